@@ -1,0 +1,574 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The register and descriptor map: the one source that gateware, driver and host share.
+
+Plain data, no third-party import but numpy. `hw/` elaborates its register banks from these
+objects, the library and the simulation import the offsets, and `driver/peerdma_regs.h` is
+generated from them (``python -m peerdma.regs_header``).
+
+The DMA BAR follows the programming interface of Xilinx' "DMA/Bridge Subsystem for PCI Express"
+(PG195, register space chapter); the extension block at 0x9000 and the user BAR are our own.
+All registers are 32 bits wide, all offsets are bytes.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+import numpy as np
+
+__all__ = [
+    "ALIGNMENTS_MM",
+    "BAR_DMA",
+    "BAR_USER",
+    "BLOCKS_DMA",
+    "BLOCKS_USER",
+    "CARD_RAM_SIZE",
+    "CHANNEL",
+    "CONFIG",
+    "DESCRIPTOR",
+    "DESC_COMPLETED",
+    "DESC_EOP",
+    "DESC_MAGIC",
+    "DESC_MAX_LENGTH",
+    "DESC_STOP",
+    "EXTENSION",
+    "EXTENSION_MAGIC",
+    "EXTENSION_VERSION",
+    "IRQ",
+    "MAILBOX",
+    "MSIX_ENTRIES",
+    "MSIX_PBA_OFFSET",
+    "MSIX_TABLE_OFFSET",
+    "SGDMA",
+    "SGDMA_COMMON",
+    "STREAM_WINDOW",
+    "USER",
+    "Access",
+    "Block",
+    "Capability",
+    "ErrorKind",
+    "Field",
+    "Register",
+    "Status",
+    "identifier",
+]
+
+
+class Access(enum.Enum):
+    """How software may use a register."""
+
+    #: Read only: the value comes from the hardware.
+    RO = "ro"
+    #: Read and write: the register stores what was written.
+    RW = "rw"
+    #: Read only, and reading clears what can be cleared.
+    RC = "rc"
+    #: Read; writing 1 to a bit clears it.
+    RW1C = "rw1c"
+    #: Write only: 1 bits set the bits of `alias`.
+    W1S = "w1s"
+    #: Write only: 1 bits clear the bits of `alias`.
+    W1C = "w1c"
+    #: Write only: the write is a command.
+    WO = "wo"
+
+
+@dataclass(frozen=True)
+class Field:
+    """Bits ``[lsb + width - 1 : lsb]`` of a register."""
+
+    name: str
+    lsb: int
+    width: int = 1
+    doc: str = ""
+
+    @property
+    def mask(self) -> int:
+        """The field's bits within the register."""
+        return ((1 << self.width) - 1) << self.lsb
+
+    def get(self, value: int) -> int:
+        """The field's value in the register value `value`."""
+        return (value & self.mask) >> self.lsb
+
+    def put(self, value: int) -> int:
+        """`value` shifted to the field's place; ValueError if it does not fit."""
+        if value < 0 or value >> self.width:
+            raise ValueError(f"{self.name} is {self.width} bits wide, not enough for {value:#x}")
+        return value << self.lsb
+
+
+@dataclass(frozen=True)
+class Register:
+    """One 32-bit register at byte `offset` from its block's base.
+
+    `writable` masks the bits that a write can change; the others are dropped and read 0.
+    `alias` names the register that a W1S/W1C/RC register works on.
+    """
+
+    name: str
+    offset: int
+    access: Access
+    doc: str
+    reset: int = 0
+    writable: int = 0xFFFF_FFFF
+    alias: str | None = None
+    fields: tuple[Field, ...] = ()
+
+    def field(self, name: str) -> Field:
+        """The field called `name`; KeyError if there is none."""
+        for field in self.fields:
+            if field.name == name:
+                return field
+        raise KeyError(f"{self.name} has no field {name}")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A group of registers at byte `base` of its BAR, repeated `count` times every `stride` bytes."""
+
+    name: str
+    base: int
+    registers: tuple[Register, ...]
+    doc: str
+    size: int = 0x100
+    stride: int = 0x100
+
+    def __getitem__(self, name: str) -> Register:
+        for register in self.registers:
+            if register.name == name:
+                return register
+        raise KeyError(f"block {self.name} has no register {name}")
+
+    def address(self, name: str, channel: int = 0, base: int | None = None) -> int:
+        """Byte offset within the BAR of register `name` of instance `channel`."""
+        return (self.base if base is None else base) + self.stride * channel + self[name].offset
+
+
+def identifier(target: int, channel: int = 0, stream: bool = False) -> int:
+    """The identifier register of target block `target` (PG195: version 6 is 2017.1 and later)."""
+    return 0x1FC0_0006 | target << 16 | int(stream) << 15 | channel << 8
+
+
+# BAR numbers and sizes ----------------------------------------------------------------------
+
+#: (BAR number, size in bytes) of the user registers and pages.
+BAR_USER = (0, 16 * 1024)
+#: (BAR number, size in bytes) of the DMA registers.
+BAR_DMA = (1, 64 * 1024)
+
+#: Bytes of card RAM in the default build.
+CARD_RAM_SIZE = 64 * 1024
+#: Card addresses with bit 63 set select the user stream instead of card RAM.
+STREAM_WINDOW = 1 << 63
+
+MSIX_ENTRIES = 32
+MSIX_TABLE_OFFSET = 0x8000
+MSIX_PBA_OFFSET = 0x8FE0
+
+#: Value of the alignments register of a memory-mapped channel: any byte, any length, 64 bits.
+ALIGNMENTS_MM = 0x0001_0140
+
+# Channel blocks (targets 0 and 1) -----------------------------------------------------------
+
+
+class Status(enum.IntFlag):
+    """Bits of the channel status registers (PG195, H2C/C2H channel status)."""
+
+    BUSY = 1 << 0
+    DESCRIPTOR_STOPPED = 1 << 1
+    DESCRIPTOR_COMPLETED = 1 << 2
+    ALIGN_MISMATCH = 1 << 3
+    MAGIC_STOPPED = 1 << 4
+    INVALID_LENGTH = 1 << 5
+    IDLE_STOPPED = 1 << 6
+    #: H2C: the data read was answered Unsupported Request, or not at all. C2H: decode error.
+    READ_UNSUPPORTED = 1 << 9
+    READ_ABORT = 1 << 10
+    READ_PARITY = 1 << 11
+    READ_POISONED = 1 << 12
+    READ_UNEXPECTED = 1 << 13
+    #: H2C: the card address is neither card RAM nor a window.
+    WRITE_DECODE = 1 << 14
+    WRITE_SLAVE = 1 << 15
+    DESC_UNSUPPORTED = 1 << 19
+    DESC_ABORT = 1 << 20
+    DESC_PARITY = 1 << 21
+    DESC_POISONED = 1 << 22
+    DESC_UNEXPECTED = 1 << 23
+
+    @classmethod
+    def errors(cls) -> Status:
+        """Every bit that reports a failure."""
+        return cls(0x00FF_FE38)
+
+
+_CONTROL_FIELDS = (
+    Field("run", 0, doc="0 to 1 starts at the first descriptor; 1 to 0 stops"),
+    Field("ie_descriptor_stopped", 1),
+    Field("ie_descriptor_completed", 2),
+    Field("ie_align_mismatch", 3),
+    Field("ie_magic_stopped", 4),
+    Field("ie_invalid_length", 5),
+    Field("ie_idle_stopped", 6),
+    Field("ie_read_error", 9, 5),
+    Field("ie_write_error", 14, 5),
+    Field("ie_desc_error", 19, 5),
+    Field("non_inc_mode", 25, doc="fixed card address; stored, not acted on"),
+    Field("pollmode_wb_enable", 26),
+    Field("stream_wb_disable", 27),
+)
+_CONTROL_BITS = 0x0EFF_FE7F
+_STATUS_BITS = 0x00FF_FE7E
+_WIDE_COUNT = (Field("high", 0, 10), Field("saturated", 16))
+
+CHANNEL = Block(
+    "channel",
+    0x0000,
+    (
+        Register("identifier", 0x00, Access.RO, "Block, channel and version"),
+        Register(
+            "control",
+            0x04,
+            Access.RW,
+            "Run, and which events are logged into status",
+            writable=_CONTROL_BITS,
+            fields=_CONTROL_FIELDS,
+        ),
+        Register("control_w1s", 0x08, Access.W1S, "Sets bits of control", alias="control"),
+        Register("control_w1c", 0x0C, Access.W1C, "Clears bits of control", alias="control"),
+        Register(
+            "status",
+            0x40,
+            Access.RW1C,
+            "Busy and sticky events; cleared when Run rises",
+            writable=_STATUS_BITS,
+        ),
+        Register("status_rc", 0x44, Access.RC, "Status; reading clears bits 23:1", alias="status"),
+        Register("completed_count", 0x48, Access.RO, "Descriptors finished since Run rose"),
+        Register(
+            "alignments", 0x4C, Access.RO, "Address and length granularity", reset=ALIGNMENTS_MM
+        ),
+        Register("writeback_lo", 0x88, Access.RW, "Poll-mode writeback address [31:0]"),
+        Register("writeback_hi", 0x8C, Access.RW, "Poll-mode writeback address [63:32]"),
+        Register(
+            "interrupt_enable",
+            0x90,
+            Access.RW,
+            "Which status bits interrupt",
+            writable=_STATUS_BITS,
+        ),
+        Register(
+            "interrupt_enable_w1s",
+            0x94,
+            Access.W1S,
+            "Sets bits of interrupt_enable",
+            alias="interrupt_enable",
+        ),
+        Register(
+            "interrupt_enable_w1c",
+            0x98,
+            Access.W1C,
+            "Clears bits of interrupt_enable",
+            alias="interrupt_enable",
+        ),
+        Register(
+            "perf_control",
+            0xC0,
+            Access.RW,
+            "Performance counters",
+            writable=0x5,
+            fields=(
+                Field("auto", 0, doc="stop counting when a Stop descriptor finishes"),
+                Field("clear", 1, doc="write 1: counters to 0"),
+                Field("run", 2, doc="count while the channel is busy"),
+            ),
+        ),
+        Register("perf_cycles_lo", 0xC4, Access.RO, "Busy clock cycles [31:0]"),
+        Register("perf_cycles_hi", 0xC8, Access.RO, "Busy clock cycles [41:32]", fields=_WIDE_COUNT),
+        Register("perf_data_lo", 0xCC, Access.RO, "64-bit data beats [31:0]"),
+        Register("perf_data_hi", 0xD0, Access.RO, "64-bit data beats [41:32]", fields=_WIDE_COUNT),
+    ),
+    "One DMA channel. H2C channels at 0x0n00, C2H channels at 0x1n00",
+)
+#: Byte offset of the C2H channel blocks; the H2C ones are at ``CHANNEL.base``.
+C2H_CHANNEL_BASE = 0x1000
+
+# IRQ block (target 2) -----------------------------------------------------------------------
+
+
+def _vectors(name: str, offset: int, count: int, what: str) -> tuple[Register, ...]:
+    return tuple(
+        Register(
+            f"{name}{index}",
+            offset + 4 * index,
+            Access.RW,
+            f"Vector numbers of {what} interrupts {4 * index} to {4 * index + 3}",
+            writable=0x1F1F_1F1F,
+        )
+        for index in range(count)
+    )
+
+
+IRQ = Block(
+    "irq",
+    0x2000,
+    (
+        Register("identifier", 0x00, Access.RO, "Block and version", reset=identifier(2)),
+        Register(
+            "user_enable", 0x04, Access.RW, "User interrupt enable, a bit each", writable=0xFFFF
+        ),
+        Register("user_enable_w1s", 0x08, Access.W1S, "Sets bits", alias="user_enable"),
+        Register("user_enable_w1c", 0x0C, Access.W1C, "Clears bits", alias="user_enable"),
+        Register(
+            "channel_enable",
+            0x10,
+            Access.RW,
+            "Channel interrupt enable: H2C channels from bit 0, then C2H channels",
+            writable=0xFF,
+        ),
+        Register("channel_enable_w1s", 0x14, Access.W1S, "Sets bits", alias="channel_enable"),
+        Register("channel_enable_w1c", 0x18, Access.W1C, "Clears bits", alias="channel_enable"),
+        Register("user_request", 0x40, Access.RO, "User source AND enable"),
+        Register("channel_request", 0x44, Access.RO, "Channel source AND enable"),
+        Register("user_pending", 0x48, Access.RO, "User source"),
+        Register("channel_pending", 0x4C, Access.RO, "Channel source"),
+        *_vectors("user_vector", 0x80, 4, "user"),
+        *_vectors("channel_vector", 0xA0, 2, "channel"),
+    ),
+    "Interrupt enables, requests and vector numbers",
+)
+
+# Config block (target 3) --------------------------------------------------------------------
+
+CONFIG = Block(
+    "config",
+    0x3000,
+    (
+        Register("identifier", 0x00, Access.RO, "Block and version", reset=identifier(3)),
+        Register("busdev", 0x04, Access.RO, "Bus, device and function number"),
+        Register("max_payload", 0x08, Access.RO, "Max payload size, PCIe encoding"),
+        Register("max_read_request", 0x0C, Access.RO, "Max read request size, PCIe encoding"),
+        Register("system_id", 0x10, Access.RO, "System id", reset=0xFF01),
+        Register("msi_enable", 0x14, Access.RO, "Bit 0 MSI, bit 1 MSI-X enabled"),
+        Register("data_width", 0x18, Access.RO, "Data path: 0 is 64 bits"),
+        Register("pcie_control", 0x1C, Access.RW, "Bit 0: relaxed ordering on reads", 1, 0x1),
+        Register(
+            "user_max_payload", 0x40, Access.RW, "[2:0] limit, [6:4] effective", 0x55, writable=0x7
+        ),
+        Register(
+            "user_max_read_request",
+            0x44,
+            Access.RW,
+            "[2:0] limit, [6:4] effective",
+            0x55,
+            writable=0x7,
+        ),
+        Register("write_flush_timeout", 0x60, Access.RW, "Stream flush timeout", writable=0x1F),
+    ),
+    "PCIe configuration as the engine sees it",
+)
+
+# SGDMA blocks (targets 4 and 5) and common block (target 6) ---------------------------------
+
+SGDMA = Block(
+    "sgdma",
+    0x4000,
+    (
+        Register("identifier", 0x00, Access.RO, "Block, channel and version"),
+        Register(
+            "descriptor_lo", 0x80, Access.RW, "First descriptor [31:0]", writable=0xFFFF_FFE0
+        ),
+        Register("descriptor_hi", 0x84, Access.RW, "First descriptor [63:32]"),
+        Register(
+            "descriptor_adjacent",
+            0x88,
+            Access.RW,
+            "How many more descriptors follow the first contiguously",
+            writable=0x3F,
+        ),
+        Register(
+            "descriptor_credits", 0x8C, Access.RW, "A write adds credits, a read returns them",
+            writable=0x3FF,
+        ),
+    ),
+    "First descriptor of a channel. H2C channels at 0x4n00, C2H channels at 0x5n00",
+)
+#: Byte offset of the C2H SGDMA blocks; the H2C ones are at ``SGDMA.base``.
+C2H_SGDMA_BASE = 0x5000
+
+_HALT_BITS = 0x000F_000F
+SGDMA_COMMON = Block(
+    "sgdma_common",
+    0x6000,
+    (
+        Register("identifier", 0x00, Access.RO, "Block and version", reset=identifier(6)),
+        Register(
+            "halt", 0x10, Access.RW, "[3:0] H2C, [19:16] C2H: no descriptor fetch",
+            writable=_HALT_BITS,
+        ),
+        Register("halt_w1s", 0x14, Access.W1S, "Sets bits of halt", alias="halt"),
+        Register("halt_w1c", 0x18, Access.W1C, "Clears bits of halt", alias="halt"),
+        Register(
+            "credit_enable", 0x20, Access.RW, "[3:0] H2C, [19:16] C2H: credit mode",
+            writable=_HALT_BITS,
+        ),
+        Register("credit_enable_w1s", 0x24, Access.W1S, "Sets bits", alias="credit_enable"),
+        Register("credit_enable_w1c", 0x28, Access.W1C, "Clears bits", alias="credit_enable"),
+    ),
+    "Descriptor fetch control of all channels",
+)
+
+# Extension block (target 9) -----------------------------------------------------------------
+
+#: "PDMA" as little-endian bytes.
+EXTENSION_MAGIC = 0x414D_4450
+#: (major, minor): another major is refused, a newer minor only adds.
+EXTENSION_VERSION = (1, 0)
+
+
+class Capability(enum.IntFlag):
+    """Bits of the extension block's capabilities register."""
+
+    #: The stream window and full-duplex copies are there.
+    STREAM = 1 << 0
+    #: The mailbox page timestamps writes.
+    MAILBOX = 1 << 1
+    #: Poll-mode writeback is there.
+    WRITEBACK = 1 << 2
+
+
+class ErrorKind(enum.IntEnum):
+    """What the first captured error was (`error_info` of the extension block)."""
+
+    NONE = 0
+    MAGIC = 1
+    DECODE = 2
+    UNSUPPORTED_REQUEST = 3
+    COMPLETER_ABORT = 4
+    POISONED = 5
+    UNEXPECTED_COMPLETION = 6
+    COMPLETION_TIMEOUT = 7
+    BUS_MASTER_OFF = 8
+
+
+EXTENSION = Block(
+    "extension",
+    0x9000,
+    (
+        Register("magic", 0x00, Access.RO, "Says that this block is there", EXTENSION_MAGIC),
+        Register(
+            "version",
+            0x04,
+            Access.RO,
+            "Version of this map",
+            EXTENSION_VERSION[0] << 16 | EXTENSION_VERSION[1],
+            fields=(Field("minor", 0, 16), Field("major", 16, 16)),
+        ),
+        Register("capabilities", 0x08, Access.RO, "See Capability"),
+        Register(
+            "channels",
+            0x0C,
+            Access.RO,
+            "Channels in this build",
+            fields=(Field("h2c", 0, 4), Field("c2h", 4, 4), Field("tags", 8, 8)),
+        ),
+        Register("card_ram_size", 0x10, Access.RO, "Bytes of card RAM from card address 0"),
+        Register("stream_window_lo", 0x14, Access.RO, "Card address of the user stream [31:0]"),
+        Register("stream_window_hi", 0x18, Access.RO, "Card address of the user stream [63:32]"),
+        Register(
+            "link",
+            0x1C,
+            Access.RO,
+            "Link and configuration state",
+            fields=(
+                Field("speed", 0, 4, "PCIe generation"),
+                Field("width", 4, 6, "lanes"),
+                Field("max_payload", 12, 3, "128 << n bytes"),
+                Field("max_read_request", 16, 3, "128 << n bytes"),
+                Field("rcb", 20, 1, "read completion boundary: 1 is 128 bytes"),
+                Field("bus_master", 24),
+            ),
+        ),
+        Register("clock_khz", 0x20, Access.RO, "Frequency of the engine's clock"),
+        Register("time_scale", 0x24, Access.RO, "How much slower than real time this board runs", 1),
+        Register(
+            "error_info",
+            0x28,
+            Access.RO,
+            "First error since the last clear",
+            fields=(
+                Field("kind", 0, 4, "ErrorKind"),
+                Field("channel", 8, 2),
+                Field("c2h", 12, 1),
+                Field("descriptor", 13, 1, "while fetching a descriptor"),
+                Field("count", 16, 16, "errors since the last clear, saturating"),
+            ),
+        ),
+        Register("error_address_lo", 0x2C, Access.RO, "Failing address [31:0]"),
+        Register("error_address_hi", 0x30, Access.RO, "Failing address [63:32]"),
+        Register("error_clear", 0x34, Access.WO, "Any write clears the error capture"),
+        Register(
+            "soft_reset", 0x38, Access.WO, "Bit 0: stop all channels and return them to reset",
+            writable=0x1,
+        ),
+        Register("cycles_lo", 0x40, Access.RO, "Free-running clock cycles [31:0]; latches high"),
+        Register("cycles_hi", 0x44, Access.RO, "Free-running clock cycles [63:32] as latched"),
+        Register("quarantined", 0x48, Access.RO, "Tags that wait for a late completion, a bit each"),
+    ),
+    "What this core has beyond XDMA",
+)
+
+# User BAR -----------------------------------------------------------------------------------
+
+USER = Block(
+    "user",
+    0x0000,
+    (
+        Register("led", 0x00, Access.RW, "LEDs, a bit each", writable=0x7),
+        Register("gpio", 0x08, Access.RO, "Auxiliary inputs"),
+        Register("scratch", 0x10, Access.RW, "Holds what was written"),
+    ),
+    "User registers; LED where NVIDIA's design has it",
+)
+MAILBOX = Block(
+    "mailbox",
+    0x1000,
+    (
+        Register("first", 0x00, Access.RW, "A GPU writes here when the first word arrived"),
+        Register("last", 0x04, Access.RW, "... when the last word arrived"),
+        Register("done", 0x08, Access.RW, "... when it has processed the data"),
+        Register("first_time_lo", 0x20, Access.RO, "Cycle count when `first` was written [31:0]"),
+        Register("first_time_hi", 0x24, Access.RO, "[63:32]"),
+        Register("last_time_lo", 0x28, Access.RO, "Cycle count when `last` was written [31:0]"),
+        Register("last_time_hi", 0x2C, Access.RO, "[63:32]"),
+        Register("done_time_lo", 0x30, Access.RO, "Cycle count when `done` was written [31:0]"),
+        Register("done_time_hi", 0x34, Access.RO, "[63:32]"),
+    ),
+    "Mailbox page: a GPU reports its progress, the board timestamps it",
+)
+#: Byte offset in the user BAR of the page reserved for GPU-initiated DMA.
+DOORBELL_BASE = 0x2000
+
+BLOCKS_DMA = (CHANNEL, IRQ, CONFIG, SGDMA, SGDMA_COMMON, EXTENSION)
+BLOCKS_USER = (USER, MAILBOX)
+
+# Descriptor (PG195, descriptor format) ------------------------------------------------------
+
+DESC_MAGIC = 0xAD4B
+DESC_STOP = 1 << 0
+DESC_COMPLETED = 1 << 1
+DESC_EOP = 1 << 4
+DESC_MAX_LENGTH = (1 << 28) - 1
+
+#: 32 bytes, 32-byte aligned in host memory. `control` is magic [31:16], Nxt_adj [13:8], flags.
+DESCRIPTOR = np.dtype(
+    [
+        ("control", "<u4"),
+        ("length", "<u4"),
+        ("source", "<u8"),
+        ("destination", "<u8"),
+        ("next", "<u8"),
+    ]
+)

@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The seam between the DMA core and a PCIe block: parsed header records, payload from lane 0.
+
+Four logical ports cross it, each a stream of 64-bit beats whose header record is valid, and
+constant, from the first beat of a packet to its last:
+
+* requester out: our memory reads and writes (`RequestBeat`);
+* requester completions in: the answers to our reads (`CompletionBeat`);
+* completer requests in: reads and writes of our BARs (`TargetBeat`);
+* completer completions out: our answers (`CompletionBeat`).
+
+"Payload from lane 0" means that byte lane 0 of the first beat holds the byte at the packet's
+dword-aligned address; byte lane n of a beat is ``data[8*n:8*n+8]``, memory order. The PCIe
+block's own byte and dword order stays behind the seam. Both inbound streams are `always_ready`:
+the hard block advertises infinite completion credits behind a finite buffer, so nothing here
+may ever stall it.
+
+A packet without payload (a read request, a completion without data) is one beat with `first`
+and `last` set whose data is ignored.
+"""
+
+from amaranth import *
+from amaranth.lib import data, enum, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+__all__ = [
+    "CompletionBeat",
+    "CompletionHeader",
+    "CompletionStatus",
+    "InterruptRequest",
+    "LinkState",
+    "RequestBeat",
+    "RequestHeader",
+    "SeamSignature",
+    "SentToken",
+    "TargetBeat",
+    "TargetHeader",
+    "TargetKind",
+]
+
+
+class CompletionStatus(enum.Enum, shape=3):
+    """Completion Status field (PCI Express Base Specification, completion rules)."""
+
+    #: Successful Completion
+    SC = 0
+    #: Unsupported Request
+    UR = 1
+    #: Configuration Request Retry Status
+    CRS = 2
+    #: Completer Abort
+    CA = 4
+
+
+class RequestHeader(data.Struct):
+    """A memory request of ours."""
+
+    #: 1: write, 0: read
+    write: 1
+    #: byte address of the first dword; bits 1:0 are 0
+    address: 64
+    #: payload length in dwords, 1 to 1024
+    dwords: 11
+    #: byte enables of the first dword
+    first_be: 4
+    #: byte enables of the last dword; 0 if there is only one
+    last_be: 4
+    #: tag; reads only
+    tag: 8
+    #: relaxed ordering attribute
+    relaxed: 1
+    #: comes back in `SentToken` when the request has been handed to the PCIe block
+    token: 8
+
+
+class RequestBeat(data.Struct):
+    """One beat of the requester-out stream."""
+
+    header: RequestHeader
+    data: 64
+    first: 1
+    last: 1
+
+
+class SentToken(data.Struct):
+    """Says that a write request was accepted by the PCIe block, in order, one per write."""
+
+    token: 8
+
+
+class CompletionHeader(data.Struct):
+    """A completion, in either direction."""
+
+    status: CompletionStatus
+    #: bytes still to come for the request, this completion included; 1 to 4096
+    byte_count: 13
+    #: low bits of the address of the first byte
+    lower_address: 7
+    #: payload length in dwords; 0 without data
+    dwords: 11
+    tag: 8
+    #: bus, device and function of the one who asked
+    requester_id: 16
+    #: traffic class and attributes of the request, to be returned unchanged
+    traffic_class: 3
+    attributes: 3
+    #: error forwarding: the data is bad
+    poisoned: 1
+
+
+class CompletionBeat(data.Struct):
+    """One beat of a completion stream."""
+
+    header: CompletionHeader
+    data: 64
+    first: 1
+    last: 1
+
+
+class TargetKind(enum.Enum, shape=2):
+    """What a completer request asks for."""
+
+    READ = 0
+    WRITE = 1
+    #: non-posted, but not a memory read: I/O, atomics, locked reads; answered Unsupported Request
+    OTHER = 2
+    #: posted, but not a memory write: messages; dropped
+    MESSAGE = 3
+
+
+class TargetHeader(data.Struct):
+    """A request to one of our BARs."""
+
+    kind: TargetKind
+    #: byte address of the first dword; bits 1:0 are 0
+    address: 64
+    #: length in dwords, 1 to 1024
+    dwords: 11
+    first_be: 4
+    last_be: 4
+    #: number of the BAR that was hit
+    bar: 3
+    tag: 8
+    requester_id: 16
+    traffic_class: 3
+    attributes: 3
+    poisoned: 1
+
+
+class TargetBeat(data.Struct):
+    """One beat of the completer-requests-in stream."""
+
+    header: TargetHeader
+    data: 64
+    first: 1
+    last: 1
+
+
+class InterruptRequest(data.Struct):
+    """One interrupt message for the PCIe block to send."""
+
+    #: 1: MSI, 0: INTx
+    msi: 1
+    #: INTx only: 1 asserts INTA, 0 deasserts it
+    asserted: 1
+    #: MSI only: message number, below the number granted
+    vector: 5
+
+
+class LinkState(data.Struct):
+    """Link and configuration state, as the PCIe block reports it."""
+
+    link_up: 1
+    bus_master: 1
+    intx_disable: 1
+    msi_enable: 1
+    #: log2 of the number of MSI messages granted
+    msi_granted: 3
+    msix_enable: 1
+    msix_mask: 1
+    #: PCIe encoding: 128 << n bytes
+    max_payload: 3
+    max_read_request: 3
+    #: read completion boundary: 1 is 128 bytes, 0 is 64
+    rcb: 1
+    extended_tag: 1
+    relaxed_ordering: 1
+    #: our bus, device and function number
+    requester_id: 16
+    #: PCIe generation, 1 or 2
+    speed: 2
+    #: lanes
+    width: 4
+    #: transmit buffers free in the PCIe block, in TLPs
+    tx_buffers: 6
+    #: non-posted header credits left; the block reports infinite credits as all ones
+    np_headers: 8
+
+
+class SeamSignature(wiring.Signature):
+    """All that crosses the seam, from the core's side.
+
+    Members
+    -------
+    requester : Out(stream of RequestBeat)
+    sent : In(stream of SentToken, always ready)
+        One token for each write request, in order, once the block has taken its last beat.
+    requester_completion : In(stream of CompletionBeat, always ready)
+    target : In(stream of TargetBeat, always ready)
+    target_np_ok : Out(1)
+        Low: the block holds back further non-posted requests; two more may still arrive.
+    completion : Out(stream of CompletionBeat)
+    interrupt : Out(stream of InterruptRequest)
+    link : In(LinkState)
+    reads_pending : Out(1)
+        Requests of ours are unanswered (Device Status, Transactions Pending).
+    timed_out, unexpected : Out(1)
+        High for one cycle: a completion timed out; one arrived that nobody waits for. The block
+        reports these errors in its configuration space.
+    """
+
+    def __init__(self):
+        always = {"always_ready": True}
+        super().__init__(
+            {
+                "requester": Out(stream.Signature(RequestBeat)),
+                "sent": In(stream.Signature(SentToken, **always)),
+                "requester_completion": In(stream.Signature(CompletionBeat, **always)),
+                "target": In(stream.Signature(TargetBeat, **always)),
+                "target_np_ok": Out(1),
+                "completion": Out(stream.Signature(CompletionBeat)),
+                "interrupt": Out(stream.Signature(InterruptRequest)),
+                "link": In(LinkState),
+                "reads_pending": Out(1),
+                "timed_out": Out(1),
+                "unexpected": Out(1),
+            }
+        )
