@@ -23,15 +23,19 @@ __all__ = [
     "BAR_USER",
     "BLOCKS_DMA",
     "BLOCKS_USER",
+    "C2H_CHANNEL_BASE",
+    "C2H_SGDMA_BASE",
     "CARD_RAM_SIZE",
     "CHANNEL",
     "CONFIG",
     "DESCRIPTOR",
     "DESC_COMPLETED",
+    "DESC_CONTROL_FIELDS",
     "DESC_EOP",
     "DESC_MAGIC",
     "DESC_MAX_LENGTH",
     "DESC_STOP",
+    "DOORBELL_BASE",
     "EXTENSION",
     "EXTENSION_MAGIC",
     "EXTENSION_VERSION",
@@ -286,7 +290,9 @@ CHANNEL = Block(
             ),
         ),
         Register("perf_cycles_lo", 0xC4, Access.RO, "Busy clock cycles [31:0]"),
-        Register("perf_cycles_hi", 0xC8, Access.RO, "Busy clock cycles [41:32]", fields=_WIDE_COUNT),
+        Register(
+            "perf_cycles_hi", 0xC8, Access.RO, "Busy clock cycles [41:32]", fields=_WIDE_COUNT
+        ),
         Register("perf_data_lo", 0xCC, Access.RO, "64-bit data beats [31:0]"),
         Register("perf_data_hi", 0xD0, Access.RO, "64-bit data beats [41:32]", fields=_WIDE_COUNT),
     ),
@@ -377,9 +383,7 @@ SGDMA = Block(
     0x4000,
     (
         Register("identifier", 0x00, Access.RO, "Block, channel and version"),
-        Register(
-            "descriptor_lo", 0x80, Access.RW, "First descriptor [31:0]", writable=0xFFFF_FFE0
-        ),
+        Register("descriptor_lo", 0x80, Access.RW, "First descriptor [31:0]", writable=0xFFFF_FFE0),
         Register("descriptor_hi", 0x84, Access.RW, "First descriptor [63:32]"),
         Register(
             "descriptor_adjacent",
@@ -389,7 +393,10 @@ SGDMA = Block(
             writable=0x3F,
         ),
         Register(
-            "descriptor_credits", 0x8C, Access.RW, "A write adds credits, a read returns them",
+            "descriptor_credits",
+            0x8C,
+            Access.RW,
+            "A write adds credits, a read returns them",
             writable=0x3FF,
         ),
     ),
@@ -405,13 +412,19 @@ SGDMA_COMMON = Block(
     (
         Register("identifier", 0x00, Access.RO, "Block and version", reset=identifier(6)),
         Register(
-            "halt", 0x10, Access.RW, "[3:0] H2C, [19:16] C2H: no descriptor fetch",
+            "halt",
+            0x10,
+            Access.RW,
+            "[3:0] H2C, [19:16] C2H: no descriptor fetch",
             writable=_HALT_BITS,
         ),
         Register("halt_w1s", 0x14, Access.W1S, "Sets bits of halt", alias="halt"),
         Register("halt_w1c", 0x18, Access.W1C, "Clears bits of halt", alias="halt"),
         Register(
-            "credit_enable", 0x20, Access.RW, "[3:0] H2C, [19:16] C2H: credit mode",
+            "credit_enable",
+            0x20,
+            Access.RW,
+            "[3:0] H2C, [19:16] C2H: credit mode",
             writable=_HALT_BITS,
         ),
         Register("credit_enable_w1s", 0x24, Access.W1S, "Sets bits", alias="credit_enable"),
@@ -492,7 +505,9 @@ EXTENSION = Block(
             ),
         ),
         Register("clock_khz", 0x20, Access.RO, "Frequency of the engine's clock"),
-        Register("time_scale", 0x24, Access.RO, "How much slower than real time this board runs", 1),
+        Register(
+            "time_scale", 0x24, Access.RO, "How much slower than real time this board runs", 1
+        ),
         Register(
             "error_info",
             0x28,
@@ -510,12 +525,17 @@ EXTENSION = Block(
         Register("error_address_hi", 0x30, Access.RO, "Failing address [63:32]"),
         Register("error_clear", 0x34, Access.WO, "Any write clears the error capture"),
         Register(
-            "soft_reset", 0x38, Access.WO, "Bit 0: stop all channels and return them to reset",
+            "soft_reset",
+            0x38,
+            Access.WO,
+            "Bit 0: stop all channels and return them to reset",
             writable=0x1,
         ),
         Register("cycles_lo", 0x40, Access.RO, "Free-running clock cycles [31:0]; latches high"),
         Register("cycles_hi", 0x44, Access.RO, "Free-running clock cycles [63:32] as latched"),
-        Register("quarantined", 0x48, Access.RO, "Tags that wait for a late completion, a bit each"),
+        Register(
+            "quarantined", 0x48, Access.RO, "Tags that wait for a late completion, a bit each"
+        ),
     ),
     "What this core has beyond XDMA",
 )
@@ -561,6 +581,11 @@ DESC_STOP = 1 << 0
 DESC_COMPLETED = 1 << 1
 DESC_EOP = 1 << 4
 DESC_MAX_LENGTH = (1 << 28) - 1
+#: What `control` holds beside the flags above.
+DESC_CONTROL_FIELDS = (
+    Field("adjacent", 8, 6, "how many more descriptors follow the next one contiguously"),
+    Field("magic", 16, 16, "DESC_MAGIC"),
+)
 
 #: 32 bytes, 32-byte aligned in host memory. `control` is magic [31:16], Nxt_adj [13:8], flags.
 DESCRIPTOR = np.dtype(

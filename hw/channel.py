@@ -1,0 +1,387 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""One DMA channel: its registers, its run state, and the life of a descriptor.
+
+    descriptors ──▶ check ──▶ span ──▶ (splitter, then requester or writer)
+                      │                                   │
+                      └──▶ in flight (FIFO, in order) ◀── done
+                                   │
+                                   └──▶ count, status, interrupt
+
+Follows PG195 for what the registers do; where that is silent, the choice is named here:
+
+* Clearing Run is an abort: the descriptor in progress gets no further requests, what is already
+  requested is waited for, then the channel is idle. Drivers free their buffers right after it,
+  so finishing up to 256 MiB would write into memory that is no longer theirs.
+* A descriptor of length 0 moves nothing and completes in order.
+* A card address outside card RAM is a decode error, found before any data moves. If its logging
+  is off (xdma.ko leaves write errors off) the descriptor completes without moving data.
+* Errors set their own status bit and, as drivers look at that one only, bit 0 of their field.
+"""
+
+from amaranth import *
+from amaranth.lib import data, fifo, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from peerdma import regs
+
+from .csr import BusSignature, RegisterBank, fan_out
+from .transfer import Descriptor, Outcome, Span
+
+__all__ = ["Channel", "ErrorReport"]
+
+_STATUS = regs.Status
+#: Descriptors whose data may be under way at once.
+_IN_FLIGHT = 32
+
+
+class ErrorReport(data.Struct):
+    """An error that ended a run, for the error capture registers."""
+
+    outcome: Outcome
+    #: the failing address, unless the requester has reported it already
+    address: 64
+    #: while fetching a descriptor
+    descriptor: 1
+
+
+class _InFlight(data.Struct):
+    stop: 1
+    completed: 1
+    #: there is no data to wait for: length 0, or an error instead of a descriptor
+    immediate: 1
+    #: an error of the descriptor itself, not of its data
+    from_fetch: 1
+    outcome: Outcome
+
+
+class Channel(wiring.Component):
+    """Registers and state of one channel.
+
+    Parameters
+    ----------
+    index : int
+        Channel number within its direction.
+    c2h : bool
+        Direction.
+    ram_size : int
+        Bytes of card RAM: the card addresses that decode.
+
+    Members
+    -------
+    bus : In(BusSignature)
+    start : Out(1)
+        One cycle: fetch from `first_address`, with `first_adjacent` more descriptors behind it.
+    flush : Out(1)
+        Drop descriptors and spans, start no new requests. High until everything is idle.
+    descriptor : In(stream of Descriptor)
+    span : Out(stream of Span)
+        Data to move, in order.
+    done : In(1), done_outcome : In(Outcome)
+        The oldest span is finished: `done_outcome` OK, or its first error. Errors may come for a
+        piece in the middle of a span.
+    quiet : In(1)
+        Fetch, splitter and data path hold nothing of this channel.
+    beats : In(8)
+        64-bit data beats moved in this cycle, for the performance counter.
+    interrupt : Out(1)
+        Status AND interrupt enable: the source for the IRQ block.
+    stop_request : In(1)
+        Abort and stay stopped while high (soft reset).
+    error_valid, error : Out
+        High for one cycle when an error ends a run.
+    """
+
+    def __init__(self, *, index: int, c2h: bool, ram_size: int):
+        self._index = index
+        self._c2h = c2h
+        self._ram_size = ram_size
+        super().__init__(
+            {
+                "bus": In(BusSignature()),
+                "start": Out(1),
+                "first_address": Out(64),
+                "first_adjacent": Out(6),
+                "flush": Out(1),
+                "descriptor": In(stream.Signature(Descriptor)),
+                "span": Out(stream.Signature(Span)),
+                "done": In(1),
+                "done_outcome": In(Outcome),
+                "quiet": In(1),
+                "beats": In(8),
+                "interrupt": Out(1),
+                "stop_request": In(1),
+                "error_valid": Out(1),
+                "error": Out(ErrorReport),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        base = (regs.C2H_CHANNEL_BASE if self._c2h else regs.CHANNEL.base) + 0x100 * self._index
+        sgdma_base = (regs.C2H_SGDMA_BASE if self._c2h else regs.SGDMA.base) + 0x100 * self._index
+        bar = regs.BAR_DMA[0]
+        m.submodules.registers = csr = RegisterBank(regs.CHANNEL, bar=bar, base=base)
+        m.submodules.sgdma = sgdma = RegisterBank(regs.SGDMA, bar=bar, base=sgdma_base)
+        target = 1 if self._c2h else 0
+        m.d.comb += [
+            self.bus.read_data.eq(fan_out(m, self.bus, (csr.bus, sgdma.bus))),
+            csr.identifier.eq(regs.identifier(target, self._index)),
+            sgdma.identifier.eq(regs.identifier(target + 4, self._index)),
+            csr.alignments.eq(regs.ALIGNMENTS_MM),
+            self.first_address.eq(Cat(sgdma.descriptor_lo, sgdma.descriptor_hi)),
+            self.first_adjacent.eq(sgdma.descriptor_adjacent),
+        ]
+
+        control = csr.control
+        run = control[0] & ~self.stop_request
+        run_before = Signal()
+        rise = Signal()
+        m.d.sync += run_before.eq(run)
+        m.d.comb += rise.eq(run & ~run_before)
+
+        # Descriptors in flight ---------------------------------------------------------------
+        m.submodules.in_flight = in_flight = ResetInserter(self.flush)(
+            fifo.SyncFIFO(width=Shape.cast(_InFlight).width, depth=_IN_FLIGHT)
+        )
+        entry = Signal(_InFlight)
+        head = Signal(_InFlight)
+        m.d.comb += [in_flight.w_data.eq(entry), head.eq(in_flight.r_data)]
+
+        descriptor = self.descriptor.payload
+        bits = (self._ram_size - 1).bit_length()
+        outside = Signal()
+        decode_field = "ie_read_error" if self._c2h else "ie_write_error"
+        decode_logged = self._field(control, decode_field).any()
+        m.d.comb += [
+            outside.eq(
+                (descriptor.length != 0)
+                & (
+                    descriptor.card_address[bits:].any()
+                    | (descriptor.card_address[:bits] + descriptor.length > self._ram_size)
+                )
+            ),
+            entry.stop.eq(descriptor.stop),
+            entry.completed.eq(descriptor.completed),
+            entry.from_fetch.eq(descriptor.outcome != Outcome.OK),
+            entry.immediate.eq(
+                outside | (descriptor.length == 0) | (descriptor.outcome != Outcome.OK)
+            ),
+            entry.outcome.eq(descriptor.outcome),
+        ]
+        with m.If((descriptor.outcome == Outcome.OK) & outside & decode_logged):
+            m.d.comb += entry.outcome.eq(Outcome.DECODE)
+
+        # The stage between check and splitter keeps the wide comparison off the stream's path.
+        span_free = ~self.span.valid | self.span.ready
+        taking = Signal()
+        bad_address = Signal(64)
+        with m.If(self.span.ready):
+            m.d.sync += self.span.valid.eq(0)
+        m.d.comb += [
+            self.descriptor.ready.eq(in_flight.w_rdy & span_free & ~self.flush),
+            taking.eq(self.descriptor.valid & self.descriptor.ready),
+            in_flight.w_en.eq(taking),
+        ]
+        with m.If(taking):
+            m.d.sync += [
+                self.span.payload.pci_address.eq(descriptor.pci_address),
+                self.span.payload.card_address.eq(descriptor.card_address),
+                self.span.payload.length.eq(descriptor.length),
+                self.span.valid.eq(~entry.immediate),
+            ]
+            with m.If(entry.outcome != Outcome.OK):
+                m.d.sync += bad_address.eq(
+                    Mux(
+                        descriptor.outcome == Outcome.OK,
+                        descriptor.card_address,
+                        descriptor.pci_address,
+                    )
+                )
+        with m.If(self.flush):
+            m.d.sync += self.span.valid.eq(0)
+
+        # Finished spans wait here while descriptors without data leave the FIFO; a failed one
+        # waits until those before it have left.
+        finished = Signal(range(_IN_FLIGHT + 1))
+        take_finished = Signal()
+        failure = Signal(Outcome)
+        arrived = Signal()
+        with m.If(self.done & (failure == Outcome.OK)):
+            m.d.sync += failure.eq(self.done_outcome)
+            m.d.comb += arrived.eq(self.done_outcome == Outcome.OK)
+        m.d.sync += finished.eq(finished + arrived - take_finished)
+        with m.If(self.flush):
+            m.d.sync += [finished.eq(0), failure.eq(Outcome.OK)]
+
+        # Run state ---------------------------------------------------------------------------
+        busy = Signal()
+        event = Signal(24)
+        hold = Signal()
+        sticky = Signal(24)
+        ending = Signal(24)
+        counting = Signal()
+        completed_wait = Signal()
+        restarted = Signal()
+        m.d.comb += hold.eq(csr.status_clear.any())
+
+        pop = Signal()
+        m.d.comb += in_flight.r_en.eq(pop)
+
+        def retire():
+            """Take the oldest descriptor, whose data has been moved, off the list."""
+            m.d.comb += [pop.eq(1), take_finished.eq(~head.immediate), counting.eq(1)]
+
+        ready_head = in_flight.r_rdy & (head.immediate | (finished != 0))
+        with m.FSM():
+            with m.State("Idle"):
+                with m.If(run):
+                    m.d.comb += [busy.eq(1), self.start.eq(1)]
+                    m.next = "Run"
+            with m.State("Run"):
+                m.d.comb += busy.eq(1)
+                m.d.sync += restarted.eq(0)
+                with m.If(~run):
+                    m.next = "Abort"
+                with m.Elif(ready_head & (head.outcome != Outcome.OK)):
+                    m.d.sync += ending.eq(
+                        Mux(
+                            head.from_fetch,
+                            self._error_bits(head.outcome, "fetch"),
+                            self._error_bits(head.outcome, "data"),
+                        )
+                    )
+                    m.d.comb += self._report(head.outcome, bad_address, head.from_fetch)
+                    m.next = "End"
+                with m.Elif(ready_head & ~completed_wait):
+                    retire()
+                    with m.If(head.stop):
+                        m.d.sync += ending.eq(
+                            _STATUS.DESCRIPTOR_STOPPED
+                            | Mux(head.completed, int(_STATUS.DESCRIPTOR_COMPLETED), 0)
+                        )
+                        m.next = "End"
+                    with m.Else():
+                        m.d.sync += completed_wait.eq(head.completed)
+                with m.Elif(~ready_head & (failure != Outcome.OK)):
+                    m.d.sync += ending.eq(self._error_bits(failure, "data"))
+                    m.d.comb += self._report(failure, Const(0, 64), 0)
+                    m.next = "End"
+            with m.State("End"):
+                # The event, busy and the count change together (a driver that sees one sees all),
+                # and only when nothing of this run can still touch memory.
+                m.d.comb += [busy.eq(1), self.flush.eq(1)]
+                m.d.sync += restarted.eq(restarted | rise)
+                with m.If(self.quiet & ~hold & ~completed_wait):
+                    m.next = "Idle"
+                    with m.If(~restarted & ~rise):
+                        m.d.comb += event.eq(ending)
+                        with m.If(run):
+                            m.next = "Stopped"
+            with m.State("Stopped"):
+                with m.If(~run):
+                    m.next = "Idle"
+            with m.State("Abort"):
+                m.d.comb += busy.eq(1)
+                m.d.sync += restarted.eq(restarted | rise)
+                # What is finished already still counts; a run started meanwhile must not see it.
+                fine = ready_head & (head.outcome == Outcome.OK) & ~completed_wait
+                with m.If(fine & ~restarted & ~rise):
+                    retire()
+                    m.d.sync += completed_wait.eq(head.completed)
+                with m.Else():
+                    m.next = "Drain"
+            with m.State("Drain"):
+                m.d.comb += [busy.eq(1), self.flush.eq(1)]
+                m.d.sync += restarted.eq(restarted | rise)
+                with m.If(self.quiet & ~hold & ~completed_wait):
+                    with m.If(~restarted & ~rise):
+                        m.d.comb += event.eq(int(_STATUS.IDLE_STOPPED))
+                    m.next = "Idle"
+        # A completed event without stop waits for a cycle in which software does not clear
+        # status: the clear then shows as a low request, and the event makes a new edge.
+        with m.If(completed_wait & ~hold):
+            m.d.comb += event.eq(int(_STATUS.DESCRIPTOR_COMPLETED))
+            m.d.sync += completed_wait.eq(0)
+
+        logged = Signal(24)
+        m.d.comb += logged.eq(event & control[:24] & ~int(_STATUS.BUSY))
+        m.d.sync += sticky.eq((sticky & ~csr.status_clear[:24]) | logged)
+        count = Signal(32)
+        m.d.sync += count.eq(count + counting)
+        with m.If(rise):
+            m.d.sync += [sticky.eq(0), count.eq(0), completed_wait.eq(0)]
+
+        m.d.comb += [
+            csr.status.eq(Cat(busy, Mux(rise, 0, sticky[1:]))),
+            csr.completed_count.eq(Mux(rise, 0, count)),
+            self.interrupt.eq((sticky & csr.interrupt_enable[:24]).any()),
+        ]
+        self._performance(m, csr, busy, rise)
+        return m
+
+    @staticmethod
+    def _field(control, name):
+        field = regs.CHANNEL["control"].field(name)
+        return control[field.lsb : field.lsb + field.width]
+
+    def _report(self, outcome, address, descriptor):
+        return [
+            self.error_valid.eq(1),
+            self.error.outcome.eq(outcome),
+            self.error.address.eq(address),
+            self.error.descriptor.eq(descriptor),
+        ]
+
+    def _error_bits(self, outcome, source):
+        """Status bits of an outcome: of the data path, or of the descriptor fetch."""
+        unsupported, abort, poisoned, unexpected = (
+            (
+                _STATUS.DESC_UNSUPPORTED,
+                _STATUS.DESC_ABORT,
+                _STATUS.DESC_POISONED,
+                _STATUS.DESC_UNEXPECTED,
+            )
+            if source == "fetch"
+            else (
+                _STATUS.READ_UNSUPPORTED,
+                _STATUS.READ_ABORT,
+                _STATUS.READ_POISONED,
+                _STATUS.READ_UNEXPECTED,
+            )
+        )
+        bits = {
+            Outcome.MAGIC: _STATUS.MAGIC_STOPPED,
+            Outcome.DECODE: _STATUS.READ_UNSUPPORTED if self._c2h else _STATUS.WRITE_DECODE,
+            Outcome.UNSUPPORTED_REQUEST: unsupported,
+            Outcome.COMPLETER_ABORT: abort | unsupported,
+            Outcome.POISONED: poisoned | unsupported,
+            Outcome.UNEXPECTED_COMPLETION: unexpected | unsupported,
+            Outcome.COMPLETION_TIMEOUT: unsupported,
+            Outcome.BUS_MASTER_OFF: unsupported,
+        }
+        value = Const(0, 24)
+        for code, flags in bits.items():
+            value = value | Mux(outcome == code, Const(int(flags), 24), 0)
+        return value
+
+    def _performance(self, m, csr, busy, rise):
+        control = csr.perf_control
+        cycles, beats = Signal(43), Signal(43)
+        perf = regs.CHANNEL["perf_control"]
+        auto, clear, running = (perf.field(name).lsb for name in ("auto", "clear", "run"))
+        with m.If(control[running] & busy):
+            for counter, amount in ((cycles, 1), (beats, self.beats)):
+                with m.If(~counter[42]):
+                    m.d.sync += counter.eq(counter + amount)
+        with m.If(
+            (csr.perf_control_strobe & csr.perf_control_data[clear]) | (rise & control[auto])
+        ):
+            m.d.sync += [cycles.eq(0), beats.eq(0)]
+        for counter, low, high in (
+            (cycles, csr.perf_cycles_lo, csr.perf_cycles_hi),
+            (beats, csr.perf_data_lo, csr.perf_data_hi),
+        ):
+            m.d.comb += [
+                low.eq(counter[:32]),
+                high.eq(Cat(counter[32:42], Const(0, 6), counter[42])),
+            ]

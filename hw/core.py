@@ -1,0 +1,310 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The DMA core: everything between the seam to a PCIe block and the card.
+
+      host reads and writes our BARs            our own reads and writes of host or GPU memory
+                  │                                              ▲
+    ┌─────────────▼─────────────┐                ┌───────────────┴───────────────┐
+    │ completer ─▶ register bus │                │ requester (reads)   tx  writer│
+    └─────────────┬─────────────┘                └───▲──────┬───────────▲────▲───┘
+                  ▼                                  │ jobs │ data      │jobs│ data
+     extension, config, irq, user,    ┌──────────────┴──┐   ▼       ┌───┴────┴─┐
+     channel registers ──────────────▶│ H2C: fetch,     │ card RAM  │ C2H:     │
+                                      │ split at MRRS   │   └──────▶│ split MPS│
+                                      └─────────────────┘           └──────────┘
+
+Requester clients: the descriptor fetches of all channels (H2C first), then the H2C data paths.
+"""
+
+from dataclasses import dataclass
+
+from amaranth import *
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from peerdma import regs
+
+from .completer import Completer
+from .csr import RegisterBank, fan_out
+from .extension import ExtensionBlock
+from .irq import USER_INTERRUPTS, InterruptBlock
+from .pipeline import ChannelPipeline
+from .ram import CardRam
+from .requester import Requester
+from .seam import SeamSignature
+from .transfer import Outcome
+from .tx import TxArbiter
+from .user import UserRegisters
+from .writer import Writer
+
+__all__ = ["Core", "CoreConfig"]
+
+
+@dataclass(frozen=True)
+class CoreConfig:
+    """What can be chosen when the core is built.
+
+    Parameters
+    ----------
+    h2c, c2h : int
+        Channels in each direction, 1 to 4.
+    tags : int
+        Reads in flight, at most 32 (five tag bits need no configuration by the host).
+    ram_size : int
+        Bytes of card RAM, a power of two from 4 KiB to 64 KiB.
+    clock_khz : int
+        Frequency of the core's clock, for software that turns cycles into time.
+    completion_timeout_us : int
+        After how long an unanswered read is an error (Device Control 2, default range).
+    """
+
+    h2c: int = 1
+    c2h: int = 1
+    tags: int = 32
+    ram_size: int = regs.CARD_RAM_SIZE
+    clock_khz: int = 125_000
+    completion_timeout_us: int = 10_000
+
+    def __post_init__(self):
+        for name in ("h2c", "c2h"):
+            if not 1 <= getattr(self, name) <= 4:
+                raise ValueError(f"{name} must be 1 to 4 channels, not {getattr(self, name)}")
+        if self.tags not in (8, 16, 32):
+            raise ValueError(f"tags must be 8, 16 or 32, not {self.tags}")
+        if self.ram_size > 1 << 16:
+            raise ValueError(f"card RAM is at most 64 KiB, not {self.ram_size} bytes")
+
+
+class _Token(data.Struct):
+    """Where a write came from; travels with it and comes back when it is sent."""
+
+    channel: 2
+    #: the last piece of its descriptor
+    last: 1
+
+
+class Core(wiring.Component):
+    """The engine behind the seam.
+
+    Members
+    -------
+    seam : Out(SeamSignature)
+    led : Out(3)
+        LEDs as software set them, 1 is on.
+    gpio : In(4)
+    user_irq : In(16)
+        Level-sensitive user interrupt requests.
+    time_scale : In(32)
+        How much slower than real time this core runs; 1 on hardware.
+    """
+
+    def __init__(self, config: CoreConfig = CoreConfig()):
+        self._config = config
+        super().__init__(
+            {
+                "seam": Out(SeamSignature()),
+                "led": Out(3),
+                "gpio": In(4),
+                "user_irq": In(USER_INTERRUPTS),
+                "time_scale": In(32),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        config = self._config
+        seam, link = self.seam, self.seam.link
+        count = config.h2c + config.c2h
+
+        m.submodules.completer = completer = Completer()
+        m.submodules.requester = requester = Requester(
+            clients=count + config.h2c,
+            tags=config.tags,
+            timeout_cycles=config.completion_timeout_us * config.clock_khz // 1000,
+        )
+        m.submodules.tx = tx = TxArbiter()
+        m.submodules.writer = writer = Writer()
+        m.submodules.ram = ram = CardRam(config.ram_size)
+        m.submodules.irq = irq = InterruptBlock(count)
+        m.submodules.user = user = UserRegisters()
+        m.submodules.common = common = RegisterBank(regs.SGDMA_COMMON, bar=regs.BAR_DMA[0])
+        m.submodules.extension = extension = ExtensionBlock(
+            h2c=config.h2c,
+            c2h=config.c2h,
+            tags=config.tags,
+            ram_size=config.ram_size,
+            clock_khz=config.clock_khz,
+            capabilities=regs.Capability.MAILBOX,
+        )
+        reset = Signal()
+        stop = Signal()
+        channels = []
+        for c2h, number in ((False, config.h2c), (True, config.c2h)):
+            for index in range(number):
+                pipeline = ChannelPipeline(index=index, c2h=c2h, ram_size=config.ram_size)
+                m.submodules[f"{'c2h' if c2h else 'h2c'}{index}"] = ResetInserter(reset)(pipeline)
+                channels.append(pipeline)
+        h2c, c2h = channels[: config.h2c], channels[config.h2c :]
+
+        # The seam
+        wiring.connect(m, wiring.flipped(seam.target), completer.target)
+        wiring.connect(m, completer.completion, wiring.flipped(seam.completion))
+        wiring.connect(m, wiring.flipped(seam.requester_completion), requester.completion)
+        wiring.connect(m, requester.request, tx.reads)
+        wiring.connect(m, writer.request, tx.writes[0])
+        wiring.connect(m, tx.requester, wiring.flipped(seam.requester))
+        wiring.connect(m, wiring.flipped(seam.sent), tx.seam_sent)
+        wiring.connect(m, irq.interrupt, wiring.flipped(seam.interrupt))
+        m.d.comb += [
+            seam.target_np_ok.eq(completer.target_np_ok),
+            seam.reads_pending.eq(requester.reads_pending),
+            seam.timed_out.eq(requester.timed_out),
+            seam.unexpected.eq(requester.unexpected),
+            requester.bus_master.eq(link.bus_master),
+            requester.relaxed.eq(extension.relaxed),
+            requester.flush.eq(reset),
+            tx.link.eq(link),
+            extension.link.eq(link),
+            irq.bus_master.eq(link.bus_master),
+            irq.intx_disable.eq(link.intx_disable),
+            irq.msi_enable.eq(link.msi_enable),
+            irq.msi_granted.eq(link.msi_granted),
+            irq.msix_enable.eq(link.msix_enable),
+        ]
+
+        # Registers
+        banks = [part.bus for part in (extension, common, irq, user, *channels)]
+        m.d.sync += completer.bus.read_data.eq(fan_out(m, completer.bus, banks))
+        m.d.comb += [
+            common.identifier.eq(regs.identifier(6)),
+            extension.time_scale.eq(self.time_scale),
+            extension.quarantined.eq(requester.quarantined),
+            user.cycles.eq(extension.cycles),
+            user.gpio.eq(self.gpio),
+            self.led.eq(user.led),
+            irq.user.eq(self.user_irq),
+            irq.channel.eq(Cat(channel.interrupt for channel in channels)),
+        ]
+
+        # Descriptor fetches of all channels, then the data of H2C channels
+        for client, channel in enumerate(channels):
+            wiring.connect(m, channel.fetch_job, requester.jobs[client])
+            wiring.connect(m, requester.retired[client], channel.fetch_retired)
+            m.d.comb += [
+                channel.fetch_placement.payload.eq(requester.placement.payload),
+                channel.fetch_placement.valid.eq(
+                    requester.placement.valid & (requester.placement.payload.client == client)
+                ),
+                channel.halt.eq(common.halt[client if channel in h2c else 16 + client - len(h2c)]),
+                channel.read_limit.eq(extension.read_limit),
+                channel.piece_limit.eq(
+                    extension.read_limit if channel in h2c else extension.payload_limit
+                ),
+                channel.stop_request.eq(stop),
+            ]
+        for client, channel in enumerate(h2c, start=count):
+            job, retired = requester.jobs[client], requester.retired[client]
+            m.d.comb += [
+                job.valid.eq(channel.piece.valid),
+                channel.piece.ready.eq(job.ready),
+                job.payload.address.eq(channel.piece.payload.address),
+                job.payload.place.eq(channel.piece.payload.place),
+                job.payload.length.eq(channel.piece.payload.length),
+                job.payload.last.eq(channel.piece.payload.last),
+                channel.piece_done.eq(retired.valid),
+                channel.piece_last.eq(retired.payload.last),
+                channel.piece_outcome.eq(retired.payload.outcome),
+            ]
+        placement = requester.placement
+        m.d.comb += [
+            ram.write_valid.eq(placement.valid & (placement.payload.client >= count)),
+            ram.write_address.eq(placement.payload.address),
+            ram.write_data.eq(placement.payload.data),
+            ram.write_enable.eq(placement.payload.enable),
+        ]
+        wiring.connect(m, writer.memory, ram.read)
+        self._write_jobs(m, c2h, writer, tx)
+        self._soft_reset(m, extension.soft_reset, c2h, stop, reset)
+        self._errors(m, extension, requester, h2c, c2h)
+        return m
+
+    @staticmethod
+    def _write_jobs(m, c2h, writer, tx):
+        """C2H channels take turns, a memory write each; tokens find their way back."""
+        turn = Signal(range(len(c2h)))
+        for current in range(len(c2h)):
+            with m.If(turn == current):
+                order = [(current + 1 + n) % len(c2h) for n in range(len(c2h))]
+                for index in reversed(order):
+                    with m.If(c2h[index].piece.valid):
+                        m.d.comb += _give(writer.job, c2h[index].piece, index)
+                        with m.If(writer.job.ready):
+                            m.d.sync += turn.eq(index)
+        token = data.View(_Token, tx.sent.payload.token[: Shape.cast(_Token).width])
+        for index, channel in enumerate(c2h):
+            m.d.comb += [
+                channel.piece_done.eq(tx.sent.valid & (token.channel == index)),
+                channel.piece_last.eq(token.last),
+                channel.piece_outcome.eq(
+                    Mux(tx.sent.payload.dropped, Outcome.BUS_MASTER_OFF, Outcome.OK)
+                ),
+            ]
+
+    @staticmethod
+    def _soft_reset(m, request, c2h, stop, reset):
+        """Stop all channels; once no write of theirs is under way, reset them and forget reads.
+
+        Reads need no waiting: the requester keeps their tags until the completions have come.
+        """
+        busy = Cat(channel.pieces_out | channel.piece.valid for channel in c2h).any()
+        m.d.comb += reset.eq(stop & ~busy)
+        with m.If(request):
+            m.d.sync += stop.eq(1)
+        with m.Elif(reset):
+            m.d.sync += stop.eq(0)
+
+    @staticmethod
+    def _errors(m, extension, requester, h2c, c2h):
+        """What the error capture sees: failed reads, and what channels find out by themselves."""
+        channels = [*h2c, *c2h]
+        read = requester.error
+        for number, channel in enumerate(channels):
+            is_c2h = number >= len(h2c)
+            index = number - len(h2c) if is_c2h else number
+            report = channel.error
+            unreported = (report.outcome == Outcome.MAGIC) | (report.outcome == Outcome.DECODE)
+            if is_c2h:
+                unreported = unreported | ~report.descriptor
+            with m.If(channel.error_valid & unreported):
+                m.d.comb += _capture(extension, report, index, is_c2h, report.descriptor)
+            with m.If(read.valid & (read.payload.client == number)):
+                m.d.comb += _capture(extension, read.payload, index, is_c2h, 1)
+            if not is_c2h:
+                with m.If(read.valid & (read.payload.client == len(channels) + number)):
+                    m.d.comb += _capture(extension, read.payload, index, 0, 0)
+
+
+def _capture(extension, source, channel, c2h, descriptor):
+    error = extension.error
+    return [
+        extension.error_valid.eq(1),
+        error.outcome.eq(source.outcome),
+        error.address.eq(source.address),
+        error.channel.eq(channel),
+        error.c2h.eq(c2h),
+        error.descriptor.eq(descriptor),
+    ]
+
+
+def _give(job, piece, channel):
+    """Hand a piece of C2H channel `channel` to the writer."""
+    token = Signal(_Token)
+    return [
+        token.channel.eq(channel),
+        token.last.eq(piece.payload.last),
+        job.valid.eq(piece.valid),
+        piece.ready.eq(job.ready),
+        job.payload.address.eq(piece.payload.address),
+        job.payload.place.eq(piece.payload.place),
+        job.payload.length.eq(piece.payload.length),
+        job.payload.token.eq(token.as_value()),
+    ]

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Turns read jobs of several clients into memory read requests."""
+
+from amaranth import *
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from .seam import RequestBeat
+from .transfer import ReadJob
+
+__all__ = ["Issuer", "Owner"]
+
+
+class Owner(data.Struct):
+    """Who uses a tag."""
+
+    #: number of the client
+    client: 4
+    tag: 8
+
+
+class Issuer(wiring.Component):
+    """Takes jobs in turn, gives each a tag and offers its request, one job in two cycles at best.
+
+    Parameters
+    ----------
+    clients : int
+        Number of clients.
+
+    Members
+    -------
+    jobs : In(stream of ReadJob), one for each client
+    free : In(stream of tag)
+        Tags to use.
+    hold : In(1)
+        No job is taken in this cycle.
+    taken : Out(stream of Owner, always ready), job : Out(ReadJob)
+        The job that is taken in this cycle.
+    queued : Out(stream of Owner, always ready)
+        The same a cycle later.
+    opened : Out(1)
+        With `queued`: its request is offered.
+    request : Out(stream of RequestBeat)
+        From the cycle after the job was taken.
+    bus_master : In(1)
+        Low: jobs are taken without a request.
+    relaxed : In(1)
+        Relaxed Ordering attribute for the job that is taken in this cycle.
+    """
+
+    def __init__(self, clients: int):
+        self._clients = clients
+        owner = stream.Signature(Owner, always_ready=True)
+        super().__init__(
+            {
+                "jobs": In(stream.Signature(ReadJob)).array(clients),
+                "free": In(stream.Signature(8)),
+                "hold": In(1),
+                "taken": Out(owner),
+                "job": Out(ReadJob),
+                "queued": Out(owner),
+                "opened": Out(1),
+                "request": Out(stream.Signature(RequestBeat)),
+                "bus_master": In(1),
+                "relaxed": In(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        count = self._clients
+
+        # Round robin: the first client with a job after the one served last.
+        grant = Signal(range(count))
+        served = Signal(range(count))
+        with m.Switch(served):
+            for current in range(count):
+                with m.Case(current):
+                    for step in reversed(range(1, count + 1)):
+                        client = (current + step) % count
+                        with m.If(self.jobs[client].valid):
+                            m.d.comb += grant.eq(client)
+
+        ready = Signal()
+        taken = Signal()
+        m.d.comb += [
+            ready.eq(self.free.valid & ~self.request.valid & ~self.hold),
+            taken.eq(ready & Cat(client.valid for client in self.jobs).any()),
+            self.free.ready.eq(taken),
+            self.job.eq(Array(client.p for client in self.jobs)[grant]),
+            self.taken.valid.eq(taken),
+            self.taken.p.client.eq(grant),
+            self.taken.p.tag.eq(self.free.p),
+        ]
+        for number, client in enumerate(self.jobs):
+            m.d.comb += client.ready.eq(ready & (grant == number))
+
+        job = Signal(ReadJob)
+        header = self.request.p.header
+        with m.If(self.request.ready):
+            m.d.sync += self.request.valid.eq(0)
+        m.d.sync += [self.queued.valid.eq(taken), self.opened.eq(taken & self.bus_master)]
+        with m.If(taken):
+            m.d.sync += [
+                served.eq(grant),
+                job.eq(self.job),
+                self.queued.p.eq(self.taken.p),
+                self.request.valid.eq(self.bus_master),
+                header.relaxed.eq(self.relaxed),
+            ]
+
+        offset = job.address[:2]
+        end = Signal(11)
+        single = Signal()
+        first_be = Signal(4)
+        last_be = Signal(4)
+        m.d.comb += [
+            end.eq(offset + job.length),
+            single.eq(header.dwords == 1),
+            first_be.eq(0xF << offset),
+            last_be.eq(Array((0xF, 0x1, 0x3, 0x7))[end[:2]]),
+            header.address.eq(Cat(C(0, 2), job.address[2:])),
+            header.dwords.eq((end + 3)[2:]),
+            header.first_be.eq(Mux(single, first_be & last_be, first_be)),
+            header.last_be.eq(Mux(single, 0, last_be)),
+            header.tag.eq(self.queued.p.tag),
+            self.request.p.first.eq(1),
+            self.request.p.last.eq(1),
+        ]
+        return m

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""A channel with what it needs to turn descriptors into memory requests."""
+
+from amaranth import *
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from .channel import Channel, ErrorReport
+from .csr import BusSignature
+from .fetch import DescriptorFetch
+from .splitter import Piece, Splitter
+from .transfer import Outcome, Placement, ReadJob, Retired
+
+__all__ = ["ChannelPipeline"]
+
+
+class ChannelPipeline(wiring.Component):
+    """Descriptor fetch, channel and splitter; what comes out are pieces to read or to write.
+
+    Parameters
+    ----------
+    index, c2h, ram_size
+        As for `hw.channel.Channel`.
+
+    Members
+    -------
+    bus : In(BusSignature)
+    halt : In(1)
+        No descriptor fetches.
+    read_limit, piece_limit : In(3)
+        Size limits of descriptor fetches and of pieces, PCIe encoding.
+    fetch_job, fetch_retired, fetch_placement
+        To the requester, as a client of its own.
+    piece : Out(stream of Piece)
+    piece_done, piece_last, piece_outcome : In
+        One report for each piece that was taken, in order.
+    interrupt, error_valid, error, stop_request
+        As for `hw.channel.Channel`.
+    pieces_out : Out(1)
+        Pieces were taken and are not yet reported done.
+    """
+
+    def __init__(self, *, index: int, c2h: bool, ram_size: int):
+        self._parameters = {"index": index, "c2h": c2h, "ram_size": ram_size}
+        always = {"always_ready": True}
+        super().__init__(
+            {
+                "bus": In(BusSignature()),
+                "halt": In(1),
+                "read_limit": In(3),
+                "piece_limit": In(3),
+                "fetch_job": Out(stream.Signature(ReadJob)),
+                "fetch_retired": In(stream.Signature(Retired, **always)),
+                "fetch_placement": In(stream.Signature(Placement, **always)),
+                "piece": Out(stream.Signature(Piece)),
+                "piece_done": In(1),
+                "piece_last": In(1),
+                "piece_outcome": In(Outcome),
+                "interrupt": Out(1),
+                "error_valid": Out(1),
+                "error": Out(ErrorReport),
+                "stop_request": In(1),
+                "pieces_out": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.channel = channel = Channel(**self._parameters)
+        m.submodules.fetch = fetch = DescriptorFetch(c2h=self._parameters["c2h"])
+        m.submodules.splitter = splitter = Splitter()
+
+        wiring.connect(m, wiring.flipped(self.bus), channel.bus)
+        wiring.connect(m, fetch.job, wiring.flipped(self.fetch_job))
+        wiring.connect(m, wiring.flipped(self.fetch_retired), fetch.retired)
+        wiring.connect(m, wiring.flipped(self.fetch_placement), fetch.placement)
+        wiring.connect(m, fetch.descriptor, channel.descriptor)
+        wiring.connect(m, channel.span, splitter.span)
+        wiring.connect(m, splitter.piece, wiring.flipped(self.piece))
+
+        taken = Signal()
+        outstanding = Signal(8)
+        m.d.comb += [
+            taken.eq(self.piece.valid & self.piece.ready),
+            self.pieces_out.eq(outstanding != 0),
+            fetch.start.eq(channel.start),
+            fetch.address.eq(channel.first_address),
+            fetch.adjacent.eq(channel.first_adjacent),
+            fetch.halt.eq(self.halt),
+            fetch.flush.eq(channel.flush),
+            fetch.limit.eq(self.read_limit),
+            splitter.limit.eq(self.piece_limit),
+            splitter.abort.eq(channel.flush),
+            channel.done.eq(
+                self.piece_done & (self.piece_last | (self.piece_outcome != Outcome.OK))
+            ),
+            channel.done_outcome.eq(self.piece_outcome),
+            channel.quiet.eq(
+                ~fetch.active & ~self.piece.valid & ~self.pieces_out & ~self.piece_done
+            ),
+            channel.stop_request.eq(self.stop_request),
+            self.interrupt.eq(channel.interrupt),
+            self.error_valid.eq(channel.error_valid),
+            self.error.eq(channel.error),
+        ]
+        with m.If(taken):
+            m.d.comb += channel.beats.eq((self.piece.payload.length + 7) >> 3)
+        m.d.sync += outstanding.eq(outstanding + taken - self.piece_done)
+        return m

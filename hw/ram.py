@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Card RAM: where host-to-card transfers end and card-to-host transfers begin."""
+
+from amaranth import *
+from amaranth.lib import memory, wiring
+from amaranth.lib.wiring import In, Out
+
+__all__ = ["CardRam", "ReadPortSignature"]
+
+
+class ReadPortSignature(wiring.Signature):
+    """Synchronous read port of a memory of 64-bit words, from the reader's side.
+
+    Members
+    -------
+    address : Out(14)
+        Word address: byte address >> 3.
+    enable : Out(1)
+    data : In(64)
+        The word addressed in the last cycle in which `enable` was high.
+    """
+
+    def __init__(self):
+        super().__init__({"address": Out(14), "enable": Out(1), "data": In(64)})
+
+
+class CardRam(wiring.Component):
+    """`size` bytes in 64-bit words: one write port with byte enables, one read port.
+
+    A word written in one cycle can be read in the next.
+
+    Parameters
+    ----------
+    size : int
+        Bytes; a power of two from 4 KiB to 128 KiB.
+
+    Members
+    -------
+    write_valid, write_address, write_data, write_enable : In
+    read : In(ReadPortSignature)
+    """
+
+    def __init__(self, size: int):
+        if size & (size - 1) or not 4096 <= size <= 1 << 17:
+            raise ValueError(f"card RAM size must be a power of two, 4 KiB to 128 KiB, not {size}")
+        self._size = size
+        super().__init__(
+            {
+                "write_valid": In(1),
+                "write_address": In(14),
+                "write_data": In(64),
+                "write_enable": In(8),
+                "read": In(ReadPortSignature()),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.memory = ram = memory.Memory(
+            shape=unsigned(64), depth=self._size // 8, init=[]
+        )
+        write = ram.write_port(granularity=8)
+        read = ram.read_port()
+        m.d.comb += [
+            write.addr.eq(self.write_address),
+            write.data.eq(self.write_data),
+            write.en.eq(self.write_enable & self.write_valid.replicate(8)),
+            read.addr.eq(self.read.address),
+            read.en.eq(self.read.enable),
+            self.read.data.eq(read.data),
+        ]
+        return m

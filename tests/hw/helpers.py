@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""What the gateware tests share: a seed, a simulation, and the ends of streams."""
+
+from __future__ import annotations
+
+import os
+import random
+
+from amaranth.sim import Simulator
+
+
+def seeded() -> random.Random:
+    """A generator whose seed is printed, and taken from the environment variable SEED if set."""
+    seed = int(os.environ.get("SEED") or random.randrange(1 << 32))
+    print(f"SEED={seed}")
+    return random.Random(seed)
+
+
+def simulate(dut, *benches, background=(), cycles=100_000):
+    """Run `benches` (async functions of the simulator context) to their end, on one clock.
+
+    Those in `background` run beside them and may be endless. Fails if the benches are not done
+    after `cycles`.
+    """
+    left = len(benches)
+
+    def counted(bench):
+        async def run(ctx):
+            nonlocal left
+            await bench(ctx)
+            left -= 1
+
+        return run
+
+    async def watchdog(ctx):
+        await ctx.delay(cycles * 1e-6)
+        raise TimeoutError(f"{left} of {len(benches)} benches not done after {cycles} cycles")
+
+    sim = Simulator(dut)
+    sim.add_clock(1e-6)
+    for bench in benches:
+        sim.add_testbench(counted(bench))
+    for bench in (watchdog, *background):
+        sim.add_testbench(bench, background=True)
+    sim.run()
+
+
+async def send(ctx, stream, payloads, pause=lambda: 0):
+    """Send payloads through a stream, each after `pause()` idle cycles."""
+    for payload in payloads:
+        for _ in range(pause()):
+            await ctx.tick()
+        ctx.set(stream.payload, payload)
+        ctx.set(stream.valid, 1)
+        await ctx.tick().until(stream.ready)
+        ctx.set(stream.valid, 0)
+
+
+def watch(stream, log, valid=None):
+    """A background bench that appends (cycle, payload) of each transfer to `log`."""
+
+    async def run(ctx):
+        cycle = 0
+        async for _, _, payload, moved in ctx.tick().sample(
+            stream.payload, stream.valid & stream.ready
+        ):
+            if moved:
+                log.append((cycle, payload))
+            cycle += 1
+
+    return run
+
+
+def toggle(signal, choose):
+    """A background bench that drives `signal` with `choose()` in every cycle."""
+
+    async def run(ctx):
+        while True:
+            ctx.set(signal, choose())
+            await ctx.tick()
+
+    return run
+
+
+def fields(value) -> dict[str, int]:
+    """The fields of a sampled struct as integers."""
+    found = {name: getattr(value, name) for name, _ in value.shape()}
+    return {name: int(getattr(field, "value", field)) for name, field in found.items()}
+
+
+def packets(log) -> list[tuple]:
+    """The packets in a `watch` log of a seam stream: (cycles of the beats, header, data) each.
+
+    Fails unless `first` and `last` frame them and the header is constant.
+    """
+    done, header = [], None
+    for cycle, beat in log:
+        now = fields(beat.header)
+        assert beat.first == (header is None), "first in the middle, or none at the start"
+        if header is None:
+            times, data = [], b""
+        else:
+            assert header == now, "the header changed"
+        header = None if beat.last else now
+        times.append(cycle)
+        data += beat.data.to_bytes(8, "little")
+        if beat.last:
+            done.append((times, now, data))
+    assert header is None, "the last packet has no end"
+    return done

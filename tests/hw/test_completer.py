@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""hw/completer.py: reads and writes of the BARs, against a model of registers as plain memory."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from hw.completer import QUEUE_DEPTH, QUEUE_RESERVE, Completer
+from hw.csr import READ_LATENCY
+from hw.seam import CompletionStatus, TargetKind
+from peerdma import regs
+from tests.hw.helpers import packets, seeded, simulate, toggle, watch
+from tests.hw.tlps import seam_beats
+
+#: Where the host has put the BARs; their sizes are those of the register map.
+BASES = {0: 0xF704_C000, 1: 0x12_F705_0000}
+SIZES = dict((regs.BAR_USER, regs.BAR_DMA))
+
+
+class Registers:
+    """Byte memory on a register bus. `bytes` is by (BAR, byte address); the log by cycle."""
+
+    def __init__(self, random):
+        self.random = random
+        self.bytes = {}
+        self.writes = []  # (cycle, bar, byte address, value)
+        self.reads = []  # (cycle, bar, byte address)
+        self.words = []  # cycles in which the bus wrote
+
+    def bench(self, bus):
+        async def run(ctx):
+            cycle, pipe = 0, [0] * (READ_LATENCY - 1)
+            names = [name for name in bus.signature.members if name != "read_data"]
+            async for sample in ctx.tick().sample(*(getattr(bus, name) for name in names)):
+                now = dict(zip(names, sample[2:], strict=True))
+                pipe.append(self._read(cycle, now))
+                ctx.set(bus.read_data, pipe.pop(0))
+                self._write(cycle, now)
+                cycle += 1
+
+        return run
+
+    def _read(self, cycle, now):
+        if not now["read_valid"]:
+            return self.random.randrange(1 << 64)
+        value = 0
+        for lane in range(8):
+            key = now["read_bar"], 8 * now["read_address"] + lane
+            value |= self.bytes.get(key, 0) << 8 * lane
+            if now["read_enable"] >> lane & 1:
+                self.reads.append((cycle, *key))
+        return value
+
+    def _write(self, cycle, now):
+        if not now["write_valid"]:
+            return
+        self.words.append(cycle)
+        for lane in range(8):
+            if now["write_enable"] >> lane & 1:
+                key = now["write_bar"], 8 * now["write_address"] + lane
+                self.bytes[key] = now["write_data"] >> 8 * lane & 0xFF
+                self.writes.append((cycle, *key, self.bytes[key]))
+
+
+class Request:
+    """One request of the host."""
+
+    def __init__(self, random, kind, bar=1, offset=None, dwords=None, enables=None, poisoned=0):
+        self.bar = bar
+        dwords = dwords or random.choice((1, 1, 1, 2, 2, 3, 4, 5, 31, 32, 33, 64, 1024))
+        if offset is None:
+            page = random.choice((0, SIZES[bar] - 4096))
+            offset = page + 4 * random.randint(0, min(40, 1024 - dwords))
+        self.offset, self.dwords = offset, dwords
+        first, last = enables or (
+            random.randrange(dwords > 1, 16),
+            random.randrange(1, 16) if dwords > 1 else 0,
+        )
+        self.data = None
+        if kind is TargetKind.WRITE:
+            self.data = random.randbytes(4 * dwords)
+        self.header = {
+            "kind": kind,
+            "address": BASES[bar] + offset,
+            "dwords": dwords,
+            "first_be": first,
+            "last_be": last,
+            "bar": bar,
+            "tag": random.randrange(256),
+            "requester_id": random.randrange(1 << 16),
+            "traffic_class": random.randrange(8),
+            "attributes": random.randrange(8),
+            "poisoned": poisoned,
+        }
+
+    def enabled(self) -> list[int]:
+        """Byte addresses within the BAR that the byte enables select."""
+        enables = [0xF] * self.dwords
+        enables[-1] = self.header["last_be"]
+        enables[0] = self.header["first_be"]
+        return [
+            self.offset + 4 * n + lane
+            for n, enable in enumerate(enables)
+            for lane in range(4)
+            if enable >> lane & 1
+        ]
+
+    def written(self) -> dict[int, int]:
+        """Byte addresses within the BAR that change, and the values."""
+        if self.data is None or self.header["poisoned"]:
+            return {}
+        return {address: self.data[address - self.offset] for address in self.enabled()}
+
+    def completions(self) -> list[tuple[dict, int]]:
+        """Header of each completion, and the byte address of its first dword."""
+        kind = self.header["kind"]
+        if kind in (TargetKind.WRITE, TargetKind.MESSAGE):
+            return []
+        names = ("tag", "requester_id", "traffic_class", "attributes")
+        same = {name: self.header[name] for name in names} | {"poisoned": 0}
+        if kind is TargetKind.OTHER:
+            status = {"status": CompletionStatus.UR.value, "byte_count": 4, "lower_address": 0}
+            return [(same | status | {"dwords": 0}, 0)]
+        enabled = self.enabled() or [self.offset]
+        end = self.offset + 4 * self.dwords
+        cuts = [self.offset, *range((self.offset | 127) + 1, end, 128), end]
+        return [
+            (
+                same
+                | {
+                    "status": CompletionStatus.SC.value,
+                    "byte_count": enabled[-1] + 1 - max(start, enabled[0]),
+                    "lower_address": max(start, enabled[0]) % 128,
+                    "dwords": (stop - start) // 4,
+                },
+                start,
+            )
+            for start, stop in pairwise(cuts)
+        ]
+
+
+class Run:
+    """Runs requests through a Completer and keeps what came out.
+
+    `gap` is the number of idle cycles before a packet, `pause` before each further beat.
+
+    registers : the model behind the bus
+    ends : cycle of the last beat of each request
+    completions : (cycles, header, data) of each
+    """
+
+    def __init__(
+        self, random, requests, *, ready=lambda: 1, gap=lambda: 1, pause=lambda: 0, background=()
+    ):
+        self.dut = Completer()
+        self.registers = Registers(random)
+        self.ends = []
+        log = []
+
+        async def host(ctx):
+            target = self.dut.target
+            cycle = 0
+            for request in requests:
+                for beat in seam_beats(request.header, request.data):
+                    for _ in range(gap() if beat["first"] else pause()):
+                        await ctx.tick()
+                        cycle += 1
+                    ctx.set(target.payload, beat)
+                    ctx.set(target.valid, 1)
+                    await ctx.tick()
+                    ctx.set(target.valid, 0)
+                    cycle += 1
+                self.ends.append(cycle - 1)
+            wanted = sum(len(request.completions()) for request in requests)
+            while sum(beat.last for _, beat in log) < wanted:
+                await ctx.tick()
+            await ctx.tick().repeat(8)
+
+        simulate(
+            self.dut,
+            host,
+            background=[
+                self.registers.bench(self.dut.bus),
+                toggle(self.dut.completion.ready, ready),
+                watch(self.dut.completion, log),
+                *(bench(self.dut) for bench in background),
+            ],
+        )
+        self.completions = packets(log)
+
+    def check(self, requests):
+        """Every register access and every completion is the one that was asked for.
+
+        A read sees what was written before it arrived, and may see what was written after.
+        """
+        history = {}
+        for number, request in enumerate(requests):
+            for address, value in request.written().items():
+                history.setdefault((request.bar, address), []).append((number, value))
+        memory = {key: values[-1][1] for key, values in history.items()}
+        assert self.registers.bytes == memory
+
+        reads = [r for r in requests if r.header["kind"] is TargetKind.READ]
+        assert sorted(key for _, *key in self.registers.reads) == sorted(
+            [r.bar, address] for r in reads for address in r.enabled()
+        )
+
+        answers = iter(self.completions)
+        for number, request in enumerate(requests):
+            enabled = set(request.enabled())
+            for expected, start in request.completions():
+                times, header, data = next(answers)
+                assert header == expected
+                assert len(times) == max(1, (header["dwords"] + 1) // 2)
+                for address in enabled & set(range(start, start + 4 * header["dwords"])):
+                    values = history.get((request.bar, address), [])
+                    before = [value for when, value in values if when < number]
+                    after = [value for when, value in values if when > number]
+                    assert data[address - start] in [*(before or [0])[-1:], *after]
+        assert next(answers, None) is None
+
+
+def some_requests(random, count: int) -> list[Request]:
+    """Reads and writes that often meet each other, and whatever else can arrive."""
+    kinds = [TargetKind.READ] * 6 + [TargetKind.WRITE] * 8 + [TargetKind.OTHER, TargetKind.MESSAGE]
+    return [
+        Request(random, random.choice(kinds), bar=random.choice((0, 1, 1))) for _ in range(count)
+    ]
+
+
+@pytest.mark.parametrize("stall", [0, 0.5, 0.9])
+def test_any_mixture_of_requests(stall):
+    random = seeded()
+    requests = some_requests(random, 12)  # as many reads as the queue takes
+    run = Run(
+        random,
+        requests,
+        ready=lambda: random.random() >= stall,
+        gap=lambda: random.choice((1, 1, 2, 40)),
+        pause=lambda: stall > 0 and random.choice((0, 0, 1)),
+    )
+    run.check(requests)
+
+
+def test_every_alignment_and_byte_enable_of_small_requests():
+    """Writes of 1 to 4 dwords at every place of a word, read back by the same byte enables."""
+    random = seeded()
+    requests = []
+    for dwords in (1, 2, 3, 4):
+        for place in (0, 4, 120, 124, 4092 - 4 * (dwords - 1)):
+            for first in range(dwords > 1, 16):
+                enables = first, random.randrange(1, 16) if dwords > 1 else 0
+                for kind in (TargetKind.WRITE, TargetKind.READ):
+                    requests.append(
+                        Request(random, kind, offset=place, dwords=dwords, enables=enables)
+                    )
+    for at in range(0, len(requests), 60):
+        run = Run(random, requests[at : at + 60], gap=lambda: random.choice((1, 30)))
+        run.check(requests[at : at + 60])
