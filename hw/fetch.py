@@ -25,6 +25,7 @@ from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
+
 from peerdma import regs
 
 from .splitter import request_bytes
@@ -46,6 +47,92 @@ class _Control(data.Struct):
     stop: 1
     completed: 1
     adjacent: 6
+
+
+class _Slot(data.Struct):
+    """A descriptor, as far as the channel needs it."""
+
+    control: _Control
+    length: regs.DESC_MAX_LENGTH.bit_length()
+    source: 64
+    destination: 64
+
+
+class DescriptorRam(wiring.Component):
+    """Slots for descriptors, written by words and read whole, in the same cycle.
+
+    A column per word makes that possible; distributed RAM of 32 slots is smaller than the
+    registers that would collect a descriptor out of a block RAM.
+
+    Parameters
+    ----------
+    slots : int
+        Power of two.
+
+    Members
+    -------
+    placement : In(stream of Placement, always ready)
+        Written at the end of the cycle; enabled by whole dwords.
+    check_at : In(slot number), check : Out(_Control), following : Out(64)
+        A descriptor's control and its next address.
+    use_at : In(slot number), use : Out(_Slot)
+        The rest of another one.
+    """
+
+    def __init__(self, slots: int):
+        self._slots = slots
+        super().__init__(
+            {
+                "placement": In(stream.Signature(Placement, always_ready=True)),
+                "check_at": In(range(slots)),
+                "check": Out(_Control),
+                "following": Out(64),
+                "use_at": In(range(slots)),
+                "use": Out(_Slot),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        word = self.placement.payload.data
+        enable = self.placement.payload.enable
+        slot_word = self.placement.payload.address
+
+        def column(name, index, shape, written, enable, **granularity):
+            """Memory for (a part of) one word of each descriptor."""
+            m.submodules[name] = memory = Memory(shape=shape, depth=self._slots, init=[])
+            write = memory.write_port(**granularity)
+            m.d.comb += [write.addr.eq(slot_word[2:]), write.data.eq(written)]
+            with m.If(self.placement.valid & (slot_word[:2] == index)):
+                m.d.comb += write.en.eq(enable)
+            return memory
+
+        def read(memory, at, target):
+            port = memory.read_port(domain="comb")
+            m.d.comb += [port.addr.eq(at), target.eq(port.data)]
+
+        kept = Signal(_Control)
+        m.d.comb += [
+            kept.good.eq(word[16:32] == regs.DESC_MAGIC),
+            kept.stop.eq((word & regs.DESC_STOP).any()),
+            kept.completed.eq((word & regs.DESC_COMPLETED).any()),
+            kept.adjacent.eq(word[8:]),
+        ]
+        length_bits = len(self.use.length)
+        dwords = Cat(enable[0], enable[4])
+        control = column("control", 0, _Control, kept, dwords[0])
+        length = column("length", 0, length_bits, word[32:], dwords[1])
+        source = column("source", 1, 64, word, dwords, granularity=32)
+        destination = column("destination", 2, 64, word, dwords, granularity=32)
+        following = column("following", 3, 64, word, dwords, granularity=32)
+
+        read(control, self.check_at, self.check)
+        read(following, self.check_at, self.following)
+        read(control, self.use_at, self.use.control)
+        read(length, self.use_at, self.use.length)
+        read(source, self.use_at, self.use.source)
+        read(destination, self.use_at, self.use.destination)
+        return m
 
 
 class _State(enum.Enum, shape=2):
@@ -81,16 +168,15 @@ class DescriptorFetch(wiring.Component):
     adjacent : In(6)
         How many more descriptors follow the first one contiguously. Sampled with `start`.
     halt : In(1)
-        While high, no read job is offered; reads under way finish.
+        From the cycle after it rose, no read job is offered; reads under way finish.
     flush : In(1)
-        While high, neither a job nor a descriptor is offered, and the list is dropped with all
-        that is fetched of it. Ignored data of reads under way still arrives; `active` falls when
-        the last of them has retired, at the earliest one cycle after `flush` rose.
+        From the cycle after it rose, neither a job nor a descriptor is offered: the list is
+        dropped with all that is fetched of it. `active` falls when the last read has retired.
     limit : In(3)
         Max read request size, PCIe encoding; above 512 bytes it counts as 512.
     job : Out(stream of ReadJob)
         Reads of whole descriptors; places count bytes in the ring, modulo its size. Once valid it
-        stays, unless `halt` or `flush` withdraws it.
+        stays, unless `halt`, `flush` or the end of the list withdraws it.
     retired : In(stream of Retired, always ready)
         One for each job, in their order, no earlier than the cycle of its last placement.
     placement : In(stream of Placement, always ready)
@@ -146,76 +232,41 @@ class DescriptorFetch(wiring.Component):
         used = Signal(slot + 1)
         m.d.comb += [unchecked.eq(reserved - checked), used.eq(reserved - taken)]
 
-        # A column per word of the descriptor, so that a descriptor is read in one cycle. They are
-        # distributed RAM: 32 slots take no more of it than their read registers would.
-        arriving = self.placement.payload
-        word = Array(self.placement.valid & (arriving.address[:2] == n) for n in range(4))
-        halves = Cat(arriving.enable[0], arriving.enable[4])
-
-        def column(name, shape, written, enable, *positions, **granularity):
-            memory = Memory(shape=shape, depth=self._slots, init=[])
-            m.submodules[name] = memory
-            write = memory.write_port(**granularity)
-            m.d.comb += [
-                write.addr.eq(arriving.address[2:]),
-                write.data.eq(written),
-                write.en.eq(enable),
-            ]
-            reads = [memory.read_port(domain="comb") for _ in positions]
-            m.d.comb += [read.addr.eq(at) for read, at in zip(reads, positions, strict=True)]
-            return [read.data for read in reads]
-
-        def address_column(name, index, position):
-            enable = halves & word[index].replicate(2)
-            return column(name, 64, arriving.data, enable, position, granularity=32)[0]
-
-        control = Signal(_Control)
-        dword = arriving.data[:32]
-        m.d.comb += [
-            control.good.eq(dword[16:] == regs.DESC_MAGIC),
-            control.stop.eq((dword & regs.DESC_STOP).any()),
-            control.completed.eq((dword & regs.DESC_COMPLETED).any()),
-            control.adjacent.eq(dword[8:]),
-        ]
-        check, use = column("control", _Control, control, word[0] & halves[0], checked, taken)
-        length_bits = regs.DESC_MAX_LENGTH.bit_length()
-        (length,) = column("length", length_bits, arriving.data[32:], word[0] & halves[1], taken)
-        source = address_column("source", 1, taken)
-        destination = address_column("destination", 2, taken)
-        following = address_column("next", 3, checked)
+        m.submodules.ram = ram = DescriptorRam(self._slots)
+        wiring.connect(m, wiring.flipped(self.placement), ram.placement)
+        m.d.comb += [ram.check_at.eq(checked), ram.use_at.eq(taken)]
 
         # What is not read yet of the block: `left` descriptors from `where` on, in descriptors.
-        # The next read is planned in a cycle of its own.
+        # Reads are planned a cycle ahead, so that the requester sees registers only.
         where = Signal(64 - align)
         left = Signal(range(BLOCK + 1))
         count = Signal(range(JOB_BYTES // DESCRIPTOR_BYTES + 1))
-        planned = Signal()
         outstanding = Signal(range(READS + 1))
         outcome = Signal(Outcome)
-        with m.If(~planned):
-            in_page = Const(4096 // DESCRIPTOR_BYTES) - where[: 12 - align]
-            limit = request_bytes(self.limit) >> align
-            nearest = Mux(left < in_page, left, in_page)
+        in_page = Const(4096 // DESCRIPTOR_BYTES) - where[: 12 - align]
+        limit = request_bytes(self.limit) >> align
+        nearest = Mux(left < in_page, left, in_page)
+        most = Mux(nearest < limit, nearest, limit)
+        with m.If(~self.job.valid):
             m.d.sync += [
-                count.eq(Mux(nearest < limit, nearest, limit)),
-                planned.eq(left != 0),
+                count.eq(most),
+                self.job.valid.eq(
+                    (state == _State.FETCH)
+                    & (outcome == Outcome.OK)
+                    & (left != 0)
+                    & (used + most <= self._slots)
+                    & (outstanding != READS)
+                ),
             ]
         job = self.job.payload
         m.d.comb += [
-            self.job.valid.eq(
-                (state == _State.FETCH)
-                & planned
-                & (used + count <= self._slots)
-                & (outstanding != READS)
-                & (outcome == Outcome.OK)
-                & ~self.halt
-                & ~self.flush
-            ),
             job.address.eq(where << align),
             job.length.eq(count << align),
             job.place.eq(reserved[:slot] << align),
         ]
         issue = self.job.valid & self.job.ready
+        withdraw = Signal()
+        m.d.comb += withdraw.eq(issue | self.halt | self.flush)
         back = state == _State.LOCATE
         moved = Signal(64 - align)
         m.d.comb += moved.eq(where + Mux(back, -unchecked, count))
@@ -224,7 +275,6 @@ class DescriptorFetch(wiring.Component):
                 where.eq(moved),
                 left.eq(left - count),
                 reserved.eq(reserved + count),
-                planned.eq(0),
             ]
 
         # A read that failed leaves all behind `filled` unfilled.
@@ -234,16 +284,18 @@ class DescriptorFetch(wiring.Component):
             m.d.sync += outcome.eq(retired.outcome)
             with m.If(retired.outcome == Outcome.OK):
                 m.d.sync += filled.eq(filled + (retired.length >> align))
+            with m.Else():
+                m.d.comb += withdraw.eq(1)
 
         offered = self.descriptor.payload
         waiting = taken != checked
         m.d.comb += [
-            self.descriptor.valid.eq((waiting | (state == _State.REPORT)) & ~self.flush),
-            offered.pci_address.eq(destination if self._c2h else source),
-            offered.card_address.eq(source if self._c2h else destination),
-            offered.length.eq(length),
-            offered.stop.eq(use.stop),
-            offered.completed.eq(use.completed),
+            self.descriptor.valid.eq(waiting | (state == _State.REPORT)),
+            offered.pci_address.eq(ram.use.destination if self._c2h else ram.use.source),
+            offered.card_address.eq(ram.use.source if self._c2h else ram.use.destination),
+            offered.length.eq(ram.use.length),
+            offered.stop.eq(ram.use.control.stop),
+            offered.completed.eq(ram.use.control.completed),
             self.active.eq((state != _State.IDLE) | waiting | (outstanding != 0)),
         ]
         with m.If(~waiting):
@@ -259,23 +311,23 @@ class DescriptorFetch(wiring.Component):
                         state.eq(_State.FETCH),
                         where.eq(self.address[align:]),
                         left.eq(self.adjacent + 1),
-                        planned.eq(0),
                         outcome.eq(Outcome.OK),
                         *(position.eq(0) for position in (reserved, filled, checked, taken)),
                     ]
             with m.Case(_State.FETCH):
                 with m.If(checked != filled):
-                    with m.If(~check.good):
+                    with m.If(~ram.check.good):
+                        m.d.comb += withdraw.eq(1)
                         m.d.sync += [outcome.eq(Outcome.MAGIC), state.eq(_State.LOCATE)]
                     with m.Else():
                         m.d.sync += checked.eq(checked + 1)
-                        with m.If(check.stop):
+                        with m.If(ram.check.stop):
+                            m.d.comb += withdraw.eq(1)
                             m.d.sync += state.eq(_State.IDLE)
                         with m.Elif((left == 0) & (unchecked == 1)):
                             m.d.sync += [
-                                where.eq(following[align:]),
-                                left.eq(check.adjacent + 1),
-                                planned.eq(0),
+                                where.eq(ram.following[align:]),
+                                left.eq(ram.check.adjacent + 1),
                             ]
                 with m.Elif(outcome != Outcome.OK):
                     m.d.sync += state.eq(_State.LOCATE)
@@ -286,6 +338,8 @@ class DescriptorFetch(wiring.Component):
                 with m.If(take & ~waiting):
                     m.d.sync += state.eq(_State.IDLE)
         with m.If(self.flush):
-            m.d.sync += [state.eq(_State.IDLE), checked.eq(taken)]
+            m.d.sync += [state.eq(_State.IDLE), checked.eq(0), taken.eq(0)]
+        with m.If(withdraw):
+            m.d.sync += self.job.valid.eq(0)
 
         return m

@@ -36,30 +36,23 @@ class Issuer(wiring.Component):
         No job is taken in this cycle.
     taken : Out(stream of Owner, always ready), job : Out(ReadJob)
         The job that is taken in this cycle.
-    queued : Out(stream of Owner, always ready)
-        The same a cycle later.
-    opened : Out(1)
-        With `queued`: its request is offered.
     request : Out(stream of RequestBeat)
         From the cycle after the job was taken.
     bus_master : In(1)
-        Low: jobs are taken without a request.
+        Low: the job that is taken in this cycle makes no request.
     relaxed : In(1)
-        Relaxed Ordering attribute for the job that is taken in this cycle.
+        Relaxed Ordering attribute of the job that is taken in this cycle.
     """
 
     def __init__(self, clients: int):
         self._clients = clients
-        owner = stream.Signature(Owner, always_ready=True)
         super().__init__(
             {
                 "jobs": In(stream.Signature(ReadJob)).array(clients),
                 "free": In(stream.Signature(8)),
                 "hold": In(1),
-                "taken": Out(owner),
+                "taken": Out(stream.Signature(Owner, always_ready=True)),
                 "job": Out(ReadJob),
-                "queued": Out(owner),
-                "opened": Out(1),
                 "request": Out(stream.Signature(RequestBeat)),
                 "bus_master": In(1),
                 "relaxed": In(1),
@@ -99,13 +92,12 @@ class Issuer(wiring.Component):
         header = self.request.p.header
         with m.If(self.request.ready):
             m.d.sync += self.request.valid.eq(0)
-        m.d.sync += [self.queued.valid.eq(taken), self.opened.eq(taken & self.bus_master)]
         with m.If(taken):
             m.d.sync += [
                 served.eq(grant),
                 job.eq(self.job),
-                self.queued.p.eq(self.taken.p),
                 self.request.valid.eq(self.bus_master),
+                header.tag.eq(self.free.p),
                 header.relaxed.eq(self.relaxed),
             ]
 
@@ -123,7 +115,6 @@ class Issuer(wiring.Component):
             header.dwords.eq((end + 3)[2:]),
             header.first_be.eq(Mux(single, first_be & last_be, first_be)),
             header.last_be.eq(Mux(single, 0, last_be)),
-            header.tag.eq(self.queued.p.tag),
             self.request.p.first.eq(1),
             self.request.p.last.eq(1),
         ]

@@ -16,7 +16,7 @@ from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from .checker import CompletionChecker, Progress
-from .issuer import Issuer
+from .issuer import Issuer, Owner
 from .placer import Placer
 from .seam import CompletionBeat, RequestBeat
 from .tags import OrderQueues, TagStates
@@ -162,20 +162,19 @@ class Requester(wiring.Component):
         wiring.connect(m, issuer.request, wiring.flipped(self.request))
         wiring.connect(m, wiring.flipped(self.completion), checker.completion)
         wiring.connect(m, states.free, issuer.free)
-        wiring.connect(m, issuer.queued, queues.push)
+        wiring.connect(m, issuer.taken, queues.push)
         wiring.connect(m, checker.beats, placer.beats)
         wiring.connect(m, placer.placement, wiring.flipped(self.placement))
         m.d.comb += [
             issuer.bus_master.eq(self.bus_master),
             issuer.relaxed.eq(self.relaxed),
-            states.opened.p.eq(issuer.queued.p.tag),
-            states.opened.valid.eq(issuer.opened),
+            states.wait.eq(self.bus_master),
             states.flush.eq(self.flush),
             placer.discard.eq(self.flush),
-            queues.ended.eq(states.ended),
+            queues.waiting.eq(states.waiting),
             queues.flush.eq(self.flush),
             self.idle.eq(queues.idle),
-            self.reads_pending.eq(states.pending),
+            self.reads_pending.eq((states.waiting | states.quarantined).any()),
             self.quarantined.eq(states.quarantined),
         ]
 
@@ -202,9 +201,17 @@ class Requester(wiring.Component):
         with m.If(countdown == 0):
             m.d.sync += due.eq(1)
 
+        # A completion cannot be for a request that is not yet offered, even if the tag already
+        # waits: it was looked up before the job that is taken was written.
+        taken, job = issuer.taken, issuer.job
+        newest = Signal(Owner)
+        new = Signal()
+        m.d.sync += [newest.eq(taken.p), new.eq(taken.valid)]
+        too_early = new & (newest.tag == checker.tag)
+
         # One state at a time: that of the completion at hand or, in cycles without, of the tag
         # to be visited. A job is taken when neither writes to a table.
-        waiting = Signal()
+        open_ = states.subject_waiting | states.subject_quarantined
         timed_out = Signal()
         expired = Signal()
         age = age_read.data
@@ -212,22 +219,20 @@ class Requester(wiring.Component):
             visit.eq(due & ~checker.valid),
             issuer.hold.eq(self.flush | visit | checker.begins),
             states.subject.eq(Mux(checker.valid, checker.tag, visitor)),
-            waiting.eq(states.subject_open & ~states.subject_quarantined),
-            checker.open.eq(states.subject_open),
-            checker.waiting.eq(waiting),
+            checker.open.eq(open_ & ~too_early),
+            checker.waiting.eq(states.subject_waiting),
             age_read.addr.eq(visitor),
-            timed_out.eq(visit & waiting & (age == 1)),
-            expired.eq(visit & states.subject_open & (age == 1 + self._quarantine_timeouts)),
+            timed_out.eq(visit & states.subject_waiting & (age == 1)),
+            expired.eq(visit & open_ & (age == 1 + self._quarantine_timeouts)),
             checker.disown.eq(expired & (checker.tag == visitor)),
-            states.quarantine.eq(checker.failed | timed_out),
-            states.close.eq(checker.close | expired),
+            states.ended.eq(checker.failed | timed_out),
+            states.closed.eq(checker.close | expired),
         ]
         m.d.sync += [
             self.timed_out.eq(timed_out),
             self.unexpected.eq(checker.unexpected),
         ]
 
-        taken, job = issuer.taken, issuer.job
         m.d.comb += [
             job_write.addr.eq(taken.p.tag),
             job_write.data.eq(job),
@@ -238,7 +243,7 @@ class Requester(wiring.Component):
             progress_read.addr.eq(checker.lookup),
             checker.progress.eq(progress_read.data),
             progress_write.en.eq(checker.advance | taken.valid),
-            outcome_write.en.eq(states.quarantine | taken.valid),
+            outcome_write.en.eq(states.ended | taken.valid),
         ]
         with m.If(taken.valid):
             start = progress_write.data

@@ -14,106 +14,98 @@ class TagStates(wiring.Component):
     """Three bits for each tag.
 
     * busy: a job owns the tag, from `free` to `released`;
-    * open: completions may still come, from `opened` to `close`;
-    * quarantined: open, but the job does not wait for them any more.
+    * waiting: the job waits for completions;
+    * quarantined: no job waits for them, but completions may still come.
 
-    A tag is free when it is neither busy nor open: a missing completion keeps its tag out of use
-    even after its job has ended, and across `flush`.
+    A tag is free when it is neither busy nor quarantined: a missing completion keeps its tag out
+    of use even after its job has ended, and across `flush`.
 
     Parameters
     ----------
     tags : int
-        Number of tags.
+        Number of tags, a power of two.
 
     Members
     -------
     free : Out(stream of tag)
-        A tag to use; taking it makes it busy. At best one in two cycles.
-    opened : In(stream of tag, always ready)
-        A request with this tag goes out. Not in the cycle in which the tag was taken.
-    subject : In(tag)
-        The tag that `subject_open` and `subject_quarantined` tell about, and that `close` and
-        `quarantine` change.
-    close : In(1)
-        No more completions will come for `subject`.
-    quarantine : In(1)
-        The job of `subject`, which is open, has ended; `close` in the same cycle wins.
+        A tag to use; taking it makes it busy. At best one in two cycles; with few free tags it
+        takes up to one cycle for eight tags to find one. Not to be taken in a cycle with `flush`.
+    wait : In(1)
+        The tag that is taken in this cycle is waiting, too.
+    subject : In(8)
+        The tag that the next four tell about or change.
+    subject_waiting, subject_quarantined : Out(1)
+    ended : In(1)
+        Waiting becomes quarantined: the job has ended.
+    closed : In(1)
+        No more completions will come; wins over `ended`.
     released : In(stream of tag, always ready)
         The job of this tag has retired.
     flush : In(1)
-        All jobs are forgotten; open tags become quarantined.
-    quarantined : Out(tags)
-    ended : Out(tags)
-        The job of the tag, if it has one that was opened or never will be, has ended.
-    pending : Out(1)
-        Some tag is open.
+        All jobs are forgotten: busy tags are not, waiting tags become quarantined.
+    waiting, quarantined : Out(tags)
     """
 
     def __init__(self, tags: int):
         self._tags = tags
-        tag = stream.Signature(8)
         event = stream.Signature(8, always_ready=True)
         super().__init__(
             {
-                "free": Out(tag),
-                "opened": In(event),
+                "free": Out(stream.Signature(8)),
+                "wait": In(1),
                 "subject": In(8),
-                "subject_open": Out(1),
+                "subject_waiting": Out(1),
                 "subject_quarantined": Out(1),
-                "close": In(1),
-                "quarantine": In(1),
+                "ended": In(1),
+                "closed": In(1),
                 "released": In(event),
                 "flush": In(1),
+                "waiting": Out(tags),
                 "quarantined": Out(tags),
-                "ended": Out(tags),
-                "pending": Out(1),
             }
         )
 
     def elaborate(self, platform):
         m = Module()
         tags = self._tags
-        low_bits = (tags - 1).bit_length() // 2
 
-        def one_hot(name, tag, enable=1):
-            # Decoded in two halves, as 4 + 8 lines cost less to decode, and to use, than 32.
-            low = Signal(1 << low_bits, name=f"{name}_low")
-            high = Signal(tags >> low_bits, name=f"{name}_high")
-            m.d.comb += [
-                low.eq(enable << tag[:low_bits]),
-                high.eq(1 << tag[low_bits : (tags - 1).bit_length()]),
-            ]
-            return Cat(low & line.replicate(len(low)) for line in high)
+        def one_hot(tag, enable):
+            return Cat(enable & (tag == i) for i in range(tags))
 
-        taken = one_hot("taken", self.free.payload, self.free.valid & self.free.ready)
-        opened = one_hot("opened", self.opened.payload, self.opened.valid)
-        released = one_hot("released", self.released.payload, self.released.valid)
-        subject = one_hot("subject", self.subject)
+        def every(condition):
+            return condition.replicate(tags)
 
+        taken = one_hot(self.free.p, self.free.valid & self.free.ready)
+        released = one_hot(self.released.p, self.released.valid)
+        subject = one_hot(self.subject, 1)
         busy = Signal(tags)
-        open_ = Signal(tags)
-        still_open = Signal(tags)
         free = Signal(tags)
-        m.d.comb += [
-            still_open.eq((open_ | opened) & ~(subject & self.close.replicate(tags))),
-            free.eq(~(busy | open_)),
-            self.ended.eq(~open_ | self.quarantined),
-            self.pending.eq(open_.any()),
-            self.subject_open.eq((open_ & subject).any()),
-            self.subject_quarantined.eq((self.quarantined & subject).any()),
-        ]
+        stops = every(self.flush) | (subject & every(self.ended | self.closed))
+        lost = self.waiting & (every(self.flush) | (subject & every(self.ended)))
         m.d.sync += [
-            busy.eq((busy | taken) & ~released & ~self.flush.replicate(tags)),
-            open_.eq(still_open),
+            busy.eq((busy | taken) & ~released & ~every(self.flush)),
+            self.waiting.eq((self.waiting | (taken & every(self.wait))) & ~stops),
+            self.quarantined.eq((self.quarantined | lost) & ~(subject & every(self.closed))),
         ]
-        dropped = self.quarantined | (subject & self.quarantine.replicate(tags))
-        m.d.sync += self.quarantined.eq((dropped | self.flush.replicate(tags)) & still_open)
-
+        m.d.comb += [
+            self.subject_waiting.eq((self.waiting & subject).any()),
+            self.subject_quarantined.eq((self.quarantined & subject).any()),
+            free.eq(~(busy | self.quarantined)),
+        ]
+        # Groups of tags are searched in turn; the least free tag of a group is found at once.
+        size = min(tags, 8)
+        groups = Array(free[i : i + size] for i in range(0, tags, size))
+        group = Signal(range(len(groups)))
+        candidates = Signal(size)
+        m.d.comb += candidates.eq(groups[group])
         with m.If(~self.free.valid):
-            m.d.sync += self.free.valid.eq(free.any())
-            for i in reversed(range(tags)):
-                with m.If(free[i]):
-                    m.d.sync += self.free.payload.eq(i)
+            m.d.sync += [
+                self.free.valid.eq(candidates.any()),
+                group.eq(group + 1),
+            ]
+            for i in reversed(range(size)):
+                with m.If(candidates[i]):
+                    m.d.sync += self.free.p.eq(group * size + i)
         with m.Elif(self.free.ready):
             m.d.sync += self.free.valid.eq(0)
         return m
@@ -123,7 +115,7 @@ class OrderQueues(wiring.Component):
     """Retires the jobs of each client in the order in which they were pushed.
 
     One look-up serves the clients in turn, each once in max(clients, 4) cycles. A tag appears at
-    `retire` three cycles after it was found to have ended: at least four after `ended` rose.
+    `retire` three cycles after it was found not to wait any more.
 
     Parameters
     ----------
@@ -133,12 +125,13 @@ class OrderQueues(wiring.Component):
     Members
     -------
     push : In(stream of Owner, always ready)
-    ended : In(tags)
+        Not in a cycle with `flush`.
+    waiting : In(tags)
         See `TagStates`; looked at from the cycle after the push.
     retire : Out(stream of Owner, always ready)
         The oldest tag of a client whose job has ended.
     idle : Out(clients)
-        The queue is empty and nothing is being pushed; rises in the cycle after `retire`.
+        The queue is empty; rises in the cycle after `retire`.
     flush : In(1)
         Empties the queues. From the next cycle on nothing is retired.
     """
@@ -150,7 +143,7 @@ class OrderQueues(wiring.Component):
         super().__init__(
             {
                 "push": In(event),
-                "ended": In(tags),
+                "waiting": In(tags),
                 "retire": Out(event),
                 "idle": Out(clients),
                 "flush": In(1),
@@ -194,7 +187,7 @@ class OrderQueues(wiring.Component):
             stages[0].tag.eq(read.data),
             valids[0].eq((heads[turn] != tails[turn]) & (turn < clients)),
             stages[1].eq(stages[0]),
-            valids[1].eq(valids[0] & self.ended.bit_select(stages[0].tag, 1)),
+            valids[1].eq(valids[0] & ~self.waiting.bit_select(stages[0].tag, 1)),
             stages[2].eq(stages[1]),
             valids[2].eq(valids[1]),
         ]
@@ -205,8 +198,7 @@ class OrderQueues(wiring.Component):
         with m.If(retire.valid):
             m.d.sync += heads[retire.p.client].eq(heads[retire.p.client] + 1)
         for i in range(clients):
-            pushing = push.valid & (push.p.client == i)
-            m.d.comb += self.idle[i].eq((heads[i] == tails[i]) & ~pushing)
+            m.d.comb += self.idle[i].eq(heads[i] == tails[i])
         with m.If(self.flush):
             m.d.sync += [pointer.eq(0) for pointer in (*heads, *tails)]
             m.d.sync += [valid.eq(0) for valid in valids]

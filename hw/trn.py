@@ -9,7 +9,7 @@ all follow this table.
 64-bit TRN rules: a beat moves when source and destination are both ready at a rising clock edge.
 `td`/`rd` hold the TLP's dwords big end first: the first dword of a beat in bits 63:32, and within
 a dword the TLP's byte 0 in bits 31:24 (so payload bytes of a dword appear byte-reversed against
-memory order). `rem` = 1 says that both dwords of the last beat are valid, 0 only bits 63:32.
+memory order). `rem` = 1 says that both dwords are valid, 0 (on the last beat only) bits 63:32.
 The block may drop `trntdstrdy` at any time; it takes whole packets in order into its transmit
 buffer, of which `trntbufav` packets are free.
 """
@@ -38,7 +38,7 @@ TRN_PORTS: tuple[Port, ...] = (
     *_ports(
         "o",
         ("trntd", 64, "transmit data"),
-        ("trntrem", 1, "last beat: 1 both dwords valid, 0 only [63:32]"),
+        ("trntrem", 1, "1: both dwords valid; 0, on the last beat only: [63:32]"),
         ("trntsof", 1, "first beat of a TLP"),
         ("trnteof", 1, "last beat of a TLP"),
         ("trntsrcrdy", 1, "the transmit beat is valid"),
@@ -59,7 +59,7 @@ TRN_PORTS: tuple[Port, ...] = (
     *_ports(
         "i",
         ("trnrd", 64, "receive data"),
-        ("trnrrem", 1, "last beat: 1 both dwords valid, 0 only [63:32]"),
+        ("trnrrem", 1, "1: both dwords valid; 0, on the last beat only: [63:32]"),
         ("trnrsof", 1, "first beat of a TLP"),
         ("trnreof", 1, "last beat of a TLP"),
         ("trnrsrcrdy", 1, "the receive beat is valid"),

@@ -160,6 +160,7 @@ class Transmitter(wiring.Component):
                 m.d.comb += [
                     tlp.valid.eq(self.completion.valid | self.requester.valid),
                     beat.data.eq(Cat(dword1, dword0)),
+                    beat.rem.eq(1),
                     beat.sof.eq(1),
                 ]
                 with m.If(tlp.valid & tlp.ready):

@@ -56,7 +56,7 @@ async def send(ctx, stream, payloads, pause=lambda: 0):
         ctx.set(stream.valid, 0)
 
 
-def watch(stream, log, valid=None):
+def watch(stream, log):
     """A background bench that appends (cycle, payload) of each transfer to `log`."""
 
     async def run(ctx):

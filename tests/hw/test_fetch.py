@@ -1,3 +1,4 @@
+# amaranth: UnusedElaboratable=no
 # SPDX-License-Identifier: BSD-2-Clause
 """Descriptor fetch against the reference algorithm, on lists as each driver builds them.
 
@@ -10,6 +11,7 @@ from itertools import count
 
 import numpy as np
 import pytest
+from amaranth import Value
 
 from hw.fetch import DescriptorFetch
 from hw.transfer import JOB_BYTES, Outcome
@@ -79,7 +81,7 @@ def upstream(rng, length):
 
 
 def xdma_ko(rng, length, first=0):
-    """Consecutive descriptors of a ring; blocks end at multiples of 2 KiB, adjacency counts down."""
+    """Consecutive descriptors; blocks end at multiples of 2 KiB, adjacency counts down."""
     ring = (rng.randrange(1 << 30) << 14) + (1 << 34)
 
     def adjacent(index, left):
@@ -165,17 +167,21 @@ class Bench:
         self.memory, self.failures = {}, {}
         self.cycle = 0
         self.under_way = []
+        self._inputs = {}
         self._forget()
 
     def _forget(self):
         self.reads, self.read_times, self.retired_times = [], [], []
         self.items, self.item_times, self.starved = [], [], 0
-        self._job = self._descriptor = None
+        self._held_job = self._held_item = None
+        self._flushed = self._stopped = 0
 
     def run(self, scenario, *, c2h=False, slots=SLOTS, cycles=50_000):
         """Runs an async function of this bench to its end."""
         self.dut = DescriptorFetch(c2h=c2h, slots=slots)
         self.c2h = c2h
+        self._job_bits = Value.cast(self.dut.job.payload)
+        self._item_bits = Value.cast(self.dut.descriptor.payload)
 
         async def testbench(ctx):
             self.ctx = ctx
@@ -209,45 +215,50 @@ class Bench:
         assert self.items == items
         assert self.reads == reads[: len(self.reads)]
 
+    def _set(self, signal, value):
+        """Drives an input signal; saves the simulator the work if it has that value already."""
+        if self._inputs.get(id(signal)) != value:
+            self._inputs[id(signal)] = value
+            self.ctx.set(signal, value)
+
     async def step(self, flush=0):
         ctx, dut = self.ctx, self.dut
-        ctx.set(dut.flush, flush)
-        ctx.set(dut.halt, self.halt)
-        ctx.set(dut.limit, self.limit)
+        self._set(dut.flush, flush)
+        self._set(dut.halt, self.halt)
+        self._set(dut.limit, self.limit)
         self._bring()
         ready, consume = self.ready(), self.consume()
-        ctx.set(dut.job.ready, ready)
-        ctx.set(dut.descriptor.ready, consume)
+        self._set(dut.job.ready, ready)
+        self._set(dut.descriptor.ready, consume)
 
-        job = ctx.get(dut.job.payload) if ctx.get(dut.job.valid) else None
-        assert not (job is not None and (flush or self.halt))
-        assert self._job is None or job == self._job or flush or self.halt
-        self._job = None if ready else job
+        # What a channel does not take must stay, unless it was told to go the cycle before.
+        job = ctx.get(self._job_bits) if ctx.get(dut.job.valid) else None
+        assert job is None or not self._stopped
+        assert job is None or self._held_job in (None, job)
+        self._held_job = None if ready else job
         if job is not None and ready:
-            self._take(job)
+            self._take(ctx.get(dut.job.payload))
 
-        item = ctx.get(dut.descriptor.payload) if ctx.get(dut.descriptor.valid) else None
-        assert not (item is not None and flush)
-        assert self._descriptor is None or item == self._descriptor or flush
-        self._descriptor = None if consume else item
+        item = ctx.get(self._item_bits) if ctx.get(dut.descriptor.valid) else None
+        assert item is None or not self._flushed
+        assert self._held_item in (None, item) or self._flushed
+        self._held_item = None if consume else item
         self.starved += consume and item is None
         if item is not None and consume:
             self.item_times.append(self.cycle)
-            pci, card = item.pci_address, item.card_address
-            self.items.append(
-                Item(
-                    *((card, pci) if self.c2h else (pci, card)),
-                    item.length,
-                    item.stop,
-                    item.completed,
-                )
-                if item.outcome == Outcome.OK
-                else Error(pci, item.outcome)
-            )
-        if self.items and not flush and (item is not None or self.under_way):
+            self.items.append(self._decode(ctx.get(dut.descriptor.payload)))
+        if item is not None or self.under_way:
             assert ctx.get(dut.active)
+        self._flushed, self._stopped = flush, flush or self.halt
         await ctx.tick()
         self.cycle += 1
+
+    def _decode(self, item):
+        pci, card = item.pci_address, item.card_address
+        if item.outcome != Outcome.OK:
+            return Error(pci, item.outcome)
+        source, destination = (card, pci) if self.c2h else (pci, card)
+        return Item(source, destination, item.length, item.stop, item.completed)
 
     def _take(self, job):
         """Checks a read, looks up what it will bring."""
@@ -275,17 +286,17 @@ class Bench:
 
     def _bring(self):
         """At most one word, of any read that is due; then the oldest read retires if it is done."""
-        ctx, dut = self.ctx, self.dut
+        dut = self.dut
         due = [read for read in self.under_way if read.due <= self.cycle]
         bringing = [read for read in due if read.words]
-        ctx.set(dut.placement.valid, bool(bringing))
+        self._set(dut.placement.valid, bool(bringing))
         if bringing:
             read = self.rng.choice(bringing) if self.shuffle else bringing[0]
             place, raw, enable = read.words.pop(0)
             # Lanes that are not enabled hold noise.
             noise = word64(self.rng)
             mask = sum(0xFF << 8 * lane for lane in range(8) if enable >> lane & 1)
-            ctx.set(
+            self.ctx.set(
                 dut.placement.payload,
                 {
                     "client": 5,
@@ -296,11 +307,11 @@ class Bench:
             )
         oldest = self.under_way[0] if self.under_way else None
         done = oldest in due and not oldest.words
-        ctx.set(dut.retired.valid, done)
+        self._set(dut.retired.valid, done)
         if done:
             self.under_way.pop(0)
             self.retired_times.append(self.cycle)
-            ctx.set(
+            self.ctx.set(
                 dut.retired.payload,
                 {"length": oldest.job.length, "last": oldest.job.last, "outcome": oldest.outcome},
             )
@@ -308,7 +319,7 @@ class Bench:
 
 def busy_bench(rng):
     """A bench whose latencies and stalls are random and change from bench to bench."""
-    most, ready, consume = rng.choice((3, 40, 300)), rng.random(), rng.choice((0.05, 0.5, 1))
+    most, ready, consume = rng.choice((3, 30, 120)), rng.random(), rng.choice((0.2, 0.5, 1))
     return Bench(
         rng,
         latency=lambda: rng.randrange(1, most),
@@ -333,14 +344,14 @@ def test_picoevb(c2h):
     busy_bench(rng).run(scenario, c2h=c2h)
 
 
-@pytest.mark.parametrize("limit", range(6))
-def test_xdma_ko(limit):
+def test_xdma_ko():
     """Lists that start at every index of a 2 KiB block."""
     rng = seeded()
 
     async def scenario(bench):
         for first in range(64):
-            await bench.finish(xdma_ko(rng, rng.choice((1, 2, 30, 64, 65, 130)), first), limit)
+            length = rng.choice((1, 2, 30, 64, 65, 130))
+            await bench.finish(xdma_ko(rng, length, first), first % 6)
 
     busy_bench(rng).run(scenario, cycles=500_000)
 
@@ -350,7 +361,7 @@ def test_upstream(limit):
     rng = seeded()
 
     async def scenario(bench):
-        for length in (1, 2, 31, 32, 33, 64, 100, 160):
+        for length in (1, 31, 32, 33, 100):
             await bench.finish(upstream(rng, length), limit)
 
     busy_bench(rng).run(scenario, cycles=100_000)
@@ -380,7 +391,7 @@ def test_any_list(slots):
     rng = seeded()
 
     async def scenario(bench):
-        for _ in range(20):
+        for _ in range(8):
             sizes = [rng.choice((1, 2, 63, 64, rng.randrange(1, 65))) for _ in range(4)]
             todo = chain(rng, sizes, in_page=rng.random() < 0.3)
             if rng.random() < 0.5:
@@ -416,7 +427,7 @@ def test_bad_magic_everywhere():
 
 @pytest.mark.parametrize("outcome", [o for o in Outcome if o not in (Outcome.OK, Outcome.MAGIC)])
 def test_failed_reads(outcome):
-    """Each read of a list fails; one that fails behind a Stop, or behind another, is not heard of."""
+    """Each read of a list fails; one behind a Stop, or behind another error, is not heard of."""
     rng = seeded()
 
     async def scenario(bench):
@@ -447,7 +458,7 @@ def test_flush_at_any_time():
     rng = seeded()
 
     async def scenario(bench):
-        for _ in range(150):
+        for _ in range(100):
             todo = chain(rng, [rng.randrange(1, 65) for _ in range(3)])
             bad = rng.choice(tuple(todo.memory))
             if rng.random() < 0.3:
@@ -457,12 +468,12 @@ def test_flush_at_any_time():
             await bench.start(todo, 1, failures)
             for _ in range(rng.randrange(200)):
                 await bench.step()
+            await bench.step(flush=1)
             before = list(bench.items)
             assert before == items[: len(before)]
-            for _ in range(rng.choice((1, 1, 2, 50))):
+            for _ in range(rng.choice((0, 0, 1, 50))):
                 await bench.step(flush=1)
-            under_way = len(bench.under_way)
-            assert bench.ctx.get(bench.dut.active) == bool(under_way)
+            assert bench.ctx.get(bench.dut.active) == bool(bench.under_way)
             while bench.ctx.get(bench.dut.active):
                 await bench.step()
             assert not bench.under_way
@@ -541,9 +552,9 @@ def test_two_reads_under_way():
 
 @pytest.mark.parametrize("build", [upstream, xdma_ko])
 def test_never_starves_the_channel(build):
-    """Descriptors taken every 20 cycles, at 250 cycles of latency: none is waited for but the first."""
+    """Descriptors taken every 22 cycles, reads of 320: only the first one is waited for."""
     rng = seeded()
-    period, turns = 20, count()
+    period, turns = 22, count()
 
     def consume():
         return next(turns) % period == 0

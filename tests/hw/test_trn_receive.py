@@ -96,7 +96,7 @@ def run(script) -> dict[str, list]:
     """
     dut = Receiver()
     logs = {"target": [], "completion": []}
-    idle = {"valid": 0, "sof": 0, "discontinued": 0, "data": 0x4000_0001_0BAD_0BAD}
+    idle = {"valid": 0, "sof": 1, "discontinued": 0, "data": 0x4000_0001_0BAD_0BAD}
 
     async def block(ctx):
         for item in [*script, *[None] * 4]:
@@ -212,7 +212,7 @@ def test_a_tlp_that_is_cut_off_does_no_harm_to_the_next(base, with_beat):
             script[-1]["discontinued"] = 1
         else:
             script.append({"discontinued": 1})
-        script += [None, {"valid": 1}, None]  # a beat of no packet
+        script += [None, {"valid": 1, "sof": 0}, None]  # a beat of no packet
         write, answer = request_tlp(random, dwords=3), completion_tlp(random)
         logs = run([*script, *cycles(write), *cycles(answer)])
         passed = max(0, seen - with_beat - 2)

@@ -150,6 +150,15 @@ def test_reads_take_2_beats_each():
     assert not tokens
 
 
+def test_completions_of_one_register_take_2_beats_each():
+    random = seeded()
+    sent = [completion_tlp(random, random.choice((0, 1))) for _ in range(9)]
+    out, tokens = transmit([], [completion(tlp) for tlp in sent])
+    assert tlps(out) == sent
+    assert [cycle for cycle, _ in out] == [1 + n for n in range(9 * 2)]
+    assert not tokens
+
+
 def mixture(random, count: int) -> list[Tlp]:
     """Requests of all sizes, below and above 4 GiB."""
     base = (0x4000_0000, 0xFFFF_FFFC, 0x1_0000_0000, 0xFEDC_BA98_7654_3210)

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: BSD-2-Clause
+# Each target can be typed by hand as well: `make -n TARGET` shows how.
+
+PYTHON ?= python3
+RUN := .venv/bin/python
+# Verilator's makefiles run `python`, which many systems have only in an environment.
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
+
+.PHONY: help demo test cocotb regs core setup clean
+
+help: ## list the targets (the default)
+	@sed -n 's/^\([a-z]*\):.*## /  \1\t/p' Makefile
+
+demo: setup ## copy GPU -> board -> GPU and verify; DEMO_ARGS="--help" lists options
+	$(RUN) host/demo.py $(DEMO_ARGS)
+
+test: setup ## style, types, then every test on two cores; SEED=N repeats a random run
+	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
+	$(RUN) -m pyright
+	$(RUN) -m pytest -n 2
+
+cocotb: setup ## the gateware's benches: TEST=name for one, SEED=N, WAVES=1 for waveforms
+	$(RUN) -m sim.benches $(TEST) $(if $(SEED),--seed $(SEED)) $(if $(WAVES),--waves)
+
+regs: setup ## write driver/peerdma_regs.h anew from host/peerdma/regs.py
+	$(RUN) -m peerdma.regs_header
+
+core: setup ## write the DMA core as Verilog into build/
+	$(RUN) -m hw.build core
+
+setup: ## make .venv and build/, once; PYTHON=... chooses, WHEELS=DIR needs no registry
+	@command -v "$(PYTHON)" >/dev/null || { echo "peerdma: missing: $(PYTHON). On Debian and\
+	 Ubuntu: apt-get install python3-venv python3-dev g++ make perl" >&2; exit 1; }
+	@"$(PYTHON)" tools/setup_env.py $(if $(WHEELS),--wheels "$(WHEELS)")
+
+clean: ## remove .venv and build/
+	"$(PYTHON)" tools/setup_env.py clean

@@ -1,0 +1,220 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""Copies a GPU surface to another one through the FPGA, and checks the result on the GPU.
+
+Without a board it starts the simulated one, without a GPU it takes the emulated one, and it says
+so. Needs numpy; peerdma need not be installed. With --input and --output it is the content of a
+file, of any size, that goes through the FPGA.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+import peerdma
+from peerdma.cli import EXIT_CODES, add_board_option, guarded
+
+#: Seconds without a word before progress is shown, and between lines of a log.
+_PATIENCE = 1.5
+_LOG_INTERVAL = 10.0
+
+
+def main() -> int:
+    """Runs the demo; returns the exit code."""
+    arguments = _parse()
+
+    def action() -> int:
+        try:
+            report = _run(arguments)
+        except peerdma.PeerdmaError as error:
+            if arguments.json:
+                cause = {"kind": type(error).__name__, "message": str(error)}
+                print(json.dumps({"verified": False, "error": cause}))
+            raise
+        print(json.dumps(report) if arguments.json else _readable(report))
+        return 0
+
+    return guarded("demo.py", action)
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        epilog=EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--size",
+        type=_size,
+        metavar="WxH",
+        help="size of the surfaces in 32-bit words (default: 1024x1024)",
+    )
+    parser.add_argument(
+        "--gpu",
+        choices=("auto", "emulated", "cuda"),
+        default="auto",
+        help="GPU to use (default: auto)",
+    )
+    parser.add_argument(
+        "--memory",
+        choices=("auto", "device", "host"),
+        default="auto",
+        help="surfaces in the memory of a discrete GPU, or in the host's as an integrated GPU "
+        "has them (default: auto)",
+    )
+    add_board_option(parser)
+    parser.add_argument("--input", type=Path, metavar="FILE", help="copy this file's content")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="where the copy goes")
+    parser.add_argument(
+        "--seed", type=_seed, default=1, metavar="N", help="of the test pattern (default: 1)"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead")
+    arguments = parser.parse_args()
+    if bool(arguments.input) != bool(arguments.output):
+        parser.error("--input and --output go together")
+    if arguments.input and arguments.size:
+        parser.error("with --input the file's size is the size; leave --size out")
+    return arguments
+
+
+def _size(text: str) -> tuple[int, int]:
+    width, _, height = text.partition("x")
+    if not (width.isdecimal() and height.isdecimal()):
+        raise argparse.ArgumentTypeError(f"{text!r} is not WxH, as in 1024x1024")
+    return int(width), int(height)
+
+
+def _seed(text: str) -> int:
+    if not text.isdecimal() or int(text) >= 1 << 32:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to {(1 << 32) - 1}")
+    return int(text)
+
+
+def _run(arguments: argparse.Namespace) -> dict:
+    """Makes the copy and returns what there is to say about it, once it is verified."""
+    content = arguments.input.read_bytes() if arguments.input else None
+    began = time.perf_counter()
+    with (
+        peerdma.gpu(arguments.gpu, memory=arguments.memory) as gpu,
+        peerdma.open(arguments.board) as board,
+    ):
+        if content is None:
+            width, height = arguments.size or (1024, 1024)
+            shape, dtype = (height, width), "u4"
+        else:
+            shape, dtype = (len(content),), "u1"
+        with gpu.surface(shape, dtype) as source, gpu.surface(shape, dtype) as destination:
+            source.fill(arguments.seed)
+            destination.fill((arguments.seed + 1) % (1 << 32))
+            if content is not None:
+                source.array[:] = np.frombuffer(content, np.uint8)
+            with (
+                board.pin(source) as pinned_source,
+                board.pin(destination) as pinned_destination,
+                _Progress() as progress,
+            ):
+                transfer = board.copy(pinned_source, pinned_destination, progress=progress)
+            if content is None:
+                gpu.verify(destination, seed=arguments.seed)
+            else:
+                gpu.compare(destination, source)
+                _write_atomically(arguments.output, destination.array)
+        info = board.info()
+    return {
+        "verified": True,
+        "bytes": transfer.bytes,
+        "path": {"to_board": transfer.path.to_board, "from_board": transfer.path.from_board},
+        "board": info.name,
+        "simulated": transfer.simulated,
+        "link": str(info.extension.link) if info.extension else None,
+        "gpu": gpu.name,
+        "emulated": gpu.emulated,
+        "cycles": transfer.cycles,
+        "seconds": transfer.seconds,
+        "bytes_per_second": transfer.rate,
+        "link_limit": transfer.limit,
+        "copy_wall_seconds": transfer.wall_seconds,
+        "wall_seconds": time.perf_counter() - began,
+        "output": str(arguments.output) if arguments.output else None,
+    }
+
+
+def _readable(report: dict) -> str:
+    way = report["path"]
+    clock = "simulated link time" if report["simulated"] else "link time"
+    rate = f"{report['bytes_per_second'] / 1e6:.1f} MB/s"
+    if report["link_limit"]:
+        share = report["bytes_per_second"] / report["link_limit"]
+        rate += f", {share:.0%} of the {report['link_limit'] / 1e6:.1f} MB/s this link can copy"
+    lines = [
+        ("board", report["board"] + (f", {report['link']}" if report["link"] else "")),
+        ("GPU", report["gpu"]),
+        ("to board", way["to_board"] or "nothing"),
+        ("from board", way["from_board"] or "nothing"),
+        ("copied", f"{report['bytes']} bytes through card RAM"),
+        ("took", f"{report['seconds'] * 1e3:.3f} ms {clock}: {rate}"),
+        (
+            "wall time",
+            f"{report['copy_wall_seconds']:.2f} s to copy, {report['wall_seconds']:.2f} s in all",
+        ),
+    ]
+    if report["output"]:
+        lines.append(("written", report["output"]))
+    lines.append(("verified", "every word, on the GPU"))
+    return "\n".join(f"{name:<12}{value}" for name, value in lines)
+
+
+def _write_atomically(path: Path, data: np.ndarray) -> None:
+    """The file appears complete, or not at all."""
+    umask = os.umask(0)
+    os.umask(umask)
+    file, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name + ".")
+    try:
+        with os.fdopen(file, "wb") as stream:
+            os.fchmod(stream.fileno(), 0o666 & ~umask)
+            stream.write(data.data)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+class _Progress:
+    """Says on stderr how far a long copy is: in place on a terminal, else a line now and then."""
+
+    def __init__(self):
+        self._began = time.monotonic()
+        self._terminal = sys.stderr.isatty()
+        self._next = self._began + _PATIENCE
+        self._shown = False
+
+    def __enter__(self) -> _Progress:
+        return self
+
+    def __exit__(self, *_):
+        if self._shown and self._terminal:
+            sys.stderr.write("\r\x1b[K")
+
+    def __call__(self, done: int, total: int) -> None:
+        now = time.monotonic()
+        if now < self._next or done == total:
+            return
+        left = math.ceil((now - self._began) * (total - done) / done)
+        text = f"copied {done / total:4.0%} of {total} bytes, about {left} s left"
+        sys.stderr.write(f"\r{text}\x1b[K" if self._terminal else text + "\n")
+        sys.stderr.flush()
+        self._shown = True
+        self._next = now + (0.2 if self._terminal else _LOG_INTERVAL)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""FPGA-to-GPU DMA over PCIe, without detours.
+
+>>> import peerdma
+>>> with peerdma.open() as board:
+...     gpu = peerdma.gpu()
+...     src, dst = gpu.surface((1024, 1024), "u4"), gpu.surface((1024, 1024), "u4")
+...     src.fill(seed=1)
+...     with board.pin(src) as s, board.pin(dst) as d:
+...         transfer = board.copy(s, d)
+...     gpu.verify(dst, seed=1)
+"""
+
+from .backend import BoardInfo
+from .board import Board
+from .errors import (
+    BoardLost,
+    BoardNotFound,
+    PeerdmaError,
+    PinError,
+    ProtocolError,
+    Timeout,
+    TransferError,
+    UnsupportedError,
+    VerifyError,
+    VersionMismatch,
+)
+from .gpus import gpu
+from .memory import Path
+from .opening import open_board as open
+from .pin import Pin, Span
+from .surface import Gpu, Surface
+from .transfer import Paths, Transfer
+
+__all__ = [
+    "Board",
+    "BoardInfo",
+    "BoardLost",
+    "BoardNotFound",
+    "Gpu",
+    "Path",
+    "Paths",
+    "PeerdmaError",
+    "Pin",
+    "PinError",
+    "ProtocolError",
+    "Span",
+    "Surface",
+    "Timeout",
+    "Transfer",
+    "TransferError",
+    "UnsupportedError",
+    "VerifyError",
+    "VersionMismatch",
+    "gpu",
+    "open",
+]

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""What `Board` stands on: one class per way to reach a board, all with this interface."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from .link import Link
+from .memory import Memory
+from .regs import Capability
+
+__all__ = ["Backend", "BoardInfo", "Extension", "Moved", "Piece", "Progress"]
+
+#: Called with (bytes done, bytes in all) while a transfer runs.
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Extension:
+    """What the extension block says of a board."""
+
+    #: (major, minor) of the register map
+    version: tuple[int, int]
+    capabilities: Capability
+    #: bytes
+    card_ram_size: int
+    #: as it was when the board was opened
+    link: Link
+    clock_khz: int
+    #: how much slower than real time the board runs; 1 on hardware
+    time_scale: int
+
+
+@dataclass(frozen=True)
+class BoardInfo:
+    """What is known about a board; `extension` is None on a plain XDMA core."""
+
+    #: for people to read
+    name: str
+    simulated: bool
+    #: PCI vendor and device, subsystem vendor and subsystem
+    identity: tuple[int, int, int, int]
+    #: how the board interrupts
+    interrupts: str
+    #: (H2C, C2H)
+    channels: tuple[int, int]
+    #: bytes
+    card_ram_size: int
+    extension: Extension | None
+
+
+class Piece(NamedTuple):
+    """Bytes `start` to `stop` of pinned memory."""
+
+    #: what `Backend.pin` returned
+    handle: Any
+    start: int
+    stop: int
+
+
+class Moved(NamedTuple):
+    """What a backend says of a finished transfer."""
+
+    #: clock cycles that the board's channels were busy
+    cycles: int
+    #: most bytes per second that the link can carry of such a transfer; None if not known
+    limit: float | None
+
+
+class Backend(Protocol):
+    """A way to reach a board.
+
+    Callers have checked ranges, overlaps, that there is something to move and that handles are
+    live. What transfers raise is in `peerdma.errors`; when they raise nothing moves any more.
+    """
+
+    @property
+    def info(self) -> BoardInfo:
+        """What is known about the board."""
+        ...
+
+    def pin(self, memory: Memory) -> Any:
+        """Makes memory reachable for the board; a handle for `Piece` and `unpin`."""
+        ...
+
+    def unpin(self, handle: Any) -> None:
+        """Takes back one `pin`; the board does not touch the memory after this."""
+        ...
+
+    def copy(
+        self, source: Sequence[Piece], destination: Sequence[Piece], progress: Progress | None
+    ) -> Moved:
+        """Copies memory to memory; both sides have the same length."""
+        ...
+
+    def write(self, source: Piece, card_address: int) -> Moved:
+        """Copies memory to the card."""
+        ...
+
+    def read(self, destination: Piece, card_address: int) -> Moved:
+        """Copies from the card to memory."""
+        ...
+
+    def leds(self, value: int | None) -> int:
+        """Sets the LEDs unless None; their state."""
+        ...
+
+    def close(self) -> None:
+        """Lets go of the board and all pins. Closing again does nothing."""
+        ...

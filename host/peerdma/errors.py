@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""One tree of errors. Each message says what was asked, what was found and what to do next.
+
+Each class has the exit code that `peerdma` and `host/demo.py` end with when it is the cause.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "BoardLost",
+    "BoardNotFound",
+    "PeerdmaError",
+    "PinError",
+    "ProtocolError",
+    "Timeout",
+    "TransferError",
+    "UnsupportedError",
+    "VerifyError",
+    "VersionMismatch",
+    "exit_codes",
+]
+
+
+class PeerdmaError(Exception):
+    """Base of all errors of this library.
+
+    Attributes
+    ----------
+    errno : int or None
+        The system's error number, where one was the cause.
+    """
+
+    exit_code = 1
+    cause = "any other error"
+
+    def __init__(self, message: str, *, errno: int | None = None):
+        super().__init__(message)
+        self.errno = errno
+
+
+class BoardNotFound(PeerdmaError):
+    """There is no board where one was asked for, or it did not start."""
+
+    exit_code = 3
+    cause = "no board, or it did not start"
+
+
+class BoardLost(PeerdmaError):
+    """The board went away while it was in use."""
+
+    exit_code = 4
+    cause = "the board went away"
+
+
+class Timeout(PeerdmaError):
+    """The board is there, but did not answer or finish in time."""
+
+    exit_code = 5
+    cause = "the board did not answer in time"
+
+
+class TransferError(PeerdmaError):
+    """A DMA transfer failed, or could not be made as asked.
+
+    Attributes
+    ----------
+    status : int
+        The channel's status register, see `peerdma.regs.Status`; 0 if no DMA was started.
+    kind : peerdma.regs.ErrorKind or None
+        What the board captured as the first error.
+    address : int or None
+        The bus address (or card address, for a decode error) that failed.
+    """
+
+    exit_code = 6
+    cause = "a transfer failed"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int = 0,
+        kind: int | None = None,
+        address: int | None = None,
+        errno: int | None = None,
+    ):
+        super().__init__(message, errno=errno)
+        self.status = status
+        self.kind = kind
+        self.address = address
+
+
+class VerifyError(PeerdmaError):
+    """Memory does not hold what it should.
+
+    Attributes
+    ----------
+    offset : int
+        Byte offset of the first wrong word in the surface.
+    expected, found : int
+        What the word should be and what it is.
+    wrong : int
+        How many words are wrong.
+    """
+
+    exit_code = 7
+    cause = "the data did not verify"
+
+    def __init__(self, message: str, *, offset: int, expected: int, found: int, wrong: int):
+        super().__init__(message)
+        self.offset = offset
+        self.expected = expected
+        self.found = found
+        self.wrong = wrong
+
+
+class VersionMismatch(PeerdmaError):
+    """Board and library do not speak the same version."""
+
+    exit_code = 8
+    cause = "board and library versions do not fit"
+
+
+class PinError(PeerdmaError):
+    """Memory cannot be pinned, or is not pinned where it must be."""
+
+    exit_code = 9
+    cause = "memory could not be pinned"
+
+
+class UnsupportedError(PeerdmaError):
+    """This version, board or GPU does not have what was asked for."""
+
+    exit_code = 10
+    cause = "not in this version, or not on this board or GPU"
+
+
+class ProtocolError(PeerdmaError):
+    """The other side of the socket answered with an error, or not by the protocol."""
+
+    exit_code = 11
+    cause = "the board refused a request or broke the protocol"
+
+
+def exit_codes() -> dict[int, str]:
+    """Every exit code of the commands and what causes it."""
+    codes = {0: "success", 2: "wrong arguments", 130: "interrupted"}
+    for kind in (PeerdmaError, *PeerdmaError.__subclasses__()):
+        codes[kind.exit_code] = kind.cause
+    return dict(sorted(codes.items()))

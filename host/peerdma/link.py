@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""What a PCIe link can carry: the upper bound that measured rates are compared with.
+
+Payload bytes per second after line code, skip ordered sets, framing and headers, and the data
+link layer packets that answer them. PCI Express Base Specification: encoding, ordered sets, TLP
+and DLLP formats. Assumptions: one ACK per 4 TLPs, one credit update per 4 posted or non-posted
+TLPs, completions as large as the max payload size, no ECRC.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Link"]
+
+#: Bytes per second and lane after line code, less the share of skip ordered sets, by generation.
+_LANE_RATE = {
+    1: 250e6 * (1 - 4 / 1538),
+    2: 500e6 * (1 - 4 / 1538),
+    3: 8e9 * 128 / 130 / 8 * (1 - 16.25 / 5920),
+}
+#: Start, sequence number, LCRC and end around a TLP.
+_FRAMING = 8
+#: One DLLP with its framing, shared by the 4 TLPs that it answers.
+_DLLP = 8 / 4
+_COMPLETION_HEADER = 12
+
+
+@dataclass(frozen=True)
+class Link:
+    """State of a board's PCIe link; sizes in bytes, `rcb` is the read completion boundary."""
+
+    #: PCIe generation
+    speed: int
+    #: lanes
+    width: int
+    max_payload: int
+    max_read_request: int
+    rcb: int
+
+    def __str__(self) -> str:
+        return (
+            f"PCIe Gen{self.speed} x{self.width}, max payload {self.max_payload} B, "
+            f"max read request {self.max_read_request} B"
+        )
+
+    @property
+    def raw_rate(self) -> float:
+        """Bytes per second before packet overhead."""
+        return _LANE_RATE[self.speed] * self.width
+
+    def _request_header(self, wide: bool) -> int:
+        return 16 if wide else 12
+
+    def write_limit(self, wide: bool) -> float:
+        """Payload bytes/s of memory writes upstream; `wide`: addresses from 4 GiB up."""
+        overhead = self._request_header(wide) + _FRAMING
+        return self.raw_rate * self.max_payload / (self.max_payload + overhead)
+
+    def read_limit(self, wide: bool) -> float:
+        """Payload bytes/s of memory reads; `wide`: addresses from 4 GiB up."""
+        request, completions = self.max_read_request, self.max_read_request / self.max_payload
+        down = request + completions * (_COMPLETION_HEADER + _FRAMING) + 2 * _DLLP
+        up = self._request_header(wide) + _FRAMING + completions * _DLLP
+        return self.raw_rate * request / max(down, up)
+
+    def copy_limit(self, wide: bool) -> float:
+        """Payload bytes/s, each way, of reading and writing at once; `wide` as above."""
+        request, pieces = self.max_read_request, self.max_read_request / self.max_payload
+        header = self._request_header(wide) + _FRAMING
+        up = request + pieces * header + header + pieces * _DLLP
+        down = request + pieces * (_COMPLETION_HEADER + _FRAMING) + (1 + pieces) * 2 * _DLLP
+        return self.raw_rate * request / max(up, down)

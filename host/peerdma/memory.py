@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""What can be pinned for DMA: the protocol, and plain numpy arrays in host memory."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from .errors import PinError
+
+__all__ = ["Extent", "HostArray", "Memory", "Path"]
+
+
+class Path(str, enum.Enum):
+    """The way the bytes take between the memory and the board."""
+
+    #: straight into or out of the GPU's memory
+    PEER_TO_PEER = "peer-to-peer"
+    #: through memory of the host, which GPU and board both reach
+    HOST_MEMORY = "host memory"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True)
+class Extent:
+    """A contiguous piece of memory, as a platform without an operating system needs it.
+
+    `memory` is the piece itself. `bus_address` is where it appears on the bus, None if the
+    platform is to choose. `fd` and `fd_offset` give the file that backs it, if there is one.
+    """
+
+    memory: memoryview
+    bus_address: int | None = None
+    fd: int | None = None
+    fd_offset: int = 0
+
+
+class Memory(Protocol):
+    """Memory that `Board.pin` takes."""
+
+    @property
+    def address(self) -> int:
+        """Virtual address of the first byte, unique in the process."""
+        ...
+
+    @property
+    def nbytes(self) -> int:
+        """Length in bytes."""
+        ...
+
+    @property
+    def path(self) -> Path:
+        """The way the bytes take when a board reads or writes this memory."""
+        ...
+
+    def extents(self) -> list[Extent]:
+        """The pieces of the memory, in order; for platforms that map them themselves.
+
+        The memory starts at the beginning of the first piece; the last may run past its end.
+        """
+        ...
+
+    def hold(self) -> None:
+        """The memory was pinned: it must stay where it is until as many `drop` calls."""
+        ...
+
+    def drop(self) -> None:
+        """One pin less."""
+        ...
+
+
+class HostArray:
+    """A numpy array as memory to pin.
+
+    Parameters
+    ----------
+    array : numpy.ndarray
+        Any C-contiguous array; a read-only one can be a source only.
+
+    Raises
+    ------
+    PinError
+        If the array's bytes are not one contiguous piece, or are Python objects.
+    """
+
+    path = Path.HOST_MEMORY
+
+    def __init__(self, array: np.ndarray):
+        if not array.flags.c_contiguous or array.dtype.hasobject:
+            raise PinError(
+                f"asked to pin an array of shape {array.shape}, dtype {array.dtype}, strides "
+                f"{array.strides}: its bytes are not one contiguous piece of plain data. "
+                "Pin numpy.ascontiguousarray(...) of it instead"
+            )
+        self._bytes = array.reshape(-1).view(np.uint8)
+        self.nbytes = array.nbytes
+        self.address = array.ctypes.data
+
+    def __repr__(self) -> str:
+        return f"<HostArray {self.nbytes} bytes at {self.address:#x}>"
+
+    def extents(self) -> list[Extent]:
+        """One piece without a file behind it; none if the array is empty."""
+        return [Extent(self._bytes.data)] if self.nbytes else []
+
+    def hold(self) -> None:
+        """Nothing to do: the reference to the array keeps it."""
+
+    def drop(self) -> None:
+        """Nothing to do."""

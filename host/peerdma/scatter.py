@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Scatter lists: memory as a sequence of contiguous pieces of bus address space."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+__all__ = ["ScatterList"]
+
+
+class ScatterList:
+    """Pieces of bus address space, in the order of the memory they make up.
+
+    Adjacent pieces that continue each other are merged and empty ones dropped. Immutable.
+
+    Attributes
+    ----------
+    addresses, lengths : numpy.ndarray of uint64
+        Bus address and length in bytes of each piece.
+    nbytes : int
+        Length of the whole.
+    """
+
+    def __init__(self, addresses: Iterable[int] | np.ndarray, lengths: Iterable[int] | np.ndarray):
+        address = _array(addresses)
+        length = _array(lengths)
+        address, length = address[length > 0], length[length > 0]
+        if len(address) > 1:
+            starts = np.flatnonzero(
+                np.concatenate(([True], address[1:] != address[:-1] + length[:-1]))
+            )
+            address, length = address[starts], np.add.reduceat(length, starts)
+        self.addresses = address
+        self.lengths = length
+        self._ends = np.cumsum(length, dtype=np.uint64)
+        self.nbytes = int(self._ends[-1]) if len(self._ends) else 0
+
+    def __len__(self) -> int:
+        return len(self.addresses)
+
+    def __repr__(self) -> str:
+        return f"<ScatterList {self.nbytes} bytes in {len(self)} pieces>"
+
+    @property
+    def wide(self) -> bool:
+        """Whether some of it lies at 4 GiB or above, where packets have longer headers."""
+        return bool((self.addresses + self.lengths > np.uint64(1 << 32)).any())
+
+    def part(self, start: int, stop: int) -> ScatterList:
+        """Bytes `start` to `stop` of it; ValueError if they are not all inside."""
+        if not 0 <= start <= stop <= self.nbytes:
+            raise ValueError(f"bytes {start} to {stop} of a scatter list of {self.nbytes} bytes")
+        if start == stop:
+            return ScatterList((), ())
+        first = int(np.searchsorted(self._ends, start, side="right"))
+        last = int(np.searchsorted(self._ends, stop, side="left"))
+        address = self.addresses[first : last + 1].copy()
+        length = self.lengths[first : last + 1].copy()
+        length[-1] -= np.uint64(int(self._ends[last]) - stop)
+        head = np.uint64(start - (int(self._ends[first]) - int(self.lengths[first])))
+        address[0] += head
+        length[0] -= head
+        return ScatterList(address, length)
+
+    def pieces_up_to(self, max_length: int) -> tuple[np.ndarray, np.ndarray]:
+        """(addresses, lengths) with pieces longer than `max_length` bytes divided."""
+        counts = -(-self.lengths.astype(np.int64) // max_length)
+        owner = np.repeat(np.arange(len(self)), counts)
+        index = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
+        skipped = (index * max_length).astype(np.uint64)
+        lengths = np.minimum(self.lengths[owner] - skipped, np.uint64(max_length))
+        return self.addresses[owner] + skipped, lengths
+
+    @staticmethod
+    def join(lists: Sequence[ScatterList]) -> ScatterList:
+        """One list of all the pieces of `lists`, in order."""
+        if not lists:
+            return ScatterList((), ())
+        return ScatterList(
+            np.concatenate([each.addresses for each in lists]),
+            np.concatenate([each.lengths for each in lists]),
+        )
+
+
+def _array(values: Iterable[int] | np.ndarray) -> np.ndarray:
+    if isinstance(values, np.ndarray):
+        return values.astype(np.uint64)
+    return np.fromiter(values, dtype=np.uint64)

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""What a finished transfer reports."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from .memory import Path
+
+__all__ = ["Paths", "Transfer"]
+
+
+class Paths(NamedTuple):
+    """The way the bytes took, per direction; None for a direction without bytes."""
+
+    to_board: Path | None
+    from_board: Path | None
+
+    def __str__(self) -> str:
+        ways = (("to the board", self.to_board), ("from the board", self.from_board))
+        return ", ".join(f"{way} {name}" for name, way in ways if way)
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """A finished transfer.
+
+    Attributes
+    ----------
+    bytes : int
+        Payload; a copy counts each byte once.
+    cycles : int
+        Clock cycles of the board during which its channels were busy.
+    seconds : float
+        The same as time on the board's clock; on a board that does not tell its clock,
+        `wall_seconds`. A simulated board's clock is simulated too.
+    wall_seconds : float
+        Time the call took here.
+    limit : float or None
+        Most bytes per second that the board's link can carry of such a transfer, see
+        `peerdma.link`; None if the board does not tell its link.
+    path : Paths
+    simulated : bool
+        Whether the board was.
+    """
+
+    bytes: int
+    cycles: int
+    seconds: float
+    wall_seconds: float
+    limit: float | None
+    path: Paths
+    simulated: bool
+
+    @property
+    def rate(self) -> float:
+        """Bytes per second on the board's clock; 0 if nothing was moved."""
+        return self.bytes / self.seconds if self.seconds else 0.0
+
+    def __str__(self) -> str:
+        where = " (simulated board)" if self.simulated else ""
+        return f"{self.bytes} bytes in {self.seconds * 1e6:.1f} µs, {self.path}{where}"

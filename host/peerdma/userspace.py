@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""A board on a vfio-user socket, driven from this process: platform and driver in user space."""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from .backend import BoardInfo, Moved, Piece, Progress
+from .errors import PeerdmaError, ProtocolError
+from .link import Link
+from .memory import Extent, Memory
+from .pci import PciFunction
+from .regs import BAR_USER, DESCRIPTOR, USER
+from .scatter import ScatterList
+from .vfio_user import VfioUserClient
+from .vfio_wire import DeviceFlag
+from .xdma import Direction, Xdma
+
+__all__ = ["UserSpaceBackend"]
+
+_PAGE = 4096
+#: The descriptor ring, below 4 GiB: requests to it have short headers.
+_RING_ADDRESS = 0x1000_0000
+_RING_DESCRIPTORS = 4096
+#: Arrays in host memory are given bus addresses from here on, above any emulated GPU.
+_HOST_ADDRESS = 0x100_0000_0000
+#: Seconds for any one answer on the socket.
+_ANSWER_TIMEOUT = 60.0
+
+
+@dataclass(frozen=True)
+class _Window:
+    """Memory at bus address `address`, in a DMA window of whole pages from `base`."""
+
+    address: int
+    nbytes: int
+    base: int
+    size: int
+
+
+class _Mapped:
+    """Memory that the board can reach, and how many pins it has."""
+
+    def __init__(self, memory: Memory, windows: list[_Window]):
+        self.memory = memory
+        self.windows = windows
+        self.pins = 0
+        self.scatter = ScatterList(
+            [window.address for window in windows], [window.nbytes for window in windows]
+        )
+
+
+def _scatter(pieces: Sequence[Piece]) -> ScatterList:
+    return ScatterList.join(
+        [piece.handle.scatter.part(piece.start, piece.stop) for piece in pieces]
+    )
+
+
+class UserSpaceBackend:
+    """See `peerdma.backend.Backend`.
+
+    Parameters
+    ----------
+    path : str
+        The socket.
+    name : str
+        The board's, for people to read.
+    timeout : float or None
+        Seconds to wait for one descriptor chain, and for one answer; None: chosen to fit.
+    interrupts, max_payload, max_read_request
+        See `PciFunction`.
+    why_lost : callable
+        Returns what is known about the end of the board's process.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        name: str,
+        *,
+        timeout: float | None = None,
+        interrupts: str = "auto",
+        max_payload: int = 128,
+        max_read_request: int = 512,
+        why_lost: Callable[[], str] = lambda: "",
+    ):
+        self._mapped: dict[int, _Mapped] = {}
+        self._next_host_address = _HOST_ADDRESS
+        with contextlib.ExitStack() as undo:
+            self._client = VfioUserClient(
+                path, timeout=timeout or _ANSWER_TIMEOUT, why_lost=why_lost
+            )
+            undo.callback(self._client.close)
+            self._reset()
+            self._function = PciFunction(
+                self._client,
+                interrupts=interrupts,
+                max_payload=max_payload,
+                max_read_request=max_read_request,
+            )
+            undo.callback(self._function.close)
+            size = _RING_DESCRIPTORS * DESCRIPTOR.itemsize
+            fd = os.memfd_create("peerdma-ring", os.MFD_CLOEXEC)
+            try:
+                os.ftruncate(fd, size)
+                memory = mmap.mmap(fd, size)
+                self._client.dma_map(_RING_ADDRESS, size, memoryview(memory), fd=fd)
+            finally:
+                os.close(fd)
+            ring = np.frombuffer(memory, DESCRIPTOR)
+            self._driver = Xdma(self._function, ring, _RING_ADDRESS, timeout)
+            self._info = self._describe(name)
+            undo.pop_all()
+
+    @property
+    def info(self) -> BoardInfo:
+        """What is known about the board."""
+        return self._info
+
+    def pin(self, memory: Memory) -> _Mapped:
+        """Maps the memory for the board's DMA; pins of one memory share the mapping."""
+        mapped = self._mapped.get(id(memory))
+        if mapped is None:
+            windows: list[_Window] = []
+            with contextlib.ExitStack() as undo:
+                undo.callback(self._unmap, windows)
+                for extent in memory.extents():
+                    windows.append(self._map(extent))
+                undo.pop_all()
+            mapped = self._mapped[id(memory)] = _Mapped(memory, windows)
+        mapped.pins += 1
+        return mapped
+
+    def unpin(self, handle: _Mapped) -> None:
+        """Unmaps the memory with its last pin."""
+        handle.pins -= 1
+        if not handle.pins:
+            del self._mapped[id(handle.memory)]
+            self._unmap(handle.windows)
+
+    def copy(
+        self, source: Sequence[Piece], destination: Sequence[Piece], progress: Progress | None
+    ) -> Moved:
+        """Copies through card RAM, as much at a time as fits it."""
+        sources, destinations, link = _scatter(source), _scatter(destination), self._link()
+        cycles, total, step = 0, sources.nbytes, self._driver.card_ram_size
+        for start in range(0, total, step):
+            stop = min(start + step, total)
+            cycles += self._driver.transfer(Direction.H2C, sources.part(start, stop), 0)
+            cycles += self._driver.transfer(Direction.C2H, destinations.part(start, stop), 0)
+            if progress:
+                progress(stop, total)
+        wide = sources.wide or destinations.wide
+        return Moved(cycles, link.copy_limit(wide) if link else None)
+
+    def write(self, source: Piece, card_address: int) -> Moved:
+        """Copies memory to the card."""
+        memory, link = _scatter([source]), self._link()
+        cycles = self._driver.transfer(Direction.H2C, memory, card_address)
+        return Moved(cycles, link.read_limit(memory.wide) if link else None)
+
+    def read(self, destination: Piece, card_address: int) -> Moved:
+        """Copies from the card to memory."""
+        memory, link = _scatter([destination]), self._link()
+        cycles = self._driver.transfer(Direction.C2H, memory, card_address)
+        return Moved(cycles, link.write_limit(memory.wide) if link else None)
+
+    def leds(self, value: int | None) -> int:
+        """Sets the LEDs unless None; their state."""
+        offset = USER.address("led")
+        if value is not None:
+            self._function.write32(BAR_USER[0], offset, value)
+        return self._function.read32(BAR_USER[0], offset)
+
+    def close(self) -> None:
+        """Ends the connection, and all mappings with it."""
+        self._mapped.clear()
+        with contextlib.suppress(PeerdmaError):
+            # A board that is gone, or hangs, has nothing left to tidy up.
+            self._function.close()
+
+    # Mapping ---------------------------------------------------------------------------------
+
+    def _map(self, extent: Extent) -> _Window:
+        nbytes = len(extent.memory)
+        address = extent.bus_address
+        if address is None:
+            # Keeps the place within the page, as an operating system's mapping would.
+            skip = np.frombuffer(extent.memory, np.uint8).ctypes.data % _PAGE
+            address = self._next_host_address + skip
+        skip = address % _PAGE
+        window = _Window(address, nbytes, address - skip, -(-(skip + nbytes) // _PAGE) * _PAGE)
+        self._client.dma_map(
+            window.base,
+            window.size,
+            extent.memory,
+            skip=skip,
+            fd=extent.fd,
+            fd_offset=extent.fd_offset,
+        )
+        if extent.bus_address is None:
+            # A page stays free between arrays: running over one never reaches the next.
+            self._next_host_address = window.base + window.size + _PAGE
+        return window
+
+    def _unmap(self, windows: list[_Window]) -> None:
+        for window in windows:
+            if not self._client.lost:
+                self._client.dma_unmap(window.base, window.size, skip=window.address - window.base)
+
+    def _reset(self) -> None:
+        """Whoever had the board before may have left it in any state."""
+        flags = self._client.device_info().flags
+        if not flags & DeviceFlag.PCI:
+            raise ProtocolError("the device on this socket is no PCI device; is it a board?")
+        if flags & DeviceFlag.RESET:
+            self._client.reset()
+
+    # Information -----------------------------------------------------------------------------
+
+    def _describe(self, name: str) -> BoardInfo:
+        function, driver = self._function, self._driver
+        return BoardInfo(
+            name=name,
+            simulated=True,
+            identity=(function.vendor, function.device, *function.subsystem),
+            interrupts=function.interrupt.name,
+            channels=driver.channels,
+            card_ram_size=driver.card_ram_size,
+            extension=driver.extension,
+        )
+
+    def _link(self) -> Link | None:
+        return self._driver.extension.link if self._driver.extension else None

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""``python -m sim.benches [TEST]``: run cocotb benches, each in a simulator of its own."""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+import sys
+
+from .runner import discover, run
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Command line; returns 0 if all passed, 1 if not, 2 for a TEST that there is not."""
+    parser = argparse.ArgumentParser(prog="python -m sim.benches", description=__doc__)
+    parser.add_argument("test", nargs="?", metavar="TEST", help="a bench, or a file of benches")
+    parser.add_argument("--seed", type=int, help="repeat the random choices of an earlier run")
+    parser.add_argument("--waves", action="store_true", help="write waveforms (dump.vcd)")
+    arguments = parser.parse_args(argv)
+
+    benches = discover()
+    wanted = [name for name in benches if arguments.test in (None, name, name.split(".")[0])]
+    if not wanted:
+        print(f"There is no bench {arguments.test!r}. There are:", file=sys.stderr)
+        for name, doc in benches.items():
+            print(f"  {name:40} {doc}", file=sys.stderr)
+        return 2
+
+    seed = secrets.randbits(32) if arguments.seed is None else arguments.seed
+    failed = [name for name in wanted if not run(name, seed, arguments.waves)]
+    print(f"{len(wanted) - len(failed)} of {len(wanted)} benches passed, seed {seed}")
+    for name in failed:
+        replay = f"{sys.executable} -m sim.benches {name} --seed {seed} --waves"
+        print(f"FAILED {name}; again with waveforms: {replay}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Data movement: host memory to card RAM and back, over sizes, alignments, limits and chains.
+
+Each bench fills host memory with random bytes, moves them to the card (H2C), back to other
+addresses (C2H), and compares; guard bytes around every buffer must not change.
+"""
+
+from __future__ import annotations
+
+import cocotb
+
+from .host import Split
+from .memory import Transfer
+from .tb import TB, bench
+
+#: (max payload, max read request, read completion boundary) in bytes
+LIMITS = [
+    (mps, mrrs, rcb) for mps in (128, 256, 512) for mrrs in (128, 512, 4096) for rcb in (64, 128)
+]
+
+
+async def there_and_back(
+    tb: TB, pieces: list[tuple[int, int, int, int]], *, high: bool = False, blocks=None, us=200
+) -> None:
+    """Copy pieces to the card and back: (bytes, source offset, card address, target offset)."""
+    sources = [tb.buffer(size, offset=offset, high=high) for size, offset, _, _ in pieces]
+    targets = [tb.buffer(size, offset=offset, high=high) for size, _, _, offset in pieces]
+    to_card = [
+        Transfer(source.address, card, size)
+        for source, (size, _, card, _) in zip(sources, pieces, strict=True)
+    ]
+    to_host = [
+        Transfer(card, target.address, size)
+        for target, (size, _, card, _) in zip(targets, pieces, strict=True)
+    ]
+    await tb.h2c.run(tb.chain(to_card, blocks=blocks, high=high), us)
+    await tb.c2h.run(tb.chain(to_host, blocks=blocks, high=high), us)
+    for source, target in zip(sources, targets, strict=True):
+        target.expect(source.data)
+
+
+def random_pieces(tb: TB, count: int, most: int) -> list[tuple[int, int, int, int]]:
+    """Pieces of 1 to `most` bytes at random offsets, side by side in card RAM."""
+    pieces, card = [], tb.rng.randrange(64)
+    for _ in range(count):
+        size = tb.rng.randint(1, most)
+        pieces.append((size, tb.rng.randrange(4096), card, tb.rng.randrange(4096)))
+        card += size + tb.rng.randrange(9)
+    return pieces
+
+
+@bench(us=400)
+async def one_descriptor(tb: TB):
+    """The simplest transfers: one aligned descriptor each way, small and large."""
+    for size in (4, 64, 4096):
+        await there_and_back(tb, [(size, 0, 0, 0)])
+
+
+@bench(us=2000, lanes=4)
+async def alignments(tb: TB):
+    """Every host and card address modulo 8, lengths around the word and the request size."""
+    for source in range(8):
+        pieces, card = [], 0
+        for phase in range(8):
+            for size in (1, 2, 3, 4, 5, 7, 8, 9, 11, 64 + phase):
+                card += -(card - phase) % 8
+                pieces.append((size, source, card, (source + 3 * phase) % 8))
+                card += size
+        await there_and_back(tb, pieces)
+
+
+@bench(us=3000, lanes=4)
+async def limits(tb: TB):
+    """Every combination of MPS, MRRS and RCB, with each way to split completions."""
+    for number, (mps, mrrs, rcb) in enumerate(LIMITS):
+        await tb.configure(mps=mps, mrrs=mrrs, rcb=rcb)
+        tb.host.split = list(Split)[number % len(Split)]
+        await there_and_back(tb, random_pieces(tb, 4, 2500), high=bool(number % 2))
+
+
+@bench(us=1500, lanes=4)
+async def page_crossings(tb: TB):
+    """Around 4 KiB boundaries, below and above 4 GiB, and all of card RAM at once."""
+    await tb.configure(mps=512, mrrs=4096)
+    for high in (False, True):
+        await there_and_back(
+            tb,
+            [
+                (2, 4095, 1, 4095),
+                (600, 4096 - 300, 1000, 4096 - 7),
+                (4096, 4093, 2001, 1),
+                (9000, 4088, 8000, 4092),
+            ],
+            high=high,
+        )
+    await there_and_back(tb, [(65536, 8, 0, 16)], us=500)
+
+
+@bench(us=2000, lanes=4)
+async def chains(tb: TB):
+    """Adjacent blocks, linked blocks and single descriptors; descriptors that move nothing."""
+    for blocks in ([1] * 12, [2, 1, 3], [64], [17, 1, 32, 5], [64, 64, 9]):
+        pieces = random_pieces(tb, sum(blocks), 100)
+        pieces[0] = (0, *pieces[0][1:])
+        await there_and_back(tb, pieces, blocks=blocks, high=len(blocks) % 2 == 0)
+
+
+@bench(us=3000, lanes=4, stall=0.3)
+async def disorder(tb: TB):
+    """Late, split and reordered completions while both directions of the block stall."""
+    tb.host.split = Split.RANDOM
+    tb.host.latency_ns, tb.host.gap_ns = (0, 3000), (0, 200)
+    for mps, mrrs, rcb in ((128, 128, 64), (256, 512, 128), (512, 256, 64)):
+        await tb.configure(mps=mps, mrrs=mrrs, rcb=rcb)
+        await there_and_back(tb, random_pieces(tb, 6, 3000), us=400)
+
+
+@bench(us=2000, lanes=4, stall=0.1)
+async def both_ways_at_once(tb: TB):
+    """H2C and C2H at the same time on different parts of card RAM, with register reads between."""
+    tb.host.split = Split.RANDOM
+    tb.host.latency_ns = (0, 1000)
+    first = tb.buffer(16384, offset=3)
+    await tb.h2c.run(tb.chain([Transfer(first.address, 32768 + 5, 16384)]))
+    for _ in range(2):
+        second, back = tb.buffer(16384, offset=9), tb.buffer(16384, offset=1)
+        runs = [
+            cocotb.start_soon(tb.h2c.run(tb.chain([Transfer(second.address, 1, 16384)]), 300)),
+            cocotb.start_soon(
+                tb.c2h.run(tb.chain([Transfer(32768 + 5, back.address, 16384)]), 300)
+            ),
+        ]
+        for run in runs:
+            await run
+        back.expect(first.data)
+        check = tb.buffer(16384)
+        await tb.c2h.run(tb.chain([Transfer(1, check.address, 16384)]))
+        check.expect(second.data)

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""One DMA channel as a driver programs it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cocotb.triggers import Timer
+
+from peerdma import regs
+
+from .memory import Chain
+
+if TYPE_CHECKING:
+    from .tb import TB
+
+__all__ = ["CONTROL_START", "CONTROL_STOP", "FINISHED", "Channel"]
+
+#: Control: every event is logged, Run is off or on.
+CONTROL_STOP = sum(
+    field.mask for field in regs.CHANNEL["control"].fields if field.name.startswith("ie_")
+)
+CONTROL_START = CONTROL_STOP | regs.CHANNEL["control"].field("run").mask
+#: Status after a good transfer.
+FINISHED = regs.Status.DESCRIPTOR_STOPPED | regs.Status.DESCRIPTOR_COMPLETED
+
+
+class Channel:
+    """Registers of one channel and its SGDMA block, and what a driver does with them."""
+
+    def __init__(self, tb: TB, *, c2h: bool, number: int = 0):
+        self._tb, self._number = tb, number
+        self.c2h = c2h
+        #: the channel's bit of the interrupt block in a build with one channel each way
+        self.irq_bit = 2 if c2h else 1
+        #: the channel's bit of the descriptor halt register
+        self.halt_bit = (1 << 16 if c2h else 1) << number
+        self._base = {
+            regs.CHANNEL: regs.C2H_CHANNEL_BASE if c2h else regs.CHANNEL.base,
+            regs.SGDMA: regs.C2H_SGDMA_BASE if c2h else regs.SGDMA.base,
+        }
+
+    async def read(self, name: str, block: regs.Block = regs.CHANNEL) -> int:
+        """Read a register of the channel, or of its SGDMA block."""
+        return await self._tb.read(block, name, channel=self._number, base=self._base[block])
+
+    async def write(self, name: str, value: int, block: regs.Block = regs.CHANNEL) -> None:
+        """Write a register of the channel, or of its SGDMA block."""
+        await self._tb.write(block, name, value, channel=self._number, base=self._base[block])
+
+    async def point_at(self, chain: Chain) -> None:
+        """Write the SGDMA registers."""
+        for name, value in (
+            ("descriptor_lo", chain.address & 0xFFFF_FFFF),
+            ("descriptor_hi", chain.address >> 32),
+            ("descriptor_adjacent", chain.adjacent),
+        ):
+            await self.write(name, value, regs.SGDMA)
+
+    async def start(self, chain: Chain, control: int = CONTROL_START) -> None:
+        """Set the first descriptor and Run."""
+        await self.point_at(chain)
+        await self.write("control", control)
+
+    async def idle(self, us: float) -> regs.Status:
+        """Poll until the channel is not busy, `us` microseconds at most; returns its status."""
+        for _ in range(int(us) + 1):
+            status = regs.Status(await self.read("status"))
+            if not status & regs.Status.BUSY:
+                return status
+            await Timer(1, "us")
+        raise AssertionError(f"{self!r} is still busy after {us} us, status {status!r}")
+
+    async def run(self, chain: Chain, us: float = 100) -> None:
+        """Run a chain to its good end within `us` microseconds, and clear Run."""
+        await self.start(chain)
+        await self.expect_end(FINISHED, chain.count, us)
+        await self.write("control", CONTROL_STOP)
+
+    async def expect_end(self, status: regs.Status, count: int, us: float = 100) -> None:
+        """Wait until idle, then fail unless status and completed count are these."""
+        found = await self.idle(us)
+        assert found == status, f"{self!r}: status {found!r}, expected {status!r}"
+        completed = await self.read("completed_count")
+        assert completed == count, f"{self!r}: {completed} descriptors completed, not {count}"
+
+    def __repr__(self) -> str:
+        return f"<{'C2H' if self.c2h else 'H2C'} {self._number}>"

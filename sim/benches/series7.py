@@ -1,0 +1,410 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The 7-series PCIe hard block (PCIE_2_1, UG477) for cocotb: a PCIe device whose user is the DUT.
+
+`Series7Device` is a `cocotbext.pcie` device on its link side and drives the core's TRN,
+configuration and interrupt ports (`hw/trn.py`) on the other. It has the reference configuration's
+buffers and credits, and it judges every TLP in both directions.
+
+Ports change at the falling clock edge and are sampled after they have settled, before the rising
+one: what is sampled is what the core's registers see, in any simulator.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+import cocotb
+from cocotb.queue import Queue
+from cocotb.triggers import FallingEdge, ReadOnly
+from cocotbext.pcie.core import Device, Endpoint
+from cocotbext.pcie.core.caps import MsiCapability, MsixCapability
+from cocotbext.pcie.core.tlp import MsgType, Tlp, TlpType
+from cocotbext.pcie.core.utils import PcieId
+
+from hw.trn import TRN_PORTS
+from peerdma import regs
+
+from .checker import TlpChecker, TlpError
+
+__all__ = ["BUS_MASTER_GRACE", "TX_BUFFERS", "Series7Device", "message_code"]
+
+#: Transmit buffers of the reference configuration, in TLPs.
+TX_BUFFERS = 30
+#: Receive credits of the reference configuration; those for completions are infinite.
+RX_CREDITS = {"ph": 32, "pd": 437, "nph": 12, "npd": 24}
+#: Clock cycles after Bus Master Enable fell in which the core may still start a request.
+BUS_MASTER_GRACE = 16
+#: Non-posted requests that may still arrive after trnrnpok fell.
+NP_OVERRUN = 2
+#: Clock cycles between updates of the credits that the block shows.
+CREDIT_CYCLES = 8
+#: Value of trnfcsel for which this model shows credits: transmit credits available.
+FC_TRANSMIT_AVAILABLE = 4
+
+_CONFIG = {TlpType.CFG_READ_0, TlpType.CFG_WRITE_0, TlpType.CFG_READ_1, TlpType.CFG_WRITE_1}
+
+
+def message_code(tlp: Tlp) -> MsgType:
+    """The message code, which a message has where requests have their byte enables (2.2.8)."""
+    return MsgType(tlp.last_be << 4 | tlp.first_be)
+
+
+def _interrupt_message(asserted: bool, sender: PcieId) -> Tlp:
+    tlp = Tlp()
+    tlp.fmt_type = TlpType.MSG_LOCAL
+    tlp.requester_id = sender
+    code = MsgType.ASSERT_INTA if asserted else MsgType.DEASSERT_INTA
+    tlp.first_be, tlp.last_be = code & 0xF, code >> 4
+    return tlp
+
+
+class Series7Device(Device):
+    """One function behind the hard block.
+
+    Parameters
+    ----------
+    dut
+        The core, with the ports of `hw.trn.TRN_PORTS` and `clk`. It must be in reset.
+    rng : random.Random
+        Source of every random choice of the model.
+    lanes : int
+        Width of the Gen2 link.
+    stall : float
+        Probability, per cycle, that the block does not take a transmit beat, and that it has no
+        receive beat to offer. May be changed at any time.
+
+    Attributes
+    ----------
+    function : Endpoint
+        The configuration space.
+    checker : TlpChecker
+        Judge of both directions; a violation fails the running test.
+    timeouts, unexpected : int
+        Completion timeouts and unexpected completions that the core reported.
+    on_tlp : list of callable
+        Each is called with ("tx" or "rx", TLP) as a TLP crosses the transaction ports.
+    """
+
+    def __init__(self, dut, rng: random.Random, *, lanes: int = 1, stall: float = 0.0):
+        super().__init__()
+        link = self.upstream_port
+        link.max_link_speed, link.max_link_width = 2, lanes
+        for name, credits in RX_CREDITS.items():
+            kind = type(getattr(link.fc_state[0], name))
+            setattr(link.fc_state[0], name, kind(credits))
+        self.function = self.append_function(self._configuration_space(lanes))
+        self.checker = TlpChecker(self.function)
+        self.stall = stall
+        self.timeouts = self.unexpected = 0
+        self.on_tlp: list[Callable[[str, Tlp], None]] = []
+
+        self._dut, self._rng = dut, rng
+        self._ports = {port.name: getattr(dut, port.name) for port in TRN_PORTS}
+        self._driven: dict[str, int] = {}
+        # Transmit: the TLP in progress, TLPs taken but not sent, and what sends them in order.
+        self._tx_raw: bytearray | None = None
+        self._tx_used = 0
+        self._tx_bus_master = False
+        self._tx: Queue = Queue()
+        # Receive: TLPs with the BARs they hit, and the beats of the one in progress.
+        self._rx: deque[tuple[Tlp, int]] = deque()
+        self._rx_beats: deque[dict[str, int]] = deque()
+        self._rx_tlp: Tlp | None = None
+        self._np_allowance = NP_OVERRUN
+        # Configuration was written; the cycle until which the core may still start requests, or
+        # None while Bus Master Enable is set.
+        self._cycle = 0
+        self._configured = True
+        self._bus_master_until: int | None = 0
+        self._interrupt_delay: int | None = None
+
+        for port in TRN_PORTS:
+            if port.direction == "i":
+                self._set(port.name, 0)
+        self._set("cfginterruptrdyn", 1)
+        cocotb.start_soon(self._run())
+        cocotb.start_soon(self._transmit())
+
+    @staticmethod
+    def _configuration_space(lanes: int) -> Endpoint:
+        function = Endpoint()
+        function.vendor_id, function.device_id = 0x10EE, 0x7021
+        function.subsystem_vendor_id, function.subsystem_id = 0x10EE, 0x5045
+        function.class_code = 0x058000
+        function.interrupt_pin = 1
+        for bar, size in (regs.BAR_USER, regs.BAR_DMA):
+            function.configure_bar(bar, size)
+        capability = function.pcie_cap
+        capability.max_payload_size_supported = 2
+        capability.max_link_speed = capability.current_link_speed = 2
+        capability.max_link_width = capability.negotiated_link_width = lanes
+        msi = MsiCapability()
+        msi.msi_64bit_address_capable = 1
+        function.msi_cap = msi
+        function.register_capability(msi)
+        msix = MsixCapability()
+        msix.msix_table_size = regs.MSIX_ENTRIES - 1
+        msix.msix_table_bar_indicator_register = regs.BAR_DMA[0]
+        msix.msix_pba_bar_indicator_register = regs.BAR_DMA[0]
+        msix.msix_table_offset = regs.MSIX_TABLE_OFFSET
+        msix.msix_pba_offset = regs.MSIX_PBA_OFFSET
+        function.msix_cap = msix
+        function.register_capability(msix)
+        return function
+
+    # From the link --------------------------------------------------------------------------
+
+    async def upstream_recv(self, tlp: Tlp) -> None:
+        """Answer what the block answers itself and queue the rest for the core."""
+        if tlp.fmt_type in _CONFIG:
+            await super().upstream_recv(tlp)
+            self._configured = True
+        elif tlp.is_completion():
+            if tlp.requester_id == self.function.pcie_id:
+                self._rx.append((tlp, 0))
+            else:
+                tlp.release_fc()
+        elif (bar := self._bar_hit(tlp)) is not None:
+            self._rx.append((tlp, 1 << bar))
+        else:
+            tlp.release_fc()
+            if tlp.is_nonposted():
+                await self.upstream_send(
+                    Tlp.create_ur_completion_for_tlp(tlp, self.function.pcie_id)
+                )
+
+    def _bar_hit(self, tlp: Tlp) -> int | None:
+        if not self.function.memory_space_enable:
+            return None
+        match = self.function.match_bar(tlp.address)
+        return None if match is None else match[0]
+
+    # To the link ----------------------------------------------------------------------------
+
+    async def _transmit(self) -> None:
+        while True:
+            send, buffers = await self._tx.get()
+            await send()
+            self._tx_used -= buffers
+
+    def _queue(self, send: Callable[[], Awaitable[None]], buffers: int) -> None:
+        self._tx.put_nowait((send, buffers))
+
+    # Cycle by cycle -------------------------------------------------------------------------
+
+    def _set(self, name: str, value: int) -> None:
+        if self._driven.get(name) != value:
+            self._driven[name] = value
+            self._ports[name].value = value
+
+    def _get(self, name: str) -> int:
+        return int(self._ports[name].value)
+
+    async def _run(self) -> None:
+        while self._dut.rst.value:
+            await FallingEdge(self._dut.clk)
+        await self.upstream_port.fc_state[0].initialized.wait()
+        while True:
+            await FallingEdge(self._dut.clk)
+            self._cycle += 1
+            if self._configured:
+                self._configured = False
+                self._drive_configuration()
+            if self._cycle % CREDIT_CYCLES == 0:
+                self._drive_credits()
+            self._drive_receive()
+            self._drive_interrupt()
+            free = TX_BUFFERS - self._tx_used
+            room = free > 0 or self._tx_raw is not None
+            self._set("trntdstrdy", int(room and not self._stalls()))
+            self._set("trntbufav", free)
+            await ReadOnly()
+            self._sample_receive()
+            self._sample_transmit()
+            self._sample_interrupt()
+            self._sample_errors()
+
+    def _stalls(self) -> bool:
+        return self.stall > 0 and self._rng.random() < self.stall
+
+    def _drive_configuration(self) -> None:
+        function, capability = self.function, self.function.pcie_cap
+        if function.bus_master_enable:
+            self._bus_master_until = None
+        elif self._bus_master_until is None:
+            self._bus_master_until = self._cycle + BUS_MASTER_GRACE
+        for name, value in (
+            ("trnlnkup", 1),
+            ("cfgcommandbusmasterenable", function.bus_master_enable),
+            ("cfgcommandinterruptdisable", function.interrupt_disable),
+            ("cfgdevcontrolmaxpayload", capability.max_payload_size),
+            ("cfgdevcontrolmaxreadreq", capability.max_read_request_size),
+            ("cfgdevcontrolexttagen", capability.extended_tag_field_enable),
+            ("cfgdevcontrolenablero", capability.enable_relaxed_ordering),
+            ("cfglinkcontrolrcb", capability.read_completion_boundary),
+            ("cfglinkstatuscurrentspeed", capability.current_link_speed),
+            ("cfglinkstatusnegotiatedwidth", capability.negotiated_link_width),
+            ("cfgmsgdata", int(function.pcie_id)),
+            ("cfginterruptmsienable", function.msi_cap.msi_enable),
+            ("cfginterruptmmenable", function.msi_cap.msi_multiple_message_enable),
+            ("cfginterruptmsixenable", function.msix_cap.msix_enable),
+            ("cfginterruptmsixfm", function.msix_cap.msix_function_mask),
+        ):
+            self._set(name, int(value))
+
+    def _drive_credits(self) -> None:
+        credits = self.upstream_port.fc_state[0]
+        for kind, header, payload in (
+            ("p", credits.ph, credits.pd),
+            ("np", credits.nph, credits.npd),
+            ("cpl", credits.cplh, credits.cpld),
+        ):
+            for suffix, state, width in (("h", header, 8), ("d", payload, 12)):
+                infinite = (1 << width) - 1
+                available = state.tx_credits_available
+                self._set(
+                    f"trnfc{kind}{suffix}",
+                    infinite if state.tx_is_infinite() else min(available, infinite - 1),
+                )
+
+    # Receive: from the block to the core ----------------------------------------------------
+
+    def _drive_receive(self) -> None:
+        if self._rx and not self._rx_beats:
+            self._start_receive()
+        offer = bool(self._rx_beats) and not self._stalls()
+        self._set("trnrsrcrdy", int(offer))
+        if offer:
+            for name, value in self._rx_beats[0].items():
+                self._set(name, value)
+
+    def _start_receive(self) -> None:
+        """Choose the next TLP: the oldest, but others may pass held non-posted requests (2.4)."""
+        if self._get("trnrnpok"):
+            self._np_allowance = NP_OVERRUN
+        for index, (tlp, bars) in enumerate(self._rx):
+            if tlp.is_nonposted():
+                if not self._np_allowance:
+                    continue
+                if not self._get("trnrnpok"):
+                    self._np_allowance -= 1
+            del self._rx[index]
+            self._rx_tlp = tlp
+            raw = tlp.pack()
+            whole = len(raw) % 8 == 0
+            if not whole:
+                raw += self._rng.randbytes(4)
+            for start in range(0, len(raw), 8):
+                last = start + 8 >= len(raw)
+                self._rx_beats.append(
+                    {
+                        "trnrd": int.from_bytes(raw[start : start + 8], "big"),
+                        "trnrsof": int(start == 0),
+                        "trnreof": int(last),
+                        "trnrrem": int(whole or not last),
+                        "trnrbarhit": bars,
+                        "trnrerrfwd": int(tlp.ep),
+                    }
+                )
+            return
+
+    def _sample_receive(self) -> None:
+        if not self._driven["trnrsrcrdy"]:
+            return
+        if not self._get("trnrdstrdy"):
+            raise TlpError("the core does not take a receive beat; trnrdstrdy must stay 1")
+        beat = self._rx_beats.popleft()
+        if beat["trnreof"]:
+            tlp = self._rx_tlp
+            self.checker.downstream(tlp)
+            self._report("rx", tlp)
+            tlp.release_fc()
+
+    # Transmit: from the core to the block ---------------------------------------------------
+
+    def _sample_transmit(self) -> None:
+        if not (self._driven["trntdstrdy"] and self._get("trntsrcrdy")):
+            return
+        first, last = self._get("trntsof"), self._get("trnteof")
+        if bool(first) != (self._tx_raw is None):
+            raise TlpError("trntsof within a TLP" if first else "transmit beat before trntsof")
+        if self._get("trntsrcdsc") or self._get("trnterrfwd") or self._get("trntecrcgen"):
+            raise TlpError("trntsrcdsc, trnterrfwd and trntecrcgen must stay 0")
+        if first:
+            if self._get("trnfcsel") != FC_TRANSMIT_AVAILABLE:
+                raise TlpError("trnfcsel is not 4, so the core reads credits wrongly")
+            self._tx_raw = bytearray()
+            self._tx_used += 1
+            until = self._bus_master_until
+            self._tx_bus_master = until is None or self._cycle < until
+        self._tx_raw += self._get("trntd").to_bytes(8, "big")
+        if last:
+            if not self._get("trntrem"):
+                del self._tx_raw[-4:]
+            raw, self._tx_raw = bytes(self._tx_raw), None
+            self._accept(raw)
+
+    def _accept(self, raw: bytes) -> None:
+        try:
+            tlp = Tlp.unpack(bytearray(raw))
+        except Exception as error:  # the library raises nothing narrower
+            raise TlpError(f"not a TLP ({error}): {raw.hex()}") from error
+        if tlp.pack() != raw:
+            raise TlpError(f"reserved header bits are set: {raw.hex()}")
+        self.checker.upstream(tlp, bus_master=self._tx_bus_master)
+        self._report("tx", tlp)
+        self._queue(partial(self.upstream_send, tlp), 1)
+
+    def _report(self, direction: str, tlp: Tlp) -> None:
+        for listener in self.on_tlp:
+            listener(direction, tlp)
+
+    # Interrupts and errors ------------------------------------------------------------------
+
+    def _drive_interrupt(self) -> None:
+        ready = self._interrupt_delay == 0
+        if self._interrupt_delay:
+            self._interrupt_delay -= 1
+        self._set("cfginterruptrdyn", int(not ready))
+
+    def _sample_interrupt(self) -> None:
+        if self._get("cfginterruptn"):
+            self._interrupt_delay = None
+        elif not self._driven["cfginterruptrdyn"]:
+            self._interrupt_delay = None
+            self._interrupt()
+        elif self._interrupt_delay is None:
+            self._interrupt_delay = self._rng.randrange(8)
+
+    def _interrupt(self) -> None:
+        """Queue the message that the core asked for behind the TLPs that it sent before."""
+        function, number = self.function, self._get("cfginterruptdi")
+        if function.msix_cap.msix_enable:
+            raise TlpError("interrupt request at the block while MSI-X is enabled")
+        if function.msi_cap.msi_enable:
+            if number >> function.msi_cap.msi_multiple_message_enable:
+                raise TlpError(f"MSI message {number} was not granted")
+            if function.bus_master_enable:
+                self._queue(partial(function.msi_cap.issue_msi_interrupt, number), 0)
+            return
+        asserted = not self._get("cfginterruptassertn")
+        if number:
+            raise TlpError(f"interrupt pin {number} requested; the function has INTA only")
+        if asserted == function.interrupt_status:
+            raise TlpError(f"INTA is already {'asserted' if asserted else 'deasserted'}")
+        function.interrupt_status = asserted
+        message = _interrupt_message(asserted, function.pcie_id)
+        self._queue(partial(self.upstream_send, message), 0)
+
+    def _sample_errors(self) -> None:
+        capability = self.function.pcie_cap
+        capability.transactions_pending = not self._get("cfgtrnpendingn")
+        if not self._get("cfgerrcpltimeoutn"):
+            self.timeouts += 1
+            capability.nonfatal_error_detected = True
+        if not self._get("cfgerrcplunexpectn"):
+            self.unexpected += 1
+            capability.correctable_error_detected = True

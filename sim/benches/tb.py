@@ -1,0 +1,255 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The test bench: the core, its hard block, a host and perhaps a GPU, powered up and enumerated.
+
+A bench is an ``async def`` with the decorator `bench`; it gets a `TB` and plays the driver. All
+random choices follow from the environment variable SEED.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import random
+from collections.abc import Awaitable, Callable, Sequence
+
+import cocotb
+from cocotb.clock import Clock
+from cocotb.triggers import ClockCycles, Event, SimTimeoutError, Timer, with_timeout
+from cocotbext.pcie.core.caps import PciCapId
+
+from peerdma import regs
+
+from .channel import Channel
+from .host import Gpu, Host
+from .memory import GUARD, Buffer, Chain, Transfer, lay_out
+from .series7 import Series7Device
+
+__all__ = ["BENCHES", "CLOCK_NS", "TB", "bench"]
+
+#: First docstring lines of all benches of the modules imported so far, by ``module.function``.
+BENCHES: dict[str, str] = {}
+
+#: Period of the user clock: 125 MHz.
+CLOCK_NS = 8
+#: Bound of one register access, in simulated microseconds.
+MMIO_US = 50
+_PAGE = 4096
+
+
+def bench(us: float, **options) -> Callable:
+    """Make ``async def test(tb)`` a cocotb test that must end within `us` simulated microseconds.
+
+    `options` are those of `TB`. After the test, `TB.finish` looks for damage.
+    """
+
+    def decorate(test: Callable[[TB], Awaitable[None]]):
+        module = test.__module__.rpartition(".")[2]
+        BENCHES[f"{module}.{test.__name__}"] = (test.__doc__ or "").partition("\n")[0]
+
+        @cocotb.test(timeout_time=us, timeout_unit="us")
+        @functools.wraps(test)
+        async def run(dut):
+            tb = TB(dut, **options)
+            await tb.start()
+            await test(tb)
+            await tb.finish()
+
+        return run
+
+    return decorate
+
+
+class TB:
+    """The machine under test and a driver's view of it.
+
+    Parameters
+    ----------
+    dut
+        Module `peerdma_core`.
+    lanes : int
+        Width of the Gen2 link. One lane carries half of what the core's ports do, four carry twice.
+    gpu : bool
+        Put the board and a GPU behind one switch.
+    stall : float
+        Probability of a pause in each cycle of each direction of the transaction ports.
+
+    Attributes
+    ----------
+    rng : random.Random
+    device, host, gpu
+        The models.
+    h2c, c2h : Channel
+    messages : list of int
+        Numbers of the MSI or MSI-X messages that arrived.
+    """
+
+    def __init__(self, dut, *, lanes: int = 1, gpu: bool = False, stall: float = 0.0):
+        logging.getLogger("cocotb.pcie").setLevel(logging.ERROR)
+        seed = os.environ["SEED"]
+        cocotb.log.info("SEED=%s", seed)
+        self.dut = dut
+        self.rng = random.Random(seed)
+        dut.rst.value = 1
+        dut.gpio.value = 0
+        dut.user_irq.value = 0
+        dut.time_scale.value = 1
+        Clock(dut.clk, CLOCK_NS, "ns").start()
+        self.device = Series7Device(dut, random.Random(f"device {seed}"), lanes=lanes, stall=stall)
+        self.gpu = Gpu() if gpu else None
+        self.host = Host(random.Random(f"host {seed}"), self.device, self.gpu)
+        self.h2c, self.c2h = Channel(self, c2h=False), Channel(self, c2h=True)
+        self.messages: list[int] = []
+        self._message = Event()
+        self._buffers: list[Buffer] = []
+        # Bump allocators of bus addresses; the gaps between buffers stay unmapped.
+        self._free = {False: 0x1000_0000, True: 0x12_0000_0000}
+        self._gpu_free = 1 << 20
+
+    async def start(self) -> None:
+        """Release reset, wait for the link, enumerate, and enable memory and bus mastering."""
+        await ClockCycles(self.dut.clk, 8)
+        self.dut.rst.value = 0
+        await self.host.enumerate()
+        self.pci = self.host.find_device(self.device.function.pcie_id)
+        await self.pci.enable_device()
+        await self.pci.set_master()
+        await self.configure()
+
+    async def configure(self, *, mps: int = 128, mrrs: int = 512, rcb: int = 64) -> None:
+        """Set Max_Payload_Size, Max_Read_Request_Size and read completion boundary, in bytes."""
+        for pci in [self.pci] + ([self._gpu_pci] if self.gpu else []):
+            await pci.set_mps((mps // 128).bit_length() - 1)
+        await self.pci.set_readrq((mrrs // 128).bit_length() - 1)
+        control = await self.pci.capability_read_byte(PciCapId.EXP, 0x10)
+        await self.pci.capability_write_byte(
+            PciCapId.EXP, 0x10, control & ~8 | (8 if rcb == 128 else 0)
+        )
+        self.host.max_payload_size = (mps // 128).bit_length() - 1
+        self.host.read_completion_boundary = rcb == 128
+
+    @property
+    def _gpu_pci(self):
+        return self.host.find_device(self.gpu.function.pcie_id)
+
+    async def finish(self) -> None:
+        """Let the last traffic arrive, then fail for anything that should not have happened."""
+        await Timer(2, "us")
+        for buffer in self._buffers:
+            buffer.expect_guards()
+        device, checker = self.device, self.device.checker
+        assert not self.host.stray_writes, f"write to nowhere: {self.host.stray_writes[0]!r}"
+        assert not checker.unanswered, f"request without completion: {checker.unanswered[0]!r}"
+        assert not checker.outstanding_tags, f"unanswered reads, tags {checker.outstanding_tags}"
+        assert not device.function.pcie_cap.transactions_pending, "transactions pending, all idle"
+        assert (device.timeouts, device.unexpected) == (0, 0), (
+            f"{device.timeouts} completion timeouts, {device.unexpected} unexpected completions"
+        )
+
+    # Registers ------------------------------------------------------------------------------
+
+    def bar_address(self, bar: int, offset: int = 0) -> int:
+        """Bus address of byte `offset` of a BAR."""
+        return self.device.function.bar[bar] & ~0xF | offset
+
+    async def bar_read(self, bar: int, offset: int, length: int) -> bytes:
+        """Read bytes of a BAR, as one request."""
+        return await self.host.mem_read(self.bar_address(bar, offset), length, MMIO_US, "us")
+
+    async def bar_write(self, bar: int, offset: int, data: bytes) -> None:
+        """Write bytes of a BAR, as one request; posted."""
+        await self.host.mem_write(self.bar_address(bar, offset), data)
+
+    async def read(self, block: regs.Block, name: str, **where: int) -> int:
+        """Read a register; `where` goes to `regs.Block.address`."""
+        data = await self.bar_read(_bar(block), block.address(name, **where), 4)
+        return int.from_bytes(data, "little")
+
+    async def write(self, block: regs.Block, name: str, value: int, **where: int) -> None:
+        """Write a register; posted."""
+        await self.bar_write(_bar(block), block.address(name, **where), value.to_bytes(4, "little"))
+
+    # Memory ---------------------------------------------------------------------------------
+
+    def buffer(self, size: int, *, offset: int = 0, high: bool = False, name: str = "") -> Buffer:
+        """Host memory: `size` bytes, `offset` bytes into a page, above 4 GiB if `high`."""
+        base = self._free[high]
+        start = _PAGE + offset
+        pages = -(-(start + size + GUARD) // _PAGE)
+        self._free[high] = base + (pages + 1) * _PAGE
+        memory = bytearray(pages * _PAGE)
+        self.host.map_memory(base, memory)
+        return self._guarded(Buffer(name or "host", memory, start, size, base + start, self.rng))
+
+    def gpu_buffer(self, size: int, *, offset: int = 0) -> Buffer:
+        """GPU memory behind its BAR: `size` bytes, `offset` bytes into a page."""
+        start = self._gpu_free + offset
+        self._gpu_free += -(-(offset + size + GUARD) // _PAGE) * _PAGE + _PAGE
+        function = self.gpu.function
+        bar = (function.bar[1] << 32 | function.bar[0]) & ~0xF
+        return self._guarded(Buffer("GPU", self.gpu.memory, start, size, bar + start, self.rng))
+
+    def _guarded(self, buffer: Buffer) -> Buffer:
+        self._buffers.append(buffer)
+        return buffer
+
+    def chain(
+        self,
+        transfers: Sequence[Transfer],
+        *,
+        blocks: Sequence[int] | None = None,
+        high: bool = False,
+    ) -> Chain:
+        """Descriptors in fresh host memory; in blocks of at most 64 unless `blocks` says how."""
+        if blocks is None:
+            whole, rest = divmod(len(transfers), 64)
+            blocks = [64] * whole + [rest] * bool(rest)
+        pages = [self.buffer(_PAGE, high=high, name="descriptors") for _ in blocks]
+        return lay_out(transfers, pages, blocks, self.rng)
+
+    # Interrupts -----------------------------------------------------------------------------
+
+    async def wait_intx(self, level: bool, us: float = MMIO_US) -> None:
+        """Wait until the host sees INTA at `level`."""
+
+        async def wait():
+            while self.host.intx.level != level:
+                self.host.intx.changed.clear()
+                await self.host.intx.changed.wait()
+
+        await _bounded(wait(), us, f"INTA {'asserted' if level else 'deasserted'}")
+
+    async def enable_msi(self) -> None:
+        """Turn MSI on; messages that arrive are noted in `messages`."""
+        assert await self.pci.enable_msi_range(1, 1) == 1
+        self._note_messages(1)
+
+    def _note_messages(self, count: int) -> None:
+        for number in range(count):
+
+            async def arrived(number=number):
+                self.messages.append(number)
+                self._message.set()
+
+            self.pci.request_irq(number, arrived)
+
+    async def wait_messages(self, count: int, us: float = MMIO_US) -> None:
+        """Wait until `count` messages have arrived since the test began."""
+
+        async def wait():
+            while len(self.messages) < count:
+                self._message.clear()
+                await self._message.wait()
+
+        await _bounded(wait(), us, f"message {count}, {len(self.messages)} have come")
+
+
+async def _bounded(wait: Awaitable[None], us: float, what: str) -> None:
+    try:
+        await with_timeout(wait, us, "us")
+    except SimTimeoutError:
+        raise AssertionError(f"waited {us} us in vain for {what}") from None
+
+
+def _bar(block: regs.Block) -> int:
+    return (regs.BAR_USER if block in regs.BLOCKS_USER else regs.BAR_DMA)[0]

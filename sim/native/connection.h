@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// One vfio-user connection as a stream of messages; never blocks.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "wire.h"
+
+namespace peerdma {
+
+class Connection {
+public:
+    explicit Connection(int socket) : socket_(socket) {}
+    ~Connection();
+    Connection(const Connection &) = delete;
+
+    int socket() const { return socket_; }
+
+    enum class State { More, Ready, Closed };
+    // Takes in what has arrived of the next message. Ready: `message`, `body` and `fds` hold it
+    // until next(). Closed: the client is gone or cannot be understood, see `why`.
+    State receive();
+    // Done with the message; fds that nobody took are closed.
+    void next();
+
+    wire::Message message{};
+    std::vector<uint8_t> body;
+    std::vector<int> fds;  // more than kMostFds may be here
+    std::string why;       // why the connection ended
+
+    // Queues a message; `data` may be null if n is 0.
+    void send(const wire::Message &message, const void *data, size_t n, const void *more = nullptr,
+              size_t m = 0);
+    // Sends what the socket takes. False: the client is gone or takes nothing any more.
+    bool flush();
+    bool flushed() const { return sent_ == out_.size(); }
+
+private:
+    // A client that reads nothing for this many bytes is given up.
+    static constexpr size_t kMostUnsent = 64 << 20;
+
+    State fail(const std::string &reason);
+
+    int socket_;
+    size_t received_ = 0;  // of the message, header included
+    std::string out_;
+    size_t sent_ = 0;
+};
+
+}  // namespace peerdma

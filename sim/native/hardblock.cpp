@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "hardblock.h"
+
+#include "root.h"
+#include "tlp_log.h"
+
+namespace peerdma {
+
+namespace {
+
+// Credits of a root port that takes everything at once (trnfcsel 4, transmit credits available).
+constexpr unsigned kPostedHeaders = 64, kNonPostedHeaders = 64, kPostedData = 1024;
+
+unsigned data_units(const Downstream &packet) { return (packet.words.size() - 3 + 3) / 4; }
+
+// Bits of Device Status.
+constexpr uint16_t kCorrectableDetected = 1 << 0, kNonFatalDetected = 1 << 1;
+
+}  // namespace
+
+HardBlock::HardBlock(const Options &options, ConfigSpace &config, Link &link, Root &root, Log &log,
+                     TlpLog &trace)
+    : options_(options), config_(config), link_(link), root_(root), log_(log), trace_(trace) {
+    reset(false);
+}
+
+void HardBlock::reset(bool link_up) {
+    transmit_.clear();
+    received_.clear();
+    current_.reset();
+    completion_headers_ = completion_units_ = 0;
+    non_posted_left_ = kNonPostedAfterHold;
+    pins_ = ToCore();
+    pins_.trnlnkup = link_up;
+    pins_.trnfcph = kPostedHeaders;
+    pins_.trnfcpd = kPostedData;
+    pins_.trnfcnph = kNonPostedHeaders;
+    pins_.trnfcnpd = kNonPostedHeaders;
+    pins_.cfginterruptrdyn = 1;
+    pins_.cfgmsgdata = options_.requester_id;
+    pins_.trntdstrdy = link_up;
+    pins_.trntbufav = options_.transmit_buffers;
+    refresh();
+}
+
+void HardBlock::refresh() {
+    pins_.cfgcommandbusmasterenable = config_.bus_master();
+    pins_.cfgcommandinterruptdisable = config_.intx_disabled();
+    pins_.cfgdevcontrolmaxpayload = config_.max_payload_code();
+    pins_.cfgdevcontrolmaxreadreq = config_.max_read_code();
+    pins_.cfgdevcontrolexttagen = config_.extended_tag();
+    pins_.cfgdevcontrolenablero = config_.relaxed_ordering();
+    pins_.cfglinkcontrolrcb = config_.boundary_128();
+    pins_.cfglinkstatuscurrentspeed = config_.link_speed();
+    pins_.cfglinkstatusnegotiatedwidth = config_.link_width();
+    pins_.cfginterruptmsienable = config_.msi_enabled();
+    pins_.cfginterruptmsixenable = config_.msix_enabled();
+    pins_.cfginterruptmsixfm = config_.msix_masked();
+    pins_.cfginterruptmmenable = config_.msi_granted_code();
+}
+
+void HardBlock::edge(const FromCore &core) {
+    take_transmit(core);
+    take_interrupt(core);
+    take_receive(core);
+    if (!core.cfgerrcpltimeoutn) config_.report_device_status(kNonFatalDetected);
+    if (!core.cfgerrcplunexpectn) config_.report_device_status(kCorrectableDetected);
+    config_.set_transactions_pending(!core.cfgtrnpendingn);
+    link_.advance();
+    root_.advance();
+    if (!current_ && !received_.empty()) choose_received();
+    present();
+    unsigned used = link_.transmit_buffers_used() + !transmit_.empty();
+    pins_.trntdstrdy = pins_.trnlnkup && (room() || !transmit_.empty());
+    pins_.trntbufav = options_.transmit_buffers - std::min(used, options_.transmit_buffers);
+}
+
+// Transmit -----------------------------------------------------------------------------------
+
+void HardBlock::take_transmit(const FromCore &core) {
+    if (!core.trntsrcrdy || !pins_.trntdstrdy) return;
+    if (core.trntsof != transmit_.empty() || core.trntsrcdsc || core.trnterrfwd ||
+        (!core.trntrem && !core.trnteof)) {
+        errors_++;
+        log_("error: cycle %llu: transmit beat %zu of a TLP has sof=%u eof=%u rem=%u dsc=%u errfwd=%u",
+             (unsigned long long)link_.cycle(), transmit_.size() / 2, core.trntsof, core.trnteof,
+             core.trntrem, core.trntsrcdsc, core.trnterrfwd);
+        transmit_.clear();
+        return;
+    }
+    transmit_.push_back(core.trntd >> 32);
+    if (core.trntrem) transmit_.push_back(uint32_t(core.trntd));
+    if (!core.trnteof) return;
+    check(std::exchange(transmit_, {}));
+}
+
+void HardBlock::check(const Words &words) {
+    Limits limits = {uint16_t(options_.requester_id),  128u << config_.max_payload_code(),
+                     128u << config_.max_read_code(),  config_.bus_master(),
+                     config_.extended_tag(),           config_.relaxed_ordering()};
+    std::string wrong = violation(words, limits);
+    trace_(link_.cycle(), "up", words, wrong.c_str());
+    if (wrong.empty()) return link_.send_up({Upstream::Packet, 0, words});
+    errors_++;
+    log_("error: cycle %llu: the core sent an illegal TLP: %s: %s",
+         (unsigned long long)link_.cycle(), wrong.c_str(), describe(words).c_str());
+}
+
+void HardBlock::take_interrupt(const FromCore &core) {
+    bool asked = !core.cfginterruptn && pins_.trnlnkup;
+    if (!asked || pins_.cfginterruptrdyn) {
+        pins_.cfginterruptrdyn = !(asked && room());
+        return;
+    }
+    pins_.cfginterruptrdyn = 1;
+    Upstream message;
+    const char *wrong = nullptr;
+    if (config_.msi_enabled()) {
+        if (core.cfginterruptdi >> config_.msi_granted_code())
+            wrong = "MSI message number was not granted";
+        else if (!config_.bus_master())
+            wrong = "MSI while Bus Master Enable is 0";
+        unsigned data = config_.msi_data() | core.cfginterruptdi;
+        uint8_t bytes[4] = {uint8_t(data), uint8_t(data >> 8)};
+        message = {Upstream::Msi, core.cfginterruptdi,
+                   memory_write(config_.msi_address(), bytes, 4, options_.requester_id)};
+    } else {
+        if (config_.msix_enabled())
+            wrong = "interrupt request of the block while MSI-X is enabled";
+        else if (core.cfginterruptdi)
+            wrong = "INTx other than INTA";
+        bool asserted = !core.cfginterruptassertn;
+        message = {Upstream::Intx, asserted, intx_message(asserted, options_.requester_id)};
+    }
+    trace_(link_.cycle(), "up", message.words, wrong ? wrong : "interrupt");
+    if (!wrong) return link_.send_up(std::move(message));
+    errors_++;
+    log_("error: cycle %llu: %s: number %u, dropped", (unsigned long long)link_.cycle(), wrong,
+         core.cfginterruptdi);
+}
+
+// Receive ------------------------------------------------------------------------------------
+
+void HardBlock::receive(Downstream &&packet) {
+    if (packet.kind == Kind::Completion) {
+        unsigned units = data_units(packet);
+        if (completion_headers_ == kCompletionHeaders ||
+            completion_units_ + units > kCompletionUnits) {
+            errors_++;
+            trace_(link_.cycle(), "down", packet.words, "lost: completion buffer full");
+            log_("error: cycle %llu: completion buffer overflow, completion lost: %s",
+                 (unsigned long long)link_.cycle(), describe(packet.words).c_str());
+            return root_.delivered(packet);
+        }
+        completion_headers_++;
+        completion_units_ += units;
+    }
+    trace_(link_.cycle(), "down", packet.words);
+    received_.push_back(std::move(packet));
+}
+
+void HardBlock::take_receive(const FromCore &core) {
+    if (core.trnrnpok) non_posted_left_ = kNonPostedAfterHold;
+    if (!current_ || !core.trnrdstrdy) return;
+    position_ += 2;
+    if (position_ < current_->words.size()) return;
+    if (current_->kind == Kind::Completion) {
+        completion_headers_--;
+        completion_units_ -= data_units(*current_);
+    } else if (current_->kind == Kind::MemoryRead && !core.trnrnpok) {
+        non_posted_left_--;
+    }
+    root_.delivered(*current_);
+    current_.reset();
+}
+
+void HardBlock::choose_received() {
+    // Posted requests and completions pass a non-posted request that the core holds back.
+    for (auto packet = received_.begin(); packet != received_.end(); ++packet) {
+        if (packet->kind == Kind::MemoryRead && !non_posted_left_) continue;
+        current_ = std::move(*packet);
+        received_.erase(packet);
+        position_ = 0;
+        return;
+    }
+}
+
+void HardBlock::present() {
+    pins_.trnrsrcrdy = current_.has_value();
+    if (!current_) {
+        pins_.trnrsof = pins_.trnreof = pins_.trnrerrfwd = 0;
+        pins_.trnrbarhit = 0;
+        return;
+    }
+    const Words &words = current_->words;
+    bool pair = position_ + 1 < words.size();
+    pins_.trnrd = uint64_t(words[position_]) << 32 | (pair ? words[position_ + 1] : 0);
+    pins_.trnrrem = pair;
+    pins_.trnrsof = position_ == 0;
+    pins_.trnreof = position_ + 2 >= words.size();
+    pins_.trnrerrfwd = current_->poisoned;
+    pins_.trnrbarhit = current_->kind == Kind::Completion ? 0 : 1 << current_->bar;
+}
+
+}  // namespace peerdma

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The PCIe block between the core's transaction ports and the link (UG477), as far as a core can
+// tell: transmit buffers in order, a receive buffer of finite size that presents whole TLPs,
+// non-posted throttle, interrupt handshake, configuration state.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+
+#include "config_space.h"
+#include "link.h"
+#include "log.h"
+#include "options.h"
+#include "pins.h"
+
+namespace peerdma {
+
+class Root;
+class TlpLog;
+
+class HardBlock : public Link::LowerEnd {
+public:
+    HardBlock(const Options &options, ConfigSpace &config, Link &link, Root &root, Log &log,
+              TlpLog &trace);
+
+    // Inputs of the core, valid until the next edge.
+    const ToCore &pins() const { return pins_; }
+    // One rising clock edge at which the core's outputs are `core`; advances the link.
+    void edge(const FromCore &core);
+    void receive(Downstream &&packet) override;
+
+    // Something is on its way between core and link.
+    bool busy() const { return !transmit_.empty() || current_ || !received_.empty(); }
+    // Forgets everything under way and takes the link down or up.
+    void reset(bool link_up);
+    // Configuration bits reach the core's inputs.
+    void refresh();
+
+    uint64_t errors() const { return errors_; }
+
+private:
+    // Completion buffer of the reference configuration.
+    static constexpr unsigned kCompletionHeaders = 36, kCompletionUnits = 461;
+    // Non-posted requests that may still be presented after trnrnpok falls.
+    static constexpr unsigned kNonPostedAfterHold = 2;
+
+    void take_transmit(const FromCore &core);
+    void take_interrupt(const FromCore &core);
+    void take_receive(const FromCore &core);
+    void choose_received();
+    void present();
+    void check(const Words &words);
+    bool room() const { return link_.transmit_buffers_used() < options_.transmit_buffers; }
+
+    const Options &options_;
+    ConfigSpace &config_;
+    Link &link_;
+    Root &root_;
+    Log &log_;
+    TlpLog &trace_;
+    ToCore pins_;
+    Words transmit_;
+    std::deque<Downstream> received_;
+    std::optional<Downstream> current_;
+    size_t position_ = 0;  // dword of current_ in bits 63:32 of the beat shown
+    unsigned completion_headers_ = 0, completion_units_ = 0;
+    unsigned non_posted_left_ = kNonPostedAfterHold;
+    uint64_t errors_ = 0;
+};
+
+}  // namespace peerdma

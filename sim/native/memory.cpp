@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "memory.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <csetjmp>
+#include <csignal>
+#include <cstring>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+namespace peerdma {
+
+namespace {
+
+// A client behind an IOMMU with 4 KiB pages can map 4 GiB; more is not honest use.
+constexpr size_t kMostWindows = 1 << 20;
+
+thread_local sigjmp_buf *bus_error_target = nullptr;
+struct sigaction previous_action;
+
+void on_bus_error(int number, siginfo_t *, void *) {
+    if (bus_error_target) siglongjmp(*bus_error_target, 1);
+    sigaction(number, &previous_action, nullptr);
+    raise(number);
+}
+
+}  // namespace
+
+BusErrorGuard::BusErrorGuard() {
+    struct sigaction action = {};
+    action.sa_sigaction = on_bus_error;
+    action.sa_flags = SA_SIGINFO | SA_NODEFER;
+    sigaction(SIGBUS, &action, &previous_action);
+}
+
+BusErrorGuard::~BusErrorGuard() { sigaction(SIGBUS, &previous_action, nullptr); }
+
+bool guarded_copy(uint8_t *to, const uint8_t *from, size_t n) {
+    sigjmp_buf here;
+    if (sigsetjmp(here, 0)) {
+        bus_error_target = nullptr;
+        return false;
+    }
+    bus_error_target = &here;
+    memcpy(to, from, n);
+    bus_error_target = nullptr;
+    return true;
+}
+
+Memory::Backing::~Backing() { munmap(base, size); }
+
+int Memory::map(uint64_t address, uint64_t size, bool readable, bool writable, int fd,
+                uint64_t offset) {
+    if (size == 0 || address + (size - 1) < address || !(readable || writable)) return EINVAL;
+    if (windows_.size() >= kMostWindows) return ENOSPC;
+    uint64_t last = address + (size - 1);
+    auto next = windows_.upper_bound(last);
+    if (next != windows_.begin() && std::prev(next)->second.last >= address) return EEXIST;
+    Window window = {last, readable, writable, nullptr, 0};
+    if (fd >= 0)
+        if (int error = back(window, size, fd, offset)) return error;
+    windows_.emplace(address, std::move(window));
+    return 0;
+}
+
+int Memory::back(Window &window, uint64_t size, int fd, uint64_t offset) {
+    struct stat status;
+    if (fstat(fd, &status)) return errno;
+    bool file = S_ISREG(status.st_mode);
+    // Other things than files (dma-buf, device nodes) need not know their size.
+    uint64_t end = offset + size;
+    if (end < offset || (file && end > uint64_t(status.st_size))) return EINVAL;
+    if (!file && offset % 4096) return EINVAL;
+    std::pair<uint64_t, uint64_t> key(status.st_dev, status.st_ino);
+    if (file) {
+        auto known = files_.find(key);
+        if (known != files_.end()) window.backing = known->second.lock();
+        if (window.backing && window.backing->size >= end &&
+            (window.backing->writable || !window.writable)) {
+            window.offset = offset;
+            return 0;
+        }
+    }
+    bool writable = window.writable || (fcntl(fd, F_GETFL) & O_ACCMODE) == O_RDWR;
+    size_t length = file ? status.st_size : size;
+    auto map = [&] {
+        return mmap(nullptr, length, PROT_READ | (writable ? PROT_WRITE : 0),
+                    MAP_SHARED | MAP_NORESERVE, fd, file ? 0 : offset);
+    };
+    void *base = map();
+    if (base == MAP_FAILED && writable && !window.writable) {
+        // Sealed against writing: later windows of the file cannot be writable either.
+        writable = false;
+        base = map();
+    }
+    if (base == MAP_FAILED) return errno;
+    window.backing = std::make_shared<Backing>(static_cast<uint8_t *>(base), length, writable);
+    window.offset = file ? offset : 0;
+    if (file) files_[key] = window.backing;
+    return 0;
+}
+
+void Memory::unmap(uint64_t address, uint64_t size) {
+    if (size == 0) return;
+    uint64_t last = address + std::min(size - 1, UINT64_MAX - address);
+    auto window = windows_.upper_bound(address);
+    if (window != windows_.begin() && std::prev(window)->second.last >= address) --window;
+    while (window != windows_.end() && window->first <= last) {
+        uint64_t first = window->first;
+        Window old = window->second;
+        window = windows_.erase(window);
+        if (old.last > last) {
+            Window tail = old;
+            tail.offset += last + 1 - first;
+            window = windows_.emplace(last + 1, tail).first;
+        }
+        if (first < address) {
+            old.last = address - 1;
+            windows_.emplace(first, old);
+        }
+    }
+    for (auto file = files_.begin(); file != files_.end();)
+        file = file->second.expired() ? files_.erase(file) : std::next(file);
+}
+
+Memory::Piece Memory::find(uint64_t address, size_t n, bool write) const {
+    auto next = windows_.upper_bound(address);
+    if (next == windows_.begin()) return {};
+    const auto &[first, window] = *std::prev(next);
+    if (window.last < address || !(write ? window.writable : window.readable)) return {};
+    n = std::min<uint64_t>(n - 1, window.last - address) + 1;
+    if (!window.backing) return {Place::ByMessage, nullptr, n};
+    return {Place::Shared, window.backing->base + window.offset + (address - first), n};
+}
+
+}  // namespace peerdma

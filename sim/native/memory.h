@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The client's memory by bus address, as DMA_MAP and DMA_UNMAP describe it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <utility>
+
+namespace peerdma {
+
+class Memory {
+public:
+    enum class Place { Nowhere, Shared, ByMessage };
+
+    struct Piece {
+        Place place = Place::Nowhere;
+        uint8_t *at = nullptr;  // Shared
+        size_t n = 0;           // bytes of the wanted range that are there
+    };
+
+    // Takes note of a window. `fd` < 0: its bytes can only be reached by messages. The caller
+    // keeps the fd. Returns 0 or an errno: EEXIST if something is mapped there.
+    int map(uint64_t address, uint64_t size, bool readable, bool writable, int fd,
+            uint64_t offset);
+    // Forgets all windows, and parts of windows, in [address, address + size); 2^64 may be the end.
+    void unmap(uint64_t address, uint64_t size);
+    void clear() { windows_.clear(), files_.clear(); }
+
+    // Where the first bytes of [address, address + n) are; n > 0.
+    Piece find(uint64_t address, size_t n, bool write) const;
+
+private:
+    struct Backing {
+        uint8_t *base;
+        size_t size;
+        bool writable;
+        Backing(uint8_t *base, size_t size, bool writable)
+            : base(base), size(size), writable(writable) {}
+        ~Backing();
+        Backing(const Backing &) = delete;
+    };
+    struct Window {
+        uint64_t last;  // address of the last byte
+        bool readable, writable;
+        std::shared_ptr<Backing> backing;  // null: by message
+        uint64_t offset;                   // of the first byte in the backing
+    };
+
+    int back(Window &window, uint64_t size, int fd, uint64_t offset);
+
+    std::map<uint64_t, Window> windows_;  // by first address
+    // Behind an IOMMU the client maps one file page by page: each is mapped here once.
+    std::map<std::pair<uint64_t, uint64_t>, std::weak_ptr<Backing>> files_;
+};
+
+// Copies to or from memory whose file the client may have truncated; false if it is not there.
+bool guarded_copy(uint8_t *to, const uint8_t *from, size_t n);
+
+// While this lives, guarded_copy survives a missing page (SIGBUS).
+class BusErrorGuard {
+public:
+    BusErrorGuard();
+    ~BusErrorGuard();
+};
+
+}  // namespace peerdma

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "model.h"
+
+#include <vector>
+
+namespace peerdma {
+
+namespace {
+constexpr int kResetCycles = 16;
+}
+
+Model::Model(const Options &options, const ConfigSpace &config, Host &host, Log &log)
+    : options_(options),
+      config_(config),
+      trace_(options_.tlp_log),
+      rtl_(options_.waves, options_.time_scale),
+      link_(options_),
+      root_(options_, config_, link_, host, log, trace_),
+      block_(options_, config_, link_, root_, log, trace_),
+      host_(host) {
+    link_.connect(&root_, &block_);
+    reset();
+}
+
+void Model::reset() {
+    config_.reset();
+    link_.flush();
+    root_.reset();
+    block_.reset(false);
+    for (int i = 0; i < kResetCycles; i++) cycle_once(true);
+    block_.reset(true);
+    idle_ = 0;
+}
+
+void Model::cycle_once(bool reset) {
+    core_ = rtl_.cycle(block_.pins(), reset);
+    block_.edge(core_);
+}
+
+bool Model::busy() const {
+    return link_.busy() || block_.busy() || root_.busy() || core_.trntsrcrdy ||
+           !core_.cfginterruptn || !core_.cfgtrnpendingn;
+}
+
+uint64_t Model::run(uint64_t cycles) {
+    uint64_t done = 0;
+    stop_ = false;
+    for (; done < cycles && !stop_ && runnable(); done++) {
+        cycle_once(false);
+        idle_ = busy() ? 0 : idle_ + 1;
+    }
+    return done;
+}
+
+void Model::mmio_read(unsigned bar, uint64_t offset, size_t n, uint64_t cookie) {
+    // Without Memory Space Enable the block itself answers Unsupported Request.
+    if (!config_.memory_enabled()) {
+        std::vector<uint8_t> ones(n, 0xFF);
+        return host_.answer(cookie, ones);
+    }
+    root_.mmio_read(bar, offset, n, cookie);
+}
+
+void Model::mmio_write(unsigned bar, uint64_t offset, const uint8_t *data, size_t n) {
+    if (config_.memory_enabled()) root_.mmio_write(bar, offset, data, n);
+}
+
+void Model::config_write(size_t offset, const uint8_t *data, size_t n) {
+    config_.write(offset, data, n);
+    block_.refresh();
+    idle_ = 0;
+}
+
+}  // namespace peerdma

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The board without its socket: compiled core, hard block, link, root complex, configuration.
+#pragma once
+
+#include <cstdint>
+
+#include "config_space.h"
+#include "hardblock.h"
+#include "link.h"
+#include "log.h"
+#include "options.h"
+#include "root.h"
+#include "rtl.h"
+#include "tlp_log.h"
+
+namespace peerdma {
+
+class Model {
+public:
+    Model(const Options &options, const ConfigSpace &config, Host &host, Log &log);
+
+    // Runs at most `cycles` cycles; less when nothing is left to do or the client must act first.
+    // Returns the cycles run.
+    uint64_t run(uint64_t cycles);
+    // Ends run() after the current cycle: there is something to say to the client.
+    void interrupt_run() { stop_ = true; }
+    // True if run() would do something.
+    bool runnable() const { return active() && !root_.awaits_client(); }
+    // Something is outstanding, or was a moment ago.
+    bool active() const { return idle_ < kGrace || busy(); }
+
+    // Fundamental reset: the configuration space too.
+    void reset();
+
+    // Register accesses; `offset` and `n` > 0 must lie inside the BAR.
+    void mmio_read(unsigned bar, uint64_t offset, size_t n, uint64_t cookie);
+    void mmio_write(unsigned bar, uint64_t offset, const uint8_t *data, size_t n);
+    void config_write(size_t offset, const uint8_t *data, size_t n);
+    // The configuration changed other than by config_write.
+    void refresh() { block_.refresh(); }
+
+    ConfigSpace &config() { return config_; }
+    const ConfigSpace &config() const { return config_; }
+    Root &root() { return root_; }
+    const Root &root() const { return root_; }
+    uint64_t cycle() const { return link_.cycle(); }
+    // PCIe rules that the core broke.
+    uint64_t errors() const { return root_.errors() + block_.errors(); }
+    void flush_log() { trace_.flush(); }
+
+private:
+    // The core may be at work without showing it for this many cycles.
+    static constexpr uint64_t kGrace = 256;
+
+    void cycle_once(bool reset);
+    bool busy() const;
+
+    Options options_;
+    ConfigSpace config_;
+    TlpLog trace_;
+    Rtl rtl_;
+    Link link_;
+    Root root_;
+    HardBlock block_;
+    Host &host_;
+    FromCore core_;
+    uint64_t idle_ = 0;
+    bool stop_ = false;
+};
+
+}  // namespace peerdma

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What the caller chooses about link, root complex and board; parsed from "key=value" lines.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace peerdma {
+
+// What happens to one memory read of the core, counted from 1 since the client came.
+struct Fault {
+    enum Kind { UnsupportedRequest, CompleterAbort, Poison, Drop, Hang } kind;
+    uint64_t read;
+};
+
+struct Options {
+    double clock_khz = 125000;
+    double link_mbps = 500;  // raw bytes per microsecond after line code; 0: unlimited
+    double rtt_ns = 1000;    // last byte of a read request received to its completion ready
+    double ack_ns = 400;     // TLP received to its transmit buffer free again
+    unsigned completion_boundary = 64;
+    unsigned completion_bytes = 512;  // most payload of one completion, if MPS allows
+    unsigned transmit_buffers = 30;
+    uint64_t requester_id = 0x0100;
+    bool reorder = false;
+    uint64_t reorder_seed = 0;
+    uint32_t time_scale = 1;
+    bool dma_messages = false;  // addresses nobody mapped go to the client as messages
+    bool once = false;
+    std::string tlp_log;
+    std::string waves;
+    std::vector<Fault> faults;
+
+    // Throws std::invalid_argument naming the line that is wrong.
+    static Options parse(const std::string &text);
+};
+
+}  // namespace peerdma

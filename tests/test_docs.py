@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""What is written about the code is there, and true."""
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDERS = ("hw", "host", "sim", "driver", "tools", "tests")
+CODE = (".py", ".c", ".h", ".cpp", ".hpp", ".v", ".sv", ".sh")
+README = ROOT / "README.md"
+
+FILES = [
+    path
+    for folder in FOLDERS
+    for path in sorted((ROOT / folder).rglob("*"))
+    if path.suffix in CODE or path.name in ("Makefile", "Kbuild")
+]
+FILES += [ROOT / name for name in ("Makefile", "pyproject.toml", ".ci/run")]
+DOCS = [README, ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+#: Modules that others import, and so read about.
+MODULES = [path for path in FILES if path.suffix == ".py" and "tests" not in path.parts]
+DEFINITIONS = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+#: Longer than a file should be: the register map is one table, and reads best whole.
+LONG = ROOT / "host" / "peerdma" / "regs.py"
+
+
+def expect_nothing(paths: list[Path], search: Callable[[Path], Iterable[str]]) -> None:
+    """Fail with all that `search` finds in `paths`, a line each."""
+    assert paths
+    found = [f"{path.relative_to(ROOT)}: {each}" for path in paths for each in search(path)]
+    assert not found, "\n".join(["", *found])
+
+
+def defined(body: list[ast.stmt]) -> Iterator[ast.FunctionDef | ast.ClassDef]:
+    """The public classes and functions of a module or class, those in its `if`s included."""
+    for node in body:
+        if isinstance(node, ast.If | ast.Try):
+            yield from defined(node.body + node.orelse)
+        elif isinstance(node, DEFINITIONS) and not node.name.startswith("_"):
+            yield node
+
+
+def undocumented(body: list[ast.stmt], inside: str = "") -> Iterator[str]:
+    """The names of public classes, functions and methods in `body` without a docstring."""
+    for node in defined(body):
+        # What `elaborate` does is what its component's docstring says.
+        if not ast.get_docstring(node) and node.name != "elaborate":
+            yield inside + node.name
+        if isinstance(node, ast.ClassDef):
+            yield from undocumented(node.body, f"{inside}{node.name}.")
+
+
+def exported(tree: ast.Module) -> list[str] | None:
+    """The module's `__all__`; None without one."""
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            return ast.literal_eval(node.value)
+    return None
+
+
+def bound(tree: ast.Module) -> set[str]:
+    """Every name that the module's own statements bind, star imports aside."""
+    names = set()
+    for node in ast.walk(ast.Module(tree.body, [])):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+    for node in tree.body:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            names |= {(alias.asname or alias.name).split(".")[0] for alias in node.names}
+        elif isinstance(node, DEFINITIONS):
+            names.add(node.name)
+    return names
+
+
+def docstring_findings(path: Path) -> Iterator[str]:
+    """What is public in the module at `path` and says nothing about itself."""
+    tree = ast.parse(path.read_text())
+    if not ast.get_docstring(tree):
+        yield "the module"
+    yield from undocumented(tree.body)
+
+
+def all_findings(path: Path) -> Iterator[str]:
+    """What is wrong with the `__all__` of the module at `path`, if it has one."""
+    tree = ast.parse(path.read_text())
+    names = exported(tree)
+    if names is None:
+        return
+    for name in names:
+        if name not in bound(tree) or names.count(name) > 1:
+            yield f"{name} is in __all__, but not there or there twice"
+    for node in defined(tree.body):
+        if node.name not in names:
+            yield f"{node.name} is public, but not in __all__"
+
+
+def test_everything_public_has_a_docstring():
+    expect_nothing(MODULES, docstring_findings)
+
+
+def test_all_is_honest():
+    expect_nothing(MODULES, all_findings)
+
+
+def test_the_checks_above_find_what_they_look_for(tmp_path):
+    module = tmp_path / "module.py"
+    module.write_text(
+        '__all__ = ["f", "gone"]\nimport os\ndef f(): pass\n'
+        'class C:\n  """Doc."""\n  def m(self): pass\n  def elaborate(self): pass\n'
+    )
+    assert list(docstring_findings(module)) == ["the module", "f", "C.m"]
+    assert [finding.split()[0] for finding in all_findings(module)] == ["gone", "C"]
+
+
+def form_findings(path: Path) -> Iterator[str]:
+    """What is wrong with the form of the file at `path`."""
+    lines = path.read_text().splitlines()
+    licence = "GPL-2.0" if path.is_relative_to(ROOT / "driver") else "BSD-2-Clause"
+    # The first line of a script is for the kernel that runs it.
+    if not any(f"SPDX-License-Identifier: {licence}" in line for line in lines[:2]):
+        yield f"no SPDX tag with {licence} at its top"
+    if len(lines) > 400 and path != LONG:
+        yield f"{len(lines)} lines, more than 400"
+
+
+def test_every_file_names_its_licence_and_is_of_readable_length():
+    expect_nothing(FILES, form_findings)
+
+
+def machine_paths(path: Path) -> list[str]:
+    """Paths that only one machine has."""
+    return re.findall(r"(?<![\w.$}>])/(?:work|home|root|opt|mnt)/\S*", path.read_text())
+
+
+def test_no_path_of_one_machine(tmp_path):
+    expect_nothing([*FILES, *DOCS], machine_paths)
+    sample = tmp_path / "sample"
+    mine = str(Path("/", "home", "me"))
+    sample.write_text(f"see {mine} build/work/y and /usr/src")
+    assert machine_paths(sample) == [mine]
+
+
+def dead_links(path: Path) -> Iterator[str]:
+    """Links, and names of files in backquotes, that lead nowhere in the checkout."""
+    text = re.sub(r"```.*?```", "", path.read_text(), flags=re.DOTALL)
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        file, _, heading = link.partition("#")
+        target = path.parent / file if file else path
+        if re.match(r"[a-z]+:", link):
+            continue
+        if not target.exists() or (heading and heading not in headings(target)):
+            yield link
+    for name in re.findall(rf"`((?:{'|'.join(FOLDERS)}|docs)/[\w./]*)`", text):
+        if not (ROOT / name).exists():
+            yield name
+
+
+def test_links_lead_somewhere(tmp_path):
+    expect_nothing(DOCS, dead_links)
+    broken = tmp_path / "broken.md"
+    broken.write_text("# A b\n[x](gone.md) [y](#a-b) [z](#c) `hw/` `hw/gone.py` [w](https://a.b)")
+    assert list(dead_links(broken)) == ["gone.md", "#c", "hw/gone.py"]
+
+
+def headings(path: Path) -> set[str]:
+    """The anchors of the headings in a Markdown file."""
+    lines = re.findall(r"^#+ (.*)$", path.read_text(), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", line.lower()).replace(" ", "-") for line in lines}
+
+
+def test_docs_index_names_every_document():
+    index = (ROOT / "docs" / "README.md").read_text()
+    for path in DOCS:
+        if path.parent == ROOT / "docs" and path.name != "README.md":
+            assert f"({path.name})" in index, path.name
+
+
+def test_readme_layout_names_every_folder():
+    text = README.read_text()
+    for folder in (*FOLDERS, "docs"):
+        assert f"`{folder}/`" in text, folder
+
+
+def test_readme_names_every_make_target_that_it_uses():
+    targets = re.findall(r"^([a-z]+):.*##", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
+    used = re.findall(r"\bmake ([a-z]+)\b", " ".join(re.findall(r"`[^`]+`", README.read_text())))
+    assert used
+    assert set(used) <= set(targets)
+
+
+def test_readme_example_runs():
+    """As a user runs it: by a fresh interpreter, with nothing but the library on its path."""
+    (example,) = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.DOTALL)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "host")}
+    subprocess.run(
+        [sys.executable, "-W", "error", "-c", example],
+        cwd=ROOT,
+        env=environment,
+        check=True,
+        timeout=600,
+    )

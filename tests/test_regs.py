@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The register map is sound, and the driver's header says the same."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from peerdma import regs, regs_header
+
+#: What the kernel's headers give to the generated one.
+SHIM = {
+    "bits.h": """
+        #define BIT(n) (1UL << (n))
+        #define GENMASK(high, low) (((~0UL) << (low)) & (~0UL >> (63 - (high))))
+    """,
+    "build_bug.h": "#include <assert.h>\n",
+    "types.h": "#include <stdint.h>\ntypedef uint32_t __le32; typedef uint64_t __le64;\n",
+}
+
+BLOCKS = [(regs.BAR_DMA, block) for block in regs.BLOCKS_DMA]
+BLOCKS += [(regs.BAR_USER, block) for block in regs.BLOCKS_USER]
+each_block = pytest.mark.parametrize(
+    ("bar", "block"), BLOCKS, ids=[block.name for _, block in BLOCKS]
+)
+
+
+@each_block
+def test_registers_have_places_of_their_own_inside_the_block(bar, block):
+    offsets = [register.offset for register in block.registers]
+    assert offsets == sorted(set(offsets))
+    assert all(offset % 4 == 0 and 0 <= offset < block.size for offset in offsets)
+    assert len({register.name for register in block.registers}) == len(offsets)
+    assert block.size <= block.stride
+
+
+@each_block
+def test_resets_masks_and_fields_fit_the_register(bar, block):
+    for register in block.registers:
+        assert 0 <= register.reset < 1 << 32, register.name
+        assert 0 < register.writable < 1 << 32, register.name
+        taken = 0
+        for field in register.fields:
+            assert field.width > 0 and field.mask < 1 << 32, (register.name, field.name)
+            assert not taken & field.mask, (register.name, field.name)
+            taken |= field.mask
+        assert len({field.name for field in register.fields}) == len(register.fields)
+
+
+@each_block
+def test_an_alias_names_a_register_that_it_can_work_on(bar, block):
+    works_on = {
+        regs.Access.W1S: regs.Access.RW,
+        regs.Access.W1C: regs.Access.RW,
+        regs.Access.RC: regs.Access.RW1C,
+    }
+    for register in block.registers:
+        assert (register.alias is not None) == (register.access in works_on), register.name
+        if register.alias is not None:
+            assert block[register.alias].access is works_on[register.access], register.name
+
+
+@pytest.mark.parametrize("bar", [regs.BAR_DMA, regs.BAR_USER], ids=["dma", "user"])
+def test_blocks_lie_inside_the_bar_and_apart(bar):
+    _, size = bar
+    spans = {block.name: (block.base, block.size) for where, block in BLOCKS if where == bar}
+    if bar == regs.BAR_DMA:
+        for block, c2h in (
+            (regs.CHANNEL, regs.C2H_CHANNEL_BASE),
+            (regs.SGDMA, regs.C2H_SGDMA_BASE),
+        ):
+            # Four channels are the most that the programming interface has.
+            spans[block.name] = (block.base, 4 * block.stride)
+            spans[f"C2H {block.name}"] = (c2h, 4 * block.stride)
+        spans["MSI-X table"] = (regs.MSIX_TABLE_OFFSET, 16 * regs.MSIX_ENTRIES)
+        spans["MSI-X PBA"] = (regs.MSIX_PBA_OFFSET, 8 * -(-regs.MSIX_ENTRIES // 64))
+    else:
+        spans["doorbell"] = (regs.DOORBELL_BASE, 4096)
+    end = 0
+    for name, (base, length) in sorted(spans.items(), key=lambda item: item[1]):
+        assert base >= end, f"{name} overlaps what is before it"
+        end = base + length
+    assert end <= size
+
+
+def test_address_adds_block_channel_and_register():
+    assert regs.CHANNEL.address("status", 2) == 0x240
+    assert regs.CHANNEL.address("status", 1, regs.C2H_CHANNEL_BASE) == 0x1140
+    with pytest.raises(KeyError, match="block user has no register status"):
+        regs.USER.address("status")
+
+
+def test_fields_pack_and_unpack():
+    field = regs.EXTENSION["version"].field("major")
+    assert field.get(field.put(3) | 0xFFFF) == 3
+    with pytest.raises(ValueError, match="16 bits wide"):
+        field.put(1 << 16)
+    with pytest.raises(KeyError, match="version has no field patch"):
+        regs.EXTENSION["version"].field("patch")
+
+
+def test_identifiers_are_those_that_drivers_look_for():
+    assert regs.identifier(0) == 0x1FC0_0006
+    assert regs.identifier(1, channel=3) == 0x1FC1_0306
+    assert regs.identifier(0, stream=True) == 0x1FC0_8006
+    # The target number is also where the block is.
+    for block in (regs.IRQ, regs.CONFIG, regs.SGDMA_COMMON):
+        assert block["identifier"].reset == regs.identifier(block.base >> 12)
+
+
+def test_status_errors_are_all_that_is_not_normal():
+    normal = regs.Status.BUSY | regs.Status.DESCRIPTOR_STOPPED
+    normal |= regs.Status.DESCRIPTOR_COMPLETED | regs.Status.IDLE_STOPPED
+    for status in regs.Status:
+        assert bool(status & regs.Status.errors()) != bool(status & normal), status.name
+
+
+def test_committed_header_is_what_the_map_says():
+    assert regs_header.main(["--check"]) == 0
+
+
+def test_check_finds_a_stale_header_and_writing_mends_it(tmp_path, monkeypatch, capsys):
+    header = tmp_path / "peerdma_regs.h"
+    monkeypatch.setattr(regs_header, "HEADER", header)
+    assert regs_header.main(["--check"]) == 1
+    header.write_text(regs_header.render().replace("0x1fc00006", "0x1fc00007"))
+    assert regs_header.main(["--check"]) == 1
+    assert "run: make regs" in capsys.readouterr().err
+    assert regs_header.main([]) == 0
+    assert regs_header.main(["--check"]) == 0
+
+
+def expected_macros() -> dict[str, int]:
+    """Every number that the header has to define, computed from the map."""
+    expected = {}
+    for _, block in BLOCKS:
+        for register in block.registers:
+            prefix = f"{block.name}_{register.name}"
+            expected[f"{prefix}_REG"] = register.offset
+            if register.reset:
+                expected[f"{prefix}_RESET"] = register.reset
+            expected |= {f"{prefix}_{field.name}": field.mask for field in register.fields}
+        if block not in (regs.CHANNEL, regs.SGDMA):
+            expected[f"{block.name}_BASE"] = block.base
+    for name, block, c2h in (
+        ("CHANNEL", regs.CHANNEL, regs.C2H_CHANNEL_BASE),
+        ("SGDMA", regs.SGDMA, regs.C2H_SGDMA_BASE),
+    ):
+        expected[f"{name}_STRIDE"] = block.stride
+        for direction, base in (("H2C", block.base), ("C2H", c2h)):
+            expected[f"{direction}_{name}_BASE"] = base
+            expected[f"{direction}_{name}_IDENTIFIER"] = regs.identifier(base >> 12)
+    expected |= {f"STATUS_{status.name}": status.value for status in regs.Status}
+    expected["STATUS_ERRORS"] = regs.Status.errors().value
+    expected |= {f"CAPABILITY_{each.name}": each.value for each in regs.Capability}
+    expected |= {f"ERROR_{kind.name}": kind.value for kind in regs.ErrorKind}
+    # Reset values of registers and bases of blocks have other names, given above.
+    elsewhere = {"ALIGNMENTS_MM", "C2H_CHANNEL_BASE", "C2H_SGDMA_BASE", "EXTENSION_MAGIC"}
+    values = {name: getattr(regs, name) for name in regs.__all__ if name not in elsewhere}
+    expected |= {name: value for name, value in values.items() if isinstance(value, int)}
+    for name in ("BAR_USER", "BAR_DMA"):
+        expected[name], expected[f"{name}_SIZE"] = getattr(regs, name)
+    expected |= {f"DESC_{field.name}_MASK": field.mask for field in regs.DESC_CONTROL_FIELDS}
+    return {f"PEERDMA_{name.upper()}": value for name, value in expected.items()}
+
+
+def test_header_compiles_and_means_what_the_map_says(tmp_path):
+    """The C compiler's view of every macro, and of the descriptor, is the map's."""
+    text = regs_header.HEADER.read_text()
+    expected = expected_macros()
+    defined = set(re.findall(r"(PEERDMA_\w+)(?:\t| = )", text))
+    assert defined == set(expected)
+    layout = {
+        f"offsetof(struct peerdma_descriptor, {name})": offset
+        for name, (_, offset) in regs.DESCRIPTOR.fields.items()
+    }
+    layout["sizeof(struct peerdma_descriptor)"] = regs.DESCRIPTOR.itemsize
+    assert run_c(tmp_path, [*expected, *layout]) == [*expected.values(), *layout.values()]
+
+
+def run_c(folder: Path, expressions: list[str]) -> list[int]:
+    """What `expressions` are in C with the header included; compiled strictly in `folder`."""
+    (folder / "linux").mkdir()
+    for name, text in SHIM.items():
+        (folder / "linux" / name).write_text(text)
+    prints = "\n".join(f'printf("%llu\\n", (unsigned long long)({e}));' for e in expressions)
+    source = folder / "main.c"
+    source.write_text(
+        "#include <stddef.h>\n#include <stdio.h>\n#include <peerdma_regs.h>\n"
+        f"int main(void) {{\n{prints}\nreturn 0;\n}}\n"
+    )
+    compiler = shutil.which("cc") or shutil.which("c++")
+    assert compiler, "no C compiler; `make test` says how to get one"
+    options = ["-x", "c", "-std=gnu11", "-Wall", "-Wextra", "-Werror"]
+    includes = [f"-I{folder}", f"-I{regs_header.HEADER.parent}"]
+    program = folder / "main"
+    subprocess.run([compiler, *options, *includes, "-o", program, source], check=True, timeout=60)
+    done = subprocess.run([program], capture_output=True, text=True, check=True, timeout=10)
+    return [int(line) for line in done.stdout.split()]

@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Debian packages unpacked into a private folder, without touching the system.
+
+apt resolves and verifies them in a state of its own, as any user; their programs then run on this
+machine whatever its C library, each through the loader that was unpacked with it. A tree is made
+once: it lies in the user's cache, named by what was asked for.
+
+Standard library only. Needs apt, dpkg and Debian's keyring.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shlex
+import shutil
+import stat
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+__all__ = ["Tree", "TreeError", "archive", "cache", "obtain"]
+
+#: Changes when a tree of the same packages would be unpacked differently.
+_LAYOUT = 1
+_KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+_LOADERS = {"amd64": "lib64/ld-linux-x86-64.so.2", "arm64": "lib/ld-linux-aarch64.so.1"}
+_TRIPLETS = {"amd64": "x86_64-linux-gnu", "arm64": "aarch64-linux-gnu"}
+_WRAPPER = """#!/bin/sh
+exec {loader} --argv0 "$0" --library-path {libraries} {program} "$@"
+"""
+
+
+class TreeError(Exception):
+    """A tree cannot be made; the message says what to do."""
+
+
+@dataclass(frozen=True)
+class Tree:
+    """What to unpack.
+
+    Attributes
+    ----------
+    suite : str
+        Release by its code name, "trixie".
+    packages : tuple of str
+        Unpacked with all they depend on.
+    alone : tuple of str
+        Unpacked without; "name:arch" for another architecture, "name>" for the newest package
+        that this one depends on by name and version, which is how Debian names its kernels.
+    backports : bool
+        Prefer the suite's backports.
+    """
+
+    suite: str
+    packages: tuple[str, ...] = ()
+    alone: tuple[str, ...] = ()
+    backports: bool = False
+
+
+def cache() -> Path:
+    """The folder that everything fetched is kept in."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(base, "peerdma", "debian")
+
+
+def archive() -> str:
+    """URL of a Debian archive: PEERDMA_DEBIAN, else the one this machine gets its packages from."""
+    if url := os.environ.get("PEERDMA_DEBIAN"):
+        return url
+    with contextlib.suppress(OSError, KeyError, StopIteration):
+        lines = Path("/etc/os-release").read_text().splitlines()
+        release = dict(line.partition("=")[::2] for line in lines)
+        if release["ID"] == "debian":
+            command = ["apt-get", "indextargets", "--format", "$(RELEASE) $(REPO_URI)"]
+            targets = _run([*command, "Created-By: Packages", "Component: main"]).splitlines()
+            wanted = release["VERSION_CODENAME"]
+            return next(url for name, url in map(str.split, targets) if name == wanted)
+    raise TreeError(
+        "no Debian archive: this machine's package sources name none. Set PEERDMA_DEBIAN to the "
+        "URL of one"
+    )
+
+
+def obtain(tree: Tree, finish: Callable[[Path, Path], None] | None = None) -> Path:
+    """The folder with the unpacked tree, made unless it is in the cache.
+
+    Parameters
+    ----------
+    finish : callable, optional
+        Changes the tree before it is put in place; called with where it is and where it will be.
+
+    Raises
+    ------
+    TreeError
+        If a program or the archive is missing, or a package cannot be had.
+    """
+    key = hashlib.sha256(json.dumps([_LAYOUT, asdict(tree)]).encode()).hexdigest()[:16]
+    root = cache() / f"{tree.suite}-{key}"
+    if root.exists():
+        return root
+    missing = [name for name in ("apt-get", "dpkg", "dpkg-deb") if not shutil.which(name)]
+    if not _KEYRING.exists():
+        missing.append(str(_KEYRING))
+    if missing:
+        raise TreeError(f"missing: {', '.join(missing)} (on Debian: apt, dpkg, its keyring)")
+    cache().mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=cache(), prefix="new-") as scratch:
+        draft = Path(scratch, "root")
+        draft.mkdir()
+        for package in _download(tree, Path(scratch)):
+            _run(["dpkg-deb", "-x", str(package), str(draft)])
+        _wrap_programs(draft, root)
+        if finish:
+            finish(draft, root)
+        with contextlib.suppress(OSError):  # another process was faster
+            draft.rename(root)
+    return root
+
+
+def _run(command: list[str], cwd: Path | None = None, config: Path | None = None) -> str:
+    env = {**os.environ, "LC_ALL": "C", **({"APT_CONFIG": str(config)} if config else {})}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=env, check=False)
+    if done.returncode:
+        said = (done.stderr or done.stdout).strip()
+        raise TreeError(f"{shlex.join(command)} failed (exit status {done.returncode}):\n{said}")
+    return done.stdout
+
+
+def _download(tree: Tree, scratch: Path) -> list[Path]:
+    """Downloads into `scratch`; the packages' files."""
+    config = _private_apt(tree, scratch)
+    _run(["apt-get", "-qq", "update"], config=config)
+    if tree.packages:
+        release = ["-t", f"{tree.suite}-backports"] if tree.backports else []
+        install = ["apt-get", "-qqy", "--download-only", *release, "install"]
+        _run([*install, *tree.packages], config=config)
+    for name in tree.alone:
+        if name.endswith(">"):
+            name = _newest_dependency(name[:-1], config)
+        _run(["apt-get", "-qq", "download", name], scratch / "archives", config)
+    return sorted((scratch / "archives").glob("*.deb"))
+
+
+def _private_apt(tree: Tree, scratch: Path) -> Path:
+    for folder in ("lists/partial", "archives/partial", "etc/preferences.d", "etc/apt.conf.d"):
+        (scratch / folder).mkdir(parents=True)
+    (scratch / "status").touch()
+    suites = [tree.suite, *([f"{tree.suite}-backports"] if tree.backports else [])]
+    (scratch / "sources.list").write_text(
+        "".join(f"deb [signed-by={_KEYRING}] {archive()} {s} main contrib\n" for s in suites)
+    )
+    foreign = sorted({name.rstrip(">").split(":")[1] for name in tree.alone if ":" in name})
+    options = {
+        "Dir::State": scratch,
+        "Dir::State::status": scratch / "status",
+        "Dir::State::lists": scratch / "lists",
+        "Dir::Cache": scratch,
+        "Dir::Cache::archives": scratch / "archives",
+        "Dir::Etc": scratch / "etc",
+        "Dir::Etc::sourcelist": scratch / "sources.list",
+        "Dir::Etc::sourceparts": "-",
+        "Debug::NoLocking": "1",
+        "APT::Sandbox::User": "",
+        "APT::Install-Recommends": "0",
+        "APT::Architectures": ",".join([_architecture(), *foreign]),
+        "Acquire::Languages": "none",
+    }
+    config = scratch / "apt.conf"
+    config.write_text("".join(f'{key} "{value}";\n' for key, value in options.items()))
+    return config
+
+
+def _newest_dependency(name: str, config: Path) -> str:
+    """The versioned package behind the metapackage `name`."""
+    shown = _run(["apt-cache", "show", "--no-all-versions", name], config=config)
+    depends = next(line for line in shown.splitlines() if line.startswith("Depends:"))
+    found = depends.split(":", 1)[1].split(",")[0].split("(")[0].strip()
+    return f"{found}:{name.split(':')[1]}" if ":" in name else found
+
+
+def _wrap_programs(draft: Path, root: Path) -> None:
+    """Makes the tree's own dynamic programs run by the tree's own loader."""
+    loader = next((at for at in (_loader(), f"usr/{_loader()}") if (draft / at).exists()), None)
+    if loader is None:
+        return
+    triplet = _TRIPLETS[_architecture()]
+    folders = (f"lib/{triplet}", f"usr/lib/{triplet}", f"usr/{triplet}/lib", "usr/lib")
+    libraries = ":".join(f"{root}/{folder}" for folder in folders)
+    for program in list(_programs(draft)):
+        real = program.with_name(f".{program.name}.elf")
+        program.rename(real)
+        words = {
+            "loader": root / loader,
+            "libraries": libraries,
+            "program": root / real.relative_to(draft),
+        }
+        program.write_text(_WRAPPER.format(**{k: shlex.quote(str(v)) for k, v in words.items()}))
+        program.chmod(0o755)
+
+
+def _programs(draft: Path) -> Iterator[Path]:
+    wanted = f"/{_loader()}\0".encode()
+    for folder, _, names in os.walk(draft):
+        for name in names:
+            path = Path(folder, name)
+            mode = path.lstat().st_mode
+            if not stat.S_ISREG(mode) or not mode & 0o100:
+                continue
+            with path.open("rb") as file:
+                head = file.read(4096)
+            # A program names its loader at its beginning; libraries and static programs do not.
+            if head.startswith(b"\x7fELF") and wanted in head:
+                yield path
+
+
+def _loader() -> str:
+    return _LOADERS[_architecture()]
+
+
+def _architecture() -> str:
+    return _run(["dpkg", "--print-architecture"]).strip()

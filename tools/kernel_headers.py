@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Kernel headers with the compiler they want, and NVIDIA's nv-p2p.h, from Debian's packages.
+
+    python3 tools/kernel_headers.py            list the kernels
+    python3 tools/kernel_headers.py 6.12 ...   get these; prints each one's build folder
+
+Standard library only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tarfile
+from dataclasses import dataclass
+from pathlib import Path
+
+if __package__:
+    from .debian_tree import Tree, TreeError, obtain
+else:
+    from debian_tree import Tree, TreeError, obtain
+
+__all__ = ["KERNELS", "NV_P2P", "Headers", "checkpatch", "headers", "nv_p2p", "sparse"]
+
+
+def _kernel(
+    suite: str, version: str, gcc: str, arch: str = "amd64", backports: bool = False
+) -> Tree:
+    # By pattern: the headers' own package would bring the kernel image along.
+    packages = (
+        f"?name(^linux-headers-{version}.*-common$)",
+        f"?name(^linux-kbuild-{version})",
+        gcc,
+    )
+    meta = "linux-headers-amd64>" if arch == "amd64" else f"linux-headers-{arch}:{arch}>"
+    return Tree(suite, packages, (meta,), backports)
+
+
+#: What the driver is built against: oldest Debian that is had, the two stable ones, the newest.
+KERNELS = {
+    "5.10": _kernel("bullseye", "5.10", "gcc-10", "linux-headers-amd64"),
+    "6.1": _kernel("bookworm", "6.1", "gcc-12", "linux-headers-amd64"),
+    "6.12": _kernel("trixie", "6.12", "gcc-14", "linux-headers-amd64"),
+    "6.12-arm64": _kernel(
+        "trixie", "6.12", "gcc-14-aarch64-linux-gnu", "linux-headers-arm64:arm64"
+    ),
+    "7.2": _kernel("trixie", "7.2", "gcc-14", "linux-headers-amd64", backports=True),
+}
+#: NVIDIA's open kernel modules, by driver branch.
+NV_P2P = {
+    "535": Tree("bookworm", alone=("nvidia-open-kernel-source",)),
+    "550": Tree("trixie", alone=("nvidia-open-kernel-source",)),
+}
+_SPARSE = Tree("bookworm", ("sparse",))
+_CHECKPATCH = Tree("trixie", alone=("linux-source>",))
+
+
+@dataclass(frozen=True)
+class Headers:
+    """A kernel to build modules for.
+
+    Attributes
+    ----------
+    build : pathlib.Path
+        What ``make KDIR=`` wants.
+    environment : dict of str to str
+        For that make: finds the compiler.
+    """
+
+    build: Path
+    environment: dict[str, str]
+
+
+def headers(name: str) -> Headers:
+    """The headers of KERNELS[`name`], fetched unless they are there; TreeError if that fails."""
+    root = obtain(KERNELS[name], _fix_paths)
+    architecture = name.partition("-")[2] or "amd64"
+    build = next((root / "usr/src").glob(f"linux-headers-*-{architecture}"))
+    path = f"{root}/usr/bin:{os.environ.get('PATH', '')}"
+    return Headers(build, {**os.environ, "PATH": path})
+
+
+def nv_p2p(branch: str) -> Path:
+    """The folder with nv-p2p.h of NV_P2P[`branch`]."""
+    root = obtain(NV_P2P[branch], _unpack_nv_p2p)
+    return root / "include"
+
+
+def sparse() -> Path:
+    """The program sparse."""
+    return obtain(_SPARSE) / "usr/bin/sparse"
+
+
+def checkpatch() -> Path:
+    """The kernel's checkpatch.pl, with the files it reads beside it."""
+    return obtain(_CHECKPATCH, _unpack_checkpatch) / "scripts/checkpatch.pl"
+
+
+def _fix_paths(draft: Path, root: Path) -> None:
+    """The headers refer to each other by where the packages would be installed."""
+    for makefile in (draft / "usr/src").glob("linux-headers-*/Makefile"):
+        text = makefile.read_text()
+        makefile.write_text(text.replace(" /usr/src/", f" {root}/usr/src/"))
+    for tool in (draft / "usr/bin").glob("*-linux-gnu-*"):
+        # gcc looks for its assembler and linker by their plain names in its own folder.
+        triplet, _, plain = tool.name.partition("-linux-gnu-")
+        for folder in (draft / "usr").glob(f"lib*/gcc*/{triplet}-linux-gnu/*"):
+            if plain in ("as", "ld") and not (folder / plain).exists():
+                (folder / plain).symlink_to(root / "usr/bin" / tool.name)
+
+
+def _unpack(archive: Path, to: dict[str, Path]) -> None:
+    """Writes the members whose path ends with a key of `to` to its value."""
+    with tarfile.open(archive) as tar:
+        for member in tar:
+            for ending, place in to.items():
+                if member.name.endswith(ending) and (data := tar.extractfile(member)):
+                    place.parent.mkdir(parents=True, exist_ok=True)
+                    place.write_bytes(data.read())
+
+
+def _unpack_nv_p2p(draft: Path, root: Path) -> None:
+    source = draft / "usr/src/nvidia-open-kernel.tar.xz"
+    _unpack(source, {"/nvidia/nv-p2p.h": draft / "include/nv-p2p.h"})
+    source.unlink()
+
+
+def _unpack_checkpatch(draft: Path, root: Path) -> None:
+    source = next((draft / "usr/src").glob("linux-source-*.tar.xz"))
+    names = ("checkpatch.pl", "spelling.txt", "const_structs.checkpatch")
+    _unpack(source, {f"/scripts/{name}": draft / "scripts" / name for name in names})
+    source.unlink()
+
+
+def main() -> None:
+    """Get the kernels named on the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("kernel", nargs="*", help=f"any of {', '.join(KERNELS)}")
+    wanted = parser.parse_args().kernel
+    if unknown := set(wanted) - set(KERNELS):
+        parser.error(f"no such kernel: {', '.join(sorted(unknown))}; there is {', '.join(KERNELS)}")
+    try:
+        for name in wanted:
+            print(headers(name).build)
+    except TreeError as error:
+        sys.exit(f"peerdma: {error}")
+    if not wanted:
+        print(*KERNELS, sep="\n")
+
+
+if __name__ == "__main__":
+    main()

