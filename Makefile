@@ -3,7 +3,8 @@
 
 PYTHON ?= python3
 RUN := .venv/bin/python
-# Verilator's makefiles run `python`, which many systems have only in an environment.
+# Verilator's makefiles run `python`, which many systems have only in an environment. It also
+# makes PYTHON stick: python3 is from then on the one that .venv was made with.
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
 .PHONY: help demo test cocotb regs core setup clean

@@ -123,8 +123,8 @@ class TargetReader(wiring.Component):
     """Executes reads one after the other and completes them.
 
     The words of one completion are read one per cycle; the completion is offered when all its
-    data is there and then never pauses. The first beat comes `READ_LATENCY` + 2 cycles after the
-    request for up to two dwords, one cycle later for each further word. Byte count and lower
+    data is there and then never pauses. The first beat comes `READ_LATENCY` + 3 cycles after the
+    request if it is in one word, one cycle later for each further word. Byte count and lower
     address: PCI Express Base Specification, rules for completions.
 
     Members
@@ -145,24 +145,50 @@ class TargetReader(wiring.Component):
         bus = self.bus
         request = self.request.payload
 
-        # What remains to be read, in dwords, and what remained when the present completion began.
+        completion = self.completion.payload
+        header = completion.header
+
+        # Where to read on, in dwords, and where the present completion starts.
         address = Signal(14)
         left = Signal(11)
         start_address = Signal(range(BOUNDARY // 4))
         start_left = Signal(11)
         first_word = Signal()
         first_completion = Signal()
+        finished = Signal()
+
+        one_left, two_left = left == 1, left == 2
+        two = ~address[0] & ~one_left
+        step = Mux(two, 2, 1)
+        low_enables, high_enables = Signal(4), Signal(4)
+        with m.If(first_word):
+            m.d.comb += low_enables.eq(request.first_be)
+        with m.Else():
+            m.d.comb += low_enables.eq(Mux(one_left, request.last_be, 0xF))
+        with m.If(address[0]):  # only a first word
+            m.d.comb += [low_enables.eq(0), high_enables.eq(request.first_be)]
+        with m.Elif(two):
+            m.d.comb += high_enables.eq(Mux(two_left, request.last_be, 0xF))
+        # The bus goes far: it starts from registers.
+        m.d.sync += [
+            bus.read_valid.eq(0),
+            bus.read_bar.eq(request.bar),
+            bus.read_address.eq(address[1:]),
+            bus.read_enable.eq(Cat(low_enables, high_enables)),
+        ]
 
         # Each half of the words of a completion has a memory of its own, addressed by the place
         # between two boundaries: a completion that starts in an upper half takes its beats from
         # the upper half of one word and the lower half of the next.
         words = BOUNDARY // 8
         landing = Cat(bus.read_valid, bus.read_address[: (words - 1).bit_length()])
+        coming = []
         for _ in range(READ_LATENCY):
-            arriving, landing = landing, Signal.like(landing, name="landing")
-            m.d.sync += landing.eq(arriving)
+            coming.append(landing[0])
+            landing, before = Signal.like(landing, name="landing"), landing
+            m.d.sync += landing.eq(before)
         word = Signal(range(words))
-        beat_halves = []
+        halves = []
         for half in range(2):
             store = memory.Memory(shape=32, depth=words, init=[])
             m.submodules[f"half{half}"] = store
@@ -173,68 +199,48 @@ class TargetReader(wiring.Component):
                 write.data.eq(bus.read_data.word_select(half, 32)),
                 read.addr.eq(word if half else word + start_address[0]),
             ]
-            beat_halves.append(read.data)
-        lower, upper = beat_halves
+            halves.append(read.data)
+        lower, upper = halves
 
-        two = Signal()
-        step = Signal(2)
-        m.d.comb += [two.eq(~address[0] & (left != 1)), step.eq(Mux(two, 2, 1))]
-        low_enables, high_enables = Signal(4), Signal(4)
-        with m.If(first_word):
-            m.d.comb += low_enables.eq(request.first_be)
-        with m.Else():
-            m.d.comb += low_enables.eq(Mux(left == 1, request.last_be, 0xF))
-        with m.If(address[0]):
-            m.d.comb += [low_enables.eq(0), high_enables.eq(request.first_be)]
-        with m.Elif(two):
-            m.d.comb += high_enables.eq(Mux(left == 2, request.last_be, 0xF))
-        m.d.comb += [
-            bus.read_bar.eq(request.bar),
-            bus.read_address.eq(address[1:]),
-            bus.read_enable.eq(Cat(low_enables, high_enables)),
-        ]
-
-        completion = self.completion.payload
-        header = completion.header
-        dwords = Signal(range(BOUNDARY // 4 + 1))
-        unsent = Signal.like(dwords)
-        # Bytes of the first and of the last dword that were not asked for; no bytes at all count
-        # as one.
-        lead, trail = Signal(2), Signal(2)
+        # Bytes of the first and of the last dword that were not asked for. To ask for none at all
+        # counts as one byte.
         ending = Mux(request.dwords == 1, request.first_be, request.last_be)
+        lead = Mux(first_completion, _zeros_below(request.first_be, none=0), 0)
+        trail = _zeros_below(ending[::-1], none=3)
+
+        unsent = Signal.like(header.dwords)
         m.d.comb += [
-            lead.eq(_zeros_below(request.first_be, none=0)),
-            trail.eq(_zeros_below(ending[::-1], none=3)),
             completion.data.eq(Mux(start_address[0], Cat(upper, lower), Cat(lower, upper))),
             completion.last.eq(unsent <= 2),
-            header.dwords.eq(dwords),
             header.tag.eq(request.tag),
             header.requester_id.eq(request.requester_id),
             header.traffic_class.eq(request.traffic_class),
             header.attributes.eq(request.attributes),
         ]
-        with m.If(request.supported):
-            m.d.comb += header.byte_count.eq((start_left << 2) - trail)
-            m.d.comb += header.lower_address.eq(start_address << 2)
-            with m.If(first_completion):
-                m.d.comb += header.byte_count.eq((start_left << 2) - trail - lead)
-                m.d.comb += header.lower_address[:2].eq(lead)
-        with m.Else():
-            m.d.comb += [header.status.eq(CompletionStatus.UR), header.byte_count.eq(4)]
+
+        def start(at, dwords):
+            """Begin a completion at this dword, with so many to go."""
+            return [
+                address.eq(at),
+                left.eq(dwords),
+                start_address.eq(at),
+                start_left.eq(dwords),
+                word.eq(at[1:]),
+                header.dwords.eq(0),
+                unsent.eq(0),
+                completion.first.eq(1),
+            ]
 
         with m.FSM():
             with m.State("Idle"):
+                m.d.sync += start(request.address, request.dwords)
                 m.d.sync += [
-                    address.eq(request.address),
-                    left.eq(request.dwords),
-                    start_address.eq(request.address),
-                    start_left.eq(request.dwords),
-                    word.eq(request.address[1:]),
                     first_word.eq(1),
                     first_completion.eq(1),
-                    completion.first.eq(1),
-                    dwords.eq(0),
-                    unsent.eq(0),
+                    finished.eq(1),
+                    header.status.eq(CompletionStatus.UR),
+                    header.byte_count.eq(4),
+                    header.lower_address.eq(0),
                 ]
                 with m.If(self.request.valid):
                     m.next = "Send"
@@ -242,18 +248,25 @@ class TargetReader(wiring.Component):
                         m.next = "Read"
 
             with m.State("Read"):
-                m.d.comb += bus.read_valid.eq(1)
                 m.d.sync += [
+                    bus.read_valid.eq(1),
                     address.eq(address + step),
                     left.eq(left - step),
+                    header.dwords.eq(header.dwords + step),
                     first_word.eq(0),
+                    finished.eq(one_left | (two & two_left)),
                 ]
-                with m.If((left == step) | address[1:5].all()):
+                with m.If(one_left | (two & two_left) | address[1:5].all()):
                     m.next = "Land"
 
             with m.State("Land"):
-                m.d.sync += [dwords.eq(start_left - left), unsent.eq(start_left - left)]
-                with m.If(~arriving[0]):
+                m.d.sync += [
+                    unsent.eq(header.dwords),
+                    header.status.eq(CompletionStatus.SC),
+                    header.byte_count.eq((start_left << 2) - trail - lead),
+                    header.lower_address.eq(Cat(lead, start_address)),
+                ]
+                with m.If(~Cat(coming).any()):
                     m.next = "Send"
 
             with m.State("Send"):
@@ -264,17 +277,11 @@ class TargetReader(wiring.Component):
                         unsent.eq(unsent - 2),
                         completion.first.eq(0),
                     ]
-                    with m.If(completion.last & ((left == 0) | ~request.supported)):
+                    with m.If(completion.last & finished):
                         m.d.comb += self.request.ready.eq(1)
                         m.next = "Idle"
                     with m.Elif(completion.last):
-                        m.d.sync += [
-                            start_address.eq(address),
-                            start_left.eq(left),
-                            word.eq(address[1:]),
-                            first_completion.eq(0),
-                            completion.first.eq(1),
-                        ]
+                        m.d.sync += [*start(address, left), first_completion.eq(0)]
                         m.next = "Read"
         return m
 
@@ -291,7 +298,7 @@ class Completer(wiring.Component):
     """Turns requests of any size and byte enables into register accesses, and answers them.
 
     Writes reach the bus one cycle after they arrive. Reads are executed in order, each later than
-    all writes that arrived before it; the answer to up to two dwords is offered `READ_LATENCY` + 3
+    all writes that arrived before it; what is in one word is offered `READ_LATENCY` + 4
     cycles after the request. What is neither posted nor a read is answered Unsupported Request;
     messages are dropped.
 

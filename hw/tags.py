@@ -68,9 +68,10 @@ class TagStates(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         tags = self._tags
+        width = (tags - 1).bit_length()
 
         def one_hot(tag, enable):
-            return Cat(enable & (tag == i) for i in range(tags))
+            return Cat(enable & (tag[:width] == i) for i in range(tags))
 
         def every(condition):
             return condition.replicate(tags)
@@ -88,8 +89,8 @@ class TagStates(wiring.Component):
             self.quarantined.eq((self.quarantined | lost) & ~(subject & every(self.closed))),
         ]
         m.d.comb += [
-            self.subject_waiting.eq((self.waiting & subject).any()),
-            self.subject_quarantined.eq((self.quarantined & subject).any()),
+            self.subject_waiting.eq(self.waiting.bit_select(self.subject[:width], 1)),
+            self.subject_quarantined.eq(self.quarantined.bit_select(self.subject[:width], 1)),
             free.eq(~(busy | self.quarantined)),
         ]
         # Groups of tags are searched in turn; the least free tag of a group is found at once.

@@ -11,6 +11,7 @@ from amaranth.lib import data, enum
 
 __all__ = [
     "JOB_BYTES",
+    "RING_PLACE",
     "Descriptor",
     "Outcome",
     "Placement",
@@ -22,6 +23,8 @@ __all__ = [
 
 #: Most bytes that one memory request of ours asks for or carries.
 JOB_BYTES = 512
+#: Bit of a place that selects the ring of the pair's stream instead of card RAM.
+RING_PLACE = 1 << 16
 
 
 class Outcome(enum.Enum, shape=4):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The simulated board: the compiled RTL, a model of the PCIe block and link, and a vfio-user server.
+"""The simulated board: the compiled core, a model of PCIe block and link, a vfio-user server.
 
 `sim.board` is the program (``python -m sim.board --socket PATH``), `sim.rtl` compiles the core
 together with the native model in `sim/native/`, `sim.config_space` builds the configuration space.

@@ -21,7 +21,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from hw.build import generate
 from hw.core import CoreConfig
 
 from . import config_space
@@ -99,7 +98,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="KIND@N",
         action="append",
         default=[],
-        help="the Nth read of a client gets ur, ca, poison, drop (no answer) or hang (nor do later)",
+        help="read N of a client gets ur, ca, poison, drop (no answer) or hang (none from then on)",
     )
     add("--dma-messages", action="store_true", help="ask the client about unmapped addresses too")
     add("--time-scale", type=int, metavar="N", default=1000, help="told to drivers (1000)")
@@ -269,7 +268,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: sys.exit(0))
     try:
-        library = compile_board(generate(config), waves=arguments.waves is not None)
+        library = compile_board(config, waves=arguments.waves is not None)
         options = _native_options(arguments, config.clock_khz)
         with (
             _listen(arguments.socket) as listener,

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Compiles the core and the native model of its surroundings into one shared library.
 
-The Verilog goes through Verilator, its C++ and the sources in `sim/native/` through g++. Every
-object is kept under ``build/sim/`` under a hash of all that it depends on, so a second build is
-immediate and builders may run at the same time.
+Amaranth makes Verilog of the core, Verilator makes C++ of that, and g++ compiles it together
+with the sources in `sim/native/`. What each step makes is kept under ``build/sim/`` by a hash of
+all that it depends on: a second build is immediate, and builders may run at the same time.
 """
 
 from __future__ import annotations
@@ -14,16 +14,19 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
+import amaranth
+
+from hw.build import generate
+from hw.core import CoreConfig
+from hw.endpoint import MODULE_NAME
 from hw.trn import TRN_PORTS
 
-__all__ = ["TOP", "BuildError", "compile_board", "compile_ideal"]
-
-#: Name of the Verilog module that is compiled.
-TOP = "peerdma_core"
+__all__ = ["BuildError", "compile_board", "compile_ideal"]
 
 _ROOT = Path(__file__).resolve().parent.parent
 _NATIVE = Path(__file__).resolve().parent / "native"
@@ -43,11 +46,12 @@ class BuildError(Exception):
     """A tool is missing or failed; the message holds its output."""
 
 
-def compile_board(verilog: str, *, waves: bool = False) -> Path:
-    """The shared library of the simulated board whose module `TOP` is in the text `verilog`.
+def compile_board(config: CoreConfig, *, waves: bool = False) -> Path:
+    """The shared library of the simulated board with the core `config`.
 
     `waves` builds in VCD tracing, at the cost of speed. Raises BuildError.
     """
+    verilog = _verilog(config)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         core = pool.submit(_verilated_objects, verilog, waves)
         native = pool.map(_native_object, _LINK_SOURCES + _BOARD_SOURCES)
@@ -75,7 +79,9 @@ def pins_header() -> str:
         return f"struct {name} {{\n{fields}}};\n"
 
     drive = "".join(f"    core.{p.name} = to.{p.name};\n" for p in TRN_PORTS if p.direction == "i")
-    sample = "".join(f"    from.{p.name} = core.{p.name};\n" for p in TRN_PORTS if p.direction == "o")
+    sample = "".join(
+        f"    from.{p.name} = core.{p.name};\n" for p in TRN_PORTS if p.direction == "o"
+    )
     return (
         "// Generated from hw/trn.py\n#pragma once\n#include <cstdint>\nnamespace peerdma {\n"
         f"{struct('ToCore', 'i')}{struct('FromCore', 'o')}"
@@ -133,7 +139,7 @@ def _digest(*parts: str) -> str:
 # Cached steps -------------------------------------------------------------------------------
 
 
-def _cached(name: str, make) -> Path:
+def _cached(name: str, make: Callable[[Path], object]) -> Path:
     """The folder ``build/sim/NAME``, filled by ``make(folder)`` if it is not there yet."""
     place = _CACHE / name
     if place.is_dir():
@@ -151,6 +157,19 @@ def _cached(name: str, make) -> Path:
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return place
+
+
+def _verilog(config: CoreConfig) -> str:
+    # Amaranth takes longer to start over than all else: what counts is whether a source changed.
+    sources = [*sorted((_ROOT / "hw").glob("*.py")), _ROOT / "host" / "peerdma" / "regs.py"]
+    texts = (path.read_text() for path in sources)
+    key = _digest(repr(config), amaranth.__version__, sys.version, *texts)
+
+    def make(at: Path) -> None:
+        _say("generating the core's Verilog")
+        (at / "core.v").write_text(generate(config))
+
+    return (_cached(f"verilog-{key}", make) / "core.v").read_text()
 
 
 @cache
@@ -188,12 +207,9 @@ def _verilated_objects(verilog: str, waves: bool) -> list[Path]:
 
     def make(at: Path) -> None:
         _say("verilating the core")
-        (at / f"{TOP}.v").write_text(verilog)
-        _run(
-            [str(home / "bin" / "verilator"), *flags, "-Wno-fatal", "--top-module", TOP]
-            + ["--Mdir", "cpp", f"{TOP}.v"],
-            at,
-        )
+        (at / "core.v").write_text(verilog)
+        command = [str(home / "bin" / "verilator"), *flags, "-Wno-fatal"]
+        _run([*command, "--top-module", MODULE_NAME, "--Mdir", "cpp", "core.v"], at)
         generated = sorted(p.name for p in (at / "cpp").glob("*.cpp"))
         slow = [name for name in generated if "__Slow" in name or "__Syms" in name]
         fast = [name for name in generated if name not in slow]
@@ -201,14 +217,18 @@ def _verilated_objects(verilog: str, waves: bool) -> list[Path]:
         units = {
             # Constructors and reset code run once: not worth the optimiser's time.
             "slow": ("-O1", [*slow, *(str(home / "include" / name) for name in runtime)]),
-            "fast": ("-O3", [*fast, str(source)]),
+            "fast": ("-O2", [*fast, str(source)]),
         }
 
         def build(unit: str) -> None:
             level, names = units[unit]
             (at / f"{unit}.cpp").write_text("".join(f'#include "{name}"\n' for name in names))
             define = ["-DPEERDMA_WAVES"] if waves else []
-            include = [f"-I{at / 'cpp'}", f"-I{home / 'include'}", f"-I{home / 'include' / 'vltstd'}"]
+            include = [
+                f"-I{at / 'cpp'}",
+                f"-I{home / 'include'}",
+                f"-I{home / 'include' / 'vltstd'}",
+            ]
             include += [f"-I{_NATIVE}", f"-I{pins}"]
             command = [program, *_CXX_VERILATED, level, *define, *include]
             _run([*command, "-c", f"{unit}.cpp", "-o", f"{unit}.o"], at)

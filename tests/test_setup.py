@@ -47,7 +47,10 @@ class Checkout:
         for name in ("pyproject.toml", "Makefile", SCRIPT):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, folder / name)
-        self.environment = {**os.environ, "XDG_CACHE_HOME": str(cache)}
+        # What `make test` or a user's shell adds is not to be seen here.
+        hidden = ("CXX", "MAKEFLAGS", "MAKELEVEL", "MFLAGS", "PYTHON", "WHEELS")
+        self.environment = {name: os.environ[name] for name in os.environ if name not in hidden}
+        self.environment["XDG_CACHE_HOME"] = str(cache)
         stand_ins = cache.parent / "stand-ins"
         stand_ins.mkdir()
         (stand_ins / "venv.py").write_text(VENV)
@@ -59,6 +62,17 @@ class Checkout:
         return subprocess.run(
             [sys.executable, self.folder / SCRIPT, *arguments],
             env={**self.environment, **environment},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+
+    def make(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run make with `arguments` in the folder."""
+        return subprocess.run(
+            ["make", *arguments],
+            cwd=self.folder,
+            env=self.environment,
             capture_output=True,
             text=True,
             timeout=60,
@@ -259,21 +273,18 @@ def test_an_old_python_can_parse_the_script():
 
 
 def test_make_names_a_python_that_is_not_there(plain):
-    done = subprocess.run(
-        ["make", "setup", "PYTHON=python-of-nowhere"],
-        cwd=plain.folder,
-        env=plain.environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    done = plain.make("setup", "PYTHON=python-of-nowhere")
     assert done.returncode != 0
     assert "peerdma: missing: python-of-nowhere." in done.stderr
 
 
 def test_make_lists_every_target(checkout):
-    done = subprocess.run(
-        ["make"], cwd=checkout.folder, capture_output=True, text=True, check=True, timeout=60
-    )
-    listed = {line.split()[0] for line in done.stdout.splitlines()}
+    listed = {line.split()[0] for line in checkout.make().stdout.splitlines()}
     assert listed == {"help", "demo", "test", "cocotb", "regs", "core", "setup", "clean"}
+
+
+def test_make_sets_up_and_cleans(checkout):
+    assert checkout.make("setup", "WHEELS=some dir").returncode == 0
+    assert "--find-links" in checkout.installs()[0]
+    assert checkout.make("clean").returncode == 0
+    assert not checkout.stamp.exists()

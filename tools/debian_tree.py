@@ -28,10 +28,11 @@ __all__ = ["Tree", "TreeError", "archive", "cache", "obtain"]
 #: Changes when a tree of the same packages would be unpacked differently.
 _LAYOUT = 1
 _KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
-_LOADERS = {"amd64": "lib64/ld-linux-x86-64.so.2", "arm64": "lib/ld-linux-aarch64.so.1"}
+#: The loader that programs ask for, and where Debian keeps an architecture's libraries.
+_LOADERS = {"amd64": "/lib64/ld-linux-x86-64.so.2", "arm64": "/lib/ld-linux-aarch64.so.1"}
 _TRIPLETS = {"amd64": "x86_64-linux-gnu", "arm64": "aarch64-linux-gnu"}
 _WRAPPER = """#!/bin/sh
-exec {loader} --argv0 "$0" --library-path {libraries} {program} "$@"
+exec {loader} {argv0} --library-path {libraries} {program} "$@"
 """
 
 
@@ -126,7 +127,7 @@ def _run(command: list[str], cwd: Path | None = None, config: Path | None = None
     env = {**os.environ, "LC_ALL": "C", **({"APT_CONFIG": str(config)} if config else {})}
     done = subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=env, check=False)
     if done.returncode:
-        said = (done.stderr or done.stdout).strip()
+        said = (done.stdout + done.stderr).strip()
         raise TreeError(f"{shlex.join(command)} failed (exit status {done.returncode}):\n{said}")
     return done.stdout
 
@@ -136,9 +137,7 @@ def _download(tree: Tree, scratch: Path) -> list[Path]:
     config = _private_apt(tree, scratch)
     _run(["apt-get", "-qq", "update"], config=config)
     if tree.packages:
-        release = ["-t", f"{tree.suite}-backports"] if tree.backports else []
-        install = ["apt-get", "-qqy", "--download-only", *release, "install"]
-        _run([*install, *tree.packages], config=config)
+        _run(["apt-get", "-qqy", "--download-only", "install", *tree.packages], config=config)
     for name in tree.alone:
         if name.endswith(">"):
             name = _newest_dependency(name[:-1], config)
@@ -165,6 +164,7 @@ def _private_apt(tree: Tree, scratch: Path) -> Path:
         "Dir::Etc::sourcelist": scratch / "sources.list",
         "Dir::Etc::sourceparts": "-",
         "Debug::NoLocking": "1",
+        "APT::Default-Release": suites[-1],
         "APT::Sandbox::User": "",
         "APT::Install-Recommends": "0",
         "APT::Architectures": ",".join([_architecture(), *foreign]),
@@ -185,26 +185,30 @@ def _newest_dependency(name: str, config: Path) -> str:
 
 def _wrap_programs(draft: Path, root: Path) -> None:
     """Makes the tree's own dynamic programs run by the tree's own loader."""
-    loader = next((at for at in (_loader(), f"usr/{_loader()}") if (draft / at).exists()), None)
+    triplet = _TRIPLETS[_architecture()]
+    wanted = _LOADERS[_architecture()]
+    places = (f"{folder}/{triplet}/{Path(wanted).name}" for folder in ("lib", "usr/lib"))
+    loader = next((place for place in places if (draft / place).exists()), None)
     if loader is None:
         return
-    triplet = _TRIPLETS[_architecture()]
     folders = (f"lib/{triplet}", f"usr/lib/{triplet}", f"usr/{triplet}/lib", "usr/lib")
     libraries = ":".join(f"{root}/{folder}" for folder in folders)
-    for program in list(_programs(draft)):
+    # Since glibc 2.33; some programs look for others beside their own name.
+    keeps_name = "--argv0" in _run([str(draft / loader), "--help"])
+    for program in list(_programs(draft, wanted)):
         real = program.with_name(f".{program.name}.elf")
         program.rename(real)
         words = {
-            "loader": root / loader,
-            "libraries": libraries,
-            "program": root / real.relative_to(draft),
+            "loader": shlex.quote(f"{root}/{loader}"),
+            "argv0": '--argv0 "$0"' if keeps_name else "",
+            "libraries": shlex.quote(libraries),
+            "program": shlex.quote(str(root / real.relative_to(draft))),
         }
-        program.write_text(_WRAPPER.format(**{k: shlex.quote(str(v)) for k, v in words.items()}))
+        program.write_text(_WRAPPER.format(**words))
         program.chmod(0o755)
 
 
-def _programs(draft: Path) -> Iterator[Path]:
-    wanted = f"/{_loader()}\0".encode()
+def _programs(draft: Path, loader: str) -> Iterator[Path]:
     for folder, _, names in os.walk(draft):
         for name in names:
             path = Path(folder, name)
@@ -214,12 +218,8 @@ def _programs(draft: Path) -> Iterator[Path]:
             with path.open("rb") as file:
                 head = file.read(4096)
             # A program names its loader at its beginning; libraries and static programs do not.
-            if head.startswith(b"\x7fELF") and wanted in head:
+            if head.startswith(b"\x7fELF") and f"{loader}\0".encode() in head:
                 yield path
-
-
-def _loader() -> str:
-    return _LOADERS[_architecture()]
 
 
 def _architecture() -> str:

@@ -24,28 +24,21 @@ else:
 __all__ = ["KERNELS", "NV_P2P", "Headers", "checkpatch", "headers", "nv_p2p", "sparse"]
 
 
-def _kernel(
-    suite: str, version: str, gcc: str, arch: str = "amd64", backports: bool = False
-) -> Tree:
+def _kernel(suite: str, version: str, gcc: str, arch: str = "", backports: bool = False) -> Tree:
     # By pattern: the headers' own package would bring the kernel image along.
-    packages = (
-        f"?name(^linux-headers-{version}.*-common$)",
-        f"?name(^linux-kbuild-{version})",
-        gcc,
-    )
-    meta = "linux-headers-amd64>" if arch == "amd64" else f"linux-headers-{arch}:{arch}>"
-    return Tree(suite, packages, (meta,), backports)
+    common = f"?name(^linux-headers-{version}.*-common$)"
+    kbuild = f"?architecture(native)?name(^linux-kbuild-{version})"
+    meta = f"linux-headers-{arch}:{arch}>" if arch else "linux-headers-amd64>"
+    return Tree(suite, (common, kbuild, gcc), (meta,), backports)
 
 
 #: What the driver is built against: oldest Debian that is had, the two stable ones, the newest.
 KERNELS = {
-    "5.10": _kernel("bullseye", "5.10", "gcc-10", "linux-headers-amd64"),
-    "6.1": _kernel("bookworm", "6.1", "gcc-12", "linux-headers-amd64"),
-    "6.12": _kernel("trixie", "6.12", "gcc-14", "linux-headers-amd64"),
-    "6.12-arm64": _kernel(
-        "trixie", "6.12", "gcc-14-aarch64-linux-gnu", "linux-headers-arm64:arm64"
-    ),
-    "7.2": _kernel("trixie", "7.2", "gcc-14", "linux-headers-amd64", backports=True),
+    "5.10": _kernel("bullseye", "5.10", "gcc-10"),
+    "6.1": _kernel("bookworm", "6.1", "gcc-12"),
+    "6.12": _kernel("trixie", "6.12", "gcc-14"),
+    "6.12-arm64": _kernel("trixie", "6.12", "gcc-14-aarch64-linux-gnu", "arm64"),
+    "7.2": _kernel("trixie", "7.2", "gcc-14", backports=True),
 }
 #: NVIDIA's open kernel modules, by driver branch.
 NV_P2P = {

@@ -130,7 +130,7 @@ class Register:
 
 @dataclass(frozen=True)
 class Block:
-    """A group of registers at byte `base` of its BAR, repeated `count` times every `stride` bytes."""
+    """A group of registers at byte `base` of its BAR, repeated per channel every `stride` bytes."""
 
     name: str
     base: int

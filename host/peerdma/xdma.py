@@ -158,13 +158,6 @@ class Xdma:
             cycles += self._run(direction, addresses[part], cards[part], lengths[part])
         return cycles
 
-    def cycles(self) -> int | None:
-        """The board's free-running clock cycle counter; None on a plain XDMA core."""
-        if self.extension is None:
-            return None
-        low = self._read(EXTENSION, "cycles_lo")
-        return self._read(EXTENSION, "cycles_hi") << 32 | low
-
     # Probe -----------------------------------------------------------------------------------
 
     def _count_channels(self, direction: Direction) -> int:

@@ -102,7 +102,6 @@ async def expect_working(tb: TB) -> None:
         messages = len(tb.messages)
         await channel.run(tb.chain([transfer]))
         await tb.wait_messages(messages + 1)
-        await channel.read("status_rc")
     target.expect(source.data)
 
 
@@ -179,7 +178,7 @@ async def failed_reads(tb: TB):
         bits, kind = DATA[fault]
         bad = tb.buffer(3000)
         chain = tb.chain([*good(tb, 2), Transfer(bad.address, 1024, 3000), *good(tb, 2)])
-        tb.host.inject(range(bad.address + 1500, bad.address + 1600), fault)
+        tb.host.inject(range(bad.address + 1600, bad.address + 1700), fault)
         status = bits | Status.READ_UNSUPPORTED
         await expect_failure(tb, tb.h2c, chain, Failure(status, kind, 2))
         tb.host.clear_faults()
@@ -216,9 +215,10 @@ async def completion_timeouts(tb: TB):
 @bench(us=1500, lanes=4)
 async def bus_master_off(tb: TB):
     """Without Bus Master Enable nothing is requested, runs end in an error, and recover."""
-    source, target = tb.buffer(8192), tb.buffer(8192)
-    into = tb.chain([Transfer(source.address, 0, 8192)])
-    out = tb.chain([Transfer(0, target.address, 8192)])
+    size = 32768
+    source, target = tb.buffer(size), tb.buffer(size)
+    into = tb.chain([Transfer(source.address, 0, size)])
+    out = tb.chain([Transfer(0, target.address, size)])
     errors = {tb.h2c: (into, Status.READ_UNSUPPORTED), tb.c2h: (out, Status.READ_UNSUPPORTED)}
 
     await tb.pci.clear_master()

@@ -72,9 +72,10 @@ class Channel:
         raise AssertionError(f"{self!r} is still busy after {us} us, status {status!r}")
 
     async def run(self, chain: Chain, us: float = 100) -> None:
-        """Run a chain to its good end within `us` microseconds, and clear Run."""
+        """Run a chain to its good end within `us` microseconds; clear status and Run."""
         await self.start(chain)
         await self.expect_end(FINISHED, chain.count, us)
+        assert await self.read("status_rc") == FINISHED
         await self.write("control", CONTROL_STOP)
 
     async def expect_end(self, status: regs.Status, count: int, us: float = 100) -> None:

@@ -33,7 +33,7 @@ BENCHES: dict[str, str] = {}
 #: Period of the user clock: 125 MHz.
 CLOCK_NS = 8
 #: Bound of one register access, in simulated microseconds.
-MMIO_US = 50
+MMIO_US = 200
 _PAGE = 4096
 
 

@@ -126,6 +126,7 @@ struct Result {
     double write_bytes_per_cycle, read_bytes_per_cycle;
     double cycles;
     double doorbell, data, interrupt;  // cycles; latency runs only
+    double errors;
 };
 
 Result run(const Options &options, const std::string &what, unsigned mps, unsigned mrrs,
@@ -198,6 +199,7 @@ Result run(const Options &options, const std::string &what, unsigned mps, unsign
     result.cycles = link.cycle();
     result.data = engine.writes ? memory.written.back().first : read_done;
     result.interrupt = memory.interrupt;
+    result.errors = block.errors() + root.errors();
     return result;
 }
 
@@ -205,13 +207,13 @@ Result run(const Options &options, const std::string &what, unsigned mps, unsign
 }  // namespace peerdma
 
 // Runs `what`: c2h, h2c, copy (one after the other), dual (both at once); lat_c2h, lat_h2c and
-// lat_copy start with a doorbell and end with an interrupt. `result`: six numbers as in Result.
+// lat_copy start with a doorbell and end with an interrupt. `result`: seven numbers as in Result.
 extern "C" int ideal_run(const char *options, const char *what, unsigned mps, unsigned mrrs,
                          uint64_t total, double *result) {
     try {
         auto r = peerdma::run(peerdma::Options::parse(options), what, mps, mrrs, total);
         double numbers[] = {r.write_bytes_per_cycle, r.read_bytes_per_cycle, r.cycles,
-                            r.doorbell,              r.data,                 r.interrupt};
+                            r.doorbell,              r.data,                 r.interrupt, r.errors};
         memcpy(result, numbers, sizeof numbers);
         return 0;
     } catch (const std::exception &) {

@@ -35,6 +35,7 @@ Root::Root(const Options &options, ConfigSpace &config, Link &link, Host &host, 
 
 void Root::reset() {
     arrived_.clear();
+    stalled_ = false;
     reading_.clear();
     due_ = kNever;
     tags_.clear();
@@ -71,15 +72,12 @@ void Root::receive(double time, Upstream &&packet) {
 }
 
 void Root::drain() {
-    while (!arrived_.empty()) {
+    // What waited for the client counts as arrived when it is served.
+    double earliest = stalled_ ? link_.cycle() : 0;
+    for (stalled_ = false; !arrived_.empty() && !stalled_;) {
         Arrival &first = arrived_.front();
-        if (!serve(first.time, first.packet)) {
-            // Served later, it counts as arrived then.
-            for (Arrival &arrival : arrived_)
-                arrival.time = std::max(arrival.time, double(link_.cycle()));
-            return;
-        }
-        arrived_.pop_front();
+        stalled_ = !serve(std::max(first.time, earliest), first.packet);
+        if (!stalled_) arrived_.pop_front();
     }
 }
 

@@ -137,6 +137,7 @@ private:
     uint64_t answer_limit_;
     std::mt19937_64 random_;
     std::deque<Arrival> arrived_;
+    bool stalled_ = false;  // arrived_ waits for the client
     std::map<uint64_t, Read> reading_;
     uint64_t next_read_ = 0;
     double due_;  // when the first of reading_ should be answered

@@ -14,6 +14,8 @@ namespace peerdma {
 namespace {
 // Cycles between looks at the socket.
 constexpr uint64_t kSlice = 64;
+// Messages handled in one go, so that nobody can keep the board from its other work.
+constexpr int kMostMessages = 256;
 // DMA messages without a reply before memory requests wait.
 constexpr size_t kMostQuestions = 4096;
 // Register writes taken in before the core has had them.
@@ -49,7 +51,7 @@ void Server::wait(int milliseconds) {
     pollfd fd = {listener_, POLLIN, 0};
     if (client_) {
         fd.fd = client_->socket();
-        fd.events = (may_handle() ? POLLIN : 0) | (client_->flushed() ? 0 : POLLOUT);
+        fd.events = (!held_ && may_take() ? POLLIN : 0) | (client_->flushed() ? 0 : POLLOUT);
     }
     poll(&fd, 1, milliseconds);
     if (!client_ && (fd.revents & POLLIN)) accept_client();
@@ -66,6 +68,7 @@ void Server::drop_client(const std::string &why) {
     log_("the client left: %s (%llu reads of the core, %llu errors)", why.c_str(),
          (unsigned long long)model_.root().reads(), (unsigned long long)errors());
     log_.restart();
+    bool served = negotiated_;
     client_.reset();
     held_ = negotiated_ = false;
     waiting_.clear();
@@ -76,17 +79,15 @@ void Server::drop_client(const std::string &why) {
     model_.reset();
     model_.root().restart_faults();
     model_.flush_log();
-    finished_ = options_.once;
+    finished_ = options_.once && served;
 }
 
 // Messages -----------------------------------------------------------------------------------
 
-bool Server::may_handle() const {
-    return !held_ && model_.root().mmio_pending() < kMostAccesses;
-}
+bool Server::may_take() const { return model_.root().mmio_pending() < kMostAccesses; }
 
 void Server::take_messages() {
-    while (client_ && model_.root().mmio_pending() < kMostAccesses) {
+    for (int i = 0; i < kMostMessages && client_ && may_take(); i++) {
         auto state = client_->receive();
         if (state == Connection::State::More) return;
         if (state == Connection::State::Closed) return drop_client(std::string(client_->why));

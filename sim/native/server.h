@@ -59,7 +59,7 @@ private:
     void accept_client();
     void drop_client(const std::string &why);
     void take_messages();
-    bool may_handle() const;
+    bool may_take() const;
     bool accesses_bar() const;
     void handle();
     int command(Bytes &reply, bool &later);

@@ -80,6 +80,7 @@ struct DmaAccess {
     uint64_t address, count;
 };
 
+static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "messages are read as they come");
 static_assert(sizeof(Message) == 16 && sizeof(DmaMap) == 32 && sizeof(DmaUnmap) == 24 &&
               sizeof(RegionInfo) == 32 && sizeof(IrqSet) == 20 && sizeof(MultiWrite) == 24);
 

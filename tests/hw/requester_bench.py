@@ -8,27 +8,25 @@ written in an earlier cycle.
 
 from __future__ import annotations
 
-import os
 import random
 from collections import deque
 from dataclasses import dataclass, field
 
 from amaranth.hdl import Cat, Module, Signal
 from amaranth.sim import Simulator
-from hw.requester import Requester
-from hw.seam import CompletionStatus
-from hw.transfer import Outcome
 
-__all__ = ["Bench", "Job", "Packet", "Request", "seed"]
+from hw.requester import Requester
+from hw.transfer import JOB_BYTES, Outcome
+from tests.hw.completions import Packet, Request, enabled_bytes, host_byte, smallest, split
+
+__all__ = ["PAGE", "RETIRES", "Bench", "Job"]
 
 CLOCK_PERIOD = 8e-9
-
-
-def seed() -> int:
-    """Seed of a randomised test: of the environment's SEED, or a fresh one; printed."""
-    value = int(os.environ.get("SEED") or random.randrange(1 << 32))
-    print(f"SEED={value}")
-    return value
+PAGE = 4096
+#: bytes of a client's memory
+PLACES = 1 << 17
+#: cycles from the last beat of a job until it may retire
+RETIRES = range(5, 9)
 
 
 @dataclass(eq=False)
@@ -44,69 +42,6 @@ class Job:
     retired: int | None = None
     outcome: Outcome | None = None
     written: int = 0
-
-
-@dataclass(eq=False)
-class Request:
-    """A read request as the root complex sees it, in bytes."""
-
-    tag: int
-    address: int
-    length: int
-    cycle: int
-
-
-@dataclass(eq=False)
-class Packet:
-    """A completion."""
-
-    tag: int
-    lower_address: int
-    byte_count: int
-    #: whole dwords, from the dword-aligned address on
-    data: bytes
-    status: CompletionStatus = CompletionStatus.SC
-    poisoned: int = 0
-    #: cycle from which on it may be sent
-    due: int = 0
-
-
-def host_byte(address: int) -> int:
-    """Content of the host's memory: differs between neighbours and between pages."""
-    return ((address * 0x9E3779B1) >> 13) & 0xFF
-
-
-def enabled_bytes(first_be: int, last_be: int, dwords: int) -> tuple[int, int]:
-    """Offset of the first enabled byte of a read, and the number of bytes; checks legality."""
-    masks = first_be if dwords == 1 else first_be | last_be << 4 * (dwords - 1)
-    if dwords > 2:
-        masks |= ((1 << 4 * (dwords - 2)) - 1) << 4
-    assert dwords > 1 or last_be == 0
-    offset = (masks & -masks).bit_length() - 1
-    length = masks.bit_length() - offset
-    assert masks == ((1 << length) - 1) << offset, "byte enables are not contiguous"
-    assert offset < 4 and masks.bit_length() > 4 * (dwords - 1)
-    return offset, length
-
-
-def split(request: Request, rng: random.Random, rcb: int, largest: int) -> list[Packet]:
-    """A legal answer to `request`: cut at random multiples of `rcb`, at most `largest` bytes."""
-    packets = []
-    address, left = request.address, request.length
-    while left:
-        boundary = address - address % rcb + rcb * rng.randint(1, largest // rcb)
-        count = min(left, boundary - address, largest - address % 4)
-        if count < left:
-            count -= (address + count) % rcb
-        packets.append(packet_of(request.tag, address, count, left))
-        address, left = address + count, left - count
-    return packets
-
-
-def packet_of(tag: int, address: int, count: int, byte_count: int) -> Packet:
-    """A good completion with `count` bytes of host memory, padded to dwords."""
-    start, end = address & ~3, (address + count + 3) & ~3
-    return Packet(tag, address & 0x7F, byte_count, bytes(map(host_byte, range(start, end))))
 
 
 @dataclass
@@ -136,9 +71,7 @@ class Bench:
     manual: bool = False
 
     def __post_init__(self):
-        self.dut = Requester(
-            self.clients, self.tags, self.timeout_cycles, self.quarantine_timeouts
-        )
+        self.dut = Requester(self.clients, self.tags, self.timeout_cycles, self.quarantine_timeouts)
         self.cycle = 0
         self.bus_master = 1
         self.flush = 0
@@ -148,6 +81,8 @@ class Bench:
         self.active = [deque() for _ in range(self.clients)]
         #: per client: byte address -> (job, value), of bytes that are still to be written
         self.missing = [{} for _ in range(self.clients)]
+        #: jobs that were taken and whose request has not come yet
+        self.asking: deque[Job] = deque()
         self.requests: list[Request] = []
         #: packets to be sent, per tag, in order
         self.answers: dict[int, deque[Packet]] = {}
@@ -228,6 +163,43 @@ class Bench:
         for client in range(self.clients):
             self.active[client].clear()
             self.missing[client].clear()
+
+    def submit_random(self, count: int):
+        """Submits jobs for random clients, with gaps of 0 to 9 bytes between their places."""
+        rng = self.rng
+        places = [rng.randrange(PLACES) for _ in range(self.clients)]
+        jobs = []
+        for _ in range(count):
+            client = rng.randrange(self.clients)
+            length = rng.choice([rng.randint(1, 16), rng.randint(1, JOB_BYTES), JOB_BYTES])
+            address = rng.choice([rng.randrange(1 << 32), rng.randrange(1 << 64)])
+            address -= max(0, address % PAGE + length - PAGE)
+            jobs.append(self.submit(client, address, length, places[client], rng.getrandbits(1)))
+            places[client] = (places[client] + length + rng.randint(0, 9)) % PLACES
+        return jobs
+
+    async def ask(self, length: int, address: int = 0x1000, client: int = 0):
+        """A job, at a place that no other job of the test had, and its request."""
+        count = len(self.requests)
+        job = self.submit(client, address, length, count * (JOB_BYTES + 8) % PLACES)
+        await self.until(lambda: len(self.requests) > count)
+        return job, self.requests[-1]
+
+    async def check_tags(self):
+        """All tags are free, and all of them work."""
+        await self.step(8)
+        assert self.get(self.dut.quarantined) == 0
+        assert not self.get(self.dut.reads_pending)
+        asked = [await self.ask(20, 0x7A) for _ in range(self.tags)]
+        assert len({request.tag for _, request in asked}) == self.tags
+        for _, request in asked:
+            self.answer(smallest(request))
+        await self.drain()
+        assert all(job.outcome == Outcome.OK for job, _ in asked)
+
+    def quarantined(self, tag: int) -> bool:
+        """Whether the tag is quarantined."""
+        return bool(self.get(self.dut.quarantined) >> tag & 1)
 
     # -- one cycle
 
@@ -311,6 +283,9 @@ class Bench:
         assert header.relaxed == self.relaxed and header.tag < self.tags
         offset, length = enabled_bytes(header.first_be, header.last_be, header.dwords)
         request = Request(header.tag, header.address + offset, length, self.cycle)
+        assert self.asking, f"nobody asked for {length} bytes at {request.address:#x}"
+        job = self.asking.popleft()
+        assert (request.address, length) == (job.address, job.length)
         self.requests.append(request)
         if self.manual:
             return
@@ -328,10 +303,13 @@ class Bench:
         for number, queue in enumerate(self.waiting):
             if queue and ready >> number & 1:
                 job = queue.popleft()
+                assert not self.flush
                 job.taken = self.cycle
+                if self.bus_master:
+                    self.asking.append(job)
                 self.active[number].append(job)
                 for index in range(job.length):
-                    place = (job.place + index) % (1 << 17)
+                    place = (job.place + index) % PLACES
                     assert place not in self.missing[number], "the test places two jobs in one"
                     self.missing[number][place] = job, host_byte(job.address + index)
 
@@ -354,6 +332,7 @@ class Bench:
             if not valids >> number & 1:
                 continue
             retired = self._ctx.get(self.dut.retired[number].payload)
+            assert self.active[number], f"client {number} has no job that could retire"
             job = self.active[number].popleft()
             job.retired, job.outcome = self.cycle, retired.outcome
             assert (retired.length, retired.last) == (job.length, job.last), "not in order"
@@ -365,6 +344,6 @@ class Bench:
                 assert error.outcome == job.outcome
                 self.errors.append((number, job.address, job.outcome))
                 for index in range(job.length):
-                    self.missing[number].pop((job.place + index) % (1 << 17), None)
+                    self.missing[number].pop((job.place + index) % PLACES, None)
             else:
                 assert job.written == job.length, "retired before its data was placed"

@@ -265,7 +265,7 @@ def test_a_register_read_at_the_ports():
             cycles += 1
             if valid:
                 beats.append(dict(zip(("data", "rem", "sof", "eof"), values, strict=True)))
-        assert cycles == 2 + READ_LATENCY + 3 + 1 + 1
+        assert cycles == 2 + READ_LATENCY + 4 + 1 + 1
 
     simulate(dut, bench)
     assert [Tlp.parse(dwords) for dwords in from_beats(beats)] == [answer]

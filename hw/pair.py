@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The user stream of a pair of channels: ring, user block, ring, and what flushes them."""
+
+from amaranth import *
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from .ring import InboundRing, OutboundRing
+
+__all__ = ["StreamPair"]
+
+
+class StreamPair(wiring.Component):
+    """What H2C channel n sends, and C2H channel n receives, through the window at bit 63.
+
+    When a run that used the stream ends other than by Stop, on either side, the pair is flushed:
+    bytes are dropped until both channels are idle, then rings and user block are as after reset.
+    Meanwhile neither channel starts a run, so the next copy is clean whichever side failed.
+
+    Parameters
+    ----------
+    user : Component
+        The user block: `i` In(stream of StreamBeat), `o` Out(stream of StreamBeat).
+    inbound, outbound : int
+        Ring sizes in bytes.
+
+    Members
+    -------
+    h2c_busy, c2h_busy : In(1)
+        A run is under way, or something of it is.
+    h2c_broke, c2h_broke : In(1)
+        High for a cycle: a run that used the stream was aborted or failed.
+    h2c_done : In(1)
+        Nothing of the H2C channel's stream is reserved that has not arrived, or about to be.
+    start_ok : Out(1)
+        Channels may start a run.
+    """
+
+    def __init__(self, user, *, inbound: int = 8192, outbound: int = 4096):
+        self._user = user
+        self.inbound = InboundRing(inbound)
+        self.outbound = OutboundRing(outbound)
+        super().__init__(
+            {
+                "h2c_busy": In(1),
+                "c2h_busy": In(1),
+                "h2c_broke": In(1),
+                "c2h_broke": In(1),
+                "h2c_done": In(1),
+                "start_ok": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.inbound = inbound = self.inbound
+        m.submodules.outbound = outbound = self.outbound
+        broken = Signal()
+        flush = Signal()
+        m.d.comb += [flush.eq(broken & ~self.h2c_busy & ~self.c2h_busy), self.start_ok.eq(~broken)]
+        with m.If(self.h2c_broke | self.c2h_broke):
+            m.d.sync += broken.eq(1)
+        with m.Elif(flush):
+            m.d.sync += broken.eq(0)
+        m.submodules.user = user = ResetInserter(flush)(self._user)
+
+        wiring.connect(m, user.o, outbound.beats)
+        m.d.comb += [
+            user.i.payload.eq(inbound.beats.payload),
+            # A broken pair drains, so that reads under way find their room.
+            user.i.valid.eq(inbound.beats.valid & ~broken),
+            inbound.beats.ready.eq(user.i.ready | broken),
+            inbound.drain.eq(self.h2c_done),
+            inbound.flush.eq(flush),
+            outbound.flush.eq(flush),
+        ]
+        return m
