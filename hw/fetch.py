@@ -31,7 +31,7 @@ from peerdma import regs
 from .splitter import request_bytes
 from .transfer import JOB_BYTES, Descriptor, Outcome, Placement, ReadJob, Retired
 
-__all__ = ["DescriptorFetch"]
+__all__ = ["DescriptorFetch", "DescriptorRam"]
 
 DESCRIPTOR_BYTES = regs.DESCRIPTOR.itemsize
 #: Adjacent descriptors of a block at most: Nxt_adj has 6 bits.
@@ -150,7 +150,9 @@ class DescriptorFetch(wiring.Component):
 
     From `start` to the first read job: 2 cycles. From the retirement of a read to its first
     descriptor: 2 cycles, then one per cycle; to the job for the next block behind the read's `n`
-    descriptors: ``n + 2`` cycles. At most two reads are under way.
+    descriptors: ``n + 2`` cycles. At most two reads are under way; as each brings up to 16
+    descriptors, a channel for which 16 descriptors last longer than a read waits for the first
+    read only.
 
     Parameters
     ----------

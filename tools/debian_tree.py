@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-__all__ = ["Tree", "TreeError", "archive", "cache", "obtain"]
+__all__ = ["Tree", "TreeError", "architecture", "archive", "cache", "obtain"]
 
 #: Changes when a tree of the same packages would be unpacked differently.
 _LAYOUT = 1
@@ -167,7 +167,7 @@ def _private_apt(tree: Tree, scratch: Path) -> Path:
         "APT::Default-Release": suites[-1],
         "APT::Sandbox::User": "",
         "APT::Install-Recommends": "0",
-        "APT::Architectures": ",".join([_architecture(), *foreign]),
+        "APT::Architectures": ",".join([architecture(), *foreign]),
         "Acquire::Languages": "none",
     }
     config = scratch / "apt.conf"
@@ -185,8 +185,8 @@ def _newest_dependency(name: str, config: Path) -> str:
 
 def _wrap_programs(draft: Path, root: Path) -> None:
     """Makes the tree's own dynamic programs run by the tree's own loader."""
-    triplet = _TRIPLETS[_architecture()]
-    wanted = _LOADERS[_architecture()]
+    triplet = _TRIPLETS[architecture()]
+    wanted = _LOADERS[architecture()]
     places = (f"{folder}/{triplet}/{Path(wanted).name}" for folder in ("lib", "usr/lib"))
     loader = next((place for place in places if (draft / place).exists()), None)
     if loader is None:
@@ -222,5 +222,6 @@ def _programs(draft: Path, loader: str) -> Iterator[Path]:
                 yield path
 
 
-def _architecture() -> str:
+def architecture() -> str:
+    """This machine's architecture by Debian's name, "amd64"."""
     return _run(["dpkg", "--print-architecture"]).strip()

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 if __package__:
-    from .debian_tree import Tree, TreeError, obtain
+    from .debian_tree import Tree, TreeError, architecture, obtain
 else:
-    from debian_tree import Tree, TreeError, obtain
+    from debian_tree import Tree, TreeError, architecture, obtain
 
 __all__ = ["KERNELS", "NV_P2P", "Headers", "checkpatch", "headers", "nv_p2p", "sparse"]
 
@@ -27,7 +27,7 @@ __all__ = ["KERNELS", "NV_P2P", "Headers", "checkpatch", "headers", "nv_p2p", "s
 def _kernel(suite: str, version: str, gcc: str, arch: str = "", backports: bool = False) -> Tree:
     # By pattern: the headers' own package would bring the kernel image along.
     common = f"?name(^linux-headers-{version}.*-common$)"
-    kbuild = f"?architecture(native)?name(^linux-kbuild-{version})"
+    kbuild = f"?and(?architecture({architecture()}),?name(^linux-kbuild-{version}))"
     meta = f"linux-headers-{arch}:{arch}>" if arch else "linux-headers-amd64>"
     return Tree(suite, (common, kbuild, gcc), (meta,), backports)
 

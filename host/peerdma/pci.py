@@ -20,7 +20,7 @@ __all__ = ["PciFunction"]
 _FIRST_BAR_ADDRESS = 0x4000_0000
 _MSI_ADDRESS = 0xFEE0_0000
 
-_VENDOR, _DEVICE, _COMMAND, _REVISION = 0x00, 0x02, 0x04, 0x08
+_VENDOR, _DEVICE, _COMMAND = 0x00, 0x02, 0x04
 _BAR0, _SUBSYSTEM_VENDOR, _SUBSYSTEM, _CAPABILITIES, _PIN = 0x10, 0x2C, 0x2E, 0x34, 0x3D
 _BARS = 6
 
@@ -37,7 +37,7 @@ class _Capability(enum.IntEnum):
 
 
 _MSI_CONTROL, _MSI_ADDRESS_LO, _MSI_ENABLE, _MSI_64BIT = 2, 4, 1 << 0, 1 << 7
-_EXPRESS_DEVICE_CAPS, _EXPRESS_DEVICE_CONTROL, _EXPRESS_LINK_STATUS = 4, 8, 0x12
+_EXPRESS_DEVICE_CAPS, _EXPRESS_DEVICE_CONTROL = 4, 8
 _EXTENDED_TAG = 1 << 8
 
 
@@ -110,13 +110,6 @@ class PciFunction:
     def lost(self) -> bool:
         """True once the device is gone."""
         return self._client.lost
-
-    @property
-    def link(self) -> tuple[int, int]:
-        """(PCIe generation, lanes) of the link, from Link Status; (0, 0) if it does not say."""
-        express = self._capabilities.get(_Capability.EXPRESS)
-        status = self._config(express + _EXPRESS_LINK_STATUS) if express else 0
-        return status & 0xF, status >> 4 & 0x3F
 
     def close(self) -> None:
         """Stops bus mastering and interrupts, and ends the connection. Can be called again."""

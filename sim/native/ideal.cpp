@@ -206,17 +206,11 @@ Result run(const Options &options, const std::string &what, unsigned mps, unsign
 }  // namespace
 }  // namespace peerdma
 
-// Runs `what`: c2h, h2c, copy (one after the other), dual (both at once); lat_c2h, lat_h2c and
-// lat_copy start with a doorbell and end with an interrupt. `result`: seven numbers as in Result.
-extern "C" int ideal_run(const char *options, const char *what, unsigned mps, unsigned mrrs,
-                         uint64_t total, double *result) {
-    try {
-        auto r = peerdma::run(peerdma::Options::parse(options), what, mps, mrrs, total);
-        double numbers[] = {r.write_bytes_per_cycle, r.read_bytes_per_cycle, r.cycles,
-                            r.doorbell,              r.data,                 r.interrupt, r.errors};
-        memcpy(result, numbers, sizeof numbers);
-        return 0;
-    } catch (const std::exception &) {
-        return -1;
-    }
+// Called by sim/ideal.py, which documents the arguments; `result` has the numbers of Result.
+extern "C" void ideal_run(const char *options, const char *what, unsigned mps, unsigned mrrs,
+                          uint64_t total, double *result) {
+    auto r = peerdma::run(peerdma::Options::parse(options), what, mps, mrrs, total);
+    double numbers[] = {r.write_bytes_per_cycle, r.read_bytes_per_cycle, r.cycles, r.doorbell,
+                        r.data,                  r.interrupt,            r.errors};
+    memcpy(result, numbers, sizeof numbers);
 }

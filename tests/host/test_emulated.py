@@ -145,7 +145,11 @@ def test_compare_and_checksum(gpu):
         assert gpu.checksum(one) != gpu.checksum(other)
         with pytest.raises(peerdma.VerifyError, match="1 of 25001 words differ"):
             gpu.compare(one, other)
-    with gpu.surface(3) as one, gpu.surface(4) as other, pytest.raises(ValueError, match="one of 4"):
+    with (
+        gpu.surface(3) as one,
+        gpu.surface(4) as other,
+        pytest.raises(ValueError, match="one of 4"),
+    ):
         gpu.compare(one, other)
 
 
@@ -165,7 +169,9 @@ def test_freed_memory_comes_back_zeroed(gpu):
 
 
 def test_memory_runs_out_with_numbers(gpu):
-    with pytest.raises(peerdma.PeerdmaError, match=rf"asked for {5 * GIB} .* {4 * GIB} of {4 * GIB}"):
+    with pytest.raises(
+        peerdma.PeerdmaError, match=rf"asked for {5 * GIB} .* {4 * GIB} of {4 * GIB}"
+    ):
         gpu.surface(5 * GIB)
 
 

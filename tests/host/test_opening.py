@@ -144,11 +144,13 @@ def test_device_files_are_for_a_later_version(path):
     with pytest.raises(peerdma.UnsupportedError, match="only the simulated board") as caught:
         peerdma.open(path)
     assert path in str(caught.value)
-    assert '--board sim' in str(caught.value)
+    assert "--board sim" in str(caught.value)
 
 
 def test_a_board_that_does_not_start_says_why(scratch, capfd):
-    with pytest.raises(peerdma.BoardNotFound, match="exit status 2, last words: .*--no-such-option"):
+    with pytest.raises(
+        peerdma.BoardNotFound, match="exit status 2, last words: .*--no-such-option"
+    ):
         peerdma.open("sim", arguments=["--no-such-option"])
     assert "unrecognized arguments: --no-such-option" in capfd.readouterr().err
     assert list(scratch.iterdir()) == []
@@ -182,8 +184,11 @@ def test_closing_ends_the_process_and_removes_the_socket(scratch):
 
 
 def test_nothing_is_left_when_the_program_is_killed(scratch):
-    program = script("import peerdma; b = peerdma.open(); print('open', flush=True); input()",
-                     scratch, stdin=subprocess.PIPE)
+    program = script(
+        "import peerdma; b = peerdma.open(); print('open', flush=True); input()",
+        scratch,
+        stdin=subprocess.PIPE,
+    )
     assert program.stdout.readline() == "open\n"
     assert len(processes(str(scratch))) == 1
     program.kill()

@@ -48,12 +48,12 @@ def pack(rng, flags=0, adjacent=0, following=0, magic=regs.DESC_MAGIC):
 
 def chain(rng, sizes, *, cyclic=False, in_page=True):
     """Blocks of these sizes at random addresses, the insides of their `next` fields garbage."""
-    # A region of two pages each, in random order, so that neighbours are holes.
-    regions = rng.sample(range(1 << 20), len(sizes))
+    # A region of two pages each; what lies between them is not memory.
+    regions = rng.sample(range(1 << 51), len(sizes))
     starts = []
     for region, size in zip(regions, sizes, strict=True):
         most = (PAGE if in_page else 2 * PAGE) // SIZE - size
-        starts.append(region << 13 | 1 << 40 | rng.randrange(most + 1) * SIZE)
+        starts.append((region << 13) + rng.randrange(most + 1) * SIZE)
     memory = {}
     for block, (start, size) in enumerate(zip(starts, sizes, strict=True)):
         for n in range(size):
@@ -234,6 +234,7 @@ class Bench:
         # What a channel does not take must stay, unless it was told to go the cycle before.
         job = ctx.get(self._job_bits) if ctx.get(dut.job.valid) else None
         assert job is None or not self._stopped
+        assert job is None or ctx.get(dut.active)
         assert job is None or self._held_job in (None, job)
         self._held_job = None if ready else job
         if job is not None and ready:
@@ -448,6 +449,37 @@ def test_failed_reads(outcome):
             assert bench.items[-1] == Error(todo.address + 7 * SIZE, Outcome.MAGIC)
 
     busy_bench(rng).run(scenario)
+
+
+@pytest.mark.parametrize("error", [None, Outcome.MAGIC, Outcome.POISONED])
+def test_no_read_is_offered_past_the_end(error):
+    """A read that was offered before the end of the list was known is withdrawn."""
+    rng = seeded()
+
+    async def scenario(bench):
+        todo = chain(rng, [64])
+        magic = regs.DESC_MAGIC ^ (error == Outcome.MAGIC)
+        todo.memory[todo.address] = pack(rng, STOP, magic=magic)
+        bench.ready = lambda: not bench.reads
+        failures = {0: error} if error == Outcome.POISONED else {}
+        await bench.start(todo, failures=failures)
+        while not bench.under_way:
+            await bench.step()
+        await bench.step()
+        await bench.step()
+        assert bench.ctx.get(bench.dut.job.valid)
+        while bench.under_way:
+            await bench.step()
+        await bench.step()
+        await bench.step()
+        assert not bench.ctx.get(bench.dut.job.valid)
+        bench.ready = lambda: 1
+        while bench.ctx.get(bench.dut.active):
+            await bench.step()
+        reads, items = reference(todo, 2, failures)
+        assert (bench.reads, bench.items) == (reads[:1], items)
+
+    Bench(rng).run(scenario)
 
 
 # Flush and halt -----------------------------------------------------------------------------

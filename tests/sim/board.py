@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+
 from peerdma import regs
 from peerdma.vfio_wire import (
     CONFIG_REGION,
@@ -30,7 +31,7 @@ from peerdma.vfio_wire import (
     unpack,
 )
 
-__all__ = ["BAR_DMA", "BAR_USER", "Board", "Client", "Memory", "Refused"]
+__all__ = ["BAR_DMA", "BAR_USER", "Board", "Client", "Memory", "Refused", "descriptor"]
 
 ROOT = Path(__file__).resolve().parents[2]
 BAR_USER, BAR_DMA = regs.BAR_USER[0], regs.BAR_DMA[0]
@@ -120,6 +121,10 @@ class Memory:
         os.ftruncate(self.fd, size)
         self._map = mmap.mmap(self.fd, size)
         self.bytes = np.frombuffer(self._map, dtype="u1")
+
+    def shrink(self, size: int) -> None:
+        """Cuts the file; bytes beyond may not be touched any more."""
+        os.ftruncate(self.fd, size)
 
     def __enter__(self) -> Memory:
         return self
@@ -250,7 +255,9 @@ class Client:
         """Has channel 0 run the descriptors that start at bus address `descriptor`."""
         sgdma = regs.C2H_SGDMA_BASE if c2h else regs.SGDMA.base
         channel = regs.C2H_CHANNEL_BASE if c2h else regs.CHANNEL.base
-        self.write(BAR_DMA, regs.SGDMA.address("descriptor_lo", base=sgdma), descriptor & 0xFFFFFFFF)
+        self.write(
+            BAR_DMA, regs.SGDMA.address("descriptor_lo", base=sgdma), descriptor & 0xFFFFFFFF
+        )
         self.write(BAR_DMA, regs.SGDMA.address("descriptor_hi", base=sgdma), descriptor >> 32)
         events = regs.CHANNEL["control"].writable & regs.Status.errors() | 0x6
         if interrupt:

@@ -1,0 +1,359 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""host/demo.py and the peerdma command, run as people run them."""
+
+import json
+import os
+import pty
+import re
+import signal
+import stat
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from peerdma.errors import exit_codes
+from peerdma.simboard import checkout_root
+
+ROOT = checkout_root()
+HOST = ROOT / "host"
+DEMO = HOST / "demo.py"
+
+
+@pytest.fixture(scope="module")
+def socket(tmp_path_factory):
+    """A simulated board for many programs, one after the other."""
+    path = tmp_path_factory.mktemp("board") / "board.sock"
+    environment = {**os.environ, "PYTHONPATH": str(HOST)}
+    command = [sys.executable, "-m", "sim.board", "--socket", str(path)]
+    server = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
+    try:
+        assert server.stdout.readline().startswith("ready: ")
+        yield path
+    finally:
+        server.kill()
+        server.wait(30)
+        server.stdout.close()
+
+
+def run(*arguments, cwd=None, program=(str(DEMO),), **environment) -> subprocess.CompletedProcess:
+    """Runs the demo, or another program, without peerdma on the path."""
+    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    return subprocess.run(
+        [sys.executable, "-W", "error", *program, *map(str, arguments)],
+        cwd=cwd,
+        env={**clean, **environment},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+
+
+def command(*arguments) -> subprocess.CompletedProcess:
+    """Runs the peerdma command."""
+    return run(*arguments, program=("-m", "peerdma"), PYTHONPATH=str(HOST))
+
+
+def expect_error(result: subprocess.CompletedProcess, kind: str, *words: str):
+    """It ended with the error's exit code and one line that has these words."""
+    import peerdma
+
+    assert result.returncode == getattr(peerdma, kind).exit_code
+    last = result.stderr.splitlines()[-1]
+    assert f": {kind}: " in last
+    for word in words:
+        assert word in last
+    assert "Traceback" not in result.stderr
+    assert "verified" not in result.stdout.replace('"verified": false', "")
+
+
+def test_the_demo_with_nothing_but_a_checkout(tmp_path):
+    """Default size, from a directory of no importance; starts its own board."""
+    result = run(cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    report = dict(
+        re.match(r"(\S+(?: \S+)*)\s{2,}(.*)", line).groups() for line in result.stdout.splitlines()
+    )
+    assert report["board"].startswith("simulated board, PCIe Gen2 x1")
+    assert report["GPU"] == "emulated discrete GPU"
+    assert report["to board"] == report["from board"] == "peer-to-peer"
+    assert report["copied"] == "4194304 bytes through card RAM"
+    rate, share, limit = re.search(
+        r"ms simulated link time: ([\d.]+) MB/s, (\d+)% of the ([\d.]+) MB/s", report["took"]
+    ).groups()
+    assert 0 < float(rate) < float(limit)
+    assert int(share) == round(100 * float(rate) / float(limit))
+    assert report["verified"] == "every word, on the GPU"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("memory", "path"),
+    [("auto", "peer-to-peer"), ("device", "peer-to-peer"), ("host", "host memory")],
+)
+def test_json_says_the_same(socket, memory, path):
+    result = run("--board", socket, "--size", "37x5", "--memory", memory, "--seed", 9, "--json")
+    assert result.returncode == 0, result.stderr
+    report = json.loads(result.stdout)
+    types = {
+        "verified": bool,
+        "bytes": int,
+        "path": dict,
+        "board": str,
+        "simulated": bool,
+        "link": str,
+        "gpu": str,
+        "emulated": bool,
+        "cycles": int,
+        "seconds": float,
+        "bytes_per_second": float,
+        "link_limit": float,
+        "copy_wall_seconds": float,
+        "wall_seconds": float,
+        "output": type(None),
+    }
+    assert {name: type(value) for name, value in report.items()} == types
+    assert report["verified"] and report["simulated"] and report["emulated"]
+    assert report["bytes"] == 37 * 5 * 4
+    assert report["path"] == {"to_board": path, "from_board": path}
+    assert report["bytes_per_second"] == pytest.approx(report["bytes"] / report["seconds"])
+    assert report["seconds"] < report["copy_wall_seconds"] < report["wall_seconds"]
+
+
+@pytest.mark.parametrize("gpu", ["auto", "emulated"])
+@pytest.mark.parametrize("size", ["1x1", "0x0", "1x1000"])
+def test_sizes(socket, gpu, size):
+    result = run("--board", socket, "--gpu", gpu, "--size", size)
+    assert result.returncode == 0, result.stderr
+    width, height = map(int, size.split("x"))
+    assert f"{width * height * 4} bytes" in result.stdout
+    assert result.stdout.splitlines()[-1].startswith("verified")
+
+
+@pytest.mark.parametrize("nbytes", [0, 1, 3, 4097, 70_001])
+@pytest.mark.parametrize("memory", ["device", "host"])
+def test_a_file_arrives_as_it_was(socket, tmp_path, nbytes, memory, seed):
+    content = np.random.default_rng(seed).bytes(nbytes)
+    (tmp_path / "in").write_bytes(content)
+    result = run(
+        "--board", socket, "--memory", memory, "--input", "in", "--output", "out", cwd=tmp_path
+    )
+    assert result.returncode == 0, result.stderr
+    assert (tmp_path / "out").read_bytes() == content
+    assert f"{nbytes} bytes" in result.stdout
+    assert "written     out" in result.stdout
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "out"]
+    umask = os.umask(0)
+    os.umask(umask)
+    assert stat.S_IMODE((tmp_path / "out").stat().st_mode) == 0o666 & ~umask
+
+
+def test_a_file_larger_than_the_default_surface(tmp_path):
+    """Into the place of another file, on a board of its own and a link without limit."""
+    content = np.random.default_rng(1).bytes((1 << 22) + 12_345)
+    (tmp_path / "in").write_bytes(content)
+    (tmp_path / "out").write_bytes(b"old")
+    result = run("--input", tmp_path / "in", "--output", tmp_path / "out", "--json")
+    assert result.returncode == 0, result.stderr
+    report = json.loads(result.stdout)
+    assert (report["bytes"], report["output"]) == (len(content), str(tmp_path / "out"))
+    assert (tmp_path / "out").read_bytes() == content
+
+
+def test_an_output_that_cannot_be_written_leaves_nothing(socket, tmp_path):
+    (tmp_path / "in").write_bytes(b"data")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "file").touch()
+    result = run("--board", socket, "--input", tmp_path / "in", "--output", tmp_path / "out")
+    assert result.returncode == 1
+    assert result.stderr.startswith("demo.py: [Errno")
+    assert "verified" not in result.stdout
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "out"]
+
+
+def test_an_input_that_is_not_there(tmp_path):
+    result = run("--input", tmp_path / "none", "--output", tmp_path / "out")
+    assert (result.returncode, result.stdout) == (1, "")
+    assert "No such file or directory" in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--size", "5"], "'5' is not WxH, as in 1024x1024"),
+        (["--size", "-1x5"], "argument --size"),
+        (["--seed", "x"], "'x' is not a number from 0 to 4294967295"),
+        (["--seed", str(1 << 32)], "not a number from 0"),
+        (["--input", "x"], "--input and --output go together"),
+        (["--output", "x"], "--input and --output go together"),
+        (["--input", "x", "--output", "y", "--size", "1x1"], "leave --size out"),
+        (["--gpu", "amd"], "invalid choice: 'amd'"),
+        (["--memory", "shared"], "invalid choice: 'shared'"),
+    ],
+)
+def test_wrong_arguments(arguments, message):
+    result = run(*arguments)
+    assert result.returncode == 2
+    assert message in result.stderr
+
+
+def test_exit_codes_are_in_the_help():
+    for result in (run("--help"), command("--help"), command("info", "--help")):
+        assert result.returncode == 0
+        for code, cause in exit_codes().items():
+            assert f"{code:>3}  {cause}" in result.stdout
+
+
+def test_no_cuda_yet(socket):
+    result = run("--board", socket, "--gpu", "cuda", "--json")
+    expect_error(result, "UnsupportedError", "only the emulated GPU", "--gpu emulated")
+    error = json.loads(result.stdout)
+    assert error["verified"] is False
+    assert error["error"]["kind"] == "UnsupportedError"
+    assert "only the emulated GPU" in error["error"]["message"]
+
+
+def test_no_board(tmp_path):
+    result = run("--board", tmp_path / "none.sock")
+    expect_error(result, "BoardNotFound", "Start one with `python -m sim.board")
+    expect_error(run("--board", "/dev/picoevb"), "UnsupportedError", "/dev/picoevb", "--board sim")
+
+
+CORRUPTING = """
+import runpy, sys
+sys.path.insert(0, {host!r})
+from peerdma.board import Board
+copy = Board.copy
+def corrupt(self, source, destination, **options):
+    transfer = copy(self, source, destination, **options)
+    destination.memory.bytes[{at}] ^= 0x10
+    return transfer
+Board.copy = corrupt
+sys.argv = sys.argv[:1] + sys.argv[2:]
+runpy.run_path({demo!r}, run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize("files", [False, True], ids=["pattern", "file"])
+def test_a_wrong_word_is_named_and_nothing_is_written(socket, tmp_path, files):
+    code = CORRUPTING.format(host=str(HOST), demo=str(DEMO), at=4097)
+    arguments = ["--size", "100x20"]
+    if files:
+        (tmp_path / "in").write_bytes(b"x" * 5000)
+        arguments = ["--input", tmp_path / "in", "--output", tmp_path / "out"]
+    result = run("demo.py", "--board", socket, *arguments, program=("-c", code))
+    expect_error(
+        result, "VerifyError", "number 1024, byte offset 0x1000", "expected 0x", "found 0x"
+    )
+    assert not (tmp_path / "out").exists()
+
+
+def kill_the_board_when(text: str, process: subprocess.Popen) -> None:
+    """Waits for this on the program's stderr, then kills its board."""
+    for line in process.stderr:
+        if text in line:
+            break
+    with open(f"/proc/{process.pid}/task/{process.pid}/children") as file:
+        children = file.read().split()
+    tasks = os.listdir(f"/proc/{process.pid}/task")
+    for task in tasks:
+        with open(f"/proc/{process.pid}/task/{task}/children") as file:
+            children += file.read().split()
+    for child in set(children):
+        os.kill(int(child), signal.SIGKILL)
+
+
+def test_a_board_killed_in_the_copy_is_a_named_error():
+    """32 MiB take much longer than the first word of progress."""
+    process = subprocess.Popen(
+        [sys.executable, str(DEMO), "--size", "2048x4096"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    kill_the_board_when("left", process)
+    began = time.monotonic()
+    output, errors = process.communicate(timeout=120)
+    assert time.monotonic() - began < 30
+    assert process.returncode == 4
+    assert "demo.py: BoardLost: " in errors
+    assert "SIGKILL" in errors
+    assert output == ""
+
+
+def test_ctrl_c_ends_the_demo():
+    process = subprocess.Popen(
+        [sys.executable, str(DEMO), "--size", "2048x4096"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    for line in process.stderr:
+        if "left" in line:
+            break
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=120)
+    assert (process.returncode, output) == (130, "")
+    assert errors.endswith("demo.py: interrupted\n")
+
+
+def test_progress_is_in_place_on_a_terminal(socket):
+    master, slave = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, str(DEMO), "--board", str(socket), "--size", "1024x2048"],
+        stdout=subprocess.PIPE,
+        stderr=slave,
+        text=True,
+    ) as process:
+        os.close(slave)
+        seen = b""
+        while True:
+            try:
+                part = os.read(master, 4096)
+            except OSError:
+                break
+            if not part:
+                break
+            seen += part
+        output = process.communicate(timeout=60)[0]
+    os.close(master)
+    assert process.returncode == 0
+    assert "verified" in output
+    assert re.match(rb"\rcopied +\d+% of 8388608 bytes, about \d+ s left\x1b\[K", seen)
+    assert b"\n" not in seen
+    assert seen.endswith(b"\r\x1b[K")
+
+
+def test_info(socket):
+    result = command("info", "--board", socket)
+    assert result.returncode == 0, result.stderr
+    for text in ("simulated", "10ee:7021", "MSI", "65536 bytes", "PCIe Gen2 x1", "125 MHz"):
+        assert text in result.stdout
+    report = json.loads(command("info", "--board", socket, "--json").stdout)
+    assert report["simulated"] is True
+    assert report["extension"]["link"]["width"] == 1
+
+
+def test_info_starts_a_board():
+    result = command("info")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.startswith("board        simulated board\n")
+
+
+def test_leds(socket):
+    result = command("leds", "0b101", "--board", socket)
+    assert (result.returncode, result.stdout) == (0, "LEDs 0b101 on a simulated board\n")
+    report = json.loads(command("leds", "--board", socket, "--json").stdout)
+    assert report["simulated"] is True
+    for value, message in (("8", "bits of a number 0 to 7"), ("red", "'red' is not a number")):
+        result = command("leds", value, "--board", socket)
+        assert result.returncode == 2
+        assert message in result.stderr
+
+
+def test_commands_end_with_the_errors_exit_code(tmp_path):
+    result = command("info", "--board", tmp_path / "none.sock")
+    expect_error(result, "BoardNotFound", "peerdma: BoardNotFound")
