@@ -35,7 +35,7 @@ def main() -> int:
     def action() -> int:
         try:
             report = _run(arguments)
-        except peerdma.PeerdmaError as error:
+        except (peerdma.PeerdmaError, OSError) as error:
             if arguments.json:
                 cause = {"kind": type(error).__name__, "message": str(error)}
                 print(json.dumps({"verified": False, "error": cause}))

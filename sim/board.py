@@ -66,6 +66,18 @@ def _ids(text: str) -> tuple[int, int]:
     return first, second
 
 
+def _natural(text: str) -> int:
+    if (number := int(text, 0)) < 1:
+        raise ValueError
+    return number
+
+
+def _nanoseconds(text: str) -> float:
+    if not 0 <= (number := float(text)) <= 1e9:
+        raise ValueError
+    return number
+
+
 def _fault(text: str) -> str:
     kind, _, number = text.partition("@")
     if kind not in ("ur", "ca", "poison", "drop", "hang") or not number.isdigit() or number == "0":
@@ -88,10 +100,22 @@ def _parser() -> argparse.ArgumentParser:
     add("--msi", type=int, metavar="N", default=1, help="MSI vectors, 0 for none (1)")
     add("--msix", action=argparse.BooleanOptionalAction, default=False, help="MSI-X capability")
     add("--link", choices=_LINKS, default="gen2x1", help="rate of the link (gen2x1)")
-    add("--rtt-ns", type=float, metavar="NS", default=1000.0, help="read to first data (1000)")
+    add(
+        "--rtt-ns",
+        type=_nanoseconds,
+        metavar="NS",
+        default=1000.0,
+        help="read to first data (1000)",
+    )
     add("--rcb", type=int, choices=(64, 128), default=64, help="read completion boundary (64)")
-    add("--completion-size", type=int, metavar="BYTES", default=512, help="most per completion")
-    add("--reorder", type=int, metavar="SEED", help="shuffle completions of different reads")
+    add(
+        "--completion-size",
+        type=int,
+        choices=(64, 128, 256, 512),
+        default=512,
+        help="at most (512)",
+    )
+    add("--reorder", type=_natural, metavar="SEED", help="shuffle completions of different reads")
     add(
         "--fault",
         type=_fault,
@@ -101,7 +125,7 @@ def _parser() -> argparse.ArgumentParser:
         help="read N of a client gets ur, ca, poison, drop (no answer) or hang (none from then on)",
     )
     add("--dma-messages", action="store_true", help="ask the client about unmapped addresses too")
-    add("--time-scale", type=int, metavar="N", default=1000, help="told to drivers (1000)")
+    add("--time-scale", type=_natural, metavar="N", default=1000, help="told to drivers (1000)")
     add("--log-tlps", type=Path, metavar="FILE", help="write a line per TLP")
     add("--waves", type=Path, metavar="FILE", help="write a VCD trace; slow")
     return parser
@@ -201,7 +225,7 @@ def _listen(path: str) -> Iterator[socket.socket]:
         ours = os.stat(path)
         try:
             listener.setblocking(False)
-            listener.listen(1)
+            listener.listen()
             yield listener
         finally:
             with suppress(FileNotFoundError):

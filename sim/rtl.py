@@ -213,10 +213,12 @@ def _verilated_objects(verilog: str, waves: bool) -> list[Path]:
         generated = sorted(p.name for p in (at / "cpp").glob("*.cpp"))
         slow = [name for name in generated if "__Slow" in name or "__Syms" in name]
         fast = [name for name in generated if name not in slow]
-        runtime = ["verilated.cpp", "verilated_threads.cpp"] + ["verilated_vcd_c.cpp"] * waves
+        # The trace runtime specialises templates that the generated code instantiates: it is first.
+        names = ["verilated_vcd_c.cpp"] * waves + ["verilated.cpp", "verilated_threads.cpp"]
+        runtime = [str(home / "include" / name) for name in names]
         units = {
             # Constructors and reset code run once: not worth the optimiser's time.
-            "slow": ("-O1", [*slow, *(str(home / "include" / name) for name in runtime)]),
+            "slow": ("-O1", [*runtime, *slow]),
             "fast": ("-O2", [*fast, str(source)]),
         }
 

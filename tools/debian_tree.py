@@ -51,8 +51,10 @@ class Tree:
     packages : tuple of str
         Unpacked with all they depend on.
     alone : tuple of str
-        Unpacked without; "name:arch" for another architecture, "name>" for the newest package
-        that this one depends on by name and version, which is how Debian names its kernels.
+        Unpacked without.
+    kernel : str
+        Metapackage of kernel headers, "linux-headers-amd64", with ":arch" if not this machine's:
+        the headers it stands for and what they share with others, but no kernel image.
     backports : bool
         Prefer the suite's backports.
     """
@@ -60,6 +62,7 @@ class Tree:
     suite: str
     packages: tuple[str, ...] = ()
     alone: tuple[str, ...] = ()
+    kernel: str = ""
     backports: bool = False
 
 
@@ -136,12 +139,19 @@ def _download(tree: Tree, scratch: Path) -> list[Path]:
     """Downloads into `scratch`; the packages' files."""
     config = _private_apt(tree, scratch)
     _run(["apt-get", "-qq", "update"], config=config)
-    if tree.packages:
-        _run(["apt-get", "-qqy", "--download-only", "install", *tree.packages], config=config)
-    for name in tree.alone:
-        if name.endswith(">"):
-            name = _newest_dependency(name[:-1], config)
-        _run(["apt-get", "-qq", "download", name], scratch / "archives", config)
+    packages, alone = list(tree.packages), list(tree.alone)
+    if tree.kernel:
+        headers = next(n for n in _depends(tree.kernel, config) if n.startswith("linux-headers-"))
+        alone.append(headers + "".join(tree.kernel.partition(":")[1:]))
+        packages += [
+            name
+            for name in _depends(alone[-1], config)
+            if name.startswith("linux-kbuild-") or name.endswith("-common")
+        ]
+    if packages:
+        _run(["apt-get", "-qqy", "--download-only", "install", *packages], config=config)
+    if alone:
+        _run(["apt-get", "-qq", "download", *alone], scratch / "archives", config)
     return sorted((scratch / "archives").glob("*.deb"))
 
 
@@ -149,11 +159,11 @@ def _private_apt(tree: Tree, scratch: Path) -> Path:
     for folder in ("lists/partial", "archives/partial", "etc/preferences.d", "etc/apt.conf.d"):
         (scratch / folder).mkdir(parents=True)
     (scratch / "status").touch()
+    foreign = tree.kernel.partition(":")[2]
     suites = [tree.suite, *([f"{tree.suite}-backports"] if tree.backports else [])]
     (scratch / "sources.list").write_text(
         "".join(f"deb [signed-by={_KEYRING}] {archive()} {s} main contrib\n" for s in suites)
     )
-    foreign = sorted({name.rstrip(">").split(":")[1] for name in tree.alone if ":" in name})
     options = {
         "Dir::State": scratch,
         "Dir::State::status": scratch / "status",
@@ -167,7 +177,7 @@ def _private_apt(tree: Tree, scratch: Path) -> Path:
         "APT::Default-Release": suites[-1],
         "APT::Sandbox::User": "",
         "APT::Install-Recommends": "0",
-        "APT::Architectures": ",".join([architecture(), *foreign]),
+        "APT::Architectures": ",".join(filter(None, [architecture(), foreign])),
         "Acquire::Languages": "none",
     }
     config = scratch / "apt.conf"
@@ -175,12 +185,11 @@ def _private_apt(tree: Tree, scratch: Path) -> Path:
     return config
 
 
-def _newest_dependency(name: str, config: Path) -> str:
-    """The versioned package behind the metapackage `name`."""
-    shown = _run(["apt-cache", "show", "--no-all-versions", name], config=config)
-    depends = next(line for line in shown.splitlines() if line.startswith("Depends:"))
-    found = depends.split(":", 1)[1].split(",")[0].split("(")[0].strip()
-    return f"{found}:{name.split(':')[1]}" if ":" in name else found
+def _depends(package: str, config: Path) -> list[str]:
+    """Names of the packages that the newest `package` depends on."""
+    shown = _run(["apt-cache", "show", "--no-all-versions", package], config=config)
+    field = next(line for line in shown.splitlines() if line.startswith("Depends:"))
+    return [words.split()[0] for words in field.partition(":")[2].split(",")]
 
 
 def _wrap_programs(draft: Path, root: Path) -> None:
@@ -194,7 +203,8 @@ def _wrap_programs(draft: Path, root: Path) -> None:
     folders = (f"lib/{triplet}", f"usr/lib/{triplet}", f"usr/{triplet}/lib", "usr/lib")
     libraries = ":".join(f"{root}/{folder}" for folder in folders)
     # Since glibc 2.33; some programs look for others beside their own name.
-    keeps_name = "--argv0" in _run([str(draft / loader), "--help"])
+    help_text = subprocess.run([draft / loader, "--help"], capture_output=True, check=False)
+    keeps_name = b"--argv0" in help_text.stdout
     for program in list(_programs(draft, wanted)):
         real = program.with_name(f".{program.name}.elf")
         program.rename(real)

@@ -17,28 +17,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 if __package__:
-    from .debian_tree import Tree, TreeError, architecture, obtain
+    from .debian_tree import Tree, TreeError, obtain
 else:
-    from debian_tree import Tree, TreeError, architecture, obtain
+    from debian_tree import Tree, TreeError, obtain
 
 __all__ = ["KERNELS", "NV_P2P", "Headers", "checkpatch", "headers", "nv_p2p", "sparse"]
 
 
-def _kernel(suite: str, version: str, gcc: str, arch: str = "", backports: bool = False) -> Tree:
-    # By pattern: the headers' own package would bring the kernel image along.
-    common = f"?name(^linux-headers-{version}.*-common$)"
-    kbuild = f"?and(?architecture({architecture()}),?name(^linux-kbuild-{version}))"
-    meta = f"linux-headers-{arch}:{arch}>" if arch else "linux-headers-amd64>"
-    return Tree(suite, (common, kbuild, gcc), (meta,), backports)
-
-
-#: What the driver is built against: oldest Debian that is had, the two stable ones, the newest.
+#: What the driver is built against: the oldest that Debian has, its stable ones, the newest.
 KERNELS = {
-    "5.10": _kernel("bullseye", "5.10", "gcc-10"),
-    "6.1": _kernel("bookworm", "6.1", "gcc-12"),
-    "6.12": _kernel("trixie", "6.12", "gcc-14"),
-    "6.12-arm64": _kernel("trixie", "6.12", "gcc-14-aarch64-linux-gnu", "arm64"),
-    "7.2": _kernel("trixie", "7.2", "gcc-14", backports=True),
+    "5.10": Tree("bullseye", ("gcc-10",), kernel="linux-headers-amd64"),
+    "6.1": Tree("bookworm", ("gcc-12",), kernel="linux-headers-amd64"),
+    "6.12": Tree("trixie", ("gcc-14",), kernel="linux-headers-amd64"),
+    "6.12-arm64": Tree("trixie", ("gcc-14-aarch64-linux-gnu",), kernel="linux-headers-arm64:arm64"),
+    "7.2": Tree("trixie", ("gcc-14",), kernel="linux-headers-amd64", backports=True),
 }
 #: NVIDIA's open kernel modules, by driver branch.
 NV_P2P = {
@@ -46,7 +38,7 @@ NV_P2P = {
     "550": Tree("trixie", alone=("nvidia-open-kernel-source",)),
 }
 _SPARSE = Tree("bookworm", ("sparse",))
-_CHECKPATCH = Tree("trixie", alone=("linux-source>",))
+_CHECKPATCH = Tree("trixie", alone=("linux-source-6.12",))
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,8 @@ from __future__ import annotations
 __all__ = [
     "BoardLost",
     "BoardNotFound",
+    "CudaError",
+    "GpuNotFound",
     "PeerdmaError",
     "PinError",
     "ProtocolError",
@@ -140,6 +142,30 @@ class ProtocolError(PeerdmaError):
 
     exit_code = 11
     cause = "the board refused a request or broke the protocol"
+
+
+class GpuNotFound(PeerdmaError):
+    """There is no CUDA GPU, or what is needed to use it is not installed."""
+
+    exit_code = 12
+    cause = "no CUDA GPU, or what it needs is not installed"
+
+
+class CudaError(PeerdmaError):
+    """CUDA refused or failed.
+
+    Attributes
+    ----------
+    name : str
+        The error's name in CUDA, as ``CUDA_ERROR_OUT_OF_MEMORY``.
+    """
+
+    exit_code = 13
+    cause = "CUDA failed"
+
+    def __init__(self, message: str, *, name: str):
+        super().__init__(message)
+        self.name = name
 
 
 def exit_codes() -> dict[int, str]:

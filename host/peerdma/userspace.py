@@ -210,9 +210,13 @@ class UserSpaceBackend:
         return window
 
     def _unmap(self, windows: list[_Window]) -> None:
-        for window in windows:
-            if not self._client.lost:
-                self._client.dma_unmap(window.base, window.size, skip=window.address - window.base)
+        with contextlib.ExitStack() as every:
+            for window in windows:
+                every.callback(self._unmap_window, window)
+
+    def _unmap_window(self, window: _Window) -> None:
+        if not self._client.lost:
+            self._client.dma_unmap(window.base, window.size, skip=window.address - window.base)
 
     def _reset(self) -> None:
         """Whoever had the board before may have left it in any state."""

@@ -116,6 +116,7 @@ class Channel:
         """Waits up to `timeout` seconds for the eventfd, serving meanwhile; False if in vain."""
         deadline = time.monotonic() + timeout
         while True:
+            overdue = time.monotonic() > deadline
             while (reply := self._serve_waiting()) is not None:
                 if reply[0].message_id not in self._abandoned:
                     self.broken("replied to a command that it was not sent")
@@ -124,7 +125,7 @@ class Channel:
             if eventfd in ready:
                 os.eventfd_read(eventfd)
                 return True
-            if not ready:
+            if overdue or not ready:
                 return False
             self._receive()
 
@@ -140,12 +141,14 @@ class Channel:
         """The next reply, serving commands until it comes."""
         deadline = time.monotonic() + self._timeout
         while True:
+            # Looked at before serving: a device that never stops asking does not hold us for ever.
+            overdue = time.monotonic() > deadline
             reply = self._serve_waiting()
             if reply and reply[0].message_id in self._abandoned:
                 self._abandoned.remove(reply[0].message_id)
             elif reply:
                 return reply
-            elif self._poll(select.POLLIN, deadline):
+            elif not overdue and self._poll(select.POLLIN, deadline):
                 self._receive()
             else:
                 self._lost = "it stopped answering"

@@ -153,15 +153,24 @@ class VfioUserClient:
         """
         flags = MapFlag.READ if memory.readonly else MapFlag.READ | MapFlag.WRITE
         request = DmaMap(DmaMap.FORMAT.size, flags, fd_offset, address, size)
-        self._channel.request(Command.DMA_MAP, pack(request), () if fd is None else (fd,))
         self._memory.add(address + skip, memory)
+        try:
+            self._channel.request(Command.DMA_MAP, pack(request), () if fd is None else (fd,))
+        except KeyboardInterrupt:
+            # The device maps it all the same.
+            self.dma_unmap(address, size, skip=skip)
+            raise
+        except BaseException:
+            self._memory.remove(address + skip)
+            raise
 
     def dma_unmap(self, address: int, size: int, *, skip: int = 0) -> None:
         """Takes back what `dma_map` gave; once it returns the device does not touch it."""
-        self._channel.request(
-            Command.DMA_UNMAP, pack(DmaUnmap(DmaUnmap.FORMAT.size, 0, address, size))
-        )
-        self._memory.remove(address + skip)
+        request = DmaUnmap(DmaUnmap.FORMAT.size, 0, address, size)
+        try:
+            self._channel.request(Command.DMA_UNMAP, pack(request))
+        finally:
+            self._memory.remove(address + skip)
 
     # Interrupts ------------------------------------------------------------------------------
 

@@ -7,11 +7,13 @@ import argparse
 import secrets
 import sys
 
+from sim.rtl import BuildError
+
 from .runner import discover, run
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Command line; returns 0 if all passed, 1 if not, 2 for a TEST that there is not."""
+    """Command line; returns 0 if all passed, 1 if not, 2 for an unknown TEST."""
     parser = argparse.ArgumentParser(prog="python -m sim.benches", description=__doc__)
     parser.add_argument("test", nargs="?", metavar="TEST", help="a bench, or a file of benches")
     parser.add_argument("--seed", type=int, help="repeat the random choices of an earlier run")
@@ -27,7 +29,11 @@ def main(argv: list[str] | None = None) -> int:
         return 2
 
     seed = secrets.randbits(32) if arguments.seed is None else arguments.seed
-    failed = [name for name in wanted if not run(name, seed, arguments.waves)]
+    try:
+        failed = [name for name in wanted if not run(name, seed, arguments.waves)]
+    except BuildError as error:
+        print(error, file=sys.stderr)
+        return 1
     print(f"{len(wanted) - len(failed)} of {len(wanted)} benches passed, seed {seed}")
     for name in failed:
         replay = f"{sys.executable} -m sim.benches {name} --seed {seed} --waves"

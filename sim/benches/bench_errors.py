@@ -13,7 +13,7 @@ from peerdma.regs import ErrorKind, Status
 from .channel import CONTROL_START, CONTROL_STOP, Channel
 from .host import Fault
 from .memory import Chain, Transfer
-from .runner import CONFIG
+from .model import CONFIG
 from .tb import TB, bench
 
 SIZE = 1000

@@ -12,7 +12,7 @@ from cocotbext.pcie.core.tlp import CplStatus, Tlp, TlpType
 from peerdma import regs
 from peerdma.regs import Access, Register
 
-from .runner import CONFIG
+from .model import CONFIG
 from .tb import TB, bench
 
 _BUILD = regs.EXTENSION["channels"]

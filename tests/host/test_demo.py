@@ -174,8 +174,10 @@ def test_an_output_that_cannot_be_written_leaves_nothing(socket, tmp_path):
 
 
 def test_an_input_that_is_not_there(tmp_path):
-    result = run("--input", tmp_path / "none", "--output", tmp_path / "out")
-    assert (result.returncode, result.stdout) == (1, "")
+    result = run("--input", tmp_path / "none", "--output", tmp_path / "out", "--json")
+    assert result.returncode == 1
+    report = json.loads(result.stdout)
+    assert (report["verified"], report["error"]["kind"]) == (False, "FileNotFoundError")
     assert "No such file or directory" in result.stderr
     assert list(tmp_path.iterdir()) == []
 
@@ -303,7 +305,7 @@ def test_ctrl_c_ends_the_demo():
 def test_progress_is_in_place_on_a_terminal(socket):
     master, slave = pty.openpty()
     with subprocess.Popen(
-        [sys.executable, str(DEMO), "--board", str(socket), "--size", "1024x2048"],
+        [sys.executable, str(DEMO), "--board", str(socket), "--size", "1024x1536"],
         stdout=subprocess.PIPE,
         stderr=slave,
         text=True,
@@ -322,7 +324,7 @@ def test_progress_is_in_place_on_a_terminal(socket):
     os.close(master)
     assert process.returncode == 0
     assert "verified" in output
-    assert re.match(rb"\rcopied +\d+% of 8388608 bytes, about \d+ s left\x1b\[K", seen)
+    assert re.match(rb"\rcopied +\d+% of 6291456 bytes, about \d+ s left\x1b\[K", seen)
     assert b"\n" not in seen
     assert seen.endswith(b"\r\x1b[K")
 

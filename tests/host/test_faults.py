@@ -134,7 +134,7 @@ def test_a_board_that_is_killed_in_a_copy_is_lost(gpu, number):
     assert set(children()) == before
 
 
-def test_a_board_that_hangs_is_a_timeout(gpu):
+def test_a_board_that_hangs_is_a_timeout():
     before = set(children())
     with peerdma.open("sim", timeout=0.5) as board:
         (child,) = set(children()) - before

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The vfio-user client against a scripted device: serving DMA, and devices that misbehave."""
 
+import contextlib
 import errno
 import os
 import signal
@@ -179,7 +180,7 @@ def test_dma_is_served_while_an_interrupt_is_awaited(client):
     def script(end):
         header, _ = end.expect(Command.DMA_MAP)
         end.reply(header)
-        header, payload = end.expect(Command.DEVICE_SET_IRQS)
+        header, _ = end.expect(Command.DEVICE_SET_IRQS)
         end.reply(header)
         end.command(Command.DMA_WRITE, pack(DmaAccess(BASE, 2)) + b"ok", 1)
         end.receive()
@@ -311,9 +312,13 @@ def test_silence_is_a_timeout_and_final(client):
 def test_a_device_that_does_not_read_is_a_timeout(client):
     hold = threading.Event()
     board = client(lambda end: hold.wait(10), timeout=0.1)
-    with pytest.raises(peerdma.Timeout, match="took no message"):
+
+    def write_on():
         for _ in range(100_000):
             board.region_write(1, 0, 4, 0)
+
+    with pytest.raises(peerdma.Timeout, match="took no message"):
+        write_on()
     hold.set()
 
 
@@ -330,6 +335,40 @@ def test_ctrl_c_while_an_answer_is_awaited_leaves_the_connection_whole(client):
     with pytest.raises(KeyboardInterrupt):
         board.region_read(1, 0, 4)
     assert board.region_read(1, 0, 4) == 0x1234
+
+
+def test_ctrl_c_while_memory_is_mapped_takes_it_back(client):
+    def script(end):
+        header, payload = end.expect(Command.DMA_MAP)
+        os.kill(os.getpid(), signal.SIGINT)
+        end.reply(header)
+        header, payload = end.expect(Command.DMA_UNMAP)
+        end.reply(header, payload)
+        read, payload = end.expect(Command.REGION_READ)
+        end.command(Command.DMA_READ, pack(DmaAccess(BASE, 1)))
+        assert end.receive()[0].error == errno.EFAULT
+        end.reply(read, payload + bytes(4))
+
+    board = client(script)
+    with pytest.raises(KeyboardInterrupt):
+        board.dma_map(BASE, 4096, memoryview(bytearray(4096)))
+    board.region_read(1, 0, 4)
+
+
+def test_a_device_that_only_asks_is_a_timeout(client):
+    def script(end):
+        with contextlib.suppress(OSError, EOFError):
+            while True:
+                end.command(Command.DMA_READ, pack(DmaAccess(BASE, 1)))
+                end.receive()
+
+    event = os.eventfd(0, os.EFD_NONBLOCK)
+    board = client(script, timeout=0.2)
+    assert not board.wait_event(event, 0.2)
+    with pytest.raises(peerdma.Timeout, match="did not answer REGION_READ"):
+        board.region_read(1, 0, 4)
+    board.close()
+    os.close(event)
 
 
 def test_nobody_there(tmp_path):

@@ -116,7 +116,7 @@ def test_a_long_list_takes_several_chains(registers):
 
 def test_no_engine(registers):
     registers.values.clear()
-    with pytest.raises(peerdma.BoardNotFound, match="found 0 H2C and 0 C2H .* reads 0x00000000"):
+    with pytest.raises(peerdma.BoardNotFound, match=r"found 0 H2C and 0 C2H .* reads 0x00000000"):
         driver(registers)
 
 

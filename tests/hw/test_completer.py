@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""hw/completer.py: reads and writes of the BARs, against a model of registers as plain memory."""
+"""hw/completer.py and hw/target.py: accesses to the BARs, against registers that are memory."""
 
 from __future__ import annotations
 

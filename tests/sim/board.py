@@ -138,12 +138,16 @@ class Client:
 
     def __init__(self, board: Board, *, greet: bool = True):
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-        self.socket.settimeout(ANSWER)
-        self.socket.connect(board.path)
         self._id = 0
         self._inbox: list[tuple[Header, bytes]] = []
-        if greet:
-            self.request(Command.VERSION, b"\0\0\0\0" + b'{"capabilities":{}}\0')
+        try:
+            self.socket.connect(board.path)
+            self.socket.settimeout(ANSWER)
+            if greet:
+                self.request(Command.VERSION, b"\0\0\0\0" + b'{"capabilities":{}}\0')
+        except BaseException:
+            self.socket.close()
+            raise
 
     def __enter__(self) -> Client:
         return self

@@ -3,11 +3,21 @@
 
 from __future__ import annotations
 
+import os
+import secrets
 from collections.abc import Iterator
 
 import pytest
 
 from tests.sim.board import Board, Client
+
+
+@pytest.fixture
+def seed() -> int:
+    """The seed of a randomised test: the environment's SEED, else a new one; shown on failure."""
+    value = int(os.environ.get("SEED") or secrets.randbits(32))
+    print(f"repeat with SEED={value}")
+    return value
 
 
 @pytest.fixture(scope="module")

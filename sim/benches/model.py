@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Compiles the core for cocotb: a simulator whose top-level ports cocotb can reach.
+
+As all that `sim.rtl` compiles, it is kept under ``build/sim/`` by a hash of what it is made of.
+"""
+
+from __future__ import annotations
+
+import fcntl
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import cocotb_tools.config
+
+from hw.core import CoreConfig
+from hw.endpoint import EXTRA_PORTS, MODULE_NAME
+from hw.trn import TRN_PORTS
+from sim.rtl import _CACHE, _cached, _compiler, _digest, _run, _verilator, _verilog
+
+__all__ = ["CONFIG", "build"]
+
+#: The default core, but with a completion timeout that a simulation can wait for.
+CONFIG = CoreConfig(completion_timeout_us=50)
+
+_VERILATE = ("--cc", "--exe", "--vpi", "--prefix", "Vtop", "--timescale", "1ns/1ps", "-O3")
+#: cocotb sees the ports; all else can be optimised as if it were not there.
+_PORTS = "`verilator_config\n" + "".join(
+    f'public_flat_rw -module "{MODULE_NAME}" -var "{port.name}"\n'
+    for port in (*EXTRA_PORTS, *TRN_PORTS)
+)
+_MAIN = cocotb_tools.config.share_dir / "lib" / "verilator" / "verilator.cpp"
+_LIBRARIES = cocotb_tools.config.libs_dir
+_RUNTIME = ("verilated", "verilated_vpi", "verilated_dpi", "verilated_threads")
+
+
+def build(waves: bool = False) -> Path:
+    """Folder of the simulator, a program named as the core's module. Raises `BuildError`.
+
+    `waves` builds in VCD tracing, at the cost of speed. Builders of one machine take turns.
+    """
+    home, verilator_version = _verilator()
+    program, version = _compiler()
+    compiler = [program, "-std=c++17", "-w", f"-DVM_TRACE={waves:d}", f"-DVM_TRACE_VCD={waves:d}"]
+    compiler += ["-DVM_COVERAGE=0", f"-I{home / 'include'}", f"-I{home / 'include' / 'vltstd'}"]
+    trace = ["--trace-vcd"] * waves
+
+    def runtime(at: Path) -> None:
+        def compile_one(name: str) -> None:
+            _run([*compiler, "-O1", "-c", str(home / "include" / f"{name}.cpp")], at)
+
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(compile_one, (*_RUNTIME, *["verilated_vcd_c"] * waves)))
+
+    def simulator(at: Path) -> None:
+        (at / "core.v").write_text(verilog)
+        (at / "ports.vlt").write_text(_PORTS)
+        verilate = [str(home / "bin" / "verilator"), *_VERILATE, *trace, "-Wno-fatal"]
+        _run([*verilate, "--top-module", MODULE_NAME, "--Mdir", ".", "ports.vlt", "core.v"], at)
+        # Constructors and reset code run once: not worth the optimiser's time.
+        units: dict[str, list[Path]] = {"-O0": [], "-O2": [_MAIN]}
+        for path in sorted(at.glob("*.cpp")):
+            units["-O0" if "__Slow" in path.name or "__Syms" in path.name else "-O2"].append(path)
+
+        def compile_unit(level: str) -> None:
+            unit = at / f"unit{level}.cpp"
+            unit.write_text("".join(f'#include "{path}"\n' for path in units[level]))
+            _run([*compiler, level, "-I.", "-c", unit.name], at)
+
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(compile_unit, units))
+        objects = [str(path) for folder in (at, common) for path in folder.glob("*.o")]
+        link = [f"-L{_LIBRARIES}", f"-Wl,-rpath,{_LIBRARIES}", "-lcocotbvpi_verilator"]
+        _run([program, *objects, *link, "-pthread", "-o", MODULE_NAME], at)
+
+    _CACHE.mkdir(parents=True, exist_ok=True)
+    with (_CACHE / "cocotb.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        verilog = _verilog(CONFIG)
+        tools = _digest(verilator_version, version, *compiler)
+        common = _cached(f"cocotb-runtime-{tools}", runtime)
+        key = _digest(tools, verilog, _PORTS, *_VERILATE, _MAIN.read_text())
+        return _cached(f"cocotb-{key}", simulator)
