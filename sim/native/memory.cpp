@@ -2,6 +2,7 @@
 #include "memory.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <csetjmp>
 #include <csignal>
@@ -17,7 +18,8 @@ namespace {
 // A client behind an IOMMU with 4 KiB pages can map 4 GiB; more is not honest use.
 constexpr size_t kMostWindows = 1 << 20;
 
-thread_local sigjmp_buf *bus_error_target = nullptr;
+// Volatile, and fenced below: the handler reads it in the middle of a copy.
+thread_local sigjmp_buf *volatile bus_error_target = nullptr;
 struct sigaction previous_action;
 
 void on_bus_error(int number, siginfo_t *, void *) {
@@ -44,7 +46,9 @@ bool guarded_copy(uint8_t *to, const uint8_t *from, size_t n) {
         return false;
     }
     bus_error_target = &here;
+    std::atomic_signal_fence(std::memory_order_seq_cst);
     memcpy(to, from, n);
+    std::atomic_signal_fence(std::memory_order_seq_cst);
     bus_error_target = nullptr;
     return true;
 }

@@ -62,6 +62,8 @@ public:
 
     // The client answered part of a read: `data` is null if it refused. Late answers are ignored.
     void supply(uint64_t token, uint64_t address, const uint8_t *data, size_t n);
+    // The client answered: what waited for that may go on.
+    void client_answered() { drain(); }
     // Once per clock edge, after Link::advance.
     void advance();
     // Time must not go on: the next thing to happen is up to the client.

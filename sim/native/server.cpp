@@ -196,24 +196,25 @@ void Server::take_reply() {
         return drop_client("it replied to a message that was not sent");
     Question question = found->second;
     wire::DmaAccess access;
-    bool fits = client_->body.size() == sizeof access + question.count;
-    if (fits) memcpy(&access, client_->body.data(), sizeof access);
-    if (!question.write && !refused &&
-        (!fits || access.address != question.address || access.count != question.count))
-        return drop_client("its reply to DMA_READ does not fit the request");
-    questions_.erase(found);
-    if (question.write) {
-        writes_unanswered_--;
-        if (refused)
-            log_("write of %u bytes to 0x%llx: the client refused it (errno %u)", question.count,
-                 (unsigned long long)question.address, message.error);
-        return;
+    const uint8_t *data = client_->body.data() + sizeof access;
+    if (!question.write && !refused) {
+        bool fits = client_->body.size() == sizeof access + question.count;
+        if (fits) memcpy(&access, client_->body.data(), sizeof access);
+        if (!fits || access.address != question.address || access.count != question.count)
+            return drop_client("its reply to DMA_READ does not fit the request");
     }
     if (refused)
-        log_("read of %u bytes from 0x%llx: the client refused it (errno %u), Unsupported Request",
-             question.count, (unsigned long long)question.address, message.error);
-    model_.root().supply(question.token, question.address,
-                         refused ? nullptr : client_->body.data() + sizeof access, question.count);
+        log_("%s of %u bytes at 0x%llx: the client refused it (errno %u), %s",
+             question.write ? "write" : "read", question.count,
+             (unsigned long long)question.address, message.error,
+             question.write ? "dropped" : "Unsupported Request");
+    questions_.erase(found);
+    if (question.write)
+        writes_unanswered_--;
+    else
+        model_.root().supply(question.token, question.address, refused ? nullptr : data,
+                             question.count);
+    model_.root().client_answered();
 }
 
 }  // namespace peerdma
