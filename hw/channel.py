@@ -13,8 +13,9 @@ Follows PG195 for what the registers do; where that is silent, the choice is nam
   requested is waited for, then the channel is idle. Drivers free their buffers right after it,
   so finishing up to 256 MiB would write into memory that is no longer theirs.
 * A descriptor of length 0 moves nothing and completes in order.
-* A card address outside card RAM is a decode error, found before any data moves. If its logging
-  is off (xdma.ko leaves write errors off) the descriptor completes without moving data.
+* A card address outside card RAM and stream window is a decode error, found before any data
+  moves. If its logging is off (xdma.ko leaves write errors off) the descriptor completes without
+  moving data.
 * Errors set their own status bit and, as drivers look at that one only, bit 0 of their field.
 """
 
@@ -25,7 +26,7 @@ from amaranth.lib.wiring import In, Out
 from peerdma import regs
 
 from .csr import BusSignature, RegisterBank, fan_out
-from .transfer import Descriptor, Outcome, Span
+from .transfer import STREAM_WINDOW_BIT, Descriptor, Outcome, Span
 
 __all__ = ["Channel", "ErrorReport"]
 
@@ -65,6 +66,8 @@ class Channel(wiring.Component):
         Direction.
     ram_size : int
         Bytes of card RAM: the card addresses that decode.
+    has_stream : bool
+        The stream window decodes, too.
 
     Members
     -------
@@ -87,12 +90,21 @@ class Channel(wiring.Component):
         Status AND interrupt enable: the source for the IRQ block.
     stop_request : In(1)
         Abort and stay stopped while high (soft reset).
+    start_ok : In(1)
+        While low, a run that software starts waits, busy.
+    running : Out(1)
+        A run is under way: from its start until nothing of it is left.
+    ending : Out(1)
+        The run will start nothing more.
+    broke : Out(1)
+        High in the last cycle of a run that used the stream and did not end by Stop.
     error_valid, error : Out
         High for one cycle when an error ends a run.
     """
 
-    def __init__(self, *, index: int, c2h: bool, ram_size: int):
+    def __init__(self, *, index: int, c2h: bool, ram_size: int, has_stream: bool = False):
         self._index = index
+        self._stream = has_stream
         self._c2h = c2h
         self._ram_size = ram_size
         super().__init__(
@@ -110,6 +122,10 @@ class Channel(wiring.Component):
                 "beats": In(8),
                 "interrupt": Out(1),
                 "stop_request": In(1),
+                "start_ok": In(1, init=1),
+                "running": Out(1),
+                "ending": Out(1),
+                "broke": Out(1),
                 "error_valid": Out(1),
                 "error": Out(ErrorReport),
             }
@@ -150,11 +166,15 @@ class Channel(wiring.Component):
         descriptor = self.descriptor.payload
         bits = (self._ram_size - 1).bit_length()
         outside = Signal()
+        to_stream = Signal()
         decode_field = "ie_read_error" if self._c2h else "ie_write_error"
         decode_logged = self._field(control, decode_field).any()
+        if self._stream:
+            m.d.comb += to_stream.eq(descriptor.card_address[STREAM_WINDOW_BIT])
         m.d.comb += [
             outside.eq(
                 (descriptor.length != 0)
+                & ~to_stream
                 & (
                     descriptor.card_address[bits:].any()
                     | (descriptor.card_address[:bits] + descriptor.length > self._ram_size)
@@ -182,8 +202,12 @@ class Channel(wiring.Component):
             taking.eq(self.descriptor.valid & self.descriptor.ready),
             in_flight.w_en.eq(taking),
         ]
+        streamed = Signal()
+        with m.If(self.start):
+            m.d.sync += streamed.eq(0)
         with m.If(taking):
             m.d.sync += [
+                streamed.eq(streamed | (to_stream & ~entry.immediate)),
                 self.span.payload.pci_address.eq(descriptor.pci_address),
                 self.span.payload.card_address.eq(descriptor.card_address),
                 self.span.payload.length.eq(descriptor.length),
@@ -232,11 +256,16 @@ class Channel(wiring.Component):
             m.d.comb += [pop.eq(1), take_finished.eq(~head.immediate), counting.eq(1)]
 
         ready_head = in_flight.r_rdy & (head.immediate | (finished != 0))
+        resting = Signal()
+        m.d.comb += self.running.eq(busy & ~resting)
         with m.FSM():
             with m.State("Idle"):
+                m.d.comb += [resting.eq(1), self.ending.eq(1)]
                 with m.If(run):
-                    m.d.comb += [busy.eq(1), self.start.eq(1)]
-                    m.next = "Run"
+                    m.d.comb += busy.eq(1)
+                    with m.If(self.start_ok):
+                        m.d.comb += self.start.eq(1)
+                        m.next = "Run"
             with m.State("Run"):
                 m.d.comb += busy.eq(1)
                 m.d.sync += restarted.eq(0)
@@ -269,15 +298,17 @@ class Channel(wiring.Component):
             with m.State("End"):
                 # The event, busy and the count change together (a driver that sees one sees all),
                 # and only when nothing of this run can still touch memory.
-                m.d.comb += [busy.eq(1), self.flush.eq(1)]
+                m.d.comb += [busy.eq(1), self.flush.eq(1), self.ending.eq(1)]
                 m.d.sync += restarted.eq(restarted | rise)
                 with m.If(self.quiet & ~hold & ~completed_wait):
+                    m.d.comb += self.broke.eq(streamed & (ending & int(_STATUS.errors())).any())
                     m.next = "Idle"
                     with m.If(~restarted & ~rise):
                         m.d.comb += event.eq(ending)
                         with m.If(run):
                             m.next = "Stopped"
             with m.State("Stopped"):
+                m.d.comb += self.ending.eq(1)
                 with m.If(~run):
                     m.next = "Idle"
             with m.State("Abort"):
@@ -291,9 +322,10 @@ class Channel(wiring.Component):
                 with m.Else():
                     m.next = "Drain"
             with m.State("Drain"):
-                m.d.comb += [busy.eq(1), self.flush.eq(1)]
+                m.d.comb += [busy.eq(1), self.flush.eq(1), self.ending.eq(1)]
                 m.d.sync += restarted.eq(restarted | rise)
                 with m.If(self.quiet & ~hold & ~completed_wait):
+                    m.d.comb += self.broke.eq(streamed)
                     with m.If(~restarted & ~rise):
                         m.d.comb += event.eq(int(_STATUS.IDLE_STOPPED))
                     m.next = "Idle"

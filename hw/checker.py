@@ -58,6 +58,10 @@ class CompletionChecker(wiring.Component):
         With `begins`: the new progress of `tag`.
     failed : Out(1), outcome : Out(Outcome)
         With `begins`: the job has ended, and how.
+    ends : Out(1)
+        It is the last of its packet.
+    reaches : Out(1), reached : Out(17)
+        With the last beat: all bytes below this place of the job are on their way to it.
     close : Out(1)
         With the last beat: no more completions will come.
     unexpected : Out(1)
@@ -83,6 +87,9 @@ class CompletionChecker(wiring.Component):
                 "advanced": Out(Progress),
                 "failed": Out(1),
                 "outcome": Out(Outcome),
+                "ends": Out(1),
+                "reaches": Out(1),
+                "reached": Out(17),
                 "close": Out(1),
                 "unexpected": Out(1),
                 "beats": Out(stream.Signature(PlacerBeat, always_ready=True)),
@@ -97,6 +104,7 @@ class CompletionChecker(wiring.Component):
         m.d.comb += [
             self.lookup.eq(self.completion.p.header.tag),
             self.begins.eq(self.valid & beat.first),
+            self.ends.eq(self.valid & beat.last),
             self.tag.eq(header.tag),
         ]
         m.d.sync += self.valid.eq(self.completion.valid)
@@ -146,6 +154,10 @@ class CompletionChecker(wiring.Component):
             self.advanced.remaining.eq(end - Cat(C(0, 2), header.dwords)),
             self.advanced.lower_address.eq(
                 Cat(C(0, 2), expected.lower_address[2:] + header.dwords)
+            ),
+            self.reaches.eq(self.beats.valid & beat.last),
+            self.reached.eq(
+                Mux(complete, expected.place + expected.remaining, self.advanced.place)
             ),
             self.failed.eq(self.begins & mine & self.waiting & (~good | header.poisoned)),
             self.close.eq(self.valid & beat.last & mine & (~success | (good & complete))),

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from amaranth import *
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
+from amaranth.utils import exact_log2
 
 from peerdma import regs
 
@@ -27,13 +28,15 @@ from .completer import Completer
 from .csr import RegisterBank, fan_out
 from .extension import ExtensionBlock
 from .irq import USER_INTERRUPTS, InterruptBlock
+from .pair import PAIR_PLACE, StreamPair
 from .pipeline import ChannelPipeline
 from .ram import CardRam
 from .requester import Requester
 from .seam import SeamSignature
-from .transfer import Outcome
+from .transfer import RING_PLACE, Outcome
 from .tx import TxArbiter
 from .user import UserRegisters
+from .user_blocks import PassThrough
 from .writer import Writer
 
 __all__ = ["Core", "CoreConfig"]
@@ -78,6 +81,8 @@ class _Token(data.Struct):
     """Where a write came from; travels with it and comes back when it is sent."""
 
     channel: 2
+    #: its bytes came from the channel's ring
+    stream: 1
     #: the last piece of its descriptor
     last: 1
 
@@ -133,14 +138,19 @@ class Core(wiring.Component):
             tags=config.tags,
             ram_size=config.ram_size,
             clock_khz=config.clock_khz,
-            capabilities=regs.Capability.MAILBOX,
+            capabilities=regs.Capability.MAILBOX | regs.Capability.STREAM,
         )
         reset = Signal()
         stop = Signal()
         channels = []
         for c2h, number in ((False, config.h2c), (True, config.c2h)):
             for index in range(number):
-                pipeline = ChannelPipeline(index=index, c2h=c2h, ram_size=config.ram_size)
+                pipeline = ChannelPipeline(
+                    index=index,
+                    c2h=c2h,
+                    ram_size=config.ram_size,
+                    has_stream=index < min(config.h2c, config.c2h),
+                )
                 m.submodules[f"{'c2h' if c2h else 'h2c'}{index}"] = ResetInserter(reset)(pipeline)
                 channels.append(pipeline)
         h2c, c2h = channels[: config.h2c], channels[config.h2c :]
@@ -215,20 +225,83 @@ class Core(wiring.Component):
                 channel.piece_outcome.eq(retired.payload.outcome),
             ]
         placement = requester.placement
+        to_ring = placement.payload.address[exact_log2(RING_PLACE // 8)]
         m.d.comb += [
-            ram.write_valid.eq(placement.valid & (placement.payload.client >= count)),
+            ram.write_valid.eq(placement.valid & (placement.payload.client >= count) & ~to_ring),
             ram.write_address.eq(placement.payload.address),
             ram.write_data.eq(placement.payload.data),
             ram.write_enable.eq(placement.payload.enable),
         ]
-        wiring.connect(m, writer.memory, ram.read)
-        self._write_jobs(m, c2h, writer, tx)
+        pairs = []
+        for index in range(min(config.h2c, config.c2h)):
+            pair = StreamPair(PassThrough(), number=index)
+            m.submodules[f"pair{index}"] = pair
+            self._pair(m, pair, count + index, requester, h2c[index], c2h[index])
+            pairs.append(pair)
+        self._read_memory(m, writer, ram, pairs)
+        self._write_jobs(m, c2h, pairs, writer, tx)
         self._soft_reset(m, extension.soft_reset, c2h, stop, reset)
         self._errors(m, extension, requester, h2c, c2h)
         return m
 
     @staticmethod
-    def _write_jobs(m, c2h, writer, tx):
+    def _pair(m, pair, client, requester, h2c, c2h):
+        """Join the channels of a pair through its rings."""
+        inbound, outbound = pair.inbound, pair.outbound
+        placement, frontier = requester.placement, requester.frontier
+        for channel, ring, ok, take in (
+            (h2c, inbound, inbound.fits, inbound.take),
+            (c2h, outbound, outbound.level >= c2h.ring_length, outbound.claim),
+        ):
+            m.d.comb += [
+                ring.length.eq(channel.ring_length),
+                channel.ring_ok.eq(ok),
+                channel.ring_place.eq(ring.place),
+                take.eq(channel.ring_take),
+                channel.start_ok.eq(pair.start_ok),
+            ]
+        m.d.comb += [
+            inbound.placement.payload.eq(placement.payload),
+            inbound.placement.valid.eq(
+                placement.valid
+                & (placement.payload.client == client)
+                & placement.payload.address[exact_log2(RING_PLACE // 8)]
+            ),
+            inbound.frontier.eq(frontier.payload.place),
+            inbound.frontier_valid.eq(
+                frontier.valid
+                & (frontier.payload.client == client)
+                & frontier.payload.place[exact_log2(RING_PLACE)]
+            ),
+            pair.h2c_running.eq(h2c.running),
+            pair.c2h_running.eq(c2h.running),
+            pair.h2c_broke.eq(h2c.broke),
+            pair.c2h_broke.eq(c2h.broke),
+            pair.h2c_drained.eq(h2c.drained),
+        ]
+
+    @staticmethod
+    def _read_memory(m, writer, ram, pairs):
+        """The writer reads card RAM or the ring of a pair, as the place says."""
+        wanted = writer.memory
+        from_ring = wanted.address[exact_log2(RING_PLACE // 8)]
+        number = wanted.address[exact_log2(PAIR_PLACE // 8) :][:2]
+        sources = [(ram.read, ~from_ring)]
+        sources += [(pair.outbound.read, from_ring & (number == pair.number)) for pair in pairs]
+        m.d.comb += wanted.data.eq(ram.read.data)
+        for index, (source, chosen) in enumerate(sources):
+            was_chosen = Signal(name=f"source{index}")
+            m.d.comb += [
+                source.address.eq(wanted.address),
+                source.enable.eq(wanted.enable & chosen),
+            ]
+            with m.If(wanted.enable):
+                m.d.sync += was_chosen.eq(chosen)
+            with m.If(was_chosen):
+                m.d.comb += wanted.data.eq(source.data)
+
+    @staticmethod
+    def _write_jobs(m, c2h, pairs, writer, tx):
         """C2H channels take turns, a memory write each; tokens find their way back."""
         turn = Signal(range(len(c2h)))
         for current in range(len(c2h)):
@@ -248,6 +321,8 @@ class Core(wiring.Component):
                     Mux(tx.sent.payload.dropped, Outcome.BUS_MASTER_OFF, Outcome.OK)
                 ),
             ]
+        for pair, channel in zip(pairs, c2h, strict=False):
+            m.d.comb += pair.outbound.released.eq(channel.piece_done & token.stream)
 
     @staticmethod
     def _soft_reset(m, request, c2h, stop, reset):
@@ -300,6 +375,7 @@ def _give(job, piece, channel):
     token = Signal(_Token)
     return [
         token.channel.eq(channel),
+        token.stream.eq(piece.payload.stream),
         token.last.eq(piece.payload.last),
         job.valid.eq(piece.valid),
         piece.ready.eq(job.ready),

@@ -6,8 +6,13 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from .ring import InboundRing, OutboundRing
+from .transfer import RING_PLACE
 
-__all__ = ["StreamPair"]
+__all__ = ["PAIR_PLACE", "StreamPair"]
+
+#: Outbound places hold the number of the pair in two bits from this one up, so that the writer
+#: knows which ring to read.
+PAIR_PLACE = 1 << 14
 
 
 class StreamPair(wiring.Component):
@@ -21,32 +26,40 @@ class StreamPair(wiring.Component):
     ----------
     user : Component
         The user block: `i` In(stream of StreamBeat), `o` Out(stream of StreamBeat).
+    number : int
+        0 to 3: which pair this is.
     inbound, outbound : int
-        Ring sizes in bytes.
+        Ring sizes in bytes; a place has room for four times the outbound one below `PAIR_PLACE`,
+        for the position counts twice the size and runs on to the end of a write.
 
     Members
     -------
-    h2c_busy, c2h_busy : In(1)
+    h2c_running, c2h_running : In(1)
         A run is under way, or something of it is.
     h2c_broke, c2h_broke : In(1)
         High for a cycle: a run that used the stream was aborted or failed.
-    h2c_done : In(1)
+    h2c_drained : In(1)
         Nothing of the H2C channel's stream is reserved that has not arrived, or about to be.
     start_ok : Out(1)
         Channels may start a run.
     """
 
-    def __init__(self, user, *, inbound: int = 8192, outbound: int = 4096):
+    def __init__(self, user, *, number: int = 0, inbound: int = 8192, outbound: int = 4096):
+        if 4 * outbound > PAIR_PLACE:
+            raise ValueError(
+                f"the outbound ring is at most {PAIR_PLACE // 4} bytes, not {outbound}"
+            )
         self._user = user
-        self.inbound = InboundRing(inbound)
-        self.outbound = OutboundRing(outbound)
+        self.number = number
+        self.inbound = InboundRing(inbound, place=RING_PLACE)
+        self.outbound = OutboundRing(outbound, place=RING_PLACE + number * PAIR_PLACE)
         super().__init__(
             {
-                "h2c_busy": In(1),
-                "c2h_busy": In(1),
+                "h2c_running": In(1),
+                "c2h_running": In(1),
                 "h2c_broke": In(1),
                 "c2h_broke": In(1),
-                "h2c_done": In(1),
+                "h2c_drained": In(1),
                 "start_ok": Out(1),
             }
         )
@@ -57,7 +70,10 @@ class StreamPair(wiring.Component):
         m.submodules.outbound = outbound = self.outbound
         broken = Signal()
         flush = Signal()
-        m.d.comb += [flush.eq(broken & ~self.h2c_busy & ~self.c2h_busy), self.start_ok.eq(~broken)]
+        m.d.comb += [
+            flush.eq(broken & ~self.h2c_running & ~self.c2h_running),
+            self.start_ok.eq(~broken),
+        ]
         with m.If(self.h2c_broke | self.c2h_broke):
             m.d.sync += broken.eq(1)
         with m.Elif(flush):
@@ -70,7 +86,7 @@ class StreamPair(wiring.Component):
             # A broken pair drains, so that reads under way find their room.
             user.i.valid.eq(inbound.beats.valid & ~broken),
             inbound.beats.ready.eq(user.i.ready | broken),
-            inbound.drain.eq(self.h2c_done),
+            inbound.drain.eq(self.h2c_drained),
             inbound.flush.eq(flush),
             outbound.flush.eq(flush),
         ]

@@ -19,7 +19,7 @@ class ChannelPipeline(wiring.Component):
 
     Parameters
     ----------
-    index, c2h, ram_size
+    index, c2h, ram_size, has_stream
         As for `hw.channel.Channel`.
 
     Members
@@ -34,14 +34,23 @@ class ChannelPipeline(wiring.Component):
     piece : Out(stream of Piece)
     piece_done, piece_last, piece_outcome : In
         One report for each piece that was taken, in order.
-    interrupt, error_valid, error, stop_request
+    ring_length : Out(10), ring_ok : In(1), ring_place : In(17), ring_take : Out(1)
+        A piece of the stream waits for `ring_ok`, and gets its place from the ring.
+    interrupt, error_valid, error, stop_request, start_ok, running, broke
         As for `hw.channel.Channel`.
+    drained : Out(1)
+        All pieces that were taken are done, and the run will not add to them.
     pieces_out : Out(1)
         Pieces were taken and are not yet reported done.
     """
 
-    def __init__(self, *, index: int, c2h: bool, ram_size: int):
-        self._parameters = {"index": index, "c2h": c2h, "ram_size": ram_size}
+    def __init__(self, *, index: int, c2h: bool, ram_size: int, has_stream: bool = False):
+        self._parameters = {
+            "index": index,
+            "c2h": c2h,
+            "ram_size": ram_size,
+            "has_stream": has_stream,
+        }
         always = {"always_ready": True}
         super().__init__(
             {
@@ -60,6 +69,14 @@ class ChannelPipeline(wiring.Component):
                 "error_valid": Out(1),
                 "error": Out(ErrorReport),
                 "stop_request": In(1),
+                "start_ok": In(1, init=1),
+                "running": Out(1),
+                "broke": Out(1),
+                "ring_length": Out(10),
+                "ring_ok": In(1),
+                "ring_place": In(17),
+                "ring_take": Out(1),
+                "drained": Out(1),
                 "pieces_out": Out(1),
             }
         )
@@ -76,7 +93,19 @@ class ChannelPipeline(wiring.Component):
         wiring.connect(m, wiring.flipped(self.fetch_placement), fetch.placement)
         wiring.connect(m, fetch.descriptor, channel.descriptor)
         wiring.connect(m, channel.span, splitter.span)
-        wiring.connect(m, splitter.piece, wiring.flipped(self.piece))
+
+        piece = splitter.piece
+        clear = Signal()
+        m.d.comb += [
+            clear.eq(~piece.payload.stream | self.ring_ok),
+            self.piece.payload.eq(piece.payload),
+            self.piece.valid.eq(piece.valid & clear),
+            piece.ready.eq(self.piece.ready & clear),
+            self.ring_length.eq(piece.payload.length),
+            self.ring_take.eq(self.piece.valid & self.piece.ready & piece.payload.stream),
+        ]
+        with m.If(piece.payload.stream):
+            m.d.comb += self.piece.payload.place.eq(self.ring_place)
 
         taken = Signal()
         outstanding = Signal(8)
@@ -95,9 +124,11 @@ class ChannelPipeline(wiring.Component):
                 self.piece_done & (self.piece_last | (self.piece_outcome != Outcome.OK))
             ),
             channel.done_outcome.eq(self.piece_outcome),
-            channel.quiet.eq(
-                ~fetch.active & ~self.piece.valid & ~self.pieces_out & ~self.piece_done
-            ),
+            channel.quiet.eq(~fetch.active & ~piece.valid & ~self.pieces_out & ~self.piece_done),
+            channel.start_ok.eq(self.start_ok),
+            self.running.eq(channel.running),
+            self.broke.eq(channel.broke),
+            self.drained.eq(channel.ending & ~piece.valid & ~self.pieces_out & ~self.piece_done),
             channel.stop_request.eq(self.stop_request),
             self.interrupt.eq(channel.interrupt),
             self.error_valid.eq(channel.error_valid),

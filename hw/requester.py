@@ -22,7 +22,7 @@ from .seam import CompletionBeat, RequestBeat
 from .tags import OrderQueues, TagStates
 from .transfer import Outcome, Placement, ReadJob, Retired
 
-__all__ = ["ReadError", "Requester"]
+__all__ = ["Frontier", "ReadError", "Requester"]
 
 
 class ReadError(data.Struct):
@@ -33,6 +33,15 @@ class ReadError(data.Struct):
     outcome: Outcome
     #: number of the client
     client: 4
+
+
+class Frontier(data.Struct):
+    """How far the data of a client's oldest job has come."""
+
+    #: number of the client
+    client: 4
+    #: all bytes of the job below this place are in the client's memory
+    place: 17
 
 
 class Requester(wiring.Component):
@@ -81,6 +90,8 @@ class Requester(wiring.Component):
         Reads. Once offered, a request stays until it is taken, whatever happens to its job.
     completion : In(stream of CompletionBeat, always ready)
     placement : Out(stream of Placement, always ready)
+    frontier : Out(stream of Frontier, always ready)
+        For each client in turn, while it has jobs; a job's last value comes before it retires.
     error : Out(stream of ReadError, always ready)
         Each failed job, in the cycle in which it retires.
     bus_master : In(1)
@@ -137,6 +148,7 @@ class Requester(wiring.Component):
                 "request": Out(stream.Signature(RequestBeat)),
                 "completion": In(stream.Signature(CompletionBeat, **always)),
                 "placement": Out(stream.Signature(Placement, **always)),
+                "frontier": Out(stream.Signature(Frontier, **always)),
                 "error": Out(stream.Signature(ReadError, **always)),
                 "bus_master": In(1),
                 "relaxed": In(1),
@@ -185,6 +197,7 @@ class Requester(wiring.Component):
         progress_write, progress_read = table("progress", Progress)
         job_write, job_read = table("job", ReadJob)
         outcome_write, outcome_read = table("outcome", Outcome)
+        reached_write, reached_read = table("reached", 17)
         # How often a tag was visited (see below) since its request was offered.
         age_write, age_read = table("age", range(2 + self._quarantine_timeouts))
 
@@ -217,7 +230,7 @@ class Requester(wiring.Component):
         age = age_read.data
         m.d.comb += [
             visit.eq(due & ~checker.valid),
-            issuer.hold.eq(self.flush | visit | checker.begins),
+            issuer.hold.eq(self.flush | visit | checker.begins | checker.ends),
             states.subject.eq(Mux(checker.valid, checker.tag, visitor)),
             checker.open.eq(open_ & ~too_early),
             checker.waiting.eq(states.subject_waiting),
@@ -244,6 +257,19 @@ class Requester(wiring.Component):
             checker.progress.eq(progress_read.data),
             progress_write.en.eq(checker.advance | taken.valid),
             outcome_write.en.eq(states.ended | taken.valid),
+            reached_write.addr.eq(Mux(taken.valid, taken.p.tag, checker.tag)),
+            reached_write.data.eq(Mux(taken.valid, job.place, checker.reached)),
+            reached_write.en.eq(taken.valid | checker.reaches),
+            reached_read.addr.eq(queues.head.p.tag),
+        ]
+        # As late as the last word of a completion is written, so that it can be read.
+        seen, seen_valid = Signal(Frontier), Signal()
+        m.d.sync += [
+            seen.client.eq(queues.head.p.client),
+            seen.place.eq(reached_read.data),
+            seen_valid.eq(queues.head.valid),
+            self.frontier.p.eq(seen),
+            self.frontier.valid.eq(seen_valid & ~self.flush),
         ]
         with m.If(taken.valid):
             start = progress_write.data

@@ -14,7 +14,7 @@ from amaranth.lib import data, fifo, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from .ram import ReadPortSignature
-from .transfer import JOB_BYTES, RING_PLACE, Placement
+from .transfer import JOB_BYTES, Placement
 
 __all__ = ["InboundRing", "OutboundRing", "StreamBeat"]
 
@@ -45,6 +45,8 @@ class InboundRing(wiring.Component):
     ----------
     size : int
         Bytes, a power of two.
+    place : int
+        Where the ring begins among the places of its user.
 
     Members
     -------
@@ -66,9 +68,10 @@ class InboundRing(wiring.Component):
     #: beats between memory and sink, to cover the read latency
     _DEPTH = 4
 
-    def __init__(self, size: int):
+    def __init__(self, size: int, *, place: int):
         _check_size(size)
         self._size = size
+        self._place = place
         super().__init__(
             {
                 "length": In(10),
@@ -107,7 +110,7 @@ class InboundRing(wiring.Component):
         m.d.comb += [
             used.eq(reserved - left),
             self.fits.eq(used + self.length <= self._size),
-            self.place.eq(RING_PLACE | reserved),
+            self.place.eq(self._place | reserved),
             self.empty.eq(reserved == left),
         ]
         with m.If(self.take):
@@ -166,6 +169,8 @@ class OutboundRing(wiring.Component):
     ----------
     size : int
         Bytes, a power of two.
+    place : int
+        Where the ring begins among the places of its user.
 
     Members
     -------
@@ -185,9 +190,10 @@ class OutboundRing(wiring.Component):
     #: claims that are not released, at most: more than the writer and the PCIe block hold
     _CLAIMS = 64
 
-    def __init__(self, size: int):
+    def __init__(self, size: int, *, place: int):
         _check_size(size)
         self._size = size
+        self._place = place
         super().__init__(
             {
                 "beats": In(stream.Signature(StreamBeat)),
@@ -223,7 +229,7 @@ class OutboundRing(wiring.Component):
         )
         m.d.comb += [
             self.level.eq(stored - claimed),
-            self.place.eq(RING_PLACE | claimed),
+            self.place.eq(self._place | claimed),
             claims.w_data.eq(self.length),
             claims.w_en.eq(self.claim),
             claims.r_en.eq(self.released),
@@ -243,8 +249,11 @@ class OutboundRing(wiring.Component):
         total = Signal(4)
         spread = Signal(120)
         lanes = Signal(15)
+        used = Signal(bits + 1)
         m.d.comb += [
-            self.beats.ready.eq(taken - freed <= self._size - 16),
+            used.eq(taken - freed),
+            # A beat may spread over two words.
+            self.beats.ready.eq(used <= self._size - 16),
             accept.eq(self.beats.valid & self.beats.ready & ~self.flush),
             total.eq(lane + beat.count),
             spread.eq(beat.data << (lane << 3)),

@@ -5,7 +5,7 @@ from amaranth import *
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from .transfer import JOB_BYTES, Span
+from .transfer import JOB_BYTES, STREAM_WINDOW_BIT, Span
 
 __all__ = ["Piece", "Splitter", "request_bytes"]
 
@@ -35,6 +35,8 @@ class Piece(data.Struct):
     place: 17
     #: bytes, 1 to `JOB_BYTES`
     length: 10
+    #: the card address is the user stream, not card RAM
+    stream: 1
     #: the first piece of its span
     first: 1
     #: the last piece of its span
@@ -91,6 +93,7 @@ class Splitter(wiring.Component):
                 piece.first.eq(1),
                 piece.address.eq(span.pci_address),
                 piece.place.eq(span.card_address),
+                piece.stream.eq(span.card_address[STREAM_WINDOW_BIT]),
                 remaining.eq(span.length),
                 size.eq(limit),
                 room.eq(limit - (span.pci_address & (limit - 1))),

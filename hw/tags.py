@@ -131,6 +131,8 @@ class OrderQueues(wiring.Component):
         See `TagStates`; looked at from the cycle after the push.
     retire : Out(stream of Owner, always ready)
         The oldest tag of a client whose job has ended.
+    head : Out(stream of Owner, always ready)
+        The oldest tag of the client whose turn it is.
     idle : Out(clients)
         The queue is empty; rises in the cycle after `retire`.
     flush : In(1)
@@ -146,6 +148,7 @@ class OrderQueues(wiring.Component):
                 "push": In(event),
                 "waiting": In(tags),
                 "retire": Out(event),
+                "head": Out(event),
                 "idle": Out(clients),
                 "flush": In(1),
             }
@@ -195,6 +198,8 @@ class OrderQueues(wiring.Component):
         m.d.comb += [
             retire.p.eq(stages[2]),
             retire.valid.eq(valids[2] & ~self.flush),
+            self.head.p.eq(stages[0]),
+            self.head.valid.eq(valids[0] & ~self.flush),
         ]
         with m.If(retire.valid):
             m.d.sync += heads[retire.p.client].eq(heads[retire.p.client] + 1)

@@ -8,10 +8,14 @@ they were given; write jobs go to the writer, which reads them out of card RAM.
 
 from amaranth import *
 from amaranth.lib import data, enum
+from amaranth.utils import exact_log2
+
+from peerdma import regs
 
 __all__ = [
     "JOB_BYTES",
     "RING_PLACE",
+    "STREAM_WINDOW_BIT",
     "Descriptor",
     "Outcome",
     "Placement",
@@ -25,6 +29,8 @@ __all__ = [
 JOB_BYTES = 512
 #: Bit of a place that selects the ring of the pair's stream instead of card RAM.
 RING_PLACE = 1 << 16
+#: Bit of a card address that selects the user stream.
+STREAM_WINDOW_BIT = exact_log2(regs.STREAM_WINDOW)
 
 
 class Outcome(enum.Enum, shape=4):

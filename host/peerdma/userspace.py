@@ -62,6 +62,10 @@ def _scatter(pieces: Sequence[Piece]) -> ScatterList:
     )
 
 
+#: Bytes of a copy in one pass between two reports of progress.
+_STREAM_STEP = 1 << 20
+
+
 class UserSpaceBackend:
     """See `peerdma.backend.Backend`.
 
@@ -147,13 +151,19 @@ class UserSpaceBackend:
     def copy(
         self, source: Sequence[Piece], destination: Sequence[Piece], progress: Progress | None
     ) -> Moved:
-        """Copies through card RAM, as much at a time as fits it."""
+        """Copies in one pass where the board can, else through card RAM, a fill at a time."""
         sources, destinations, link = _scatter(source), _scatter(destination), self._link()
-        cycles, total, step = 0, sources.nbytes, self._driver.card_ram_size
+        driver = self._driver
+        cycles, total = 0, sources.nbytes
+        step = _STREAM_STEP if driver.streams else driver.card_ram_size
         for start in range(0, total, step):
             stop = min(start + step, total)
-            cycles += self._driver.transfer(Direction.H2C, sources.part(start, stop), 0)
-            cycles += self._driver.transfer(Direction.C2H, destinations.part(start, stop), 0)
+            here, there = sources.part(start, stop), destinations.part(start, stop)
+            if driver.streams:
+                cycles += driver.copy(here, there)
+            else:
+                cycles += driver.transfer(Direction.H2C, here, 0)
+                cycles += driver.transfer(Direction.C2H, there, 0)
             if progress:
                 progress(stop, total)
         wide = sources.wide or destinations.wide

@@ -29,6 +29,7 @@ from .regs import (
     EXTENSION_VERSION,
     IRQ,
     SGDMA,
+    STREAM_WINDOW,
     Block,
     Capability,
     ErrorKind,
@@ -152,11 +153,26 @@ class Xdma:
         """
         addresses, lengths = memory.pieces_up_to(DESC_MAX_LENGTH)
         cards = np.uint64(card_address) + np.cumsum(lengths, dtype=np.uint64) - lengths
-        cycles = 0
-        for start in range(0, len(lengths), len(self._ring)):
-            part = slice(start, start + len(self._ring))
-            cycles += self._run(direction, addresses[part], cards[part], lengths[part])
-        return cycles
+        return self._run([_Transfer(direction, addresses, cards, lengths)])[direction]
+
+    @property
+    def streams(self) -> bool:
+        """Whether `copy` works: the board has a user stream from H2C to C2H."""
+        return self.extension is not None and Capability.STREAM in self.extension.capabilities
+
+    def copy(self, source: ScatterList, destination: ScatterList) -> int:
+        """Moves all of `source` to `destination` in one pass, both directions at once.
+
+        What a user block makes of the bytes decides how long the two may be. Returns the clock
+        cycles until the last byte was written, and raises as `transfer` does.
+        """
+        sides = []
+        # The receiving side first: its counter then covers the whole copy.
+        for direction, memory in ((Direction.C2H, destination), (Direction.H2C, source)):
+            addresses, lengths = memory.pieces_up_to(DESC_MAX_LENGTH)
+            cards = np.full(len(lengths), STREAM_WINDOW, np.uint64)
+            sides.append(_Transfer(direction, addresses, cards, lengths))
+        return self._run(sides)[Direction.C2H]
 
     # Probe -----------------------------------------------------------------------------------
 
@@ -206,37 +222,49 @@ class Xdma:
             rcb=128 if field("rcb") else 64,
         )
 
-    # One chain -------------------------------------------------------------------------------
+    # Chains ----------------------------------------------------------------------------------
 
-    def _run(
-        self, direction: Direction, bus: np.ndarray, card: np.ndarray, lengths: np.ndarray
-    ) -> int:
+    def _run(self, transfers: list[_Transfer]) -> dict[Direction, int]:
+        """Runs transfers of different directions side by side; busy cycles of each."""
         if self._stuck:
             raise TransferError(self._stuck)
-        source, destination = (bus, card) if direction is Direction.H2C else (card, bus)
-        adjacent = write_chain(self._ring, self._ring_address, source, destination, lengths)
+        # Each has its own part of the ring, on a boundary that blocks respect.
+        share = len(self._ring) // len(transfers)
+        under_way = {each.direction: each for each in transfers}
+        cycles = dict.fromkeys(under_way, 0)
+        deadline = _Deadline(self._limit(sum(each.nbytes for each in transfers)))
         try:
-            self._start(direction, adjacent)
-            status = self._wait(direction, int(lengths.sum()))
-            done = self._read_channel(direction, "completed_count")
-            expected = Status.DESCRIPTOR_STOPPED | Status.DESCRIPTOR_COMPLETED
-            if status & ~Status.BUSY != expected or done != len(lengths):
-                raise self._failure(direction, status, done, len(lengths))
+            for index, each in enumerate(transfers):
+                each.ring = slice(index * share, (index + 1) * share)
+                self._start(each)
+            while under_way:
+                for direction, status in self._wait(under_way, deadline).items():
+                    each = under_way[direction]
+                    self._finish(each, status)
+                    cycles[direction] += self._busy_cycles(direction)
+                    self._stop(direction, running=False)
+                    if each.left:
+                        self._start(each)
+                    else:
+                        del under_way[direction]
         except BaseException:
             # Memory may be unmapped next: nothing may be moving by then.
             if not self._registers.lost:
-                self._stop(direction)
+                for direction in cycles:
+                    self._stop(direction)
             raise
-        cycles = self._read_channel(direction, "perf_cycles_lo")
-        high = CHANNEL["perf_cycles_hi"].field("high")
-        cycles |= high.get(self._read_channel(direction, "perf_cycles_hi")) << 32
-        self._stop(direction, running=False)
         return cycles
 
-    def _start(self, direction: Direction, adjacent: int) -> None:
+    def _start(self, transfer: _Transfer) -> None:
+        """Starts the next chain of a transfer, as long as its part of the ring allows."""
+        direction, ring = transfer.direction, self._ring[transfer.ring]
+        address = self._ring_address + transfer.ring.start * self._ring.itemsize
+        bus, card, lengths = transfer.next(len(ring))
+        source, destination = (bus, card) if direction is Direction.H2C else (card, bus)
+        adjacent = write_chain(ring, address, source, destination, lengths)
         base = direction.value[1]
-        self._write(SGDMA, "descriptor_lo", self._ring_address & _ALL_BITS, base)
-        self._write(SGDMA, "descriptor_hi", self._ring_address >> 32, base)
+        self._write(SGDMA, "descriptor_lo", address & _ALL_BITS, base)
+        self._write(SGDMA, "descriptor_hi", address >> 32, base)
         self._write(SGDMA, "descriptor_adjacent", adjacent, base)
         self._read_channel(direction, "status_rc")
         self._write_channel(direction, "interrupt_enable", _ALL_BITS)
@@ -245,25 +273,44 @@ class Xdma:
         self._write_channel(direction, "perf_control", _PERF_COUNT)
         self._write_channel(direction, "control", _START)
 
-    def _wait(self, direction: Direction, nbytes: int) -> Status:
-        """Waits for the interrupt of the chain; its status, cleared on the board."""
-        limit = self._timeout
-        if limit is None:
-            board_seconds = _CHAIN_SECONDS + nbytes / _CHAIN_RATE
-            limit = max(_LEAST_TIMEOUT, board_seconds * self._time_scale)
-        deadline = time.monotonic() + limit
-        while self._registers.wait_interrupt(deadline - time.monotonic()):
-            status = Status(self._read_channel(direction, "status_rc"))
+    def _limit(self, nbytes: int) -> float:
+        if self._timeout is not None:
+            return self._timeout
+        board_seconds = _CHAIN_SECONDS + nbytes / _CHAIN_RATE
+        return max(_LEAST_TIMEOUT, board_seconds * self._time_scale)
+
+    def _wait(
+        self, under_way: dict[Direction, _Transfer], deadline: _Deadline
+    ) -> dict[Direction, Status]:
+        """Waits for an interrupt of a chain; statuses that say something, cleared on the board."""
+        while self._registers.wait_interrupt(deadline.left()):
+            found = {
+                direction: Status(self._read_channel(direction, "status_rc"))
+                for direction in under_way
+            }
             self._registers.interrupt_done()
-            if status & ~Status.BUSY:
-                return status
+            told = {key: status for key, status in found.items() if status & ~Status.BUSY}
+            if told:
+                return told
+        direction = next(iter(under_way))
         status = Status(self._read_channel(direction, "status"))
         done = self._read_channel(direction, "completed_count")
         raise Timeout(
-            f"{direction.name} transfer of {nbytes} bytes: no interrupt within {limit:g} s; "
-            f"status {status!r}, {done} descriptors finished. The channel was stopped; try "
-            "again, with a longer timeout if the machine is slow"
+            f"{direction.name} transfer of {under_way[direction].nbytes} bytes: no interrupt "
+            f"within {deadline.seconds:g} s; status {status!r}, {done} descriptors finished. The "
+            "channel was stopped; try again, with a longer timeout if the machine is slow"
         )
+
+    def _finish(self, transfer: _Transfer, status: Status) -> None:
+        done = self._read_channel(transfer.direction, "completed_count")
+        expected = Status.DESCRIPTOR_STOPPED | Status.DESCRIPTOR_COMPLETED
+        if status & ~Status.BUSY != expected or done != transfer.running:
+            raise self._failure(transfer.direction, status, done, transfer.running)
+
+    def _busy_cycles(self, direction: Direction) -> int:
+        cycles = self._read_channel(direction, "perf_cycles_lo")
+        high = CHANNEL["perf_cycles_hi"].field("high")
+        return high.get(self._read_channel(direction, "perf_cycles_hi")) << 32 | cycles
 
     def _failure(
         self, direction: Direction, status: Status, done: int, descriptors: int
@@ -340,6 +387,44 @@ class Xdma:
 
     def _write_channel(self, direction: Direction, name: str, value: int) -> None:
         self._write(CHANNEL, name, value, direction.value[0])
+
+
+class _Transfer:
+    """One direction of a transfer: what is left of it, in descriptors."""
+
+    def __init__(
+        self, direction: Direction, bus: np.ndarray, card: np.ndarray, lengths: np.ndarray
+    ):
+        self.direction = direction
+        self.nbytes = int(lengths.sum())
+        self.ring = slice(0, 0)
+        #: descriptors of the chain that runs
+        self.running = 0
+        self._columns = (bus, card, lengths)
+
+    @property
+    def left(self) -> int:
+        """Descriptors not yet given to the board."""
+        return len(self._columns[0])
+
+    def next(self, most: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(bus addresses, card addresses, lengths) of the next chain."""
+        chain = tuple(column[:most] for column in self._columns)
+        self._columns = tuple(column[most:] for column in self._columns)
+        self.running = len(chain[0])
+        return chain
+
+
+class _Deadline:
+    """So many seconds from now."""
+
+    def __init__(self, seconds: float):
+        self.seconds = seconds
+        self._end = time.monotonic() + seconds
+
+    def left(self) -> float:
+        """Seconds left; 0 when over."""
+        return max(0.0, self._end - time.monotonic())
 
 
 def _kind_name(kind: int) -> str:
