@@ -235,7 +235,7 @@ class Core(wiring.Component):
         pairs = []
         for index in range(min(config.h2c, config.c2h)):
             pair = StreamPair(PassThrough(), number=index)
-            m.submodules[f"pair{index}"] = pair
+            m.submodules[f"pair{index}"] = ResetInserter(reset)(pair)
             self._pair(m, pair, count + index, requester, h2c[index], c2h[index])
             pairs.append(pair)
         self._read_memory(m, writer, ram, pairs)
@@ -249,15 +249,12 @@ class Core(wiring.Component):
         """Join the channels of a pair through its rings."""
         inbound, outbound = pair.inbound, pair.outbound
         placement, frontier = requester.placement, requester.frontier
-        for channel, ring, ok, take in (
-            (h2c, inbound, inbound.fits, inbound.take),
-            (c2h, outbound, outbound.level >= c2h.ring_length, outbound.claim),
-        ):
+        for channel, ring in ((h2c, inbound), (c2h, outbound)):
             m.d.comb += [
                 ring.length.eq(channel.ring_length),
-                channel.ring_ok.eq(ok),
+                channel.ring_ready.eq(ring.ready),
                 channel.ring_place.eq(ring.place),
-                take.eq(channel.ring_take),
+                ring.take.eq(channel.ring_take),
                 channel.start_ok.eq(pair.start_ok),
             ]
         m.d.comb += [
@@ -268,15 +265,12 @@ class Core(wiring.Component):
                 & placement.payload.address[exact_log2(RING_PLACE // 8)]
             ),
             inbound.frontier.eq(frontier.payload.place),
-            inbound.frontier_valid.eq(
-                frontier.valid
-                & (frontier.payload.client == client)
-                & frontier.payload.place[exact_log2(RING_PLACE)]
-            ),
+            inbound.frontier_valid.eq(frontier.valid & (frontier.payload.client == client)),
             pair.h2c_running.eq(h2c.running),
             pair.c2h_running.eq(c2h.running),
-            pair.h2c_broke.eq(h2c.broke),
-            pair.c2h_broke.eq(c2h.broke),
+            pair.h2c_breaks.eq(h2c.breaks),
+            pair.c2h_breaks.eq(c2h.breaks),
+            pair.h2c_failed.eq(h2c.piece_done & (h2c.piece_outcome != Outcome.OK)),
             pair.h2c_drained.eq(h2c.drained),
         ]
 

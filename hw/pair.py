@@ -20,7 +20,10 @@ class StreamPair(wiring.Component):
 
     When a run that used the stream ends other than by Stop, on either side, the pair is flushed:
     bytes are dropped until both channels are idle, then rings and user block are as after reset.
-    Meanwhile neither channel starts a run, so the next copy is clean whichever side failed.
+    Meanwhile neither channel starts a run, so the next copy is clean whichever side failed. Bytes
+    behind a failed read are dropped at once: what C2H writes are the first bytes of the copy.
+
+    After a normal Stop bytes that nobody took yet stay, for the runs that follow.
 
     Parameters
     ----------
@@ -36,10 +39,12 @@ class StreamPair(wiring.Component):
     -------
     h2c_running, c2h_running : In(1)
         A run is under way, or something of it is.
-    h2c_broke, c2h_broke : In(1)
-        High for a cycle: a run that used the stream was aborted or failed.
+    h2c_breaks, c2h_breaks : In(1)
+        A run that used the stream is ending otherwise than by Stop; high up to its last cycle.
+    h2c_failed : In(1)
+        High for a cycle: a read of the H2C channel has failed. Before `frontier` tells of the next.
     h2c_drained : In(1)
-        Nothing of the H2C channel's stream is reserved that has not arrived, or about to be.
+        No read of the H2C channel is under way, and none is waiting.
     start_ok : Out(1)
         Channels may start a run.
     """
@@ -57,8 +62,9 @@ class StreamPair(wiring.Component):
             {
                 "h2c_running": In(1),
                 "c2h_running": In(1),
-                "h2c_broke": In(1),
-                "c2h_broke": In(1),
+                "h2c_breaks": In(1),
+                "c2h_breaks": In(1),
+                "h2c_failed": In(1),
                 "h2c_drained": In(1),
                 "start_ok": Out(1),
             }
@@ -68,16 +74,20 @@ class StreamPair(wiring.Component):
         m = Module()
         m.submodules.inbound = inbound = self.inbound
         m.submodules.outbound = outbound = self.outbound
+        was_broken = Signal()
         broken = Signal()
         flush = Signal()
         m.d.comb += [
+            broken.eq(was_broken | self.h2c_breaks | self.c2h_breaks),
             flush.eq(broken & ~self.h2c_running & ~self.c2h_running),
             self.start_ok.eq(~broken),
         ]
-        with m.If(self.h2c_broke | self.c2h_broke):
-            m.d.sync += broken.eq(1)
-        with m.Elif(flush):
-            m.d.sync += broken.eq(0)
+        m.d.sync += was_broken.eq(broken & ~flush)
+        # A failure that breaks nothing had no bytes of the stream behind it.
+        with m.If(~self.h2c_running):
+            m.d.sync += inbound.gap.eq(0)
+        with m.Elif(self.h2c_failed):
+            m.d.sync += inbound.gap.eq(1)
         m.submodules.user = user = ResetInserter(flush)(self._user)
 
         wiring.connect(m, user.o, outbound.beats)
