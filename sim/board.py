@@ -21,7 +21,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from hw.build import add_user_option
 from hw.core import CoreConfig
+from hw.user_blocks import find
 
 from . import config_space
 from .rtl import BuildError, compile_board
@@ -124,6 +126,7 @@ def _parser() -> argparse.ArgumentParser:
         default=[],
         help="read N of a client gets ur, ca, poison, drop (no answer) or hang (none from then on)",
     )
+    add_user_option(parser)
     add("--dma-messages", action="store_true", help="ask the client about unmapped addresses too")
     add("--time-scale", type=_natural, metavar="N", default=1000, help="told to drivers (1000)")
     add("--log-tlps", type=Path, metavar="FILE", help="write a line per TLP")
@@ -284,8 +287,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Command line; returns the exit status."""
     parser = _parser()
     arguments = parser.parse_args(argv)
-    config = CoreConfig()
     try:
+        config = CoreConfig(user=find(arguments.user))
         space = config_space.build(_identity(arguments))
     except ValueError as problem:
         parser.error(str(problem))

@@ -9,6 +9,7 @@ all that it depends on: a second build is immediate, and builders may run at the
 from __future__ import annotations
 
 import hashlib
+import inspect
 import os
 import shutil
 import subprocess
@@ -161,7 +162,9 @@ def _cached(name: str, make: Callable[[Path], object]) -> Path:
 
 def _verilog(config: CoreConfig) -> str:
     # Amaranth takes longer to start over than all else: what counts is whether a source changed.
-    sources = [*sorted((_ROOT / "hw").glob("*.py")), _ROOT / "host" / "peerdma" / "regs.py"]
+    sources = [*sorted((_ROOT / "hw").rglob("*.py")), _ROOT / "host" / "peerdma" / "regs.py"]
+    if config.user:
+        sources.append(Path(inspect.getfile(config.user)))
     texts = (path.read_text() for path in sources)
     key = _digest(repr(config), amaranth.__version__, sys.version, *texts)
 
