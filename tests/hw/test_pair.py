@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """A pair between two channels made of Python: copies, and what is left after they break."""
 
+import numpy as np
 import pytest
 from amaranth.hdl import Module, Signal
-from amaranth.lib import stream, wiring
-from amaranth.lib.wiring import In, Out
 
 from hw.pair import PAIR_PLACE, StreamPair
-from hw.ring import StreamBeat
 from hw.transfer import RING_PLACE
-from hw.user_blocks import PassThrough
+from hw.user_blocks import PassThrough, PatternSource, UserBlock
+from peerdma import pattern, regs
 from tests.hw.helpers import seeded, simulate
 from tests.hw.ring_bench import SIZE, Inbound, Writes
 
@@ -227,11 +226,8 @@ def test_nothing_behind_a_failed_read_is_delivered():
     simulate(bench.dut, run)
 
 
-class OneBehind(wiring.Component):
-    """A user block that holds a beat back until the next one comes."""
-
-    i: In(stream.Signature(StreamBeat))
-    o: Out(stream.Signature(StreamBeat))
+class OneBehind(UserBlock):
+    """Holds a beat back until the next one comes."""
 
     def elaborate(self, platform):
         m = Module()
@@ -254,6 +250,80 @@ def test_the_flush_resets_the_user_block():
             bench.running["c2h"] = True
             await bench.end(ctx, "c2h", True)
             bench.flushed(ctx)
+
+    simulate(bench.dut, run)
+
+
+def test_software_can_ask_for_a_flush():
+    """Bytes left over after Stop go; with a channel running, the flush waits for its end."""
+    bench = Bench(seeded())
+
+    async def flush(ctx):
+        ctx.set(bench.dut.flush, 1)
+        await bench.step(ctx)
+        assert not bench.ok
+        ctx.set(bench.dut.flush, 0)
+
+    async def run(ctx):
+        for busy in (False, True):
+            await bench.copy(ctx, [100], [77])
+            bench.running["c2h"] = busy
+            await flush(ctx)
+            for _ in range(5 * busy):
+                await bench.step(ctx)
+                assert not bench.ok
+            bench.running["c2h"] = False
+            await bench.step(ctx)
+            await bench.step(ctx)
+            assert bench.ok
+            bench.flushed(ctx)
+            await bench.copy(ctx, [50], [50])
+            assert bench.c2h.found == bench.h2c.sent
+            bench.forget()
+
+    simulate(bench.dut, run)
+
+
+async def access(ctx, bus, name, value=None):
+    """Writes a register of pair 1's pattern source, or reads it."""
+    offset = regs.PATTERN_SOURCE.address(name, 1)
+    lane = offset >> 2 & 1
+    way = "read" if value is None else "write"
+    ctx.set(getattr(bus, f"{way}_valid"), 1)
+    ctx.set(getattr(bus, f"{way}_bar"), regs.BAR_USER[0])
+    ctx.set(getattr(bus, f"{way}_address"), offset >> 3)
+    ctx.set(getattr(bus, f"{way}_enable"), 0xF << 4 * lane)
+    if value is not None:
+        ctx.set(bus.write_data, value << 32 * lane)
+    await ctx.tick()
+    ctx.set(getattr(bus, f"{way}_valid"), 0)
+    return ctx.get(bus.read_data) >> 32 * lane & 0xFFFF_FFFF
+
+
+def test_a_source_has_registers_and_survives_a_flush():
+    """After a flush it begins with its first frame again, as its settings are kept."""
+    bench = Bench(seeded(), PatternSource(), number=1)
+    expected = np.concatenate([pattern.words(seed, 0, 10) for seed in (7, 8)]).tobytes()
+
+    async def run(ctx):
+        bus = bench.dut.bus
+        await access(ctx, bus, "seed", 7)
+        await access(ctx, bus, "frame_words", 10)
+        assert await access(ctx, bus, "seed") == 7
+        for _ in range(2):
+            await bench.copy(ctx, [], [33, 1, 46])
+            assert bench.c2h.found == expected
+            # It goes on until the ring is full.
+            await ctx.tick().repeat(800)
+            assert await access(ctx, bus, "frames") > 20
+            assert await access(ctx, bus, "dropped") == 0
+            bench.running["c2h"] = True
+            await bench.step(ctx)
+            assert ctx.get(bench.dut.active)
+            await bench.end(ctx, "c2h", True)
+            assert not ctx.get(bench.dut.active)
+            bench.flushed(ctx)
+        assert await access(ctx, bus, "frame_words") == 10
 
     simulate(bench.dut, run)
 
