@@ -95,9 +95,7 @@ class Driver:
 
     def device_attribute(self, device: Any, name: str) -> int:
         """The attribute CU_DEVICE_ATTRIBUTE_`name`; 0 if bindings or driver do not know it."""
-        attribute = getattr(
-            self.api.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}", None
-        )
+        attribute = getattr(self.api.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}", None)
         if attribute is None:
             return 0
         error, value = self.api.cuDeviceGetAttribute(attribute, device)

@@ -158,7 +158,8 @@ class VfioUserClient:
             self._channel.request(Command.DMA_MAP, pack(request), () if fd is None else (fd,))
         except KeyboardInterrupt:
             # The device maps it all the same.
-            self.dma_unmap(address, size, skip=skip)
+            if not self.lost:
+                self.dma_unmap(address, size, skip=skip)
             raise
         except BaseException:
             self._memory.remove(address + skip)

@@ -85,7 +85,7 @@ class Series7Device(Device):
     timeouts, unexpected : int
         Completion timeouts and unexpected completions that the core reported.
     on_tlp : list of callable
-        Each is called with ("tx" or "rx", TLP) as a TLP crosses the transaction ports.
+        Each is called with ("up" or "down", TLP) as a TLP crosses the transaction ports.
     """
 
     def __init__(self, dut, rng: random.Random, *, lanes: int = 1, stall: float = 0.0):
@@ -310,7 +310,7 @@ class Series7Device(Device):
         if beat["trnreof"]:
             tlp = self._rx_tlp
             self.checker.downstream(tlp)
-            self._report("rx", tlp)
+            self._report("down", tlp)
             tlp.release_fc()
 
     # Transmit: from the core to the block ---------------------------------------------------
@@ -345,7 +345,7 @@ class Series7Device(Device):
         if tlp.pack() != raw:
             raise TlpError(f"reserved header bits are set: {raw.hex()}")
         self.checker.upstream(tlp, bus_master=self._tx_bus_master)
-        self._report("tx", tlp)
+        self._report("up", tlp)
         self._queue(partial(self.upstream_send, tlp), 1)
 
     def _report(self, direction: str, tlp: Tlp) -> None:
