@@ -208,9 +208,14 @@ class Requester(wiring.Component):
         due = Signal()
         visitor = Signal(range(tags))
         visit = Signal()
-        m.d.sync += countdown.eq(Mux(countdown == 0, period - 1, countdown - 1))
+        next_visitor = Signal(range(tags))
+        m.d.comb += next_visitor.eq(visitor + visit)
+        m.d.sync += [
+            countdown.eq(Mux(countdown == 0, period - 1, countdown - 1)),
+            visitor.eq(next_visitor),
+        ]
         with m.If(visit):
-            m.d.sync += [due.eq(0), visitor.eq(visitor + 1)]
+            m.d.sync += due.eq(0)
         with m.If(countdown == 0):
             m.d.sync += due.eq(1)
 
@@ -224,6 +229,7 @@ class Requester(wiring.Component):
 
         # One state at a time: that of the completion at hand or, in cycles without, of the tag
         # to be visited. A job is taken when neither writes to a table.
+        m.d.sync += states.subject.eq(Mux(self.completion.valid, checker.lookup, next_visitor))
         open_ = states.subject_waiting | states.subject_quarantined
         timed_out = Signal()
         expired = Signal()
@@ -231,7 +237,6 @@ class Requester(wiring.Component):
         m.d.comb += [
             visit.eq(due & ~checker.valid),
             issuer.hold.eq(self.flush | visit | checker.begins | checker.ends),
-            states.subject.eq(Mux(checker.valid, checker.tag, visitor)),
             checker.open.eq(open_ & ~too_early),
             checker.waiting.eq(states.subject_waiting),
             age_read.addr.eq(visitor),
@@ -272,13 +277,9 @@ class Requester(wiring.Component):
             self.frontier.valid.eq(seen_valid & ~self.flush),
         ]
         with m.If(taken.valid):
-            start = progress_write.data
             m.d.comb += [
                 progress_write.addr.eq(taken.p.tag),
-                start.client.eq(taken.p.client),
-                start.place.eq(job.place),
-                start.remaining.eq(job.length),
-                start.lower_address.eq(job.address),
+                progress_write.data.eq(issuer.progress),
                 outcome_write.addr.eq(taken.p.tag),
                 outcome_write.data.eq(Mux(self.bus_master, Outcome.OK, Outcome.BUS_MASTER_OFF)),
             ]

@@ -59,9 +59,9 @@ def compile_board(config: CoreConfig, *, waves: bool = False) -> Path:
 
 
 def compile_ideal() -> Path:
-    """The shared library of the link model with the ideal engine of `native/ideal.cpp`."""
+    """The shared library of the link model with the ideal engine, without any core."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return _link("ideal", list(pool.map(_native_object, (*_LINK_SOURCES, "ideal"))))
+        return _link("ideal", list(pool.map(_native_object, (*_LINK_SOURCES, "ideal", "rules"))))
 
 
 def pins_header() -> str:

@@ -42,13 +42,15 @@ class CudaDevice:
     def __init__(self, driver: Driver, index: int):
         self.driver = driver
         self.index = index
-        self._lock = threading.Lock()
+        # A collected surface may drop its hold in the middle of ours.
+        self._lock = threading.RLock()
         self._users = 1
         count = driver.call("cuDeviceGetCount", asked="the number of CUDA devices")
         if not 0 <= index < count:
             raise GpuNotFound(
-                f"asked for CUDA device {index}: this process sees {count}, numbered from 0. "
-                "nvidia-smi lists them; CUDA_VISIBLE_DEVICES may hide some"
+                f"CUDA device {index}",
+                f"this process sees {count}, numbered from 0",
+                "nvidia-smi lists them; CUDA_VISIBLE_DEVICES may hide some",
             )
         device = driver.call("cuDeviceGet", index, asked=f"CUDA device {index}")
         self._device = device

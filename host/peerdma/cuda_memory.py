@@ -13,15 +13,16 @@ import mmap
 import os
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from .cuda_device import CudaDevice
 from .errors import CudaError, PinError
+from .foreign import Foreign
 from .memory import Extent, Path, Staged
 
-__all__ = ["Allocation", "DeviceMemory", "allocate_host", "register_host"]
+__all__ = ["Allocation", "DeviceMemory", "allocate_host", "register"]
 
 #: What a GPU's aperture is divided into: a pin reaches whole ones, so no two surfaces share one.
 _GPU_PAGE = 64 * 1024
@@ -40,8 +41,10 @@ class Allocation:
         Address that kernels use.
     path : Path
         The way bytes take to a board.
-    array : numpy.ndarray or None
-        All of it as uint8, keeping it alive; None if the CPU has to copy.
+    owner : object
+        What else has to live as long.
+    fd : int or None
+        The file that holds it, if one does.
     """
 
     def __init__(
@@ -52,26 +55,27 @@ class Allocation:
         nbytes: int,
         path: Path,
         free: Callable[[], Any],
+        owner: object = None,
     ):
         self.device = device
         self.address = address
         self.device_address = device_address
         self.nbytes = nbytes
         self.path = path
+        self.owner = owner
         self.fd: int | None = None
         # Not at exit: the process's end frees it all, when nobody uses it any more.
         weakref.finalize(self, free).atexit = False
 
-    @property
-    def array(self) -> np.ndarray | None:
-        """See the class."""
-        return None if self.path is Path.PEER_TO_PEER else np.asarray(_Bytes(self))
+    def array(self) -> np.ndarray:
+        """All of it as uint8, keeping it alive; of memory that the CPU reaches only."""
+        return np.asarray(cast(np.ndarray, _Bytes(self)))
 
     def extents(self) -> list[Extent]:
         """See `peerdma.memory.Memory`."""
         if self.path is Path.PEER_TO_PEER:
             return [Extent(_DeviceBytes(self, 0, self.nbytes))]
-        return [Extent(np.asarray(_Bytes(self)).data, fd=self.fd)]
+        return [Extent(self.array().data, fd=self.fd)]
 
 
 class _Bytes:
@@ -174,6 +178,79 @@ def allocate_host(device: CudaDevice, nbytes: int) -> Allocation:
     return _from_cuda(device, nbytes)
 
 
+def register(device: CudaDevice, array: Foreign) -> Allocation:
+    """Memory of somebody else, made reachable for the GPU if it is not yet; keeps it alive.
+
+    Raises
+    ------
+    PinError
+        If no board could reach it: managed or pageable memory, another GPU's, or memory that the
+        GPU's driver does not export.
+    """
+    _refuse_unreachable(device, array)
+    asked = f"an array of {array.nbytes} bytes in host memory as a surface"
+    with contextlib.ExitStack() as undo:
+        device.hold()
+        undo.callback(device.drop)
+        if array.on_gpu:
+            mapped, path = array.address, Path.PEER_TO_PEER
+        else:
+            with device.current():
+                known = device.driver.pointer_attribute(array.address, "MEMORY_TYPE")
+            if known is None:
+                return _registered(device, array.address, array.nbytes, undo, asked, array.owner)
+            with device.current():
+                mapped = device.driver.call(
+                    "cuMemHostGetDevicePointer", array.address, 0, asked=asked
+                )
+            path = Path.HOST_MEMORY
+        return Allocation(
+            device,
+            array.address,
+            int(mapped),
+            array.nbytes,
+            path,
+            undo.pop_all().close,
+            array.owner,
+        )
+
+
+def _refuse_unreachable(device: CudaDevice, array: Foreign) -> None:
+    driver, advice = device.driver, "Copy it into a surface of gpu.surface(...) instead"
+
+    def refuse(found: str, step: str = advice) -> PinError:
+        return PinError(
+            f"asked for {array.nbytes} bytes at {array.address:#x} as a surface: {found}. {step}"
+        )
+
+    if array.readonly:
+        raise refuse("the array is read-only, surfaces are not")
+    with device.current():
+        kind = driver.pointer_attribute(array.address, "MEMORY_TYPE")
+        managed = kind is not None and driver.pointer_attribute(array.address, "IS_MANAGED")
+        if managed:
+            raise refuse("it is managed memory, which moves between CPU and GPU")
+        if not array.on_gpu:
+            return
+        if kind is None:
+            raise refuse("it is pageable memory, which CUDA does not know and can move any time")
+        if int(kind) != int(driver.api.CUmemorytype.CU_MEMORYTYPE_DEVICE):
+            raise refuse("it is memory of the host", "Register it as a numpy array")
+        ordinal = int(driver.pointer_attribute(array.address, "DEVICE_ORDINAL"))
+        if ordinal != device.index:
+            raise refuse(
+                f"it is in GPU {ordinal}, this is GPU {device.index}",
+                f'Ask the GPU that has it: gpu("cuda:{ordinal}")',
+            )
+        if not driver.pointer_attribute(array.address, "IS_GPU_DIRECT_RDMA_CAPABLE"):
+            raise refuse(
+                "its allocator made it so that no other device can reach it",
+                "Memory of cudaMalloc can be reached, that of cudaMallocAsync and of virtual "
+                "memory management only if they were told: PyTorch's allocator with "
+                "expandable_segments:False, CuPy's default pool",
+            )
+
+
 def _shared(device: CudaDevice, nbytes: int) -> Allocation:
     whole = -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
     with contextlib.ExitStack() as undo:
@@ -184,23 +261,29 @@ def _shared(device: CudaDevice, nbytes: int) -> Allocation:
         undo.callback(memory.close)
         address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
         asked = f"a surface of {nbytes} bytes in host memory"
-        allocation = register_host(device, address, whole, undo, asked)
+        device.hold()
+        undo.callback(device.drop)
+        allocation = _registered(device, address, whole, undo, asked)
     allocation.fd = fd
     return allocation
 
 
-def register_host(
-    device: CudaDevice, address: int, nbytes: int, undo: contextlib.ExitStack, asked: str
+def _registered(
+    device: CudaDevice,
+    address: int,
+    nbytes: int,
+    undo: contextlib.ExitStack,
+    asked: str,
+    owner: object = None,
 ) -> Allocation:
-    """Host memory that exists, registered with CUDA; `undo` is what gives it back afterwards."""
-    device.hold()
-    undo.callback(device.drop)
+    """Host memory that exists, registered with CUDA; `undo` is what follows its end."""
     with device.current():
         call = device.driver.call
         call("cuMemHostRegister", address, nbytes, _MAPPED, asked=asked)
         undo.callback(_quietly, device, "cuMemHostUnregister", address)
         mapped = int(call("cuMemHostGetDevicePointer", address, 0, asked=asked))
-    return Allocation(device, address, mapped, nbytes, Path.HOST_MEMORY, undo.pop_all().close)
+    path, free = Path.HOST_MEMORY, undo.pop_all().close
+    return Allocation(device, address, mapped, nbytes, path, free, owner)
 
 
 def _from_cuda(device: CudaDevice, nbytes: int) -> Allocation:

@@ -23,12 +23,12 @@ BUILD_VALUES = {
     | _BUILD.field("tags").put(CONFIG.tags),
     "card_ram_size": CONFIG.ram_size,
     "clock_khz": CONFIG.clock_khz,
+    "capabilities": regs.Capability.MAILBOX | regs.Capability.STREAM,
+    "stream_window_lo": regs.STREAM_WINDOW & 0xFFFF_FFFF,
+    "stream_window_hi": regs.STREAM_WINDOW >> 32,
 }
-#: Registers that follow the configuration, the features of the build, or the time.
-LIVE = {
-    *("busdev", "max_payload", "max_read_request", "link", "capabilities"),
-    *("stream_window_lo", "stream_window_hi", "cycles_lo", "cycles_hi"),
-}
+#: Registers that follow the configuration or the time.
+LIVE = {"busdev", "max_payload", "max_read_request", "link", "cycles_lo", "cycles_hi"}
 #: Bits that have an effect beyond being stored, and one register that adds up what is written.
 ACTIVE = {
     "control": regs.CHANNEL["control"].field("run").mask,

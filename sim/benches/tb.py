@@ -46,7 +46,8 @@ _PAGE = 4096
 def bench(us: float, **options) -> Callable:
     """Make ``async def test(tb)`` a cocotb test that must end within `us` simulated microseconds.
 
-    `options` are those of `TB`; its log is the file `TLP_LOG` in the working directory. After the test, `TB.finish` looks for damage.
+    `options` are those of `TB`, whose log is the file `TLP_LOG` in the working directory. After the
+    test, `TB.finish` looks for damage.
     """
 
     def decorate(test: Callable[[TB], Awaitable[None]]):

@@ -104,13 +104,19 @@ void Root::serve_write(const Header &header, const Words &words) {
     std::vector<uint8_t> data(4 * header.dws);
     for (unsigned i = 0; i < header.dws; i++)
         store_dword(&data[4 * i], words[header.header_dws() + i]);
-    if (!header.first_be) return;
-    unsigned first = header.first_byte(), n = header.bytes();
-    if (!host_.write(header.address + first, &data[first], n)) {
-        trace_(link_.cycle(), "up", words, "no such memory: dropped");
-        log_("write of %u bytes to 0x%llx: nobody has mapped it for writing, dropped", n,
-             (unsigned long long)header.address + first);
+    auto enabled = [&](unsigned byte) {
+        uint8_t be = byte < 4 ? header.first_be : byte >= 4 * header.dws - 4 ? header.last_be : 15;
+        return be >> byte % 4 & 1;
+    };
+    bool there = true;
+    for (unsigned end, at = 0; at < data.size(); at = end + 1) {
+        for (end = at; end < data.size() && enabled(end);) end++;
+        if (end > at) there &= host_.write(header.address + at, &data[at], end - at);
     }
+    if (there) return;
+    trace_(link_.cycle(), "up", words, "no such memory: dropped");
+    log_("write of %zu bytes to 0x%llx: nobody has mapped it for writing, dropped", data.size(),
+         (unsigned long long)header.address);
 }
 
 void Root::serve_read(double time, const Header &header) {

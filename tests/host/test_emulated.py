@@ -193,6 +193,7 @@ def test_allocations_never_overlap(seed):
 
 
 def test_arrays_outlive_surfaces_and_nothing_leaks():
+    gc.collect()
     files, mappings = open_files(), aperture_mappings()
     gpu = peerdma.gpu()
     surface = gpu.surface(1 << 20, "u1")
@@ -220,6 +221,7 @@ def test_too_many_mappings_is_an_error_that_leaves_nothing_behind():
     """More pages than the kernel allows mappings."""
     with open("/proc/sys/vm/max_map_count") as limit:
         pages = int(limit.read()) + 10
+    gc.collect()
     before = aperture_mappings()
     aperture = Aperture(0, 2 * pages * 4096, 4096, 1, seed=0)
     with pytest.raises(peerdma.PeerdmaError, match="max_map_count") as caught:

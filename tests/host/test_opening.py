@@ -247,7 +247,7 @@ def resources() -> tuple[int, int]:
 
 
 def test_opening_pinning_and_failing_leak_nothing(scratch):
-    with peerdma.open("sim") as board, peerdma.gpu(memory="host") as gpu:
+    with peerdma.open("sim") as board, peerdma.gpu("emulated", memory="host") as gpu:
         board.write(np.zeros(10))
         before = resources()
         for _ in range(3):

@@ -132,6 +132,20 @@ def test_bus_master_off_means_no_dma(board, client, lists, data):
     assert (data.bytes[:64] == 1).all()
 
 
+@pytest.mark.parametrize("reads", [0, 1, 2, 5, 9])
+def test_bus_master_off_in_the_middle(board, client, lists, data, reads):
+    """What the core had under way is dropped; that is no fault of the core's."""
+    since = board.log()
+    client.start(False, list_of(lists, 0, DATA, 0, 65536))
+    client.start(True, list_of(lists, 32, 0, DATA + MIB // 2, 65536))
+    for _ in range(reads):
+        client.read(BAR_DMA, 0)
+    client.write(CONFIG_REGION, 4, 0x0002, 2)
+    for _ in range(50):
+        client.read(BAR_DMA, 0)
+    assert "error:" not in board.log()[len(since) :]
+
+
 def test_truncated_file_is_survived(board, client, lists):
     """The client cuts the file that it mapped: the page is gone, the board is not."""
     with Memory(2 * 4096) as memory:
