@@ -7,8 +7,6 @@
 
 #include "core.h"
 
-#define BLOCK_DESCRIPTORS	64
-
 static int compare_offset(const void *key, const void *element)
 {
 	const struct peerdma_segment *segment = element;
@@ -22,7 +20,7 @@ static int compare_offset(const void *key, const void *element)
 /* Beyond the next descriptor: those left in its block, and those left in the chain. */
 static u32 adjacent(u32 index, u32 count)
 {
-	u32 in_block = BLOCK_DESCRIPTORS - 1 - (index + 1) % BLOCK_DESCRIPTORS;
+	u32 in_block = PEERDMA_BLOCK - 1 - (index + 1) % PEERDMA_BLOCK;
 
 	return index + 2 < count ? min(in_block, count - 2 - index) : 0;
 }

@@ -44,12 +44,17 @@
 #define PEERDMA_NAME		"peerdma"
 #define PEERDMA_NODE		"picoevb"
 
-/* Descriptors of a chain: 64 KiB, whole blocks of 64 that do not cross 4 KiB. */
+/* Descriptors of a chain, and how many contiguous ones the adjacency fields can announce. */
 #define PEERDMA_RING		2048
+#define PEERDMA_BLOCK		64
 /* Jobs of a file that are queued, running or not read yet. */
 #define PEERDMA_MAX_JOBS	256
 /* Surfaces of a file. */
 #define PEERDMA_MAX_SURFACES	65536
+/* A channel that is told to stop takes this much of the board's time at most. */
+#define PEERDMA_STOP_MS		100
+/* How often running lanes are looked at, in jiffies. */
+#define PEERDMA_WATCH_INTERVAL	(HZ / 4)
 
 enum { PEERDMA_H2C, PEERDMA_C2H, PEERDMA_LANES };
 
@@ -328,6 +333,8 @@ void peerdma_hw_quiet(struct peerdma_dev *board);
 bool peerdma_hw_soft_reset(struct peerdma_dev *board);
 void peerdma_hw_start(struct peerdma_lane *lane, u32 count);
 void peerdma_hw_stop(struct peerdma_lane *lane);
+u32 peerdma_hw_status(struct peerdma_lane *lane, bool clear);
+bool peerdma_hw_done(struct peerdma_lane *lane, u32 status);
 u64 peerdma_hw_cycles(struct peerdma_lane *lane);
 void peerdma_hw_error(struct peerdma_dev *board, struct peerdma_job *job);
 unsigned long peerdma_scaled(struct peerdma_dev *board, u64 ms);
@@ -347,6 +354,7 @@ void peerdma_pump_work(struct work_struct *work);
 void peerdma_lane_event(struct peerdma_lane *lane, u32 status);
 void peerdma_job_fail(struct peerdma_job *job, int error, u32 reason);
 void peerdma_lost(struct peerdma_dev *board);
+void peerdma_bury(struct peerdma_dev *board);
 bool peerdma_poll_stopping(struct peerdma_dev *board);
 void peerdma_force_idle(struct peerdma_dev *board);
 
@@ -359,9 +367,7 @@ struct peerdma_job *peerdma_job_create(struct peerdma_file *file, u64 length);
 int peerdma_job_submit(struct peerdma_job *job, bool notify, u32 generation);
 void peerdma_job_put(struct peerdma_job *job);
 void peerdma_job_end(struct peerdma_job *job);
-void peerdma_job_put_event(struct peerdma_job *job);
 int peerdma_job_run(struct peerdma_job *job);
-int peerdma_job_explain(struct peerdma_job *job);
 void peerdma_jobs_fail(struct peerdma_file *file, int error, u32 reason);
 void peerdma_fail_all(struct peerdma_dev *board, bool queued, int error, u32 reason);
 void peerdma_fail_surface(struct peerdma_surface *surface, bool running, int error, u32 reason);
@@ -372,12 +378,9 @@ struct peerdma_surface *peerdma_surface_create(struct peerdma_file *file,
 					       const struct peerdma_pin_request *request);
 struct peerdma_surface *peerdma_surface_find(struct peerdma_file *file, u64 handle);
 int peerdma_surface_reserve(struct peerdma_file *file, u32 *handle);
-void peerdma_surface_publish(struct peerdma_file *file, u32 handle,
-			     struct peerdma_surface *surface);
 void peerdma_surface_release(struct peerdma_surface *surface);
 int peerdma_surface_unpin(struct peerdma_file *file, u32 handle);
 void peerdma_surface_drop(struct peerdma_surface *surface);
-void peerdma_surface_put(struct peerdma_surface *surface);
 void peerdma_surfaces_unmap_all(struct peerdma_dev *board);
 void peerdma_surfaces_revoke_gpu(struct peerdma_dev *board);
 
@@ -411,7 +414,10 @@ bool peerdma_mailbox_maps(const struct peerdma_dev *board);
 /* chardev.c */
 extern const struct file_operations peerdma_fops;
 void peerdma_file_put(struct peerdma_file *file);
+
+/* explain.c */
 __printf(3, 4) int peerdma_fail(struct peerdma_file *file, int error, const char *format, ...);
+int peerdma_job_explain(struct peerdma_job *job, int error);
 
 /* legacy.c, request.c */
 long peerdma_legacy_ioctl(struct peerdma_file *file, unsigned int command, unsigned long argument);
@@ -421,6 +427,9 @@ long peerdma_legacy_compat_ioctl(struct peerdma_file *file, unsigned int command
 #endif
 long peerdma_request_ioctl(struct peerdma_file *file, unsigned int command, unsigned long argument);
 void peerdma_get_info(struct peerdma_file *file, struct peerdma_info *info);
+
+#define for_each_lane(lane, board) \
+	for ((lane) = (board)->lanes; (lane) < (board)->lanes + PEERDMA_LANES; (lane)++)
 
 /* A board that is gone is not touched: its registers may not be mapped any more. */
 static inline u32 peerdma_read(struct peerdma_dev *board, u32 offset)

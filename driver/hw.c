@@ -25,11 +25,10 @@
 				 PEERDMA_CHANNEL_CONTROL_IE_WRITE_ERROR | \
 				 PEERDMA_CHANNEL_CONTROL_IE_DESC_ERROR)
 
-#define BLOCK_DESCRIPTORS	64	/* that the adjacency fields can announce */
 #define VECTORS_PER_REG		4
 #define MAX_CHANNELS		4
 #define MAX_TIME_SCALE		1000000
-#define STOP_MS			100
+#define MAX_MS			(24 * 3600 * MSEC_PER_SEC)
 
 /**
  * peerdma_scaled() - a time on the board's clock
@@ -40,7 +39,7 @@
  */
 unsigned long peerdma_scaled(struct peerdma_dev *board, u64 ms)
 {
-	return msecs_to_jiffies(min_t(u64, ms * board->time_scale, MAX_SEC_IN_JIFFIES * MSEC_PER_SEC / 4));
+	return msecs_to_jiffies(min_t(u64, ms * board->time_scale, MAX_MS));
 }
 
 static u32 count_channels(struct peerdma_dev *board, u32 base, u32 identifier)
@@ -122,7 +121,7 @@ int peerdma_hw_identify(struct peerdma_dev *board)
 	error = identify_extension(board);
 	if (error)
 		return error;
-	if (!board->stream_window) {
+	if (!board->stream_window && board->card_ram_size >= PAGE_SIZE) {
 		/* A power of two, so that places in it are found by masking. */
 		board->staging = rounddown_pow_of_two(min_t(u64, board->card_ram_size / 4, SZ_1M));
 		board->card_ram_size -= board->staging;
@@ -150,7 +149,7 @@ void peerdma_hw_quiet(struct peerdma_dev *board)
 {
 	struct peerdma_lane *lane;
 
-	for (lane = board->lanes; lane < board->lanes + PEERDMA_LANES; lane++) {
+	for_each_lane(lane, board) {
 		channel_write(lane, PEERDMA_CHANNEL_CONTROL_REG, 0);
 		channel_write(lane, PEERDMA_CHANNEL_INTERRUPT_ENABLE_REG, 0);
 	}
@@ -163,7 +162,7 @@ static bool all_idle(struct peerdma_dev *board)
 	struct peerdma_lane *lane;
 	u32 status;
 
-	for (lane = board->lanes; lane < board->lanes + PEERDMA_LANES; lane++) {
+	for_each_lane(lane, board) {
 		status = channel_read(lane, PEERDMA_CHANNEL_STATUS_REG);
 		if (status == ALL_ONES || status & PEERDMA_STATUS_BUSY)
 			return false;
@@ -174,7 +173,7 @@ static bool all_idle(struct peerdma_dev *board)
 /* May sleep. */
 static bool becomes_idle(struct peerdma_dev *board)
 {
-	unsigned long deadline = jiffies + peerdma_scaled(board, STOP_MS);
+	unsigned long deadline = jiffies + peerdma_scaled(board, PEERDMA_STOP_MS);
 
 	while (!all_idle(board)) {
 		if (time_after(jiffies, deadline))
@@ -206,23 +205,26 @@ bool peerdma_hw_soft_reset(struct peerdma_dev *board)
  */
 int peerdma_hw_init(struct peerdma_dev *board)
 {
+	u32 vectors[2 * MAX_CHANNELS / VECTORS_PER_REG] = { 0 };
 	struct peerdma_lane *lane;
-	u32 vectors = 0;
+	u32 bit;
 
 	peerdma_hw_quiet(board);
 	if (!becomes_idle(board) && !peerdma_hw_soft_reset(board))
 		return -EIO;
 
-	for (lane = board->lanes; lane < board->lanes + PEERDMA_LANES; lane++) {
+	for_each_lane(lane, board) {
 		channel_read(lane, PEERDMA_CHANNEL_STATUS_RC_REG);
 		channel_write(lane, PEERDMA_CHANNEL_INTERRUPT_ENABLE_REG,
 			      STATUS_DONE | PEERDMA_STATUS_ERRORS);
+		bit = ilog2(lane->irq_bit);
 		if (lane->index < board->vectors)
-			vectors |= lane->index << (ilog2(lane->irq_bit) * BITS_PER_BYTE);
+			vectors[bit / VECTORS_PER_REG] |=
+				lane->index << bit % VECTORS_PER_REG * BITS_PER_BYTE;
 	}
-	peerdma_write(board, PEERDMA_IRQ_BASE + PEERDMA_IRQ_CHANNEL_VECTOR0_REG, vectors);
-	BUILD_BUG_ON(PEERDMA_LANES > VECTORS_PER_REG);
-	for (lane = board->lanes; lane < board->lanes + PEERDMA_LANES; lane++)
+	peerdma_write(board, PEERDMA_IRQ_BASE + PEERDMA_IRQ_CHANNEL_VECTOR0_REG, vectors[0]);
+	peerdma_write(board, PEERDMA_IRQ_BASE + PEERDMA_IRQ_CHANNEL_VECTOR1_REG, vectors[1]);
+	for_each_lane(lane, board)
 		peerdma_write(board, PEERDMA_IRQ_BASE + PEERDMA_IRQ_CHANNEL_ENABLE_W1S_REG,
 			      lane->irq_bit);
 	if (board->version)
@@ -244,7 +246,7 @@ void peerdma_hw_start(struct peerdma_lane *lane, u32 count)
 	peerdma_write(board, lane->sgdma + PEERDMA_SGDMA_DESCRIPTOR_HI_REG,
 		      upper_32_bits(lane->ring_address));
 	peerdma_write(board, lane->sgdma + PEERDMA_SGDMA_DESCRIPTOR_ADJACENT_REG,
-		      min_t(u32, count, BLOCK_DESCRIPTORS) - 1);
+		      min_t(u32, count, PEERDMA_BLOCK) - 1);
 	channel_write(lane, PEERDMA_CHANNEL_PERF_CONTROL_REG, PEERDMA_CHANNEL_PERF_CONTROL_CLEAR);
 	channel_write(lane, PEERDMA_CHANNEL_PERF_CONTROL_REG,
 		      PEERDMA_CHANNEL_PERF_CONTROL_RUN | PEERDMA_CHANNEL_PERF_CONTROL_AUTO);

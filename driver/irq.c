@@ -37,9 +37,9 @@ static irqreturn_t board_handler(int irq, void *data)
 
 	spin_lock_irqsave(&board->lock, flags);
 	request = peerdma_read(board, PEERDMA_IRQ_BASE + PEERDMA_IRQ_CHANNEL_REQUEST_REG);
-	/* All ones: the board is gone, and the line is not held by it; the watchdog looks after it. */
-	for (lane = board->lanes; request != ~0u && lane < board->lanes + PEERDMA_LANES; lane++) {
-		if (!(request & lane->irq_bit))
+	/* All ones: the board is gone and does not hold the line; the watchdog will see it. */
+	for_each_lane(lane, board) {
+		if (request == ~0u || !(request & lane->irq_bit))
 			continue;
 		lane_interrupt(lane);
 		result = IRQ_HANDLED;

@@ -128,6 +128,7 @@ struct peerdma_provider {
  * @charged: bytes counted in the board's pinned_bytes
  * @on_board: in the board's list of surfaces
  * @revoke: takes the mapping away after revocation
+ * @free: gives everything back after the last reference
  */
 struct peerdma_surface {
 	struct kref ref;
@@ -159,6 +160,7 @@ struct peerdma_surface {
 	u64 charged;
 	struct list_head on_board;
 	struct work_struct revoke;
+	struct work_struct free;
 };
 
 int peerdma_provider_register(struct peerdma_provider *provider);
@@ -170,7 +172,9 @@ void peerdma_segments_add(struct peerdma_surface *surface, dma_addr_t address, u
 int peerdma_extents_begin(struct peerdma_surface *surface, u32 room, enum peerdma_cache cache);
 void peerdma_extents_add(struct peerdma_surface *surface, phys_addr_t address, u64 length);
 void peerdma_surface_revoke(struct peerdma_surface *surface);
-void peerdma_surface_revoke_now(struct peerdma_surface *surface);
+bool peerdma_surface_revoke_now(struct peerdma_surface *surface);
+void peerdma_surface_get(struct peerdma_surface *surface);
+void peerdma_surface_put(struct peerdma_surface *surface);
 
 __printf(3, 4) int peerdma_explain(struct peerdma_surface *surface, int error,
 				   const char *format, ...);

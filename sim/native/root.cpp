@@ -127,7 +127,6 @@ void Root::serve_read(double time, const Header &header) {
         log_("error: cycle %llu: tag %u is used again before its read is answered",
              (unsigned long long)link_.cycle(), header.tag);
     }
-    bool poisoned = false;
     for (const Fault &fault : options_.faults) {
         if (fault.kind == Fault::Hang ? read_count_ < fault.read : read_count_ != fault.read)
             continue;
@@ -136,9 +135,9 @@ void Root::serve_read(double time, const Header &header) {
         if (!hung_) log_("fault: read %llu gets %s", (unsigned long long)read_count_,
                          kNames[fault.kind]);
         switch (fault.kind) {
-            case Fault::UnsupportedRequest: return respond(read, kUnsupportedRequest, false);
-            case Fault::CompleterAbort: return respond(read, kCompleterAbort, false);
-            case Fault::Poison: poisoned = true; break;
+            case Fault::UnsupportedRequest: return respond(read, kUnsupportedRequest);
+            case Fault::CompleterAbort: return respond(read, kCompleterAbort);
+            case Fault::Poison: read.poisoned = true; break;
             case Fault::Hang: hung_ = true; [[fallthrough]];
             case Fault::Drop: tags_.erase(header.tag); return;
         }
@@ -151,7 +150,7 @@ void Root::serve_read(double time, const Header &header) {
     if (waiting.pieces == Host::kUnmapped)
         log_("read of %u bytes from 0x%llx: nobody has mapped it, Unsupported Request", n,
              (unsigned long long)header.address + first);
-    respond(waiting, waiting.pieces < 0 ? kUnsupportedRequest : kSuccess, poisoned);
+    respond(waiting, waiting.pieces < 0 ? kUnsupportedRequest : kSuccess);
     reading_.erase(token);
 }
 
@@ -165,7 +164,7 @@ void Root::supply(uint64_t token, uint64_t address, const uint8_t *data, size_t 
         read.refused = true;
     if (--read.pieces) return;
     read.ready = std::max(read.ready, double(link_.cycle()));
-    respond(read, read.refused ? kUnsupportedRequest : kSuccess, false);
+    respond(read, read.refused ? kUnsupportedRequest : kSuccess);
     reading_.erase(found);
     update_due();
 }
@@ -175,7 +174,7 @@ void Root::update_due() {
     for (auto &[token, read] : reading_) due_ = std::min(due_, read.ready);
 }
 
-void Root::respond(const Read &read, Status status, bool poisoned) {
+void Root::respond(const Read &read, Status status) {
     const Header &h = read.header;
     uint64_t first = h.address + h.first_byte(), end = first + h.bytes();
     double ready = read.ready;
@@ -188,6 +187,7 @@ void Root::respond(const Read &read, Status status, bool poisoned) {
                                 Kind::Completion});
         return;
     }
+    bool poisoned = read.poisoned;
     if (poisoned) config_.report_status(kDetectedParityError);
     unsigned boundary = options_.completion_boundary;
     unsigned most = std::max(boundary, std::min(options_.completion_bytes,

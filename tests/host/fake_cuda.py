@@ -5,6 +5,8 @@ It behaves as the driver does where the library relies on it: calls need a curre
 pointers have attributes, what is freed must have been allocated. Any call can be made to fail.
 """
 
+# ruff: noqa: N802, N815 - the names are CUDA's
+
 from __future__ import annotations
 
 import ctypes
@@ -16,6 +18,7 @@ import time
 from types import SimpleNamespace
 
 import numpy as np
+
 from peerdma import pattern
 from peerdma.cuda_driver import Driver
 
