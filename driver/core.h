@@ -49,8 +49,7 @@
 #define PEERDMA_BLOCK		64
 /* Jobs of a file that are queued, running or not read yet. */
 #define PEERDMA_MAX_JOBS	256
-/* Surfaces of a file. */
-#define PEERDMA_MAX_SURFACES	65536
+#define PEERDMA_MAX_HANDLE	INT_MAX
 /* A channel that is told to stop takes this much of the board's time at most. */
 #define PEERDMA_STOP_MS		100
 /* How often running lanes are looked at, in jiffies. */
@@ -134,6 +133,7 @@ struct peerdma_lane {
  * @generation: counts resets and resumes
  * @lanes: the channels
  * @draining: jobs that run may end, but no new ones start
+ * @broken: a lane could not be stopped: nothing starts until the recovery has reset the board
  * @files: open files of the node
  * @ready: those with queued jobs, the next one first
  * @surfaces: all mapped for this board
@@ -178,6 +178,7 @@ struct peerdma_dev {
 	enum peerdma_board_state state;
 	u32 generation;
 	bool draining;
+	bool broken;
 	struct peerdma_lane lanes[PEERDMA_LANES];
 	struct list_head files;
 	struct list_head ready;
@@ -246,7 +247,8 @@ struct peerdma_file {
 
 /**
  * struct peerdma_leg - a job's part on one lane
- * @surface: memory on this side; holds a reference; NULL if the job does not use the lane
+ * @used: the job uses the lane
+ * @surface: memory on this side; holds a reference until the job has ended
  * @offset: of the first byte in @surface
  * @card: card address of the first byte
  * @started: bytes given to the engine
@@ -254,6 +256,7 @@ struct peerdma_file {
  * @cycles: that the channel was busy
  */
 struct peerdma_leg {
+	bool used;
 	struct peerdma_surface *surface;
 	u64 offset;
 	u64 card;
@@ -381,34 +384,39 @@ int peerdma_surface_reserve(struct peerdma_file *file, u32 *handle);
 void peerdma_surface_release(struct peerdma_surface *surface);
 int peerdma_surface_unpin(struct peerdma_file *file, u32 handle);
 void peerdma_surface_drop(struct peerdma_surface *surface);
-void peerdma_surfaces_unmap_all(struct peerdma_dev *board);
-void peerdma_surfaces_revoke_gpu(struct peerdma_dev *board);
+
+/* revoke.c */
+void peerdma_surfaces_take(struct peerdma_dev *board, u32 state, bool gpu);
 
 /* provider.c */
 const struct peerdma_provider *peerdma_provider_take_gpu(void);
-void peerdma_provider_names(char *text, size_t size, bool *gpu);
+bool peerdma_provider_names(char *text, size_t size);
+bool peerdma_segments_complete(const struct peerdma_surface *surface);
 
 /* pages.c, dmabuf.c */
 extern const struct peerdma_provider peerdma_pages;
 extern const struct peerdma_provider peerdma_dmabuf;
+int peerdma_dmabuf_wait(struct peerdma_surface *surface, bool write);
 
 /* recover.c */
 extern const struct pci_error_handlers peerdma_error_handlers;
-extern const struct dev_pm_ops peerdma_pm_ops;
-void peerdma_halt(struct peerdma_dev *board, unsigned long patience);
-void peerdma_freeze(struct peerdma_dev *board, enum peerdma_board_state state);
+void peerdma_freeze(struct peerdma_dev *board, bool answers);
 int peerdma_thaw(struct peerdma_dev *board);
-void peerdma_recovery_work(struct work_struct *work);
 int peerdma_reset(struct peerdma_dev *board);
+void peerdma_recovery_work(struct work_struct *work);
+
+/* power.c */
+extern const struct dev_pm_ops peerdma_pm_ops;
+void peerdma_shutdown(struct pci_dev *pdev);
 
 /* mmap.c */
-int peerdma_inodes_init(void);
-struct inode *peerdma_inode_get(void);
-void peerdma_inode_put(struct inode *inode);
+int peerdma_inode_get(struct peerdma_dev *board);
+void peerdma_inode_put(struct peerdma_dev *board);
 int peerdma_mmap(struct file *filp, struct vm_area_struct *vma);
 int peerdma_map_info(struct peerdma_file *file, struct peerdma_map_info *info);
 void peerdma_zap_surface(struct peerdma_surface *surface);
 void peerdma_zap_mailbox(struct peerdma_dev *board);
+void peerdma_extents_release(struct peerdma_surface *surface);
 bool peerdma_mailbox_maps(const struct peerdma_dev *board);
 
 /* chardev.c */
@@ -419,13 +427,49 @@ void peerdma_file_put(struct peerdma_file *file);
 __printf(3, 4) int peerdma_fail(struct peerdma_file *file, int error, const char *format, ...);
 int peerdma_job_explain(struct peerdma_job *job, int error);
 
-/* legacy.c, request.c */
+/* transfer.c */
+int peerdma_check_card(struct peerdma_file *file, u32 op, u64 card, u64 length);
+int peerdma_check_surface(struct peerdma_file *file, const struct peerdma_surface *surface,
+			  u64 offset, u64 length);
+int peerdma_job_prepare(struct peerdma_job *job, u32 op, struct peerdma_surface *source,
+			u64 source_offset, struct peerdma_surface *destination,
+			u64 destination_offset);
+int peerdma_transfer(struct peerdma_file *file, u32 op, struct peerdma_surface *source,
+		     u64 source_offset, struct peerdma_surface *destination, u64 destination_offset,
+		     u64 length, u64 *nanoseconds);
+
+/**
+ * struct peerdma_pinning - a pin request under way
+ * @surface: what was pinned; NULL if this request pins nothing
+ * @handle: its handle, which names nothing yet
+ */
+struct peerdma_pinning {
+	struct peerdma_surface *surface;
+	u32 handle;
+};
+
+/* pin.c */
+int peerdma_pin_cuda(struct peerdma_file *file, struct peerdma_pin_cuda *pin_cuda,
+		     struct peerdma_pinning *pinning);
+int peerdma_pin_dmabuf(struct peerdma_file *file, struct peerdma_pin_dmabuf *pin_dmabuf,
+		       struct peerdma_pinning *pinning);
+int peerdma_pin_pages(struct peerdma_file *file, struct peerdma_pin_pages *pin_pages,
+		      struct peerdma_pinning *pinning);
+long peerdma_pin_finish(struct peerdma_file *file, struct peerdma_pinning *pinning, long error);
+
+/* legacy.c */
 long peerdma_legacy_ioctl(struct peerdma_file *file, unsigned int command, unsigned long argument);
 #ifdef CONFIG_COMPAT
-long peerdma_legacy_compat_ioctl(struct peerdma_file *file, unsigned int command,
-				 unsigned long argument);
+/* On 32-bit x86 the structure ends without padding, which changes its code, too. */
+#define PEERDMA_IOC_PIN_CUDA_COMPAT \
+	_IOC(_IOC_READ | _IOC_WRITE, PEERDMA_IOC_MAGIC, _IOC_NR(PEERDMA_IOC_PIN_CUDA), \
+	     offsetofend(struct peerdma_pin_cuda, handle))
 #endif
+
+/* request.c */
 long peerdma_request_ioctl(struct peerdma_file *file, unsigned int command, unsigned long argument);
+
+/* info.c */
 void peerdma_get_info(struct peerdma_file *file, struct peerdma_info *info);
 
 #define for_each_lane(lane, board) \

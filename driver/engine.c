@@ -21,7 +21,7 @@ static u64 lane_ready(const struct peerdma_lane *lane)
 	u64 staging = lane->board->staging;
 	u64 left, chunk, between;
 
-	if (job->error || !leg->surface)
+	if (job->error || !leg->used)
 		return 0;
 	left = job->length - leg->started;
 	if (job->path != PATH_STAGED)
@@ -35,11 +35,6 @@ static u64 lane_ready(const struct peerdma_lane *lane)
 	between = leg->started - job->legs[PEERDMA_C2H].done;
 	chunk = min(chunk, left);
 	return between + chunk <= staging ? chunk : 0;
-}
-
-static bool lane_wanted(const struct peerdma_job *job, const struct peerdma_lane *lane)
-{
-	return job->legs[lane->index].surface;
 }
 
 /*
@@ -63,9 +58,9 @@ static bool admit(struct peerdma_dev *board)
 		job = list_first_entry(&file->queue, struct peerdma_job, link);
 		fits = true;
 		for_each_lane(lane, board)
-			fits &= !(lane_wanted(job, lane) && taken[lane->index]);
+			fits &= !(job->legs[lane->index].used && taken[lane->index]);
 		for_each_lane(lane, board) {
-			if (!lane_wanted(job, lane))
+			if (!job->legs[lane->index].used)
 				continue;
 			taken[lane->index] = true;
 			if (fits)
@@ -90,7 +85,7 @@ static struct peerdma_lane *next_lane(struct peerdma_dev *board)
 {
 	struct peerdma_lane *lane;
 
-	if (board->state != PEERDMA_BOARD_LIVE)
+	if (board->state != PEERDMA_BOARD_LIVE || board->broken)
 		return NULL;
 	do {
 		for_each_lane(lane, board)
@@ -201,6 +196,8 @@ void peerdma_lane_event(struct peerdma_lane *lane, u32 status)
 	struct peerdma_dev *board = lane->board;
 	struct peerdma_job *job = lane->job;
 
+	if (lane->state != LANE_RUNNING && lane->state != LANE_STOPPING)
+		return;
 	if (status == ~0u) {
 		peerdma_lost(board);
 		return;
@@ -215,7 +212,7 @@ void peerdma_lane_event(struct peerdma_lane *lane, u32 status)
 		job->legs[lane->index].done += lane->bytes;
 		job->legs[lane->index].cycles += peerdma_hw_cycles(lane);
 		peerdma_hw_stop(lane);
-	} else if (lane->state != LANE_STOPPING || status & PEERDMA_STATUS_BUSY) {
+	} else if (status & PEERDMA_STATUS_BUSY) {
 		return;
 	}
 	lane->state = LANE_IDLE;

@@ -83,7 +83,7 @@ EXPORT_SYMBOL_GPL(peerdma_explain);
  */
 int peerdma_job_explain(struct peerdma_job *job, int error)
 {
-	u64 moved = job->legs[job->legs[PEERDMA_C2H].started ? PEERDMA_C2H : PEERDMA_H2C].done;
+	u64 moved = job->legs[job->legs[PEERDMA_C2H].used ? PEERDMA_C2H : PEERDMA_H2C].done;
 
 	if (job->kind && job->kind < ARRAY_SIZE(kinds))
 		return peerdma_fail(job->file, error,

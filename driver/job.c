@@ -22,7 +22,7 @@ static void job_release(struct kref *ref)
 
 /**
  * peerdma_job_put() - lets go of a job
- * @job: may be freed. Any context
+ * @job: may be freed. Process context
  */
 void peerdma_job_put(struct peerdma_job *job)
 {

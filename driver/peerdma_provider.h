@@ -119,8 +119,11 @@ struct peerdma_provider {
  * @segments: bus addresses
  * @segment_count: of these
  * @segment_room: how many fit
+ * @segment_skip: bytes of @skip that have not been seen yet
  * @extents: addresses of the CPU; NULL if there is no CPU mapping
  * @extent_count: of these
+ * @extent_room: how many fit
+ * @extent_skip: bytes of whole pages of @skip that have not been seen yet
  * @extents_length: bytes of these together
  * @cache: enum peerdma_cache of a CPU mapping
  * @memtype: the extents are reserved as write-combined
@@ -151,8 +154,11 @@ struct peerdma_surface {
 	struct peerdma_segment *segments;
 	u32 segment_count;
 	u32 segment_room;
+	u64 segment_skip;
 	struct peerdma_extent *extents;
 	u32 extent_count;
+	u32 extent_room;
+	u64 extent_skip;
 	u64 extents_length;
 	u32 cache;
 	bool memtype;

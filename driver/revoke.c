@@ -56,18 +56,16 @@ static void stop_jobs(struct peerdma_surface *surface)
 	unsigned long deadline =
 		jiffies + min(peerdma_scaled(board, CALLBACK_MS),
 			      msecs_to_jiffies(CALLBACK_MAX_MS));
-	bool forced = false;
 
 	while (READ_ONCE(surface->inflight)) {
 		spin_lock_irq(&board->lock);
 		if (board->state == PEERDMA_BOARD_DEAD) {
 			peerdma_bury(board);
-		} else if (!forced && peerdma_poll_stopping(board) &&
-			   time_after(jiffies, deadline)) {
+		} else if (peerdma_poll_stopping(board) && time_after(jiffies, deadline)) {
+			board->broken = true;
 			pci_clear_master(board->pdev);
 			peerdma_force_idle(board);
 			queue_work(peerdma_wq, &board->recovery);
-			forced = true;
 		}
 		spin_unlock_irq(&board->lock);
 		usleep_range(20, 50);
@@ -119,7 +117,7 @@ static struct peerdma_surface *next_to(struct peerdma_dev *board, u32 state, boo
 
 /**
  * peerdma_surfaces_take() - revokes surfaces of a board and takes their mappings away
- * @board: its gate is held for writing and its lanes are idle. May sleep
+ * @board: no job runs, and no more are mapped meanwhile. May sleep
  * @state: what they become
  * @gpu: only memory of GPUs
  */

@@ -24,6 +24,8 @@ static u32 find_placement(struct peerdma_surface *surface)
 	bool host = false, peer = false;
 	u32 n;
 
+	if (surface->provider == &peerdma_pages)
+		return PEERDMA_PLACEMENT_HOST;
 	for (n = 0; n < surface->segment_count; n++) {
 		if (page_is_ram(PHYS_PFN(bus_to_physical(surface, surface->segments[n].address))))
 			host = true;
@@ -52,6 +54,7 @@ static void unmap(struct peerdma_surface *surface)
 	board->pinned_bytes -= surface->charged;
 	surface->charged = 0;
 	spin_unlock_irq(&board->lock);
+	wake_up_all(&board->idle);
 }
 
 /**
@@ -136,6 +139,11 @@ static int map(struct peerdma_surface *surface)
 	if (error)
 		goto out;
 	surface->mapped = true;
+	if (!peerdma_segments_complete(surface)) {
+		error = peerdma_explain(surface, -EIO, "%s mapped less than the %llu bytes asked for",
+					surface->provider->name, surface->length);
+		goto out;
+	}
 	surface->placement = find_placement(surface);
 
 	spin_lock_irq(&board->lock);
@@ -178,7 +186,7 @@ struct peerdma_surface *peerdma_surface_create(struct peerdma_file *file,
 				     request->length, request->va);
 		return ERR_PTR(error);
 	}
-	surface = kzalloc(sizeof(*surface), GFP_KERNEL);
+	surface = kzalloc(sizeof(*surface), GFP_KERNEL_ACCOUNT);
 	if (!surface)
 		return ERR_PTR(-ENOMEM);
 	kref_init(&surface->ref);

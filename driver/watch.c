@@ -20,6 +20,7 @@ void peerdma_stopper_work(struct work_struct *work)
 	some = peerdma_poll_stopping(board);
 	for_each_lane(lane, board)
 		late |= lane->state == LANE_STOPPING && time_after(jiffies, lane->deadline);
+	board->broken |= late;
 	spin_unlock_irq(&board->lock);
 
 	if (late)

@@ -169,7 +169,7 @@ def _readable(report: dict) -> str:
         ("surfaces", report["memory"]),
         ("to board", way["to_board"] or "nothing"),
         ("from board", way["from_board"] or "nothing"),
-        ("copied", f"{report['bytes']} bytes through card RAM"),
+        ("copied", f"{report['bytes']} bytes through the FPGA"),
         ("took", f"{report['seconds'] * 1e3:.3f} ms {clock}: {rate}"),
         (
             "wall time",

@@ -73,7 +73,8 @@ class Requester(wiring.Component):
         Reads in flight, a power of two from 2 to 256. More than 32 need extended tags.
     timeout_cycles : int
         A read ends with COMPLETION_TIMEOUT this many to twice as many cycles after its request
-        was offered; at least 4 for each tag. The default is 10 ms at 125 MHz.
+        was offered, later by a few packets if the stream of completions is full; at least 4 for
+        each tag. The default is 10 ms at 125 MHz.
     quarantine_timeouts : int
         How many timeouts, one after the other, a quarantined tag stays out of use at least. After
         an end other than by timeout up to two more pass.
@@ -208,16 +209,12 @@ class Requester(wiring.Component):
         due = Signal()
         visitor = Signal(range(tags))
         visit = Signal()
-        next_visitor = Signal(range(tags))
-        m.d.comb += next_visitor.eq(visitor + visit)
-        m.d.sync += [
-            countdown.eq(Mux(countdown == 0, period - 1, countdown - 1)),
-            visitor.eq(next_visitor),
-        ]
-        with m.If(visit):
-            m.d.sync += due.eq(0)
+        m.d.sync += countdown.eq(Mux(countdown == 0, period - 1, countdown - 1))
         with m.If(countdown == 0):
             m.d.sync += due.eq(1)
+        # Never in two cycles one after the other, as `subject` follows a cycle behind.
+        with m.If(visit):
+            m.d.sync += [due.eq(0), visitor.eq(visitor + 1)]
 
         # A completion cannot be for a request that is not yet offered, even if the tag already
         # waits: it was looked up before the job that is taken was written.
@@ -229,7 +226,7 @@ class Requester(wiring.Component):
 
         # One state at a time: that of the completion at hand or, in cycles without, of the tag
         # to be visited. A job is taken when neither writes to a table.
-        m.d.sync += states.subject.eq(Mux(self.completion.valid, checker.lookup, next_visitor))
+        m.d.sync += states.subject.eq(Mux(self.completion.valid, checker.lookup, visitor))
         open_ = states.subject_waiting | states.subject_quarantined
         timed_out = Signal()
         expired = Signal()

@@ -16,7 +16,7 @@ from peerdma import regs
 
 from .channel import CONTROL_START, CONTROL_STOP
 
-__all__ = ["PAGES", "Access", "initial_memory", "script"]
+__all__ = ["PAGES", "PAGE_BYTES", "Access", "final_target", "initial_memory", "script"]
 
 #: Bus addresses of the pages that the script uses, below and above 4 GiB.
 PAGES = {"descriptors": 0x2000_0000, "source": 0x3000_0000, "target": 0x9_0000_0000}

@@ -110,7 +110,19 @@ def test_card_ram_is_memory(board, seed):
     assert (found == model).all()
 
 
-def test_more_than_card_ram_goes_in_parts(board, gpu):
+def test_card_ram_up_to_its_end_is_apart_from_copies(gpu):
+    """The byte after the last one is where the engine's own memory begins."""
+    with peerdma.open("sim", timeout=30) as board, gpu.surface(100) as src, gpu.surface(100) as dst:
+        src.fill(7)
+        with board.pin(src) as s, board.pin(dst) as d:
+            board.copy(s[:13], d[:13])
+            board.write(s[:8], board.info().card_ram_size - 8)
+            board.copy(s, d)
+            board.read(d[:8], board.info().card_ram_size - 8)
+        gpu.compare(dst, src)
+
+
+def test_more_than_card_ram_goes_too_and_tells_its_progress(board, gpu):
     nbytes = 2 * board.info().card_ram_size + 13
     steps = []
     with gpu.surface(nbytes + 8) as src, gpu.surface(nbytes) as dst:
@@ -118,8 +130,8 @@ def test_more_than_card_ram_goes_in_parts(board, gpu):
         with board.pin(src) as s, board.pin(dst) as d:
             board.copy(s[5 : 5 + nbytes], d, progress=lambda *step: steps.append(step))
         assert (dst.get() == src.get()[5 : 5 + nbytes]).all()
-    size = board.info().card_ram_size
-    assert steps == [(size, nbytes), (2 * size, nbytes), (nbytes, nbytes)]
+    assert steps == sorted(steps)
+    assert steps[-1] == (nbytes, nbytes)
 
 
 def test_scatter_lists_with_unequal_pieces(board, source, target, seed):

@@ -9,6 +9,7 @@ import pytest
 
 import peerdma
 from peerdma.aperture import Aperture
+from peerdma.emulated import INTEGRATED
 from peerdma.scatter import ScatterList
 
 GIB = 1 << 30
@@ -48,7 +49,10 @@ def test_an_integrated_gpu_scatters_short_runs_on_both_sides_of_4_gib():
         pages = place(surface)
         assert surface.path is peerdma.Path.HOST_MEMORY
     assert not (pages.addresses % np.uint64(4096)).any()
-    assert pages.addresses.min() < 1 << 32 < pages.addresses.max()
+    middle = gpu._aperture.base + 2 * GIB
+    # The first GPU's; those of further ones follow above.
+    assert INTEGRATED.base + 2 * GIB == 4 * GIB
+    assert pages.addresses.min() < middle < pages.addresses.max()
     assert len(set(pages.lengths.tolist())) > 8
 
 

@@ -117,7 +117,8 @@ def test_a_board_that_is_killed_in_a_copy_is_lost(gpu, number):
     before = set(children())
     with peerdma.open("sim") as board:
         (child,) = set(children()) - before
-        size = 3 * board.info().card_ram_size
+        # Long enough for several reports of progress.
+        size = 3 << 20
         with board.pin(gpu.surface(size)) as s, board.pin(gpu.surface(size)) as d:
             began = time.monotonic()
             with pytest.raises(peerdma.BoardLost) as caught:

@@ -55,7 +55,7 @@ class Bench:
 
     clients: int = 4
     tags: int = 32
-    rng: random.Random = field(default_factory=random.Random)
+    rng: random.Random = field(default_factory=lambda: random.Random(0))
     timeout_cycles: int = 1_250_000
     quarantine_timeouts: int = 4
     #: chance that the link takes a request in a cycle, and that a beat is not sent in one
