@@ -126,6 +126,7 @@ struct peerdma_lane {
  * @time_scale: how much slower than real time the board runs
  * @clock_khz: of the engine
  * @vectors: allocated
+ * @interrupts: of what kind they are
  * @gate: see above
  * @faults: see above
  * @lock: see above
@@ -142,7 +143,6 @@ struct peerdma_lane {
  * @stopper: looks after lanes that are stopping
  * @watchdog: looks after lanes that are running
  * @recovery: resets the board
- * @irqs_ready: interrupt handlers are installed
  * @inode: all mappings of all nodes of the board are of this one
  * @next_map: next free mmap() offset
  * @pinned_bytes: see struct peerdma_info, as are the following
@@ -171,6 +171,7 @@ struct peerdma_dev {
 	u32 time_scale;
 	u32 clock_khz;
 	int vectors;
+	enum peerdma_interrupts interrupts;
 
 	struct rw_semaphore gate;
 	struct rw_semaphore faults;
@@ -188,7 +189,6 @@ struct peerdma_dev {
 	struct delayed_work stopper;
 	struct delayed_work watchdog;
 	struct work_struct recovery;
-	bool irqs_ready;
 	struct inode *inode;
 	u64 next_map;
 
@@ -345,7 +345,6 @@ unsigned long peerdma_scaled(struct peerdma_dev *board, u64 ms);
 /* irq.c */
 int peerdma_irq_setup(struct peerdma_dev *board);
 void peerdma_irq_teardown(struct peerdma_dev *board);
-enum peerdma_interrupts peerdma_irq_kind(struct peerdma_dev *board);
 
 /* chain.c */
 u64 peerdma_chain_build(struct peerdma_lane *lane, struct peerdma_surface *surface, u64 offset,
@@ -367,7 +366,8 @@ void peerdma_watchdog_work(struct work_struct *work);
 
 /* job.c */
 struct peerdma_job *peerdma_job_create(struct peerdma_file *file, u64 length);
-int peerdma_job_submit(struct peerdma_job *job, bool notify, u32 generation);
+int peerdma_job_submit(struct peerdma_job *job, u32 generation, u64 *id);
+bool peerdma_job_cancel(struct peerdma_file *file, u64 id);
 void peerdma_job_put(struct peerdma_job *job);
 void peerdma_job_end(struct peerdma_job *job);
 int peerdma_job_run(struct peerdma_job *job);

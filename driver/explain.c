@@ -18,7 +18,6 @@ static const char * const kinds[] = {
 };
 
 static const char * const reasons[] = {
-	[PEERDMA_REASON_NONE] = "it was not started: its memory is unpinned, revoked or lost",
 	[PEERDMA_REASON_ENGINE] = "check that the memory is still allocated and that the board may reach it (IOMMU, peer-to-peer)",
 	[PEERDMA_REASON_TIMEOUT] = "the board was stopped; try again, with a longer timeout_ms if it is slow",
 	[PEERDMA_REASON_CANCELLED] = "it was cancelled",
@@ -28,6 +27,7 @@ static const char * const reasons[] = {
 	[PEERDMA_REASON_LOST] = "the board is gone: check its power and link, then load the driver again",
 };
 
+__printf(3, 0)
 static int explain(struct peerdma_why *why, int error, const char *format, va_list arguments)
 {
 	spin_lock(&why->lock);
@@ -76,7 +76,7 @@ EXPORT_SYMBOL_GPL(peerdma_explain);
 
 /**
  * peerdma_job_explain() - notes why a job failed
- * @job: has ended, or was not taken
+ * @job: has ended with an error
  * @error: negative errno
  *
  * Return: @error.

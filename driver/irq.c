@@ -49,19 +49,6 @@ static irqreturn_t board_handler(int irq, void *data)
 }
 
 /**
- * peerdma_irq_kind() - how the board interrupts
- * @board: vectors are allocated
- *
- * Return: enum peerdma_interrupts.
- */
-enum peerdma_interrupts peerdma_irq_kind(struct peerdma_dev *board)
-{
-	if (board->pdev->msix_enabled)
-		return PEERDMA_MSIX;
-	return board->pdev->msi_enabled ? PEERDMA_MSI : PEERDMA_INTX;
-}
-
-/**
  * peerdma_irq_setup() - allocates vectors and installs the handlers
  * @board: its interrupts are masked. May sleep
  *
@@ -75,6 +62,8 @@ int peerdma_irq_setup(struct peerdma_dev *board)
 	vectors = pci_alloc_irq_vectors(pdev, 1, PEERDMA_LANES, PCI_IRQ_ALL_TYPES);
 	if (vectors < 0)
 		return vectors;
+	board->interrupts = pdev->msix_enabled ? PEERDMA_MSIX :
+			    pdev->msi_enabled ? PEERDMA_MSI : PEERDMA_INTX;
 	if (vectors < PEERDMA_LANES) {
 		error = request_irq(pci_irq_vector(pdev, 0), board_handler, IRQF_SHARED,
 				    PEERDMA_NAME, board);

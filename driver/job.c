@@ -29,15 +29,22 @@ void peerdma_job_put(struct peerdma_job *job)
 	kref_put(&job->ref, job_release);
 }
 
-/* Called with the board's lock held; the caller may then touch the memory again. */
-static void deliver(struct peerdma_job *job)
+/* Called with the board's lock held. */
+static void release_surfaces(struct peerdma_job *job)
 {
-	struct peerdma_file *file = job->file;
 	struct peerdma_leg *leg;
 
 	for (leg = job->legs; leg < job->legs + PEERDMA_LANES; leg++)
-		if (leg->surface && !--leg->surface->inflight)
+		if (leg->used && !--leg->surface->inflight)
 			wake_up_all(&leg->surface->idle);
+}
+
+/* Called with the board's lock held. */
+static void deliver(struct peerdma_job *job)
+{
+	struct peerdma_file *file = job->file;
+
+	release_surfaces(job);
 	if (!list_empty(&job->on_file)) {
 		list_add_tail(&job->link, &file->events);
 		wake_up_all(&file->wait);
@@ -102,39 +109,53 @@ struct peerdma_job *peerdma_job_create(struct peerdma_file *file, u64 length)
 /* Called with the board's lock held. */
 static int check(const struct peerdma_job *job, bool notify, u32 generation)
 {
-	const struct peerdma_file *file = job->file;
+	struct peerdma_file *file = job->file;
 	const struct peerdma_leg *leg;
 
 	if (file->board->state == PEERDMA_BOARD_DEAD)
-		return -ENODEV;
+		return peerdma_fail(file, -ENODEV, "the board is gone");
 	if (generation && generation != file->board->generation)
-		return -ESTALE;
+		return peerdma_fail(file, -ESTALE,
+				    "generation %u was asked for, the board is at %u: what was in card RAM is lost",
+				    generation, file->board->generation);
 	if (notify && file->job_count >= PEERDMA_MAX_JOBS)
-		return -EAGAIN;
+		return peerdma_fail(file, -EAGAIN,
+				    "%u jobs are outstanding, as many as may be: read() their events",
+				    file->job_count);
 	for (leg = job->legs; leg < job->legs + PEERDMA_LANES; leg++) {
-		if (!leg->surface)
+		if (!leg->used)
 			continue;
-		if (leg->surface->state == PEERDMA_SURFACE_LOST)
-			return -ENODEV;
-		if (leg->surface->state != PEERDMA_SURFACE_LIVE)
-			return -ESTALE;
 		if (leg->surface->draining)
-			return -EINVAL;
+			return peerdma_fail(file, -EINVAL, "the memory is being unpinned");
+		if (leg->surface->state != PEERDMA_SURFACE_LIVE)
+			return peerdma_fail(file, -ESTALE,
+					    "the memory was freed or moved by its owner: unpin it");
 	}
 	return 0;
 }
 
+/* Called with the board's lock held. */
+static void hold_surfaces(struct peerdma_job *job)
+{
+	struct peerdma_leg *leg;
+
+	for (leg = job->legs; leg < job->legs + PEERDMA_LANES; leg++)
+		if (leg->used)
+			leg->surface->inflight++;
+}
+
 /**
  * peerdma_job_submit() - gives a job to the engine
- * @job: complete
- * @notify: an event is to be read when it ends; else the caller waits for job->finished
+ * @job: prepared
  * @generation: fail unless this is the board's; 0 for any
+ * @id: set to the job's number, and an event is to be read when it ends, which owns the caller's
+ *	reference; NULL: the caller waits for job->finished
  *
  * Process context. While the board is frozen the job waits.
  *
- * Return: 0; -ENODEV, -ESTALE, -EINVAL or -EAGAIN if the job was not taken.
+ * Return: 0; or an errno that was explained if the job was not taken.
  */
-int peerdma_job_submit(struct peerdma_job *job, bool notify, u32 generation)
+int peerdma_job_submit(struct peerdma_job *job, u32 generation, u64 *id)
 {
 	struct peerdma_leg *leg = &job->legs[PEERDMA_H2C];
 	struct peerdma_file *file = job->file;
@@ -142,40 +163,39 @@ int peerdma_job_submit(struct peerdma_job *job, bool notify, u32 generation)
 	int error;
 
 	spin_lock_irq(&board->lock);
-	error = check(job, notify, generation);
-	if (error) {
-		spin_unlock_irq(&board->lock);
-		return error;
-	}
-	for (leg = job->legs; leg < job->legs + PEERDMA_LANES; leg++)
-		if (leg->surface)
-			leg->surface->inflight++;
+	error = check(job, id, generation);
+	if (!error)
+		hold_surfaces(job);
 	spin_unlock_irq(&board->lock);
+	if (error)
+		return error;
 
-	/* From here on the memory stays mapped. */
-	leg = &job->legs[PEERDMA_H2C];
-	if (leg->surface && leg->surface->needs_sync)
+	/* The memory stays mapped from here on. */
+	if (leg->used && leg->surface->needs_sync)
 		leg->surface->provider->sync(leg->surface, leg->offset, job->length, false);
 
 	spin_lock_irq(&board->lock);
-	error = check(job, notify, generation);
+	error = check(job, id, generation);
 	if (error) {
-		for (leg = job->legs; leg < job->legs + PEERDMA_LANES; leg++)
-			if (leg->surface && !--leg->surface->inflight)
-				wake_up_all(&leg->surface->idle);
+		release_surfaces(job);
 		spin_unlock_irq(&board->lock);
 		return error;
 	}
 	kref_get(&job->ref);
 	job->id = ++file->next_job;
-	if (notify) {
+	if (id) {
+		*id = job->id;
 		list_add_tail(&job->on_file, &file->jobs);
 		file->job_count++;
 	}
-	job->queued = true;
-	if (list_empty(&file->queue))
-		list_add_tail(&file->on_ready, &board->ready);
-	list_add_tail(&job->link, &file->queue);
+	if (job->length) {
+		job->queued = true;
+		if (list_empty(&file->queue))
+			list_add_tail(&file->on_ready, &board->ready);
+		list_add_tail(&job->link, &file->queue);
+	} else {
+		peerdma_job_end(job);
+	}
 	spin_unlock_irq(&board->lock);
 
 	peerdma_pump(board);
@@ -207,12 +227,12 @@ void peerdma_job_end(struct peerdma_job *job)
  * Only a fatal signal ends the wait early; the job is then being stopped and keeps its memory
  * until it has.
  *
- * Return: 0 or an errno.
+ * Return: 0, or an errno that was explained.
  */
 int peerdma_job_run(struct peerdma_job *job)
 {
 	struct peerdma_dev *board = job->file->board;
-	int error = peerdma_job_submit(job, false, 0);
+	int error = peerdma_job_submit(job, 0, NULL);
 
 	if (error)
 		return error;
@@ -222,7 +242,33 @@ int peerdma_job_run(struct peerdma_job *job)
 		spin_unlock_irq(&board->lock);
 		return -EINTR;
 	}
-	return job->error;
+	return job->error ? peerdma_job_explain(job, job->error) : 0;
+}
+
+/**
+ * peerdma_job_cancel() - makes a job of a file end
+ * @file: the file
+ * @id: its number
+ *
+ * Does not wait for it. Process context.
+ *
+ * Return: whether there is such a job that has not ended.
+ */
+bool peerdma_job_cancel(struct peerdma_file *file, u64 id)
+{
+	struct peerdma_job *job;
+	bool found = false;
+
+	spin_lock_irq(&file->board->lock);
+	list_for_each_entry(job, &file->jobs, on_file) {
+		if (job->id != id || job->ended)
+			continue;
+		peerdma_job_fail(job, -ECANCELED, PEERDMA_REASON_CANCELLED);
+		found = true;
+		break;
+	}
+	spin_unlock_irq(&file->board->lock);
+	return found;
 }
 
 /**
@@ -231,17 +277,16 @@ int peerdma_job_run(struct peerdma_job *job)
  * @error: negative errno
  * @reason: enum peerdma_reason
  *
- * Does not wait for them. Any context.
+ * Does not wait for them. Process context.
  */
 void peerdma_jobs_fail(struct peerdma_file *file, int error, u32 reason)
 {
 	struct peerdma_job *job;
-	unsigned long flags;
 
-	spin_lock_irqsave(&file->board->lock, flags);
+	spin_lock_irq(&file->board->lock);
 	list_for_each_entry(job, &file->jobs, on_file)
 		peerdma_job_fail(job, error, reason);
-	spin_unlock_irqrestore(&file->board->lock, flags);
+	spin_unlock_irq(&file->board->lock);
 }
 
 /**

@@ -24,7 +24,7 @@ static bool lanes_used(struct peerdma_dev *board)
 }
 
 /* Waits until no lane touches memory; takes the bus from the board for that if need be. */
-static void halt(struct peerdma_dev *board)
+static void quiesce(struct peerdma_dev *board)
 {
 	unsigned long deadline = jiffies + peerdma_scaled(board, PEERDMA_STOP_MS);
 	bool used;
@@ -63,7 +63,7 @@ void peerdma_freeze(struct peerdma_dev *board, bool answers)
 		peerdma_force_idle(board);
 	spin_unlock_irq(&board->lock);
 	peerdma_zap_mailbox(board);
-	halt(board);
+	quiesce(board);
 }
 
 /**

@@ -168,12 +168,10 @@ int peerdma_transfer(struct peerdma_file *file, u32 op, struct peerdma_surface *
 		return -ENOMEM;
 	error = peerdma_job_prepare(job, op, source, source_offset, destination,
 				    destination_offset);
-	if (!error) {
+	if (!error)
 		error = peerdma_job_run(job);
-		if (error)
-			peerdma_job_explain(job, error);
+	if (!error)
 		*nanoseconds += job->nanoseconds;
-	}
 	peerdma_job_put(job);
 	return error;
 }

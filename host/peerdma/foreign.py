@@ -14,8 +14,8 @@ from .errors import PinError
 __all__ = ["Foreign", "describe"]
 
 _WANTED = (
-    "give a numpy array, or one of a library with __cuda_array_interface__ or DLPack, as CuPy, "
-    "PyTorch and JAX"
+    "give a numpy array, or one of a library with __cuda_array_interface__ or DLPack, as CuPy "
+    "and PyTorch"
 )
 
 

@@ -50,7 +50,7 @@ class Gpu(abc.ABC):
         ----------
         array : numpy.ndarray, or another library's
             C-contiguous and writable, in memory that this GPU and a board can reach: of numpy, or
-            with ``__cuda_array_interface__`` or DLPack, as those of CuPy, PyTorch and JAX.
+            with ``__cuda_array_interface__`` or DLPack, as those of CuPy and PyTorch.
 
         Raises
         ------

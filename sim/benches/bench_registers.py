@@ -139,6 +139,19 @@ async def reset_values(tb: TB):
             assert found == expected, _hex(place, found, expected, "after reset")
 
 
+@bench(us=100)
+async def pins(tb: TB):
+    """LEDs follow their register; inputs and the time scale are read as they are."""
+    for led in (5, 2):
+        await tb.write(regs.USER, "led", led)
+        assert await tb.read(regs.USER, "led") == led == int(tb.dut.led.value)
+    for value in (0x9, 0x6):
+        tb.dut.gpio.value = value
+        tb.dut.time_scale.value = value << 28 | 0x123
+        assert await tb.read(regs.USER, "gpio") == value
+        assert await tb.read(regs.EXTENSION, "time_scale") == value << 28 | 0x123
+
+
 @bench(us=2000)
 async def access_types(tb: TB):
     """What a write changes, and that it changes nothing else."""

@@ -91,7 +91,7 @@ class TB:
         The models.
     h2c, c2h : Channel
     messages : list of int
-        Numbers of the MSI or MSI-X messages that arrived.
+        Numbers of the MSI messages that arrived.
     """
 
     def __init__(self, dut, log: TextIO, *, lanes: int = 1, gpu: bool = False, stall: float = 0.0):

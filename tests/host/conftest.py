@@ -50,6 +50,8 @@ try:
     _HEADER = "CUDA: its tests run, on device and host memory"
 except peerdma.GpuNotFound as _error:
     _HEADER = f"CUDA: on a stand-in only, {_error.found}"
+    # These need the real one, and are not collected without.
+    collect_ignore = ["test_cuda_device.py", "test_cuda_pair.py"]
 #: The GPUs there are: name of the test to what `peerdma.gpu` takes.
 GPUS = EMULATED | CUDA
 

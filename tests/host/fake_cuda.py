@@ -254,7 +254,11 @@ class FakeCuda:
         ctypes.memset(to, value, nbytes)
 
     def _cuPointerGetAttribute(self, attribute, address):
-        kind = self.kinds.get(int(address))
+        owner = max((at for at in self.memory if at <= address), default=None)
+        if owner is not None:
+            block = self.memory[owner]
+            owner = owner if address < block.ctypes.data + block.nbytes else None
+        kind = self.kinds.get(address if owner is None else owner)
         if kind is None:
             return Result.CUDA_ERROR_INVALID_VALUE
         return kind.get(attribute.name.removeprefix("CU_POINTER_ATTRIBUTE_"), 0)
