@@ -384,6 +384,7 @@ int peerdma_surface_reserve(struct peerdma_file *file, u32 *handle);
 void peerdma_surface_release(struct peerdma_surface *surface);
 int peerdma_surface_unpin(struct peerdma_file *file, u32 handle);
 void peerdma_surface_drop(struct peerdma_surface *surface);
+void peerdma_surface_put(struct peerdma_surface *surface);
 
 /* revoke.c */
 void peerdma_surfaces_take(struct peerdma_dev *board, u32 state, bool gpu);

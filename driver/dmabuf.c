@@ -73,7 +73,6 @@ static void dmabuf_put(struct peerdma_surface *surface)
 	struct imported *imported = surface->private;
 
 	dma_buf_put(imported->buffer);
-	kfree(imported);
 }
 
 static int add_segments(struct peerdma_surface *surface, struct sg_table *table)

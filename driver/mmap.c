@@ -91,7 +91,7 @@ static struct peerdma_surface *find(struct peerdma_file *file, u64 offset)
 		if (surface->extents && offset >= surface->map_offset &&
 		    offset - surface->map_offset < surface->extents_length) {
 			found = surface;
-			peerdma_surface_get(surface);
+			kref_get(&surface->ref);
 			break;
 		}
 	}

@@ -149,7 +149,6 @@ static void pages_put(struct peerdma_surface *surface)
 	unpin(pinned);
 	uncharge(pinned);
 	kvfree(pinned->pages);
-	kfree(pinned);
 }
 
 static int pages_map(struct peerdma_surface *surface)

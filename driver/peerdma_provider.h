@@ -13,6 +13,7 @@
 #include <linux/kref.h>
 #include <linux/list.h>
 #include <linux/mutex.h>
+#include <linux/refcount.h>
 #include <linux/types.h>
 #include <linux/wait.h>
 #include <linux/workqueue.h>
@@ -102,7 +103,7 @@ struct peerdma_provider {
  * @ref: jobs, the file's table and work under way hold it
  * @board: whose; holds a reference
  * @provider: kind of memory; holds its module
- * @private: the provider's
+ * @private: the provider's, by kmalloc(); the core frees it with the surface
  * @why: where peerdma_explain() puts its words while it is being pinned
  * @length: bytes
  * @skip: bytes of the first mapped page that are not part of the surface
@@ -131,7 +132,9 @@ struct peerdma_provider {
  * @charged: bytes counted in the board's pinned_bytes
  * @on_board: in the board's list of surfaces
  * @revoke: takes the mapping away after revocation
- * @free: gives everything back after the last reference
+ * @release: gives mapping and pin back after the last reference
+ * @keepers: @ref holds one, a provider that may be called back another
+ * @free: frees it after the last keeper
  */
 struct peerdma_surface {
 	struct kref ref;
@@ -166,6 +169,8 @@ struct peerdma_surface {
 	u64 charged;
 	struct list_head on_board;
 	struct work_struct revoke;
+	struct work_struct release;
+	refcount_t keepers;
 	struct work_struct free;
 };
 
@@ -179,8 +184,8 @@ int peerdma_extents_begin(struct peerdma_surface *surface, u32 room, enum peerdm
 void peerdma_extents_add(struct peerdma_surface *surface, phys_addr_t address, u64 length);
 void peerdma_surface_revoke(struct peerdma_surface *surface);
 bool peerdma_surface_revoke_now(struct peerdma_surface *surface);
-void peerdma_surface_get(struct peerdma_surface *surface);
-void peerdma_surface_put(struct peerdma_surface *surface);
+void peerdma_surface_keep(struct peerdma_surface *surface);
+void peerdma_surface_unkeep(struct peerdma_surface *surface);
 
 __printf(3, 4) int peerdma_explain(struct peerdma_surface *surface, int error,
 				   const char *format, ...);

@@ -21,7 +21,7 @@ static bool flip(struct peerdma_surface *surface, u32 state)
 
 static bool queue_revoke(struct peerdma_surface *surface)
 {
-	peerdma_surface_get(surface);
+	kref_get(&surface->ref);
 	if (queue_work(peerdma_wq, &surface->revoke))
 		return true;
 	peerdma_surface_put(surface);

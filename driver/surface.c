@@ -70,37 +70,60 @@ void peerdma_surface_release(struct peerdma_surface *surface)
 		surface->provider->put(surface);
 }
 
+/* Nobody uses it any more; its provider may still be called back with it. */
+static void release_work(struct work_struct *work)
+{
+	struct peerdma_surface *surface = container_of(work, struct peerdma_surface, release);
+
+	peerdma_surface_release(surface);
+	peerdma_extents_release(surface);
+	peerdma_surface_unkeep(surface);
+}
+
 static void free_work(struct work_struct *work)
 {
 	struct peerdma_surface *surface = container_of(work, struct peerdma_surface, free);
 	struct module *owner = surface->provider->owner;
 
-	peerdma_surface_release(surface);
-	peerdma_extents_release(surface);
 	kvfree(surface->segments);
 	kvfree(surface->extents);
+	kfree(surface->private);
 	mutex_destroy(&surface->teardown);
 	peerdma_board_put(surface->board);
 	kfree(surface);
 	module_put(owner);
 }
 
+/**
+ * peerdma_surface_keep() - keeps the structure, but nothing that it stands for
+ * @surface: being pinned
+ *
+ * For a provider that may be called back with it: until it has been, or cannot be any more.
+ */
+void peerdma_surface_keep(struct peerdma_surface *surface)
+{
+	refcount_inc(&surface->keepers);
+}
+EXPORT_SYMBOL_GPL(peerdma_surface_keep);
+
+/**
+ * peerdma_surface_unkeep() - undoes peerdma_surface_keep()
+ * @surface: may be freed. Any context
+ */
+void peerdma_surface_unkeep(struct peerdma_surface *surface)
+{
+	/* In a work, since the provider's module may go with it. */
+	if (refcount_dec_and_test(&surface->keepers))
+		queue_work(peerdma_wq, &surface->free);
+}
+EXPORT_SYMBOL_GPL(peerdma_surface_unkeep);
+
 static void surface_last(struct kref *ref)
 {
 	struct peerdma_surface *surface = container_of(ref, struct peerdma_surface, ref);
 
-	queue_work(peerdma_wq, &surface->free);
+	queue_work(peerdma_wq, &surface->release);
 }
-
-/**
- * peerdma_surface_get() - takes a reference
- * @surface: the caller has one, or the lock under which there is one
- */
-void peerdma_surface_get(struct peerdma_surface *surface)
-{
-	kref_get(&surface->ref);
-}
-EXPORT_SYMBOL_GPL(peerdma_surface_get);
 
 /**
  * peerdma_surface_put() - drops a reference
@@ -110,7 +133,6 @@ void peerdma_surface_put(struct peerdma_surface *surface)
 {
 	kref_put(&surface->ref, surface_last);
 }
-EXPORT_SYMBOL_GPL(peerdma_surface_put);
 
 static void revoke_work(struct work_struct *work)
 {
@@ -200,6 +222,8 @@ struct peerdma_surface *peerdma_surface_create(struct peerdma_file *file,
 	mutex_init(&surface->teardown);
 	INIT_LIST_HEAD(&surface->on_board);
 	INIT_WORK(&surface->revoke, revoke_work);
+	refcount_set(&surface->keepers, 1);
+	INIT_WORK(&surface->release, release_work);
 	INIT_WORK(&surface->free, free_work);
 
 	error = provider->get(surface, request);
@@ -237,7 +261,7 @@ struct peerdma_surface *peerdma_surface_find(struct peerdma_file *file, u64 hand
 	xa_lock(&file->surfaces);
 	surface = xa_load(&file->surfaces, handle);
 	if (surface)
-		peerdma_surface_get(surface);
+		kref_get(&surface->ref);
 	xa_unlock(&file->surfaces);
 	return surface;
 }

@@ -80,7 +80,7 @@ static int check_copy(struct peerdma_job *job, const struct peerdma_surface *sou
 
 static void set_leg(struct peerdma_leg *leg, struct peerdma_surface *surface, u64 offset, u64 card)
 {
-	peerdma_surface_get(surface);
+	kref_get(&surface->ref);
 	leg->used = true;
 	leg->surface = surface;
 	leg->offset = offset;

@@ -14,15 +14,18 @@ know where the next byte of each tag goes.
 from amaranth import *
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
+from amaranth.utils import exact_log2
 
 from .checker import CompletionChecker, Progress
 from .issuer import Issuer, Owner
 from .placer import Placer
 from .seam import CompletionBeat, RequestBeat
 from .tags import OrderQueues, TagStates
-from .transfer import Outcome, Placement, ReadJob, Retired
+from .transfer import RING_PLACE, Outcome, Placement, ReadJob, Retired
 
 __all__ = ["Frontier", "ReadError", "Requester"]
+
+_RING_BIT = exact_log2(RING_PLACE)
 
 
 class ReadError(data.Struct):
@@ -40,7 +43,8 @@ class Frontier(data.Struct):
 
     #: number of the client
     client: 4
-    #: all bytes of the job below this place are in the client's memory
+    #: all bytes of the job below this place are in the client's memory; the bit of `RING_PLACE`
+    #: is that of the job, whatever the place has come to
     place: 17
 
 
@@ -198,7 +202,9 @@ class Requester(wiring.Component):
         progress_write, progress_read = table("progress", Progress)
         job_write, job_read = table("job", ReadJob)
         outcome_write, outcome_read = table("outcome", Outcome)
-        reached_write, reached_read = table("reached", 17)
+        reached_write, reached_read = table("reached", _RING_BIT)
+        # A job may end just where the ring's places begin: which memory it is for is kept apart.
+        ringed_write, ringed_read = table("ringed", 1)
         # How often a tag was visited (see below) since its request was offered.
         age_write, age_read = table("age", range(2 + self._quarantine_timeouts))
 
@@ -263,12 +269,16 @@ class Requester(wiring.Component):
             reached_write.data.eq(Mux(taken.valid, job.place, checker.reached)),
             reached_write.en.eq(taken.valid | checker.reaches),
             reached_read.addr.eq(queues.head.p.tag),
+            ringed_write.addr.eq(taken.p.tag),
+            ringed_write.data.eq(job.place[_RING_BIT]),
+            ringed_write.en.eq(taken.valid),
+            ringed_read.addr.eq(queues.head.p.tag),
         ]
         # As late as the last word of a completion is written, so that it can be read.
         seen, seen_valid = Signal(Frontier), Signal()
         m.d.sync += [
             seen.client.eq(queues.head.p.client),
-            seen.place.eq(reached_read.data),
+            seen.place.eq(Cat(reached_read.data, ringed_read.data)),
             seen_valid.eq(queues.head.valid),
             self.frontier.p.eq(seen),
             self.frontier.valid.eq(seen_valid & ~self.flush),
