@@ -110,31 +110,28 @@ static int get(struct peerdma_surface *surface, struct pinned *pinned, u64 lengt
 		return error;
 	pinned->persistent = false;
 #endif
-	return callback ? get_with_callback(surface, pinned, length) : error;
-}
-
-static void put(struct pinned *pinned)
-{
-#ifdef NVIDIA_P2P_CAP_GET_PAGES_PERSISTENT_API
-	if (pinned->persistent) {
-		nvidia_p2p_put_pages_persistent(pinned->va, pinned->table, 0);
-		return;
-	}
-#endif
-	/* For another process this would do nothing, and say that it had done it. */
-	if (current->tgid == pinned->tgid)
-		nvidia_p2p_put_pages(0, 0, pinned->va, pinned->table);
+	if (!callback)
+		return error;
+	surface->features &= ~PEERDMA_SURFACE_SURVIVES_FREE;
+	return get_with_callback(surface, pinned, length);
 }
 
 static void nvp2p_put(struct peerdma_surface *surface)
 {
 	struct pinned *pinned = surface->private;
 
-	if (!pinned->persistent && current->tgid != pinned->tgid)
-		return;	/* it stays until its memory is freed, which calls back */
-	put(pinned);
+#ifdef NVIDIA_P2P_CAP_GET_PAGES_PERSISTENT_API
+	if (pinned->persistent) {
+		nvidia_p2p_put_pages_persistent(pinned->va, pinned->table, 0);
+		return;
+	}
+#endif
+	/* For another process it would do nothing and report success: the callback will come. */
+	if (current->tgid != pinned->tgid)
+		return;
+	nvidia_p2p_put_pages(0, 0, pinned->va, pinned->table);
 	/* A callback has returned by now, or will never come. */
-	if (!pinned->persistent && !test_and_set_bit(0, &pinned->gone))
+	if (!test_and_set_bit(0, &pinned->gone))
 		peerdma_surface_unkeep(surface);
 }
 
@@ -201,7 +198,7 @@ static int add_extents(struct peerdma_surface *surface, const struct nvidia_p2p_
 	u32 n;
 	int error;
 
-#ifdef NVIDIA_P2P_PAGE_TABLE_FLAGS_CPU_CACHEABLE
+#if NVIDIA_P2P_PAGE_TABLE_VERSION >= 0x00020000
 	if (table->flags & NVIDIA_P2P_PAGE_TABLE_FLAGS_CPU_CACHEABLE)
 		cache = PEERDMA_CACHE_CACHED;
 #endif

@@ -104,6 +104,7 @@ struct peerdma_provider {
  * @board: whose; holds a reference
  * @provider: kind of memory; holds its module
  * @private: the provider's, by kmalloc(); the core frees it with the surface
+ * @features: PEERDMA_SURFACE_*; the provider's, unless its get() changes them
  * @why: where peerdma_explain() puts its words while it is being pinned
  * @length: bytes
  * @skip: bytes of the first mapped page that are not part of the surface
@@ -141,6 +142,7 @@ struct peerdma_surface {
 	struct peerdma_dev *board;
 	const struct peerdma_provider *provider;
 	void *private;
+	u32 features;
 	struct peerdma_why *why;
 	u64 length;
 	u64 skip;

@@ -130,7 +130,7 @@ static int query(struct peerdma_file *file, union request *request,
 	query->jobs = surface->inflight;
 	spin_unlock_irq(&file->board->lock);
 	query->placement = surface->placement;
-	query->features = surface->provider->features;
+	query->features = surface->features;
 	query->length = surface->length;
 	query->segments = surface->segment_count;
 	strscpy(query->provider, surface->provider->name, sizeof(query->provider));

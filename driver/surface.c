@@ -215,6 +215,7 @@ struct peerdma_surface *peerdma_surface_create(struct peerdma_file *file,
 	surface->board = peerdma_board_get(file->board);
 	surface->provider = provider;
 	__module_get(provider->owner);
+	surface->features = provider->features;
 	surface->why = &file->why;
 	surface->length = request->length;
 	surface->access = request->access;

@@ -25,11 +25,15 @@ _WARM_UP, _RUNS = 3, 20
 
 def main() -> None:
     """Prints a line per kernel."""
-    with CudaGpu(int(sys.argv[1]) if len(sys.argv) > 1 else 0, "device") as gpu:
-        with gpu.surface(_NBYTES) as one, gpu.surface(_NBYTES) as other, gpu.surface(16) as result:
-            one.fill(1)
-            other.fill(1)
-            _measure(gpu, one, other, result)
+    with (
+        CudaGpu(int(sys.argv[1]) if len(sys.argv) > 1 else 0, "device") as gpu,
+        gpu.surface(_NBYTES) as one,
+        gpu.surface(_NBYTES) as other,
+        gpu.surface(16) as result,
+    ):
+        one.fill(1)
+        other.fill(1)
+        _measure(gpu, one, other, result)
 
 
 def _measure(gpu: CudaGpu, one, other, result) -> None:
