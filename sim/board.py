@@ -21,11 +21,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from hw.build import add_user_option
-from hw.core import CoreConfig
-from hw.user_blocks import find
-
-from . import config_space
+from . import config_space, generated
 from .rtl import BuildError, compile_board
 
 __all__ = ["main"]
@@ -126,7 +122,7 @@ def _parser() -> argparse.ArgumentParser:
         default=[],
         help="read N of a client gets ur, ca, poison, drop (no answer) or hang (none from then on)",
     )
-    add_user_option(parser)
+    add("--user", metavar="NAME", help="user block, as for `python -m hw.build core` (pass)")
     add("--dma-messages", action="store_true", help="ask the client about unmapped addresses too")
     add("--time-scale", type=_natural, metavar="N", default=1000, help="told to drivers (1000)")
     add("--log-tlps", type=Path, metavar="FILE", help="write a line per TLP")
@@ -288,15 +284,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = _parser()
     arguments = parser.parse_args(argv)
     try:
-        config = CoreConfig(user=find(arguments.user))
         space = config_space.build(_identity(arguments))
     except ValueError as problem:
         parser.error(str(problem))
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: sys.exit(0))
     try:
-        library = compile_board(config, waves=arguments.waves is not None)
-        options = _native_options(arguments, config.clock_khz)
+        core = generated.obtain(arguments.user, waves=arguments.waves is not None)
+        library = compile_board(core)
+        options = _native_options(arguments, core.clock_khz)
         with (
             _listen(arguments.socket) as listener,
             _Board(library, options, space, listener.fileno()) as board,
