@@ -12,9 +12,10 @@ room, a write only when all of its payload is here.
 from amaranth import *
 from amaranth.lib import data, fifo, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
+from amaranth.utils import exact_log2
 
 from .ram import ReadPortSignature
-from .transfer import JOB_BYTES, Placement
+from .transfer import JOB_BYTES, RING_PLACE, Placement
 
 __all__ = ["InboundRing", "OutboundRing", "StreamBeat"]
 
@@ -116,9 +117,8 @@ class InboundRing(wiring.Component):
         ]
         with m.If(self.take):
             m.d.sync += reserved.eq(reserved + self.length)
-        # A read into card RAM may end where the ring's places begin; a read of the ring that says
-        # so has only begun, and what came before it has been told.
-        with m.If(self.frontier_valid & (self.frontier > self._place) & ~self.gap):
+        of_ring = self.frontier[exact_log2(RING_PLACE)]
+        with m.If(self.frontier_valid & of_ring & ~self.gap):
             m.d.sync += arrived.eq(self.frontier)
 
         m.submodules.queue = queue = ResetInserter(self.flush)(

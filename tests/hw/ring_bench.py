@@ -101,7 +101,7 @@ class Inbound:
         choice = self.rng.random()
         if choice < 0.1:
             # A read into card RAM is the oldest.
-            return self.rng.choice([0, 8, RING_PLACE - 1, RING_PLACE])
+            return self.rng.choice([0, 8, RING_PLACE - 1])
         if choice < 0.5 or not self.pending:
             return None
         place, words, length = self.pending[0]
