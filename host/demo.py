@@ -139,6 +139,7 @@ def _run(arguments: argparse.Namespace) -> dict:
         "verified": True,
         "bytes": transfer.bytes,
         "path": {"to_board": transfer.path.to_board, "from_board": transfer.path.from_board},
+        "through": transfer.through,
         "board": info.name,
         "simulated": transfer.simulated,
         "link": str(info.extension.link) if info.extension else None,
@@ -158,6 +159,7 @@ def _run(arguments: argparse.Namespace) -> dict:
 
 def _readable(report: dict) -> str:
     way = report["path"]
+    through = f" through {report['through']}" if report["through"] else ""
     clock = "simulated link time" if report["simulated"] else "link time"
     rate = f"{report['bytes_per_second'] / 1e6:.1f} MB/s"
     if report["link_limit"]:

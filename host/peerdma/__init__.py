@@ -30,9 +30,11 @@ from .errors import (
 from .gpus import gpu
 from .memory import Path
 from .opening import open_board as open
+from .pattern_source import PatternSource
 from .pin import Pin, Span
+from .streaming import Stream
 from .surface import Gpu, Surface
-from .transfer import Paths, Transfer
+from .transfer import Paths, Through, Transfer
 
 __all__ = [
     "Board",
@@ -44,12 +46,15 @@ __all__ = [
     "GpuNotFound",
     "Path",
     "Paths",
+    "PatternSource",
     "PeerdmaError",
     "Pin",
     "PinError",
     "ProtocolError",
     "Span",
+    "Stream",
     "Surface",
+    "Through",
     "Timeout",
     "Transfer",
     "TransferError",

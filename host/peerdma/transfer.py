@@ -3,12 +3,25 @@
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from .memory import Path
 
-__all__ = ["Paths", "Transfer"]
+__all__ = ["Paths", "Through", "Transfer"]
+
+
+class Through(str, enum.Enum):
+    """What bytes go through on the board."""
+
+    #: the user stream: in and out at the same time, and nothing is kept
+    STREAM = "the user stream"
+    #: its memory, which is filled and emptied in turn
+    CARD_RAM = "card RAM"
+
+    def __str__(self) -> str:
+        return self.value
 
 
 class Paths(NamedTuple):
@@ -41,6 +54,8 @@ class Transfer:
         Most bytes per second that the board's link can carry of such a transfer, see
         `peerdma.link`; None if the board does not tell its link.
     path : Paths
+    through : Through or None
+        What the bytes went through on the board; None if there were none, or nobody tells.
     simulated : bool
         Whether the board was.
     """
@@ -51,6 +66,7 @@ class Transfer:
     wall_seconds: float
     limit: float | None
     path: Paths
+    through: Through | None
     simulated: bool
 
     @property
@@ -59,5 +75,6 @@ class Transfer:
         return self.bytes / self.seconds if self.seconds else 0.0
 
     def __str__(self) -> str:
+        what = f" through {self.through}" if self.through else ""
         where = " (simulated board)" if self.simulated else ""
-        return f"{self.bytes} bytes in {self.seconds * 1e6:.1f} µs, {self.path}{where}"
+        return f"{self.bytes} bytes in {self.seconds * 1e6:.1f} µs{what}, {self.path}{where}"
