@@ -83,6 +83,8 @@ class Moved(NamedTuple):
     limit: float | None
     #: None if the driver does not tell
     through: Through | None = None
+    #: clock cycles of the board from before its first start to after its last end; None likewise
+    elapsed: int | None = None
 
 
 class Backend(Protocol):

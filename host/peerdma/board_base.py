@@ -111,10 +111,11 @@ class BoardBase:
             wall = time.perf_counter() - began
         info = self._backend.info
         clock = info.extension.clock_khz if info.extension else 0
+        elapsed = moved.cycles if moved.elapsed is None else moved.elapsed
         return Transfer(
             bytes=nbytes,
             cycles=moved.cycles,
-            seconds=moved.cycles / (clock * 1e3) if clock else wall,
+            seconds=elapsed / (clock * 1e3) if clock else wall,
             wall_seconds=wall,
             limit=moved.limit,
             path=Paths(longest_path(sources), longest_path(destinations)),

@@ -16,7 +16,7 @@ class Through(str, enum.Enum):
     """What bytes go through on the board."""
 
     #: the user stream: in and out at the same time, and nothing is kept
-    STREAM = "the user stream"
+    STREAM = "user stream"
     #: its memory, which is filled and emptied in turn
     CARD_RAM = "card RAM"
 
@@ -46,8 +46,10 @@ class Transfer:
     cycles : int
         Clock cycles of the board during which its channels were busy.
     seconds : float
-        The same as time on the board's clock; on a board that does not tell its clock,
-        `wall_seconds`. A simulated board's clock is simulated too.
+        Time on the board's clock from when the transfer was begun until it was seen to be over,
+        what software did in between included. Where the board does not tell it, that of `cycles`;
+        on a board that does not tell its clock, `wall_seconds`. A simulated board's clock is
+        simulated too.
     wall_seconds : float
         Time the call took here.
     limit : float or None
@@ -75,6 +77,6 @@ class Transfer:
         return self.bytes / self.seconds if self.seconds else 0.0
 
     def __str__(self) -> str:
-        what = f" through {self.through}" if self.through else ""
+        what = f" through the board's {self.through}" if self.through else ""
         where = " (simulated board)" if self.simulated else ""
         return f"{self.bytes} bytes in {self.seconds * 1e6:.1f} µs{what}, {self.path}{where}"

@@ -196,9 +196,12 @@ class UserSpaceBackend:
             through, step, move = Through.STREAM, _STREAM_STEP, driver.stream
         else:
             through, step, move = Through.CARD_RAM, driver.card_ram_size, chunk
-        cycles = _in_steps(sources, destinations, (1, 1), step, move, progress)
         wide = sources.wide or destinations.wide
-        return Moved(cycles, link.copy_limit(wide) if link else None, through)
+        return self._moved(
+            lambda: _in_steps(sources, destinations, (1, 1), step, move, progress),
+            link.copy_limit(wide) if link else None,
+            through,
+        )
 
     def process(
         self, source: Sequence[Piece], destination: Sequence[Piece], progress: Progress | None
@@ -208,8 +211,11 @@ class UserSpaceBackend:
         assert driver.extension, "no user block without the extension block"
         sources, destinations = _scatter(source), _scatter(destination)
         ratio = driver.extension.user_ratio
-        cycles = _in_steps(sources, destinations, ratio, _STREAM_STEP, driver.stream, progress)
-        return Moved(cycles, None, Through.STREAM)
+        return self._moved(
+            lambda: _in_steps(sources, destinations, ratio, _STREAM_STEP, driver.stream, progress),
+            None,
+            Through.STREAM,
+        )
 
     def fill(
         self, frames: Sequence[Piece], *, cyclic: bool, fresh: bool, timeout: float | None
@@ -227,14 +233,28 @@ class UserSpaceBackend:
     def write(self, source: Piece, card_address: int) -> Moved:
         """Copies memory to the card."""
         memory, link = _scatter([source]), self._link()
-        cycles = self._driver.transfer(Direction.H2C, memory, card_address)
-        return Moved(cycles, link.read_limit(memory.wide) if link else None, Through.CARD_RAM)
+        return self._moved(
+            lambda: self._driver.transfer(Direction.H2C, memory, card_address),
+            link.read_limit(memory.wide) if link else None,
+            Through.CARD_RAM,
+        )
 
     def read(self, destination: Piece, card_address: int) -> Moved:
         """Copies from the card to memory."""
         memory, link = _scatter([destination]), self._link()
-        cycles = self._driver.transfer(Direction.C2H, memory, card_address)
-        return Moved(cycles, link.write_limit(memory.wide) if link else None, Through.CARD_RAM)
+        return self._moved(
+            lambda: self._driver.transfer(Direction.C2H, memory, card_address),
+            link.write_limit(memory.wide) if link else None,
+            Through.CARD_RAM,
+        )
+
+    def _moved(self, move: Callable[[], int], limit: float | None, through: Through) -> Moved:
+        """What is to be said of a transfer that `move` does; that returns its busy cycles."""
+        began = self._driver.clock()
+        cycles = move()
+        ended = self._driver.clock()
+        elapsed = None if began is None or ended is None else ended - began
+        return Moved(cycles, limit, through, elapsed)
 
     def leds(self, value: int | None) -> int:
         """Sets the LEDs unless None; their state."""

@@ -126,6 +126,14 @@ class Xdma:
         ]
         return self._run(sides)[Direction.C2H]
 
+    def clock(self) -> int | None:
+        """The board's free-running cycle count; None if it has none."""
+        if self.extension is None:
+            return None
+        # Reading the lower half keeps the upper one for the next read.
+        low = self._extension_bank.read("cycles_lo")
+        return self._extension_bank.read("cycles_hi") << 32 | low
+
     def flush(self) -> None:
         """Drops what is left in the user stream."""
         if self.user_block is not None:
