@@ -36,7 +36,16 @@ _CACHE = _ROOT / "build" / "sim"
 
 #: Sources in `sim/native/` of the link with its two ends, and of the board around it.
 _LINK_SOURCES = ("config_space", "hardblock", "link", "options", "root", "tlp")
-_BOARD_SOURCES = ("capi", "commands", "connection", "interrupts", "memory", "model", "server")
+_BOARD_SOURCES = (
+    "capi",
+    "commands",
+    "connection",
+    "interrupts",
+    "mailbox",
+    "memory",
+    "model",
+    "server",
+)
 
 _CXX = ("-std=c++17", "-fPIC", "-Wall", "-Wextra", "-O2")
 #: Verilator's own code is not ours to warn about.
