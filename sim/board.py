@@ -26,7 +26,7 @@ from peerdma import regs
 from . import config_space, generated
 from .rtl import BuildError, compile_board
 
-__all__ = ["main"]
+__all__ = ["StartError", "main"]
 
 #: Raw bytes per second of a link after its line code, in 10^6; 0 is without limit.
 _LINKS = {"gen2x1": 500.0, "gen1x1": 250.0, "unlimited": 0.0}
@@ -130,6 +130,7 @@ def _parser() -> argparse.ArgumentParser:
         help="offer the mailbox registers as a page of memory that a client can map, for a GPU to "
         "write (QEMU then makes every register write wait for its end)",
     )
+    add("--user", metavar="NAME", help="user block, as for `python -m hw.build core` (pass)")
     add("--dma-messages", action="store_true", help="ask the client about unmapped addresses too")
     add("--time-scale", type=_natural, metavar="N", default=1000, help="told to drivers (1000)")
     add("--log-tlps", type=Path, metavar="FILE", help="write a line per TLP")
@@ -301,7 +302,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: sys.exit(0))
     try:
-        core = generated.obtain(waves=arguments.waves is not None)
+        core = generated.obtain(arguments.user, waves=arguments.waves is not None)
         library = compile_board(core)
         options = _native_options(arguments, core.clock_khz)
         with (
