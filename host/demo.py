@@ -12,13 +12,10 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
+import re
 import sys
-import tempfile
 import time
 from pathlib import Path
-
-import numpy as np
 
 import peerdma
 from peerdma.cli import EXIT_CODES, add_board_option, guarded
@@ -60,16 +57,18 @@ def _parse() -> argparse.Namespace:
     )
     parser.add_argument(
         "--gpu",
-        choices=("auto", "emulated", "cuda"),
+        type=_gpu,
+        metavar="auto|emulated|cuda[:N]",
         default="auto",
-        help="GPU to use (default: auto)",
+        help="GPU to use: auto is the first CUDA GPU, or the emulated one where there is none, "
+        "cuda:1 the second (default: auto)",
     )
     parser.add_argument(
         "--memory",
         choices=("auto", "device", "host"),
         default="auto",
-        help="surfaces in the memory of a discrete GPU, or in the host's as an integrated GPU "
-        "has them (default: auto)",
+        help="surfaces in the GPU's own memory, or in the host's as an integrated GPU has them; "
+        "auto is the GPU's own where other devices can reach it (default: auto)",
     )
     add_board_option(parser)
     parser.add_argument("--input", type=Path, metavar="FILE", help="copy this file's content")
@@ -93,6 +92,12 @@ def _size(text: str) -> tuple[int, int]:
     return int(width), int(height)
 
 
+def _gpu(text: str) -> str:
+    if not re.fullmatch(r"auto|emulated|cuda(:[0-9]+)?", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is none of auto, emulated, cuda, cuda:N")
+    return text
+
+
 def _seed(text: str) -> int:
     if not text.isdecimal() or int(text) >= 1 << 32:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to {(1 << 32) - 1}")
@@ -101,33 +106,34 @@ def _seed(text: str) -> int:
 
 def _run(arguments: argparse.Namespace) -> dict:
     """Makes the copy and returns what there is to say about it, once it is verified."""
-    content = arguments.input.read_bytes() if arguments.input else None
+    length = arguments.input.stat().st_size if arguments.input else None
     began = time.perf_counter()
     with (
         peerdma.gpu(arguments.gpu, memory=arguments.memory) as gpu,
         peerdma.open(arguments.board) as board,
     ):
-        if content is None:
+        if length is None:
             width, height = arguments.size or (1024, 1024)
             shape, dtype = (height, width), "u4"
         else:
-            shape, dtype = (len(content),), "u1"
+            shape, dtype = (length,), "u1"
         with gpu.surface(shape, dtype) as source, gpu.surface(shape, dtype) as destination:
             source.fill(arguments.seed)
             destination.fill((arguments.seed + 1) % (1 << 32))
-            if content is not None:
-                source.array[:] = np.frombuffer(content, np.uint8)
+            if arguments.input:
+                source.load(arguments.input)
             with (
                 board.pin(source) as pinned_source,
                 board.pin(destination) as pinned_destination,
                 _Progress() as progress,
             ):
                 transfer = board.copy(pinned_source, pinned_destination, progress=progress)
-            if content is None:
+            written = None
+            if not arguments.output:
                 gpu.verify(destination, seed=arguments.seed)
             else:
                 gpu.compare(destination, source)
-                _write_atomically(arguments.output, destination.array)
+                written = destination.save(arguments.output)
         info = board.info()
     return {
         "verified": True,
@@ -138,6 +144,7 @@ def _run(arguments: argparse.Namespace) -> dict:
         "link": str(info.extension.link) if info.extension else None,
         "gpu": gpu.name,
         "emulated": gpu.emulated,
+        "memory": gpu.memory,
         "cycles": transfer.cycles,
         "seconds": transfer.seconds,
         "bytes_per_second": transfer.rate,
@@ -145,6 +152,7 @@ def _run(arguments: argparse.Namespace) -> dict:
         "copy_wall_seconds": transfer.wall_seconds,
         "wall_seconds": time.perf_counter() - began,
         "output": str(arguments.output) if arguments.output else None,
+        "output_way": written.way if written else None,
     }
 
 
@@ -158,9 +166,10 @@ def _readable(report: dict) -> str:
     lines = [
         ("board", report["board"] + (f", {report['link']}" if report["link"] else "")),
         ("GPU", report["gpu"]),
+        ("surfaces", report["memory"]),
         ("to board", way["to_board"] or "nothing"),
         ("from board", way["from_board"] or "nothing"),
-        ("copied", f"{report['bytes']} bytes through card RAM"),
+        ("copied", f"{report['bytes']} bytes through the FPGA"),
         ("took", f"{report['seconds'] * 1e3:.3f} ms {clock}: {rate}"),
         (
             "wall time",
@@ -168,24 +177,9 @@ def _readable(report: dict) -> str:
         ),
     ]
     if report["output"]:
-        lines.append(("written", report["output"]))
+        lines.append(("written", f"{report['output']}, {report['output_way']}"))
     lines.append(("verified", "every word, on the GPU"))
     return "\n".join(f"{name:<12}{value}" for name, value in lines)
-
-
-def _write_atomically(path: Path, data: np.ndarray) -> None:
-    """The file appears complete, or not at all."""
-    umask = os.umask(0)
-    os.umask(umask)
-    file, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name + ".")
-    try:
-        with os.fdopen(file, "wb") as stream:
-            os.fchmod(stream.fileno(), 0o666 & ~umask)
-            stream.write(data.data)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
 
 
 class _Progress:

@@ -17,10 +17,11 @@ class Progress(data.Struct):
 
     #: number of the client
     client: 4
-    #: byte address in the client's memory of the next byte
-    place: 17
-    #: bytes still missing
-    remaining: 10
+    #: byte address in the client's memory, modulo its size, of lane 0 of the next completion: up
+    #: to three bytes before the next byte
+    start: 17
+    #: bytes from there to the end of the read
+    end: 10
     #: low bits of the PCIe address of the next byte
     lower_address: 7
 
@@ -33,8 +34,8 @@ class CompletionChecker(wiring.Component):
     it ends the request in any case. (PCI Express Base Specification, "Completion Rules" and
     "Data Return for Read Requests".)
 
-    Latency: `progress` is looked up as a packet's first beat arrives, everything else belongs to
-    the beat of the cycle before (`valid`).
+    Latency: `lookup` and `progress` belong to the beat that arrives, everything else to the beat
+    of the cycle before (`valid`).
 
     Parameters
     ----------
@@ -101,38 +102,55 @@ class CompletionChecker(wiring.Component):
         beat = Signal(CompletionBeat)
         header = beat.header
         expected = Signal(Progress)
+        # What a packet tells is found out as it begins, and stays.
+        good = Signal()
+        complete = Signal()
+        misfit = Signal()
+        outcome = Signal(Outcome)
+
+        comes = self.completion.p.header
+        count = Signal(14)
+        room = Signal(14)
+        delivered = Signal(13)
+        success = Signal()
+        fits = Signal()
         m.d.comb += [
-            self.lookup.eq(self.completion.p.header.tag),
-            self.begins.eq(self.valid & beat.first),
-            self.ends.eq(self.valid & beat.last),
-            self.tag.eq(header.tag),
+            self.lookup.eq(comes.tag),
+            count.eq(comes.byte_count + comes.lower_address[:2]),
+            delivered.eq(Cat(C(0, 2), comes.dwords)),
+            # The last dword, if there is one, begins before the end.
+            room.eq(Cat(C(0, 2), comes.dwords - 1)),
+            success.eq(comes.status.as_value() == CompletionStatus.SC.value),
+            fits.eq(
+                (count == self.progress.end)
+                & (comes.lower_address == self.progress.lower_address)
+                & (room < self.progress.end)
+            ),
         ]
         m.d.sync += self.valid.eq(self.completion.valid)
         with m.If(self.completion.valid):
             m.d.sync += beat.eq(self.completion.p)
             with m.If(self.completion.p.first):
-                m.d.sync += expected.eq(self.progress)
-
-        # Neither `header` nor `expected` change within a packet, so neither do these.
-        offset = expected.lower_address[:2]
-        end = Signal(11)
-        needed = Signal(9)
-        complete = Signal()
-        success = Signal()
-        fits = Signal()
-        good = Signal()
+                m.d.sync += [
+                    expected.eq(self.progress),
+                    good.eq(success & fits),
+                    complete.eq(delivered >= self.progress.end),
+                    misfit.eq(success & ~fits),
+                ]
+                with m.If(comes.status.as_value() == CompletionStatus.CA.value):
+                    m.d.sync += outcome.eq(Outcome.COMPLETER_ABORT)
+                with m.Elif(~success):
+                    # Configuration Request Retry and reserved values are to be handled as this.
+                    m.d.sync += outcome.eq(Outcome.UNSUPPORTED_REQUEST)
+                with m.Elif(~fits):
+                    m.d.sync += outcome.eq(Outcome.UNEXPECTED_COMPLETION)
+                with m.Else():
+                    m.d.sync += outcome.eq(Outcome.POISONED)
         m.d.comb += [
-            end.eq(offset + expected.remaining),
-            needed.eq((end + 3)[2:]),
-            complete.eq(header.dwords == needed),
-            success.eq(header.status.as_value() == CompletionStatus.SC.value),
-            fits.eq(
-                (header.byte_count == expected.remaining)
-                & (header.lower_address == expected.lower_address)
-                & (header.dwords <= needed)
-                & (header.dwords != 0)
-            ),
-            good.eq(success & fits),
+            self.begins.eq(self.valid & beat.first),
+            self.ends.eq(self.valid & beat.last),
+            self.tag.eq(header.tag),
+            self.outcome.eq(outcome),
         ]
 
         # The state of the tag may change within a packet. A packet that found its tag closed
@@ -145,45 +163,33 @@ class CompletionChecker(wiring.Component):
         with m.If(self.disown):
             m.d.sync += owned.eq(0)
 
-        start = Signal.like(expected.place)
+        taken = Cat(C(0, 2), header.dwords)
         m.d.comb += [
-            start.eq(expected.place - offset),
             self.advance.eq(self.begins & mine & good),
             self.advanced.client.eq(expected.client),
-            self.advanced.place.eq(start + Cat(C(0, 2), header.dwords)),
-            self.advanced.remaining.eq(end - Cat(C(0, 2), header.dwords)),
+            self.advanced.start.eq(expected.start + taken),
+            self.advanced.end.eq(expected.end - taken),
             self.advanced.lower_address.eq(
                 Cat(C(0, 2), expected.lower_address[2:] + header.dwords)
             ),
             self.reaches.eq(self.beats.valid & beat.last),
-            self.reached.eq(
-                Mux(complete, expected.place + expected.remaining, self.advanced.place)
-            ),
+            self.reached.eq(expected.start + Mux(complete, expected.end, taken)),
             self.failed.eq(self.begins & mine & self.waiting & (~good | header.poisoned)),
-            self.close.eq(self.valid & beat.last & mine & (~success | (good & complete))),
-            self.unexpected.eq(self.begins & (~mine | (success & ~fits))),
+            self.close.eq(self.ends & mine & Mux(good, complete, ~misfit)),
+            self.unexpected.eq(self.begins & (~mine | misfit)),
         ]
-        with m.If(header.status.as_value() == CompletionStatus.CA.value):
-            m.d.comb += self.outcome.eq(Outcome.COMPLETER_ABORT)
-        with m.Elif(~success):
-            # Configuration Request Retry and reserved values are to be handled as this.
-            m.d.comb += self.outcome.eq(Outcome.UNSUPPORTED_REQUEST)
-        with m.Elif(~fits):
-            m.d.comb += self.outcome.eq(Outcome.UNEXPECTED_COMPLETION)
-        with m.Else():
-            m.d.comb += self.outcome.eq(Outcome.POISONED)
 
         # Lanes before the first byte and, in the last completion of a request, behind the last
         # byte are not data; any other completion ends with a whole dword.
-        stop = Mux(complete, end[:3], Cat(C(0, 2), header.dwords[0]))
+        stop = Mux(complete, expected.end[:3], Cat(C(0, 2), header.dwords[0]))
         lead = Signal(8)
         trail = Signal(8)
         m.d.comb += [
-            lead.eq(Mux(beat.first, 0xFF << offset, 0xFF)),
+            lead.eq(Mux(beat.first, 0xFF << expected.lower_address[:2], 0xFF)),
             trail.eq(Mux(beat.last & (stop != 0), (1 << stop) - 1, 0xFF)),
             self.beats.valid.eq(self.valid & mine & self.waiting & good & ~header.poisoned),
             self.beats.p.client.eq(expected.client),
-            self.beats.p.start.eq(start),
+            self.beats.p.start.eq(expected.start),
             self.beats.p.data.eq(beat.data),
             self.beats.p.enable.eq(lead & trail),
             self.beats.p.first.eq(beat.first),

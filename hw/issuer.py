@@ -5,6 +5,7 @@ from amaranth import *
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from .checker import Progress
 from .seam import RequestBeat
 from .transfer import ReadJob
 
@@ -34,8 +35,8 @@ class Issuer(wiring.Component):
         Tags to use.
     hold : In(1)
         No job is taken in this cycle.
-    taken : Out(stream of Owner, always ready), job : Out(ReadJob)
-        The job that is taken in this cycle.
+    taken : Out(stream of Owner, always ready), job : Out(ReadJob), progress : Out(Progress)
+        The job that is taken in this cycle, and what it expects first.
     request : Out(stream of RequestBeat)
         From the cycle after the job was taken.
     bus_master : In(1)
@@ -53,6 +54,7 @@ class Issuer(wiring.Component):
                 "hold": In(1),
                 "taken": Out(stream.Signature(Owner, always_ready=True)),
                 "job": Out(ReadJob),
+                "progress": Out(Progress),
                 "request": Out(stream.Signature(RequestBeat)),
                 "bus_master": In(1),
                 "relaxed": In(1),
@@ -88,30 +90,37 @@ class Issuer(wiring.Component):
         for number, client in enumerate(self.jobs):
             m.d.comb += client.ready.eq(ready & (grant == number))
 
-        job = Signal(ReadJob)
+        offset = self.job.address[:2]
+        m.d.comb += [
+            self.progress.client.eq(grant),
+            self.progress.start.eq(self.job.place - offset),
+            self.progress.end.eq(self.job.length + offset),
+            self.progress.lower_address.eq(self.job.address),
+        ]
+
+        address = Signal(64)
+        end = Signal(10)
         header = self.request.p.header
         with m.If(self.request.ready):
             m.d.sync += self.request.valid.eq(0)
         with m.If(taken):
             m.d.sync += [
                 served.eq(grant),
-                job.eq(self.job),
+                address.eq(self.job.address),
+                end.eq(self.progress.end),
                 self.request.valid.eq(self.bus_master),
                 header.tag.eq(self.free.p),
                 header.relaxed.eq(self.relaxed),
             ]
 
-        offset = job.address[:2]
-        end = Signal(11)
         single = Signal()
         first_be = Signal(4)
         last_be = Signal(4)
         m.d.comb += [
-            end.eq(offset + job.length),
-            single.eq(header.dwords == 1),
-            first_be.eq(0xF << offset),
+            single.eq(end <= 4),
+            first_be.eq(0xF << address[:2]),
             last_be.eq(Array((0xF, 0x1, 0x3, 0x7))[end[:2]]),
-            header.address.eq(Cat(C(0, 2), job.address[2:])),
+            header.address.eq(Cat(C(0, 2), address[2:])),
             header.dwords.eq((end + 3)[2:]),
             header.first_be.eq(Mux(single, first_be & last_be, first_be)),
             header.last_be.eq(Mux(single, 0, last_be)),

@@ -14,15 +14,18 @@ know where the next byte of each tag goes.
 from amaranth import *
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
+from amaranth.utils import exact_log2
 
 from .checker import CompletionChecker, Progress
 from .issuer import Issuer, Owner
 from .placer import Placer
 from .seam import CompletionBeat, RequestBeat
 from .tags import OrderQueues, TagStates
-from .transfer import Outcome, Placement, ReadJob, Retired
+from .transfer import RING_PLACE, Outcome, Placement, ReadJob, Retired
 
 __all__ = ["Frontier", "ReadError", "Requester"]
+
+_RING_BIT = exact_log2(RING_PLACE)
 
 
 class ReadError(data.Struct):
@@ -40,7 +43,8 @@ class Frontier(data.Struct):
 
     #: number of the client
     client: 4
-    #: all bytes of the job below this place are in the client's memory
+    #: all bytes of the job below this place are in the client's memory; the bit of `RING_PLACE`
+    #: is that of the job, whatever the place has come to
     place: 17
 
 
@@ -73,7 +77,8 @@ class Requester(wiring.Component):
         Reads in flight, a power of two from 2 to 256. More than 32 need extended tags.
     timeout_cycles : int
         A read ends with COMPLETION_TIMEOUT this many to twice as many cycles after its request
-        was offered; at least 4 for each tag. The default is 10 ms at 125 MHz.
+        was offered, later by a few packets if the stream of completions is full; at least 4 for
+        each tag. The default is 10 ms at 125 MHz.
     quarantine_timeouts : int
         How many timeouts, one after the other, a quarantined tag stays out of use at least. After
         an end other than by timeout up to two more pass.
@@ -197,7 +202,9 @@ class Requester(wiring.Component):
         progress_write, progress_read = table("progress", Progress)
         job_write, job_read = table("job", ReadJob)
         outcome_write, outcome_read = table("outcome", Outcome)
-        reached_write, reached_read = table("reached", 17)
+        reached_write, reached_read = table("reached", _RING_BIT)
+        # A job may end just where the ring's places begin: which memory it is for is kept apart.
+        ringed_write, ringed_read = table("ringed", 1)
         # How often a tag was visited (see below) since its request was offered.
         age_write, age_read = table("age", range(2 + self._quarantine_timeouts))
 
@@ -209,10 +216,11 @@ class Requester(wiring.Component):
         visitor = Signal(range(tags))
         visit = Signal()
         m.d.sync += countdown.eq(Mux(countdown == 0, period - 1, countdown - 1))
-        with m.If(visit):
-            m.d.sync += [due.eq(0), visitor.eq(visitor + 1)]
         with m.If(countdown == 0):
             m.d.sync += due.eq(1)
+        # Never in two cycles one after the other, as `subject` follows a cycle behind.
+        with m.If(visit):
+            m.d.sync += [due.eq(0), visitor.eq(visitor + 1)]
 
         # A completion cannot be for a request that is not yet offered, even if the tag already
         # waits: it was looked up before the job that is taken was written.
@@ -224,6 +232,7 @@ class Requester(wiring.Component):
 
         # One state at a time: that of the completion at hand or, in cycles without, of the tag
         # to be visited. A job is taken when neither writes to a table.
+        m.d.sync += states.subject.eq(Mux(self.completion.valid, checker.lookup, visitor))
         open_ = states.subject_waiting | states.subject_quarantined
         timed_out = Signal()
         expired = Signal()
@@ -231,7 +240,6 @@ class Requester(wiring.Component):
         m.d.comb += [
             visit.eq(due & ~checker.valid),
             issuer.hold.eq(self.flush | visit | checker.begins | checker.ends),
-            states.subject.eq(Mux(checker.valid, checker.tag, visitor)),
             checker.open.eq(open_ & ~too_early),
             checker.waiting.eq(states.subject_waiting),
             age_read.addr.eq(visitor),
@@ -261,24 +269,24 @@ class Requester(wiring.Component):
             reached_write.data.eq(Mux(taken.valid, job.place, checker.reached)),
             reached_write.en.eq(taken.valid | checker.reaches),
             reached_read.addr.eq(queues.head.p.tag),
+            ringed_write.addr.eq(taken.p.tag),
+            ringed_write.data.eq(job.place[_RING_BIT]),
+            ringed_write.en.eq(taken.valid),
+            ringed_read.addr.eq(queues.head.p.tag),
         ]
         # As late as the last word of a completion is written, so that it can be read.
         seen, seen_valid = Signal(Frontier), Signal()
         m.d.sync += [
             seen.client.eq(queues.head.p.client),
-            seen.place.eq(reached_read.data),
+            seen.place.eq(Cat(reached_read.data, ringed_read.data)),
             seen_valid.eq(queues.head.valid),
             self.frontier.p.eq(seen),
             self.frontier.valid.eq(seen_valid & ~self.flush),
         ]
         with m.If(taken.valid):
-            start = progress_write.data
             m.d.comb += [
                 progress_write.addr.eq(taken.p.tag),
-                start.client.eq(taken.p.client),
-                start.place.eq(job.place),
-                start.remaining.eq(job.length),
-                start.lower_address.eq(job.address),
+                progress_write.data.eq(issuer.progress),
                 outcome_write.addr.eq(taken.p.tag),
                 outcome_write.data.eq(Mux(self.bus_master, Outcome.OK, Outcome.BUS_MASTER_OFF)),
             ]

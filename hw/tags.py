@@ -116,7 +116,7 @@ class OrderQueues(wiring.Component):
     """Retires the jobs of each client in the order in which they were pushed.
 
     One look-up serves the clients in turn, each once in max(clients, 4) cycles. A tag appears at
-    `retire` three cycles after it was found not to wait any more.
+    `retire` two cycles after it was found not to wait any more.
 
     Parameters
     ----------

@@ -21,9 +21,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from hw.core import CoreConfig
-
-from . import config_space
+from . import config_space, generated
 from .rtl import BuildError, compile_board
 
 __all__ = ["main"]
@@ -284,7 +282,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Command line; returns the exit status."""
     parser = _parser()
     arguments = parser.parse_args(argv)
-    config = CoreConfig()
     try:
         space = config_space.build(_identity(arguments))
     except ValueError as problem:
@@ -292,8 +289,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: sys.exit(0))
     try:
-        library = compile_board(config, waves=arguments.waves is not None)
-        options = _native_options(arguments, config.clock_khz)
+        core = generated.obtain(waves=arguments.waves is not None)
+        library = compile_board(core)
+        options = _native_options(arguments, core.clock_khz)
         with (
             _listen(arguments.socket) as listener,
             _Board(library, options, space, listener.fileno()) as board,

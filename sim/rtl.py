@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Compiles the core and the native model of its surroundings into one shared library.
 
-Amaranth makes Verilog of the core, Verilator makes C++ of that, and g++ compiles it together
-with the sources in `sim/native/`. What each step makes is kept under ``build/sim/`` by a hash of
-all that it depends on: a second build is immediate, and builders may run at the same time.
+Amaranth makes Verilog of the core, Verilator makes C++ of that (`sim.generated`), and g++
+compiles it together with the sources in `sim/native/`. What each step makes is kept under
+``build/sim/`` by a hash of all that it depends on: a second build is immediate, and builders may
+run at the same time.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import amaranth
-
-from hw.build import generate
-from hw.core import CoreConfig
-from hw.endpoint import MODULE_NAME
 from hw.trn import TRN_PORTS
+
+if TYPE_CHECKING:
+    from hw.core import CoreConfig
+
+    from .generated import GeneratedCore
 
 __all__ = ["BuildError", "compile_board", "compile_ideal"]
 
@@ -36,7 +38,6 @@ _CACHE = _ROOT / "build" / "sim"
 _LINK_SOURCES = ("config_space", "hardblock", "link", "options", "root", "tlp")
 _BOARD_SOURCES = ("capi", "commands", "connection", "interrupts", "memory", "model", "server")
 
-_VERILATE = ("--cc", "-O3", "--x-assign", "fast", "--x-initial", "fast", "--no-assert")
 _CXX = ("-std=c++17", "-fPIC", "-Wall", "-Wextra", "-O2")
 #: Verilator's own code is not ours to warn about.
 _CXX_VERILATED = ("-std=c++17", "-fPIC", "-w", "-DVL_TIME_CONTEXT")
@@ -46,22 +47,18 @@ class BuildError(Exception):
     """A tool is missing or failed; the message holds its output."""
 
 
-def compile_board(config: CoreConfig, *, waves: bool = False) -> Path:
-    """The shared library of the simulated board with the core `config`.
-
-    `waves` builds in VCD tracing, at the cost of speed. Raises BuildError.
-    """
-    verilog = _verilog(config)
+def compile_board(core: GeneratedCore) -> Path:
+    """The shared library of the simulated board with a core; raises BuildError."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        core = pool.submit(_verilated_objects, verilog, waves)
+        objects = pool.submit(_core_objects, core)
         native = pool.map(_native_object, _LINK_SOURCES + _BOARD_SOURCES)
-        return _link("board", [*core.result(), *native])
+        return _link("board", [*objects.result(), *native])
 
 
 def compile_ideal() -> Path:
-    """The shared library of the link model with the ideal engine of `native/ideal.cpp`."""
+    """The shared library of the link model with the ideal engine, without any core."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return _link("ideal", list(pool.map(_native_object, (*_LINK_SOURCES, "ideal"))))
+        return _link("ideal", list(pool.map(_native_object, (*_LINK_SOURCES, "ideal", "rules"))))
 
 
 def pins_header() -> str:
@@ -159,13 +156,22 @@ def _cached(name: str, make: Callable[[Path], object]) -> Path:
     return place
 
 
-def _verilog(config: CoreConfig) -> str:
-    # Amaranth takes longer to start over than all else: what counts is whether a source changed.
+@cache
+def source_digest() -> str:
+    """Changes when a source of the core does."""
     sources = [*sorted((_ROOT / "hw").glob("*.py")), _ROOT / "host" / "peerdma" / "regs.py"]
-    texts = (path.read_text() for path in sources)
-    key = _digest(repr(config), amaranth.__version__, sys.version, *texts)
+    return _digest(*(path.read_text() for path in sources))
+
+
+def _verilog(config: CoreConfig) -> str:
+    import amaranth
+
+    # Amaranth takes longer to start over than all else: what counts is whether a source changed.
+    key = _digest(repr(config), amaranth.__version__, sys.version, source_digest())
 
     def make(at: Path) -> None:
+        from hw.build import generate
+
         _say("generating the core's Verilog")
         (at / "core.v").write_text(generate(config))
 
@@ -195,43 +201,31 @@ def _native_object(name: str) -> Path:
     return _cached(f"{name}-{key}", make) / "o.o"
 
 
-def _verilated_objects(verilog: str, waves: bool) -> list[Path]:
-    home, verilator_version = _verilator()
+def _core_objects(core: GeneratedCore) -> list[Path]:
     program, version = _compiler()
     source = _NATIVE / "rtl.cpp"
-    flags = [*_VERILATE, *(("--trace-vcd",) if waves else ())]
-    key = _digest(
-        verilog, verilator_version, version, *flags, *_CXX_VERILATED, source.read_text(), _headers()
-    )
+    key = _digest(core.digest, version, *_CXX_VERILATED, source.read_text(), _headers())
     pins = _pins_folder()
 
     def make(at: Path) -> None:
-        _say("verilating the core")
-        (at / "core.v").write_text(verilog)
-        command = [str(home / "bin" / "verilator"), *flags, "-Wno-fatal"]
-        _run([*command, "--top-module", MODULE_NAME, "--Mdir", "cpp", "core.v"], at)
-        generated = sorted(p.name for p in (at / "cpp").glob("*.cpp"))
+        generated = sorted(str(path) for path in core.classes.glob("*.cpp"))
         slow = [name for name in generated if "__Slow" in name or "__Syms" in name]
         fast = [name for name in generated if name not in slow]
         # The trace runtime specialises templates that the generated code instantiates: it is first.
-        names = ["verilated_vcd_c.cpp"] * waves + ["verilated.cpp", "verilated_threads.cpp"]
-        runtime = [str(home / "include" / name) for name in names]
+        names = ["verilated_vcd_c.cpp"] * core.waves + ["verilated.cpp", "verilated_threads.cpp"]
+        runtime = [str(core.runtime / name) for name in names]
         units = {
             # Constructors and reset code run once: not worth the optimiser's time.
             "slow": ("-O1", [*runtime, *slow]),
             "fast": ("-O2", [*fast, str(source)]),
         }
+        define = ["-DPEERDMA_WAVES"] if core.waves else []
+        folders = (core.classes, core.runtime, core.runtime / "vltstd", _NATIVE, pins)
+        include = [f"-I{folder}" for folder in folders]
 
         def build(unit: str) -> None:
             level, names = units[unit]
             (at / f"{unit}.cpp").write_text("".join(f'#include "{name}"\n' for name in names))
-            define = ["-DPEERDMA_WAVES"] if waves else []
-            include = [
-                f"-I{at / 'cpp'}",
-                f"-I{home / 'include'}",
-                f"-I{home / 'include' / 'vltstd'}",
-            ]
-            include += [f"-I{_NATIVE}", f"-I{pins}"]
             command = [program, *_CXX_VERILATED, level, *define, *include]
             _run([*command, "-c", f"{unit}.cpp", "-o", f"{unit}.o"], at)
 

@@ -103,7 +103,8 @@ def obtain(tree: Tree, finish: Callable[[Path, Path], None] | None = None) -> Pa
     TreeError
         If a program or the archive is missing, or a package cannot be had.
     """
-    key = hashlib.sha256(json.dumps([_LAYOUT, asdict(tree)]).encode()).hexdigest()[:16]
+    asked = [_LAYOUT, asdict(tree), finish.__name__ if finish else None]
+    key = hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:16]
     root = cache() / f"{tree.suite}-{key}"
     if root.exists():
         return root

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 import tarfile
 from dataclasses import dataclass
@@ -37,7 +38,7 @@ NV_P2P = {
     "535": Tree("bookworm", alone=("nvidia-open-kernel-source",)),
     "550": Tree("trixie", alone=("nvidia-open-kernel-source",)),
 }
-_SPARSE = Tree("bookworm", ("sparse",))
+_SPARSE = Tree("bookworm", ("libc6",), ("sparse",))
 _CHECKPATCH = Tree("trixie", alone=("linux-source-6.12",))
 
 
@@ -86,7 +87,11 @@ def _fix_paths(draft: Path, root: Path) -> None:
     """The headers refer to each other by where the packages would be installed."""
     for makefile in (draft / "usr/src").glob("linux-headers-*/Makefile"):
         text = makefile.read_text()
-        makefile.write_text(text.replace(" /usr/src/", f" {root}/usr/src/"))
+        makefile.write_text(re.sub(r"(?<=[ =])/usr/src/", f"{root}/usr/src/", text))
+    # Starts the one for the kernel's word size and byte order, by a name that it may not have.
+    for modpost in (draft / "usr/lib").glob("linux-kbuild-*/scripts/mod/modpost"):
+        modpost.unlink()
+        modpost.symlink_to("modpost.real-lsb-64")
     for tool in (draft / "usr/bin").glob("*-linux-gnu-*"):
         # gcc looks for its assembler and linker by their plain names in its own folder.
         triplet, _, plain = tool.name.partition("-linux-gnu-")

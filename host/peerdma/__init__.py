@@ -16,6 +16,8 @@ from .board import Board
 from .errors import (
     BoardLost,
     BoardNotFound,
+    CudaError,
+    GpuNotFound,
     PeerdmaError,
     PinError,
     ProtocolError,
@@ -37,7 +39,9 @@ __all__ = [
     "BoardInfo",
     "BoardLost",
     "BoardNotFound",
+    "CudaError",
     "Gpu",
+    "GpuNotFound",
     "Path",
     "Paths",
     "PeerdmaError",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from .link import Link
-from .memory import Memory
+from .memory import Memory, Path
 from .regs import Capability
 
 __all__ = ["Backend", "BoardInfo", "Extension", "Moved", "Piece", "Progress"]
@@ -83,6 +83,10 @@ class Backend(Protocol):
 
     def pin(self, memory: Memory) -> Any:
         """Makes memory reachable for the board; a handle for `Piece` and `unpin`."""
+        ...
+
+    def path(self, handle: Any) -> Path:
+        """The way the bytes of pinned memory take on this board."""
         ...
 
     def unpin(self, handle: Any) -> None:

@@ -82,13 +82,15 @@ class Board:
             memory = HostArray(memory)
         if not all(hasattr(memory, name) for name in ("extents", "hold", "drop")):
             raise PinError(
-                f"asked to pin a {type(memory).__name__}; pin a surface of a GPU or a numpy array"
+                f"asked to pin a {type(memory).__name__}; pin a surface of a GPU or a numpy array. "
+                "gpu.register(...) makes surfaces of other libraries' arrays"
             )
         with self._lock:
             self._require_open()
             memory.hold()
             try:
-                pin = Pin(memory, self._backend.pin(memory), self._unpin)
+                handle = self._backend.pin(memory)
+                pin = Pin(memory, handle, self._backend.path(handle), self._unpin)
             except BaseException:
                 memory.drop()
                 raise
@@ -136,8 +138,8 @@ class Board:
                 [_piece(span) for span in destinations],
                 progress,
             ),
-            sizes[0],
-            Paths(_path(sources), _path(destinations)),
+            sources,
+            destinations,
         )
 
     def write(self, source: Pin | Span | np.ndarray, card_address: int = 0) -> Transfer:
@@ -153,11 +155,7 @@ class Board:
                 return self.write(pin, card_address)
         (span,) = self._spans(source)
         self._require_on_card(span, card_address)
-        return self._transfer(
-            lambda: self._backend.write(_piece(span), card_address),
-            span.nbytes,
-            Paths(span.pin.path, None),
-        )
+        return self._transfer(lambda: self._backend.write(_piece(span), card_address), [span], [])
 
     def read(self, destination: Pin | Span | np.ndarray, card_address: int = 0) -> Transfer:
         """Copies card RAM from byte `card_address` to memory; the rest as for `write`."""
@@ -166,17 +164,18 @@ class Board:
                 return self.read(pin, card_address)
         (span,) = self._spans(destination)
         self._require_on_card(span, card_address)
-        return self._transfer(
-            lambda: self._backend.read(_piece(span), card_address),
-            span.nbytes,
-            Paths(None, span.pin.path),
-        )
+        return self._transfer(lambda: self._backend.read(_piece(span), card_address), [], [span])
 
-    def _transfer(self, start: Callable[[], Moved], nbytes: int, path: Paths) -> Transfer:
+    def _transfer(
+        self, start: Callable[[], Moved], sources: list[Span], destinations: list[Span]
+    ) -> Transfer:
+        nbytes = _nbytes(sources or destinations)
         with self._lock:
             self._require_open()
             began = time.perf_counter()
             moved = start() if nbytes else Moved(0, None)
+            for memory in {id(span.pin.memory): span.pin.memory for span in destinations}.values():
+                memory.written()
             wall = time.perf_counter() - began
         info = self._backend.info
         clock = info.extension.clock_khz if info.extension else 0
@@ -186,7 +185,7 @@ class Board:
             seconds=moved.cycles / (clock * 1e3) if clock else wall,
             wall_seconds=wall,
             limit=moved.limit,
-            path=path,
+            path=Paths(_path(sources), _path(destinations)),
             simulated=info.simulated,
         )
 

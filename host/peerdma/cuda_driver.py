@@ -17,6 +17,7 @@ from .errors import CudaError, GpuNotFound
 __all__ = ["Driver", "load"]
 
 _LIBRARY = "libcuda.so.1"
+_ASKED = "a CUDA GPU"
 
 _START_ANEW = (
     "A kernel of this process failed and took its CUDA context with it: start the program anew, "
@@ -95,9 +96,7 @@ class Driver:
 
     def device_attribute(self, device: Any, name: str) -> int:
         """The attribute CU_DEVICE_ATTRIBUTE_`name`; 0 if bindings or driver do not know it."""
-        attribute = getattr(
-            self.api.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}", None
-        )
+        attribute = getattr(self.api.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}", None)
         if attribute is None:
             return 0
         error, value = self.api.cuDeviceGetAttribute(attribute, device)
@@ -113,11 +112,8 @@ class Driver:
         name = getattr(error, "name", str(error))
         status, text = self.api.cuGetErrorString(error)
         text = text.decode() if not int(status) and text else "no description"
-        return CudaError(
-            f"asked for {asked}: {function} failed with {name} ({text}). "
-            f"{_NEXT_STEPS.get(name, _LOOK_UP)}",
-            name=name,
-        )
+        found = f"{function} failed with {name} ({text})"
+        return CudaError(asked, found, _NEXT_STEPS.get(name, _LOOK_UP), name=name)
 
 
 def load() -> Driver:
@@ -129,28 +125,25 @@ def load() -> Driver:
         If there is no driver, no GPU, or no bindings that fit; says what to install.
     """
     version = _driver_version()
-    extra = f"pip install 'peerdma[cuda{min(max(version[0], 12), 13)}]'"
+    install = f"pip install 'peerdma[cuda{min(max(version[0], 12), 13)}]'"
     found = f"this machine's NVIDIA driver speaks CUDA {version[0]}.{version[1]}"
     if version[0] < 12:
-        raise GpuNotFound(f"asked for CUDA: {found}, peerdma needs 12 or later. Update the driver")
+        raise GpuNotFound(_ASKED, f"{found}, peerdma needs 12 or later", "Update the driver")
     try:
         api = importlib.import_module("cuda.bindings.driver")
         bindings = importlib.metadata.version("cuda-bindings")
     except ImportError as error:
-        raise GpuNotFound(
-            f"asked for CUDA: {found}, but its Python bindings cannot be imported ({error}). "
-            f"Install them: {extra}"
-        ) from None
+        found += f", but its Python bindings cannot be imported ({error})"
+        raise GpuNotFound(_ASKED, found, f"Install them: {install}") from None
     if int(bindings.split(".")[0]) > version[0]:
-        raise GpuNotFound(
-            f"asked for CUDA: {found}, but the package cuda-bindings is {bindings}, for a newer "
-            f"driver. Install the one that fits, {extra}, or update the driver"
-        )
+        found += f", but the package cuda-bindings is {bindings}, for a newer driver"
+        step = f"Install the one that fits, {install}, or update the driver"
+        raise GpuNotFound(_ASKED, found, step)
     driver = Driver(api, lambda: importlib.import_module("cuda.bindings.nvrtc"), version)
     try:
-        driver.call("cuInit", 0, asked="a CUDA GPU")
+        driver.call("cuInit", 0, asked=_ASKED)
     except CudaError as error:
-        raise GpuNotFound(str(error)) from None
+        raise GpuNotFound(_ASKED, error.found, error.step) from None
     return driver
 
 
@@ -160,13 +153,12 @@ def _driver_version() -> tuple[int, int]:
         library = ctypes.CDLL(_LIBRARY)
     except OSError:
         raise GpuNotFound(
-            f"asked for CUDA: this machine has no NVIDIA driver ({_LIBRARY} is not found). "
-            'Install one, or use the emulated GPU: gpu("emulated") or --gpu emulated'
+            _ASKED,
+            f"this machine has no NVIDIA driver ({_LIBRARY} is not found)",
+            'Install one, or use the emulated GPU: gpu("emulated") or --gpu emulated',
         ) from None
     number = ctypes.c_int()
     if library.cuDriverGetVersion(ctypes.byref(number)):
-        raise GpuNotFound(
-            "asked for CUDA: the NVIDIA driver of this machine does not tell its version. "
-            "Check that nvidia-smi works"
-        )
+        found = "the NVIDIA driver of this machine does not tell its version"
+        raise GpuNotFound(_ASKED, found, "Check that nvidia-smi works")
     return number.value // 1000, number.value % 1000 // 10

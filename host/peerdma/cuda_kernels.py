@@ -20,11 +20,12 @@ from .errors import CudaError, GpuNotFound
 __all__ = ["compiled", "source"]
 
 _NAME = "kernels.cu"
+_ASKED = "kernels for the GPU"
 
 
 def source() -> str:
     """The kernels as CUDA C++."""
-    return importlib.resources.files(__package__).joinpath(_NAME).read_text()
+    return importlib.resources.files("peerdma").joinpath(_NAME).read_text()
 
 
 def compiled(driver: Driver, capability: tuple[int, int]) -> bytes:
@@ -76,14 +77,14 @@ def _nvrtc(driver: Driver) -> Any:
         found = _checked(nvrtc, nvrtc.nvrtcVersion())
     # The bindings report a library that they do not find by one error or another.
     except (ImportError, RuntimeError, OSError) as error:
-        raise GpuNotFound(
-            f"asked for kernels for the GPU: NVRTC, CUDA's compiler, was not found ({error}). "
-            f"{advice}"
-        ) from None
+        found = f"NVRTC, CUDA's compiler, was not found ({error})"
+        raise GpuNotFound(_ASKED, found, advice) from None
     if found[0] > major:
         raise GpuNotFound(
-            f"asked for kernels for the GPU: NVRTC is of CUDA {found[0]}.{found[1]}, the driver "
-            f"of CUDA {major}, which does not load what a newer major compiles. {advice}"
+            _ASKED,
+            f"NVRTC is of CUDA {found[0]}.{found[1]}, the driver of CUDA {major}, which does not "
+            "load what a newer major compiles",
+            advice,
         )
     return nvrtc
 
@@ -103,11 +104,8 @@ def _refused(nvrtc: Any, error: Any, option: str, log: str) -> CudaError:
         if name == "NVRTC_ERROR_INVALID_OPTION"
         else "This is a fault of peerdma: please report it with this message"
     )
-    told = ".".join(map(str, version))
-    return CudaError(
-        f"asked NVRTC {told} for kernels, {option}: {name}. {log + '. ' if log else ''}{step}",
-        name=name,
-    )
+    found = f"NVRTC {'.'.join(map(str, version))} with {option} says {name}"
+    return CudaError(_ASKED, f"{found}: {log}" if log else found, step, name=name)
 
 
 def _cache() -> Path:

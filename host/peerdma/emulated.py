@@ -12,7 +12,7 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -20,9 +20,10 @@ from numpy.typing import DTypeLike
 from . import pattern
 from .aperture import Aperture
 from .errors import PinError
+from .foreign import describe
 from .memory import Extent, Path
 from .scatter import ScatterList
-from .surface import Gpu, Surface, wrong_word
+from .surface import Gpu, Surface, layout, wrong_word
 
 __all__ = ["DISCRETE", "INTEGRATED", "EmulatedGpu", "EmulatedSurface", "Personality"]
 
@@ -82,6 +83,7 @@ class EmulatedGpu(Gpu):
     def __init__(self, personality: Personality = DISCRETE, *, seed: int = 0):
         self.personality = personality
         self.name = f"emulated {personality.name} GPU"
+        self.memory = f"emulated {personality.path} memory"
         slot = _slots.take()
         # The aperture, not the GPU: surfaces may outlive the GPU object.
         self._aperture = Aperture(
@@ -99,7 +101,37 @@ class EmulatedGpu(Gpu):
 
     def surface(self, shape: int | Sequence[int], dtype: DTypeLike = "u1") -> EmulatedSurface:
         """A new surface, zeroed; PeerdmaError if there is no memory for it."""
-        return EmulatedSurface(self, self._aperture, shape, dtype)
+        _, _, nbytes = layout(shape, dtype)
+        place, pages = ScatterList((), ()), np.empty(0, np.uint8)
+        if nbytes:
+            place, mapping = self._aperture.allocate(nbytes)
+            pages = np.asarray(cast(np.ndarray, mapping))
+        aperture, path = self._aperture, self.personality.path
+        return EmulatedSurface(
+            self, shape, dtype, path, pages, lambda pages: aperture.extents(place, pages)
+        )
+
+    def register(self, array: Any) -> EmulatedSurface:
+        """See `Gpu.register`: any array in host memory; not read-only, as surfaces are not."""
+        foreign = describe(array)
+        if foreign.on_gpu or foreign.readonly:
+            where = "in a GPU's memory" if foreign.on_gpu else "read-only"
+            raise PinError(
+                f"asked for a {type(array).__name__} that is {where} as a surface of an emulated "
+                "GPU; give it a writable one in host memory"
+            )
+        data = cast(np.ndarray, foreign.owner).reshape(-1).view(np.uint8)
+        return EmulatedSurface(
+            self,
+            foreign.shape,
+            foreign.dtype,
+            Path.HOST_MEMORY,
+            data,
+            lambda pages: [Extent(pages.data)] if pages.size else [],
+        )
+
+    def synchronize(self) -> None:
+        """Nothing to do: the CPU's work is done when its calls return."""
 
     def fill(self, surface: Surface, seed: int) -> None:
         """Writes the pattern of `seed` (see `peerdma.pattern`), from its word 0 on."""
@@ -138,8 +170,7 @@ class EmulatedGpu(Gpu):
         self._aperture.close()
 
     def _bytes(self, surface: Surface) -> np.ndarray:
-        if surface.gpu is not self:
-            raise ValueError(f"{surface!r} is not a surface of {self!r}; ask its own GPU")
+        self.require_own(surface)
         return cast(EmulatedSurface, surface).bytes
 
     def _check(
@@ -162,16 +193,17 @@ class EmulatedSurface(Surface):
     """A surface of an `EmulatedGpu`: numpy sees its memory, and so can a board."""
 
     def __init__(
-        self, gpu: EmulatedGpu, aperture: Aperture, shape: int | Sequence[int], dtype: DTypeLike
+        self,
+        gpu: EmulatedGpu,
+        shape: int | Sequence[int],
+        dtype: DTypeLike,
+        path: Path,
+        pages: np.ndarray,
+        extents: Callable[[np.ndarray], list[Extent]],
     ):
         super().__init__(gpu, shape, dtype)
-        self.path = gpu.personality.path
-        self._aperture = aperture
-        place, pages = ScatterList((), ()), np.empty(0, np.uint8)
-        if self.nbytes:
-            place, mapping = aperture.allocate(self.nbytes)
-            pages = np.asarray(cast(np.ndarray, mapping))
-        self._place = place
+        self.path = path
+        self._extents = extents
         self._pages: np.ndarray | None = pages
         self.address = pages.ctypes.data
 
@@ -185,13 +217,12 @@ class EmulatedSurface(Surface):
         """The surface as a numpy array that shares its memory, and keeps it after `close`."""
         return self.bytes.view(self.dtype).reshape(self.shape)
 
-    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> np.ndarray:
-        result = self.array if dtype is None else self.array.astype(dtype, copy=False)
-        return result.copy() if copy else result
-
     def extents(self) -> list[Extent]:
         """The runs of whole pages that the surface starts at the beginning of."""
-        return self._aperture.extents(self._place, self._whole_pages())
+        return self._extents(self._whole_pages())
+
+    def written(self) -> None:
+        """Nothing to do: the CPU's memory is coherent."""
 
     def _whole_pages(self) -> np.ndarray:
         if self._pages is None:

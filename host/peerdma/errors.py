@@ -145,10 +145,20 @@ class ProtocolError(PeerdmaError):
 
 
 class GpuNotFound(PeerdmaError):
-    """There is no CUDA GPU, or what is needed to use it is not installed."""
+    """There is no CUDA GPU, or what is needed to use it is not installed.
+
+    Attributes
+    ----------
+    found : str
+        What there is instead.
+    """
 
     exit_code = 12
     cause = "no CUDA GPU, or what it needs is not installed"
+
+    def __init__(self, asked: str, found: str, step: str):
+        super().__init__(f"asked for {asked}: {found}. {step}")
+        self.found = found
 
 
 class CudaError(PeerdmaError):
@@ -158,14 +168,18 @@ class CudaError(PeerdmaError):
     ----------
     name : str
         The error's name in CUDA, as ``CUDA_ERROR_OUT_OF_MEMORY``.
+    found, step : str
+        What CUDA says, and what to do.
     """
 
     exit_code = 13
     cause = "CUDA failed"
 
-    def __init__(self, message: str, *, name: str):
-        super().__init__(message)
+    def __init__(self, asked: str, found: str, step: str, *, name: str):
+        super().__init__(f"asked for {asked}: {found}. {step}")
         self.name = name
+        self.found = found
+        self.step = step
 
 
 def exit_codes() -> dict[int, str]:

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+from .cuda import CudaGpu
 from .emulated import DISCRETE, INTEGRATED, EmulatedGpu
-from .errors import UnsupportedError
+from .errors import GpuNotFound
 from .surface import Gpu
 
 __all__ = ["gpu"]
@@ -17,24 +18,32 @@ def gpu(kind: str = "auto", *, memory: str = "auto") -> Gpu:
 
     Parameters
     ----------
-    kind : "auto", "emulated" or "cuda"
-        "auto" is the emulated GPU in this version; `Gpu.name` and `Gpu.emulated` say so.
+    kind : "auto", "emulated", "cuda" or "cuda:N"
+        "auto" is the first CUDA GPU, or the emulated GPU if there is none: `Gpu.name`,
+        `Gpu.emulated` and `Gpu.memory` say what it is and why. "cuda:1" is the second.
     memory : "auto", "device" or "host"
-        Where surfaces live: in memory of a discrete GPU, reached peer-to-peer, or in memory of
-        the host, as an integrated GPU has them. "auto" is "device".
+        Where surfaces live: in the GPU's own memory, reached peer-to-peer, or in memory of the
+        host, as an integrated GPU has them. "auto" is the GPU's own where boards can reach it.
 
     Raises
     ------
+    GpuNotFound
+        If there is no such CUDA GPU, or something is not installed.
     UnsupportedError
-        For "cuda": this version has no CUDA yet.
+        If the GPU has no memory of the kind.
     """
     if memory not in _PERSONALITIES:
         raise ValueError(f"memory is one of {', '.join(_PERSONALITIES)}, not {memory!r}")
-    if kind == "cuda":
-        raise UnsupportedError(
-            "asked for a CUDA GPU: this version of peerdma has only the emulated GPU, which "
-            'works without any hardware. Use gpu("emulated") or --gpu emulated'
-        )
-    if kind not in ("auto", "emulated"):
-        raise ValueError(f"a GPU is one of auto, emulated, cuda, not {kind!r}")
-    return EmulatedGpu(_PERSONALITIES[memory])
+    name, _, index = kind.partition(":")
+    if name == "cuda" and (index.isdecimal() or kind == "cuda"):
+        return CudaGpu(int(index or 0), memory)
+    if kind == "emulated":
+        return EmulatedGpu(_PERSONALITIES[memory])
+    if kind != "auto":
+        raise ValueError(f"a GPU is one of auto, emulated, cuda, cuda:N, not {kind!r}")
+    try:
+        return CudaGpu(0, memory)
+    except GpuNotFound as error:
+        gpu = EmulatedGpu(_PERSONALITIES[memory])
+        gpu.memory += f"; no CUDA: {error.found}"
+        return gpu

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import abc
 import enum
 from dataclasses import dataclass
 from typing import Protocol
@@ -11,7 +12,7 @@ import numpy as np
 
 from .errors import PinError
 
-__all__ = ["Extent", "HostArray", "Memory", "Path"]
+__all__ = ["Extent", "HostArray", "Memory", "Path", "Staged"]
 
 
 class Path(str, enum.Enum):
@@ -21,9 +22,29 @@ class Path(str, enum.Enum):
     PEER_TO_PEER = "peer-to-peer"
     #: through memory of the host, which GPU and board both reach
     HOST_MEMORY = "host memory"
+    #: copied by the CPU on the way: as a last resort, and into a simulated board
+    STAGED = "staged"
 
     def __str__(self) -> str:
         return self.value
+
+
+class Staged(abc.ABC):
+    """Memory that the CPU only reaches by copying; acts as a memoryview of bytes for that."""
+
+    readonly: bool
+
+    @abc.abstractmethod
+    def __len__(self) -> int: ...
+
+    @abc.abstractmethod
+    def __getitem__(self, key: slice) -> Staged: ...
+
+    @abc.abstractmethod
+    def __setitem__(self, key: slice, data: bytes) -> None: ...
+
+    @abc.abstractmethod
+    def __bytes__(self) -> bytes: ...
 
 
 @dataclass(frozen=True)
@@ -34,7 +55,7 @@ class Extent:
     platform is to choose. `fd` and `fd_offset` give the file that backs it, if there is one.
     """
 
-    memory: memoryview
+    memory: memoryview | Staged
     bus_address: int | None = None
     fd: int | None = None
     fd_offset: int = 0
@@ -55,7 +76,7 @@ class Memory(Protocol):
 
     @property
     def path(self) -> Path:
-        """The way the bytes take when a board reads or writes this memory."""
+        """The way the bytes take between this memory and a board that can reach it."""
         ...
 
     def extents(self) -> list[Extent]:
@@ -71,6 +92,10 @@ class Memory(Protocol):
 
     def drop(self) -> None:
         """One pin less."""
+        ...
+
+    def written(self) -> None:
+        """A transfer into the memory is done: whoever uses it next must see that."""
         ...
 
 
@@ -113,3 +138,6 @@ class HostArray:
 
     def drop(self) -> None:
         """Nothing to do."""
+
+    def written(self) -> None:
+        """Nothing to do: the host's memory is coherent."""

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-__all__ = ["WORD_BYTES", "as_words", "blocks", "checksum", "fill_bytes", "words"]
+__all__ = ["WORD_BYTES", "as_words", "blocks", "checksum", "fill_bytes", "require_seed", "words"]
 
 WORD_BYTES = 4
 #: Words worked on at a time: fits a core's cache.
@@ -42,6 +42,12 @@ def _scrambled_offsets(seed: int, start: int, count: int) -> np.ndarray:
     return _mix(offsets.astype(np.uint32) ^ keys)
 
 
+def require_seed(seed: int) -> None:
+    """ValueError if the seed does not fit 32 bits."""
+    if not 0 <= seed <= _MASK:
+        raise ValueError(f"a seed is 0 to {_MASK}, not {seed}")
+
+
 def words(seed: int, start: int, count: int) -> np.ndarray:
     """`count` uint32 words of the pattern of `seed`, from word offset `start`.
 
@@ -50,8 +56,7 @@ def words(seed: int, start: int, count: int) -> np.ndarray:
     ValueError
         If the seed does not fit 32 bits.
     """
-    if not 0 <= seed <= _MASK:
-        raise ValueError(f"a seed is 0 to {_MASK}, not {seed}")
+    require_seed(seed)
     return _mix(_scrambled_offsets(seed, start, count) + np.uint32(seed))
 
 

@@ -26,10 +26,10 @@ class Pin:
         The way the bytes take.
     """
 
-    def __init__(self, memory: Memory, handle: Any, unpin: Callable[[Pin], None]):
+    def __init__(self, memory: Memory, handle: Any, path: Path, unpin: Callable[[Pin], None]):
         self.memory = memory
         self.nbytes = memory.nbytes
-        self.path: Path = memory.path
+        self.path = path
         #: The backend's handle; None once closed.
         self.handle = handle
         self._unpin = unpin

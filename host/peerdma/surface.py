@@ -5,15 +5,18 @@ from __future__ import annotations
 
 import abc
 import math
+import os
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike
 
+from . import dlpack, files
 from .errors import PinError, VerifyError
 from .memory import Extent, Path
 
-__all__ = ["Gpu", "Surface", "wrong_word"]
+__all__ = ["Gpu", "Surface", "layout", "wrong_word"]
 
 
 class Gpu(abc.ABC):
@@ -27,14 +30,41 @@ class Gpu(abc.ABC):
         For people to read.
     emulated : bool
         Whether its memory and kernels are the CPU's.
+    memory : str
+        Where surfaces live and why, for people to read.
     """
 
     name: str
     emulated: bool
+    memory: str
 
     @abc.abstractmethod
     def surface(self, shape: int | Sequence[int], dtype: DTypeLike = "u1") -> Surface:
         """A new surface, zeroed; PeerdmaError if there is no memory for it."""
+
+    @abc.abstractmethod
+    def register(self, array: Any) -> Surface:
+        """Makes an array that exists a surface, which shares its memory and keeps it.
+
+        Parameters
+        ----------
+        array : numpy.ndarray, or another library's
+            C-contiguous and writable, in memory that this GPU and a board can reach: of numpy, or
+            with ``__cuda_array_interface__`` or DLPack, as those of CuPy and PyTorch.
+
+        Raises
+        ------
+        PinError
+            If it is none of these; says what to do.
+        """
+
+    @abc.abstractmethod
+    def synchronize(self) -> None:
+        """Waits until all work on the GPU is done that this process gave it, by any library.
+
+        What this library does has always finished when its calls return. What others queued, in
+        PyTorch say, has to be waited for before a board reads a surface.
+        """
 
     @abc.abstractmethod
     def fill(self, surface: Surface, seed: int) -> None:
@@ -55,6 +85,11 @@ class Gpu(abc.ABC):
     @abc.abstractmethod
     def close(self) -> None:
         """Gives back what is not in use by surfaces. Closing again does nothing."""
+
+    def require_own(self, surface: Surface) -> None:
+        """ValueError if the surface is another GPU's."""
+        if surface.gpu is not self:
+            raise ValueError(f"{surface!r} is not a surface of {self!r}; ask its own GPU")
 
     def __enter__(self):
         return self
@@ -85,13 +120,7 @@ class Surface(abc.ABC):
 
     def __init__(self, gpu: Gpu, shape: int | Sequence[int], dtype: DTypeLike):
         self.gpu = gpu
-        self.shape = (shape,) if isinstance(shape, int) else tuple(int(n) for n in shape)
-        if min(self.shape, default=0) < 0:
-            raise ValueError(f"a surface's dimensions are 0 or more, not {self.shape}")
-        self.dtype = np.dtype(dtype)
-        if self.dtype.hasobject:
-            raise ValueError(f"a surface holds plain data, not Python objects ({self.dtype})")
-        self.nbytes = math.prod(self.shape) * self.dtype.itemsize
+        self.shape, self.dtype, self.nbytes = layout(shape, dtype)
         self.closed = False
         self._pins = 0
 
@@ -108,6 +137,57 @@ class Surface(abc.ABC):
     def array(self) -> np.ndarray:
         """The surface as a numpy array that shares its memory; UnsupportedError if no CPU can."""
 
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> np.ndarray:
+        result = self.array if dtype is None else self.array.astype(dtype, copy=False)
+        return result.copy() if copy else result
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """Kind and number of the device, as DLPack numbers them."""
+        return dlpack.CPU, 0
+
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[Any, int] | None = None,
+        copy: bool | None = None,
+    ) -> object:
+        """The surface as a tensor that shares its memory, and keeps it after `close`."""
+        if max_version is None:
+            return self.array.__dlpack__()
+        return self.array.__dlpack__(max_version=max_version, dl_device=dl_device, copy=copy)
+
+    def get(self) -> np.ndarray:
+        """A copy of the content, in an array of the host."""
+        data = np.empty(self.shape, self.dtype)
+        self.copy_out(0, data.reshape(-1).view(np.uint8))
+        return data
+
+    def set(self, array: np.ndarray) -> None:
+        """Copies an array into the surface; its shape is the surface's, or broadcasts to it."""
+        whole = np.broadcast_to(np.asarray(array, self.dtype), self.shape)
+        self.copy_in(0, np.ascontiguousarray(whole).reshape(-1).view(np.uint8))
+
+    def copy_in(self, start: int, data: np.ndarray) -> None:
+        """Copies an array of uint8 to the surface's bytes from `start` on."""
+        self._bytes()[start : start + data.size] = data
+
+    def copy_out(self, start: int, data: np.ndarray) -> None:
+        """Copies the surface's bytes from `start` on to an array of uint8."""
+        data[:] = self._bytes()[start : start + data.size]
+
+    def load(self, path: str | os.PathLike[str]) -> files.FileTransfer:
+        """Reads the surface's content from a file of its size; see `peerdma.files.load`."""
+        return files.load(self, path)
+
+    def save(self, path: str | os.PathLike[str]) -> files.FileTransfer:
+        """Writes the surface's content to a file; see `peerdma.files.save`."""
+        return files.save(self, path)
+
+    def _bytes(self) -> np.ndarray:
+        return self.array.reshape(-1).view(np.uint8)
+
     @abc.abstractmethod
     def extents(self) -> list[Extent]:
         """The pieces of the memory, see `peerdma.memory.Memory`."""
@@ -121,6 +201,10 @@ class Surface(abc.ABC):
     def drop(self) -> None:
         """One pin less."""
         self._pins -= 1
+
+    @abc.abstractmethod
+    def written(self) -> None:
+        """A transfer into the surface is done; see `peerdma.memory.Memory`."""
 
     def close(self) -> None:
         """Frees the memory; PinError while it is pinned. Closing again does nothing."""
@@ -141,6 +225,19 @@ class Surface(abc.ABC):
 
     def __exit__(self, *_):
         self.close()
+
+
+def layout(
+    shape: int | Sequence[int], dtype: DTypeLike
+) -> tuple[tuple[int, ...], np.dtype[Any], int]:
+    """Shape, data type and length in bytes of a surface; ValueError if it cannot be one."""
+    sizes = (shape,) if isinstance(shape, int) else tuple(int(n) for n in shape)
+    if min(sizes, default=0) < 0:
+        raise ValueError(f"a surface's dimensions are 0 or more, not {sizes}")
+    kind = np.dtype(dtype)
+    if kind.hasobject:
+        raise ValueError(f"a surface holds plain data, not Python objects ({kind})")
+    return sizes, kind, math.prod(sizes) * kind.itemsize
 
 
 def wrong_word(

@@ -14,7 +14,7 @@ import numpy as np
 from .backend import BoardInfo, Moved, Piece, Progress
 from .errors import PeerdmaError, ProtocolError
 from .link import Link
-from .memory import Extent, Memory
+from .memory import Extent, Memory, Path, Staged
 from .pci import PciFunction
 from .regs import BAR_USER, DESCRIPTOR, USER
 from .scatter import ScatterList
@@ -47,8 +47,9 @@ class _Window:
 class _Mapped:
     """Memory that the board can reach, and how many pins it has."""
 
-    def __init__(self, memory: Memory, windows: list[_Window]):
+    def __init__(self, memory: Memory, windows: list[_Window], path: Path):
         self.memory = memory
+        self.path = path
         self.windows = windows
         self.pins = 0
         self.scatter = ScatterList(
@@ -134,12 +135,19 @@ class UserSpaceBackend:
             windows: list[_Window] = []
             with contextlib.ExitStack() as undo:
                 undo.callback(self._unmap, windows)
+                address, path = memory.address, memory.path
                 for extent in memory.extents():
-                    windows.append(self._map(extent))
+                    windows.append(self._map(extent, address % _PAGE))
+                    address += len(extent.memory)
+                    path = Path.STAGED if isinstance(extent.memory, Staged) else path
                 undo.pop_all()
-            mapped = self._mapped[id(memory)] = _Mapped(memory, windows)
+            mapped = self._mapped[id(memory)] = _Mapped(memory, windows, path)
         mapped.pins += 1
         return mapped
+
+    def path(self, handle: _Mapped) -> Path:
+        """Staged if this process has to copy on the board's behalf, else the memory's own."""
+        return handle.path
 
     def unpin(self, handle: _Mapped) -> None:
         """Unmaps the memory with its last pin."""
@@ -197,13 +205,12 @@ class UserSpaceBackend:
 
     # Mapping ---------------------------------------------------------------------------------
 
-    def _map(self, extent: Extent) -> _Window:
+    def _map(self, extent: Extent, in_page: int) -> _Window:
         nbytes = len(extent.memory)
         address = extent.bus_address
         if address is None:
             # Keeps the place within the page, as an operating system's mapping would.
-            skip = np.frombuffer(extent.memory, np.uint8).ctypes.data % _PAGE
-            address = self._next_host_address + skip
+            address = self._next_host_address + in_page
         skip = address % _PAGE
         window = _Window(address, nbytes, address - skip, -(-(skip + nbytes) // _PAGE) * _PAGE)
         self._client.dma_map(

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from .errors import VersionMismatch
+from .memory import Staged
 from .vfio_channel import Channel
 from .vfio_wire import (
     CONFIG_REGION,
@@ -127,7 +128,7 @@ class VfioUserClient:
         self,
         address: int,
         size: int,
-        memory: memoryview,
+        memory: memoryview | Staged,
         *,
         skip: int = 0,
         fd: int | None = None,
@@ -158,7 +159,8 @@ class VfioUserClient:
             self._channel.request(Command.DMA_MAP, pack(request), () if fd is None else (fd,))
         except KeyboardInterrupt:
             # The device maps it all the same.
-            self.dma_unmap(address, size, skip=skip)
+            if not self.lost:
+                self.dma_unmap(address, size, skip=skip)
             raise
         except BaseException:
             self._memory.remove(address + skip)
@@ -219,7 +221,7 @@ class VfioUserClient:
             self._channel.broken(f"sent {len(data)} bytes of DMA data, saying {access.nbytes}")
         pieces = self._memory.pieces(access.address, access.nbytes, write)
         if not write:
-            return pack(access) + b"".join(pieces)
+            return pack(access) + b"".join(map(bytes, pieces))
         for piece in pieces:
             piece[:] = data[: len(piece)]
             data = data[len(piece) :]
@@ -231,9 +233,9 @@ class _Memory:
 
     def __init__(self):
         self._starts: list[int] = []
-        self._views: dict[int, memoryview] = {}
+        self._views: dict[int, memoryview | Staged] = {}
 
-    def add(self, start: int, view: memoryview) -> None:
+    def add(self, start: int, view: memoryview | Staged) -> None:
         insort(self._starts, start)
         self._views[start] = view
 
@@ -245,9 +247,9 @@ class _Memory:
         self._starts.clear()
         self._views.clear()
 
-    def pieces(self, address: int, count: int, write: bool) -> list[memoryview]:
+    def pieces(self, address: int, count: int, write: bool) -> list[memoryview | Staged]:
         """The memory at the bus addresses; OSError if not all is there, and writable if asked."""
-        found: list[memoryview] = []
+        found: list[memoryview | Staged] = []
         while count:
             index = bisect_right(self._starts, address) - 1
             if index < 0:

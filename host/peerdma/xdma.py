@@ -55,6 +55,8 @@ _PERF_COUNT = _PERF.field("run").mask | _PERF.field("auto").mask
 _CHAIN_SECONDS, _CHAIN_RATE = 0.1, 1e6
 #: ... and never less than this, since the machine may be busy.
 _LEAST_TIMEOUT = 10.0
+#: No simulation is so much slower than real time.
+_MOST_TIME_SCALE = 1_000_000
 #: A stopped channel finishes what is under way within this much of the board's time.
 _STOP_SECONDS = 0.1
 
@@ -199,13 +201,20 @@ class Xdma:
                 "the two"
             )
         self._write(EXTENSION, "error_clear", 1)
+        time_scale = self._read(EXTENSION, "time_scale")
+        if time_scale > _MOST_TIME_SCALE:
+            raise BoardNotFound(
+                f"asked the board how much slower than real time it runs; found {time_scale:#x}, "
+                f"where up to {_MOST_TIME_SCALE} makes sense. Its registers cannot be relied on: "
+                "check the gateware, and the link"
+            )
         return Extension(
             version=found,
             capabilities=Capability(self._read(EXTENSION, "capabilities")),
             card_ram_size=self._read(EXTENSION, "card_ram_size"),
             link=self._read_link(),
             clock_khz=self._read(EXTENSION, "clock_khz"),
-            time_scale=max(1, self._read(EXTENSION, "time_scale")),
+            time_scale=max(1, time_scale),
         )
 
     def _read_link(self) -> Link:

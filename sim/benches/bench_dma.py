@@ -8,7 +8,9 @@ addresses (C2H), and compares; guard bytes around every buffer must not change.
 from __future__ import annotations
 
 import cocotb
+from cocotb.triggers import Timer
 
+from .channel import CONTROL_STOP
 from .host import Split
 from .memory import Transfer
 from .tb import TB, bench
@@ -136,3 +138,27 @@ async def both_ways_at_once(tb: TB):
         check = tb.buffer(16384)
         await tb.c2h.run(tb.chain([Transfer(1, check.address, 16384)]))
         check.expect(second.data)
+
+
+@bench(us=3000, lanes=4)
+async def restarts(tb: TB):
+    """Run cleared at any moment of a list and set again at once: only the new list counts."""
+    tb.host.latency_ns = (0, 800)
+    for turn in range(20):
+        old, there, back = (tb.buffer(size, offset=size % 7) for size in (6000, 300, 300))
+        fill = Transfer(there.address, 40000, 300)
+        drain = Transfer(40000, back.address, 300)
+        if turn % 2:
+            channel, new = tb.h2c, fill
+            abandoned = [Transfer(old.address, 0, 2000), Transfer(old.address, 2000, 4000)]
+        else:
+            await tb.h2c.run(tb.chain([fill]))
+            channel, new = tb.c2h, drain
+            abandoned = [Transfer(0, old.address, 2000), Transfer(2000, old.address, 4000)]
+        await channel.start(tb.chain(abandoned * 2))
+        await Timer(tb.rng.randrange(6000), "ns")
+        await channel.write("control", CONTROL_STOP)
+        await channel.run(tb.chain([new]))
+        if channel is tb.h2c:
+            await tb.c2h.run(tb.chain([drain]))
+        back.expect(there.data)

@@ -137,7 +137,7 @@ async def card_address(tb: TB):
     """Card addresses outside the RAM, or running out of it, are decode errors both ways."""
     await prepare(tb)
     end = CONFIG.ram_size
-    for address in (end, end - 10, 1 << 32, 1 << 62, (1 << 64) - 8):
+    for address in (end, end - 10, 1 << 32, 1 << 62, (1 << 63) - 8):
         buffer = tb.buffer(64)
         into = tb.chain([*good(tb, 2), Transfer(buffer.address, address, 64)])
         out = tb.chain([Transfer(address, buffer.address, 64)])

@@ -51,9 +51,11 @@ class Driver:
         cocotb.start_soon(self._interrupts())
 
     async def read(self, offset: int) -> int:
+        """Read a register of the DMA BAR."""
         return int.from_bytes(await self.tb.bar_read(BAR, offset, 4), "little")
 
     async def write(self, offset: int, value: int) -> None:
+        """Write a register of the DMA BAR."""
         await self.tb.bar_write(BAR, offset, value.to_bytes(4, "little"))
 
     async def _interrupts(self) -> None:

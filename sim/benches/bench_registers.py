@@ -7,11 +7,14 @@ import struct
 from dataclasses import dataclass
 
 import cocotb
+from cocotb.triggers import Timer
 from cocotbext.pcie.core.tlp import CplStatus, Tlp, TlpType
 
 from peerdma import regs
 from peerdma.regs import Access, Register
 
+from .channel import FINISHED
+from .memory import Transfer
 from .model import CONFIG
 from .tb import TB, bench
 
@@ -23,12 +26,12 @@ BUILD_VALUES = {
     | _BUILD.field("tags").put(CONFIG.tags),
     "card_ram_size": CONFIG.ram_size,
     "clock_khz": CONFIG.clock_khz,
+    "capabilities": regs.Capability.MAILBOX | regs.Capability.STREAM,
+    "stream_window_lo": regs.STREAM_WINDOW & 0xFFFF_FFFF,
+    "stream_window_hi": regs.STREAM_WINDOW >> 32,
 }
-#: Registers that follow the configuration, the features of the build, or the time.
-LIVE = {
-    *("busdev", "max_payload", "max_read_request", "link", "capabilities"),
-    *("stream_window_lo", "stream_window_hi", "cycles_lo", "cycles_hi"),
-}
+#: Registers that follow the configuration or the time.
+LIVE = {"busdev", "max_payload", "max_read_request", "link", "cycles_lo", "cycles_hi"}
 #: Bits that have an effect beyond being stored, and one register that adds up what is written.
 ACTIVE = {
     "control": regs.CHANNEL["control"].field("run").mask,
@@ -49,10 +52,12 @@ class Place:
 
     @property
     def offset(self) -> int:
+        """Byte offset within the BAR."""
         return self.base + self.register.offset
 
     @property
-    def words(self) -> bool:
+    def readable(self) -> bool:
+        """Whether there is more to read than 0."""
         return self.register.access not in (Access.W1S, Access.W1C, Access.WO)
 
 
@@ -129,9 +134,22 @@ async def reset_values(tb: TB):
     """Every register reads its reset value; write-only ones read 0."""
     for place in PLACES:
         if place.register.name not in LIVE:
-            expected = place.reset if place.words else 0
+            expected = place.reset if place.readable else 0
             found = await _read(tb, place)
             assert found == expected, _hex(place, found, expected, "after reset")
+
+
+@bench(us=100)
+async def pins(tb: TB):
+    """LEDs follow their register; inputs and the time scale are read as they are."""
+    for led in (5, 2):
+        await tb.write(regs.USER, "led", led)
+        assert await tb.read(regs.USER, "led") == led == int(tb.dut.led.value)
+    for value in (0x9, 0x6):
+        tb.dut.gpio.value = value
+        tb.dut.time_scale.value = value << 28 | 0x123
+        assert await tb.read(regs.USER, "gpio") == value
+        assert await tb.read(regs.EXTENSION, "time_scale") == value << 28 | 0x123
 
 
 @bench(us=2000)
@@ -143,7 +161,7 @@ async def access_types(tb: TB):
             await _check_read_write(tb, place)
         elif register.access in (Access.W1S, Access.W1C):
             await _check_alias(tb, place)
-        elif place.words and register.name not in LIVE:
+        elif place.readable and register.name not in LIVE:
             before = await _read(tb, place)
             await _write(tb, place, ~before & 0xFFFF_FFFF)
             found = await _read(tb, place)
@@ -185,7 +203,7 @@ async def _check_alias(tb: TB, place: Place) -> None:
 @bench(us=3000, lanes=4)
 async def unimplemented(tb: TB):
     """Where nothing is, reads give 0 and writes change nothing; no block shows up twice."""
-    taken = {(place.bar, place.offset) for place in PLACES if place.words}
+    taken = {(place.bar, place.offset) for place in PLACES if place.readable}
     for bar, size in (regs.BAR_USER, regs.BAR_DMA):
         before = await _snapshot(tb, bar, size)
         for offset, value in before.items():
@@ -242,7 +260,7 @@ async def byte_enables(tb: TB):
 
 @bench(us=400)
 async def long_accesses(tb: TB):
-    """Bursts from any byte, odd lengths, and many reads at once."""
+    """Bursts from any byte and of odd lengths, and one write over several registers."""
     await tb.write(regs.USER, "scratch", 0x5AC3_0FF1)
     expected = {place.offset: await _read(tb, place) for place in PLACES if place.bar == 0}
     for start, length in ((0, 128), (4, 60), (12, 9), (0x0D, 7), (0x12, 1), (0x0E, 501)):
@@ -256,8 +274,36 @@ async def long_accesses(tb: TB):
     await tb.bar_write(0, regs.MAILBOX.address("first"), struct.pack("<3I", *words))
     assert [await tb.read(regs.MAILBOX, name) for name in ("first", "last", "done")] == words
 
+
+@bench(us=400)
+async def blocked_reads(tb: TB):
+    """While no completion can leave, reads are held back and writes pass them; none is lost."""
+    await tb.write(regs.USER, "scratch", 0x5AC3_0FF1)
+    tb.device.hold_transmit = True
     reads = [cocotb.start_soon(tb.read(regs.USER, "scratch")) for _ in range(24)]
+    await Timer(10, "us")
+    assert not tb.dut.trnrnpok.value, "24 reads arrived, and there is still room for more"
+    for led in (5, 2):
+        await tb.write(regs.USER, "led", led)
+        await Timer(2, "us")
+        assert tb.dut.led.value == led, "the write is stuck behind reads"
+    tb.device.hold_transmit = False
     assert [await read for read in reads] == [0x5AC3_0FF1] * 24
+
+
+@bench(us=200)
+async def read_to_clear(tb: TB):
+    """Only a read of a byte of the clearing alias clears status, whatever else is read."""
+    status, alias = (regs.CHANNEL.address(name) for name in ("status", "status_rc"))
+    assert alias == status + 4
+    await tb.h2c.start(tb.chain([Transfer(0, 0, 0)]))
+    await tb.h2c.expect_end(FINISHED, 1)
+    await _read_tlp(tb, alias, 1, 0, 0, bar=regs.BAR_DMA[0])
+    await tb.bar_read(1, alias + 4, 8)
+    words = struct.pack("<2I", FINISHED, FINISHED)
+    assert await tb.bar_read(1, status, 4) == words[:4]
+    assert await tb.bar_read(1, status, 8) == words
+    assert await tb.bar_read(1, status, 8) == bytes(8)
 
 
 @bench(us=100)
@@ -277,17 +323,19 @@ async def unsupported_requests(tb: TB):
     assert await tb.read(regs.USER, "scratch") == 0
 
 
-def _request(tb: TB, kind: TlpType, offset: int) -> Tlp:
+def _request(tb: TB, kind: TlpType, offset: int, bar: int = 0) -> Tlp:
     tlp = Tlp()
     tlp.fmt_type = kind
     tlp.requester_id = tb.host.pcie_id
-    tlp.address = tb.bar_address(0, offset)
+    tlp.address = tb.bar_address(bar, offset)
     return tlp
 
 
-async def _read_tlp(tb: TB, offset: int, dwords: int, first_be: int, last_be: int) -> bytes:
-    """Read whole dwords of BAR 0 with these byte enables."""
-    request = _request(tb, TlpType.MEM_READ, offset)
+async def _read_tlp(
+    tb: TB, offset: int, dwords: int, first_be: int, last_be: int, bar: int = 0
+) -> bytes:
+    """Read whole dwords of a BAR with these byte enables."""
+    request = _request(tb, TlpType.MEM_READ, offset, bar)
     request.length, request.first_be, request.last_be = dwords, first_be, last_be
     (completion,) = await tb.host.perform_nonposted_operation(request, 20, "us")
     assert completion.status == CplStatus.SC

@@ -60,6 +60,7 @@ class Buffer:
 
     @data.setter
     def data(self, value: bytes) -> None:
+        """Replace what the buffer holds; ValueError unless `value` is as long."""
         if len(value) != self.size:
             raise ValueError(f"{self.name} holds {self.size} bytes, not {len(value)}")
         self._memory[self._inner] = value

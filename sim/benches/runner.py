@@ -15,7 +15,7 @@ from hw.endpoint import MODULE_NAME
 from .model import build
 from .tb import BENCHES
 
-__all__ = ["discover", "run"]
+__all__ = ["WALL_SECONDS", "discover", "folder_of", "run"]
 
 _RUNS = Path(__file__).resolve().parents[2] / "build" / "cocotb"
 #: Real-time bound of one bench; simulated time is bounded by the bench itself.
@@ -29,13 +29,18 @@ def discover() -> dict[str, str]:
     return dict(BENCHES)
 
 
+def folder_of(test: str, seed: int) -> Path:
+    """Where a run of a bench leaves its results, TLP log and waveforms."""
+    return _RUNS / f"{test}-{seed}"
+
+
 def run(test: str, seed: int, waves: bool = False) -> bool:
     """Run one bench of `discover`; returns whether it passed. Its log goes to the terminal.
 
-    Results, and ``dump.vcd`` with `waves`, are written to ``build/cocotb/TEST-SEED``.
+    With `waves` there is a ``dump.vcd`` in `folder_of` the run.
     """
     module, name = test.split(".")
-    where = _RUNS / f"{test}-{seed}"
+    where = folder_of(test, seed)
     results = where / "results.xml"
     os.environ["SIM_CMD_PREFIX"] = f"timeout --kill-after=5 {WALL_SECONDS}"
     try:

@@ -39,7 +39,7 @@ RX_CREDITS = {"ph": 32, "pd": 437, "nph": 12, "npd": 24}
 BUS_MASTER_GRACE = 16
 #: Non-posted requests that may still arrive after trnrnpok fell.
 NP_OVERRUN = 2
-#: Clock cycles between updates of the credits that the block shows.
+#: Clock cycles between updates of the credits that are shown.
 CREDIT_CYCLES = 8
 #: Value of trnfcsel for which this model shows credits: transmit credits available.
 FC_TRANSMIT_AVAILABLE = 4
@@ -82,10 +82,12 @@ class Series7Device(Device):
         The configuration space.
     checker : TlpChecker
         Judge of both directions; a violation fails the running test.
+    hold_transmit : bool
+        The block takes no transmit beat while this is True.
     timeouts, unexpected : int
         Completion timeouts and unexpected completions that the core reported.
     on_tlp : list of callable
-        Each is called with ("tx" or "rx", TLP) as a TLP crosses the transaction ports.
+        Each is called with ("up" or "down", TLP) as a TLP crosses the transaction ports.
     """
 
     def __init__(self, dut, rng: random.Random, *, lanes: int = 1, stall: float = 0.0):
@@ -98,6 +100,7 @@ class Series7Device(Device):
         self.function = self.append_function(self._configuration_space(lanes))
         self.checker = TlpChecker(self.function)
         self.stall = stall
+        self.hold_transmit = False
         self.timeouts = self.unexpected = 0
         self.on_tlp: list[Callable[[str, Tlp], None]] = []
 
@@ -106,18 +109,17 @@ class Series7Device(Device):
         self._driven: dict[str, int] = {}
         # Transmit: the TLP in progress, TLPs taken but not sent, and what sends them in order.
         self._tx_raw: bytearray | None = None
-        self._tx_used = 0
         self._tx_bus_master = False
+        self._tx_used = 0
         self._tx: Queue = Queue()
         # Receive: TLPs with the BARs they hit, and the beats of the one in progress.
         self._rx: deque[tuple[Tlp, int]] = deque()
         self._rx_beats: deque[dict[str, int]] = deque()
         self._rx_tlp: Tlp | None = None
         self._np_allowance = NP_OVERRUN
-        # Configuration was written; the cycle until which the core may still start requests, or
-        # None while Bus Master Enable is set.
         self._cycle = 0
         self._configured = True
+        #: Requests may be started up to this cycle; None while Bus Master Enable is set.
         self._bus_master_until: int | None = 0
         self._interrupt_delay: int | None = None
 
@@ -125,8 +127,8 @@ class Series7Device(Device):
             if port.direction == "i":
                 self._set(port.name, 0)
         self._set("cfginterruptrdyn", 1)
-        cocotb.start_soon(self._run())
-        cocotb.start_soon(self._transmit())
+        for task in (self._run(), self._transmit()):
+            cocotb.start_soon(task)
 
     @staticmethod
     def _configuration_space(lanes: int) -> Endpoint:
@@ -210,7 +212,7 @@ class Series7Device(Device):
             self._drive_receive()
             self._drive_interrupt()
             free = TX_BUFFERS - self._tx_used
-            room = free > 0 or self._tx_raw is not None
+            room = (free > 0 or self._tx_raw is not None) and not self.hold_transmit
             self._set("trntdstrdy", int(room and not self._stalls()))
             self._set("trntbufav", free)
             await ReadOnly()
@@ -310,7 +312,7 @@ class Series7Device(Device):
         if beat["trnreof"]:
             tlp = self._rx_tlp
             self.checker.downstream(tlp)
-            self._report("rx", tlp)
+            self._report("down", tlp)
             tlp.release_fc()
 
     # Transmit: from the core to the block ---------------------------------------------------
@@ -345,7 +347,7 @@ class Series7Device(Device):
         if tlp.pack() != raw:
             raise TlpError(f"reserved header bits are set: {raw.hex()}")
         self.checker.upstream(tlp, bus_master=self._tx_bus_master)
-        self._report("tx", tlp)
+        self._report("up", tlp)
         self._queue(partial(self.upstream_send, tlp), 1)
 
     def _report(self, direction: str, tlp: Tlp) -> None:

@@ -12,11 +12,14 @@ import logging
 import os
 import random
 from collections.abc import Awaitable, Callable, Sequence
+from typing import TextIO
 
 import cocotb
 from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, Event, SimTimeoutError, Timer, with_timeout
+from cocotb.utils import get_sim_time
 from cocotbext.pcie.core.caps import PciCapId
+from cocotbext.pcie.core.tlp import Tlp
 
 from peerdma import regs
 
@@ -24,14 +27,17 @@ from .channel import Channel
 from .host import Gpu, Host
 from .memory import GUARD, Buffer, Chain, Transfer, lay_out
 from .series7 import Series7Device
+from .tlp_log import describe
 
-__all__ = ["BENCHES", "CLOCK_NS", "TB", "bench"]
+__all__ = ["BENCHES", "CLOCK_NS", "TB", "TLP_LOG", "bench"]
 
 #: First docstring lines of all benches of the modules imported so far, by ``module.function``.
 BENCHES: dict[str, str] = {}
 
 #: Period of the user clock: 125 MHz.
 CLOCK_NS = 8
+#: File in the working directory with a line per TLP at the core's ports.
+TLP_LOG = "tlps.txt"
 #: Bound of one register access, in simulated microseconds.
 MMIO_US = 200
 _PAGE = 4096
@@ -40,7 +46,8 @@ _PAGE = 4096
 def bench(us: float, **options) -> Callable:
     """Make ``async def test(tb)`` a cocotb test that must end within `us` simulated microseconds.
 
-    `options` are those of `TB`. After the test, `TB.finish` looks for damage.
+    `options` are those of `TB`, whose log is the file `TLP_LOG` in the working directory. After the
+    test, `TB.finish` looks for damage.
     """
 
     def decorate(test: Callable[[TB], Awaitable[None]]):
@@ -50,10 +57,11 @@ def bench(us: float, **options) -> Callable:
         @cocotb.test(timeout_time=us, timeout_unit="us")
         @functools.wraps(test)
         async def run(dut):
-            tb = TB(dut, **options)
-            await tb.start()
-            await test(tb)
-            await tb.finish()
+            with open(TLP_LOG, "w") as log:
+                tb = TB(dut, log, **options)
+                await tb.start()
+                await test(tb)
+                await tb.finish()
 
         return run
 
@@ -67,6 +75,8 @@ class TB:
     ----------
     dut
         Module `peerdma_core`.
+    log : text file
+        Gets a line per TLP at the core's ports.
     lanes : int
         Width of the Gen2 link. One lane carries half of what the core's ports do, four carry twice.
     gpu : bool
@@ -81,10 +91,10 @@ class TB:
         The models.
     h2c, c2h : Channel
     messages : list of int
-        Numbers of the MSI or MSI-X messages that arrived.
+        Numbers of the MSI messages that arrived.
     """
 
-    def __init__(self, dut, *, lanes: int = 1, gpu: bool = False, stall: float = 0.0):
+    def __init__(self, dut, log: TextIO, *, lanes: int = 1, gpu: bool = False, stall: float = 0.0):
         logging.getLogger("cocotb.pcie").setLevel(logging.ERROR)
         seed = os.environ["SEED"]
         cocotb.log.info("SEED=%s", seed)
@@ -96,6 +106,8 @@ class TB:
         dut.time_scale.value = 1
         Clock(dut.clk, CLOCK_NS, "ns").start()
         self.device = Series7Device(dut, random.Random(f"device {seed}"), lanes=lanes, stall=stall)
+        self._log = log
+        self.device.on_tlp.append(self._log_tlp)
         self.gpu = Gpu() if gpu else None
         self.host = Host(random.Random(f"host {seed}"), self.device, self.gpu)
         self.h2c, self.c2h = Channel(self, c2h=False), Channel(self, c2h=True)
@@ -105,6 +117,10 @@ class TB:
         # Bump allocators of bus addresses; the gaps between buffers stay unmapped.
         self._free = {False: 0x1000_0000, True: 0x12_0000_0000}
         self._gpu_free = 1 << 20
+
+    def _log_tlp(self, direction: str, tlp: Tlp) -> None:
+        cycle = int(get_sim_time("ns")) // CLOCK_NS
+        self._log.write(f"{cycle} {direction} {describe(tlp)}\n")
 
     async def start(self) -> None:
         """Release reset, wait for the link, enumerate, and enable memory and bus mastering."""

@@ -44,6 +44,8 @@ void HardBlock::reset(bool link_up) {
 }
 
 void HardBlock::refresh() {
+    if (pins_.cfgcommandbusmasterenable && !config_.bus_master())
+        bus_master_fell_ = link_.cycle();
     pins_.cfgcommandbusmasterenable = config_.bus_master();
     pins_.cfgcommandinterruptdisable = config_.intx_disabled();
     pins_.cfgdevcontrolmaxpayload = config_.max_payload_code();
@@ -94,12 +96,18 @@ void HardBlock::take_transmit(const FromCore &core) {
 }
 
 void HardBlock::check(const Words &words) {
-    Limits limits = {uint16_t(options_.requester_id),  128u << config_.max_payload_code(),
-                     128u << config_.max_read_code(),  config_.bus_master(),
-                     config_.extended_tag(),           config_.relaxed_ordering()};
+    bool lags = bus_master_lags();
+    Limits limits = {uint16_t(options_.requester_id), 128u << config_.max_payload_code(),
+                     128u << config_.max_read_code(), config_.bus_master() || lags,
+                     config_.extended_tag(),          config_.relaxed_ordering()};
     std::string wrong = violation(words, limits);
+    if (wrong.empty()) {
+        lags &= Header::parse(words).kind != Kind::Completion;
+        trace_(link_.cycle(), "up", words, lags ? "dropped: Bus Master Enable fell" : "");
+        if (!lags) link_.send_up({Upstream::Packet, 0, words});
+        return;
+    }
     trace_(link_.cycle(), "up", words, wrong.c_str());
-    if (wrong.empty()) return link_.send_up({Upstream::Packet, 0, words});
     errors_++;
     log_("error: cycle %llu: the core sent an illegal TLP: %s: %s",
          (unsigned long long)link_.cycle(), wrong.c_str(), describe(words).c_str());
@@ -117,6 +125,8 @@ void HardBlock::take_interrupt(const FromCore &core) {
     if (config_.msi_enabled()) {
         if (core.cfginterruptdi >> config_.msi_granted_code())
             wrong = "MSI message number was not granted";
+        else if (bus_master_lags())
+            return;
         else if (!config_.bus_master())
             wrong = "MSI while Bus Master Enable is 0";
         unsigned data = config_.msi_data() | core.cfginterruptdi;

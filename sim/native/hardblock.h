@@ -42,6 +42,8 @@ public:
 private:
     // Completion buffer of the reference configuration.
     static constexpr unsigned kCompletionHeaders = 36, kCompletionUnits = 461;
+    // Cycles after Bus Master Enable fell in which a TLP may still come out of the core.
+    static constexpr uint64_t kBusMasterLag = 64;
     // Non-posted requests that may still be presented after trnrnpok falls.
     static constexpr unsigned kNonPostedAfterHold = 2;
 
@@ -51,6 +53,9 @@ private:
     void choose_received();
     void present();
     void check(const Words &words);
+    bool bus_master_lags() const {
+        return !config_.bus_master() && link_.cycle() < bus_master_fell_ + kBusMasterLag;
+    }
     bool room() const { return link_.transmit_buffers_used() < options_.transmit_buffers; }
 
     const Options &options_;
@@ -66,6 +71,7 @@ private:
     size_t position_ = 0;  // dword of current_ in bits 63:32 of the beat shown
     unsigned completion_headers_ = 0, completion_units_ = 0;
     unsigned non_posted_left_ = kNonPostedAfterHold;
+    uint64_t bus_master_fell_ = 0;  // cycle
     uint64_t errors_ = 0;
 };
 

@@ -190,9 +190,9 @@ Result run(const Options &options, const std::string &what, unsigned mps, unsign
             interrupt_left = false;
         }
         uint64_t written = memory.written.empty() ? 0 : memory.written.back().second;
-        bool complete = (!engine.writes || written >= total) &&
-                        (latency ? memory.interrupt > 0 : !engine.reads || engine.received >= total);
-        if (complete) break;
+        bool read = !engine.reads || engine.received >= total;
+        bool over = latency ? memory.interrupt > 0 : read;
+        if (over && (!engine.writes || written >= total)) break;
     }
     result.write_bytes_per_cycle = rate(memory.written);
     result.read_bytes_per_cycle = rate(engine.progress);

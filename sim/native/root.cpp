@@ -104,13 +104,19 @@ void Root::serve_write(const Header &header, const Words &words) {
     std::vector<uint8_t> data(4 * header.dws);
     for (unsigned i = 0; i < header.dws; i++)
         store_dword(&data[4 * i], words[header.header_dws() + i]);
-    if (!header.first_be) return;
-    unsigned first = header.first_byte(), n = header.bytes();
-    if (!host_.write(header.address + first, &data[first], n)) {
-        trace_(link_.cycle(), "up", words, "no such memory: dropped");
-        log_("write of %u bytes to 0x%llx: nobody has mapped it for writing, dropped", n,
-             (unsigned long long)header.address + first);
+    auto enabled = [&](unsigned byte) {
+        uint8_t be = byte < 4 ? header.first_be : byte >= 4 * header.dws - 4 ? header.last_be : 15;
+        return be >> byte % 4 & 1;
+    };
+    bool there = true;
+    for (unsigned end, at = 0; at < data.size(); at = end + 1) {
+        for (end = at; end < data.size() && enabled(end);) end++;
+        if (end > at) there &= host_.write(header.address + at, &data[at], end - at);
     }
+    if (there) return;
+    trace_(link_.cycle(), "up", words, "no such memory: dropped");
+    log_("write of %zu bytes to 0x%llx: nobody has mapped it for writing, dropped", data.size(),
+         (unsigned long long)header.address);
 }
 
 void Root::serve_read(double time, const Header &header) {
@@ -121,7 +127,6 @@ void Root::serve_read(double time, const Header &header) {
         log_("error: cycle %llu: tag %u is used again before its read is answered",
              (unsigned long long)link_.cycle(), header.tag);
     }
-    bool poisoned = false;
     for (const Fault &fault : options_.faults) {
         if (fault.kind == Fault::Hang ? read_count_ < fault.read : read_count_ != fault.read)
             continue;
@@ -130,9 +135,9 @@ void Root::serve_read(double time, const Header &header) {
         if (!hung_) log_("fault: read %llu gets %s", (unsigned long long)read_count_,
                          kNames[fault.kind]);
         switch (fault.kind) {
-            case Fault::UnsupportedRequest: return respond(read, kUnsupportedRequest, false);
-            case Fault::CompleterAbort: return respond(read, kCompleterAbort, false);
-            case Fault::Poison: poisoned = true; break;
+            case Fault::UnsupportedRequest: return respond(read, kUnsupportedRequest);
+            case Fault::CompleterAbort: return respond(read, kCompleterAbort);
+            case Fault::Poison: read.poisoned = true; break;
             case Fault::Hang: hung_ = true; [[fallthrough]];
             case Fault::Drop: tags_.erase(header.tag); return;
         }
@@ -145,7 +150,7 @@ void Root::serve_read(double time, const Header &header) {
     if (waiting.pieces == Host::kUnmapped)
         log_("read of %u bytes from 0x%llx: nobody has mapped it, Unsupported Request", n,
              (unsigned long long)header.address + first);
-    respond(waiting, waiting.pieces < 0 ? kUnsupportedRequest : kSuccess, poisoned);
+    respond(waiting, waiting.pieces < 0 ? kUnsupportedRequest : kSuccess);
     reading_.erase(token);
 }
 
@@ -159,7 +164,7 @@ void Root::supply(uint64_t token, uint64_t address, const uint8_t *data, size_t 
         read.refused = true;
     if (--read.pieces) return;
     read.ready = std::max(read.ready, double(link_.cycle()));
-    respond(read, read.refused ? kUnsupportedRequest : kSuccess, false);
+    respond(read, read.refused ? kUnsupportedRequest : kSuccess);
     reading_.erase(found);
     update_due();
 }
@@ -169,7 +174,7 @@ void Root::update_due() {
     for (auto &[token, read] : reading_) due_ = std::min(due_, read.ready);
 }
 
-void Root::respond(const Read &read, Status status, bool poisoned) {
+void Root::respond(const Read &read, Status status) {
     const Header &h = read.header;
     uint64_t first = h.address + h.first_byte(), end = first + h.bytes();
     double ready = read.ready;
@@ -182,6 +187,7 @@ void Root::respond(const Read &read, Status status, bool poisoned) {
                                 Kind::Completion});
         return;
     }
+    bool poisoned = read.poisoned;
     if (poisoned) config_.report_status(kDetectedParityError);
     unsigned boundary = options_.completion_boundary;
     unsigned most = std::max(boundary, std::min(options_.completion_bytes,

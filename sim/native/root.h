@@ -91,6 +91,7 @@ private:
         double ready;
         std::vector<uint8_t> data;
         int pieces;
+        bool poisoned = false;
         bool refused = false;
     };
     struct Access {  // a register access as one TLP, not sent yet
@@ -122,7 +123,7 @@ private:
     bool serve(double time, const Upstream &packet);
     void serve_read(double time, const Header &header);
     void serve_write(const Header &header, const Words &words);
-    void respond(const Read &read, Status status, bool poisoned);
+    void respond(const Read &read, Status status);
     void take_completion(const Header &header, const Words &words);
     void finish_tag(unsigned tag, const uint8_t *data);
     void send_accesses();

@@ -37,7 +37,9 @@ bool Server::serve(int milliseconds) {
         auto left =
             std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now()).count();
         if (left <= 0) break;
-        wait(client_ && model_.runnable() ? 0 : int(left));
+        bool rests = !client_ || !model_.runnable();
+        if (rests) model_.flush_log();
+        wait(rests ? int(left) : 0);
         if (!client_) continue;
         take_messages();
         if (!client_) continue;

@@ -40,9 +40,11 @@ std::string request_violation(const Header &h, const Limits &limits) {
         return text("4-DW header for address 0x%llx below 4 GiB", h.address);
     if ((h.address & 0xFFF) + 4 * h.dws > 4096)
         return text("0x%llx + %llu bytes crosses a 4 KiB boundary", h.address, 4 * h.dws);
-    if (h.dws == 1 ? h.last_be != 0 || (h.first_be && !contiguous(h.first_be))
-                   : !contiguous(h.first_be) || !(h.first_be & 8) || !contiguous(h.last_be) ||
-                         !(h.last_be & 1))
+    // One dword, and two within a quadword, may have holes in their byte enables.
+    bool holes = h.dws == 1 || (h.dws == 2 && h.address % 8 == 0);
+    bool whole = contiguous(h.first_be) && (h.first_be & 8) && contiguous(h.last_be) &&
+                 (h.last_be & 1);
+    if (h.dws == 1 ? h.last_be != 0 : !h.first_be || !h.last_be || !(holes || whole))
         return text("byte enables first 0x%llx last 0x%llx are illegal", h.first_be, h.last_be);
     if (h.kind == Kind::MemoryWrite && 4 * h.dws > limits.max_payload)
         return text("payload of %llu bytes exceeds MPS %llu", 4 * h.dws, limits.max_payload);
@@ -118,7 +120,9 @@ std::string violation(const Words &words, const Limits &limits) {
     uint16_t id = h.kind == Kind::Completion ? h.completer : h.requester;
     if (id != limits.requester)
         return text("id %04llx instead of %04llx", id, limits.requester);
-    return h.kind == Kind::Completion ? std::string() : request_violation(h, limits);
+    if (h.kind != Kind::Completion) return request_violation(h, limits);
+    // The host's register accesses carry none, and an answer returns what its request had.
+    return h.attributes ? text("attributes %llu in a completion", h.attributes) : std::string();
 }
 
 ByteEnables ByteEnables::of(uint64_t address, size_t n) {

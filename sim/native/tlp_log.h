@@ -1,5 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A text file with a line per TLP, in the order in which the link's ends handled them.
+// A text file with a line per TLP, in the order in which the hard block handled them:
+//
+//   CYCLE up|down MRd|MWr addr= len= tag= be=FIRST/LAST data=FIRST_BYTES   [# NOTE]
+//   CYCLE up|down Cpl|CplD status= len= tag= count= low= data=             [# NOTE]
+//
+// "up" is sent by the core. Lengths are in bytes of whole dwords; data is at most 16 bytes, in
+// memory order. A note says what became of a TLP that did not take the usual way.
 #pragma once
 
 #include <cerrno>

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Fixtures of the library's tests: the simulated board, GPUs, and a scripted vfio-user device."""
 
+import gc
 import os
 import secrets
 import socket
@@ -10,6 +11,7 @@ from collections.abc import Callable
 import pytest
 
 import peerdma
+from peerdma.cuda import CudaGpu
 from peerdma.vfio_wire import (
     MAX_DATA_BYTES,
     Command,
@@ -19,6 +21,7 @@ from peerdma.vfio_wire import (
     pack,
     unpack,
 )
+from tests.host.fake_cuda import FakeCuda, fake_driver
 
 #: No step of a scripted device takes longer, in seconds.
 PATIENCE = 20.0
@@ -39,10 +42,69 @@ def board():
         yield board
 
 
-@pytest.fixture(params=["device", "host"], ids=["discrete", "integrated"])
+EMULATED = {"discrete": ("emulated", "device"), "integrated": ("emulated", "host")}
+CUDA: dict[str, tuple[str, str]] = {}
+try:
+    peerdma.gpu("cuda").close()
+    CUDA = {"cuda-device": ("cuda", "device"), "cuda-host": ("cuda", "host")}
+    _HEADER = "CUDA: its tests run, on device and host memory"
+except peerdma.GpuNotFound as _error:
+    _HEADER = f"CUDA: on a stand-in only, {_error.found}"
+    # These need the real one, and are not collected without.
+    collect_ignore = ["test_cuda_device.py", "test_cuda_pair.py"]
+#: The GPUs there are: name of the test to what `peerdma.gpu` takes.
+GPUS = EMULATED | CUDA
+
+
+def pytest_report_header() -> str:
+    """Says whether the tests reach a real GPU."""
+    return _HEADER
+
+
+@pytest.fixture(params=GPUS)
 def gpu(request):
+    """Each GPU that there is, with surfaces in each kind of memory."""
+    kind, memory = GPUS[request.param]
+    with peerdma.gpu(kind, memory=memory) as gpu:
+        yield gpu
+
+
+@pytest.fixture(params=EMULATED)
+def emulated_gpu(request):
     """An emulated GPU of each personality."""
-    with peerdma.gpu("emulated", memory=request.param) as gpu:
+    kind, memory = EMULATED[request.param]
+    with peerdma.gpu(kind, memory=memory) as gpu:
+        yield gpu
+
+
+@pytest.fixture
+def cuda_api(tmp_path, monkeypatch):
+    """A stand-in for CUDA's bindings; nothing may be left in it."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    api = FakeCuda()
+    yield api
+    gc.collect()
+    assert not api.leftovers()
+
+
+@pytest.fixture(params=["device", "host"], ids=["stand-in-device", "stand-in-host"])
+def cuda_gpu(request, cuda_api):
+    """A CUDA GPU on the stand-in, with surfaces in each kind of memory."""
+    with CudaGpu(0, request.param, driver=fake_driver(cuda_api)) as gpu:
+        yield gpu
+
+
+@pytest.fixture(params=[*GPUS, "stand-in-device", "stand-in-host"])
+def every_gpu(request):
+    """Each GPU that there is, and the stand-ins."""
+    if request.param in GPUS:
+        kind, memory = GPUS[request.param]
+        gpu = peerdma.gpu(kind, memory=memory)
+    else:
+        api = request.getfixturevalue("cuda_api")
+        memory = request.param.removeprefix("stand-in-")
+        gpu = CudaGpu(0, memory, driver=fake_driver(api))
+    with gpu:
         yield gpu
 
 

@@ -79,7 +79,7 @@ def test_the_demo_with_nothing_but_a_checkout(tmp_path):
     assert report["board"].startswith("simulated board, PCIe Gen2 x1")
     assert report["GPU"] == "emulated discrete GPU"
     assert report["to board"] == report["from board"] == "peer-to-peer"
-    assert report["copied"] == "4194304 bytes through card RAM"
+    assert report["copied"] == "4194304 bytes through the FPGA"
     rate, share, limit = re.search(
         r"ms simulated link time: ([\d.]+) MB/s, (\d+)% of the ([\d.]+) MB/s", report["took"]
     ).groups()

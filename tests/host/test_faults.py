@@ -66,10 +66,9 @@ def test_a_failure_in_the_middle_of_a_copy(gpu):
     """In the second half: the first has arrived by then."""
     with peerdma.open("sim", arguments=["--fault", "ur@200"]) as board:
         size = 2 * board.info().card_ram_size
-        with gpu.surface(size) as src, gpu.surface(size) as dst:
-            with board.pin(src) as s, board.pin(dst) as d:
-                with pytest.raises(peerdma.TransferError, match="unsupported request"):
-                    board.copy(s, d)
+        s, d = board.pin(gpu.surface(size)), board.pin(gpu.surface(size))
+        with pytest.raises(peerdma.TransferError, match="unsupported request"):
+            board.copy(s, d)
         works(board, gpu)
 
 
@@ -118,17 +117,17 @@ def test_a_board_that_is_killed_in_a_copy_is_lost(gpu, number):
     before = set(children())
     with peerdma.open("sim") as board:
         (child,) = set(children()) - before
-        size = 3 * board.info().card_ram_size
-        with gpu.surface(size) as src, gpu.surface(size) as dst:
-            with board.pin(src) as s, board.pin(dst) as d:
-                began = time.monotonic()
-                with pytest.raises(peerdma.BoardLost) as caught:
-                    board.copy(s, d, progress=lambda *_: os.kill(child, number))
-                assert time.monotonic() - began < 30
-                if number == signal.SIGKILL:
-                    assert "its process was ended by SIGKILL" in str(caught.value)
-                with pytest.raises(peerdma.BoardLost, match="is gone"):
-                    board.copy(s, d)
+        # Long enough for several reports of progress.
+        size = 3 << 20
+        with board.pin(gpu.surface(size)) as s, board.pin(gpu.surface(size)) as d:
+            began = time.monotonic()
+            with pytest.raises(peerdma.BoardLost) as caught:
+                board.copy(s, d, progress=lambda *_: os.kill(child, number))
+            assert time.monotonic() - began < 30
+            if number == signal.SIGKILL:
+                assert "its process was ended by SIGKILL" in str(caught.value)
+            with pytest.raises(peerdma.BoardLost, match="is gone"):
+                board.copy(s, d)
         with pytest.raises(peerdma.BoardLost):
             board.leds()
     assert set(children()) == before
@@ -149,7 +148,7 @@ def test_an_interrupted_copy_leaves_the_board_usable(gpu):
         raise KeyboardInterrupt
 
     with peerdma.open("sim") as board:
-        with gpu.surface(1 << 17) as src, gpu.surface(1 << 17) as dst:
-            with board.pin(src) as s, board.pin(dst) as d, pytest.raises(KeyboardInterrupt):
-                board.copy(s, d, progress=interrupt)
+        s, d = board.pin(gpu.surface(1 << 17)), board.pin(gpu.surface(1 << 17))
+        with pytest.raises(KeyboardInterrupt):
+            board.copy(s, d, progress=interrupt)
         works(board, gpu)

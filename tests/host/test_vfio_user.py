@@ -339,8 +339,10 @@ def test_ctrl_c_while_an_answer_is_awaited_leaves_the_connection_whole(client):
 
 def test_ctrl_c_while_memory_is_mapped_takes_it_back(client):
     def script(end):
-        header, payload = end.expect(Command.DMA_MAP)
+        header, _ = end.expect(Command.DMA_MAP)
+        time.sleep(0.05)
         os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.05)
         end.reply(header)
         header, payload = end.expect(Command.DMA_UNMAP)
         end.reply(header, payload)

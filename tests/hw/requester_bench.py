@@ -3,7 +3,7 @@
 
 Every cycle each byte at `placement` must belong to a job that is under way, be right, and be the
 first one written to its address; when a job retires with OK, each of its bytes must have been
-written in an earlier cycle.
+written in an earlier cycle, and `frontier` must have reached its end, never ahead of the data.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ class Job:
     retired: int | None = None
     outcome: Outcome | None = None
     written: int = 0
+    #: bytes that `frontier` said are there
+    reached: int = 0
 
 
 @dataclass
@@ -53,7 +55,7 @@ class Bench:
 
     clients: int = 4
     tags: int = 32
-    rng: random.Random = field(default_factory=random.Random)
+    rng: random.Random = field(default_factory=lambda: random.Random(0))
     timeout_cycles: int = 1_250_000
     quarantine_timeouts: int = 4
     #: chance that the link takes a request in a cycle, and that a beat is not sent in one
@@ -104,12 +106,13 @@ class Bench:
         """Runs the coroutine function `test(bench)` to its end."""
         m = Module()
         m.submodules.dut = dut = self.dut
-        self._flags = flags = Signal(3 + 2 * self.clients)
+        self._flags = flags = Signal(4 + 2 * self.clients)
         m.d.comb += flags.eq(
             Cat(
                 dut.request.valid,
                 dut.placement.valid,
                 dut.timed_out | dut.unexpected,
+                dut.frontier.valid,
                 *(client.ready for client in dut.jobs),
                 *(client.valid for client in dut.retired),
             )
@@ -207,15 +210,17 @@ class Bench:
         ctx, dut = self._ctx, self.dut
         self._drive()
         flags = ctx.get(self._flags)
-        self._retire(flags >> 3 + self.clients)
+        self._retire(flags >> 4 + self.clients)
         if flags & 2:
             self._place()
+        if flags & 8:
+            self._reach()
         if flags & 4:
             if ctx.get(dut.timed_out):
                 self.timed_out.append(self.cycle)
             if ctx.get(dut.unexpected):
                 self.unexpected.append(self.cycle)
-        self._take(flags >> 3)
+        self._take(flags >> 4)
         if flags & 1 and ctx.get(dut.request.ready):
             self._request()
         if self.flush:
@@ -327,6 +332,16 @@ class Bench:
                 assert word[lane] == value, f"byte {place:#x} of {placement.client} is wrong"
                 job.written += 1
 
+    def _reach(self):
+        frontier = self._ctx.get(self.dut.frontier.payload)
+        assert self.active[frontier.client], f"client {frontier.client} has no job"
+        job = self.active[frontier.client][0]
+        job.reached = (frontier.place - job.place) % PLACES
+        assert job.reached <= job.length
+        missing = self.missing[frontier.client]
+        for index in range(job.reached):
+            assert (job.place + index) % PLACES not in missing, "the frontier is ahead of the data"
+
     def _retire(self, valids: int):
         for number in range(self.clients):
             if not valids >> number & 1:
@@ -347,3 +362,4 @@ class Bench:
                     self.missing[number].pop((job.place + index) % PLACES, None)
             else:
                 assert job.written == job.length, "retired before its data was placed"
+                assert job.reached == job.length, "retired before the frontier reached its end"

@@ -248,7 +248,7 @@ def test_late_completions():
             assert job.written == sum(PIECES[:before])
             await bench.step(bench.rng.randrange(64))
             for packet in packets[before:]:
-                assert bench.quarantined(request.tag)
+                assert bench.quarantined(request.tag) and bench.get(bench.dut.reads_pending)
                 bench.answer([packet])
                 await bench.until(lambda: not bench.answers and not bench.sending)
                 await bench.step(2)

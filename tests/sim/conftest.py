@@ -7,9 +7,11 @@ import os
 import secrets
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 
-from tests.sim.board import Board, Client
+from tests.sim.board import Board, Client, Memory
+from tests.sim.dma import DATA, HIGH, LIST, MIB
 
 
 @pytest.fixture
@@ -33,3 +35,22 @@ def client(board: Board) -> Iterator[Client]:
     with Client(board) as client:
         client.enable()
         yield client
+
+
+@pytest.fixture
+def lists(client: Client) -> Iterator[Memory]:
+    """Memory at bus address `LIST`."""
+    with Memory(MIB) as memory:
+        client.map(LIST, memory)
+        yield memory
+
+
+@pytest.fixture
+def data(client: Client, seed: int) -> Iterator[Memory]:
+    """Memory at bus addresses `DATA` and `HIGH`, its first half random."""
+    with Memory(MIB) as memory:
+        rng = np.random.default_rng(seed)
+        memory.bytes[: MIB // 2] = rng.integers(0, 256, MIB // 2, dtype="u1")
+        client.map(DATA, memory)
+        client.map(HIGH, memory)
+        yield memory

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from sim.benches import __main__ as command
 from sim.benches.runner import WALL_SECONDS, discover
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -50,3 +51,13 @@ def test_unknown_bench_lists_all():
     assert "There is no bench 'bench_nonsense'" in done.stdout
     listed = re.findall(r"^  (bench_\S+) +\S", done.stdout, re.MULTILINE)
     assert listed == list(discover())
+
+
+def test_failure_tells_how_to_repeat_it(monkeypatch, capsys):
+    monkeypatch.setattr(command, "run", lambda name, seed, waves: name != "bench_dma.chains")
+    assert command.main(["bench_dma", "--seed", "5"]) == 1
+    *_, summary, failure = capsys.readouterr().out.splitlines()
+    passed, count = re.match(r"(\d+) of (\d+) benches passed, seed 5", summary).groups()
+    assert int(passed) == int(count) - 1
+    assert failure.startswith("FAILED bench_dma.chains;")
+    assert failure.endswith("-m sim.benches bench_dma.chains --seed 5 --waves")

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The node: open files, their events, and which request goes where.
+ */
+#include <linux/compat.h>
+#include <linux/fs.h>
+#include <linux/poll.h>
+#include <linux/slab.h>
+#include <linux/uaccess.h>
+
+#include "core.h"
+
+static void file_release(struct kref *ref)
+{
+	struct peerdma_file *file = container_of(ref, struct peerdma_file, ref);
+	struct peerdma_dev *board = file->board;
+
+	/* Whoever walks over files holds the lock. */
+	spin_lock_irq(&board->lock);
+	list_del(&file->on_board);
+	spin_unlock_irq(&board->lock);
+	xa_destroy(&file->surfaces);
+	kfree(file);
+	peerdma_board_put(board);
+}
+
+/**
+ * peerdma_file_put() - lets go of a file
+ * @file: the file. Process context
+ */
+void peerdma_file_put(struct peerdma_file *file)
+{
+	kref_put(&file->ref, file_release);
+}
+
+static int node_open(struct inode *inode, struct file *filp)
+{
+	struct peerdma_dev *board = container_of(inode->i_cdev, struct peerdma_dev, cdev);
+	struct peerdma_file *file = kzalloc(sizeof(*file), GFP_KERNEL_ACCOUNT);
+
+	if (!file)
+		return -ENOMEM;
+	kref_init(&file->ref);
+	file->board = peerdma_board_get(board);
+	xa_init_flags(&file->surfaces, XA_FLAGS_ALLOC1);
+	spin_lock_init(&file->why.lock);
+	INIT_LIST_HEAD(&file->on_ready);
+	INIT_LIST_HEAD(&file->queue);
+	INIT_LIST_HEAD(&file->jobs);
+	INIT_LIST_HEAD(&file->events);
+	init_waitqueue_head(&file->wait);
+
+	spin_lock_irq(&board->lock);
+	list_add_tail(&file->on_board, &board->files);
+	spin_unlock_irq(&board->lock);
+	filp->private_data = file;
+	filp->f_mapping = board->inode->i_mapping;
+	return stream_open(inode, filp);
+}
+
+/* The next event, its job's reference and all; NULL if there is none. */
+static struct peerdma_job *take_event(struct peerdma_file *file)
+{
+	struct peerdma_job *job;
+
+	spin_lock_irq(&file->board->lock);
+	job = list_first_entry_or_null(&file->events, struct peerdma_job, link);
+	if (job) {
+		list_del_init(&job->link);
+		list_del_init(&job->on_file);
+		file->job_count--;
+	}
+	spin_unlock_irq(&file->board->lock);
+	return job;
+}
+
+/* Jobs that have not ended lose their file descriptor: nobody hears of their end. */
+static void abandon_jobs(struct peerdma_file *file)
+{
+	struct peerdma_job *job, *next;
+	LIST_HEAD(ended);
+
+	peerdma_jobs_fail(file, -ECANCELED, PEERDMA_REASON_CANCELLED);
+	spin_lock_irq(&file->board->lock);
+	list_for_each_entry_safe(job, next, &file->jobs, on_file) {
+		list_del_init(&job->on_file);
+		if (list_empty(&job->link))
+			peerdma_job_put(job);	/* not the last one: it has yet to end */
+		else
+			list_move_tail(&job->link, &ended);
+	}
+	spin_unlock_irq(&file->board->lock);
+	list_for_each_entry_safe(job, next, &ended, link)
+		peerdma_job_put(job);
+}
+
+static int node_release(struct inode *inode, struct file *filp)
+{
+	struct peerdma_file *file = filp->private_data;
+	struct peerdma_surface *surface;
+	unsigned long handle;
+
+	abandon_jobs(file);
+	xa_for_each(&file->surfaces, handle, surface) {
+		xa_erase(&file->surfaces, handle);
+		peerdma_surface_drop(surface);
+	}
+	peerdma_file_put(file);
+	return 0;
+}
+
+static void fill_event(const struct peerdma_job *job, struct peerdma_event *event)
+{
+	const struct peerdma_leg *h2c = &job->legs[PEERDMA_H2C];
+	const struct peerdma_leg *c2h = &job->legs[PEERDMA_C2H];
+
+	*event = (struct peerdma_event){
+		.size = sizeof(*event),
+		.result = job->error,
+		.job = job->id,
+		.user_data = job->user_data,
+		.bytes = c2h->used ? c2h->done : h2c->done,
+		.time_ns = job->nanoseconds,
+		.cycles = max(h2c->cycles, c2h->cycles),
+		.reason = job->reason,
+		.status = job->status,
+		.address = job->address,
+	};
+}
+
+static bool readable(struct peerdma_file *file)
+{
+	return !list_empty_careful(&file->events) ||
+	       READ_ONCE(file->board->state) == PEERDMA_BOARD_DEAD;
+}
+
+static ssize_t node_read(struct file *filp, char __user *buffer, size_t size, loff_t *offset)
+{
+	struct peerdma_file *file = filp->private_data;
+	struct peerdma_event event;
+	struct peerdma_job *job;
+	size_t done = 0;
+
+	if (size < sizeof(event))
+		return peerdma_fail(file, -EINVAL, "an event has %zu bytes, there is room for %zu",
+				    sizeof(event), size);
+	while (!(job = take_event(file))) {
+		if (READ_ONCE(file->board->state) == PEERDMA_BOARD_DEAD)
+			return -ENODEV;
+		if (filp->f_flags & O_NONBLOCK)
+			return -EAGAIN;
+		if (wait_event_interruptible(file->wait, readable(file)))
+			return -ERESTARTSYS;
+	}
+	do {
+		fill_event(job, &event);
+		peerdma_job_put(job);
+		if (copy_to_user(buffer + done, &event, sizeof(event)))
+			return done ?: -EFAULT;
+		done += sizeof(event);
+	} while (size - done >= sizeof(event) && (job = take_event(file)));
+	return done;
+}
+
+static __poll_t node_poll(struct file *filp, struct poll_table_struct *table)
+{
+	struct peerdma_file *file = filp->private_data;
+	__poll_t events = 0;
+
+	poll_wait(filp, &file->wait, table);
+	if (!list_empty_careful(&file->events))
+		events |= EPOLLIN | EPOLLRDNORM;
+	if (READ_ONCE(file->board->state) == PEERDMA_BOARD_DEAD)
+		events |= EPOLLHUP | EPOLLERR;
+	return events;
+}
+
+static long node_ioctl(struct file *filp, unsigned int command, unsigned long argument)
+{
+	struct peerdma_file *file = filp->private_data;
+
+	if (_IOC_TYPE(command) != PEERDMA_IOC_MAGIC)
+		return -ENOTTY;
+	if (_IOC_NR(command) < _IOC_NR(PEERDMA_IOC_GET_INFO))
+		return peerdma_legacy_ioctl(file, command, argument);
+	return peerdma_request_ioctl(file, command, argument);
+}
+
+#ifdef CONFIG_COMPAT
+/* Layouts are the same but for one, which has a code of its own. The LEDs' argument is a value. */
+static long node_compat_ioctl(struct file *filp, unsigned int command, unsigned long argument)
+{
+	if (command != PEERDMA_IOC_LED)
+		argument = (unsigned long)compat_ptr(argument);
+	return node_ioctl(filp, command, argument);
+}
+#endif
+
+const struct file_operations peerdma_fops = {
+	.owner = THIS_MODULE,
+	.open = node_open,
+	.release = node_release,
+	.read = node_read,
+	.poll = node_poll,
+	.unlocked_ioctl = node_ioctl,
+#ifdef CONFIG_COMPAT
+	.compat_ioctl = node_compat_ioctl,
+#endif
+	.mmap = peerdma_mmap,
+};

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The newest form of interfaces that changed between Linux 5.10 and 7.2, for all of these.
+ *
+ * What a kernel has is found out by conftest.sh. Where one interface spans all kernels that one is
+ * used instead, and is not here.
+ */
+#ifndef PEERDMA_COMPAT_H
+#define PEERDMA_COMPAT_H
+
+#include <linux/device.h>
+#include <linux/dma-buf.h>
+#include <linux/dma-resv.h>
+#include <linux/mm.h>
+#include <linux/module.h>
+#include <linux/pci.h>
+
+#include "compat_probes.h"
+
+#ifdef COMPAT_AER_BY_DRIVER
+#include <linux/aer.h>
+#endif
+
+static inline struct class *compat_class_create(const char *name)
+{
+#ifdef COMPAT_CLASS_CREATE_NAME
+	return class_create(name);
+#else
+	return class_create(THIS_MODULE, name);
+#endif
+}
+
+static inline void compat_vm_flags_set(struct vm_area_struct *vma, unsigned long flags)
+{
+#ifdef COMPAT_VM_FLAGS_SET
+	vm_flags_set(vma, flags);
+#else
+	vma->vm_flags |= flags;
+#endif
+}
+
+static inline void compat_vm_flags_clear(struct vm_area_struct *vma, unsigned long flags)
+{
+#ifdef COMPAT_VM_FLAGS_SET
+	vm_flags_clear(vma, flags);
+#else
+	vma->vm_flags &= ~flags;
+#endif
+}
+
+#ifdef COMPAT_DMABUF_INVALIDATE_MAPPINGS
+#define COMPAT_INVALIDATE_MAPPINGS	invalidate_mappings
+#else
+#define COMPAT_INVALIDATE_MAPPINGS	move_notify
+#endif
+
+#ifdef COMPAT_IMPORT_NS_STRING
+#define COMPAT_IMPORT_DMA_BUF		MODULE_IMPORT_NS("DMA_BUF")
+#else
+#define COMPAT_IMPORT_DMA_BUF		MODULE_IMPORT_NS(DMA_BUF)
+#endif
+
+/* Interruptible. Returns what is left of @timeout, 0 if nothing is, or -ERESTARTSYS. */
+static inline long compat_dma_resv_wait(struct dma_resv *resv, bool write, unsigned long timeout)
+{
+#ifdef COMPAT_DMA_RESV_USAGE
+	return dma_resv_wait_timeout(resv, dma_resv_usage_rw(write), true, timeout);
+#elif defined(COMPAT_DMA_RESV_ALL)
+	return dma_resv_wait_timeout(resv, write, true, timeout);
+#else
+	return dma_resv_wait_timeout_rcu(resv, write, true, timeout);
+#endif
+}
+
+/* Later kernels do it by themselves. */
+static inline void compat_pci_enable_error_reporting(struct pci_dev *pdev)
+{
+#ifdef COMPAT_AER_BY_DRIVER
+	pci_enable_pcie_error_reporting(pdev);
+#endif
+}
+
+#endif /* PEERDMA_COMPAT_H */

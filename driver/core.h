@@ -1,0 +1,493 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What the files of the core module share.
+ *
+ * Locks, outer to inner. Providers may call us with locks of their own held (NVIDIA's global
+ * lock, dma_resv, mmap_lock): those are outside of all of these.
+ *
+ *  1. board->gate       rwsem. Read: mapping memory for the device. Write: reset, remove, suspend;
+ *                       never from a provider's callback.
+ *  2. surface->teardown mutex. Taking a mapping away. No provider is called with it that waits
+ *                       for a callback of its own.
+ *  3. board->faults     rwsem. Read: page faults. Write, for an instant: after a state changed,
+ *                       so that no fault that saw the old one is still under way.
+ *  4. board->lock       spinlock, interrupts off. Registers, lanes, queues, states. A leaf, but
+ *                       for wait queues' own locks.
+ *
+ * With none of 2 to 4 held: pinning and unpinning, attaching and mapping dma-bufs, user copies,
+ * free_irq() and everything that waits for work.
+ *
+ * The job owns the memory: a surface is unmapped only when no job may touch it, and a job ends
+ * only when its lanes are proven idle or the board cannot master the bus.
+ */
+#ifndef PEERDMA_CORE_H
+#define PEERDMA_CORE_H
+
+#include <linux/cdev.h>
+#include <linux/completion.h>
+#include <linux/device.h>
+#include <linux/io.h>
+#include <linux/kref.h>
+#include <linux/list.h>
+#include <linux/mutex.h>
+#include <linux/pci.h>
+#include <linux/rwsem.h>
+#include <linux/spinlock.h>
+#include <linux/workqueue.h>
+#include <linux/xarray.h>
+
+#include "compat.h"
+#include "peerdma_provider.h"
+#include "peerdma_regs.h"
+#include "peerdma_uapi.h"
+
+#define PEERDMA_NAME		"peerdma"
+#define PEERDMA_NODE		"picoevb"
+
+/* Descriptors of a chain, and how many contiguous ones the adjacency fields can announce. */
+#define PEERDMA_RING		2048
+#define PEERDMA_BLOCK		64
+/* Jobs of a file that are queued, running or not read yet. */
+#define PEERDMA_MAX_JOBS	256
+#define PEERDMA_MAX_HANDLE	INT_MAX
+/* A channel that is told to stop takes this much of the board's time at most. */
+#define PEERDMA_STOP_MS		100
+/* How often running lanes are looked at, in jiffies. */
+#define PEERDMA_WATCH_INTERVAL	(HZ / 4)
+
+enum { PEERDMA_H2C, PEERDMA_C2H, PEERDMA_LANES };
+
+/**
+ * enum peerdma_lane_state - what a lane is doing
+ * @LANE_IDLE: nothing; the engine does not touch memory
+ * @LANE_BUILDING: descriptors are being written; the engine does not touch memory
+ * @LANE_RUNNING: the engine is running
+ * @LANE_STOPPING: the engine has been told to stop
+ */
+enum peerdma_lane_state {
+	LANE_IDLE,
+	LANE_BUILDING,
+	LANE_RUNNING,
+	LANE_STOPPING,
+};
+
+/**
+ * struct peerdma_lane - one DMA channel
+ * @board: its board
+ * @index: PEERDMA_H2C or PEERDMA_C2H
+ * @name: for people
+ * @channel: offset of its channel block
+ * @sgdma: offset of its SGDMA block
+ * @irq_bit: its bit in the IRQ block
+ * @ring: descriptors
+ * @ring_address: their bus address
+ * @state: enum peerdma_lane_state
+ * @job: owner, from start to end of the job
+ * @bytes: of the chain that runs
+ * @count: its descriptors
+ * @deadline: of RUNNING: when the chain is late; of STOPPING: when harder means are due
+ * @unheard: the watchdog has seen the chain end, but no interrupt
+ *
+ * Members from @state on are under the board's lock; @ring belongs to who made it BUILDING.
+ */
+struct peerdma_lane {
+	struct peerdma_dev *board;
+	u32 index;
+	const char *name;
+	u32 channel;
+	u32 sgdma;
+	u32 irq_bit;
+	struct peerdma_descriptor *ring;
+	dma_addr_t ring_address;
+	enum peerdma_lane_state state;
+	struct peerdma_job *job;
+	u64 bytes;
+	u32 count;
+	unsigned long deadline;
+	bool unheard;
+};
+
+/**
+ * struct peerdma_dev - a board
+ * @node: the device of the node; its reference count is ours
+ * @cdev: the node
+ * @pdev: the PCI function; holds a reference. Bound until peerdma_remove() returns
+ * @index: number of the board
+ * @user: mapped user BAR
+ * @dma: mapped DMA BAR
+ * @dma_length: its bytes
+ * @card_ram_size: of the card, as found
+ * @staging: bytes at its end that copies go through; 0 with a stream
+ * @h2c_channels: found
+ * @c2h_channels: found
+ * @version: of the extension block; 0 if there is none
+ * @capabilities: PEERDMA_CAPABILITY_*
+ * @stream_window: card address of the stream, 0 if there is none
+ * @time_scale: how much slower than real time the board runs
+ * @clock_khz: of the engine
+ * @vectors: allocated
+ * @interrupts: of what kind they are
+ * @gate: see above
+ * @faults: see above
+ * @lock: see above
+ * @state: enum peerdma_board_state
+ * @generation: counts resets and resumes
+ * @lanes: the channels
+ * @draining: jobs that run may end, but no new ones start
+ * @broken: a lane could not be stopped: nothing starts until the recovery has reset the board
+ * @files: open files of the node
+ * @ready: those with queued jobs, the next one first
+ * @surfaces: all mapped for this board
+ * @idle: woken when a lane becomes idle
+ * @pump: starts what can be started
+ * @stopper: looks after lanes that are stopping
+ * @watchdog: looks after lanes that are running
+ * @recovery: resets the board
+ * @inode: all mappings of all nodes of the board are of this one
+ * @next_map: next free mmap() offset
+ * @pinned_bytes: see struct peerdma_info, as are the following
+ * @jobs: ...
+ * @failures: ...
+ * @timeouts: ...
+ * @lost_interrupts: ...
+ *
+ * Members from @state to @surfaces, and the counters, are under @lock.
+ */
+struct peerdma_dev {
+	struct device node;
+	struct cdev cdev;
+	struct pci_dev *pdev;
+	int index;
+	void __iomem *user;
+	void __iomem *dma;
+	resource_size_t dma_length;
+	u64 card_ram_size;
+	u64 staging;
+	u32 h2c_channels;
+	u32 c2h_channels;
+	u32 version;
+	u32 capabilities;
+	u64 stream_window;
+	u32 time_scale;
+	u32 clock_khz;
+	int vectors;
+	enum peerdma_interrupts interrupts;
+
+	struct rw_semaphore gate;
+	struct rw_semaphore faults;
+	spinlock_t lock;
+	enum peerdma_board_state state;
+	u32 generation;
+	bool draining;
+	bool broken;
+	struct peerdma_lane lanes[PEERDMA_LANES];
+	struct list_head files;
+	struct list_head ready;
+	struct list_head surfaces;
+	wait_queue_head_t idle;
+	struct work_struct pump;
+	struct delayed_work stopper;
+	struct delayed_work watchdog;
+	struct work_struct recovery;
+	struct inode *inode;
+	u64 next_map;
+
+	u64 pinned_bytes;
+	u64 jobs;
+	u64 failures;
+	u64 timeouts;
+	u64 lost_interrupts;
+};
+
+/**
+ * struct peerdma_why - the last error of a file in words
+ * @lock: of the others
+ * @error: errno, 0 if there was none
+ * @text: what was asked, what was found, what to do
+ */
+struct peerdma_why {
+	spinlock_t lock;
+	int error;
+	char text[sizeof_field(struct peerdma_info, last_error)];
+};
+
+/**
+ * struct peerdma_file - an open file of the node, and where its jobs' completions go
+ * @ref: the open file and each job hold it
+ * @board: holds a reference
+ * @surfaces: by handle
+ * @next_handle: for a cyclic allocation, so that a stale handle is not soon another's
+ * @why: last error
+ * @on_board: in the board's list of files
+ * @on_ready: in the board's ready list while @queue is not empty
+ * @queue: jobs that wait
+ * @jobs: all that were submitted and not read
+ * @job_count: of @jobs
+ * @next_job: number of the next one
+ * @events: jobs that ended and were not read
+ * @wait: woken for @events
+ *
+ * Members from @on_board on are under the board's lock.
+ */
+struct peerdma_file {
+	struct kref ref;
+	struct peerdma_dev *board;
+	struct xarray surfaces;
+	u32 next_handle;
+	struct peerdma_why why;
+	struct list_head on_board;
+	struct list_head on_ready;
+	struct list_head queue;
+	struct list_head jobs;
+	unsigned int job_count;
+	u64 next_job;
+	struct list_head events;
+	wait_queue_head_t wait;
+};
+
+/**
+ * struct peerdma_leg - a job's part on one lane
+ * @used: the job uses the lane
+ * @surface: memory on this side; holds a reference until the job has ended
+ * @offset: of the first byte in @surface
+ * @card: card address of the first byte
+ * @started: bytes given to the engine
+ * @done: bytes that the engine has moved
+ * @cycles: that the channel was busy
+ */
+struct peerdma_leg {
+	bool used;
+	struct peerdma_surface *surface;
+	u64 offset;
+	u64 card;
+	u64 started;
+	u64 done;
+	u64 cycles;
+};
+
+/**
+ * enum peerdma_path - what the card side of a job is
+ * @PATH_CARD: card RAM, or the stream window for C2H
+ * @PATH_STREAM: a copy through the stream: both lanes at once
+ * @PATH_STAGED: a copy through the staging area, C2H a chunk behind H2C
+ */
+enum peerdma_path {
+	PATH_CARD,
+	PATH_STREAM,
+	PATH_STAGED,
+};
+
+/**
+ * struct peerdma_job - one transfer
+ * @ref: the lanes hold one until the end, who waits or reads the event another
+ * @file: where completions go; holds a reference
+ * @link: in the file's queue, later in its events
+ * @on_file: in the file's list of jobs; empty for a job that somebody waits for
+ * @reap: ends the job where it can sleep
+ * @id: see struct peerdma_submit
+ * @user_data: see struct peerdma_submit
+ * @path: enum peerdma_path
+ * @length: bytes
+ * @legs: per lane
+ * @queued: waits in its file's queue
+ * @ended: nothing touches its memory any more
+ * @error: 0 or a negative errno; the first one stays
+ * @reason: enum peerdma_reason
+ * @status: of the channel that failed
+ * @kind: enum peerdma_error_kind, where the board says
+ * @address: where the board met the error
+ * @begin: time of the start
+ * @nanoseconds: from start to end
+ * @finished: the job has ended
+ */
+struct peerdma_job {
+	struct kref ref;
+	struct peerdma_file *file;
+	struct list_head link;
+	struct list_head on_file;
+	struct work_struct reap;
+	u64 id;
+	u64 user_data;
+	enum peerdma_path path;
+	u64 length;
+	struct peerdma_leg legs[PEERDMA_LANES];
+	bool queued;
+	bool ended;
+	int error;
+	u32 reason;
+	u32 status;
+	u32 kind;
+	u64 address;
+	ktime_t begin;
+	u64 nanoseconds;
+	struct completion finished;
+};
+
+/* main.c */
+extern struct workqueue_struct *peerdma_wq;
+extern unsigned int peerdma_timeout_ms;
+struct peerdma_dev *peerdma_board_get(struct peerdma_dev *board);
+void peerdma_board_put(struct peerdma_dev *board);
+
+/* hw.c */
+int peerdma_hw_identify(struct peerdma_dev *board);
+int peerdma_hw_init(struct peerdma_dev *board);
+void peerdma_hw_quiet(struct peerdma_dev *board);
+bool peerdma_hw_soft_reset(struct peerdma_dev *board);
+void peerdma_hw_start(struct peerdma_lane *lane, u32 count);
+void peerdma_hw_stop(struct peerdma_lane *lane);
+u32 peerdma_hw_status(struct peerdma_lane *lane, bool clear);
+bool peerdma_hw_done(struct peerdma_lane *lane, u32 status);
+u64 peerdma_hw_cycles(struct peerdma_lane *lane);
+void peerdma_hw_error(struct peerdma_dev *board, struct peerdma_job *job);
+unsigned long peerdma_scaled(struct peerdma_dev *board, u64 ms);
+
+/* irq.c */
+int peerdma_irq_setup(struct peerdma_dev *board);
+void peerdma_irq_teardown(struct peerdma_dev *board);
+
+/* chain.c */
+u64 peerdma_chain_build(struct peerdma_lane *lane, struct peerdma_surface *surface, u64 offset,
+			u64 card, bool card_fixed, u64 bytes, u32 *count);
+
+/* engine.c */
+void peerdma_pump(struct peerdma_dev *board);
+void peerdma_pump_work(struct work_struct *work);
+void peerdma_lane_event(struct peerdma_lane *lane, u32 status);
+void peerdma_job_fail(struct peerdma_job *job, int error, u32 reason);
+void peerdma_lost(struct peerdma_dev *board);
+void peerdma_bury(struct peerdma_dev *board);
+bool peerdma_poll_stopping(struct peerdma_dev *board);
+void peerdma_force_idle(struct peerdma_dev *board);
+
+/* watch.c */
+void peerdma_stopper_work(struct work_struct *work);
+void peerdma_watchdog_work(struct work_struct *work);
+
+/* job.c */
+struct peerdma_job *peerdma_job_create(struct peerdma_file *file, u64 length);
+int peerdma_job_submit(struct peerdma_job *job, u32 generation, u64 *id);
+bool peerdma_job_cancel(struct peerdma_file *file, u64 id);
+void peerdma_job_put(struct peerdma_job *job);
+void peerdma_job_end(struct peerdma_job *job);
+int peerdma_job_run(struct peerdma_job *job);
+void peerdma_jobs_fail(struct peerdma_file *file, int error, u32 reason);
+void peerdma_fail_all(struct peerdma_dev *board, bool queued, int error, u32 reason);
+void peerdma_fail_surface(struct peerdma_surface *surface, bool running, int error, u32 reason);
+
+/* surface.c */
+struct peerdma_surface *peerdma_surface_create(struct peerdma_file *file,
+					       const struct peerdma_provider *provider,
+					       const struct peerdma_pin_request *request);
+struct peerdma_surface *peerdma_surface_find(struct peerdma_file *file, u64 handle);
+int peerdma_surface_reserve(struct peerdma_file *file, u32 *handle);
+void peerdma_surface_release(struct peerdma_surface *surface);
+int peerdma_surface_unpin(struct peerdma_file *file, u32 handle);
+void peerdma_surface_drop(struct peerdma_surface *surface);
+void peerdma_surface_put(struct peerdma_surface *surface);
+
+/* revoke.c */
+void peerdma_surfaces_take(struct peerdma_dev *board, u32 state, bool gpu);
+
+/* provider.c */
+const struct peerdma_provider *peerdma_provider_take_gpu(void);
+bool peerdma_provider_names(char *text, size_t size);
+bool peerdma_segments_complete(const struct peerdma_surface *surface);
+
+/* pages.c, dmabuf.c */
+extern const struct peerdma_provider peerdma_pages;
+extern const struct peerdma_provider peerdma_dmabuf;
+int peerdma_dmabuf_wait(struct peerdma_surface *surface, bool write);
+
+/* recover.c */
+extern const struct pci_error_handlers peerdma_error_handlers;
+void peerdma_freeze(struct peerdma_dev *board, bool answers);
+int peerdma_thaw(struct peerdma_dev *board);
+int peerdma_reset(struct peerdma_dev *board);
+void peerdma_recovery_work(struct work_struct *work);
+
+/* power.c */
+extern const struct dev_pm_ops peerdma_pm_ops;
+void peerdma_shutdown(struct pci_dev *pdev);
+
+/* mmap.c */
+int peerdma_inode_get(struct peerdma_dev *board);
+void peerdma_inode_put(struct peerdma_dev *board);
+int peerdma_mmap(struct file *filp, struct vm_area_struct *vma);
+int peerdma_map_info(struct peerdma_file *file, struct peerdma_map_info *info);
+void peerdma_zap_surface(struct peerdma_surface *surface);
+void peerdma_zap_mailbox(struct peerdma_dev *board);
+void peerdma_extents_release(struct peerdma_surface *surface);
+bool peerdma_mailbox_maps(const struct peerdma_dev *board);
+
+/* chardev.c */
+extern const struct file_operations peerdma_fops;
+void peerdma_file_put(struct peerdma_file *file);
+
+/* explain.c */
+__printf(3, 4) int peerdma_fail(struct peerdma_file *file, int error, const char *format, ...);
+int peerdma_job_explain(struct peerdma_job *job, int error);
+
+/* transfer.c */
+int peerdma_check_card(struct peerdma_file *file, u32 op, u64 card, u64 length);
+int peerdma_check_surface(struct peerdma_file *file, const struct peerdma_surface *surface,
+			  u64 offset, u64 length);
+int peerdma_job_prepare(struct peerdma_job *job, u32 op, struct peerdma_surface *source,
+			u64 source_offset, struct peerdma_surface *destination,
+			u64 destination_offset);
+int peerdma_transfer(struct peerdma_file *file, u32 op, struct peerdma_surface *source,
+		     u64 source_offset, struct peerdma_surface *destination, u64 destination_offset,
+		     u64 length, u64 *nanoseconds);
+
+/**
+ * struct peerdma_pinning - a pin request under way
+ * @surface: what was pinned; NULL if this request pins nothing
+ * @handle: its handle, which names nothing yet
+ */
+struct peerdma_pinning {
+	struct peerdma_surface *surface;
+	u32 handle;
+};
+
+/* pin.c */
+int peerdma_pin_cuda(struct peerdma_file *file, struct peerdma_pin_cuda *pin_cuda,
+		     struct peerdma_pinning *pinning);
+int peerdma_pin_dmabuf(struct peerdma_file *file, struct peerdma_pin_dmabuf *pin_dmabuf,
+		       struct peerdma_pinning *pinning);
+int peerdma_pin_pages(struct peerdma_file *file, struct peerdma_pin_pages *pin_pages,
+		      struct peerdma_pinning *pinning);
+long peerdma_pin_finish(struct peerdma_file *file, struct peerdma_pinning *pinning, long error);
+
+/* legacy.c */
+long peerdma_legacy_ioctl(struct peerdma_file *file, unsigned int command, unsigned long argument);
+#ifdef CONFIG_COMPAT
+/* On 32-bit x86 the structure ends without padding, which changes its code, too. */
+#define PEERDMA_IOC_PIN_CUDA_COMPAT \
+	_IOC(_IOC_READ | _IOC_WRITE, PEERDMA_IOC_MAGIC, _IOC_NR(PEERDMA_IOC_PIN_CUDA), \
+	     offsetofend(struct peerdma_pin_cuda, handle))
+#endif
+
+/* request.c */
+long peerdma_request_ioctl(struct peerdma_file *file, unsigned int command, unsigned long argument);
+
+/* info.c */
+void peerdma_get_info(struct peerdma_file *file, struct peerdma_info *info);
+
+#define for_each_lane(lane, board) \
+	for ((lane) = (board)->lanes; (lane) < (board)->lanes + PEERDMA_LANES; (lane)++)
+
+/* A board that is gone is not touched: its registers may not be mapped any more. */
+static inline u32 peerdma_read(struct peerdma_dev *board, u32 offset)
+{
+	if (unlikely(board->state == PEERDMA_BOARD_DEAD))
+		return ~0u;
+	return readl(board->dma + offset);
+}
+
+static inline void peerdma_write(struct peerdma_dev *board, u32 offset, u32 value)
+{
+	if (likely(board->state != PEERDMA_BOARD_DEAD))
+		writel(value, board->dma + offset);
+}
+
+#endif /* PEERDMA_CORE_H */

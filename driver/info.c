@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * What is known of driver, board and file.
+ */
+#include <linux/iommu.h>
+#include <linux/pci.h>
+
+#include "core.h"
+
+static void fill_identity(const struct pci_dev *pdev, struct peerdma_info *info)
+{
+	info->vendor = pdev->vendor;
+	info->device = pdev->device;
+	info->subsystem_vendor = pdev->subsystem_vendor;
+	info->subsystem_device = pdev->subsystem_device;
+	strscpy(info->bus_id, pci_name(pdev), sizeof(info->bus_id));
+}
+
+/* From configuration space, which may not answer any more. */
+static void fill_link(struct pci_dev *pdev, struct peerdma_info *info)
+{
+	u16 status = 0;
+
+	pcie_capability_read_word(pdev, PCI_EXP_LNKSTA, &status);
+	info->link_speed = status & PCI_EXP_LNKSTA_CLS;
+	info->link_width = (status & PCI_EXP_LNKSTA_NLW) >> PCI_EXP_LNKSTA_NLW_SHIFT;
+	info->max_payload = pcie_get_mps(pdev);
+	info->max_read_request = pcie_get_readrq(pdev);
+}
+
+static bool translated(struct pci_dev *pdev)
+{
+	struct iommu_domain *domain = iommu_get_domain_for_dev(&pdev->dev);
+
+	return domain && domain->type & __IOMMU_DOMAIN_PAGING;
+}
+
+static void fill_board(struct peerdma_dev *board, struct peerdma_info *info)
+{
+	spin_lock_irq(&board->lock);
+	info->state = board->state;
+	info->generation = board->generation;
+	info->pinned_bytes = board->pinned_bytes;
+	info->jobs = board->jobs;
+	info->failures = board->failures;
+	info->timeouts = board->timeouts;
+	info->lost_interrupts = board->lost_interrupts;
+	spin_unlock_irq(&board->lock);
+
+	info->index = board->index;
+	info->board_version = board->version;
+	info->capabilities = board->capabilities;
+	info->h2c_channels = board->h2c_channels;
+	info->c2h_channels = board->c2h_channels;
+	info->card_ram_size = board->card_ram_size;
+	info->staging_size = board->staging;
+	info->stream_window = board->stream_window;
+	info->clock_khz = board->clock_khz;
+	info->time_scale = board->time_scale;
+	info->interrupts = board->interrupts;
+	info->vectors = board->vectors;
+}
+
+/**
+ * peerdma_get_info() - PEERDMA_IOC_GET_INFO
+ * @file: whose
+ * @info: to be filled in
+ *
+ * Works on a board that is gone, too.
+ */
+void peerdma_get_info(struct peerdma_file *file, struct peerdma_info *info)
+{
+	struct peerdma_dev *board = file->board;
+
+	info->uapi_version = PEERDMA_UAPI_VERSION;
+	fill_identity(board->pdev, info);
+	fill_board(board, info);
+	info->features = PEERDMA_FEATURE_DMABUF;
+	if (board->stream_window)
+		info->features |= PEERDMA_FEATURE_STREAM_COPY;
+	if (peerdma_mailbox_maps(board))
+		info->features |= PEERDMA_FEATURE_MAILBOX;
+	if (peerdma_provider_names(info->providers, sizeof(info->providers)))
+		info->features |= PEERDMA_FEATURE_CUDA;
+
+	down_read(&board->gate);
+	if (board->state != PEERDMA_BOARD_DEAD) {
+		fill_link(board->pdev, info);
+		if (translated(board->pdev))
+			info->features |= PEERDMA_FEATURE_IOMMU;
+	}
+	up_read(&board->gate);
+
+	spin_lock(&file->why.lock);
+	info->last_errno = file->why.error;
+	memcpy(info->last_error, file->why.text, sizeof(info->last_error));
+	spin_unlock(&file->why.lock);
+}

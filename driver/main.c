@@ -1,0 +1,359 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * peerdma: DMA between an FPGA and memory of GPUs, of processes, or of whatever exports dma-bufs.
+ *
+ * The module, and a board from probe to remove.
+ */
+#include <linux/dma-mapping.h>
+#include <linux/idr.h>
+#include <linux/module.h>
+#include <linux/sizes.h>
+#include <linux/slab.h>
+
+#include "core.h"
+
+#define MAX_BOARDS	64
+
+struct workqueue_struct *peerdma_wq;
+
+unsigned int peerdma_timeout_ms = 2000;
+module_param_named(timeout_ms, peerdma_timeout_ms, uint, 0644);
+MODULE_PARM_DESC(timeout_ms,
+		 "what a chain of descriptors may take, beside the time of its bytes at 1 MB/s, in milliseconds of the board's own time (default 2000)");
+
+static dev_t numbers;
+static struct class *class;
+static DEFINE_IDA(indices);
+
+/**
+ * peerdma_board_get() - takes a reference
+ * @board: the caller has one
+ *
+ * Return: @board.
+ */
+struct peerdma_dev *peerdma_board_get(struct peerdma_dev *board)
+{
+	get_device(&board->node);
+	return board;
+}
+
+/**
+ * peerdma_board_put() - drops a reference
+ * @board: may be freed. May sleep
+ */
+void peerdma_board_put(struct peerdma_dev *board)
+{
+	put_device(&board->node);
+}
+
+static void board_release(struct device *node)
+{
+	struct peerdma_dev *board = container_of(node, struct peerdma_dev, node);
+
+	if (board->inode)
+		peerdma_inode_put(board);
+	ida_free(&indices, board->index);
+	pci_dev_put(board->pdev);
+	kfree(board);
+}
+
+static struct peerdma_dev *board_create(struct pci_dev *pdev)
+{
+	struct peerdma_dev *board = kzalloc(sizeof(*board), GFP_KERNEL);
+	int error;
+
+	if (!board)
+		return ERR_PTR(-ENOMEM);
+	board->index = ida_alloc_max(&indices, MAX_BOARDS - 1, GFP_KERNEL);
+	if (board->index < 0) {
+		error = board->index;
+		kfree(board);
+		return ERR_PTR(error);
+	}
+	board->pdev = pci_dev_get(pdev);
+	init_rwsem(&board->gate);
+	init_rwsem(&board->faults);
+	spin_lock_init(&board->lock);
+	INIT_LIST_HEAD(&board->files);
+	INIT_LIST_HEAD(&board->ready);
+	INIT_LIST_HEAD(&board->surfaces);
+	init_waitqueue_head(&board->idle);
+	INIT_WORK(&board->pump, peerdma_pump_work);
+	INIT_WORK(&board->recovery, peerdma_recovery_work);
+	INIT_DELAYED_WORK(&board->stopper, peerdma_stopper_work);
+	INIT_DELAYED_WORK(&board->watchdog, peerdma_watchdog_work);
+	board->time_scale = 1;
+	board->generation = 1;
+
+	device_initialize(&board->node);
+	board->node.class = class;
+	board->node.parent = &pdev->dev;
+	board->node.devt = MKDEV(MAJOR(numbers), board->index);
+	board->node.release = board_release;
+	/* From here on the reference count frees it. */
+	if (board->index)
+		error = dev_set_name(&board->node, PEERDMA_NODE "%d", board->index);
+	else
+		error = dev_set_name(&board->node, PEERDMA_NODE);
+	if (!error)
+		error = peerdma_inode_get(board);
+	if (error) {
+		peerdma_board_put(board);
+		return ERR_PTR(error);
+	}
+	return board;
+}
+
+static int map_bars(struct peerdma_dev *board)
+{
+	struct pci_dev *pdev = board->pdev;
+	int error;
+
+	board->dma_length = pci_resource_len(pdev, PEERDMA_BAR_DMA);
+	if (pci_resource_len(pdev, PEERDMA_BAR_USER) < SZ_4K ||
+	    board->dma_length < PEERDMA_MSIX_TABLE_OFFSET)
+		return dev_err_probe(&pdev->dev, -ENODEV,
+				     "BAR %d has %llu and BAR %d %llu bytes, which is too small: check that the board's design is loaded\n",
+				     PEERDMA_BAR_USER,
+				     (u64)pci_resource_len(pdev, PEERDMA_BAR_USER),
+				     PEERDMA_BAR_DMA, (u64)board->dma_length);
+	error = pci_request_regions(pdev, PEERDMA_NAME);
+	if (error)
+		return dev_err_probe(&pdev->dev, error, "another driver has the board's BARs\n");
+	board->user = pci_iomap(pdev, PEERDMA_BAR_USER, 0);
+	board->dma = pci_iomap(pdev, PEERDMA_BAR_DMA, 0);
+	if (board->user && board->dma)
+		return 0;
+	if (board->user)
+		pci_iounmap(pdev, board->user);
+	pci_release_regions(pdev);
+	return -ENOMEM;
+}
+
+static void unmap_bars(struct peerdma_dev *board)
+{
+	pci_iounmap(board->pdev, board->dma);
+	pci_iounmap(board->pdev, board->user);
+	pci_release_regions(board->pdev);
+}
+
+static void free_rings(struct peerdma_dev *board)
+{
+	struct peerdma_lane *lane;
+
+	for_each_lane(lane, board)
+		if (lane->ring)
+			dma_free_coherent(&board->pdev->dev, PEERDMA_RING * sizeof(*lane->ring),
+					  lane->ring, lane->ring_address);
+}
+
+static int create_rings(struct peerdma_dev *board)
+{
+	static const struct peerdma_lane lanes[PEERDMA_LANES] = {
+		[PEERDMA_H2C] = { .name = "H2C", .channel = PEERDMA_H2C_CHANNEL_BASE,
+				  .sgdma = PEERDMA_H2C_SGDMA_BASE, .index = PEERDMA_H2C },
+		[PEERDMA_C2H] = { .name = "C2H", .channel = PEERDMA_C2H_CHANNEL_BASE,
+				  .sgdma = PEERDMA_C2H_SGDMA_BASE, .index = PEERDMA_C2H },
+	};
+	struct device *dev = &board->pdev->dev;
+	struct peerdma_lane *lane;
+
+	if (dma_set_mask_and_coherent(dev, DMA_BIT_MASK(64)) &&
+	    dma_set_mask_and_coherent(dev, DMA_BIT_MASK(32)))
+		return dev_err_probe(dev, -EIO, "the board cannot address this system's memory\n");
+	dma_set_max_seg_size(dev, UINT_MAX);
+	memcpy(board->lanes, lanes, sizeof(lanes));
+	for_each_lane(lane, board) {
+		lane->board = board;
+		lane->ring = dma_alloc_coherent(dev, PEERDMA_RING * sizeof(*lane->ring),
+						&lane->ring_address, GFP_KERNEL);
+		if (!lane->ring) {
+			free_rings(board);
+			return -ENOMEM;
+		}
+	}
+	return 0;
+}
+
+static void announce(struct peerdma_dev *board)
+{
+	static const char * const interrupts[] = {
+		[PEERDMA_INTX] = "INTx", [PEERDMA_MSI] = "MSI", [PEERDMA_MSIX] = "MSI-X",
+	};
+
+	dev_info(&board->pdev->dev, "/dev/%s: %s%u H2C and %u C2H channels, %llu KiB card RAM, %s, copies %s, time scale %u\n",
+		 dev_name(&board->node), board->version ? "" : "plain XDMA, ",
+		 board->h2c_channels, board->c2h_channels, board->card_ram_size / 1024,
+		 interrupts[board->interrupts],
+		 board->stream_window ? "in one pass" : "through card RAM", board->time_scale);
+}
+
+static int probe(struct pci_dev *pdev, const struct pci_device_id *id)
+{
+	struct peerdma_dev *board = board_create(pdev);
+	int error;
+
+	if (IS_ERR(board))
+		return PTR_ERR(board);
+	board->card_ram_size = id->driver_data ?: PEERDMA_CARD_RAM_SIZE;
+	error = pci_enable_device_mem(pdev);
+	if (error)
+		goto err_board;
+	error = map_bars(board);
+	if (error)
+		goto err_disable;
+	error = create_rings(board);
+	if (error)
+		goto err_bars;
+	error = peerdma_hw_identify(board);
+	if (error)
+		goto err_rings;
+	peerdma_hw_quiet(board);
+	/* Messages need the bus, and the engine may have to finish what another driver started. */
+	pci_set_master(pdev);
+	compat_pci_enable_error_reporting(pdev);
+	error = peerdma_irq_setup(board);
+	if (error) {
+		dev_err_probe(&pdev->dev, error, "no interrupt for the board\n");
+		goto err_master;
+	}
+	error = peerdma_hw_init(board);
+	if (error) {
+		dev_err_probe(&pdev->dev, error, "a channel is busy and does not stop: reset the board, or switch it off and on\n");
+		goto err_irq;
+	}
+	pci_save_state(pdev);
+	pci_set_drvdata(pdev, board);
+
+	cdev_init(&board->cdev, &peerdma_fops);
+	board->cdev.owner = THIS_MODULE;
+	error = cdev_device_add(&board->cdev, &board->node);
+	if (error)
+		goto err_irq;
+	announce(board);
+	return 0;
+
+err_irq:
+	peerdma_hw_quiet(board);
+	peerdma_irq_teardown(board);
+err_master:
+	pci_clear_master(pdev);
+err_rings:
+	free_rings(board);
+err_bars:
+	unmap_bars(board);
+err_disable:
+	pci_disable_device(pdev);
+err_board:
+	peerdma_board_put(board);
+	return error;
+}
+
+static bool has_surfaces(struct peerdma_dev *board)
+{
+	bool some;
+
+	spin_lock_irq(&board->lock);
+	some = !list_empty(&board->surfaces);
+	spin_unlock_irq(&board->lock);
+	return some;
+}
+
+static void remove(struct pci_dev *pdev)
+{
+	struct peerdma_dev *board = pci_get_drvdata(pdev);
+
+	cdev_device_del(&board->cdev, &board->node);
+
+	down_write(&board->gate);
+	spin_lock_irq(&board->lock);
+	peerdma_fail_all(board, true, -ENODEV, PEERDMA_REASON_LOST);
+	spin_unlock_irq(&board->lock);
+	peerdma_freeze(board, true);
+	peerdma_hw_quiet(board);
+	pci_clear_master(pdev);
+	spin_lock_irq(&board->lock);
+	board->state = PEERDMA_BOARD_DEAD;
+	peerdma_bury(board);
+	spin_unlock_irq(&board->lock);
+	up_write(&board->gate);
+
+	/* Nobody maps memory for it any more: its providers may forget the device from here on. */
+	peerdma_surfaces_take(board, PEERDMA_SURFACE_LOST, false);
+	wait_event(board->idle, !has_surfaces(board));
+
+	peerdma_irq_teardown(board);
+	cancel_delayed_work_sync(&board->watchdog);
+	cancel_delayed_work_sync(&board->stopper);
+	cancel_work_sync(&board->pump);
+	cancel_work_sync(&board->recovery);
+	free_rings(board);
+	unmap_bars(board);
+	pci_disable_device(pdev);
+	peerdma_board_put(board);
+}
+
+/* driver_data: bytes of card RAM of a board that does not say. */
+static const struct pci_device_id ids[] = {
+	{ PCI_DEVICE_SUB(0x10ee, 0x7021, 0x10ee, 0x5045) },
+	/* NVIDIA's designs for the PicoEVB and the HTG-K800. */
+	{ PCI_DEVICE_SUB(0x10de, 0x0001, 0x10de, 0x0001), .driver_data = SZ_64K },
+	{ PCI_DEVICE_SUB(0x10de, 0x0001, 0x10de, 0x0002), .driver_data = SZ_2G },
+	{ }
+};
+MODULE_DEVICE_TABLE(pci, ids);
+
+static struct pci_driver driver = {
+	.name = PEERDMA_NAME,
+	.id_table = ids,
+	.probe = probe,
+	.remove = remove,
+	.shutdown = peerdma_shutdown,
+	.err_handler = &peerdma_error_handlers,
+	.driver.pm = &peerdma_pm_ops,
+};
+
+static int __init peerdma_init(void)
+{
+	int error;
+
+	peerdma_wq = alloc_workqueue(PEERDMA_NAME, WQ_UNBOUND | WQ_HIGHPRI, 0);
+	if (!peerdma_wq)
+		return -ENOMEM;
+	class = compat_class_create(PEERDMA_NAME);
+	if (IS_ERR(class)) {
+		error = PTR_ERR(class);
+		goto err_wq;
+	}
+	error = alloc_chrdev_region(&numbers, 0, MAX_BOARDS, PEERDMA_NAME);
+	if (error)
+		goto err_class;
+	error = pci_register_driver(&driver);
+	if (error)
+		goto err_numbers;
+	return 0;
+
+err_numbers:
+	unregister_chrdev_region(numbers, MAX_BOARDS);
+err_class:
+	class_destroy(class);
+err_wq:
+	destroy_workqueue(peerdma_wq);
+	return error;
+}
+module_init(peerdma_init);
+
+static void __exit peerdma_exit(void)
+{
+	pci_unregister_driver(&driver);
+	/* What is still being given back holds boards. */
+	destroy_workqueue(peerdma_wq);
+	unregister_chrdev_region(numbers, MAX_BOARDS);
+	class_destroy(class);
+	ida_destroy(&indices);
+}
+module_exit(peerdma_exit);
+
+MODULE_DESCRIPTION("DMA between an FPGA and the memory of GPUs and processes");
+MODULE_LICENSE("GPL");
+MODULE_SOFTDEP("post: peerdma_nvp2p peerdma_nvp2p_tegra");

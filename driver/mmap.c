@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Mappings into processes: pinned GPU memory and the mailbox page.
+ *
+ * A page fault looks the memory up by offset, checks that it may be used and enters the page.
+ * Nothing remembers a mapping: to take one away, the state changes first and the range of offsets
+ * is unmapped from every process then. For that to reach all, offsets are unique on a board and
+ * never used again, and all open files of all nodes of the board share one address space.
+ */
+#include <linux/fs.h>
+#include <linux/mm.h>
+#include <linux/mount.h>
+#include <linux/pseudo_fs.h>
+
+#include "core.h"
+
+/* Has no mount point: it only makes inodes. */
+#define PSEUDO_MAGIC		0x50444d41
+/* The mailbox page is at offset 0, the surfaces are behind it. */
+#define SURFACES_BEGIN		PAGE_SIZE
+/* So many pages are entered by one fault, at most: those of a GPU page. */
+#define FAULT_AROUND		16
+
+static struct vfsmount *mount;
+static int mount_count;
+
+static int init_context(struct fs_context *context)
+{
+	return init_pseudo(context, PSEUDO_MAGIC) ? 0 : -ENOMEM;
+}
+
+/* Without an owner: a bound board would keep the module from being unloaded. */
+static struct file_system_type pseudo_fs = {
+	.name = PEERDMA_NAME,
+	.init_fs_context = init_context,
+	.kill_sb = kill_anon_super,
+};
+
+/**
+ * peerdma_inode_get() - makes the inode whose address space a board's mappings are in
+ * @board: its next_map is set as well. May sleep
+ *
+ * Return: 0 or an errno.
+ */
+int peerdma_inode_get(struct peerdma_dev *board)
+{
+	int error = simple_pin_fs(&pseudo_fs, &mount, &mount_count);
+
+	if (error)
+		return error;
+	board->inode = alloc_anon_inode(mount->mnt_sb);
+	if (IS_ERR(board->inode)) {
+		simple_release_fs(&mount, &mount_count);
+		return PTR_ERR(board->inode);
+	}
+	board->next_map = SURFACES_BEGIN;
+	return 0;
+}
+
+/**
+ * peerdma_inode_put() - undoes peerdma_inode_get()
+ * @board: no file of it is open. May sleep
+ */
+void peerdma_inode_put(struct peerdma_dev *board)
+{
+	iput(board->inode);
+	simple_release_fs(&mount, &mount_count);
+}
+
+/**
+ * peerdma_mailbox_maps() - whether the mailbox page can be mapped
+ * @board: the board
+ *
+ * Return: true if it has one and that fills a page of this kernel.
+ */
+bool peerdma_mailbox_maps(const struct peerdma_dev *board)
+{
+	return board->capabilities & PEERDMA_CAPABILITY_MAILBOX &&
+	       PEERDMA_MAILBOX_BASE % PAGE_SIZE == 0 &&
+	       pci_resource_len(board->pdev, PEERDMA_BAR_USER) >= PEERDMA_MAILBOX_BASE + PAGE_SIZE;
+}
+
+/* Surface of this file that is mapped at @offset. The reference is the caller's. */
+static struct peerdma_surface *find(struct peerdma_file *file, u64 offset)
+{
+	struct peerdma_surface *surface, *found = NULL;
+	unsigned long handle;
+
+	xa_lock(&file->surfaces);
+	xa_for_each(&file->surfaces, handle, surface) {
+		if (surface->extents && offset >= surface->map_offset &&
+		    offset - surface->map_offset < surface->extents_length) {
+			found = surface;
+			kref_get(&surface->ref);
+			break;
+		}
+	}
+	xa_unlock(&file->surfaces);
+	return found;
+}
+
+/* Enters pages of a surface from the aligned group on that the fault is in. */
+static vm_fault_t enter_surface(struct vm_fault *fault, struct peerdma_surface *surface, u64 offset)
+{
+	unsigned long group = FAULT_AROUND * PAGE_SIZE;
+	unsigned long begin = max(fault->vma->vm_start, round_down(fault->address, group));
+	unsigned long end = min(fault->vma->vm_end, begin + group);
+	const struct peerdma_extent *extent = surface->extents;
+	vm_fault_t result = VM_FAULT_SIGBUS;
+	u64 here, start = 0;
+	unsigned long at;
+
+	/* Where @begin is in the surface: it may lie before, if @fault is near its beginning. */
+	offset -= surface->map_offset;
+	begin = max(begin, fault->address - min_t(u64, offset, fault->address - begin));
+	here = offset - (fault->address - begin);
+	end = min_t(u64, end, begin + (surface->extents_length - here));
+
+	for (at = begin; at < end; at += PAGE_SIZE, here += PAGE_SIZE) {
+		while (here - start >= extent->length)
+			start += extent++->length;
+		result = vmf_insert_pfn(fault->vma, at, PHYS_PFN(extent->address + here - start));
+		if (result != VM_FAULT_NOPAGE)
+			break;
+	}
+	return result;
+}
+
+static vm_fault_t fault_handler(struct vm_fault *fault)
+{
+	struct peerdma_file *file = fault->vma->vm_file->private_data;
+	struct peerdma_dev *board = file->board;
+	u64 offset = (u64)fault->pgoff << PAGE_SHIFT;
+	struct peerdma_surface *surface = NULL;
+	vm_fault_t result = VM_FAULT_SIGBUS;
+	phys_addr_t mailbox;
+
+	down_read(&board->faults);
+	if (offset >= SURFACES_BEGIN) {
+		surface = find(file, offset);
+		if (surface && READ_ONCE(surface->state) == PEERDMA_SURFACE_LIVE)
+			result = enter_surface(fault, surface, offset);
+	} else if (READ_ONCE(board->state) == PEERDMA_BOARD_LIVE) {
+		mailbox = pci_resource_start(board->pdev, PEERDMA_BAR_USER) + PEERDMA_MAILBOX_BASE;
+		result = vmf_insert_pfn(fault->vma, fault->address, PHYS_PFN(mailbox));
+	}
+	up_read(&board->faults);
+	if (surface)
+		peerdma_surface_put(surface);
+	return result;
+}
+
+static const struct vm_operations_struct vm_ops = {
+	.fault = fault_handler,
+};
+
+/* Otherwise x86 silently maps uncached what is not known as write-combined. */
+static void reserve_memtype(struct peerdma_surface *surface)
+{
+	u32 n;
+
+	mutex_lock(&surface->teardown);
+	for (n = 0; !surface->memtype && n < surface->extent_count; n++) {
+		if (!arch_io_reserve_memtype_wc(surface->extents[n].address,
+						surface->extents[n].length))
+			continue;
+		while (n--)
+			arch_io_free_memtype_wc(surface->extents[n].address,
+						surface->extents[n].length);
+		surface->cache = PEERDMA_CACHE_UNCACHED;
+		goto out;
+	}
+	surface->memtype = true;
+out:
+	mutex_unlock(&surface->teardown);
+}
+
+/**
+ * peerdma_extents_release() - gives back what mapping a surface took
+ * @surface: is not mapped by any process any more. May sleep
+ */
+void peerdma_extents_release(struct peerdma_surface *surface)
+{
+	u32 n;
+
+	for (n = 0; surface->memtype && n < surface->extent_count; n++)
+		arch_io_free_memtype_wc(surface->extents[n].address, surface->extents[n].length);
+	surface->memtype = false;
+}
+
+static int map_surface(struct peerdma_file *file, struct vm_area_struct *vma, u64 offset)
+{
+	struct peerdma_surface *surface = find(file, offset);
+	u64 length = vma->vm_end - vma->vm_start;
+	int error = 0;
+
+	if (!surface)
+		return peerdma_fail(file, -EINVAL,
+				    "nothing is mapped at offset %#llx: ask for offset and length with MAP_INFO",
+				    offset);
+	if (length > surface->extents_length - (offset - surface->map_offset)) {
+		error = peerdma_fail(file, -EINVAL, "%llu bytes at offset %#llx are beyond the memory pinned",
+				     length, offset);
+		goto out;
+	}
+	if (surface->cache == PEERDMA_CACHE_WRITE_COMBINED)
+		reserve_memtype(surface);
+	if (surface->cache == PEERDMA_CACHE_WRITE_COMBINED)
+		vma->vm_page_prot = pgprot_writecombine(vma->vm_page_prot);
+	else if (surface->cache == PEERDMA_CACHE_UNCACHED)
+		vma->vm_page_prot = pgprot_noncached(vma->vm_page_prot);
+out:
+	peerdma_surface_put(surface);
+	return error;
+}
+
+/**
+ * peerdma_mmap() - maps what PEERDMA_IOC_MAP_INFO told the offset of
+ * @filp: an open node
+ * @vma: the mapping; mmap_lock is held
+ *
+ * Return: 0 or an errno.
+ */
+int peerdma_mmap(struct file *filp, struct vm_area_struct *vma)
+{
+	struct peerdma_file *file = filp->private_data;
+	u64 offset = (u64)vma->vm_pgoff << PAGE_SHIFT;
+	int error;
+
+	if (!(vma->vm_flags & VM_SHARED) || vma->vm_flags & VM_EXEC)
+		return peerdma_fail(file, -EINVAL, "a mapping must be shared and not executable");
+	if (offset >= SURFACES_BEGIN) {
+		error = map_surface(file, vma, offset);
+		if (error)
+			return error;
+	} else {
+		if (!peerdma_mailbox_maps(file->board))
+			return peerdma_fail(file, -EOPNOTSUPP,
+					    "this board has no mailbox page, or pages of this kernel are larger");
+		if (vma->vm_end - vma->vm_start > PAGE_SIZE)
+			return peerdma_fail(file, -EINVAL, "the mailbox is one page of %lu bytes",
+					    PAGE_SIZE);
+		vma->vm_page_prot = pgprot_noncached(vma->vm_page_prot);
+	}
+	compat_vm_flags_set(vma, VM_IO | VM_PFNMAP | VM_DONTEXPAND | VM_DONTDUMP | VM_DONTCOPY);
+	compat_vm_flags_clear(vma, VM_MAYEXEC);
+	vma->vm_ops = &vm_ops;
+	return 0;
+}
+
+/* The state must have changed: faults that saw the old one are waited for. */
+static void zap(struct peerdma_dev *board, u64 offset, u64 length)
+{
+	down_write(&board->faults);
+	up_write(&board->faults);
+	unmap_mapping_range(board->inode->i_mapping, offset, length, 1);
+}
+
+/**
+ * peerdma_zap_surface() - takes a surface out of all processes
+ * @surface: cannot be looked up, or is not live. May sleep; not in an mmu notifier
+ */
+void peerdma_zap_surface(struct peerdma_surface *surface)
+{
+	if (surface->extents_length)
+		zap(surface->board, surface->map_offset, surface->extents_length);
+}
+
+/**
+ * peerdma_zap_mailbox() - takes the mailbox page out of all processes
+ * @board: is not live. May sleep
+ */
+void peerdma_zap_mailbox(struct peerdma_dev *board)
+{
+	zap(board, 0, PAGE_SIZE);
+}
+
+/**
+ * peerdma_map_info() - PEERDMA_IOC_MAP_INFO
+ * @file: whose
+ * @info: the request, to be filled in
+ *
+ * Return: 0 or an errno.
+ */
+int peerdma_map_info(struct peerdma_file *file, struct peerdma_map_info *info)
+{
+	struct peerdma_surface *surface;
+
+	if (info->flags & ~PEERDMA_MAP_MAILBOX)
+		return peerdma_fail(file, -EINVAL, "unknown flags %#x", info->flags);
+	if (info->flags & PEERDMA_MAP_MAILBOX) {
+		if (info->handle)
+			return peerdma_fail(file, -EINVAL, "the mailbox has no handle");
+		if (!peerdma_mailbox_maps(file->board))
+			return peerdma_fail(file, -EOPNOTSUPP,
+					    "this board has no mailbox page, or pages of this kernel are larger");
+		info->cache = PEERDMA_CACHE_UNCACHED;
+		info->offset = 0;
+		info->length = PAGE_SIZE;
+		info->start = 0;
+		return 0;
+	}
+	surface = peerdma_surface_find(file, info->handle);
+	if (!surface)
+		return peerdma_fail(file, -EINVAL, "no memory is pinned as handle %u", info->handle);
+	if (!surface->extents) {
+		peerdma_fail(file, -EOPNOTSUPP,
+			     "memory of provider %s is not mapped here: %s", surface->provider->name,
+			     surface->provider == &peerdma_dmabuf ? "mmap() the dma-buf" :
+								    "the process has it already");
+		peerdma_surface_put(surface);
+		return -EOPNOTSUPP;
+	}
+	info->cache = surface->cache;
+	info->offset = surface->map_offset;
+	info->length = surface->extents_length;
+	info->start = offset_in_page(surface->skip);
+	peerdma_surface_put(surface);
+	return 0;
+}

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Host memory of a process, pinned.
+ */
+#include <linux/dma-mapping.h>
+#include <linux/mm.h>
+#include <linux/sched/mm.h>
+#include <linux/scatterlist.h>
+#include <linux/slab.h>
+
+#include "core.h"
+
+/**
+ * struct pinned - what is pinned
+ * @pages: the pages
+ * @count: of these
+ * @table: for mapping; offset and length cut to the surface
+ * @direction: of all transfers
+ * @mm: whose locked memory this counts as, or NULL
+ */
+struct pinned {
+	struct page **pages;
+	unsigned long count;
+	struct sg_table table;
+	enum dma_data_direction direction;
+	struct mm_struct *mm;
+};
+
+static enum dma_data_direction direction(u32 access)
+{
+	switch (access) {
+	case PEERDMA_ACCESS_READ:
+		return DMA_TO_DEVICE;
+	case PEERDMA_ACCESS_WRITE:
+		return DMA_FROM_DEVICE;
+	default:
+		return DMA_BIDIRECTIONAL;
+	}
+}
+
+static int pin(struct peerdma_surface *surface, struct pinned *pinned, unsigned long start)
+{
+	unsigned int flags = FOLL_LONGTERM;
+	unsigned long done = 0;
+	int n;
+
+	if (surface->access & PEERDMA_ACCESS_WRITE)
+		flags |= FOLL_WRITE;
+	while (done < pinned->count) {
+		n = pin_user_pages_fast(start + done * PAGE_SIZE,
+					min_t(unsigned long, pinned->count - done, INT_MAX), flags,
+					pinned->pages + done);
+		if (n <= 0) {
+			unpin_user_pages(pinned->pages, done);
+			return peerdma_explain(surface, n ?: -EFAULT,
+					       "%llu bytes from %#lx on are not all %s memory of this process",
+					       surface->length, start,
+					       flags & FOLL_WRITE ? "writable" : "readable");
+		}
+		done += n;
+	}
+	return 0;
+}
+
+static void unpin(struct pinned *pinned)
+{
+	unpin_user_pages_dirty_lock(pinned->pages, pinned->count,
+				    pinned->direction != DMA_TO_DEVICE);
+	sg_free_table(&pinned->table);
+}
+
+static void uncharge(struct pinned *pinned)
+{
+	if (!pinned->mm)
+		return;
+	account_locked_vm(pinned->mm, pinned->count, false);
+	mmdrop(pinned->mm);
+}
+
+static int charge(struct peerdma_surface *surface, struct pinned *pinned)
+{
+	int error = account_locked_vm(current->mm, pinned->count, true);
+
+	if (error)
+		return peerdma_explain(surface, error,
+				       "%llu bytes are more than may still be locked: raise the limit (ulimit -l)",
+				       surface->length);
+	pinned->mm = current->mm;
+	mmgrab(pinned->mm);
+	return 0;
+}
+
+static int pages_get(struct peerdma_surface *surface, const struct peerdma_pin_request *request)
+{
+	unsigned long offset = offset_in_page(request->va);
+	unsigned long start = request->va - offset;
+	struct pinned *pinned;
+	u64 count;
+	int error;
+
+	if (!request->length || request->va != (unsigned long)request->va)
+		return peerdma_explain(surface, -EFAULT,
+				       "%llu bytes from %#llx are no memory of a process",
+				       request->length, request->va);
+	count = DIV_ROUND_UP_ULL(offset + request->length, PAGE_SIZE);
+	if (count > INT_MAX)
+		return peerdma_explain(surface, -EINVAL, "%llu bytes are too many at once",
+				       request->length);
+	pinned = kzalloc(sizeof(*pinned), GFP_KERNEL_ACCOUNT);
+	if (!pinned)
+		return -ENOMEM;
+	pinned->count = count;
+	pinned->direction = direction(request->access);
+	pinned->pages = kvmalloc_array(count, sizeof(*pinned->pages), GFP_KERNEL_ACCOUNT);
+	if (!pinned->pages) {
+		error = -ENOMEM;
+		goto err_pinned;
+	}
+	if (request->locked) {
+		error = charge(surface, pinned);
+		if (error)
+			goto err_pages;
+	}
+	error = pin(surface, pinned, start);
+	if (error)
+		goto err_charge;
+	error = sg_alloc_table_from_pages(&pinned->table, pinned->pages, count, offset,
+					  request->length, GFP_KERNEL_ACCOUNT);
+	if (error)
+		goto err_pin;
+	surface->private = pinned;
+	return 0;
+
+err_pin:
+	unpin_user_pages(pinned->pages, count);
+err_charge:
+	uncharge(pinned);
+err_pages:
+	kvfree(pinned->pages);
+err_pinned:
+	kfree(pinned);
+	return error;
+}
+
+static void pages_put(struct peerdma_surface *surface)
+{
+	struct pinned *pinned = surface->private;
+
+	unpin(pinned);
+	uncharge(pinned);
+	kvfree(pinned->pages);
+}
+
+static int pages_map(struct peerdma_surface *surface)
+{
+	struct device *dev = peerdma_surface_device(surface);
+	struct pinned *pinned = surface->private;
+	struct scatterlist *sg;
+	int error, n;
+
+	error = dma_map_sgtable(dev, &pinned->table, pinned->direction, 0);
+	if (error)
+		return peerdma_explain(surface, error, "%llu bytes cannot be mapped for the board",
+				       surface->length);
+	error = peerdma_segments_begin(surface, pinned->table.nents);
+	if (error) {
+		dma_unmap_sgtable(dev, &pinned->table, pinned->direction, 0);
+		return error;
+	}
+	for_each_sgtable_dma_sg(&pinned->table, sg, n) {
+		peerdma_segments_add(surface, sg_dma_address(sg), sg_dma_len(sg));
+		surface->needs_sync |= dma_need_sync(dev, sg_dma_address(sg));
+	}
+	return 0;
+}
+
+static void pages_unmap(struct peerdma_surface *surface)
+{
+	struct pinned *pinned = surface->private;
+
+	dma_unmap_sgtable(peerdma_surface_device(surface), &pinned->table, pinned->direction, 0);
+}
+
+/* Not all of the surface: another job may be writing to the rest of it. */
+static void pages_sync(struct peerdma_surface *surface, u64 start, u64 length, bool for_cpu)
+{
+	struct device *dev = peerdma_surface_device(surface);
+	struct pinned *pinned = surface->private;
+	u64 end = start + length, here = 0;
+	struct scatterlist *sg;
+	int n;
+
+	for_each_sgtable_dma_sg(&pinned->table, sg, n) {
+		u64 from = max(start, here), to = min(end, here + sg_dma_len(sg));
+
+		if (from < to && for_cpu)
+			dma_sync_single_range_for_cpu(dev, sg_dma_address(sg), from - here,
+						      to - from, pinned->direction);
+		else if (from < to)
+			dma_sync_single_range_for_device(dev, sg_dma_address(sg), from - here,
+							 to - from, pinned->direction);
+		here += sg_dma_len(sg);
+	}
+}
+
+const struct peerdma_provider peerdma_pages = {
+	.name = "pages",
+	.owner = THIS_MODULE,
+	.features = PEERDMA_SURFACE_SURVIVES_FREE,
+	.get = pages_get,
+	.map = pages_map,
+	.unmap = pages_unmap,
+	.put = pages_put,
+	.sync = pages_sync,
+};

@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Between the core module and the modules that provide memory for the board to read and write.
+ *
+ * A provider pins memory of one kind and maps it for a device. The core owns everything else:
+ * handles, states, jobs, and when what is undone. The core needs no symbol of any GPU's driver;
+ * a provider module links to one.
+ */
+#ifndef PEERDMA_PROVIDER_H
+#define PEERDMA_PROVIDER_H
+
+#include <linux/dma-direction.h>
+#include <linux/kref.h>
+#include <linux/list.h>
+#include <linux/mutex.h>
+#include <linux/refcount.h>
+#include <linux/types.h>
+#include <linux/wait.h>
+#include <linux/workqueue.h>
+
+#include "peerdma_uapi.h"
+
+struct device;
+struct module;
+struct peerdma_dev;
+struct peerdma_surface;
+struct peerdma_why;
+
+/**
+ * struct peerdma_pin_request - what a program asks to have pinned
+ * @va: address in the calling process; not for dma-bufs
+ * @length: bytes; for dma-bufs 0 means up to the end
+ * @access: PEERDMA_ACCESS_*
+ * @fd: the dma-buf
+ * @offset: first byte of the dma-buf
+ * @locked: host pages count as locked memory of the process
+ */
+struct peerdma_pin_request {
+	u64 va;
+	u64 length;
+	u32 access;
+	int fd;
+	u64 offset;
+	bool locked;
+};
+
+/**
+ * struct peerdma_segment - contiguous bus addresses
+ * @start: where it begins in the surface, in bytes
+ * @length: bytes
+ * @address: bus address
+ */
+struct peerdma_segment {
+	u64 start;
+	u64 length;
+	dma_addr_t address;
+};
+
+/**
+ * struct peerdma_extent - contiguous addresses of the CPU, whole pages
+ * @address: physical address
+ * @length: bytes
+ */
+struct peerdma_extent {
+	phys_addr_t address;
+	u64 length;
+};
+
+/**
+ * struct peerdma_provider - a kind of memory
+ * @name: for people; at most 15 characters
+ * @owner: module of the functions
+ * @features: PEERDMA_SURFACE_*
+ * @gpu: pins by CUDA pointer; what it pins may not survive a suspend
+ * @get: pins; the caller's process owns the memory. Sets surface->private and, if known now,
+ *	surface->length. May sleep; nothing held
+ * @map: makes what @get pinned reachable for the device: calls peerdma_segments_begin() and
+ *	peerdma_segments_add(). May sleep; the board's gate is held for reading
+ * @unmap: undoes @map. The board does not touch the memory any more. May sleep; the surface's
+ *	teardown mutex is held, so it must not wait for anybody who may call
+ *	peerdma_surface_revoke_now()
+ * @put: undoes @get. May sleep; any process, nothing held
+ * @sync: hands a range to the CPU or to the device; NULL where that is not needed
+ * @link: the core's
+ *
+ * An operation that fails explains itself with peerdma_explain().
+ */
+struct peerdma_provider {
+	const char *name;
+	struct module *owner;
+	u32 features;
+	bool gpu;
+	int (*get)(struct peerdma_surface *surface, const struct peerdma_pin_request *request);
+	int (*map)(struct peerdma_surface *surface);
+	void (*unmap)(struct peerdma_surface *surface);
+	void (*put)(struct peerdma_surface *surface);
+	void (*sync)(struct peerdma_surface *surface, u64 start, u64 length, bool for_cpu);
+	struct list_head link;
+};
+
+/**
+ * struct peerdma_surface - memory pinned for one board
+ * @ref: jobs, the file's table and work under way hold it
+ * @board: whose; holds a reference
+ * @provider: kind of memory; holds its module
+ * @private: the provider's, by kmalloc(); the core frees it with the surface
+ * @features: PEERDMA_SURFACE_*; the provider's, unless its get() changes them
+ * @why: where peerdma_explain() puts its words while it is being pinned
+ * @length: bytes
+ * @skip: bytes of the first mapped page that are not part of the surface
+ * @access: PEERDMA_ACCESS_*
+ * @state: enum peerdma_surface_state; under the board's lock
+ * @draining: being unpinned: takes no new jobs; under the board's lock
+ * @inflight: jobs that may touch it; under the board's lock
+ * @idle: woken when @inflight falls to 0
+ * @teardown: held while the mapping is taken away
+ * @mapped: @segments are valid; under @teardown
+ * @released: bit 0: the pin has been given back or is being
+ * @needs_sync: the device is not coherent with the CPU's caches
+ * @placement: enum peerdma_placement
+ * @segments: bus addresses
+ * @segment_count: of these
+ * @segment_room: how many fit
+ * @segment_skip: bytes of @skip that have not been seen yet
+ * @extents: addresses of the CPU; NULL if there is no CPU mapping
+ * @extent_count: of these
+ * @extent_room: how many fit
+ * @extent_skip: bytes of whole pages of @skip that have not been seen yet
+ * @extents_length: bytes of these together
+ * @cache: enum peerdma_cache of a CPU mapping
+ * @memtype: the extents are reserved as write-combined
+ * @map_offset: offset for mmap(), unique for the board
+ * @charged: bytes counted in the board's pinned_bytes
+ * @on_board: in the board's list of surfaces
+ * @revoke: takes the mapping away after revocation
+ * @release: gives mapping and pin back after the last reference
+ * @keepers: @ref holds one, a provider that may be called back another
+ * @free: frees it after the last keeper
+ */
+struct peerdma_surface {
+	struct kref ref;
+	struct peerdma_dev *board;
+	const struct peerdma_provider *provider;
+	void *private;
+	u32 features;
+	struct peerdma_why *why;
+	u64 length;
+	u64 skip;
+	u32 access;
+	u32 state;
+	bool draining;
+	unsigned int inflight;
+	wait_queue_head_t idle;
+	struct mutex teardown;
+	bool mapped;
+	unsigned long released;
+	bool needs_sync;
+	u32 placement;
+	struct peerdma_segment *segments;
+	u32 segment_count;
+	u32 segment_room;
+	u64 segment_skip;
+	struct peerdma_extent *extents;
+	u32 extent_count;
+	u32 extent_room;
+	u64 extent_skip;
+	u64 extents_length;
+	u32 cache;
+	bool memtype;
+	u64 map_offset;
+	u64 charged;
+	struct list_head on_board;
+	struct work_struct revoke;
+	struct work_struct release;
+	refcount_t keepers;
+	struct work_struct free;
+};
+
+int peerdma_provider_register(struct peerdma_provider *provider);
+void peerdma_provider_unregister(struct peerdma_provider *provider);
+
+struct device *peerdma_surface_device(const struct peerdma_surface *surface);
+int peerdma_segments_begin(struct peerdma_surface *surface, u32 room);
+void peerdma_segments_add(struct peerdma_surface *surface, dma_addr_t address, u64 length);
+int peerdma_extents_begin(struct peerdma_surface *surface, u32 room, enum peerdma_cache cache);
+void peerdma_extents_add(struct peerdma_surface *surface, phys_addr_t address, u64 length);
+void peerdma_surface_revoke(struct peerdma_surface *surface);
+bool peerdma_surface_revoke_now(struct peerdma_surface *surface);
+void peerdma_surface_keep(struct peerdma_surface *surface);
+void peerdma_surface_unkeep(struct peerdma_surface *surface);
+
+__printf(3, 4) int peerdma_explain(struct peerdma_surface *surface, int error,
+				   const char *format, ...);
+
+#endif /* PEERDMA_PROVIDER_H */

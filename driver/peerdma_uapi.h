@@ -1,0 +1,432 @@
+/* SPDX-License-Identifier: GPL-2.0 WITH Linux-syscall-note */
+/*
+ * Interface of the peerdma driver: /dev/picoevb, and /dev/picoevb1, picoevb2, ... for more boards.
+ *
+ * Two generations of requests share one node.
+ *
+ * Numbers 0 to 6 are those of NVIDIA's driver for the PicoEVB board, with its codes, layouts and
+ * meaning, so that programs written for it run as they are: peerdma_picoevb.h.
+ *
+ * Numbers from 0x20 on are our own. Their structures grow: @size comes first and holds the size
+ * that the program was compiled with. The driver reads members that the program does not know as
+ * 0 and does not write them. A program newer than the driver gets -E2BIG if it sets a member that
+ * the driver does not know. Flags that are not defined must be 0.
+ *
+ * What an errno means, for every request:
+ *
+ *  ENOTTY      the driver does not know this request
+ *  E2BIG       the program is newer than the driver and asks for what that does not have
+ *  EINVAL      a flag, range, alignment or handle is wrong; source and destination overlap
+ *  EFAULT      a pointer is not readable or writable memory of this process
+ *  ENOMEM      out of memory, or over the limit of locked memory (ulimit -l)
+ *  EAGAIN      too many jobs outstanding: read() their completions first; or read() without
+ *              waiting when nothing has completed
+ *  EINTR       the process was killed while it waited; the transfer was stopped
+ *  ENOENT      no job of this number is outstanding
+ *  EOPNOTSUPP  this board, GPU or provider module does not have what was asked for
+ *  EBUSY       the board is suspended or being reset; try again
+ *  EIO         the board reported an error, or was reset during the transfer
+ *  ETIMEDOUT   the board did not finish in time; it was stopped
+ *  ECANCELED   the job was cancelled, or its memory was unpinned before it started
+ *  ESTALE      the memory was freed or moved by its owner; or the generation is an old one
+ *  ENODEV      the board is gone
+ *  EPERM       not permitted: resetting the board needs CAP_SYS_ADMIN
+ *
+ * PEERDMA_IOC_GET_INFO has the last error of a file descriptor in words.
+ *
+ * A transfer of length 0 succeeds and moves nothing. Handles are never 0.
+ */
+#ifndef PEERDMA_UAPI_H
+#define PEERDMA_UAPI_H
+
+#include <linux/ioctl.h>
+#include <linux/types.h>
+
+#include "peerdma_picoevb.h"
+
+/* Version of this interface: major in [31:16], minor in [15:0]; a minor only adds. */
+#define PEERDMA_UAPI_VERSION		0x00010000
+
+#define PEERDMA_IOC_GET_INFO		_IO(PEERDMA_IOC_MAGIC, 0x20)
+#define PEERDMA_IOC_PIN_DMABUF		_IO(PEERDMA_IOC_MAGIC, 0x21)
+#define PEERDMA_IOC_PIN_PAGES		_IO(PEERDMA_IOC_MAGIC, 0x22)
+#define PEERDMA_IOC_SUBMIT		_IO(PEERDMA_IOC_MAGIC, 0x23)
+#define PEERDMA_IOC_CANCEL		_IO(PEERDMA_IOC_MAGIC, 0x24)
+#define PEERDMA_IOC_QUERY		_IO(PEERDMA_IOC_MAGIC, 0x25)
+#define PEERDMA_IOC_MAP_INFO		_IO(PEERDMA_IOC_MAGIC, 0x26)
+#define PEERDMA_IOC_RESET		_IO(PEERDMA_IOC_MAGIC, 0x27)
+
+/**
+ * enum peerdma_interrupts - how the board interrupts
+ * @PEERDMA_INTX: a shared line
+ * @PEERDMA_MSI: one or more messages
+ * @PEERDMA_MSIX: a message for each channel
+ */
+enum peerdma_interrupts {
+	PEERDMA_INTX = 0,
+	PEERDMA_MSI = 1,
+	PEERDMA_MSIX = 2,
+};
+
+/**
+ * enum peerdma_board_state - whether the board takes jobs
+ * @PEERDMA_BOARD_LIVE: yes
+ * @PEERDMA_BOARD_FROZEN: not now: it is suspended or being reset
+ * @PEERDMA_BOARD_DEAD: never again: it is gone or could not be reset
+ */
+enum peerdma_board_state {
+	PEERDMA_BOARD_LIVE = 0,
+	PEERDMA_BOARD_FROZEN = 1,
+	PEERDMA_BOARD_DEAD = 2,
+};
+
+/* In peerdma_info.features: a copy is one full-duplex pass through the board's stream */
+#define PEERDMA_FEATURE_STREAM_COPY	(1 << 0)
+/* ... the mailbox page can be mapped */
+#define PEERDMA_FEATURE_MAILBOX		(1 << 1)
+/* ... an IOMMU translates the board's addresses */
+#define PEERDMA_FEATURE_IOMMU		(1 << 2)
+/* ... dma-bufs can be pinned */
+#define PEERDMA_FEATURE_DMABUF		(1 << 3)
+/* ... a provider of GPU memory by CUDA pointer is loaded */
+#define PEERDMA_FEATURE_CUDA		(1 << 4)
+
+/**
+ * struct peerdma_info - PEERDMA_IOC_GET_INFO: what is known of driver, board and file descriptor
+ * @size: in: sizeof(struct peerdma_info)
+ * @flags: in: 0
+ * @uapi_version: PEERDMA_UAPI_VERSION of the driver
+ * @board_version: version of the board's register map, major in [31:16]; 0 for plain XDMA
+ * @capabilities: of the board's extension block; 0 for plain XDMA
+ * @features: PEERDMA_FEATURE_*
+ * @index: number of the board
+ * @state: enum peerdma_board_state
+ * @vendor: PCI vendor
+ * @device: PCI device
+ * @subsystem_vendor: PCI subsystem vendor
+ * @subsystem_device: PCI subsystem
+ * @interrupts: enum peerdma_interrupts
+ * @vectors: interrupt vectors in use
+ * @h2c_channels: channels from memory to card
+ * @c2h_channels: channels from card to memory
+ * @link_speed: PCIe generation of the link
+ * @link_width: its lanes
+ * @max_payload: bytes
+ * @max_read_request: bytes
+ * @card_ram_size: bytes that transfers may use
+ * @staging_size: bytes of card RAM behind these that copies go through; 0 if they need none
+ * @stream_window: card address of the user stream; 0 if there is none
+ * @clock_khz: frequency of the board's engine; 0 if it does not say
+ * @time_scale: how much slower than real time the board runs; 1 is hardware
+ * @generation: counts resets and resumes: card RAM does not outlive them
+ * @last_errno: errno of @last_error, 0 if there was none
+ * @pinned_bytes: memory pinned for this board, by all processes
+ * @jobs: transfers that ended
+ * @failures: ... of these, with an error
+ * @timeouts: transfers that the board did not finish in time
+ * @lost_interrupts: transfers that ended without the interrupt that says so
+ * @bus_id: PCI address, "0000:01:00.0"
+ * @providers: sources of memory that are loaded, by name, separated by spaces
+ * @last_error: what the last failing request of this file descriptor asked for, what was found
+ *	and what to do
+ */
+struct peerdma_info {
+	__u32 size;
+	__u32 flags;
+	__u32 uapi_version;
+	__u32 board_version;
+	__u32 capabilities;
+	__u32 features;
+	__u32 index;
+	__u32 state;
+	__u16 vendor;
+	__u16 device;
+	__u16 subsystem_vendor;
+	__u16 subsystem_device;
+	__u32 interrupts;
+	__u32 vectors;
+	__u32 h2c_channels;
+	__u32 c2h_channels;
+	__u32 link_speed;
+	__u32 link_width;
+	__u32 max_payload;
+	__u32 max_read_request;
+	__aligned_u64 card_ram_size;
+	__aligned_u64 staging_size;
+	__aligned_u64 stream_window;
+	__u32 clock_khz;
+	__u32 time_scale;
+	__u32 generation;
+	__u32 last_errno;
+	__aligned_u64 pinned_bytes;
+	__aligned_u64 jobs;
+	__aligned_u64 failures;
+	__aligned_u64 timeouts;
+	__aligned_u64 lost_interrupts;
+	__u8 bus_id[16];
+	__u8 providers[64];
+	__u8 last_error[256];
+};
+
+/* What the board may do with pinned memory */
+#define PEERDMA_ACCESS_READ		(1 << 0)
+#define PEERDMA_ACCESS_WRITE		(1 << 1)
+
+/* Fail with -EOPNOTSUPP rather than pin where the board does not reach the GPU directly */
+#define PEERDMA_PIN_REQUIRE_PEER	(1 << 0)
+
+/**
+ * enum peerdma_placement - where pinned memory is
+ * @PEERDMA_PLACEMENT_HOST: in host memory
+ * @PEERDMA_PLACEMENT_PEER: in another device: transfers go there directly
+ * @PEERDMA_PLACEMENT_MIXED: in both
+ */
+enum peerdma_placement {
+	PEERDMA_PLACEMENT_HOST = 0,
+	PEERDMA_PLACEMENT_PEER = 1,
+	PEERDMA_PLACEMENT_MIXED = 2,
+};
+
+/**
+ * struct peerdma_pin_dmabuf - PEERDMA_IOC_PIN_DMABUF: pins a dma-buf
+ * @size: in: sizeof(struct peerdma_pin_dmabuf)
+ * @flags: in: PEERDMA_PIN_*
+ * @fd: in: file descriptor of the dma-buf; may be closed afterwards
+ * @access: in: PEERDMA_ACCESS_*
+ * @offset: in: first byte
+ * @length: in: bytes; 0: up to the end
+ * @handle: out: see struct peerdma_pin_cuda
+ * @placement: out: enum peerdma_placement
+ */
+struct peerdma_pin_dmabuf {
+	__u32 size;
+	__u32 flags;
+	__s32 fd;
+	__u32 access;
+	__aligned_u64 offset;
+	__aligned_u64 length;
+	__u32 handle;
+	__u32 placement;
+};
+
+/**
+ * struct peerdma_pin_pages - PEERDMA_IOC_PIN_PAGES: pins host memory of this process
+ * @size: in: sizeof(struct peerdma_pin_pages)
+ * @flags: in: 0
+ * @address: in: pointer; any alignment
+ * @length: in: bytes
+ * @access: in: PEERDMA_ACCESS_*
+ * @handle: out: see struct peerdma_pin_cuda
+ *
+ * Counts as locked memory (ulimit -l).
+ */
+struct peerdma_pin_pages {
+	__u32 size;
+	__u32 flags;
+	__aligned_u64 address;
+	__aligned_u64 length;
+	__u32 access;
+	__u32 handle;
+};
+
+/**
+ * enum peerdma_op - what a job does
+ * @PEERDMA_OP_H2C: copies memory to the card
+ * @PEERDMA_OP_C2H: copies from the card to memory
+ * @PEERDMA_OP_COPY: copies memory to memory through the board
+ */
+enum peerdma_op {
+	PEERDMA_OP_H2C = 0,
+	PEERDMA_OP_C2H = 1,
+	PEERDMA_OP_COPY = 2,
+};
+
+/**
+ * struct peerdma_submit - PEERDMA_IOC_SUBMIT: queues a job and returns
+ * @size: in: sizeof(struct peerdma_submit)
+ * @flags: in: 0
+ * @op: in: enum peerdma_op
+ * @generation: in: fail with -ESTALE unless this is the board's; 0: do not check
+ * @src_handle: in: source; 0 for PEERDMA_OP_C2H
+ * @dst_handle: in: destination; 0 for PEERDMA_OP_H2C
+ * @src_offset: in: byte within the source, or card address
+ * @dst_offset: in: byte within the destination, or card address
+ * @length: in: bytes
+ * @user_data: in: comes back in the event
+ * @job: out: number of the job, never 0
+ *
+ * The job ends with one struct peerdma_event. PEERDMA_OP_C2H may take a card address in the
+ * stream window: it then receives what the board's user logic produces.
+ */
+struct peerdma_submit {
+	__u32 size;
+	__u32 flags;
+	__u32 op;
+	__u32 generation;
+	__u32 src_handle;
+	__u32 dst_handle;
+	__aligned_u64 src_offset;
+	__aligned_u64 dst_offset;
+	__aligned_u64 length;
+	__aligned_u64 user_data;
+	__aligned_u64 job;
+};
+
+/**
+ * enum peerdma_reason - why a job did not succeed
+ * @PEERDMA_REASON_NONE: it did
+ * @PEERDMA_REASON_ENGINE: the board reported an error
+ * @PEERDMA_REASON_TIMEOUT: the board did not finish in time
+ * @PEERDMA_REASON_CANCELLED: it was cancelled, or the process was killed
+ * @PEERDMA_REASON_UNPINNED: its memory was unpinned before it started
+ * @PEERDMA_REASON_REVOKED: its memory was freed or moved by its owner
+ * @PEERDMA_REASON_RESET: the board was reset or suspended
+ * @PEERDMA_REASON_LOST: the board is gone
+ */
+enum peerdma_reason {
+	PEERDMA_REASON_NONE = 0,
+	PEERDMA_REASON_ENGINE = 1,
+	PEERDMA_REASON_TIMEOUT = 2,
+	PEERDMA_REASON_CANCELLED = 3,
+	PEERDMA_REASON_UNPINNED = 4,
+	PEERDMA_REASON_REVOKED = 5,
+	PEERDMA_REASON_RESET = 6,
+	PEERDMA_REASON_LOST = 7,
+};
+
+/**
+ * struct peerdma_event - what read() returns for each job that ended, in that order
+ * @size: bytes of this record: the next one, if any, follows it
+ * @result: 0, or a negative errno
+ * @job: number of the job
+ * @user_data: of its struct peerdma_submit
+ * @bytes: how many reached the destination; all of them if @result is 0
+ * @time_ns: how long it took, without waiting for other jobs
+ * @cycles: clock cycles that the board's channels were busy
+ * @reason: enum peerdma_reason
+ * @status: status register of the channel that failed, else 0
+ * @address: where the board met the error, if it says
+ *
+ * poll() reports POLLIN when there is one, and POLLHUP when the board is gone.
+ */
+struct peerdma_event {
+	__u32 size;
+	__s32 result;
+	__aligned_u64 job;
+	__aligned_u64 user_data;
+	__aligned_u64 bytes;
+	__aligned_u64 time_ns;
+	__aligned_u64 cycles;
+	__u32 reason;
+	__u32 status;
+	__aligned_u64 address;
+};
+
+/**
+ * struct peerdma_cancel - PEERDMA_IOC_CANCEL: stops a job
+ * @size: in: sizeof(struct peerdma_cancel)
+ * @flags: in: 0
+ * @job: in: number of a job of this file descriptor
+ *
+ * Returns at once. The job's event says how it ended: it may still have succeeded.
+ */
+struct peerdma_cancel {
+	__u32 size;
+	__u32 flags;
+	__aligned_u64 job;
+};
+
+/**
+ * enum peerdma_surface_state - what can be done with pinned memory
+ * @PEERDMA_SURFACE_LIVE: everything
+ * @PEERDMA_SURFACE_REVOKED: its owner freed or moved it: unpin it
+ * @PEERDMA_SURFACE_LOST: the board is gone: unpin it
+ */
+enum peerdma_surface_state {
+	PEERDMA_SURFACE_LIVE = 0,
+	PEERDMA_SURFACE_REVOKED = 1,
+	PEERDMA_SURFACE_LOST = 2,
+};
+
+/* In peerdma_query.features: stays pinned when its owner frees it or exits */
+#define PEERDMA_SURFACE_SURVIVES_FREE	(1 << 0)
+/* ... can be mapped into a process through PEERDMA_IOC_MAP_INFO */
+#define PEERDMA_SURFACE_CPU_MAP		(1 << 1)
+
+/**
+ * struct peerdma_query - PEERDMA_IOC_QUERY: what is known of pinned memory
+ * @size: in: sizeof(struct peerdma_query)
+ * @flags: in: 0
+ * @handle: in: names the memory
+ * @state: out: enum peerdma_surface_state
+ * @placement: out: enum peerdma_placement
+ * @features: out: PEERDMA_SURFACE_*
+ * @length: out: bytes
+ * @segments: out: contiguous pieces on the bus
+ * @jobs: out: jobs that use it now
+ * @provider: out: where it comes from, by name
+ */
+struct peerdma_query {
+	__u32 size;
+	__u32 flags;
+	__u32 handle;
+	__u32 state;
+	__u32 placement;
+	__u32 features;
+	__aligned_u64 length;
+	__u32 segments;
+	__u32 jobs;
+	__u8 provider[16];
+};
+
+/* Of the board's mailbox page, not of pinned memory */
+#define PEERDMA_MAP_MAILBOX		(1 << 0)
+
+/**
+ * enum peerdma_cache - how the CPU sees a mapping
+ * @PEERDMA_CACHE_UNCACHED: not cached
+ * @PEERDMA_CACHE_WRITE_COMBINED: not cached, writes are gathered
+ * @PEERDMA_CACHE_CACHED: cached and coherent
+ */
+enum peerdma_cache {
+	PEERDMA_CACHE_UNCACHED = 0,
+	PEERDMA_CACHE_WRITE_COMBINED = 1,
+	PEERDMA_CACHE_CACHED = 2,
+};
+
+/**
+ * struct peerdma_map_info - PEERDMA_IOC_MAP_INFO: how to mmap() what only devices have
+ * @size: in: sizeof(struct peerdma_map_info)
+ * @flags: in: PEERDMA_MAP_*
+ * @handle: in: names the memory; 0 with PEERDMA_MAP_MAILBOX
+ * @cache: out: enum peerdma_cache
+ * @offset: out: offset for mmap() of this file descriptor
+ * @length: out: bytes from there on, whole pages
+ * @start: out: where in these the memory begins
+ *
+ * The mapping must be shared and not executable; it is not inherited by fork(). Access after the
+ * memory was unpinned or revoked, or while the board is suspended or gone, raises SIGBUS.
+ */
+struct peerdma_map_info {
+	__u32 size;
+	__u32 flags;
+	__u32 handle;
+	__u32 cache;
+	__aligned_u64 offset;
+	__aligned_u64 length;
+	__aligned_u64 start;
+};
+
+/**
+ * struct peerdma_reset - PEERDMA_IOC_RESET: stops all jobs of the board and resets its engine
+ * @size: in: sizeof(struct peerdma_reset)
+ * @flags: in: 0
+ *
+ * Pinned memory stays pinned; the generation changes. Needs CAP_SYS_ADMIN.
+ */
+struct peerdma_reset {
+	__u32 size;
+	__u32 flags;
+};
+
+#endif /* PEERDMA_UAPI_H */

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Our own requests: structures that begin with their size and grow.
+ */
+#include <linux/capability.h>
+#include <linux/slab.h>
+#include <linux/uaccess.h>
+
+#include "core.h"
+
+union request {
+	u32 size;
+	struct peerdma_info info;
+	struct peerdma_pin_dmabuf pin_dmabuf;
+	struct peerdma_pin_pages pin_pages;
+	struct peerdma_submit submit;
+	struct peerdma_cancel cancel;
+	struct peerdma_query query;
+	struct peerdma_map_info map_info;
+	struct peerdma_reset reset;
+};
+
+static int unknown_flags(struct peerdma_file *file, u32 flags)
+{
+	return peerdma_fail(file, -EINVAL, "unknown flags %#x", flags);
+}
+
+static int get_info(struct peerdma_file *file, union request *request,
+		    struct peerdma_pinning *pinning)
+{
+	if (request->info.flags)
+		return unknown_flags(file, request->info.flags);
+	peerdma_get_info(file, &request->info);
+	return 0;
+}
+
+static int pin_dmabuf(struct peerdma_file *file, union request *request,
+		      struct peerdma_pinning *pinning)
+{
+	return peerdma_pin_dmabuf(file, &request->pin_dmabuf, pinning);
+}
+
+static int pin_pages(struct peerdma_file *file, union request *request,
+		     struct peerdma_pinning *pinning)
+{
+	return peerdma_pin_pages(file, &request->pin_pages, pinning);
+}
+
+/* An end of a job: pinned memory, or nothing if it is on the card. */
+static int find_end(struct peerdma_file *file, u32 handle, bool on_card,
+		    struct peerdma_surface **surface)
+{
+	if (on_card)
+		return handle ? peerdma_fail(file, -EINVAL,
+					     "the card has no handle, but %u was given", handle) : 0;
+	*surface = peerdma_surface_find(file, handle);
+	return *surface ? 0 : peerdma_fail(file, -EINVAL, "no memory is pinned as handle %u",
+					   handle);
+}
+
+static int submit_job(struct peerdma_file *file, struct peerdma_submit *submit,
+		      struct peerdma_surface *source, struct peerdma_surface *destination)
+{
+	struct peerdma_job *job = peerdma_job_create(file, submit->length);
+	int error;
+
+	if (!job)
+		return -ENOMEM;
+	job->user_data = submit->user_data;
+	error = peerdma_job_prepare(job, submit->op, source, submit->src_offset, destination,
+				    submit->dst_offset);
+	if (!error)
+		error = peerdma_job_submit(job, submit->generation, &submit->job);
+	if (error) {
+		peerdma_job_put(job);
+		return error;
+	}
+	return 0;
+}
+
+static int submit(struct peerdma_file *file, union request *request,
+		  struct peerdma_pinning *pinning)
+{
+	struct peerdma_surface *source = NULL, *destination = NULL;
+	struct peerdma_submit *submit = &request->submit;
+	int error;
+
+	if (submit->flags)
+		return unknown_flags(file, submit->flags);
+	if (submit->op > PEERDMA_OP_COPY)
+		return peerdma_fail(file, -EINVAL, "unknown operation %u", submit->op);
+	error = find_end(file, submit->src_handle, submit->op == PEERDMA_OP_C2H, &source);
+	if (!error)
+		error = find_end(file, submit->dst_handle, submit->op == PEERDMA_OP_H2C,
+				 &destination);
+	if (!error)
+		error = submit_job(file, submit, source, destination);
+	if (source)
+		peerdma_surface_put(source);
+	if (destination)
+		peerdma_surface_put(destination);
+	return error;
+}
+
+static int cancel(struct peerdma_file *file, union request *request,
+		  struct peerdma_pinning *pinning)
+{
+	if (request->cancel.flags)
+		return unknown_flags(file, request->cancel.flags);
+	if (peerdma_job_cancel(file, request->cancel.job))
+		return 0;
+	return peerdma_fail(file, -ENOENT, "job %llu has ended, or never was",
+			    request->cancel.job);
+}
+
+static int query(struct peerdma_file *file, union request *request,
+		 struct peerdma_pinning *pinning)
+{
+	struct peerdma_query *query = &request->query;
+	struct peerdma_surface *surface;
+
+	if (query->flags)
+		return unknown_flags(file, query->flags);
+	surface = peerdma_surface_find(file, query->handle);
+	if (!surface)
+		return peerdma_fail(file, -EINVAL, "no memory is pinned as handle %u",
+				    query->handle);
+	spin_lock_irq(&file->board->lock);
+	query->state = surface->state;
+	query->jobs = surface->inflight;
+	spin_unlock_irq(&file->board->lock);
+	query->placement = surface->placement;
+	query->features = surface->features;
+	query->length = surface->length;
+	query->segments = surface->segment_count;
+	strscpy(query->provider, surface->provider->name, sizeof(query->provider));
+	peerdma_surface_put(surface);
+	return 0;
+}
+
+static int map_info(struct peerdma_file *file, union request *request,
+		    struct peerdma_pinning *pinning)
+{
+	return peerdma_map_info(file, &request->map_info);
+}
+
+static int reset(struct peerdma_file *file, union request *request,
+		 struct peerdma_pinning *pinning)
+{
+	int error;
+
+	if (request->reset.flags)
+		return unknown_flags(file, request->reset.flags);
+	if (!capable(CAP_SYS_ADMIN))
+		return peerdma_fail(file, -EPERM,
+				    "resetting the board ends everybody's jobs: it needs CAP_SYS_ADMIN");
+	error = peerdma_reset(file->board);
+	if (error)
+		peerdma_fail(file, error, error == -EBUSY ?
+			     "the board is suspended or being reset already: try again" :
+			     "the board is gone, or does not come back from the reset");
+	return error;
+}
+
+/**
+ * struct operation - a request
+ * @size: of the structure as it is now
+ * @least: of its first version
+ * @run: fills in what the program is to get; with @size in the union as the program gave it
+ */
+struct operation {
+	size_t size;
+	size_t least;
+	int (*run)(struct peerdma_file *file, union request *request,
+		   struct peerdma_pinning *pinning);
+};
+
+#define OPERATION(command, function, member, last) \
+	[_IOC_NR(command) - _IOC_NR(PEERDMA_IOC_GET_INFO)] = { \
+		.size = sizeof_field(union request, member), \
+		.least = offsetofend(union request, member.last), \
+		.run = function, \
+	}
+
+static const struct operation operations[] = {
+	OPERATION(PEERDMA_IOC_GET_INFO, get_info, info, last_error),
+	OPERATION(PEERDMA_IOC_PIN_DMABUF, pin_dmabuf, pin_dmabuf, placement),
+	OPERATION(PEERDMA_IOC_PIN_PAGES, pin_pages, pin_pages, handle),
+	OPERATION(PEERDMA_IOC_SUBMIT, submit, submit, job),
+	OPERATION(PEERDMA_IOC_CANCEL, cancel, cancel, job),
+	OPERATION(PEERDMA_IOC_QUERY, query, query, provider),
+	OPERATION(PEERDMA_IOC_MAP_INFO, map_info, map_info, start),
+	OPERATION(PEERDMA_IOC_RESET, reset, reset, flags),
+};
+
+/**
+ * peerdma_request_ioctl() - a request of our own
+ * @file: whose
+ * @command: PEERDMA_IOC_*
+ * @argument: pointer to its structure
+ *
+ * Return: 0 or an errno.
+ */
+long peerdma_request_ioctl(struct peerdma_file *file, unsigned int command, unsigned long argument)
+{
+	unsigned int number = _IOC_NR(command) - _IOC_NR(PEERDMA_IOC_GET_INFO);
+	void __user *user = (void __user *)argument;
+	const struct operation *operation;
+	struct peerdma_pinning pinning = {};
+	union request *request;
+	long error;
+	u32 size;
+
+	if (number >= ARRAY_SIZE(operations) || command != _IO(PEERDMA_IOC_MAGIC, _IOC_NR(command)))
+		return -ENOTTY;
+	operation = &operations[number];
+	if (get_user(size, (u32 __user *)user))
+		return -EFAULT;
+	if (size < operation->least)
+		return peerdma_fail(file, -EINVAL, "the structure has %u bytes, but at least %zu",
+				    size, operation->least);
+	request = kzalloc(sizeof(*request), GFP_KERNEL);
+	if (!request)
+		return -ENOMEM;
+	error = copy_struct_from_user(request, operation->size, user, size);
+	if (error == -E2BIG)
+		peerdma_fail(file, error,
+			     "the structure has %u bytes of which this driver knows %zu: it is older than the program",
+			     size, operation->size);
+	if (!error)
+		error = operation->run(file, request, &pinning);
+	/* The size stays the program's. */
+	request->size = size;
+	if (!error && copy_to_user(user, request, min_t(size_t, size, operation->size)))
+		error = -EFAULT;
+	kfree(request);
+	return peerdma_pin_finish(file, &pinning, error);
+}
