@@ -25,7 +25,7 @@ from amaranth.utils import exact_log2
 from peerdma import regs
 
 from .completer import Completer
-from .csr import BusSignature, RegisterBank, fan_out
+from .csr import RegisterBank, fan_out
 from .extension import ExtensionBlock
 from .irq import USER_INTERRUPTS, InterruptBlock
 from .pair import PAIR_PLACE, StreamPair
@@ -202,24 +202,10 @@ class Core(wiring.Component):
             wiring.connect(m, channel.writeback, post.posts[number])
             m.d.comb += channel.writeback_done.eq(post.done[number])
 
-        # Registers: the host reads first, PostWriter in between
-        bus = completer.bus
+        # Registers
+        wiring.connect(m, completer.bus, post.host)
         banks = [part.bus for part in (extension, common, irq, user, *channels)]
-        shared = BusSignature().create()
-        m.d.comb += [
-            getattr(shared, name).eq(getattr(bus, name))
-            for name in bus.signature.members
-            if name != "read_data"
-        ]
-        with m.If(~bus.read_valid):
-            m.d.comb += [
-                shared.read_valid.eq(post.read_valid),
-                shared.read_bar.eq(regs.BAR_DMA[0]),
-                shared.read_address.eq(post.read_address),
-                shared.read_enable.eq(0xFF),
-            ]
-        m.d.sync += bus.read_data.eq(fan_out(m, shared, banks))
-        m.d.comb += [post.read_ready.eq(~bus.read_valid), post.read_data.eq(bus.read_data)]
+        m.d.sync += post.bus.read_data.eq(fan_out(m, post.bus, banks))
         m.d.comb += [
             common.identifier.eq(regs.identifier(6)),
             extension.time_scale.eq(self.time_scale),

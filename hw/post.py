@@ -9,7 +9,9 @@ from amaranth import *
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from .csr import READ_LATENCY
+from peerdma import regs
+
+from .csr import READ_LATENCY, BusSignature
 from .seam import RequestBeat
 
 __all__ = ["Post", "PostWriter"]
@@ -32,7 +34,7 @@ class Post(data.Struct):
 class PostWriter(wiring.Component):
     """Makes memory writes of posts, one at a time, from several sources in turn.
 
-    The sources are looked at one per cycle. A post is taken `READ_LATENCY` + 3 cycles later at the
+    The sources are looked at one per cycle. A post is taken `READ_LATENCY` + 2 cycles later at the
     earliest, when its dword has been read, and offered at `request` in the cycle after that. The
     next one is looked for two cycles after its token came back.
 
@@ -56,12 +58,9 @@ class PostWriter(wiring.Component):
         Bit n: the post that was taken from source n is with the PCIe block now, or was dropped.
     busy : Out(1)
         A post was taken whose token is not back.
-    read_valid : Out(1), read_address : Out(13)
-        Asks for a word of the DMA BAR's registers.
-    read_ready : In(1)
-        The word is being read in this cycle.
-    read_data : In(64)
-        The word, `READ_LATENCY` cycles later.
+    host : In(BusSignature), bus : Out(BusSignature)
+        What the host does goes through in the same cycle; in those in which it reads nothing the
+        posts are looked up.
     """
 
     def __init__(self, sources: int, token: int):
@@ -74,10 +73,8 @@ class PostWriter(wiring.Component):
                 "sent": In(1),
                 "done": Out(sources),
                 "busy": Out(1),
-                "read_valid": Out(1),
-                "read_address": Out(13),
-                "read_ready": In(1),
-                "read_data": In(64),
+                "host": In(BusSignature()),
+                "bus": Out(BusSignature()),
             }
         )
 
@@ -108,24 +105,37 @@ class PostWriter(wiring.Component):
                         self.done[number].eq(self.busy & self.sent),
                     ]
 
+        host, bus = self.host, self.bus
+        wanted, read = Signal(), Signal()
+        place = Signal(13)
+        wiring.connect(m, wiring.flipped(host), wiring.flipped(bus))
+        m.d.comb += read.eq(wanted & ~host.read_valid)
+        with m.If(~host.read_valid):
+            m.d.comb += [
+                bus.read_valid.eq(wanted),
+                bus.read_bar.eq(regs.BAR_DMA[0]),
+                bus.read_address.eq(place),
+                bus.read_enable.eq(0xFF),
+            ]
+
         # One bit per read under way; the address comes first.
         coming = Signal(READ_LATENCY)
         has_address = Signal()
         arrived = coming[-1]
         withdrawn = Signal()
-        m.d.sync += coming.eq(Cat(self.read_valid & self.read_ready, coming))
+        m.d.sync += coming.eq(Cat(read, coming))
         m.d.comb += [
             ready.eq(arrived & has_address & ~withdrawn),
-            self.masked.eq(post.message & self.read_data[32]),
+            self.masked.eq(post.message & bus.read_data[32]),
         ]
         with m.If(~valid):
             m.d.sync += withdrawn.eq(1)
         with m.If(arrived):
             m.d.sync += has_address.eq(~has_address)
             with m.If(~has_address):
-                m.d.sync += header.address.eq(self.read_data & ~0x3)
-            count = Cat(self.read_data[:24], Const(0, 7), post.error)
-            m.d.sync += beat.data.eq(Mux(post.message, self.read_data[:32], count))
+                m.d.sync += header.address.eq(bus.read_data & ~0x3)
+            count = Cat(bus.read_data[:24], Const(0, 7), post.error)
+            m.d.sync += beat.data.eq(Mux(post.message, bus.read_data[:32], count))
 
         with m.If(self.request.ready):
             m.d.sync += self.request.valid.eq(0)
@@ -137,12 +147,12 @@ class PostWriter(wiring.Component):
                 with m.Else():
                     m.d.sync += turn.eq(following)
             with m.State("Where"):
-                m.d.comb += [self.read_valid.eq(1), self.read_address.eq(post.where)]
-                with m.If(self.read_ready):
+                m.d.comb += [wanted.eq(1), place.eq(post.where)]
+                with m.If(read):
                     m.next = "What"
             with m.State("What"):
-                m.d.comb += [self.read_valid.eq(1), self.read_address.eq(post.what)]
-                with m.If(self.read_ready):
+                m.d.comb += [wanted.eq(1), place.eq(post.what)]
+                with m.If(read):
                     m.next = "Take"
             with m.State("Take"):
                 with m.If(arrived & has_address):

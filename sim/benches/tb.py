@@ -91,7 +91,7 @@ class TB:
         The models.
     h2c, c2h : Channel
     messages : list of int
-        Numbers of the MSI messages that arrived.
+        Numbers of the MSI or MSI-X messages that arrived.
     """
 
     def __init__(self, dut, log: TextIO, *, lanes: int = 1, gpu: bool = False, stall: float = 0.0):
@@ -239,6 +239,11 @@ class TB:
         """Turn MSI on; messages that arrive are noted in `messages`."""
         assert await self.pci.enable_msi_range(1, 1) == 1
         self._note_messages(1)
+
+    async def enable_msix(self, vectors: int) -> None:
+        """Write all of the MSI-X table and turn MSI-X on; messages are noted in `messages`."""
+        assert await self.pci.enable_msix_range(vectors, vectors, 0) == vectors
+        self._note_messages(regs.MSIX_ENTRIES)
 
     def _note_messages(self, count: int) -> None:
         for number in range(count):
