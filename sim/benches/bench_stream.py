@@ -14,6 +14,8 @@ from .host import Fault, Split
 from .memory import Buffer, Chain, Transfer
 from .tb import TB, bench
 
+#: These run on a core with two channels each way, too, on the second pair.
+CHANNELS = (1, 2)
 STREAM = regs.STREAM_WINDOW
 
 
