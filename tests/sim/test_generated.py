@@ -54,7 +54,7 @@ def test_all_that_a_compiler_needs_is_in_it(brought, no_tools):
 def test_it_fits_the_sources_it_was_made_from_only(brought, no_tools, capsys):
     about = json.loads((brought / "model.json").read_text())
     (brought / "model.json").write_text(json.dumps(about | {"sources": "others"}))
-    with pytest.raises(rtl.BuildError, match="amaranth is not installed: .* `make model`"):
+    with pytest.raises(rtl.BuildError, match=r"amaranth is not installed: .* `make model`"):
         generated.obtain()
     assert "was made from other sources of the core: not used" in capsys.readouterr().err
 
