@@ -5,7 +5,7 @@
                       │                                   │
                       └──▶ in flight (FIFO, in order) ◀── done
                                    │
-                                   └──▶ count, status, interrupt
+                                   └──▶ count, writeback, status, interrupt
 
 Follows PG195 for what the registers do; where that is silent, the choice is named here:
 
@@ -17,6 +17,8 @@ Follows PG195 for what the registers do; where that is silent, the choice is nam
   moves. If its logging is off (xdma.ko leaves write errors off) the descriptor completes without
   moving data.
 * Errors set their own status bit and, as drivers look at that one only, bit 0 of their field.
+* An error that ends a run is written back, too, whatever the failed descriptor's flags say. After
+  Run was cleared nothing is: a word in memory must not be mistaken for the next run's.
 """
 
 from amaranth import *
@@ -25,8 +27,12 @@ from amaranth.lib.wiring import In, Out
 
 from peerdma import regs
 
+from .credits import CreditPool
 from .csr import BusSignature, RegisterBank, fan_out
-from .transfer import STREAM_WINDOW_BIT, Descriptor, Outcome, Span
+from .error_bits import error_bits
+from .performance import performance_counters
+from .post import Post
+from .transfer import FETCH_DESCRIPTORS, STREAM_WINDOW_BIT, Descriptor, Outcome, Span
 
 __all__ = ["Channel", "ErrorReport"]
 
@@ -86,6 +92,15 @@ class Channel(wiring.Component):
         Fetch, splitter and data path hold nothing of this channel.
     beats : In(8)
         64-bit data beats moved in this cycle, for the performance counter.
+    writeback : Out(stream of Post), writeback_done : In(1)
+        Poll-mode writebacks, one for each descriptor that asks for it, and that one was written.
+        Its status follows. Withdrawn when Run is cleared.
+    credit_mode : In(1)
+        Descriptors are fetched only against credits.
+    credit : Out, spent : In(range(FETCH_DESCRIPTORS + 1))
+        How many descriptors may be fetched, and how many a read asks for in this cycle.
+    halt : Out(1)
+        Fetch no more: Run was cleared.
     interrupt : Out(1)
         Status AND interrupt enable: the source for the IRQ block.
     stop_request : In(1)
@@ -118,6 +133,12 @@ class Channel(wiring.Component):
                 "done_outcome": In(Outcome),
                 "quiet": In(1),
                 "beats": In(8),
+                "writeback": Out(stream.Signature(Post)),
+                "writeback_done": In(1),
+                "credit_mode": In(1),
+                "credit": Out(range(FETCH_DESCRIPTORS + 1)),
+                "spent": In(range(FETCH_DESCRIPTORS + 1)),
+                "halt": Out(1),
                 "interrupt": Out(1),
                 "stop_request": In(1),
                 "start_ok": In(1, init=1),
@@ -151,6 +172,17 @@ class Channel(wiring.Component):
         rise = Signal()
         m.d.sync += run_before.eq(run)
         m.d.comb += rise.eq(run & ~run_before)
+
+        m.submodules.credits = credits = CreditPool()
+        m.d.comb += [
+            credits.mode.eq(self.credit_mode),
+            credits.clear.eq(run_before & ~run),
+            credits.give.eq(sgdma.descriptor_credits_strobe),
+            credits.given.eq(sgdma.descriptor_credits_data),
+            credits.spent.eq(self.spent),
+            sgdma.descriptor_credits.eq(credits.credits),
+            self.credit.eq(credits.allowed),
+        ]
 
         # Descriptors in flight ---------------------------------------------------------------
         m.submodules.in_flight = in_flight = ResetInserter(self.flush)(
@@ -243,6 +275,10 @@ class Channel(wiring.Component):
         counting = Signal()
         completed_wait = Signal()
         restarted = Signal()
+        #: a writeback is to be handed over; it was, and is not written yet
+        owed = Signal()
+        writing = Signal()
+        failed = Signal()
         m.d.comb += hold.eq(csr.status_clear.any())
 
         pop = Signal()
@@ -252,9 +288,17 @@ class Channel(wiring.Component):
             """Take the oldest descriptor, whose data has been moved, off the list."""
             m.d.comb += [pop.eq(1), take_finished.eq(~head.immediate), counting.eq(1)]
 
+        def fail(bits):
+            """End the run by an error."""
+            m.d.sync += [ending.eq(bits), failed.eq(1), owed.eq(write_back)]
+
+        write_back = self._field(control, "pollmode_wb_enable")
         ready_head = in_flight.r_rdy & (head.immediate | (finished != 0))
         resting = Signal()
+        settled = self.quiet & ~hold & ~completed_wait & ~owed & ~writing
         m.d.comb += self.running.eq(busy & ~resting)
+        with m.If(~run):
+            m.d.comb += self.halt.eq(1)
         with m.FSM():
             with m.State("Idle"):
                 m.d.comb += resting.eq(1)
@@ -265,21 +309,24 @@ class Channel(wiring.Component):
                         m.next = "Run"
             with m.State("Run"):
                 m.d.comb += busy.eq(1)
-                m.d.sync += restarted.eq(0)
+                m.d.sync += [restarted.eq(0), failed.eq(0)]
                 with m.If(~run):
                     m.next = "Abort"
+                with m.Elif(completed_wait):
+                    pass  # what is written and said about the last one comes first
                 with m.Elif(ready_head & (head.outcome != Outcome.OK)):
-                    m.d.sync += ending.eq(
+                    fail(
                         Mux(
                             head.from_fetch,
-                            self._error_bits(head.outcome, "fetch"),
-                            self._error_bits(head.outcome, "data"),
+                            error_bits(head.outcome, fetch=True, c2h=self._c2h),
+                            error_bits(head.outcome, fetch=False, c2h=self._c2h),
                         )
                     )
                     m.d.comb += self._report(head.outcome, bad_address, head.from_fetch)
                     m.next = "End"
-                with m.Elif(ready_head & ~completed_wait):
+                with m.Elif(ready_head):
                     retire()
+                    m.d.sync += owed.eq(write_back & head.completed)
                     with m.If(head.stop):
                         m.d.sync += ending.eq(
                             _STATUS.DESCRIPTOR_STOPPED
@@ -288,8 +335,8 @@ class Channel(wiring.Component):
                         m.next = "End"
                     with m.Else():
                         m.d.sync += completed_wait.eq(head.completed)
-                with m.Elif(~ready_head & (failure != Outcome.OK)):
-                    m.d.sync += ending.eq(self._error_bits(failure, "data"))
+                with m.Elif(failure != Outcome.OK):
+                    fail(error_bits(failure, fetch=False, c2h=self._c2h))
                     m.d.comb += self._report(failure, Const(0, 64), 0)
                     m.next = "End"
             with m.State("End"):
@@ -301,7 +348,7 @@ class Channel(wiring.Component):
                     self.breaks.eq(streamed & (ending & int(_STATUS.errors())).any()),
                 ]
                 m.d.sync += restarted.eq(restarted | rise)
-                with m.If(self.quiet & ~hold & ~completed_wait):
+                with m.If(settled):
                     m.next = "Idle"
                     with m.If(~restarted & ~rise):
                         m.d.comb += event.eq(ending)
@@ -311,7 +358,7 @@ class Channel(wiring.Component):
                 with m.If(~run):
                     m.next = "Idle"
             with m.State("Abort"):
-                m.d.comb += busy.eq(1)
+                m.d.comb += [busy.eq(1), self.halt.eq(1)]
                 m.d.sync += restarted.eq(restarted | rise)
                 # What is finished already still counts; a run started meanwhile must not see it.
                 fine = ready_head & (head.outcome == Outcome.OK) & ~completed_wait
@@ -323,13 +370,13 @@ class Channel(wiring.Component):
             with m.State("Drain"):
                 m.d.comb += [busy.eq(1), self.flush.eq(1), self.breaks.eq(streamed)]
                 m.d.sync += restarted.eq(restarted | rise)
-                with m.If(self.quiet & ~hold & ~completed_wait):
+                with m.If(settled):
                     with m.If(~restarted & ~rise):
                         m.d.comb += event.eq(int(_STATUS.IDLE_STOPPED))
                     m.next = "Idle"
         # A completed event without stop waits for a cycle in which software does not clear
         # status: the clear then shows as a low request, and the event makes a new edge.
-        with m.If(completed_wait & ~hold):
+        with m.If(completed_wait & ~owed & ~writing & ~hold):
             m.d.comb += event.eq(int(_STATUS.DESCRIPTOR_COMPLETED))
             m.d.sync += completed_wait.eq(0)
 
@@ -346,7 +393,19 @@ class Channel(wiring.Component):
             csr.completed_count.eq(Mux(rise, 0, count)),
             self.interrupt.eq((sticky & csr.interrupt_enable[:24]).any()),
         ]
-        self._performance(m, csr, busy, rise)
+        m.d.comb += [
+            self.writeback.valid.eq(owed & run & (~self.flush | self.quiet)),
+            self.writeback.payload.where.eq(base + regs.CHANNEL["writeback_lo"].offset >> 3),
+            self.writeback.payload.what.eq(base + regs.CHANNEL["completed_count"].offset >> 3),
+            self.writeback.payload.error.eq(failed),
+        ]
+        with m.If(self.writeback_done):
+            m.d.sync += writing.eq(0)
+        with m.If(self.writeback.valid & self.writeback.ready):
+            m.d.sync += [owed.eq(0), writing.eq(1)]
+        with m.If(~run):
+            m.d.sync += owed.eq(0)
+        performance_counters(m, csr, busy=busy, start=rise, beats=self.beats)
         return m
 
     @staticmethod
@@ -361,57 +420,3 @@ class Channel(wiring.Component):
             self.error.address.eq(address),
             self.error.descriptor.eq(descriptor),
         ]
-
-    def _error_bits(self, outcome, source):
-        """Status bits of an outcome: of the data path, or of the descriptor fetch."""
-        unsupported, abort, poisoned, unexpected = (
-            (
-                _STATUS.DESC_UNSUPPORTED,
-                _STATUS.DESC_ABORT,
-                _STATUS.DESC_POISONED,
-                _STATUS.DESC_UNEXPECTED,
-            )
-            if source == "fetch"
-            else (
-                _STATUS.READ_UNSUPPORTED,
-                _STATUS.READ_ABORT,
-                _STATUS.READ_POISONED,
-                _STATUS.READ_UNEXPECTED,
-            )
-        )
-        bits = {
-            Outcome.MAGIC: _STATUS.MAGIC_STOPPED,
-            Outcome.DECODE: _STATUS.READ_UNSUPPORTED if self._c2h else _STATUS.WRITE_DECODE,
-            Outcome.UNSUPPORTED_REQUEST: unsupported,
-            Outcome.COMPLETER_ABORT: abort | unsupported,
-            Outcome.POISONED: poisoned | unsupported,
-            Outcome.UNEXPECTED_COMPLETION: unexpected | unsupported,
-            Outcome.COMPLETION_TIMEOUT: unsupported,
-            Outcome.BUS_MASTER_OFF: unsupported,
-        }
-        value = Const(0, 24)
-        for code, flags in bits.items():
-            value = value | Mux(outcome == code, Const(int(flags), 24), 0)
-        return value
-
-    def _performance(self, m, csr, busy, rise):
-        control = csr.perf_control
-        cycles, beats = Signal(43), Signal(43)
-        perf = regs.CHANNEL["perf_control"]
-        auto, clear, running = (perf.field(name).lsb for name in ("auto", "clear", "run"))
-        with m.If(control[running] & busy):
-            for counter, amount in ((cycles, 1), (beats, self.beats)):
-                with m.If(~counter[42]):
-                    m.d.sync += counter.eq(counter + amount)
-        with m.If(
-            (csr.perf_control_strobe & csr.perf_control_data[clear]) | (rise & control[auto])
-        ):
-            m.d.sync += [cycles.eq(0), beats.eq(0)]
-        for counter, low, high in (
-            (cycles, csr.perf_cycles_lo, csr.perf_cycles_hi),
-            (beats, csr.perf_data_lo, csr.perf_data_hi),
-        ):
-            m.d.comb += [
-                low.eq(counter[:32]),
-                high.eq(Cat(counter[32:42], Const(0, 6), counter[42])),
-            ]

@@ -30,6 +30,7 @@ from .extension import ExtensionBlock
 from .irq import USER_INTERRUPTS, InterruptBlock
 from .pair import StreamPair, read_memory
 from .pipeline import ChannelPipeline
+from .post import PostWriter
 from .ram import CardRam
 from .requester import Requester
 from .seam import SeamSignature
@@ -83,6 +84,8 @@ class CoreConfig:
 class _Token(data.Struct):
     """Where a write came from; travels with it and comes back when it is sent."""
 
+    #: not the data of a channel, but a message or a writeback; then nothing else is said
+    post: 1
     channel: 2
     #: its bytes came from the channel's ring
     stream: 1
@@ -132,8 +135,9 @@ class Core(wiring.Component):
             tags=config.tags,
             timeout_cycles=config.completion_timeout_us * config.clock_khz // 1000,
         )
-        m.submodules.tx = tx = TxArbiter()
+        m.submodules.tx = tx = TxArbiter(writers=2)
         m.submodules.writer = writer = Writer()
+        m.submodules.post = post = PostWriter(1 + count, _Token.const({"post": 1}).as_value())
         m.submodules.ram = ram = CardRam(config.ram_size)
         m.submodules.irq = irq = InterruptBlock(count)
         m.submodules.user = user = UserRegisters()
@@ -145,6 +149,7 @@ class Core(wiring.Component):
             ram_size=config.ram_size,
             clock_khz=config.clock_khz,
             capabilities=regs.Capability.MAILBOX
+            | regs.Capability.WRITEBACK
             | (regs.Capability.STREAM if config.user else regs.Capability(0)),
             user=config.user,
         )
@@ -178,6 +183,7 @@ class Core(wiring.Component):
         wiring.connect(m, wiring.flipped(seam.requester_completion), requester.completion)
         wiring.connect(m, requester.request, tx.reads)
         wiring.connect(m, writer.request, tx.writes[0])
+        wiring.connect(m, post.request, tx.writes[1])
         wiring.connect(m, tx.requester, wiring.flipped(seam.requester))
         wiring.connect(m, wiring.flipped(seam.sent), tx.seam_sent)
         wiring.connect(m, irq.interrupt, wiring.flipped(seam.interrupt))
@@ -196,11 +202,26 @@ class Core(wiring.Component):
             irq.msi_enable.eq(link.msi_enable),
             irq.msi_granted.eq(link.msi_granted),
             irq.msix_enable.eq(link.msix_enable),
+            irq.msix_mask.eq(link.msix_mask),
         ]
 
+        # Interrupt messages and writebacks
+        token = data.View(_Token, tx.sent.payload.token[: Shape.cast(_Token).width])
+        wiring.connect(m, irq.message, post.posts[0])
+        m.d.comb += [
+            post.sent.eq(tx.sent.valid & token.post),
+            irq.message_masked.eq(post.masked),
+            irq.message_done.eq(post.done[0]),
+            irq.message_dropped.eq(tx.sent.payload.dropped),
+        ]
+        for number, channel in enumerate(channels, start=1):
+            wiring.connect(m, channel.writeback, post.posts[number])
+            m.d.comb += channel.writeback_done.eq(post.done[number])
+
         # Registers
+        wiring.connect(m, completer.bus, post.host)
         banks = [part.bus for part in (extension, common, irq, user, *channels, *pairs)]
-        m.d.sync += completer.bus.read_data.eq(fan_out(m, completer.bus, banks))
+        m.d.sync += post.bus.read_data.eq(fan_out(m, post.bus, banks))
         m.d.comb += [
             common.identifier.eq(regs.identifier(6)),
             extension.time_scale.eq(self.time_scale),
@@ -214,6 +235,7 @@ class Core(wiring.Component):
 
         # Descriptor fetches of all channels, then the data of H2C channels
         for client, channel in enumerate(channels):
+            place = client if channel in h2c else 16 + client - len(h2c)
             wiring.connect(m, channel.fetch_job, requester.jobs[client])
             wiring.connect(m, requester.retired[client], channel.fetch_retired)
             m.d.comb += [
@@ -221,7 +243,8 @@ class Core(wiring.Component):
                 channel.fetch_placement.valid.eq(
                     requester.placement.valid & (requester.placement.payload.client == client)
                 ),
-                channel.halt.eq(common.halt[client if channel in h2c else 16 + client - len(h2c)]),
+                channel.halt.eq(common.halt[place]),
+                channel.credit_mode.eq(common.credit_enable[place]),
                 channel.read_limit.eq(extension.read_limit),
                 channel.piece_limit.eq(
                     extension.read_limit if channel in h2c else extension.payload_limit
@@ -251,7 +274,7 @@ class Core(wiring.Component):
         ]
         read_memory(m, writer, ram, pairs)
         self._write_jobs(m, c2h, pairs, writer, tx)
-        self._soft_reset(m, extension.soft_reset, c2h, stop, reset)
+        self._soft_reset(m, extension.soft_reset, c2h, post, stop, reset)
         self._errors(m, extension, requester, h2c, c2h)
         return m
 
@@ -270,7 +293,7 @@ class Core(wiring.Component):
         token = data.View(_Token, tx.sent.payload.token[: Shape.cast(_Token).width])
         for index, channel in enumerate(c2h):
             m.d.comb += [
-                channel.piece_done.eq(tx.sent.valid & (token.channel == index)),
+                channel.piece_done.eq(tx.sent.valid & ~token.post & (token.channel == index)),
                 channel.piece_last.eq(token.last),
                 channel.piece_outcome.eq(
                     Mux(tx.sent.payload.dropped, Outcome.BUS_MASTER_OFF, Outcome.OK)
@@ -280,13 +303,13 @@ class Core(wiring.Component):
             m.d.comb += pair.outbound.released.eq(channel.piece_done & token.stream)
 
     @staticmethod
-    def _soft_reset(m, request, c2h, stop, reset):
+    def _soft_reset(m, request, c2h, post, stop, reset):
         """Stop all channels; once no write of theirs is under way, reset them and forget reads.
 
         Reads need no waiting: the requester keeps their tags until the completions have come.
         """
         busy = Cat(channel.pieces_out | channel.piece.valid for channel in c2h).any()
-        m.d.comb += reset.eq(stop & ~busy)
+        m.d.comb += reset.eq(stop & ~busy & ~post.busy)
         with m.If(request):
             m.d.sync += stop.eq(1)
         with m.Elif(reset):

@@ -77,6 +77,7 @@ class RegisterBank(wiring.Component):
     RW1C : ``name`` In(32), the value; ``name_clear`` Out(32), the bits that software clears in
         this cycle, through this register or its RC alias
     WO : ``name_strobe`` Out(1), ``name_data`` Out(32)
+    ADD : ``name`` In(32), the value; ``name_strobe`` Out(1), ``name_data`` Out(32), what to add
     """
 
     def __init__(self, block: Block, *, bar: int, base: int | None = None):
@@ -102,6 +103,12 @@ class RegisterBank(wiring.Component):
                     members |= {name: In(32), f"{name}_clear": Out(32)}
                 case Access.WO:
                     members |= {f"{name}_strobe": Out(1), f"{name}_data": Out(32)}
+                case Access.ADD:
+                    members |= {
+                        name: In(32),
+                        f"{name}_strobe": Out(1),
+                        f"{name}_data": Out(32),
+                    }
         super().__init__(members)
 
     def elaborate(self, platform):
@@ -178,11 +185,13 @@ class RegisterBank(wiring.Component):
                         readable(alias, value)
                         with m.If(self._read(alias, reading)):
                             m.d.comb += clear.eq(register.writable)
-                case Access.WO:
+                case Access.WO | Access.ADD:
                     m.d.comb += [
                         getattr(self, f"{name}_strobe").eq(written(register)),
                         getattr(self, f"{name}_data").eq(data_of(register) & register.writable),
                     ]
+                    if register.access is Access.ADD:
+                        readable(register, getattr(self, name))
 
         m.d.sync += bus.read_data.eq(0)
         with m.If(reading), m.Switch(bus.read_address[: size_bits - 3]):

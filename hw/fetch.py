@@ -29,7 +29,7 @@ from amaranth.utils import exact_log2
 from peerdma import regs
 
 from .splitter import request_bytes
-from .transfer import JOB_BYTES, Descriptor, Outcome, Placement, ReadJob, Retired
+from .transfer import FETCH_DESCRIPTORS, Descriptor, Outcome, Placement, ReadJob, Retired
 
 __all__ = ["DescriptorFetch", "DescriptorRam"]
 
@@ -176,6 +176,10 @@ class DescriptorFetch(wiring.Component):
         dropped with all that is fetched of it. `active` falls when the last read has retired.
     limit : In(3)
         Max read request size, PCIe encoding; above 512 bytes it counts as 512.
+    credit : In(range(FETCH_DESCRIPTORS + 1))
+        Most descriptors that the next job may ask for.
+    spent : Out(range(FETCH_DESCRIPTORS + 1))
+        How many the job that is taken in this cycle asks for.
     job : Out(stream of ReadJob)
         Reads of whole descriptors; places count bytes in the ring, modulo its size. Once valid it
         stays, unless `halt`, `flush` or the end of the list withdraws it.
@@ -198,9 +202,10 @@ class DescriptorFetch(wiring.Component):
     """
 
     def __init__(self, *, c2h: bool, slots: int = 32):
-        least = JOB_BYTES // DESCRIPTOR_BYTES
-        if slots < least or slots & (slots - 1):
-            raise ValueError(f"slots must be a power of two, at least {least}, not {slots!r}")
+        if slots < FETCH_DESCRIPTORS or slots & (slots - 1):
+            raise ValueError(
+                f"slots must be a power of two, at least {FETCH_DESCRIPTORS}, not {slots!r}"
+            )
         self._c2h = c2h
         self._slots = slots
         super().__init__(
@@ -211,6 +216,8 @@ class DescriptorFetch(wiring.Component):
                 "halt": In(1),
                 "flush": In(1),
                 "limit": In(3),
+                "credit": In(range(FETCH_DESCRIPTORS + 1), init=FETCH_DESCRIPTORS),
+                "spent": Out(range(FETCH_DESCRIPTORS + 1)),
                 "job": Out(stream.Signature(ReadJob)),
                 "retired": In(stream.Signature(Retired, always_ready=True)),
                 "placement": In(stream.Signature(Placement, always_ready=True)),
@@ -242,11 +249,12 @@ class DescriptorFetch(wiring.Component):
         # Reads are planned a cycle ahead, so that the requester sees registers only.
         where = Signal(64 - align)
         left = Signal(range(BLOCK + 1))
-        count = Signal(range(JOB_BYTES // DESCRIPTOR_BYTES + 1))
+        count = Signal(range(FETCH_DESCRIPTORS + 1))
         outstanding = Signal(range(READS + 1))
         outcome = Signal(Outcome)
         in_page = Const(4096 // DESCRIPTOR_BYTES) - where[: 12 - align]
-        limit = request_bytes(self.limit) >> align
+        one_read = request_bytes(self.limit) >> align
+        limit = Mux(one_read < self.credit, one_read, self.credit)
         nearest = Mux(left < in_page, left, in_page)
         most = Mux(nearest < limit, nearest, limit)
         with m.If(~self.job.valid):
@@ -256,6 +264,7 @@ class DescriptorFetch(wiring.Component):
                     (state == _State.FETCH)
                     & (outcome == Outcome.OK)
                     & (left != 0)
+                    & (self.credit != 0)
                     & (used + most <= self._slots)
                     & (outstanding != READS)
                 ),
@@ -273,6 +282,7 @@ class DescriptorFetch(wiring.Component):
         moved = Signal(64 - align)
         m.d.comb += moved.eq(where + Mux(back, -unchecked, count))
         with m.If(issue):
+            m.d.comb += self.spent.eq(count)
             m.d.sync += [
                 where.eq(moved),
                 left.eq(left - count),

@@ -8,6 +8,7 @@ from amaranth.lib.wiring import In, Out
 from .channel import Channel, ErrorReport
 from .csr import BusSignature
 from .fetch import DescriptorFetch
+from .post import Post
 from .splitter import Piece, Splitter
 from .transfer import Outcome, Placement, ReadJob, Retired
 
@@ -36,6 +37,7 @@ class ChannelPipeline(wiring.Component):
         One report for each piece that was taken, in order.
     ring_length : Out(10), ring_ready : In(1), ring_place : In(17), ring_take : Out(1)
         A piece of the stream waits for `ring_ready`, and gets its place from the ring.
+    credit_mode, writeback, writeback_done
     interrupt, error_valid, error, stop_request, start_ok, running, breaks
         As for `hw.channel.Channel`.
     drained : Out(1)
@@ -56,6 +58,7 @@ class ChannelPipeline(wiring.Component):
             {
                 "bus": In(BusSignature()),
                 "halt": In(1),
+                "credit_mode": In(1),
                 "read_limit": In(3),
                 "piece_limit": In(3),
                 "fetch_job": Out(stream.Signature(ReadJob)),
@@ -65,6 +68,8 @@ class ChannelPipeline(wiring.Component):
                 "piece_done": In(1),
                 "piece_last": In(1),
                 "piece_outcome": In(Outcome),
+                "writeback": Out(stream.Signature(Post)),
+                "writeback_done": In(1),
                 "interrupt": Out(1),
                 "error_valid": Out(1),
                 "error": Out(ErrorReport),
@@ -93,6 +98,7 @@ class ChannelPipeline(wiring.Component):
         wiring.connect(m, wiring.flipped(self.fetch_placement), fetch.placement)
         wiring.connect(m, fetch.descriptor, channel.descriptor)
         wiring.connect(m, channel.span, splitter.span)
+        wiring.connect(m, channel.writeback, wiring.flipped(self.writeback))
 
         piece = splitter.piece
         clear = Signal()
@@ -115,7 +121,11 @@ class ChannelPipeline(wiring.Component):
             fetch.start.eq(channel.start),
             fetch.address.eq(channel.first_address),
             fetch.adjacent.eq(channel.first_adjacent),
-            fetch.halt.eq(self.halt),
+            fetch.halt.eq(self.halt | channel.halt),
+            fetch.credit.eq(channel.credit),
+            channel.spent.eq(fetch.spent),
+            channel.credit_mode.eq(self.credit_mode),
+            channel.writeback_done.eq(self.writeback_done),
             fetch.flush.eq(channel.flush),
             fetch.limit.eq(self.read_limit),
             splitter.limit.eq(self.piece_limit),

@@ -13,6 +13,7 @@ from amaranth.utils import exact_log2
 from peerdma import regs
 
 __all__ = [
+    "FETCH_DESCRIPTORS",
     "JOB_BYTES",
     "RING_PLACE",
     "STREAM_WINDOW_BIT",
@@ -27,6 +28,8 @@ __all__ = [
 
 #: Most bytes that one memory request of ours asks for or carries.
 JOB_BYTES = 512
+#: Most descriptors that one read asks for.
+FETCH_DESCRIPTORS = JOB_BYTES // regs.DESCRIPTOR.itemsize
 #: Bit of a place that selects the ring of the pair's stream instead of card RAM.
 RING_PLACE = 1 << 16
 #: Bit of a card address that selects the user stream.

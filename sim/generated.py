@@ -3,8 +3,8 @@
 
     python -m sim.generated FILE    pack it, for a machine that has neither
 
-Unpacked as ``build/model`` there, it needs a C++ compiler only. It fits the sources of the core
-that it was made from, and no others.
+In the folder that ``make WHEELS=DIR`` is given there, or unpacked as ``build/model``, it needs a
+C++ compiler only. It fits the sources of the core that it was made from, and no others.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .rtl import (
     source_digest,
 )
 
-__all__ = ["GeneratedCore", "obtain", "pack"]
+__all__ = ["GeneratedCore", "main", "obtain", "pack"]
 
 _BROUGHT = _ROOT / "build" / "model"
 _VERILATE = ("--cc", "-O3", "--x-assign", "fast", "--x-initial", "fast", "--no-assert")
@@ -103,7 +103,7 @@ def _generate(user: str | None, waves: bool) -> GeneratedCore:
         raise BuildError(
             f"the core's C++ has to be made from hw/, and {error.name} is not installed: install "
             "the extras gateware and sim, or bring it along from a machine that has them: there "
-            "python -m sim.generated FILE, here unpack FILE as build/model"
+            "`make model`, here unpack what that wrote in build/"
         ) from None
     try:
         config = CoreConfig(user=find(user)) if user else CoreConfig()

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from .generated import GeneratedCore
 
-__all__ = ["BuildError", "compile_board", "compile_ideal"]
+__all__ = ["BuildError", "compile_board", "compile_ideal", "pins_header", "source_digest"]
 
 _ROOT = Path(__file__).resolve().parent.parent
 _NATIVE = Path(__file__).resolve().parent / "native"
@@ -37,7 +37,16 @@ _CACHE = _ROOT / "build" / "sim"
 
 #: Sources in `sim/native/` of the link with its two ends, and of the board around it.
 _LINK_SOURCES = ("config_space", "hardblock", "link", "options", "root", "tlp")
-_BOARD_SOURCES = ("capi", "commands", "connection", "interrupts", "memory", "model", "server")
+_BOARD_SOURCES = (
+    "capi",
+    "commands",
+    "connection",
+    "interrupts",
+    "mailbox",
+    "memory",
+    "model",
+    "server",
+)
 
 _CXX = ("-std=c++17", "-fPIC", "-Wall", "-Wextra", "-O2")
 #: Verilator's own code is not ours to warn about.

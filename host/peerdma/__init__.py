@@ -28,6 +28,7 @@ from .errors import (
     VersionMismatch,
 )
 from .gpus import gpu
+from .mailbox import Mailbox, Progress, Stamp, Watch
 from .memory import Path
 from .opening import open_board as open
 from .pattern_source import PatternSource
@@ -44,14 +45,17 @@ __all__ = [
     "CudaError",
     "Gpu",
     "GpuNotFound",
+    "Mailbox",
     "Path",
     "Paths",
     "PatternSource",
     "PeerdmaError",
     "Pin",
     "PinError",
+    "Progress",
     "ProtocolError",
     "Span",
+    "Stamp",
     "Stream",
     "Surface",
     "Through",
@@ -61,6 +65,7 @@ __all__ = [
     "UnsupportedError",
     "VerifyError",
     "VersionMismatch",
+    "Watch",
     "gpu",
     "open",
 ]

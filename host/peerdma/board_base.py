@@ -11,6 +11,7 @@ import numpy as np
 
 from .backend import Backend, BoardInfo, Moved
 from .errors import PeerdmaError, PinError
+from .mailbox import Mailbox
 from .memory import HostArray, Memory
 from .pin import Pin, Span
 from .regs import USER
@@ -64,6 +65,18 @@ class BoardBase:
         with self._lock:
             self._require_open()
             return self._backend.leds(value)
+
+    def mailbox(self) -> Mailbox:
+        """The registers that a GPU writes as data arrives, see `Gpu.watch`.
+
+        Raises
+        ------
+        UnsupportedError
+            If the board has no mailbox, or does not offer it as a page.
+        """
+        with self._lock:
+            self._require_open()
+            return Mailbox(self._backend.mailbox())
 
     def pin(self, memory: Memory | np.ndarray) -> Pin:
         """Pins memory for this board's DMA.

@@ -83,6 +83,8 @@ class Access(enum.Enum):
     W1C = "w1c"
     #: Write only: the write is a command.
     WO = "wo"
+    #: Read; writing adds to the value.
+    ADD = "add"
 
 
 @dataclass(frozen=True)
@@ -402,8 +404,8 @@ SGDMA = Block(
         Register(
             "descriptor_credits",
             0x8C,
-            Access.RW,
-            "A write adds credits, a read returns them",
+            Access.ADD,
+            "Descriptors that may be fetched in credit mode",
             writable=0x3FF,
         ),
     ),

@@ -12,12 +12,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from .backend import BoardInfo, Moved, Piece, Progress
-from .errors import PeerdmaError, ProtocolError
+from .errors import PeerdmaError, ProtocolError, UnsupportedError
 from .frames import FrameRun
 from .link import Link
+from .mailbox import MailboxPage
 from .memory import Extent, Memory, Path, Staged
 from .pci import PciFunction
-from .regs import BAR_USER, DESCRIPTOR, USER, USER_BLOCK_BASE
+from .regs import BAR_USER, DESCRIPTOR, MAILBOX, USER, USER_BLOCK_BASE, Capability
 from .scatter import ScatterList
 from .transfer import Through
 from .vfio_user import VfioUserClient
@@ -255,6 +256,28 @@ class UserSpaceBackend:
         ended = self._driver.clock()
         elapsed = None if began is None or ended is None else ended - began
         return Moved(cycles, limit, through, elapsed)
+
+    def mailbox(self) -> MailboxPage:
+        """The page that a simulated board was told to offer."""
+        extension = self._driver.extension
+        if extension is None or Capability.MAILBOX not in extension.capabilities:
+            raise UnsupportedError("asked for the mailbox: this board's gateware has none")
+        found = self._client.region_map(BAR_USER[0])
+        if found is None:
+            raise UnsupportedError(
+                "asked for the mailbox: this simulated board does not offer its page. Start it "
+                'with --mailbox-page, or open("sim", arguments=["--mailbox-page"])'
+            )
+        offset, memory = found
+        if offset != MAILBOX.base:
+            memory.close()
+            raise ProtocolError(
+                f"the board offers the page at {offset:#x} of its user BAR, the mailbox is at "
+                f"{MAILBOX.base:#x}; use the simulated board of this checkout"
+            )
+        return MailboxPage(
+            memory, False, lambda register: self._function.read32(BAR_USER[0], offset + register)
+        )
 
     def leds(self, value: int | None) -> int:
         """Sets the LEDs unless None; their state."""

@@ -11,6 +11,8 @@ from .host import Split
 from .memory import Buffer, Chain, Transfer
 from .tb import TB, bench
 
+#: These run on a core with two channels each way, too, on the second pair.
+CHANNELS = (1, 2)
 STREAM = regs.STREAM_WINDOW
 
 

@@ -31,8 +31,8 @@ class Channel:
     def __init__(self, tb: TB, *, c2h: bool, number: int = 0):
         self._tb, self._number = tb, number
         self.c2h = c2h
-        #: the channel's bit of the interrupt block in a build with one channel each way
-        self.irq_bit = 2 if c2h else 1
+        #: the channel's bit of the interrupt block
+        self.irq_bit = 1 << (tb.channels_each_way * c2h + number)
         #: the channel's bit of the descriptor halt register
         self.halt_bit = (1 << 16 if c2h else 1) << number
         self._base = {

@@ -6,6 +6,7 @@ As all that `sim.rtl` compiles, it is kept under ``build/sim/`` by a hash of wha
 
 from __future__ import annotations
 
+import dataclasses
 import fcntl
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -33,10 +34,11 @@ _LIBRARIES = cocotb_tools.config.libs_dir
 _RUNTIME = ("verilated", "verilated_vpi", "verilated_dpi", "verilated_threads")
 
 
-def build(waves: bool = False) -> Path:
+def build(waves: bool = False, *, channels: int = 1) -> Path:
     """Folder of the simulator, a program named as the core's module. Raises `BuildError`.
 
-    `waves` builds in VCD tracing, at the cost of speed. Builders of one machine take turns.
+    The core is `CONFIG` with so many channels each way. `waves` builds in VCD tracing, at the cost
+    of speed. Builders of one machine take turns.
     """
     home, verilator_version = _verilator()
     program, version = _compiler()
@@ -75,7 +77,7 @@ def build(waves: bool = False) -> Path:
     _CACHE.mkdir(parents=True, exist_ok=True)
     with (_CACHE / "cocotb.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        verilog = _verilog(CONFIG)
+        verilog = _verilog(dataclasses.replace(CONFIG, h2c=channels, c2h=channels))
         tools = _digest(verilator_version, version, *compiler)
         common = _cached(f"cocotb-runtime-{tools}", runtime)
         key = _digest(tools, verilog, _PORTS, *_VERILATE, _MAIN.read_text())

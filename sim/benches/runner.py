@@ -23,10 +23,22 @@ WALL_SECONDS = 120
 
 
 def discover() -> dict[str, str]:
-    """Every bench as ``module.function``, with the first line of its docstring."""
+    """Every bench as ``module.function``, with the first line of its docstring.
+
+    A module may say in `CHANNELS` for which builds its benches are: ``(1, 2)`` runs them on a core
+    with one channel each way, and as ``module.function@2`` on one with two.
+    """
+    found = {}
     for path in sorted(Path(__file__).parent.glob("bench_*.py")):
-        importlib.import_module(f"{__package__}.{path.stem}")
-    return dict(BENCHES)
+        module = importlib.import_module(f"{__package__}.{path.stem}")
+        for channels in getattr(module, "CHANNELS", (1,)):
+            suffix = "" if channels == 1 else f"@{channels}"
+            found |= {
+                name + suffix: doc
+                for name, doc in BENCHES.items()
+                if name.startswith(f"{path.stem}.")
+            }
+    return found
 
 
 def folder_of(test: str, seed: int) -> Path:
@@ -40,6 +52,7 @@ def run(test: str, seed: int, waves: bool = False) -> bool:
     With `waves` there is a ``dump.vcd`` in `folder_of` the run.
     """
     module, name = test.split(".")
+    name, _, channels = name.partition("@")
     where = folder_of(test, seed)
     results = where / "results.xml"
     os.environ["SIM_CMD_PREFIX"] = f"timeout --kill-after=5 {WALL_SECONDS}"
@@ -49,12 +62,12 @@ def run(test: str, seed: int, waves: bool = False) -> bool:
             test_filter=rf"\.{name}$",
             hdl_toplevel=MODULE_NAME,
             hdl_toplevel_lang="verilog",
-            build_dir=build(waves),
+            build_dir=build(waves, channels=int(channels or 1)),
             test_dir=where,
             results_xml=str(results),
             waves=waves,
             seed=seed,
-            extra_env={"SEED": str(seed)},
+            extra_env={"SEED": str(seed), "CHANNELS": channels or "1"},
         )
         count, failed = get_results(results)
     except (RuntimeError, SystemExit):  # the simulator died or was stopped

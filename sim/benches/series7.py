@@ -20,7 +20,7 @@ import cocotb
 from cocotb.queue import Queue
 from cocotb.triggers import FallingEdge, ReadOnly
 from cocotbext.pcie.core import Device, Endpoint
-from cocotbext.pcie.core.caps import MsiCapability
+from cocotbext.pcie.core.caps import MsiCapability, MsixCapability
 from cocotbext.pcie.core.tlp import MsgType, Tlp, TlpType
 from cocotbext.pcie.core.utils import PcieId
 
@@ -147,6 +147,14 @@ class Series7Device(Device):
         msi.msi_64bit_address_capable = 1
         function.msi_cap = msi
         function.register_capability(msi)
+        msix = MsixCapability()
+        msix.msix_table_size = regs.MSIX_ENTRIES - 1
+        msix.msix_table_bar_indicator_register = regs.BAR_DMA[0]
+        msix.msix_table_offset = regs.MSIX_TABLE_OFFSET
+        msix.msix_pba_bar_indicator_register = regs.BAR_DMA[0]
+        msix.msix_pba_offset = regs.MSIX_PBA_OFFSET
+        function.msix_cap = msix
+        function.register_capability(msix)
         return function
 
     # From the link --------------------------------------------------------------------------
@@ -244,6 +252,8 @@ class Series7Device(Device):
             ("cfgmsgdata", int(function.pcie_id)),
             ("cfginterruptmsienable", function.msi_cap.msi_enable),
             ("cfginterruptmmenable", function.msi_cap.msi_multiple_message_enable),
+            ("cfginterruptmsixenable", function.msix_cap.msix_enable),
+            ("cfginterruptmsixfm", function.msix_cap.msix_function_mask),
         ):
             self._set(name, int(value))
 
@@ -374,6 +384,8 @@ class Series7Device(Device):
     def _interrupt(self) -> None:
         """Queue the message that the core asked for behind the TLPs that it sent before."""
         function, number = self.function, self._get("cfginterruptdi")
+        if function.msix_cap.msix_enable:
+            raise TlpError("the block is asked for an interrupt while MSI-X is enabled")
         if function.msi_cap.msi_enable:
             if number >> function.msi_cap.msi_multiple_message_enable:
                 raise TlpError(f"MSI message {number} was not granted")

@@ -2,7 +2,8 @@
 """The test bench: the core, its hard block, a host and perhaps a GPU, powered up and enumerated.
 
 A bench is an ``async def`` with the decorator `bench`; it gets a `TB` and plays the driver. All
-random choices follow from the environment variable SEED.
+random choices follow from the environment variable SEED. CHANNELS says how many channels the core
+has each way.
 """
 
 from __future__ import annotations
@@ -89,9 +90,13 @@ class TB:
     rng : random.Random
     device, host, gpu
         The models.
+    channels_each_way : int
+    channels : list of Channel
+        All of them, H2C first.
     h2c, c2h : Channel
+        The last ones of their direction.
     messages : list of int
-        Numbers of the MSI messages that arrived.
+        Numbers of the MSI or MSI-X messages that arrived.
     """
 
     def __init__(self, dut, log: TextIO, *, lanes: int = 1, gpu: bool = False, stall: float = 0.0):
@@ -110,7 +115,13 @@ class TB:
         self.device.on_tlp.append(self._log_tlp)
         self.gpu = Gpu() if gpu else None
         self.host = Host(random.Random(f"host {seed}"), self.device, self.gpu)
-        self.h2c, self.c2h = Channel(self, c2h=False), Channel(self, c2h=True)
+        self.channels_each_way = count = int(os.environ["CHANNELS"])
+        self.channels = [
+            Channel(self, c2h=c2h, number=number)
+            for c2h in (False, True)
+            for number in range(count)
+        ]
+        self.h2c, self.c2h = self.channels[count - 1], self.channels[-1]
         self.messages: list[int] = []
         self._message = Event()
         self._buffers: list[Buffer] = []
@@ -239,6 +250,11 @@ class TB:
         """Turn MSI on; messages that arrive are noted in `messages`."""
         assert await self.pci.enable_msi_range(1, 1) == 1
         self._note_messages(1)
+
+    async def enable_msix(self, vectors: int) -> None:
+        """Write all of the MSI-X table and turn MSI-X on; messages are noted in `messages`."""
+        assert await self.pci.enable_msix_range(vectors, vectors, 0) == vectors
+        self._note_messages(regs.MSIX_ENTRIES)
 
     def _note_messages(self, count: int) -> None:
         for number in range(count):
