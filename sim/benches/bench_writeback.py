@@ -180,7 +180,7 @@ async def abort_at_any_time(tb: TB):
             [Transfer(n, target.address + n, 64, regs.DESC_COMPLETED) for n in range(0, 1024, 64)]
         )
         await tb.c2h.start(chain, POLL | RUN)
-        await Timer(200 + 3 * step * CLOCK_NS, "ns")
+        await Timer(200 + 10 * step * CLOCK_NS, "ns")
         await tb.c2h.write("control", POLL)
         if step % 2:
             # Whatever was under way comes before the answer that the channel is idle.
