@@ -219,7 +219,8 @@ static int probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	}
 	error = peerdma_hw_init(board);
 	if (error) {
-		dev_err_probe(&pdev->dev, error, "a channel is busy and does not stop: reset the board, or switch it off and on\n");
+		dev_err_probe(&pdev->dev, error,
+			      "a channel is busy and does not stop: reset the board, or switch it off and on\n");
 		goto err_irq;
 	}
 	pci_save_state(pdev);

@@ -11,6 +11,7 @@
 #include <linux/mm.h>
 #include <linux/mount.h>
 #include <linux/pseudo_fs.h>
+#include <linux/sizes.h>
 
 #include "core.h"
 
@@ -18,8 +19,8 @@
 #define PSEUDO_MAGIC		0x50444d41
 /* The mailbox page is at offset 0, the surfaces are behind it. */
 #define SURFACES_BEGIN		PAGE_SIZE
-/* So many pages are entered by one fault, at most: those of a GPU page. */
-#define FAULT_AROUND		16
+/* So many bytes are entered by one fault, at most: a GPU page. */
+#define FAULT_AROUND		SZ_64K
 
 static struct vfsmount *mount;
 static int mount_count;
@@ -99,30 +100,29 @@ static struct peerdma_surface *find(struct peerdma_file *file, u64 offset)
 	return found;
 }
 
-/* Enters pages of a surface from the aligned group on that the fault is in. */
+/* Enters the page at @offset of a surface, and those around it that are in the same GPU page. */
 static vm_fault_t enter_surface(struct vm_fault *fault, struct peerdma_surface *surface, u64 offset)
 {
-	unsigned long group = FAULT_AROUND * PAGE_SIZE;
-	unsigned long begin = max(fault->vma->vm_start, round_down(fault->address, group));
-	unsigned long end = min(fault->vma->vm_end, begin + group);
+	struct vm_area_struct *vma = fault->vma;
 	const struct peerdma_extent *extent = surface->extents;
-	vm_fault_t result = VM_FAULT_SIGBUS;
-	u64 here, start = 0;
-	unsigned long at;
+	u64 before, here, start = 0;
+	unsigned long at, end;
+	vm_fault_t result;
 
-	/* Where @begin is in the surface: it may lie before, if @fault is near its beginning. */
 	offset -= surface->map_offset;
-	begin = max(begin, fault->address - min_t(u64, offset, fault->address - begin));
-	here = offset - (fault->address - begin);
-	end = min_t(u64, end, begin + (surface->extents_length - here));
-
-	for (at = begin; at < end; at += PAGE_SIZE, here += PAGE_SIZE) {
+	before = min3(offset, (u64)(fault->address - vma->vm_start),
+		      (u64)(fault->address % FAULT_AROUND));
+	at = fault->address - before;
+	here = offset - before;
+	end = at + min3((u64)FAULT_AROUND, (u64)(vma->vm_end - at),
+			surface->extents_length - here);
+	do {
 		while (here - start >= extent->length)
 			start += extent++->length;
-		result = vmf_insert_pfn(fault->vma, at, PHYS_PFN(extent->address + here - start));
-		if (result != VM_FAULT_NOPAGE)
-			break;
-	}
+		result = vmf_insert_pfn(vma, at, PHYS_PFN(extent->address + here - start));
+		at += PAGE_SIZE;
+		here += PAGE_SIZE;
+	} while (result == VM_FAULT_NOPAGE && at < end);
 	return result;
 }
 
@@ -199,7 +199,8 @@ static int map_surface(struct peerdma_file *file, struct vm_area_struct *vma, u6
 				    "nothing is mapped at offset %#llx: ask for offset and length with MAP_INFO",
 				    offset);
 	if (length > surface->extents_length - (offset - surface->map_offset)) {
-		error = peerdma_fail(file, -EINVAL, "%llu bytes at offset %#llx are beyond the memory pinned",
+		error = peerdma_fail(file, -EINVAL,
+				     "%llu bytes at offset %#llx are beyond the memory pinned",
 				     length, offset);
 		goto out;
 	}
@@ -302,12 +303,13 @@ int peerdma_map_info(struct peerdma_file *file, struct peerdma_map_info *info)
 	}
 	surface = peerdma_surface_find(file, info->handle);
 	if (!surface)
-		return peerdma_fail(file, -EINVAL, "no memory is pinned as handle %u", info->handle);
+		return peerdma_fail(file, -EINVAL, "no memory is pinned as handle %u",
+				    info->handle);
 	if (!surface->extents) {
-		peerdma_fail(file, -EOPNOTSUPP,
-			     "memory of provider %s is not mapped here: %s", surface->provider->name,
-			     surface->provider == &peerdma_dmabuf ? "mmap() the dma-buf" :
-								    "the process has it already");
+		peerdma_fail(file, -EOPNOTSUPP, "memory of provider %s is not mapped here: %s",
+			     surface->provider->name,
+			     surface->provider == &peerdma_dmabuf ?
+			     "mmap() the dma-buf" : "the process has it already");
 		peerdma_surface_put(surface);
 		return -EOPNOTSUPP;
 	}

@@ -160,7 +160,8 @@ static int nvp2p_get(struct peerdma_surface *surface, const struct peerdma_pin_r
 	int error;
 
 	if (length > U64_MAX - GRANULE)
-		return peerdma_explain(surface, -EINVAL, "%llu bytes are too many", request->length);
+		return peerdma_explain(surface, -EINVAL, "%llu bytes are too many",
+				       request->length);
 	pinned = kzalloc(sizeof(*pinned), GFP_KERNEL_ACCOUNT);
 	if (!pinned)
 		return -ENOMEM;
@@ -183,7 +184,8 @@ static int nvp2p_get(struct peerdma_surface *surface, const struct peerdma_pin_r
 		return peerdma_explain(surface, error,
 				       "this GPU or driver has no persistent pins (vGPU, MIG, drivers before 535): load peerdma_nvp2p with callback=1");
 	default:
-		return peerdma_explain(surface, error, "NVIDIA's driver does not pin %llu bytes at %#llx (%d)",
+		return peerdma_explain(surface, error,
+				       "NVIDIA's driver does not pin %llu bytes at %#llx (%d)",
 				       request->length, request->va, error);
 	}
 	error = check_table(surface, pinned->table);
@@ -240,7 +242,8 @@ static int nvp2p_map(struct peerdma_surface *surface)
 	int error;
 
 	if (!pinned->table)
-		return peerdma_explain(surface, -ESTALE, "the memory was freed while it was pinned");
+		return peerdma_explain(surface, -ESTALE,
+				       "the memory was freed while it was pinned");
 	error = normalized(nvidia_p2p_dma_map_pages(pdev, pinned->table, &pinned->mapping));
 	if (error)
 		return peerdma_explain(surface, error,

@@ -99,7 +99,8 @@ static int tegra_get(struct peerdma_surface *surface, const struct peerdma_pin_r
 	int error;
 
 	if (length > U64_MAX - PAGE_SIZE)
-		return peerdma_explain(surface, -EINVAL, "%llu bytes are too many", request->length);
+		return peerdma_explain(surface, -EINVAL, "%llu bytes are too many",
+				       request->length);
 	pinned = kzalloc(sizeof(*pinned), GFP_KERNEL_ACCOUNT);
 	if (!pinned)
 		return -ENOMEM;

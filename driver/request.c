@@ -50,12 +50,15 @@ static int pin_pages(struct peerdma_file *file, union request *request,
 static int find_end(struct peerdma_file *file, u32 handle, bool on_card,
 		    struct peerdma_surface **surface)
 {
+	if (on_card && handle)
+		return peerdma_fail(file, -EINVAL, "the card has no handle, but %u was given",
+				    handle);
 	if (on_card)
-		return handle ? peerdma_fail(file, -EINVAL,
-					     "the card has no handle, but %u was given", handle) : 0;
+		return 0;
 	*surface = peerdma_surface_find(file, handle);
-	return *surface ? 0 : peerdma_fail(file, -EINVAL, "no memory is pinned as handle %u",
-					   handle);
+	if (!*surface)
+		return peerdma_fail(file, -EINVAL, "no memory is pinned as handle %u", handle);
+	return 0;
 }
 
 static int submit_job(struct peerdma_file *file, struct peerdma_submit *submit,
@@ -144,8 +147,8 @@ static int map_info(struct peerdma_file *file, union request *request,
 	return peerdma_map_info(file, &request->map_info);
 }
 
-static int reset(struct peerdma_file *file, union request *request,
-		 struct peerdma_pinning *pinning)
+static int reset_board(struct peerdma_file *file, union request *request,
+		       struct peerdma_pinning *pinning)
 {
 	int error;
 
@@ -190,7 +193,7 @@ static const struct operation operations[] = {
 	OPERATION(PEERDMA_IOC_CANCEL, cancel, cancel, job),
 	OPERATION(PEERDMA_IOC_QUERY, query, query, provider),
 	OPERATION(PEERDMA_IOC_MAP_INFO, map_info, map_info, start),
-	OPERATION(PEERDMA_IOC_RESET, reset, reset, flags),
+	OPERATION(PEERDMA_IOC_RESET, reset_board, reset, flags),
 };
 
 /**

@@ -162,7 +162,8 @@ static int map(struct peerdma_surface *surface)
 		goto out;
 	surface->mapped = true;
 	if (!peerdma_segments_complete(surface)) {
-		error = peerdma_explain(surface, -EIO, "%s mapped less than the %llu bytes asked for",
+		error = peerdma_explain(surface, -EIO,
+					"%s mapped less than the %llu bytes asked for",
 					surface->provider->name, surface->length);
 		goto out;
 	}

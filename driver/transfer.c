@@ -122,7 +122,8 @@ int peerdma_job_prepare(struct peerdma_job *job, u32 op, struct peerdma_surface 
 		from_card = board->stream_window ?: board->card_ram_size;
 		to_card = from_card;
 	} else {
-		error = peerdma_check_card(job->file, op, source ? to_card : from_card, job->length);
+		error = peerdma_check_card(job->file, op, source ? to_card : from_card,
+					   job->length);
 		job->path = PATH_CARD;
 	}
 	if (error)

@@ -109,10 +109,8 @@ class Channel(wiring.Component):
         While low, a run that software starts waits, busy.
     running : Out(1)
         A run is under way: from its start until nothing of it is left.
-    ending : Out(1)
-        The run will start nothing more.
-    broke : Out(1)
-        High in the last cycle of a run that used the stream and did not end by Stop.
+    breaks : Out(1)
+        A run that used the stream is ending otherwise than by Stop. High up to its last cycle.
     error_valid, error : Out
         High for one cycle when an error ends a run.
     """
@@ -145,8 +143,7 @@ class Channel(wiring.Component):
                 "stop_request": In(1),
                 "start_ok": In(1, init=1),
                 "running": Out(1),
-                "ending": Out(1),
-                "broke": Out(1),
+                "breaks": Out(1),
                 "error_valid": Out(1),
                 "error": Out(ErrorReport),
             }
@@ -304,7 +301,7 @@ class Channel(wiring.Component):
             m.d.comb += self.halt.eq(1)
         with m.FSM():
             with m.State("Idle"):
-                m.d.comb += [resting.eq(1), self.ending.eq(1)]
+                m.d.comb += resting.eq(1)
                 with m.If(run):
                     m.d.comb += busy.eq(1)
                     with m.If(self.start_ok):
@@ -345,17 +342,19 @@ class Channel(wiring.Component):
             with m.State("End"):
                 # The event, busy and the count change together (a driver that sees one sees all),
                 # and only when nothing of this run can still touch memory.
-                m.d.comb += [busy.eq(1), self.flush.eq(1), self.ending.eq(1)]
+                m.d.comb += [
+                    busy.eq(1),
+                    self.flush.eq(1),
+                    self.breaks.eq(streamed & (ending & int(_STATUS.errors())).any()),
+                ]
                 m.d.sync += restarted.eq(restarted | rise)
                 with m.If(settled):
-                    m.d.comb += self.broke.eq(streamed & (ending & int(_STATUS.errors())).any())
                     m.next = "Idle"
                     with m.If(~restarted & ~rise):
                         m.d.comb += event.eq(ending)
                         with m.If(run):
                             m.next = "Stopped"
             with m.State("Stopped"):
-                m.d.comb += self.ending.eq(1)
                 with m.If(~run):
                     m.next = "Idle"
             with m.State("Abort"):
@@ -369,10 +368,9 @@ class Channel(wiring.Component):
                 with m.Else():
                     m.next = "Drain"
             with m.State("Drain"):
-                m.d.comb += [busy.eq(1), self.flush.eq(1), self.ending.eq(1)]
+                m.d.comb += [busy.eq(1), self.flush.eq(1), self.breaks.eq(streamed)]
                 m.d.sync += restarted.eq(restarted | rise)
                 with m.If(settled):
-                    m.d.comb += self.broke.eq(streamed)
                     with m.If(~restarted & ~rise):
                         m.d.comb += event.eq(int(_STATUS.IDLE_STOPPED))
                     m.next = "Idle"

@@ -28,7 +28,7 @@ from .completer import Completer
 from .csr import RegisterBank, fan_out
 from .extension import ExtensionBlock
 from .irq import USER_INTERRUPTS, InterruptBlock
-from .pair import PAIR_PLACE, StreamPair
+from .pair import StreamPair, read_memory
 from .pipeline import ChannelPipeline
 from .post import PostWriter
 from .ram import CardRam
@@ -37,7 +37,7 @@ from .seam import SeamSignature
 from .transfer import RING_PLACE, Outcome
 from .tx import TxArbiter
 from .user import UserRegisters
-from .user_blocks import PassThrough
+from .user_blocks import PassThrough, UserBlock
 from .writer import Writer
 
 __all__ = ["Core", "CoreConfig"]
@@ -59,6 +59,8 @@ class CoreConfig:
         Frequency of the core's clock, for software that turns cycles into time.
     completion_timeout_us : int
         After how long an unanswered read is an error (Device Control 2, default range).
+    user : type of UserBlock, or None
+        What is between H2C and C2H in the user stream; None for a core without streams.
     """
 
     h2c: int = 1
@@ -67,6 +69,7 @@ class CoreConfig:
     ram_size: int = regs.CARD_RAM_SIZE
     clock_khz: int = 125_000
     completion_timeout_us: int = 10_000
+    user: type[UserBlock] | None = PassThrough
 
     def __post_init__(self):
         for name in ("h2c", "c2h"):
@@ -103,6 +106,8 @@ class Core(wiring.Component):
         Level-sensitive user interrupt requests.
     time_scale : In(32)
         How much slower than real time this core runs; 1 on hardware.
+    active : Out(1)
+        A source is at work that shows at no other port; for simulations that rest.
     """
 
     def __init__(self, config: CoreConfig = CoreConfig()):
@@ -114,6 +119,7 @@ class Core(wiring.Component):
                 "gpio": In(4),
                 "user_irq": In(USER_INTERRUPTS),
                 "time_scale": In(32),
+                "active": Out(1),
             }
         )
 
@@ -143,11 +149,13 @@ class Core(wiring.Component):
             ram_size=config.ram_size,
             clock_khz=config.clock_khz,
             capabilities=regs.Capability.MAILBOX
-            | regs.Capability.STREAM
-            | regs.Capability.WRITEBACK,
+            | regs.Capability.WRITEBACK
+            | (regs.Capability.STREAM if config.user else regs.Capability(0)),
+            user=config.user,
         )
         reset = Signal()
         stop = Signal()
+        streams = min(config.h2c, config.c2h) if config.user else 0
         channels = []
         for c2h, number in ((False, config.h2c), (True, config.c2h)):
             for index in range(number):
@@ -155,11 +163,19 @@ class Core(wiring.Component):
                     index=index,
                     c2h=c2h,
                     ram_size=config.ram_size,
-                    has_stream=index < min(config.h2c, config.c2h),
+                    has_stream=index < streams,
                 )
                 m.submodules[f"{'c2h' if c2h else 'h2c'}{index}"] = ResetInserter(reset)(pipeline)
                 channels.append(pipeline)
         h2c, c2h = channels[: config.h2c], channels[config.h2c :]
+        pairs = []
+        for index in range(streams):
+            pair = StreamPair(config.user(), number=index)
+            m.submodules[f"pair{index}"] = ResetInserter(reset)(pair)
+            pair.join(m, h2c[index], c2h[index], requester, client=count + index)
+            m.d.comb += pair.flush.eq(extension.stream_flush[index])
+            pairs.append(pair)
+        m.d.comb += self.active.eq(Cat(pair.active for pair in pairs).any())
 
         # The seam
         wiring.connect(m, wiring.flipped(seam.target), completer.target)
@@ -204,7 +220,7 @@ class Core(wiring.Component):
 
         # Registers
         wiring.connect(m, completer.bus, post.host)
-        banks = [part.bus for part in (extension, common, irq, user, *channels)]
+        banks = [part.bus for part in (extension, common, irq, user, *channels, *pairs)]
         m.d.sync += post.bus.read_data.eq(fan_out(m, post.bus, banks))
         m.d.comb += [
             common.identifier.eq(regs.identifier(6)),
@@ -256,73 +272,11 @@ class Core(wiring.Component):
             ram.write_data.eq(placement.payload.data),
             ram.write_enable.eq(placement.payload.enable),
         ]
-        pairs = []
-        for index in range(min(config.h2c, config.c2h)):
-            pair = StreamPair(PassThrough(), number=index)
-            m.submodules[f"pair{index}"] = pair
-            self._pair(m, pair, count + index, requester, h2c[index], c2h[index])
-            pairs.append(pair)
-        self._read_memory(m, writer, ram, pairs)
+        read_memory(m, writer, ram, pairs)
         self._write_jobs(m, c2h, pairs, writer, tx)
         self._soft_reset(m, extension.soft_reset, c2h, post, stop, reset)
         self._errors(m, extension, requester, h2c, c2h)
         return m
-
-    @staticmethod
-    def _pair(m, pair, client, requester, h2c, c2h):
-        """Join the channels of a pair through its rings."""
-        inbound, outbound = pair.inbound, pair.outbound
-        placement, frontier = requester.placement, requester.frontier
-        for channel, ring, ok, take in (
-            (h2c, inbound, inbound.fits, inbound.take),
-            (c2h, outbound, outbound.level >= c2h.ring_length, outbound.claim),
-        ):
-            m.d.comb += [
-                ring.length.eq(channel.ring_length),
-                channel.ring_ok.eq(ok),
-                channel.ring_place.eq(ring.place),
-                take.eq(channel.ring_take),
-                channel.start_ok.eq(pair.start_ok),
-            ]
-        m.d.comb += [
-            inbound.placement.payload.eq(placement.payload),
-            inbound.placement.valid.eq(
-                placement.valid
-                & (placement.payload.client == client)
-                & placement.payload.address[exact_log2(RING_PLACE // 8)]
-            ),
-            inbound.frontier.eq(frontier.payload.place),
-            inbound.frontier_valid.eq(
-                frontier.valid
-                & (frontier.payload.client == client)
-                & frontier.payload.place[exact_log2(RING_PLACE)]
-            ),
-            pair.h2c_running.eq(h2c.running),
-            pair.c2h_running.eq(c2h.running),
-            pair.h2c_broke.eq(h2c.broke),
-            pair.c2h_broke.eq(c2h.broke),
-            pair.h2c_drained.eq(h2c.drained),
-        ]
-
-    @staticmethod
-    def _read_memory(m, writer, ram, pairs):
-        """The writer reads card RAM or the ring of a pair, as the place says."""
-        wanted = writer.memory
-        from_ring = wanted.address[exact_log2(RING_PLACE // 8)]
-        number = wanted.address[exact_log2(PAIR_PLACE // 8) :][:2]
-        sources = [(ram.read, ~from_ring)]
-        sources += [(pair.outbound.read, from_ring & (number == pair.number)) for pair in pairs]
-        m.d.comb += wanted.data.eq(ram.read.data)
-        for index, (source, chosen) in enumerate(sources):
-            was_chosen = Signal(name=f"source{index}")
-            m.d.comb += [
-                source.address.eq(wanted.address),
-                source.enable.eq(wanted.enable & chosen),
-            ]
-            with m.If(wanted.enable):
-                m.d.sync += was_chosen.eq(chosen)
-            with m.If(was_chosen):
-                m.d.comb += wanted.data.eq(source.data)
 
     @staticmethod
     def _write_jobs(m, c2h, pairs, writer, tx):

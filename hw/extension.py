@@ -36,6 +36,8 @@ class ExtensionBlock(wiring.Component):
     clock_khz : int
         Frequency of the `sync` domain.
     capabilities : regs.Capability
+    user : type of UserBlock, or None
+        The user block of this build.
 
     Members
     -------
@@ -49,6 +51,8 @@ class ExtensionBlock(wiring.Component):
         Clock cycles since reset.
     soft_reset : Out(1)
         High for the cycle in which software asks for it.
+    stream_flush : Out(4)
+        High for a cycle for each pair that software wants flushed.
     payload_limit, read_limit : Out(3)
         Largest memory write and read, PCIe encoding: what the host allows, the user limits of the
         config block allow, and the engine can do (512 bytes).
@@ -56,11 +60,12 @@ class ExtensionBlock(wiring.Component):
         Set the relaxed ordering attribute on data reads.
     """
 
-    def __init__(self, *, h2c, c2h, tags, ram_size, clock_khz, capabilities):
+    def __init__(self, *, h2c, c2h, tags, ram_size, clock_khz, capabilities, user):
         self._channels = h2c | c2h << 4 | tags << 8
         self._ram_size = ram_size
         self._clock_khz = clock_khz
         self._capabilities = capabilities
+        self._user = user
         super().__init__(
             {
                 "bus": In(BusSignature()),
@@ -71,6 +76,7 @@ class ExtensionBlock(wiring.Component):
                 "quarantined": In(tags),
                 "cycles": Out(64),
                 "soft_reset": Out(1),
+                "stream_flush": Out(4),
                 "payload_limit": Out(3),
                 "read_limit": Out(3),
                 "relaxed": Out(1),
@@ -85,7 +91,12 @@ class ExtensionBlock(wiring.Component):
         link = self.link
         m.d.comb += self.bus.read_data.eq(fan_out(m, self.bus, (ext.bus, config.bus)))
 
-        window = regs.STREAM_WINDOW if self._capabilities & regs.Capability.STREAM else 0
+        window, name, ratio = 0, 0, (0, 0)
+        if self._user:
+            window, ratio = regs.STREAM_WINDOW, self._user.RATIO
+            name = regs.four_characters(self._user.NAME)
+        for value, field in zip(ratio, regs.EXTENSION["user_ratio"].fields, strict=True):
+            m.d.comb += ext.user_ratio[field.lsb : field.lsb + field.width].eq(value)
         m.d.comb += [
             ext.magic.eq(regs.EXTENSION_MAGIC),
             ext.version.eq(regs.EXTENSION["version"].reset),
@@ -97,7 +108,9 @@ class ExtensionBlock(wiring.Component):
             ext.clock_khz.eq(self._clock_khz),
             ext.time_scale.eq(self.time_scale),
             ext.quarantined.eq(self.quarantined),
+            ext.user_block.eq(name),
             self.soft_reset.eq(ext.soft_reset_strobe & ext.soft_reset_data[0]),
+            self.stream_flush.eq(Mux(ext.stream_flush_strobe, ext.stream_flush_data, 0)),
         ]
         for name, value in (
             ("speed", link.speed),

@@ -35,13 +35,13 @@ class ChannelPipeline(wiring.Component):
     piece : Out(stream of Piece)
     piece_done, piece_last, piece_outcome : In
         One report for each piece that was taken, in order.
-    ring_length : Out(10), ring_ok : In(1), ring_place : In(17), ring_take : Out(1)
-        A piece of the stream waits for `ring_ok`, and gets its place from the ring.
+    ring_length : Out(10), ring_ready : In(1), ring_place : In(17), ring_take : Out(1)
+        A piece of the stream waits for `ring_ready`, and gets its place from the ring.
     credit_mode, writeback, writeback_done
-    interrupt, error_valid, error, stop_request, start_ok, running, broke
+    interrupt, error_valid, error, stop_request, start_ok, running, breaks
         As for `hw.channel.Channel`.
     drained : Out(1)
-        All pieces that were taken are done, and the run will not add to them.
+        All that was asked for is done: no span is left, and no piece of one.
     pieces_out : Out(1)
         Pieces were taken and are not yet reported done.
     """
@@ -76,9 +76,9 @@ class ChannelPipeline(wiring.Component):
                 "stop_request": In(1),
                 "start_ok": In(1, init=1),
                 "running": Out(1),
-                "broke": Out(1),
+                "breaks": Out(1),
                 "ring_length": Out(10),
-                "ring_ok": In(1),
+                "ring_ready": In(1),
                 "ring_place": In(17),
                 "ring_take": Out(1),
                 "drained": Out(1),
@@ -103,7 +103,7 @@ class ChannelPipeline(wiring.Component):
         piece = splitter.piece
         clear = Signal()
         m.d.comb += [
-            clear.eq(~piece.payload.stream | self.ring_ok),
+            clear.eq(~piece.payload.stream | self.ring_ready),
             self.piece.payload.eq(piece.payload),
             self.piece.valid.eq(piece.valid & clear),
             piece.ready.eq(self.piece.ready & clear),
@@ -134,11 +134,13 @@ class ChannelPipeline(wiring.Component):
                 self.piece_done & (self.piece_last | (self.piece_outcome != Outcome.OK))
             ),
             channel.done_outcome.eq(self.piece_outcome),
-            channel.quiet.eq(~fetch.active & ~piece.valid & ~self.pieces_out & ~self.piece_done),
+            self.drained.eq(
+                ~splitter.span.valid & ~piece.valid & ~self.pieces_out & ~self.piece_done
+            ),
+            channel.quiet.eq(~fetch.active & self.drained),
             channel.start_ok.eq(self.start_ok),
             self.running.eq(channel.running),
-            self.broke.eq(channel.broke),
-            self.drained.eq(channel.ending & ~piece.valid & ~self.pieces_out & ~self.piece_done),
+            self.breaks.eq(channel.breaks),
             channel.stop_request.eq(self.stop_request),
             self.interrupt.eq(channel.interrupt),
             self.error_valid.eq(channel.error_valid),

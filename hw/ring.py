@@ -12,9 +12,10 @@ room, a write only when all of its payload is here.
 from amaranth import *
 from amaranth.lib import data, fifo, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
+from amaranth.utils import exact_log2
 
 from .ram import ReadPortSignature
-from .transfer import JOB_BYTES, Placement
+from .transfer import JOB_BYTES, RING_PLACE, Placement
 
 __all__ = ["InboundRing", "OutboundRing", "StreamBeat"]
 
@@ -37,9 +38,9 @@ def _check_size(size):
 class InboundRing(wiring.Component):
     """Bytes that reads of a channel have placed, as a stream.
 
-    A beat leaves two cycles after `frontier` has passed it, then one per cycle. All beats are of
-    eight bytes, but for the one before a pause: what does not fill a word waits for more until
-    `drain` says that none is on its way.
+    A beat leaves three cycles after `frontier` has passed it, then one per cycle. All beats are
+    of eight bytes, but for the one before a pause and the one after it: what does not fill a word
+    waits for more until `drain` says that none is on its way.
 
     Parameters
     ----------
@@ -50,18 +51,20 @@ class InboundRing(wiring.Component):
 
     Members
     -------
-    length : In(10), fits : Out(1), place : Out(17), take : In(1)
-        The next read: if `fits`, its bytes go to `place`, and `take` reserves them.
+    length : In(10), ready : Out(1), place : Out(17), take : In(1)
+        The next read: if `ready`, there is room for it; its bytes go to `place`, and `take`
+        reserves them.
     placement : In(stream of Placement, always ready)
         Words to write; only those of this ring.
     frontier_valid : In(1), frontier : In(17)
-        Place up to which all bytes have been written.
+        Place up to which all bytes of the channel's oldest read have been written, be it one of
+        this ring or not.
+    gap : In(1)
+        A read has failed. From here on `frontier` is not taken note of: bytes are missing.
     drain : In(1)
-        Nothing is reserved that has not arrived, and nothing will be soon.
+        Nothing is reserved that has not arrived.
     flush : In(1)
-        Forget all bytes. Nothing may be reserved that has not arrived.
-    empty : Out(1)
-        All that was reserved has left.
+        Forget all bytes. Nothing may be reserved that could still arrive.
     beats : Out(stream of StreamBeat)
     """
 
@@ -75,15 +78,15 @@ class InboundRing(wiring.Component):
         super().__init__(
             {
                 "length": In(10),
-                "fits": Out(1),
+                "ready": Out(1),
                 "place": Out(17),
                 "take": In(1),
                 "placement": In(stream.Signature(Placement, always_ready=True)),
                 "frontier_valid": In(1),
                 "frontier": In(17),
+                "gap": In(1),
                 "drain": In(1),
                 "flush": In(1),
-                "empty": Out(1),
                 "beats": Out(stream.Signature(StreamBeat)),
             }
         )
@@ -109,13 +112,13 @@ class InboundRing(wiring.Component):
         used = Signal(bits + 1)
         m.d.comb += [
             used.eq(reserved - left),
-            self.fits.eq(used + self.length <= self._size),
+            self.ready.eq(used + self.length <= self._size),
             self.place.eq(self._place | reserved),
-            self.empty.eq(reserved == left),
         ]
         with m.If(self.take):
             m.d.sync += reserved.eq(reserved + self.length)
-        with m.If(self.frontier_valid):
+        of_ring = self.frontier[exact_log2(RING_PLACE)]
+        with m.If(self.frontier_valid & of_ring & ~self.gap):
             m.d.sync += arrived.eq(self.frontier)
 
         m.submodules.queue = queue = ResetInserter(self.flush)(
@@ -163,7 +166,8 @@ class InboundRing(wiring.Component):
 class OutboundRing(wiring.Component):
     """A stream, collected into payloads that can be written at once.
 
-    A beat can be read by the writer three cycles after it was taken; one is taken per cycle.
+    One beat is taken per cycle. In the next one it counts for `ready`, but for the bytes that
+    belong to a word which the beat does not fill up: they do a cycle later.
 
     Parameters
     ----------
@@ -175,20 +179,19 @@ class OutboundRing(wiring.Component):
     Members
     -------
     beats : In(stream of StreamBeat)
-    level : Out
-        Bytes that are here and not yet claimed.
-    place : Out(17), length : In(10), claim : In(1)
-        The next write takes `length` bytes, at most `level`, from `place` on.
+    length : In(10), ready : Out(1), place : Out(17), take : In(1)
+        The next write: if `ready`, all its bytes are here, from `place` on, and `take` claims
+        them.
     released : In(1)
         The oldest claimed payload has been sent: its space is free again.
     read : In(ReadPortSignature)
-        For the writer; addresses count words modulo the size.
+        For the writer, from the cycle after `take`; addresses count words modulo the size.
     flush : In(1)
-        Forget all bytes. Nothing may be claimed that was not released.
+        Forget all bytes. Nothing may be claimed that could still be released.
     """
 
-    #: claims that are not released, at most: more than the writer and the PCIe block hold
-    _CLAIMS = 64
+    #: Claims that are not released, at most: as many as the writer and the adapter can hold.
+    _CLAIMS = 16
 
     def __init__(self, size: int, *, place: int):
         _check_size(size)
@@ -197,10 +200,10 @@ class OutboundRing(wiring.Component):
         super().__init__(
             {
                 "beats": In(stream.Signature(StreamBeat)),
-                "level": Out(range(size + 1)),
-                "place": Out(17),
                 "length": In(10),
-                "claim": In(1),
+                "ready": Out(1),
+                "place": Out(17),
+                "take": In(1),
                 "released": In(1),
                 "read": In(ReadPortSignature()),
                 "flush": In(1),
@@ -220,21 +223,23 @@ class OutboundRing(wiring.Component):
             self.read.data.eq(read.data),
         ]
 
-        # Byte positions: taken from the stream, in the memory, claimed, released.
-        taken, stored, claimed, freed = (
-            Signal(bits + 1, name=n) for n in ("taken", "stored", "claimed", "freed")
+        # Byte positions: taken from the stream, in the memory after this cycle, claimed, released.
+        taken, written, claimed, freed = (
+            Signal(bits + 1, name=n) for n in ("taken", "written", "claimed", "freed")
         )
+        level = Signal(bits + 1)
         m.submodules.claims = claims = ResetInserter(self.flush)(
             fifo.SyncFIFO(width=10, depth=self._CLAIMS)
         )
         m.d.comb += [
-            self.level.eq(stored - claimed),
+            level.eq(written - claimed),
+            self.ready.eq((level >= self.length) & claims.w_rdy),
             self.place.eq(self._place | claimed),
             claims.w_data.eq(self.length),
-            claims.w_en.eq(self.claim),
+            claims.w_en.eq(self.take),
             claims.r_en.eq(self.released),
         ]
-        with m.If(self.claim):
+        with m.If(self.take):
             m.d.sync += claimed.eq(claimed + self.length)
         with m.If(self.released):
             m.d.sync += freed.eq(freed + claims.r_data)
@@ -252,8 +257,7 @@ class OutboundRing(wiring.Component):
         used = Signal(bits + 1)
         m.d.comb += [
             used.eq(taken - freed),
-            # A beat may spread over two words.
-            self.beats.ready.eq(used <= self._size - 16),
+            self.beats.ready.eq(used <= self._size - 8),
             accept.eq(self.beats.valid & self.beats.ready & ~self.flush),
             total.eq(lane + beat.count),
             spread.eq(beat.data << (lane << 3)),
@@ -271,17 +275,12 @@ class OutboundRing(wiring.Component):
             m.d.sync += write.data[8 * byte : 8 * byte + 8].eq(Mux(lane > byte, kept, own))
         with m.If(accept):
             m.d.sync += [taken.eq(taken + beat.count), held.eq(spread[64:])]
-        # In memory a cycle after its write was registered; held bytes not yet.
-        written = Signal(bits + 1)
-        m.d.sync += [
-            written.eq(
-                Mux(accept & (total > 8), (taken[3:] + 1) << 3, taken + Mux(accept, beat.count, 0))
-            ),
-            stored.eq(written),
-        ]
+        m.d.sync += written.eq(
+            Mux(accept & (total > 8), (taken[3:] + 1) << 3, taken + Mux(accept, beat.count, 0))
+        )
         with m.If(self.flush):
             m.d.sync += [
-                *(position.eq(0) for position in (taken, written, stored, claimed, freed)),
+                *(position.eq(0) for position in (taken, written, claimed, freed)),
                 holding.eq(0),
                 write.en.eq(0),
             ]

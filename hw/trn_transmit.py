@@ -8,7 +8,7 @@ from amaranth.lib.wiring import In, Out
 from .seam import CompletionBeat, RequestBeat, SentToken
 from .tlp import CompletionDword1, CompletionDword2, Dword0, RequestDword1, TlpType, swapped
 
-__all__ = ["TransmitBeat", "Transmitter"]
+__all__ = ["RegisterSlice", "TransmitBeat", "Transmitter"]
 
 
 class TransmitBeat(data.Struct):

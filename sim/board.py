@@ -21,10 +21,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from peerdma import regs
+
 from . import config_space, generated
 from .rtl import BuildError, compile_board
 
-__all__ = ["main"]
+__all__ = ["StartError", "main"]
 
 #: Raw bytes per second of a link after its line code, in 10^6; 0 is without limit.
 _LINKS = {"gen2x1": 500.0, "gen1x1": 250.0, "unlimited": 0.0}
@@ -122,6 +124,13 @@ def _parser() -> argparse.ArgumentParser:
         default=[],
         help="read N of a client gets ur, ca, poison, drop (no answer) or hang (none from then on)",
     )
+    add(
+        "--mailbox-page",
+        action="store_true",
+        help="offer the mailbox registers as a page of memory that a client can map, for a GPU to "
+        "write (QEMU then makes every register write wait for its end)",
+    )
+    add("--user", metavar="NAME", help="user block, as for `python -m hw.build core` (pass)")
     add("--dma-messages", action="store_true", help="ask the client about unmapped addresses too")
     add("--time-scale", type=_natural, metavar="N", default=1000, help="told to drivers (1000)")
     add("--log-tlps", type=Path, metavar="FILE", help="write a line per TLP")
@@ -154,6 +163,10 @@ def _native_options(arguments: argparse.Namespace, clock_khz: int) -> str:
         ("once", int(arguments.once)),
         *(("fault", fault) for fault in arguments.fault),
     ]
+    if arguments.mailbox_page:
+        words = (r.name for r in regs.MAILBOX.registers if r.access is regs.Access.RW)
+        pairs += [("mailbox_word", regs.MAILBOX.address(name)) for name in words]
+        pairs.append(("mailbox_bar", regs.BAR_USER[0]))
     if arguments.reorder is not None:
         pairs.append(("reorder", arguments.reorder))
     for key, path in (("tlp_log", arguments.log_tlps), ("waves", arguments.waves)):
@@ -289,7 +302,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: sys.exit(0))
     try:
-        core = generated.obtain(waves=arguments.waves is not None)
+        core = generated.obtain(arguments.user, waves=arguments.waves is not None)
         library = compile_board(core)
         options = _native_options(arguments, core.clock_khz)
         with (

@@ -3,8 +3,8 @@
 
     python -m sim.generated FILE    pack it, for a machine that has neither
 
-Unpacked as ``build/model`` there, it needs a C++ compiler only. It fits the sources of the core
-that it was made from, and no others.
+In the folder that ``make WHEELS=DIR`` is given there, or unpacked as ``build/model``, it needs a
+C++ compiler only. It fits the sources of the core that it was made from, and no others.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import tarfile
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from .rtl import (
     _ROOT,
@@ -31,10 +30,7 @@ from .rtl import (
     source_digest,
 )
 
-if TYPE_CHECKING:
-    from hw.core import CoreConfig
-
-__all__ = ["GeneratedCore", "obtain", "pack"]
+__all__ = ["GeneratedCore", "main", "obtain", "pack"]
 
 _BROUGHT = _ROOT / "build" / "model"
 _VERILATE = ("--cc", "-O3", "--x-assign", "fast", "--x-initial", "fast", "--no-assert")
@@ -67,13 +63,22 @@ class GeneratedCore:
     digest: str
 
 
-def obtain(config: CoreConfig | None = None, *, waves: bool = False) -> GeneratedCore:
-    """The core `config`, by default the default one, which can have been brought along.
+def obtain(user: str | None = None, *, waves: bool = False) -> GeneratedCore:
+    """The core with a user block, by default the default one, which can have been brought along.
 
-    `waves` puts VCD tracing in it, at the cost of speed. Raises BuildError.
+    Parameters
+    ----------
+    user : str, optional
+        As for `hw.user_blocks.find`.
+    waves : bool
+        Put VCD tracing in it, at the cost of speed.
+
+    Raises
+    ------
+    BuildError
     """
-    brought = None if config or waves else _brought()
-    return brought or _generate(config, waves)
+    brought = None if user or waves else _brought()
+    return brought or _generate(user, waves)
 
 
 def _brought() -> GeneratedCore | None:
@@ -89,17 +94,21 @@ def _brought() -> GeneratedCore | None:
     return GeneratedCore(*folders, about["clock_khz"], False, about["digest"])
 
 
-def _generate(config: CoreConfig | None, waves: bool) -> GeneratedCore:
+def _generate(user: str | None, waves: bool) -> GeneratedCore:
     try:
         from hw.core import CoreConfig
         from hw.endpoint import MODULE_NAME
+        from hw.user_blocks import find
     except ImportError as error:
         raise BuildError(
             f"the core's C++ has to be made from hw/, and {error.name} is not installed: install "
             "the extras gateware and sim, or bring it along from a machine that has them: there "
-            "python -m sim.generated FILE, here unpack FILE as build/model"
+            "`make model`, here unpack what that wrote in build/"
         ) from None
-    config = config or CoreConfig()
+    try:
+        config = CoreConfig(user=find(user)) if user else CoreConfig()
+    except ValueError as error:
+        raise BuildError(str(error)) from error
     verilog = _verilog(config)
     home, version = _verilator()
     flags = [*_VERILATE, *(("--trace-vcd",) if waves else ())]

@@ -10,6 +10,7 @@ run at the same time.
 from __future__ import annotations
 
 import hashlib
+import inspect
 import os
 import shutil
 import subprocess
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
     from .generated import GeneratedCore
 
-__all__ = ["BuildError", "compile_board", "compile_ideal"]
+__all__ = ["BuildError", "compile_board", "compile_ideal", "pins_header", "source_digest"]
 
 _ROOT = Path(__file__).resolve().parent.parent
 _NATIVE = Path(__file__).resolve().parent / "native"
@@ -36,7 +37,16 @@ _CACHE = _ROOT / "build" / "sim"
 
 #: Sources in `sim/native/` of the link with its two ends, and of the board around it.
 _LINK_SOURCES = ("config_space", "hardblock", "link", "options", "root", "tlp")
-_BOARD_SOURCES = ("capi", "commands", "connection", "interrupts", "memory", "model", "server")
+_BOARD_SOURCES = (
+    "capi",
+    "commands",
+    "connection",
+    "interrupts",
+    "mailbox",
+    "memory",
+    "model",
+    "server",
+)
 
 _CXX = ("-std=c++17", "-fPIC", "-Wall", "-Wextra", "-O2")
 #: Verilator's own code is not ours to warn about.
@@ -159,7 +169,7 @@ def _cached(name: str, make: Callable[[Path], object]) -> Path:
 @cache
 def source_digest() -> str:
     """Changes when a source of the core does."""
-    sources = [*sorted((_ROOT / "hw").glob("*.py")), _ROOT / "host" / "peerdma" / "regs.py"]
+    sources = [*sorted((_ROOT / "hw").rglob("*.py")), _ROOT / "host" / "peerdma" / "regs.py"]
     return _digest(*(path.read_text() for path in sources))
 
 
@@ -167,7 +177,8 @@ def _verilog(config: CoreConfig) -> str:
     import amaranth
 
     # Amaranth takes longer to start over than all else: what counts is whether a source changed.
-    key = _digest(repr(config), amaranth.__version__, sys.version, source_digest())
+    user = Path(inspect.getfile(config.user)).read_text() if config.user else ""
+    key = _digest(repr(config), amaranth.__version__, sys.version, source_digest(), user)
 
     def make(at: Path) -> None:
         from hw.build import generate

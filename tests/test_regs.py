@@ -22,8 +22,10 @@ SHIM = {
 
 BLOCKS = [(regs.BAR_DMA, block) for block in regs.BLOCKS_DMA]
 BLOCKS += [(regs.BAR_USER, block) for block in regs.BLOCKS_USER]
+#: Blocks that only some cores have are no business of the driver's.
+ALL_BLOCKS = [*BLOCKS, *((regs.BAR_USER, block) for block in regs.BLOCKS_OPTIONAL)]
 each_block = pytest.mark.parametrize(
-    ("bar", "block"), BLOCKS, ids=[block.name for _, block in BLOCKS]
+    ("bar", "block"), ALL_BLOCKS, ids=[block.name for _, block in ALL_BLOCKS]
 )
 
 
@@ -78,11 +80,24 @@ def test_blocks_lie_inside_the_bar_and_apart(bar):
         spans["MSI-X PBA"] = (regs.MSIX_PBA_OFFSET, 8 * -(-regs.MSIX_ENTRIES // 64))
     else:
         spans["doorbell"] = (regs.DOORBELL_BASE, 4096)
+        spans["user blocks"] = (regs.USER_BLOCK_BASE, 4 * regs.USER_BLOCK_SIZE)
     end = 0
     for name, (base, length) in sorted(spans.items(), key=lambda item: item[1]):
         assert base >= end, f"{name} overlaps what is before it"
         end = base + length
     assert end <= size
+
+
+def test_blocks_of_user_blocks_lie_in_their_part():
+    for block in regs.BLOCKS_OPTIONAL:
+        assert (block.base, block.size) == (regs.USER_BLOCK_BASE, regs.USER_BLOCK_SIZE)
+
+
+def test_names_of_four_characters():
+    assert regs.four_characters("PDMA") == regs.EXTENSION_MAGIC
+    assert regs.EXTENSION_MAGIC.to_bytes(4, "little") == b"PDMA"
+    with pytest.raises(ValueError, match="four characters, not 'PASSED'"):
+        regs.four_characters("PASSED")
 
 
 def test_address_adds_block_channel_and_register():

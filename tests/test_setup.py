@@ -14,6 +14,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -219,6 +220,71 @@ def test_wheels_are_the_only_source_when_given(plain):
     assert f"--no-index --find-links {Path.cwd() / 'some dir'} " in install
 
 
+@pytest.fixture
+def gpu_driver(tmp_path) -> Path:
+    """The source of a libcuda that says its version."""
+    source = tmp_path / "cuda.cpp"
+    source.write_text(
+        'extern "C" int cuDriverGetVersion(int *version) { return VERSION < 0 ? 1'
+        " : (*version = VERSION, 0); }"
+    )
+    return source
+
+
+def with_cuda(source: Path, version: int) -> dict[str, str]:
+    """The environment in which this libcuda is found."""
+    library = source.parent / str(version) / "libcuda.so.1"
+    library.parent.mkdir()
+    command = ["g++", "-shared", "-fPIC", f"-DVERSION={version}", source, "-o", library]
+    subprocess.run(command, check=True)
+    return {"LD_LIBRARY_PATH": str(library.parent)}
+
+
+@pytest.mark.parametrize(
+    ("version", "extra"),
+    [(11040, ""), (12020, ",cuda12"), (13000, ",cuda13"), (14000, ",cuda13"), (-1, "")],
+)
+def test_cuda_bindings_follow_the_driver(plain, gpu_driver, version, extra):
+    assert plain.run(**with_cuda(gpu_driver, version)).returncode == 0
+    (install,) = plain.installs()
+    assert install.endswith(f".[gateware,sim,test{extra}]")
+
+
+def test_a_driver_that_comes_later_brings_its_bindings(plain, gpu_driver):
+    plain.run()
+    kept = plain.folder / ".venv" / "kept"
+    kept.touch()
+    assert plain.run(**with_cuda(gpu_driver, 12080)).returncode == 0
+    assert plain.installs()[1].endswith("[gateware,sim,test,cuda12]")
+    assert kept.exists()
+
+
+def test_with_the_core_brought_along_nothing_that_makes_it_is_installed(plain, tmp_path):
+    model, wheels = tmp_path / "model", tmp_path / "wheels"
+    model.mkdir()
+    wheels.mkdir()
+    (model / "model.json").write_text("{}")
+    with tarfile.open(wheels / "peerdma-model.tar.gz", "w:gz") as archive:
+        archive.add(model, "model")
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    for name in ("c++", "g++", "make"):
+        (programs / name).symlink_to("/bin/true")
+    # No Perl here.
+    assert plain.run("--wheels", str(wheels), PATH=str(programs)).returncode == 0
+    (install,) = plain.installs()
+    assert install.endswith("--editable .")
+    assert (plain.folder / "build" / "model" / "model.json").exists()
+    (plain.folder / "build" / "model" / "old").touch()
+    for arguments in (["--wheels", str(wheels)], []):
+        assert plain.run(*arguments).returncode == 0
+        assert (plain.folder / "build" / "model" / "old").exists()
+    os.utime(wheels / "peerdma-model.tar.gz", (1, 1))
+    assert plain.run("--wheels", str(wheels)).returncode == 0
+    assert not (plain.folder / "build" / "model" / "old").exists()
+    assert len(plain.installs()) == 1
+
+
 def test_two_at_once_are_refused(plain):
     """The lock is the folder's; another set-up holds it as this test does."""
     holder = os.open(plain.folder, os.O_RDONLY)
@@ -280,7 +346,9 @@ def test_make_names_a_python_that_is_not_there(plain):
 
 def test_make_lists_every_target(checkout):
     listed = {line.split()[0] for line in checkout.make().stdout.splitlines()}
-    assert listed == {"help", "demo", "test", "cocotb", "regs", "core", "setup", "clean"}
+    assert listed == set(
+        ["help", "demo", "test", "cocotb", "regs", "core", "area", "model", "setup", "clean"]
+    )
 
 
 def test_make_sets_up_and_cleans(checkout):

@@ -22,7 +22,7 @@ if __package__:
 else:
     from debian_tree import Tree, TreeError, obtain
 
-__all__ = ["KERNELS", "NV_P2P", "Headers", "checkpatch", "headers", "nv_p2p", "sparse"]
+__all__ = ["KERNELS", "NV_P2P", "Headers", "checkpatch", "headers", "main", "nv_p2p", "sparse"]
 
 
 #: What the driver is built against: the oldest that Debian has, its stable ones, the newest.

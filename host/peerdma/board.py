@@ -11,6 +11,7 @@ import numpy as np
 
 from .backend import Backend, BoardInfo, Moved, Piece, Progress
 from .errors import PeerdmaError, PinError, TransferError
+from .mailbox import Mailbox
 from .memory import HostArray, Memory, Path
 from .pin import Pin, Span
 from .regs import USER
@@ -63,6 +64,18 @@ class Board:
         with self._lock:
             self._require_open()
             return self._backend.leds(value)
+
+    def mailbox(self) -> Mailbox:
+        """The registers that a GPU writes as data arrives, see `Gpu.watch`.
+
+        Raises
+        ------
+        UnsupportedError
+            If the board has no mailbox, or does not offer it as a page.
+        """
+        with self._lock:
+            self._require_open()
+            return Mailbox(self._backend.mailbox())
 
     def pin(self, memory: Memory | np.ndarray) -> Pin:
         """Pins memory for this board's DMA.

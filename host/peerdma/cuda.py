@@ -15,8 +15,10 @@ from .cuda_device import POINTER, SIZE, WORD, CudaDevice
 from .cuda_driver import Driver, load
 from .cuda_memory import DeviceMemory, allocate_host, register
 from .cuda_surface import CudaSurface
+from .cuda_watch import CudaWatch
 from .errors import PeerdmaError, UnsupportedError
 from .foreign import describe
+from .mailbox import Mailbox
 from .memory import Path
 from .surface import Gpu, Surface, layout, wrong_word
 
@@ -114,9 +116,7 @@ class CudaGpu(Gpu):
         arguments = self._address(surface), (surface.nbytes, SIZE), (seed, WORD)
         first, wrong = self._run("verify", surface.nbytes, ~0, *arguments)
         if wrong:
-            left = surface.nbytes - first * pattern.WORD_BYTES
-            expected = pattern.fill_bytes(seed, first, min(left, pattern.WORD_BYTES))
-            raise self._wrong(surface, f"The pattern of seed {seed}", first, expected, wrong)
+            raise self._not_the_pattern(surface, seed, first, wrong)
 
     def compare(self, surface: Surface, other: Surface) -> None:
         """Checks on the GPU that `surface` equals `other`; VerifyError as `verify`."""
@@ -136,6 +136,25 @@ class CudaGpu(Gpu):
         arguments = self._address(surface), (surface.nbytes, SIZE)
         return self._run("checksum", surface.nbytes, 0, *arguments)[0]
 
+    def watch(
+        self,
+        surface: Surface,
+        mailbox: Mailbox,
+        *,
+        seed: int,
+        token: int = 1,
+        timeout: float = 60.0,
+    ) -> CudaWatch:
+        """See `Gpu.watch`."""
+        self.require_watchable(surface, seed, token)
+        self._address(surface)
+        assert isinstance(surface, CudaSurface)
+
+        def wrong(first: int, count: int) -> Exception:
+            return self._not_the_pattern(surface, seed, first, count)
+
+        return CudaWatch(self.device, surface, mailbox, seed, token, timeout, wrong)
+
     def close(self) -> None:
         """No new surfaces from here on; those in use stay. Can be called again."""
         if not self.closed:
@@ -154,6 +173,11 @@ class CudaGpu(Gpu):
                     device.launch(kernel, *arguments, (where, POINTER))
                 device.read(where, result.ctypes.data, result.nbytes)
         return int(result[0]), int(result[1])
+
+    def _not_the_pattern(self, surface: Surface, seed: int, first: int, wrong: int) -> Exception:
+        left = surface.nbytes - first * pattern.WORD_BYTES
+        expected = pattern.fill_bytes(seed, first, min(left, pattern.WORD_BYTES))
+        return self._wrong(surface, f"The pattern of seed {seed}", first, expected, wrong)
 
     def _wrong(
         self, surface: Surface, wanted: str, first: int, expected: np.ndarray, wrong: int

@@ -68,8 +68,7 @@ class CudaDevice:
             with self.current():
                 self._module = driver.call("cuModuleLoadData", code, asked="our kernels")
                 undo.callback(self._in_context, "cuModuleUnload", self._module)
-                self.stream = driver.call("cuStreamCreate", _NON_BLOCKING, asked="a CUDA stream")
-                undo.callback(self._in_context, "cuStreamDestroy", self.stream)
+                self.stream = self.new_stream(undo)
             self._undo = undo.pop_all()
         self._kernels: dict[str, tuple[Any, int]] = {}
 
@@ -110,10 +109,13 @@ class CudaDevice:
 
     # Work ------------------------------------------------------------------------------------
 
-    def launch(self, kernel: str, *arguments: tuple[Any, Any], one: bool = False) -> None:
+    def launch(
+        self, kernel: str, *arguments: tuple[Any, Any], stream: Any = None, one: bool = False
+    ) -> None:
         """Queues a kernel on as many threads as the device holds, or on `one`.
 
-        Arguments are (value, type) with the types of this module. The context must be current.
+        Arguments are (value, type) with the types of this module. `stream` is our own unless
+        given. The context must be current.
         """
         function, blocks = self._kernel(kernel)
         shape = (1, 1, 1, 1, 1, 1) if one else (blocks, 1, 1, _BLOCK, 1, 1)
@@ -123,22 +125,27 @@ class CudaDevice:
             function,
             *shape,
             0,
-            self.stream,
+            stream or self.stream,
             (values, types),
             0,
             asked=f"a run of the kernel {kernel}",
         )
 
-    def synchronize(self) -> None:
-        """Waits until what was queued here is done. The context must be current."""
-        self.driver.call("cuStreamSynchronize", self.stream, asked="the end of work on the GPU")
+    def synchronize(self, stream: Any = None) -> None:
+        """Waits until what was queued in a stream is done. The context must be current."""
+        asked = "the end of work on the GPU"
+        self.driver.call("cuStreamSynchronize", stream or self.stream, asked=asked)
 
-    def set_bytes(self, address: int, nbytes: int, value: int) -> None:
-        """Sets `nbytes` bytes to `value`, in the stream. The context must be current."""
-        if nbytes:
-            self.driver.call(
-                "cuMemsetD8Async", address, value, nbytes, self.stream, asked=f"{nbytes} bytes set"
-            )
+    def set_bytes(self, address: int, nbytes: int, value: int, stream: Any = None) -> None:
+        """Sets `nbytes` bytes to `value`, in a stream. The context must be current."""
+        arguments = address, value, nbytes, stream or self.stream
+        self.driver.call("cuMemsetD8Async", *arguments, asked=f"{nbytes} bytes set")
+
+    def new_stream(self, undo: contextlib.ExitStack) -> Any:
+        """A stream that waits for no other; `undo` destroys it. The context must be current."""
+        stream = self.driver.call("cuStreamCreate", _NON_BLOCKING, asked="a CUDA stream")
+        undo.callback(self._in_context, "cuStreamDestroy", stream)
+        return stream
 
     def write(self, address: int, data: int, nbytes: int) -> None:
         """Copies from host address `data` to `address` on the GPU."""

@@ -22,7 +22,7 @@ from .errors import CudaError, PinError
 from .foreign import Foreign
 from .memory import Extent, Path, Staged
 
-__all__ = ["Allocation", "DeviceMemory", "allocate_host", "register"]
+__all__ = ["Allocation", "DeviceMemory", "allocate_host", "from_cuda", "map_host", "register"]
 
 #: What a GPU's aperture is divided into: a pin reaches whole ones, so no two surfaces share one.
 _GPU_PAGE = 64 * 1024
@@ -175,7 +175,7 @@ def allocate_host(device: CudaDevice, nbytes: int) -> Allocation:
     """
     if device.attribute("HOST_REGISTER_SUPPORTED") and not device.attribute("INTEGRATED"):
         return _shared(device, nbytes)
-    return _from_cuda(device, nbytes)
+    return from_cuda(device, nbytes)
 
 
 def register(device: CudaDevice, array: Foreign) -> Allocation:
@@ -277,16 +277,29 @@ def _registered(
     owner: object = None,
 ) -> Allocation:
     """Host memory that exists, registered with CUDA; `undo` is what follows its end."""
-    with device.current():
-        call = device.driver.call
-        call("cuMemHostRegister", address, nbytes, _MAPPED, asked=asked)
-        undo.callback(_quietly, device, "cuMemHostUnregister", address)
-        mapped = int(call("cuMemHostGetDevicePointer", address, 0, asked=asked))
+    mapped = map_host(device, address, nbytes, undo, asked)
     path, free = Path.HOST_MEMORY, undo.pop_all().close
     return Allocation(device, address, mapped, nbytes, path, free, owner)
 
 
-def _from_cuda(device: CudaDevice, nbytes: int) -> Allocation:
+def map_host(
+    device: CudaDevice,
+    address: int,
+    nbytes: int,
+    undo: contextlib.ExitStack,
+    asked: str,
+    flags: int = 0,
+) -> int:
+    """Registers host memory with CUDA, which `undo` takes back; the address that kernels use."""
+    with device.current():
+        call = device.driver.call
+        call("cuMemHostRegister", address, nbytes, _MAPPED | flags, asked=asked)
+        undo.callback(_quietly, device, "cuMemHostUnregister", address)
+        return int(call("cuMemHostGetDevicePointer", address, 0, asked=asked))
+
+
+def from_cuda(device: CudaDevice, nbytes: int) -> Allocation:
+    """Pinned memory of the host that CUDA allocates, zeroed; CudaError if there is not enough."""
     whole = -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
     asked = f"a surface of {nbytes} bytes in host memory"
     call = device.driver.call

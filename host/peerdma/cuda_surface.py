@@ -50,6 +50,7 @@ class CudaSurface(Surface):
     ):
         super().__init__(gpu, shape, dtype)
         self.path = path
+        self.on_gpu = path is Path.PEER_TO_PEER
         #: None if there are no bytes, or closed
         self._memory = memory
         self.address = memory.address if memory else 0
@@ -64,7 +65,7 @@ class CudaSurface(Surface):
         UnsupportedError
             For memory of the GPU, which the CPU cannot reach: see `get` and `set`.
         """
-        if self.path is Path.PEER_TO_PEER:
+        if self.on_gpu:
             raise UnsupportedError(
                 f"asked for {self!r} as a numpy array: it is in the GPU's memory, which the CPU "
                 "cannot reach. Copy with get() and set(), or make surfaces in host memory: "
@@ -90,7 +91,7 @@ class CudaSurface(Surface):
 
     def __dlpack_device__(self) -> tuple[int, int]:
         """Kind and number of the device, as DLPack numbers them."""
-        if self.path is Path.PEER_TO_PEER:
+        if self.on_gpu:
             return dlpack.CUDA, self.gpu.index
         return dlpack.CPU, 0
 
@@ -111,7 +112,7 @@ class CudaSurface(Surface):
         if wanted == (dlpack.CUDA, self.gpu.index) and not copy:
             owner = self._memory
             return dlpack.export(self.device_address, self.shape, self.dtype, self.gpu.index, owner)
-        if self.path is Path.PEER_TO_PEER:
+        if self.on_gpu:
             raise BufferError(f"{self!r} is shared where it is; copy it with get()")
         return super().__dlpack__(max_version=max_version, dl_device=dl_device, copy=copy)
 
@@ -152,7 +153,7 @@ class CudaSurface(Surface):
         """A board has written the surface: has the GPU see it, where that does not go by itself."""
         device = self.gpu.device
         if (
-            self.path is not Path.PEER_TO_PEER
+            not self.on_gpu
             or device.attribute("GPU_DIRECT_RDMA_WRITES_ORDERING") >= _ORDERED_FOR_OWNER
             or not device.attribute("GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS") & _FLUSH_BY_HOST
         ):
@@ -178,8 +179,7 @@ class CudaSurface(Surface):
         """
         self.require_open()
         device = self.gpu.device
-        on_gpu = self.path is Path.PEER_TO_PEER
-        name = "DMA_BUF_SUPPORTED" if on_gpu else "HOST_ALLOC_DMA_BUF_SUPPORTED"
+        name = "DMA_BUF_SUPPORTED" if self.on_gpu else "HOST_ALLOC_DMA_BUF_SUPPORTED"
         if self._memory is None or not device.attribute(name):
             raise UnsupportedError(
                 f"asked for {self!r} as a dma-buf: this GPU and driver export none of "

@@ -19,8 +19,10 @@ from numpy.typing import DTypeLike
 
 from . import pattern
 from .aperture import Aperture
+from .emulated_watch import EmulatedWatch
 from .errors import PinError
 from .foreign import describe
+from .mailbox import Mailbox
 from .memory import Extent, Path
 from .scatter import ScatterList
 from .surface import Gpu, Surface, layout, wrong_word
@@ -164,6 +166,23 @@ class EmulatedGpu(Gpu):
     def checksum(self, surface: Surface) -> int:
         """The surface's checksum (see `peerdma.pattern`)."""
         return pattern.checksum(self._bytes(surface))
+
+    def watch(
+        self,
+        surface: Surface,
+        mailbox: Mailbox,
+        *,
+        seed: int,
+        token: int = 1,
+        timeout: float = 60.0,
+    ) -> EmulatedWatch:
+        """See `Gpu.watch`."""
+        self.require_watchable(surface, seed, token)
+
+        def verify() -> None:
+            self.verify(surface, seed=seed)
+
+        return EmulatedWatch(surface, mailbox, seed, token, timeout, verify)
 
     def close(self) -> None:
         """No new surfaces and pins from here on; surfaces in use stay. Can be called again."""

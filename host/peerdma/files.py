@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .memory import Path
-
 if TYPE_CHECKING:
     from .surface import Surface
 
@@ -132,7 +130,7 @@ def _kvikio(surface: Surface) -> tuple[Any, str]:
     """KvikIO if it can move the surface's bytes directly; and why, or why not."""
     if not surface.nbytes:
         return None, "there is nothing to move"
-    if surface.gpu.emulated or surface.path is not Path.PEER_TO_PEER:
+    if not surface.on_gpu:
         return None, "the surface is in memory that the CPU reaches"
     try:
         kvikio = importlib.import_module("kvikio")

@@ -6,13 +6,13 @@ from __future__ import annotations
 import abc
 import enum
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from .errors import PinError
 
-__all__ = ["Extent", "HostArray", "Memory", "Path", "Staged"]
+__all__ = ["DmaBufMemory", "Extent", "HostArray", "Memory", "Path", "Staged"]
 
 
 class Path(str, enum.Enum):
@@ -75,6 +75,11 @@ class Memory(Protocol):
         ...
 
     @property
+    def on_gpu(self) -> bool:
+        """Whether it is in a GPU, whose driver has to pin it, and not pages of this process."""
+        ...
+
+    @property
     def path(self) -> Path:
         """The way the bytes take between this memory and a board that can reach it."""
         ...
@@ -99,6 +104,15 @@ class Memory(Protocol):
         ...
 
 
+@runtime_checkable
+class DmaBufMemory(Memory, Protocol):
+    """Memory that can be handed to other drivers as a dma-buf."""
+
+    def dmabuf(self) -> Any:
+        """The dma-buf: a context manager with `fd`, `offset` and `nbytes`."""
+        ...
+
+
 class HostArray:
     """A numpy array as memory to pin.
 
@@ -114,6 +128,7 @@ class HostArray:
     """
 
     path = Path.HOST_MEMORY
+    on_gpu = False
 
     def __init__(self, array: np.ndarray):
         if not array.flags.c_contiguous or array.dtype.hasobject:

@@ -4,14 +4,19 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Sequence
 
 from .board import Board
-from .errors import UnsupportedError
+from .kernel import KernelBackend
+from .kernel_node import KernelNode
 from .simboard import SimulatedBoard
 from .userspace import UserSpaceBackend
 
 __all__ = ["open_board"]
+
+#: The driver's first board.
+_NODE = "/dev/picoevb"
 
 
 class _StartedBoard(UserSpaceBackend):
@@ -47,16 +52,17 @@ def open_board(
     Parameters
     ----------
     board : "auto", "sim" or path
-        "auto" and "sim" start the simulated board of this checkout, which ends with `close`;
-        building its model the first time takes minutes. A path is the socket of one that runs:
-        ``python -m sim.board --socket PATH``.
+        A path is a device node of the kernel driver, ``/dev/picoevb``, or the socket of a
+        simulated board that runs, ``python -m sim.board --socket PATH``. "sim" starts the
+        simulated board of this checkout, which ends with `close`; building its model the first
+        time takes minutes. "auto" is the first device node, or "sim" where there is none.
     timeout : float, optional
         Seconds to wait for any one answer of the board or descriptor chain. By default 60 s,
         and for chains a time that grows with their size and with how slowly the board runs.
     interrupts : "auto", "msi" or "intx"
-        "auto" is MSI if the board has it.
+        "auto" is MSI if the board has it. Of simulated boards; the kernel driver decides itself.
     max_payload, max_read_request : int
-        What the platform allows on the link, 128 to 4096 bytes.
+        What the platform allows on the link, 128 to 4096 bytes; of simulated boards.
     arguments : sequence of str
         Further arguments for a simulated board that is started, see its ``--help``.
 
@@ -65,9 +71,7 @@ def open_board(
     BoardNotFound
         If there is no board there, or it does not start.
     VersionMismatch
-        If its register map has another major version than this library knows.
-    UnsupportedError
-        For a device file: this version has no kernel driver.
+        If its register map or its driver have another major version than this library knows.
     """
     path = os.fspath(board)
     options = {
@@ -76,13 +80,29 @@ def open_board(
         "max_payload": max_payload,
         "max_read_request": max_read_request,
     }
+    if path == "auto" and os.path.exists(_NODE):
+        path = _NODE
     if path in ("auto", "sim"):
         return Board(_StartedBoard(arguments, **options))
-    if path.startswith("/dev/"):
-        raise UnsupportedError(
-            f"asked for the board at {path}: this version of peerdma drives only the simulated "
-            'board, not yet one behind the kernel driver. Use open("sim") or --board sim'
-        )
     if arguments:
         raise ValueError(f"arguments are for a board that is started, not for the one at {path}")
+    if _is_node(path):
+        return Board(_on_node(path, timeout))
     return Board(UserSpaceBackend(path, f"board at {path}", **options))
+
+
+def _is_node(path: str) -> bool:
+    """Whether this is a device node, or would be one."""
+    try:
+        return stat.S_ISCHR(os.stat(path).st_mode)
+    except OSError:
+        return path.startswith("/dev/")
+
+
+def _on_node(path: str, timeout: float | None) -> KernelBackend:
+    node = KernelNode(path)
+    try:
+        return KernelBackend(node, timeout=timeout)
+    except BaseException:
+        node.close()
+        raise

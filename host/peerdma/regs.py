@@ -22,6 +22,7 @@ __all__ = [
     "BAR_DMA",
     "BAR_USER",
     "BLOCKS_DMA",
+    "BLOCKS_OPTIONAL",
     "BLOCKS_USER",
     "C2H_CHANNEL_BASE",
     "C2H_SGDMA_BASE",
@@ -44,10 +45,15 @@ __all__ = [
     "MSIX_ENTRIES",
     "MSIX_PBA_OFFSET",
     "MSIX_TABLE_OFFSET",
+    "PASS_THROUGH",
+    "PATTERN_SOURCE",
+    "PATTERN_SOURCE_NAME",
     "SGDMA",
     "SGDMA_COMMON",
     "STREAM_WINDOW",
     "USER",
+    "USER_BLOCK_BASE",
+    "USER_BLOCK_SIZE",
     "Access",
     "Block",
     "Capability",
@@ -55,6 +61,7 @@ __all__ = [
     "Field",
     "Register",
     "Status",
+    "four_characters",
     "identifier",
 ]
 
@@ -440,7 +447,20 @@ SGDMA_COMMON = Block(
 #: "PDMA" as little-endian bytes.
 EXTENSION_MAGIC = 0x414D_4450
 #: (major, minor): another major is refused, a newer minor only adds.
-EXTENSION_VERSION = (1, 0)
+EXTENSION_VERSION = (1, 1)
+
+#: Name of the user block that hands the stream on as it is.
+PASS_THROUGH = "PASS"
+#: Name of the user block that makes frames of test data.
+PATTERN_SOURCE_NAME = "PATN"
+
+
+def four_characters(text: str) -> int:
+    """Four ASCII characters as the register that holds them, in memory order."""
+    value = text.encode("ascii")
+    if len(value) != 4:
+        raise ValueError(f"a name has four characters, not {text!r}")
+    return int.from_bytes(value, "little")
 
 
 class Capability(enum.IntFlag):
@@ -538,6 +558,21 @@ EXTENSION = Block(
         Register(
             "quarantined", 0x48, Access.RO, "Tags that wait for a late completion, a bit each"
         ),
+        Register("user_block", 0x4C, Access.RO, "Name of the user block, 4 characters; 0 is none"),
+        Register(
+            "user_ratio",
+            0x50,
+            Access.RO,
+            "How many bytes the user block makes of how many",
+            fields=(Field("bytes_in", 0, 8, "0: it is a source"), Field("bytes_out", 8, 8)),
+        ),
+        Register(
+            "stream_flush",
+            0x54,
+            Access.WO,
+            "Bit n: pair n drops all that is in it, once both its channels are idle",
+            writable=0xF,
+        ),
     ),
     "What this core has beyond XDMA",
 )
@@ -570,11 +605,37 @@ MAILBOX = Block(
     ),
     "Mailbox page: a GPU reports its progress, the board timestamps it",
 )
+#: Byte offset in the user BAR of the registers of pair 0's user block; those of the next pair
+#: follow.
+USER_BLOCK_BASE = 0x0100
+#: Bytes that each pair's user block has there.
+USER_BLOCK_SIZE = 0x100
+PATTERN_SOURCE = Block(
+    "pattern_source",
+    USER_BLOCK_BASE,
+    (
+        Register("frame_words", 0x00, Access.RW, "32-bit words of a frame; 0: no frames"),
+        Register(
+            "interval",
+            0x04,
+            Access.RW,
+            "Clock cycles from the start of a frame to that of the next; 0: one after the other",
+        ),
+        Register(
+            "seed", 0x08, Access.RW, "Pattern seed of the first frame; one more for each after it"
+        ),
+        Register("frames", 0x0C, Access.RO, "Frames begun since the pair was flushed"),
+        Register("dropped", 0x10, Access.RO, "Frames dropped since then: there was no room"),
+    ),
+    "User block PATN: frames of test data, a stand-in for a sensor",
+)
 #: Byte offset in the user BAR of the page reserved for GPU-initiated DMA.
 DOORBELL_BASE = 0x2000
 
+#: Blocks of every core, and those that a core has only with a certain user block.
 BLOCKS_DMA = (CHANNEL, IRQ, CONFIG, SGDMA, SGDMA_COMMON, EXTENSION)
 BLOCKS_USER = (USER, MAILBOX)
+BLOCKS_OPTIONAL = (PATTERN_SOURCE,)
 
 # Descriptor (PG195, descriptor format) ------------------------------------------------------
 

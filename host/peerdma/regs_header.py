@@ -74,7 +74,13 @@ def _constants() -> Iterator[str]:
         number, size = getattr(regs, name)
         yield _define(name, str(number))
         yield _define(f"{name}_SIZE", _value(size))
-    for name in ("DOORBELL_BASE", "MSIX_TABLE_OFFSET", "MSIX_PBA_OFFSET"):
+    for name in (
+        "USER_BLOCK_BASE",
+        "USER_BLOCK_SIZE",
+        "DOORBELL_BASE",
+        "MSIX_TABLE_OFFSET",
+        "MSIX_PBA_OFFSET",
+    ):
         yield _define(name, _value(getattr(regs, name)))
     yield _define("MSIX_ENTRIES", str(regs.MSIX_ENTRIES))
     yield _define("CARD_RAM_SIZE", _value(regs.CARD_RAM_SIZE), "default build")

@@ -17,6 +17,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
+    """Runs the board and, however it ends, removes its directory."""
     parent, directory = int(sys.argv[1]), sys.argv[2]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

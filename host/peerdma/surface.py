@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from . import dlpack, files
-from .errors import PinError, VerifyError
+from . import dlpack, files, pattern
+from .errors import PinError, Timeout, VerifyError
+from .mailbox import Mailbox, Watch, require_token
 from .memory import Extent, Path
 
-__all__ = ["Gpu", "Surface", "layout", "wrong_word"]
+__all__ = ["Gpu", "Surface", "late", "layout", "wrong_word"]
 
 
 class Gpu(abc.ABC):
@@ -83,6 +84,30 @@ class Gpu(abc.ABC):
         """The surface's checksum (see `peerdma.pattern`), computed on the GPU."""
 
     @abc.abstractmethod
+    def watch(
+        self,
+        surface: Surface,
+        mailbox: Mailbox,
+        *,
+        seed: int,
+        token: int = 1,
+        timeout: float = 60.0,
+    ) -> Watch:
+        """Has the GPU report to a board as a pattern arrives in a surface, and returns meanwhile.
+
+        It writes `token` to `first` of the mailbox when the surface's first word is that of the
+        pattern of `seed`, to `last` when the last word is, and to `done` when it has checked all
+        of it, whatever it found.
+
+        Parameters
+        ----------
+        token : int
+            1 to 2**32 - 1.
+        timeout : float
+            Seconds until it gives up.
+        """
+
+    @abc.abstractmethod
     def close(self) -> None:
         """Gives back what is not in use by surfaces. Closing again does nothing."""
 
@@ -90,6 +115,14 @@ class Gpu(abc.ABC):
         """ValueError if the surface is another GPU's."""
         if surface.gpu is not self:
             raise ValueError(f"{surface!r} is not a surface of {self!r}; ask its own GPU")
+
+    def require_watchable(self, surface: Surface, seed: int, token: int) -> None:
+        """ValueError if these are no arguments of `watch`."""
+        self.require_own(surface)
+        pattern.require_seed(seed)
+        require_token(token)
+        if not surface.nbytes:
+            raise ValueError("asked to watch a surface without bytes: nothing can arrive")
 
     def __enter__(self):
         return self
@@ -113,10 +146,13 @@ class Surface(abc.ABC):
         Virtual address of the first byte.
     path : Path
         The way the bytes take between the surface and a board.
+    on_gpu : bool
+        Whether the memory is a real GPU's own.
     """
 
     address: int
     path: Path
+    on_gpu: bool = False
 
     def __init__(self, gpu: Gpu, shape: int | Sequence[int], dtype: DTypeLike):
         self.gpu = gpu
@@ -238,6 +274,15 @@ def layout(
     if kind.hasobject:
         raise ValueError(f"a surface holds plain data, not Python objects ({kind})")
     return sizes, kind, math.prod(sizes) * kind.itemsize
+
+
+def late(surface: Surface, word: int, timeout: float) -> Timeout:
+    """The error for a word that a watch did not see."""
+    return Timeout(
+        f"word {word} of the pattern did not arrive in a surface of {surface.nbytes} bytes: the "
+        f"watch was closed, or {timeout:g} s were over. Check that the transfer into this surface "
+        "was started, covers all of it, and has the pattern's seed as its source"
+    )
 
 
 def wrong_word(

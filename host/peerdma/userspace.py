@@ -12,11 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from .backend import BoardInfo, Moved, Piece, Progress
-from .errors import PeerdmaError, ProtocolError
+from .errors import PeerdmaError, ProtocolError, UnsupportedError
 from .link import Link
+from .mailbox import MailboxPage
 from .memory import Extent, Memory, Path, Staged
 from .pci import PciFunction
-from .regs import BAR_USER, DESCRIPTOR, USER
+from .regs import BAR_USER, DESCRIPTOR, MAILBOX, USER, Capability
 from .scatter import ScatterList
 from .vfio_user import VfioUserClient
 from .vfio_wire import DeviceFlag
@@ -188,6 +189,28 @@ class UserSpaceBackend:
         memory, link = _scatter([destination]), self._link()
         cycles = self._driver.transfer(Direction.C2H, memory, card_address)
         return Moved(cycles, link.write_limit(memory.wide) if link else None)
+
+    def mailbox(self) -> MailboxPage:
+        """The page that a simulated board was told to offer."""
+        extension = self._driver.extension
+        if extension is None or Capability.MAILBOX not in extension.capabilities:
+            raise UnsupportedError("asked for the mailbox: this board's gateware has none")
+        found = self._client.region_map(BAR_USER[0])
+        if found is None:
+            raise UnsupportedError(
+                "asked for the mailbox: this simulated board does not offer its page. Start it "
+                'with --mailbox-page, or open("sim", arguments=["--mailbox-page"])'
+            )
+        offset, memory = found
+        if offset != MAILBOX.base:
+            memory.close()
+            raise ProtocolError(
+                f"the board offers the page at {offset:#x} of its user BAR, the mailbox is at "
+                f"{MAILBOX.base:#x}; use the simulated board of this checkout"
+            )
+        return MailboxPage(
+            memory, False, lambda register: self._function.read32(BAR_USER[0], offset + register)
+        )
 
     def leds(self, value: int | None) -> int:
         """Sets the LEDs unless None; their state."""

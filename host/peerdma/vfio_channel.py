@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from .errors import BoardLost, BoardNotFound, ProtocolError, Timeout
-from .vfio_wire import MAX_DATA_BYTES, Command, DmaAccess, Header, HeaderFlag, pack, unpack
+from .vfio_wire import MAX_DATA_BYTES, MAX_FDS, Command, DmaAccess, Header, HeaderFlag, pack, unpack
 
 __all__ = ["Channel"]
 
@@ -61,6 +61,7 @@ class Channel:
         self._lost: str | None = None
         self._next_id = 0
         self._inbox = bytearray()
+        self._fds: list[int] = []
         #: Requests that were interrupted: their replies still come.
         self._abandoned: set[int] = set()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
@@ -84,6 +85,8 @@ class Channel:
         """Ends the connection. Closing again does nothing."""
         self._lost = self._lost or "it was closed"
         self._socket.close()
+        for fd in self.take_fds():
+            os.close(fd)
 
     def request(self, command: Command, body: bytes = b"", fds: Sequence[int] = ()) -> bytes:
         """Sends a command and returns the payload of its reply.
@@ -107,6 +110,11 @@ class Channel:
             reason = os.strerror(header.error) if header.error else "no reason given"
             raise ProtocolError(f"the board refused {command.name}: {reason}", errno=header.error)
         return payload
+
+    def take_fds(self) -> list[int]:
+        """The file descriptors that came with replies since; the caller's to close."""
+        fds, self._fds = self._fds, []
+        return fds
 
     def post(self, command: Command, body: bytes) -> None:
         """Sends a command that gets no reply."""
@@ -211,7 +219,9 @@ class Channel:
         """Takes in what has arrived, if anything."""
         with contextlib.suppress(BlockingIOError):
             try:
-                data = self._socket.recv(_LARGEST_MESSAGE)
+                data, fds, _, _ = socket.recv_fds(
+                    self._socket, _LARGEST_MESSAGE, MAX_FDS, socket.MSG_CMSG_CLOEXEC
+                )
             except BlockingIOError:
                 raise
             except OSError as error:
@@ -219,6 +229,7 @@ class Channel:
             if not data:
                 self._gone(None)
             self._inbox += data
+            self._fds += fds
 
     def _gone(self, error: OSError | None) -> NoReturn:
         how = error.strerror if error else "it closed the connection"

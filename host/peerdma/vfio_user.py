@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import json
+import mmap
 import os
 import struct
 from bisect import bisect_right, insort
@@ -23,6 +24,7 @@ from .vfio_wire import (
     MAX_DATA_BYTES,
     MAX_FDS,
     PROTOCOL_VERSION,
+    Area,
     Command,
     DeviceInfo,
     DmaAccess,
@@ -34,7 +36,9 @@ from .vfio_wire import (
     IrqSetFlag,
     MapFlag,
     RegionAccess,
+    RegionFlag,
     RegionInfo,
+    SparseMmap,
     Version,
     pack,
     unpack,
@@ -99,6 +103,33 @@ class VfioUserClient:
         query = RegionInfo(RegionInfo.FORMAT.size, region=index)
         answer = self._channel.request(Command.DEVICE_GET_REGION_INFO, pack(query))
         return self._read(RegionInfo, answer)
+
+    def region_map(self, index: int) -> tuple[int, mmap.mmap] | None:
+        """Offset and memory of the part of region `index` that can be mapped; None if none can."""
+        query = RegionInfo(MAX_DATA_BYTES, region=index)
+        answer = self._channel.request(Command.DEVICE_GET_REGION_INFO, pack(query))
+        fds = self._channel.take_fds()
+        try:
+            info = self._read(RegionInfo, answer)
+            if not info.flags & RegionFlag.MMAP:
+                return None
+            area = self._mappable(info, answer)
+            if not fds:
+                self._channel.broken("offered a region to map without its file")
+            return area.offset, mmap.mmap(fds[0], area.size, offset=info.offset + area.offset)
+        finally:
+            for fd in fds:
+                os.close(fd)
+
+    def _mappable(self, info: RegionInfo, answer: bytes) -> Area:
+        """The first area of a region that can be mapped: all of it unless a capability says."""
+        place = info.cap_offset if info.flags & RegionFlag.CAPABILITIES else 0
+        while place:
+            sparse = self._read(SparseMmap, answer[place:])
+            if sparse.kind == SparseMmap.KIND and sparse.areas:
+                return self._read(Area, answer[place + SparseMmap.FORMAT.size :])
+            place = sparse.next if sparse.next > place else 0
+        return Area(0, info.size)
 
     def reset(self) -> None:
         """Resets the device, configuration space included."""

@@ -16,6 +16,7 @@ __all__ = [
     "MAX_DATA_BYTES",
     "MAX_FDS",
     "PROTOCOL_VERSION",
+    "Area",
     "Command",
     "DeviceFlag",
     "DeviceInfo",
@@ -30,7 +31,9 @@ __all__ = [
     "IrqSetFlag",
     "MapFlag",
     "RegionAccess",
+    "RegionFlag",
     "RegionInfo",
+    "SparseMmap",
     "Version",
     "pack",
     "unpack",
@@ -77,6 +80,15 @@ class DeviceFlag(enum.IntFlag):
 
     RESET = 1
     PCI = 2
+
+
+class RegionFlag(enum.IntFlag):
+    """Bits of `RegionInfo.flags`."""
+
+    READ = 1
+    WRITE = 2
+    MMAP = 4
+    CAPABILITIES = 8
 
 
 class MapFlag(enum.IntFlag):
@@ -170,6 +182,32 @@ class RegionInfo(NamedTuple):
     offset: int = 0
 
     FORMAT = struct.Struct("<IIIIQQ")
+
+
+class SparseMmap(NamedTuple):
+    """A capability that follows `RegionInfo`: the areas of the region that can be mapped.
+
+    `areas` times `Area` follow. The next capability is at byte `next` of the reply, if not 0.
+    """
+
+    kind: int
+    version: int
+    next: int
+    areas: int
+    reserved: int = 0
+
+    #: `kind` of this one
+    KIND = 1
+    FORMAT = struct.Struct("<HHIII")
+
+
+class Area(NamedTuple):
+    """Part of a region; in the region's file it is as far from `RegionInfo.offset`."""
+
+    offset: int
+    size: int
+
+    FORMAT = struct.Struct("<QQ")
 
 
 class IrqInfo(NamedTuple):

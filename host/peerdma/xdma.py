@@ -418,10 +418,10 @@ class _Transfer:
 
     def next(self, most: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(bus addresses, card addresses, lengths) of the next chain."""
-        chain = tuple(column[:most] for column in self._columns)
-        self._columns = tuple(column[most:] for column in self._columns)
-        self.running = len(chain[0])
-        return chain
+        bus, card, lengths = self._columns
+        self._columns = bus[most:], card[most:], lengths[most:]
+        self.running = len(bus[:most])
+        return bus[:most], card[:most], lengths[:most]
 
 
 class _Deadline:

@@ -4,13 +4,10 @@
 from __future__ import annotations
 
 import cocotb
-from cocotb.triggers import Timer
 
 from peerdma import regs
-from peerdma.regs import ErrorKind, Status
 
-from .channel import CONTROL_START, CONTROL_STOP, FINISHED
-from .host import Fault, Split
+from .host import Split
 from .memory import Buffer, Chain, Transfer
 from .tb import TB, bench
 
@@ -71,39 +68,76 @@ async def disorder(tb: TB):
 
 
 @bench(us=2000, lanes=4)
-async def aborts(tb: TB):
-    """Stopping a copy at any time, either channel first, leaves nothing for the next one."""
-    for _ in range(6):
-        _, _, into, out = copy(tb, [20000], [20000])
-        channels = [(tb.h2c, into), (tb.c2h, out)]
-        tb.rng.shuffle(channels)
-        for channel, chain in channels:
-            await channel.start(chain)
-        await Timer(tb.rng.randrange(6000), "ns")
-        tb.rng.shuffle(channels)
-        for channel, _ in channels:
-            await channel.write("control", CONTROL_STOP)
-        for channel, _ in channels:
-            await channel.idle(100)
-        await expect_copy(tb, [900], [900])
+async def alignments(tb: TB):
+    """Pieces at every alignment of source and target, of one byte to more than a word."""
+    for size in (1, 3, 8, 13):
+        sources = [tb.buffer(size, offset=place % 8) for place in range(64)]
+        targets = [tb.buffer(size, offset=place // 8) for place in range(64)]
+        into = tb.chain([Transfer(buffer.address, STREAM, size) for buffer in sources])
+        out = tb.chain([Transfer(STREAM, buffer.address, size) for buffer in targets])
+        run = cocotb.start_soon(tb.c2h.run(out, 300))
+        await tb.h2c.run(into, 300)
+        await run
+        for source, target in zip(sources, targets, strict=True):
+            target.expect(source.data)
+
+
+@bench(us=500)
+async def cut_through(tb: TB):
+    """The first bytes are at their target while most are not even read."""
+    size = 32768
+    source, target, into, out = copy(tb, [size], [size])
+    run = cocotb.start_soon(tb.c2h.run(out, 300))
+    await tb.h2c.run(into, 300)
+    await run
+    target.expect(source.data)
+    reads = range(source.address - 3, source.address + size)
+    kinds = ["read" if tlp.address in reads else "write" for tlp in tb.host.requests]
+    first = kinds.index("write", kinds.index("read"))
+    # No more is read before than the inbound ring holds: 16 reads, and one that is in two parts.
+    assert kinds[:first].count("read") <= 17 < 64 <= kinds.count("read")
 
 
 @bench(us=1000, lanes=4)
-async def failing_source(tb: TB):
-    """A read error within a copy: H2C reports it, C2H is stopped, the next copy is clean."""
-    for fault in (Fault.UNSUPPORTED_REQUEST, Fault.POISONED):
-        source, _, into, out = copy(tb, [9000], [9000])
-        tb.host.inject(range(source.address + 5000, source.address + 5001), fault)
-        await tb.c2h.start(out)
-        await tb.h2c.start(into, CONTROL_START)
-        status = await tb.h2c.idle(100)
-        assert status & Status.READ_UNSUPPORTED and not status & FINISHED
-        assert Status(await tb.c2h.read("status")) == Status.BUSY
-        for channel in (tb.h2c, tb.c2h):
-            await channel.write("control", CONTROL_STOP)
-            await channel.idle(100)
-        tb.host.clear_faults()
-        kind = regs.EXTENSION["error_info"].field("kind")
-        assert kind.get(await tb.read(regs.EXTENSION, "error_info")) != ErrorKind.NONE
-        await tb.write(regs.EXTENSION, "error_clear", 0)
-        await expect_copy(tb, [3000], [1000, 2000])
+async def bytes_that_stay(tb: TB):
+    """Runs that end by Stop leave what they did not take to the next run, in order."""
+    source = tb.buffer(3000, offset=5)
+    for start, stop in ((0, 1001), (1001, 1002), (1002, 3000)):
+        piece = Transfer(source.address + start, STREAM, stop - start)
+        await tb.h2c.run(tb.chain([piece]))
+    at = 0
+    for size in (1, 999, 1500, 500):
+        target = tb.buffer(size, offset=tb.rng.randrange(8))
+        await tb.c2h.run(tb.chain([Transfer(STREAM, target.address, size)]))
+        target.expect(source.data[at : at + size])
+        at += size
+
+
+@bench(us=3000, lanes=4, stall=0.1)
+async def beside_card_ram(tb: TB):
+    """Lists that use stream and card RAM in turn, all of card RAM included, mix nothing up."""
+    whole = regs.CARD_RAM_SIZE
+    await expect_copy(tb, [77], [77])
+    filler = tb.buffer(whole, offset=3)
+    await tb.h2c.run(tb.chain([Transfer(filler.address, 0, whole)]), 400)
+    await expect_copy(tb, cut(tb, 3000, 3), cut(tb, 3000, 3))
+    streamed = [tb.buffer(tb.rng.randint(1, 700), offset=tb.rng.randrange(8)) for _ in range(6)]
+    # These end where the places of card RAM end.
+    stored = [tb.buffer(tb.rng.randint(1, 700), offset=tb.rng.randrange(8)) for _ in range(6)]
+    into, out = [], []
+    for to_stream, to_ram in zip(streamed, stored, strict=True):
+        into.append(Transfer(to_stream.address, STREAM, to_stream.size))
+        into.append(Transfer(to_ram.address, whole - to_ram.size, to_ram.size))
+    targets = [tb.buffer(buffer.size) for buffer in streamed]
+    out = [Transfer(STREAM, target.address, target.size) for target in targets]
+    head = tb.buffer(500)
+    out.insert(3, Transfer(100, head.address, 500))
+    run = cocotb.start_soon(tb.c2h.run(tb.chain(out), 300))
+    await tb.h2c.run(tb.chain(into), 300)
+    await run
+    for source, target in zip(streamed, targets, strict=True):
+        target.expect(source.data)
+    head.expect(filler.data[100:600])
+    check = tb.buffer(stored[-1].size)
+    await tb.c2h.run(tb.chain([Transfer(whole - check.size, check.address, check.size)]))
+    check.expect(stored[-1].data)

@@ -123,8 +123,20 @@ int Server::region_info(Bytes &reply) {
     if (!parse(client_->body, info) || info.argsz < sizeof info) return EINVAL;
     if (info.index >= wire::kRegions) return EINVAL;
     uint64_t size = region_size(info.index);
-    append(reply, wire::RegionInfo{sizeof info, size ? info.kRead | info.kWrite : 0, info.index, 0,
-                                   size, 0});
+    uint32_t flags = size ? info.kRead | info.kWrite : 0, room = info.argsz;
+    if (!mailbox_ || info.index != options_.mailbox_bar) {
+        append(reply, wire::RegionInfo{sizeof info, flags, info.index, 0, size, 0});
+        return 0;
+    }
+    uint32_t whole = sizeof info + sizeof(wire::SparseMmap);
+    flags |= info.kMmap | info.kCapabilities;
+    bool fits = room >= whole;  // else the client asks again with as much room as it is told
+    append(reply, wire::RegionInfo{whole, flags, info.index, fits ? uint32_t(sizeof info) : 0, size,
+                                   0});
+    if (!fits) return 0;
+    append(reply, wire::SparseMmap{wire::SparseMmap::kId, wire::SparseMmap::kVersion, 0, 1, 0,
+                                   mailbox_->page(), Mailbox::kPage});
+    client_->attach(mailbox_->fd());
     return 0;
 }
 
@@ -180,6 +192,7 @@ int Server::region_read(Bytes &reply, bool &later) {
         model_.config().read(access.offset, &reply[sizeof access], access.count);
         return 0;
     }
+    take_mailbox();
     later = true;
     waiting_[next_cookie_] = {client_->message, access};
     model_.mmio_read(access.region, access.offset, access.count, next_cookie_++);
@@ -194,6 +207,7 @@ int Server::write_region(const wire::RegionAccess &access, const uint8_t *data) 
         model_.config_write(access.offset, data, access.count);
         interrupts_->refresh();
     } else {
+        take_mailbox();
         model_.mmio_write(access.region, access.offset, data, access.count);
     }
     return 0;

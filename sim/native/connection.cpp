@@ -74,10 +74,30 @@ void Connection::send(const wire::Message &header, const void *data, size_t n, c
     if (m) out_.append(static_cast<const char *>(more), m);
 }
 
+ssize_t Connection::send_some() {
+    // A file descriptor goes with the first byte of its message, which starts a piece of its own.
+    bool carries = !attached_.empty() && attached_.front().at == sent_;
+    size_t next = carries ? 1 : 0;
+    size_t end = next < attached_.size() ? attached_[next].at : out_.size();
+    iovec piece = {&out_[sent_], end - sent_};
+    msghdr message = {};
+    message.msg_iov = &piece, message.msg_iovlen = 1;
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+    if (carries) {
+        message.msg_control = control, message.msg_controllen = sizeof control;
+        cmsghdr *header = CMSG_FIRSTHDR(&message);
+        header->cmsg_level = SOL_SOCKET, header->cmsg_type = SCM_RIGHTS;
+        header->cmsg_len = CMSG_LEN(sizeof(int));
+        memcpy(CMSG_DATA(header), &attached_.front().fd, sizeof(int));
+    }
+    ssize_t n = sendmsg(socket_, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (n > 0 && carries) attached_.pop_front();
+    return n;
+}
+
 bool Connection::flush() {
     while (!flushed()) {
-        ssize_t n = ::send(socket_, out_.data() + sent_, out_.size() - sent_,
-                           MSG_DONTWAIT | MSG_NOSIGNAL);
+        ssize_t n = send_some();
         if (n < 0 && errno == EINTR) continue;
         if (n < 0 && errno == EAGAIN) {
             if (out_.size() - sent_ <= kMostUnsent) return true;

@@ -2,7 +2,9 @@
 // One vfio-user connection as a stream of messages; never blocks.
 #pragma once
 
+#include <deque>
 #include <string>
+#include <sys/types.h>
 #include <vector>
 
 #include "wire.h"
@@ -32,6 +34,9 @@ public:
     // Queues a message; `data` may be null if n is 0.
     void send(const wire::Message &message, const void *data, size_t n, const void *more = nullptr,
               size_t m = 0);
+    // The next message that is queued carries the file descriptor, which stays the caller's and
+    // open until the connection ends.
+    void attach(int fd) { attached_.push_back({out_.size(), fd}); }
     // Sends what the socket takes. False: the client is gone or takes nothing any more.
     bool flush();
     bool flushed() const { return sent_ == out_.size(); }
@@ -40,12 +45,19 @@ private:
     // A client that reads nothing for this many bytes is given up.
     static constexpr size_t kMostUnsent = 64 << 20;
 
+    struct Attached {
+        size_t at;  // byte of out_ that carries it
+        int fd;
+    };
+
     State fail(const std::string &reason);
+    ssize_t send_some();
 
     int socket_;
     size_t received_ = 0;  // of the message, header included
     std::string out_;
     size_t sent_ = 0;
+    std::deque<Attached> attached_;
 };
 
 }  // namespace peerdma

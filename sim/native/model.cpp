@@ -39,7 +39,7 @@ void Model::cycle_once(bool reset) {
 
 bool Model::busy() const {
     return link_.busy() || block_.busy() || root_.busy() || core_.trntsrcrdy ||
-           !core_.cfginterruptn || !core_.cfgtrnpendingn;
+           !core_.cfginterruptn || !core_.cfgtrnpendingn || rtl_.active();
 }
 
 uint64_t Model::run(uint64_t cycles) {

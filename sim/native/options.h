@@ -28,6 +28,9 @@ struct Options {
     uint32_t time_scale = 1;
     bool dma_messages = false;  // addresses nobody mapped go to the client as messages
     bool once = false;
+    // Byte offsets in `mailbox_bar` of the registers that a shared page offers; empty: no page.
+    std::vector<uint64_t> mailbox_words;
+    unsigned mailbox_bar = 0;
     std::string tlp_log;
     std::string waves;
     std::vector<Fault> faults;

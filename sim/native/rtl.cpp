@@ -63,4 +63,6 @@ const FromCore &Rtl::cycle(const ToCore &to, bool reset) {
     return from_;
 }
 
+bool Rtl::active() const { return parts_->core.active; }
+
 }  // namespace peerdma

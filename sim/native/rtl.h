@@ -18,6 +18,8 @@ public:
 
     // Settles the core's outputs for the inputs `to`, then gives it a rising edge with `reset`.
     const FromCore &cycle(const ToCore &to, bool reset);
+    // The core is at work in a way that its pins do not show.
+    bool active() const;
 
 private:
     struct Parts;

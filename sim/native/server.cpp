@@ -8,6 +8,7 @@
 #include <cstring>
 #include <poll.h>
 #include <sys/socket.h>
+#include <system_error>
 
 namespace peerdma {
 
@@ -20,6 +21,8 @@ constexpr int kMostMessages = 256;
 constexpr size_t kMostQuestions = 4096;
 // Register writes taken in before the core has had them.
 constexpr size_t kMostAccesses = 1024;
+// Between looks at the mailbox page while nothing else happens, in milliseconds.
+constexpr int kMailboxInterval = 1;
 }  // namespace
 
 Server::Server(const Options &options, const ConfigSpace &config, int listener,
@@ -39,8 +42,10 @@ bool Server::serve(int milliseconds) {
         if (left <= 0) break;
         bool rests = !client_ || !model_.runnable();
         if (rests) model_.flush_log();
+        if (client_ && mailbox_) left = std::min<long>(left, kMailboxInterval);
         wait(rests ? int(left) : 0);
         if (!client_) continue;
+        take_mailbox();
         take_messages();
         if (!client_) continue;
         model_.run(kSlice);
@@ -63,6 +68,13 @@ void Server::accept_client() {
     int socket = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (socket < 0) return;
     client_ = std::make_unique<Connection>(socket);
+    if (!options_.mailbox_words.empty()) {
+        try {
+            mailbox_ = std::make_unique<Mailbox>(options_.mailbox_words);
+        } catch (const std::system_error &error) {
+            return drop_client(error.what());
+        }
+    }
     log_("a client connected");
 }
 
@@ -72,6 +84,7 @@ void Server::drop_client(const std::string &why) {
     log_.restart();
     bool served = negotiated_;
     client_.reset();
+    mailbox_.reset();
     held_ = negotiated_ = false;
     waiting_.clear();
     questions_.clear();
@@ -111,6 +124,15 @@ bool Server::accesses_bar() const {
     if (client_->body.size() < sizeof access) return false;
     memcpy(&access, client_->body.data(), sizeof access);
     return access.region != wire::kConfigRegion;
+}
+
+void Server::take_mailbox() {
+    // Before a register access of the client is done, so that what it saw stored comes first.
+    if (!mailbox_) return;
+    mailbox_->take([&](uint64_t offset, uint32_t value) {
+        model_.mmio_write(options_.mailbox_bar, offset, reinterpret_cast<uint8_t *>(&value),
+                          sizeof value);
+    });
 }
 
 void Server::answer(uint64_t cookie, const std::vector<uint8_t> &data) {

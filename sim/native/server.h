@@ -11,6 +11,7 @@
 #include "connection.h"
 #include "interrupts.h"
 #include "log.h"
+#include "mailbox.h"
 #include "memory.h"
 #include "model.h"
 
@@ -76,6 +77,7 @@ private:
     int write_region(const wire::RegionAccess &access, const uint8_t *data);
     int reset();
     void take_reply();
+    void take_mailbox();
     uint64_t region_size(uint32_t region) const;
     void program_msix(uint32_t start, uint32_t count);
     Memory::Piece find(uint64_t address, size_t n, bool write) const;
@@ -90,6 +92,7 @@ private:
     Model model_;
     std::optional<Interrupts> interrupts_;
     std::unique_ptr<Connection> client_;
+    std::unique_ptr<Mailbox> mailbox_;  // the client's, if one is offered
     bool held_ = false;  // a message waits until register accesses are done
     bool negotiated_ = false, finished_ = false;
     uint64_t most_data_ = 0;

@@ -52,9 +52,18 @@ struct DeviceInfo {
 };
 
 struct RegionInfo {
-    enum : uint32_t { kRead = 1, kWrite = 2 };
+    enum : uint32_t { kRead = 1, kWrite = 2, kMmap = 4, kCapabilities = 8 };
     uint32_t argsz, flags, index, capabilities;
     uint64_t size, offset;
+};
+
+// After RegionInfo: the one area of the region that can be mapped, from the file that comes with
+// the reply, at the offsets that it has in the region.
+struct SparseMmap {
+    enum : uint16_t { kId = 1, kVersion = 1 };
+    uint16_t id, version;
+    uint32_t next, areas, reserved;
+    uint64_t offset, size;
 };
 
 struct IrqInfo {
@@ -82,7 +91,7 @@ struct DmaAccess {
 
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "messages are read as they come");
 static_assert(sizeof(Message) == 16 && sizeof(DmaMap) == 32 && sizeof(DmaUnmap) == 24 &&
-              sizeof(RegionInfo) == 32 && sizeof(IrqSet) == 20 && sizeof(MultiWrite) == 24);
+              sizeof(RegionInfo) == 32 && sizeof(SparseMmap) == 32 && sizeof(IrqSet) == 20 && sizeof(MultiWrite) == 24);
 
 enum Region : uint32_t { kConfigRegion = 7, kRegions = 9 };
 

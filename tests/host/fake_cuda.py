@@ -10,7 +10,6 @@ pointers have attributes, what is freed must have been allocated. Any call can b
 from __future__ import annotations
 
 import ctypes
-import enum
 import itertools
 import os
 import threading
@@ -21,13 +20,9 @@ import numpy as np
 
 from peerdma import pattern
 from peerdma.cuda_driver import Driver
+from tests.host.fake_nvrtc import FakeNvrtc, names
 
-
-def _names(kind: str, *names: str) -> type[enum.IntEnum]:
-    return enum.IntEnum(kind, {name: number for number, name in enumerate(names)})
-
-
-Result = _names(
+Result = names(
     "CUresult",
     "CUDA_SUCCESS",
     "CUDA_ERROR_INVALID_VALUE",
@@ -94,12 +89,13 @@ class FakeCuda:
         self.registered: set[int] = set()
         self.modules, self.streams, self.contexts = set(), set(), 0
         self._current = threading.local()
-        self._watches: list[threading.Thread] = []
+        #: by stream, the work that is under way
+        self._under_way: dict[int, list[threading.Thread]] = {}
         self._handles = itertools.count(1)
-        names = [f"CU_DEVICE_ATTRIBUTE_{name}" for name in self.attributes]
-        self.CUdevice_attribute = _names("CUdevice_attribute", *names)
+        known = [f"CU_DEVICE_ATTRIBUTE_{name}" for name in self.attributes]
+        self.CUdevice_attribute = names("CUdevice_attribute", *known)
         pointer = "MEMORY_TYPE IS_MANAGED DEVICE_ORDINAL IS_GPU_DIRECT_RDMA_CAPABLE SYNC_MEMOPS"
-        self.CUpointer_attribute = _names(
+        self.CUpointer_attribute = names(
             "CUpointer_attribute", *(f"CU_POINTER_ATTRIBUTE_{name}" for name in pointer.split())
         )
         self.CUmemorytype = SimpleNamespace(CU_MEMORYTYPE_HOST=1, CU_MEMORYTYPE_DEVICE=2)
@@ -188,7 +184,8 @@ class FakeCuda:
         return self._stack().pop()
 
     def _cuCtxSynchronize(self):
-        self._cuStreamSynchronize(None)
+        for stream in list(self._under_way):
+            self._cuStreamSynchronize(stream)
 
     def _cuStreamCreate(self, flags):
         assert flags == 1  # does not wait for the default stream
@@ -199,9 +196,8 @@ class FakeCuda:
         self.streams.remove(stream)
 
     def _cuStreamSynchronize(self, stream):
-        for watch in self._watches:
-            watch.join()
-        self._watches.clear()
+        for thread in self._under_way.pop(stream, []):
+            thread.join()
 
     # Memory ----------------------------------------------------------------------------------
 
@@ -289,9 +285,23 @@ class FakeCuda:
         return 8
 
     def _cuLaunchKernel(self, function, *rest):
-        values, types = rest[-2]
-        assert len(values) == len(types)
-        getattr(self, f"_run_{function}")(*values)
+        *_, stream, (values, types), extra = rest
+        assert len(values) == len(types) and not extra
+        work = getattr(self, f"_run_{function}")
+        before = list(self._under_way.get(stream, []))
+
+        def run():
+            for thread in before:
+                thread.join()
+            work(*values)
+
+        if function != "watch" and not before:
+            run()
+            return
+        # A watch waits for others; it and what is queued behind it run while the caller goes on.
+        thread = threading.Thread(target=run, daemon=True)
+        self._under_way.setdefault(stream, []).append(thread)
+        thread.start()
 
     @staticmethod
     def _bytes(address: int, nbytes: int) -> np.ndarray:
@@ -322,88 +332,21 @@ class FakeCuda:
         def word(address) -> ctypes.c_uint32:
             return ctypes.c_uint32.from_address(address)
 
-        def run():
-            deadline = time.monotonic() + timeout_ns / 1e9
-            wanted = pattern.fill_bytes(seed, 0, nbytes)
-            last_word = (nbytes - 1) // 4 * 4
-            for count, (start, where) in enumerate(((0, first), (last_word, last)), 1):
-                piece = wanted[start : start + 4].tobytes()
-                while self._bytes(at, nbytes)[start : start + 4].tobytes() != piece:
-                    if word(cancel).value or time.monotonic() > deadline:
-                        return
-                    time.sleep(0.0001)
-                word(where).value = token
-                word(seen).value = count
-
-        self._in_stream(run)
+        deadline = time.monotonic() + timeout_ns / 1e9
+        wanted = pattern.fill_bytes(seed, 0, nbytes)
+        last_word = (nbytes - 1) // 4 * 4
+        for count, (start, where) in enumerate(((0, first), (last_word, last)), 1):
+            piece = wanted[start : start + 4].tobytes()
+            while self._bytes(at, nbytes)[start : start + 4].tobytes() != piece:
+                if word(cancel).value or time.monotonic() > deadline:
+                    return
+                time.sleep(0.0001)
+            word(where).value = token
+            word(seen).value = count
 
     def _run_report(self, where, token, seen):
-        def run():
-            if ctypes.c_uint32.from_address(seen).value == 2:
-                ctypes.c_uint32.from_address(where).value = token
-
-        self._in_stream(run)
-
-    def _in_stream(self, work) -> None:
-        """Work is done after all that was queued before, while the caller goes on."""
-        before = list(self._watches)
-
-        def run():
-            for thread in before:
-                thread.join()
-            work()
-
-        thread = threading.Thread(target=run, daemon=True)
-        self._watches.append(thread)
-        thread.start()
-
-
-class FakeNvrtc:
-    """Acts like ``cuda.bindings.nvrtc``: "compiles" to a text that names the options."""
-
-    def __init__(self, version=(13, 0), error: str | None = None):
-        self.version = version
-        self.error = error
-        self.compiled: list[tuple[bytes, list[bytes]]] = []
-        self.programs: set[int] = set()
-        self._options: list[bytes] = []
-        codes = _names("nvrtcResult", "NVRTC_SUCCESS", *([error] if error else []))
-        self._ok, self._bad = codes(0), codes(len(codes) - 1)
-
-    def nvrtcVersion(self):
-        return (self._ok, *self.version)
-
-    def nvrtcCreateProgram(self, source, name, count, headers, names):
-        self.programs.add(1)
-        self._source = source
-        return self._ok, 1
-
-    def nvrtcCompileProgram(self, program, count, options):
-        assert count == len(options)
-        self._options = options
-        self.compiled.append((self._source, options))
-        return (self._bad,)
-
-    def nvrtcGetProgramLogSize(self, program):
-        return self._ok, 8
-
-    def nvrtcGetProgramLog(self, program, log):
-        log[:] = b"the log\0"
-        return (self._ok,)
-
-    def nvrtcGetCUBINSize(self, program):
-        return self._ok, len(self._code())
-
-    def nvrtcGetCUBIN(self, program, code):
-        code[:] = self._code()
-        return (self._ok,)
-
-    def nvrtcDestroyProgram(self, program):
-        self.programs.remove(program)
-        return (self._ok,)
-
-    def _code(self) -> bytes:
-        return b"machine code " + b" ".join(self._options)
+        if ctypes.c_uint32.from_address(seen).value == 2:
+            ctypes.c_uint32.from_address(where).value = token
 
 
 def fake_driver(api: FakeCuda | None = None, nvrtc: FakeNvrtc | None = None) -> Driver:

@@ -16,6 +16,7 @@ import pytest
 
 from peerdma.errors import exit_codes
 from peerdma.simboard import checkout_root
+from tests.host.conftest import CUDA, GPUS
 
 ROOT = checkout_root()
 HOST = ROOT / "host"
@@ -77,8 +78,13 @@ def test_the_demo_with_nothing_but_a_checkout(tmp_path):
         re.match(r"(\S+(?: \S+)*)\s{2,}(.*)", line).groups() for line in result.stdout.splitlines()
     )
     assert report["board"].startswith("simulated board, PCIe Gen2 x1")
-    assert report["GPU"] == "emulated discrete GPU"
-    assert report["to board"] == report["from board"] == "peer-to-peer"
+    if CUDA:
+        assert report["surfaces"].startswith(("GPU memory: ", "host memory: "))
+        assert report["to board"] == report["from board"] in ("staged", "host memory")
+    else:
+        assert report["GPU"] == "emulated discrete GPU"
+        assert "emulated peer-to-peer memory; no CUDA: " in report["surfaces"]
+        assert report["to board"] == report["from board"] == "peer-to-peer"
     assert report["copied"] == "4194304 bytes through the FPGA"
     rate, share, limit = re.search(
         r"ms simulated link time: ([\d.]+) MB/s, (\d+)% of the ([\d.]+) MB/s", report["took"]
@@ -89,12 +95,11 @@ def test_the_demo_with_nothing_but_a_checkout(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("memory", "path"),
-    [("auto", "peer-to-peer"), ("device", "peer-to-peer"), ("host", "host memory")],
-)
-def test_json_says_the_same(socket, memory, path):
-    result = run("--board", socket, "--size", "37x5", "--memory", memory, "--seed", 9, "--json")
+@pytest.mark.parametrize("name", GPUS)
+def test_json_says_the_same(socket, name):
+    gpu, memory = GPUS[name]
+    where = ["--gpu", gpu, "--memory", memory]
+    result = run("--board", socket, "--size", "37x5", *where, "--seed", 9, "--json")
     assert result.returncode == 0, result.stderr
     report = json.loads(result.stdout)
     types = {
@@ -106,6 +111,7 @@ def test_json_says_the_same(socket, memory, path):
         "link": str,
         "gpu": str,
         "emulated": bool,
+        "memory": str,
         "cycles": int,
         "seconds": float,
         "bytes_per_second": float,
@@ -113,10 +119,14 @@ def test_json_says_the_same(socket, memory, path):
         "copy_wall_seconds": float,
         "wall_seconds": float,
         "output": type(None),
+        "output_way": type(None),
     }
     assert {name: type(value) for name, value in report.items()} == types
-    assert report["verified"] and report["simulated"] and report["emulated"]
+    assert report["verified"] and report["simulated"]
+    assert report["emulated"] == (gpu == "emulated")
     assert report["bytes"] == 37 * 5 * 4
+    by_gpu = "peer-to-peer" if gpu == "emulated" else "staged"
+    path = by_gpu if memory == "device" else "host memory"
     assert report["path"] == {"to_board": path, "from_board": path}
     assert report["bytes_per_second"] == pytest.approx(report["bytes"] / report["seconds"])
     assert report["seconds"] < report["copy_wall_seconds"] < report["wall_seconds"]
@@ -192,7 +202,8 @@ def test_an_input_that_is_not_there(tmp_path):
         (["--input", "x"], "--input and --output go together"),
         (["--output", "x"], "--input and --output go together"),
         (["--input", "x", "--output", "y", "--size", "1x1"], "leave --size out"),
-        (["--gpu", "amd"], "invalid choice: 'amd'"),
+        (["--gpu", "amd"], "'amd' is none of auto, emulated, cuda, cuda:N"),
+        (["--gpu", "cuda:"], "'cuda:' is none of"),
         (["--memory", "shared"], "invalid choice: 'shared'"),
     ],
 )
@@ -209,29 +220,32 @@ def test_exit_codes_are_in_the_help():
             assert f"{code:>3}  {cause}" in result.stdout
 
 
-def test_no_cuda_yet(socket):
-    result = run("--board", socket, "--gpu", "cuda", "--json")
-    expect_error(result, "UnsupportedError", "only the emulated GPU", "--gpu emulated")
+def test_a_gpu_that_is_not_there(socket):
+    result = run("--board", socket, "--gpu", "cuda:99", "--json")
+    expect_error(result, "GpuNotFound", "asked for ")
     error = json.loads(result.stdout)
     assert error["verified"] is False
-    assert error["error"]["kind"] == "UnsupportedError"
-    assert "only the emulated GPU" in error["error"]["message"]
+    assert error["error"]["kind"] == "GpuNotFound"
+    assert error["error"]["message"] in result.stderr
 
 
 def test_no_board(tmp_path):
     result = run("--board", tmp_path / "none.sock")
     expect_error(result, "BoardNotFound", "Start one with `python -m sim.board")
-    expect_error(run("--board", "/dev/picoevb"), "UnsupportedError", "/dev/picoevb", "--board sim")
+    expect_error(run("--board", "/dev/picoevb77"), "BoardNotFound", "/dev/picoevb77", "lsmod")
 
 
 CORRUPTING = """
-import runpy, sys
+import numpy, runpy, sys
 sys.path.insert(0, {host!r})
 from peerdma.board import Board
 copy = Board.copy
 def corrupt(self, source, destination, **options):
     transfer = copy(self, source, destination, **options)
-    destination.memory.bytes[{at}] ^= 0x10
+    wrong = numpy.empty(1, numpy.uint8)
+    destination.memory.copy_out({at}, wrong)
+    wrong ^= 0x10
+    destination.memory.copy_in({at}, wrong)
     return transfer
 Board.copy = corrupt
 sys.argv = sys.argv[:1] + sys.argv[2:]

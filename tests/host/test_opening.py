@@ -135,14 +135,6 @@ def test_arguments_are_for_started_boards_only(tmp_path):
         peerdma.open(tmp_path / "board.sock", arguments=["--msix"])
 
 
-@pytest.mark.parametrize("path", ["/dev/picoevb", "/dev/picoevb0"])
-def test_device_files_are_for_a_later_version(path):
-    with pytest.raises(peerdma.UnsupportedError, match="only the simulated board") as caught:
-        peerdma.open(path)
-    assert path in str(caught.value)
-    assert "--board sim" in str(caught.value)
-
-
 def test_a_board_that_does_not_start_says_why(scratch, capfd):
     with pytest.raises(
         peerdma.BoardNotFound, match=r"exit status 2, last words: .*--no-such-option"

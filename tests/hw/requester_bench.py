@@ -16,7 +16,7 @@ from amaranth.hdl import Cat, Module, Signal
 from amaranth.sim import Simulator
 
 from hw.requester import Requester
-from hw.transfer import JOB_BYTES, Outcome
+from hw.transfer import JOB_BYTES, RING_PLACE, Outcome
 from tests.hw.completions import Packet, Request, enabled_bytes, host_byte, smallest, split
 
 __all__ = ["PAGE", "RETIRES", "Bench", "Job"]
@@ -95,6 +95,8 @@ class Bench:
         #: cycle and client of each placement; cycle of each beat
         self.placements: list[tuple[int, int]] = []
         self.beats: list[int] = []
+        #: (cycle, client, bytes of its oldest job) whenever `frontier` told of more
+        self.steps: list[tuple[int, int, int]] = []
         #: changes the packets of a request before they are sent
         self.mutate = None
         #: tags whose request has not got all its packets
@@ -334,13 +336,18 @@ class Bench:
 
     def _reach(self):
         frontier = self._ctx.get(self.dut.frontier.payload)
-        assert self.active[frontier.client], f"client {frontier.client} has no job"
-        job = self.active[frontier.client][0]
-        job.reached = (frontier.place - job.place) % PLACES
-        assert job.reached <= job.length
-        missing = self.missing[frontier.client]
-        for index in range(job.reached):
-            assert (job.place + index) % PLACES not in missing, "the frontier is ahead of the data"
+        client = frontier.client
+        assert self.active[client], f"client {client} has no job"
+        job = self.active[client][0]
+        assert frontier.place & RING_PLACE == job.place & RING_PLACE, "told of another memory"
+        reached = (frontier.place - job.place) % RING_PLACE
+        assert job.reached <= reached <= job.length, f"{reached} of a job, after {job.reached}"
+        for index in range(job.reached, reached):
+            place = (job.place + index) % PLACES
+            assert place not in self.missing[client], "the frontier is ahead of the data"
+        if reached > job.reached:
+            self.steps.append((self.cycle, client, reached))
+        job.reached = reached
 
     def _retire(self, valids: int):
         for number in range(self.clients):

@@ -49,8 +49,8 @@ BREAKS = {
     ),
     "completions matched to the wrong tag": Break(
         "hw/checker.py",
-        "self.lookup.eq(self.completion.p.header.tag)",
-        "self.lookup.eq(self.completion.p.header.tag ^ 1)",
+        "self.lookup.eq(comes.tag)",
+        "self.lookup.eq(comes.tag ^ 1)",
         ("tests/hw/test_requester.py",),
     ),
     "interrupt before the data": Break(

@@ -1,0 +1,384 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The requests of the kernel driver, as ctypes: a mirror of driver/peerdma_uapi.h.
+
+What they mean is documented there. A test compiles that header and compares every size, offset,
+code and constant with these.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import enum
+
+__all__ = [
+    "UAPI_VERSION",
+    "Access",
+    "BoardState",
+    "C2hDma",
+    "Cache",
+    "Cancel",
+    "CardInfo",
+    "Event",
+    "Feature",
+    "H2c2hDma",
+    "H2cDma",
+    "Info",
+    "Interrupts",
+    "Ioctl",
+    "LegacyFlag",
+    "MapFlag",
+    "MapInfo",
+    "Op",
+    "PinCuda",
+    "PinDmabuf",
+    "PinFlag",
+    "PinPages",
+    "Placement",
+    "Query",
+    "Reason",
+    "Reset",
+    "Submit",
+    "SurfaceFeature",
+    "SurfaceState",
+    "UnpinCuda",
+]
+
+_u8, _u16, _u32, _u64 = ctypes.c_uint8, ctypes.c_uint16, ctypes.c_uint32, ctypes.c_uint64
+_s32 = ctypes.c_int32
+
+#: (major, minor) that this mirror is of: another major is refused, a newer minor only adds.
+UAPI_VERSION = (1, 0)
+
+# NVIDIA's requests --------------------------------------------------------------------------
+
+
+class PinCuda(ctypes.Structure):
+    """struct peerdma_pin_cuda"""
+
+    _fields_ = (("va", _u64), ("size", _u64), ("handle", _u32))
+
+
+class UnpinCuda(ctypes.Structure):
+    """struct peerdma_unpin_cuda"""
+
+    _fields_ = (("handle", _u32),)
+
+
+class H2c2hDma(ctypes.Structure):
+    """struct peerdma_h2c2h_dma"""
+
+    _fields_ = tuple((name, _u64) for name in ("src", "dst", "len", "flags", "dma_time_ns"))
+
+
+class CardInfo(ctypes.Structure):
+    """struct peerdma_card_info"""
+
+    _fields_ = (("fpga_ram_size", _u64),)
+
+
+class H2cDma(ctypes.Structure):
+    """struct peerdma_h2c_dma"""
+
+    _fields_ = tuple((name, _u64) for name in ("src", "dst", "len", "flags", "dma_time_ns"))
+
+
+class C2hDma(ctypes.Structure):
+    """struct peerdma_c2h_dma"""
+
+    _fields_ = tuple((name, _u64) for name in ("dst", "src", "len", "flags", "dma_time_ns"))
+
+
+class LegacyFlag(enum.IntFlag):
+    """PEERDMA_H2C2H_*, PEERDMA_H2C_* and PEERDMA_C2H_*"""
+
+    H2C2H_SRC_IS_HANDLE = 1 << 0
+    H2C2H_DST_IS_HANDLE = 1 << 1
+    H2C_SRC_IS_HANDLE = 1 << 0
+    C2H_DST_IS_HANDLE = 1 << 0
+
+
+# Our requests -------------------------------------------------------------------------------
+
+
+class _Sized(ctypes.Structure):
+    """A structure that begins with its size, which is filled in when it is made."""
+
+    def __init__(self, *args: object, **kwargs: object):
+        super().__init__(*args, **kwargs)
+        self.size = ctypes.sizeof(self)
+
+
+class Interrupts(enum.IntEnum):
+    """enum peerdma_interrupts"""
+
+    INTX = 0
+    MSI = 1
+    MSIX = 2
+
+
+class BoardState(enum.IntEnum):
+    """enum peerdma_board_state"""
+
+    LIVE = 0
+    FROZEN = 1
+    DEAD = 2
+
+
+class Feature(enum.IntFlag):
+    """PEERDMA_FEATURE_*"""
+
+    STREAM_COPY = 1 << 0
+    MAILBOX = 1 << 1
+    IOMMU = 1 << 2
+    DMABUF = 1 << 3
+    CUDA = 1 << 4
+
+
+class Info(_Sized):
+    """struct peerdma_info"""
+
+    _fields_ = (
+        ("size", _u32),
+        ("flags", _u32),
+        ("uapi_version", _u32),
+        ("board_version", _u32),
+        ("capabilities", _u32),
+        ("features", _u32),
+        ("index", _u32),
+        ("state", _u32),
+        ("vendor", _u16),
+        ("device", _u16),
+        ("subsystem_vendor", _u16),
+        ("subsystem_device", _u16),
+        ("interrupts", _u32),
+        ("vectors", _u32),
+        ("h2c_channels", _u32),
+        ("c2h_channels", _u32),
+        ("link_speed", _u32),
+        ("link_width", _u32),
+        ("max_payload", _u32),
+        ("max_read_request", _u32),
+        ("card_ram_size", _u64),
+        ("staging_size", _u64),
+        ("stream_window", _u64),
+        ("clock_khz", _u32),
+        ("time_scale", _u32),
+        ("generation", _u32),
+        ("last_errno", _u32),
+        ("pinned_bytes", _u64),
+        ("jobs", _u64),
+        ("failures", _u64),
+        ("timeouts", _u64),
+        ("lost_interrupts", _u64),
+        ("bus_id", ctypes.c_char * 16),
+        ("providers", ctypes.c_char * 64),
+        ("last_error", ctypes.c_char * 256),
+    )
+
+
+class Access(enum.IntFlag):
+    """PEERDMA_ACCESS_*"""
+
+    READ = 1 << 0
+    WRITE = 1 << 1
+
+
+class PinFlag(enum.IntFlag):
+    """PEERDMA_PIN_*"""
+
+    REQUIRE_PEER = 1 << 0
+
+
+class Placement(enum.IntEnum):
+    """enum peerdma_placement"""
+
+    HOST = 0
+    PEER = 1
+    MIXED = 2
+
+
+class PinDmabuf(_Sized):
+    """struct peerdma_pin_dmabuf"""
+
+    _fields_ = (
+        ("size", _u32),
+        ("flags", _u32),
+        ("fd", _s32),
+        ("access", _u32),
+        ("offset", _u64),
+        ("length", _u64),
+        ("handle", _u32),
+        ("placement", _u32),
+    )
+
+
+class PinPages(_Sized):
+    """struct peerdma_pin_pages"""
+
+    _fields_ = (
+        ("size", _u32),
+        ("flags", _u32),
+        ("address", _u64),
+        ("length", _u64),
+        ("access", _u32),
+        ("handle", _u32),
+    )
+
+
+class Op(enum.IntEnum):
+    """enum peerdma_op"""
+
+    H2C = 0
+    C2H = 1
+    COPY = 2
+
+
+class Submit(_Sized):
+    """struct peerdma_submit"""
+
+    _fields_ = (
+        ("size", _u32),
+        ("flags", _u32),
+        ("op", _u32),
+        ("generation", _u32),
+        ("src_handle", _u32),
+        ("dst_handle", _u32),
+        ("src_offset", _u64),
+        ("dst_offset", _u64),
+        ("length", _u64),
+        ("user_data", _u64),
+        ("job", _u64),
+    )
+
+
+class Reason(enum.IntEnum):
+    """enum peerdma_reason"""
+
+    NONE = 0
+    ENGINE = 1
+    TIMEOUT = 2
+    CANCELLED = 3
+    UNPINNED = 4
+    REVOKED = 5
+    RESET = 6
+    LOST = 7
+
+
+class Event(_Sized):
+    """struct peerdma_event"""
+
+    _fields_ = (
+        ("size", _u32),
+        ("result", _s32),
+        ("job", _u64),
+        ("user_data", _u64),
+        ("bytes", _u64),
+        ("time_ns", _u64),
+        ("cycles", _u64),
+        ("reason", _u32),
+        ("status", _u32),
+        ("address", _u64),
+    )
+
+
+class Cancel(_Sized):
+    """struct peerdma_cancel"""
+
+    _fields_ = (("size", _u32), ("flags", _u32), ("job", _u64))
+
+
+class SurfaceState(enum.IntEnum):
+    """enum peerdma_surface_state"""
+
+    LIVE = 0
+    REVOKED = 1
+    LOST = 2
+
+
+class SurfaceFeature(enum.IntFlag):
+    """PEERDMA_SURFACE_SURVIVES_FREE and PEERDMA_SURFACE_CPU_MAP"""
+
+    SURVIVES_FREE = 1 << 0
+    CPU_MAP = 1 << 1
+
+
+class Query(_Sized):
+    """struct peerdma_query"""
+
+    _fields_ = (
+        ("size", _u32),
+        ("flags", _u32),
+        ("handle", _u32),
+        ("state", _u32),
+        ("placement", _u32),
+        ("features", _u32),
+        ("length", _u64),
+        ("segments", _u32),
+        ("jobs", _u32),
+        ("provider", ctypes.c_char * 16),
+    )
+
+
+class MapFlag(enum.IntFlag):
+    """PEERDMA_MAP_*"""
+
+    MAILBOX = 1 << 0
+
+
+class Cache(enum.IntEnum):
+    """enum peerdma_cache"""
+
+    UNCACHED = 0
+    WRITE_COMBINED = 1
+    CACHED = 2
+
+
+class MapInfo(_Sized):
+    """struct peerdma_map_info"""
+
+    _fields_ = (
+        ("size", _u32),
+        ("flags", _u32),
+        ("handle", _u32),
+        ("cache", _u32),
+        ("offset", _u64),
+        ("length", _u64),
+        ("start", _u64),
+    )
+
+
+class Reset(_Sized):
+    """struct peerdma_reset"""
+
+    _fields_ = (("size", _u32), ("flags", _u32))
+
+
+# Codes --------------------------------------------------------------------------------------
+
+_WRITE, _READ = 1, 2
+
+
+def _code(number: int, direction: int = 0, structure: type | None = None) -> int:
+    """What the kernel's _IOC() makes of these (include/uapi/asm-generic/ioctl.h)."""
+    size = ctypes.sizeof(structure) if structure else 0
+    return direction << 30 | size << 16 | ord("P") << 8 | number
+
+
+class Ioctl(enum.IntEnum):
+    """PEERDMA_IOC_*"""
+
+    LED = _code(0, _WRITE, ctypes.c_uint32)
+    PIN_CUDA = _code(1, _WRITE | _READ, PinCuda)
+    UNPIN_CUDA = _code(2, _WRITE, UnpinCuda)
+    H2C2H_DMA = _code(3, _WRITE | _READ, H2c2hDma)
+    CARD_INFO = _code(4, _READ, CardInfo)
+    H2C_DMA = _code(5, _WRITE | _READ, H2cDma)
+    C2H_DMA = _code(6, _WRITE | _READ, C2hDma)
+    GET_INFO = _code(0x20)
+    PIN_DMABUF = _code(0x21)
+    PIN_PAGES = _code(0x22)
+    SUBMIT = _code(0x23)
+    CANCEL = _code(0x24)
+    QUERY = _code(0x25)
+    MAP_INFO = _code(0x26)
+    RESET = _code(0x27)

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Builds of the driver against kernels fetched from Debian."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from tools.kernel_headers import headers, nv_p2p
+
+ROOT = Path(__file__).resolve().parents[2]
+DRIVER = ROOT / "driver"
+TEGRA = Path(__file__).with_name("tegra")
+
+#: What the kernels answer to conftest.sh, without the common parts.
+ANSWERS = {
+    "5.10": {
+        "CLASS_CREATE_OWNER",
+        "VM_FLAGS_ASSIGN",
+        "DMABUF_MOVE_NOTIFY",
+        "IMPORT_NS_TOKEN",
+        "DMA_RESV_RCU",
+        "AER_BY_DRIVER",
+    },
+    "6.1": {
+        "CLASS_CREATE_OWNER",
+        "VM_FLAGS_ASSIGN",
+        "DMABUF_MOVE_NOTIFY",
+        "IMPORT_NS_TOKEN",
+        "DMA_RESV_USAGE",
+        "AER_BY_DRIVER",
+    },
+    "6.12": {
+        "CLASS_CREATE_NAME",
+        "VM_FLAGS_SET",
+        "DMABUF_MOVE_NOTIFY",
+        "IMPORT_NS_TOKEN",
+        "DMA_RESV_USAGE",
+        "AER_BY_CORE",
+    },
+    "7.2": {
+        "CLASS_CREATE_NAME",
+        "VM_FLAGS_SET",
+        "DMABUF_INVALIDATE_MAPPINGS",
+        "IMPORT_NS_STRING",
+        "DMA_RESV_USAGE",
+        "AER_BY_CORE",
+    },
+}
+
+
+@dataclass(frozen=True)
+class Build:
+    """What a build left behind: its folder and what it said."""
+
+    folder: Path
+    status: int
+    output: str
+
+    def module(self, name: str) -> bytes:
+        """The content of a module."""
+        return (self.folder / f"{name}.ko").read_bytes()
+
+
+def _with_symbols(header: Path, folder: Path) -> Path:
+    """A copy of `header` in `folder`, with the list of symbols that a built provider leaves."""
+    folder.mkdir(parents=True)
+    shutil.copy(header, folder)
+    names = sorted(set(re.findall(r"\bint (nvidia_p2p_\w+)\(", header.read_text())))
+    lines = [f"0x00000000\t{name}\tnvidia\tEXPORT_SYMBOL_GPL\t\n" for name in names]
+    (folder / "Module.symvers").write_text("".join(lines))
+    return folder
+
+
+def build(tmp: Path, kernel: str, nvidia: str = "", tegra: str = "", *extra: str) -> Build:
+    """Builds a copy of the driver in `tmp`: for a kernel, with NVIDIA's header of a branch."""
+    folder = tmp / "driver"
+    shutil.copytree(DRIVER, folder)
+    arguments = ["NVIDIA=", "TEGRA="]
+    if nvidia:
+        arguments[0] += str(_with_symbols(nv_p2p(nvidia) / "nv-p2p.h", tmp / "nvidia"))
+    if tegra:
+        _with_symbols(TEGRA / tegra / "linux/nv-p2p.h", tmp / "tegra" / "linux")
+        shutil.move(tmp / "tegra/linux/Module.symvers", tmp / "tegra/Module.symvers")
+        arguments[1] += str(tmp / "tegra")
+    if kernel.endswith("arm64"):
+        arguments.append("ARCH=arm64")
+    found = headers(kernel)
+    # Without BTF, for which the kernel's own image would have to be there.
+    options = ["W=1", "CONFIG_DEBUG_INFO_BTF_MODULES=", *arguments, *extra]
+    done = subprocess.run(
+        ["nice", "make", "-j2", f"KDIR={found.build}", *options, "modules"],
+        cwd=folder,
+        env=found.environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    return Build(folder, done.returncode, done.stdout)
+
+
+def check(built: Build, kernel: str, modules: tuple[str, ...]) -> None:
+    """That a build went well, without a warning, and is what it should be."""
+    assert built.status == 0, built.output
+    # What newer compilers than the kernel's say of the kernel's own options is not about us.
+    noise = re.compile(r"the compiler differs from|The kernel was built by|You are using")
+    bad = [x for x in built.output.splitlines() if re.search(r"warning|error", x, re.IGNORECASE)]
+    assert [x for x in bad if not noise.search(x)] == []
+    assert sorted(path.stem for path in built.folder.glob("*.ko")) == sorted(modules)
+    probes = (built.folder / "compat_probes.h").read_text()
+    answers = set(re.findall(r"#define COMPAT_(\w+)", probes)) - {"PROBED"}
+    assert answers == ANSWERS[kernel.partition("-")[0]]
+    for name in modules:
+        assert b"\0license=GPL\0" in b"\0" + built.module(name)
+    assert b"\0nvidia_p2p_" not in built.module("peerdma"), "the core links to a GPU's driver"
+    assert b"\0import_ns=DMA_BUF\0" in built.module("peerdma")

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""A stand-in for the kernel driver: records every request, and copies between pinned memory.
+
+The "device node" is a named pipe: events written to it are read and polled as the driver's are.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import itertools
+import os
+from pathlib import Path
+
+import numpy as np
+
+from peerdma import uapi
+from peerdma.uapi import Feature, Ioctl, Op, Placement, Reason
+
+CARD_RAM = 65_536
+
+
+class FakeKernel:
+    """Acts like `fcntl.ioctl` on a node of the driver.
+
+    Attributes
+    ----------
+    calls : list of (str, dict)
+        Requests by name and what they said, in order.
+    failures : dict of Ioctl to (int, int)
+        Which request of a kind fails, counted from 0 from now on, and the errno.
+    ends : list of dict
+        How the next jobs end: members of their events; those after them succeed.
+    silent : bool
+        Whether jobs end only when they are cancelled.
+    most_jobs : int
+        Jobs outstanding until the driver says EAGAIN.
+    """
+
+    def __init__(self, folder: Path, calls: list | None = None):
+        self.path = str(folder / "picoevb")
+        os.mkfifo(self.path)
+        self.pipe = os.open(self.path, os.O_RDWR)
+        self.calls = [] if calls is None else calls
+        self.failures: dict[Ioctl, tuple[int, int]] = {}
+        self.ends: list[dict] = []
+        self.silent = False
+        self.most_jobs = 4
+        self.placement = Placement.PEER
+        self.pins: dict[int, tuple[int, int]] = {}
+        #: addresses behind dma-bufs, by descriptor
+        self.dmabufs: dict[int, int] = {}
+        self.card = np.zeros(CARD_RAM, np.uint8)
+        self._handles = itertools.count(1)
+        self._jobs = itertools.count(100)
+        self._outstanding: list[int] = []
+        self._last_error = (0, b"")
+        self.info = uapi.Info(
+            uapi_version=0x10000,
+            board_version=0x10000,
+            capabilities=7,
+            features=Feature.STREAM_COPY | Feature.MAILBOX | Feature.CUDA | Feature.DMABUF,
+            index=0,
+            vendor=0x10EE,
+            device=0x7021,
+            subsystem_vendor=0x10EE,
+            subsystem_device=0x5045,
+            interrupts=uapi.Interrupts.MSIX,
+            h2c_channels=1,
+            c2h_channels=1,
+            link_speed=2,
+            link_width=1,
+            max_payload=128,
+            max_read_request=512,
+            card_ram_size=CARD_RAM,
+            clock_khz=125_000,
+            time_scale=1,
+            bus_id=b"0000:01:00.0",
+        )
+
+    def close(self) -> None:
+        """Closes the driver's end; nothing may be pinned."""
+        os.close(self.pipe)
+
+    def named(self, *names: str) -> list[tuple[str, dict]]:
+        """The calls of these names."""
+        return [call for call in self.calls if call[0] in names]
+
+    def ioctl(self, fd: int, code: int, argument):
+        """As `fcntl.ioctl`."""
+        code = Ioctl(code)
+        fields = getattr(argument, "_fields_", None)
+        said = {name: getattr(argument, name) for name, _ in fields} if fields else argument
+        if code is not Ioctl.GET_INFO:
+            self.calls.append((code.name, said))
+        if fields and fields[0][0] == "size":
+            assert argument.size == ctypes.sizeof(argument)
+        if code in self.failures:
+            left, number = self.failures[code]
+            if left == 0:
+                del self.failures[code]
+                self._fail(number, f"the driver's words on {code.name}")
+            self.failures[code] = left - 1, number
+        return getattr(self, f"_{code.name.lower()}")(argument)
+
+    def _fail(self, number: int, words: str):
+        self._last_error = number, words.encode()
+        raise OSError(number, os.strerror(number))
+
+    def _get_info(self, info):
+        ctypes.memmove(ctypes.byref(info), ctypes.byref(self.info), ctypes.sizeof(info))
+        info.last_errno, info.last_error = self._last_error
+
+    def _pin(self, address: int, length: int) -> int:
+        handle = next(self._handles)
+        self.pins[handle] = address, length
+        return handle
+
+    def _pin_cuda(self, pin):
+        pin.handle = self._pin(pin.va, pin.size)
+
+    def _pin_pages(self, pin):
+        pin.handle = self._pin(pin.address, pin.length)
+
+    def _pin_dmabuf(self, pin):
+        os.fstat(pin.fd)
+        pin.handle = self._pin(self.dmabufs[pin.fd] + pin.offset, pin.length)
+        pin.placement = self.placement
+
+    def _unpin_cuda(self, unpin):
+        del self.pins[unpin.handle]
+
+    def _query(self, query):
+        query.placement = self.placement
+        query.length = self.pins[query.handle][1]
+
+    def _led(self, value):
+        assert isinstance(value, int)
+
+    def _map_info(self, place):
+        assert place.flags == uapi.MapFlag.MAILBOX
+        place.offset, place.length = 1 << 40, 4096
+
+    def _side(self, handle: int, offset: int, length: int) -> np.ndarray:
+        if not handle:
+            return self.card[offset : offset + length]
+        address, size = self.pins[handle]
+        assert offset + length <= size
+        return np.ctypeslib.as_array((ctypes.c_uint8 * length).from_address(address + offset))
+
+    def _submit(self, submit):
+        if len(self._outstanding) >= self.most_jobs:
+            self._fail(errno.EAGAIN, "too many jobs")
+        submit.job = next(self._jobs)
+        assert bool(submit.src_handle) == (submit.op != Op.C2H)
+        assert bool(submit.dst_handle) == (submit.op != Op.H2C)
+        end = self.ends.pop(0) if self.ends else {}
+        if not end:
+            source = self._side(submit.src_handle, submit.src_offset, submit.length)
+            self._side(submit.dst_handle, submit.dst_offset, submit.length)[:] = source
+        self._outstanding.append(submit.job)
+        if not self.silent:
+            self._end(submit.job, **{"bytes": submit.length, "cycles": 10, **end})
+
+    def _cancel(self, cancel):
+        if cancel.job not in self._outstanding:
+            self._fail(errno.ENOENT, "no such job")
+        self._end(cancel.job, result=-errno.ECANCELED, reason=Reason.CANCELLED)
+
+    def _end(self, job: int, **members) -> None:
+        """The job's event; one of a newer driver, with a member more."""
+        event = uapi.Event(job=job, **members)
+        event.size += 8
+        os.write(self.pipe, bytes(event) + bytes(8))
+
+    def taken(self, data: bytes) -> None:
+        """The program has read events."""
+        while data:
+            self._outstanding.remove(uapi.Event.from_buffer_copy(data).job)
+            data = data[int.from_bytes(data[:4], "little") :]
