@@ -22,7 +22,7 @@ Follows PG195 for what the registers do; where that is silent, the choice is nam
 """
 
 from amaranth import *
-from amaranth.lib import data, fifo, stream, wiring
+from amaranth.lib import fifo, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from peerdma import regs
@@ -32,33 +32,22 @@ from .csr import BusSignature, RegisterBank, fan_out
 from .error_bits import error_bits
 from .performance import performance_counters
 from .post import Post
-from .transfer import FETCH_DESCRIPTORS, STREAM_WINDOW_BIT, Descriptor, Outcome, Span
+from .ram import leaves
+from .transfer import (
+    FETCH_DESCRIPTORS,
+    STREAM_WINDOW_BIT,
+    Descriptor,
+    ErrorReport,
+    InFlight,
+    Outcome,
+    Span,
+)
 
-__all__ = ["Channel", "ErrorReport"]
+__all__ = ["Channel"]
 
 _STATUS = regs.Status
 #: Descriptors whose data may be under way at once.
 _IN_FLIGHT = 32
-
-
-class ErrorReport(data.Struct):
-    """An error that ended a run, for the error capture registers."""
-
-    outcome: Outcome
-    #: the failing address, unless the requester has reported it already
-    address: 64
-    #: while fetching a descriptor
-    descriptor: 1
-
-
-class _InFlight(data.Struct):
-    stop: 1
-    completed: 1
-    #: there is no data to wait for: length 0, or an error instead of a descriptor
-    immediate: 1
-    #: an error of the descriptor itself, not of its data
-    from_fetch: 1
-    outcome: Outcome
 
 
 class Channel(wiring.Component):
@@ -186,14 +175,13 @@ class Channel(wiring.Component):
 
         # Descriptors in flight ---------------------------------------------------------------
         m.submodules.in_flight = in_flight = ResetInserter(self.flush)(
-            fifo.SyncFIFO(width=Shape.cast(_InFlight).width, depth=_IN_FLIGHT)
+            fifo.SyncFIFO(width=Shape.cast(InFlight).width, depth=_IN_FLIGHT)
         )
-        entry = Signal(_InFlight)
-        head = Signal(_InFlight)
+        entry = Signal(InFlight)
+        head = Signal(InFlight)
         m.d.comb += [in_flight.w_data.eq(entry), head.eq(in_flight.r_data)]
 
         descriptor = self.descriptor.payload
-        bits = (self._ram_size - 1).bit_length()
         outside = Signal()
         to_stream = Signal()
         decode_field = "ie_read_error" if self._c2h else "ie_write_error"
@@ -202,12 +190,7 @@ class Channel(wiring.Component):
             m.d.comb += to_stream.eq(descriptor.card_address[STREAM_WINDOW_BIT])
         m.d.comb += [
             outside.eq(
-                (descriptor.length != 0)
-                & ~to_stream
-                & (
-                    descriptor.card_address[bits:].any()
-                    | (descriptor.card_address[:bits] + descriptor.length > self._ram_size)
-                )
+                ~to_stream & leaves(descriptor.card_address, descriptor.length, self._ram_size)
             ),
             entry.stop.eq(descriptor.stop),
             entry.completed.eq(descriptor.completed),
@@ -392,8 +375,6 @@ class Channel(wiring.Component):
             csr.status.eq(Cat(busy, Mux(rise, 0, sticky[1:]))),
             csr.completed_count.eq(Mux(rise, 0, count)),
             self.interrupt.eq((sticky & csr.interrupt_enable[:24]).any()),
-        ]
-        m.d.comb += [
             self.writeback.valid.eq(owed & run & (~self.flush | self.quiet)),
             self.writeback.payload.where.eq(base + regs.CHANNEL["writeback_lo"].offset >> 3),
             self.writeback.payload.what.eq(base + regs.CHANNEL["completed_count"].offset >> 3),

@@ -5,12 +5,12 @@ from amaranth import *
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from .channel import Channel, ErrorReport
+from .channel import Channel
 from .csr import BusSignature
 from .fetch import DescriptorFetch
 from .post import Post
 from .splitter import Piece, Splitter
-from .transfer import Outcome, Placement, ReadJob, Retired
+from .transfer import ErrorReport, Outcome, Placement, ReadJob, Retired
 
 __all__ = ["ChannelPipeline"]
 

@@ -5,7 +5,17 @@ from amaranth import *
 from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In, Out
 
-__all__ = ["CardRam", "ReadPortSignature"]
+__all__ = ["CardRam", "ReadPortSignature", "leaves"]
+
+
+def leaves(address, length, size: int) -> Value:
+    """Whether `length` bytes, unless 0, from byte `address` on do not all lie below `size`.
+
+    `size` is a power of two.
+    """
+    bits = (size - 1).bit_length()
+    ends_behind = address[:bits] + length > size
+    return (length != 0) & (address[bits:].any() | ends_behind)
 
 
 class ReadPortSignature(wiring.Signature):

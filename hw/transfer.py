@@ -18,6 +18,8 @@ __all__ = [
     "RING_PLACE",
     "STREAM_WINDOW_BIT",
     "Descriptor",
+    "ErrorReport",
+    "InFlight",
     "Outcome",
     "Placement",
     "ReadJob",
@@ -62,6 +64,28 @@ class Descriptor(data.Struct):
     stop: 1
     completed: 1
     #: OK, or why there is no descriptor; `pci_address` is then the descriptor's own address
+    outcome: Outcome
+
+
+class ErrorReport(data.Struct):
+    """An error that ended a run, for the error capture registers."""
+
+    outcome: Outcome
+    #: the failing address, unless the requester has reported it already
+    address: 64
+    #: while fetching a descriptor
+    descriptor: 1
+
+
+class InFlight(data.Struct):
+    """What a channel keeps of a descriptor until its data has been moved."""
+
+    stop: 1
+    completed: 1
+    #: there is no data to wait for: length 0, or an error instead of a descriptor
+    immediate: 1
+    #: an error of the descriptor itself, not of its data
+    from_fetch: 1
     outcome: Outcome
 
 

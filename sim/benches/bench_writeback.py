@@ -56,6 +56,7 @@ class Word:
 
     @value.setter
     def value(self, value: int) -> None:
+        """Puts a value there, as a driver does."""
         self._buffer.data = value.to_bytes(4, "little")
 
     async def poll(self, us: float = 100) -> int:

@@ -20,7 +20,7 @@ from cocotbext.pcie.core.bridge import RootPort, SwitchDownstreamPort
 from cocotbext.pcie.core.tlp import MsgType, Tlp, TlpType
 from cocotbext.pcie.core.utils import PcieId
 
-from .series7 import message_code
+from .messages import message_code
 
 __all__ = ["Fault", "Gpu", "Host", "IntxLine", "Split"]
 

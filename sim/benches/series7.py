@@ -21,15 +21,15 @@ from cocotb.queue import Queue
 from cocotb.triggers import FallingEdge, ReadOnly
 from cocotbext.pcie.core import Device, Endpoint
 from cocotbext.pcie.core.caps import MsiCapability, MsixCapability
-from cocotbext.pcie.core.tlp import MsgType, Tlp, TlpType
-from cocotbext.pcie.core.utils import PcieId
+from cocotbext.pcie.core.tlp import Tlp, TlpType
 
 from hw.trn import TRN_PORTS
 from peerdma import regs
 
 from .checker import TlpChecker, TlpError
+from .messages import interrupt_message
 
-__all__ = ["BUS_MASTER_GRACE", "TX_BUFFERS", "Series7Device", "message_code"]
+__all__ = ["BUS_MASTER_GRACE", "TX_BUFFERS", "Series7Device"]
 
 #: Transmit buffers of the reference configuration, in TLPs.
 TX_BUFFERS = 30
@@ -45,20 +45,6 @@ CREDIT_CYCLES = 8
 FC_TRANSMIT_AVAILABLE = 4
 
 _CONFIG = {TlpType.CFG_READ_0, TlpType.CFG_WRITE_0, TlpType.CFG_READ_1, TlpType.CFG_WRITE_1}
-
-
-def message_code(tlp: Tlp) -> MsgType:
-    """The message code, which a message has where requests have their byte enables (2.2.8)."""
-    return MsgType(tlp.last_be << 4 | tlp.first_be)
-
-
-def _interrupt_message(asserted: bool, sender: PcieId) -> Tlp:
-    tlp = Tlp()
-    tlp.fmt_type = TlpType.MSG_LOCAL
-    tlp.requester_id = sender
-    code = MsgType.ASSERT_INTA if asserted else MsgType.DEASSERT_INTA
-    tlp.first_be, tlp.last_be = code & 0xF, code >> 4
-    return tlp
 
 
 class Series7Device(Device):
@@ -398,7 +384,7 @@ class Series7Device(Device):
         if asserted == function.interrupt_status:
             raise TlpError(f"INTA is already {'asserted' if asserted else 'deasserted'}")
         function.interrupt_status = asserted
-        message = _interrupt_message(asserted, function.pcie_id)
+        message = interrupt_message(asserted, function.pcie_id)
         self._queue(partial(self.upstream_send, message), 0)
 
     def _sample_errors(self) -> None:
