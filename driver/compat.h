@@ -50,8 +50,10 @@ static inline void compat_vm_flags_clear(struct vm_area_struct *vma, unsigned lo
 
 #ifdef COMPAT_DMABUF_INVALIDATE_MAPPINGS
 #define COMPAT_INVALIDATE_MAPPINGS	invalidate_mappings
+#define compat_dma_buf_invalidate	dma_buf_invalidate_mappings
 #else
 #define COMPAT_INVALIDATE_MAPPINGS	move_notify
+#define compat_dma_buf_invalidate	dma_buf_move_notify
 #endif
 
 #ifdef COMPAT_IMPORT_NS_STRING

@@ -30,10 +30,13 @@ static const char * const reasons[] = {
 __printf(3, 0)
 static int explain(struct peerdma_why *why, int error, const char *format, va_list arguments)
 {
-	spin_lock(&why->lock);
+	unsigned long flags;
+
+	/* Also called with the board's lock held, which interrupts take. */
+	spin_lock_irqsave(&why->lock, flags);
 	why->error = -error;
 	vscnprintf(why->text, sizeof(why->text), format, arguments);
-	spin_unlock(&why->lock);
+	spin_unlock_irqrestore(&why->lock, flags);
 	return error;
 }
 

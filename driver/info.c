@@ -91,8 +91,8 @@ void peerdma_get_info(struct peerdma_file *file, struct peerdma_info *info)
 	}
 	up_read(&board->gate);
 
-	spin_lock(&file->why.lock);
+	spin_lock_irq(&file->why.lock);
 	info->last_errno = file->why.error;
 	memcpy(info->last_error, file->why.text, sizeof(info->last_error));
-	spin_unlock(&file->why.lock);
+	spin_unlock_irq(&file->why.lock);
 }

@@ -52,9 +52,15 @@ static void board_release(struct device *node)
 
 	if (board->inode)
 		peerdma_inode_put(board);
-	ida_free(&indices, board->index);
 	pci_dev_put(board->pdev);
 	kfree(board);
+}
+
+/* The next board may have its number, even while a file of this one is still open. */
+static void board_forget(struct peerdma_dev *board)
+{
+	ida_free(&indices, board->index);
+	peerdma_board_put(board);
 }
 
 static struct peerdma_dev *board_create(struct pci_dev *pdev)
@@ -98,7 +104,7 @@ static struct peerdma_dev *board_create(struct pci_dev *pdev)
 	if (!error)
 		error = peerdma_inode_get(board);
 	if (error) {
-		peerdma_board_put(board);
+		board_forget(board);
 		return ERR_PTR(error);
 	}
 	return board;
@@ -246,7 +252,7 @@ err_bars:
 err_disable:
 	pci_disable_device(pdev);
 err_board:
-	peerdma_board_put(board);
+	board_forget(board);
 	return error;
 }
 
@@ -291,7 +297,7 @@ static void remove(struct pci_dev *pdev)
 	free_rings(board);
 	unmap_bars(board);
 	pci_disable_device(pdev);
-	peerdma_board_put(board);
+	board_forget(board);
 }
 
 /* driver_data: bytes of card RAM of a board that does not say. */

@@ -20,6 +20,10 @@
 
 #include "peerdma_provider.h"
 
+#ifndef NVIDIA_P2P_CAP_GET_PAGES_PERSISTENT_API
+#error "NVIDIA's driver is older than 525.105.17 or 535.14: it calls back while it puts; update it"
+#endif
+
 /* What the calls want addresses and lengths to be multiples of, whatever the GPU's page is. */
 #define GRANULE		SZ_64K
 
@@ -101,16 +105,10 @@ static int get_with_callback(struct peerdma_surface *surface, struct pinned *pin
 
 static int get(struct peerdma_surface *surface, struct pinned *pinned, u64 length)
 {
-	int error = -ENOTSUPP;
+	int error = nvidia_p2p_get_pages_persistent(pinned->va, length, &pinned->table, 0);
 
-#ifdef NVIDIA_P2P_CAP_GET_PAGES_PERSISTENT_API
-	pinned->persistent = true;
-	error = nvidia_p2p_get_pages_persistent(pinned->va, length, &pinned->table, 0);
-	if (error != -ENOTSUPP)
-		return error;
-	pinned->persistent = false;
-#endif
-	if (!callback)
+	pinned->persistent = !error;
+	if (error != -ENOTSUPP || !callback)
 		return error;
 	surface->features &= ~PEERDMA_SURFACE_SURVIVES_FREE;
 	return get_with_callback(surface, pinned, length);
@@ -120,12 +118,10 @@ static void nvp2p_put(struct peerdma_surface *surface)
 {
 	struct pinned *pinned = surface->private;
 
-#ifdef NVIDIA_P2P_CAP_GET_PAGES_PERSISTENT_API
 	if (pinned->persistent) {
 		nvidia_p2p_put_pages_persistent(pinned->va, pinned->table, 0);
 		return;
 	}
-#endif
 	/* For another process it would do nothing and report success: the callback will come. */
 	if (current->tgid != pinned->tgid)
 		return;

@@ -157,6 +157,12 @@ def _run(arguments: argparse.Namespace) -> dict:
     }
 
 
+def _way(path: str | None) -> str:
+    if path == peerdma.Path.STAGED:
+        return f"{path}: copied by the CPU, there is no direct way"
+    return path or "nothing"
+
+
 def _readable(report: dict) -> str:
     way = report["path"]
     through = f"the FPGA's {report['through']}" if report["through"] else "the FPGA"
@@ -169,8 +175,8 @@ def _readable(report: dict) -> str:
         ("board", report["board"] + (f", {report['link']}" if report["link"] else "")),
         ("GPU", report["gpu"]),
         ("surfaces", report["memory"]),
-        ("to board", way["to_board"] or "nothing"),
-        ("from board", way["from_board"] or "nothing"),
+        ("to board", _way(way["to_board"])),
+        ("from board", _way(way["from_board"])),
         ("copied", f"{report['bytes']} bytes through {through}"),
         ("took", f"{report['seconds'] * 1e3:.3f} ms {clock}: {rate}"),
         (

@@ -102,11 +102,13 @@ class Driver:
         error, value = self.api.cuDeviceGetAttribute(attribute, device)
         return 0 if int(error) else int(value)
 
-    def pointer_attribute(self, address: int, name: str) -> Any:
-        """The attribute CU_POINTER_ATTRIBUTE_`name`; None if CUDA does not know the pointer."""
-        attribute = getattr(self.api.CUpointer_attribute, f"CU_POINTER_ATTRIBUTE_{name}")
-        error, value = self.api.cuPointerGetAttribute(attribute, address)
-        return None if int(error) else value
+    def pointer_attributes(self, address: int, *names: str) -> list[int]:
+        """The attributes CU_POINTER_ATTRIBUTE_...; 0 each if CUDA does not know the pointer."""
+        known = self.api.CUpointer_attribute
+        wanted = [getattr(known, f"CU_POINTER_ATTRIBUTE_{name}") for name in names]
+        asked = f"what memory is at {address:#x}"
+        found = self.call("cuPointerGetAttributes", len(wanted), wanted, address, asked=asked)
+        return [int(value) for value in found]
 
     def _failure(self, function: str, error: Any, asked: str) -> CudaError:
         name = getattr(error, "name", str(error))

@@ -187,35 +187,26 @@ def register(device: CudaDevice, array: Foreign) -> Allocation:
         If no board could reach it: managed or pageable memory, another GPU's, or memory that the
         GPU's driver does not export.
     """
-    _refuse_unreachable(device, array)
+    kind = _reachable(device, array)
     asked = f"an array of {array.nbytes} bytes in host memory as a surface"
     with contextlib.ExitStack() as undo:
         device.hold()
         undo.callback(device.drop)
         if array.on_gpu:
             mapped, path = array.address, Path.PEER_TO_PEER
-        else:
-            with device.current():
-                known = device.driver.pointer_attribute(array.address, "MEMORY_TYPE")
-            if known is None:
-                return _registered(device, array.address, array.nbytes, undo, asked, array.owner)
-            with device.current():
-                mapped = device.driver.call(
-                    "cuMemHostGetDevicePointer", array.address, 0, asked=asked
-                )
+        elif kind:
             path = Path.HOST_MEMORY
-        return Allocation(
-            device,
-            array.address,
-            int(mapped),
-            array.nbytes,
-            path,
-            undo.pop_all().close,
-            array.owner,
-        )
+            with device.current():
+                call = device.driver.call
+                mapped = int(call("cuMemHostGetDevicePointer", array.address, 0, asked=asked))
+        else:
+            return _registered(device, array.address, array.nbytes, undo, asked, array.owner)
+        free = undo.pop_all().close
+        return Allocation(device, array.address, mapped, array.nbytes, path, free, array.owner)
 
 
-def _refuse_unreachable(device: CudaDevice, array: Foreign) -> None:
+def _reachable(device: CudaDevice, array: Foreign) -> int:
+    """The kind of memory, CUmemorytype, 0 if CUDA does not know it; PinError if it is no good."""
     driver, advice = device.driver, "Copy it into a surface of gpu.surface(...) instead"
 
     def refuse(found: str, step: str = advice) -> PinError:
@@ -226,29 +217,32 @@ def _refuse_unreachable(device: CudaDevice, array: Foreign) -> None:
     if array.readonly:
         raise refuse("the array is read-only, surfaces are not")
     with device.current():
-        kind = driver.pointer_attribute(array.address, "MEMORY_TYPE")
-        managed = kind is not None and driver.pointer_attribute(array.address, "IS_MANAGED")
-        if managed:
-            raise refuse("it is managed memory, which moves between CPU and GPU")
-        if not array.on_gpu:
-            return
-        if kind is None:
-            raise refuse("it is pageable memory, which CUDA does not know and can move any time")
-        if int(kind) != int(driver.api.CUmemorytype.CU_MEMORYTYPE_DEVICE):
-            raise refuse("it is memory of the host", "Register it as a numpy array")
-        ordinal = int(driver.pointer_attribute(array.address, "DEVICE_ORDINAL"))
-        if ordinal != device.index:
-            raise refuse(
-                f"it is in GPU {ordinal}, this is GPU {device.index}",
-                f'Ask the GPU that has it: gpu("cuda:{ordinal}")',
-            )
-        if not driver.pointer_attribute(array.address, "IS_GPU_DIRECT_RDMA_CAPABLE"):
-            raise refuse(
-                "its allocator made it so that no other device can reach it",
-                "Memory of cudaMalloc can be reached, that of cudaMallocAsync and of virtual "
-                "memory management only if they were told: PyTorch's allocator with "
-                "expandable_segments:False, CuPy's default pool",
-            )
+        kind, managed, ordinal, capable = driver.pointer_attributes(
+            array.address,
+            "MEMORY_TYPE",
+            "IS_MANAGED",
+            "DEVICE_ORDINAL",
+            "IS_GPU_DIRECT_RDMA_CAPABLE",
+        )
+    if managed:
+        raise refuse("it is managed memory, which moves between CPU and GPU")
+    if not array.on_gpu:
+        return kind
+    if not kind:
+        raise refuse("it is pageable memory, which CUDA does not know and can move any time")
+    if kind != driver.api.CUmemorytype.CU_MEMORYTYPE_DEVICE:
+        raise refuse("it is memory of the host", "Register it as a numpy array")
+    if ordinal != device.index:
+        step = f'Ask the GPU that has it: gpu("cuda:{ordinal}")'
+        raise refuse(f"it is in GPU {ordinal}, this is GPU {device.index}", step)
+    if not capable:
+        raise refuse(
+            "its allocator made it so that no other device can reach it",
+            "Memory of cudaMalloc can be reached, that of cudaMallocAsync and of virtual memory "
+            "management only if they were told: PyTorch's allocator with "
+            "expandable_segments:False, CuPy's default pool",
+        )
+    return kind
 
 
 def _shared(device: CudaDevice, nbytes: int) -> Allocation:

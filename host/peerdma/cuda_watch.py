@@ -72,6 +72,10 @@ class CudaWatch(Watch):
                 seen, cancel = (shared + 4 * _SEEN, POINTER), (shared + 4 * _CANCEL, POINTER)
                 limit = (int(timeout * 1e9), SIZE)
                 launch = device.launch
+                # CUDA loads a kernel when it is first launched, and waits for running ones then:
+                # these two must not wait for the watch.
+                launch("verify", at[0], (0, SIZE), at[2], (result, POINTER), stream=self._stream)
+                launch("report", done, told, seen, stream=self._stream, one=True)
                 watching = (*at, first, last, told, limit, cancel, seen)
                 launch("watch", *watching, stream=self._stream, one=True)
                 launch("verify", *at, (result, POINTER), stream=self._stream)

@@ -26,6 +26,7 @@ from .link import Link
 from .mailbox import MailboxPage
 from .memory import DmaBufMemory, Memory, Path
 from .regs import EXTENSION_VERSION, Capability
+from .transfer import Through
 from .uapi import (
     Access,
     Cancel,
@@ -172,7 +173,9 @@ class KernelBackend:
         total = sum(piece.stop - piece.start for piece in source)
         cycles = self._run(Op.COPY, _pairs(source, destination), total, progress)
         link = self._link()
-        return Moved(cycles, link.copy_limit(wide=False) if link else None)
+        streams = Feature.STREAM_COPY in self._features
+        through = Through.STREAM if streams else Through.CARD_RAM
+        return Moved(cycles, link.copy_limit(wide=False) if link else None, through)
 
     def write(self, source: Piece, card_address: int) -> Moved:
         """Copies memory to the card."""

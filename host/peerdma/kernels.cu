@@ -15,7 +15,7 @@ struct Wrong {
 };
 
 // Vectors that a thread loads before it looks at the first: enough in flight to hide latency.
-constexpr int kAhead = 4;
+constexpr int kAhead = 8;
 
 // Pattern ------------------------------------------------------------------------------------
 

@@ -70,7 +70,7 @@ def _with_symbols(header: Path, folder: Path) -> Path:
     folder.mkdir(parents=True)
     shutil.copy(header, folder)
     names = sorted(set(re.findall(r"\bint (nvidia_p2p_\w+)\(", header.read_text())))
-    lines = [f"0x00000000\t{name}\tnvidia\tEXPORT_SYMBOL_GPL\t\n" for name in names]
+    lines = [f"0x00000000\t{name}\tnvidia-p2p\tEXPORT_SYMBOL_GPL\t\n" for name in names]
     (folder / "Module.symvers").write_text("".join(lines))
     return folder
 
@@ -81,7 +81,7 @@ def build(tmp: Path, kernel: str, nvidia: str = "", tegra: str = "", *extra: str
     shutil.copytree(DRIVER, folder)
     arguments = ["NVIDIA=", "TEGRA="]
     if nvidia:
-        arguments[0] += str(_with_symbols(nv_p2p(nvidia) / "nv-p2p.h", tmp / "nvidia"))
+        arguments[0] += str(nv_p2p(nvidia))
     if tegra:
         _with_symbols(TEGRA / tegra / "linux/nv-p2p.h", tmp / "tegra" / "linux")
         shutil.move(tmp / "tegra/linux/Module.symvers", tmp / "tegra/Module.symvers")

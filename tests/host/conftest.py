@@ -11,6 +11,7 @@ from collections.abc import Callable
 import pytest
 
 import peerdma
+from peerdma import kernel_node, opening
 from peerdma.cuda import CudaGpu
 from peerdma.vfio_wire import (
     MAX_DATA_BYTES,
@@ -22,6 +23,7 @@ from peerdma.vfio_wire import (
     unpack,
 )
 from tests.host.fake_cuda import FakeCuda, fake_driver
+from tests.host.fake_kernel import FakeKernel
 
 #: No step of a scripted device takes longer, in seconds.
 PATIENCE = 20.0
@@ -44,14 +46,19 @@ def board():
 
 EMULATED = {"discrete": ("emulated", "device"), "integrated": ("emulated", "host")}
 CUDA: dict[str, tuple[str, str]] = {}
+#: These need one or two real GPUs, and are not collected without.
+collect_ignore = ["test_cuda_device.py", "test_cuda_pair.py"]
 try:
     peerdma.gpu("cuda").close()
     CUDA = {"cuda-device": ("cuda", "device"), "cuda-host": ("cuda", "host")}
-    _HEADER = "CUDA: its tests run, on device and host memory"
+    _HEADER = "CUDA: on one real GPU"
+    collect_ignore.remove("test_cuda_device.py")
+    peerdma.gpu("cuda:1").close()
+    _HEADER = "CUDA: on real GPUs"
+    collect_ignore.remove("test_cuda_pair.py")
 except peerdma.GpuNotFound as _error:
-    _HEADER = f"CUDA: on a stand-in only, {_error.found}"
-    # These need the real one, and are not collected without.
-    collect_ignore = ["test_cuda_device.py", "test_cuda_pair.py"]
+    if not CUDA:
+        _HEADER = f"CUDA: on a stand-in only, {_error.found}"
 #: The GPUs there are: name of the test to what `peerdma.gpu` takes.
 GPUS = EMULATED | CUDA
 
@@ -105,6 +112,49 @@ def every_gpu(request):
         memory = request.param.removeprefix("stand-in-")
         gpu = CudaGpu(0, memory, driver=fake_driver(api))
     with gpu:
+        yield gpu
+
+
+@pytest.fixture
+def node_driver(tmp_path, monkeypatch, cuda_api):
+    """A stand-in for the kernel driver; it is recorded in one list with that for CUDA."""
+    driver = FakeKernel(tmp_path, cuda_api.calls)
+    monkeypatch.setattr(kernel_node.fcntl, "ioctl", driver.ioctl)
+    read = os.read
+
+    def reads(fd, length):
+        data = read(fd, length)
+        driver.taken(data)
+        return data
+
+    monkeypatch.setattr(kernel_node.os, "read", reads)
+    monkeypatch.setattr(opening, "_NODE", driver.path)
+    monkeypatch.setattr(opening, "_is_node", lambda path: path == driver.path)
+    # A dma-buf of the stand-in for CUDA is known by its descriptor.
+    export = FakeCuda._cuMemGetHandleForAddressRange
+
+    def exports(api, address, *rest):
+        fd = export(api, address, *rest)
+        driver.dmabufs[fd] = address
+        return fd
+
+    monkeypatch.setattr(FakeCuda, "_cuMemGetHandleForAddressRange", exports)
+    yield driver
+    assert not driver.pins
+    driver.close()
+
+
+@pytest.fixture
+def node_board(node_driver):
+    """The board behind it."""
+    with peerdma.open("auto") as board:
+        yield board
+
+
+@pytest.fixture
+def device_gpu(cuda_api):
+    """A CUDA GPU on the stand-in, with surfaces in GPU memory."""
+    with CudaGpu(0, "device", driver=fake_driver(cuda_api)) as gpu:
         yield gpu
 
 

@@ -249,15 +249,15 @@ class FakeCuda:
     def _cuMemsetD8Async(self, to, value, nbytes, stream):
         ctypes.memset(to, value, nbytes)
 
-    def _cuPointerGetAttribute(self, attribute, address):
+    def _cuPointerGetAttributes(self, count, attributes, address):
         owner = max((at for at in self.memory if at <= address), default=None)
         if owner is not None:
             block = self.memory[owner]
             owner = owner if address < block.ctypes.data + block.nbytes else None
         kind = self.kinds.get(address if owner is None else owner)
-        if kind is None:
-            return Result.CUDA_ERROR_INVALID_VALUE
-        return kind.get(attribute.name.removeprefix("CU_POINTER_ATTRIBUTE_"), 0)
+        assert count == len(attributes)
+        names = [each.name.removeprefix("CU_POINTER_ATTRIBUTE_") for each in attributes]
+        return [(kind or {}).get(name, 0) for name in names]
 
     def _cuPointerSetAttribute(self, value, attribute, address):
         pass

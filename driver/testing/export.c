@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * dma-buf exporters: the simulated GPU's memory, peer to peer and revocable, and host pages.
+ */
+#include <linux/dma-buf.h>
+#include <linux/dma-mapping.h>
+#include <linux/dma-resv.h>
+#include <linux/jiffies.h>
+#include <linux/mm.h>
+#include <linux/module.h>
+#include <linux/scatterlist.h>
+#include <linux/slab.h>
+#include <linux/wait.h>
+
+#include "../compat.h"
+#include "simgpu.h"
+
+/**
+ * struct exported - memory behind a dma-buf
+ * @alloc: of the GPU; NULL for host pages
+ * @pages: of the host
+ * @count: pages of the GPU or of the host
+ * @mappings: importers that have it mapped
+ * @unmapped: woken when @mappings falls
+ * @revoked: nobody may map it any more; under the reservation lock
+ */
+struct exported {
+	struct simgpu_alloc *alloc;
+	struct page **pages;
+	u32 count;
+	atomic_t mappings;
+	wait_queue_head_t unmapped;
+	bool revoked;
+};
+
+static int peer_attach(struct dma_buf *buffer, struct dma_buf_attachment *attachment)
+{
+	return attachment->peer2peer ? 0 : -EOPNOTSUPP;
+}
+
+static int peer_pin(struct dma_buf_attachment *attachment)
+{
+	struct exported *exported = attachment->dmabuf->priv;
+
+	dma_resv_assert_held(attachment->dmabuf->resv);
+	return exported->revoked ? -ENODEV : 0;
+}
+
+static void peer_unpin(struct dma_buf_attachment *attachment)
+{
+	dma_resv_assert_held(attachment->dmabuf->resv);
+}
+
+static void undo_peer(struct device *dev, struct sg_table *table, u32 count,
+		      enum dma_data_direction direction)
+{
+	struct scatterlist *sg;
+	u32 n;
+
+	for_each_sg(table->sgl, sg, count, n)
+		dma_unmap_resource(dev, sg_dma_address(sg), SIMGPU_PAGE, direction, 0);
+	sg_free_table(table);
+	kfree(table);
+}
+
+static struct sg_table *peer_map(struct dma_buf_attachment *attachment,
+				 enum dma_data_direction direction)
+{
+	struct exported *exported = attachment->dmabuf->priv;
+	struct sg_table *table;
+	struct scatterlist *sg;
+	dma_addr_t address;
+	u32 n;
+
+	dma_resv_assert_held(attachment->dmabuf->resv);
+	if (exported->revoked)
+		return ERR_PTR(-ENODEV);
+	table = kzalloc(sizeof(*table), GFP_KERNEL);
+	if (!table || sg_alloc_table(table, exported->count, GFP_KERNEL)) {
+		kfree(table);
+		return ERR_PTR(-ENOMEM);
+	}
+	for_each_sgtable_sg(table, sg, n) {
+		address = dma_map_resource(attachment->dev, simgpu_physical(exported->alloc, n),
+					   SIMGPU_PAGE, direction, 0);
+		if (dma_mapping_error(attachment->dev, address)) {
+			undo_peer(attachment->dev, table, n, direction);
+			return ERR_PTR(-EIO);
+		}
+		/* No page: who looks for one finds it out here. */
+		sg_set_page(sg, NULL, SIMGPU_PAGE, 0);
+		sg_dma_address(sg) = address;
+		sg_dma_len(sg) = SIMGPU_PAGE;
+	}
+	atomic_inc(&exported->mappings);
+	return table;
+}
+
+static void unmapped(struct exported *exported)
+{
+	atomic_dec(&exported->mappings);
+	wake_up_all(&exported->unmapped);
+}
+
+static void peer_unmap(struct dma_buf_attachment *attachment, struct sg_table *table,
+		       enum dma_data_direction direction)
+{
+	struct exported *exported = attachment->dmabuf->priv;
+
+	dma_resv_assert_held(attachment->dmabuf->resv);
+	undo_peer(attachment->dev, table, exported->count, direction);
+	unmapped(exported);
+}
+
+static struct sg_table *host_map(struct dma_buf_attachment *attachment,
+				 enum dma_data_direction direction)
+{
+	struct exported *exported = attachment->dmabuf->priv;
+	struct sg_table *table = kzalloc(sizeof(*table), GFP_KERNEL);
+	int error;
+
+	if (!table)
+		return ERR_PTR(-ENOMEM);
+	error = sg_alloc_table_from_pages(table, exported->pages, exported->count, 0,
+					  (u64)exported->count * PAGE_SIZE, GFP_KERNEL);
+	if (!error) {
+		error = dma_map_sgtable(attachment->dev, table, direction, 0);
+		if (error)
+			sg_free_table(table);
+	}
+	if (error) {
+		kfree(table);
+		return ERR_PTR(error);
+	}
+	atomic_inc(&exported->mappings);
+	return table;
+}
+
+static void host_unmap(struct dma_buf_attachment *attachment, struct sg_table *table,
+		       enum dma_data_direction direction)
+{
+	dma_unmap_sgtable(attachment->dev, table, direction, 0);
+	sg_free_table(table);
+	kfree(table);
+	unmapped(attachment->dmabuf->priv);
+}
+
+static void free_exported(struct exported *exported)
+{
+	u32 n;
+
+	WARN(atomic_read(&exported->mappings), "released while it is mapped\n");
+	for (n = 0; exported->pages && n < exported->count; n++)
+		if (exported->pages[n])
+			__free_page(exported->pages[n]);
+	kvfree(exported->pages);
+	if (exported->alloc)
+		simgpu_put(exported->alloc);
+	kfree(exported);
+}
+
+static void release(struct dma_buf *buffer)
+{
+	free_exported(buffer->priv);
+}
+
+static int host_mmap(struct dma_buf *buffer, struct vm_area_struct *vma)
+{
+	struct exported *exported = buffer->priv;
+	unsigned long count = exported->count;
+
+	return vm_map_pages(vma, exported->pages, count);
+}
+
+static const struct dma_buf_ops peer_ops = {
+	.attach = peer_attach,
+	.pin = peer_pin,
+	.unpin = peer_unpin,
+	.map_dma_buf = peer_map,
+	.unmap_dma_buf = peer_unmap,
+	.release = release,
+};
+
+static const struct dma_buf_ops host_ops = {
+	.map_dma_buf = host_map,
+	.unmap_dma_buf = host_unmap,
+	.mmap = host_mmap,
+	.release = release,
+};
+
+static int fill(struct exported *exported, const struct simgpu_export *export)
+{
+	u32 n;
+
+	if (export->kind == SIMGPU_PEER) {
+		exported->alloc = simgpu_find(export->va, 1);
+		if (!exported->alloc)
+			return -EINVAL;
+		exported->count = exported->alloc->count;
+		return 0;
+	}
+	if (export->kind != SIMGPU_HOST || !export->size || export->size > SZ_256M)
+		return -EINVAL;
+	exported->count = DIV_ROUND_UP_ULL(export->size, PAGE_SIZE);
+	exported->pages = kvcalloc(exported->count, sizeof(*exported->pages), GFP_KERNEL);
+	if (!exported->pages)
+		return -ENOMEM;
+	for (n = 0; n < exported->count; n++) {
+		exported->pages[n] = alloc_page(GFP_KERNEL | __GFP_ZERO);
+		if (!exported->pages[n])
+			return -ENOMEM;
+	}
+	return 0;
+}
+
+int simgpu_export(struct simgpu_export *export)
+{
+	DEFINE_DMA_BUF_EXPORT_INFO(info);
+	struct exported *exported = kzalloc(sizeof(*exported), GFP_KERNEL);
+	struct dma_buf *buffer;
+	int error;
+
+	if (!exported)
+		return -ENOMEM;
+	init_waitqueue_head(&exported->unmapped);
+	error = fill(exported, export);
+	if (error) {
+		free_exported(exported);
+		return error;
+	}
+	info.ops = exported->alloc ? &peer_ops : &host_ops;
+	info.size = exported->alloc ? exported->alloc->size : (u64)exported->count * PAGE_SIZE;
+	info.flags = O_RDWR;
+	info.priv = exported;
+	buffer = dma_buf_export(&info);
+	if (IS_ERR(buffer)) {
+		free_exported(exported);
+		return PTR_ERR(buffer);
+	}
+	export->fd = dma_buf_fd(buffer, O_CLOEXEC);
+	if (export->fd < 0) {
+		dma_buf_put(buffer);
+		return export->fd;
+	}
+	return 0;
+}
+
+int simgpu_revoke(struct simgpu_revoke *revoke)
+{
+	struct dma_buf *buffer = dma_buf_get(revoke->fd);
+	struct exported *exported;
+
+	if (IS_ERR(buffer))
+		return PTR_ERR(buffer);
+	if (buffer->ops != &peer_ops) {
+		dma_buf_put(buffer);
+		return -EINVAL;
+	}
+	exported = buffer->priv;
+	dma_resv_lock(buffer->resv, NULL);
+	exported->revoked = true;
+	compat_dma_buf_invalidate(buffer);
+	dma_resv_unlock(buffer->resv);
+	wait_event_timeout(exported->unmapped, !atomic_read(&exported->mappings),
+			   msecs_to_jiffies(revoke->timeout_ms));
+	revoke->mappings = atomic_read(&exported->mappings);
+	dma_buf_put(buffer);
+	return 0;
+}
+
+COMPAT_IMPORT_DMA_BUF;

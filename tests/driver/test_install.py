@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""``make driver-install``: what it puts where, and what it says when something is missing."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+DRIVER = ROOT / "driver"
+KERNEL = "6.12.0-test"
+#: Programs that the script needs and that are what they are everywhere.
+REAL = ("sh", "sed", "dirname", "rm", "mkdir", "cp", "tr", "ls", "cat", "uname", "grep", "make")
+
+
+class Machine:
+    """A machine with stand-ins for what would change the real one.
+
+    Attributes
+    ----------
+    root : pathlib.Path
+        Where the script installs to.
+    """
+
+    def __init__(self, tmp: Path):
+        self.root = tmp / "root"
+        self.programs = tmp / "programs"
+        self.log = tmp / "log"
+        self.log.touch()
+        self.programs.mkdir()
+        for name in REAL:
+            (self.programs / name).symlink_to(shutil.which(name) or name)
+        for name in ("dkms", "udevadm", "modprobe", "gcc"):
+            self.program(name, f'echo "{name} $*" >>{self.log}')
+        self.program("id", "echo 0")
+        headers = self.root / "lib/modules" / KERNEL / "build"
+        headers.mkdir(parents=True)
+        (headers / "Makefile").touch()
+
+    def program(self, name: str, script: str) -> None:
+        (self.programs / name).write_text(f"#!/bin/sh\n{script}\n")
+        (self.programs / name).chmod(0o755)
+
+    def install(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        env = {"PATH": str(self.programs), "DESTDIR": str(self.root), "KERNEL": KERNEL}
+        return subprocess.run(
+            ["/bin/sh", str(DRIVER / "install.sh"), *arguments],
+            env={**env, "HOME": os.environ["HOME"]},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+def version() -> str:
+    return re.findall(r'^PACKAGE_VERSION="(.*)"$', (DRIVER / "dkms.conf").read_text(), re.M)[0]
+
+
+def test_version_is_that_of_the_library():
+    assert f'\nversion = "{version()}"\n' in (ROOT / "pyproject.toml").read_text()
+
+
+def test_installs_and_removes(machine: Machine):
+    done = machine.install()
+    assert done.returncode == 0, done.stderr
+    assert "installed and loaded" in done.stdout
+    source = machine.root / f"usr/src/peerdma-{version()}"
+    wanted = {p.name for p in DRIVER.iterdir() if p.suffix in (".c", ".h")}
+    wanted = {name for name in wanted if not name.endswith((".mod.c", "compat_probes.h"))}
+    wanted |= {"conftest.sh", "Makefile", "dkms.conf", "symbols"}
+    assert {p.name for p in source.iterdir()} == wanted
+    rules = machine.root / "etc/udev/rules.d/70-peerdma.rules"
+    assert 'GROUP="video"' in rules.read_text()
+    calls = machine.log.read_text()
+    assert f"dkms build peerdma/{version()} -k {KERNEL}\n" in calls
+    assert calls.endswith("udevadm control --reload\nmodprobe peerdma\n")
+
+    assert machine.install("remove").returncode == 0
+    assert not source.exists()
+    assert not rules.exists()
+
+
+def test_dkms_reads_the_modules_that_would_be_built(machine: Machine):
+    assert machine.install().returncode == 0
+    script = f'source_tree={machine.root}/usr/src kernelver={KERNEL}; . "{DRIVER}/dkms.conf"; '
+    script += 'echo "${BUILT_MODULE_NAME[*]}"'
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split()[0] == "peerdma"
+
+
+@pytest.mark.parametrize(
+    ("program", "script", "words"),
+    [
+        ("dkms", None, "missing: dkms. Debian, Ubuntu: apt-get install dkms"),
+        ("id", "echo 1000", "only root can install a driver"),
+        ("dkms", 'test "$1" != build', "the build failed: see /var/lib/dkms/peerdma/"),
+        ("modprobe", "exit 1", "built, but the kernel does not load it: see dmesg"),
+    ],
+)
+def test_says_what_is_missing(machine: Machine, program: str, script: str | None, words: str):
+    if script is None:
+        (machine.programs / program).unlink()
+    else:
+        machine.program(program, script)
+    done = machine.install()
+    assert done.returncode == 1
+    assert words in done.stderr
+
+
+def test_says_that_headers_are_missing(machine: Machine):
+    shutil.rmtree(machine.root / "lib")
+    done = machine.install()
+    assert done.returncode == 1
+    assert f"no headers of kernel {KERNEL}" in done.stderr
+
+
+def test_secure_boot_prints_how_to_enroll_the_key(machine: Machine):
+    machine.program("modprobe", "exit 1")
+    machine.program("mokutil", "echo SecureBoot enabled")
+    done = machine.install()
+    assert done.returncode == 1
+    assert "mokutil --import /var/lib/dkms/mok.pub" in done.stdout
