@@ -29,7 +29,7 @@ class Channel:
     """Registers of one channel and its SGDMA block, and what a driver does with them."""
 
     def __init__(self, tb: TB, *, c2h: bool, number: int = 0):
-        self._tb, self._number = tb, number
+        self._tb, self.number = tb, number
         self.c2h = c2h
         #: the channel's bit of the interrupt block
         self.irq_bit = 1 << (tb.channels_each_way * c2h + number)
@@ -42,11 +42,11 @@ class Channel:
 
     async def read(self, name: str, block: regs.Block = regs.CHANNEL) -> int:
         """Read a register of the channel, or of its SGDMA block."""
-        return await self._tb.read(block, name, channel=self._number, base=self._base[block])
+        return await self._tb.read(block, name, channel=self.number, base=self._base[block])
 
     async def write(self, name: str, value: int, block: regs.Block = regs.CHANNEL) -> None:
         """Write a register of the channel, or of its SGDMA block."""
-        await self._tb.write(block, name, value, channel=self._number, base=self._base[block])
+        await self._tb.write(block, name, value, channel=self.number, base=self._base[block])
 
     async def point_at(self, chain: Chain) -> None:
         """Write the SGDMA registers."""
@@ -86,4 +86,4 @@ class Channel:
         assert completed == count, f"{self!r}: {completed} descriptors completed, not {count}"
 
     def __repr__(self) -> str:
-        return f"<{'C2H' if self.c2h else 'H2C'} {self._number}>"
+        return f"<{'C2H' if self.c2h else 'H2C'} {self.number}>"

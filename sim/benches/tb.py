@@ -123,6 +123,7 @@ class TB:
         ]
         self.h2c, self.c2h = self.channels[count - 1], self.channels[-1]
         self.messages: list[int] = []
+        self._noted = 0
         self._message = Event()
         self._buffers: list[Buffer] = []
         # Bump allocators of bus addresses; the gaps between buffers stay unmapped.
@@ -257,7 +258,8 @@ class TB:
         self._note_messages(regs.MSIX_ENTRIES)
 
     def _note_messages(self, count: int) -> None:
-        for number in range(count):
+        first, self._noted = self._noted, max(self._noted, count)
+        for number in range(first, count):
 
             async def arrived(number=number):
                 self.messages.append(number)
