@@ -94,6 +94,27 @@ def cuda_api(tmp_path, monkeypatch):
     assert not api.leftovers()
 
 
+@pytest.fixture(scope="module")
+def without():
+    """A board like a plain XDMA core: it has no stream."""
+    with peerdma.open("sim", arguments=["--user", "none"]) as board:
+        yield board
+
+
+@pytest.fixture(scope="module")
+def converter():
+    """A board that converts float32 to bfloat16."""
+    with peerdma.open("sim", arguments=["--user", "bfloat16"]) as board:
+        yield board
+
+
+@pytest.fixture(scope="module")
+def sensor():
+    """A board with the pattern source."""
+    with peerdma.open("sim", arguments=["--user", "pattern"]) as board:
+        yield board
+
+
 @pytest.fixture(params=["device", "host"], ids=["stand-in-device", "stand-in-host"])
 def cuda_gpu(request, cuda_api):
     """A CUDA GPU on the stand-in, with surfaces in each kind of memory."""

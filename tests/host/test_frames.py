@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Frames of a source that the user block makes, streamed into a ring of surfaces."""
+"""Frames that a source on the board streams into a ring of surfaces."""
 
 import itertools
 import threading
@@ -10,13 +10,6 @@ import pytest
 import peerdma
 
 FRAME = 6000
-
-
-@pytest.fixture(scope="module")
-def sensor():
-    """A board with the pattern source."""
-    with peerdma.open("sim", arguments=["--user", "pattern"]) as board:
-        yield board
 
 
 @pytest.fixture
@@ -34,7 +27,7 @@ def ring_of(gpu, count, nbytes=FRAME):
 
 def is_right(stream, surface, seed):
     """Whether the surface still holds its frame; that must then be the right one."""
-    found = surface.get()
+    found = surface.array.copy()
     if not stream.intact():
         return False
     expected = peerdma.pattern.fill_bytes(seed + stream.number, 0, found.size)
@@ -77,22 +70,18 @@ def test_a_frame_can_be_a_part_of_a_surface_or_array(sensor, source, gpu):
     source.start(100, seed=5)
     array = np.full(150, 7, np.uint8)
     surface = gpu.surface(300)
-    surface.set(7)
+    surface.array[:] = 7
     with sensor.pin(surface) as pin:
         items = [array, pin[100:250], pin]
-        frames = [
-            lambda: array[:100],
-            lambda: surface.get()[100:200],
-            lambda: surface.get()[:100],
-        ]
+        frames = [array[:100], surface.array[100:200], surface.array[:100]]
         with sensor.stream(items, frame_bytes=100) as stream:
             pin.close()
             for number in range(6):
                 assert next(stream) is items[number % 3]
                 expected = peerdma.pattern.fill_bytes(5 + number, 0, 100)
-                assert (frames[number % 3]() == expected).all()
+                assert (frames[number % 3] == expected).all()
     assert (array[100:] == 7).all()
-    assert (surface.get()[200:] == 7).all()
+    assert (surface.array[200:] == 7).all()
 
 
 def test_a_slow_loop_gets_the_newest_frame(sensor, source, gpu):
@@ -153,7 +142,7 @@ def test_without_frames_a_stream_times_out_and_closes(sensor, gpu):
 
 def test_nothing_else_moves_while_a_stream_is_open(sensor, source, gpu):
     source.start(FRAME)
-    here, there = ring_of(gpu, 2, 100)
+    here, there = gpu.surface(100), gpu.surface(100)
     here.fill(3)
     with sensor.pin(here) as s, sensor.pin(there) as d:
         with sensor.stream(ring_of(gpu, 2)) as stream:
@@ -168,7 +157,7 @@ def test_nothing_else_moves_while_a_stream_is_open(sensor, source, gpu):
             next(stream)
         stream.close()
         sensor.copy(s, d)
-    assert (there.get() == here.get()).all()
+    assert (there.array == here.array).all()
 
 
 def test_surfaces_stay_while_a_stream_fills_them(sensor, source, gpu):
@@ -261,3 +250,21 @@ def test_settings_of_the_source(sensor, source):
         with pytest.raises(ValueError, match="multiples of 4 below 0x100"):
             sensor.user_register(offset)
     assert sensor.user_register(8, 77) == 77
+
+
+def test_boards_without_what_was_asked_for(board, without, converter, sensor, gpu):
+    surface = gpu.surface(8)
+    with pytest.raises(peerdma.UnsupportedError, match="its gateware has none"):
+        without.stream([surface])
+    for each, name in ((board, "PASS"), (converter, "BF16")):
+        with pytest.raises(peerdma.UnsupportedError, match=f"user block {name} makes no frames"):
+            each.stream([surface])
+        with pytest.raises(peerdma.UnsupportedError, match=f"the board's user block is {name}"):
+            peerdma.PatternSource(each)
+    with pytest.raises(peerdma.UnsupportedError, match="is unknown"):
+        peerdma.PatternSource(without)
+    with (
+        sensor.pin(surface) as s,
+        pytest.raises(peerdma.UnsupportedError, match=r"PATN takes no bytes.*board\.stream"),
+    ):
+        sensor.process(s[:4], s[4:])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What goes through the user stream: copies in one pass, and conversions."""
+"""What goes through the user stream from memory to memory: copies in one pass, and conversions."""
 
 import itertools
 
@@ -10,33 +10,12 @@ import peerdma
 from tests.hw.bfloat16 import bfloat16
 
 
-@pytest.fixture(scope="module")
-def without():
-    """A board like a plain XDMA core: it has no stream."""
-    with peerdma.open("sim", arguments=["--user", "none"]) as board:
-        yield board
-
-
-@pytest.fixture(scope="module")
-def converter():
-    """A board that converts float32 to bfloat16."""
-    with peerdma.open("sim", arguments=["--user", "bfloat16"]) as board:
-        yield board
-
-
-@pytest.fixture(scope="module")
-def sensor():
-    """A board with the pattern source."""
-    with peerdma.open("sim", arguments=["--user", "pattern"]) as board:
-        yield board
-
-
 def surfaces(gpu, *sizes):
     """A surface of pattern, then others of guard bytes, pinned nowhere."""
     made = [gpu.surface(size) for size in sizes]
     made[0].fill(3)
     for surface in made[1:]:
-        surface.set(0xA5)
+        surface.array[:] = 0xA5
     return made
 
 
@@ -57,9 +36,9 @@ def test_both_ways_copy_alike_and_say_which_they_were(board, without, gpu, seed)
                 assert transfer.through == through
                 assert f"through the board's {through}, " in str(transfer)
                 expected = np.full(200_000, 0xA5, np.uint8)
-                expected[to : to + nbytes] = here.get()[start : start + nbytes]
-                assert (there.get() == expected).all()
-                there.set(0xA5)
+                expected[to : to + nbytes] = here.array[start : start + nbytes]
+                assert (there.array == expected).all()
+                there.array[:] = 0xA5
         extension = each.info().extension
         assert extension.user_block == ("PASS" if each is board else "")
         assert extension.user_ratio == ((1, 1) if each is board else (0, 0))
@@ -92,9 +71,9 @@ def test_more_descriptors_than_the_ring_has_on_either_side(board, gpu):
     here, there = surfaces(gpu, 9000, 9000)
     with board.pin(here) as s, board.pin(there) as d:
         board.copy(s[:5000], [d[i : i + 2] for i in range(0, 5000, 2)])
-        assert (there.get()[:5000] == here.get()[:5000]).all()
+        assert (there.array[:5000] == here.array[:5000]).all()
         board.copy([s[i : i + 2] for i in range(0, 9000, 2)], d)
-        assert (there.get() == here.get()).all()
+        assert (there.array == here.array).all()
 
 
 # Conversions ---------------------------------------------------------------------------------
@@ -104,12 +83,12 @@ def test_a_user_block_halves_a_surface(converter, gpu, seed):
     random = np.random.default_rng(seed)
     count = 300_001
     with gpu.surface(count, "u4") as floats, gpu.surface(count, "u2") as halves:
-        floats.set(random.integers(0, 1 << 32, count, dtype=np.uint64))
+        floats.array[:] = random.integers(0, 1 << 32, count, dtype=np.uint64)
         steps = []
         with converter.pin(floats) as s, converter.pin(halves) as d:
             transfer = converter.process(s, d, progress=lambda *step: steps.append(step))
         some = random.choice(count, 2000)
-        assert (halves.get()[some] == bfloat16(floats.get()[some])).all()
+        assert (halves.array[some] == bfloat16(floats.array[some])).all()
         assert steps == [(1 << 20, 4 * count), (4 * count, 4 * count)]
     assert (transfer.bytes, transfer.through, transfer.limit) == (4 * count, "user stream", None)
     assert converter.info().extension.user_block == "BF16"
@@ -122,7 +101,7 @@ def test_a_copy_never_changes_a_byte(converter, gpu):
         assert converter.copy(s, d).through == "card RAM"
         converter.process(s[:4000], d[:2000])
         converter.copy(s, d)
-    assert (there.get() == here.get()).all()
+    assert (there.array == here.array).all()
 
 
 def test_lengths_that_the_user_block_cannot_make(converter, gpu):
@@ -137,7 +116,7 @@ def test_lengths_that_the_user_block_cannot_make(converter, gpu):
         with pytest.raises(peerdma.TransferError, match="overlap"):
             converter.process(s[:8], s[4:8])
         assert converter.process([], []).bytes == 0
-    assert (there.get() == 0xA5).all()
+    assert (there.array == 0xA5).all()
 
 
 def test_after_a_failure_the_next_conversion_is_clean(converter):
@@ -162,21 +141,3 @@ def test_after_a_failure_the_next_conversion_is_clean(converter):
     with converter.pin(words) as s, converter.pin(result) as d:
         converter.process(s, d)
     assert (result == bfloat16(words.view("u4"))).all()
-
-
-def test_boards_without_what_was_asked_for(board, without, converter, sensor, gpu):
-    (surface,) = surfaces(gpu, 8)
-    with pytest.raises(peerdma.UnsupportedError, match="its gateware has none"):
-        without.stream([surface])
-    for each, name in ((board, "PASS"), (converter, "BF16")):
-        with pytest.raises(peerdma.UnsupportedError, match=f"user block {name} makes no frames"):
-            each.stream([surface])
-        with pytest.raises(peerdma.UnsupportedError, match=f"the board's user block is {name}"):
-            peerdma.PatternSource(each)
-    with pytest.raises(peerdma.UnsupportedError, match="is unknown"):
-        peerdma.PatternSource(without)
-    with (
-        sensor.pin(surface) as s,
-        pytest.raises(peerdma.UnsupportedError, match=r"PATN takes no bytes.*board\.stream"),
-    ):
-        sensor.process(s[:4], s[4:])

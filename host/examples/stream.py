@@ -1,0 +1,60 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""Streams frames of a sensor on the board into a ring of GPU surfaces, and checks each there.
+
+The sensor is the board's pattern source; without a board this starts a simulated one that has it.
+With --overwrite the board waits for nobody, and a GPU that is too slow sees fewer frames.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import peerdma
+from peerdma.cli import guarded
+
+
+def main() -> int:
+    """Runs the example; returns the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--board", metavar="PATH", help="socket of a simulated board that runs")
+    parser.add_argument("--frames", type=int, default=8, metavar="N", help="to look at (8)")
+    parser.add_argument("--words", type=int, default=4096, metavar="N", help="of a frame (4096)")
+    parser.add_argument("--surfaces", type=int, default=3, metavar="N", help="in the ring (3)")
+    parser.add_argument("--overwrite", action="store_true", help="the newest frames, not all")
+    arguments = parser.parse_args()
+    return guarded("stream.py", lambda: run(arguments))
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Streams as asked for."""
+    if arguments.board:
+        board = peerdma.open(arguments.board)
+    else:
+        board = peerdma.open("sim", arguments=["--user", "pattern"])
+    with board, peerdma.gpu() as gpu:
+        surfaces = [gpu.surface(arguments.words, "u4") for _ in range(arguments.surfaces)]
+        source = peerdma.PatternSource(board)
+        source.start(surfaces[0].nbytes, seed=1)
+        with board.stream(surfaces, overwrite=arguments.overwrite) as stream:
+            for surface in itertools.islice(stream, arguments.frames):
+                # Frame n holds the pattern of seed 1 + n; a GPU would work on it instead.
+                try:
+                    gpu.verify(surface, seed=1 + stream.number)
+                    print(f"frame {stream.number}: every word is right")
+                except peerdma.VerifyError:
+                    if stream.intact():
+                        raise
+                    print(f"frame {stream.number}: written over before it was checked")
+            print(f"{stream.number + 1} frames, {stream.dropped} of them dropped")
+        source.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
