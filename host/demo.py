@@ -139,6 +139,7 @@ def _run(arguments: argparse.Namespace) -> dict:
         "verified": True,
         "bytes": transfer.bytes,
         "path": {"to_board": transfer.path.to_board, "from_board": transfer.path.from_board},
+        "through": transfer.through,
         "board": info.name,
         "simulated": transfer.simulated,
         "link": str(info.extension.link) if info.extension else None,
@@ -158,6 +159,7 @@ def _run(arguments: argparse.Namespace) -> dict:
 
 def _readable(report: dict) -> str:
     way = report["path"]
+    through = f"the FPGA's {report['through']}" if report["through"] else "the FPGA"
     clock = "simulated link time" if report["simulated"] else "link time"
     rate = f"{report['bytes_per_second'] / 1e6:.1f} MB/s"
     if report["link_limit"]:
@@ -169,7 +171,7 @@ def _readable(report: dict) -> str:
         ("surfaces", report["memory"]),
         ("to board", way["to_board"] or "nothing"),
         ("from board", way["from_board"] or "nothing"),
-        ("copied", f"{report['bytes']} bytes through the FPGA"),
+        ("copied", f"{report['bytes']} bytes through {through}"),
         ("took", f"{report['seconds'] * 1e3:.3f} ms {clock}: {rate}"),
         (
             "wall time",

@@ -346,9 +346,8 @@ def test_make_names_a_python_that_is_not_there(plain):
 
 def test_make_lists_every_target(checkout):
     listed = {line.split()[0] for line in checkout.make().stdout.splitlines()}
-    assert listed == set(
-        ["help", "demo", "test", "cocotb", "regs", "core", "area", "model", "setup", "clean"]
-    )
+    targets = ("help", "demo", "test", "cocotb", "regs", "core", "area", "model", "setup", "clean")
+    assert listed == set(targets)
 
 
 def test_make_sets_up_and_cleans(checkout):

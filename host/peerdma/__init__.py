@@ -31,9 +31,11 @@ from .gpus import gpu
 from .mailbox import Mailbox, Progress, Stamp, Watch
 from .memory import Path
 from .opening import open_board as open
+from .pattern_source import PatternSource
 from .pin import Pin, Span
+from .streaming import Stream
 from .surface import Gpu, Surface
-from .transfer import Paths, Transfer
+from .transfer import Paths, Through, Transfer
 
 __all__ = [
     "Board",
@@ -46,6 +48,7 @@ __all__ = [
     "Mailbox",
     "Path",
     "Paths",
+    "PatternSource",
     "PeerdmaError",
     "Pin",
     "PinError",
@@ -53,7 +56,9 @@ __all__ = [
     "ProtocolError",
     "Span",
     "Stamp",
+    "Stream",
     "Surface",
+    "Through",
     "Timeout",
     "Transfer",
     "TransferError",

@@ -5,14 +5,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from .link import Link
 from .mailbox import MailboxPage
 from .memory import Memory, Path
 from .regs import Capability
+from .transfer import Through
 
-__all__ = ["Backend", "BoardInfo", "Extension", "Moved", "Piece", "Progress"]
+__all__ = [
+    "Backend",
+    "BoardInfo",
+    "Extension",
+    "Filling",
+    "Moved",
+    "Piece",
+    "Progress",
+    "StreamBackend",
+]
 
 #: Called with (bytes done, bytes in all) while a transfer runs.
 Progress = Callable[[int, int], None]
@@ -32,6 +42,10 @@ class Extension:
     clock_khz: int
     #: how much slower than real time the board runs; 1 on hardware
     time_scale: int
+    #: four characters, see `peerdma.regs`; "" if there is none, or nobody tells
+    user_block: str = ""
+    #: it makes the second number of bytes out of the first; of a source the first is 0
+    user_ratio: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True)
@@ -68,6 +82,10 @@ class Moved(NamedTuple):
     cycles: int
     #: most bytes per second that the link can carry of such a transfer; None if not known
     limit: float | None
+    #: None if the driver does not tell
+    through: Through | None = None
+    #: clock cycles of the board from before its first start to after its last end; None likewise
+    elapsed: int | None = None
 
 
 class Backend(Protocol):
@@ -118,4 +136,53 @@ class Backend(Protocol):
 
     def close(self) -> None:
         """Lets go of the board and all pins. Closing again does nothing."""
+        ...
+
+
+class Filling(Protocol):
+    """A run that fills frames with what the user stream brings.
+
+    Attributes
+    ----------
+    ended : bool
+        It is over: all is filled, or it was stopped.
+    """
+
+    ended: bool
+
+    def filled(self) -> int:
+        """Frames filled since the start."""
+        ...
+
+    def wait(self) -> None:
+        """Waits until that may have changed, or the run has ended; Timeout, TransferError."""
+        ...
+
+    def stop(self) -> None:
+        """Ends the run; nothing moves any more."""
+        ...
+
+
+@runtime_checkable
+class StreamBackend(Protocol):
+    """What else a backend can do that reaches the user block; rules as for `Backend`."""
+
+    def process(
+        self, source: Sequence[Piece], destination: Sequence[Piece], progress: Progress | None
+    ) -> Moved:
+        """Moves memory through the user block to memory, whose lengths are as its ratio says."""
+        ...
+
+    def fill(
+        self, frames: Sequence[Piece], *, cyclic: bool, fresh: bool, timeout: float | None
+    ) -> Filling:
+        """Begins to fill frames from the user stream: once, or round and round if `cyclic`.
+
+        `fresh` first drops what was in the stream. `timeout` is how many seconds to wait for a
+        frame; None: chosen to fit.
+        """
+        ...
+
+    def user_register(self, offset: int, value: int | None) -> int:
+        """Writes the user block's register at byte `offset` unless None; what it reads."""
         ...

@@ -3,112 +3,31 @@
 
 from __future__ import annotations
 
-import threading
-import time
+import contextlib
+import itertools
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
-from .backend import Backend, BoardInfo, Moved, Piece, Progress
-from .errors import PeerdmaError, PinError, TransferError
-from .mailbox import Mailbox
-from .memory import HostArray, Memory, Path
+from .backend import Extension, Filling, Moved, Piece, Progress, StreamBackend
+from .board_base import BoardBase
+from .errors import TransferError, UnsupportedError
 from .pin import Pin, Span
-from .regs import USER
-from .transfer import Paths, Transfer
+from .regs import USER_BLOCK_SIZE, Capability
+from .spans import piece, refuse_overlap, total_bytes
+from .streaming import Stream
+from .transfer import Transfer
 
 __all__ = ["Board"]
 
 
-class Board:
+class Board(BoardBase):
     """A board. Use it as a context manager, or `close` it.
 
     Not to be built directly: use `peerdma.open`. Calls from several threads are done one after
     the other.
     """
-
-    def __init__(self, backend: Backend):
-        self._backend = backend
-        self._pins: set[Pin] = set()
-        self._lock = threading.RLock()
-        self.closed = False
-
-    def __repr__(self) -> str:
-        state = "closed" if self.closed else f"{len(self._pins)} pins"
-        return f"<Board {self._backend.info.name}, {state}>"
-
-    def __enter__(self) -> Board:
-        return self
-
-    def __exit__(self, *_):
-        self.close()
-
-    def close(self) -> None:
-        """Closes all pins and lets go of the board. Closing again does nothing."""
-        with self._lock:
-            if not self.closed:
-                self.closed = True
-                self._backend.close()
-                while self._pins:
-                    self._pins.pop().forget()
-
-    def info(self) -> BoardInfo:
-        """What is known about the board."""
-        return self._backend.info
-
-    def leds(self, value: int | None = None) -> int:
-        """Sets the LEDs, a bit each, unless `value` is None; returns what is lit."""
-        mask = USER["led"].writable
-        if value is not None and not 0 <= value <= mask:
-            raise ValueError(f"the board's LEDs are the bits of a number 0 to {mask}, not {value}")
-        with self._lock:
-            self._require_open()
-            return self._backend.leds(value)
-
-    def mailbox(self) -> Mailbox:
-        """The registers that a GPU writes as data arrives, see `Gpu.watch`.
-
-        Raises
-        ------
-        UnsupportedError
-            If the board has no mailbox, or does not offer it as a page.
-        """
-        with self._lock:
-            self._require_open()
-            return Mailbox(self._backend.mailbox())
-
-    def pin(self, memory: Memory | np.ndarray) -> Pin:
-        """Pins memory for this board's DMA.
-
-        Parameters
-        ----------
-        memory : Surface or numpy.ndarray
-            GPU memory, or a C-contiguous array in host memory (a read-only one as source only).
-            It stays alive at least as long as the pin.
-
-        Raises
-        ------
-        PinError
-            If the memory is not of a kind that can be pinned, or is closed.
-        """
-        if isinstance(memory, np.ndarray):
-            memory = HostArray(memory)
-        if not all(hasattr(memory, name) for name in ("extents", "hold", "drop")):
-            raise PinError(
-                f"asked to pin a {type(memory).__name__}; pin a surface of a GPU or a numpy array. "
-                "gpu.register(...) makes surfaces of other libraries' arrays"
-            )
-        with self._lock:
-            self._require_open()
-            memory.hold()
-            try:
-                handle = self._backend.pin(memory)
-                pin = Pin(memory, handle, self._backend.path(handle), self._unpin)
-            except BaseException:
-                memory.drop()
-                raise
-            self._pins.add(pin)
-            return pin
 
     def copy(
         self,
@@ -138,22 +57,139 @@ class Board:
             If the board went away or did not finish; nothing moves any more.
         """
         sources, destinations = self._spans(source), self._spans(destination)
-        sizes = _nbytes(sources), _nbytes(destinations)
+        sizes = total_bytes(sources), total_bytes(destinations)
         if sizes[0] != sizes[1]:
             raise TransferError(
                 f"asked to copy {sizes[0]} bytes into {sizes[1]}; give both sides the same length, "
                 "for example by pin[:n]"
             )
-        _refuse_overlap(sources, destinations)
-        return self._transfer(
-            lambda: self._backend.copy(
-                [_piece(span) for span in sources],
-                [_piece(span) for span in destinations],
-                progress,
-            ),
-            sources,
-            destinations,
-        )
+        return self._move(self._backend.copy, sources, destinations, progress)
+
+    def process(
+        self,
+        source: Pin | Span | Sequence[Pin | Span],
+        destination: Pin | Span | Sequence[Pin | Span],
+        *,
+        progress: Progress | None = None,
+    ) -> Transfer:
+        """Moves memory through the board's user block to memory.
+
+        The destination is as long as the user block makes it, see `Extension.user_ratio`. All
+        else is as for `copy`, which never changes a byte; `Transfer.bytes` are the source's.
+
+        Raises
+        ------
+        UnsupportedError
+            If the board has no user block that takes bytes, or its driver does not reach it.
+        """
+        backend, extension = self._stream_backend()
+        taken, made = extension.user_ratio
+        if not taken:
+            raise UnsupportedError(
+                f"asked to process memory; the board's user block {extension.user_block} takes no "
+                "bytes, it makes them. Use board.stream(...)"
+            )
+        sources, destinations = self._spans(source), self._spans(destination)
+        sizes = total_bytes(sources), total_bytes(destinations)
+        if sizes[0] % taken or sizes[1] != sizes[0] // taken * made:
+            raise TransferError(
+                f"asked to process {sizes[0]} bytes into {sizes[1]}; the user block "
+                f"{extension.user_block} makes {made} bytes of each {taken}"
+            )
+        return self._move(backend.process, sources, destinations, progress)
+
+    def stream(
+        self,
+        surfaces: Sequence[Any],
+        *,
+        frame_bytes: int | None = None,
+        overwrite: bool = False,
+        timeout: float | None = None,
+    ) -> Stream:
+        """Lets a source on the board fill surfaces, round and round, until the stream is closed.
+
+        No other transfer can be made meanwhile.
+
+        >>> with board.stream(surfaces, overwrite=True) as stream:
+        ...     for surface in stream:
+        ...         work_on(surface, stream.number)
+
+        Parameters
+        ----------
+        surfaces : sequence of Surface, numpy.ndarray, Pin or Span
+            Where frames go, in this order; what the stream hands out. It pins them itself.
+        frame_bytes : int, optional
+            Bytes of a frame, from the start of each surface; all of them unless given.
+        overwrite : bool
+            The board never waits: it goes round by itself, each frame handed out is the newest,
+            and those in between are counted as dropped. Else the board waits for surfaces.
+        timeout : float, optional
+            Seconds to wait for a frame.
+
+        Raises
+        ------
+        UnsupportedError
+            If the board has no source, or its driver does not reach it.
+        """
+        backend, extension = self._stream_backend()
+        if extension.user_ratio[0]:
+            raise UnsupportedError(
+                f"asked for a stream; the board's user block {extension.user_block} makes no "
+                "frames by itself. Build its gateware with a source, as --user pattern"
+            )
+        if len(surfaces) < 1 + overwrite:
+            raise ValueError(f"a ring of {len(surfaces)} surfaces is too small")
+        with self._lock, contextlib.ExitStack() as undo:
+            self._require_idle()
+            spans = [self._frame_of(each, frame_bytes, undo) for each in surfaces]
+            sizes = {span.nbytes for span in spans}
+            if len(sizes) > 1 or 0 in sizes:
+                raise ValueError(
+                    f"frames have one size above 0; these surfaces have {sorted(sizes)} bytes. "
+                    "Give a frame_bytes that fits all of them"
+                )
+            fresh = itertools.chain([True], itertools.repeat(False))
+
+            def fill(indices: Sequence[int]) -> Filling:
+                return backend.fill(
+                    [piece(spans[index]) for index in indices],
+                    cyclic=overwrite,
+                    fresh=next(fresh),
+                    timeout=timeout,
+                )
+
+            def closed() -> None:
+                self._stream = None
+                pins.close()
+
+            stream = self._stream = Stream(
+                surfaces,
+                fill,
+                overwrite=overwrite,
+                taken=lambda index: spans[index].pin.memory.written(),
+                closed=closed,
+                lock=self._lock,
+            )
+            pins = undo.pop_all()
+            return stream
+
+    def user_register(self, offset: int, value: int | None = None) -> int:
+        """Writes the 32-bit register at byte `offset` of the user block unless None; reads it.
+
+        Raises
+        ------
+        UnsupportedError
+            If the board has no user block, or its driver does not reach it.
+        """
+        backend, _ = self._stream_backend()
+        if offset % 4 or not 0 <= offset < USER_BLOCK_SIZE:
+            raise ValueError(
+                f"a user block's registers are at multiples of 4 below {USER_BLOCK_SIZE:#x}, "
+                f"not at {offset:#x}"
+            )
+        with self._lock:
+            self._require_open()
+            return backend.user_register(offset, value)
 
     def write(self, source: Pin | Span | np.ndarray, card_address: int = 0) -> Transfer:
         """Copies memory to card RAM at byte `card_address`; an array is pinned for the time.
@@ -168,7 +204,7 @@ class Board:
                 return self.write(pin, card_address)
         (span,) = self._spans(source)
         self._require_on_card(span, card_address)
-        return self._transfer(lambda: self._backend.write(_piece(span), card_address), [span], [])
+        return self._transfer(lambda: self._backend.write(piece(span), card_address), [span], [])
 
     def read(self, destination: Pin | Span | np.ndarray, card_address: int = 0) -> Transfer:
         """Copies card RAM from byte `card_address` to memory; the rest as for `write`."""
@@ -177,40 +213,51 @@ class Board:
                 return self.read(pin, card_address)
         (span,) = self._spans(destination)
         self._require_on_card(span, card_address)
-        return self._transfer(lambda: self._backend.read(_piece(span), card_address), [], [span])
+        return self._transfer(lambda: self._backend.read(piece(span), card_address), [], [span])
 
-    def _transfer(
-        self, start: Callable[[], Moved], sources: list[Span], destinations: list[Span]
+    def _move(
+        self,
+        move: Callable[[list[Piece], list[Piece], Progress | None], Moved],
+        sources: list[Span],
+        destinations: list[Span],
+        progress: Progress | None,
     ) -> Transfer:
-        nbytes = _nbytes(sources or destinations)
-        with self._lock:
-            self._require_open()
-            began = time.perf_counter()
-            moved = start() if nbytes else Moved(0, None)
-            for memory in {id(span.pin.memory): span.pin.memory for span in destinations}.values():
-                memory.written()
-            wall = time.perf_counter() - began
-        info = self._backend.info
-        clock = info.extension.clock_khz if info.extension else 0
-        return Transfer(
-            bytes=nbytes,
-            cycles=moved.cycles,
-            seconds=moved.cycles / (clock * 1e3) if clock else wall,
-            wall_seconds=wall,
-            limit=moved.limit,
-            path=Paths(_path(sources), _path(destinations)),
-            simulated=info.simulated,
+        refuse_overlap(sources, destinations)
+        return self._transfer(
+            lambda: move(
+                [piece(span) for span in sources], [piece(span) for span in destinations], progress
+            ),
+            sources,
+            destinations,
         )
 
-    def _unpin(self, pin: Pin) -> None:
-        with self._lock:
-            if pin in self._pins:
-                self._pins.remove(pin)
-                self._backend.unpin(pin.forget())
+    def _stream_backend(self) -> tuple[StreamBackend, Extension]:
+        """The backend's way to the user block, and what is known of that."""
+        extension = self._backend.info.extension
+        if extension is None or Capability.STREAM not in extension.capabilities:
+            raise UnsupportedError(
+                "asked for the board's user block; its gateware has none. Build it with --user"
+            )
+        if not isinstance(self._backend, StreamBackend):
+            raise UnsupportedError(
+                "asked for the board's user block; its driver does not reach that. So far the "
+                "simulated board's does"
+            )
+        return self._backend, extension
 
-    def _require_open(self) -> None:
-        if self.closed:
-            raise PeerdmaError("asked to use a board that is closed; open it again")
+    def _frame_of(self, surface: Any, frame_bytes: int | None, undo: contextlib.ExitStack) -> Span:
+        """Pins what a stream was given once more, so that it stays; where its frames go."""
+        start, stop = 0, None
+        if isinstance(surface, Pin | Span):
+            (span,) = self._spans(surface)
+            surface, start, stop = span.pin.memory, span.start, span.stop
+        pin = undo.enter_context(self.pin(surface))
+        span = pin[start:stop]
+        if frame_bytes is not None and frame_bytes > span.nbytes:
+            raise ValueError(
+                f"frames of {frame_bytes} bytes do not fit a surface of {span.nbytes} bytes"
+            )
+        return span if frame_bytes is None else pin[start : start + frame_bytes]
 
     def _require_on_card(self, span: Span, address: int) -> None:
         size = self._backend.info.card_ram_size
@@ -220,55 +267,3 @@ class Board:
                 f"{size} bytes from address 0. Move less at a time",
                 address=address,
             )
-
-    def _spans(self, pinned: Pin | Span | Sequence[Pin | Span]) -> list[Span]:
-        """The spans meant, each pinned here."""
-        spans = []
-        for each in [pinned] if isinstance(pinned, (Pin, Span)) else pinned:
-            span = each[:] if isinstance(each, Pin) else each
-            if not isinstance(span, Span):
-                raise PinError(
-                    f"asked to transfer {each!r}, which is not pinned; pin it on this board with "
-                    "board.pin(...)"
-                )
-            if span.pin not in self._pins:
-                state = "closed" if span.pin.closed else "another board's"
-                raise PinError(
-                    f"asked to transfer {span.nbytes} bytes at {span.address:#x}, but their pin is "
-                    f"{state}; pin the memory on this board with board.pin(...)"
-                )
-            spans.append(span)
-        return spans
-
-
-def _nbytes(spans: list[Span]) -> int:
-    return sum(span.nbytes for span in spans)
-
-
-def _piece(span: Span) -> Piece:
-    return Piece(span.pin.handle, span.start, span.stop)
-
-
-def _path(spans: list[Span]) -> Path | None:
-    """The way most removed from peer-to-peer that any of the bytes take."""
-    paths = {span.pin.path for span in spans if span.nbytes}
-    return max(paths, key=list(Path).index, default=None)
-
-
-def _refuse_overlap(sources: list[Span], destinations: list[Span]) -> None:
-    ranges = sorted(
-        (span.address, span.address + span.nbytes, side)
-        for side, spans in enumerate((sources, destinations))
-        for span in spans
-        if span.nbytes
-    )
-    # Of each side, how far the ranges before reach; sorted by start, that shows any overlap.
-    reach = [0, 0]
-    for start, stop, side in ranges:
-        if start < reach[1 - side]:
-            raise TransferError(
-                f"asked to copy between memories that overlap at {start:#x}; nothing was "
-                "moved. Copy to memory of its own first",
-                address=start,
-            )
-        reach[side] = max(reach[side], stop)

@@ -13,12 +13,14 @@ import numpy as np
 
 from .backend import BoardInfo, Moved, Piece, Progress
 from .errors import PeerdmaError, ProtocolError, UnsupportedError
+from .frames import FrameRun
 from .link import Link
 from .mailbox import MailboxPage
 from .memory import Extent, Memory, Path, Staged
 from .pci import PciFunction
-from .regs import BAR_USER, DESCRIPTOR, MAILBOX, USER, Capability
+from .regs import BAR_USER, DESCRIPTOR, MAILBOX, USER, USER_BLOCK_BASE, Capability
 from .scatter import ScatterList
+from .transfer import Through
 from .vfio_user import VfioUserClient
 from .vfio_wire import DeviceFlag
 from .xdma import Direction, Xdma
@@ -64,8 +66,31 @@ def _scatter(pieces: Sequence[Piece]) -> ScatterList:
     )
 
 
-#: Bytes of a copy in one pass between two reports of progress.
+#: Bytes that go into the user stream between two reports of progress.
 _STREAM_STEP = 1 << 20
+
+
+def _in_steps(
+    source: ScatterList,
+    destination: ScatterList,
+    ratio: tuple[int, int],
+    most: int,
+    move: Callable[[ScatterList, ScatterList], int],
+    progress: Progress | None,
+) -> int:
+    """Calls `move` with parts that belong together, up to `most` bytes of the source; all cycles.
+
+    Out of ratio[0] bytes of the source come ratio[1] of the destination.
+    """
+    cycles, total = 0, source.nbytes
+    step = most - most % ratio[0]
+    for start in range(0, total, step):
+        stop = min(start + step, total)
+        ends = (end * ratio[1] // ratio[0] for end in (start, stop))
+        cycles += move(source.part(start, stop), destination.part(*ends))
+        if progress:
+            progress(stop, total)
+    return cycles
 
 
 class UserSpaceBackend:
@@ -161,34 +186,76 @@ class UserSpaceBackend:
         self, source: Sequence[Piece], destination: Sequence[Piece], progress: Progress | None
     ) -> Moved:
         """Copies in one pass where the board can, else through card RAM, a fill at a time."""
-        sources, destinations, link = _scatter(source), _scatter(destination), self._link()
         driver = self._driver
-        cycles, total = 0, sources.nbytes
-        step = _STREAM_STEP if driver.streams else driver.card_ram_size
-        for start in range(0, total, step):
-            stop = min(start + step, total)
-            here, there = sources.part(start, stop), destinations.part(start, stop)
-            if driver.streams:
-                cycles += driver.copy(here, there)
-            else:
-                cycles += driver.transfer(Direction.H2C, here, 0)
-                cycles += driver.transfer(Direction.C2H, there, 0)
-            if progress:
-                progress(stop, total)
+
+        def chunk(here: ScatterList, there: ScatterList) -> int:
+            into = driver.transfer(Direction.H2C, here, 0)
+            return into + driver.transfer(Direction.C2H, there, 0)
+
+        sources, destinations, link = _scatter(source), _scatter(destination), self._link()
+        if driver.copies:
+            through, step, move = Through.STREAM, _STREAM_STEP, driver.stream
+        else:
+            through, step, move = Through.CARD_RAM, driver.card_ram_size, chunk
         wide = sources.wide or destinations.wide
-        return Moved(cycles, link.copy_limit(wide) if link else None)
+        return self._moved(
+            lambda: _in_steps(sources, destinations, (1, 1), step, move, progress),
+            link.copy_limit(wide) if link else None,
+            through,
+        )
+
+    def process(
+        self, source: Sequence[Piece], destination: Sequence[Piece], progress: Progress | None
+    ) -> Moved:
+        """Moves memory through the user block."""
+        driver = self._driver
+        assert driver.extension, "no user block without the extension block"
+        sources, destinations = _scatter(source), _scatter(destination)
+        ratio = driver.extension.user_ratio
+        return self._moved(
+            lambda: _in_steps(sources, destinations, ratio, _STREAM_STEP, driver.stream, progress),
+            None,
+            Through.STREAM,
+        )
+
+    def fill(
+        self, frames: Sequence[Piece], *, cyclic: bool, fresh: bool, timeout: float | None
+    ) -> FrameRun:
+        """Begins to fill frames from the user stream."""
+        if fresh:
+            self._driver.flush()
+        places = [_scatter([frame]) for frame in frames]
+        return FrameRun(self._driver, places, cyclic=cyclic, timeout=timeout)
+
+    def user_register(self, offset: int, value: int | None) -> int:
+        """Sets a register of the user block unless None; what it reads."""
+        return self._register(USER_BLOCK_BASE + offset, value)
 
     def write(self, source: Piece, card_address: int) -> Moved:
         """Copies memory to the card."""
         memory, link = _scatter([source]), self._link()
-        cycles = self._driver.transfer(Direction.H2C, memory, card_address)
-        return Moved(cycles, link.read_limit(memory.wide) if link else None)
+        return self._moved(
+            lambda: self._driver.transfer(Direction.H2C, memory, card_address),
+            link.read_limit(memory.wide) if link else None,
+            Through.CARD_RAM,
+        )
 
     def read(self, destination: Piece, card_address: int) -> Moved:
         """Copies from the card to memory."""
         memory, link = _scatter([destination]), self._link()
-        cycles = self._driver.transfer(Direction.C2H, memory, card_address)
-        return Moved(cycles, link.write_limit(memory.wide) if link else None)
+        return self._moved(
+            lambda: self._driver.transfer(Direction.C2H, memory, card_address),
+            link.write_limit(memory.wide) if link else None,
+            Through.CARD_RAM,
+        )
+
+    def _moved(self, move: Callable[[], int], limit: float | None, through: Through) -> Moved:
+        """What is to be said of a transfer that `move` does; that returns its busy cycles."""
+        began = self._driver.clock()
+        cycles = move()
+        ended = self._driver.clock()
+        elapsed = None if began is None or ended is None else ended - began
+        return Moved(cycles, limit, through, elapsed)
 
     def mailbox(self) -> MailboxPage:
         """The page that a simulated board was told to offer."""
@@ -214,7 +281,10 @@ class UserSpaceBackend:
 
     def leds(self, value: int | None) -> int:
         """Sets the LEDs unless None; their state."""
-        offset = USER.address("led")
+        return self._register(USER.address("led"), value)
+
+    def _register(self, offset: int, value: int | None) -> int:
+        """Sets a register of the user BAR unless None; what it reads."""
         if value is not None:
             self._function.write32(BAR_USER[0], offset, value)
         return self._function.read32(BAR_USER[0], offset)

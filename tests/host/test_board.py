@@ -62,7 +62,8 @@ def test_the_example(board, gpu):
     assert transfer.bytes == 64 * 64 * 4
     assert transfer.simulated
     assert transfer.path == (src.path, src.path)
-    assert transfer.seconds == transfer.cycles / (board.info().extension.clock_khz * 1000)
+    clock = board.info().extension.clock_khz * 1000
+    assert transfer.cycles / clock < transfer.seconds < transfer.cycles / clock + 100e-6
     assert 0 < transfer.rate < transfer.limit
     assert str(transfer.path) == f"{src.path} to the board, {src.path} from the board"
     assert "16384 bytes in " in str(transfer)

@@ -85,7 +85,7 @@ def test_the_demo_with_nothing_but_a_checkout(tmp_path):
         assert report["GPU"] == "emulated discrete GPU"
         assert "emulated peer-to-peer memory; no CUDA: " in report["surfaces"]
         assert report["to board"] == report["from board"] == "peer-to-peer"
-    assert report["copied"] == "4194304 bytes through the FPGA"
+    assert report["copied"] == "4194304 bytes through the FPGA's user stream"
     rate, share, limit = re.search(
         r"ms simulated link time: ([\d.]+) MB/s, (\d+)% of the ([\d.]+) MB/s", report["took"]
     ).groups()

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""What transfers of a board stand on: its lifetime, its lock and its pins."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from .backend import Backend, BoardInfo, Moved
+from .errors import PeerdmaError, PinError
+from .mailbox import Mailbox
+from .memory import HostArray, Memory
+from .pin import Pin, Span
+from .regs import USER
+from .spans import longest_path, total_bytes
+from .streaming import Stream
+from .transfer import Paths, Transfer
+
+__all__ = ["BoardBase"]
+
+
+class BoardBase:
+    """See `peerdma.Board`."""
+
+    def __init__(self, backend: Backend):
+        self._backend = backend
+        self._pins: set[Pin] = set()
+        self._lock = threading.RLock()
+        self._stream: Stream | None = None
+        self.closed = False
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else f"{len(self._pins)} pins"
+        return f"<Board {self._backend.info.name}, {state}>"
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def close(self) -> None:
+        """Closes all pins and lets go of the board. Closing again does nothing."""
+        with self._lock:
+            if not self.closed:
+                if self._stream is not None:
+                    self._stream.close()
+                self.closed = True
+                self._backend.close()
+                while self._pins:
+                    self._pins.pop().forget()
+
+    def info(self) -> BoardInfo:
+        """What is known about the board."""
+        return self._backend.info
+
+    def leds(self, value: int | None = None) -> int:
+        """Sets the LEDs, a bit each, unless `value` is None; returns what is lit."""
+        mask = USER["led"].writable
+        if value is not None and not 0 <= value <= mask:
+            raise ValueError(f"the board's LEDs are the bits of a number 0 to {mask}, not {value}")
+        with self._lock:
+            self._require_open()
+            return self._backend.leds(value)
+
+    def mailbox(self) -> Mailbox:
+        """The registers that a GPU writes as data arrives, see `Gpu.watch`.
+
+        Raises
+        ------
+        UnsupportedError
+            If the board has no mailbox, or does not offer it as a page.
+        """
+        with self._lock:
+            self._require_open()
+            return Mailbox(self._backend.mailbox())
+
+    def pin(self, memory: Memory | np.ndarray) -> Pin:
+        """Pins memory for this board's DMA.
+
+        Parameters
+        ----------
+        memory : Surface or numpy.ndarray
+            GPU memory, or a C-contiguous array in host memory (a read-only one as source only).
+            It stays alive at least as long as the pin.
+
+        Raises
+        ------
+        PinError
+            If the memory is not of a kind that can be pinned, or is closed.
+        """
+        if isinstance(memory, np.ndarray):
+            memory = HostArray(memory)
+        if not all(hasattr(memory, name) for name in ("extents", "hold", "drop")):
+            raise PinError(
+                f"asked to pin a {type(memory).__name__}; pin a surface of a GPU or a numpy array. "
+                "gpu.register(...) makes surfaces of other libraries' arrays"
+            )
+        with self._lock:
+            self._require_open()
+            memory.hold()
+            try:
+                handle = self._backend.pin(memory)
+                pin = Pin(memory, handle, self._backend.path(handle), self._unpin)
+            except BaseException:
+                memory.drop()
+                raise
+            self._pins.add(pin)
+            return pin
+
+    def _transfer(
+        self, start: Callable[[], Moved], sources: list[Span], destinations: list[Span]
+    ) -> Transfer:
+        nbytes = total_bytes(sources or destinations)
+        with self._lock:
+            self._require_idle()
+            began = time.perf_counter()
+            moved = start() if nbytes else Moved(0, None)
+            for memory in {id(span.pin.memory): span.pin.memory for span in destinations}.values():
+                memory.written()
+            wall = time.perf_counter() - began
+        info = self._backend.info
+        clock = info.extension.clock_khz if info.extension else 0
+        elapsed = moved.cycles if moved.elapsed is None else moved.elapsed
+        return Transfer(
+            bytes=nbytes,
+            cycles=moved.cycles,
+            seconds=elapsed / (clock * 1e3) if clock else wall,
+            wall_seconds=wall,
+            limit=moved.limit,
+            path=Paths(longest_path(sources), longest_path(destinations)),
+            through=moved.through,
+            simulated=info.simulated,
+        )
+
+    def _unpin(self, pin: Pin) -> None:
+        with self._lock:
+            if pin in self._pins:
+                self._pins.remove(pin)
+                self._backend.unpin(pin.forget())
+
+    def _require_open(self) -> None:
+        if self.closed:
+            raise PeerdmaError("asked to use a board that is closed; open it again")
+
+    def _require_idle(self) -> None:
+        self._require_open()
+        if self._stream is not None:
+            raise PeerdmaError(
+                "asked for a transfer while a stream is open; close the stream first"
+            )
+
+    def _spans(self, pinned: Pin | Span | Sequence[Pin | Span]) -> list[Span]:
+        """The spans meant, each pinned here."""
+        spans = []
+        for each in [pinned] if isinstance(pinned, (Pin, Span)) else pinned:
+            span = each[:] if isinstance(each, Pin) else each
+            if not isinstance(span, Span):
+                raise PinError(
+                    f"asked to transfer {each!r}, which is not pinned; pin it on this board with "
+                    "board.pin(...)"
+                )
+            if span.pin not in self._pins:
+                state = "closed" if span.pin.closed else "another board's"
+                raise PinError(
+                    f"asked to transfer {span.nbytes} bytes at {span.address:#x}, but their pin is "
+                    f"{state}; pin the memory on this board with board.pin(...)"
+                )
+            spans.append(span)
+        return spans
