@@ -284,12 +284,15 @@ class Core(wiring.Component):
         turn = Signal(range(len(c2h)))
         for current in range(len(c2h)):
             with m.If(turn == current):
-                order = [(current + 1 + n) % len(c2h) for n in range(len(c2h))]
-                for index in reversed(order):
-                    with m.If(c2h[index].piece.valid):
-                        m.d.comb += _give(writer.job, c2h[index].piece, index)
+                taken = 0
+                for step in range(1, len(c2h) + 1):
+                    index = (current + step) % len(c2h)
+                    piece = c2h[index].piece
+                    with m.If(piece.valid & ~taken):
+                        m.d.comb += _give(writer.job, piece, index)
                         with m.If(writer.job.ready):
                             m.d.sync += turn.eq(index)
+                    taken = taken | piece.valid
         token = data.View(_Token, tx.sent.payload.token[: Shape.cast(_Token).width])
         for index, channel in enumerate(c2h):
             m.d.comb += [
