@@ -22,7 +22,7 @@ if __package__:
 else:
     from debian_tree import Tree, TreeError, obtain
 
-__all__ = ["KERNELS", "NV_P2P", "Headers", "checkpatch", "headers", "main", "nv_p2p", "sparse"]
+__all__ = ["KERNELS", "NV_P2P", "Headers", "headers", "main", "nv_p2p", "scripts", "sparse"]
 
 
 #: What the driver is built against: the oldest that Debian has, its stable ones, the newest.
@@ -39,7 +39,7 @@ NV_P2P = {
     "550": Tree("trixie", alone=("nvidia-open-kernel-source",)),
 }
 _SPARSE = Tree("bookworm", ("libc6",), ("sparse",))
-_CHECKPATCH = Tree("trixie", alone=("linux-source-6.12",))
+_SOURCE = Tree("trixie", alone=("linux-source-6.12",))
 
 
 @dataclass(frozen=True)
@@ -78,9 +78,9 @@ def sparse() -> Path:
     return obtain(_SPARSE) / "usr/bin/sparse"
 
 
-def checkpatch() -> Path:
-    """The kernel's checkpatch.pl, with the files it reads beside it."""
-    return obtain(_CHECKPATCH, _unpack_checkpatch) / "scripts/checkpatch.pl"
+def scripts() -> Path:
+    """The folder with the kernel's checkpatch.pl, and what it reads, and kernel-doc."""
+    return obtain(_SOURCE, _unpack_scripts) / "scripts"
 
 
 def _fix_paths(draft: Path, root: Path) -> None:
@@ -116,9 +116,9 @@ def _unpack_nv_p2p(draft: Path, root: Path) -> None:
     source.unlink()
 
 
-def _unpack_checkpatch(draft: Path, root: Path) -> None:
+def _unpack_scripts(draft: Path, root: Path) -> None:
     source = next((draft / "usr/src").glob("linux-source-*.tar.xz"))
-    names = ("checkpatch.pl", "spelling.txt", "const_structs.checkpatch")
+    names = ("checkpatch.pl", "spelling.txt", "const_structs.checkpatch", "kernel-doc")
     _unpack(source, {f"/scripts/{name}": draft / "scripts" / name for name in names})
     source.unlink()
 

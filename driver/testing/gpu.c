@@ -30,7 +30,8 @@ static u64 next_va = FIRST_VA;
 
 phys_addr_t simgpu_physical(const struct simgpu_alloc *alloc, u32 page)
 {
-	return pci_resource_start(simgpu_pdev, APERTURE_BAR) + (u64)alloc->pages[page] * SIMGPU_PAGE;
+	return pci_resource_start(simgpu_pdev, APERTURE_BAR) +
+	       (u64)alloc->pages[page] * SIMGPU_PAGE;
 }
 
 static void release(struct kref *ref)

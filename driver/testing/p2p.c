@@ -227,7 +227,8 @@ int nvidia_p2p_dma_map_pages(struct pci_dev *peer, struct nvidia_p2p_page_table 
 	int error = -ENOMEM;
 
 	might_sleep();
-	if (WARN(page_table->page_size == NVIDIA_P2P_PAGE_SIZE_4KB, "NVIDIA's driver has a BUG here\n"))
+	if (WARN(page_table->page_size == NVIDIA_P2P_PAGE_SIZE_4KB,
+		 "NVIDIA's driver has a BUG here\n"))
 		return -EINVAL;
 	mapping = kzalloc(sizeof(*mapping), GFP_KERNEL);
 	if (!mapping)

@@ -49,6 +49,7 @@ struct simgpu_export {
  * @fd: the dma-buf
  * @timeout_ms: how long importers may keep their mappings
  * @mappings: out: how many are left
+ * @reserved: 0
  */
 struct simgpu_revoke {
 	__s32 fd;

@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from .cuda_driver import Driver
@@ -45,6 +45,8 @@ class CudaDevice:
         # A collected surface may drop its hold in the middle of ours.
         self._lock = threading.RLock()
         self._users = 1
+        self._watches = 0
+        self._postponed: list[Callable[[], Any]] = []
         count = driver.call("cuDeviceGetCount", asked="the number of CUDA devices")
         if not 0 <= index < count:
             raise GpuNotFound(
@@ -101,6 +103,31 @@ class CudaDevice:
             if self._users:
                 return
         self._undo.close()
+
+    def when_idle(self, free: Callable[[], Any]) -> None:
+        """Calls `free`, or has it called later: CUDA frees memory when no kernel runs, and would
+        wait for one that watches.
+        """
+        with self._lock:
+            if self._watches:
+                self._postponed.append(free)
+                return
+        free()
+
+    def watch_begins(self) -> None:
+        """A kernel is about to run that waits for something other than the GPU."""
+        with self._lock:
+            self._watches += 1
+
+    def watch_ended(self) -> None:
+        """It does not run any more."""
+        postponed: list[Callable[[], Any]] = []
+        with self._lock:
+            self._watches -= 1
+            if not self._watches:
+                postponed, self._postponed = self._postponed, postponed
+        for free in postponed:
+            free()
 
     def _in_context(self, function: str, handle: Any) -> None:
         """Gives something back; what a broken context says to that helps nobody."""

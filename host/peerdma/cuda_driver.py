@@ -102,13 +102,19 @@ class Driver:
         error, value = self.api.cuDeviceGetAttribute(attribute, device)
         return 0 if int(error) else int(value)
 
-    def pointer_attributes(self, address: int, *names: str) -> list[int]:
-        """The attributes CU_POINTER_ATTRIBUTE_...; 0 each if CUDA does not know the pointer."""
-        known = self.api.CUpointer_attribute
-        wanted = [getattr(known, f"CU_POINTER_ATTRIBUTE_{name}") for name in names]
+    def memory_type(self, address: int) -> int:
+        """CUmemorytype of the memory that a pointer is to; 0 if CUDA does not know it."""
+        # For one attribute there is another function; but for that, not to know is an error.
+        wanted = [self.api.CUpointer_attribute.CU_POINTER_ATTRIBUTE_MEMORY_TYPE]
         asked = f"what memory is at {address:#x}"
-        found = self.call("cuPointerGetAttributes", len(wanted), wanted, address, asked=asked)
-        return [int(value) for value in found]
+        (found,) = self.call("cuPointerGetAttributes", 1, wanted, address, asked=asked)
+        return int(found)
+
+    def pointer_attribute(self, address: int, name: str) -> int:
+        """The attribute CU_POINTER_ATTRIBUTE_`name` of a pointer that CUDA knows."""
+        attribute = getattr(self.api.CUpointer_attribute, f"CU_POINTER_ATTRIBUTE_{name}")
+        asked = f"what memory is at {address:#x}"
+        return int(self.call("cuPointerGetAttribute", attribute, address, asked=asked))
 
     def _failure(self, function: str, error: Any, asked: str) -> CudaError:
         name = getattr(error, "name", str(error))

@@ -65,7 +65,7 @@ class Allocation:
         self.owner = owner
         self.fd: int | None = None
         # Not at exit: the process's end frees it all, when nobody uses it any more.
-        weakref.finalize(self, free).atexit = False
+        weakref.finalize(self, device.when_idle, free).atexit = False
 
     def array(self) -> np.ndarray:
         """All of it as uint8, keeping it alive; of memory that the CPU reaches only."""
@@ -217,20 +217,20 @@ def _reachable(device: CudaDevice, array: Foreign) -> int:
     if array.readonly:
         raise refuse("the array is read-only, surfaces are not")
     with device.current():
-        kind, managed, ordinal, capable = driver.pointer_attributes(
-            array.address,
-            "MEMORY_TYPE",
-            "IS_MANAGED",
-            "DEVICE_ORDINAL",
-            "IS_GPU_DIRECT_RDMA_CAPABLE",
+        kind = driver.memory_type(array.address)
+        if not kind:
+            if array.on_gpu:
+                raise refuse("it is pageable memory, which CUDA does not know and can move")
+            return kind
+        managed, ordinal, capable = (
+            driver.pointer_attribute(array.address, name)
+            for name in ("IS_MANAGED", "DEVICE_ORDINAL", "IS_GPU_DIRECT_RDMA_CAPABLE")
         )
     if managed:
         raise refuse("it is managed memory, which moves between CPU and GPU")
     if not array.on_gpu:
         return kind
-    if not kind:
-        raise refuse("it is pageable memory, which CUDA does not know and can move any time")
-    if kind != driver.api.CUmemorytype.CU_MEMORYTYPE_DEVICE:
+    if kind != int(driver.api.CUmemorytype.CU_MEMORYTYPE_DEVICE):
         raise refuse("it is memory of the host", "Register it as a numpy array")
     if ordinal != device.index:
         step = f'Ask the GPU that has it: gpu("cuda:{ordinal}")'

@@ -73,7 +73,7 @@ class Mailbox:
         self.page = page
         self.closed = False
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(page.memory))
-        self._users = 0
+        self._in_use = False
 
     def __enter__(self) -> Mailbox:
         return self
@@ -92,13 +92,15 @@ class Mailbox:
         return self.address + MAILBOX[name].offset
 
     def hold(self) -> None:
-        """A GPU uses the page: it cannot be closed until as many calls of `drop`."""
+        """A watch uses the registers, until `drop`; PeerdmaError if another one does."""
         self.require_open()
-        self._users += 1
+        if self._in_use:
+            raise PeerdmaError("asked for a mailbox that another watch uses; close that one first")
+        self._in_use = True
 
     def drop(self) -> None:
-        """One GPU less."""
-        self._users -= 1
+        """No watch uses the registers any more."""
+        self._in_use = False
 
     def require_open(self) -> None:
         """PeerdmaError if the mailbox is closed."""
@@ -106,11 +108,9 @@ class Mailbox:
             raise PeerdmaError("asked for a mailbox that is closed; ask the board for it again")
 
     def close(self) -> None:
-        """Unmaps the page; PeerdmaError while a GPU uses it. Closing again does nothing."""
-        if self._users:
-            raise PeerdmaError(
-                f"asked to close a mailbox that {self._users} watches use; close those first"
-            )
+        """Unmaps the page; PeerdmaError while a watch uses it. Closing again does nothing."""
+        if self._in_use:
+            raise PeerdmaError("asked to close a mailbox that a watch uses; close that one first")
         if not self.closed:
             self.closed = True
             self.page.memory.close()

@@ -55,6 +55,7 @@ class DmaChannel:
 
     @property
     def c2h(self) -> bool:
+        """Whether the channel moves data from the card to the host."""
         return bool(self.offset & 0x1000)
 
     async def play(self, script: str, **values: int) -> list[int]:

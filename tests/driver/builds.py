@@ -75,6 +75,24 @@ def _with_symbols(header: Path, folder: Path) -> Path:
     return folder
 
 
+def _make(folder: Path, kernel: str, *arguments: str) -> Build:
+    found = headers(kernel)
+    # Without BTF, for which the kernel's own image would have to be there.
+    options = ["W=1", "CONFIG_DEBUG_INFO_BTF_MODULES=", f"KDIR={found.build}", *arguments]
+    if kernel.endswith("arm64"):
+        options.append("ARCH=arm64")
+    done = subprocess.run(
+        ["nice", "make", "-j2", *options, "modules"],
+        cwd=folder,
+        env=found.environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    return Build(folder, done.returncode, done.stdout)
+
+
 def build(tmp: Path, kernel: str, nvidia: str = "", tegra: str = "", *extra: str) -> Build:
     """Builds a copy of the driver in `tmp`: for a kernel, with NVIDIA's header of a branch."""
     folder = tmp / "driver"
@@ -86,30 +104,26 @@ def build(tmp: Path, kernel: str, nvidia: str = "", tegra: str = "", *extra: str
         _with_symbols(TEGRA / tegra / "linux/nv-p2p.h", tmp / "tegra" / "linux")
         shutil.move(tmp / "tegra/linux/Module.symvers", tmp / "tegra/Module.symvers")
         arguments[1] += str(tmp / "tegra")
-    if kernel.endswith("arm64"):
-        arguments.append("ARCH=arm64")
-    found = headers(kernel)
-    # Without BTF, for which the kernel's own image would have to be there.
-    options = ["W=1", "CONFIG_DEBUG_INFO_BTF_MODULES=", *arguments, *extra]
-    done = subprocess.run(
-        ["nice", "make", "-j2", f"KDIR={found.build}", *options, "modules"],
-        cwd=folder,
-        env=found.environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    return Build(folder, done.returncode, done.stdout)
+    return _make(folder, kernel, *arguments, *extra)
 
 
-def check(built: Build, kernel: str, modules: tuple[str, ...]) -> None:
-    """That a build went well, without a warning, and is what it should be."""
+def build_stand_ins(driver: Build, kernel: str, nvidia: str) -> Build:
+    """Builds the stand-ins for GPUs beside a driver that has been built."""
+    return _make(driver.folder / "testing", kernel, f"NVIDIA={nv_p2p(nvidia)}")
+
+
+def check_quiet(built: Build) -> None:
+    """That a build went well, without a warning."""
     assert built.status == 0, built.output
-    # What newer compilers than the kernel's say of the kernel's own options is not about us.
+    # What the kernel's Makefile says of compilers is not about us.
     noise = re.compile(r"the compiler differs from|The kernel was built by|You are using")
     bad = [x for x in built.output.splitlines() if re.search(r"warning|error", x, re.IGNORECASE)]
     assert [x for x in bad if not noise.search(x)] == []
+
+
+def check(built: Build, kernel: str, modules: tuple[str, ...]) -> None:
+    """That a build of the driver went well, without a warning, and is what it should be."""
+    check_quiet(built)
     assert sorted(path.stem for path in built.folder.glob("*.ko")) == sorted(modules)
     probes = (built.folder / "compat_probes.h").read_text()
     answers = set(re.findall(r"#define COMPAT_(\w+)", probes)) - {"PROBED"}

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.driver.builds import DRIVER, build, check
-from tools.kernel_headers import checkpatch, sparse
+from tests.driver.builds import DRIVER, build, build_stand_ins, check, check_quiet
+from tools.kernel_headers import scripts, sparse
 
 CORE, DISCRETE, TEGRA = "peerdma", "peerdma_nvp2p", "peerdma_nvp2p_tegra"
 #: Of checkpatch's opinions, those that are not ours.
@@ -19,6 +19,7 @@ IGNORED = (
     "UNCOMMENTED_DEFINITION",  # locks are documented in kernel-doc
     "MACRO_ARG_REUSE",  # of names, not of expressions
     "FILE_PATH_CHANGES",
+    "PREFER_KERNEL_TYPES",  # of functions that NVIDIA declared
 )
 
 
@@ -39,6 +40,24 @@ def test_build(tmp_path: Path, kernel: str, nvidia: str, tegra: str):
     check(built, kernel, modules)
 
 
+@pytest.mark.parametrize(("kernel", "nvidia"), [("6.12", "535"), ("7.2", "550")])
+def test_stand_ins_have_the_symbols_that_the_provider_was_built_for(
+    tmp_path: Path, kernel: str, nvidia: str
+):
+    built = build(tmp_path, kernel, nvidia)
+    stand_ins = build_stand_ins(built, kernel, nvidia)
+    check_quiet(stand_ins)
+
+    def checksums(folder: Path) -> dict[str, str]:
+        lines = (folder / "Module.symvers").read_text().splitlines()
+        found = {fields[1]: fields[0] for fields in (line.split("\t") for line in lines)}
+        return {name: crc for name, crc in found.items() if name.startswith("nvidia_p2p_")}
+
+    made = checksums(built.folder / "symbols")
+    assert made
+    assert made == checksums(stand_ins.folder)
+
+
 @pytest.mark.parametrize("kernel", ["6.1", "6.12"])  # the headers of 7.2 cannot run it
 def test_sparse(tmp_path: Path, kernel: str):
     options = ["C=2", f"CHECK={sparse()}", "CF=-D__CHECK_ENDIAN__"]
@@ -49,15 +68,28 @@ def test_sparse(tmp_path: Path, kernel: str):
     assert "  CHECK " in built.output, "sparse was not run"
 
 
+def sources() -> list[Path]:
+    """What people wrote of the driver."""
+    found = [*DRIVER.glob("*.[ch]"), *DRIVER.glob("*/*.[ch]")]
+    generated = ("peerdma_regs.h", "compat_probes.h")
+    return sorted(p for p in found if p.name not in generated and ".mod." not in p.name)
+
+
 def test_checkpatch():
-    sources = sorted(path for path in DRIVER.glob("*.[ch]") if path.name != "peerdma_regs.h")
     options = ["--no-tree", "--strict", "--terse", "--max-line-length=100"]
-    done = subprocess.run(
-        ["perl", checkpatch(), *options, f"--ignore={','.join(IGNORED)}", "-f", *sources],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = ["perl", scripts() / "checkpatch.pl", *options, f"--ignore={','.join(IGNORED)}"]
+    done = subprocess.run([*command, "-f", *sources()], capture_output=True, text=True, check=False)
     said = [line for line in done.stdout.splitlines() if not line.startswith("total:")]
     assert said == []
     assert done.returncode == 0, done.stderr
+
+
+def test_kernel_doc():
+    for source in sources():
+        done = subprocess.run(
+            ["perl", scripts() / "kernel-doc", "-none", "-Wall", source],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (done.returncode, done.stderr.strip()) == (0, ""), source

@@ -259,6 +259,13 @@ class FakeCuda:
         names = [each.name.removeprefix("CU_POINTER_ATTRIBUTE_") for each in attributes]
         return [(kind or {}).get(name, 0) for name in names]
 
+    def _cuPointerGetAttribute(self, attribute, address):
+        (found,) = self._cuPointerGetAttributes(1, [attribute], address)
+        (kind,) = self._cuPointerGetAttributes(
+            1, [self.CUpointer_attribute.CU_POINTER_ATTRIBUTE_MEMORY_TYPE], address
+        )
+        return found if kind else Result.CUDA_ERROR_INVALID_VALUE
+
     def _cuPointerSetAttribute(self, value, attribute, address):
         pass
 

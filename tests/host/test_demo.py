@@ -107,6 +107,7 @@ def test_json_says_the_same(socket, name):
         "verified": bool,
         "bytes": int,
         "path": dict,
+        "through": str,
         "board": str,
         "simulated": bool,
         "link": str,

@@ -41,7 +41,7 @@ def works(board: peerdma.Board, gpu: peerdma.Gpu):
 def test_a_data_read_fails(gpu, fault, status, kind, text):
     with peerdma.open("sim", arguments=["--fault", fault]) as board, gpu.surface(100) as surface:
         with board.pin(surface) as pin:
-            address = surface.extents()[0].bus_address + 32
+            address = int(pin.handle.scatter.addresses[0]) + 32
             with pytest.raises(peerdma.TransferError) as caught:
                 board.write(pin[32:])
             error = caught.value

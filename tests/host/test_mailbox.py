@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The mailbox: a GPU reports to the simulated board as data arrives, and the board stamps it."""
 
+import gc
 import time
 
 import numpy as np
@@ -89,8 +90,10 @@ def test_a_watch_that_is_closed_ends_at_once(mailbox_board, every_gpu):
         watch = every_gpu.watch(surface, mailbox, seed=3, timeout=PATIENCE)
         with pytest.raises(peerdma.PinError, match="pinned 1 times"):
             surface.close()
-        with pytest.raises(peerdma.PeerdmaError, match="1 watches use; close those first"):
+        with pytest.raises(peerdma.PeerdmaError, match="a watch uses; close that one first"):
             mailbox.close()
+        with pytest.raises(peerdma.PeerdmaError, match="another watch uses; close that one"):
+            every_gpu.watch(surface, mailbox, seed=3)
         watch.close()
         watch.close()
         assert time.monotonic() - began < PATIENCE
@@ -150,6 +153,26 @@ def test_nothing_is_left_when_a_watch_cannot_start(mailbox_board, cuda_api, func
         assert len(cuda_api.memory) == taken and not cuda_api.registered
         mailbox.close()
         surface.close()
+
+
+def test_memory_is_freed_when_no_watch_runs_any_more(mailbox_board, cuda_api):
+    """CUDA would wait for the watch, which waits for what the caller does next."""
+    with CudaGpu(0, "host", driver=fake_driver(cuda_api)) as gpu, gpu.surface(8) as surface:
+        earlier, other = mailbox_board.mailbox(), mailbox_board.mailbox()
+        watch, surplus = gpu.watch(surface, earlier, seed=1), gpu.surface(100)
+        watch.close()
+        with gpu.watch(surface, earlier, seed=1), gpu.watch(surface, other, seed=1) as last:
+            cuda_api.calls.clear()
+            surplus.close()
+            del watch
+            gc.collect()
+            last.close()
+            freeing = ("cuMemFree", "cuMemFreeHost", "cuMemHostUnregister")
+            # Only of the mailbox whose watch has ended.
+            assert [name for name, _ in cuda_api.calls if name in freeing] == [freeing[-1]]
+        assert cuda_api.named("cuMemFree") and cuda_api.named("cuMemFreeHost")
+        earlier.close()
+        other.close()
 
 
 @pytest.mark.parametrize(("io", "flags"), [(False, 3), (True, 7)])
