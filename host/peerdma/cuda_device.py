@@ -6,10 +6,11 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from .cuda_driver import Driver
+from .cuda_idle import Idle
 from .cuda_kernels import compiled
 from .errors import GpuNotFound, PeerdmaError
 
@@ -37,6 +38,9 @@ class CudaDevice:
     index : int
     capability : (int, int)
         Compute capability.
+    context : CUcontext
+    idle : Idle
+        Of the GPU.
     """
 
     def __init__(self, driver: Driver, index: int):
@@ -45,8 +49,7 @@ class CudaDevice:
         # A collected surface may drop its hold in the middle of ours.
         self._lock = threading.RLock()
         self._users = 1
-        self._watches = 0
-        self._postponed: list[Callable[[], Any]] = []
+        self.idle = Idle.of(driver.api, index)
         count = driver.call("cuDeviceGetCount", asked="the number of CUDA devices")
         if not 0 <= index < count:
             raise GpuNotFound(
@@ -65,7 +68,7 @@ class CudaDevice:
         self.name = bytes(name).split(b"\0")[0].decode()
         code = compiled(driver, self.capability)
         with contextlib.ExitStack() as undo:
-            self._context = driver.call("cuDevicePrimaryCtxRetain", device, asked=asked)
+            self.context = driver.call("cuDevicePrimaryCtxRetain", device, asked=asked)
             undo.callback(driver.api.cuDevicePrimaryCtxRelease, device)
             with self.current():
                 self._module = driver.call("cuModuleLoadData", code, asked="our kernels")
@@ -81,7 +84,7 @@ class CudaDevice:
     @contextlib.contextmanager
     def current(self) -> Iterator[None]:
         """The context is the thread's current one, for the time."""
-        self.driver.call("cuCtxPushCurrent", self._context, asked="the GPU's context")
+        self.driver.call("cuCtxPushCurrent", self.context, asked="the GPU's context")
         try:
             yield
         finally:
@@ -103,31 +106,6 @@ class CudaDevice:
             if self._users:
                 return
         self._undo.close()
-
-    def when_idle(self, free: Callable[[], Any]) -> None:
-        """Calls `free`, or has it called later: CUDA frees memory when no kernel runs, and would
-        wait for one that watches.
-        """
-        with self._lock:
-            if self._watches:
-                self._postponed.append(free)
-                return
-        free()
-
-    def watch_begins(self) -> None:
-        """A kernel is about to run that waits for something other than the GPU."""
-        with self._lock:
-            self._watches += 1
-
-    def watch_ended(self) -> None:
-        """It does not run any more."""
-        postponed: list[Callable[[], Any]] = []
-        with self._lock:
-            self._watches -= 1
-            if not self._watches:
-                postponed, self._postponed = self._postponed, postponed
-        for free in postponed:
-            free()
 
     def _in_context(self, function: str, handle: Any) -> None:
         """Gives something back; what a broken context says to that helps nobody."""

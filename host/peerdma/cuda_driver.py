@@ -116,6 +116,15 @@ class Driver:
         asked = f"what memory is at {address:#x}"
         return int(self.call("cuPointerGetAttribute", attribute, address, asked=asked))
 
+    def device_of(self, context: int) -> int:
+        """Index of the device that a context is of."""
+        asked = "the device of a CUDA context"
+        self.call("cuCtxPushCurrent", self.api.CUcontext(context), asked=asked)
+        try:
+            return int(self.call("cuCtxGetDevice", asked=asked))
+        finally:
+            self.api.cuCtxPopCurrent()
+
     def _failure(self, function: str, error: Any, asked: str) -> CudaError:
         name = getattr(error, "name", str(error))
         status, text = self.api.cuGetErrorString(error)

@@ -65,7 +65,7 @@ class Allocation:
         self.owner = owner
         self.fd: int | None = None
         # Not at exit: the process's end frees it all, when nobody uses it any more.
-        weakref.finalize(self, device.when_idle, free).atexit = False
+        weakref.finalize(self, device.idle.call, free).atexit = False
 
     def array(self) -> np.ndarray:
         """All of it as uint8, keeping it alive; of memory that the CPU reaches only."""
@@ -222,9 +222,9 @@ def _reachable(device: CudaDevice, array: Foreign) -> int:
             if array.on_gpu:
                 raise refuse("it is pageable memory, which CUDA does not know and can move")
             return kind
-        managed, ordinal, capable = (
+        managed, context, capable = (
             driver.pointer_attribute(array.address, name)
-            for name in ("IS_MANAGED", "DEVICE_ORDINAL", "IS_GPU_DIRECT_RDMA_CAPABLE")
+            for name in ("IS_MANAGED", "CONTEXT", "IS_GPU_DIRECT_RDMA_CAPABLE")
         )
     if managed:
         raise refuse("it is managed memory, which moves between CPU and GPU")
@@ -232,9 +232,16 @@ def _reachable(device: CudaDevice, array: Foreign) -> int:
         return kind
     if kind != int(driver.api.CUmemorytype.CU_MEMORYTYPE_DEVICE):
         raise refuse("it is memory of the host", "Register it as a numpy array")
-    if ordinal != device.index:
-        step = f'Ask the GPU that has it: gpu("cuda:{ordinal}")'
-        raise refuse(f"it is in GPU {ordinal}, this is GPU {device.index}", step)
+    # Memory of a pool, or of virtual memory management, belongs to no context.
+    if context and context != int(device.context):
+        other = driver.device_of(context)
+        if other != device.index:
+            step = f'Ask the GPU that has it: gpu("cuda:{other}")'
+            raise refuse(f"it is in GPU {other}, this is GPU {device.index}", step)
+        raise refuse(
+            "it belongs to another CUDA context than the primary one",
+            "Allocate it in that, as the CUDA runtime, PyTorch and CuPy do",
+        )
     if not capable:
         raise refuse(
             "its allocator made it so that no other device can reach it",

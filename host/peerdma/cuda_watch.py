@@ -59,7 +59,7 @@ class CudaWatch(Watch):
             page = map_host(device, mailbox.address, length, undo, "the board's mailbox", flags)
             with device.current():
                 self._stream = device.new_stream(undo)
-                device.watch_begins()
+                device.idle.watch_begins()
                 # Before it is given back, kernels that use any of this must have ended.
                 undo.callback(self._end)
                 result, shared = self._result.device_address, self._shared.device_address
@@ -104,4 +104,4 @@ class CudaWatch(Watch):
         # If that fails the context is broken, and no kernel runs any more.
         with contextlib.suppress(CudaError), self._device.current():
             self._device.synchronize(self._stream)
-        self._device.watch_ended()
+        self._device.idle.watch_ended()

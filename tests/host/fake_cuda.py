@@ -52,6 +52,9 @@ CONSUMER = DISCRETE | {"GPU_DIRECT_RDMA_SUPPORTED": 0, "DMA_BUF_SUPPORTED": 0}
 #: A Jetson.
 INTEGRATED = CONSUMER | {"INTEGRATED": 1, "COMPUTE_CAPABILITY_MINOR": 7}
 
+#: The primary context of device 0; those of others follow, as do other contexts, by 16.
+_CONTEXT = 0x1000
+
 _NO_CONTEXT_NEEDED = {
     "cuInit",
     "cuGetErrorString",
@@ -94,7 +97,7 @@ class FakeCuda:
         self._handles = itertools.count(1)
         known = [f"CU_DEVICE_ATTRIBUTE_{name}" for name in self.attributes]
         self.CUdevice_attribute = names("CUdevice_attribute", *known)
-        pointer = "MEMORY_TYPE IS_MANAGED DEVICE_ORDINAL IS_GPU_DIRECT_RDMA_CAPABLE SYNC_MEMOPS"
+        pointer = "MEMORY_TYPE IS_MANAGED CONTEXT IS_GPU_DIRECT_RDMA_CAPABLE SYNC_MEMOPS"
         self.CUpointer_attribute = names(
             "CUpointer_attribute", *(f"CU_POINTER_ATTRIBUTE_{name}" for name in pointer.split())
         )
@@ -172,10 +175,18 @@ class FakeCuda:
 
     def _cuDevicePrimaryCtxRetain(self, device):
         self.contexts += 1
-        return "context"
+        return _CONTEXT + device
 
     def _cuDevicePrimaryCtxRelease(self, device):
         self.contexts -= 1
+
+    @staticmethod
+    def CUcontext(handle):
+        """A handle from a number, as the bindings make it."""
+        return handle
+
+    def _cuCtxGetDevice(self):
+        return self._stack()[-1] % 16
 
     def _cuCtxPushCurrent(self, context):
         self._stack().append(context)
@@ -210,7 +221,7 @@ class FakeCuda:
         at = start + -start % 512
         at += 512 * (at % 65536 == 0 and nbytes % 131072 != 0)
         self.memory[at] = data
-        self.kinds[at] = {"MEMORY_TYPE": 2, "DEVICE_ORDINAL": 0, "IS_GPU_DIRECT_RDMA_CAPABLE": 1}
+        self.kinds[at] = {"MEMORY_TYPE": 2, "CONTEXT": _CONTEXT, "IS_GPU_DIRECT_RDMA_CAPABLE": 1}
         return at
 
     def _cuMemFree(self, address):

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Freeing GPU memory while a kernel watches: later, since CUDA would wait for the kernel."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["Idle"]
+
+_lock = threading.RLock()
+#: Of each driver, by device: all objects for one GPU share it.
+_known: weakref.WeakKeyDictionary[Any, dict[int, Idle]] = weakref.WeakKeyDictionary()
+
+
+class Idle:
+    """What waits until no kernel of this process watches a GPU. Use `Idle.of`."""
+
+    def __init__(self):
+        self._watches = 0
+        self._postponed: list[Callable[[], Any]] = []
+
+    @staticmethod
+    def of(api: Any, index: int) -> Idle:
+        """That of device `index` of a driver."""
+        with _lock:
+            return _known.setdefault(api, {}).setdefault(index, Idle())
+
+    def call(self, free: Callable[[], Any]) -> None:
+        """Calls `free` now, or when no watch runs any more."""
+        with _lock:
+            if self._watches:
+                self._postponed.append(free)
+                return
+        free()
+
+    def watch_begins(self) -> None:
+        """A kernel is about to run that waits for something other than the GPU."""
+        with _lock:
+            self._watches += 1
+
+    def watch_ended(self) -> None:
+        """It does not run any more."""
+        postponed: list[Callable[[], Any]] = []
+        with _lock:
+            self._watches -= 1
+            if not self._watches:
+                postponed, self._postponed = self._postponed, postponed
+        for free in postponed:
+            free()
