@@ -98,7 +98,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--subsystem", type=_ids, metavar="V:D", default=(0x10EE, 0x5045), help="the same")
     add("--class-code", type=_number, metavar="N", default=0x058000, help="24 bits")
     add("--msi", type=int, metavar="N", default=1, help="MSI vectors, 0 for none (1)")
-    add("--msix", action=argparse.BooleanOptionalAction, default=False, help="MSI-X capability")
+    add("--msix", action=argparse.BooleanOptionalAction, default=True, help="MSI-X capability")
     add("--link", choices=_LINKS, default="gen2x1", help="rate of the link (gen2x1)")
     add(
         "--rtt-ns",

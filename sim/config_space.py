@@ -3,7 +3,8 @@
 
 What it advertises is what the hard block of the real board does: the capabilities and their
 places follow the decoded configuration of NVIDIA's PicoEVB image (board IDs, 32-bit BARs, Gen2
-x1, MPS 512, MSI; no AER, no function level reset).
+x1, MPS 512, MSI; no AER, no function level reset). MSI-X, which that leaves off, is on: table and
+messages are the core's.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class Identity:
     subsystem: int = 0x5045
     class_code: int = 0x058000
     msi_vectors: int = 1
-    msix: bool = False
+    msix: bool = True
     link_speed: int = 2
     boundary: int = 64
 

@@ -11,8 +11,6 @@ from .channel import CONTROL_STOP, FINISHED, Channel
 from .memory import Buffer, Chain, Transfer
 from .tb import TB, bench
 
-#: These run on a core with two channels each way, too, on the second pair.
-CHANNELS = (1, 2)
 ALL = regs.CHANNEL["interrupt_enable"].writable
 #: How long a message that must not come is waited for.
 SILENCE_US = 3

@@ -26,19 +26,17 @@ BUILD_VALUES = {
     | _BUILD.field("tags").put(CONFIG.tags),
     "card_ram_size": CONFIG.ram_size,
     "clock_khz": CONFIG.clock_khz,
-    "capabilities": regs.Capability.MAILBOX | regs.Capability.STREAM,
+    "capabilities": regs.Capability.MAILBOX | regs.Capability.STREAM | regs.Capability.WRITEBACK,
+    "user_block": regs.four_characters(CONFIG.user.NAME),
     "stream_window_lo": regs.STREAM_WINDOW & 0xFFFF_FFFF,
     "stream_window_hi": regs.STREAM_WINDOW >> 32,
 }
 #: Registers that follow the configuration or the time.
 LIVE = {"busdev", "max_payload", "max_read_request", "link", "cycles_lo", "cycles_hi"}
-#: Bits that have an effect beyond being stored, and one register that adds up what is written.
-ACTIVE = {
-    "control": regs.CHANNEL["control"].field("run").mask,
-    "descriptor_credits": 0xFFFF_FFFF,
-}
+#: Bits that have an effect beyond being stored.
+ACTIVE = {"control": regs.CHANNEL["control"].field("run").mask}
 #: Where the interrupt vectors' table is, which is no part of the register map.
-MSIX = range(regs.MSIX_TABLE_OFFSET, regs.MSIX_TABLE_OFFSET + 0x1000)
+MSIX = range(regs.MSIX_TABLE_OFFSET, regs.MSIX_TABLE_OFFSET + 16 * regs.MSIX_ENTRIES)
 
 
 @dataclass(frozen=True)

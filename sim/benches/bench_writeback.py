@@ -20,8 +20,6 @@ ERROR = 1 << 31
 #: How long a write that must not come is waited for.
 SILENCE_US = 3
 
-CHANNELS = (1, 2)
-
 
 class Word:
     """The word that a channel writes to, and a log of the values that were written."""

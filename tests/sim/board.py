@@ -247,10 +247,11 @@ class Client:
         body = pack(IrqSet(IrqSet.FORMAT.size + len(data), flags, index, start, count)) + data
         self.request(Command.DEVICE_SET_IRQS, body, fds=tuple(fds))
 
-    def connect(self, index: Irq) -> int:
-        """A new eventfd for vector 0 of `index`; the caller closes it."""
+    def connect(self, index: Irq, vector: int = 0) -> int:
+        """A new eventfd for a vector of `index`; the caller closes it."""
         eventfd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self.irqs(index, IrqSetFlag.DATA_EVENTFD | IrqSetFlag.ACTION_TRIGGER, fds=(eventfd,))
+        flags = IrqSetFlag.DATA_EVENTFD | IrqSetFlag.ACTION_TRIGGER
+        self.irqs(index, flags, start=vector, fds=(eventfd,))
         return eventfd
 
     # DMA engine
