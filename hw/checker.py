@@ -62,7 +62,8 @@ class CompletionChecker(wiring.Component):
     ends : Out(1)
         It is the last of its packet.
     reaches : Out(1), reached : Out(17)
-        With the last beat: all bytes below this place of the job are on their way to it.
+        All bytes below this place of the job are on their way to it. Of a packet's first beat
+        only if it is the last, too.
     close : Out(1)
         With the last beat: no more completions will come.
     unexpected : Out(1)
@@ -107,6 +108,8 @@ class CompletionChecker(wiring.Component):
         complete = Signal()
         misfit = Signal()
         outcome = Signal(Outcome)
+        #: the first word that this beat does not fill up
+        word = Signal(14)
 
         comes = self.completion.p.header
         count = Signal(14)
@@ -129,10 +132,11 @@ class CompletionChecker(wiring.Component):
         ]
         m.d.sync += self.valid.eq(self.completion.valid)
         with m.If(self.completion.valid):
-            m.d.sync += beat.eq(self.completion.p)
+            m.d.sync += [beat.eq(self.completion.p), word.eq(word + 1)]
             with m.If(self.completion.p.first):
                 m.d.sync += [
                     expected.eq(self.progress),
+                    word.eq(self.progress.start[3:] + 1),
                     good.eq(success & fits),
                     complete.eq(delivered >= self.progress.end),
                     misfit.eq(success & ~fits),
@@ -172,8 +176,15 @@ class CompletionChecker(wiring.Component):
             self.advanced.lower_address.eq(
                 Cat(C(0, 2), expected.lower_address[2:] + header.dwords)
             ),
-            self.reaches.eq(self.beats.valid & beat.last),
-            self.reached.eq(expected.start + Mux(complete, expected.end, taken)),
+            # The word of a first beat may end before the first byte.
+            self.reaches.eq(self.beats.valid & (~beat.first | beat.last)),
+            self.reached.eq(
+                Mux(
+                    beat.last,
+                    expected.start + Mux(complete, expected.end, taken),
+                    Cat(C(0, 3), word),
+                )
+            ),
             self.failed.eq(self.begins & mine & self.waiting & (~good | header.poisoned)),
             self.close.eq(self.ends & mine & Mux(good, complete, ~misfit)),
             self.unexpected.eq(self.begins & (~mine | misfit)),

@@ -265,6 +265,7 @@ class Requester(wiring.Component):
             checker.progress.eq(progress_read.data),
             progress_write.en.eq(checker.advance | taken.valid),
             outcome_write.en.eq(states.ended | taken.valid),
+            # A beat in the middle of a packet gives way to a job; the next one tells as much.
             reached_write.addr.eq(Mux(taken.valid, taken.p.tag, checker.tag)),
             reached_write.data.eq(Mux(taken.valid, job.place, checker.reached)),
             reached_write.en.eq(taken.valid | checker.reaches),

@@ -103,3 +103,17 @@ def test_adjacency_counts_down_within_a_block():
     assert adjacent[:64] == [*range(62, -1, -1), 63]
     assert adjacent[64:128] == [*range(62, -1, -1), 1]
     assert adjacent[128:] == [0, 0]
+
+
+def test_a_cyclic_chain_begins_again_and_tells_what_it_is_asked_to():
+    """Its last descriptor announces the first block, as the registers do; none stops."""
+    for count in (1, 3, 64, 65, 130):
+        ring = np.zeros(count, DESCRIPTOR)
+        index = np.arange(count, dtype=np.uint64)
+        told = index % 3 == 2
+        adjacent = write_chain(ring, 0x4000, index, index, index + 1, told, cyclic=True)
+        control = ring["control"]
+        assert ((control & DESC_COMPLETED != 0) == told).all()
+        assert not (control & DESC_STOP).any()
+        assert ring["next"][-1] == 0x4000
+        assert control[-1] >> 8 & 0x3F == adjacent == min(count, 64) - 1

@@ -167,6 +167,41 @@ def test_after_a_break_the_next_copy_is_clean(first):
     simulate(bench.dut, run, cycles=200_000)
 
 
+def test_what_c2h_still_gets_of_a_broken_copy_is_its_beginning():
+    """H2C has filled all there is when it breaks, and then C2H begins to take."""
+    bench = Bench(seeded())
+
+    async def run(ctx):
+        bench.running.update(h2c=True, c2h=True)
+        for _ in range(1500):
+            await bench.step(ctx, 100, 0)
+        assert len(bench.h2c.sent) > 2 * SIZE - 200
+        await bench.end(ctx, "h2c", True)
+        for _ in range(1500):
+            await bench.step(ctx, 0, 40)
+        assert len(bench.c2h.found) > SIZE - 100
+        assert bench.c2h.found == bench.h2c.sent[: len(bench.c2h.found)]
+
+    simulate(bench.dut, run)
+
+
+def test_reads_of_a_broken_pair_find_room():
+    """H2C goes on as if nothing had happened, though nobody takes its bytes any more."""
+    bench = Bench(seeded())
+
+    async def run(ctx):
+        bench.running.update(h2c=True, c2h=True)
+        for _ in range(1500):
+            await bench.step(ctx, 100, 0)
+        full = len(bench.h2c.sent)
+        await bench.end(ctx, "c2h", True)
+        for _ in range(3000):
+            await bench.step(ctx, 100, 0)
+        assert len(bench.h2c.sent) > full + 2 * SIZE
+
+    simulate(bench.dut, run)
+
+
 def test_the_flush_takes_a_cycle():
     """From the first cycle of `breaks` no run starts; one can in the cycle after the flush."""
     bench = Bench(seeded())

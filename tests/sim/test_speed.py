@@ -10,6 +10,7 @@ bubbles and without descriptors on the same model of link and root complex (`sim
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -17,6 +18,7 @@ import pytest
 
 from peerdma.dma_channel import Direction
 from peerdma.regs import STREAM_WINDOW
+from peerdma.scatter import ScatterList
 from peerdma.userspace import UserSpaceBackend
 from sim.ideal import ideal
 from tests.sim.board import Board, Memory
@@ -116,3 +118,39 @@ def test_cycles_are_exact(engine):
     """The same transfer takes the same time, give or take where a tag search begins."""
     cycles = [engine.cycles(C2H) for _ in range(3)]
     assert max(cycles) - min(cycles) <= 8
+
+
+#: Cycles that a copy's last bytes may spend on the card, beside those at its ports: up to three of
+#: these are for whose turn it is to be told how far its reads are.
+MOST_INSIDE = 16
+
+
+@pytest.mark.parametrize("nbytes", [64, 128, 4096])
+def test_bytes_of_a_copy_do_not_stay_on_the_card(nbytes, tmp_path):
+    """From when the last completion is shown to the core until the last write is taken from it.
+
+    An engine that takes the one and gives the other needs the beats of both, and one cycle.
+    """
+    log = tmp_path / "tlps"
+    with (
+        Board(tmp_path, "--link", "gen2x1", "--log-tlps", str(log)) as board,
+        Memory(SIZE * COUNT) as memory,
+    ):
+        backend = UserSpaceBackend(board.path, "board")
+        backend._client.dma_map(SOURCE, memory.size, memory.bytes.data, fd=memory.fd)
+        half = memory.size // 2
+        for start in range(0, 8 * nbytes, nbytes):
+            source = ScatterList([SOURCE + start], [nbytes])
+            backend._driver.stream(source, ScatterList([SOURCE + half + start], [nbytes]))
+        backend.close()
+        board.end()
+    found = re.findall(r"^(\d+) (down CplD|up MWr) .*\blen=(\d+)", log.read_text(), re.MULTILINE)
+    moves = [(int(cycle), what) for cycle, what, length in found if int(length) >= 64]
+    piece = min(nbytes, 128)
+    ends = [index for index, (_, what) in enumerate(moves) if what == "up MWr"]
+    lasts = ends[nbytes // piece - 1 :: nbytes // piece]
+    assert len(lasts) == 8
+    for last in lasts:
+        shown = max(cycle for cycle, what in moves[:last] if what == "down CplD")
+        at_ports = 2 * -(-(12 + piece) // 8) + 1
+        assert 0 < moves[last][0] - shown - at_ports <= MOST_INSIDE
