@@ -284,7 +284,7 @@ class Core(wiring.Component):
         turn = Signal(range(len(c2h)))
         for current in range(len(c2h)):
             with m.If(turn == current):
-                taken = 0
+                taken = Const(0, 1)
                 for step in range(1, len(c2h) + 1):
                     index = (current + step) % len(c2h)
                     piece = c2h[index].piece

@@ -28,6 +28,10 @@ BUILD_VALUES = {
     "clock_khz": CONFIG.clock_khz,
     "capabilities": regs.Capability.MAILBOX | regs.Capability.STREAM | regs.Capability.WRITEBACK,
     "user_block": regs.four_characters(CONFIG.user.NAME),
+    "user_ratio": sum(
+        field.put(value)
+        for value, field in zip(CONFIG.user.RATIO, regs.EXTENSION["user_ratio"].fields, strict=True)
+    ),
     "stream_window_lo": regs.STREAM_WINDOW & 0xFFFF_FFFF,
     "stream_window_hi": regs.STREAM_WINDOW >> 32,
 }
