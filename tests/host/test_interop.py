@@ -242,7 +242,17 @@ DEVICE = {"MEMORY_TYPE": 2, "IS_GPU_DIRECT_RDMA_CAPABLE": 1}
         (Interface(), DEVICE | {"CONTEXT": CONTEXT + 16}, "another CUDA context than the primary"),
         (Interface(), {"MEMORY_TYPE": 2}, "no other device can reach it. Memory of cudaMalloc"),
     ],
-    ids="strided mask read-only pageable managed host other-gpu other-context pool".split(),
+    ids=[
+        "strided",
+        "mask",
+        "read-only",
+        "pageable",
+        "managed",
+        "host",
+        "other-gpu",
+        "other-context",
+        "pool",
+    ],
 )
 def test_memory_that_no_board_can_reach_is_refused_by_name(cuda_api, array, kind, message):
     if kind:
