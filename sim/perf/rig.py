@@ -32,7 +32,7 @@ _TLP = re.compile(
 )
 
 
-class Tlp(NamedTuple):
+class _Tlp(NamedTuple):
     """A line of the log; `end` is the cycle in which the core took its last beat."""
 
     end: int
@@ -170,7 +170,7 @@ class Rig:
         answers = [tlp for tlp in tlps if tlp.kind == "down CplD" and tlp.end > run]
         asked = next(tlp for tlp in reads if tlp.address == self._ring(last))
 
-        def answered(read: Tlp) -> int:
+        def answered(read: _Tlp) -> int:
             return next(
                 tlp.end
                 for tlp in answers
@@ -191,7 +191,7 @@ class Rig:
         """Bus address of a side's part of the ring."""
         return BASE + (_RING_BYTES // 2 if side is H2C else 0)
 
-    def _tlps(self, begin: int) -> list[Tlp]:
+    def _tlps(self, begin: int) -> list[_Tlp]:
         """Those since a cycle."""
         assert not self.session.errors
         found = []
@@ -204,7 +204,7 @@ class Rig:
             payload = nbytes // 4 if match["kind"] != "MRd" else 0
             end = cycle + (-(-(3 + payload) // 2) if down else 0)
             found.append(
-                Tlp(
+                _Tlp(
                     end,
                     f"{match['way']} {match['kind']}",
                     int(match["addr"] or "0", 16),
