@@ -81,9 +81,7 @@ class RegisterBank(wiring.Component):
     ADD : ``name`` In(32), the value; ``name_strobe`` Out(1), ``name_data`` Out(32), what to add
     """
 
-    def __init__(
-        self, block: Block, *, bar: int, base: int | None = None, registered: bool = True
-    ):
+    def __init__(self, block: Block, *, bar: int, base: int | None = None, registered: bool = True):
         self._block = block
         self._registered = registered
         self._bar = bar

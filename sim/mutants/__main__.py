@@ -21,12 +21,12 @@ from .table import MUTANTS, Mutant
 KEPT = ROOT / "build" / "mutants.json"
 
 
-def _digest(*parts: str) -> str:
-    """A hash of the sources and of these words."""
+def _digest(checkout: Path, *parts: str) -> str:
+    """A hash of the sources in a copy and of these words."""
     digest = hashlib.sha256("\0".join(parts).encode())
     folders = ("hw", "host/peerdma", "sim", "tests/hw", "tests/sim")
-    for path in sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py")):
-        if path.parent != Path(__file__).parent:
+    for path in sorted(path for folder in folders for path in (checkout / folder).rglob("*.py")):
+        if path.parent.name != "mutants":
             digest.update(path.read_bytes())
     return digest.hexdigest()[:24]
 
@@ -42,7 +42,7 @@ def _state(checkout: Path, tests: tuple[str, ...]) -> str:
 
 def _try(checkout: Path, mutant: Mutant, kept: dict[str, str]) -> str:
     """ "found", or what else became of a bug."""
-    sound = _digest(*mutant.tests)
+    sound = _digest(checkout, *mutant.tests)
     if sound not in kept:
         kept[sound] = _state(checkout, mutant.tests)
     if kept[sound] != "green":
@@ -71,7 +71,7 @@ def main(argv: list[str] | None = None) -> int:
     kept = json.loads(KEPT.read_text()) if KEPT.exists() else {}
     missed = []
     for number, mutant in enumerate(chosen, 1):
-        key = _digest(mutant.name, mutant.file, mutant.old, mutant.new, *mutant.tests)
+        key = _digest(checkout, mutant.file, mutant.old, mutant.new, *mutant.tests)
         began = time.monotonic()
         if kept.get(key) != "found":
             kept[key] = _try(checkout, mutant, kept)

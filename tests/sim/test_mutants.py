@@ -49,7 +49,9 @@ class TestCommand:
         (tmp_path / "hw" / "__init__.py").touch()
         (tmp_path / "hw" / "adder.py").write_text("def add(a, b):\n    return a + b\n")
         for name, expected in (("good", 3), ("weak", 3), ("wrong", 4)):
-            sound = f"from hw.adder import add\n\ndef test_it():\n    assert add(1, 2) == {expected}"
+            sound = (
+                f"from hw.adder import add\n\ndef test_it():\n    assert add(1, 2) == {expected}"
+            )
             weak = "def test_it():\n    assert True"
             text = weak if name == "weak" else sound
             (tmp_path / f"test_{name}.py").write_text(text + "\n")
