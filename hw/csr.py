@@ -9,7 +9,8 @@ from peerdma.regs import Access, Block
 
 __all__ = ["READ_LATENCY", "BusSignature", "RegisterBank", "fan_out"]
 
-#: Clock cycles from `read_valid` to `read_data`: one in the bank, one where banks are merged.
+#: Clock cycles from `read_valid` to `read_data`: one in the bank, or where a few are merged, and
+#: one where all are.
 READ_LATENCY = 2
 
 
@@ -66,8 +67,8 @@ class RegisterBank(wiring.Component):
     """One instance of a `peerdma.regs.Block` at byte `base` of BAR `bar`.
 
     Writes take effect with all four byte enables of a register or not at all. Unused offsets read
-    0 and drop writes. `bus.read_data` is registered once and 0 unless selected, so that banks are
-    merged by OR and one more register (`READ_LATENCY`).
+    0 and drop writes. `bus.read_data` is 0 unless selected, so that banks are merged by OR, and
+    registered once: in the bank or, if not `registered`, by whoever merges it with others.
 
     Members, for each register of the block
     ---------------------------------------
@@ -80,8 +81,9 @@ class RegisterBank(wiring.Component):
     ADD : ``name`` In(32), the value; ``name_strobe`` Out(1), ``name_data`` Out(32), what to add
     """
 
-    def __init__(self, block: Block, *, bar: int, base: int | None = None):
+    def __init__(self, block: Block, *, bar: int, base: int | None = None, registered: bool = True):
         self._block = block
+        self._registered = registered
         self._bar = bar
         self._base = block.base if base is None else base
         if self._base % block.size:
@@ -193,11 +195,12 @@ class RegisterBank(wiring.Component):
                     if register.access is Access.ADD:
                         readable(register, getattr(self, name))
 
-        m.d.sync += bus.read_data.eq(0)
+        domain = m.d.sync if self._registered else m.d.comb
+        domain += bus.read_data.eq(0)
         with m.If(reading), m.Switch(bus.read_address[: size_bits - 3]):
             for word, lanes in words.items():
                 with m.Case(word):
-                    m.d.sync += bus.read_data.eq(Cat(*lanes))
+                    domain += bus.read_data.eq(Cat(*lanes))
         return m
 
     def _read(self, register, reading):
