@@ -7,11 +7,11 @@ from amaranth.lib.wiring import In, Out
 
 from peerdma.regs import Access, Block
 
-__all__ = ["READ_LATENCY", "BusSignature", "RegisterBank", "fan_out"]
+__all__ = ["READ_LATENCY", "BusSignature", "RegisterBank", "delayed", "fan_out"]
 
-#: Clock cycles from `read_valid` to `read_data`: one in the bank, or where a few are merged, and
-#: one where all are.
-READ_LATENCY = 2
+#: Clock cycles from `read_valid` of whoever reads to `read_data`: one on the way to the banks, one
+#: in the bank, or where a few are merged, and one where all are.
+READ_LATENCY = 3
 
 
 class BusSignature(wiring.Signature):
@@ -49,6 +49,15 @@ class BusSignature(wiring.Signature):
                 "read_data": In(64),
             }
         )
+
+
+def delayed(m, bus):
+    """The same bus, a cycle later; `bus.read_data` remains to be driven."""
+    later = BusSignature().create()
+    for member in bus.signature.members:
+        if member != "read_data":
+            m.d.sync += getattr(later, member).eq(getattr(bus, member))
+    return later
 
 
 def fan_out(m, bus, targets):

@@ -277,7 +277,8 @@ class DescriptorFetch(wiring.Component):
                     & (left != 0)
                     & ~at[-1]
                     & (self.credit != 0)
-                    & (used + most <= self._slots)
+                    # Room for the largest read, whatever this one asks for: a shorter way.
+                    & (used <= self._slots - FETCH_DESCRIPTORS)
                     & (outstanding != READS)
                 ),
             ]

@@ -8,7 +8,7 @@ from tests.hw.helpers import seeded
 from tests.hw.msix_bench import SOURCES, Bench
 
 #: Cycles from a request to its message at the transmitter, with nobody in the way.
-LATENCY = 7
+LATENCY = 9
 
 
 def test_a_message_per_edge_from_each_source():
