@@ -32,7 +32,7 @@ async def expect_new(tb: TB) -> None:
 
 @bench(us=2500, lanes=4)
 async def traffic(tb: TB):
-    """In the middle of transfers in both directions, with reads under way that are never answered."""
+    """In the middle of transfers in both directions; reads under way are never answered."""
     tb.host.latency_ns = (500, 1500)
     for _ in range(5):
         source, target = tb.buffer(30_000), tb.buffer(30_000)
