@@ -113,7 +113,7 @@ ROWS = [
         "tags.py",
         "free.eq(~(busy | self.quarantined))",
         "free.eq(~busy)",
-        "test_requester_faults.py::test_late_completions",
+        "test_tags.py::test_states",
     ),
     (
         "a reset forgets that completions may come",
