@@ -100,7 +100,7 @@ ROWS = [
     (
         "more descriptors than slots",
         "fetch.py",
-        "& (used + most <= self._slots)",
+        "& (used <= self._slots - FETCH_DESCRIPTORS)",
         "",
         "test_fetch.py::test_any_list",
     ),

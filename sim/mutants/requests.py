@@ -31,8 +31,8 @@ ROWS = [
     (
         "lengths end at 128 MiB",
         "splitter.py",
-        "remaining = Signal(28)",
-        "remaining = Signal(27)",
+        "bytes_left = Signal.like(size), Signal(28)",
+        "bytes_left = Signal.like(size), Signal(27)",
         "test_splitter.py::test_longest_span test_splitter.py::test_long_spans",
     ),
     (
@@ -90,8 +90,8 @@ ROWS = [
     (
         "byte count not compared",
         "checker.py",
-        "(count == self.progress.end)\n                & ",
-        "",
+        "matches[0].eq(count == self.progress.end)",
+        "matches[0].eq(1)",
         "test_requester_faults.py::test_completions_that_do_not_fit",
     ),
     (
