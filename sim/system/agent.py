@@ -2,13 +2,15 @@
 """Runs in the guest: starts the commands that come from the host, and sends what they say.
 
 Messages are lines of JSON, over a port of the virtio console. From the host: ``{"id": N, "run":
-COMMAND}``, ``{"id": N, "kill": true}`` and ``{"log": TEXT}`` for the kernel's log; to it: ``{"hello": RELEASE}``, ``{"id": N, "text":
-TEXT}`` as it is written, and at a command's end ``{"id": N, "status": STATUS}``.
+COMMAND}``, ``{"id": N, "kill": true}``, and ``{"log": TEXT}`` for the kernel's log. To it:
+``{"hello": RELEASE}``, ``{"id": N, "text": TEXT}`` as it is written, and at a command's end
+``{"id": N, "status": STATUS}``.
 
 Standard library only: it runs in whatever Python the guest's root has.
 """
 
 import codecs
+import contextlib
 import glob
 import json
 import os
@@ -53,10 +55,8 @@ class _Agent:
         if "run" in message:
             threading.Thread(target=self._run, args=(number, message["run"]), daemon=True).start()
         elif (group := self._groups.get(number)) is not None:
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.killpg(group, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
 
     def _run(self, number, command):
         process = subprocess.Popen(

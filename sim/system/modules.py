@@ -45,9 +45,8 @@ def build(kernel: Kernel) -> dict[str, Path]:
 
 
 def _is_source(path: Path) -> bool:
-    return (
-        path.suffix in (".c", ".h", ".sh") and ".mod." not in path.name or (path.name == "Makefile")
-    )
+    known = path.suffix in (".c", ".h", ".sh") or path.name == "Makefile"
+    return known and ".mod." not in path.name
 
 
 def _build(kernel: Kernel, sources: list[Path], work: Path, to: Path) -> None:
