@@ -76,8 +76,7 @@ class Plan:
             *("-device", "virtio-serial-pci"),
             *("-chardev", f"socket,id=agent,path={self.socket('agent')}"),
             *("-device", f"virtserialport,chardev=agent,name={_AGENT}"),
-            *("-chardev", f"socket,id=monitor,path={self.socket('monitor')}"),
-            *("-mon", "chardev=monitor,mode=control"),
+            *("-qmp", f"unix:{self.socket('monitor')}"),
             *("-serial", f"file:{self.console}"),
             *("-fsdev", f"local,id=root,path={root},{share}"),
             *("-device", "virtio-9p-pci,fsdev=root,mount_tag=root"),
@@ -122,9 +121,9 @@ class Plan:
             obtain(Tree("trixie", alone=("busybox-static",), foreign=foreign)) / "usr/bin/busybox"
         )
         own = architecture == "amd64"
-        python = Path(sys.executable).resolve() if own else "/usr/bin/python3"
+        python = sys.executable if own else "/usr/bin/python3"
         settings = f"CHECKOUT={'' if own else CHECKOUT}\n"
-        settings += f"AGENT={shlex.quote(f'{python} -I -S -B /run/guest/agent.py {_AGENT}')}\n"
+        settings += f"AGENT={shlex.quote(f'{python} -I -B /run/guest/agent.py {_AGENT}')}\n"
         modules = self.kernel.modules_for(_MODULES).items()
         return archive(
             {
