@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import compileall
 import json
 import shlex
 import sys
@@ -109,6 +110,8 @@ class Plan:
     def _root(self) -> Path:
         """What the guest mounts as its root."""
         if self.lane.architecture == "amd64":
+            # Nobody could do it there, and it would be done for each program anew.
+            compileall.compile_dir(ROOT / "host", quiet=1)
             return Path("/")
         tree = Tree("trixie", ("python3-numpy",), foreign=self.lane.architecture)
         return obtain(tree, _with_mount_points)
