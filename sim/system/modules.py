@@ -21,6 +21,8 @@ _DRIVER = ROOT / "driver"
 _CACHE = ROOT / "build" / "system" / "modules"
 #: NVIDIA's branch that the modules for discrete GPUs are built for.
 _BRANCH = "550"
+#: The interface of L4T that those for Tegra are built for, in the driver's folder.
+_TEGRA = "testing/tegra/r36"
 
 
 def build(kernel: Kernel) -> dict[str, Path]:
@@ -54,11 +56,14 @@ def _build(kernel: Kernel, sources: list[Path], work: Path, to: Path) -> None:
         copy = work / path.relative_to(_DRIVER)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, copy)
-    nvidia = f"NVIDIA={nv_p2p(_BRANCH)}"
-    _make(kernel, work, nvidia, "TEGRA=")
+    nvidia, tegra = f"NVIDIA={nv_p2p(_BRANCH)}", f"TEGRA={work / _TEGRA}"
+    # First what the driver's module for Tegra finds its symbols in.
+    _make(kernel, work / "testing/tegra", tegra)
+    _make(kernel, work, nvidia, tegra)
     _make(kernel, work / "testing", nvidia)
-    for module in (*work.glob("*.ko"), *(work / "testing").glob("*.ko")):
-        shutil.copy(module, to)
+    for module in work.rglob("*.ko"):
+        if module.parent.name != "symbols":  # never loaded
+            shutil.copy(module, to)
 
 
 def _make(kernel: Kernel, folder: Path, *arguments: str) -> None:
