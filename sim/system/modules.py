@@ -29,6 +29,7 @@ def build(kernel: Kernel) -> dict[str, Path]:
     """The modules by name, built unless they are there; GuestError if that fails."""
     sources = sorted(path for path in _DRIVER.rglob("*") if _is_source(path))
     digest = hashlib.sha256(f"{_BRANCH} {kernel.headers.build}".encode())
+    digest.update(Path(__file__).read_bytes())
     for path in sources:
         digest.update(f"\0{path.relative_to(_DRIVER)}\0".encode() + path.read_bytes())
     folder = _CACHE / digest.hexdigest()[:16]
@@ -57,10 +58,11 @@ def _build(kernel: Kernel, sources: list[Path], work: Path, to: Path) -> None:
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, copy)
     nvidia, tegra = f"NVIDIA={nv_p2p(_BRANCH)}", f"TEGRA={work / _TEGRA}"
-    # First what the driver's module for Tegra finds its symbols in.
-    _make(kernel, work / "testing/tegra", tegra)
-    _make(kernel, work, nvidia, tegra)
+    _make(kernel, work, nvidia, "TEGRA=")
     _make(kernel, work / "testing", nvidia)
+    # Both GPUs' symbols have the same names, so that a build knows those of one.
+    _make(kernel, work / "testing/tegra", tegra)
+    _make(kernel, work, "NVIDIA=", tegra)
     for module in work.rglob("*.ko"):
         if module.parent.name != "symbols":  # never loaded
             shutil.copy(module, to)
