@@ -31,9 +31,9 @@ from .qmp import Monitor
 __all__ = ["Guest"]
 
 _LOGS = ROOT / "build" / "system" / "logs"
-#: Seconds until a guest has started, on a busy machine without hardware virtualisation; until QEMU
+#: Seconds until what was announced has come. Until a guest has started, on a busy machine without hardware virtualisation; until QEMU
 #: has ended; until the log has what the kernel was told to write; until a device has gone.
-_BOOT, _END, _LOG, _GONE = 300.0, 10.0, 60.0, 60.0
+_ANNOUNCED, _BOOT, _END, _LOG, _GONE = 30.0, 300.0, 10.0, 60.0, 60.0
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/run/guest/bin"
 _RESTART = "import ctypes, os; os.sync(); ctypes.CDLL(None).reboot(0x01234567)"
 
@@ -203,6 +203,11 @@ class Guest:
             self._resources.close()
         shutil.rmtree(self.logs)
 
+    @property
+    def qemu(self) -> int:
+        """QEMU's process."""
+        return self._qemu.pid
+
     # Commands --------------------------------------------------------------------------------
 
     def start(self, command: str | Sequence[str]) -> Running:
@@ -336,7 +341,7 @@ class Guest:
         self._log.announced.append(re.compile(pattern))
         try:
             yield
-            self.wait_for(pattern, since)
+            self.wait_for(pattern, since, _ANNOUNCED)
             self._sync()
         finally:
             self._log.announced.pop()

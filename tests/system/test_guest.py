@@ -4,13 +4,12 @@
 from __future__ import annotations
 
 import re
-import time
 
 import pytest
 
 from sim.system import Guest, GuestError, KernelComplaint
+from sim.system.board import ROOT
 from sim.system.errors import Overdue
-from tests.system import picoevb
 
 pytestmark = pytest.mark.system
 GUEST = {"lane": "strict", "load": False}
@@ -57,9 +56,8 @@ def test_much_output_and_many_commands_at_once(guest: Guest):
 
 
 def test_python_code_has_the_library(guest: Guest):
-    assert guest.python("print(peerdma)" if 0 else "import peerdma; print(peerdma.__file__)") == (
-        f"{guest.path(picoevb.ROOT)}/host/peerdma/__init__.py\n"
-    )
+    found = guest.python("import peerdma; print(peerdma.__file__)")
+    assert found == f"{guest.path(ROOT)}/host/peerdma/__init__.py\n"
     with pytest.raises(GuestError, match="ZeroDivisionError"):
         guest.python("1 / 0")
     with pytest.raises(GuestError, match=r"exit status 1(?s:.*)words"):
@@ -80,8 +78,8 @@ def test_a_command_that_takes_too_long_is_killed(guest: Guest):
 
 
 def test_the_host_is_there_but_cannot_be_written(guest: Guest):
-    here = guest.path(picoevb.ROOT / "README.md")
-    assert guest.check_run(["cat", here]) == (picoevb.ROOT / "README.md").read_text()
+    here = guest.path(ROOT / "README.md")
+    assert guest.check_run(["cat", here]) == (ROOT / "README.md").read_text()
     status, text = guest.run(["touch", here])
     assert status != 0
     assert "Read-only file system" in text
@@ -112,8 +110,9 @@ def test_what_the_kernel_complains_of_fails_a_test(guest: Guest, line: str):
 
 def test_what_was_announced_has_to_come(guest: Guest, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("sim.system.guest._ANNOUNCED", 0.1)
-    with pytest.raises(GuestError, match="the kernel did not say 'WARNING: a'"), guest.expects(
-        "WARNING: a"
+    with (
+        pytest.raises(GuestError, match="the kernel did not say 'WARNING: a'"),
+        guest.expects("WARNING: a"),
     ):
         guest.run("true")
 
@@ -132,8 +131,6 @@ def test_the_kernels_log_can_be_read_from_a_mark_on(guest: Guest):
 def test_a_stray_access_of_the_board_faults(guest: Guest):
     with pytest.raises(KernelComplaint, match=f"fault addr {NOWHERE:#x}"):
         guest.python(STRAY)
-        guest.wait_for("DMAR: .*fault addr")
-        guest.check()
     with guest.expects(r"DMAR: .*(fault addr|fault status)"):
         guest.python(STRAY)
 
@@ -148,7 +145,6 @@ def test_it_starts_again(guest: Guest):
 
 
 def test_a_board_is_pulled_and_plugged():
-    began = time.monotonic()
     with Guest("identity", board_options=["--no-msix"]) as guest:
         assert guest.board
         guest.unplug(guest.board)
@@ -156,4 +152,3 @@ def test_a_board_is_pulled_and_plugged():
         guest.plug()
         guest.wait_for(r"peerdma 0000.*/dev/picoevb", since=len(guest.messages()) - 5)
         assert "time scale" in guest.check_run("peerdma info")
-    assert time.monotonic() > began
