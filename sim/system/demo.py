@@ -28,7 +28,7 @@ _PATIENCE = 300.0
 
 
 @dataclass(frozen=True)
-class Way:
+class _Way:
     """A kind of memory that surfaces are in, and how the driver gets at it."""
 
     name: str
@@ -37,11 +37,11 @@ class Way:
     prepare: str = ""
 
 
-_PAGES = Way("pages of the host", ("--memory", "host"))
+_PAGES = _Way("pages of the host", ("--memory", "host"))
 _WAYS = {
-    "strict": (_PAGES, Way("the GPU's memory as a dma-buf")),
+    "strict": (_PAGES, _Way("the GPU's memory as a dma-buf")),
     "identity": (
-        Way(
+        _Way(
             "the GPU's memory by nv-p2p",
             prepare="echo 1 >/sys/module/simgpu/parameters/no_dmabuf",
         ),
