@@ -255,7 +255,7 @@ class Guest:
         """Where the guest has a file of the checkout."""
         if self.lane.architecture == "amd64":
             return str(path)
-        return f"{CHECKOUT}/{path.relative_to(ROOT)}"
+        return str(Path(CHECKOUT, path.relative_to(ROOT)))
 
     def _environment(self) -> dict[str, str]:
         root = self.path(ROOT)

@@ -114,8 +114,8 @@ class Plan:
             # Nobody could do it there, and it would be done for each program anew.
             compileall.compile_dir(ROOT / "host", quiet=1)
             return Path("/")
-        # bash brings the folders that every root has.
-        packages = ("python3-numpy", "dash", "bash")
+        # bash brings the folders that every root has; tests import pytest.
+        packages = ("python3-numpy", "python3-pytest", "dash", "bash")
         root = obtain(Tree("trixie", packages, foreign=self.lane.architecture), _as_root)
         _compile(ROOT / "host")
         return root
