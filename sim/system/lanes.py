@@ -38,6 +38,9 @@ class Lane:
 
 
 _PC = (
+    # Hot-plug by PCI Express: by ACPI, ports never say that their link is up, and the kernel takes
+    # a reset of what is behind them for failed.
+    *("-global", "ICH9-LPC.acpi-pci-hotplug-with-bridge-support=off"),
     *("-machine", "q35,accel=tcg,memory-backend=ram,kernel-irqchip=off", "-cpu", "max"),
     # Without caching mode QEMU ends when the guest turns the IOMMU on.
     *("-device", "intel-iommu,caching-mode=on"),

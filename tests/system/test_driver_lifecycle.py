@@ -3,35 +3,36 @@
 
 States: nothing under way; a job that waits; one that runs, and can be stopped; one that hangs, and
 cannot be stopped; memory that has been revoked. Tests are in this file unless another is named
-(memory, mappings, requests: test_driver_*.py; taken: test_driver_taken.py, where memory is taken
-away; boards: test_driver_boards.py, where the board is reset, suspended or goes away).
+(memory, mappings, jobs: test_driver_*.py; taken: test_driver_taken.py, where memory is taken
+away; resets, suspend, boards: where the board is reset or unbound, sleeps, or goes away).
 
 ====================  =========================================================================
 Event                 Tests
 ====================  =========================================================================
 UNPIN                 test_unpin_[nothing|waits|runs|killed|hangs|revoked]
 close                 test_close_[nothing|waits|runs|hangs], taken: test_callback_then_close
-SIGKILL of a waiter   test_kill_[waits|runs|hangs], boards: test_waiters_of_a_board_that_dies
+SIGKILL of a waiter   test_kill_[waits|runs_or_hangs], boards: test_a_board_that_dies
 other signals         test_signals_do_not_end_a_transfer
 free with callback    taken: test_callback_[nothing|waits|runs|hangs|twice]
 process ends          taken: test_callback_at_[exit|munmap]
 free, persistent      memory: test_what_persistent_pins_outlive, taken: test_free_of_what_stays
 Tegra notifier        taken: test_tegra_[nothing|waits|runs|hangs|exit|twice]
-dma-buf invalidate    taken: test_invalidate_[nothing|waits|runs|hangs|twice], memory:
+dma-buf invalidate    taken: test_invalidate_[nothing_and_twice|waits|runs|hangs], memory:
                       test_a_dma_buf_that_moves_is_pinned_again
 GPU driver unload     test_modules_in_use_stay
 GPU lost              test_a_gpu_that_is_lost
-surprise removal      boards: test_dead_board_*, test_pulled_board_*
-AER                   boards: test_aer_*
-reset                 requests: test_reset, boards: test_function_reset_*
+surprise removal      boards: test_a_board_that_dies, test_a_board_that_is_pulled
+AER                   boards: test_errors_of_the_link_*
+reset                 jobs: test_reset, resets: test_function_reset_*, test_reset_request_*
 DMA timeout           test_timeout_[runs|hangs]
-suspend, resume       boards: test_suspend_*
-unbind, rmmod         boards: test_unbind_*, test_modules_in_use_stay
-shutdown              boards: test_shutdown_under_load
-fork                  test_a_child_uses_the_file, memory: test_pinned_pages_are_the_parents_after_fork,
+suspend, resume       suspend: test_suspend_[nothing|waits_and_runs|hangs]
+unbind, rmmod         resets: test_unbind_*, taken: test_board_is_unbound_after_*,
+                      test_modules_in_use_stay
+shutdown              boards: test_a_restart_under_load
+fork                  test_a_child_uses_the_file, memory: test_pinned_pages_are_the_parents_*,
                       mappings: test_a_child_does_not_inherit_it
 exec, fd passing      test_the_last_user_is_another_process, test_exec_closes
-second process        requests: test_jobs_of_two_files_take_turns, test_a_hang_is_its_boards_own
+second process        jobs: test_jobs_of_two_files_take_turns, test_a_hang_is_its_boards_own
 munmap, mremap        mappings: test_parts_and_what_processes_do_with_them
 ====================  =========================================================================
 """
@@ -306,9 +307,13 @@ def test_timeout_hangs():
 
 def test_a_waiter_is_told_why():
     memory = Buffer(PAGE)
-    with Node(HUNG) as node, setting("peerdma", "timeout_ms", 1):
-        with node.refused(errno.ETIMEDOUT, "failed after 0: status 0x1; the board was stopped"):
-            node.h2c(memory.address, 0, PAGE)
+    words = "failed after 0: status 0x1; the board was stopped"
+    with (
+        Node(HUNG) as node,
+        setting("peerdma", "timeout_ms", 1),
+        node.refused(errno.ETIMEDOUT, words),
+    ):
+        node.h2c(memory.address, 0, PAGE)
 
 
 def test_a_hang_is_its_boards_own():
