@@ -31,8 +31,8 @@ from .qmp import Monitor
 __all__ = ["Guest"]
 
 _LOGS = ROOT / "build" / "system" / "logs"
-#: Seconds until what was announced has come. Until a guest has started, on a busy machine without hardware virtualisation; until QEMU
-#: has ended; until the log has what the kernel was told to write; until a device has gone.
+#: Seconds until what was announced has come; until a guest has started, on a busy machine; until
+#: QEMU has ended; until the log has what the kernel was told to write; until a device has gone.
 _ANNOUNCED, _BOOT, _END, _LOG, _GONE = 30.0, 300.0, 10.0, 60.0, 60.0
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/run/guest/bin"
 _RESTART = "import ctypes, os; os.sync(); ctypes.CDLL(None).reboot(0x01234567)"
