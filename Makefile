@@ -26,10 +26,10 @@ test: setup ## style, types, then every test on two cores; SEED=N repeats a rand
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
 	$(RUN) -m pyright
-	$(RUN) -m pytest -n 2 --dist loadgroup -m "not system"
+	$(RUN) -m pytest -n 2 -m "not system"
 
 test-system: setup ## the tests that need guests for minutes
-	$(RUN) -m pytest -n 2 --dist loadgroup -m system
+	$(RUN) -m pytest -n 2 --dist loadfile -m system
 
 driver: ## the kernel driver for the running kernel; KDIR= for another, NVIDIA=, TEGRA= for GPUs
 	$(MAKE) -C driver
