@@ -101,7 +101,9 @@ class Guest:
     ):
         self.lane = LANES[lane]
         self.board: Board | None = None
+        #: all there ever were, and those that are plugged in
         self._boards: list[Board] = []
+        self._slots: dict[int, Board] = {}
         self._boots = 0
         self._marks = 0
         self._resources = contextlib.ExitStack()
@@ -149,10 +151,12 @@ class Guest:
         self._wait_for_boot()
 
     def _new_board(self, options: Sequence[str]) -> Board:
-        if len(self._boards) == BOARD_SLOTS:
-            raise GuestError(f"a guest has {BOARD_SLOTS} slots for boards, and all were used")
+        free = [slot for slot in range(BOARD_SLOTS) if slot not in self._slots]
+        if not free:
+            raise GuestError(f"a guest has {BOARD_SLOTS} slots for boards, and all are used")
         board = Board(f"board-{len(self._boards)}", self._sockets, self.logs, options)
         self._boards.append(board)
+        self._slots[free[0]] = board
         self._resources.callback(board.end)
         return board
 
@@ -287,17 +291,22 @@ class Guest:
     def plug(self, options: Sequence[str] = ()) -> Board:
         """Plugs a further board in while the guest runs."""
         board = self._new_board(options)
-        self._monitor.command("device_add", **board_device(board, self._boards.index(board)))
+        self._monitor.command("device_add", **board_device(board, self._slot(board)))
         return board
+
+    def _slot(self, board: Board) -> int:
+        return next(slot for slot, there in self._slots.items() if there is board)
 
     def unplug(self, board: Board) -> None:
         """Pulls a board; returns when the guest has let go of it.
 
         QEMU ends if the board has MSI-X: give it the option ``--no-msix``.
         """
-        name = f"board{self._boards.index(board)}"
+        slot = self._slot(board)
+        name = f"board{slot}"
         self._monitor.command("device_del", id=name)
         self._monitor.wait_for("DEVICE_DELETED", _GONE, device=name)
+        del self._slots[slot]
 
     def reboot(self, *, load: bool = True) -> None:
         """Restarts the guest as the system call does; drivers shut their devices down before."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Boards that are plugged in beside the first: kinds of interrupt, plain XDMA, faults; how they end.
+"""Boards plugged in beside the first: kinds of interrupt, plain XDMA, faults; how they end.
 
 Each is plugged in for its test and pulled afterwards. Those have no MSI-X: QEMU ends when one that
 has is pulled.
