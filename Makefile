@@ -7,19 +7,41 @@ RUN := .venv/bin/python
 # makes PYTHON stick: python3 is from then on the one that .venv was made with.
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: help demo test cocotb regs core model mutants area perf setup clean
+.PHONY: help demo system-demo system-shell test test-system cocotb regs core model mutants area perf
+.PHONY: driver driver-install driver-remove driver-matrix setup clean
 
 help: ## list the targets (the default)
-	@sed -n 's/^\([a-z]*\):.*## /  \1\t/p' Makefile
+	@sed -n 's/^\([a-z-]*\):.*## /  \1\t/p' Makefile
 
 demo: setup ## copy GPU -> board -> GPU and verify; DEMO_ARGS="--help" lists options
 	$(RUN) host/demo.py $(DEMO_ARGS)
+
+system-demo: setup ## the same in Linux guests in QEMU, through the driver; LANE=strict for one
+	$(RUN) -m sim.system demo $(if $(LANE),--lane $(LANE))
+
+system-shell: setup ## a prompt in such a guest; LANE=, BOARD="options", FILES="modules, programs"
+	$(RUN) -m sim.system shell $(if $(LANE),--lane $(LANE)) --board "$(BOARD)" $(FILES)
 
 test: setup ## style, types, then every test on two cores; SEED=N repeats a random run
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
 	$(RUN) -m pyright
-	$(RUN) -m pytest -n 2
+	$(RUN) -m pytest -n 2 -m "not system"
+
+test-system: setup ## the tests that need guests for minutes
+	$(RUN) -m pytest -n 2 --dist loadfile -m system
+
+driver: ## the kernel driver for the running kernel; KDIR= for another, NVIDIA=, TEGRA= for GPUs
+	$(MAKE) -C driver
+
+driver-install: ## install it by DKMS, with the udev rule for its nodes; needs root
+	sh driver/install.sh
+
+driver-remove: ## undo that
+	sh driver/install.sh remove
+
+driver-matrix: setup ## build it for every kernel that it supports, and check its style
+	$(RUN) -m pytest -n 2 tests/driver/matrix.py
 
 cocotb: setup ## the gateware's benches: TEST=name for one, SEED=N, WAVES=1 for waveforms
 	$(RUN) -m sim.benches $(TEST) $(if $(SEED),--seed $(SEED)) $(if $(WAVES),--waves)

@@ -11,6 +11,7 @@ Standard library only. Needs apt, dpkg and Debian's keyring.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import json
 import os
@@ -23,7 +24,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-__all__ = ["Tree", "TreeError", "architecture", "archive", "cache", "obtain"]
+__all__ = ["Tree", "TreeError", "architecture", "archive", "cache", "obtain", "one_at_a_time"]
 
 #: Changes when a tree of the same packages would be unpacked differently.
 _LAYOUT = 1
@@ -54,16 +55,23 @@ class Tree:
         Unpacked without.
     kernel : str
         Metapackage of kernel headers, "linux-headers-amd64", with ":arch" if not this machine's:
-        the headers it stands for and what they share with others, but no kernel image.
+        the headers it stands for and what they share with others.
+    image : bool
+        The kernel's image and modules of the same version, too.
     backports : bool
         Prefer the suite's backports.
+    foreign : str
+        Architecture of all packages, "arm64", if not this machine's. Their programs do not run
+        here.
     """
 
     suite: str
     packages: tuple[str, ...] = ()
     alone: tuple[str, ...] = ()
     kernel: str = ""
+    image: bool = False
     backports: bool = False
+    foreign: str = ""
 
 
 def cache() -> Path:
@@ -113,8 +121,12 @@ def obtain(tree: Tree, finish: Callable[[Path, Path], None] | None = None) -> Pa
         missing.append(str(_KEYRING))
     if missing:
         raise TreeError(f"missing: {', '.join(missing)} (on Debian: apt, dpkg, its keyring)")
-    cache().mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=cache(), prefix="new-") as scratch:
+    with (
+        one_at_a_time(cache()),
+        tempfile.TemporaryDirectory(dir=cache(), prefix="new-") as scratch,
+    ):
+        if root.exists():  # another process was faster
+            return root
         draft = Path(scratch, "root")
         draft.mkdir()
         for package in _download(tree, Path(scratch)):
@@ -122,9 +134,20 @@ def obtain(tree: Tree, finish: Callable[[Path, Path], None] | None = None) -> Pa
         _wrap_programs(draft, root)
         if finish:
             finish(draft, root)
-        with contextlib.suppress(OSError):  # another process was faster
-            draft.rename(root)
+        draft.rename(root)
     return root
+
+
+@contextlib.contextmanager
+def one_at_a_time(folder: Path) -> Iterator[None]:
+    """Makes a folder, and lets one process at a time work in it; not reentrant."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
 
 
 def _run(command: list[str], cwd: Path | None = None, config: Path | None = None) -> str:
@@ -149,6 +172,8 @@ def _download(tree: Tree, scratch: Path) -> list[Path]:
             for name in _depends(alone[-1], config)
             if name.startswith("linux-kbuild-") or name.endswith("-common")
         ]
+        if tree.image:
+            alone.append(alone[-1].replace("headers", "image", 1))
     if packages:
         _run(["apt-get", "-qqy", "--download-only", "install", *packages], config=config)
     if alone:
@@ -160,7 +185,8 @@ def _private_apt(tree: Tree, scratch: Path) -> Path:
     for folder in ("lists/partial", "archives/partial", "etc/preferences.d", "etc/apt.conf.d"):
         (scratch / folder).mkdir(parents=True)
     (scratch / "status").touch()
-    foreign = tree.kernel.partition(":")[2]
+    native = tree.foreign or architecture()
+    architectures = {native: None, tree.kernel.partition(":")[2] or native: None}
     suites = [tree.suite, *([f"{tree.suite}-backports"] if tree.backports else [])]
     (scratch / "sources.list").write_text(
         "".join(f"deb [signed-by={_KEYRING}] {archive()} {s} main contrib\n" for s in suites)
@@ -178,7 +204,8 @@ def _private_apt(tree: Tree, scratch: Path) -> Path:
         "APT::Default-Release": suites[-1],
         "APT::Sandbox::User": "",
         "APT::Install-Recommends": "0",
-        "APT::Architectures": ",".join(filter(None, [architecture(), foreign])),
+        "APT::Architecture": native,
+        "APT::Architectures": ",".join(architectures),
         "Acquire::Languages": "none",
     }
     config = scratch / "apt.conf"

@@ -1,0 +1,299 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Boards plugged in beside the first: kinds of interrupt, plain XDMA, faults; how they end.
+
+Each is plugged in for its test and pulled afterwards. Those have no MSI-X: QEMU ends when one that
+has is pulled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from sim.system import Guest
+
+pytestmark = pytest.mark.system
+
+_BEGIN = """
+import errno, os, threading, time
+from peerdma import uapi
+from peerdma.uapi import BoardState, Interrupts, Ioctl, Op, Reason
+from tests.system.picoevb import *
+from pathlib import Path
+def lines():
+    return [x for x in Path("/proc/interrupts").read_text().splitlines() if x.endswith("peerdma")]
+def interrupts():
+    return sum(int(n) for x in lines() for n in x.split()[1:3])
+"""
+
+
+@contextlib.contextmanager
+def plugged(guest: Guest, *options: str, pull: bool = True) -> Iterator:
+    """A board, /dev/picoevb1, within."""
+    since = guest.mark()
+    board = guest.plug(["--no-msix", *options])
+    try:
+        guest.wait_for("/dev/picoevb1: ", since)
+        yield board
+    finally:
+        if pull:
+            guest.unplug(board)
+
+
+def within(guest: Guest, code: str) -> str:
+    """Runs code in the guest, with the names that tests there use."""
+    return guest.python(_BEGIN + code)
+
+
+_WORKS = """
+source, destination = Buffer(3 * GPU_PAGE), Buffer(3 * GPU_PAGE, b"")
+with Node(NODE) as node:
+    info, before = node.info(), interrupts()
+    assert (Interrupts(info.interrupts).name, info.vectors) == KIND, (info.interrupts, info.vectors)
+    node.h2c(source.address, 0, 1000)
+    node.c2h(0, destination.address, 1000)
+    assert destination[:1000] == source[:1000]
+    node.h2c2h(source.address, destination.address + 1, 100000)
+    assert destination[1:100001] == source[:100000]
+    node.load(node.pages(source), 20, 64)
+    assert results(node.events(20)) == [(0, 0)] * 20
+    assert interrupts() - before >= 20, lines()
+    assert node.info().lost_interrupts == info.lost_interrupts
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "kind"),
+    [
+        (("--msi", "0"), ("INTX", 1)),
+        (("--msi", "1"), ("MSI", 1)),
+    ],
+)
+def test_kinds_of_interrupt(guest: Guest, options: Sequence[str], kind: tuple[str, int]):
+    with plugged(guest, *options):
+        within(guest, f"NODE, KIND = '/dev/picoevb1', {kind!r}\n{_WORKS}")
+
+
+def test_msix(guest: Guest):
+    within(guest, f"NODE, KIND = '/dev/picoevb', ('MSIX', 2)\n{_WORKS}")
+
+
+def test_lost_interrupts_are_found(guest: Guest):
+    """The function is told to send none: the watchdog sees what has ended."""
+    with plugged(guest):
+        within(
+            guest,
+            """
+config = Path("/sys/bus/pci/devices") / address_of_board("picoevb1") / "config"
+def capability(number):
+    data = config.read_bytes()
+    at = data[0x34]
+    while data[at] != number:
+        at = data[at + 1]
+    return at
+def enable(value):
+    at = capability(5) + 2
+    with config.open("r+b") as file:
+        file.seek(at)
+        old = file.read(1)[0]
+        file.seek(at)
+        file.write(bytes([old & ~1 | value]))
+memory = Buffer(PAGE)
+with Node("/dev/picoevb1") as node:
+    node.h2c(memory.address, 0, PAGE)
+    before = node.info()
+    enable(0)
+    node.h2c(memory.address, 0, PAGE)
+    node.c2h(0, memory.address, PAGE)
+    enable(1)
+    node.h2c(memory.address, 0, PAGE)
+    after = node.info()
+    assert after.lost_interrupts == before.lost_interrupts + 2, after.lost_interrupts
+    assert (after.failures, after.timeouts) == (before.failures, before.timeouts)
+""",
+        )
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ("ur@2", "unsupported request at address"),
+        ("ca@2", "completer abort at address"),
+        ("poison@2", "poisoned data at address"),
+        ("drop@2", "no completion in time at address"),
+        ("ur@1", "unsupported request at address"),  # of a descriptor
+    ],
+)
+def test_errors_of_the_board(guest: Guest, fault: str, words: str):
+    """The transfer fails and says why; the next one works."""
+    with plugged(guest, "--fault", fault):
+        within(
+            guest,
+            f"""
+source, destination = Buffer(PAGE), Buffer(PAGE, b"")
+with Node("/dev/picoevb1") as node:
+    with node.refused(errno.EIO, {words!r}):
+        node.h2c(source.address, 0, PAGE)
+    node.h2c2h(source.address, destination.address, PAGE)
+    assert destination[:] == source[:]
+    info = node.info()
+    assert (info.failures, info.timeouts, info.generation) == (1, 0, 1)
+""",
+        )
+
+
+def test_events_of_errors_have_the_place(guest: Guest):
+    with plugged(guest, "--fault", "ur@2"):
+        within(
+            guest,
+            """
+with Node("/dev/picoevb1") as node:
+    node.load(node.pages(Buffer(PAGE)), 1, PAGE)
+    (event,) = node.events(1)
+    assert (event.result, event.reason) == (-errno.EIO, Reason.ENGINE)
+    assert event.status and event.address % PAGE < PAGE and event.address > 0
+    assert event.bytes == 0
+""",
+        )
+
+
+def test_plain_xdma(guest: Guest):
+    """NVIDIA's published design: copies go through card RAM, a part of which is kept for them."""
+    identity = ("--ids", "10de:0001", "--subsystem", "10de:0001")
+    with plugged(guest, "--plain", *identity):
+        within(
+            guest,
+            """
+source, destination = Buffer(400000), Buffer(400000, b"")
+with Node("/dev/picoevb1") as node, Node("/dev/picoevb1") as other:
+    info = node.info()
+    assert (info.board_version, info.stream_window, info.time_scale) == (0, 0, 1)
+    assert (info.card_ram_size, info.staging_size) == (49152, 16384)
+    assert not info.features & uapi.Feature.STREAM_COPY
+    assert not info.features & uapi.Feature.MAILBOX
+    assert node.request(Ioctl.CARD_INFO, uapi.CardInfo()).fpga_ram_size == 49152
+    with node.refused(errno.EINVAL, "beyond the card RAM, which has 49152"):
+        node.h2c(source.address, 49152, 1)
+    with node.refused(errno.EOPNOTSUPP, "no mailbox page"):
+        node.mailbox()
+    # What is in card RAM stays there while others copy.
+    node.h2c(source.address, 0, 49152)
+    for start, end, length in ((0, 0, 16384), (3, 5, 399990), (1, 0, 8191), (7, 3, 8193)):
+        destination[:] = bytes(400000)
+        other.h2c2h(source.address + start, destination.address + end, length)
+        expected = bytes(end) + source[start:start + length]
+        assert destination[:end + length] == expected, length
+        assert not any(destination[end + length:])
+    node.c2h(0, destination.address, 49152)
+    assert destination[:49152] == source[:49152]
+    s, d = node.pages(source), node.pages(destination)
+    for at in range(0, 400000, 50000):
+        node.submit(Op.COPY, 50000, src_handle=s, dst_handle=d, src_offset=at, dst_offset=at)
+    assert results(node.events(8)) == [(0, 0)] * 8
+    assert destination[:] == source[:]
+    # Nothing but a reset of the function there is for it.
+    node.request(Ioctl.RESET, uapi.Reset())
+    assert (node.info().state, node.info().generation) == (BoardState.LIVE, 2)
+    node.h2c2h(source.address, destination.address + 1, 1000)
+    assert destination[1:1001] == source[:1000]
+""",
+        )
+
+
+def test_two_boards_at_once(guest: Guest):
+    with plugged(guest):
+        within(
+            guest,
+            """
+source = Buffer(GPU_PAGE)
+with Node() as node, Node("/dev/picoevb1") as other:
+    assert [x.info().index for x in (node, other)] == [0, 1]
+    targets = [Buffer(GPU_PAGE, b"") for _ in range(2)]
+    for board, target in zip((node, other), targets):
+        board.submit(
+            Op.COPY, GPU_PAGE, src_handle=board.pages(source), dst_handle=board.pages(target)
+        )
+    for board, target in zip((node, other), targets):
+        assert results(board.events(1)) == [(0, 0)]
+        assert target[:] == source[:]
+""",
+        )
+
+
+_LOSES = """
+outcome = []
+memory = Buffer(PAGE)
+def attempt(what):
+    try:
+        what()
+    except OSError as error:
+        outcome.append(errno.errorcode[error.errno])
+with Gpu() as gpu, Node("/dev/picoevb1") as node, Node("/dev/picoevb1") as other:
+    handle = node.cuda(gpu.alloc(GPU_PAGE), GPU_PAGE)
+    running = node.endless(handle)
+    waiting = node.submit(Op.C2H, PAGE, dst_handle=handle)
+    threads = [
+        threading.Thread(target=attempt, args=(what,))
+        for what in (
+            lambda: other.c2h(0, memory.address, PAGE),
+            lambda: os.read(other.fd, 64),
+        )
+    ]
+    for thread in threads:
+        thread.start()
+    until(lambda: node.info().pinned_bytes == GPU_PAGE + PAGE)
+    print("now", flush=True)
+    for thread in threads:
+        thread.join()
+    assert outcome == ["ENODEV", "ENODEV"], outcome
+    lost = (errno.ENODEV, Reason.LOST)
+    assert results(node.events(2)) == [lost, lost]
+    info = node.info()
+    assert info.state == BoardState.DEAD
+    with node.refused(errno.ENODEV, "the board is gone"):
+        node.load(handle, 1)
+    until(lambda: node.query(handle).state == uapi.SurfaceState.LOST or DIES)
+    node.unpin(handle)
+    assert gpu.counts()[1:3] == (0, 0)
+"""
+
+
+def test_a_board_that_dies(guest: Guest):
+    """Its power fails: registers read as ones. Afterwards the dead one is pulled."""
+    with plugged(guest) as board:
+        job = guest.start(["python3", "-c", f"{_BEGIN}DIES = True\n{_LOSES}"])
+        job.wait_for("now")
+        board.kill()
+        assert job.wait(120) == (0, "now\n")
+
+
+def test_a_board_that_is_pulled(guest: Guest):
+    with plugged(guest, pull=False) as board:
+        job = guest.start(["python3", "-c", f"{_BEGIN}DIES = False\n{_LOSES}"])
+        job.wait_for("now")
+        guest.unplug(board)
+        assert job.wait(120) == (0, "now\n")
+
+
+def test_a_dead_board_is_told_at_probe(guest: Guest):
+    """It says which of the reasons for reading ones it may be."""
+    with plugged(guest) as board:
+        within(guest, '(DRIVER / "unbind").write_text(address_of_board("picoevb1"))')
+        since = guest.mark()
+        board.kill()
+        within(
+            guest,
+            """
+addresses = [x.name for x in Path("/sys/bus/pci/devices").iterdir()
+             if (x / "vendor").read_text() == "0x10ee\\n" and not (x / "driver").exists()]
+try:
+    (DRIVER / "bind").write_text(addresses[0])
+except OSError as error:
+    assert error.errno == errno.ENODEV
+else:
+    raise AssertionError
+""",
+        )
+        guest.wait_for("answers all reads with ones: it is not powered, its link", since)

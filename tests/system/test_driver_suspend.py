@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The system is suspended and resumed, in every state.
+
+As far as the devices, without the firmware. The guest's root does not outlive it: the kernel's 9p
+over virtio has no suspend. What tests need after it is in memory by then, and this file has a
+guest of its own.
+"""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from peerdma.uapi import BoardState, Op, Reason, SurfaceState
+from tests.system.picoevb import GPU_PAGE, PAGE, Buffer, Gpu, Node, hangs, results
+
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.in_guest,
+    pytest.mark.usefixtures("guest", "hung_board"),
+]
+
+REVOKED = (errno.ESTALE, Reason.REVOKED)
+RESET = (errno.EIO, Reason.RESET)
+TIMEOUT = (errno.ETIMEDOUT, Reason.TIMEOUT)
+
+
+def suspend() -> None:
+    """All devices are suspended and resumed."""
+    Path("/sys/power/pm_test").write_text("devices")
+    Path("/sys/power/state").write_text("mem")
+
+
+def test_suspend_nothing():
+    with Gpu() as gpu, Node() as node:
+        words = memoryview(node.mailbox()).cast("I")
+        before = node.info()
+        pages, handle = node.pages(Buffer(PAGE)), node.cuda(gpu.alloc(GPU_PAGE), GPU_PAGE)
+        assert words[0] is not None
+        suspend()
+        after = node.info()
+        assert (after.state, after.generation) == (BoardState.LIVE, before.generation + 1)
+        assert words[0] is not None
+        # Whether a GPU's memory is still where it was is not known.
+        assert node.query(handle).state == SurfaceState.REVOKED
+        assert gpu.counts()[2] == 0
+        node.load(pages, 1, PAGE)
+        assert results(node.events(1)) == [(0, 0)]
+        with node.refused(errno.ESTALE, "generation"):
+            node.submit(Op.H2C, 4, src_handle=pages, generation=before.generation)
+        node.unpin(handle)
+        node.unpin(node.cuda(gpu.alloc(GPU_PAGE), GPU_PAGE))
+
+
+def test_suspend_waits_and_runs():
+    """What runs may finish; what waits is done after that, if its memory is still there."""
+    with Gpu() as gpu, Node() as node:
+        pages, handle = node.pages(Buffer(GPU_PAGE)), node.cuda(gpu.alloc(GPU_PAGE), GPU_PAGE)
+        running = node.load(pages, 1)[0]
+        page = node.load(pages, 1)[0]
+        of_gpu = node.load(handle, 1)[0]
+        suspend()
+        found = {event.job: results([event])[0] for event in node.events(3)}
+        assert found == {running: (0, 0), page: (0, 0), of_gpu: REVOKED}
+
+
+def test_suspend_hangs():
+    with Gpu() as gpu, hangs(gpu) as (node, handle, job):
+        suspend()
+        (event,) = node.events(1)
+        assert (event.job, results([event])[0]) in ((job, RESET), (job, TIMEOUT))
+        assert node.info().state == BoardState.LIVE
+        assert node.query(handle).state == SurfaceState.REVOKED
