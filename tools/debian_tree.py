@@ -54,16 +54,23 @@ class Tree:
         Unpacked without.
     kernel : str
         Metapackage of kernel headers, "linux-headers-amd64", with ":arch" if not this machine's:
-        the headers it stands for and what they share with others, but no kernel image.
+        the headers it stands for and what they share with others.
+    image : bool
+        The kernel's image and modules of the same version, too.
     backports : bool
         Prefer the suite's backports.
+    foreign : str
+        Architecture of all packages, "arm64", if not this machine's. Their programs do not run
+        here.
     """
 
     suite: str
     packages: tuple[str, ...] = ()
     alone: tuple[str, ...] = ()
     kernel: str = ""
+    image: bool = False
     backports: bool = False
+    foreign: str = ""
 
 
 def cache() -> Path:
@@ -149,6 +156,8 @@ def _download(tree: Tree, scratch: Path) -> list[Path]:
             for name in _depends(alone[-1], config)
             if name.startswith("linux-kbuild-") or name.endswith("-common")
         ]
+        if tree.image:
+            alone.append(alone[-1].replace("headers", "image", 1))
     if packages:
         _run(["apt-get", "-qqy", "--download-only", "install", *packages], config=config)
     if alone:
@@ -160,7 +169,8 @@ def _private_apt(tree: Tree, scratch: Path) -> Path:
     for folder in ("lists/partial", "archives/partial", "etc/preferences.d", "etc/apt.conf.d"):
         (scratch / folder).mkdir(parents=True)
     (scratch / "status").touch()
-    foreign = tree.kernel.partition(":")[2]
+    native = tree.foreign or architecture()
+    architectures = {native: None, tree.kernel.partition(":")[2] or native: None}
     suites = [tree.suite, *([f"{tree.suite}-backports"] if tree.backports else [])]
     (scratch / "sources.list").write_text(
         "".join(f"deb [signed-by={_KEYRING}] {archive()} {s} main contrib\n" for s in suites)
@@ -178,7 +188,8 @@ def _private_apt(tree: Tree, scratch: Path) -> Path:
         "APT::Default-Release": suites[-1],
         "APT::Sandbox::User": "",
         "APT::Install-Recommends": "0",
-        "APT::Architectures": ",".join(filter(None, [architecture(), foreign])),
+        "APT::Architecture": native,
+        "APT::Architectures": ",".join(architectures),
         "Acquire::Languages": "none",
     }
     config = scratch / "apt.conf"

@@ -25,12 +25,15 @@ else:
 __all__ = ["KERNELS", "NV_P2P", "Headers", "headers", "main", "nv_p2p", "scripts", "sparse"]
 
 
-#: What the driver is built against: the oldest that Debian has, its stable ones, the newest.
+#: What the driver is built against: the oldest that Debian has, its stable ones, the newest. Those
+#: with an image are also what it runs on.
 KERNELS = {
     "5.10": Tree("bullseye", ("gcc-10",), kernel="linux-headers-amd64"),
     "6.1": Tree("bookworm", ("gcc-12",), kernel="linux-headers-amd64"),
-    "6.12": Tree("trixie", ("gcc-14",), kernel="linux-headers-amd64"),
-    "6.12-arm64": Tree("trixie", ("gcc-14-aarch64-linux-gnu",), kernel="linux-headers-arm64:arm64"),
+    "6.12": Tree("trixie", ("gcc-14",), kernel="linux-headers-amd64", image=True),
+    "6.12-arm64": Tree(
+        "trixie", ("gcc-14-aarch64-linux-gnu",), kernel="linux-headers-arm64:arm64", image=True
+    ),
     "7.2": Tree("trixie", ("gcc-14",), kernel="linux-headers-amd64", backports=True),
 }
 #: NVIDIA's open kernel modules, by driver branch.
@@ -50,11 +53,14 @@ class Headers:
     ----------
     build : pathlib.Path
         What ``make KDIR=`` wants.
+    options : tuple of str
+        For that make.
     environment : dict of str to str
         For that make: finds the compiler.
     """
 
     build: Path
+    options: tuple[str, ...]
     environment: dict[str, str]
 
 
@@ -64,7 +70,11 @@ def headers(name: str) -> Headers:
     architecture = name.partition("-")[2] or "amd64"
     build = next((root / "usr/src").glob(f"linux-headers-*-{architecture}"))
     path = f"{root}/usr/bin:{os.environ.get('PATH', '')}"
-    return Headers(build, {**os.environ, "PATH": path})
+    # Without BTF, for which the kernel's uncompressed image would have to be there.
+    options = [f"KDIR={build}", "CONFIG_DEBUG_INFO_BTF_MODULES="]
+    if architecture == "arm64":
+        options.append("ARCH=arm64")
+    return Headers(build, tuple(options), {**os.environ, "PATH": path})
 
 
 def nv_p2p(branch: str) -> Path:

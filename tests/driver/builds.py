@@ -77,12 +77,8 @@ def _with_symbols(header: Path, folder: Path) -> Path:
 
 def _make(folder: Path, kernel: str, *arguments: str) -> Build:
     found = headers(kernel)
-    # Without BTF, for which the kernel's own image would have to be there.
-    options = ["W=1", "CONFIG_DEBUG_INFO_BTF_MODULES=", f"KDIR={found.build}", *arguments]
-    if kernel.endswith("arm64"):
-        options.append("ARCH=arm64")
     done = subprocess.run(
-        ["nice", "make", "-j2", *options, "modules"],
+        ["nice", "make", "-j2", "W=1", *found.options, *arguments, "modules"],
         cwd=folder,
         env=found.environment,
         stdout=subprocess.PIPE,

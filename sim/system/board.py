@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The simulated board of a guest."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from . import process
+from .errors import GuestError
+
+__all__ = ["ROOT", "Board"]
+
+ROOT = Path(__file__).resolve().parents[2]
+#: Seconds; a first start compiles the core.
+_START, _END = 1800.0, 10.0
+
+
+class Board:
+    """``python -m sim.board`` with `options`, ready for one client.
+
+    Parameters
+    ----------
+    name : str
+        Of its socket and its log.
+    sockets, logs : Path
+        Folders; the former with a short path.
+    options : sequence of str
+        See ``python -m sim.board --help``.
+
+    Raises
+    ------
+    GuestError
+        If it does not start.
+    """
+
+    def __init__(self, name: str, sockets: Path, logs: Path, options: Sequence[str] = ()):
+        self.name = name
+        self.socket = sockets / f"{name}.sock"
+        self.log = logs / f"{name}.log"
+        self._killed = False
+        self._process = process.start(
+            [sys.executable, "-m", "sim.board", "--socket", self.socket, "--once", *options],
+            self.log,
+            {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "host")])},
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+        )
+        try:
+            self._wait_until_ready()
+        except BaseException:
+            self.end()
+            raise
+
+    def _wait_until_ready(self) -> None:
+        output = self._process.stdout
+        assert output is not None
+        ready, _, _ = select.select([output], [], [], _START)
+        if not ready or not output.readline().startswith("ready: "):
+            self.end()
+            raise GuestError(
+                f"the simulated board did not start: {process.last_words(self.log)}\n"
+                f"Its log is {self.log}"
+            )
+
+    @property
+    def alive(self) -> bool:
+        """Whether its process is there."""
+        return self._process.poll() is None
+
+    def kill(self) -> None:
+        """Ends it at once, as a board whose power fails: reads of it give all ones."""
+        self._killed = True
+        self._process.kill()
+        self._process.wait()
+
+    def why_ended(self) -> str:
+        """The exit status and last words of a process that is not `alive`."""
+        status = self._process.returncode
+        return f"ended with exit status {status}, last words: {process.last_words(self.log)}"
+
+    def check_end(self) -> None:
+        """Waits for the end of a board whose client has gone; GuestError if it ended badly."""
+        if self._killed:
+            return
+        try:
+            status = self._process.wait(_END)
+        except subprocess.TimeoutExpired:
+            raise GuestError(f"{self.name} did not end when its client left") from None
+        if status:
+            raise GuestError(f"{self.name} {self.why_ended()}\nIts log is {self.log}")
+
+    def freeze(self) -> None:
+        """It answers nothing any more, not even reads of its registers, until `thaw`."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """It goes on where it was frozen."""
+        self._process.send_signal(signal.SIGCONT)
+
+    def end(self) -> int:
+        """Ends it as an operator would; its exit status, 3 if the core broke a PCIe rule."""
+        status = process.end(self._process, _END)
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+        return status

@@ -1,0 +1,390 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""A Linux guest in QEMU with the driver, the simulated board and a simulated GPU."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shlex
+import shutil
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from tools.debian_tree import TreeError
+
+from . import process
+from .board import ROOT, Board
+from .channel import Channel, Running
+from .errors import GuestError, KernelComplaint
+from .kernel import Kernel, stock
+from .lanes import LANES
+from .log import KernelLog
+from .machine import BOARD_SLOTS, CHECKOUT, Plan, board_device
+from .modules import build
+from .qmp import Monitor
+
+__all__ = ["Guest"]
+
+_LOGS = ROOT / "build" / "system" / "logs"
+#: Seconds until a guest has started, on a busy machine without hardware virtualisation; until QEMU
+#: has ended; until the log has what the kernel was told to write; until a device has gone.
+_BOOT, _END, _LOG, _GONE = 300.0, 10.0, 60.0, 60.0
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/run/guest/bin"
+_RESTART = "import ctypes, os; os.sync(); ctypes.CDLL(None).reboot(0x01234567)"
+
+
+class Guest:
+    """A guest; a context manager.
+
+    It boots when it is made, loads the lane's modules, and sees all files of the host read-only
+    at their own places (arm64: a Debian of its own, with the checkout at /checkout). Commands
+    write to /run. Its kernel's log is watched: what looks like a fault, a warning or a crash and
+    was not announced with `expects` raises KernelComplaint after the `run` that caused it, at the
+    latest at the end.
+
+    Parameters
+    ----------
+    lane : str
+        One of `LANES`: "strict" (an IOMMU translates), "identity", "arm64".
+    board_options : sequence of str, or None
+        For ``python -m sim.board``; None is a machine without a board.
+    kernel : Kernel, optional
+        Another one than Debian's own.
+    load : bool
+        Load the lane's modules. Else `load` does it, with parameters.
+    files : mapping of str to Path
+        Further files of the host that the guest has as /run/guest/NAME.
+    append : str
+        Further words for the kernel.
+    memory : int
+        MiB of RAM.
+    aperture : int
+        MiB of memory of the simulated GPU, a power of two.
+    terminal : bool
+        Make this process's terminal the guest's /dev/hvc0.
+
+    Attributes
+    ----------
+    board : Board or None
+        The simulated board that it was started with.
+    logs : Path
+        Folder of the logs: console.log, qemu.log, board-0.log. Removed when all went well.
+    modules : dict of str to str
+        Path in the guest of each module that was built.
+
+    Raises
+    ------
+    GuestError
+        If it does not start; says what was the matter and where the logs are. So do all methods.
+    """
+
+    def __init__(
+        self,
+        lane: str = "strict",
+        *,
+        board_options: Sequence[str] | None = (),
+        kernel: Kernel | None = None,
+        load: bool = True,
+        files: Mapping[str, Path] | None = None,
+        append: str = "",
+        memory: int = 1024,
+        aperture: int = 64,
+        terminal: bool = False,
+    ):
+        self.lane = LANES[lane]
+        self.board: Board | None = None
+        self._boards: list[Board] = []
+        self._boots = 0
+        self._marks = 0
+        self._resources = contextlib.ExitStack()
+        _LOGS.mkdir(parents=True, exist_ok=True)
+        self.logs = Path(tempfile.mkdtemp(dir=_LOGS, prefix=f"{lane}-"))
+        # Names of sockets are short.
+        self._sockets = Path(tempfile.mkdtemp(prefix="peerdma-"))
+        self._resources.callback(shutil.rmtree, self._sockets, ignore_errors=True)
+        self._log = KernelLog(self.logs / "console.log")
+        try:
+            kernel = kernel or stock(self.lane.architecture)
+            built = build(kernel)
+            self.modules = {name: f"/run/guest/{path.name}" for name, path in built.items()}
+            brought = {path.name: path for path in built.values()}
+            plan = Plan(
+                self.lane, kernel, self._sockets, self._log.path, memory, aperture, terminal, append
+            )
+            self._start(plan, board_options, {**brought, **(files or {})})
+            if load:
+                self._load_all()
+        except BaseException as error:
+            self._resources.close()
+            if isinstance(error, TreeError):
+                raise GuestError(f"the guest cannot be made: {error}") from None
+            raise
+
+    def _start(
+        self, plan: Plan, board_options: Sequence[str] | None, files: Mapping[str, Path]
+    ) -> None:
+        listeners = [
+            self._resources.enter_context(_listen(plan.socket(name)))
+            for name in ("monitor", "agent")
+        ]
+        if board_options is not None:
+            self.board = self._new_board(board_options)
+        command, environment = plan.command(files, self.board)
+        streams = {"stdin": None, "stdout": None} if plan.terminal else {}
+        self._qemu = process.start(command, self.logs / "qemu.log", environment, **streams)
+        self._resources.callback(process.end, self._qemu, _END)
+        monitor, agent = (self._accept(listener) for listener in listeners)
+        self._monitor = Monitor(monitor)
+        self._resources.callback(self._monitor.close)
+        self._channel = Channel(agent)
+        self._resources.callback(self._channel.close)
+        self._wait_for_boot()
+
+    def _new_board(self, options: Sequence[str]) -> Board:
+        if len(self._boards) == BOARD_SLOTS:
+            raise GuestError(f"a guest has {BOARD_SLOTS} slots for boards, and all were used")
+        board = Board(f"board-{len(self._boards)}", self._sockets, self.logs, options)
+        self._boards.append(board)
+        self._resources.callback(board.end)
+        return board
+
+    def _accept(self, listener: socket.socket) -> socket.socket:
+        deadline = time.monotonic() + _BOOT
+        listener.settimeout(0.1)
+        while True:
+            self._require_alive()
+            with contextlib.suppress(TimeoutError):
+                return listener.accept()[0]
+            if time.monotonic() > deadline:
+                raise self._failed(f"QEMU did not start within {_BOOT:g} s")
+
+    def _wait_for_boot(self) -> None:
+        deadline = time.monotonic() + _BOOT
+        self._boots += 1
+        while self._channel.hellos < self._boots:
+            self._channel.wait(0.1)
+            self._require_alive()
+            if time.monotonic() > deadline:
+                raise self._failed(f"the guest did not start within {_BOOT:g} s")
+
+    def __enter__(self) -> Guest:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        """Ends the guest, see `close`; after an error without looking for further ones."""
+        if kind is None:
+            self.close()
+        else:
+            self._resources.close()
+
+    def close(self) -> None:
+        """Ends the guest; KernelComplaint or GuestError if something was the matter with it.
+
+        Closing again does nothing.
+        """
+        if not self._sockets.exists():
+            return
+        try:
+            self.check()
+            self._monitor.command("quit")
+            self._qemu.wait(_END)
+            for board in self._boards:
+                board.check_end()
+        finally:
+            self._resources.close()
+        shutil.rmtree(self.logs)
+
+    # Commands --------------------------------------------------------------------------------
+
+    def start(self, command: str | Sequence[str]) -> Running:
+        """Starts a shell command, or a program with arguments, and returns at once."""
+        words = command if isinstance(command, str) else shlex.join(command)
+        text = f"{self._environment()}\n{words}"
+        return Running(self._channel, text, words, self._require_alive)
+
+    def run(self, command: str | Sequence[str], timeout: float = 120.0) -> tuple[int, str]:
+        """Runs a shell command, or a program with arguments, as root; (exit status, what it said).
+
+        The exit status is negative if a signal ended it. It and all it started are killed after
+        `timeout` seconds, and GuestError is raised.
+        """
+        try:
+            result = self.start(command).wait(timeout)
+        except KernelComplaint:
+            raise
+        except GuestError as error:
+            raise self._failed(str(error)) from None
+        self.check()
+        return result
+
+    def check_run(self, command: str | Sequence[str], timeout: float = 120.0) -> str:
+        """`run`, but GuestError unless the exit status is 0; what it said."""
+        status, text = self.run(command, timeout)
+        if status:
+            words = command if isinstance(command, str) else shlex.join(command)
+            raise self._failed(f"{words} ended with exit status {status}. It said:\n{text}")
+        return text
+
+    def python(self, code: str, timeout: float = 120.0) -> str:
+        """`check_run` of Python code, which has numpy and peerdma."""
+        return self.check_run(["python3", "-c", code], timeout)
+
+    def path(self, path: Path) -> str:
+        """Where the guest has a file of the checkout."""
+        if self.lane.architecture == "amd64":
+            return str(path)
+        return f"{CHECKOUT}/{path.relative_to(ROOT)}"
+
+    def _environment(self) -> str:
+        root = self.path(ROOT)
+        python = Path(sys.executable).parent if self.lane.architecture == "amd64" else "/usr/bin"
+        words = {
+            "PATH": f"{python}:{_PATH}",
+            "PYTHONPATH": f"{root}/host:{root}",
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "HOME": "/run",
+            "TMPDIR": "/run/tmp",
+            "LC_ALL": "C.UTF-8",
+        }
+        return "export " + " ".join(f"{name}={shlex.quote(v)}" for name, v in words.items())
+
+    # Modules and devices ---------------------------------------------------------------------
+
+    def load(self, module: str, parameters: str = "") -> None:
+        """Loads a module that was built for this guest."""
+        self.check_run(f"insmod {self.modules[module]} {parameters}")
+
+    def unload(self, module: str) -> None:
+        """Unloads a module."""
+        self.check_run(f"rmmod {module}")
+
+    def _load_all(self) -> None:
+        for name in self.lane.modules:
+            self.load(name)
+
+    def plug(self, options: Sequence[str] = ()) -> Board:
+        """Plugs a further board in while the guest runs."""
+        board = self._new_board(options)
+        self._monitor.command("device_add", **board_device(board, self._boards.index(board)))
+        return board
+
+    def unplug(self, board: Board) -> None:
+        """Pulls a board; returns when the guest has let go of it.
+
+        QEMU ends if the board has MSI-X: give it the option ``--no-msix``.
+        """
+        name = f"board{self._boards.index(board)}"
+        self._monitor.command("device_del", id=name)
+        self._monitor.wait_for("DEVICE_DELETED", _GONE, device=name)
+
+    def reboot(self, *, load: bool = True) -> None:
+        """Restarts the guest as the system call does; drivers shut their devices down before."""
+        self.check()
+        self.start(["python3", "-c", _RESTART])
+        self._wait_for_boot()
+        self.check()
+        if load:
+            self._load_all()
+
+    # The kernel's log ------------------------------------------------------------------------
+
+    def mark(self) -> int:
+        """The number of lines that the kernel has logged up to now."""
+        self._sync()
+        return len(self._log.lines)
+
+    def messages(self, since: int = 0) -> list[str]:
+        """The lines that the kernel logged since a `mark`, complete up to now."""
+        self._sync()
+        return self._log.lines[since:]
+
+    def wait_for(self, pattern: str, since: int = 0, timeout: float = 30.0) -> str:
+        """Waits for a line in the kernel's log; GuestError if it does not come."""
+        deadline = time.monotonic() + timeout
+        while True:
+            lines = self.messages(since)
+            found = next((line for line in lines if re.search(pattern, line)), None)
+            if found is not None:
+                return found
+            if time.monotonic() > deadline:
+                said = "\n".join(lines[-20:])
+                raise self._failed(f"the kernel did not say {pattern!r}, but:\n{said}")
+            time.sleep(0.05)
+
+    @contextlib.contextmanager
+    def expects(self, pattern: str) -> Iterator[None]:
+        """Within, the kernel may complain in lines that match `pattern`, and has to."""
+        self.check()
+        since = self.mark()
+        self._log.announced.append(re.compile(pattern))
+        try:
+            yield
+            self.wait_for(pattern, since)
+            self._sync()
+        finally:
+            self._log.announced.pop()
+        self.check()
+
+    def check(self) -> None:
+        """KernelComplaint if the kernel complained, and nobody had announced that."""
+        self._sync()
+        if complaints := self._log.take_complaints():
+            raise KernelComplaint(
+                f"the guest's kernel complains:\n{complaints}\nAll that it said is in "
+                f"{self._log.path}"
+            )
+
+    def _sync(self) -> None:
+        """Takes in all that the kernel has logged by now."""
+        self._marks += 1
+        mark = f"guest: mark {self._marks}"
+        self._channel.log(mark)
+        deadline = time.monotonic() + _LOG
+        while self._log.mark != mark:
+            self._require_alive()
+            if time.monotonic() > deadline:
+                raise self._failed(f"the guest's kernel logged nothing for {_LOG:g} s: it hangs")
+            time.sleep(0.002)
+
+    # Failures --------------------------------------------------------------------------------
+
+    def _require_alive(self) -> None:
+        """GuestError if the guest cannot answer any more."""
+        if (status := self._qemu.poll()) is not None:
+            said = process.last_words(self.logs / "qemu.log")
+            raise self._failed(f"QEMU ended with exit status {status}. It said: {said}")
+        self._log.follow()
+        if self._log.panic:
+            raise self._failed(f"the guest's kernel panicked: {self._log.panic}")
+        if self._channel_reboots():
+            raise self._failed("the guest started again by itself")
+
+    def _channel_reboots(self) -> bool:
+        channel = getattr(self, "_channel", None)
+        return channel is not None and channel.hellos > self._boots
+
+    def _failed(self, what: str) -> GuestError:
+        boards = [f"{board.name}: {board.why_ended()}" for board in self._boards if not board.alive]
+        return GuestError(
+            "\n".join(
+                [
+                    what,
+                    *boards,
+                    "The kernel said last:",
+                    process.last_words(self._log.path),
+                    f"All logs are in {self.logs}",
+                ]
+            )
+        )
+
+
+@contextlib.contextmanager
+def _listen(path: Path) -> Iterator[socket.socket]:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        yield listener

@@ -1,0 +1,42 @@
+#!/bin/busybox sh
+# SPDX-License-Identifier: BSD-2-Clause
+#
+# First program of a guest: mounts the root that it is given read-only, and starts the agent in it.
+# /settings has CHECKOUT, a folder of that root to mount the checkout at or nothing, and AGENT.
+
+fail()
+{
+	echo "guest: $*"
+	/bin/busybox poweroff -f
+}
+
+/bin/busybox mkdir -p /bin /proc /sys /dev /root
+/bin/busybox --install -s /bin
+export PATH=/bin
+. /settings
+mount -t proc proc /proc
+mount -t sysfs sys /sys
+mount -t devtmpfs dev /dev || fail "no devtmpfs"
+for module in /modules/*.ko; do
+	[ ! -e "$module" ] || insmod "$module" || fail "cannot load $module"
+done
+
+share="-t 9p -o ro,trans=virtio,version=9p2000.L,msize=512000,cache=loose"
+mount $share root /root || fail "cannot mount the root"
+[ -z "$CHECKOUT" ] || mount $share checkout "/root$CHECKOUT" || fail "cannot mount the checkout"
+mount -t tmpfs run /root/run || fail "the root has no /run"
+mkdir -p /root/run/tmp /dev/pts /dev/shm
+mv /guest /root/run/guest
+mount -t devpts pts /dev/pts
+mount -t tmpfs shm /dev/shm
+mount -t debugfs debug /sys/kernel/debug
+for folder in dev proc sys; do
+	mount --move "/$folder" "/root/$folder" || fail "the root has no /$folder"
+done
+# Programs that the root may lack, last in the agent's PATH.
+mkdir /root/run/guest/bin
+cp /bin/busybox /root/run/guest/bin
+chroot /root /run/guest/bin/busybox --install -s /run/guest/bin
+
+chroot /root $AGENT
+fail "the agent ended"

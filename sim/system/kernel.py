@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Kernels that guests boot, and what of them an initramfs needs."""
+
+from __future__ import annotations
+
+import lzma
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from tools.kernel_headers import Headers, headers
+
+from .errors import GuestError
+
+__all__ = ["Kernel", "stock"]
+
+_STOCK = {"amd64": "6.12", "arm64": "6.12-arm64"}
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel to boot.
+
+    Attributes
+    ----------
+    architecture : "amd64" or "arm64"
+    image : Path
+        What QEMU loads.
+    headers : Headers
+        To build modules for it.
+    modules : Path or None
+        Its folder of modules; None if all that a guest needs is built in.
+    """
+
+    architecture: str
+    image: Path
+    headers: Headers
+    modules: Path | None = None
+
+    @cached_property
+    def _files(self) -> dict[str, Path]:
+        found = self.modules.rglob("*.ko*") if self.modules else ()
+        return {path.name.partition(".")[0].replace("-", "_"): path for path in found}
+
+    def modules_for(self, names: Iterable[str]) -> dict[str, bytes]:
+        """The modules `names` and all they depend on, in the order to load them in; name to file.
+
+        Those that the kernel does not have as modules are taken to be built in.
+        """
+        # An unpacked package has no modules.dep: each module says itself what it depends on.
+        ordered: dict[str, bytes] = {}
+
+        def add(name: str) -> None:
+            path = self._files.get(name)
+            if path is None or name in ordered:
+                return
+            content = path.read_bytes()
+            if path.suffix == ".xz":
+                content = lzma.decompress(content)
+            depends = re.search(rb"\0depends=([^\0]*)", content)
+            for other in depends[1].decode().split(",") if depends else ():
+                add(other.replace("-", "_"))
+            ordered[name] = content
+
+        for name in names:
+            add(name)
+        return ordered
+
+
+def stock(architecture: str = "amd64") -> Kernel:
+    """Debian's own kernel, fetched unless it is there; TreeError if that fails."""
+    found = headers(_STOCK[architecture])
+    version = found.build.name.removeprefix("linux-headers-")
+    root = found.build.parents[2]
+    image = root / "boot" / f"vmlinuz-{version}"
+    folders = (root / "usr/lib/modules" / version, root / "lib/modules" / version)
+    modules = next((folder for folder in folders if folder.is_dir()), None)
+    if not image.exists() or modules is None:
+        raise GuestError(
+            f"{root} has no image of kernel {version} with its modules; remove that folder, and "
+            "it is fetched again"
+        )
+    return Kernel(architecture, image, found, modules)

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The guest's kernel log, and what in it is a complaint."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+__all__ = ["COMPLAINT", "KernelLog"]
+
+#: What no kernel says in a test that goes well: failed assertions, crashes, hangs, IOMMU faults,
+#: and what the checkers of debug kernels find.
+COMPLAINT = re.compile(
+    "|".join(
+        (
+            r"\bWARNING: ",
+            r"\bBUG\b",
+            r"\bOops\b",
+            r"Unable to handle kernel|unable to handle page fault|general protection fault",
+            r"Kernel panic",
+            r"Call [Tt]race:",
+            r"INFO: (task|rcu|possible|trying|NMI)|rcu: INFO|detected stalls|soft lockup",
+            r"DMAR: .*([Ff]ault|DMA (Read|Write))|AMD-Vi: Event|arm-smmu.*fault",
+            r"DMA-API: ",
+            r"KASAN|UBSAN|KCSAN|KFENCE|kmemleak: .*new suspected",
+            r"refcount_t: |list_(add|del) corruption|Bad page state|scheduling while atomic",
+            r"irq \d+: nobody cared|Disabling IRQ",
+            r"AER: .*error|Bad rss-counter|sysfs: cannot create duplicate",
+        )
+    )
+)
+_PANIC = re.compile(r"Kernel panic - not syncing")
+_MARK = re.compile(r"guest: mark \d+$")
+
+
+class KernelLog:
+    """Follows the file that a guest's console writes.
+
+    Attributes
+    ----------
+    lines : list of str
+        All whole lines up to the last `follow`, but for marks.
+    announced : list of re.Pattern
+        Lines that match are no complaints.
+    mark : str
+        The last one that came: what was written to the log to see how far it is.
+    panic : str
+        What the kernel said, if it panicked.
+    """
+
+    #: Lines that are shown before a complaint, and from it on.
+    _BEFORE, _AFTER = 3, 30
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.lines: list[str] = []
+        self.announced: list[re.Pattern[str]] = []
+        self.mark = ""
+        self.panic = ""
+        self._read = 0
+        self._rest = b""
+        self._complaints: list[int] = []
+
+    def follow(self) -> None:
+        """Takes in the lines that came since the last call."""
+        for line in self._new():
+            if mark := _MARK.search(line):
+                self.mark = mark[0]
+                continue
+            if _PANIC.search(line):
+                self.panic = line
+            if COMPLAINT.search(line) and not any(known.search(line) for known in self.announced):
+                self._complaints.append(len(self.lines))
+            self.lines.append(line)
+
+    def take_complaints(self) -> str:
+        """The complaints since the last call, with what was said around them."""
+        if not self._complaints:
+            return ""
+        first, last = self._complaints[0], self._complaints[-1]
+        self._complaints = []
+        stop = min(last + self._BEFORE, first + self._AFTER)
+        return "\n".join(self.lines[max(0, first - self._BEFORE) : stop])
+
+    def _new(self) -> list[str]:
+        if not self.path.exists():
+            return []
+        with self.path.open("rb") as file:
+            file.seek(self._read)
+            data = file.read()
+        self._read += len(data)
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        return [line.decode(errors="replace").rstrip("\r") for line in lines]

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The command that starts a guest, and what it boots from."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tools.debian_tree import Tree, obtain
+
+from . import qemu
+from .board import ROOT, Board
+from .initramfs import archive
+from .kernel import Kernel
+from .lanes import Lane
+
+__all__ = ["BOARD_SLOTS", "CHECKOUT", "Plan", "board_device"]
+
+#: Where a guest that cannot run the host's programs has the checkout.
+CHECKOUT = "/checkout"
+#: Boards that can be plugged in, each behind a root port of its own.
+BOARD_SLOTS = 3
+_AGENT = "agent"
+#: The root over 9p, and the port that the agent is reached by.
+_MODULES = ("virtio_pci", "9p", "9pnet_virtio", "virtio_console")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a guest is started.
+
+    Attributes
+    ----------
+    lane, kernel
+        What runs on what.
+    sockets : Path
+        Folder of the sockets.
+    console : Path
+        File that the console writes.
+    memory, aperture : int
+        MiB of RAM and of the simulated GPU's memory.
+    terminal : bool
+        Standard input and output are the guest's /dev/hvc0.
+    append : str
+        Further words for the kernel.
+    """
+
+    lane: Lane
+    kernel: Kernel
+    sockets: Path
+    console: Path
+    memory: int
+    aperture: int
+    terminal: bool
+    append: str
+
+    def socket(self, name: str) -> Path:
+        """Where QEMU connects to for the "agent" or the "monitor"."""
+        return self.sockets / f"{name}.sock"
+
+    def command(
+        self, files: Mapping[str, Path], board: Board | None
+    ) -> tuple[list[str | Path], dict[str, str]]:
+        """The command and its environment; `files` go to the guest's /run/guest."""
+        found = qemu.find(self.lane.architecture)
+        initramfs = self.sockets / "initramfs"
+        root = self._root()
+        initramfs.write_bytes(self._initramfs(files))
+        words = f"console={self.lane.console} ignore_loglevel {self.lane.append} {self.append}"
+        share = "security_model=none,readonly=on,multidevs=remap"
+        devices = [
+            *("-device", "virtio-serial-pci"),
+            *("-chardev", f"socket,id=agent,path={self.socket('agent')}"),
+            *("-device", f"virtserialport,chardev=agent,name={_AGENT}"),
+            *("-chardev", f"socket,id=monitor,path={self.socket('monitor')}"),
+            *("-mon", "chardev=monitor,mode=control"),
+            *("-serial", f"file:{self.console}"),
+            *("-fsdev", f"local,id=root,path={root},{share}"),
+            *("-device", "virtio-9p-pci,fsdev=root,mount_tag=root"),
+            *("-fsdev", f"local,id=checkout,path={ROOT},{share}"),
+            *("-device", "virtio-9p-pci,fsdev=checkout,mount_tag=checkout"),
+            *(f"-device pcie-root-port,id=gpu-slot,chassis={BOARD_SLOTS + 1}".split()),
+            *("-object", f"memory-backend-memfd,id=gpu,size={self.aperture}M,share=on"),
+            *("-device", "ivshmem-plain,memdev=gpu,bus=gpu-slot"),
+        ]
+        for n in range(BOARD_SLOTS):
+            devices += ["-device", f"pcie-root-port,id=slot{n},chassis={n + 1}"]
+        if board:
+            devices += ["-device", json.dumps(board_device(board, 0))]
+        if self.terminal:
+            devices += ["-chardev", "stdio,id=terminal,signal=off"]
+            devices += ["-device", "virtconsole,chardev=terminal"]
+        command = [
+            found.program,
+            *found.arguments,
+            *("-nodefaults", "-no-user-config", "-display", "none"),
+            *self.lane.machine,
+            *("-smp", "2", "-m", f"{self.memory}M"),
+            # The board reaches the guest's memory by its file.
+            *("-object", f"memory-backend-memfd,id=ram,size={self.memory}M,share=on"),
+            *("-kernel", self.kernel.image, "-initrd", initramfs, "-append", words),
+            *devices,
+        ]
+        return command, found.environment
+
+    def _root(self) -> Path:
+        """What the guest mounts as its root."""
+        if self.lane.architecture == "amd64":
+            return Path("/")
+        tree = Tree("trixie", ("python3-numpy",), foreign=self.lane.architecture)
+        return obtain(tree, _with_mount_points)
+
+    def _initramfs(self, files: Mapping[str, Path]) -> bytes:
+        here = Path(__file__).parent
+        architecture = self.lane.architecture
+        foreign = "" if architecture == "amd64" else architecture
+        shell = (
+            obtain(Tree("trixie", alone=("busybox-static",), foreign=foreign)) / "usr/bin/busybox"
+        )
+        own = architecture == "amd64"
+        python = Path(sys.executable).resolve() if own else "/usr/bin/python3"
+        settings = f"CHECKOUT={'' if own else CHECKOUT}\n"
+        settings += f"AGENT={shlex.quote(f'{python} -I -S -B /run/guest/agent.py {_AGENT}')}\n"
+        modules = self.kernel.modules_for(_MODULES).items()
+        return archive(
+            {
+                "init": (here / "init.sh").read_bytes(),
+                "bin/busybox": shell.read_bytes(),
+                "settings": settings.encode(),
+                "guest/agent.py": (here / "agent.py").read_bytes(),
+                **{f"modules/{n:02}-{name}.ko": data for n, (name, data) in enumerate(modules)},
+                **{f"guest/{name}": path.read_bytes() for name, path in files.items()},
+            }
+        )
+
+
+def board_device(board: Board, slot: int) -> dict[str, object]:
+    """QEMU's description of a board in a slot."""
+    return {
+        "driver": "vfio-user-pci",
+        "id": f"board{slot}",
+        "bus": f"slot{slot}",
+        "rombar": 0,
+        # A reply that is later than this, 5 s by default, could not be told from the next one's.
+        "x-msg-timeout": 600_000,
+        "socket": {"type": "unix", "path": str(board.socket)},
+    }
+
+
+def _with_mount_points(draft: Path, root: Path) -> None:
+    """A Debian without the package that makes these."""
+    for name in ("dev", "proc", "sys", "run", "tmp", CHECKOUT.lstrip("/")):
+        (draft / name).mkdir(exist_ok=True)

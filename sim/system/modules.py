@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The driver's modules and the stand-ins for GPUs, built for a guest's kernel."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from tools.kernel_headers import nv_p2p
+
+from .board import ROOT
+from .errors import GuestError
+from .kernel import Kernel
+
+__all__ = ["build"]
+
+_DRIVER = ROOT / "driver"
+_CACHE = ROOT / "build" / "system" / "modules"
+#: NVIDIA's branch that the modules for discrete GPUs are built for.
+_BRANCH = "550"
+
+
+def build(kernel: Kernel) -> dict[str, Path]:
+    """The modules by name, built unless they are there; GuestError if that fails."""
+    sources = sorted(path for path in _DRIVER.rglob("*") if _is_source(path))
+    digest = hashlib.sha256(f"{_BRANCH} {kernel.headers.build}".encode())
+    for path in sources:
+        digest.update(f"\0{path.relative_to(_DRIVER)}\0".encode() + path.read_bytes())
+    folder = _CACHE / digest.hexdigest()[:16]
+    if not folder.exists():
+        _CACHE.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=_CACHE, prefix="new-") as scratch:
+            draft = Path(scratch, "modules")
+            draft.mkdir()
+            _build(kernel, sources, Path(scratch, "driver"), draft)
+            try:
+                draft.rename(folder)
+            except OSError:
+                if not folder.exists():  # else another process was faster
+                    raise
+    return {path.stem: path for path in sorted(folder.glob("*.ko"))}
+
+
+def _is_source(path: Path) -> bool:
+    known = path.suffix in (".c", ".h", ".sh") or path.name == "Makefile"
+    return known and ".mod." not in path.name
+
+
+def _build(kernel: Kernel, sources: list[Path], work: Path, to: Path) -> None:
+    for path in sources:
+        copy = work / path.relative_to(_DRIVER)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, copy)
+    nvidia = f"NVIDIA={nv_p2p(_BRANCH)}"
+    _make(kernel, work, nvidia, "TEGRA=")
+    _make(kernel, work / "testing", nvidia)
+    for module in (*work.glob("*.ko"), *(work / "testing").glob("*.ko")):
+        shutil.copy(module, to)
+
+
+def _make(kernel: Kernel, folder: Path, *arguments: str) -> None:
+    command = ["nice", "make", "-j2", *kernel.headers.options, *arguments, "modules"]
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env=kernel.headers.environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise GuestError(f"the modules for the guest cannot be built:\n{done.stdout}")
