@@ -40,7 +40,7 @@ def look_at_versions(node: KernelNode) -> Iterator[Finding]:
         yield ok("version", f"{found}, the library's too")
     else:
         yield note("version", f"{found}, the library's {mine}: they work together")
-    yield ok("providers", f"of GPU memory: {info.providers.decode() or 'none'}")
+    yield ok("providers", f"what can be pinned comes from: {info.providers.decode()}")
 
 
 def look_at_counts(node: KernelNode) -> Finding:

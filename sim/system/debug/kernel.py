@@ -118,7 +118,7 @@ def _make(source: Path, tools: Path, folder: Path) -> None:
         def run(*targets: str) -> None:
             _run([*make, *targets], work, environment)
 
-        run("tinyconfig", "kvm_guest.config", "peerdma_debug.config")
+        run("tinyconfig", "peerdma_debug.config")
         if lost := missing(_CONFIG.read_text(), (work / ".config").read_text()):
             raise GuestError(
                 f"{_CONFIG.name} asks for what depends on something that is off: {', '.join(lost)}"
@@ -168,7 +168,7 @@ def _run(command: list[str], folder: Path, environment: dict[str, str]) -> None:
             count += bool(re.match(r"  (CC|AS) ", line))
             if time.monotonic() > spoke + _EVERY:
                 spoke = time.monotonic()
-                _say(f"building the debug kernel, once: {count} of about 1800 files")
+                _say(f"building the debug kernel, once: {count} of about 1200 files")
     if process.returncode:
         raise GuestError("the debug kernel cannot be built:\n" + "".join(said[-40:]))
 
