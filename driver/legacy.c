@@ -240,6 +240,9 @@ static long dispatch(struct peerdma_file *file, unsigned int command, size_t siz
 	struct peerdma_pinning pinning = {};
 	long error;
 
+	/* Of a request that is none, the program chose the size. */
+	if (size > sizeof(data))
+		return -ENOTTY;
 	if (_IOC_DIR(command) & _IOC_WRITE && copy_from_user(&data, user, size))
 		return -EFAULT;
 	switch (command) {
