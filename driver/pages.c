@@ -10,6 +10,12 @@
 
 #include "core.h"
 
+/*
+ * Each job synchronizes what it moves: pages_sync(). That mapping and unmapping do not lets the same
+ * pages be pinned several times, as programs may.
+ */
+#define ATTRIBUTES	DMA_ATTR_SKIP_CPU_SYNC
+
 /**
  * struct pinned - what is pinned
  * @pages: the pages
@@ -158,13 +164,13 @@ static int pages_map(struct peerdma_surface *surface)
 	struct scatterlist *sg;
 	int error, n;
 
-	error = dma_map_sgtable(dev, &pinned->table, pinned->direction, 0);
+	error = dma_map_sgtable(dev, &pinned->table, pinned->direction, ATTRIBUTES);
 	if (error)
 		return peerdma_explain(surface, error, "%llu bytes cannot be mapped for the board",
 				       surface->length);
 	error = peerdma_segments_begin(surface, pinned->table.nents);
 	if (error) {
-		dma_unmap_sgtable(dev, &pinned->table, pinned->direction, 0);
+		dma_unmap_sgtable(dev, &pinned->table, pinned->direction, ATTRIBUTES);
 		return error;
 	}
 	for_each_sgtable_dma_sg(&pinned->table, sg, n) {
@@ -178,7 +184,8 @@ static void pages_unmap(struct peerdma_surface *surface)
 {
 	struct pinned *pinned = surface->private;
 
-	dma_unmap_sgtable(peerdma_surface_device(surface), &pinned->table, pinned->direction, 0);
+	dma_unmap_sgtable(peerdma_surface_device(surface), &pinned->table, pinned->direction,
+			  ATTRIBUTES);
 }
 
 /* Not all of the surface: another job may be writing to the rest of it. */
