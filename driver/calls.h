@@ -49,13 +49,14 @@ void peerdma_watchdog_work(struct work_struct *work);
 
 /* job.c */
 struct peerdma_job *peerdma_job_create(struct peerdma_file *file, u64 length);
-int peerdma_job_submit(struct peerdma_job *job, u32 generation, u64 *id);
+int peerdma_job_submit(struct peerdma_job *job, u64 *id);
 bool peerdma_job_cancel(struct peerdma_file *file, u64 id);
 void peerdma_job_put(struct peerdma_job *job);
 void peerdma_job_end(struct peerdma_job *job);
 int peerdma_job_run(struct peerdma_job *job);
 void peerdma_jobs_fail(struct peerdma_file *file, int error, u32 reason);
 void peerdma_fail_all(struct peerdma_dev *board, bool queued, int error, u32 reason);
+void peerdma_fail_outdated(struct peerdma_dev *board);
 void peerdma_fail_surface(struct peerdma_surface *surface, bool running, int error, u32 reason);
 
 /* surface.c */
@@ -64,6 +65,7 @@ struct peerdma_surface *peerdma_surface_create(struct peerdma_file *file,
 					       const struct peerdma_pin_request *request);
 struct peerdma_surface *peerdma_surface_find(struct peerdma_file *file, u64 handle);
 int peerdma_surface_reserve(struct peerdma_file *file, u32 *handle);
+void peerdma_surface_unlist(struct peerdma_surface *surface);
 void peerdma_surface_release(struct peerdma_surface *surface);
 int peerdma_surface_unpin(struct peerdma_file *file, u32 handle);
 void peerdma_surface_drop(struct peerdma_surface *surface);

@@ -74,6 +74,17 @@ static struct peerdma_job *take_event(struct peerdma_file *file)
 	return job;
 }
 
+/* An event that could not be read is there for the next one who reads. */
+static void return_event(struct peerdma_file *file, struct peerdma_job *job)
+{
+	spin_lock_irq(&file->board->lock);
+	list_add(&job->link, &file->events);
+	list_add(&job->on_file, &file->jobs);
+	file->job_count++;
+	spin_unlock_irq(&file->board->lock);
+	wake_up_all(&file->wait);
+}
+
 /* Jobs that have not ended lose their file descriptor: nobody hears of their end. */
 static void abandon_jobs(struct peerdma_file *file)
 {
@@ -154,9 +165,11 @@ static ssize_t node_read(struct file *filp, char __user *buffer, size_t size, lo
 	}
 	do {
 		fill_event(job, &event);
-		peerdma_job_put(job);
-		if (copy_to_user(buffer + done, &event, sizeof(event)))
+		if (copy_to_user(buffer + done, &event, sizeof(event))) {
+			return_event(file, job);
 			return done ?: -EFAULT;
+		}
+		peerdma_job_put(job);
 		done += sizeof(event);
 	} while (size - done >= sizeof(event) && (job = take_event(file)));
 	return done;

@@ -85,6 +85,7 @@ enum peerdma_lane_state {
  * @job: owner, from start to end of the job
  * @bytes: of the chain that runs
  * @count: its descriptors
+ * @seen: events of the chain that runs
  * @deadline: of RUNNING: when the chain is late; of STOPPING: when harder means are due
  * @unheard: the watchdog has seen the chain end, but no interrupt
  *
@@ -103,6 +104,7 @@ struct peerdma_lane {
 	struct peerdma_job *job;
 	u64 bytes;
 	u32 count;
+	u32 seen;
 	unsigned long deadline;
 	bool unheard;
 };
@@ -287,6 +289,7 @@ enum peerdma_path {
  * @id: see struct peerdma_submit
  * @user_data: see struct peerdma_submit
  * @path: enum peerdma_path
+ * @generation: the board's that it depends on; 0 for any
  * @length: bytes
  * @legs: per lane
  * @queued: waits in its file's queue
@@ -309,6 +312,7 @@ struct peerdma_job {
 	u64 id;
 	u64 user_data;
 	enum peerdma_path path;
+	u32 generation;
 	u64 length;
 	struct peerdma_leg legs[PEERDMA_LANES];
 	bool queued;

@@ -75,6 +75,12 @@ static void dmabuf_put(struct peerdma_surface *surface)
 	dma_buf_put(imported->buffer);
 }
 
+/* Exporters say -ENODEV of their own device, and -ENOTSUPP, which is not for programs. */
+static int normalized(int error)
+{
+	return error == -ENODEV || error == -ENOTSUPP ? -EOPNOTSUPP : error;
+}
+
 static int add_segments(struct peerdma_surface *surface, struct sg_table *table)
 {
 	struct scatterlist *sg;
@@ -98,7 +104,7 @@ static int dmabuf_map(struct peerdma_surface *surface)
 	imported->attachment = dma_buf_dynamic_attach(buffer, peerdma_surface_device(surface),
 						      &attach_ops, surface);
 	if (IS_ERR(imported->attachment))
-		return peerdma_explain(surface, PTR_ERR(imported->attachment),
+		return peerdma_explain(surface, normalized(PTR_ERR(imported->attachment)),
 				       "the dma-buf of %s cannot be attached to this board: it may have to be behind the same PCIe switch or an allowed host bridge",
 				       buffer->exp_name);
 	dma_resv_lock(buffer->resv, NULL);
@@ -123,7 +129,7 @@ err_unpin:
 err_unlock:
 	dma_resv_unlock(buffer->resv);
 	dma_buf_detach(buffer, imported->attachment);
-	return peerdma_explain(surface, error,
+	return peerdma_explain(surface, normalized(error),
 			       "the dma-buf of %s cannot be pinned and mapped for this board: is peer-to-peer possible between them, and its memory large enough a BAR?",
 			       buffer->exp_name);
 }

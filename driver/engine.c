@@ -128,6 +128,7 @@ static void start(struct peerdma_lane *lane, u64 bytes, u32 count)
 
 	lane->bytes = bytes;
 	lane->count = count;
+	lane->seen = 0;
 	lane->unheard = false;
 	lane->state = LANE_RUNNING;
 	lane->job->legs[lane->index].started += bytes;
@@ -202,8 +203,12 @@ void peerdma_lane_event(struct peerdma_lane *lane, u32 status)
 		peerdma_lost(board);
 		return;
 	}
-	if (lane->state == LANE_RUNNING && !peerdma_hw_done(lane, status)) {
-		job->status = status;
+	lane->seen |= status & ~PEERDMA_STATUS_BUSY;
+	if (lane->state == LANE_RUNNING && !peerdma_hw_done(lane, lane->seen)) {
+		/* Its events need not come at once, but it ends with them. */
+		if (status & PEERDMA_STATUS_BUSY && !(lane->seen & PEERDMA_STATUS_ERRORS))
+			return;
+		job->status = lane->seen;
 		peerdma_hw_error(board, job);
 		peerdma_job_fail(job, -EIO, PEERDMA_REASON_ENGINE);
 		return;

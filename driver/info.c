@@ -28,6 +28,20 @@ static void fill_link(struct pci_dev *pdev, struct peerdma_info *info)
 	info->max_read_request = pcie_get_readrq(pdev);
 }
 
+/* A program that is to pin more than the GPUs show to others can be told before it tries. */
+static u64 largest_aperture(void)
+{
+	struct pci_dev *pdev = NULL;
+	u64 largest = 0;
+	int n;
+
+	for_each_pci_dev(pdev)
+		for (n = 0; pdev->class >> 16 == PCI_BASE_CLASS_DISPLAY && n < PCI_STD_NUM_BARS; n++)
+			if (pci_resource_flags(pdev, n) & IORESOURCE_MEM)
+				largest = max_t(u64, largest, pci_resource_len(pdev, n));
+	return largest;
+}
+
 static bool translated(struct pci_dev *pdev)
 {
 	struct iommu_domain *domain = iommu_get_domain_for_dev(&pdev->dev);
@@ -75,6 +89,7 @@ void peerdma_get_info(struct peerdma_file *file, struct peerdma_info *info)
 	info->uapi_version = PEERDMA_UAPI_VERSION;
 	fill_identity(board->pdev, info);
 	fill_board(board, info);
+	info->aperture_size = largest_aperture();
 	info->features = PEERDMA_FEATURE_DMABUF;
 	if (board->stream_window)
 		info->features |= PEERDMA_FEATURE_STREAM_COPY;

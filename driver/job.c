@@ -107,17 +107,17 @@ struct peerdma_job *peerdma_job_create(struct peerdma_file *file, u64 length)
 }
 
 /* Called with the board's lock held. */
-static int check(const struct peerdma_job *job, bool notify, u32 generation)
+static int check(const struct peerdma_job *job, bool notify)
 {
 	struct peerdma_file *file = job->file;
 	const struct peerdma_leg *leg;
 
 	if (file->board->state == PEERDMA_BOARD_DEAD)
 		return peerdma_fail(file, -ENODEV, "the board is gone");
-	if (generation && generation != file->board->generation)
+	if (job->generation && job->generation != file->board->generation)
 		return peerdma_fail(file, -ESTALE,
 				    "generation %u was asked for, the board is at %u: what was in card RAM is lost",
-				    generation, file->board->generation);
+				    job->generation, file->board->generation);
 	if (notify && file->job_count >= PEERDMA_MAX_JOBS)
 		return peerdma_fail(file, -EAGAIN,
 				    "%u jobs are outstanding, as many as may be: read() their events",
@@ -147,7 +147,6 @@ static void hold_surfaces(struct peerdma_job *job)
 /**
  * peerdma_job_submit() - gives a job to the engine
  * @job: prepared
- * @generation: fail unless this is the board's; 0 for any
  * @id: set to the job's number, and an event is to be read when it ends, which owns the caller's
  *	reference; NULL: the caller waits for job->finished
  *
@@ -155,7 +154,7 @@ static void hold_surfaces(struct peerdma_job *job)
  *
  * Return: 0; or an errno that was explained if the job was not taken.
  */
-int peerdma_job_submit(struct peerdma_job *job, u32 generation, u64 *id)
+int peerdma_job_submit(struct peerdma_job *job, u64 *id)
 {
 	struct peerdma_leg *leg = &job->legs[PEERDMA_H2C];
 	struct peerdma_file *file = job->file;
@@ -163,7 +162,7 @@ int peerdma_job_submit(struct peerdma_job *job, u32 generation, u64 *id)
 	int error;
 
 	spin_lock_irq(&board->lock);
-	error = check(job, id, generation);
+	error = check(job, id);
 	if (!error)
 		hold_surfaces(job);
 	spin_unlock_irq(&board->lock);
@@ -175,7 +174,7 @@ int peerdma_job_submit(struct peerdma_job *job, u32 generation, u64 *id)
 		leg->surface->provider->sync(leg->surface, leg->offset, job->length, false);
 
 	spin_lock_irq(&board->lock);
-	error = check(job, id, generation);
+	error = check(job, id);
 	if (error) {
 		release_surfaces(job);
 		spin_unlock_irq(&board->lock);
@@ -232,7 +231,7 @@ void peerdma_job_end(struct peerdma_job *job)
 int peerdma_job_run(struct peerdma_job *job)
 {
 	struct peerdma_dev *board = job->file->board;
-	int error = peerdma_job_submit(job, 0, NULL);
+	int error = peerdma_job_submit(job, NULL);
 
 	if (error)
 		return error;
@@ -309,6 +308,21 @@ void peerdma_fail_all(struct peerdma_dev *board, bool queued, int error, u32 rea
 	for_each_lane(lane, board)
 		if (lane->job)
 			peerdma_job_fail(lane->job, error, reason);
+}
+
+/**
+ * peerdma_fail_outdated() - makes jobs end that wait and depend on what was in card RAM
+ * @board: its generation has changed. Called with its lock held
+ */
+void peerdma_fail_outdated(struct peerdma_dev *board)
+{
+	struct peerdma_file *file, *next_file;
+	struct peerdma_job *job, *next_job;
+
+	list_for_each_entry_safe(file, next_file, &board->ready, on_ready)
+		list_for_each_entry_safe(job, next_job, &file->queue, link)
+			if (job->generation && job->generation != board->generation)
+				peerdma_job_fail(job, -ESTALE, PEERDMA_REASON_RESET);
 }
 
 static bool uses(const struct peerdma_job *job, const struct peerdma_surface *surface)

@@ -240,7 +240,7 @@ static long dispatch(struct peerdma_file *file, unsigned int command, size_t siz
 	struct peerdma_pinning pinning = {};
 	long error;
 
-	/* Of a request that is none, the program chose the size. */
+	/* Of a request that is not one of these, it is what the caller made up. */
 	if (size > sizeof(data))
 		return -ENOTTY;
 	if (_IOC_DIR(command) & _IOC_WRITE && copy_from_user(&data, user, size))

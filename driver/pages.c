@@ -16,6 +16,9 @@
  */
 #define ATTRIBUTES	DMA_ATTR_SKIP_CPU_SYNC
 
+/* An array of what is kept of each must not be larger than the kernel allocates. */
+#define MAX_PAGES		(INT_MAX / sizeof(struct peerdma_segment))
+
 /**
  * struct pinned - what is pinned
  * @pages: the pages
@@ -109,27 +112,28 @@ static int pages_get(struct peerdma_surface *surface, const struct peerdma_pin_r
 				       "%llu bytes from %#llx are no memory of a process",
 				       request->length, request->va);
 	count = DIV_ROUND_UP_ULL(offset + request->length, PAGE_SIZE);
-	if (count > INT_MAX)
-		return peerdma_explain(surface, -EINVAL, "%llu bytes are too many at once",
-				       request->length);
+	if (count > MAX_PAGES)
+		return peerdma_explain(surface, -EINVAL,
+				       "%llu bytes are too many at once: pin them in parts of at most %llu",
+				       request->length, (u64)(MAX_PAGES - 1) * PAGE_SIZE);
 	pinned = kzalloc(sizeof(*pinned), GFP_KERNEL_ACCOUNT);
 	if (!pinned)
 		return -ENOMEM;
 	pinned->count = count;
 	pinned->direction = direction(request->access);
-	pinned->pages = kvmalloc_array(count, sizeof(*pinned->pages), GFP_KERNEL_ACCOUNT);
-	if (!pinned->pages) {
-		error = -ENOMEM;
-		goto err_pinned;
-	}
 	if (request->locked) {
 		error = charge(surface, pinned);
 		if (error)
-			goto err_pages;
+			goto err_pinned;
+	}
+	pinned->pages = kvmalloc_array(count, sizeof(*pinned->pages), GFP_KERNEL_ACCOUNT);
+	if (!pinned->pages) {
+		error = -ENOMEM;
+		goto err_charge;
 	}
 	error = pin(surface, pinned, start);
 	if (error)
-		goto err_charge;
+		goto err_pages;
 	error = sg_alloc_table_from_pages(&pinned->table, pinned->pages, count, offset,
 					  request->length, GFP_KERNEL_ACCOUNT);
 	if (error)
@@ -139,10 +143,10 @@ static int pages_get(struct peerdma_surface *surface, const struct peerdma_pin_r
 
 err_pin:
 	unpin_user_pages(pinned->pages, count);
-err_charge:
-	uncharge(pinned);
 err_pages:
 	kvfree(pinned->pages);
+err_charge:
+	uncharge(pinned);
 err_pinned:
 	kfree(pinned);
 	return error;

@@ -118,6 +118,8 @@ struct peerdma_provider {
  * @released: bit 0: the pin has been given back or is being
  * @needs_sync: the device is not coherent with the CPU's caches
  * @placement: enum peerdma_placement
+ * @peer: PCI address of the device that it is in
+ * @aperture_size: bytes of that device's BAR
  * @segments: bus addresses
  * @segment_count: of these
  * @segment_room: how many fit
@@ -156,6 +158,8 @@ struct peerdma_surface {
 	unsigned long released;
 	bool needs_sync;
 	u32 placement;
+	char peer[16];
+	u64 aperture_size;
 	struct peerdma_segment *segments;
 	u32 segment_count;
 	u32 segment_room;

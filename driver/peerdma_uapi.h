@@ -21,7 +21,8 @@
  *  ENOMEM      out of memory, or over the limit of locked memory (ulimit -l)
  *  EAGAIN      too many jobs outstanding: read() their completions first; or read() without
  *              waiting when nothing has completed
- *  EINTR       the process was killed while it waited; the transfer was stopped
+ *  EINTR       the process was killed while it waited, and the transfer was stopped; or a signal
+ *              came while a transfer waited for others who use its dma-buf, and it was not started
  *  ENOENT      no job of this number is outstanding
  *  EOPNOTSUPP  this board, GPU or provider module does not have what was asked for
  *  EBUSY       the board is suspended or being reset; try again
@@ -120,6 +121,8 @@ enum peerdma_board_state {
  * @time_scale: how much slower than real time the board runs; 1 is hardware
  * @generation: counts resets and resumes: card RAM does not outlive them
  * @last_errno: errno of @last_error, 0 if there was none
+ * @aperture_size: largest BAR of the GPUs in this machine: what is pinned of one has to fit into
+ *	it; 0 if there is none
  * @pinned_bytes: memory pinned for this board, by all processes
  * @jobs: transfers that ended
  * @failures: ... of these, with an error
@@ -158,6 +161,7 @@ struct peerdma_info {
 	__u32 time_scale;
 	__u32 generation;
 	__u32 last_errno;
+	__aligned_u64 aperture_size;
 	__aligned_u64 pinned_bytes;
 	__aligned_u64 jobs;
 	__aligned_u64 failures;
@@ -364,7 +368,10 @@ enum peerdma_surface_state {
  * @length: out: bytes
  * @segments: out: contiguous pieces on the bus
  * @jobs: out: jobs that use it now
+ * @aperture_size: out: bytes of the BAR that it is in; 0 if it is in host memory
  * @provider: out: where it comes from, by name
+ * @peer: out: PCI address of the device that it is in, "0000:02:00.0"; empty if it is in host
+ *	memory
  */
 struct peerdma_query {
 	__u32 size;
@@ -376,7 +383,9 @@ struct peerdma_query {
 	__aligned_u64 length;
 	__u32 segments;
 	__u32 jobs;
+	__aligned_u64 aperture_size;
 	__u8 provider[16];
+	__u8 peer[16];
 };
 
 /* Of the board's mailbox page, not of pinned memory */

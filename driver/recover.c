@@ -33,7 +33,8 @@ static void quiesce(struct peerdma_dev *board)
 		spin_lock_irq(&board->lock);
 		if (board->state == PEERDMA_BOARD_DEAD) {
 			peerdma_bury(board);
-		} else if (peerdma_poll_stopping(board) && time_after(jiffies, deadline)) {
+		} else if (peerdma_poll_stopping(board) &&
+			   (board->broken || time_after(jiffies, deadline))) {
 			board->broken = true;
 			pci_clear_master(board->pdev);
 			peerdma_force_idle(board);
@@ -57,10 +58,13 @@ void peerdma_freeze(struct peerdma_dev *board, bool answers)
 	spin_lock_irq(&board->lock);
 	if (board->state == PEERDMA_BOARD_LIVE)
 		board->state = PEERDMA_BOARD_FROZEN;
-	if (answers)
+	if (answers) {
 		peerdma_fail_all(board, false, -EIO, PEERDMA_REASON_RESET);
-	else
+	} else {
+		/* Not all platforms cut off what the board sends. */
+		pci_clear_master(board->pdev);
 		peerdma_force_idle(board);
+	}
 	spin_unlock_irq(&board->lock);
 	peerdma_zap_mailbox(board);
 	quiesce(board);
@@ -88,6 +92,7 @@ int peerdma_thaw(struct peerdma_dev *board)
 		board->state = PEERDMA_BOARD_LIVE;
 		board->broken = false;
 		board->generation++;
+		peerdma_fail_outdated(board);
 	}
 	spin_unlock_irq(&board->lock);
 	if (error)
@@ -195,9 +200,17 @@ static pci_ers_result_t mmio_enabled(struct pci_dev *pdev)
 
 static pci_ers_result_t slot_reset(struct pci_dev *pdev)
 {
+	struct peerdma_dev *board = pci_get_drvdata(pdev);
+
 	pci_restore_state(pdev);
 	pci_save_state(pdev);
-	return pci_device_is_present(pdev) ? PCI_ERS_RESULT_RECOVERED : PCI_ERS_RESULT_DISCONNECT;
+	if (pci_device_is_present(pdev))
+		return PCI_ERS_RESULT_RECOVERED;
+	/* Nobody resumes it: its jobs must not wait for that. */
+	spin_lock_irq(&board->lock);
+	peerdma_lost(board);
+	spin_unlock_irq(&board->lock);
+	return PCI_ERS_RESULT_DISCONNECT;
 }
 
 static void resume(struct pci_dev *pdev)

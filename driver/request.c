@@ -3,6 +3,7 @@
  * Our own requests: structures that begin with their size and grow.
  */
 #include <linux/capability.h>
+#include <linux/mm.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 
@@ -70,10 +71,11 @@ static int submit_job(struct peerdma_file *file, struct peerdma_submit *submit,
 	if (!job)
 		return -ENOMEM;
 	job->user_data = submit->user_data;
+	job->generation = submit->generation;
 	error = peerdma_job_prepare(job, submit->op, source, submit->src_offset, destination,
 				    submit->dst_offset);
 	if (!error)
-		error = peerdma_job_submit(job, submit->generation, &submit->job);
+		error = peerdma_job_submit(job, &submit->job);
 	if (error) {
 		peerdma_job_put(job);
 		return error;
@@ -136,7 +138,9 @@ static int query(struct peerdma_file *file, union request *request,
 	query->features = surface->features;
 	query->length = surface->length;
 	query->segments = surface->segment_count;
+	query->aperture_size = surface->aperture_size;
 	strscpy(query->provider, surface->provider->name, sizeof(query->provider));
+	memcpy(query->peer, surface->peer, sizeof(query->peer));
 	peerdma_surface_put(surface);
 	return 0;
 }
@@ -191,7 +195,7 @@ static const struct operation operations[] = {
 	OPERATION(PEERDMA_IOC_PIN_PAGES, pin_pages, pin_pages, handle),
 	OPERATION(PEERDMA_IOC_SUBMIT, submit, submit, job),
 	OPERATION(PEERDMA_IOC_CANCEL, cancel, cancel, job),
-	OPERATION(PEERDMA_IOC_QUERY, query, query, provider),
+	OPERATION(PEERDMA_IOC_QUERY, query, query, peer),
 	OPERATION(PEERDMA_IOC_MAP_INFO, map_info, map_info, start),
 	OPERATION(PEERDMA_IOC_RESET, reset_board, reset, flags),
 };
@@ -219,6 +223,9 @@ long peerdma_request_ioctl(struct peerdma_file *file, unsigned int command, unsi
 	operation = &operations[number];
 	if (get_user(size, (u32 __user *)user))
 		return -EFAULT;
+	if (size > PAGE_SIZE)
+		return peerdma_fail(file, -E2BIG, "the structure has %u bytes, which none has",
+				    size);
 	if (size < operation->least)
 		return peerdma_fail(file, -EINVAL, "the structure has %u bytes, but at least %zu",
 				    size, operation->least);

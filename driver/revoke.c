@@ -19,13 +19,11 @@ static bool flip(struct peerdma_surface *surface, u32 state)
 	return true;
 }
 
-static bool queue_revoke(struct peerdma_surface *surface)
+static void queue_revoke(struct peerdma_surface *surface)
 {
-	kref_get(&surface->ref);
-	if (queue_work(peerdma_wq, &surface->revoke))
-		return true;
-	peerdma_surface_put(surface);
-	return false;
+	/* Without a reference left it is being given back already, mapping and all. */
+	if (kref_get_unless_zero(&surface->ref) && !queue_work(peerdma_wq, &surface->revoke))
+		peerdma_surface_put(surface);
 }
 
 /**
@@ -85,6 +83,7 @@ static void stop_jobs(struct peerdma_surface *surface)
 bool peerdma_surface_revoke_now(struct peerdma_surface *surface)
 {
 	struct peerdma_dev *board = surface->board;
+	bool forget;
 
 	spin_lock_irq(&board->lock);
 	flip(surface, PEERDMA_SURFACE_REVOKED);
@@ -95,8 +94,10 @@ bool peerdma_surface_revoke_now(struct peerdma_surface *surface)
 	/* Waits for an unmapping under way, which waits for nobody. */
 	mutex_lock(&surface->teardown);
 	surface->mapped = false;
+	forget = !test_and_set_bit(0, &surface->released);
 	mutex_unlock(&surface->teardown);
-	return !test_and_set_bit(0, &surface->released);
+	peerdma_surface_unlist(surface);
+	return forget;
 }
 EXPORT_SYMBOL_GPL(peerdma_surface_revoke_now);
 

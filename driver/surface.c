@@ -18,36 +18,60 @@ static phys_addr_t bus_to_physical(struct peerdma_surface *surface, dma_addr_t a
 	return domain ? iommu_iova_to_phys(domain, address) : (phys_addr_t)address;
 }
 
-/* From the addresses that the board uses, so that it is true whatever the provider believes. */
-static u32 find_placement(struct peerdma_surface *surface)
+/* Whose BAR an address is in. */
+static void note_peer(struct peerdma_surface *surface, phys_addr_t address)
 {
-	bool host = false, peer = false;
-	u32 n;
+	struct pci_dev *pdev = NULL;
+	struct resource *bar;
+	int n;
 
-	if (surface->provider == &peerdma_pages)
-		return PEERDMA_PLACEMENT_HOST;
-	for (n = 0; n < surface->segment_count; n++) {
-		if (page_is_ram(PHYS_PFN(bus_to_physical(surface, surface->segments[n].address))))
-			host = true;
-		else
-			peer = true;
+	for_each_pci_dev(pdev) {
+		for (n = 0; n < PCI_STD_NUM_BARS; n++) {
+			bar = &pdev->resource[n];
+			if (resource_type(bar) != IORESOURCE_MEM || address < bar->start ||
+			    address > bar->end)
+				continue;
+			strscpy(surface->peer, pci_name(pdev), sizeof(surface->peer));
+			surface->aperture_size = resource_size(bar);
+			pci_dev_put(pdev);
+			return;
+		}
 	}
-	if (host && peer)
-		return PEERDMA_PLACEMENT_MIXED;
-	return peer ? PEERDMA_PLACEMENT_PEER : PEERDMA_PLACEMENT_HOST;
 }
 
-/* Idempotent. No job may touch the surface. May sleep. */
-static void unmap(struct peerdma_surface *surface)
+/* From the addresses that the board uses, so that it is true whatever the provider believes. */
+static void find_placement(struct peerdma_surface *surface)
+{
+	bool host = false, peer = false;
+	phys_addr_t address;
+	u32 n;
+
+	surface->placement = PEERDMA_PLACEMENT_HOST;
+	if (surface->provider == &peerdma_pages)
+		return;
+	for (n = 0; n < surface->segment_count; n++) {
+		address = bus_to_physical(surface, surface->segments[n].address);
+		if (page_is_ram(PHYS_PFN(address))) {
+			host = true;
+			continue;
+		}
+		if (!peer)
+			note_peer(surface, address);
+		peer = true;
+	}
+	if (peer)
+		surface->placement = host ? PEERDMA_PLACEMENT_MIXED : PEERDMA_PLACEMENT_PEER;
+}
+
+/**
+ * peerdma_surface_unlist() - the board has no mapping of a surface any more
+ * @surface: the surface. May sleep
+ *
+ * Doing it again does nothing.
+ */
+void peerdma_surface_unlist(struct peerdma_surface *surface)
 {
 	struct peerdma_dev *board = surface->board;
-
-	peerdma_zap_surface(surface);
-	mutex_lock(&surface->teardown);
-	if (surface->mapped)
-		surface->provider->unmap(surface);
-	surface->mapped = false;
-	mutex_unlock(&surface->teardown);
 
 	spin_lock_irq(&board->lock);
 	list_del_init(&surface->on_board);
@@ -55,6 +79,18 @@ static void unmap(struct peerdma_surface *surface)
 	surface->charged = 0;
 	spin_unlock_irq(&board->lock);
 	wake_up_all(&board->idle);
+}
+
+/* Idempotent. No job may touch the surface. May sleep. */
+static void unmap(struct peerdma_surface *surface)
+{
+	peerdma_zap_surface(surface);
+	mutex_lock(&surface->teardown);
+	if (surface->mapped)
+		surface->provider->unmap(surface);
+	surface->mapped = false;
+	mutex_unlock(&surface->teardown);
+	peerdma_surface_unlist(surface);
 }
 
 /**
@@ -160,14 +196,17 @@ static int map(struct peerdma_surface *surface)
 	error = surface->provider->map(surface);
 	if (error)
 		goto out;
-	surface->mapped = true;
+	/* Not around map(): who revokes may hold a lock that it needs. */
+	mutex_lock(&surface->teardown);
+	surface->mapped = !test_bit(0, &surface->released);
+	mutex_unlock(&surface->teardown);
 	if (!peerdma_segments_complete(surface)) {
 		error = peerdma_explain(surface, -EIO,
 					"%s mapped less than the %llu bytes asked for",
 					surface->provider->name, surface->length);
 		goto out;
 	}
-	surface->placement = find_placement(surface);
+	find_placement(surface);
 
 	spin_lock_irq(&board->lock);
 	list_add_tail(&surface->on_board, &board->surfaces);
@@ -177,6 +216,7 @@ static int map(struct peerdma_surface *surface)
 		surface->map_offset = board->next_map;
 		board->next_map += surface->extents_length;
 	}
+	/* Revoked meanwhile: what gives it back takes it off the list. */
 	if (surface->state != PEERDMA_SURFACE_LIVE)
 		error = -ESTALE;
 	spin_unlock_irq(&board->lock);

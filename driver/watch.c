@@ -37,15 +37,18 @@ static void watch(struct peerdma_lane *lane)
 
 	if (status == ~0u) {
 		peerdma_lost(board);
-	} else if (status & ~PEERDMA_STATUS_BUSY) {
+		return;
+	}
+	if ((status | lane->seen) & ~PEERDMA_STATUS_BUSY) {
 		/* The interrupt may be under way: it has one interval to arrive. */
-		if (lane->unheard) {
-			board->lost_interrupts++;
-			peerdma_lane_event(lane, peerdma_hw_status(lane, true));
-		} else {
+		if (!lane->unheard) {
 			lane->unheard = true;
+			return;
 		}
-	} else if (time_after(jiffies, lane->deadline)) {
+		peerdma_lane_event(lane, peerdma_hw_status(lane, true));
+		board->lost_interrupts += lane->state != LANE_RUNNING;
+	}
+	if (lane->state == LANE_RUNNING && time_after(jiffies, lane->deadline)) {
 		board->timeouts++;
 		lane->job->status = status;
 		dev_warn_ratelimited(&board->pdev->dev,

@@ -3,6 +3,7 @@
  * dma-buf exporters: the simulated GPU's memory, peer to peer and revocable, and host pages.
  */
 #include <linux/dma-buf.h>
+#include <linux/dma-fence.h>
 #include <linux/dma-mapping.h>
 #include <linux/dma-resv.h>
 #include <linux/jiffies.h>
@@ -23,6 +24,7 @@
  * @mappings: importers that have it mapped
  * @unmapped: woken when @mappings falls
  * @revoked: nobody may map it any more; under the reservation lock
+ * @fence: of a write that is said to be under way; under the reservation lock
  */
 struct exported {
 	struct simgpu_alloc *alloc;
@@ -31,6 +33,7 @@ struct exported {
 	atomic_t mappings;
 	wait_queue_head_t unmapped;
 	bool revoked;
+	struct dma_fence *fence;
 };
 
 static int peer_attach(struct dma_buf *buffer, struct dma_buf_attachment *attachment)
@@ -124,7 +127,8 @@ static struct sg_table *host_map(struct dma_buf_attachment *attachment,
 	error = sg_alloc_table_from_pages(table, exported->pages, exported->count, 0,
 					  (u64)exported->count * PAGE_SIZE, GFP_KERNEL);
 	if (!error) {
-		error = dma_map_sgtable(attachment->dev, table, direction, 0);
+		/* It may be attached several times; caches are coherent where this is used. */
+		error = dma_map_sgtable(attachment->dev, table, direction, DMA_ATTR_SKIP_CPU_SYNC);
 		if (error)
 			sg_free_table(table);
 	}
@@ -139,10 +143,45 @@ static struct sg_table *host_map(struct dma_buf_attachment *attachment,
 static void host_unmap(struct dma_buf_attachment *attachment, struct sg_table *table,
 		       enum dma_data_direction direction)
 {
-	dma_unmap_sgtable(attachment->dev, table, direction, 0);
+	dma_unmap_sgtable(attachment->dev, table, direction, DMA_ATTR_SKIP_CPU_SYNC);
 	sg_free_table(table);
 	kfree(table);
 	unmapped(attachment->dmabuf->priv);
+}
+
+static const char *fence_name(struct dma_fence *fence)
+{
+	return "simgpu";
+}
+
+static const struct dma_fence_ops fence_ops = {
+	.get_driver_name = fence_name,
+	.get_timeline_name = fence_name,
+};
+
+static DEFINE_SPINLOCK(fence_lock);
+
+static int begin_write(struct dma_buf *buffer, struct exported *exported)
+{
+	int error = dma_resv_reserve_fences(buffer->resv, 1);
+
+	if (error)
+		return error;
+	exported->fence = kzalloc(sizeof(*exported->fence), GFP_KERNEL);
+	if (!exported->fence)
+		return -ENOMEM;
+	dma_fence_init(exported->fence, &fence_ops, &fence_lock, dma_fence_context_alloc(1), 1);
+	dma_resv_add_fence(buffer->resv, exported->fence, DMA_RESV_USAGE_WRITE);
+	return 0;
+}
+
+static void end_write(struct exported *exported)
+{
+	if (!exported->fence)
+		return;
+	dma_fence_signal(exported->fence);
+	dma_fence_put(exported->fence);
+	exported->fence = NULL;
 }
 
 static void free_exported(struct exported *exported)
@@ -150,6 +189,7 @@ static void free_exported(struct exported *exported)
 	u32 n;
 
 	WARN(atomic_read(&exported->mappings), "released while it is mapped\n");
+	end_write(exported);
 	for (n = 0; exported->pages && n < exported->count; n++)
 		if (exported->pages[n])
 			__free_page(exported->pages[n]);
@@ -249,6 +289,7 @@ int simgpu_revoke(struct simgpu_revoke *revoke)
 {
 	struct dma_buf *buffer = dma_buf_get(revoke->fd);
 	struct exported *exported;
+	int error = 0;
 
 	if (IS_ERR(buffer))
 		return PTR_ERR(buffer);
@@ -264,8 +305,36 @@ int simgpu_revoke(struct simgpu_revoke *revoke)
 	wait_event_timeout(exported->unmapped, !atomic_read(&exported->mappings),
 			   msecs_to_jiffies(revoke->timeout_ms));
 	revoke->mappings = atomic_read(&exported->mappings);
+	if (revoke->flags & SIMGPU_MOVE) {
+		dma_resv_lock(buffer->resv, NULL);
+		error = revoke->mappings ? -EBUSY : simgpu_move(exported->alloc);
+		exported->revoked = error;
+		dma_resv_unlock(buffer->resv);
+	}
 	dma_buf_put(buffer);
-	return 0;
+	return error;
+}
+
+int simgpu_busy(const struct simgpu_busy *busy)
+{
+	struct dma_buf *buffer = dma_buf_get(busy->fd);
+	struct exported *exported;
+	int error = 0;
+
+	if (IS_ERR(buffer))
+		return PTR_ERR(buffer);
+	if (buffer->ops != &peer_ops && buffer->ops != &host_ops) {
+		dma_buf_put(buffer);
+		return -EINVAL;
+	}
+	exported = buffer->priv;
+	dma_resv_lock(buffer->resv, NULL);
+	end_write(exported);
+	if (busy->busy)
+		error = begin_write(buffer, exported);
+	dma_resv_unlock(buffer->resv);
+	dma_buf_put(buffer);
+	return error;
 }
 
 COMPAT_IMPORT_DMA_BUF;

@@ -34,14 +34,33 @@ phys_addr_t simgpu_physical(const struct simgpu_alloc *alloc, u32 page)
 	       (u64)alloc->pages[page] * SIMGPU_PAGE;
 }
 
+/* Under the lock: scattered pages; how many there were. */
+static u32 take_pages(u32 *pages, u32 count)
+{
+	u32 n, tries;
+
+	for (n = 0, tries = 0; n < count && tries < 2 * page_total; tries++) {
+		cursor = (cursor + SCATTER) % page_total;
+		if (!test_and_set_bit(cursor, used))
+			pages[n++] = cursor;
+		else
+			cursor++;
+	}
+	return n;
+}
+
+static void give_pages(const u32 *pages, u32 count)
+{
+	while (count--)
+		clear_bit(pages[count], used);
+}
+
 static void release(struct kref *ref)
 {
 	struct simgpu_alloc *alloc = container_of(ref, struct simgpu_alloc, ref);
-	u32 n;
 
 	mutex_lock(&lock);
-	for (n = 0; n < alloc->count; n++)
-		clear_bit(alloc->pages[n], used);
+	give_pages(alloc->pages, alloc->count);
 	mutex_unlock(&lock);
 	atomic_sub(alloc->count, &simgpu_pages);
 	kfree(alloc);
@@ -70,12 +89,53 @@ struct simgpu_alloc *simgpu_find(u64 va, u64 size)
 	return found;
 }
 
+/* To other pages, with what is in it. Nobody has the memory mapped but processes, which keep the
+ * old pages in view: they must not look any more.
+ */
+int simgpu_move(struct simgpu_alloc *alloc)
+{
+	phys_addr_t aperture = pci_resource_start(simgpu_pdev, APERTURE_BAR);
+	u32 *pages = kcalloc(alloc->count, sizeof(*pages), GFP_KERNEL);
+	void *copy = kmalloc(SIMGPU_PAGE, GFP_KERNEL);
+	u32 n, count;
+	int error = -ENOMEM;
+
+	if (!pages || !copy)
+		goto out;
+	mutex_lock(&lock);
+	count = take_pages(pages, alloc->count);
+	if (count < alloc->count) {
+		give_pages(pages, count);
+		goto out_unlock;
+	}
+	for (n = 0; n < count; n++) {
+		void __iomem *from = ioremap(simgpu_physical(alloc, n), SIMGPU_PAGE);
+		void __iomem *to = ioremap(aperture + (u64)pages[n] * SIMGPU_PAGE, SIMGPU_PAGE);
+
+		if (from && to) {
+			memcpy_fromio(copy, from, SIMGPU_PAGE);
+			memcpy_toio(to, copy, SIMGPU_PAGE);
+		}
+		iounmap(from);
+		iounmap(to);
+	}
+	give_pages(alloc->pages, count);
+	memcpy(alloc->pages, pages, count * sizeof(*pages));
+	error = 0;
+out_unlock:
+	mutex_unlock(&lock);
+out:
+	kfree(copy);
+	kfree(pages);
+	return error;
+}
+
 static int allocate(void *owner, struct simgpu_memory *memory)
 {
-	u32 count = DIV_ROUND_UP_ULL(memory->size, SIMGPU_PAGE), n, tries;
+	u32 count = DIV_ROUND_UP_ULL(memory->size, SIMGPU_PAGE), n;
 	struct simgpu_alloc *alloc;
 
-	if (!memory->size || memory->size > (u64)page_total * SIMGPU_PAGE)
+	if (memory->flags & ~SIMGPU_FREE_AT_MUNMAP || !memory->size || memory->size > (u64)page_total * SIMGPU_PAGE)
 		return -EINVAL;
 	alloc = kzalloc(struct_size(alloc, pages, count), GFP_KERNEL);
 	if (!alloc)
@@ -84,15 +144,10 @@ static int allocate(void *owner, struct simgpu_memory *memory)
 	alloc->size = (u64)count * SIMGPU_PAGE;
 	alloc->tgid = current->tgid;
 	alloc->owner = owner;
+	alloc->free_at_munmap = memory->flags & SIMGPU_FREE_AT_MUNMAP;
 
 	mutex_lock(&lock);
-	for (n = 0, tries = 0; n < count && tries < 2 * page_total; tries++) {
-		cursor = (cursor + SCATTER) % page_total;
-		if (!test_and_set_bit(cursor, used))
-			alloc->pages[n++] = cursor;
-		else
-			cursor++;
-	}
+	n = take_pages(alloc->pages, count);
 	alloc->count = n;
 	alloc->va = next_va;
 	next_va += alloc->size + SIMGPU_PAGE;
@@ -139,6 +194,7 @@ static long simgpu_ioctl(struct file *file, unsigned int command, unsigned long 
 		struct simgpu_export export;
 		struct simgpu_revoke revoke;
 		struct simgpu_counts counts;
+		struct simgpu_busy busy;
 	} data;
 	void __user *user = (void __user *)argument;
 	long error;
@@ -160,6 +216,9 @@ static long simgpu_ioctl(struct file *file, unsigned int command, unsigned long 
 	case SIMGPU_IOC_REVOKE:
 		error = simgpu_revoke(&data.revoke);
 		break;
+	case SIMGPU_IOC_BUSY:
+		error = simgpu_busy(&data.busy);
+		break;
 	case SIMGPU_IOC_COUNTS:
 		data.counts = (struct simgpu_counts){
 			.pages = atomic_read(&simgpu_pages),
@@ -177,6 +236,28 @@ static long simgpu_ioctl(struct file *file, unsigned int command, unsigned long 
 		return -EFAULT;
 	return error;
 }
+
+/* With mmap_lock held, as when a GPU's driver sees a process unmap what it allocated. */
+static void unmapped(struct vm_area_struct *vma)
+{
+	struct simgpu_alloc *alloc = vma->vm_private_data;
+
+	if (alloc->free_at_munmap && vma->vm_end - vma->vm_start == alloc->size)
+		deallocate(alloc->va);
+	simgpu_put(alloc);
+}
+
+static void mapped(struct vm_area_struct *vma)
+{
+	struct simgpu_alloc *alloc = vma->vm_private_data;
+
+	kref_get(&alloc->ref);
+}
+
+static const struct vm_operations_struct vm_ops = {
+	.open = mapped,
+	.close = unmapped,
+};
 
 static int simgpu_mmap(struct file *file, struct vm_area_struct *vma)
 {
@@ -197,8 +278,13 @@ static int simgpu_mmap(struct file *file, struct vm_area_struct *vma)
 					   part, vma->vm_page_prot);
 		done += part;
 	}
-	simgpu_put(alloc);
-	return error;
+	if (error) {
+		simgpu_put(alloc);
+		return error;
+	}
+	vma->vm_private_data = alloc;
+	vma->vm_ops = &vm_ops;
+	return 0;
 }
 
 static int simgpu_close(struct inode *inode, struct file *file)

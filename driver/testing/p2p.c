@@ -25,6 +25,18 @@ static bool no_persistent;
 module_param(no_persistent, bool, 0644);
 MODULE_PARM_DESC(no_persistent, "the persistent calls are not supported");
 
+static int get_error, map_error, put_error;
+module_param(get_error, int, 0644);
+MODULE_PARM_DESC(get_error, "what get_pages_persistent fails with, a negative errno; 0: it works");
+module_param(map_error, int, 0644);
+MODULE_PARM_DESC(map_error, "what dma_map_pages fails with");
+module_param(put_error, int, 0644);
+MODULE_PARM_DESC(put_error, "what the persistent put says, though it puts, as for a GPU that is lost");
+
+static unsigned int mapping_version = NVIDIA_P2P_DMA_MAPPING_VERSION;
+module_param(mapping_version, uint, 0644);
+MODULE_PARM_DESC(mapping_version, "version that mappings say they are of");
+
 static unsigned int table_version = NVIDIA_P2P_PAGE_TABLE_VERSION;
 module_param(table_version, uint, 0644);
 MODULE_PARM_DESC(table_version, "version that page tables say they are of");
@@ -164,6 +176,8 @@ int nvidia_p2p_get_pages_persistent(uint64_t virtual_address, uint64_t length,
 	might_sleep();
 	if (no_persistent)
 		return -ENOTSUPP;
+	if (get_error)
+		return get_error;
 	return flags ? -EINVAL : create(virtual_address, length, NULL, NULL, page_table);
 }
 EXPORT_SYMBOL_GPL(nvidia_p2p_get_pages_persistent);
@@ -213,7 +227,7 @@ int nvidia_p2p_put_pages_persistent(uint64_t virtual_address,
 	list_del(&pin->link);
 	free_pin(pin);
 	mutex_unlock(&simgpu_api_lock);
-	return 0;
+	return put_error;
 }
 EXPORT_SYMBOL_GPL(nvidia_p2p_put_pages_persistent);
 
@@ -230,13 +244,15 @@ int nvidia_p2p_dma_map_pages(struct pci_dev *peer, struct nvidia_p2p_page_table 
 	if (WARN(page_table->page_size == NVIDIA_P2P_PAGE_SIZE_4KB,
 		 "NVIDIA's driver has a BUG here\n"))
 		return -EINVAL;
+	if (map_error)
+		return map_error;
 	mapping = kzalloc(sizeof(*mapping), GFP_KERNEL);
 	if (!mapping)
 		return error;
 	mapping->mapping.dma_addresses = kcalloc(count, sizeof(u64), GFP_KERNEL);
 	if (!mapping->mapping.dma_addresses)
 		goto err_mapping;
-	mapping->mapping.version = NVIDIA_P2P_DMA_MAPPING_VERSION;
+	mapping->mapping.version = mapping_version;
 	mapping->mapping.page_size_type = page_table->page_size;
 	mapping->mapping.pci_dev = peer;
 	mutex_lock(&simgpu_api_lock);

@@ -23,6 +23,7 @@
  * @size: bytes, whole pages
  * @tgid: process that it belongs to
  * @owner: file that made it
+ * @free_at_munmap: the first mapping of all of it frees it when it goes
  * @count: pages
  * @pages: their numbers in the aperture, scattered
  */
@@ -33,6 +34,7 @@ struct simgpu_alloc {
 	u64 size;
 	pid_t tgid;
 	void *owner;
+	bool free_at_munmap;
 	u32 count;
 	u32 pages[];
 };
@@ -47,7 +49,10 @@ void simgpu_put(struct simgpu_alloc *alloc);
 
 void simgpu_call_back(struct simgpu_alloc *alloc);
 
+int simgpu_move(struct simgpu_alloc *alloc);
+
 int simgpu_export(struct simgpu_export *export);
 int simgpu_revoke(struct simgpu_revoke *revoke);
+int simgpu_busy(const struct simgpu_busy *busy);
 
 #endif /* SIMGPU_H */

@@ -8,16 +8,23 @@
 #include <linux/ioctl.h>
 #include <linux/types.h>
 
+/* In simgpu_memory.flags: freed by the first munmap() of all of it */
+#define SIMGPU_FREE_AT_MUNMAP	(1 << 0)
+
 /**
  * struct simgpu_memory - an allocation
  * @va: its address, as a CUDA pointer would be: only this process can have it pinned
  * @size: bytes
+ * @flags: SIMGPU_FREE_AT_MUNMAP
+ * @reserved: 0
  *
  * It is mapped by mmap() at offset @va, and freed when the file is closed.
  */
 struct simgpu_memory {
 	__u64 va;
 	__u64 size;
+	__u32 flags;
+	__u32 reserved;
 };
 
 /**
@@ -44,18 +51,31 @@ struct simgpu_export {
 	__s32 fd;
 };
 
+/* In simgpu_revoke.flags: moved to other pages once importers let go, and theirs again */
+#define SIMGPU_MOVE		(1 << 0)
+
 /**
- * struct simgpu_revoke - takes a dma-buf back from its importers
+ * struct simgpu_revoke - takes a dma-buf of the GPU's memory back from its importers
  * @fd: the dma-buf
  * @timeout_ms: how long importers may keep their mappings
  * @mappings: out: how many are left
- * @reserved: 0
+ * @flags: SIMGPU_MOVE
  */
 struct simgpu_revoke {
 	__s32 fd;
 	__u32 timeout_ms;
 	__u32 mappings;
-	__u32 reserved;
+	__u32 flags;
+};
+
+/**
+ * struct simgpu_busy - makes a dma-buf look as if the GPU wrote to it
+ * @fd: the dma-buf
+ * @busy: from now on, or not any more
+ */
+struct simgpu_busy {
+	__s32 fd;
+	__u32 busy;
 };
 
 /**
@@ -77,5 +97,6 @@ struct simgpu_counts {
 #define SIMGPU_IOC_EXPORT	_IOWR('G', 2, struct simgpu_export)
 #define SIMGPU_IOC_REVOKE	_IOWR('G', 3, struct simgpu_revoke)
 #define SIMGPU_IOC_COUNTS	_IOR('G', 4, struct simgpu_counts)
+#define SIMGPU_IOC_BUSY		_IOW('G', 5, struct simgpu_busy)
 
 #endif /* SIMGPU_UAPI_H */

@@ -165,6 +165,7 @@ class Info(_Sized):
         ("time_scale", _u32),
         ("generation", _u32),
         ("last_errno", _u32),
+        ("aperture_size", _u64),
         ("pinned_bytes", _u64),
         ("jobs", _u64),
         ("failures", _u64),
@@ -315,7 +316,9 @@ class Query(_Sized):
         ("length", _u64),
         ("segments", _u32),
         ("jobs", _u32),
+        ("aperture_size", _u64),
         ("provider", ctypes.c_char * 16),
+        ("peer", ctypes.c_char * 16),
     )
 
 

@@ -1,24 +1,33 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Runs in the guest: starts the commands that come from the host, and sends what they say.
 
-Messages are lines of JSON, over a port of the virtio console. From the host: ``{"id": N, "run":
-COMMAND}``, ``{"id": N, "kill": true}``, and ``{"log": TEXT}`` for the kernel's log. To it:
-``{"hello": RELEASE}``, ``{"id": N, "text": TEXT}`` as it is written, and at a command's end
+Messages are lines of JSON, over a port of the virtio console. From the host:
+
+- ``{"environment": {NAME: VALUE}}``, for all that is started from then on,
+- ``{"id": N, "run": COMMAND}``, for a shell,
+- ``{"id": N, "python": CODE}``: runs in a copy of this process, in which numpy and peerdma are
+  imported already; importing them takes seconds in an emulated processor,
+- ``{"id": N, "kill": true}``, that command with all of its process group,
+- ``{"log": TEXT}``, for the kernel's log.
+
+To it: ``{"hello": RELEASE}``, ``{"id": N, "text": TEXT}`` as it is written, and at a command's end
 ``{"id": N, "status": STATUS}``.
 
-Standard library only: it runs in whatever Python the guest's root has.
+Only what comes with Python is imported before it is asked for, and the process stays without
+threads, so that it can be copied.
 """
 
 import codecs
 import contextlib
 import glob
+import importlib
 import json
 import os
+import selectors
 import signal
-import subprocess
 import sys
-import threading
 import time
+import traceback
 
 
 def _port(name):
@@ -29,57 +38,123 @@ def _port(name):
     raise SystemExit(f"there is no virtio port {name}")
 
 
+class _Command:
+    """A process, and what its end of the pipe is read with."""
+
+    def __init__(self, number, action):
+        self.number = number
+        self.decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+        self.output, theirs = os.pipe()
+        self.process = os.fork()
+        if not self.process:
+            _become(theirs, action)
+        os.close(theirs)
+
+    def kill(self):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process, signal.SIGKILL)
+
+
+def _become(output, action):
+    """The child's life; never returns."""
+    status = 1
+    try:
+        os.setsid()
+        null = os.open("/dev/null", os.O_RDONLY)
+        for source, target in ((null, 0), (output, 1), (output, 2)):
+            os.dup2(source, target)
+        os.closerange(3, 1 << 16)
+        action()
+        status = 0
+    except SystemExit as ended:
+        status = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+        if status and not isinstance(ended.code, int):
+            print(ended.code, file=sys.stderr)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        with contextlib.suppress(BaseException):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(status)
+
+
 class _Agent:
-    def __init__(self, fd):
-        self._fd = fd
-        self._lock = threading.Lock()
-        self._groups = {}
+    def __init__(self, port):
+        self._port = port
+        self._commands = {}
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(port, selectors.EVENT_READ)
+        self._ready = False
 
     def serve(self):
         self._send({"hello": os.uname().release})
         rest = b""
         while True:
-            data = os.read(self._fd, 1 << 16)
-            if not data:  # nobody is there yet
-                time.sleep(0.01)
-            *lines, rest = (rest + data).split(b"\n")
-            for line in lines:
-                self._obey(json.loads(line))
+            for key, _ in self._selector.select():
+                if key.data is not None:
+                    self._forward(key.data)
+                    continue
+                data = os.read(self._port, 1 << 16)
+                if not data:  # nobody is there
+                    time.sleep(0.01)
+                *lines, rest = (rest + data).split(b"\n")
+                for line in lines:
+                    self._obey(json.loads(line))
 
     def _obey(self, message):
-        if "log" in message:
+        number = message.get("id")
+        if "environment" in message:
+            os.environ.update(message["environment"])
+        elif "log" in message:
             with open("/dev/kmsg", "w") as log:
                 log.write(message["log"] + "\n")
-            return
-        number = message["id"]
-        if "run" in message:
-            threading.Thread(target=self._run, args=(number, message["run"]), daemon=True).start()
-        elif (group := self._groups.get(number)) is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(group, signal.SIGKILL)
+        elif "run" in message:
+            words = ["/bin/sh", "-c", message["run"]]
+            self._start(number, lambda: os.execv(words[0], words))
+        elif "python" in message:
+            self._prepare()
+            self._start(number, lambda: _execute(message["python"]))
+        elif number in self._commands:
+            self._commands[number].kill()
 
-    def _run(self, number, command):
-        process = subprocess.Popen(
-            ["/bin/sh", "-c", command],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        self._groups[number] = process.pid
-        decode = codecs.getincrementaldecoder("utf-8")("replace").decode
-        while data := os.read(process.stdout.fileno(), 1 << 16):
-            self._send({"id": number, "text": decode(data)})
-        status = process.wait()
-        del self._groups[number]
-        process.stdout.close()
-        self._send({"id": number, "status": status})
+    def _prepare(self):
+        if not self._ready:
+            self._ready = True
+            sys.path[:0] = os.environ["PYTHONPATH"].split(":")
+            # What fails here fails in the copy again, and is reported from there.
+            with contextlib.suppress(Exception):
+                for name in ("numpy", "peerdma", "peerdma.cli"):
+                    importlib.import_module(name)
+
+    def _start(self, number, action):
+        sys.stdout.flush()
+        command = _Command(number, action)
+        self._commands[number] = command
+        self._selector.register(command.output, selectors.EVENT_READ, command)
+
+    def _forward(self, command):
+        data = os.read(command.output, 1 << 16)
+        if data:
+            self._send({"id": command.number, "text": command.decode(data)})
+            return
+        # All that had its output has closed it.
+        self._selector.unregister(command.output)
+        os.close(command.output)
+        del self._commands[command.number]
+        _, status = os.waitpid(command.process, 0)
+        self._send({"id": command.number, "status": os.waitstatus_to_exitcode(status)})
 
     def _send(self, message):
         data = json.dumps(message).encode() + b"\n"
-        with self._lock:
-            while data:
-                data = data[os.write(self._fd, data) :]
+        while data:
+            data = data[os.write(self._port, data) :]
+
+
+def _execute(code):
+    module = type(sys)("__main__")
+    sys.modules["__main__"] = module
+    exec(compile(code, "<guest>", "exec"), module.__dict__)
 
 
 if __name__ == "__main__":

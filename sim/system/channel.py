@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from .errors import GuestError
+from .errors import GuestError, Overdue
 
 __all__ = ["Channel", "Running"]
 
@@ -47,12 +47,16 @@ class Channel:
         with self._changed:
             self._changed.wait(seconds)
 
-    def send(self, command: str) -> int:
-        """Starts a shell command; its number."""
+    def environment(self, words: dict[str, str]) -> None:
+        """Of all commands from then on."""
+        self._write({"environment": words})
+
+    def start(self, kind: str, command: str) -> int:
+        """Starts a command to "run" by a shell, or of "python" code; its number."""
         with self._changed:
             number = len(self._commands)
             self._commands[number] = {"text": [], "status": None}
-        self._write({"id": number, "run": command})
+        self._write({"id": number, kind: command})
         return number
 
     def log(self, text: str) -> None:
@@ -103,24 +107,18 @@ class Channel:
 
 
 class Running:
-    """A command that was started in a guest.
-
-    Attributes
-    ----------
-    name : str
-        The command, for messages.
-    """
+    """A command, or Python code, that was started in a guest."""
 
     #: Seconds that a killed command may take to end, before it is taken to hang in the kernel.
     _KILLED = 30.0
 
     def __init__(
-        self, channel: Channel, command: str, name: str, require_alive: Callable[[], None]
+        self, channel: Channel, kind: str, command: str, require_alive: Callable[[], None]
     ):
-        self.name = name
+        self._name = command if kind == "run" else "Python code"
         self._channel = channel
         self._require_alive = require_alive
-        self._number = channel.send(command)
+        self._number = channel.start(kind, command)
 
     @property
     def text(self) -> str:
@@ -139,14 +137,14 @@ class Running:
     def wait(self, timeout: float = 120.0) -> tuple[int, str]:
         """Waits for its end; (exit status, what it said).
 
-        It is killed after `timeout` seconds, and GuestError is raised.
+        It is killed after `timeout` seconds, and Overdue is raised.
         """
         if not self._ends(timeout):
             self.kill()
             ended = self._ends(self._KILLED)
             how = "was killed" if ended else "hangs in the kernel, as it does not die when killed"
-            raise GuestError(
-                f"{self.name} did not end within {timeout:g} s and {how}. It said:\n{self.text}"
+            raise Overdue(
+                f"{self._name} did not end within {timeout:g} s and {how}. It said:\n{self.text}"
             )
         assert self.status is not None
         return self.status, self.text
@@ -156,7 +154,7 @@ class Running:
         deadline = time.monotonic() + timeout
         while text not in self.text:
             if self.status is not None or time.monotonic() > deadline:
-                raise GuestError(f"{self.name} did not say {text!r}, but:\n{self.text}")
+                raise GuestError(f"{self._name} did not say {text!r}, but:\n{self.text}")
             self._require_alive()
             self._channel.wait(0.1)
         return self.text

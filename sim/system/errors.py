@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """What can go wrong with a guest."""
 
-__all__ = ["GuestError", "KernelComplaint"]
+__all__ = ["GuestError", "KernelComplaint", "Overdue"]
 
 
 class GuestError(Exception):
@@ -10,3 +10,7 @@ class GuestError(Exception):
 
 class KernelComplaint(GuestError):
     """The guest's kernel logged what nobody announced, or not what was announced."""
+
+
+class Overdue(GuestError):
+    """A command did not end in time."""

@@ -10,6 +10,7 @@ import shutil
 import socket
 import sys
 import tempfile
+import textwrap
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,7 +20,7 @@ from tools.debian_tree import TreeError
 from . import process
 from .board import ROOT, Board
 from .channel import Channel, Running
-from .errors import GuestError, KernelComplaint
+from .errors import GuestError, KernelComplaint, Overdue
 from .kernel import Kernel, stock
 from .lanes import LANES
 from .log import KernelLog
@@ -170,6 +171,7 @@ class Guest:
             self._require_alive()
             if time.monotonic() > deadline:
                 raise self._failed(f"the guest did not start within {_BOOT:g} s")
+        self._channel.environment(self._environment())
 
     def __enter__(self) -> Guest:
         return self
@@ -203,8 +205,11 @@ class Guest:
     def start(self, command: str | Sequence[str]) -> Running:
         """Starts a shell command, or a program with arguments, and returns at once."""
         words = command if isinstance(command, str) else shlex.join(command)
-        text = f"{self._environment()}\n{words}"
-        return Running(self._channel, text, words, self._require_alive)
+        return Running(self._channel, "run", words, self._require_alive)
+
+    def start_python(self, code: str) -> Running:
+        """Starts Python code, in a process in which numpy and peerdma are imported already."""
+        return Running(self._channel, "python", textwrap.dedent(code), self._require_alive)
 
     def run(self, command: str | Sequence[str], timeout: float = 120.0) -> tuple[int, str]:
         """Runs a shell command, or a program with arguments, as root; (exit status, what it said).
@@ -212,14 +217,7 @@ class Guest:
         The exit status is negative if a signal ended it. It and all it started are killed after
         `timeout` seconds, and GuestError is raised.
         """
-        try:
-            result = self.start(command).wait(timeout)
-        except KernelComplaint:
-            raise
-        except GuestError as error:
-            raise self._failed(str(error)) from None
-        self.check()
-        return result
+        return self._finish(self.start(command), timeout)
 
     def check_run(self, command: str | Sequence[str], timeout: float = 120.0) -> str:
         """`run`, but GuestError unless the exit status is 0; what it said."""
@@ -230,8 +228,19 @@ class Guest:
         return text
 
     def python(self, code: str, timeout: float = 120.0) -> str:
-        """`check_run` of Python code, which has numpy and peerdma."""
-        return self.check_run(["python3", "-c", code], timeout)
+        """Runs Python code as `start_python` does; what it printed. GuestError if it raises."""
+        status, text = self._finish(self.start_python(code), timeout)
+        if status:
+            raise self._failed(f"Python code ended with exit status {status}. It said:\n{text}")
+        return text
+
+    def _finish(self, running: Running, timeout: float) -> tuple[int, str]:
+        try:
+            result = running.wait(timeout)
+        except Overdue as error:
+            raise self._failed(str(error)) from None
+        self.check()
+        return result
 
     def path(self, path: Path) -> str:
         """Where the guest has a file of the checkout."""
@@ -239,18 +248,18 @@ class Guest:
             return str(path)
         return f"{CHECKOUT}/{path.relative_to(ROOT)}"
 
-    def _environment(self) -> str:
+    def _environment(self) -> dict[str, str]:
         root = self.path(ROOT)
         python = Path(sys.executable).parent if self.lane.architecture == "amd64" else "/usr/bin"
-        words = {
+        return {
             "PATH": f"{python}:{_PATH}",
             "PYTHONPATH": f"{root}/host:{root}",
             "PYTHONDONTWRITEBYTECODE": "1",
+            "OPENBLAS_NUM_THREADS": "1",
             "HOME": "/run",
             "TMPDIR": "/run/tmp",
             "LC_ALL": "C.UTF-8",
         }
-        return "export " + " ".join(f"{name}={shlex.quote(v)}" for name, v in words.items())
 
     # Modules and devices ---------------------------------------------------------------------
 

@@ -51,7 +51,7 @@ LANES = {
             "amd64",
             _PC,
             "ttyS0",
-            "intel_iommu=on iommu.strict=1",
+            "intel_iommu=on iommu.strict=1 no_timer_check",
             ("peerdma", "simgpu"),
         ),
         # Bus addresses are physical ones, as NVIDIA's driver wants it for discrete GPUs.
@@ -60,7 +60,7 @@ LANES = {
             "amd64",
             _PC,
             "ttyS0",
-            "intel_iommu=on iommu=pt",
+            "intel_iommu=on iommu=pt no_timer_check",
             ("peerdma", "simgpu", "peerdma_nvp2p"),
         ),
         # No IOMMU, as a Jetson's GPU memory is the host's.

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import compileall
 import json
 import shlex
 import sys
@@ -76,8 +77,7 @@ class Plan:
             *("-device", "virtio-serial-pci"),
             *("-chardev", f"socket,id=agent,path={self.socket('agent')}"),
             *("-device", f"virtserialport,chardev=agent,name={_AGENT}"),
-            *("-chardev", f"socket,id=monitor,path={self.socket('monitor')}"),
-            *("-mon", "chardev=monitor,mode=control"),
+            *("-qmp", f"unix:{self.socket('monitor')}"),
             *("-serial", f"file:{self.console}"),
             *("-fsdev", f"local,id=root,path={root},{share}"),
             *("-device", "virtio-9p-pci,fsdev=root,mount_tag=root"),
@@ -110,6 +110,8 @@ class Plan:
     def _root(self) -> Path:
         """What the guest mounts as its root."""
         if self.lane.architecture == "amd64":
+            # Nobody could do it there, and it would be done for each program anew.
+            compileall.compile_dir(ROOT / "host", quiet=1)
             return Path("/")
         tree = Tree("trixie", ("python3-numpy",), foreign=self.lane.architecture)
         return obtain(tree, _with_mount_points)
@@ -122,9 +124,9 @@ class Plan:
             obtain(Tree("trixie", alone=("busybox-static",), foreign=foreign)) / "usr/bin/busybox"
         )
         own = architecture == "amd64"
-        python = Path(sys.executable).resolve() if own else "/usr/bin/python3"
+        python = sys.executable if own else "/usr/bin/python3"
         settings = f"CHECKOUT={'' if own else CHECKOUT}\n"
-        settings += f"AGENT={shlex.quote(f'{python} -I -S -B /run/guest/agent.py {_AGENT}')}\n"
+        settings += f"AGENT={shlex.quote(f'{python} -I -B /run/guest/agent.py {_AGENT}')}\n"
         modules = self.kernel.modules_for(_MODULES).items()
         return archive(
             {

@@ -21,12 +21,15 @@ _DRIVER = ROOT / "driver"
 _CACHE = ROOT / "build" / "system" / "modules"
 #: NVIDIA's branch that the modules for discrete GPUs are built for.
 _BRANCH = "550"
+#: The interface of L4T that those for Tegra are built for, in the driver's folder.
+_TEGRA = "testing/tegra/r36"
 
 
 def build(kernel: Kernel) -> dict[str, Path]:
     """The modules by name, built unless they are there; GuestError if that fails."""
     sources = sorted(path for path in _DRIVER.rglob("*") if _is_source(path))
     digest = hashlib.sha256(f"{_BRANCH} {kernel.headers.build}".encode())
+    digest.update(Path(__file__).read_bytes())
     for path in sources:
         digest.update(f"\0{path.relative_to(_DRIVER)}\0".encode() + path.read_bytes())
     folder = _CACHE / digest.hexdigest()[:16]
@@ -54,11 +57,15 @@ def _build(kernel: Kernel, sources: list[Path], work: Path, to: Path) -> None:
         copy = work / path.relative_to(_DRIVER)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, copy)
-    nvidia = f"NVIDIA={nv_p2p(_BRANCH)}"
+    nvidia, tegra = f"NVIDIA={nv_p2p(_BRANCH)}", f"TEGRA={work / _TEGRA}"
     _make(kernel, work, nvidia, "TEGRA=")
     _make(kernel, work / "testing", nvidia)
-    for module in (*work.glob("*.ko"), *(work / "testing").glob("*.ko")):
-        shutil.copy(module, to)
+    # Both GPUs' symbols have the same names, so that a build knows those of one.
+    _make(kernel, work / "testing/tegra", tegra)
+    _make(kernel, work, "NVIDIA=", tegra)
+    for module in work.rglob("*.ko"):
+        if module.parent.name != "symbols":  # never loaded
+            shutil.copy(module, to)
 
 
 def _make(kernel: Kernel, folder: Path, *arguments: str) -> None:

@@ -13,7 +13,7 @@ from tools.kernel_headers import headers, nv_p2p
 
 ROOT = Path(__file__).resolve().parents[2]
 DRIVER = ROOT / "driver"
-TEGRA = Path(__file__).with_name("tegra")
+TEGRA = DRIVER / "testing/tegra"
 
 #: What the kernels answer to conftest.sh, without the common parts.
 ANSWERS = {

@@ -70,7 +70,7 @@ def test_sparse(tmp_path: Path, kernel: str):
 
 def sources() -> list[Path]:
     """What people wrote of the driver."""
-    found = [*DRIVER.glob("*.[ch]"), *DRIVER.glob("*/*.[ch]")]
+    found = DRIVER.rglob("*.[ch]")
     generated = ("peerdma_regs.h", "compat_probes.h")
     return sorted(p for p in found if p.name not in generated and ".mod." not in p.name)
 

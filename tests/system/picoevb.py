@@ -1,0 +1,347 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""What tests use inside of a guest: the driver's node, the simulated GPU, memory."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import fcntl
+import importlib
+import mmap
+import os
+import re
+import select
+import signal
+import struct
+import subprocess
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from peerdma import uapi
+from peerdma.uapi import Access, Event, Info, Ioctl, MapInfo, Op, Submit
+
+BOTH = Access.READ | Access.WRITE
+PAGE = 4096
+GPU_PAGE = 65536
+#: Seconds; far beyond what anything takes that works.
+PATIENCE = 60.0
+DRIVER = Path("/sys/bus/pci/drivers/peerdma")
+
+
+class Buffer:
+    """Host memory of this process: whole pages, with an address."""
+
+    def __init__(self, size: int, content: bytes | None = None):
+        self.memory = mmap.mmap(-1, size)
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
+        self.memory[:] = os.urandom(size) if content is None else content.ljust(size, b"\0")
+
+    def __len__(self) -> int:
+        return len(self.memory)
+
+    def __getitem__(self, place: slice) -> bytes:
+        return self.memory[place]
+
+    def __setitem__(self, place: slice, content: bytes) -> None:
+        self.memory[place] = content
+
+
+class Node:
+    """An open node of the driver; a context manager."""
+
+    def __init__(self, path: str = "/dev/picoevb", flags: int = 0):
+        self.fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | flags)
+
+    def __enter__(self) -> Node:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes it; again does nothing."""
+        if self.fd >= 0:
+            os.close(self.fd)
+        self.fd = -1
+
+    def request(self, code: int, argument):
+        """Makes a request and returns its structure; OSError if the driver refuses."""
+        fcntl.ioctl(self.fd, code, argument)
+        return argument
+
+    def info(self) -> Info:
+        """What the driver tells."""
+        return self.request(Ioctl.GET_INFO, Info())
+
+    def refuses(self, number: int, words: str, code: int, argument) -> None:
+        """That a request fails with an errno, and these words (a pattern) say why."""
+        with self.refused(number, words):
+            self.request(code, argument)
+
+    @contextlib.contextmanager
+    def refused(self, number: int, words: str) -> Iterator[None]:
+        """That what is within fails with an errno, and these words (a pattern) say why."""
+        try:
+            yield
+        except OSError as error:
+            info = self.info()
+            said = info.last_error.decode()
+            found = errno.errorcode[error.errno or 0], said
+            assert error.errno == number, (found, errno.errorcode[number])
+            assert info.last_errno == number, (info.last_errno, found)
+            assert re.search(words, said), (found, words)
+        else:
+            raise AssertionError(f"it was to fail with {errno.errorcode[number]}, but did not")
+
+    # Pins ------------------------------------------------------------------------------------
+
+    def pages(self, buffer: Buffer, start: int = 0, length: int = 0, access: int = BOTH) -> int:
+        """Pins host memory: a handle."""
+        length = length or len(buffer) - start
+        pin = uapi.PinPages(address=buffer.address + start, length=length, access=access)
+        return self.request(Ioctl.PIN_PAGES, pin).handle
+
+    def cuda(self, va: int, length: int) -> int:
+        """Pins by CUDA pointer: a handle."""
+        return self.request(Ioctl.PIN_CUDA, uapi.PinCuda(va=va, size=length)).handle
+
+    def dmabuf(self, fd: int, **more: int) -> int:
+        """Pins a dma-buf: a handle."""
+        return self.request(Ioctl.PIN_DMABUF, uapi.PinDmabuf(fd=fd, access=BOTH, **more)).handle
+
+    def unpin(self, handle: int) -> None:
+        """Takes a handle away."""
+        self.request(Ioctl.UNPIN_CUDA, uapi.UnpinCuda(handle=handle))
+
+    def query(self, handle: int) -> uapi.Query:
+        """What is known of pinned memory."""
+        return self.request(Ioctl.QUERY, uapi.Query(handle=handle))
+
+    def place(self, handle: int) -> MapInfo:
+        """How pinned memory is mapped."""
+        return self.request(Ioctl.MAP_INFO, MapInfo(handle=handle))
+
+    def map(self, handle: int) -> mmap.mmap:
+        """Maps pinned memory: whole pages."""
+        place = self.place(handle)
+        return mmap.mmap(self.fd, place.length, offset=place.offset)
+
+    def mailbox(self) -> mmap.mmap:
+        """Maps the mailbox page."""
+        place = self.request(Ioctl.MAP_INFO, MapInfo(flags=uapi.MapFlag.MAILBOX))
+        return mmap.mmap(self.fd, place.length, offset=place.offset)
+
+    # Transfers -------------------------------------------------------------------------------
+
+    def h2c(self, source: int, card: int, length: int, flags: int = 0) -> int:
+        """Copies to the card and waits; nanoseconds."""
+        dma = uapi.H2cDma(src=source, dst=card, len=length, flags=flags)
+        return self.request(Ioctl.H2C_DMA, dma).dma_time_ns
+
+    def c2h(self, card: int, destination: int, length: int, flags: int = 0) -> int:
+        """Copies from the card and waits; nanoseconds."""
+        dma = uapi.C2hDma(src=card, dst=destination, len=length, flags=flags)
+        return self.request(Ioctl.C2H_DMA, dma).dma_time_ns
+
+    def h2c2h(self, source: int, destination: int, length: int, flags: int = 0) -> int:
+        """Copies memory to memory and waits; nanoseconds."""
+        dma = uapi.H2c2hDma(src=source, dst=destination, len=length, flags=flags)
+        return self.request(Ioctl.H2C2H_DMA, dma).dma_time_ns
+
+    def submit(self, op: Op, length: int, **more: int) -> int:
+        """Queues a job: its number."""
+        return self.request(Ioctl.SUBMIT, Submit(op=op, length=length, **more)).job
+
+    def load(self, handle: int, count: int, length: int = GPU_PAGE) -> list[int]:
+        """Queues jobs that read pinned memory; their numbers."""
+        more = {"src_handle": handle}
+        return [self.submit(Op.H2C, length, user_data=n, **more) for n in range(count)]
+
+    def events(self, count: int, patience: float = PATIENCE) -> list[Event]:
+        """The next events: `count`, and not later than in `patience` seconds."""
+        found: list[Event] = []
+        deadline = time.monotonic() + patience
+        while len(found) < count:
+            left = deadline - time.monotonic()
+            assert left > 0, f"{len(found)} of {count} events came: {results(found)}"
+            if select.select([self.fd], [], [], left)[0]:
+                data = os.read(self.fd, 64 * (count - len(found)))
+                found += [Event.from_buffer_copy(data, at) for at in range(0, len(data), 64)]
+        return found
+
+
+def results(events: list[Event]) -> list[tuple[int, int]]:
+    """Result and reason of each event."""
+    return [(-event.result, event.reason) for event in events]
+
+
+# The simulated GPU: driver/testing/simgpu_uapi.h --------------------------------------------------
+
+
+class _Structure:
+    """Packs and unpacks one request of /dev/simgpu."""
+
+    def __init__(self, number: int, layout: str, direction: int):
+        self.struct = struct.Struct(layout)
+        self.code = direction << 30 | self.struct.size << 16 | ord("G") << 8 | number
+
+    def __call__(self, fd: int, *values: int) -> tuple[int, ...]:
+        data = bytearray(self.struct.pack(*values))
+        fcntl.ioctl(fd, self.code, data)
+        return self.struct.unpack(data)
+
+
+_ALLOC, _FREE = _Structure(0, "QQII", 3), _Structure(1, "QQII", 1)
+_EXPORT, _REVOKE = _Structure(2, "QQIi", 3), _Structure(3, "iIII", 3)
+_COUNTS, _BUSY = _Structure(4, "IIII", 2), _Structure(5, "iI", 1)
+
+
+class Gpu:
+    """The simulated GPU, opened by this process; a context manager."""
+
+    def __init__(self):
+        self.fd = os.open("/dev/simgpu", os.O_RDWR | os.O_CLOEXEC)
+
+    def __enter__(self) -> Gpu:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Frees all that was allocated, as the end of the process would."""
+        os.close(self.fd)
+
+    def alloc(self, size: int, *, free_at_munmap: bool = False) -> int:
+        """Allocates memory: its address."""
+        return _ALLOC(self.fd, 0, size, int(free_at_munmap), 0)[0]
+
+    def view(self, va: int, size: int) -> mmap.mmap:
+        """The memory as this process sees it."""
+        return mmap.mmap(self.fd, size, offset=va)
+
+    def free(self, va: int) -> None:
+        """Frees memory."""
+        _FREE(self.fd, va, 0, 0, 0)
+
+    def export(self, va: int) -> int:
+        """The memory as a dma-buf that importers have to be peers for."""
+        return _EXPORT(self.fd, va, 0, 0, -1)[3]
+
+    def export_host(self, size: int) -> int:
+        """Host pages as a dma-buf of an exporter that does not move them."""
+        return _EXPORT(self.fd, 0, size, 1, -1)[3]
+
+    def revoke(self, fd: int, *, move: bool = False, patience: float = PATIENCE) -> int:
+        """Takes a dma-buf back from importers, or moves it: how many mappings are left."""
+        return _REVOKE(self.fd, fd, int(patience * 1000), 0, int(move))[2]
+
+    def busy(self, fd: int, busy: bool) -> None:
+        """Lets a dma-buf look as if it were being written to."""
+        _BUSY(self.fd, fd, int(busy))
+
+    def counts(self) -> tuple[int, int, int, int]:
+        """Pages, pins and mappings in use, and callbacks made since the module was loaded."""
+        pages, pins, mappings, callbacks = _COUNTS(self.fd, 0, 0, 0, 0)
+        return pages, pins, mappings, callbacks
+
+
+# The machine ---------------------------------------------------------------------------------
+
+
+def parameter(module: str, name: str) -> Path:
+    """The file of a module's parameter."""
+    return Path(f"/sys/module/{module}/parameters/{name}")
+
+
+@contextlib.contextmanager
+def setting(module: str, name: str, value: object) -> Iterator[None]:
+    """A module's parameter has another value within."""
+    file = parameter(module, name)
+    before = file.read_text()
+    file.write_text(str(value))
+    try:
+        yield
+    finally:
+        file.write_text(before)
+
+
+def shell(command: str) -> str:
+    """Runs a shell command; AssertionError if it fails."""
+    done = subprocess.run(
+        command, shell=True, capture_output=True, text=True, check=False, timeout=PATIENCE
+    )
+    assert done.returncode == 0, (command, done.stdout, done.stderr)
+    return done.stdout
+
+
+def until(condition: Callable[[], object], patience: float = PATIENCE) -> None:
+    """Waits for a condition."""
+    deadline = time.monotonic() + patience
+    while not condition():
+        assert time.monotonic() < deadline, "what was waited for did not come"
+        time.sleep(0.01)
+
+
+def child(function: Callable[[], object]) -> int:
+    """Calls a function in a child process: its exit status, or minus the signal that ended it."""
+    return ended(spawn(function))
+
+
+def spawn(function: Callable[[], object]) -> int:
+    """Starts a child process that calls a function; it ends with status 0, or 1 if that raises."""
+    pid = os.fork()
+    if pid:
+        return pid
+    status = 1
+    try:
+        signal.signal(signal.SIGBUS, signal.SIG_DFL)
+        function()
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(status)
+
+
+def ended(pid: int) -> int:
+    """Waits for a child process: its exit status, or minus the signal that ended it."""
+    status = 0
+
+    def gone() -> bool:
+        nonlocal status
+        found, status = os.waitpid(pid, os.WNOHANG)
+        return found == pid
+
+    until(gone)
+    return os.waitstatus_to_exitcode(status)
+
+
+def address_of_board(node: str = "picoevb") -> str:
+    """PCI address of a board."""
+    return Path(f"/sys/class/peerdma/{node}/device").resolve().name
+
+
+# How tests are called ------------------------------------------------------------------------
+
+
+def call(module: str, function: str, arguments: dict[str, object]) -> None:
+    """Calls a test, and checks that it left nothing behind and the board works."""
+    getattr(importlib.import_module(module), function)(**arguments)
+    leaves_nothing()
+
+
+def leaves_nothing() -> None:
+    """That nothing is pinned or mapped any more, and that the board copies."""
+    with Node() as node:
+        until(lambda: not node.info().pinned_bytes)
+        assert node.info().state == uapi.BoardState.LIVE
+        source, destination = Buffer(PAGE), Buffer(PAGE, b"")
+        node.h2c2h(source.address, destination.address, PAGE)
+        assert source[:] == destination[:]
+    if os.path.exists("/dev/simgpu"):
+        with Gpu() as gpu:
+            until(lambda: gpu.counts()[:3] == (0, 0, 0))
