@@ -49,7 +49,7 @@ class KernelLog:
     """
 
     #: Lines that are shown before a complaint, and from it on.
-    _BEFORE, _AFTER = 3, 30
+    _BEFORE, _AFTER = 3, 80
 
     def __init__(self, path: Path):
         self.path = path

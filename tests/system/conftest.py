@@ -1,17 +1,22 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """A guest for the tests of a module, and tests that run inside of it.
 
+With PEERDMA_KERNEL=debug in the environment it is one with the debug kernel.
+
 A test marked ``in_guest`` is called in the guest instead of here: its module is imported there. It
 may be parametrized by literals, and has no fixtures but `guest`.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
 
 from sim.system import Guest, GuestError
+from sim.system.debug.kernel import debug_kernel
+from sim.system.debug.leaks import check_leaks
 
 _CALL = """
 from tests.system import picoevb
@@ -25,8 +30,11 @@ _PATIENCE = 150.0
 def guest(request: pytest.FixtureRequest) -> Iterator[Guest]:
     """The module's guest: with the settings in its GUEST, or a board and a GPU without an IOMMU."""
     settings = getattr(request.module, "GUEST", {"lane": "identity"})
-    with Guest(**settings) as guest:
+    debug = os.environ.get("PEERDMA_KERNEL") == "debug"
+    with Guest(**settings, kernel=debug_kernel() if debug else None) as guest:
         yield guest
+        if debug:
+            check_leaks(guest)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -32,6 +32,7 @@ from pathlib import Path
 from peerdma import uapi
 from peerdma.uapi import Ioctl
 from tests.system import picoevb
+from tests.system.faults import injecting
 
 __all__ = ["ERRNOS", "main"]
 
@@ -418,7 +419,9 @@ class _Fuzz:
                 self._write_file(f"/sys/bus/pci/devices/{self.board}/reset", "1")
             elif kind < 0.7 and self.rebind:
                 self._write_file(f"{picoevb.DRIVER}/unbind", self.board)
-                self._write_file(f"{picoevb.DRIVER}/bind", self.board)
+                # Memory may be too short for it at first.
+                while not (picoevb.DRIVER / self.board).exists():
+                    self._write_file(f"{picoevb.DRIVER}/bind", self.board)
                 for fd in shared:
                     os.close(fd)
                 shared = self._open_shared()
@@ -494,9 +497,11 @@ def main() -> None:
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--seconds", type=float, default=30.0)
     parser.add_argument("--rebind", action="store_true", help="take the driver from the board, too")
+    parser.add_argument("--faults", type=int, metavar="PERCENT", help="of allocations that fail")
     arguments = parser.parse_args()
     fuzz = _Fuzz(arguments.seed, rebind=arguments.rebind)
-    fuzz.run(arguments.seconds)
+    with injecting(arguments.faults) if arguments.faults else contextlib.nullcontext():
+        fuzz.run(arguments.seconds)
     fuzz.check()
     counts = dict(sorted(fuzz.counts.items()))
     print(json.dumps({"counts": counts, "failures": fuzz.failures}))

@@ -71,7 +71,13 @@ def test_jobs_end_in_order_of_the_lanes():
         s, d = node.pages(source), node.pages(destination)
         jobs = [
             node.submit(
-                Op.COPY, 1000, src_handle=s, dst_handle=d, src_offset=at, dst_offset=at, user_data=at
+                Op.COPY,
+                1000,
+                src_handle=s,
+                dst_handle=d,
+                src_offset=at,
+                dst_offset=at,
+                user_data=at,
             )
             for at in range(0, 8000, 1000)
         ]

@@ -219,7 +219,11 @@ def test_transfers_that_are_refused():
             lambda **k: (Ioctl.H2C2H_DMA, uapi.H2c2hDma(**k)),
         )
         for number, words, request in (
-            (errno.EINVAL, "beyond the card RAM, which has 65536", h2c(src=at, dst=RAM - 9, len=10)),
+            (
+                errno.EINVAL,
+                "beyond the card RAM, which has 65536",
+                h2c(src=at, dst=RAM - 9, len=10),
+            ),
             (errno.EINVAL, "beyond the card RAM", h2c(src=at, dst=2**64 - 1, len=10)),
             (errno.EINVAL, "beyond the card RAM", c2h(src=RAM, dst=at, len=1)),
             (errno.EINVAL, "beyond the card RAM", h2c(src=at, dst=1 << 63, len=8)),
@@ -293,11 +297,23 @@ def test_jobs_that_are_refused():
         submit = lambda **k: (Ioctl.SUBMIT, uapi.Submit(**k))  # noqa: E731
         for number, words, request in (
             (errno.EINVAL, "unknown operation 3", submit(op=3)),
-            (errno.EINVAL, "the card has no handle, but 2", submit(op=0, src_handle=1, dst_handle=2)),
+            (
+                errno.EINVAL,
+                "the card has no handle, but 2",
+                submit(op=0, src_handle=1, dst_handle=2),
+            ),
             (errno.EINVAL, "the card has no handle", submit(op=1, src_handle=1, dst_handle=2)),
             (errno.EINVAL, "no memory is pinned as handle 0", submit(op=0, length=4)),
-            (errno.EINVAL, "beyond", submit(op=0, src_handle=handle, length=4, src_offset=4 * PAGE)),
-            (errno.EINVAL, "beyond", submit(op=0, src_handle=handle, length=1, src_offset=2**64 - 1)),
+            (
+                errno.EINVAL,
+                "beyond",
+                submit(op=0, src_handle=handle, length=4, src_offset=4 * PAGE),
+            ),
+            (
+                errno.EINVAL,
+                "beyond",
+                submit(op=0, src_handle=handle, length=1, src_offset=2**64 - 1),
+            ),
             (errno.EINVAL, "card RAM", submit(op=0, src_handle=handle, length=1, dst_offset=RAM)),
             (errno.EINVAL, "not pinned for the board to write", submit(op=1, dst_handle=readable)),
             (
