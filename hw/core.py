@@ -61,6 +61,8 @@ class CoreConfig:
         After how long an unanswered read is an error (Device Control 2, default range).
     user : type of UserBlock, or None
         What is between H2C and C2H in the user stream; None for a core without streams.
+    extension : bool
+        Answer in the extension block's registers; without them drivers see a plain XDMA core.
     """
 
     h2c: int = 1
@@ -70,6 +72,7 @@ class CoreConfig:
     clock_khz: int = 125_000
     completion_timeout_us: int = 10_000
     user: type[UserBlock] | None = PassThrough
+    extension: bool = True
 
     def __post_init__(self):
         for name in ("h2c", "c2h"):
@@ -220,7 +223,10 @@ class Core(wiring.Component):
 
         # Registers
         wiring.connect(m, completer.bus, post.host)
-        banks = [part.bus for part in (extension, common, irq, user, *channels, *pairs)]
+        parts = [common, irq, user, *channels, *pairs]
+        if config.extension:
+            parts.append(extension)
+        banks = [part.bus for part in parts]
         m.d.sync += post.bus.read_data.eq(fan_out(m, post.bus, banks))
         m.d.comb += [
             common.identifier.eq(regs.identifier(6)),

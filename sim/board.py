@@ -130,7 +130,15 @@ def _parser() -> argparse.ArgumentParser:
         help="offer the mailbox registers as a page of memory that a client can map, for a GPU to "
         "write (QEMU then makes every register write wait for its end)",
     )
-    add("--user", metavar="NAME", help="user block, as for `python -m hw.build core` (pass)")
+    core = parser.add_mutually_exclusive_group()
+    core.add_argument(
+        "--user", metavar="NAME", help="user block, as for `python -m hw.build core` (pass)"
+    )
+    core.add_argument(
+        "--plain",
+        action="store_true",
+        help="a plain XDMA core, as NVIDIA's design is: no user block, no extension block",
+    )
     add("--dma-messages", action="store_true", help="ask the client about unmapped addresses too")
     add("--time-scale", type=_natural, metavar="N", default=1000, help="told to drivers (1000)")
     add("--log-tlps", type=Path, metavar="FILE", help="write a line per TLP")
@@ -302,7 +310,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: sys.exit(0))
     try:
-        core = generated.obtain(arguments.user, waves=arguments.waves is not None)
+        core = generated.obtain(
+            arguments.user, plain=arguments.plain, waves=arguments.waves is not None
+        )
         library = compile_board(core)
         options = _native_options(arguments, core.clock_khz)
         with (

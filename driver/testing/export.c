@@ -16,6 +16,10 @@
 #include "../compat.h"
 #include "simgpu.h"
 
+static bool no_dmabuf;
+module_param(no_dmabuf, bool, 0644);
+MODULE_PARM_DESC(no_dmabuf, "the GPU's memory cannot be exported, as with older drivers of NVIDIA's");
+
 /**
  * struct exported - memory behind a dma-buf
  * @alloc: of the GPU; NULL for host pages
@@ -233,6 +237,8 @@ static int fill(struct exported *exported, const struct simgpu_export *export)
 	u32 n;
 
 	if (export->kind == SIMGPU_PEER) {
+		if (no_dmabuf)
+			return -EOPNOTSUPP;
 		exported->alloc = simgpu_find(export->va, 1);
 		if (!exported->alloc)
 			return -EINVAL;

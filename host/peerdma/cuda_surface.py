@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import mmap
-import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ from numpy.typing import DTypeLike
 
 from . import dlpack
 from .cuda_memory import Allocation
+from .dmabuf import DmaBuf
 from .errors import PinError, UnsupportedError
 from .memory import Extent, Path
 from .surface import Surface
@@ -20,7 +20,7 @@ from .surface import Surface
 if TYPE_CHECKING:
     from .cuda import CudaGpu
 
-__all__ = ["CudaSurface", "DmaBuf"]
+__all__ = ["CudaSurface"]
 
 #: Values of CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING from which on the GPU sees what a
 #: device wrote without being asked to.
@@ -212,39 +212,3 @@ class CudaSurface(Surface):
 
     def _free(self) -> None:
         self._memory = None
-
-
-class DmaBuf:
-    """A surface as a dma-buf. Use it as a context manager, or `close` it.
-
-    Whoever imported it keeps the memory itself alive; the surface stays open until `close`, so
-    that the bytes are its.
-
-    Attributes
-    ----------
-    fd : int
-        The file descriptor; `close` closes it, importers have their own by then.
-    offset : int
-        Byte of the dma-buf at which the surface starts.
-    nbytes : int
-        The surface's length.
-    """
-
-    def __init__(self, surface: Surface, fd: int, offset: int):
-        self._surface: Surface | None = surface
-        self.fd = fd
-        self.offset = offset
-        self.nbytes = surface.nbytes
-
-    def __enter__(self) -> DmaBuf:
-        return self
-
-    def __exit__(self, *_):
-        self.close()
-
-    def close(self) -> None:
-        """Closes the descriptor and lets the surface go. Closing again does nothing."""
-        if self._surface is not None:
-            os.close(self.fd)
-            self._surface.drop()
-            self._surface = None

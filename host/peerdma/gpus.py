@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+import os
+
 from .cuda import CudaGpu
 from .emulated import DISCRETE, INTEGRATED, EmulatedGpu
 from .errors import GpuNotFound
+from .simulated_gpu import NODE, SimulatedGpu
 from .surface import Gpu
 
 __all__ = ["gpu"]
@@ -38,12 +41,19 @@ def gpu(kind: str = "auto", *, memory: str = "auto") -> Gpu:
     if name == "cuda" and (index.isdecimal() or kind == "cuda"):
         return CudaGpu(int(index or 0), memory)
     if kind == "emulated":
-        return EmulatedGpu(_PERSONALITIES[memory])
+        return _emulated(memory)
     if kind != "auto":
         raise ValueError(f"a GPU is one of auto, emulated, cuda, cuda:N, not {kind!r}")
     try:
         return CudaGpu(0, memory)
     except GpuNotFound as error:
-        gpu = EmulatedGpu(_PERSONALITIES[memory])
+        gpu = _emulated(memory)
         gpu.memory += f"; no CUDA: {error.found}"
         return gpu
+
+
+def _emulated(memory: str) -> EmulatedGpu:
+    """Of the CPU and shared memory, or with a device's memory where there is such a device."""
+    if memory != "host" and os.path.exists(NODE):
+        return SimulatedGpu()
+    return EmulatedGpu(_PERSONALITIES[memory])

@@ -64,6 +64,13 @@ LANES = {
             ("peerdma", "simgpu", "peerdma_nvp2p"),
         ),
         # No IOMMU, as a Jetson's GPU memory is the host's.
-        Lane("arm64", "arm64", _VIRT, "ttyAMA0", "", ("peerdma",)),
+        Lane(
+            "arm64",
+            "arm64",
+            _VIRT,
+            "ttyAMA0",
+            "",
+            ("peerdma", "simtegra", "peerdma_nvp2p_tegra"),
+        ),
     )
 }

@@ -113,8 +113,9 @@ class Plan:
             # Nobody could do it there, and it would be done for each program anew.
             compileall.compile_dir(ROOT / "host", quiet=1)
             return Path("/")
-        tree = Tree("trixie", ("python3-numpy",), foreign=self.lane.architecture)
-        return obtain(tree, _with_mount_points)
+        # bash brings the folders that every root has.
+        packages = ("python3-numpy", "dash", "bash")
+        return obtain(Tree("trixie", packages, foreign=self.lane.architecture), _as_root)
 
     def _initramfs(self, files: Mapping[str, Path]) -> bytes:
         here = Path(__file__).parent
@@ -153,7 +154,10 @@ def board_device(board: Board, slot: int) -> dict[str, object]:
     }
 
 
-def _with_mount_points(draft: Path, root: Path) -> None:
-    """A Debian without the package that makes these."""
-    for name in ("dev", "proc", "sys", "run", "tmp", CHECKOUT.lstrip("/")):
-        (draft / name).mkdir(exist_ok=True)
+def _as_root(draft: Path, root: Path) -> None:
+    """Makes a root of unpacked packages: what a guest mounts on, what scripts would install."""
+    (draft / CHECKOUT.lstrip("/")).mkdir()
+    # Numpy wants both of these.
+    for library in draft.glob("usr/lib/*/*/lib*.so.3"):
+        if library.parent.name in ("blas", "lapack"):
+            (library.parents[1] / library.name).symlink_to(f"{library.parent.name}/{library.name}")

@@ -26,6 +26,8 @@ from peerdma.uapi import Access, Event, Info, Ioctl, MapInfo, Op, Submit
 BOTH = Access.READ | Access.WRITE
 PAGE = 4096
 GPU_PAGE = 65536
+#: Card address of the user stream.
+STREAM = 1 << 63
 #: Seconds; far beyond what anything takes that works.
 PATIENCE = 60.0
 DRIVER = Path("/sys/bus/pci/drivers/peerdma")
@@ -160,6 +162,14 @@ class Node:
         more = {"src_handle": handle}
         return [self.submit(Op.H2C, length, user_data=n, **more) for n in range(count)]
 
+    def endless(self, handle: int) -> int:
+        """Queues a job that waits for ever: for data of the user stream, which nobody sends."""
+        return self.submit(Op.C2H, PAGE, dst_handle=handle, src_offset=STREAM)
+
+    def cancel(self, job: int) -> None:
+        """Has a job stopped."""
+        self.request(Ioctl.CANCEL, uapi.Cancel(job=job))
+
     def events(self, count: int, patience: float = PATIENCE) -> list[Event]:
         """The next events: `count`, and not later than in `patience` seconds."""
         found: list[Event] = []
@@ -171,6 +181,19 @@ class Node:
                 data = os.read(self.fd, 64 * (count - len(found)))
                 found += [Event.from_buffer_copy(data, at) for at in range(0, len(data), 64)]
         return found
+
+
+#: The node of a board that answers nothing from its second read of memory on, and whose time is
+#: the machine's; see the fixture hung_board.
+HUNG = "/dev/picoevb1"
+
+
+@contextlib.contextmanager
+def hangs(gpu: Gpu) -> Iterator[tuple[Node, int, int]]:
+    """A job that hangs and cannot be stopped: its node, the handle of GPU memory, its number."""
+    with setting("peerdma", "timeout_ms", 1), Node(HUNG) as node:
+        handle = node.cuda(gpu.alloc(GPU_PAGE), GPU_PAGE)
+        yield node, handle, node.load(handle, 1, PAGE)[0]
 
 
 def results(events: list[Event]) -> list[tuple[int, int]]:
@@ -276,6 +299,54 @@ def shell(command: str) -> str:
     )
     assert done.returncode == 0, (command, done.stdout, done.stderr)
     return done.stdout
+
+
+def remove(name: str) -> None:
+    """Unloads a module, once what was pinned with it has been given back."""
+    until(lambda: Path(f"/sys/module/{name}/refcnt").read_text() == "0\n")
+    shell(f"rmmod {name}")
+
+
+@contextlib.contextmanager
+def module(name: str, parameters: str = "", *, instead: str = "") -> Iterator[None]:
+    """A module is loaded with parameters within, instead of others; then those again."""
+    for other in instead.split():
+        remove(other)
+    try:
+        shell(f"insmod /run/guest/{name}.ko {parameters}")
+        try:
+            yield
+        finally:
+            remove(name)
+    finally:
+        for other in reversed(instead.split()):
+            shell(f"insmod /run/guest/{other}.ko")
+
+
+@contextlib.contextmanager
+def callbacks() -> Iterator[None]:
+    """NVIDIA's driver has no persistent pins, and those with callbacks are allowed."""
+    with (
+        setting("simgpu", "no_persistent", 1),
+        module("peerdma_nvp2p", "callback=1", instead="peerdma_nvp2p"),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def tegra() -> Iterator[None]:
+    """A machine whose GPU memory is pinned by Tegra's nv-p2p."""
+    with (
+        module("simtegra", instead="peerdma_nvp2p simgpu"),
+        module("peerdma_nvp2p_tegra"),
+    ):
+        yield
+        until(lambda: tegra_counts() == (0, 0))
+
+
+def tegra_counts() -> tuple[int, int]:
+    """Pinned and mapped by Tegra's nv-p2p."""
+    return tuple(int(parameter("simtegra", n).read_text()) for n in ("tables", "mappings"))
 
 
 def until(condition: Callable[[], object], patience: float = PATIENCE) -> None:

@@ -3,14 +3,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import errno
 import mmap
 import os
 import tempfile
 import threading
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -24,12 +22,14 @@ from tests.system.picoevb import (
     Buffer,
     Gpu,
     Node,
+    callbacks,
     child,
-    parameter,
+    remove,
     results,
     setting,
     shell,
-    until,
+    tegra,
+    tegra_counts,
 )
 
 pytestmark = [
@@ -39,22 +39,6 @@ pytestmark = [
 ]
 
 SIZE = 2 * GPU_PAGE
-
-
-@contextlib.contextmanager
-def module(name: str, parameters: str = "", *, instead: str = "") -> Iterator[None]:
-    """A module is loaded with parameters within, instead of others; then those again."""
-    for other in instead.split():
-        shell(f"rmmod {other}")
-    try:
-        shell(f"insmod /run/guest/{name}.ko {parameters}")
-        try:
-            yield
-        finally:
-            shell(f"rmmod {name}")
-    finally:
-        for other in reversed(instead.split()):
-            shell(f"insmod /run/guest/{other}.ko")
 
 
 # Pages ---------------------------------------------------------------------------------------
@@ -133,10 +117,7 @@ def both_ways(function):
         if persistent:
             function(persistent)
             return
-        with (
-            setting("simgpu", "no_persistent", 1),
-            module("peerdma_nvp2p", "callback=1", instead="peerdma_nvp2p"),
-        ):
+        with callbacks():
             function(persistent)
 
     run.__name__ = function.__name__
@@ -214,7 +195,7 @@ def test_larger_gpu_pages():
 
 
 def test_without_a_provider_it_is_said_which_module_is_missing():
-    shell("rmmod peerdma_nvp2p")
+    remove("peerdma_nvp2p")
     try:
         with Gpu() as gpu, Node() as node:
             assert node.info().providers == b"pages dmabuf"
@@ -322,37 +303,21 @@ def test_a_transfer_waits_for_who_writes_to_a_dma_buf():
 # Tegra ---------------------------------------------------------------------------------------
 
 
-@contextlib.contextmanager
-def tegra() -> Iterator[None]:
-    """A machine whose GPU memory is pinned by Tegra's nv-p2p."""
-    with (
-        module("simtegra", instead="peerdma_nvp2p simgpu"),
-        module("peerdma_nvp2p_tegra"),
-    ):
-        yield
-        until(lambda: counts() == (0, 0))
-
-
-def counts() -> tuple[int, int]:
-    """Pinned and mapped by Tegra's nv-p2p."""
-    return tuple(int(parameter("simtegra", n).read_text()) for n in ("tables", "mappings"))
-
-
 def test_tegra_memory():
     with tegra(), Node() as node:
         assert node.info().providers == b"pages dmabuf nvp2p-tegra"
         source, destination = Buffer(SIZE), Buffer(SIZE, b"")
-        s, d = node.cuda(source.address + 10, 70000), node.cuda(destination.address, SIZE)
-        assert counts() == (2, 2)
+        # Not from the first page on: that is called back for whatever is unmapped before it.
+        s = node.cuda(source.address + 10, 70000)
+        d = node.cuda(destination.address + PAGE, 70000)
+        assert tegra_counts() == (2, 2)
         node.h2c2h(s, d, 70000, 3)
-        assert destination[:70000] == source[10:70010]
+        assert destination[PAGE : PAGE + 70000] == source[10:70010]
         place = node.place(s)
         assert (place.start, place.cache) == (10, uapi.Cache.CACHED)
-        # Kept: memory that lies behind what is unmapped is called back for, too.
-        mapped = node.map(s)
-        assert mapped[10:70010] == source[10:70010]
+        assert node.map(s)[10:70010] == source[10:70010]
         node.unpin(s)
-        assert counts() == (1, 1)
+        assert tegra_counts() == (1, 1), (tegra_counts(), node.query(d).state)
 
 
 @pytest.mark.parametrize(
@@ -367,4 +332,4 @@ def test_tegra_memory_that_is_refused(name, number, words):
     with tegra(), Node() as node, setting("simtegra", name, 1):
         pin = uapi.PinCuda(va=memory.address, size=SIZE)
         node.refuses(number, words, Ioctl.PIN_CUDA, pin)
-        assert counts() == (0, 0)
+        assert tegra_counts() == (0, 0)
