@@ -15,8 +15,7 @@ from collections.abc import Iterator
 import pytest
 
 from sim.system import Guest, GuestError
-from sim.system.debug.kernel import debug_kernel
-from sim.system.debug.leaks import check_leaks
+from sim.system.debug.guest import DebugGuest
 
 _CALL = """
 from tests.system import picoevb
@@ -30,11 +29,9 @@ _PATIENCE = 150.0
 def guest(request: pytest.FixtureRequest) -> Iterator[Guest]:
     """The module's guest: with the settings in its GUEST, or a board and a GPU without an IOMMU."""
     settings = getattr(request.module, "GUEST", {"lane": "identity"})
-    debug = os.environ.get("PEERDMA_KERNEL") == "debug"
-    with Guest(**settings, kernel=debug_kernel() if debug else None) as guest:
+    kind = DebugGuest if os.environ.get("PEERDMA_KERNEL") == "debug" else Guest
+    with kind(**settings) as guest:
         yield guest
-        if debug:
-            check_leaks(guest)
 
 
 @pytest.fixture(scope="module")

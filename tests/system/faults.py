@@ -36,27 +36,28 @@ _DEBUG = Path("/sys/kernel/debug")
 _EXPECTED = {errno.ENOMEM, errno.EFAULT, errno.EAGAIN, errno.EIO}
 #: No request has so many.
 _MOST = 1000
-_NTH = Path("/proc/self/fail-nth")
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.read.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t]
 
 
-def _text_of(module: str) -> tuple[int, int]:
-    """Where a module's code is."""
-    symbols = Path("/proc/kallsyms").read_text()
-    found = re.findall(rf"^(\w+) [tT] .*\[{module}\]$", symbols, re.MULTILINE)
+def _code(symbols: str) -> tuple[str, str]:
+    """Where the functions are that a pattern of lines of /proc/kallsyms names."""
+    lines = Path("/proc/kallsyms").read_text()
+    found = re.findall(rf"^(\w+) [tT] {symbols}$", lines, re.MULTILINE)
     addresses = [int(address, 16) for address in found]
-    return min(addresses), max(addresses) + PAGE
+    return hex(min(addresses)), hex(max(addresses) + PAGE)
 
 
 @contextlib.contextmanager
 def injecting(percent: int = 0) -> Iterator[None]:
     """Within, what the driver does may fail: so many of all, or the one that fail-nth names."""
-    start, end = _text_of("peerdma")
+    within, without = _code(r".*\[peerdma\]"), _code(r"debug_dma_\w+")
     for kind in KINDS:
         settings: dict[str, object] = {"verbose": 0, "times": -1, "probability": percent}
-        settings |= {"require-start": hex(start), "require-end": hex(end)}
+        settings |= {"require-start": within[0], "require-end": within[1]}
+        # That would turn the checks of mappings off.
+        settings |= {"reject-start": without[0], "reject-end": without[1]}
         if kind != "fail_usercopy":
             settings |= {"ignore-gfp-wait": "N"}
         if kind == "fail_page_alloc":
@@ -73,16 +74,15 @@ def injecting(percent: int = 0) -> Iterator[None]:
 def _failing(number: int, action: Callable[[], object]) -> tuple[bool, OSError | None]:
     """Does `action` with the given allocation failing: whether there was one, and the error."""
     raised = None
-    with _NTH.open("r+b", buffering=0) as nth:
-        nth.write(b"%d" % number)
-        try:
-            action()
-        except OSError as error:
-            raised = error
-        nth.seek(0)
-        left = int(nth.read(20))
-        nth.seek(0)
-        nth.write(b"0")
+    nth = os.open("/proc/self/fail-nth", os.O_RDWR)
+    os.pwrite(nth, b"%d" % number, 0)
+    try:
+        action()
+    except OSError as error:
+        raised = error
+    left = int(os.pread(nth, 20, 0))
+    os.pwrite(nth, b"0", 0)
+    os.close(nth)
     return not left, raised
 
 

@@ -180,9 +180,7 @@ class _Thread:
 
     def _count(self, name: str, result: int) -> bool:
         number = ctypes.get_errno() if result < 0 else 0
-        self.process.counts[
-            f"{name} {errno.errorcode.get(number, number) if number else 'ok'}"
-        ] += 1
+        self.process.counts[f"{name} {_name(number)}"] += 1
         return not number
 
     def _open(self) -> None:
