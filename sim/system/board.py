@@ -44,8 +44,10 @@ class Board:
         self.socket = sockets / f"{name}.sock"
         self.log = logs / f"{name}.log"
         self._killed = False
+        # An access where nothing is mapped has to reach QEMU, for an IOMMU to see the fault.
+        always = ["--socket", self.socket, "--once", "--dma-messages"]
         self._process = process.start(
-            [sys.executable, "-m", "sim.board", "--socket", self.socket, "--once", *options],
+            [sys.executable, "-m", "sim.board", *always, *options],
             self.log,
             {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "host")])},
             cwd=ROOT,
@@ -72,6 +74,11 @@ class Board:
     def alive(self) -> bool:
         """Whether its process is there."""
         return self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        return self._process.pid
 
     def kill(self) -> None:
         """Ends it at once, as a board whose power fails: reads of it give all ones."""

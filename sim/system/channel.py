@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import math
 import socket
 import threading
 import time
@@ -134,10 +135,11 @@ class Running:
         """Kills it and what it started."""
         self._channel.kill(self._number)
 
-    def wait(self, timeout: float = 120.0) -> tuple[int, str]:
+    def wait(self, timeout: float | None = 120.0) -> tuple[int, str]:
         """Waits for its end; (exit status, what it said).
 
-        It is killed after `timeout` seconds, and Overdue is raised.
+        It is killed after `timeout` seconds, and Overdue is raised; None is for programs that wait
+        for a person.
         """
         if not self._ends(timeout):
             self.kill()
@@ -159,8 +161,8 @@ class Running:
             self._channel.wait(0.1)
         return self.text
 
-    def _ends(self, timeout: float) -> bool:
-        deadline = time.monotonic() + timeout
+    def _ends(self, timeout: float | None) -> bool:
+        deadline = time.monotonic() + (math.inf if timeout is None else timeout)
         while self.status is None:
             if time.monotonic() > deadline:
                 return False

@@ -31,9 +31,9 @@ from .qmp import Monitor
 __all__ = ["Guest"]
 
 _LOGS = ROOT / "build" / "system" / "logs"
-#: Seconds until a guest has started, on a busy machine without hardware virtualisation; until QEMU
+#: Seconds until what was announced has come. Until a guest has started, on a busy machine without hardware virtualisation; until QEMU
 #: has ended; until the log has what the kernel was told to write; until a device has gone.
-_BOOT, _END, _LOG, _GONE = 300.0, 10.0, 60.0, 60.0
+_ANNOUNCED, _BOOT, _END, _LOG, _GONE = 30.0, 300.0, 10.0, 60.0, 60.0
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/run/guest/bin"
 _RESTART = "import ctypes, os; os.sync(); ctypes.CDLL(None).reboot(0x01234567)"
 
@@ -53,6 +53,8 @@ class Guest:
         One of `LANES`: "strict" (an IOMMU translates), "identity", "arm64".
     board_options : sequence of str, or None
         For ``python -m sim.board``; None is a machine without a board.
+    further_boards : sequence of sequence of str
+        Options of more boards.
     kernel : Kernel, optional
         Another one than Debian's own.
     load : bool
@@ -71,7 +73,7 @@ class Guest:
     Attributes
     ----------
     board : Board or None
-        The simulated board that it was started with.
+        The first simulated board that it was started with.
     logs : Path
         Folder of the logs: console.log, qemu.log, board-0.log. Removed when all went well.
     modules : dict of str to str
@@ -88,6 +90,7 @@ class Guest:
         lane: str = "strict",
         *,
         board_options: Sequence[str] | None = (),
+        further_boards: Sequence[Sequence[str]] = (),
         kernel: Kernel | None = None,
         load: bool = True,
         files: Mapping[str, Path] | None = None,
@@ -116,7 +119,11 @@ class Guest:
             plan = Plan(
                 self.lane, kernel, self._sockets, self._log.path, memory, aperture, terminal, append
             )
-            self._start(plan, board_options, {**brought, **(files or {})})
+            if board_options is not None:
+                self.board = self._new_board(board_options)
+            for options in further_boards:
+                self._new_board(options)
+            self._start(plan, {**brought, **(files or {})})
             if load:
                 self._load_all()
         except BaseException as error:
@@ -125,16 +132,12 @@ class Guest:
                 raise GuestError(f"the guest cannot be made: {error}") from None
             raise
 
-    def _start(
-        self, plan: Plan, board_options: Sequence[str] | None, files: Mapping[str, Path]
-    ) -> None:
+    def _start(self, plan: Plan, files: Mapping[str, Path]) -> None:
         listeners = [
             self._resources.enter_context(_listen(plan.socket(name)))
             for name in ("monitor", "agent")
         ]
-        if board_options is not None:
-            self.board = self._new_board(board_options)
-        command, environment = plan.command(files, self.board)
+        command, environment = plan.command(files, self._boards)
         streams = {"stdin": None, "stdout": None} if plan.terminal else {}
         self._qemu = process.start(command, self.logs / "qemu.log", environment, **streams)
         self._resources.callback(process.end, self._qemu, _END)
@@ -200,6 +203,11 @@ class Guest:
             self._resources.close()
         shutil.rmtree(self.logs)
 
+    @property
+    def qemu(self) -> int:
+        """QEMU's process."""
+        return self._qemu.pid
+
     # Commands --------------------------------------------------------------------------------
 
     def start(self, command: str | Sequence[str]) -> Running:
@@ -217,7 +225,7 @@ class Guest:
         The exit status is negative if a signal ended it. It and all it started are killed after
         `timeout` seconds, and GuestError is raised.
         """
-        return self._finish(self.start(command), timeout)
+        return self.finish(self.start(command), timeout)
 
     def check_run(self, command: str | Sequence[str], timeout: float = 120.0) -> str:
         """`run`, but GuestError unless the exit status is 0; what it said."""
@@ -229,12 +237,13 @@ class Guest:
 
     def python(self, code: str, timeout: float = 120.0) -> str:
         """Runs Python code as `start_python` does; what it printed. GuestError if it raises."""
-        status, text = self._finish(self.start_python(code), timeout)
+        status, text = self.finish(self.start_python(code), timeout)
         if status:
             raise self._failed(f"Python code ended with exit status {status}. It said:\n{text}")
         return text
 
-    def _finish(self, running: Running, timeout: float) -> tuple[int, str]:
+    def finish(self, running: Running, timeout: float | None = 120.0) -> tuple[int, str]:
+        """Waits for what was started, and checks the kernel's log; as `run`."""
         try:
             result = running.wait(timeout)
         except Overdue as error:
@@ -332,7 +341,7 @@ class Guest:
         self._log.announced.append(re.compile(pattern))
         try:
             yield
-            self.wait_for(pattern, since)
+            self.wait_for(pattern, since, _ANNOUNCED)
             self._sync()
         finally:
             self._log.announced.pop()

@@ -10,7 +10,7 @@ fail()
 	/bin/busybox poweroff -f
 }
 
-/bin/busybox mkdir -p /bin /proc /sys /dev /root
+/bin/busybox mkdir -p /bin /proc /sys /dev /host
 /bin/busybox --install -s /bin
 export PATH=/bin
 . /settings
@@ -22,21 +22,21 @@ for module in /modules/*.ko; do
 done
 
 share="-t 9p -o ro,trans=virtio,version=9p2000.L,msize=512000,cache=loose"
-mount $share root /root || fail "cannot mount the root"
-[ -z "$CHECKOUT" ] || mount $share checkout "/root$CHECKOUT" || fail "cannot mount the checkout"
-mount -t tmpfs run /root/run || fail "the root has no /run"
-mkdir -p /root/run/tmp /dev/pts /dev/shm
-mv /guest /root/run/guest
+mount $share root /host || fail "cannot mount the root"
+[ -z "$CHECKOUT" ] || mount $share checkout "/host$CHECKOUT" || fail "cannot mount the checkout"
+mount -t tmpfs run /host/run || fail "the root has no /run"
+mkdir -p /host/run/tmp /dev/pts /dev/shm
+mv /guest /host/run/guest
 mount -t devpts pts /dev/pts
 mount -t tmpfs shm /dev/shm
 mount -t debugfs debug /sys/kernel/debug
 for folder in dev proc sys; do
-	mount --move "/$folder" "/root/$folder" || fail "the root has no /$folder"
+	mount --move "/$folder" "/host/$folder" || fail "the root has no /$folder"
 done
 # Programs that the root may lack, last in the agent's PATH.
-mkdir /root/run/guest/bin
-cp /bin/busybox /root/run/guest/bin
-chroot /root /run/guest/bin/busybox --install -s /run/guest/bin
+mkdir /host/run/guest/bin
+cp /bin/busybox /host/run/guest/bin
+chroot /host /run/guest/bin/busybox --install -s /run/guest/bin
 
-chroot /root $AGENT
+chroot /host $AGENT
 fail "the agent ended"

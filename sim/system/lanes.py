@@ -15,6 +15,8 @@ class Lane:
     Attributes
     ----------
     name : str
+    about : str
+        What it is, in a few words.
     architecture : "amd64" or "arm64"
     machine : tuple of str
         Arguments of QEMU.
@@ -27,6 +29,7 @@ class Lane:
     """
 
     name: str
+    about: str
     architecture: str
     machine: tuple[str, ...]
     console: str
@@ -48,6 +51,7 @@ LANES = {
         # pages of the host, and the GPU's as a dma-buf.
         Lane(
             "strict",
+            "an IOMMU translates",
             "amd64",
             _PC,
             "ttyS0",
@@ -57,6 +61,7 @@ LANES = {
         # Bus addresses are physical ones, as NVIDIA's driver wants it for discrete GPUs.
         Lane(
             "identity",
+            "an IOMMU that does not translate",
             "amd64",
             _PC,
             "ttyS0",
@@ -66,6 +71,7 @@ LANES = {
         # No IOMMU, as a Jetson's GPU memory is the host's.
         Lane(
             "arm64",
+            "no IOMMU, as on a Jetson",
             "arm64",
             _VIRT,
             "ttyAMA0",

@@ -6,8 +6,9 @@ from __future__ import annotations
 import compileall
 import json
 import shlex
+import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,7 +65,7 @@ class Plan:
         return self.sockets / f"{name}.sock"
 
     def command(
-        self, files: Mapping[str, Path], board: Board | None
+        self, files: Mapping[str, Path], boards: Sequence[Board]
     ) -> tuple[list[str | Path], dict[str, str]]:
         """The command and its environment; `files` go to the guest's /run/guest."""
         found = qemu.find(self.lane.architecture)
@@ -89,8 +90,8 @@ class Plan:
         ]
         for n in range(BOARD_SLOTS):
             devices += ["-device", f"pcie-root-port,id=slot{n},chassis={n + 1}"]
-        if board:
-            devices += ["-device", json.dumps(board_device(board, 0))]
+        for n, board in enumerate(boards):
+            devices += ["-device", json.dumps(board_device(board, n))]
         if self.terminal:
             devices += ["-chardev", "stdio,id=terminal,signal=off"]
             devices += ["-device", "virtconsole,chardev=terminal"]
@@ -115,7 +116,9 @@ class Plan:
             return Path("/")
         # bash brings the folders that every root has.
         packages = ("python3-numpy", "dash", "bash")
-        return obtain(Tree("trixie", packages, foreign=self.lane.architecture), _as_root)
+        root = obtain(Tree("trixie", packages, foreign=self.lane.architecture), _as_root)
+        _compile(ROOT / "host")
+        return root
 
     def _initramfs(self, files: Mapping[str, Path]) -> bytes:
         here = Path(__file__).parent
@@ -154,8 +157,15 @@ def board_device(board: Board, slot: int) -> dict[str, object]:
     }
 
 
+def _compile(folder: Path) -> None:
+    """Compiles a folder's Python code for the Python of a foreign root, by the same here."""
+    python = obtain(Tree("trixie", ("python3",))) / "usr/bin/python3"
+    subprocess.run([python, "-I", "-m", "compileall", "-q", folder], check=True)
+
+
 def _as_root(draft: Path, root: Path) -> None:
     """Makes a root of unpacked packages: what a guest mounts on, what scripts would install."""
+    _compile(draft / "usr/lib")
     (draft / CHECKOUT.lstrip("/")).mkdir()
     # Numpy wants both of these.
     for library in draft.glob("usr/lib/*/*/lib*.so.3"):

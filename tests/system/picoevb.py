@@ -396,6 +396,17 @@ def address_of_board(node: str = "picoevb") -> str:
     return Path(f"/sys/class/peerdma/{node}/device").resolve().name
 
 
+@contextlib.contextmanager
+def rebound(node: str = "picoevb") -> Iterator[None]:
+    """The driver is unbound from a board within."""
+    address = address_of_board(node)
+    (DRIVER / "unbind").write_text(address)
+    try:
+        yield
+    finally:
+        (DRIVER / "bind").write_text(address)
+
+
 # How tests are called ------------------------------------------------------------------------
 
 

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""``python -m sim.system demo|shell``: the full system in QEMU, see docs/system.md."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from pathlib import Path
+
+from tools.debian_tree import TreeError
+
+from . import demo, shell
+from .errors import GuestError
+from .lanes import LANES
+
+
+def _file(text: str) -> Path:
+    path = Path(text).resolve()
+    if not path.is_file():
+        raise argparse.ArgumentTypeError(f"{text!r} is no file")
+    return path
+
+
+def main() -> int:
+    """Command line; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m sim.system", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    lane_help = "; ".join(f"{name}: {lane.about}" for name, lane in LANES.items())
+    one = commands.add_parser("demo", help="host/demo.py in guests")
+    one.add_argument("--lane", choices=LANES, action="append", help=f"{lane_help} (all)")
+    two = commands.add_parser("shell", help="a prompt in a guest, or a script on standard input")
+    two.add_argument("--lane", choices=LANES, default="identity", help=f"{lane_help} (identity)")
+    two.add_argument(
+        "--board", metavar="OPTIONS", default="", help="for `python -m sim.board`, in one word"
+    )
+    two.add_argument(
+        "file", nargs="*", type=_file, help="module or program that the guest has in /run/guest"
+    )
+    arguments = parser.parse_args()
+    try:
+        if arguments.command == "demo":
+            return demo.main(arguments.lane or list(LANES))
+        return shell.main(arguments.lane, shlex.split(arguments.board), arguments.file)
+    except (GuestError, TreeError) as error:
+        print(f"peerdma: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""``make system-shell``: a prompt in a guest."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import termios
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from .guest import Guest
+
+__all__ = ["main"]
+
+_WELCOME = """\
+A guest with the driver, lane {lane}. Boards: {nodes}
+All files of the host are here, read-only; /run can be written. In /run/guest: {files}
+Try `peerdma info`, or `python3 {demo}`. The end: exit
+"""
+
+
+def main(lane: str, board_options: Sequence[str], paths: Sequence[Path]) -> int:
+    """A shell on this terminal, or the shell script on standard input; its exit status."""
+    terminal = sys.stdin.isatty()
+    files = {path.name: path for path in paths}
+    with (
+        _restored(terminal),
+        Guest(lane, board_options=board_options, files=files, terminal=terminal) as guest,
+    ):
+        if not terminal:
+            status, text = guest.finish(guest.start(sys.stdin.read()), timeout=None)
+            print(text, end="", flush=True)
+            return status
+        nodes = guest.check_run("ls /dev/picoevb* 2>/dev/null || echo none").split()
+        demo = guest.path(Path(__file__).resolve().parents[2] / "host/demo.py")
+        names = " ".join([*(path.rpartition("/")[2] for path in guest.modules.values()), *files])
+        welcome = _WELCOME.format(lane=lane, nodes=" ".join(nodes), files=names, demo=demo)
+        print(welcome.replace("\n", "\r\n"), end="", flush=True)
+        size = os.get_terminal_size(sys.stdin.fileno())
+        shell = guest.start(
+            f"stty -F /dev/hvc0 rows {size.lines} cols {size.columns}; export TERM=vt100; "
+            "exec setsid -c sh -i </dev/hvc0 >/dev/hvc0 2>&1"
+        )
+        return guest.finish(shell, timeout=None)[0]
+
+
+@contextlib.contextmanager
+def _restored(terminal: bool) -> Iterator[None]:
+    """QEMU changes how the terminal works, and may not be able to change it back."""
+    if not terminal:
+        yield
+        return
+    before = termios.tcgetattr(sys.stdin)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Guests that fail: each ends with a message and its logs, and never hangs."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import re
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sim.system import LANES, Guest, GuestError, demo, lanes
+from sim.system import guest as guest_module
+from sim.system.board import ROOT
+
+pytestmark = pytest.mark.system
+
+
+@contextlib.contextmanager
+def fails(pattern: str, **settings) -> Iterator[Guest]:
+    """That what is done with a guest ends with a message, which names the logs."""
+    settings = {"board_options": None, "load": False, **settings}
+    with (
+        pytest.raises(GuestError, match=pattern) as failure,
+        Guest("identity", **settings) as guest,
+    ):
+        yield guest
+    assert console(str(failure.value))
+
+
+def console(message: str) -> str:
+    """The kernel's log, where an error message says that it is."""
+    found = re.search(r"logs are in (\S+)|[Ll]og is (\S+)/[^/]+$", message)
+    assert found, message
+    return Path(found[1] or found[2], "console.log").read_text()
+
+
+def test_the_kernel_panics():
+    with fails("kernel panicked: .*sysrq triggered crash") as guest:
+        guest.run("echo c >/proc/sysrq-trigger")
+
+
+def test_qemu_dies():
+    with fails("QEMU ended with exit status -9") as guest:
+        running = guest.start("sleep 1000")
+        os.kill(guest.qemu, signal.SIGKILL)
+        guest.finish(running)
+
+
+def test_the_guest_starts_again_by_itself():
+    with fails("started again by itself") as guest:
+        guest.run("sleep 1; echo b >/proc/sysrq-trigger; sleep 1000")
+
+
+def test_a_module_cannot_be_loaded():
+    with fails(r"insmod .* ended with exit status(?s:.*)File exists") as guest:
+        guest.load("peerdma")
+        guest.load("peerdma")
+
+
+def test_a_board_that_ends_badly_is_told():
+    with fails("board-0 ended with exit status -9", board_options=()) as guest:
+        assert guest.board
+        os.kill(guest.board.pid, signal.SIGKILL)
+
+
+def test_the_guest_does_not_start(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(guest_module, "_BOOT", 1.0)
+    with pytest.raises(GuestError, match=r"the guest did not start within 1 s(?s:.*)logs are in"):
+        Guest("identity", board_options=None)
+
+
+def test_qemu_does_not_start(monkeypatch: pytest.MonkeyPatch):
+    broken = dataclasses.replace(LANES["identity"], machine=("-machine", "none-such"))
+    monkeypatch.setitem(lanes.LANES, "identity", broken)
+    with pytest.raises(GuestError, match=r"QEMU ended with exit status 1.*none-such"):
+        Guest("identity", board_options=None)
+
+
+def test_the_root_cannot_be_mounted(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("sim.system.machine._MODULES", ("virtio_pci",))
+    with pytest.raises(GuestError, match="guest: cannot mount the root") as failure:
+        Guest("identity", board_options=None)
+    assert "cannot mount" in console(str(failure.value))
+
+
+def test_the_board_does_not_start():
+    with pytest.raises(GuestError, match=r"did not start: (?s:.*)there is no user block 'nothing'"):
+        Guest("identity", board_options=["--user", "nothing"])
+
+
+def test_the_board_dies_and_another_is_plugged_in():
+    with Guest("identity") as guest:
+        assert guest.board
+        guest.board.kill()
+        status, text = guest.run(["python3", guest.path(ROOT / "host/demo.py"), "--size", "16x16"])
+        assert status == 4, text
+        mark = guest.mark()
+        guest.plug(["--no-msix"])
+        guest.wait_for("/dev/picoevb1: ", mark)
+        guest.check_run("peerdma info --board /dev/picoevb1")
+
+
+def test_the_board_hangs_and_goes_on():
+    with Guest("identity") as guest:
+        assert guest.board
+        guest.board.freeze()
+        # A read of a register waits, and with it the processor that makes it.
+        reading = guest.start("peerdma info")
+        guest.check_run("sleep 1")
+        assert reading.status is None
+        guest.board.thaw()
+        assert reading.wait()[0] == 0
+
+
+def test_the_demos_status_is_that_of_the_whole(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(demo, "_NODES", {"that is missing": "/dev/picoevb7"})
+    assert demo.main(["identity"]) == 3
