@@ -8,7 +8,7 @@ RUN := .venv/bin/python
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
 .PHONY: help demo system-demo system-shell test test-system cocotb regs core model area perf setup
-.PHONY: clean
+.PHONY: clean system-debug
 
 help: ## list the targets (the default)
 	@sed -n 's/^\([a-z-]*\):.*## /  \1\t/p' Makefile
@@ -30,6 +30,9 @@ test: setup ## style, types, then every test on two cores; SEED=N repeats a rand
 
 test-system: setup ## the tests that need guests for minutes
 	$(RUN) -m pytest -n 2 --dist loadgroup -m system
+
+system-debug: setup ## the driver on a kernel that checks itself, built once; SEED=N repeats a run
+	PEERDMA_KERNEL=debug $(RUN) -m pytest tests/system/debug.py tests/system/test_driver_*.py
 
 cocotb: setup ## the gateware's benches: TEST=name for one, SEED=N, WAVES=1 for waveforms
 	$(RUN) -m sim.benches $(TEST) $(if $(SEED),--seed $(SEED)) $(if $(WAVES),--waves)
