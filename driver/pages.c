@@ -126,7 +126,7 @@ static int pages_get(struct peerdma_surface *surface, const struct peerdma_pin_r
 		if (error)
 			goto err_pinned;
 	}
-	pinned->pages = kvmalloc_array(count, sizeof(*pinned->pages), GFP_KERNEL_ACCOUNT);
+	pinned->pages = kvmalloc_array(count, sizeof(*pinned->pages), PEERDMA_GFP_ARRAY);
 	if (!pinned->pages) {
 		error = -ENOMEM;
 		goto err_charge;
@@ -135,7 +135,7 @@ static int pages_get(struct peerdma_surface *surface, const struct peerdma_pin_r
 	if (error)
 		goto err_pages;
 	error = sg_alloc_table_from_pages(&pinned->table, pinned->pages, count, offset,
-					  request->length, GFP_KERNEL_ACCOUNT);
+					  request->length, PEERDMA_GFP_ARRAY);
 	if (error)
 		goto err_pin;
 	surface->private = pinned;
