@@ -55,7 +55,7 @@ def injecting(percent: int = 0) -> Iterator[None]:
     """Within, what the driver does may fail: so many of all, or the one that fail-nth names."""
     within, without = _code(r".*\[peerdma\]"), _code(r"debug_dma_\w+")
     for kind in KINDS:
-        settings: dict[str, object] = {"verbose": 0, "times": -1, "probability": percent}
+        settings: dict[str, object] = {"verbose": 0, "times": -1}
         settings |= {"require-start": within[0], "require-end": within[1]}
         # That would turn the checks of mappings off.
         settings |= {"reject-start": without[0], "reject-end": without[1]}
@@ -63,6 +63,8 @@ def injecting(percent: int = 0) -> Iterator[None]:
             settings |= {"ignore-gfp-wait": "N"}
         if kind == "fail_page_alloc":
             settings |= {"ignore-gfp-highmem": "N", "min-order": 0}
+        # Last: until then it would be of everything.
+        settings |= {"probability": percent}
         for name, value in settings.items():
             (_DEBUG / kind / name).write_text(str(value))
     try:
