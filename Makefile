@@ -7,8 +7,8 @@ RUN := .venv/bin/python
 # makes PYTHON stick: python3 is from then on the one that .venv was made with.
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: help demo system-demo system-shell test test-system cocotb regs core model mutants area perf
-.PHONY: driver driver-install driver-remove driver-matrix setup clean
+.PHONY: help demo system-demo system-shell system-debug test test-system cocotb regs core model mutants
+.PHONY: area perf driver driver-install driver-remove driver-matrix setup clean
 
 help: ## list the targets (the default)
 	@sed -n 's/^\([a-z-]*\):.*## /  \1\t/p' Makefile
@@ -42,6 +42,9 @@ driver-remove: ## undo that
 
 driver-matrix: setup ## build it for every kernel that it supports, and check its style
 	$(RUN) -m pytest -n 2 tests/driver/matrix.py
+
+system-debug: setup ## the driver on a kernel that checks itself, built once; SEED=N repeats a run
+	PEERDMA_KERNEL=debug $(RUN) -m pytest tests/system/debug.py tests/system/test_driver_*.py
 
 cocotb: setup ## the gateware's benches: TEST=name for one, SEED=N, WAVES=1 for waveforms
 	$(RUN) -m sim.benches $(TEST) $(if $(SEED),--seed $(SEED)) $(if $(WAVES),--waves)

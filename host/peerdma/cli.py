@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The `peerdma` command: look at a board and use its LEDs."""
+"""The `peerdma` command: look at a board, find what is wrong, use its LEDs."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from .backend import BoardInfo
+from .doctor import add_doctor
 from .errors import PeerdmaError, exit_codes
 from .opening import open_board
 from .regs import Capability
@@ -59,6 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     for name, action, text in (
         ("info", _info, "show what is known about a board"),
+        ("doctor", None, "look for what keeps a board and a GPU from working together"),
         ("leds", _leds, "show or set a board's LEDs"),
     ):
         command = commands.add_parser(
@@ -68,6 +70,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             epilog=EXIT_CODES,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
+        if action is None:
+            add_doctor(command)
+            continue
         add_board_option(command)
         command.add_argument("--json", action="store_true", help="print one JSON object instead")
         command.set_defaults(action=action)
