@@ -1,0 +1,265 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""A board's bitstream from source, and everything that is checked about it."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import time
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from amaranth.build.run import BuildPlan
+
+from . import bitstream, checks, fasm, primitives
+from .database import Database
+from .frames import assemble
+from .hard_blocks import configure
+from .netlist import HardBlock, prepare
+from .place import Result, place_and_route
+from .reference import Record, record
+from .toolchain import Toolchain
+
+if False:  # only for annotations: boards need this package
+    from ..boards import Board
+
+__all__ = ["CLOCKS", "BuildFailed", "Report", "build", "constraints", "synthesize"]
+
+#: What nextpnr calls the clocks -> a regular expression for their nets.
+CLOCKS = {"pipe": r"(phy\.)?pipe_clk|.*pipe_clock.*", "user": r"(phy\.)?clk|.*sync_clock.*"}
+#: MHz of the PIPE clock at Gen2.
+PIPE_MHZ = 250.0
+
+
+class BuildFailed(Exception):
+    """A check failed; the report says which."""
+
+
+@dataclass
+class Report:
+    """What a build found out.
+
+    Attributes
+    ----------
+    facts : dict of str to str
+        In the order of the build.
+    checks : dict of str to list of str
+        What is wrong, by check; an empty list has passed.
+    """
+
+    facts: dict[str, str] = field(default_factory=dict)
+    checks: dict[str, list[str]] = field(default_factory=dict)
+
+    @property
+    def passed(self) -> bool:
+        """Whether all checks have."""
+        return not any(self.checks.values())
+
+    def text(self) -> str:
+        """For people."""
+        lines = [f"{name + ':':<22}{value}" for name, value in self.facts.items()]
+        lines.append("")
+        for name, wrong in self.checks.items():
+            lines.append(f"{'FAILED' if wrong else 'passed'}  {name}")
+            lines += [f"          {each}" for each in wrong[:20]]
+            if len(wrong) > 20:
+                lines.append(f"          ... and {len(wrong) - 20} more")
+        lines.append("")
+        lines.append(
+            "This image has not run on hardware." if self.passed else "DO NOT LOAD THIS IMAGE."
+        )
+        return "\n".join(lines) + "\n"
+
+    def json(self) -> str:
+        """For programs."""
+        return json.dumps(
+            {"facts": self.facts, "checks": self.checks, "passed": self.passed}, indent=1
+        )
+
+
+def constraints(xdc: str) -> str:
+    """Pins and I/O standards of Amaranth's constraints, in the form that nextpnr reads."""
+    lines = []
+    for line in xdc.splitlines():
+        match = re.match(r'set_property (\w+) "?([\w.]+)"? \[get_ports "(.+)"\]$', line)
+        if match and not re.search(r"__(refclk|rx|tx)__", match[3]):
+            name, value, port = match.groups()
+            name = "PACKAGE_PIN" if name == "LOC" else name
+            lines.append(f"set_property {name} {value} [get_ports {{{port.replace(chr(92), '')}}}]")
+    return "\n".join(lines) + "\n"
+
+
+def synthesize(tools: Toolchain, verilog: str, top: str, folder: Path) -> dict:
+    """Yosys' netlist of a design for 7-series FPGAs.
+
+    Raises
+    ------
+    ToolError
+        If Yosys fails.
+    """
+    (folder / "design.v").write_text(verilog)
+    script = (
+        "read_verilog design.v; "
+        # Without shift registers in LUTs: nextpnr has no wire for their cascades.
+        f"synth_xilinx -flatten -nosrl -abc9 -arch xc7 -top {top}; "
+        "delete t:$scopeinfo; tee -q -o cells.json stat -json; "
+        "write_verilog -noattr netlist.v; write_json netlist.json"
+    )
+    tools.run("yosys", "-q", "-l", "yosys.log", "-p", script, folder=folder)
+    return json.loads((folder / "netlist.json").read_text())
+
+
+def build(
+    board: Board,
+    plan: BuildPlan,
+    top: str,
+    clock_mhz: float,
+    folder: Path,
+    seeds: Iterable[int],
+    known: Record,
+    allowed: dict[str, str],
+) -> Report:
+    """Builds and checks; the image is `TOP.bit` in `folder`, the report beside it.
+
+    Parameters
+    ----------
+    board : Board
+    plan : BuildPlan
+        Of the board's platform.
+    top : str
+        Name of its top module.
+    clock_mhz : float
+        User clock.
+    folder : pathlib.Path
+    seeds : iterable of int
+        Of placement, each of which must meet timing; the fastest becomes the image.
+    known : Record
+        Configuration known to work.
+    allowed : dict of str to str
+        For `hw.flow.reference.compare`.
+
+    Raises
+    ------
+    hw.flow.toolchain.ToolError, hw.flow.netlist.NetlistError, hw.flow.frames.FrameError,
+    hw.flow.hard_blocks.ConfigurationError
+        If there is no image to check.
+    """
+    started = time.monotonic()
+    folder.mkdir(parents=True, exist_ok=True)
+    report = Report()
+    tools = Toolchain.obtain()
+    report.facts["part"] = board.part
+    report.facts.update(tools.versions())
+    database = Database(tools.database, board.fabric, board.part)
+
+    _say("synthesis")
+    netlist = synthesize(tools, str(plan.files[f"{top}.v"]), top, folder)
+    report.facts["cells"] = _cells(folder)
+    design, blocks = prepare(netlist, top, primitives.load(tools.library))
+    xdc = constraints(str(plan.files[f"{top}.xdc"]))
+    (folder / f"{top}.xdc").write_text(str(plan.files[f"{top}.xdc"]))
+
+    def run(seed: int) -> Result:
+        _say(f"placing and routing, seed {seed}")
+        return place_and_route(tools, database, folder, design, xdc, board.sites, seed, clock_mhz)
+
+    with ThreadPoolExecutor(2) as pool:
+        results = list(pool.map(run, seeds))
+    wanted = _wanted(results[0], clock_mhz)
+    for result in results:
+        report.facts[f"seed {result.seed}"] = ", ".join(
+            f"{name} {result.frequencies[net]:.1f} MHz (needs {mhz:g})"
+            for net, (name, mhz) in wanted.items()
+        )
+    best = max(
+        results,
+        key=lambda r: min(r.frequencies[net] / mhz for net, (_, mhz) in wanted.items()),
+    )
+    report.facts["image of seed"] = str(best.seed)
+    report.facts["bels"] = ", ".join(
+        f"{best.utilisation.get(bel, 0)} {name}"
+        for bel, name in (
+            ("SLICE_LUTX", "half LUTs"),
+            ("SLICE_FFX", "flip-flops"),
+            ("RAMB36E1_RAMB36E1", "block RAMs"),
+        )
+    )
+
+    _say("image and checks")
+    features = fasm.parse(best.fasm.read_text().splitlines())
+    for block in blocks:
+        features |= configure(database, block, board.sites[block.type])
+    _finish(board, database, features, blocks, top, folder, report, known, allowed)
+    report.checks["every seed is fast enough"] = checks.timing(
+        results, {net: mhz for net, (_, mhz) in wanted.items()}
+    )
+    report.facts["seconds"] = f"{time.monotonic() - started:.0f}"
+    (folder / "report.txt").write_text(report.text())
+    (folder / "report.json").write_text(report.json())
+    return report
+
+
+def _finish(
+    board: Board,
+    database: Database,
+    features: set[str],
+    blocks: list[HardBlock],
+    top: str,
+    folder: Path,
+    report: Report,
+    known: Record,
+    allowed: dict[str, str],
+) -> None:
+    """From features to the image, and back from the image to what it says."""
+    frames = assemble(database, features)
+    part = board.part.rpartition("-")[0]
+    data = bitstream.write(frames, database.columns, database.idcode, board.boot, top, part)
+    (folder / f"{top}.bit").write_bytes(data)
+    image = bitstream.read(data, database.columns)
+    report.facts["image"] = (
+        f"{len(data)} bytes, {image.size * 8 / board.boot.lanes / board.boot.rate / 1e3:.0f} ms "
+        f"from flash at {board.boot.rate} MHz x{board.boot.lanes}"
+    )
+    found, wrong = checks.bits(database, features, image.frames)
+    report.checks["the image says what was built, no bit unknown"] = wrong
+    report.checks["it boots as the board wants"] = checks.boot(image, board.boot, database.idcode)
+    count, wrong = checks.inputs(database, found, blocks, board.sites)
+    report.facts["inputs traced"] = str(count)
+    report.checks["inputs of hard blocks are driven as in the netlist"] = wrong
+    ours = record(database, found, board.sites.values(), board.pins, image.registers)
+    (folder / "record.txt").write_text(ours.dump())
+    report.facts["compared"] = f"{len(ours.values)} values, {len(allowed)} allowances"
+    report.checks["configuration as the reference, but where allowed"] = checks.reference(
+        ours, known, allowed
+    )
+
+
+def _cells(folder: Path) -> str:
+    """LUTs, flip-flops and block RAMs after synthesis."""
+    counts: dict[str, int] = {}
+    stat = json.loads((folder / "cells.json").read_text())
+    for cell, number in stat["design"]["num_cells_by_type"].items():
+        kind = "LUT" if re.fullmatch(r"LUT\d|INV", cell) else cell
+        kind = "flip-flops" if cell.startswith("FD") else kind
+        kind = "block RAMs" if cell.startswith("RAMB36") else kind
+        counts[kind] = counts.get(kind, 0) + number
+    return ", ".join(
+        f"{counts.get(kind, 0)} {kind}" for kind in ("LUT", "flip-flops", "block RAMs")
+    )
+
+
+def _wanted(result: Result, clock_mhz: float) -> dict[str, tuple[str, float]]:
+    """Net -> clock and the MHz it must reach."""
+    found = {}
+    for name, mhz in (("pipe", PIPE_MHZ), ("user", clock_mhz)):
+        for net in result.frequencies:
+            if re.fullmatch(CLOCKS[name], net):
+                found[net] = (name, mhz)
+    return found
+
+
+def _say(what: str) -> None:
+    print(f"{what} ...", file=sys.stderr, flush=True)
