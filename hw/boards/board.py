@@ -3,11 +3,13 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from amaranth.build import DiffPairs, Pins, Subsignal
 from amaranth.vendor import XilinxPlatform
 
 from ..flow.bitstream import Boot
+from . import picoevb_differences
 from .picoevb import PicoEVBPlatform
 
 __all__ = ["BOARDS", "Board"]
@@ -27,12 +29,18 @@ class Board:
     sites : dict of str to str
         Site by primitive, for what must be where the board's wires are.
     boot : Boot
+    reference : pathlib.Path
+        Record (`hw.flow.reference`) of a configuration that is known to work on the board.
+    differences : dict of str to str
+        Where ours may differ from it -> why.
     """
 
     platform: type[XilinxPlatform]
     fabric: str
     sites: dict[str, str]
     boot: Boot
+    reference: Path
+    differences: dict[str, str]
 
     @property
     def part(self) -> str:
@@ -72,5 +80,7 @@ BOARDS = {
         },
         # 66 MHz and four lanes: from power-on to a loaded FPGA in time for enumeration.
         boot=Boot(rate=66, lanes=4),
+        reference=Path(__file__).with_name("picoevb_reference.txt"),
+        differences=picoevb_differences.DIFFERENCES,
     )
 }

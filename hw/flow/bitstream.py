@@ -25,6 +25,8 @@ class Register:
     CRC, FAR, FDRI, FDRO, CMD, CTL0, MASK, STAT, LOUT, COR0, MFWR = range(11)
     IDCODE, AXSS, COR1 = 12, 13, 14
     WBSTAR, TIMER, BOOTSTS, CTL1, BSPI = 16, 17, 22, 24, 31
+    #: Not in UG470; Vivado writes 0 to it.
+    UNNAMED = 19
 
 
 class Command:
@@ -171,7 +173,7 @@ def write(
     put(Register.CMD, Command.RCRC)
     crc.value = 0
     words.extend([_NOP] * 2)
-    put(Register.BOOTSTS, 0)
+    put(Register.UNNAMED, 0)
     put(Register.COR0, boot.cor0)
     put(Register.COR1, 0)
     put(Register.IDCODE, idcode)

@@ -11,31 +11,31 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from amaranth.build.run import BuildPlan
 
 from . import bitstream, checks, fasm, primitives
 from .database import Database
-from .frames import assemble
-from .hard_blocks import configure
-from .netlist import HardBlock, prepare
+from .frames import FrameError, assemble
+from .hard_blocks import ConfigurationError, configure
+from .netlist import HardBlock, NetlistError, prepare
 from .place import Result, place_and_route
 from .reference import Record, record
-from .toolchain import Toolchain
+from .toolchain import Toolchain, ToolError
 
-if False:  # only for annotations: boards need this package
+if TYPE_CHECKING:
     from ..boards import Board
 
-__all__ = ["CLOCKS", "BuildFailed", "Report", "build", "constraints", "synthesize"]
+__all__ = ["IMPOSSIBLE", "Report", "build", "constraints", "synthesize"]
 
-#: What nextpnr calls the clocks -> a regular expression for their nets.
-CLOCKS = {"pipe": r"(phy\.)?pipe_clk|.*pipe_clock.*", "user": r"(phy\.)?clk|.*sync_clock.*"}
+#: Errors after which there is no image to check.
+IMPOSSIBLE = (ToolError, NetlistError, FrameError, ConfigurationError)
+
+#: What nextpnr calls the nets of the PIPE clock and the user clock.
+_PIPE_NET, _USER_NET = "phy.pipe_clk", "clk"
 #: MHz of the PIPE clock at Gen2.
-PIPE_MHZ = 250.0
-
-
-class BuildFailed(Exception):
-    """A check failed; the report says which."""
+_PIPE_MHZ = 250.0
 
 
 @dataclass
@@ -119,8 +119,6 @@ def build(
     clock_mhz: float,
     folder: Path,
     seeds: Iterable[int],
-    known: Record,
-    allowed: dict[str, str],
 ) -> Report:
     """Builds and checks; the image is `TOP.bit` in `folder`, the report beside it.
 
@@ -136,15 +134,10 @@ def build(
     folder : pathlib.Path
     seeds : iterable of int
         Of placement, each of which must meet timing; the fastest becomes the image.
-    known : Record
-        Configuration known to work.
-    allowed : dict of str to str
-        For `hw.flow.reference.compare`.
 
     Raises
     ------
-    hw.flow.toolchain.ToolError, hw.flow.netlist.NetlistError, hw.flow.frames.FrameError,
-    hw.flow.hard_blocks.ConfigurationError
+    One of IMPOSSIBLE
         If there is no image to check.
     """
     started = time.monotonic()
@@ -168,16 +161,13 @@ def build(
 
     with ThreadPoolExecutor(2) as pool:
         results = list(pool.map(run, seeds))
-    wanted = _wanted(results[0], clock_mhz)
+    wanted = {_PIPE_NET: _PIPE_MHZ, _USER_NET: clock_mhz}
     for result in results:
         report.facts[f"seed {result.seed}"] = ", ".join(
-            f"{name} {result.frequencies[net]:.1f} MHz (needs {mhz:g})"
-            for net, (name, mhz) in wanted.items()
+            f"{net} {mhz:.1f} MHz" + (f" (needs {wanted[net]:g})" if net in wanted else "")
+            for net, mhz in result.frequencies.items()
         )
-    best = max(
-        results,
-        key=lambda r: min(r.frequencies[net] / mhz for net, (_, mhz) in wanted.items()),
-    )
+    best = max(results, key=lambda r: min(r.frequencies.get(n, 0) / f for n, f in wanted.items()))
     report.facts["image of seed"] = str(best.seed)
     report.facts["bels"] = ", ".join(
         f"{best.utilisation.get(bel, 0)} {name}"
@@ -192,10 +182,8 @@ def build(
     features = fasm.parse(best.fasm.read_text().splitlines())
     for block in blocks:
         features |= configure(database, block, board.sites[block.type])
-    _finish(board, database, features, blocks, top, folder, report, known, allowed)
-    report.checks["every seed is fast enough"] = checks.timing(
-        results, {net: mhz for net, (_, mhz) in wanted.items()}
-    )
+    _finish(board, database, features, blocks, top, folder, report)
+    report.checks["every seed is fast enough"] = checks.timing(results, wanted)
     report.facts["seconds"] = f"{time.monotonic() - started:.0f}"
     (folder / "report.txt").write_text(report.text())
     (folder / "report.json").write_text(report.json())
@@ -210,8 +198,6 @@ def _finish(
     top: str,
     folder: Path,
     report: Report,
-    known: Record,
-    allowed: dict[str, str],
 ) -> None:
     """From features to the image, and back from the image to what it says."""
     frames = assemble(database, features)
@@ -231,9 +217,9 @@ def _finish(
     report.checks["inputs of hard blocks are driven as in the netlist"] = wrong
     ours = record(database, found, board.sites.values(), board.pins, image.registers)
     (folder / "record.txt").write_text(ours.dump())
-    report.facts["compared"] = f"{len(ours.values)} values, {len(allowed)} allowances"
+    report.facts["compared"] = f"{len(ours.values)} values, {len(board.differences)} may differ"
     report.checks["configuration as the reference, but where allowed"] = checks.reference(
-        ours, known, allowed
+        ours, Record.load(board.reference), board.differences
     )
 
 
@@ -249,16 +235,6 @@ def _cells(folder: Path) -> str:
     return ", ".join(
         f"{counts.get(kind, 0)} {kind}" for kind in ("LUT", "flip-flops", "block RAMs")
     )
-
-
-def _wanted(result: Result, clock_mhz: float) -> dict[str, tuple[str, float]]:
-    """Net -> clock and the MHz it must reach."""
-    found = {}
-    for name, mhz in (("pipe", PIPE_MHZ), ("user", clock_mhz)):
-        for net in result.frequencies:
-            if re.fullmatch(CLOCKS[name], net):
-                found[net] = (name, mhz)
-    return found
 
 
 def _say(what: str) -> None:

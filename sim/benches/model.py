@@ -16,7 +16,7 @@ import cocotb_tools.config
 from hw.core import CoreConfig
 from hw.endpoint import EXTRA_PORTS, MODULE_NAME
 from hw.trn import TRN_PORTS
-from sim.rtl import _CACHE, _cached, _compiler, _digest, _run, _verilator, _verilog
+from sim.rtl import _CACHE, _cached, _compiler, _digest, _run, _say, _verilator, _verilog
 
 __all__ = ["CONFIG", "build"]
 
@@ -34,11 +34,11 @@ _LIBRARIES = cocotb_tools.config.libs_dir
 _RUNTIME = ("verilated", "verilated_vpi", "verilated_dpi", "verilated_threads")
 
 
-def build(waves: bool = False, *, channels: int = 1) -> Path:
+def build(waves: bool = False, *, channels: int = 1, netlist: bool = False) -> Path:
     """Folder of the simulator, a program named as the core's module. Raises `BuildError`.
 
-    The core is `CONFIG` with so many channels each way. `waves` builds in VCD tracing, at the cost
-    of speed. Builders of one machine take turns.
+    The core is `CONFIG` with so many channels each way; with `netlist`, what synthesis makes of
+    it. `waves` builds in VCD tracing, at the cost of speed. Builders of one machine take turns.
     """
     home, verilator_version = _verilator()
     program, version = _compiler()
@@ -78,7 +78,20 @@ def build(waves: bool = False, *, channels: int = 1) -> Path:
     with (_CACHE / "cocotb.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         verilog = _verilog(dataclasses.replace(CONFIG, h2c=channels, c2h=channels))
+        if netlist:
+            verilog = _netlist(verilog)
         tools = _digest(verilator_version, version, *compiler)
         common = _cached(f"cocotb-runtime-{tools}", runtime)
         key = _digest(tools, verilog, _PORTS, *_VERILATE, _MAIN.read_text())
         return _cached(f"cocotb-{key}", simulator)
+
+
+def _netlist(verilog: str) -> str:
+    """The core after synthesis."""
+    from hw.flow.simulation import netlist
+
+    def make(at: Path) -> None:
+        _say("synthesizing the core")
+        (at / "netlist.v").write_text(netlist(verilog, MODULE_NAME))
+
+    return (_cached(f"netlist-{_digest(verilog)}", make) / "netlist.v").read_text()
