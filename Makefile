@@ -7,7 +7,7 @@ RUN := .venv/bin/python
 # makes PYTHON stick: python3 is from then on the one that .venv was made with.
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: help demo test cocotb regs core model area setup clean
+.PHONY: help demo test cocotb regs core bitstream model area setup clean
 
 help: ## list the targets (the default)
 	@sed -n 's/^\([a-z]*\):.*## /  \1\t/p' Makefile
@@ -29,6 +29,9 @@ regs: setup ## write driver/peerdma_regs.h anew from host/peerdma/regs.py
 
 core: setup ## write the DMA core as Verilog into build/
 	$(RUN) -m hw.build core
+
+bitstream: setup ## make the PicoEVB's FPGA image with open tools and check it; takes ten minutes
+	$(RUN) -m hw.build picoevb
 
 model: setup ## pack the core's C++, for machines without Verilator, as a Jetson
 	$(RUN) -m sim.generated build/peerdma-model.tar.gz

@@ -31,6 +31,7 @@ class Top(Elaboratable):
 
     def elaborate(self, platform):
         m = Module()
+        m.domains += ClockDomain("sync")
         pcie = platform.request("pcie", dir="-")
         m.submodules.phy = phy = Phy(
             Pads(

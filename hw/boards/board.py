@@ -9,6 +9,7 @@ from amaranth.build import DiffPairs, Pins, Subsignal
 from amaranth.vendor import XilinxPlatform
 
 from ..flow.bitstream import Boot
+from ..flow.corrections import Pad
 from . import picoevb_differences
 from .picoevb import PicoEVBPlatform
 
@@ -46,6 +47,21 @@ class Board:
     def part(self) -> str:
         """With package and speed grade, "xc7a50tcsg325-2"."""
         return f"{self.platform.device}{self.platform.package}-{self.platform.speed}"
+
+    @property
+    def pads(self) -> list[Pad]:
+        """Its I/O, without the transceiver's."""
+        found = []
+        for resource in self.platform.resources:
+            for subsignal in _leaves(resource):
+                for pins in subsignal.ios:
+                    if not isinstance(pins, Pins):
+                        continue
+                    attrs = subsignal.attrs
+                    pull = next((way for way in ("UP", "DOWN") if attrs.get(f"PULL{way}")), "")
+                    drive, output = int(attrs.get("DRIVE", 12)), pins.dir == "o"
+                    found += [Pad(name, output, drive, pull) for name in pins.names]
+        return found
 
     @property
     def pins(self) -> list[str]:

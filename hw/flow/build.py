@@ -16,8 +16,11 @@ from typing import TYPE_CHECKING
 from amaranth.build.run import BuildPlan
 
 from . import bitstream, checks, fasm, primitives
+from .corrections import correct
 from .database import Database
+from .faults import Design, plant
 from .frames import FrameError, assemble
+from .ground import tie
 from .hard_blocks import ConfigurationError, configure
 from .netlist import HardBlock, NetlistError, prepare
 from .place import Result, place_and_route
@@ -180,10 +183,17 @@ def build(
 
     _say("image and checks")
     features = fasm.parse(best.fasm.read_text().splitlines())
+    features = correct(database, features, _clock_manager(design, top), board.pads)
+    features |= tie(database, features, blocks, board.sites)
     for block in blocks:
         features |= configure(database, block, board.sites[block.type])
-    _finish(board, database, features, blocks, top, folder, report)
+    data, found = _finish(board, database, features, blocks, top, folder, report)
     report.checks["every seed is fast enough"] = checks.timing(results, wanted)
+    _say("planting faults")
+    manager = _clock_manager(design, top)
+    count, missed = plant(Design(board, database, found, blocks, manager, data, results, wanted))
+    report.facts["faults planted"] = str(count)
+    report.checks["every planted fault is found"] = missed
     report.facts["seconds"] = f"{time.monotonic() - started:.0f}"
     (folder / "report.txt").write_text(report.text())
     (folder / "report.json").write_text(report.json())
@@ -198,20 +208,26 @@ def _finish(
     top: str,
     folder: Path,
     report: Report,
-) -> None:
-    """From features to the image, and back from the image to what it says."""
+) -> tuple[bytes, set[str]]:
+    """From features to the image, and back from it to what it says: both are returned."""
     frames = assemble(database, features)
     part = board.part.rpartition("-")[0]
     data = bitstream.write(frames, database.columns, database.idcode, board.boot, top, part)
     (folder / f"{top}.bit").write_bytes(data)
     image = bitstream.read(data, database.columns)
-    report.facts["image"] = (
-        f"{len(data)} bytes, {image.size * 8 / board.boot.lanes / board.boot.rate / 1e3:.0f} ms "
-        f"from flash at {board.boot.rate} MHz x{board.boot.lanes}"
+    usual, slowest = (checks.loading_ms(image.size, board.boot, slow) for slow in (False, True))
+    report.facts["image"] = f"{len(data)} bytes"
+    report.facts["from flash"] = (
+        f"{image.size * 8} bits / {board.boot.lanes} lanes / {board.boot.rate} MHz = {usual:.0f} ms; "
+        f"at worst {checks.POWER_ON_MS:g} + {slowest:.0f} ms after power, "
+        f"{checks.READY_MS:g} are allowed"
     )
     found, wrong = checks.bits(database, features, image.frames)
     report.checks["the image says what was built, no bit unknown"] = wrong
     report.checks["it boots as the board wants"] = checks.boot(image, board.boot, database.idcode)
+    report.checks["it is loaded in time for enumeration"] = checks.enumeration(
+        image.size, board.boot
+    )
     count, wrong = checks.inputs(database, found, blocks, board.sites)
     report.facts["inputs traced"] = str(count)
     report.checks["inputs of hard blocks are driven as in the netlist"] = wrong
@@ -221,6 +237,13 @@ def _finish(
     report.checks["configuration as the reference, but where allowed"] = checks.reference(
         ours, Record.load(board.reference), board.differences
     )
+    return data, found
+
+
+def _clock_manager(design: dict, top: str) -> dict[str, primitives.Value]:
+    """Parameters of the design's MMCM."""
+    (cell,) = (c for c in design["modules"][top]["cells"].values() if c["type"] == "MMCME2_ADV")
+    return {name: primitives.value(given) for name, given in cell["parameters"].items()}
 
 
 def _cells(folder: Path) -> str:

@@ -13,7 +13,17 @@ from .place import Result
 from .reference import Record, compare
 from .trace import HIGH, LOW, Tracer
 
-__all__ = ["bits", "boot", "inputs", "reference", "timing"]
+__all__ = [
+    "POWER_ON_MS",
+    "READY_MS",
+    "bits",
+    "boot",
+    "enumeration",
+    "inputs",
+    "loading_ms",
+    "reference",
+    "timing",
+]
 
 
 def bits(database: Database, features: set[str], frames: Frames) -> tuple[set[str], list[str]]:
@@ -93,6 +103,29 @@ def boot(image: bitstream.Image, wanted: bitstream.Boot, idcode: int) -> list[st
     if image.checked < 2:
         wrong.append(f"{image.checked} checksums in the image, should be 2")
     return wrong
+
+
+#: From stable power to the first configuration (DS181, TPOR, 50 ms ramp), at most; and from stable
+#: power to when a card must be ready to train its link: PERST# may rise after 100 ms (TPVPERL) and
+#: the link has 20 ms from then (PCI Express 6.6.1).
+POWER_ON_MS, READY_MS = 50.0, 120.0
+#: The configuration clock is within a half of its nominal rate (DS181, FMCCKTOL).
+_SLOWEST = 0.5
+
+
+def loading_ms(size: int, how: bitstream.Boot, slowest: bool = False) -> float:
+    """How long an image of `size` bytes takes from flash, with the nominal or the slowest clock."""
+    return size * 8 / how.lanes / (how.rate * 1e3 * (_SLOWEST if slowest else 1))
+
+
+def enumeration(size: int, how: bitstream.Boot) -> list[str]:
+    """Whether the FPGA is loaded when the host looks for the card."""
+    needed = POWER_ON_MS + loading_ms(size, how, slowest=True)
+    if needed <= READY_MS:
+        return []
+    return [
+        f"{size} bytes are loaded {needed:.0f} ms after power is good, {READY_MS:g} are allowed"
+    ]
 
 
 def timing(results: Iterable[Result], wanted: Mapping[str, float]) -> list[str]:

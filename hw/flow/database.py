@@ -166,6 +166,16 @@ class Database:
         return {destination: source for _, destination, source in names}
 
     @functools.cache  # noqa: B019
+    def sources(self, tile_type: str) -> dict[str, list[str]]:
+        """Destination -> sources of the connections of a tile type that a bit closes."""
+        found: dict[str, list[str]] = {}
+        for name in self.features(tile_type, "CLB_IO_CLK"):
+            destination, dot, source = name.partition(".")
+            if dot and "." not in source and "[" not in source:
+                found.setdefault(destination, []).append(source)
+        return found
+
+    @functools.cache  # noqa: B019
     def tile_type(self, tile_type: str) -> dict:
         """Sites, wires and connections of a tile type."""
         return self._json(f"tile_type_{tile_type}.json")
@@ -186,7 +196,8 @@ class Database:
         """Grid position -> tile."""
         return {(entry["grid_x"], entry["grid_y"]): tile for tile, entry in self.grid.items()}
 
-    def node(self, tile: str, wire: str) -> set[tuple[str, str]]:
+    @functools.cache  # noqa: B019
+    def node(self, tile: str, wire: str) -> frozenset[tuple[str, str]]:
         """All (tile, wire) that are one piece of metal with this one."""
         seen = {(tile, wire)}
         left = [(tile, wire)]
@@ -198,7 +209,7 @@ class Database:
                 if there and self.grid[there]["type"] == other_type and (there, other) not in seen:
                     seen.add((there, other))
                     left.append((there, other))
-        return seen
+        return frozenset(seen)
 
 
 def _plain(name: str) -> str:

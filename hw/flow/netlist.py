@@ -6,8 +6,8 @@ them: ports of several bits have to come apart into pins, and wires that are not
 routing (pads, PLL outputs to the channel) have to go. What a block's parameters are is kept aside
 for `hw.flow.hard_blocks`.
 
-An input that is constant 1 is left open: it reads 1 (UG474), and routing hundreds of them takes
-minutes. `hw.flow.checks` finds in the bitstream that it does.
+Constant inputs are not nextpnr's to route: left open, an input reads 1 (UG474), and
+`hw.flow.ground` ties the others to 0. `hw.flow.checks` finds in the bitstream that they are.
 """
 
 from __future__ import annotations
@@ -44,8 +44,12 @@ DEDICATED = {
 }
 _PADS = {"GTPRXN", "GTPRXP", "GTPTXN", "GTPTXP", "I", "IB"}
 
-#: Inputs of the MMCM with an inverter of their own: a constant 0 is left open, as Vivado does it.
-_OPEN_LOW = {"MMCME2_ADV": {"RST", "PWRDWN", "PSEN", "PSINCDEC"}}
+#: Inputs with an inverter of their own: a constant 0 is left open and inverted, as Vivado does it;
+#: `hw.flow.corrections` sets the inverters.
+_OPEN_LOW = {
+    "MMCME2_ADV": {"RST", "PWRDWN", "PSEN", "PSINCDEC"},
+    "BUFGCTRL": {"IGNORE0", "IGNORE1"},
+}
 
 
 class NetlistError(Exception):
@@ -145,7 +149,7 @@ def _flatten(block: HardBlock, cell: dict, primitive: Primitive) -> None:
             continue
         width = (primitive.inputs | primitive.outputs)[port]
         for index, bit in enumerate(bits):
-            if bit == "1" and port in primitive.inputs:
+            if bit in ("0", "1") and port in primitive.inputs:
                 continue
             # nextpnr names the common block's pins with an index in brackets.
             bracket = block.type == "GTPE2_COMMON" and width > 1

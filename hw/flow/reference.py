@@ -99,18 +99,38 @@ def record(
     for kind, buffers in _clock_buffers(features).items():
         result.values[f"clock-buffer {kind}"] = "/".join(sorted(buffers))
     tracer = Tracer(database, features)
-    for site in sites:
-        vectors: dict[str, dict[int, str]] = {}
-        for name, source in tracer.inputs(site).items():
-            head, index = re.fullmatch(r"(.*?)(\d*)", name).groups()  # type: ignore[union-attr]
-            driven = source if source in (LOW, HIGH) else "n"
-            vectors.setdefault(head, {})[int(index or 0)] = driven
-        for head, bits in vectors.items():
-            text = "".join(bits.get(index, "-") for index in reversed(range(max(bits) + 1)))
-            result.values[f"input {site}.{head}"] = text
+    for label, site in {**{site: site for site in sites}, **_clocking(database, features)}.items():
+        for head, bits in _vectors(tracer.inputs(site)).items():
+            result.values[f"input {label}.{head}"] = bits
     for name, register in _REGISTERS.items():
         result.values[f"register {name}"] = f"{registers[register]:#x}"
     return result
+
+
+def _vectors(inputs: Mapping[str, str]) -> dict[str, str]:
+    """Inputs by name without index -> what drives them, high end first."""
+    found: dict[str, dict[int, str]] = {}
+    for name, source in inputs.items():
+        head, index = re.fullmatch(r"(.*?)(\d*)", name).groups()  # type: ignore[union-attr]
+        driven = source if source in (LOW, HIGH) else "n"
+        found.setdefault(head, {})[int(index or 0)] = driven
+    return {
+        head: "".join(bits.get(index, "-") for index in reversed(range(max(bits) + 1)))
+        for head, bits in found.items()
+    }
+
+
+def _clocking(database: Database, features: set[str]) -> dict[str, str]:
+    """Sites of clock manager and clock multiplexer, wherever they are."""
+    found = {}
+    for feature in features:
+        tile = feature.partition(".")[0]
+        if feature.endswith(".MMCME2_ADV.IN_USE"):
+            found["MMCM"] = next(s for s in database.grid[tile]["sites"] if s.startswith("MMCM"))
+        elif match := re.match(r"CLK_BUFG_\w+\.CLK_BUFG_BUFGCTRL(\d+)_I1\.", feature):
+            sites = sorted(database.grid[tile]["sites"], key=lambda s: int(s.rpartition("Y")[2]))
+            found["multiplexer"] = sites[int(match[1])]
+    return found
 
 
 def _clock_buffers(features: set[str]) -> dict[str, set[str]]:

@@ -7,14 +7,26 @@ and those that are always there. A wire that nothing drives reads 1 (UG474).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from .database import Database
 
-__all__ = ["HIGH", "LOW", "Tracer"]
+__all__ = ["HIGH", "LOW", "Tracer", "drivers"]
 
 #: What the search ends at if it does not end at the output of a site.
 LOW, HIGH = "0", "1"
+
+
+def drivers(features: Iterable[str]) -> dict[tuple[str, str], str]:
+    """(Tile, wire) -> the wire that a configuration connects it to."""
+    found = {}
+    for feature in features:
+        tile, _, rest = feature.partition(".")
+        destination, dot, source = rest.partition(".")
+        if dot and "." not in source and "[" not in source:
+            found[tile, destination] = source
+    return found
 
 
 class Tracer:
@@ -29,12 +41,7 @@ class Tracer:
 
     def __init__(self, database: Database, features: Iterable[str]):
         self._database = database
-        self._driver: dict[tuple[str, str], str] = {}
-        for feature in features:
-            tile, _, rest = feature.partition(".")
-            destination, dot, source = rest.partition(".")
-            if dot and "." not in source and "[" not in source:
-                self._driver[tile, destination] = source
+        self._driver = drivers(features)
 
     def inputs(self, site: str) -> dict[str, str]:
         """Every input of a site -> what drives it: "0", "1", or "TILE/WIRE" of an output."""
@@ -55,6 +62,8 @@ class Tracer:
                 return HIGH
             steps = []
             node = database.node(tile, wire)
+            if output := self._buffer_output(node):
+                return output
             for there, name in node:
                 source = self._driver.get((there, name))
                 if source is None:
@@ -72,6 +81,12 @@ class Tracer:
                 raise ValueError(f"{tile}/{wire} has {len(steps)} drivers: {steps}")
             tile, wire = steps[0]
         raise ValueError(f"the path to {tile}/{wire} has no end")
+
+    @staticmethod
+    def _buffer_output(node: Iterable[tuple[str, str]]) -> str | None:
+        """The output of a clock buffer: the database has a connection through it."""
+        outputs = (n for n in node if re.fullmatch(r"CLK_BUFG_BUFGCTRL\d+_O", n[1]))
+        return next((f"{tile}/{wire}" for tile, wire in outputs), None)
 
     def _is_output(self, tile: str, wire: str) -> bool:
         sites = self._database.tile_type(self._database.grid[tile]["type"])["sites"]

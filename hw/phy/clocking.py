@@ -97,9 +97,6 @@ class ClockTree(wiring.Component):
         m.submodules.user = Instance("BUFG", i_I=made[2], o_O=self.sync_clock)
         m.submodules.pipe = Instance(
             "BUFGCTRL",
-            p_PRESELECT_I0="FALSE",
-            p_PRESELECT_I1="FALSE",
-            p_INIT_OUT=0,
             i_I0=made[0],
             i_I1=made[1],
             i_S0=~self.fast,

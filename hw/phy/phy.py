@@ -37,8 +37,8 @@ class Pads:
 class Phy(wiring.Component):
     """A Gen2 x1 endpoint up to the transaction ports of its PCIe block.
 
-    Makes the domain `sync`, the user clock, which is in reset while the link is down or the host
-    holds it in reset; and `pipe` and `drp` for itself.
+    Drives the domain `sync`, which the design around it defines: the user clock, in reset while the
+    link is down or the host resets it. Makes `pipe` and `drp` for itself.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ class Phy(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        for name in ("sync", "pipe", "drp"):
+        for name in ("pipe", "drp"):
             m.domains += ClockDomain(name)
         # The same clocks as drp's and sync's, without their resets: these find out about them.
         for name in ("watch", "user"):

@@ -90,12 +90,12 @@ def test_long_runs_fit_a_packet():
 def test_checksum_finds_any_flipped_bit(fpga):
     random = seeded()
     data = bytearray(image_of(assemble(fpga, GOOD)))
-    # The words of a run of one frame and its padding.
-    start = data.find((0x3000_4000 | 202).to_bytes(4, "big")) + 4
+    # The words of a run of two frames and its padding.
+    start = data.find((0x3000_4000 | 303).to_bytes(4, "big")) + 4
     assert start > 4
     for _ in range(50):
         broken = bytearray(data)
-        broken[start + random.randrange(4 * 202)] ^= 1 << random.randrange(8)
+        broken[start + random.randrange(4 * 303)] ^= 1 << random.randrange(8)
         with pytest.raises(ValueError, match="CRC"):
             bitstream.read(bytes(broken), COLUMNS)
 
@@ -259,3 +259,13 @@ def test_bits_of_leaves_out_the_frames_own_code():
     words = [0] * 101
     words[50] = 0x1FFF | 1 << 13
     assert bits_of({5: words}) == {(5, 50, 13)}
+
+
+def test_time_to_load():
+    """2.19 MB at the slowest clock are too late, what is left of it without empty frames is not."""
+    assert checks.loading_ms(1_000_000, BOOT) == pytest.approx(30.3, abs=0.1)
+    assert checks.enumeration(1_100_000, BOOT) == []
+    assert checks.enumeration(2_192_000, BOOT) == [
+        "2192000 bytes are loaded 183 ms after power is good, 120 are allowed"
+    ]
+    assert checks.enumeration(1_100_000, bitstream.Boot(rate=3, lanes=1)) != []
