@@ -218,7 +218,7 @@ def _finish(
     usual, slowest = (checks.loading_ms(image.size, board.boot, slow) for slow in (False, True))
     report.facts["image"] = f"{len(data)} bytes"
     report.facts["from flash"] = (
-        f"{image.size * 8} bits / {board.boot.lanes} lanes / {board.boot.rate} MHz = {usual:.0f} ms; "
+        f"{image.size * 8} bits / {board.boot.lanes} / {board.boot.rate} MHz = {usual:.0f} ms; "
         f"at worst {checks.POWER_ON_MS:g} + {slowest:.0f} ms after power, "
         f"{checks.READY_MS:g} are allowed"
     )
