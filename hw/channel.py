@@ -206,17 +206,22 @@ class Channel(wiring.Component):
         # The stage between check and splitter keeps the wide comparison off the stream's path.
         span_free = ~self.span.valid | self.span.ready
         taking = Signal()
-        bad_address = Signal(64)
+        # Nothing is taken behind an error. Its address waits in the span that it does not have: the
+        # card address, if it is that one, moves over a cycle later.
+        faulty, at_card = Signal(), Signal()
         with m.If(self.span.ready):
             m.d.sync += self.span.valid.eq(0)
         m.d.comb += [
-            self.descriptor.ready.eq(in_flight.w_rdy & span_free & ~self.flush),
+            self.descriptor.ready.eq(in_flight.w_rdy & span_free & ~faulty & ~self.flush),
             taking.eq(self.descriptor.valid & self.descriptor.ready),
             in_flight.w_en.eq(taking),
         ]
         streamed = Signal()
         with m.If(self.start):
-            m.d.sync += streamed.eq(0)
+            m.d.sync += [streamed.eq(0), faulty.eq(0)]
+        m.d.sync += at_card.eq(0)
+        with m.If(at_card):
+            m.d.sync += self.span.payload.pci_address.eq(self.span.payload.card_address)
         with m.If(taking):
             m.d.sync += [
                 streamed.eq(streamed | (to_stream & ~entry.immediate)),
@@ -224,15 +229,9 @@ class Channel(wiring.Component):
                 self.span.payload.card_address.eq(descriptor.card_address),
                 self.span.payload.length.eq(descriptor.length),
                 self.span.valid.eq(~entry.immediate),
+                faulty.eq(entry.outcome != Outcome.OK),
+                at_card.eq(entry.outcome == Outcome.DECODE),
             ]
-            with m.If(entry.outcome != Outcome.OK):
-                m.d.sync += bad_address.eq(
-                    Mux(
-                        descriptor.outcome == Outcome.OK,
-                        descriptor.card_address,
-                        descriptor.pci_address,
-                    )
-                )
         with m.If(self.flush):
             m.d.sync += self.span.valid.eq(0)
 
@@ -275,11 +274,25 @@ class Channel(wiring.Component):
             """End the run by an error."""
             m.d.sync += [ending.eq(bits), failed.eq(1), owed.eq(write_back)]
 
+        def report(outcome, *, descriptor, own):
+            """Tell the error capture; `own`: with the address that waits in the span."""
+            m.d.sync += [
+                self.error_valid.eq(1),
+                self.error.outcome.eq(outcome),
+                self.error.descriptor.eq(descriptor),
+                own_address.eq(own),
+            ]
+
         write_back = self._field(control, "pollmode_wb_enable")
         ready_head = in_flight.r_rdy & (head.immediate | (finished != 0))
         resting = Signal()
         settled = self.quiet & ~hold & ~completed_wait & ~owed & ~writing
-        m.d.comb += self.running.eq(busy & ~resting)
+        own_address = Signal()
+        m.d.comb += [
+            self.running.eq(busy & ~resting),
+            self.error.address.eq(Mux(own_address, self.span.payload.pci_address, 0)),
+        ]
+        m.d.sync += self.error_valid.eq(0)
         with m.If(~run):
             m.d.comb += self.halt.eq(1)
         with m.FSM():
@@ -305,7 +318,7 @@ class Channel(wiring.Component):
                             error_bits(head.outcome, fetch=False, c2h=self._c2h),
                         )
                     )
-                    m.d.comb += self._report(head.outcome, bad_address, head.from_fetch)
+                    report(head.outcome, descriptor=head.from_fetch, own=1)
                     m.next = "End"
                 with m.Elif(ready_head):
                     retire()
@@ -320,7 +333,7 @@ class Channel(wiring.Component):
                         m.d.sync += completed_wait.eq(head.completed)
                 with m.Elif(failure != Outcome.OK):
                     fail(error_bits(failure, fetch=False, c2h=self._c2h))
-                    m.d.comb += self._report(failure, Const(0, 64), 0)
+                    report(failure, descriptor=0, own=0)
                     m.next = "End"
             with m.State("End"):
                 # The event, busy and the count change together (a driver that sees one sees all),
@@ -393,11 +406,3 @@ class Channel(wiring.Component):
     def _field(control, name):
         field = regs.CHANNEL["control"].field(name)
         return control[field.lsb : field.lsb + field.width]
-
-    def _report(self, outcome, address, descriptor):
-        return [
-            self.error_valid.eq(1),
-            self.error.outcome.eq(outcome),
-            self.error.address.eq(address),
-            self.error.descriptor.eq(descriptor),
-        ]

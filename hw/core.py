@@ -26,7 +26,7 @@ from peerdma import regs
 
 from .completer import Completer
 from .csr import RegisterBank, fan_out
-from .extension import ExtensionBlock
+from .extension import CapturedError, ExtensionBlock
 from .irq import USER_INTERRUPTS, InterruptBlock
 from .pair import StreamPair, read_memory
 from .pipeline import ChannelPipeline
@@ -321,34 +321,38 @@ class Core(wiring.Component):
     @staticmethod
     def _errors(m, extension, requester, h2c, c2h):
         """What the error capture sees: failed reads, and what channels find out by themselves."""
-        channels = [*h2c, *c2h]
-        read = requester.error
-        for number, channel in enumerate(channels):
-            is_c2h = number >= len(h2c)
-            index = number - len(h2c) if is_c2h else number
-            report = channel.error
+        read, failed = Signal(CapturedError), requester.error.payload
+        m.d.comb += [read.outcome.eq(failed.outcome), read.address.eq(failed.address)]
+        sources = [(requester.error.valid, read)]
+        clients = [(channel, 1) for channel in (*h2c, *c2h)] + [(channel, 0) for channel in h2c]
+        with m.Switch(failed.client):
+            for client, (channel, descriptor) in enumerate(clients):
+                with m.Case(client):
+                    m.d.comb += [read.descriptor.eq(descriptor), *_whose(read, channel, h2c, c2h)]
+        for channel in (*h2c, *c2h):
+            own, report = Signal(CapturedError), channel.error
+            m.d.comb += [
+                own.outcome.eq(report.outcome),
+                own.address.eq(report.address),
+                own.descriptor.eq(report.descriptor),
+                *_whose(own, channel, h2c, c2h),
+            ]
             unreported = (report.outcome == Outcome.MAGIC) | (report.outcome == Outcome.DECODE)
-            if is_c2h:
+            if channel in c2h:
                 unreported = unreported | ~report.descriptor
-            with m.If(channel.error_valid & unreported):
-                m.d.comb += _capture(extension, report, index, is_c2h, report.descriptor)
-            with m.If(read.valid & (read.payload.client == number)):
-                m.d.comb += _capture(extension, read.payload, index, is_c2h, 1)
-            if not is_c2h:
-                with m.If(read.valid & (read.payload.client == len(channels) + number)):
-                    m.d.comb += _capture(extension, read.payload, index, 0, 0)
+            sources.append((channel.error_valid & unreported, own))
+        # Merged by OR, of which only one is not 0: smaller than a chain of multiplexers.
+        merged, earlier = 0, Const(0, 1)
+        for valid, error in sources:
+            merged = merged | Mux(valid & ~earlier, error.as_value(), 0)
+            earlier = earlier | valid
+        m.d.comb += [extension.error_valid.eq(earlier), extension.error.as_value().eq(merged)]
 
 
-def _capture(extension, source, channel, c2h, descriptor):
-    error = extension.error
-    return [
-        extension.error_valid.eq(1),
-        error.outcome.eq(source.outcome),
-        error.address.eq(source.address),
-        error.channel.eq(channel),
-        error.c2h.eq(c2h),
-        error.descriptor.eq(descriptor),
-    ]
+def _whose(error, channel, h2c, c2h):
+    is_c2h = channel in c2h
+    index = (c2h if is_c2h else h2c).index(channel)
+    return [error.channel.eq(index), error.c2h.eq(is_c2h)]
 
 
 def _give(job, piece, channel):

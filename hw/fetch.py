@@ -38,6 +38,8 @@ DESCRIPTOR_BYTES = regs.DESCRIPTOR.itemsize
 BLOCK = 64
 #: Reads under way at most.
 READS = 2
+#: No read crosses a multiple of this.
+PAGE_BYTES = 4096
 
 
 class _Control(data.Struct):
@@ -245,17 +247,28 @@ class DescriptorFetch(wiring.Component):
         wiring.connect(m, wiring.flipped(self.placement), ram.placement)
         m.d.comb += [ram.check_at.eq(checked), ram.use_at.eq(taken)]
 
-        # What is not read yet of the block: `left` descriptors from `where` on, in descriptors.
-        # Reads are planned a cycle ahead, so that the requester sees registers only.
-        where = Signal(64 - align)
+        # What is not read yet of the block: `left` descriptors from the one numbered `at` of a
+        # page on. A block that crosses 4 KiB, which PG195 forbids, goes on at the next page when
+        # all before it is checked: so what is not checked always lies in one page, and an address
+        # is never more than a counter above a small adder.
+        page_bits = 64 - exact_log2(PAGE_BYTES)
+        in_page = PAGE_BYTES // DESCRIPTOR_BYTES
+        page = Signal(page_bits)
+        at = Signal(range(in_page + 1))
         left = Signal(range(BLOCK + 1))
+        where = Cat(Const(0, align), at[:-1], page)
+        turning = Signal()
+        m.d.comb += turning.eq(
+            (state == _State.FETCH) & at[-1] & (left != 0) & (unchecked == 0)
+        )
+        # Reads are planned a cycle ahead, so that the requester sees registers only.
         count = Signal(range(FETCH_DESCRIPTORS + 1))
         outstanding = Signal(range(READS + 1))
         outcome = Signal(Outcome)
-        in_page = Const(4096 // DESCRIPTOR_BYTES) - where[: 12 - align]
         one_read = request_bytes(self.limit) >> align
         limit = Mux(one_read < self.credit, one_read, self.credit)
-        nearest = Mux(left < in_page, left, in_page)
+        here = in_page - at
+        nearest = Mux(left < here, left, here)
         most = Mux(nearest < limit, nearest, limit)
         with m.If(~self.job.valid):
             m.d.sync += [
@@ -264,6 +277,7 @@ class DescriptorFetch(wiring.Component):
                     (state == _State.FETCH)
                     & (outcome == Outcome.OK)
                     & (left != 0)
+                    & ~at[-1]
                     & (self.credit != 0)
                     & (used + most <= self._slots)
                     & (outstanding != READS)
@@ -271,20 +285,17 @@ class DescriptorFetch(wiring.Component):
             ]
         job = self.job.payload
         m.d.comb += [
-            job.address.eq(where << align),
+            job.address.eq(where),
             job.length.eq(count << align),
             job.place.eq(reserved[:slot] << align),
         ]
         issue = self.job.valid & self.job.ready
         withdraw = Signal()
         m.d.comb += withdraw.eq(issue | self.halt | self.flush)
-        back = state == _State.LOCATE
-        moved = Signal(64 - align)
-        m.d.comb += moved.eq(where + Mux(back, -unchecked, count))
         with m.If(issue):
             m.d.comb += self.spent.eq(count)
             m.d.sync += [
-                where.eq(moved),
+                at.eq(at + count),
                 left.eq(left - count),
                 reserved.eq(reserved + count),
             ]
@@ -311,18 +322,20 @@ class DescriptorFetch(wiring.Component):
             self.active.eq((state != _State.IDLE) | waiting | (outstanding != 0)),
         ]
         with m.If(~waiting):
-            m.d.comb += [offered.pci_address.eq(where << align), offered.outcome.eq(outcome)]
+            m.d.comb += [offered.pci_address.eq(where), offered.outcome.eq(outcome)]
         take = self.descriptor.valid & self.descriptor.ready
         with m.If(take & waiting):
             m.d.sync += taken.eq(taken + 1)
 
+        following = Signal()
+        with m.If(turning):
+            m.d.sync += at.eq(0)
         with m.Switch(state):
             with m.Case(_State.IDLE):
+                m.d.sync += [at.eq(self.address[align:-page_bits]), left.eq(self.adjacent + 1)]
                 with m.If(self.start):
                     m.d.sync += [
                         state.eq(_State.FETCH),
-                        where.eq(self.address[align:]),
-                        left.eq(self.adjacent + 1),
                         outcome.eq(Outcome.OK),
                         *(position.eq(0) for position in (reserved, filled, checked, taken)),
                     ]
@@ -337,18 +350,24 @@ class DescriptorFetch(wiring.Component):
                             m.d.comb += withdraw.eq(1)
                             m.d.sync += state.eq(_State.IDLE)
                         with m.Elif((left == 0) & (unchecked == 1)):
+                            m.d.comb += following.eq(1)
                             m.d.sync += [
-                                where.eq(ram.following[align:]),
+                                at.eq(ram.following[align:-page_bits]),
                                 left.eq(ram.check.adjacent + 1),
                             ]
                 with m.Elif(outcome != Outcome.OK):
                     m.d.sync += state.eq(_State.LOCATE)
             with m.Case(_State.LOCATE):
-                # All that is reserved from `checked` on belongs to the block that ends at `where`.
-                m.d.sync += [where.eq(moved), state.eq(_State.REPORT)]
+                # All that is reserved from `checked` on is in the page, and ends at `at`.
+                m.d.sync += [at.eq(at - unchecked), state.eq(_State.REPORT)]
             with m.Case(_State.REPORT):
                 with m.If(take & ~waiting):
                     m.d.sync += state.eq(_State.IDLE)
+        # One adder with its multiplexer in front of it is one LUT per bit.
+        idle = state == _State.IDLE
+        source = Mux(idle, self.address[-page_bits:], ram.following[-page_bits:])
+        with m.If(idle | following | turning):
+            m.d.sync += page.eq(Mux(turning, page, source) + turning)
         with m.If(self.flush):
             m.d.sync += [state.eq(_State.IDLE), checked.eq(0), taken.eq(0)]
         with m.If(withdraw):

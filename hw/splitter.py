@@ -85,26 +85,30 @@ class Splitter(wiring.Component):
             piece.length.eq(Mux(piece.last, remaining, room)),
         ]
 
-        with m.If(self.span.valid & self.span.ready):
-            span = self.span.payload
+        span = self.span.payload
+        begin = self.span.valid & self.span.ready
+        step = self.piece.valid & self.piece.ready
+        # What follows a piece assumes that it is not the last one; if it is, nobody looks. So the
+        # next address does not wait for the comparison that finds the length; and its adder, with
+        # the multiplexer in front of it, is one LUT per bit.
+        origin = Mux(self.piece.valid, piece.address | (size - 1), span.pci_address)
+        with m.If(begin | step):
+            m.d.sync += piece.address.eq(origin + self.piece.valid)
+        with m.If(begin):
             limit = request_bytes(self.limit)
             m.d.sync += [
                 self.piece.valid.eq(1),
                 piece.first.eq(1),
-                piece.address.eq(span.pci_address),
                 piece.place.eq(span.card_address),
                 piece.stream.eq(span.card_address[STREAM_WINDOW_BIT]),
                 remaining.eq(span.length),
                 size.eq(limit),
                 room.eq(limit - (span.pci_address & (limit - 1))),
             ]
-        with m.If(self.piece.valid & self.piece.ready):
-            # What follows assumes that this is not the last piece; if it is, nobody looks. So the
-            # next address does not wait for the comparison that finds the length.
+        with m.If(step):
             m.d.sync += [
                 self.piece.valid.eq(~piece.last),
                 piece.first.eq(0),
-                piece.address.eq((piece.address | (size - 1)) + 1),
                 piece.place.eq(piece.place + room),
                 remaining.eq(remaining - room),
                 room.eq(size),

@@ -68,8 +68,8 @@ class Writer(wiring.Component):
         # Read: one word per cycle while there is room for its beat.
         reading = Signal()
         word = Signal(14)
-        #: byte lane of the word that holds lane 0 of a beat, less 1: a beat then always ends in
-        #: the word that arrives with it
+        #: byte lane of a word that holds lane 0 of a beat; the beat ends in the word that arrives
+        #: with it
         skew = Signal(3)
         #: the word to read only fills the lanes below the first beat's end
         priming = Signal()
@@ -125,13 +125,15 @@ class Writer(wiring.Component):
             m.d.sync += [
                 reading.eq(1),
                 word.eq(start[3:]),
-                skew.eq(start[:3] - 1),
+                skew.eq(start[:3]),
                 priming.eq(start[:3] != 0),
                 first.eq(1),
                 left.eq((end - 1)[3:]),
             ]
 
         # Align: a beat is the upper lanes of the previous word below the lower lanes of this one.
+        # Words are rotated by 0 to 3 lanes first, then by 0 or 4 as they are put together, which
+        # makes each step a multiplexer of four inputs.
         previous = Signal(64)
         beat = Signal(_Beat)
         complete = Signal()
@@ -145,13 +147,21 @@ class Writer(wiring.Component):
             first_beat.eq(first),
             last_beat.eq(last),
         ]
-        with m.If(arrived):
-            m.d.sync += previous.eq(self.memory.data)
-        window = Cat(previous[8:], self.memory.data)
-        with m.Switch(shift):
-            for lanes in range(8):
+        turned = Signal(64)
+        with m.Switch(shift[:2]):
+            for lanes in range(4):
                 with m.Case(lanes):
-                    m.d.comb += beat.data.eq(window[8 * lanes : 8 * lanes + 64])
+                    m.d.comb += turned.eq(self.memory.data.rotate_right(8 * lanes))
+        with m.If(arrived):
+            m.d.sync += previous.eq(turned)
+        half = shift[2]
+        for lane in range(8):
+            here, there = (source.word_select(lane, 8) for source in (turned, previous))
+            here4, there4 = (source.word_select(lane ^ 4, 8) for source in (turned, previous))
+            of_previous = (shift != 0) & (shift < 8 - lane)
+            m.d.comb += beat.data.word_select(lane, 8).eq(
+                Mux(of_previous, Mux(half, there4, there), Mux(half, here4, here))
+            )
         m.d.comb += [
             beat.first.eq(first_beat),
             beat.last.eq(last_beat),

@@ -63,13 +63,17 @@ class GeneratedCore:
     digest: str
 
 
-def obtain(user: str | None = None, *, waves: bool = False) -> GeneratedCore:
-    """The core with a user block, by default the default one, which can have been brought along.
+def obtain(
+    user: str | None = None, *, tags: int | None = None, waves: bool = False
+) -> GeneratedCore:
+    """The core, by default the default one, which can have been brought along.
 
     Parameters
     ----------
     user : str, optional
-        As for `hw.user_blocks.find`.
+        Another user block; as for `hw.user_blocks.find`.
+    tags : int, optional
+        Another number of reads in flight; as for `hw.core.CoreConfig`.
     waves : bool
         Put VCD tracing in it, at the cost of speed.
 
@@ -77,8 +81,8 @@ def obtain(user: str | None = None, *, waves: bool = False) -> GeneratedCore:
     ------
     BuildError
     """
-    brought = None if user or waves else _brought()
-    return brought or _generate(user, waves)
+    brought = None if user or tags or waves else _brought()
+    return brought or _generate(user, tags, waves)
 
 
 def _brought() -> GeneratedCore | None:
@@ -94,7 +98,7 @@ def _brought() -> GeneratedCore | None:
     return GeneratedCore(*folders, about["clock_khz"], False, about["digest"])
 
 
-def _generate(user: str | None, waves: bool) -> GeneratedCore:
+def _generate(user: str | None, tags: int | None, waves: bool) -> GeneratedCore:
     try:
         from hw.core import CoreConfig
         from hw.endpoint import MODULE_NAME
@@ -106,7 +110,8 @@ def _generate(user: str | None, waves: bool) -> GeneratedCore:
             "`make model`, here unpack what that wrote in build/"
         ) from None
     try:
-        config = CoreConfig(user=find(user)) if user else CoreConfig()
+        chosen = {"user": find(user)} if user else {}
+        config = CoreConfig(**chosen, **({"tags": tags} if tags else {}))
     except ValueError as error:
         raise BuildError(str(error)) from error
     verilog = _verilog(config)
@@ -126,7 +131,7 @@ def _generate(user: str | None, waves: bool) -> GeneratedCore:
 
 def pack(file: Path) -> None:
     """Writes the default core as a compressed archive; raises BuildError."""
-    core = _generate(None, waves=False)
+    core = _generate(None, None, waves=False)
     about = {"sources": source_digest(), "clock_khz": core.clock_khz, "digest": core.digest}
     with tempfile.TemporaryDirectory() as folder:
         top = Path(folder, "model")

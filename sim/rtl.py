@@ -46,6 +46,7 @@ _BOARD_SOURCES = (
     "memory",
     "model",
     "server",
+    "session",
 )
 
 _CXX = ("-std=c++17", "-fPIC", "-Wall", "-Wextra", "-O2")

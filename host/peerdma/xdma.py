@@ -237,6 +237,10 @@ class Xdma:
             "the machine is slow"
         )
 
+    def busy_cycles(self, direction: Direction) -> int:
+        """Clock cycles that the last run of a channel took up to now."""
+        return self._channels[direction].busy_cycles()
+
     def completed(self, direction: Direction) -> int:
         """Descriptors of a channel's run that are finished, modulo 2**32."""
         return self._channels[direction].completed()

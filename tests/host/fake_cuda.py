@@ -53,7 +53,7 @@ CONSUMER = DISCRETE | {"GPU_DIRECT_RDMA_SUPPORTED": 0, "DMA_BUF_SUPPORTED": 0}
 INTEGRATED = CONSUMER | {"INTEGRATED": 1, "COMPUTE_CAPABILITY_MINOR": 7}
 
 #: The primary context of device 0; those of others follow, as do other contexts, by 16.
-_CONTEXT = 0x1000
+CONTEXT = 0x1000
 
 _NO_CONTEXT_NEEDED = {
     "cuInit",
@@ -175,7 +175,7 @@ class FakeCuda:
 
     def _cuDevicePrimaryCtxRetain(self, device):
         self.contexts += 1
-        return _CONTEXT + device
+        return CONTEXT + device
 
     def _cuDevicePrimaryCtxRelease(self, device):
         self.contexts -= 1
@@ -221,7 +221,7 @@ class FakeCuda:
         at = start + -start % 512
         at += 512 * (at % 65536 == 0 and nbytes % 131072 != 0)
         self.memory[at] = data
-        self.kinds[at] = {"MEMORY_TYPE": 2, "CONTEXT": _CONTEXT, "IS_GPU_DIRECT_RDMA_CAPABLE": 1}
+        self.kinds[at] = {"MEMORY_TYPE": 2, "CONTEXT": CONTEXT, "IS_GPU_DIRECT_RDMA_CAPABLE": 1}
         return at
 
     def _cuMemFree(self, address):

@@ -27,7 +27,7 @@ def ring_of(gpu, count, nbytes=FRAME):
 
 def is_right(stream, surface, seed):
     """Whether the surface still holds its frame; that must then be the right one."""
-    found = surface.array.copy()
+    found = surface.get()
     if not stream.intact():
         return False
     expected = peerdma.pattern.fill_bytes(seed + stream.number, 0, found.size)
@@ -70,18 +70,22 @@ def test_a_frame_can_be_a_part_of_a_surface_or_array(sensor, source, gpu):
     source.start(100, seed=5)
     array = np.full(150, 7, np.uint8)
     surface = gpu.surface(300)
-    surface.array[:] = 7
+    surface.set(np.uint8(7))
     with sensor.pin(surface) as pin:
         items = [array, pin[100:250], pin]
-        frames = [array[:100], surface.array[100:200], surface.array[:100]]
+        frames = [
+            lambda: array[:100],
+            lambda: surface.get()[100:200],
+            lambda: surface.get()[:100],
+        ]
         with sensor.stream(items, frame_bytes=100) as stream:
             pin.close()
             for number in range(6):
                 assert next(stream) is items[number % 3]
                 expected = peerdma.pattern.fill_bytes(5 + number, 0, 100)
-                assert (frames[number % 3] == expected).all()
+                assert (frames[number % 3]() == expected).all()
     assert (array[100:] == 7).all()
-    assert (surface.array[200:] == 7).all()
+    assert (surface.get()[200:] == 7).all()
 
 
 def test_a_slow_loop_gets_the_newest_frame(sensor, source, gpu):
@@ -157,7 +161,7 @@ def test_nothing_else_moves_while_a_stream_is_open(sensor, source, gpu):
             next(stream)
         stream.close()
         sensor.copy(s, d)
-    assert (there.array == here.array).all()
+    assert (there.get() == here.get()).all()
 
 
 def test_surfaces_stay_while_a_stream_fills_them(sensor, source, gpu):

@@ -13,7 +13,7 @@ from peerdma import dlpack, pattern
 from peerdma.cuda import CudaGpu
 from tests.host import libraries
 from tests.host.conftest import CUDA
-from tests.host.fake_cuda import fake_driver
+from tests.host.fake_cuda import CONTEXT, fake_driver
 
 LIBRARIES = {"stand-in": libraries.StandIn, **(libraries.present() if CUDA else {})}
 
@@ -236,12 +236,23 @@ DEVICE = {"MEMORY_TYPE": 2, "IS_GPU_DIRECT_RDMA_CAPABLE": 1}
         (Interface(), {"MEMORY_TYPE": 1}, "memory of the host. Register it as a numpy array"),
         (
             Interface(),
-            DEVICE | {"DEVICE_ORDINAL": 3},
+            DEVICE | {"CONTEXT": CONTEXT + 3},
             r'in GPU 3, this is GPU 0. .*gpu\("cuda:3"\)',
         ),
+        (Interface(), DEVICE | {"CONTEXT": CONTEXT + 16}, "another CUDA context than the primary"),
         (Interface(), {"MEMORY_TYPE": 2}, "no other device can reach it. Memory of cudaMalloc"),
     ],
-    ids=["strided", "mask", "read-only", "pageable", "managed", "host", "other-gpu", "pool"],
+    ids=[
+        "strided",
+        "mask",
+        "read-only",
+        "pageable",
+        "managed",
+        "host",
+        "other-gpu",
+        "other-context",
+        "pool",
+    ],
 )
 def test_memory_that_no_board_can_reach_is_refused_by_name(cuda_api, array, kind, message):
     if kind:

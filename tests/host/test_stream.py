@@ -15,7 +15,7 @@ def surfaces(gpu, *sizes):
     made = [gpu.surface(size) for size in sizes]
     made[0].fill(3)
     for surface in made[1:]:
-        surface.array[:] = 0xA5
+        surface.set(np.uint8(0xA5))
     return made
 
 
@@ -36,9 +36,9 @@ def test_both_ways_copy_alike_and_say_which_they_were(board, without, gpu, seed)
                 assert transfer.through == through
                 assert f"through the board's {through}, " in str(transfer)
                 expected = np.full(200_000, 0xA5, np.uint8)
-                expected[to : to + nbytes] = here.array[start : start + nbytes]
-                assert (there.array == expected).all()
-                there.array[:] = 0xA5
+                expected[to : to + nbytes] = here.get()[start : start + nbytes]
+                assert (there.get() == expected).all()
+                there.set(np.uint8(0xA5))
         extension = each.info().extension
         assert extension.user_block == ("PASS" if each is board else "")
         assert extension.user_ratio == ((1, 1) if each is board else (0, 0))
@@ -72,9 +72,9 @@ def test_more_descriptors_than_the_ring_has_on_either_side(board, gpu):
     here, there = surfaces(gpu, 9000, 9000)
     with board.pin(here) as s, board.pin(there) as d:
         board.copy(s[:5000], [d[i : i + 2] for i in range(0, 5000, 2)])
-        assert (there.array[:5000] == here.array[:5000]).all()
+        assert (there.get()[:5000] == here.get()[:5000]).all()
         board.copy([s[i : i + 2] for i in range(0, 9000, 2)], d)
-        assert (there.array == here.array).all()
+        assert (there.get() == here.get()).all()
 
 
 # Conversions ---------------------------------------------------------------------------------
@@ -84,12 +84,12 @@ def test_a_user_block_halves_a_surface(converter, gpu, seed):
     random = np.random.default_rng(seed)
     count = 300_001
     with gpu.surface(count, "u4") as floats, gpu.surface(count, "u2") as halves:
-        floats.array[:] = random.integers(0, 1 << 32, count, dtype=np.uint64)
+        floats.set(random.integers(0, 1 << 32, count, dtype=np.uint32))
         steps = []
         with converter.pin(floats) as s, converter.pin(halves) as d:
             transfer = converter.process(s, d, progress=lambda *step: steps.append(step))
         some = random.choice(count, 2000)
-        assert (halves.array[some] == bfloat16(floats.array[some])).all()
+        assert (halves.get()[some] == bfloat16(floats.get()[some])).all()
         assert steps == [(1 << 20, 4 * count), (4 * count, 4 * count)]
     assert (transfer.bytes, transfer.through, transfer.limit) == (4 * count, "user stream", None)
     assert converter.info().extension.user_block == "BF16"
@@ -102,7 +102,7 @@ def test_a_copy_never_changes_a_byte(converter, gpu):
         assert converter.copy(s, d).through == "card RAM"
         converter.process(s[:4000], d[:2000])
         converter.copy(s, d)
-    assert (there.array == here.array).all()
+    assert (there.get() == here.get()).all()
 
 
 def test_lengths_that_the_user_block_cannot_make(converter, gpu):
@@ -117,7 +117,7 @@ def test_lengths_that_the_user_block_cannot_make(converter, gpu):
         with pytest.raises(peerdma.TransferError, match="overlap"):
             converter.process(s[:8], s[4:8])
         assert converter.process([], []).bytes == 0
-    assert (there.array == 0xA5).all()
+    assert (there.get() == 0xA5).all()
 
 
 def test_after_a_failure_the_next_conversion_is_clean(converter):

@@ -117,7 +117,7 @@ def test_regions(client: Client):
 
 
 def test_interrupt_indices(client: Client):
-    expected = [(1, 7), (1, 9), (0, 0), (1, 1), (1, 1)]
+    expected = [(1, 7), (1, 9), (regs.MSIX_ENTRIES, 1), (1, 1), (1, 1)]
     for index, (count, flags) in enumerate(expected):
         body = client.request(Command.DEVICE_GET_IRQ_INFO, pack(IrqInfo(16, 0, index)))
         assert unpack(IrqInfo, body) == IrqInfo(16, flags, index, count)
@@ -309,7 +309,7 @@ def test_setting_up_msi_enables_it(client: Client):
         (Irq.MSI, 0x24, 2**32 - 1, 2, b"", 0),
         (Irq.MSI, 0x24, 0, 1, b"", 2),
         (Irq.MSI, 0x24, 0, 0, b"", 0),
-        (Irq.MSIX, 0x24, 0, 1, b"", 1),
+        (Irq.MSIX, 0x24, regs.MSIX_ENTRIES, 1, b"", 1),
         (Irq.MSI, 0x22, 0, 1, b"", 0),
         (Irq.MSI, 0x22, 0, 1, b"\1\1", 0),
         (Irq.MSI, 0x21, 0, 1, b"", 1),

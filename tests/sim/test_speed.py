@@ -54,7 +54,7 @@ class Engine:
             for direction, status in driver.statuses(left, driver.deadline(COUNT * SIZE)).items():
                 driver.check(direction, status, COUNT)
                 left.remove(direction)
-        found = driver._channels[directions[0]].busy_cycles()
+        found = driver.busy_cycles(directions[0])
         driver.stop(directions)
         return found
 

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Measure the engine's speed in exact cycles: tables, plots and JSON.
+
+    python -m sim.perf [--out DIR]
+
+Ends with status 1 if a target is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+from sim.generated import obtain
+from sim.rtl import BuildError, compile_board, compile_ideal
+
+from .figures import Figure, Job, jobs
+from .report import summary, table
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _measure(work: list[Job]) -> list[Figure]:
+    figures: list[Figure] = []
+    # Built once, before two processes would do it side by side.
+    compile_ideal()
+    for tags in dict.fromkeys(job.conditions.tags for job in work):
+        compile_board(obtain(tags=tags))
+    with ProcessPoolExecutor(os.cpu_count()) as pool:
+        for done, found in enumerate(pool.map(Job.__call__, work), 1):
+            figures += found
+            _say(f"perf: {done} of {len(work)} boards measured")
+    return figures
+
+
+def main() -> int:
+    """Command line; returns the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m sim.perf",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--out", type=Path, default=Path("build/perf"), metavar="DIR",
+                        help="where the files go (build/perf)")  # fmt: skip
+    out = parser.parse_args().out
+    try:
+        from .plots import draw
+
+        figures = _measure(list(jobs()))
+    except ImportError as error:
+        _say(f"perf: {error.name} is missing, which draws: pip install '.[perf]', or make perf")
+        return 2
+    except BuildError as error:
+        _say(f"perf: {error}")
+        return 2
+    out.mkdir(parents=True, exist_ok=True)
+    text = table(figures)
+    (out / "perf.txt").write_text(text)
+    (out / "perf.json").write_text(
+        json.dumps([figure.as_dict() for figure in figures], indent=1) + "\n"
+    )
+    plots = draw(figures, out)
+    print(text)
+    print(summary(figures))
+    _say("perf: wrote " + ", ".join(str(path) for path in (out / "perf.txt", *plots)))
+    return 1 if any(figure.met is False for figure in figures) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

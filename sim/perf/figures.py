@@ -1,0 +1,274 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""What is measured, and what it is held against.
+
+Rates are held against the engine without bubbles and without descriptors on the same model of
+link and root complex (`sim.ideal`), with the traffic of the descriptors included here and not
+there; where small descriptors are most of the traffic, against the bytes that the link carries.
+Times are counted from when the descriptor is in the core, and held against that engine's from
+when its doorbell is; fetching the descriptor is shown beside them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+
+from peerdma.link import Link
+from sim.ideal import Result, ideal
+from sim.session import Conditions
+
+from .rig import Rig
+
+__all__ = ["Figure", "Job", "jobs"]
+
+_BULK = 2 << 20
+_SMALL = 64
+_SIZES = (64, 4096, 65536)
+_CURVE = tuple(64 << step for step in range(11))
+#: A 64-byte read while writes fill the link: microseconds of an engine that keeps a few writes
+#: queued, by max payload, on Gen2 x1 with a round trip of 1 µs.
+_BEHIND_WRITES = {128: 2.5, 256: 4.1}
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One measured number.
+
+    Attributes
+    ----------
+    group, what : str
+    conditions : Conditions
+    value : float
+        In `unit`.
+    unit : str
+        "MB/s", of which more is better, or "cycles", of which fewer are.
+    ideal : float or None
+        What the engine without bubbles reaches.
+    bound : float or None
+        What the link carries at most.
+    target : float or None
+        The least share of what it is held against, or the most cycles above that.
+    """
+
+    group: str
+    what: str
+    conditions: Conditions
+    value: float
+    unit: str
+    ideal: float | None = None
+    bound: float | None = None
+    target: float | None = None
+
+    @property
+    def reference(self) -> float | None:
+        """What it is held against."""
+        return self.bound if self.ideal is None else self.ideal
+
+    @property
+    def reached(self) -> float | None:
+        """Share of the reference, or cycles above it."""
+        if self.reference is None:
+            return None
+        if self.unit == "cycles":
+            return self.value - self.reference
+        return self.value / self.reference
+
+    @property
+    def met(self) -> bool | None:
+        """Whether the target is reached; None if there is none."""
+        if self.target is None or self.reached is None:
+            return None
+        return self.reached <= self.target if self.unit == "cycles" else self.reached >= self.target
+
+    def as_dict(self) -> dict[str, object]:
+        """All of it, for JSON."""
+        return {**asdict(self), "reached": self.reached, "met": self.met}
+
+
+@dataclass(frozen=True)
+class Job:
+    """Figures of one board under one set of conditions."""
+
+    run: Callable[[Conditions], list[Figure]]
+    conditions: Conditions
+
+    def __call__(self) -> list[Figure]:
+        return self.run(self.conditions)
+
+
+def jobs() -> Iterator[Job]:
+    """Everything that is measured."""
+    usual = Conditions()
+    for clock in (125_000, 62_500):
+        for payload in (128, 256, 512):
+            for rtt in (500.0, 1000.0, 2000.0, 4000.0):
+                yield Job(_rates, replace(usual, clock_khz=clock, max_payload=payload, rtt_ns=rtt))
+            now = replace(usual, clock_khz=clock, max_payload=payload)
+            yield Job(_small_completions, replace(now, completion_bytes=64))
+            yield Job(_small_descriptors, now)
+        for payload in (128, 256):
+            now = replace(usual, clock_khz=clock, max_payload=payload)
+            yield Job(_times, now)
+            yield Job(_behind_writes, now)
+    yield Job(_curve, usual)
+    yield Job(_curve, replace(usual, max_payload=256))
+    for tags in (8, 16):
+        for rtt in (1000.0, 4000.0, 16_000.0):
+            yield Job(_reads_by_tags, replace(usual, tags=tags, rtt_ns=rtt))
+    yield Job(_reads_by_tags, replace(usual, tags=32, rtt_ns=16_000.0))
+
+
+# Kinds of jobs -------------------------------------------------------------------------------
+
+
+def _rates(conditions: Conditions) -> list[Figure]:
+    least = {"h2c": 0.99, "c2h": 0.99, "copy": 0.98, "dual": 0.98}
+    with Rig(conditions, _BULK) as rig:
+        return [
+            _rate("bulk", rig, kind, conditions, _limit(kind, conditions), least[kind])
+            for kind in least
+        ]
+
+
+def _small_completions(conditions: Conditions) -> list[Figure]:
+    with Rig(conditions, _BULK) as rig:
+        return [
+            _rate("64-byte completions", rig, "h2c", conditions, None, 0.99),
+            _rate("64-byte completions", rig, "copy", conditions, None, 0.98),
+        ]
+
+
+def _reads_by_tags(conditions: Conditions) -> list[Figure]:
+    with Rig(conditions, _BULK) as rig:
+        return [_rate("tags", rig, "h2c", conditions, _limit("h2c", conditions), None)]
+
+
+def _small_descriptors(conditions: Conditions) -> list[Figure]:
+    """Chains of 64-byte descriptors, whose fetches are a large part of the traffic."""
+    found = []
+    with Rig(conditions, _BULK) as rig:
+        for kind in ("h2c", "c2h"):
+            rate = rig.bytes_per_cycle(kind, 4000 * _SMALL, _SMALL)
+            bound = _small_bound(kind, conditions)
+            found.append(
+                Figure(
+                    "64-byte descriptors",
+                    kind,
+                    conditions,
+                    _mbps(rate, conditions),
+                    "MB/s",
+                    bound=bound / 1e6,
+                    target=0.98 if kind == "h2c" else None,
+                )
+            )
+    return found
+
+
+def _times(conditions: Conditions) -> list[Figure]:
+    found = []
+    with Rig(conditions, max(_SIZES)) as rig:
+        for kind in ("c2h", "h2c", "copy"):
+            for nbytes in _SIZES:
+                times, best = rig.times(kind, nbytes), _ideal(f"lat_{kind}", nbytes, conditions)
+                what = f"{kind} {nbytes} B"
+                target = 12 if kind != "copy" or nbytes == 4096 else None
+                parts = (
+                    ("descriptor fetched", times.fetched, None, None),
+                    ("data", times.data - times.fetched, best.data - best.doorbell, target),
+                    ("interrupt", times.interrupt - times.fetched, best.interrupt - best.doorbell,
+                     None),
+                )  # fmt: skip
+                found += [
+                    Figure("times", f"{what}: {part}", conditions, value, "cycles", reference,
+                           target=most)
+                    for part, value, reference, most in parts
+                ]  # fmt: skip
+    return found
+
+
+def _behind_writes(conditions: Conditions) -> list[Figure]:
+    with Rig(conditions, _BULK) as rig:
+        # The write that is just being sent has some way to go, or hardly any: the mean of several.
+        runs = [rig.read_under_writes(_SMALL, _BULK, 5000 + 97 * turn) for turn in range(16)]
+    best = _BEHIND_WRITES[conditions.max_payload] * conditions.clock_khz / 1000
+    value = sum(times.data - times.fetched for times in runs) / len(runs)
+    what = "h2c 64 B while writes fill the link: data"
+    return [Figure("times", what, conditions, value, "cycles", best, target=12)]
+
+
+def _curve(conditions: Conditions) -> list[Figure]:
+    """Rates of single descriptors of every size, their fetches and the doorbell included."""
+    found = []
+    with Rig(conditions, max(_CURVE)) as rig:
+        for kind in ("c2h", "h2c", "copy"):
+            for nbytes in _CURVE:
+                value = _mbps(nbytes / rig.times(kind, nbytes).data, conditions)
+                best = _ideal(f"lat_{kind}", nbytes, conditions)
+                reference = _mbps(nbytes / (best.data - best.doorbell), conditions)
+                what = f"{kind} {nbytes}"
+                found.append(Figure("sizes", what, conditions, value, "MB/s", reference))
+    return found
+
+
+# References ----------------------------------------------------------------------------------
+
+
+def _rate(
+    group: str,
+    rig: Rig,
+    kind: str,
+    conditions: Conditions,
+    bound: float | None,
+    target: float | None,
+) -> Figure:
+    value = _mbps(rig.bytes_per_cycle(kind, _BULK), conditions)
+    best = _ideal(kind, _BULK, conditions)
+    rates = {"h2c": best.read_rate, "dual": min(best.read_rate, best.write_rate)}
+    reference = _mbps(rates.get(kind, best.write_rate), conditions)
+    return Figure(group, kind, conditions, value, "MB/s", reference, bound, target)
+
+
+def _ideal(what: str, nbytes: int, conditions: Conditions) -> Result:
+    options = asdict(conditions)
+    del options["tags"]
+    result = ideal(what, nbytes, **options)
+    if result.errors:
+        raise RuntimeError(f"the ideal engine broke a rule under {conditions}")
+    return result
+
+
+def _mbps(bytes_per_cycle: float, conditions: Conditions) -> float:
+    return bytes_per_cycle * conditions.clock_khz / 1000
+
+
+def _link(conditions: Conditions) -> Link:
+    return Link(2, 1, conditions.max_payload, conditions.max_read_request, 64)
+
+
+def _limit(kind: str, conditions: Conditions) -> float | None:
+    link = _link(conditions)
+    limits = {"h2c": link.read_limit, "c2h": link.write_limit, "copy": link.copy_limit}
+    return limits[kind](False) / 1e6 if kind in limits else None
+
+
+def _port_bound(conditions: Conditions) -> float:
+    """Bytes per second of 64-byte writes or completions at the core's port: 10 beats each."""
+    return _SMALL / 10 * conditions.clock_khz * 1000
+
+
+def _small_bound(kind: str, conditions: Conditions) -> float:
+    """Payload bytes per second of 64-byte descriptors that are read in blocks of 512 bytes.
+
+    Per descriptor: its data; its 32 bytes and a share of their completion; a share of the request
+    for the block; one ACK per 4 TLPs and one credit update per 4 posted or non-posted ones.
+    """
+    framed, dllp, block = 12 + 8, 8 / 4, 512 / 32
+    completions = 512 / conditions.max_payload / block
+    fetch_down, fetch_up = 32 + completions * framed, framed / block
+    if kind == "h2c":
+        down = _SMALL + framed + fetch_down + (1 + 1 / block) * 2 * dllp
+        up = framed + fetch_up + (1 + completions) * dllp
+    else:
+        up = _SMALL + framed + fetch_up + completions * dllp
+        down = fetch_down + (1 + 1 / block) * 2 * dllp
+    return min(_link(conditions).raw_rate * _SMALL / max(up, down), _port_bound(conditions))

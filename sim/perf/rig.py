@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""A board under measurement: runs chains, and finds in the log when what happened."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from peerdma.dma_channel import Direction
+from peerdma.regs import CHANNEL, DESCRIPTOR, STREAM_WINDOW
+from peerdma.xdma import Xdma
+from sim.session import BASE, Conditions, Session
+
+__all__ = ["DESCRIPTOR_BYTES", "KINDS", "Rig", "Times"]
+
+H2C, C2H = Direction.H2C, Direction.C2H
+#: The sides that each kind of transfer has: the one that waits for the other is started first.
+KINDS = {"h2c": (H2C,), "c2h": (C2H,), "copy": (C2H, H2C), "dual": (C2H, H2C)}
+DESCRIPTOR_BYTES = 64 * 1024
+_RING_BYTES = 1 << 18
+_CARD_RAM_BYTES = 64 * 1024
+#: BARs are multiples of this.
+_BAR_STEP = 1 << 20
+_TLP = re.compile(
+    r"^(?P<cycle>\d+) (?P<way>up|down) (?P<kind>MRd|MWr|CplD) (?:addr=(?P<addr>0x[0-9a-f]+) )?"
+    r"(?:status=\d+ )?len=(?P<len>\d+) tag=(?P<tag>\d+)(?: count=(?P<count>\d+))?",
+    re.MULTILINE,
+)
+
+
+class _Tlp(NamedTuple):
+    """A line of the log; `end` is the cycle in which the core took its last beat."""
+
+    end: int
+    kind: str
+    address: int
+    nbytes: int
+    tag: int
+    left: int
+
+
+class Times(NamedTuple):
+    """Of one transfer, in cycles from when the last side's Run reached the core."""
+
+    #: the first request for a descriptor is sent
+    asked: int
+    #: the last side's descriptor is in the core
+    fetched: int
+    #: the last byte is where it belongs
+    data: int
+    #: the interrupt is at the host
+    interrupt: int
+
+
+class Rig:
+    """A board with a driver, and as much memory to read and to write as `nbytes` each.
+
+    A context manager.
+    """
+
+    def __init__(self, conditions: Conditions, nbytes: int):
+        self._log_folder = tempfile.TemporaryDirectory(prefix="peerdma-perf-")
+        self._log = Path(self._log_folder.name) / "tlps"
+        self.session = Session(conditions, _RING_BYTES + 2 * nbytes, log=self._log)
+        self._source = BASE + _RING_BYTES
+        self._target = self._source + nbytes
+        self._offset = 0
+        source = self.session.memory[_RING_BYTES : _RING_BYTES + nbytes]
+        source[:] = np.random.default_rng(1).integers(0, 256, nbytes, np.uint8)
+        ring = self.session.memory[:_RING_BYTES].view(DESCRIPTOR)
+        self._driver = Xdma(self.session, ring, BASE, None)
+
+    def __enter__(self) -> Rig:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.session.close()
+        self._log_folder.cleanup()
+
+    def bytes_per_cycle(self, kind: str, nbytes: int, piece: int = DESCRIPTOR_BYTES) -> float:
+        """Of a chain of descriptors of `piece` bytes, from the first one's fetch to the end.
+
+        Of a "dual" run, the slower side's.
+        """
+        sides = KINDS[kind]
+        for side in sides:
+            self._start(kind, side, nbytes, piece)
+        self._finish(sides, -(-nbytes // piece))
+        # A copy is over when its receiving side is; its sending side's counter began later.
+        counted = sides if kind == "dual" else sides[:1]
+        cycles = max(self._driver.busy_cycles(side) for side in counted)
+        self._driver.stop(sides)
+        self._check(kind, nbytes)
+        return nbytes / cycles
+
+    def times(self, kind: str, nbytes: int) -> Times:
+        """Of a transfer that is one descriptor on each side."""
+        self.session.events()
+        begin = self.session.cycle
+        sides = KINDS[kind]
+        for side in sides:
+            self._start(kind, side, nbytes, nbytes)
+        self._finish(sides, 1)
+        self._driver.stop(sides)
+        self._check(kind, nbytes)
+        return self._times(kind, begin, nbytes)
+
+    def read_under_writes(self, nbytes: int, writes: int, after: int) -> Times:
+        """Of an H2C transfer that is started `after` cycles of a C2H one that fills the link.
+
+        The latter is of `writes` bytes, and must take longer.
+        """
+        self.session.events()
+        self._start("dual", C2H, writes, DESCRIPTOR_BYTES)
+        self.session.run(after)
+        begin = self.session.cycle
+        self._start("dual", H2C, nbytes, nbytes)
+        self._finish((H2C,), 1)
+        if self._driver.completed(C2H) * DESCRIPTOR_BYTES >= writes:
+            raise RuntimeError(f"writing {writes} bytes ended before the read: write more")
+        self._driver.stop((C2H, H2C))
+        return self._times("h2c", begin, nbytes)
+
+    # Parts -----------------------------------------------------------------------------------
+
+    def _start(self, kind: str, side: Direction, nbytes: int, piece: int) -> None:
+        count = -(-nbytes // piece)
+        at = np.arange(count, dtype=np.uint64) * np.uint64(piece)
+        lengths = np.minimum(np.uint64(piece), np.uint64(nbytes) - at)
+        # A stream window, or the one card RAM again and again.
+        card = np.full(count, STREAM_WINDOW, np.uint64) if kind == "copy" else at % _CARD_RAM_BYTES
+        bus = at + np.uint64(self._source if side is H2C else self._target)
+        first = (self._ring(side) - BASE) // DESCRIPTOR.itemsize
+        self._driver.start(side, first, bus, card, lengths)
+
+    def _finish(self, sides: tuple[Direction, ...], count: int) -> None:
+        left = set(sides)
+        while left:
+            for side, status in self._driver.statuses(left, self._driver.deadline(0)).items():
+                self._driver.check(side, status, count)
+                left.remove(side)
+
+    def _check(self, kind: str, nbytes: int) -> None:
+        source, target = (
+            self.session.memory[at - BASE : at - BASE + nbytes]
+            for at in (self._source, self._target)
+        )
+        if kind == "copy":
+            if not (source == target).all():
+                raise RuntimeError(f"a copy of {nbytes} bytes arrived wrong")
+            target[:] = 0
+        if self.session.errors:
+            raise RuntimeError("the core broke a rule of PCIe")
+
+    def _times(self, kind: str, begin: int, nbytes: int) -> Times:
+        last = KINDS[kind][-1]
+        tlps = self._tlps(begin)
+        base, _ = last.value
+        control = CHANNEL.address("control", base=base)
+        run = next(
+            tlp.end
+            for tlp in tlps
+            if tlp.kind == "down MWr" and tlp.address % _BAR_STEP == control and tlp.nbytes == 4
+        )
+        reads = [tlp for tlp in tlps if tlp.kind == "up MRd" and tlp.end > run]
+        answers = [tlp for tlp in tlps if tlp.kind == "down CplD" and tlp.end > run]
+        asked = next(tlp for tlp in reads if tlp.address == self._ring(last))
+
+        def answered(read: _Tlp) -> int:
+            return next(
+                tlp.end
+                for tlp in answers
+                if tlp.tag == read.tag and tlp.end > read.end and tlp.nbytes == tlp.left
+            )
+
+        events = self.session.events()
+        events = events[events["cycle"] > begin]
+        if kind == "h2c":
+            inside = range(self._source, self._source + nbytes)
+            data = max(answered(read) for read in reads if read.address in inside)
+        else:
+            data = int(events["cycle"][events["address"] >= self._target].max())
+        interrupt = int(events["cycle"][events["nbytes"] == 0].max())
+        return Times(asked.end - run, answered(asked) - run, data - run, interrupt - run)
+
+    def _ring(self, side: Direction) -> int:
+        """Bus address of a side's part of the ring."""
+        return BASE + (_RING_BYTES // 2 if side is H2C else 0)
+
+    def _tlps(self, begin: int) -> list[_Tlp]:
+        """Those since a cycle."""
+        assert not self.session.errors
+        found = []
+        for match in _TLP.finditer(self._log.read_text()):
+            cycle, nbytes = int(match["cycle"]), int(match["len"])
+            if cycle < begin:
+                continue
+            # Of a packet to the core the log has when it had arrived; two dwords go in a cycle.
+            down = match["way"] == "down"
+            payload = nbytes // 4 if match["kind"] != "MRd" else 0
+            end = cycle + (-(-(3 + payload) // 2) if down else 0)
+            found.append(
+                _Tlp(
+                    end,
+                    f"{match['way']} {match['kind']}",
+                    int(match["addr"] or "0", 16),
+                    nbytes,
+                    int(match["tag"]),
+                    int(match["count"] or 0),
+                )
+            )
+        return found
