@@ -170,7 +170,9 @@ def _cached(name: str, make: Callable[[Path], object]) -> Path:
 @cache
 def source_digest() -> str:
     """Changes when a source of the core does."""
-    sources = [*sorted((_ROOT / "hw").rglob("*.py")), _ROOT / "host" / "peerdma" / "regs.py"]
+    core = (_ROOT / "hw", _ROOT / "hw" / "user_blocks")
+    sources = sorted(path for folder in core for path in folder.glob("*.py"))
+    sources.append(_ROOT / "host" / "peerdma" / "regs.py")
     return _digest(*(path.read_text() for path in sources))
 
 

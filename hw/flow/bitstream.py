@@ -29,7 +29,7 @@ class Register:
     UNNAMED = 19
 
 
-class Command:
+class _Command:
     """Codes of the command register."""
 
     NULL, WCFG, MFW, LFRM, RCFG, START = range(6)
@@ -166,19 +166,19 @@ def write(
 
     words.append(_NOP)
     put(Register.BSPI, boot.bspi)
-    command(Command.BSPI_READ)
+    command(_Command.BSPI_READ)
     put(Register.TIMER, 0)
     put(Register.WBSTAR, 0)
-    command(Command.NULL)
-    put(Register.CMD, Command.RCRC)
+    command(_Command.NULL)
+    put(Register.CMD, _Command.RCRC)
     crc.value = 0
     words.extend([_NOP] * 2)
     put(Register.UNNAMED, 0)
     put(Register.COR0, boot.cor0)
     put(Register.COR1, 0)
     put(Register.IDCODE, idcode)
-    command(Command.FALL_EDGE, 0)
-    command(Command.SWITCH)
+    command(_Command.FALL_EDGE, 0)
+    command(_Command.SWITCH)
     put(Register.MASK, 0x401)
     put(Register.CTL0, 0x501)
     put(Register.MASK, 0)
@@ -186,20 +186,20 @@ def write(
     words.extend([_NOP] * 8)
     for address, run in _runs(frames, columns):
         put(Register.FAR, address)
-        command(Command.WCFG)
+        command(_Command.WCFG)
         put(Register.FDRI, *run, *[0] * FRAME_WORDS)
     put(Register.CRC, crc.value)
     words.extend([_NOP] * 2)
     crc.value = 0
-    command(Command.GRESTORE, 2)
-    command(Command.DGHIGH, 100)
-    command(Command.START)
+    command(_Command.GRESTORE, 2)
+    command(_Command.DGHIGH, 100)
+    command(_Command.START)
     put(Register.FAR, 0x03BE_0000)
     put(Register.MASK, 0x501)
     put(Register.CTL0, 0x501)
     put(Register.CRC, crc.value)
     words.extend([_NOP] * 2)
-    command(Command.DESYNC, 400)
+    command(_Command.DESYNC, 400)
     body = struct.pack(f">{len(words)}I", *words)
     return _header(name, part, len(body)) + body
 
@@ -292,9 +292,9 @@ def read(data: bytes, columns: dict[int, int]) -> Image:
             address = values[-1]
         elif register == Register.CMD:
             image.commands.append(values[-1])
-            if values[-1] == Command.RCRC:
+            if values[-1] == _Command.RCRC:
                 crc.value = 0
-            if values[-1] == Command.DESYNC:
+            if values[-1] == _Command.DESYNC:
                 break
         image.registers[register] = values[-1]
     return image

@@ -73,9 +73,7 @@ def place_and_route(
         place = database.grid[tile]
         name = BEL_TYPES[primitive]
         bel = name.removeprefix(f"{primitive}_") if name != primitive else primitive
-        bels[name] = (
-            f"X{place['grid_x']}Y{place['grid_y']}/{primitive_site(primitive, entry)}.{bel}"
-        )
+        bels[name] = f"X{place['grid_x']}Y{place['grid_y']}/{_site(primitive, entry)}.{bel}"
     (folder / "place.json").write_text(json.dumps(design))
     (folder / "place.xdc").write_text(constraints)
     (folder / "place.py").write_text(
@@ -103,7 +101,7 @@ def place_and_route(
     )
 
 
-def primitive_site(primitive: str, entry: dict) -> str:
+def _site(primitive: str, entry: dict) -> str:
     """A site's name in its tile, as nextpnr has it: "GTPE2_CHANNEL_X0Y0"."""
     prefix = "PCIE" if primitive == "PCIE_2_1" else primitive
     return f"{prefix}_{entry['name']}"
