@@ -96,6 +96,9 @@ def record(
             name, bracket, index = name.partition("[")
             found[name] = found.get(name, 0) | 1 << (int(index[:-1]) if bracket else 0)
     result = Record({f"feature {name}": f"{value:#x}" for name, value in found.items()})
+    for feature in features:
+        if match := re.match(r"(\w+IOB33\w*\.IOB_Y\d)\..*(DRIVE|\.IN$)", feature):
+            result.values[f"pad {match[1]}"] = "used"
     for kind, buffers in _clock_buffers(features).items():
         result.values[f"clock-buffer {kind}"] = "/".join(sorted(buffers))
     tracer = Tracer(database, features)

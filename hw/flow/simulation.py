@@ -35,16 +35,16 @@ def netlist(verilog: str, top: str) -> str:
         )
         tools.run("yosys", "-q", "-p", script, folder=folder)
         text = (folder / "netlist.v").read_text()
-    return text + "".join(_primitives(text, tools))
+    return _with_models(text, tools.models.read_text())
 
 
-def _primitives(text: str, tools: Toolchain) -> list[str]:
-    """The models of every primitive in a netlist."""
-    library = {}
-    for path in (tools.models, *_MODELS.glob("*.v")):
-        for match in re.finditer(
-            r"^module\s+(\w+)\b.*?^endmodule\n", path.read_text(), re.M | re.S
-        ):
-            library[match.group(1)] = match.group(0)
-    used = set(re.findall(r"^  ([A-Z][A-Z0-9]+) (?:#|\\?\S+ \()", text, re.MULTILINE))
-    return [library[name] for name in sorted(used & library.keys())]
+def _with_models(text: str, library: str) -> str:
+    """A netlist with the models of every primitive in it."""
+    models = {}
+    for source in (library, *(path.read_text() for path in sorted(_MODELS.glob("*.v")))):
+        for match in re.finditer(r"^module\s+(\w+)\b.*?^endmodule\n", source, re.M | re.S):
+            models[match.group(1)] = match.group(0)
+    used = set(re.findall(r"^  ([A-Z][A-Z0-9]+) (?:#\(|\\?\S+ \()", text, re.MULTILINE))
+    # Contents of block RAM, which the model starts with: zeros, or nothing in particular.
+    text = re.sub(r"^ *\.INITP?_[0-9A-F]{2}\(256'h[0x]+\),\n", "", text, flags=re.MULTILINE)
+    return text + "".join(models[name] for name in sorted(used & models.keys()))

@@ -10,7 +10,7 @@ import pytest
 from hw.boards import BOARDS
 from hw.build import main
 from hw.core import CoreConfig
-from hw.flow import build
+from hw.flow import build, simulation
 from hw.flow.corrections import Pad, clock_manager, correct, pads
 from hw.flow.frames import FrameError
 from hw.flow.ground import tie
@@ -241,3 +241,17 @@ def test_board_is_complete():
     assert board.reference.exists()
     assert COMMON["PLL0_CFG"] == 0x1F024C
     assert CoreConfig(clock_khz=62_500).clock_khz == 62_500
+
+
+def test_a_netlist_gets_the_models_that_it_needs():
+    library = "module LUT2(output O);\nendmodule\nmodule LUT3(output O);\nendmodule\n"
+    netlist = (
+        "module top(a);\n  LUT2 #(\n    .INIT(4'h8)\n  ) \\a.b  (\n  );\n"
+        "  RAMB36E1 #(\n    .DOA_REG(32'd0),\n"
+        f"    .INIT_0A(256'h{'0' * 64}),\n    .INITP_00(256'hx),\n    .RAM_MODE(\"TDP\")\n"
+        "  ) ram (\n"
+        "  );\nendmodule\n"
+    )
+    found = simulation._with_models(netlist, library)
+    assert re.findall(r"^module (\w+)", found, re.M) == ["top", "LUT2", "RAMB36E1"]
+    assert "INIT_0A" not in found and "INITP" not in found and ".INIT(4'h8)" in found
