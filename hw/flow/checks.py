@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from . import bitstream
 from .database import Database
-from .frames import Frames, assemble, bits_of, disassemble
+from .frames import Frames, assemble, bits_of, disassemble, sets_bits
 from .netlist import DEDICATED, HardBlock
 from .place import Result
 from .reference import Record, compare
@@ -33,7 +33,7 @@ def bits(database: Database, features: set[str], frames: Frames) -> tuple[set[st
     """
     found, unknown = disassemble(database, frames)
     wrong = [f"{len(unknown)} bits of no known feature, as {sorted(unknown)[0]}"] if unknown else []
-    with_bits = {feature for feature in features if bits_of(assemble(database, [feature]))}
+    with_bits = {feature for feature in features if sets_bits(database, feature)}
     wrong += [f"{feature} is not in the image" for feature in sorted(with_bits - found)]
     ours = bits_of(assemble(database, features))
     theirs = bits_of(frames)

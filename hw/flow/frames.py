@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from .database import FRAME_WORDS, Bit, Database, Place
 
-__all__ = ["FrameError", "Frames", "assemble", "bits_of", "disassemble"]
+__all__ = ["FrameError", "Frames", "assemble", "bits_of", "disassemble", "sets_bits"]
 
 #: Frame address -> its words.
 Frames = dict[int, list[int]]
@@ -65,6 +65,13 @@ def _find(database: Database, tile: str, name: str):
         if feature is not None:
             return place, (feature.ones, feature.zeros)
     return None
+
+
+def sets_bits(database: Database, feature: str) -> bool:
+    """Whether a feature sets a bit; some only want bits clear, some connections have none."""
+    tile, _, name = feature.partition(".")
+    found = _find(database, tile, name)
+    return found is not None and bool(found[1][0])
 
 
 def bits_of(frames: Frames) -> set[Bit]:
