@@ -187,7 +187,7 @@ def build(
     features |= tie(database, features, blocks, board.sites)
     for block in blocks:
         features |= configure(database, block, board.sites[block.type])
-    data, found = _finish(board, database, features, blocks, top, folder, report)
+    data, found = _finish(board, tools, database, features, blocks, top, folder, report)
     report.checks["every seed is fast enough"] = checks.timing(results, wanted)
     _say("planting faults")
     manager = _clock_manager(design, top)
@@ -202,6 +202,7 @@ def build(
 
 def _finish(
     board: Board,
+    tools: Toolchain,
     database: Database,
     features: set[str],
     blocks: list[HardBlock],
@@ -224,6 +225,15 @@ def _finish(
     )
     found, wrong = checks.bits(database, features, image.frames)
     report.checks["the image says what was built, no bit unknown"] = wrong
+    part_file = database.root / database.part / "part.yaml"
+    tools.run(
+        *("bitread", "--part_file", part_file, "-z", "-y", "-o", "bits.txt", f"{top}.bit"),
+        folder=folder,
+    )
+    with (folder / "bits.txt").open() as lines:
+        report.checks["Project X-Ray's reader sees the same"] = checks.other_reader(
+            lines, image.frames
+        )
     report.checks["it boots as the board wants"] = checks.boot(image, board.boot, database.idcode)
     report.checks["it is loaded in time for enumeration"] = checks.enumeration(
         image.size, board.boot

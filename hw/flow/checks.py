@@ -21,6 +21,7 @@ __all__ = [
     "enumeration",
     "inputs",
     "loading_ms",
+    "other_reader",
     "reference",
     "timing",
 ]
@@ -40,6 +41,13 @@ def bits(database: Database, features: set[str], frames: Frames) -> tuple[set[st
     if ours != theirs:
         wrong.append(f"{len(ours ^ theirs)} bits differ from what was placed and routed")
     return found, wrong
+
+
+def other_reader(lines: Iterable[str], frames: Frames) -> list[str]:
+    """Whether Project X-Ray's `bitread` sees the same bits; `lines` are what it wrote."""
+    theirs = {line.strip() for line in lines if line.startswith("bit_")}
+    ours = {f"bit_{address:08x}_{word:03}_{bit:02}" for address, word, bit in bits_of(frames)}
+    return [f"{len(ours ^ theirs)} bits are read differently"] if ours != theirs else []
 
 
 def inputs(

@@ -223,6 +223,13 @@ def test_bits_of_no_feature_are_found(fpga):
     assert wrong[0] == "BLOCK_X1Y0.HARD.ON is not in the image"
 
 
+def test_another_reader_is_compared():
+    frames = {0x80: [1 << 31] + [0] * 100}
+    assert checks.other_reader(["# comment", "bit_00000080_000_31\n"], frames) == []
+    wrong = checks.other_reader(["bit_00000080_000_30\n"], frames)
+    assert wrong == ["2 bits are read differently"]
+
+
 def test_slow_and_missing_clocks_are_found(tmp_path):
     runs = [Result(n, tmp_path, {"a": mhz}, {}) for n, mhz in ((1, 70.0), (2, 60.0))]
     assert checks.timing(runs, {"a": 62.5}) == ["seed 2: a reaches 60.0 MHz of 62.5"]
