@@ -7,8 +7,8 @@ RUN := .venv/bin/python
 # makes PYTHON stick: python3 is from then on the one that .venv was made with.
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: help demo system-demo system-shell system-debug test test-system cocotb regs core model mutants
-.PHONY: area perf driver driver-install driver-remove driver-matrix setup clean
+.PHONY: help demo system-demo system-shell system-debug test test-system cocotb regs core bitstream
+.PHONY: model mutants area perf driver driver-install driver-remove driver-matrix setup clean
 
 help: ## list the targets (the default)
 	@sed -n 's/^\([a-z-]*\):.*## /  \1\t/p' Makefile
@@ -54,6 +54,9 @@ regs: setup ## write driver/peerdma_regs.h anew from host/peerdma/regs.py
 
 core: setup ## write the DMA core as Verilog into build/
 	$(RUN) -m hw.build core
+
+bitstream: setup ## make the PicoEVB's FPGA image with open tools and check it; takes ten minutes
+	$(RUN) -m hw.build picoevb
 
 model: setup ## pack the core's C++, for machines without Verilator, as a Jetson
 	$(RUN) -m sim.generated build/peerdma-model.tar.gz

@@ -189,7 +189,9 @@ def cached(name: str, make: Callable[[Path], object]) -> Path:
 @cache
 def source_digest() -> str:
     """Changes when a source of the core does."""
-    sources = [*sorted((ROOT / "hw").rglob("*.py")), ROOT / "host" / "peerdma" / "regs.py"]
+    core = (ROOT / "hw", ROOT / "hw" / "user_blocks")
+    sources = sorted(path for folder in core for path in folder.glob("*.py"))
+    sources.append(ROOT / "host" / "peerdma" / "regs.py")
     return digest_of(*(path.read_text() for path in sources))
 
 

@@ -16,7 +16,16 @@ import cocotb_tools.config
 from hw.core import CoreConfig
 from hw.endpoint import EXTRA_PORTS, MODULE_NAME
 from hw.trn import TRN_PORTS
-from sim.rtl import CACHE, cached, digest_of, find_compiler, find_verilator, run_tool, verilog_of
+from sim.rtl import (
+    CACHE,
+    cached,
+    digest_of,
+    find_compiler,
+    find_verilator,
+    run_tool,
+    say,
+    verilog_of,
+)
 
 __all__ = ["CONFIG", "build"]
 
@@ -34,11 +43,11 @@ _LIBRARIES = cocotb_tools.config.libs_dir
 _RUNTIME = ("verilated", "verilated_vpi", "verilated_dpi", "verilated_threads")
 
 
-def build(waves: bool = False, *, channels: int = 1) -> Path:
+def build(waves: bool = False, *, channels: int = 1, netlist: bool = False) -> Path:
     """Folder of the simulator, a program named as the core's module. Raises `BuildError`.
 
-    The core is `CONFIG` with so many channels each way. `waves` builds in VCD tracing, at the cost
-    of speed. Builders of one machine take turns.
+    The core is `CONFIG` with so many channels each way; with `netlist`, what synthesis makes of
+    it. `waves` builds in VCD tracing, at the cost of speed. Builders of one machine take turns.
     """
     home, verilator_version = find_verilator()
     program, version = find_compiler()
@@ -78,7 +87,20 @@ def build(waves: bool = False, *, channels: int = 1) -> Path:
     with (CACHE / "cocotb.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         verilog = verilog_of(dataclasses.replace(CONFIG, h2c=channels, c2h=channels))
+        if netlist:
+            verilog = _netlist(verilog)
         tools = digest_of(verilator_version, version, *compiler)
         common = cached(f"cocotb-runtime-{tools}", runtime)
         key = digest_of(tools, verilog, _PORTS, *_VERILATE, _MAIN.read_text())
         return cached(f"cocotb-{key}", simulator)
+
+
+def _netlist(verilog: str) -> str:
+    """The core after synthesis."""
+    from hw.flow.simulation import netlist
+
+    def make(at: Path) -> None:
+        say("synthesizing the core")
+        (at / "netlist.v").write_text(netlist(verilog, MODULE_NAME))
+
+    return (cached(f"netlist-{digest_of(verilog)}", make) / "netlist.v").read_text()
