@@ -133,9 +133,7 @@ class Programmer:
         UnsupportedError
             If it is an image for another part.
         """
-        part = image_part(image)
-        if part != PART:
-            raise UnsupportedError(f"{image} is for {part}, the board has {PART}")
+        _check(image)
         self._run(f"loading {image} into the FPGA", ["--write-sram", str(image)], _LOAD_SECONDS)
 
     def save(self, backup: Path) -> None:
@@ -177,12 +175,25 @@ class Programmer:
         restore = image.suffix == ".bin"
         if restore and not permanent:
             raise UnsupportedError(f"{image} is a backup of the flash: restore it with --permanent")
+        _check(image)
         self.detect()
         if not restore:
             self.load(image)
         if permanent:
             self.save(backup or Path(time.strftime("picoevb-flash-%Y%m%d-%H%M%S.bin")))
             self.write(image)
+
+
+def _check(image: Path) -> None:
+    """Refuses what is no image for this board, before the board is touched."""
+    if image.suffix == ".bin":
+        size = image.stat().st_size
+        if size > FLASH_BYTES:
+            raise UnsupportedError(f"{image} has {size} bytes, the flash {FLASH_BYTES}")
+        return
+    part = image_part(image)
+    if part != PART:
+        raise UnsupportedError(f"{image} is for {part}, the board has {PART}")
 
 
 #: What openFPGALoader says -> the error that it is, and what to do.

@@ -171,6 +171,17 @@ def test_a_step_that_hangs(loader, tmp_path, monkeypatch):
 def test_an_image_of_another_part(loader, tmp_path):
     with pytest.raises(UnsupportedError, match=r"for xc7a35tcsg325, the board has xc7a50tcsg325"):
         program(bit_file(tmp_path / "a.bit", b"xc7a35tcsg325"))
+    assert not (loader[0] / "calls").exists(), "the board was not touched"
+
+
+def test_a_backup_that_is_none(loader, tmp_path):
+    large = tmp_path / "large.bin"
+    large.write_bytes(bytes(flash.FLASH_BYTES + 1))
+    with pytest.raises(UnsupportedError, match="has 4194305 bytes, the flash 4194304"):
+        program(large, permanent=True)
+    with pytest.raises(FileNotFoundError):
+        program(tmp_path / "gone.bin", permanent=True)
+    assert not (loader[0] / "calls").exists()
 
 
 @pytest.mark.parametrize("content", [b"", b"PNG", b"\x00\x09" + bytes(600)])
