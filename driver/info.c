@@ -35,10 +35,13 @@ static u64 largest_aperture(void)
 	u64 largest = 0;
 	int n;
 
-	for_each_pci_dev(pdev)
-		for (n = 0; pdev->class >> 16 == PCI_BASE_CLASS_DISPLAY && n < PCI_STD_NUM_BARS; n++)
+	for_each_pci_dev(pdev) {
+		if (pdev->class >> 16 != PCI_BASE_CLASS_DISPLAY)
+			continue;
+		for (n = 0; n < PCI_STD_NUM_BARS; n++)
 			if (pci_resource_flags(pdev, n) & IORESOURCE_MEM)
 				largest = max_t(u64, largest, pci_resource_len(pdev, n));
+	}
 	return largest;
 }
 

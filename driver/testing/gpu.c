@@ -89,9 +89,7 @@ struct simgpu_alloc *simgpu_find(u64 va, u64 size)
 	return found;
 }
 
-/* To other pages, with what is in it. Nobody has the memory mapped but processes, which keep the
- * old pages in view: they must not look any more.
- */
+/* To other pages, with what is in it; processes that have it mapped still see the old ones. */
 int simgpu_move(struct simgpu_alloc *alloc)
 {
 	phys_addr_t aperture = pci_resource_start(simgpu_pdev, APERTURE_BAR);
@@ -135,7 +133,9 @@ static int allocate(void *owner, struct simgpu_memory *memory)
 	u32 count = DIV_ROUND_UP_ULL(memory->size, SIMGPU_PAGE), n;
 	struct simgpu_alloc *alloc;
 
-	if (memory->flags & ~SIMGPU_FREE_AT_MUNMAP || !memory->size || memory->size > (u64)page_total * SIMGPU_PAGE)
+	if (memory->flags & ~SIMGPU_FREE_AT_MUNMAP)
+		return -EINVAL;
+	if (!memory->size || memory->size > (u64)page_total * SIMGPU_PAGE)
 		return -EINVAL;
 	alloc = kzalloc(struct_size(alloc, pages, count), GFP_KERNEL);
 	if (!alloc)

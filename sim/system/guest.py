@@ -312,6 +312,13 @@ class Guest:
             self._monitor.wait_for("DEVICE_DELETED", _GONE, device=name)
         del self._slots[slot]
 
+    def report_error(self, board: Board, error: str) -> None:
+        """The port above a board reports an error of the link; its name as in QEMU's
+        pcie_aer_inject_error: "COMP_TIME" is not fatal, "DLP" is.
+        """
+        line = f"pcie_aer_inject_error slot{self._slot(board)} {error}"
+        self._monitor.command("human-monitor-command", **{"command-line": line})
+
     def reboot(self, *, load: bool = True) -> None:
         """Restarts the guest as the system call does; drivers shut their devices down before."""
         self.check()

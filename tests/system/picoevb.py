@@ -409,7 +409,11 @@ def rebound(node: str = "picoevb") -> Iterator[None]:
 
 
 def call(module: str, function: str, arguments: dict[str, object]) -> None:
-    """Calls a test, and checks that it left nothing behind and the board works."""
+    """Calls a test, and checks that nothing was left behind and the board works, before and after.
+
+    What is needed for that is in memory then: a test may take the guest's root away.
+    """
+    leaves_nothing()
     getattr(importlib.import_module(module), function)(**arguments)
     leaves_nothing()
 
