@@ -144,7 +144,8 @@ class Guest:
         self._qemu = process.start(command, self.logs / "qemu.log", environment, **streams)
         self._resources.callback(process.end, self._qemu, _END)
         monitor, agent = (self._accept(listener) for listener in listeners)
-        self._monitor = Monitor(monitor)
+        with self._with_logs():
+            self._monitor = Monitor(monitor)
         self._resources.callback(self._monitor.close)
         self._channel = Channel(agent)
         self._resources.callback(self._channel.close)
@@ -199,7 +200,8 @@ class Guest:
             return
         try:
             self.check()
-            self._monitor.command("quit")
+            with self._with_logs():
+                self._monitor.command("quit")
             self._qemu.wait(_END)
             for board in self._boards:
                 board.check_end()
@@ -291,7 +293,8 @@ class Guest:
     def plug(self, options: Sequence[str] = ()) -> Board:
         """Plugs a further board in while the guest runs."""
         board = self._new_board(options)
-        self._monitor.command("device_add", **board_device(board, self._slot(board)))
+        with self._with_logs():
+            self._monitor.command("device_add", **board_device(board, self._slot(board)))
         return board
 
     def _slot(self, board: Board) -> int:
@@ -304,9 +307,17 @@ class Guest:
         """
         slot = self._slot(board)
         name = f"board{slot}"
-        self._monitor.command("device_del", id=name)
-        self._monitor.wait_for("DEVICE_DELETED", _GONE, device=name)
+        with self._with_logs():
+            self._monitor.command("device_del", id=name)
+            self._monitor.wait_for("DEVICE_DELETED", _GONE, device=name)
         del self._slots[slot]
+
+    def report_error(self, board: Board, error: str) -> None:
+        """The port above a board reports an error of the link; its name as in QEMU's
+        pcie_aer_inject_error: "COMP_TIME" is not fatal, "DLP" is.
+        """
+        line = f"pcie_aer_inject_error slot{self._slot(board)} {error}"
+        self._monitor.command("human-monitor-command", **{"command-line": line})
 
     def reboot(self, *, load: bool = True) -> None:
         """Restarts the guest as the system call does; drivers shut their devices down before."""
@@ -382,8 +393,7 @@ class Guest:
     def _require_alive(self) -> None:
         """GuestError if the guest cannot answer any more."""
         if (status := self._qemu.poll()) is not None:
-            said = process.last_words(self.logs / "qemu.log")
-            raise self._failed(f"QEMU ended with exit status {status}. It said: {said}")
+            raise self._failed(f"QEMU ended with exit status {status}")
         self._log.follow()
         if self._log.panic:
             raise self._failed(f"the guest's kernel panicked: {self._log.panic}")
@@ -394,6 +404,14 @@ class Guest:
         channel = getattr(self, "_channel", None)
         return channel is not None and channel.hellos > self._boots
 
+    @contextlib.contextmanager
+    def _with_logs(self) -> Iterator[None]:
+        """What QEMU refuses is said with what else is known."""
+        try:
+            yield
+        except GuestError as error:
+            raise self._failed(str(error)) from None
+
     def _failed(self, what: str) -> GuestError:
         boards = [f"{board.name}: {board.why_ended()}" for board in self._boards if not board.alive]
         return GuestError(
@@ -401,6 +419,8 @@ class Guest:
                 [
                     what,
                     *boards,
+                    "QEMU said last:",
+                    process.last_words(self.logs / "qemu.log"),
                     "The kernel said last:",
                     process.last_words(self._log.path),
                     f"All logs are in {self.logs}",

@@ -93,6 +93,10 @@ class _Fuzz:
                 for fd in shared:
                     os.close(fd)
                 shared = self._open_shared()
+                # What they have open is of the board that was.
+                for pid in processes:
+                    self._kill(pid)
+                processes = [self._start(shared) for _ in range(_PROCESSES)]
         for pid in processes:
             self._kill(pid)
         for fd in shared:

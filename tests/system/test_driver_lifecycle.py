@@ -22,13 +22,13 @@ dma-buf invalidate    taken: test_invalidate_[nothing_and_twice|waits|runs|hangs
 GPU driver unload     test_modules_in_use_stay
 GPU lost              test_a_gpu_that_is_lost
 surprise removal      boards: test_a_board_that_dies, test_a_board_that_is_pulled
-AER                   boards: test_errors_of_the_link_*
+AER                   link: test_errors_of_the_link_*
 reset                 jobs: test_reset, resets: test_function_reset_*, test_reset_request_*
 DMA timeout           test_timeout_[runs|hangs]
-suspend, resume       suspend: test_suspend_[nothing|waits_and_runs|hangs]
+suspend, resume       suspend: test_suspend_in_every_state
 unbind, rmmod         resets: test_unbind_*, taken: test_board_is_unbound_after_*,
                       test_modules_in_use_stay
-shutdown              boards: test_a_restart_under_load
+shutdown              link: test_a_restart_under_load
 fork                  test_a_child_uses_the_file, memory: test_pinned_pages_are_the_parents_*,
                       mappings: test_a_child_does_not_inherit_it
 exec, fd passing      test_the_last_user_is_another_process, test_exec_closes

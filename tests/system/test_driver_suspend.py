@@ -2,8 +2,8 @@
 """The system is suspended and resumed, in every state.
 
 As far as the devices, without the firmware. The guest's root does not outlive it: the kernel's 9p
-over virtio has no suspend. What tests need after it is in memory by then, and this file has a
-guest of its own.
+over virtio has no suspend, and a process that ends waits for it for ever. Therefore one process
+does it all, has in memory by then what it needs, and ends with the guest, which is this file's own.
 """
 
 from __future__ import annotations
@@ -14,13 +14,10 @@ from pathlib import Path
 import pytest
 
 from peerdma.uapi import BoardState, Op, Reason, SurfaceState
-from tests.system.picoevb import GPU_PAGE, PAGE, Buffer, Gpu, Node, hangs, results
+from sim.system import Guest
+from tests.system.picoevb import GPU_PAGE, PAGE, Buffer, Gpu, Node, hangs, leaves_nothing, results
 
-pytestmark = [
-    pytest.mark.system,
-    pytest.mark.in_guest,
-    pytest.mark.usefixtures("guest", "hung_board"),
-]
+pytestmark = [pytest.mark.system, pytest.mark.usefixtures("hung_board")]
 
 REVOKED = (errno.ESTALE, Reason.REVOKED)
 RESET = (errno.EIO, Reason.RESET)
@@ -33,7 +30,7 @@ def suspend() -> None:
     Path("/sys/power/state").write_text("mem")
 
 
-def test_suspend_nothing():
+def nothing():
     with Gpu() as gpu, Node() as node:
         words = memoryview(node.mailbox()).cast("I")
         before = node.info()
@@ -54,7 +51,7 @@ def test_suspend_nothing():
         node.unpin(node.cuda(gpu.alloc(GPU_PAGE), GPU_PAGE))
 
 
-def test_suspend_waits_and_runs():
+def waits_and_runs():
     """What runs may finish; what waits is done after that, if its memory is still there."""
     with Gpu() as gpu, Node() as node:
         pages, handle = node.pages(Buffer(GPU_PAGE)), node.cuda(gpu.alloc(GPU_PAGE), GPU_PAGE)
@@ -66,10 +63,25 @@ def test_suspend_waits_and_runs():
         assert found == {running: (0, 0), page: (0, 0), of_gpu: REVOKED}
 
 
-def test_suspend_hangs():
+def hangs_then():
     with Gpu() as gpu, hangs(gpu) as (node, handle, job):
         suspend()
         (event,) = node.events(1)
         assert (event.job, results([event])[0]) in ((job, RESET), (job, TIMEOUT))
         assert node.info().state == BoardState.LIVE
         assert node.query(handle).state == SurfaceState.REVOKED
+
+
+def in_every_state() -> None:
+    """Called in the guest."""
+    leaves_nothing()
+    for state in (nothing, waits_and_runs, hangs_then):
+        state()
+        leaves_nothing()
+        print(state.__name__, flush=True)
+
+
+def test_suspend_in_every_state(guest: Guest):
+    code = "from tests.system import test_driver_suspend as t; t.in_every_state(); import time; time.sleep(1e6)"
+    job = guest.start(["python3", "-c", code])
+    job.wait_for("hangs_then", 150)

@@ -168,7 +168,7 @@ def _run(command: list[str], folder: Path, environment: dict[str, str]) -> None:
             count += bool(re.match(r"  (CC|AS) ", line))
             if time.monotonic() > spoke + _EVERY:
                 spoke = time.monotonic()
-                _say(f"building the debug kernel, once: {count} of about 1200 files")
+                _say(f"building the debug kernel, once: {count} of about 1400 files")
     if process.returncode:
         raise GuestError("the debug kernel cannot be built:\n" + "".join(said[-40:]))
 
