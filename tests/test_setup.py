@@ -346,7 +346,7 @@ def test_make_names_a_python_that_is_not_there(plain):
 
 def test_make_lists_every_target(checkout):
     listed = {line.split()[0] for line in checkout.make().stdout.splitlines()}
-    targets = "help demo test cocotb regs core model mutants area setup clean"
+    targets = "help demo test cocotb regs core model mutants area formal setup clean"
     assert listed == set(targets.split())
 
 
