@@ -8,7 +8,7 @@ RUN := .venv/bin/python
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
 .PHONY: help demo system-demo system-shell test test-system cocotb regs core model area perf setup
-.PHONY: clean
+.PHONY: driver driver-install driver-remove driver-matrix clean
 
 help: ## list the targets (the default)
 	@sed -n 's/^\([a-z-]*\):.*## /  \1\t/p' Makefile
@@ -26,10 +26,22 @@ test: setup ## style, types, then every test on two cores; SEED=N repeats a rand
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
 	$(RUN) -m pyright
-	$(RUN) -m pytest -n 2 --dist loadgroup -m "not system"
+	$(RUN) -m pytest -n 2 -m "not system"
 
 test-system: setup ## the tests that need guests for minutes
-	$(RUN) -m pytest -n 2 --dist loadgroup -m system
+	$(RUN) -m pytest -n 2 --dist loadfile -m system
+
+driver: ## the kernel driver for the running kernel; KDIR= for another, NVIDIA=, TEGRA= for GPUs
+	$(MAKE) -C driver
+
+driver-install: ## install it by DKMS, with the udev rule for its nodes; needs root
+	sh driver/install.sh
+
+driver-remove: ## undo that
+	sh driver/install.sh remove
+
+driver-matrix: setup ## build it for every kernel that it supports, and check its style
+	$(RUN) -m pytest -n 2 tests/driver/matrix.py
 
 cocotb: setup ## the gateware's benches: TEST=name for one, SEED=N, WAVES=1 for waveforms
 	$(RUN) -m sim.benches $(TEST) $(if $(SEED),--seed $(SEED)) $(if $(WAVES),--waves)

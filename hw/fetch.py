@@ -258,9 +258,7 @@ class DescriptorFetch(wiring.Component):
         left = Signal(range(BLOCK + 1))
         where = Cat(Const(0, align), at[:-1], page)
         turning = Signal()
-        m.d.comb += turning.eq(
-            (state == _State.FETCH) & at[-1] & (left != 0) & (unchecked == 0)
-        )
+        m.d.comb += turning.eq((state == _State.FETCH) & at[-1] & (left != 0) & (unchecked == 0))
         # Reads are planned a cycle ahead, so that the requester sees registers only.
         count = Signal(range(FETCH_DESCRIPTORS + 1))
         outstanding = Signal(range(READS + 1))

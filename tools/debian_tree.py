@@ -11,6 +11,7 @@ Standard library only. Needs apt, dpkg and Debian's keyring.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import json
 import os
@@ -23,7 +24,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-__all__ = ["Tree", "TreeError", "architecture", "archive", "cache", "obtain"]
+__all__ = ["Tree", "TreeError", "architecture", "archive", "cache", "obtain", "one_at_a_time"]
 
 #: Changes when a tree of the same packages would be unpacked differently.
 _LAYOUT = 1
@@ -120,8 +121,12 @@ def obtain(tree: Tree, finish: Callable[[Path, Path], None] | None = None) -> Pa
         missing.append(str(_KEYRING))
     if missing:
         raise TreeError(f"missing: {', '.join(missing)} (on Debian: apt, dpkg, its keyring)")
-    cache().mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=cache(), prefix="new-") as scratch:
+    with (
+        one_at_a_time(cache()),
+        tempfile.TemporaryDirectory(dir=cache(), prefix="new-") as scratch,
+    ):
+        if root.exists():  # another process was faster
+            return root
         draft = Path(scratch, "root")
         draft.mkdir()
         for package in _download(tree, Path(scratch)):
@@ -129,9 +134,20 @@ def obtain(tree: Tree, finish: Callable[[Path, Path], None] | None = None) -> Pa
         _wrap_programs(draft, root)
         if finish:
             finish(draft, root)
-        with contextlib.suppress(OSError):  # another process was faster
-            draft.rename(root)
+        draft.rename(root)
     return root
+
+
+@contextlib.contextmanager
+def one_at_a_time(folder: Path) -> Iterator[None]:
+    """Makes a folder, and lets one process at a time work in it; not reentrant."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
 
 
 def _run(command: list[str], cwd: Path | None = None, config: Path | None = None) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tools.debian_tree import TreeError
 
+from ..rtl import BuildError
 from . import demo, shell
 from .errors import GuestError
 from .lanes import LANES
@@ -42,7 +43,7 @@ def main() -> int:
         if arguments.command == "demo":
             return demo.main(arguments.lane or list(LANES))
         return shell.main(arguments.lane, shlex.split(arguments.board), arguments.file)
-    except (GuestError, TreeError) as error:
+    except (BuildError, GuestError, TreeError) as error:
         print(f"peerdma: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

@@ -10,6 +10,8 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from .. import generated
+from ..rtl import compile_board
 from .board import ROOT
 from .guest import Guest
 from .lanes import LANES
@@ -54,6 +56,9 @@ def main(lanes: Sequence[str]) -> int:
     """Runs the demo in lanes, side by side if there are several; the first failure's status."""
     if len(lanes) == 1:
         return _run(lanes[0])
+    # Once, and not by each lane.
+    for plain in (False, True):
+        compile_board(generated.obtain(plain=plain))
     failed = 0
     with contextlib.ExitStack() as stack:
         running = []

@@ -31,8 +31,8 @@ from .qmp import Monitor
 __all__ = ["Guest"]
 
 _LOGS = ROOT / "build" / "system" / "logs"
-#: Seconds until what was announced has come. Until a guest has started, on a busy machine without hardware virtualisation; until QEMU
-#: has ended; until the log has what the kernel was told to write; until a device has gone.
+#: Seconds until what was announced has come; until a guest has started, on a busy machine; until
+#: QEMU has ended; until the log has what the kernel was told to write; until a device has gone.
 _ANNOUNCED, _BOOT, _END, _LOG, _GONE = 30.0, 300.0, 10.0, 60.0, 60.0
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/run/guest/bin"
 _RESTART = "import ctypes, os; os.sync(); ctypes.CDLL(None).reboot(0x01234567)"
@@ -144,7 +144,8 @@ class Guest:
         self._qemu = process.start(command, self.logs / "qemu.log", environment, **streams)
         self._resources.callback(process.end, self._qemu, _END)
         monitor, agent = (self._accept(listener) for listener in listeners)
-        self._monitor = Monitor(monitor)
+        with self._with_logs():
+            self._monitor = Monitor(monitor)
         self._resources.callback(self._monitor.close)
         self._channel = Channel(agent)
         self._resources.callback(self._channel.close)
@@ -199,7 +200,8 @@ class Guest:
             return
         try:
             self.check()
-            self._monitor.command("quit")
+            with self._with_logs():
+                self._monitor.command("quit")
             self._qemu.wait(_END)
             for board in self._boards:
                 board.check_end()
@@ -259,7 +261,7 @@ class Guest:
         """Where the guest has a file of the checkout."""
         if self.lane.architecture == "amd64":
             return str(path)
-        return f"{CHECKOUT}/{path.relative_to(ROOT)}"
+        return str(Path(CHECKOUT, path.relative_to(ROOT)))
 
     def _environment(self) -> dict[str, str]:
         root = self.path(ROOT)
@@ -291,7 +293,8 @@ class Guest:
     def plug(self, options: Sequence[str] = ()) -> Board:
         """Plugs a further board in while the guest runs."""
         board = self._new_board(options)
-        self._monitor.command("device_add", **board_device(board, self._slot(board)))
+        with self._with_logs():
+            self._monitor.command("device_add", **board_device(board, self._slot(board)))
         return board
 
     def _slot(self, board: Board) -> int:
@@ -304,8 +307,9 @@ class Guest:
         """
         slot = self._slot(board)
         name = f"board{slot}"
-        self._monitor.command("device_del", id=name)
-        self._monitor.wait_for("DEVICE_DELETED", _GONE, device=name)
+        with self._with_logs():
+            self._monitor.command("device_del", id=name)
+            self._monitor.wait_for("DEVICE_DELETED", _GONE, device=name)
         del self._slots[slot]
 
     def report_error(self, board: Board, error: str) -> None:
@@ -389,8 +393,7 @@ class Guest:
     def _require_alive(self) -> None:
         """GuestError if the guest cannot answer any more."""
         if (status := self._qemu.poll()) is not None:
-            said = process.last_words(self.logs / "qemu.log")
-            raise self._failed(f"QEMU ended with exit status {status}. It said: {said}")
+            raise self._failed(f"QEMU ended with exit status {status}")
         self._log.follow()
         if self._log.panic:
             raise self._failed(f"the guest's kernel panicked: {self._log.panic}")
@@ -401,6 +404,14 @@ class Guest:
         channel = getattr(self, "_channel", None)
         return channel is not None and channel.hellos > self._boots
 
+    @contextlib.contextmanager
+    def _with_logs(self) -> Iterator[None]:
+        """What QEMU refuses is said with what else is known."""
+        try:
+            yield
+        except GuestError as error:
+            raise self._failed(str(error)) from None
+
     def _failed(self, what: str) -> GuestError:
         boards = [f"{board.name}: {board.why_ended()}" for board in self._boards if not board.alive]
         return GuestError(
@@ -408,6 +419,8 @@ class Guest:
                 [
                     what,
                     *boards,
+                    "QEMU said last:",
+                    process.last_words(self.logs / "qemu.log"),
                     "The kernel said last:",
                     process.last_words(self._log.path),
                     f"All logs are in {self.logs}",

@@ -29,6 +29,8 @@ BOARD_SLOTS = 3
 _AGENT = "agent"
 #: The root over 9p, and the port that the agent is reached by.
 _MODULES = ("virtio_pci", "9p", "9pnet_virtio", "virtio_console")
+#: The Python of a foreign root, for this machine.
+_PYTHON = Tree("trixie", ("python3",))
 
 
 @dataclass(frozen=True)
@@ -114,8 +116,9 @@ class Plan:
             # Nobody could do it there, and it would be done for each program anew.
             compileall.compile_dir(ROOT / "host", quiet=1)
             return Path("/")
-        # bash brings the folders that every root has.
-        packages = ("python3-numpy", "dash", "bash")
+        # bash brings the folders that every root has; tests import pytest.
+        packages = ("python3-numpy", "python3-pytest", "dash", "bash")
+        obtain(_PYTHON)  # before it is needed in the middle of the next one
         root = obtain(Tree("trixie", packages, foreign=self.lane.architecture), _as_root)
         _compile(ROOT / "host")
         return root
@@ -159,7 +162,7 @@ def board_device(board: Board, slot: int) -> dict[str, object]:
 
 def _compile(folder: Path) -> None:
     """Compiles a folder's Python code for the Python of a foreign root, by the same here."""
-    python = obtain(Tree("trixie", ("python3",))) / "usr/bin/python3"
+    python = obtain(_PYTHON) / "usr/bin/python3"
     subprocess.run([python, "-I", "-m", "compileall", "-q", folder], check=True)
 
 

@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from tools.debian_tree import one_at_a_time
 from tools.kernel_headers import nv_p2p
 
 from .board import ROOT
@@ -33,17 +34,12 @@ def build(kernel: Kernel) -> dict[str, Path]:
     for path in sources:
         digest.update(f"\0{path.relative_to(_DRIVER)}\0".encode() + path.read_bytes())
     folder = _CACHE / digest.hexdigest()[:16]
-    if not folder.exists():
-        _CACHE.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=_CACHE, prefix="new-") as scratch:
+    with one_at_a_time(_CACHE), tempfile.TemporaryDirectory(dir=_CACHE, prefix="new-") as scratch:
+        if not folder.exists():
             draft = Path(scratch, "modules")
             draft.mkdir()
             _build(kernel, sources, Path(scratch, "driver"), draft)
-            try:
-                draft.rename(folder)
-            except OSError:
-                if not folder.exists():  # else another process was faster
-                    raise
+            draft.rename(folder)
     return {path.stem: path for path in sorted(folder.glob("*.ko"))}
 
 

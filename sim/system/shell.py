@@ -39,9 +39,10 @@ def main(lane: str, board_options: Sequence[str], paths: Sequence[Path]) -> int:
         welcome = _WELCOME.format(lane=lane, nodes=" ".join(nodes), files=names, demo=demo)
         print(welcome.replace("\n", "\r\n"), end="", flush=True)
         size = os.get_terminal_size(sys.stdin.fileno())
+        # A command is the first of its session: the terminal that it opens becomes its own.
         shell = guest.start(
-            f"stty -F /dev/hvc0 rows {size.lines} cols {size.columns}; export TERM=vt100; "
-            "exec setsid -c sh -i </dev/hvc0 >/dev/hvc0 2>&1"
+            f"export TERM=vt100; exec <>/dev/hvc0 >&0 2>&0; "
+            f"stty rows {size.lines} cols {size.columns}; exec bash -i"
         )
         return guest.finish(shell, timeout=None)[0]
 

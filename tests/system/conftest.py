@@ -55,9 +55,3 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     except GuestError as error:
         pytest.fail(str(error), pytrace=False)
     return True
-
-
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """Tests that share a guest are run by one process."""
-    if "guest" in getattr(item, "fixturenames", ()):
-        item.add_marker(pytest.mark.xdist_group(item.path.stem))
