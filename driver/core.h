@@ -43,6 +43,8 @@
 
 #define PEERDMA_NAME		"peerdma"
 #define PEERDMA_NODE		"picoevb"
+/* For arrays as large as a program asks for: to have no room for them is nothing to log. */
+#define PEERDMA_GFP_ARRAY	(GFP_KERNEL_ACCOUNT | __GFP_NOWARN)
 
 /* Descriptors of a chain, and how many contiguous ones the adjacency fields can announce. */
 #define PEERDMA_RING		2048

@@ -45,15 +45,17 @@ static struct file_system_type pseudo_fs = {
  */
 int peerdma_inode_get(struct peerdma_dev *board)
 {
+	struct inode *inode;
 	int error = simple_pin_fs(&pseudo_fs, &mount, &mount_count);
 
 	if (error)
 		return error;
-	board->inode = alloc_anon_inode(mount->mnt_sb);
-	if (IS_ERR(board->inode)) {
+	inode = alloc_anon_inode(mount->mnt_sb);
+	if (IS_ERR(inode)) {
 		simple_release_fs(&mount, &mount_count);
-		return PTR_ERR(board->inode);
+		return PTR_ERR(inode);
 	}
+	board->inode = inode;
 	board->next_map = SURFACES_BEGIN;
 	return 0;
 }

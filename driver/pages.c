@@ -10,6 +10,12 @@
 
 #include "core.h"
 
+/*
+ * Each job synchronizes what it moves: pages_sync(). That mapping and unmapping do not lets the same
+ * pages be pinned several times, as programs may.
+ */
+#define ATTRIBUTES	DMA_ATTR_SKIP_CPU_SYNC
+
 /* An array of what is kept of each must not be larger than the kernel allocates. */
 #define MAX_PAGES		(INT_MAX / sizeof(struct peerdma_segment))
 
@@ -120,7 +126,7 @@ static int pages_get(struct peerdma_surface *surface, const struct peerdma_pin_r
 		if (error)
 			goto err_pinned;
 	}
-	pinned->pages = kvmalloc_array(count, sizeof(*pinned->pages), GFP_KERNEL_ACCOUNT);
+	pinned->pages = kvmalloc_array(count, sizeof(*pinned->pages), PEERDMA_GFP_ARRAY);
 	if (!pinned->pages) {
 		error = -ENOMEM;
 		goto err_charge;
@@ -129,7 +135,7 @@ static int pages_get(struct peerdma_surface *surface, const struct peerdma_pin_r
 	if (error)
 		goto err_pages;
 	error = sg_alloc_table_from_pages(&pinned->table, pinned->pages, count, offset,
-					  request->length, GFP_KERNEL_ACCOUNT);
+					  request->length, PEERDMA_GFP_ARRAY);
 	if (error)
 		goto err_pin;
 	surface->private = pinned;
@@ -162,13 +168,13 @@ static int pages_map(struct peerdma_surface *surface)
 	struct scatterlist *sg;
 	int error, n;
 
-	error = dma_map_sgtable(dev, &pinned->table, pinned->direction, 0);
+	error = dma_map_sgtable(dev, &pinned->table, pinned->direction, ATTRIBUTES);
 	if (error)
 		return peerdma_explain(surface, error, "%llu bytes cannot be mapped for the board",
 				       surface->length);
 	error = peerdma_segments_begin(surface, pinned->table.nents);
 	if (error) {
-		dma_unmap_sgtable(dev, &pinned->table, pinned->direction, 0);
+		dma_unmap_sgtable(dev, &pinned->table, pinned->direction, ATTRIBUTES);
 		return error;
 	}
 	for_each_sgtable_dma_sg(&pinned->table, sg, n) {
@@ -182,7 +188,8 @@ static void pages_unmap(struct peerdma_surface *surface)
 {
 	struct pinned *pinned = surface->private;
 
-	dma_unmap_sgtable(peerdma_surface_device(surface), &pinned->table, pinned->direction, 0);
+	dma_unmap_sgtable(peerdma_surface_device(surface), &pinned->table, pinned->direction,
+			  ATTRIBUTES);
 }
 
 /* Not all of the surface: another job may be writing to the rest of it. */

@@ -110,7 +110,7 @@ EXPORT_SYMBOL_GPL(peerdma_surface_device);
  */
 int peerdma_segments_begin(struct peerdma_surface *surface, u32 room)
 {
-	surface->segments = kvmalloc_array(room, sizeof(*surface->segments), GFP_KERNEL_ACCOUNT);
+	surface->segments = kvmalloc_array(room, sizeof(*surface->segments), PEERDMA_GFP_ARRAY);
 	if (!surface->segments)
 		return -ENOMEM;
 	surface->segment_room = room;
@@ -178,7 +178,7 @@ bool peerdma_segments_complete(const struct peerdma_surface *surface)
  */
 int peerdma_extents_begin(struct peerdma_surface *surface, u32 room, enum peerdma_cache cache)
 {
-	surface->extents = kvmalloc_array(room, sizeof(*surface->extents), GFP_KERNEL_ACCOUNT);
+	surface->extents = kvmalloc_array(room, sizeof(*surface->extents), PEERDMA_GFP_ARRAY);
 	if (!surface->extents)
 		return -ENOMEM;
 	surface->extent_room = room;

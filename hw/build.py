@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""``python -m hw.build core``: the gateware as standalone Verilog."""
+"""``python -m hw.build core``: the gateware as standalone Verilog; ``... picoevb``: a bitstream."""
 
 import argparse
 import dataclasses
@@ -45,29 +45,88 @@ def add_user_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
+#: User clock of the boards: what the open tools meet with room to spare. At Gen2 x1 the link, not
+#: the core's 64 bits at this clock, limits throughput (docs/picoevb.md).
+BOARD_CLOCK_KHZ = 62_500
+
+
 def main(argv: list[str] | None = None) -> int:
     """Command line; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m hw.build", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     core = commands.add_parser("core", help="write standalone Verilog of the core")
     core.add_argument("-o", "--output", type=Path, default=Path("build/peerdma_core.v"))
-    add_user_option(core)
-    numbers = [field for field in dataclasses.fields(CoreConfig) if field.name != "user"]
-    for field in numbers:
-        core.add_argument(
-            f"--{field.name.replace('_', '-')}", type=int, default=field.default, metavar="N"
-        )
-    arguments = vars(parser.parse_args(argv))
-    chosen = {field.name: arguments[field.name] for field in numbers}
+    picoevb = commands.add_parser("picoevb", help="make a bitstream for the PicoEVB and check it")
+    picoevb.add_argument(
+        "--toolchain",
+        choices=("open", "vivado"),
+        default="open",
+        help="open: make and check the image; vivado: write a project for it (open)",
+    )
+    picoevb.add_argument("-o", "--output", type=Path, help="folder (build/picoevb, with -vivado)")
+    picoevb.add_argument(
+        "--seeds", type=int, default=3, metavar="N", help="placements that must meet timing (3)"
+    )
+    for command in (core, picoevb):
+        add_user_option(command)
+        for field in _numbers():
+            default = BOARD_CLOCK_KHZ if (command, field.name) == (picoevb, "clock_khz") else None
+            command.add_argument(
+                f"--{field.name.replace('_', '-')}",
+                type=int,
+                default=field.default if default is None else default,
+                metavar="N",
+            )
+    arguments = parser.parse_args(argv)
+    chosen = {field.name: getattr(arguments, field.name) for field in _numbers()}
     try:
-        config = CoreConfig(**chosen, user=find(arguments["user"]))
+        config = CoreConfig(**chosen, user=find(arguments.user))
     except ValueError as error:
         parser.error(str(error))
-    output = arguments["output"]
+    return (_core if arguments.command == "core" else _board)(arguments, config)
+
+
+def _numbers() -> list[dataclasses.Field]:
+    """The options of a core that are numbers."""
+    return [field for field in dataclasses.fields(CoreConfig) if field.name != "user"]
+
+
+def _core(arguments: argparse.Namespace, config: CoreConfig) -> int:
+    output = arguments.output
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text(generate(config))
     print(f"{output}: {MODULE_NAME}, {config}", file=sys.stderr)
     return 0
+
+
+def _board(arguments: argparse.Namespace, config: CoreConfig) -> int:
+    from tools.debian_tree import TreeError
+
+    from .boards import BOARDS
+    from .flow import vivado
+    from .flow.build import IMPOSSIBLE, build
+    from .top import Top
+
+    board = BOARDS[arguments.command]
+    name = f"peerdma_{arguments.command}"
+    suffix = "-vivado" if arguments.toolchain == "vivado" else ""
+    folder = arguments.output or Path("build") / f"{arguments.command}{suffix}"
+    plan = board.platform(toolchain="Vivado").prepare(
+        Top(config), name=name, **vivado.overrides(board)
+    )
+    if arguments.toolchain == "vivado":
+        vivado.write(plan, folder)
+        print(f"{folder}: run there: vivado -mode batch -source {name}.tcl", file=sys.stderr)
+        return 0
+    seeds = range(1, arguments.seeds + 1)
+    try:
+        report = build(board, plan, name, config.clock_khz / 1e3, folder, seeds)
+    except (*IMPOSSIBLE, TreeError) as error:
+        print(f"hw.build: {type(error).__name__}: {error}", file=sys.stderr)
+        return 1
+    print(report.text())
+    print(f"{folder / name}.bit, report.txt, report.json", file=sys.stderr)
+    return 0 if report.passed else 1
 
 
 if __name__ == "__main__":

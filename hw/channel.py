@@ -143,11 +143,15 @@ class Channel(wiring.Component):
         base = (regs.C2H_CHANNEL_BASE if self._c2h else regs.CHANNEL.base) + 0x100 * self._index
         sgdma_base = (regs.C2H_SGDMA_BASE if self._c2h else regs.SGDMA.base) + 0x100 * self._index
         bar = regs.BAR_DMA[0]
-        m.submodules.registers = csr = RegisterBank(regs.CHANNEL, bar=bar, base=base)
-        m.submodules.sgdma = sgdma = RegisterBank(regs.SGDMA, bar=bar, base=sgdma_base)
+        m.submodules.registers = csr = RegisterBank(
+            regs.CHANNEL, bar=bar, base=base, registered=False
+        )
+        m.submodules.sgdma = sgdma = RegisterBank(
+            regs.SGDMA, bar=bar, base=sgdma_base, registered=False
+        )
         target = 1 if self._c2h else 0
+        m.d.sync += self.bus.read_data.eq(fan_out(m, self.bus, (csr.bus, sgdma.bus)))
         m.d.comb += [
-            self.bus.read_data.eq(fan_out(m, self.bus, (csr.bus, sgdma.bus))),
             csr.identifier.eq(regs.identifier(target, self._index)),
             sgdma.identifier.eq(regs.identifier(target + 4, self._index)),
             csr.alignments.eq(regs.ALIGNMENTS_MM),

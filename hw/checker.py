@@ -104,8 +104,9 @@ class CompletionChecker(wiring.Component):
         header = beat.header
         expected = Signal(Progress)
         # What a packet tells is found out as it begins, and stays.
-        good = Signal()
         complete = Signal()
+        matches = Signal(3)
+        good = Signal()
         misfit = Signal()
         outcome = Signal(Outcome)
         #: the first word that this beat does not fill up
@@ -115,20 +116,12 @@ class CompletionChecker(wiring.Component):
         count = Signal(14)
         room = Signal(14)
         delivered = Signal(13)
-        success = Signal()
-        fits = Signal()
         m.d.comb += [
             self.lookup.eq(comes.tag),
             count.eq(comes.byte_count + comes.lower_address[:2]),
             delivered.eq(Cat(C(0, 2), comes.dwords)),
             # The last dword, if there is one, begins before the end.
             room.eq(Cat(C(0, 2), comes.dwords - 1)),
-            success.eq(comes.status.as_value() == CompletionStatus.SC.value),
-            fits.eq(
-                (count == self.progress.end)
-                & (comes.lower_address == self.progress.lower_address)
-                & (room < self.progress.end)
-            ),
         ]
         m.d.sync += self.valid.eq(self.completion.valid)
         with m.If(self.completion.valid):
@@ -137,19 +130,25 @@ class CompletionChecker(wiring.Component):
                 m.d.sync += [
                     expected.eq(self.progress),
                     word.eq(self.progress.start[3:] + 1),
-                    good.eq(success & fits),
                     complete.eq(delivered >= self.progress.end),
-                    misfit.eq(success & ~fits),
+                    # Put together a cycle later: behind a look-up, each is a long way.
+                    matches[0].eq(count == self.progress.end),
+                    matches[1].eq(comes.lower_address == self.progress.lower_address),
+                    matches[2].eq(room < self.progress.end),
                 ]
-                with m.If(comes.status.as_value() == CompletionStatus.CA.value):
-                    m.d.sync += outcome.eq(Outcome.COMPLETER_ABORT)
-                with m.Elif(~success):
-                    # Configuration Request Retry and reserved values are to be handled as this.
-                    m.d.sync += outcome.eq(Outcome.UNSUPPORTED_REQUEST)
-                with m.Elif(~fits):
-                    m.d.sync += outcome.eq(Outcome.UNEXPECTED_COMPLETION)
-                with m.Else():
-                    m.d.sync += outcome.eq(Outcome.POISONED)
+        status = header.status.as_value()
+        success = status == CompletionStatus.SC.value
+        fits = matches.all()
+        m.d.comb += [good.eq(success & fits), misfit.eq(success & ~fits)]
+        with m.If(status == CompletionStatus.CA.value):
+            m.d.comb += outcome.eq(Outcome.COMPLETER_ABORT)
+        with m.Elif(~success):
+            # Configuration Request Retry and reserved values are to be handled as this.
+            m.d.comb += outcome.eq(Outcome.UNSUPPORTED_REQUEST)
+        with m.Elif(~fits):
+            m.d.comb += outcome.eq(Outcome.UNEXPECTED_COMPLETION)
+        with m.Else():
+            m.d.comb += outcome.eq(Outcome.POISONED)
         m.d.comb += [
             self.begins.eq(self.valid & beat.first),
             self.ends.eq(self.valid & beat.last),

@@ -25,7 +25,7 @@ from amaranth.utils import exact_log2
 from peerdma import regs
 
 from .completer import Completer
-from .csr import RegisterBank, fan_out
+from .csr import RegisterBank, delayed, fan_out
 from .extension import CapturedError, ExtensionBlock
 from .irq import USER_INTERRUPTS, InterruptBlock
 from .pair import StreamPair, read_memory
@@ -227,7 +227,7 @@ class Core(wiring.Component):
         if config.extension:
             parts.append(extension)
         banks = [part.bus for part in parts]
-        m.d.sync += post.bus.read_data.eq(fan_out(m, post.bus, banks))
+        m.d.sync += post.bus.read_data.eq(fan_out(m, delayed(m, post.bus), banks))
         m.d.comb += [
             common.identifier.eq(regs.identifier(6)),
             extension.time_scale.eq(self.time_scale),

@@ -7,10 +7,11 @@ from amaranth.lib.wiring import In, Out
 
 from peerdma.regs import Access, Block
 
-__all__ = ["READ_LATENCY", "BusSignature", "RegisterBank", "fan_out"]
+__all__ = ["READ_LATENCY", "BusSignature", "RegisterBank", "delayed", "fan_out"]
 
-#: Clock cycles from `read_valid` to `read_data`: one in the bank, one where banks are merged.
-READ_LATENCY = 2
+#: Clock cycles from `read_valid` of whoever reads to `read_data`: one on the way to the banks, one
+#: in the bank, or where a few are merged, and one where all are.
+READ_LATENCY = 3
 
 
 class BusSignature(wiring.Signature):
@@ -50,6 +51,15 @@ class BusSignature(wiring.Signature):
         )
 
 
+def delayed(m, bus):
+    """The same bus, a cycle later; `bus.read_data` remains to be driven."""
+    later = BusSignature().create()
+    for member in bus.signature.members:
+        if member != "read_data":
+            m.d.sync += getattr(later, member).eq(getattr(bus, member))
+    return later
+
+
 def fan_out(m, bus, targets):
     """Connect several targets to one bus; their read data, 0 unless selected, is merged by OR."""
     merged = 0
@@ -66,8 +76,8 @@ class RegisterBank(wiring.Component):
     """One instance of a `peerdma.regs.Block` at byte `base` of BAR `bar`.
 
     Writes take effect with all four byte enables of a register or not at all. Unused offsets read
-    0 and drop writes. `bus.read_data` is registered once and 0 unless selected, so that banks are
-    merged by OR and one more register (`READ_LATENCY`).
+    0 and drop writes. `bus.read_data` is 0 unless selected, so that banks are merged by OR, and
+    registered once: in the bank or, if not `registered`, by whoever merges it with others.
 
     Members, for each register of the block
     ---------------------------------------
@@ -80,8 +90,9 @@ class RegisterBank(wiring.Component):
     ADD : ``name`` In(32), the value; ``name_strobe`` Out(1), ``name_data`` Out(32), what to add
     """
 
-    def __init__(self, block: Block, *, bar: int, base: int | None = None):
+    def __init__(self, block: Block, *, bar: int, base: int | None = None, registered: bool = True):
         self._block = block
+        self._registered = registered
         self._bar = bar
         self._base = block.base if base is None else base
         if self._base % block.size:
@@ -193,11 +204,12 @@ class RegisterBank(wiring.Component):
                     if register.access is Access.ADD:
                         readable(register, getattr(self, name))
 
-        m.d.sync += bus.read_data.eq(0)
+        domain = m.d.sync if self._registered else m.d.comb
+        domain += bus.read_data.eq(0)
         with m.If(reading), m.Switch(bus.read_address[: size_bits - 3]):
             for word, lanes in words.items():
                 with m.Case(word):
-                    m.d.sync += bus.read_data.eq(Cat(*lanes))
+                    domain += bus.read_data.eq(Cat(*lanes))
         return m
 
     def _read(self, register, reading):

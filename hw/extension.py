@@ -86,10 +86,10 @@ class ExtensionBlock(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         bar = regs.BAR_DMA[0]
-        m.submodules.extension = ext = RegisterBank(regs.EXTENSION, bar=bar)
-        m.submodules.config = config = RegisterBank(regs.CONFIG, bar=bar)
+        m.submodules.extension = ext = RegisterBank(regs.EXTENSION, bar=bar, registered=False)
+        m.submodules.config = config = RegisterBank(regs.CONFIG, bar=bar, registered=False)
         link = self.link
-        m.d.comb += self.bus.read_data.eq(fan_out(m, self.bus, (ext.bus, config.bus)))
+        m.d.sync += self.bus.read_data.eq(fan_out(m, self.bus, (ext.bus, config.bus)))
 
         window, name, ratio = 0, 0, (0, 0)
         if self._user:

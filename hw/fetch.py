@@ -64,7 +64,8 @@ class DescriptorRam(wiring.Component):
     """Slots for descriptors, written by words and read whole, in the same cycle.
 
     A column per word makes that possible; distributed RAM of 32 slots is smaller than the
-    registers that would collect a descriptor out of a block RAM.
+    registers that would collect a descriptor out of a block RAM. The next address is looked at of
+    a block's last descriptor only, so it has no column.
 
     Parameters
     ----------
@@ -75,8 +76,10 @@ class DescriptorRam(wiring.Component):
     -------
     placement : In(stream of Placement, always ready)
         Written at the end of the cycle; enabled by whole dwords.
-    check_at : In(slot number), check : Out(_Control), following : Out(64)
-        A descriptor's control and its next address.
+    check_at : In(slot number), check : Out(_Control)
+        A descriptor's control.
+    last_at : In(slot number), following : Out(64)
+        The next address of the descriptor that was written last into this slot.
     use_at : In(slot number), use : Out(_Slot)
         The rest of another one.
     """
@@ -88,6 +91,7 @@ class DescriptorRam(wiring.Component):
                 "placement": In(stream.Signature(Placement, always_ready=True)),
                 "check_at": In(range(slots)),
                 "check": Out(_Control),
+                "last_at": In(range(slots)),
                 "following": Out(64),
                 "use_at": In(range(slots)),
                 "use": Out(_Slot),
@@ -126,10 +130,13 @@ class DescriptorRam(wiring.Component):
         length = column("length", 0, length_bits, word[32:], dwords[1])
         source = column("source", 1, 64, word, dwords, granularity=32)
         destination = column("destination", 2, 64, word, dwords, granularity=32)
-        following = column("following", 3, 64, word, dwords, granularity=32)
+        last = Cat(Const(3, 2), self.last_at)
+        with m.If(self.placement.valid & (slot_word[: len(last)] == last)):
+            for half in range(2):
+                with m.If(dwords[half]):
+                    m.d.sync += self.following.word_select(half, 32).eq(word.word_select(half, 32))
 
         read(control, self.check_at, self.check)
-        read(following, self.check_at, self.following)
         read(control, self.use_at, self.use.control)
         read(length, self.use_at, self.use.length)
         read(source, self.use_at, self.use.source)
@@ -245,7 +252,12 @@ class DescriptorFetch(wiring.Component):
 
         m.submodules.ram = ram = DescriptorRam(self._slots)
         wiring.connect(m, wiring.flipped(self.placement), ram.placement)
-        m.d.comb += [ram.check_at.eq(checked), ram.use_at.eq(taken)]
+        # A block that is asked for to its end has its last descriptor below `reserved`.
+        m.d.comb += [
+            ram.check_at.eq(checked),
+            ram.use_at.eq(taken),
+            ram.last_at.eq(reserved - 1),
+        ]
 
         # What is not read yet of the block: `left` descriptors from the one numbered `at` of a
         # page on. A block that crosses 4 KiB, which PG195 forbids, goes on at the next page when
@@ -277,7 +289,8 @@ class DescriptorFetch(wiring.Component):
                     & (left != 0)
                     & ~at[-1]
                     & (self.credit != 0)
-                    & (used + most <= self._slots)
+                    # Room for the largest read, whatever this one asks for: a shorter way.
+                    & (used <= self._slots - FETCH_DESCRIPTORS)
                     & (outstanding != READS)
                 ),
             ]

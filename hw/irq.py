@@ -150,9 +150,12 @@ class InterruptBlock(wiring.Component):
             m.d.sync += out.valid.eq(0)
         with m.FSM():
             with m.State("Pick"):
-                m.d.sync += [picked.eq(chosen), table.vector.eq(vectors[chosen])]
+                m.d.sync += picked.eq(chosen)
                 with m.If(ready.any()):
-                    m.next = "Offer"
+                    m.next = "Vector"
+            with m.State("Vector"):
+                m.d.sync += table.vector.eq(vectors[picked])
+                m.next = "Offer"
             with m.State("Offer"):
                 with m.If(~(pending & request & bit).any()):
                     m.next = "Pick"

@@ -102,21 +102,24 @@ class ChannelPipeline(wiring.Component):
 
         piece = splitter.piece
         clear = Signal()
-        m.d.comb += [
-            clear.eq(~piece.payload.stream | self.ring_ready),
-            self.piece.payload.eq(piece.payload),
-            self.piece.valid.eq(piece.valid & clear),
-            piece.ready.eq(self.piece.ready & clear),
-            self.ring_length.eq(piece.payload.length),
-            self.ring_take.eq(self.piece.valid & self.piece.ready & piece.payload.stream),
-        ]
-        with m.If(piece.payload.stream):
-            m.d.comb += self.piece.payload.place.eq(self.ring_place)
-
+        # A stage of its own, so that finding room in a ring and finding a turn are apart. It takes
+        # every other cycle only, which no request is short enough to notice.
         taken = Signal()
         outstanding = Signal(8)
         m.d.comb += [
-            taken.eq(self.piece.valid & self.piece.ready),
+            clear.eq((~piece.payload.stream | self.ring_ready) & ~self.piece.valid),
+            piece.ready.eq(clear),
+            taken.eq(piece.valid & clear),
+            self.ring_length.eq(piece.payload.length),
+            self.ring_take.eq(taken & piece.payload.stream),
+        ]
+        with m.If(self.piece.ready):
+            m.d.sync += self.piece.valid.eq(0)
+        with m.If(taken):
+            m.d.sync += [self.piece.valid.eq(1), self.piece.payload.eq(piece.payload)]
+            with m.If(piece.payload.stream):
+                m.d.sync += self.piece.payload.place.eq(self.ring_place)
+        m.d.comb += [
             self.pieces_out.eq(outstanding != 0),
             fetch.start.eq(channel.start),
             fetch.address.eq(channel.first_address),
@@ -146,7 +149,6 @@ class ChannelPipeline(wiring.Component):
             self.error_valid.eq(channel.error_valid),
             self.error.eq(channel.error),
         ]
-        with m.If(taken):
-            m.d.comb += channel.beats.eq((self.piece.payload.length + 7) >> 3)
+        m.d.sync += channel.beats.eq(Mux(taken, (piece.payload.length + 7) >> 3, 0))
         m.d.sync += outstanding.eq(outstanding + taken - self.piece_done)
         return m

@@ -74,44 +74,48 @@ class Splitter(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         piece = self.piece.payload
-        remaining = Signal(28)
-        #: bytes per piece, and bytes from the address to the next multiple of it
+        #: bytes of the span behind the piece, unless it is the last one
+        behind = Signal(28)
+        #: bytes per piece
         size = Signal(range(JOB_BYTES + 1))
-        room = Signal.like(size)
-
-        m.d.comb += [
-            self.span.ready.eq(~self.piece.valid & ~self.abort),
-            piece.last.eq(remaining <= room),
-            piece.length.eq(Mux(piece.last, remaining, room)),
-        ]
 
         span = self.span.payload
         begin = self.span.valid & self.span.ready
         step = self.piece.valid & self.piece.ready
-        # What follows a piece assumes that it is not the last one; if it is, nobody looks. So the
-        # next address does not wait for the comparison that finds the length; and its adder, with
-        # the multiplexer in front of it, is one LUT per bit.
+        m.d.comb += self.span.ready.eq(~self.piece.valid & ~self.abort)
+
+        # A piece is worked out in the cycle before it is offered: nothing of it waits for a
+        # comparison. What follows it assumes that it is not the last one; if it is, nobody looks.
+        limit = request_bytes(self.limit)
+        most, bytes_left = Signal.like(size), Signal(28)
+        m.d.comb += [most.eq(size), bytes_left.eq(behind)]
+        with m.If(~self.piece.valid):
+            m.d.comb += [
+                most.eq(limit - (span.pci_address & (limit - 1))),
+                bytes_left.eq(span.length),
+            ]
+        # One LUT per bit of the adder, with the multiplexer in front of it.
         origin = Mux(self.piece.valid, piece.address | (size - 1), span.pci_address)
         with m.If(begin | step):
-            m.d.sync += piece.address.eq(origin + self.piece.valid)
+            m.d.sync += [
+                piece.address.eq(origin + self.piece.valid),
+                piece.last.eq(bytes_left <= most),
+                piece.length.eq(Mux(bytes_left <= most, bytes_left, most)),
+                behind.eq(bytes_left - most),
+            ]
         with m.If(begin):
-            limit = request_bytes(self.limit)
             m.d.sync += [
                 self.piece.valid.eq(1),
                 piece.first.eq(1),
                 piece.place.eq(span.card_address),
                 piece.stream.eq(span.card_address[STREAM_WINDOW_BIT]),
-                remaining.eq(span.length),
                 size.eq(limit),
-                room.eq(limit - (span.pci_address & (limit - 1))),
             ]
         with m.If(step):
             m.d.sync += [
                 self.piece.valid.eq(~piece.last),
                 piece.first.eq(0),
-                piece.place.eq(piece.place + room),
-                remaining.eq(remaining - room),
-                room.eq(size),
+                piece.place.eq(piece.place + piece.length),
             ]
         with m.If(self.abort):
             m.d.sync += self.piece.valid.eq(0)

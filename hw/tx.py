@@ -49,7 +49,7 @@ class TxArbiter(wiring.Component):
     seam_sent : In(stream of SentToken, always ready)
         The block's tokens for what went to `requester`.
     sent : Out(stream of Sent, always ready)
-        The tokens of all writes, in order.
+        The tokens of all writes, in order, a cycle after the block told of them.
     link : In(LinkState)
     """
 
@@ -140,7 +140,7 @@ class TxArbiter(wiring.Component):
                             m.d.sync += turn.eq(other)
 
         m.d.sync += in_flight.eq(in_flight + (wrote & ~dropping) - self.seam_sent.valid)
-        m.d.comb += [
+        m.d.sync += [
             self.sent.valid.eq(self.seam_sent.valid | (wrote & dropping)),
             self.sent.payload.token.eq(
                 Mux(self.seam_sent.valid, self.seam_sent.payload.token, write.header.token)

@@ -35,10 +35,10 @@ class UserRegisters(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         bar = regs.BAR_USER[0]
-        m.submodules.user = user = RegisterBank(regs.USER, bar=bar)
-        m.submodules.mailbox = mailbox = RegisterBank(regs.MAILBOX, bar=bar)
+        m.submodules.user = user = RegisterBank(regs.USER, bar=bar, registered=False)
+        m.submodules.mailbox = mailbox = RegisterBank(regs.MAILBOX, bar=bar, registered=False)
+        m.d.sync += self.bus.read_data.eq(fan_out(m, self.bus, (user.bus, mailbox.bus)))
         m.d.comb += [
-            self.bus.read_data.eq(fan_out(m, self.bus, (user.bus, mailbox.bus))),
             self.led.eq(user.led),
             user.gpio.eq(self.gpio),
         ]

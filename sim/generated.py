@@ -19,20 +19,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .rtl import (
-    _ROOT,
+    ROOT,
     BuildError,
-    _cached,
-    _digest,
-    _run,
-    _say,
-    _verilator,
-    _verilog,
+    cached,
+    digest_of,
+    find_verilator,
+    run_tool,
+    say,
     source_digest,
+    verilog_of,
 )
 
 __all__ = ["GeneratedCore", "main", "obtain", "pack"]
 
-_BROUGHT = _ROOT / "build" / "model"
+_BROUGHT = ROOT / "build" / "model"
 _VERILATE = ("--cc", "-O3", "--x-assign", "fast", "--x-initial", "fast", "--no-assert")
 #: What of Verilator's runtime is needed, beside vltstd/.
 _RUNTIME = ("verilated*.h", "verilated.cpp", "verilated_threads.cpp")
@@ -94,7 +94,7 @@ def _brought() -> GeneratedCore | None:
     except OSError:
         return None
     if about["sources"] != source_digest():
-        _say(f"{_BROUGHT} was made from other sources of the core: not used")
+        say(f"{_BROUGHT} was made from other sources of the core: not used")
         return None
     folders = _BROUGHT / "classes", _BROUGHT / "runtime"
     return GeneratedCore(*folders, about["clock_khz"], False, about["digest"])
@@ -116,18 +116,18 @@ def _generate(user: str | None, tags: int | None, plain: bool, waves: bool) -> G
         config = CoreConfig(extension=not plain, **chosen, **({"tags": tags} if tags else {}))
     except ValueError as error:
         raise BuildError(str(error)) from error
-    verilog = _verilog(config)
-    home, version = _verilator()
+    verilog = verilog_of(config)
+    home, version = find_verilator()
     flags = [*_VERILATE, *(("--trace-vcd",) if waves else ())]
-    digest = _digest(verilog, version, *flags)
+    digest = digest_of(verilog, version, *flags)
 
     def make(at: Path) -> None:
-        _say("verilating the core")
+        say("verilating the core")
         (at / "core.v").write_text(verilog)
         command = [str(home / "bin" / "verilator"), *flags, "-Wno-fatal"]
-        _run([*command, "--top-module", MODULE_NAME, "--Mdir", "classes", "core.v"], at)
+        run_tool([*command, "--top-module", MODULE_NAME, "--Mdir", "classes", "core.v"], at)
 
-    place = _cached(f"classes-{digest}", make)
+    place = cached(f"classes-{digest}", make)
     return GeneratedCore(place / "classes", home / "include", config.clock_khz, waves, digest)
 
 

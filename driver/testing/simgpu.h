@@ -4,6 +4,7 @@
 #define SIMGPU_H
 
 #include <linux/atomic.h>
+#include <linux/dma-mapping.h>
 #include <linux/kref.h>
 #include <linux/list.h>
 #include <linux/mutex.h>
@@ -14,6 +15,8 @@
 
 /* The aperture is given out in pages of this size, as NVIDIA's is. */
 #define SIMGPU_PAGE	SZ_64K
+/* Memory may be mapped several times. No cache is behind what these tests run on. */
+#define SIMGPU_ATTRIBUTES	DMA_ATTR_SKIP_CPU_SYNC
 
 /**
  * struct simgpu_alloc - an allocation

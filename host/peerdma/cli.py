@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The `peerdma` command: look at a board and use its LEDs."""
+"""The `peerdma` command: look at a board, find what is wrong, use its LEDs, load an image."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ import dataclasses
 import json
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from .backend import BoardInfo
+from .doctor import add_doctor
 from .errors import PeerdmaError, exit_codes
+from .flash import Programmer
 from .opening import open_board
 from .regs import Capability
 
@@ -59,6 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     for name, action, text in (
         ("info", _info, "show what is known about a board"),
+        ("doctor", None, "look for what keeps a board and a GPU from working together"),
         ("leds", _leds, "show or set a board's LEDs"),
     ):
         command = commands.add_parser(
@@ -68,6 +72,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             epilog=EXIT_CODES,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
+        if action is None:
+            add_doctor(command)
+            continue
         add_board_option(command)
         command.add_argument("--json", action="store_true", help="print one JSON object instead")
         command.set_defaults(action=action)
@@ -78,8 +85,41 @@ def main(argv: Sequence[str] | None = None) -> int:
                 type=_led_number,
                 help="number whose bits are the LEDs, bit 0 the first; without it only shows them",
             )
+    _add_flash(commands)
     arguments = parser.parse_args(argv)
     return guarded("peerdma", lambda: arguments.action(arguments))
+
+
+def _add_flash(commands) -> None:
+    command = commands.add_parser(
+        "flash",
+        help="load an FPGA image into a PicoEVB over USB",
+        description="Loads an FPGA image into a PicoEVB, over its USB port: into the FPGA, where "
+        "it lasts until power goes, and with --permanent into the flash that it starts from.",
+        epilog=EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    command.add_argument("image", type=Path, help="a .bit file, or a backup (.bin) to restore")
+    command.add_argument(
+        "--permanent", action="store_true", help="save the flash to a file, then write the image"
+    )
+    command.add_argument(
+        "--backup",
+        type=Path,
+        metavar="FILE",
+        help="where to save the flash (default: picoevb-flash-DATE-TIME.bin, here)",
+    )
+    command.set_defaults(action=_flash)
+
+
+def _flash(arguments: argparse.Namespace) -> int:
+    programmer = Programmer(lambda line: print(f"{line} ...", flush=True))
+    programmer.program(arguments.image, permanent=arguments.permanent, backup=arguments.backup)
+    if arguments.permanent:
+        print("done; the card starts with it when its power comes on: shut down, not reboot")
+    else:
+        print("done, until power goes; the host sees it after a warm reboot")
+    return 0
 
 
 def _led_number(text: str) -> int:

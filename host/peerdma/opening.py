@@ -13,7 +13,7 @@ from .kernel_node import KernelNode
 from .simboard import SimulatedBoard
 from .userspace import UserSpaceBackend
 
-__all__ = ["open_board"]
+__all__ = ["is_node", "open_board"]
 
 #: The driver's first board.
 _NODE = "/dev/picoevb"
@@ -86,13 +86,13 @@ def open_board(
         return Board(_StartedBoard(arguments, **options))
     if arguments:
         raise ValueError(f"arguments are for a board that is started, not for the one at {path}")
-    if _is_node(path):
+    if is_node(path):
         return Board(_on_node(path, timeout))
     return Board(UserSpaceBackend(path, f"board at {path}", **options))
 
 
-def _is_node(path: str) -> bool:
-    """Whether this is a device node, or would be one."""
+def is_node(path: str) -> bool:
+    """Whether a path is a device node, or would be one."""
     try:
         return stat.S_ISCHR(os.stat(path).st_mode)
     except OSError:

@@ -18,6 +18,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("test", nargs="?", metavar="TEST", help="a bench, or a file of benches")
     parser.add_argument("--seed", type=int, help="repeat the random choices of an earlier run")
     parser.add_argument("--waves", action="store_true", help="write waveforms (dump.vcd)")
+    parser.add_argument(
+        "--netlist", action="store_true", help="the core after synthesis, by the open tools"
+    )
     arguments = parser.parse_args(argv)
 
     benches = discover()
@@ -30,13 +33,15 @@ def main(argv: list[str] | None = None) -> int:
 
     seed = secrets.randbits(32) if arguments.seed is None else arguments.seed
     try:
-        failed = [name for name in wanted if not run(name, seed, arguments.waves)]
+        how = (seed, arguments.waves, arguments.netlist)
+        failed = [name for name in wanted if not run(name, *how)]
     except BuildError as error:
         print(error, file=sys.stderr)
         return 1
     print(f"{len(wanted) - len(failed)} of {len(wanted)} benches passed, seed {seed}")
     for name in failed:
         replay = f"{sys.executable} -m sim.benches {name} --seed {seed} --waves"
+        replay += " --netlist" if arguments.netlist else ""
         print(f"FAILED {name}; again with waveforms: {replay}")
     return 1 if failed else 0
 

@@ -71,6 +71,11 @@ class TlpChecker:
         """Requests to the device that it has not answered in full."""
         return [pending.request for pending in self._served.values()]
 
+    def forget(self) -> None:
+        """The link went down: nothing of before will be answered."""
+        self._reads.clear()
+        self._served.clear()
+
     def upstream(self, tlp: Tlp, *, bus_master: bool) -> None:
         """Judge a TLP of the device; `bus_master` says whether it may send requests."""
         self._framing(tlp)

@@ -24,6 +24,8 @@ from .messages import message_code
 
 __all__ = ["Fault", "Gpu", "Host", "IntxLine", "Split"]
 
+#: Time in which what was sent has arrived: completions of all tags, one after the other.
+_LINK_DRAINS_NS = 20_000
 #: The root complex's own ID, as completer.
 _ROOT = PcieId(0, 0, 0)
 
@@ -143,6 +145,9 @@ class Host(RootComplex):
         self._rng = rng
         self._faults: list[tuple[range, Fault]] = []
         self._withheld: list[Tlp] = []
+        #: reads are not answered: those under way, and those that still arrive
+        self._link_down = False
+        self._answering = 0
         port = self.make_port()
         if gpu is not None:
             switch = Switch()
@@ -164,6 +169,20 @@ class Host(RootComplex):
     def clear_faults(self) -> None:
         """Answer all reads properly again; withheld completions stay withheld."""
         self._faults.clear()
+
+    async def lose_link(self) -> None:
+        """The board's link went down: no read of before is answered, INTA is deasserted.
+
+        Comes back when nothing of before is on its way any more, in either direction.
+        """
+        self._link_down = True
+        self._withheld.clear()
+        self.intx.level = False
+        self.intx.changed.set()
+        await Timer(_LINK_DRAINS_NS, "ns")
+        while self._answering:
+            await Timer(_LINK_DRAINS_NS, "ns")
+        self._link_down = False
 
     async def release_withheld(self) -> None:
         """Send the completions that were withheld."""
@@ -194,8 +213,17 @@ class Host(RootComplex):
         return None if self._mapped(tlp) else Fault.UNSUPPORTED_REQUEST
 
     async def _answer(self, request: Tlp, fault: Fault | None) -> None:
+        self._answering += 1
+        try:
+            await self._complete(request, fault)
+        finally:
+            self._answering -= 1
+
+    async def _complete(self, request: Tlp, fault: Fault | None) -> None:
         await self._pause(self.latency_ns)
-        if fault is Fault.WITHHELD:
+        if self._link_down:
+            pass
+        elif fault is Fault.WITHHELD:
             self._withheld.append(request)
         elif fault is Fault.UNSUPPORTED_REQUEST:
             await self.send(Tlp.create_ur_completion_for_tlp(request, _ROOT))
@@ -204,6 +232,8 @@ class Host(RootComplex):
         else:
             data = await self.mem_address_space.read(request.address, 4 * request.length)
             for completion in self._completions(request, data):
+                if self._link_down:
+                    return
                 completion.ep = fault is Fault.POISONED
                 await self.send(completion)
                 await self._pause(self.gap_ns)

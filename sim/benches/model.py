@@ -16,7 +16,16 @@ import cocotb_tools.config
 from hw.core import CoreConfig
 from hw.endpoint import EXTRA_PORTS, MODULE_NAME
 from hw.trn import TRN_PORTS
-from sim.rtl import _CACHE, _cached, _compiler, _digest, _run, _verilator, _verilog
+from sim.rtl import (
+    CACHE,
+    cached,
+    digest_of,
+    find_compiler,
+    find_verilator,
+    run_tool,
+    say,
+    verilog_of,
+)
 
 __all__ = ["CONFIG", "build"]
 
@@ -34,21 +43,21 @@ _LIBRARIES = cocotb_tools.config.libs_dir
 _RUNTIME = ("verilated", "verilated_vpi", "verilated_dpi", "verilated_threads")
 
 
-def build(waves: bool = False, *, channels: int = 1) -> Path:
+def build(waves: bool = False, *, channels: int = 1, netlist: bool = False) -> Path:
     """Folder of the simulator, a program named as the core's module. Raises `BuildError`.
 
-    The core is `CONFIG` with so many channels each way. `waves` builds in VCD tracing, at the cost
-    of speed. Builders of one machine take turns.
+    The core is `CONFIG` with so many channels each way; with `netlist`, what synthesis makes of
+    it. `waves` builds in VCD tracing, at the cost of speed. Builders of one machine take turns.
     """
-    home, verilator_version = _verilator()
-    program, version = _compiler()
+    home, verilator_version = find_verilator()
+    program, version = find_compiler()
     compiler = [program, "-std=c++17", "-w", f"-DVM_TRACE={waves:d}", f"-DVM_TRACE_VCD={waves:d}"]
     compiler += ["-DVM_COVERAGE=0", f"-I{home / 'include'}", f"-I{home / 'include' / 'vltstd'}"]
     trace = ["--trace-vcd"] * waves
 
     def runtime(at: Path) -> None:
         def compile_one(name: str) -> None:
-            _run([*compiler, "-O1", "-c", str(home / "include" / f"{name}.cpp")], at)
+            run_tool([*compiler, "-O1", "-c", str(home / "include" / f"{name}.cpp")], at)
 
         with ThreadPoolExecutor() as pool:
             list(pool.map(compile_one, (*_RUNTIME, *["verilated_vcd_c"] * waves)))
@@ -57,7 +66,7 @@ def build(waves: bool = False, *, channels: int = 1) -> Path:
         (at / "core.v").write_text(verilog)
         (at / "ports.vlt").write_text(_PORTS)
         verilate = [str(home / "bin" / "verilator"), *_VERILATE, *trace, "-Wno-fatal"]
-        _run([*verilate, "--top-module", MODULE_NAME, "--Mdir", ".", "ports.vlt", "core.v"], at)
+        run_tool([*verilate, "--top-module", MODULE_NAME, "--Mdir", ".", "ports.vlt", "core.v"], at)
         # Constructors and reset code run once: not worth the optimiser's time.
         units: dict[str, list[Path]] = {"-O0": [], "-O2": [_MAIN]}
         for path in sorted(at.glob("*.cpp")):
@@ -66,19 +75,32 @@ def build(waves: bool = False, *, channels: int = 1) -> Path:
         def compile_unit(level: str) -> None:
             unit = at / f"unit{level}.cpp"
             unit.write_text("".join(f'#include "{path}"\n' for path in units[level]))
-            _run([*compiler, level, "-I.", "-c", unit.name], at)
+            run_tool([*compiler, level, "-I.", "-c", unit.name], at)
 
         with ThreadPoolExecutor() as pool:
             list(pool.map(compile_unit, units))
         objects = [str(path) for folder in (at, common) for path in folder.glob("*.o")]
         link = [f"-L{_LIBRARIES}", f"-Wl,-rpath,{_LIBRARIES}", "-lcocotbvpi_verilator"]
-        _run([program, *objects, *link, "-pthread", "-o", MODULE_NAME], at)
+        run_tool([program, *objects, *link, "-pthread", "-o", MODULE_NAME], at)
 
-    _CACHE.mkdir(parents=True, exist_ok=True)
-    with (_CACHE / "cocotb.lock").open("w") as lock:
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / "cocotb.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        verilog = _verilog(dataclasses.replace(CONFIG, h2c=channels, c2h=channels))
-        tools = _digest(verilator_version, version, *compiler)
-        common = _cached(f"cocotb-runtime-{tools}", runtime)
-        key = _digest(tools, verilog, _PORTS, *_VERILATE, _MAIN.read_text())
-        return _cached(f"cocotb-{key}", simulator)
+        verilog = verilog_of(dataclasses.replace(CONFIG, h2c=channels, c2h=channels))
+        if netlist:
+            verilog = _netlist(verilog)
+        tools = digest_of(verilator_version, version, *compiler)
+        common = cached(f"cocotb-runtime-{tools}", runtime)
+        key = digest_of(tools, verilog, _PORTS, *_VERILATE, _MAIN.read_text())
+        return cached(f"cocotb-{key}", simulator)
+
+
+def _netlist(verilog: str) -> str:
+    """The core after synthesis."""
+    from hw.flow.simulation import netlist
+
+    def make(at: Path) -> None:
+        say("synthesizing the core")
+        (at / "netlist.v").write_text(netlist(verilog, MODULE_NAME))
+
+    return (cached(f"netlist-{digest_of(verilog)}", make) / "netlist.v").read_text()

@@ -46,10 +46,11 @@ def folder_of(test: str, seed: int) -> Path:
     return _RUNS / f"{test}-{seed}"
 
 
-def run(test: str, seed: int, waves: bool = False) -> bool:
+def run(test: str, seed: int, waves: bool = False, netlist: bool = False) -> bool:
     """Run one bench of `discover`; returns whether it passed. Its log goes to the terminal.
 
-    With `waves` there is a ``dump.vcd`` in `folder_of` the run.
+    With `waves` there is a ``dump.vcd`` in `folder_of` the run. With `netlist` the core is what
+    synthesis made of it.
     """
     module, name = test.split(".")
     name, _, channels = name.partition("@")
@@ -62,7 +63,7 @@ def run(test: str, seed: int, waves: bool = False) -> bool:
             test_filter=rf"\.{name}$",
             hdl_toplevel=MODULE_NAME,
             hdl_toplevel_lang="verilog",
-            build_dir=build(waves, channels=int(channels or 1)),
+            build_dir=build(waves, channels=int(channels or 1), netlist=netlist),
             test_dir=where,
             results_xml=str(results),
             waves=waves,

@@ -108,6 +108,7 @@ class Series7Device(Device):
         #: Requests may be started up to this cycle; None while Bus Master Enable is set.
         self._bus_master_until: int | None = 0
         self._interrupt_delay: int | None = None
+        self._link_down = False
 
         for port in TRN_PORTS:
             if port.direction == "i":
@@ -143,11 +144,48 @@ class Series7Device(Device):
         function.register_capability(msix)
         return function
 
+    async def hot_reset(self, lost: Awaitable[None]) -> None:
+        """Hot reset, or the link going down: `rst` until `lost` says that the host sends no more.
+
+        What is under way in either direction is lost, and the configuration space is as after
+        power-up, but for the numbers of bus and device. Nobody may wait for a completion of the
+        core.
+        """
+        self._link_down = True
+        for port in ("trnlnkup", "trnrsrcrdy", "trntdstrdy"):
+            self._set(port, 0)
+        self._dut.rst.value = 1
+        for tlp in (*(tlp for tlp, _ in self._rx), *filter(None, [self._rx_tlp])):
+            tlp.release_fc()
+        self._rx.clear()
+        self._rx_beats.clear()
+        self._rx_tlp = self._tx_raw = self._interrupt_delay = None
+        self._tx_used = 0
+        while not self._tx.empty():
+            self._tx.get_nowait()
+        self.checker.forget()
+        function, capability = self.function, self.function.pcie_cap
+        for bar, _ in (regs.BAR_USER, regs.BAR_DMA):
+            function.bar[bar] = 0
+        function.bus_master_enable = function.memory_space_enable = False
+        function.interrupt_disable = function.interrupt_status = False
+        function.msi_cap.msi_enable = function.msix_cap.msix_enable = False
+        function.msi_cap.msi_multiple_message_enable = 0
+        function.msix_cap.msix_function_mask = False
+        capability.max_payload_size, capability.max_read_request_size = 0, 2
+        capability.enable_relaxed_ordering, capability.read_completion_boundary = True, False
+        await lost
+        await FallingEdge(self._dut.clk)
+        self._dut.rst.value = 0
+        self._link_down, self._configured = False, True
+
     # From the link --------------------------------------------------------------------------
 
     async def upstream_recv(self, tlp: Tlp) -> None:
         """Answer what the block answers itself and queue the rest for the core."""
-        if tlp.fmt_type in _CONFIG:
+        if self._link_down:
+            tlp.release_fc()
+        elif tlp.fmt_type in _CONFIG:
             await super().upstream_recv(tlp)
             self._configured = True
         elif tlp.is_completion():
@@ -176,7 +214,8 @@ class Series7Device(Device):
         while True:
             send, buffers = await self._tx.get()
             await send()
-            self._tx_used -= buffers
+            # A reset in the meantime has freed the buffer already.
+            self._tx_used = max(self._tx_used - buffers, 0)
 
     def _queue(self, send: Callable[[], Awaitable[None]], buffers: int) -> None:
         self._tx.put_nowait((send, buffers))
@@ -198,6 +237,8 @@ class Series7Device(Device):
         while True:
             await FallingEdge(self._dut.clk)
             self._cycle += 1
+            if self._link_down:
+                continue
             if self._configured:
                 self._configured = False
                 self._drive_configuration()
@@ -306,7 +347,7 @@ class Series7Device(Device):
             raise TlpError("the core does not take a receive beat; trnrdstrdy must stay 1")
         beat = self._rx_beats.popleft()
         if beat["trnreof"]:
-            tlp = self._rx_tlp
+            tlp, self._rx_tlp = self._rx_tlp, None
             self.checker.downstream(tlp)
             self._report("down", tlp)
             tlp.release_fc()

@@ -42,6 +42,8 @@ TLP_LOG = "tlps.txt"
 #: Bound of one register access, in simulated microseconds.
 MMIO_US = 200
 _PAGE = 4096
+#: Offsets in the configuration space: base address registers, Command.
+_BARS, _COMMAND = (0x10, 0x14), 0x04
 
 
 def bench(us: float, **options) -> Callable:
@@ -142,6 +144,14 @@ class TB:
         self.pci = self.host.find_device(self.device.function.pcie_id)
         await self.pci.enable_device()
         await self.pci.set_master()
+        await self.configure()
+
+    async def hot_reset(self) -> None:
+        """Reset the board over the link, then restore what a kernel restores: BARs and Command."""
+        saved = {at: await self.pci.config_read_dword(at) for at in (*_BARS, _COMMAND)}
+        await self.device.hot_reset(self.host.lose_link())
+        for at, value in saved.items():
+            await self.pci.config_write_dword(at, value)
         await self.configure()
 
     async def configure(self, *, mps: int = 128, mrrs: int = 512, rcb: int = 64) -> None:

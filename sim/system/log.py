@@ -21,7 +21,7 @@ COMPLAINT = re.compile(
             r"Call [Tt]race:",
             r"INFO: (task|rcu|possible|trying|NMI)|rcu: INFO|detected stalls|soft lockup",
             r"DMAR: .*([Ff]ault|DMA (Read|Write))|AMD-Vi: Event|arm-smmu.*fault",
-            r"DMA-API: ",
+            r"DMA-API: (?!preallocated|debugging enabled)",
             r"KASAN|UBSAN|KCSAN|KFENCE|kmemleak: .*new suspected",
             r"refcount_t: |list_(add|del) corruption|Bad page state|scheduling while atomic",
             r"irq \d+: nobody cared|Disabling IRQ",
@@ -49,7 +49,7 @@ class KernelLog:
     """
 
     #: Lines that are shown before a complaint, and from it on.
-    _BEFORE, _AFTER = 3, 30
+    _BEFORE, _AFTER = 3, 80
 
     def __init__(self, path: Path):
         self.path = path

@@ -150,7 +150,7 @@ def node_driver(tmp_path, monkeypatch, cuda_api):
 
     monkeypatch.setattr(kernel_node.os, "read", reads)
     monkeypatch.setattr(opening, "_NODE", driver.path)
-    monkeypatch.setattr(opening, "_is_node", lambda path: path == driver.path)
+    monkeypatch.setattr(opening, "is_node", lambda path: path == driver.path)
     # A dma-buf of the stand-in for CUDA is known by its descriptor.
     export = FakeCuda._cuMemGetHandleForAddressRange
 

@@ -7,7 +7,7 @@ from amaranth.hdl import Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hw.csr import READ_LATENCY, BusSignature
+from hw.csr import READ_LATENCY, BusSignature, delayed, fan_out
 from hw.irq import InterruptBlock
 from hw.post import PostWriter
 from hw.seam import RequestBeat
@@ -40,10 +40,7 @@ class Messages(wiring.Component):
         wiring.connect(m, wiring.flipped(self.bus), post.host)
         wiring.connect(m, irq.message, post.posts[0])
         wiring.connect(m, post.request, wiring.flipped(self.request))
-        for name in post.bus.signature.members:
-            if name != "read_data":
-                m.d.comb += getattr(irq.bus, name).eq(getattr(post.bus, name))
-        m.d.sync += post.bus.read_data.eq(irq.bus.read_data)
+        m.d.sync += post.bus.read_data.eq(fan_out(m, delayed(m, post.bus), [irq.bus]))
         m.d.comb += [
             irq.message_masked.eq(post.masked),
             irq.message_done.eq(post.done),
@@ -85,6 +82,8 @@ class Bench:
                 await self.set(ctx, f"user_vector{index}", numbers)
             await self.set(ctx, "channel_enable", 3)
             await self.set(ctx, "user_enable", 0xFFFF)
+            # Until the last write has reached its register.
+            await ctx.tick()
             await testbench(ctx)
 
         simulate(self.dut, body, background=[self._take], cycles=cycles)

@@ -3,6 +3,7 @@
 
 import pytest
 
+from hw.transfer import Outcome
 from peerdma import regs
 from peerdma.regs import Status
 from tests.hw.channel_bench import GOOD, LAST, LOG_ALL, RUN, Bench, descriptor
@@ -157,6 +158,38 @@ def test_restart_while_draining_is_a_clean_run(abort):
         assert await bench.read(ctx, "completed_count") == 1
         assert bench.starts == 2
         assert bench.spans[-1] == (0x8000, 0, 128)
+
+    bench.run(testbench)
+
+
+@pytest.mark.parametrize("ending", ["stop", "error", "abort"])
+def test_busy_and_silent_as_long_as_anything_of_the_run_is_under_way(ending):
+    bench = Bench()
+    bench.delay = 20
+    bench.descriptors = [descriptor(**LAST), descriptor()]
+    if ending == "error":
+        bench.outcomes = {0: Outcome.POISONED}
+
+    async def testbench(ctx):
+        await bench.write(ctx, "interrupt_enable", 0xFFFF_FFFF)
+        await bench.write(ctx, "control", RUN | LOG_ALL)
+        while not bench.spans:
+            await ctx.tick()
+        bench.delay = 40
+        if ending == "abort":
+            await ctx.tick().repeat(10)
+            await bench.write(ctx, "control", LOG_ALL)
+        while not ctx.get(bench.dut.flush):
+            await ctx.tick()
+        waited = 0
+        while not ctx.get(bench.dut.quiet):
+            assert await bench.read(ctx, "status") == Status.BUSY
+            assert not ctx.get(bench.dut.interrupt)
+            waited += 1
+        assert waited
+        await ctx.tick().repeat(3)
+        assert not await bench.read(ctx, "status") & Status.BUSY
+        assert ctx.get(bench.dut.interrupt)
 
     bench.run(testbench)
 

@@ -14,6 +14,7 @@ from tests.hw.fetch_bench import (
     STOP,
     Bench,
     Error,
+    List,
     busy_bench,
     chain,
     pack,
@@ -120,6 +121,28 @@ def test_bad_magic_everywhere():
             assert len(bench.items) == position + 1
 
     busy_bench(rng).run(scenario, cycles=100_000)
+
+
+def test_errors_on_either_side_of_a_page():
+    """A block must not cross 4 KiB; of one that does, an error's address is exact all the same."""
+    rng = seeded()
+
+    async def scenario(bench):
+        for ahead in (1, 5, 31, 63):
+            start = (rng.randrange(1, 1 << 50) << 12) - ahead * SIZE
+            at = [start + n * SIZE for n in range(64)]
+            memory = {address: pack(rng) for address in at} | {at[-1]: pack(rng, STOP)}
+            todo = List(start, 63, memory)
+            for position in {0, ahead - 1, ahead, min(ahead + 1, 63)}:
+                bad = {at[position]: pack(rng, magic=0)}
+                await bench.finish(todo._replace(memory=memory | bad), rng.randrange(3))
+                assert bench.items[-1] == Error(at[position], Outcome.MAGIC)
+            reads, _ = reference(todo, 1)
+            for index, (address, _) in enumerate(reads):
+                await bench.finish(todo, 1, {index: Outcome.POISONED})
+                assert bench.items[-1] == Error(address, Outcome.POISONED)
+
+    busy_bench(rng).run(scenario)
 
 
 @pytest.mark.parametrize("outcome", [o for o in Outcome if o not in (Outcome.OK, Outcome.MAGIC)])

@@ -54,7 +54,9 @@ def test_unknown_bench_lists_all():
 
 
 def test_failure_tells_how_to_repeat_it(monkeypatch, capsys):
-    monkeypatch.setattr(command, "run", lambda name, seed, waves: name != "bench_dma.chains")
+    monkeypatch.setattr(
+        command, "run", lambda name, seed, waves, netlist: name != "bench_dma.chains"
+    )
     assert command.main(["bench_dma", "--seed", "5"]) == 1
     *_, summary, failure = capsys.readouterr().out.splitlines()
     passed, count = re.match(r"(\d+) of (\d+) benches passed, seed 5", summary).groups()

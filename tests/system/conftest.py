@@ -1,17 +1,21 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """A guest for the tests of a module, and tests that run inside of it.
 
+With PEERDMA_KERNEL=debug in the environment it is one with the debug kernel.
+
 A test marked ``in_guest`` is called in the guest instead of here: its module is imported there. It
 may be parametrized by literals, and has no fixtures but `guest`.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
 
 from sim.system import Guest, GuestError
+from sim.system.debug.guest import DebugGuest
 
 _CALL = """
 from tests.system import picoevb
@@ -25,7 +29,8 @@ _PATIENCE = 150.0
 def guest(request: pytest.FixtureRequest) -> Iterator[Guest]:
     """The module's guest: with the settings in its GUEST, or a board and a GPU without an IOMMU."""
     settings = getattr(request.module, "GUEST", {"lane": "identity"})
-    with Guest(**settings) as guest:
+    kind = DebugGuest if os.environ.get("PEERDMA_KERNEL") == "debug" else Guest
+    with kind(**settings) as guest:
         yield guest
 
 

@@ -1,0 +1,15 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""What a board calls itself on the PCI bus: the functions that the kernel driver takes."""
+
+from __future__ import annotations
+
+__all__ = ["IDENTITIES", "XILINX"]
+
+XILINX = 0x10EE
+
+#: (vendor, device, subsystem vendor, subsystem), and whose design has it; as in driver/main.c.
+IDENTITIES = {
+    (XILINX, 0x7021, XILINX, 0x5045): "peerdma",
+    (0x10DE, 0x0001, 0x10DE, 0x0001): "NVIDIA's design for the PicoEVB",
+    (0x10DE, 0x0001, 0x10DE, 0x0002): "NVIDIA's design for the HTG-K800",
+}

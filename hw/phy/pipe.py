@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""What lies between the transceiver's and the PCIe block's PIPE ports."""
+
+from amaranth import *
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from .synchronise import synchronised
+
+__all__ = ["FROM_BLOCK", "TO_BLOCK", "VALID_CYCLES", "OobClock", "Pipe", "PipeSignature"]
+
+#: For so long RXVALID must be steady before the PCIe block hears of it: at the end of an
+#: electrical idle the receiver finds commas in noise.
+VALID_CYCLES = 16
+
+#: PIPE signals of one lane (PHY Interface for PCI Express 2.00) and what they are at reset.
+FROM_BLOCK = {
+    "tx_data": (16, 0),
+    "tx_char_is_k": (2, 0),
+    "tx_elec_idle": (1, 1),
+    "tx_compliance": (1, 0),
+    "tx_detect_rx": (1, 0),
+    "tx_deemph": (1, 0),
+    "tx_margin": (3, 0),
+    "powerdown": (2, 2),  # P1, where a transceiver waits after reset
+    "rx_polarity": (1, 0),
+}
+TO_BLOCK = {
+    "rx_data": (16, 0),
+    "rx_char_is_k": (2, 0),
+    "rx_valid": (1, 0),
+    "rx_elec_idle": (1, 1),
+    "rx_status": (3, 0),
+    "rx_aligned": (1, 0),
+    "phystatus": (1, 1),
+}
+
+
+class PipeSignature(wiring.Signature):
+    """PIPE of one lane, seen from the PCIe block."""
+
+    def __init__(self):
+        members = {name: Out(width, init=init) for name, (width, init) in FROM_BLOCK.items()}
+        members |= {name: In(width, init=init) for name, (width, init) in TO_BLOCK.items()}
+        super().__init__(members)
+
+
+class Pipe(wiring.Component):
+    """One register each way, and the status that the sequences make for the transceiver.
+
+    Transceiver and PCIe block are far apart; a register between them leaves each path a whole
+    period. RXVALID passes when it has been steady for `VALID_CYCLES`. PHYSTATUS is 1 until the
+    transceiver is up, which holds the PCIe block in its detect state; during a change of rate the
+    transceiver's own is not passed on, and one cycle of 1 ends the change.
+
+    Members
+    -------
+    block : In(PipeSignature), gt : Out(PipeSignature)
+        On the PCIe block's side and on the transceiver's.
+    ready, rate_idle, rate_done : In(1)
+        Of the sequences.
+    """
+
+    block: In(PipeSignature())
+    gt: Out(PipeSignature())
+    ready: In(1)
+    rate_idle: In(1)
+    rate_done: In(1)
+
+    def elaborate(self, platform):
+        m = Module()
+        gt, block = self.gt, self.block
+        for name in FROM_BLOCK:
+            m.d.sync += getattr(gt, name).eq(getattr(block, name))
+        for name in ("rx_data", "rx_char_is_k", "rx_status", "rx_aligned"):
+            m.d.sync += getattr(block, name).eq(getattr(gt, name))
+        m.d.comb += block.rx_elec_idle.eq(synchronised(m, gt.rx_elec_idle, init=1))
+
+        steady = Signal(range(VALID_CYCLES + 1))
+        with m.If(~gt.rx_valid):
+            m.d.sync += steady.eq(0)
+        with m.Elif(steady != VALID_CYCLES):
+            m.d.sync += steady.eq(steady + 1)
+        m.d.sync += [
+            block.rx_valid.eq(self.ready & gt.rx_valid & (steady == VALID_CYCLES)),
+            block.phystatus.eq(~self.ready | (self.rate_idle & gt.phystatus) | self.rate_done),
+        ]
+        return m
+
+
+class OobClock(wiring.Component):
+    """62.5 MHz for the transceiver's idle detector, made of the PIPE clock.
+
+    Members
+    -------
+    fast : In(1)
+        The PIPE clock has 250 MHz, not 125.
+    clock : Out(1)
+    """
+
+    fast: In(1)
+    clock: Out(1)
+
+    def elaborate(self, platform):
+        m = Module()
+        count = Signal(2)
+        m.d.sync += [count.eq(count + 1), self.clock.eq(Mux(self.fast, count[1], count[0]))]
+        return m

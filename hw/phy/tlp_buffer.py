@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The memories in which the PCIe block keeps TLPs until they are sent or taken."""
+
+from amaranth import *
+from amaranth.lib import memory, wiring
+from amaranth.lib.wiring import In, Out
+
+__all__ = ["DEPTH", "READ_LATENCY", "TlpBuffer"]
+
+#: Words of 64 bits and their flags: 16 KiB each way, which is what MPS 512 with the reference's
+#: credits and 30 packets to send takes (UG477, memory requirements).
+DEPTH = 2048
+
+#: Cycles from address to data; the block's TL_*X_RAM_RDATA_LATENCY.
+READ_LATENCY = 2
+
+
+class TlpBuffer(wiring.Component):
+    """One write and one read port, of the user clock; reads take `READ_LATENCY` cycles.
+
+    Parameters
+    ----------
+    width : int
+        69 bits to send, 68 received.
+    """
+
+    def __init__(self, width: int):
+        self._width = width
+        address = (DEPTH - 1).bit_length()
+        super().__init__(
+            {
+                "write_enable": In(1),
+                "write_address": In(address),
+                "write_data": In(width),
+                "read_enable": In(1),
+                "read_address": In(address),
+                "read_data": Out(width),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.storage = storage = memory.Memory(shape=self._width, depth=DEPTH, init=[])
+        write, read = storage.write_port(), storage.read_port()
+        m.d.comb += [
+            write.en.eq(self.write_enable),
+            write.addr.eq(self.write_address),
+            write.data.eq(self.write_data),
+            read.en.eq(self.read_enable),
+            read.addr.eq(self.read_address),
+        ]
+        # Not reset with the core: the block may already be at work.
+        output = Signal(self._width, reset_less=True)
+        m.d.sync += output.eq(read.data)
+        m.d.comb += self.read_data.eq(output)
+        return m

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""A board's whole design: the core behind its PHY, and the board's pins."""
+
+from amaranth import *
+from amaranth.lib import io
+
+from .core import CoreConfig
+from .endpoint import Endpoint
+from .phy import Identity, Pads, Phy
+from .phy.synchronise import synchronised
+from .trn import TRN_PORTS
+
+__all__ = ["Top"]
+
+
+class Top(Elaboratable):
+    """For platforms with the resources of `hw.boards.Board`.
+
+    While the link is down the LEDs tell how far it got: the first is on when the clocks are good,
+    the second when the transceiver is up. With a link they are software's.
+
+    Parameters
+    ----------
+    config : CoreConfig
+        Its `clock_khz` is the user clock's.
+    identity : Identity
+    """
+
+    def __init__(self, config: CoreConfig, identity: Identity = Identity()):
+        self._config, self._identity = config, identity
+
+    def elaborate(self, platform):
+        m = Module()
+        m.domains += ClockDomain("sync")
+        pcie = platform.request("pcie", dir="-")
+        m.submodules.phy = phy = Phy(
+            Pads(
+                refclk_p=pcie.refclk.p,
+                refclk_n=pcie.refclk.n,
+                rx_p=pcie.rx.p,
+                rx_n=pcie.rx.n,
+                tx_p=pcie.tx.p,
+                tx_n=pcie.tx.n,
+            ),
+            self._config.clock_khz,
+            self._identity,
+        )
+        m.submodules.endpoint = endpoint = Endpoint(self._config)
+        for port in TRN_PORTS:
+            core, block = getattr(endpoint, port.name), getattr(phy, port.name)
+            m.d.comb += core.eq(block) if port.direction == "i" else block.eq(core)
+
+        m.submodules.perst = perst = io.Buffer("i", pcie.perst)
+        m.submodules.clkreq = clkreq = io.Buffer("o", pcie.clkreq)
+        m.submodules.led = led = io.Buffer("o", platform.request("led", dir="-"))
+        m.submodules.gpio = gpio = io.Buffer("i", platform.request("gpio", dir="-"))
+        up = Signal()
+        m.d.sync += up.eq(1)  # reset while the link is down
+        m.d.comb += [
+            phy.perst_n.eq(~perst.i),
+            clkreq.o.eq(1),  # the reference clock is always wanted
+            endpoint.gpio.eq(synchronised(m, gpio.i)),
+            endpoint.time_scale.eq(1),
+            led.o.eq(Mux(up, endpoint.led, Cat(phy.clock_good, phy.transceiver_good))),
+        ]
+        return m

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Mutants that show in the whole core only, under cocotb."""
+
+__all__ = ["ROWS"]
+
+
+def _bench(name: str) -> str:
+    return f"test_benches.py::test_bench[{name}]"
+
+
+ROWS = [
+    (
+        "interrupt before the data",
+        "pipeline.py",
+        "self.piece_done & (self.piece_last | (self.piece_outcome != Outcome.OK))",
+        "self.piece_done",
+        _bench("bench_interrupts.msi_follows_data"),
+        "demo",
+    ),
+    (
+        "channel bits in the wrong order",
+        "core.py",
+        "irq.channel.eq(Cat(channel.interrupt for channel in channels))",
+        "irq.channel.eq(Cat(channel.interrupt for channel in reversed(channels)))",
+        _bench("bench_picoevb.host_to_host_copies"),
+    ),
+    (
+        "soft reset leaves channels as they are",
+        "core.py",
+        "ResetInserter(reset)(pipeline)",
+        "pipeline",
+        _bench("bench_stream_faults.soft_resets"),
+    ),
+    (
+        "tokens of one channel count for another",
+        "core.py",
+        "& (token.channel == index)",
+        "",
+        _bench("bench_channels.all_at_once@2"),
+    ),
+]

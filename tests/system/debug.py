@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The driver on a kernel with every checker on: ``make system-debug``.
+
+Anything that the kernel has to say fails a test, with what it said, and the seed to do it again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from peerdma.uapi import Ioctl
+from sim.system import KernelComplaint
+from sim.system.debug.guest import DebugGuest
+from sim.system.debug.kernel import debug_kernel
+
+PLANTED = Path(__file__).with_name("planted")
+#: Seconds of fuzzing, each time.
+SECONDS = 60
+
+
+@pytest.fixture
+def seed() -> int:
+    """The environment's SEED, else a new one; shown on failure."""
+    value = int(os.environ.get("SEED") or secrets.randbits(32))
+    print(f"repeat with SEED={value}")
+    return value
+
+
+# What it finds ------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DebugGuest]:
+    """A guest with a module that has a bug of each kind."""
+    kernel = debug_kernel()
+    folder = tmp_path_factory.mktemp("planted")
+    for name in ("planted.c", "Makefile"):
+        shutil.copy(PLANTED / name, folder)
+    done = subprocess.run(
+        ["make", *kernel.headers.options, f"M={folder}", "-C", kernel.headers.build, "modules"],
+        env=kernel.headers.environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    files = {"planted.ko": folder / "planted.ko"}
+    with DebugGuest(files=files, load=False) as guest:
+        yield guest
+
+
+# In this order: some reports turn lockdep off.
+@pytest.mark.parametrize(
+    ("bug", "report"),
+    [
+        ("wrong-unmap", r"DMA-API: .*frees DMA memory with different size"),
+        ("wide-shift", r"UBSAN: shift-out-of-bounds in .*planted"),
+        ("leak", r"lost memory:\n(.|\n)*planted_init"),
+        ("sleep-with-lock", r"BUG: sleeping function called from invalid context|scheduling while"),
+        ("two-orders", r"WARNING: possible circular locking dependency detected"),
+        ("use-after-free", r"BUG: KASAN: slab-use-after-free in planted_init|use_after_free"),
+    ],
+)
+def test_the_kernel_finds(planted: DebugGuest, bug: str, report: str):
+    def meet() -> None:
+        planted.check_run(f"insmod /run/guest/planted.ko bug={bug} vendor=0x10ee device=0x7021")
+        planted.check_leaks()
+
+    with pytest.raises(KernelComplaint, match=report):
+        meet()
+    planted.check_run("rmmod planted")
+
+
+# What the driver is put through -------------------------------------------------------------------
+
+
+def program(guest: DebugGuest, command: str) -> dict:
+    """Runs one of the programs beside this file: what it reports. Its failures fail the test."""
+    status, text = guest.run(f"python3 -m tests.system.{command}", timeout=900)
+    report = json.loads(text.splitlines()[-1]) if text else {"failures": ["it said nothing"]}
+    assert report["failures"] == [], text
+    assert status == 0, text
+    return report
+
+
+@pytest.mark.parametrize("lane", ["strict", "identity"])
+def test_requests_at_random(lane: str, seed: int):
+    with DebugGuest(lane) as guest:
+        report = program(guest, f"fuzz --seed {seed} --seconds {SECONDS} --rebind")
+        for module in reversed(guest.lane.modules):
+            guest.unload(module)
+    counts = report["counts"]
+    # It has got somewhere with every request, and nowhere with some of each.
+    done = {name.partition(" ")[0] for name in counts if name.endswith(" ok")}
+    assert done >= {each.name for each in Ioctl} | {"mmap", "touch", "read", "unbind", "bind"}
+
+
+#: To enable a device makes the kernel run code of the firmware, which has bugs of its own where
+#: memory is short.
+NO_FIRMWARE = "acpi=noirq"
+
+
+def test_requests_at_random_while_memory_is_short(seed: int):
+    with DebugGuest(append=NO_FIRMWARE) as guest:
+        report = program(guest, f"fuzz --seed {seed} --seconds {SECONDS} --faults 5")
+    assert any(name.endswith(" ENOMEM") for name in report["counts"])
+
+
+def test_each_failure_of_each_request():
+    with DebugGuest(append=NO_FIRMWARE) as guest:
+        met = program(guest, "faults")["met"]
+    # Nothing to fail: they neither allocate nor copy.
+    assert [name for name, count in met.items() if not count] == ["LED"]

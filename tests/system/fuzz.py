@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Requests of the driver at random, by racing threads of processes that are killed: in a guest.
+
+    python3 -m tests.system.fuzz --seed N --seconds S
+
+Every request, with values that are right, nearly right, and absurd. Each thread's requests are
+those of its seed; what else happens meanwhile, and so what comes of them, differs each time. What
+counts is what the kernel says. Here fails what programs see: an errno that is not documented, a
+process that cannot be killed, and anything that is left at the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import contextlib
+import json
+import os
+import random
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+from peerdma.uapi import Ioctl
+from tests.system import picoevb
+from tests.system.faults import injecting
+from tests.system.fuzz_requests import ERRNOS, Process, Thread, name_of
+
+__all__ = ["main"]
+
+_PROCESSES, _THREADS = 3, 3
+#: Seconds that a process may take to die.
+_DEATH = 90.0
+
+
+def _work(seed: str, shared: list[int], report: int) -> None:
+    """A process: never returns."""
+    signal.signal(signal.SIGBUS, signal.SIG_DFL)
+    process = Process(shared)
+    for number in range(_THREADS):
+        thread = Thread(process, f"{seed}/{number}")
+        threading.Thread(target=_guarded, args=(thread,), daemon=True).start()
+    while True:
+        time.sleep(0.2)
+        counts, process.counts = process.counts, collections.Counter()
+        os.write(report, json.dumps(counts).encode() + b"\n")
+
+
+def _guarded(thread: Thread) -> None:
+    try:
+        thread.run()
+    except BaseException as error:
+        print(f"fuzz: a bug of its own: {error!r}", flush=True)
+        os._exit(3)
+
+
+class _Fuzz:
+    """All processes, and what happens to them."""
+
+    def __init__(self, seed: int, *, rebind: bool):
+        self.random = random.Random(seed)
+        self.rebind = rebind
+        self.counts: collections.Counter[str] = collections.Counter()
+        self.failures: list[str] = []
+        self._read, self._write = os.pipe()
+        os.set_blocking(self._read, False)
+        self._rest = b""
+        self._seed, self._started = seed, 0
+        self.board = picoevb.address_of_board()
+
+    def run(self, seconds: float) -> None:
+        """Lets them race for a while, then ends all of them."""
+        end = time.monotonic() + seconds
+        shared = self._open_shared()
+        processes = [self._start(shared) for _ in range(_PROCESSES)]
+        while time.monotonic() < end and not self.failures:
+            time.sleep(self.random.uniform(0.1, 1.0))
+            self._take_reports()
+            kind = self.random.random()
+            if kind < 0.5:
+                victim = self.random.randrange(_PROCESSES)
+                self._kill(processes[victim])
+                processes[victim] = self._start(shared)
+            elif kind < 0.6:
+                self._write_file(f"/sys/bus/pci/devices/{self.board}/reset", "1")
+            elif kind < 0.7 and self.rebind:
+                self._write_file(f"{picoevb.DRIVER}/unbind", self.board)
+                # Memory may be too short for it at first.
+                while not (picoevb.DRIVER / self.board).exists():
+                    self._write_file(f"{picoevb.DRIVER}/bind", self.board)
+                for fd in shared:
+                    os.close(fd)
+                shared = self._open_shared()
+                # What they have open is of the board that was.
+                for pid in processes:
+                    self._kill(pid)
+                processes = [self._start(shared) for _ in range(_PROCESSES)]
+        for pid in processes:
+            self._kill(pid)
+        for fd in shared:
+            os.close(fd)
+        self._take_reports()
+
+    def _open_shared(self) -> list[int]:
+        """Files that all processes have."""
+        picoevb.until(lambda: os.path.exists("/dev/picoevb"))
+        return [os.open("/dev/picoevb", os.O_RDWR | os.O_NONBLOCK) for _ in range(2)]
+
+    def _start(self, shared: list[int]) -> int:
+        self._started += 1
+        pid = os.fork()
+        if not pid:
+            try:
+                _work(f"{self._seed}/{self._started}", shared, self._write)
+            finally:
+                os._exit(3)
+        return pid
+
+    def _kill(self, pid: int) -> None:
+        os.kill(pid, signal.SIGKILL)
+        deadline = time.monotonic() + _DEATH
+        while True:
+            found, status = os.waitpid(pid, os.WNOHANG)
+            if found:
+                break
+            if time.monotonic() > deadline:
+                where = "\n".join(p.read_text() for p in Path(f"/proc/{pid}/task").glob("*/stack"))
+                self.failures.append(f"a process does not die; it is in\n{where}")
+                return
+            time.sleep(0.01)
+        if os.WIFEXITED(status):
+            self.failures.append(f"a process ended with {os.WEXITSTATUS(status)} before its time")
+
+    def _write_file(self, path: str, text: str) -> None:
+        name = path.rpartition("/")[2]
+        try:
+            Path(path).write_text(text)
+            self.counts[f"{name} ok"] += 1
+        except OSError as error:
+            self.counts[f"{name} {name_of(error.errno or 0)}"] += 1
+
+    def _take_reports(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while data := os.read(self._read, 1 << 16):
+                *lines, self._rest = (self._rest + data).split(b"\n")
+                for line in lines:
+                    with contextlib.suppress(json.JSONDecodeError):  # it was killed as it wrote
+                        self.counts.update(json.loads(line))
+
+    def check(self) -> None:
+        """What programs see of the driver all along, and at the end."""
+        # EBADF is of a descriptor that another thread closed.
+        documented = {*ERRNOS.values(), "EBADF", "ok"}
+        for what in self.counts:
+            request, _, number = what.rpartition(" ")
+            if request in Ioctl.__members__ and number not in documented:
+                self.failures.append(f"{request} failed with {number}, which is not documented")
+        try:
+            picoevb.leaves_nothing()
+        except (AssertionError, OSError) as error:
+            self.failures.append(f"afterwards: {error!r}")
+
+
+def main() -> None:
+    """Fuzzes, then prints one JSON object; exit status 1 if something failed."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--seconds", type=float, default=30.0)
+    parser.add_argument("--rebind", action="store_true", help="take the driver from the board, too")
+    parser.add_argument("--faults", type=int, metavar="PERCENT", help="of allocations that fail")
+    arguments = parser.parse_args()
+    fuzz = _Fuzz(arguments.seed, rebind=arguments.rebind)
+    with injecting(arguments.faults) if arguments.faults else contextlib.nullcontext():
+        fuzz.run(arguments.seconds)
+    fuzz.check()
+    counts = dict(sorted(fuzz.counts.items()))
+    print(json.dumps({"counts": counts, "failures": fuzz.failures}))
+    sys.exit(bool(fuzz.failures))
+
+
+if __name__ == "__main__":
+    main()
