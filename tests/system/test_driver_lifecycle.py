@@ -26,13 +26,13 @@ AER                   link: test_errors_of_the_link_*
 reset                 jobs: test_reset, resets: test_function_reset_*, test_reset_request_*
 DMA timeout           test_timeout_[runs|hangs]
 suspend, resume       suspend: test_suspend_in_every_state
-unbind, rmmod         resets: test_unbind_*, taken: test_board_is_unbound_after_*,
-                      test_modules_in_use_stay
+unbind, rmmod         test_modules_in_use_stay, resets: test_unbind_*, taken:
+                      test_board_is_unbound_after_*
 shutdown              link: test_a_restart_under_load
 fork                  test_a_child_uses_the_file, memory: test_pinned_pages_are_the_parents_*,
                       mappings: test_a_child_does_not_inherit_it
 exec, fd passing      test_the_last_user_is_another_process, test_exec_closes
-second process        jobs: test_jobs_of_two_files_take_turns, test_a_hang_is_its_boards_own
+second process        test_a_hang_is_its_boards_own, jobs: test_jobs_of_two_files_take_turns
 munmap, mremap        mappings: test_parts_and_what_processes_do_with_them
 ====================  =========================================================================
 """

@@ -9,6 +9,7 @@ does it all, has in memory by then what it needs, and ends with the guest, which
 from __future__ import annotations
 
 import errno
+import time
 from pathlib import Path
 
 import pytest
@@ -73,15 +74,16 @@ def hangs_then():
 
 
 def in_every_state() -> None:
-    """Called in the guest."""
+    """Called in the guest; does not end."""
     leaves_nothing()
     for state in (nothing, waits_and_runs, hangs_then):
         state()
         leaves_nothing()
         print(state.__name__, flush=True)
+    time.sleep(1e6)
 
 
 def test_suspend_in_every_state(guest: Guest):
-    code = "from tests.system import test_driver_suspend as t; t.in_every_state(); import time; time.sleep(1e6)"
+    code = "from tests.system import test_driver_suspend as t; t.in_every_state()"
     job = guest.start(["python3", "-c", code])
     job.wait_for("hangs_then", 150)
