@@ -248,7 +248,7 @@ def test_a_netlist_gets_the_models_that_it_needs():
     netlist = (
         "module top(a);\n  LUT2 #(\n    .INIT(4'h8)\n  ) \\a.b  (\n  );\n"
         "  RAMB36E1 #(\n    .DOA_REG(32'd0),\n"
-        f"    .INIT_0A(256'h{'0' * 64}),\n    .INITP_00(256'hx),\n    .RAM_MODE(\"TDP\")\n"
+        f"    .INIT_0A(256'h{'0' * 64}),\n    .INITP_00(256'bx0x),\n    .RAM_MODE(\"TDP\")\n"
         "  ) ram (\n"
         "  );\nendmodule\n"
     )
