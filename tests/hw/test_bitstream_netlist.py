@@ -239,6 +239,8 @@ def test_board_is_complete():
     assert board.part == "xc7a50tcsg325-2"
     assert len(board.pads) == 9 and len(board.pins) == 15
     assert board.reference.exists()
+    # The reference has 125 MHz: then the clock is no difference.
+    assert set(board.allowed(62_500)) - set(board.allowed(125_000)) == set(board.clock_differences)
     assert COMMON["PLL0_CFG"] == 0x1F024C
     assert CoreConfig(clock_khz=62_500).clock_khz == 62_500
 
