@@ -63,7 +63,7 @@ class Report:
 
     def text(self) -> str:
         """For people."""
-        lines = [f"{name + ':':<22}{value}" for name, value in self.facts.items()]
+        lines = [f"{name + ':':<28}{value}" for name, value in self.facts.items()]
         lines.append("")
         for name, wrong in self.checks.items():
             lines.append(f"{'FAILED' if wrong else 'passed'}  {name}")
