@@ -55,7 +55,7 @@ regs: setup ## write driver/peerdma_regs.h anew from host/peerdma/regs.py
 core: setup ## write the DMA core as Verilog into build/
 	$(RUN) -m hw.build core
 
-bitstream: setup ## make the PicoEVB's FPGA image with open tools and check it; takes ten minutes
+bitstream: setup ## make the PicoEVB's FPGA image with open tools and check it; takes minutes
 	$(RUN) -m hw.build picoevb
 
 model: setup ## pack the core's C++, for machines without Verilator, as a Jetson

@@ -32,8 +32,10 @@ class Board:
     boot : Boot
     reference : pathlib.Path
         Record (`hw.flow.reference`) of a configuration that is known to work on the board.
-    differences : dict of str to str
-        Where ours may differ from it -> why.
+    differences, clock_differences : dict of str to str
+        Where ours may differ from it -> why; the latter unless the user clock is the reference's.
+    reference_khz : int
+        User clock of the reference.
     """
 
     platform: type[XilinxPlatform]
@@ -42,6 +44,13 @@ class Board:
     boot: Boot
     reference: Path
     differences: dict[str, str]
+    clock_differences: dict[str, str]
+    reference_khz: int
+
+    def allowed(self, clock_khz: int) -> dict[str, str]:
+        """Where an image with that user clock may differ from the reference -> why."""
+        more = {} if clock_khz == self.reference_khz else self.clock_differences
+        return self.differences | more
 
     @property
     def part(self) -> str:
@@ -98,5 +107,7 @@ BOARDS = {
         boot=Boot(rate=66, lanes=4),
         reference=Path(__file__).with_name("picoevb_reference.txt"),
         differences=picoevb_differences.DIFFERENCES,
+        clock_differences=picoevb_differences.CLOCK_DIFFERENCES,
+        reference_khz=125_000,
     )
 }

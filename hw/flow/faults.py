@@ -46,6 +46,8 @@ class Design:
     results : list of Result
     wanted : dict of str to float
         MHz by clock.
+    allowed : dict of str to str
+        For `hw.flow.reference.compare`.
     """
 
     board: Board
@@ -56,6 +58,7 @@ class Design:
     data: bytes
     results: list[Result]
     wanted: dict[str, float]
+    allowed: dict[str, str]
 
 
 def _compared(design: Design, features: set[str], boot: bitstream.Boot | None = None) -> list[str]:
@@ -63,7 +66,7 @@ def _compared(design: Design, features: set[str], boot: bitstream.Boot | None = 
     boot = boot or board.boot
     registers = {bitstream.Register.BSPI: boot.bspi, bitstream.Register.COR0: boot.cor0}
     ours = record(design.database, features, board.sites.values(), board.pins, registers)
-    return checks.reference(ours, Record.load(board.reference), board.differences)
+    return checks.reference(ours, Record.load(board.reference), design.allowed)
 
 
 def _traced(design: Design, features: set[str]) -> list[str]:

@@ -46,5 +46,5 @@ def _with_models(text: str, library: str) -> str:
             models[match.group(1)] = match.group(0)
     used = set(re.findall(r"^  ([A-Z][A-Z0-9]+) (?:#\(|\\?\S+ \()", text, re.MULTILINE))
     # Contents of block RAM, which the model starts with: zeros, or nothing in particular.
-    text = re.sub(r"^ *\.INITP?_[0-9A-F]{2}\(256'h[0x]+\),\n", "", text, flags=re.MULTILINE)
+    text = re.sub(r"^ *\.INITP?_[0-9A-F]{2}\(256'[bh][0x]+\),\n", "", text, flags=re.MULTILINE)
     return text + "".join(models[name] for name in sorted(used & models.keys()))

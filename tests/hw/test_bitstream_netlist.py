@@ -239,6 +239,8 @@ def test_board_is_complete():
     assert board.part == "xc7a50tcsg325-2"
     assert len(board.pads) == 9 and len(board.pins) == 15
     assert board.reference.exists()
+    # The reference has 125 MHz: then the clock is no difference.
+    assert set(board.allowed(62_500)) - set(board.allowed(125_000)) == set(board.clock_differences)
     assert COMMON["PLL0_CFG"] == 0x1F024C
     assert CoreConfig(clock_khz=62_500).clock_khz == 62_500
 
@@ -248,7 +250,7 @@ def test_a_netlist_gets_the_models_that_it_needs():
     netlist = (
         "module top(a);\n  LUT2 #(\n    .INIT(4'h8)\n  ) \\a.b  (\n  );\n"
         "  RAMB36E1 #(\n    .DOA_REG(32'd0),\n"
-        f"    .INIT_0A(256'h{'0' * 64}),\n    .INITP_00(256'hx),\n    .RAM_MODE(\"TDP\")\n"
+        f"    .INIT_0A(256'h{'0' * 64}),\n    .INITP_00(256'bx0x),\n    .RAM_MODE(\"TDP\")\n"
         "  ) ram (\n"
         "  );\nendmodule\n"
     )
