@@ -32,9 +32,8 @@ __all__ = ["KINDS", "injecting", "main"]
 
 KINDS = ("failslab", "fail_page_alloc", "fail_usercopy")
 _DEBUG = Path("/sys/kernel/debug")
-#: What a program can do something about: with less memory, or with right pointers. To a driver that
-#: binds the kernel says EBUSY where it has no memory to note down whose the BARs are.
-_EXPECTED = {errno.ENOMEM, errno.EFAULT, errno.EBUSY}
+#: What a program can do something about: with less memory, or with right pointers.
+_EXPECTED = {errno.ENOMEM, errno.EFAULT}
 #: No request has so many.
 _MOST = 1000
 
@@ -174,7 +173,6 @@ def _scenarios() -> Iterator[tuple[str, Callable[[], object]]]:
     gpu.close()
     for fd in (peer, host):
         os.close(fd)
-    yield "unbind and bind", _rebound
 
 
 def _touched(node: Node, place: uapi.MapInfo) -> None:
@@ -184,14 +182,6 @@ def _touched(node: Node, place: uapi.MapInfo) -> None:
     with open("/dev/zero", "rb", buffering=0) as zero:
         if _libc.read(zero.fileno(), at, 8) < 0:
             raise OSError(ctypes.get_errno(), "cannot be touched")
-
-
-def _rebound() -> None:
-    for folder in Path("/sys/bus/pci/devices").iterdir():
-        if (folder / "vendor").read_text() == "0x10ee\n":
-            if (folder / "driver").exists():
-                (picoevb.DRIVER / "unbind").write_text(folder.name)
-            (picoevb.DRIVER / "bind").write_text(folder.name)
 
 
 def main() -> None:
