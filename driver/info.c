@@ -16,12 +16,14 @@ static void fill_identity(const struct pci_dev *pdev, struct peerdma_info *info)
 	strscpy(info->bus_id, pci_name(pdev), sizeof(info->bus_id));
 }
 
-/* From configuration space, which may not answer any more. */
+/* From configuration space, which may not answer any more: then it reads as ones. */
 static void fill_link(struct pci_dev *pdev, struct peerdma_info *info)
 {
 	u16 status = 0;
 
 	pcie_capability_read_word(pdev, PCI_EXP_LNKSTA, &status);
+	if (status == U16_MAX)
+		return;
 	info->link_speed = status & PCI_EXP_LNKSTA_CLS;
 	info->link_width = (status & PCI_EXP_LNKSTA_NLW) >> PCI_EXP_LNKSTA_NLW_SHIFT;
 	info->max_payload = pcie_get_mps(pdev);

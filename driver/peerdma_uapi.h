@@ -24,6 +24,7 @@
  *  EINTR       the process was killed while it waited, and the transfer was stopped; or a signal
  *              came while a transfer waited for others who use its dma-buf, and it was not started
  *  ENOENT      no job of this number is outstanding
+ *  EBADF       no such file is open, of a dma-buf to be pinned
  *  EOPNOTSUPP  this board, GPU or provider module does not have what was asked for
  *  EBUSY       the board is suspended or being reset; try again
  *  EIO         the board reported an error, or was reset during the transfer
@@ -110,7 +111,7 @@ enum peerdma_board_state {
  * @vectors: interrupt vectors in use
  * @h2c_channels: channels from memory to card
  * @c2h_channels: channels from card to memory
- * @link_speed: PCIe generation of the link
+ * @link_speed: PCIe generation of the link; this and the next three are 0 on a board that is gone
  * @link_width: its lanes
  * @max_payload: bytes
  * @max_read_request: bytes

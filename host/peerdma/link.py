@@ -30,7 +30,7 @@ _COMPLETION_HEADER = 12
 class Link:
     """State of a board's PCIe link; sizes in bytes, `rcb` is the read completion boundary."""
 
-    #: PCIe generation
+    #: PCIe generation; 0 if the board does not answer any more
     speed: int
     #: lanes
     width: int
@@ -39,6 +39,8 @@ class Link:
     rcb: int
 
     def __str__(self) -> str:
+        if not self.speed:
+            return "no link: the board does not answer"
         return (
             f"PCIe Gen{self.speed} x{self.width}, max payload {self.max_payload} B, "
             f"max read request {self.max_read_request} B"

@@ -32,3 +32,4 @@ def test_limits(speed, width, payload, a, b, c, d, e):
 def test_a_link_reads_well():
     text = "PCIe Gen2 x1, max payload 128 B, max read request 512 B"
     assert str(Link(2, 1, 128, 512, 64)) == text
+    assert str(Link(0, 0, 0, 0, 64)) == "no link: the board does not answer"

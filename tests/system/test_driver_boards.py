@@ -252,6 +252,7 @@ with Gpu() as gpu, Node("/dev/picoevb1") as node, Node("/dev/picoevb1") as other
     assert results(node.events(2)) == [lost, lost]
     info = node.info()
     assert info.state == BoardState.DEAD
+    assert (info.link_speed, info.link_width, info.max_payload, info.max_read_request) == (0,) * 4
     with node.refused(errno.ENODEV, "the board is gone"):
         node.load(handle, 1)
     until(lambda: node.query(handle).state == uapi.SurfaceState.LOST or DIES)
