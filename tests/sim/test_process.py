@@ -175,7 +175,7 @@ def test_waves(tmp_path):
 def test_objects_are_cached_by_what_they_depend_on(tmp_path, monkeypatch):
     """In a folder with spaces: made once, found the second time, made anew after a change."""
     cache = tmp_path / "a build folder"
-    monkeypatch.setattr(rtl, "_CACHE", cache)
+    monkeypatch.setattr(rtl, "CACHE", cache)
     rtl._native_object("link")
     made = {path: path.stat().st_mtime_ns for path in cache.rglob("*.o")}
     assert len(made) == 1
@@ -189,7 +189,7 @@ def test_objects_are_cached_by_what_they_depend_on(tmp_path, monkeypatch):
 
 def test_failed_build_leaves_nothing_and_says_why(tmp_path, monkeypatch):
     cache = tmp_path / "cache"
-    monkeypatch.setattr(rtl, "_CACHE", cache)
+    monkeypatch.setattr(rtl, "CACHE", cache)
     monkeypatch.setattr(rtl, "_CXX", (*rtl._CXX, "-fno-such-option"))
     with pytest.raises(rtl.BuildError, match="no-such-option"):
         rtl._native_object("link")
@@ -198,12 +198,12 @@ def test_failed_build_leaves_nothing_and_says_why(tmp_path, monkeypatch):
 
 def test_missing_compiler_is_named(monkeypatch):
     monkeypatch.setenv("CXX", "no-such-compiler")
-    rtl._compiler.cache_clear()
+    rtl.find_compiler.cache_clear()
     try:
         with pytest.raises(rtl.BuildError, match="no-such-compiler was not found"):
             rtl._native_object("link")
     finally:
-        rtl._compiler.cache_clear()
+        rtl.find_compiler.cache_clear()
 
 
 def test_pins_follow_the_port_table():
