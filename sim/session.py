@@ -8,7 +8,6 @@ memory and time: nothing moves but by `run` and by register reads, so that every
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -200,5 +199,5 @@ class Session:
     def __enter__(self) -> Session:
         return self
 
-    def __exit__(self, *_: Sequence[object]) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

@@ -68,7 +68,6 @@ class Rig:
         self.session = Session(conditions, _RING_BYTES + 2 * nbytes, log=self._log)
         self._source = BASE + _RING_BYTES
         self._target = self._source + nbytes
-        self._offset = 0
         source = self.session.memory[_RING_BYTES : _RING_BYTES + nbytes]
         source[:] = np.random.default_rng(1).integers(0, 256, nbytes, np.uint8)
         ring = self.session.memory[:_RING_BYTES].view(DESCRIPTOR)
@@ -140,7 +139,11 @@ class Rig:
     def _finish(self, sides: tuple[Direction, ...], count: int) -> None:
         left = set(sides)
         while left:
-            for side, status in self._driver.statuses(left, self._driver.deadline(0)).items():
+            told = self._driver.statuses(left, self._driver.deadline(0))
+            if not told:
+                names = ", ".join(sorted(side.name for side in left))
+                raise RuntimeError(f"no interrupt came, and {names} did not end")
+            for side, status in told.items():
                 self._driver.check(side, status, count)
                 left.remove(side)
 
@@ -153,8 +156,14 @@ class Rig:
             if not (source == target).all():
                 raise RuntimeError(f"a copy of {nbytes} bytes arrived wrong")
             target[:] = 0
+        self._require_legal()
+
+    def _require_legal(self) -> None:
+        """RuntimeError if the core broke a rule; the log is up to date then."""
         if self.session.errors:
-            raise RuntimeError("the core broke a rule of PCIe")
+            raise RuntimeError(
+                "the core broke a rule of PCIe; `python -m sim.benches` may say which"
+            )
 
     def _times(self, kind: str, begin: int, nbytes: int) -> Times:
         last = KINDS[kind][-1]
@@ -193,7 +202,7 @@ class Rig:
 
     def _tlps(self, begin: int) -> list[_Tlp]:
         """Those since a cycle."""
-        assert not self.session.errors
+        self._require_legal()
         found = []
         for match in _TLP.finditer(self._log.read_text()):
             cycle, nbytes = int(match["cycle"]), int(match["len"])

@@ -106,3 +106,10 @@ def test_all_that_is_promised_is_measured():
                 assert replace(USUAL, clock_khz=clock, max_payload=payload, rtt_ns=rtt) in found
             small = replace(USUAL, clock_khz=clock, max_payload=payload, completion_bytes=64)
             assert small in found
+
+
+def test_a_transfer_that_never_ends_is_given_up():
+    """Without an interrupt, as where the core has stopped: no wait without end."""
+    with Rig(USUAL, 4096) as rig, pytest.raises(RuntimeError, match="no interrupt came, and H2C"):
+        rig._driver.statuses = lambda directions, deadline: {}
+        rig.times("h2c", 64)
