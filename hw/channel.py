@@ -244,14 +244,19 @@ class Channel(wiring.Component):
         # waits until those before it have left.
         finished = Signal(range(_IN_FLIGHT + 1))
         take_finished = Signal()
+        #: `finished` is not 0
+        any_finished = Signal()
         failure = Signal(Outcome)
         arrived = Signal()
         with m.If(self.done & (failure == Outcome.OK)):
             m.d.sync += failure.eq(self.done_outcome)
             m.d.comb += arrived.eq(self.done_outcome == Outcome.OK)
-        m.d.sync += finished.eq(finished + arrived - take_finished)
+        m.d.sync += [
+            finished.eq(finished + arrived - take_finished),
+            any_finished.eq(arrived | (finished > 1) | (any_finished & ~take_finished)),
+        ]
         with m.If(self.flush):
-            m.d.sync += [finished.eq(0), failure.eq(Outcome.OK)]
+            m.d.sync += [finished.eq(0), any_finished.eq(0), failure.eq(Outcome.OK)]
 
         # Run state ---------------------------------------------------------------------------
         busy = Signal()
@@ -266,7 +271,7 @@ class Channel(wiring.Component):
         owed = Signal()
         writing = Signal()
         failed = Signal()
-        m.d.comb += hold.eq(csr.status_clear.any())
+        m.d.comb += hold.eq(csr.status_touched)
 
         pop = Signal()
         m.d.comb += in_flight.r_en.eq(pop)
@@ -289,7 +294,7 @@ class Channel(wiring.Component):
             ]
 
         write_back = self._field(control, "pollmode_wb_enable")
-        ready_head = in_flight.r_rdy & (head.immediate | (finished != 0))
+        ready_head = in_flight.r_rdy & (head.immediate | any_finished)
         resting = Signal()
         settled = self.quiet & ~hold & ~completed_wait & ~owed & ~writing
         own_address = Signal()
@@ -310,8 +315,8 @@ class Channel(wiring.Component):
                         m.next = "Run"
             with m.State("Run"):
                 m.d.comb += busy.eq(1)
-                m.d.sync += [restarted.eq(0), failed.eq(0)]
-                with m.If(~run):
+                m.d.sync += [restarted.eq(rise), failed.eq(0)]
+                with m.If(~run_before):
                     m.next = "Abort"
                 with m.Elif(completed_wait):
                     pass  # what is written and said about the last one comes first

@@ -32,7 +32,7 @@ def test_odd_lengths_are_told_to_the_byte(place):
 
 
 def test_told_as_beats_come():
-    """Word by word, each four to seven cycles after its beat; and nothing of a younger read that
+    """Words are told of four cycles after their beat; and nothing of a younger read that
     is already there."""
     bench = Bench(3, 8, manual=True)
 
