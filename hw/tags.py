@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Bookkeeping of read tags: which are free, which are out, and whose turn it is to retire."""
 
+from itertools import pairwise
+
 from amaranth import *
 from amaranth.lib import memory, stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -203,8 +205,8 @@ class OrderQueues(wiring.Component):
             stages[0].tag.eq(read.data),
             valids[0].eq(heads[client] != tails[client]),
             valids[1].eq(valids[0] & ~self.waiting.bit_select(stages[0].tag, 1) & ~again),
-            *(after.eq(before) for before, after in zip(stages, stages[1:], strict=False)),
-            *(after.eq(before) for before, after in zip(valids[1:], valids[2:], strict=False)),
+            *(after.eq(before) for before, after in pairwise(stages)),
+            *(after.eq(before) for before, after in pairwise(valids[1:])),
         ]
         m.d.comb += [
             retire.p.eq(stages[2]),
