@@ -369,9 +369,10 @@ class Channel(wiring.Component):
             with m.State("Abort"):
                 m.d.comb += [busy.eq(1), self.halt.eq(1)]
                 m.d.sync += restarted.eq(restarted | rise)
-                # What is finished already still counts; a run started meanwhile must not see it.
+                # What is finished already still counts; a run started meanwhile must not see it,
+                # and in the cycle in which it rises nothing counts.
                 fine = ready_head & (head.outcome == Outcome.OK) & ~completed_wait
-                with m.If(fine & ~restarted & ~rise):
+                with m.If(fine & ~restarted):
                     retire()
                     m.d.sync += completed_wait.eq(head.completed)
                 with m.Else():

@@ -270,7 +270,9 @@ class DescriptorFetch(wiring.Component):
         left = Signal(range(BLOCK + 1))
         where = Cat(Const(0, align), at[:-1], page)
         turning = Signal()
-        m.d.comb += turning.eq((state == _State.FETCH) & at[-1] & (left != 0) & (unchecked == 0))
+        m.d.comb += turning.eq(
+            (state == _State.FETCH) & at[-1] & (left != 0) & (checked == reserved)
+        )
         # Reads are planned a cycle ahead, so that the requester sees registers only.
         count = Signal(range(FETCH_DESCRIPTORS + 1))
         outstanding = Signal(range(READS + 1))
@@ -364,7 +366,7 @@ class DescriptorFetch(wiring.Component):
                         with m.If(ram.check.stop):
                             m.d.comb += withdraw.eq(1)
                             m.d.sync += state.eq(_State.IDLE)
-                        with m.Elif((left == 0) & (unchecked == 1)):
+                        with m.Elif((left == 0) & ((checked + 1)[: slot + 1] == reserved)):
                             m.d.comb += following.eq(1)
                             m.d.sync += [
                                 at.eq(ram.following[align:-page_bits]),
