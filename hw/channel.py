@@ -67,6 +67,7 @@ class Channel(wiring.Component):
     Members
     -------
     bus : In(BusSignature)
+        Has cycles without an access: events wait for one.
     start : Out(1)
         One cycle: fetch from `first_address`, with `first_adjacent` more descriptors behind it.
     flush : Out(1)
@@ -271,7 +272,9 @@ class Channel(wiring.Component):
         owed = Signal()
         writing = Signal()
         failed = Signal()
-        m.d.comb += hold.eq(csr.status_touched)
+        # Whether the access is a clear of the status would be known late in the cycle, and whether
+        # there is one at all never for long: packets have gaps between them.
+        m.d.comb += hold.eq(self.bus.read_valid | self.bus.write_valid)
 
         pop = Signal()
         m.d.comb += in_flight.r_en.eq(pop)
@@ -386,8 +389,8 @@ class Channel(wiring.Component):
                     with m.If(~restarted & ~rise):
                         m.d.comb += event.eq(int(_STATUS.IDLE_STOPPED))
                     m.next = "Idle"
-        # A completed event without stop waits for a cycle in which software does not clear
-        # status: the clear then shows as a low request, and the event makes a new edge.
+        # A completed event without stop waits for a cycle in which software cannot clear status:
+        # the clear then shows as a low request, and the event makes a new edge.
         with m.If(completed_wait & ~owed & ~writing & ~hold):
             m.d.comb += event.eq(int(_STATUS.DESCRIPTOR_COMPLETED))
             m.d.sync += completed_wait.eq(0)

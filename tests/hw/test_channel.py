@@ -154,6 +154,7 @@ def test_restart_while_draining_is_a_clean_run(abort):
             status = await bench.read(ctx, "status")
             if not status & Status.BUSY:
                 break
+            await ctx.tick()
         assert status == GOOD
         assert await bench.read(ctx, "completed_count") == 1
         assert bench.starts == 2
