@@ -45,7 +45,7 @@ class Arbiter(Property):
         m.d.comb += rule(~waits | stream.valid)
         return within, waits, header
 
-    def state(self, m):
+    def _state(self, m):
         block, out = self.block, self.block.requester
         sources = (block.reads, *block.writes)
         within, held, headers = zip(

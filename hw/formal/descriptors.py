@@ -28,7 +28,7 @@ class Slots(Property):
     def __init__(self):
         super().__init__(DescriptorFetch(c2h=False, slots=self.SLOTS))
 
-    def state(self, m):
+    def _state(self, m):
         block, inside = self.block, self.inside
         job, retired = block.job, block.retired
         issue = job.valid & job.ready

@@ -28,7 +28,7 @@ class Edges(Property):
     def __init__(self):
         super().__init__(InterruptBlock(1))
 
-    def state(self, m):
+    def _state(self, m):
         block, inside = self.block, self.inside
         source = self.any(m, range(self.SOURCES), "source")
         m.d.comb += Assume(source < self.SOURCES)
@@ -123,7 +123,7 @@ class Masked(Property):
     def __init__(self):
         super().__init__(InterruptBlock(1))
 
-    def state(self, m):
+    def _state(self, m):
         block, inside = self.block, self.inside
         source = self.any(m, range(Edges.SOURCES), "source")
         vector = self.any(m, 5, "vector")
@@ -160,7 +160,7 @@ class Pending(Property):
     def __init__(self):
         super().__init__(MsixTable())
 
-    def state(self, m):
+    def _state(self, m):
         block, inside = self.block, self.inside
         vector = self.any(m, 5, "vector")
         pending, mask = Signal(), Signal(init=1)
@@ -196,7 +196,7 @@ class Posts(Property):
     def __init__(self):
         super().__init__(PostWriter(self.SOURCES, token=0))
 
-    def state(self, m):
+    def _state(self, m):
         block, inside = self.block, self.inside
         takes = [post.valid & post.ready for post in block.posts]
         taken = Cat(takes).any() & ~block.masked

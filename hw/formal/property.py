@@ -126,10 +126,10 @@ class Property(Elaboratable):
         m = Module()
         m.domains += self._sync
         m.submodules.block = self.inside
-        self.state(m)
+        self._state(m)
         return m
 
-    def state(self, m: Module) -> None:
+    def _state(self, m: Module) -> None:
         """Add assumptions, assertions, and covers."""
         raise NotImplementedError
 

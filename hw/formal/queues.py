@@ -45,7 +45,7 @@ class Queue(Property):
     def __init__(self):
         super().__init__(_Queue())
 
-    def state(self, m):
+    def _state(self, m):
         block, inside = self.block, self.inside
         follow = self.free(1, "follow")
         into, out = block.w_en & block.w_rdy, block.r_en & block.r_rdy
@@ -86,7 +86,7 @@ class ReadQueue(Property):
     def __init__(self):
         super().__init__(Completer())
 
-    def state(self, m):
+    def _state(self, m):
         block, queue = self.block, self.inside.part("queue")
         header = block.target.payload.header
         asks = (
@@ -120,7 +120,7 @@ class WriteQueues(Property):
     def __init__(self):
         super().__init__(Writer())
 
-    def state(self, m):
+    def _state(self, m):
         arrived, level = self.inside("arrived"), self.inside("beats.level")
         m.d.comb += Assert(level + arrived <= DEPTH)
         for name in ("headers", "beats"):

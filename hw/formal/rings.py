@@ -28,7 +28,7 @@ class Inbound(Property):
     def __init__(self):
         super().__init__(InboundRing(SIZE, place=RING_PLACE))
 
-    def state(self, m):
+    def _state(self, m):
         block, inside = self.block, self.inside
         byte = self.any(m, BITS, "byte")
         value = Signal(8)
@@ -79,9 +79,7 @@ class Inbound(Property):
         m.d.comb += [
             Assert(~reading | ((counted != 0) & (counted <= 8) & (skip == queued[:3]))),
             Assert(~reading | ((counted + skip <= 8) & (entry.count == counted))),
-            Assert(
-                ~leaves | (entry.data.word_select(behind(queued)[:3], 8) == self.past(m, value))
-            ),
+            Assert(~leaves | (lane == self.past(m, value))),
             Assert(inside("queue.level") + reading <= 4),
         ]
         self.cover(
@@ -106,7 +104,7 @@ class Outbound(Property):
     def __init__(self):
         super().__init__(OutboundRing(SIZE, place=RING_PLACE))
 
-    def state(self, m):
+    def _state(self, m):
         block, inside = self.block, self.inside
         byte = self.any(m, BITS, "byte")
         value, come = Signal(8), Signal()
@@ -168,7 +166,7 @@ class Claims(Property):
     def __init__(self):
         super().__init__(OutboundRing(SIZE, place=RING_PLACE))
 
-    def state(self, m):
+    def _state(self, m):
         block, inside = self.block, self.inside
         claims, level = inside.part("claims"), inside("claims.level")
         written, claimed, freed = (inside(name) for name in ("written", "claimed", "freed"))

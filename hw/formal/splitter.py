@@ -21,7 +21,7 @@ class Pieces(Property):
     def __init__(self):
         super().__init__(Splitter())
 
-    def state(self, m):
+    def _state(self, m):
         block = self.block
         span, piece = block.span, block.piece
         at, left, limit = Signal(64), Signal(28), Signal(10)

@@ -24,7 +24,7 @@ class Tags(Property):
     def __init__(self):
         super().__init__(TagStates(16))
 
-    def state(self, m):
+    def _state(self, m):
         block = self.block
         tag = self.any(m, 4, "tag")
         owned, waiting, expected = Signal(), Signal(), Signal()
@@ -85,7 +85,7 @@ class Order(Property):
     def __init__(self):
         super().__init__(OrderQueues(self.CLIENTS, self.TAGS))
 
-    def state(self, m):
+    def _state(self, m):
         block, inside, tags = self.block, self.inside, self.TAGS
         tag = self.any(m, range(tags), "tag")
         push, retire = block.push, block.retire
