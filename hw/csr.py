@@ -85,7 +85,8 @@ class RegisterBank(wiring.Component):
     RW : ``name`` Out(32), the value; ``name_live`` In(32), what its read-only bits read as;
         ``name_strobe`` Out(1) and ``name_data`` Out(32), high for the cycle of a write
     RW1C : ``name`` In(32), the value; ``name_clear`` Out(32), the bits that software clears in
-        this cycle, through this register or its RC alias
+        this cycle, through this register or its RC alias; ``name_touched`` Out(1), whether it does
+        that at all, be it to no bit
     WO : ``name_strobe`` Out(1), ``name_data`` Out(32)
     ADD : ``name`` In(32), the value; ``name_strobe`` Out(1), ``name_data`` Out(32), what to add
     """
@@ -111,7 +112,7 @@ class RegisterBank(wiring.Component):
                         f"{name}_data": Out(32),
                     }
                 case Access.RW1C:
-                    members |= {name: In(32), f"{name}_clear": Out(32)}
+                    members |= {name: In(32), f"{name}_clear": Out(32), f"{name}_touched": Out(1)}
                 case Access.WO:
                     members |= {f"{name}_strobe": Out(1), f"{name}_data": Out(32)}
                 case Access.ADD:
@@ -189,13 +190,14 @@ class RegisterBank(wiring.Component):
                 case Access.RW1C:
                     value = getattr(self, name)
                     clear = getattr(self, f"{name}_clear")
+                    touched = getattr(self, f"{name}_touched")
                     readable(register, value)
                     with m.If(written(register)):
-                        m.d.comb += clear.eq(data_of(register) & register.writable)
+                        m.d.comb += [clear.eq(data_of(register) & register.writable), touched.eq(1)]
                     for alias in aliases:
                         readable(alias, value)
                         with m.If(self._read(alias, reading)):
-                            m.d.comb += clear.eq(register.writable)
+                            m.d.comb += [clear.eq(register.writable), touched.eq(1)]
                 case Access.WO | Access.ADD:
                     m.d.comb += [
                         getattr(self, f"{name}_strobe").eq(written(register)),

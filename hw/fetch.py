@@ -186,7 +186,7 @@ class DescriptorFetch(wiring.Component):
     limit : In(3)
         Max read request size, PCIe encoding; above 512 bytes it counts as 512.
     credit : In(range(FETCH_DESCRIPTORS + 1))
-        Most descriptors that the next job may ask for.
+        Most descriptors that the next job may ask for. Follows `spent` in the cycle after the next.
     spent : Out(range(FETCH_DESCRIPTORS + 1))
         How many the job that is taken in this cycle asks for.
     job : Out(stream of ReadJob)
@@ -275,6 +275,8 @@ class DescriptorFetch(wiring.Component):
         count = Signal(range(FETCH_DESCRIPTORS + 1))
         outstanding = Signal(range(READS + 1))
         outcome = Signal(Outcome)
+        #: a read was issued in the cycle before, and `credit` does not show it yet
+        issued = Signal()
         one_read = request_bytes(self.limit) >> align
         limit = Mux(one_read < self.credit, one_read, self.credit)
         here = in_page - at
@@ -289,6 +291,7 @@ class DescriptorFetch(wiring.Component):
                     & (left != 0)
                     & ~at[-1]
                     & (self.credit != 0)
+                    & ~issued
                     # Room for the largest read, whatever this one asks for: a shorter way.
                     & (used <= self._slots - FETCH_DESCRIPTORS)
                     & (outstanding != READS)
@@ -303,6 +306,7 @@ class DescriptorFetch(wiring.Component):
         issue = self.job.valid & self.job.ready
         withdraw = Signal()
         m.d.comb += withdraw.eq(issue | self.halt | self.flush)
+        m.d.sync += issued.eq(issue)
         with m.If(issue):
             m.d.comb += self.spent.eq(count)
             m.d.sync += [
