@@ -99,6 +99,7 @@ class Order(Property):
         m.d.comb += [
             Assume(~push.valid | (push.payload.client < self.CLIENTS)),
             Assume(~push.valid | (push.payload.tag < tags)),
+            Assume(~block.hint.valid | (block.hint.payload < self.CLIENTS)),
             Assume(~push.valid | (lengths[push.payload.client] < tags)),
             Assume(~(push.valid & block.flush)),
             Assume(~(pushed & held)),
@@ -117,7 +118,8 @@ class Order(Property):
             m.d.sync += [held.eq(0), ended.eq(0)]
 
         leaves = retire.valid & (retire.payload.tag == tag)
-        late = self.waiting(m, held & (ahead == 0) & ~waits, 8)
+        # A hint looks at another queue.
+        late = self.waiting(m, held & (ahead == 0) & ~waits & ~block.hint.valid, 8)
         m.d.comb += [
             Assert(leaves == (retired & (ahead == 0))),
             Assert(~leaves | ended),
@@ -152,13 +154,19 @@ class Order(Property):
                 has = (position < lengths[client]) & (found == tag)
                 m.d.comb += Assert(has == here)
         firsts = Array(row[0] for row in words)
+        stages = [inside(f"stage{n}") for n in range(4)]
+        valids = [inside(f"valid{n}") for n in range(4)]
+        owners, of = [stage[:4] for stage in stages], [stage[4:12] for stage in stages]
+        again = Cat(valids[n] & (owners[n] == owners[0]) for n in (1, 2, 3)).any()
         for number in range(3):
-            stage, valid = inside(f"stage{number}"), inside(f"valid{number}")
-            owned, of = stage[:4], stage[4:12]
+            counts = valids[number] & ~(again if number == 0 else 0)
             m.d.comb += [
-                Assert(~valid | ((owned < self.CLIENTS) & (lengths[owned] != 0))),
-                Assert(~valid | (owned == (turn - 1 - number)[:2])),
-                Assert(~valid | (of == firsts[owned])),
+                Assert(~valids[number] | (owners[number] < self.CLIENTS)),
+                Assert(~counts | (lengths[owners[number]] != 0)),
+                Assert(~counts | (of[number] == firsts[owners[number]])),
             ]
             if number:
-                m.d.comb += Assert(~(valid & (of == tag)) | ended)
+                m.d.comb += Assert(~(counts & (of[number] == tag)) | ended)
+        for one, other in ((1, 2), (1, 3), (2, 3)):
+            m.d.comb += Assert(~(valids[one] & valids[other]) | (owners[one] != owners[other]))
+        m.d.comb += Assert(turn < self.CLIENTS)
