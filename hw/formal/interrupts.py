@@ -19,7 +19,7 @@ class Edges(Property):
     A request that falls takes its message back. INTx is what is requested: it is asserted and
     deasserted in turn. Followed is any one source. Without others, a message goes out as soon as
     it may. Assumed: a message that was taken is reported done once; messages are not switched off
-    while a change of INTx waits that was there before they were switched on.
+    for one cycle only, nor while a change of INTx waits that was there before they were on.
     """
 
     depth = 9
@@ -44,6 +44,7 @@ class Edges(Property):
         picked = inside("picked") == source
         msix = message.valid & message.ready & ~block.message_masked
         msi = out.valid & out.payload.msi & ~self.past(m, out.valid & ~out.ready)
+        offered = inside.state("", "Offer")
         under_way = Signal()
         m.d.comb += Assume(~block.message_done | under_way)
         with m.If(block.message_done):
@@ -61,12 +62,14 @@ class Edges(Property):
         m.d.comb += [
             owed.eq(was_requested & (~was_high | (was_owed & ~sent))),
             high.eq(was_requested & ~self.past(m, lost)),
-            Assert(~sent | (was_owed & self.past(m, request & block.bus_master))),
+            Assume(~(on & self.past(m, ~on) & self.past(m, self.past(m, on)))),
+            Assert(~sent | (was_owed & self.past(m, block.bus_master))),
             Assert(~(msi & self.past(m, msix))),
             Assert(of("pending") == owed),
             Assert(of("before") == high),
             # What is inside.
             Assert(inside("picked") < self.SOURCES),
+            Assert(~(offered & picked & inside("alive") & on) | owed),
         ]
 
         # What the block is told of INTx is what is wanted, one change after the other.
