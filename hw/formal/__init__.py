@@ -6,7 +6,7 @@ from .descriptors import Slots
 from .interrupts import Edges, Masked, Pending, Posts
 from .property import Property
 from .queues import Queue, ReadQueue, WriteQueues
-from .rings import Claims, Inbound, Outbound
+from .rings import Inbound, Outbound
 from .solve import design
 from .splitter import Pieces
 from .tags import Order, Tags
@@ -17,7 +17,6 @@ PROPERTIES: dict[str, type[Property]] = {
     # Those that take longest come first.
     "inbound": Inbound,
     "outbound": Outbound,
-    "claims": Claims,
     "order": Order,
     "pieces": Pieces,
     "tags": Tags,

@@ -119,7 +119,7 @@ BUGS = [
         "level.eq(taken - claimed)",
     ),
     Bug(
-        "claims",
+        "outbound",
         "the room that was claimed is free again",
         "ring.py",
         "freed.eq(freed + claims.r_data)",

@@ -9,7 +9,7 @@ from ..ring import InboundRing, OutboundRing, StreamBeat
 from ..transfer import JOB_BYTES, RING_PLACE
 from .property import Property
 
-__all__ = ["Claims", "Inbound", "Outbound"]
+__all__ = ["Inbound", "Outbound"]
 
 SIZE = 2 * JOB_BYTES
 #: of a byte's position, whose topmost bit tells one round of the ring from the next
@@ -95,8 +95,9 @@ class Outbound(Property):
     """A payload is claimed when all its bytes are there, and each is where it is read from.
 
     No beat is taken without room. Followed is any one byte, from its beat until it is released.
-    Assumed: a write is claimed if the ring is ready; what is released was claimed, as `Claims`
-    says; the ring is flushed when nothing is claimed.
+    Lengths of claims go into a queue, and out of it as room that is free again: that the two add
+    up follows from `Queue`, and is assumed here. Assumed as well: a write is claimed if the ring is
+    ready, as many are released as were claimed; the ring is flushed when nothing is claimed.
     """
 
     depth = 1
@@ -137,6 +138,8 @@ class Outbound(Property):
         goes = (write.addr == byte[3:-1]) & write.en.bit_select(byte[:3], 1)
         going = write.data.word_select(byte[:3], 8)
         holding, held = inside("holding"), inside("held")
+        out = Mux(block.released, claims.r_data, 0)
+        into = Mux(block.take, block.length, 0)
         here = (behind(freed) < used) & come
         waits = behind(written) < (taken - written)[:BITS]
         m.d.comb += [
@@ -146,50 +149,14 @@ class Outbound(Property):
             Assert(come == (behind(freed) < used)),
             Assert(~(here & ~waits) | (Mux(goes, going, stored) == value)),
             Assert(~(here & waits) | (held.word_select(byte[:3], 8) == value)),
+            Assert(~block.take | claims.w_rdy),
+            Assert((claims.w_en == block.take) & (claims.r_en == block.released)),
+            Assert(~block.take | (claims.w_data == block.length)),
+            Assert(freed == self.past(m, Mux(block.flush, 0, freed + out)[:BITS])),
+            Assert(claimed == self.past(m, Mux(block.flush, 0, claimed + into)[:BITS])),
             # What is inside.
             Assert(written == Mux(holding, taken & ~7, taken)),
             Assert(~holding | (taken[:3] != 0)),
         ]
         ours = here & (behind(freed) < (claimed - freed)[:BITS])
         self.cover(m, ours & (freed[:3] == 5), here & waits & ~self.past(m, accept))
-
-
-class Claims(Property):
-    """What is released was claimed, and once: the room of its bytes, no more and no less.
-
-    Assumed: a write is claimed if the ring is ready; as many are released as were claimed; the
-    ring is flushed when none is; what is claimed is there, as `Outbound` says.
-    """
-
-    depth = 1
-
-    def __init__(self):
-        super().__init__(OutboundRing(SIZE, place=RING_PLACE))
-
-    def _state(self, m):
-        block, inside = self.block, self.inside
-        claims, level = inside.part("claims"), inside("claims.level")
-        written, claimed, freed = (inside(name) for name in ("written", "claimed", "freed"))
-        m.d.comb += [
-            Assume((written - freed)[:BITS] <= SIZE),
-            Assume((claimed - freed)[:BITS] <= (written - freed)[:BITS]),
-            Assume((block.length != 0) & (block.length <= JOB_BYTES)),
-            Assume(~block.take | (block.ready & ~block.flush)),
-            Assume(~block.released | (level != 0)),
-            Assume(~block.flush | (level == 0)),
-            Assert(~block.take | claims.w_rdy),
-        ]
-        # Claims add up to what is claimed and not released.
-        oldest, total = inside("claims.consume"), Const(0)
-        for number in range(claims.depth):
-            length = inside.word("claims.storage", (oldest + number)[: len(oldest)])
-            counts = number < level
-            total = total + Mux(counts, length, 0)
-            m.d.comb += Assert(~counts | ((length != 0) & (length <= JOB_BYTES)))
-        produce = inside("claims.produce")
-        m.d.comb += [
-            Assert(total == (claimed - freed)[:BITS]),
-            Assert(level <= claims.depth),
-            Assert((produce - oldest)[: len(oldest)] == level[: len(oldest)]),
-        ]
-        self.cover(m, block.released & (level == 2) & block.take)
