@@ -13,7 +13,6 @@ import os
 import re
 import select
 import signal
-import struct
 import subprocess
 import time
 import traceback
@@ -21,6 +20,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from peerdma import uapi
+from peerdma.simulated_gpu import NODE, Allocation, Export, Request
 from peerdma.uapi import Access, Event, Info, Ioctl, MapInfo, Op, Submit
 
 BOTH = Access.READ | Access.WRITE
@@ -199,32 +199,45 @@ def results(events: list[Event]) -> list[tuple[int, int]]:
     return [(-event.result, event.reason) for event in events]
 
 
-# The simulated GPU: driver/testing/simgpu_uapi.h --------------------------------------------------
+# The simulated GPU ----------------------------------------------------------------------------
 
 
-class _Structure:
-    """Packs and unpacks one request of /dev/simgpu."""
+class Revoke(ctypes.Structure):
+    """struct simgpu_revoke"""
 
-    def __init__(self, number: int, layout: str, direction: int):
-        self.struct = struct.Struct(layout)
-        self.code = direction << 30 | self.struct.size << 16 | ord("G") << 8 | number
-
-    def __call__(self, fd: int, *values: int) -> tuple[int, ...]:
-        data = bytearray(self.struct.pack(*values))
-        fcntl.ioctl(fd, self.code, data)
-        return self.struct.unpack(data)
+    _fields_ = (
+        ("fd", ctypes.c_int32),
+        ("timeout_ms", ctypes.c_uint32),
+        ("mappings", ctypes.c_uint32),
+        ("flags", ctypes.c_uint32),
+    )
 
 
-_ALLOC, _FREE = _Structure(0, "QQII", 3), _Structure(1, "QQII", 1)
-_EXPORT, _REVOKE = _Structure(2, "QQIi", 3), _Structure(3, "iIII", 3)
-_COUNTS, _BUSY = _Structure(4, "IIII", 2), _Structure(5, "iI", 1)
+class Counts(ctypes.Structure):
+    """struct simgpu_counts"""
+
+    _fields_ = tuple((name, ctypes.c_uint32) for name in ("pages", "pins", "mappings", "callbacks"))
+
+
+class Busy(ctypes.Structure):
+    """struct simgpu_busy"""
+
+    _fields_ = (("fd", ctypes.c_int32), ("busy", ctypes.c_uint32))
+
+
+class GpuRequest(Request):
+    """With those that only tests make of it, see driver/testing/simgpu_uapi.h."""
+
+    REVOKE = uapi.request_code("G", 3, 3, Revoke)
+    COUNTS = uapi.request_code("G", 4, 2, Counts)
+    BUSY = uapi.request_code("G", 5, 1, Busy)
 
 
 class Gpu:
     """The simulated GPU, opened by this process; a context manager."""
 
     def __init__(self):
-        self.fd = os.open("/dev/simgpu", os.O_RDWR | os.O_CLOEXEC)
+        self.fd = os.open(NODE, os.O_RDWR | os.O_CLOEXEC)
 
     def __enter__(self) -> Gpu:
         return self
@@ -238,7 +251,8 @@ class Gpu:
 
     def alloc(self, size: int, *, free_at_munmap: bool = False) -> int:
         """Allocates memory: its address."""
-        return _ALLOC(self.fd, 0, size, int(free_at_munmap), 0)[0]
+        memory = Allocation(size=size, flags=int(free_at_munmap))
+        return self._request(GpuRequest.ALLOC, memory).va
 
     def view(self, va: int, size: int) -> mmap.mmap:
         """The memory as this process sees it."""
@@ -246,28 +260,33 @@ class Gpu:
 
     def free(self, va: int) -> None:
         """Frees memory."""
-        _FREE(self.fd, va, 0, 0, 0)
+        self._request(GpuRequest.FREE, Allocation(va=va))
 
     def export(self, va: int) -> int:
         """The memory as a dma-buf that importers have to be peers for."""
-        return _EXPORT(self.fd, va, 0, 0, -1)[3]
+        return self._request(GpuRequest.EXPORT, Export(va=va)).fd
 
     def export_host(self, size: int) -> int:
         """Host pages as a dma-buf of an exporter that does not move them."""
-        return _EXPORT(self.fd, 0, size, 1, -1)[3]
+        return self._request(GpuRequest.EXPORT, Export(size=size, kind=1)).fd
 
     def revoke(self, fd: int, *, move: bool = False, patience: float = PATIENCE) -> int:
         """Takes a dma-buf back from importers, or moves it: how many mappings are left."""
-        return _REVOKE(self.fd, fd, int(patience * 1000), 0, int(move))[2]
+        revoke = Revoke(fd=fd, timeout_ms=int(patience * 1000), flags=int(move))
+        return self._request(GpuRequest.REVOKE, revoke).mappings
 
     def busy(self, fd: int, busy: bool) -> None:
         """Lets a dma-buf look as if it were being written to."""
-        _BUSY(self.fd, fd, int(busy))
+        self._request(GpuRequest.BUSY, Busy(fd=fd, busy=busy))
 
     def counts(self) -> tuple[int, int, int, int]:
         """Pages, pins and mappings in use, and callbacks made since the module was loaded."""
-        pages, pins, mappings, callbacks = _COUNTS(self.fd, 0, 0, 0, 0)
-        return pages, pins, mappings, callbacks
+        found = self._request(GpuRequest.COUNTS, Counts())
+        return found.pages, found.pins, found.mappings, found.callbacks
+
+    def _request(self, code: int, argument):
+        fcntl.ioctl(self.fd, code, argument)
+        return argument
 
 
 # The machine ---------------------------------------------------------------------------------
@@ -426,6 +445,6 @@ def leaves_nothing() -> None:
         source, destination = Buffer(PAGE), Buffer(PAGE, b"")
         node.h2c2h(source.address, destination.address, PAGE)
         assert source[:] == destination[:]
-    if os.path.exists("/dev/simgpu"):
+    if os.path.exists(NODE):
         with Gpu() as gpu:
             until(lambda: gpu.counts()[:3] == (0, 0, 0))
