@@ -151,11 +151,12 @@ class Guest:
         self._resources.callback(self._channel.close)
         self._wait_for_boot()
 
-    def _new_board(self, options: Sequence[str]) -> Board:
+    def _new_board(self, options: Sequence[str], checkout: Path = ROOT) -> Board:
         free = [slot for slot in range(BOARD_SLOTS) if slot not in self._slots]
         if not free:
             raise GuestError(f"a guest has {BOARD_SLOTS} slots for boards, and all are used")
-        board = Board(f"board-{len(self._boards)}", self._sockets, self.logs, options)
+        name = f"board-{len(self._boards)}"
+        board = Board(name, self._sockets, self.logs, options, checkout)
         self._boards.append(board)
         self._slots[free[0]] = board
         self._resources.callback(board.end)
@@ -290,9 +291,9 @@ class Guest:
         for name in self.lane.modules:
             self.load(name)
 
-    def plug(self, options: Sequence[str] = ()) -> Board:
-        """Plugs a further board in while the guest runs."""
-        board = self._new_board(options)
+    def plug(self, options: Sequence[str] = (), checkout: Path = ROOT) -> Board:
+        """Plugs a further board in while the guest runs, with the gateware of a checkout."""
+        board = self._new_board(options, checkout)
         with self._with_logs():
             self._monitor.command("device_add", **board_device(board, self._slot(board)))
         return board
