@@ -24,6 +24,7 @@ from tests.system.picoevb import (
     HUNG,
     PAGE,
     STREAM,
+    WITH_HUNG_BOARD,
     Buffer,
     Gpu,
     Node,
@@ -38,10 +39,11 @@ from tests.system.picoevb import (
     until,
 )
 
+GUEST = WITH_HUNG_BOARD
 pytestmark = [
     pytest.mark.system,
     pytest.mark.in_guest,
-    pytest.mark.usefixtures("guest", "hung_board"),
+    pytest.mark.usefixtures("guest"),
 ]
 
 RESET = (errno.EIO, Reason.RESET)
