@@ -122,6 +122,23 @@ def test_function_reset_hangs():
         assert node.query(handle).state == SurfaceState.LIVE
 
 
+def test_registers_are_not_touched_during_a_reset():
+    """The function answers nothing then, and on some machines an access stops the processor."""
+    with Node() as node:
+        reset = threading.Thread(target=reset_function)
+        reset.start()
+        refused = []
+        while reset.is_alive():
+            try:
+                node.request(Ioctl.LED, 5)
+            except OSError as error:
+                refused.append(error.errno)
+                assert b"being reset: try again" in node.info().last_error
+        reset.join()
+        assert set(refused) == {errno.EBUSY}
+        node.request(Ioctl.LED, 0)
+
+
 def test_who_waits_is_told_of_a_reset():
     memory = Buffer(PAGE)
 
