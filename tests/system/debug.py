@@ -84,7 +84,7 @@ def test_the_kernel_finds(planted: DebugGuest, bug: str, report: str):
 
 def program(guest: DebugGuest, command: str) -> dict:
     """Runs one of the programs beside this file: what it reports. Its failures fail the test."""
-    status, text = guest.run(f"python3 -m tests.system.{command}", timeout=900)
+    status, text = guest.run(f"python3 -m tests.system.{command}", timeout=300)
     report = json.loads(text.splitlines()[-1]) if text else {"failures": ["it said nothing"]}
     assert report["failures"] == [], text
     assert status == 0, text

@@ -9,12 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from ..board import ROOT, Board
+from ..channel import Running
 from ..errors import KernelComplaint
 from ..guest import Guest
 from .kernel import debug_kernel
 
 __all__ = ["DebugGuest"]
 
+#: All patience is this much longer: for a kernel with every checker on, of which two run at a time.
+_SLOWNESS = 4
 #: kmemleak reports what it has not found for longer than 5 s.
 _SCAN = """
 for n in 1 2; do
@@ -25,8 +28,8 @@ echo scan >/sys/kernel/debug/kmemleak
 cat /sys/kernel/debug/kmemleak
 echo clear >/sys/kernel/debug/kmemleak
 """
-#: What the report of hot-plugging is of, and seconds until it is there.
-_SLOT_LOCKS, _HOT_PLUG = ("reset_lock", "pci_rescan_remove_lock"), 60.0
+#: What the report of hot-plugging is of.
+_SLOT_LOCKS = ("reset_lock", "pci_rescan_remove_lock")
 _PIN_OFTEN = """
 from tests.system.picoevb import Buffer, Node
 
@@ -51,6 +54,17 @@ class DebugGuest(Guest):
         if load:
             self._use_up_overlaps()
 
+    def _environment(self) -> dict[str, str]:
+        return {**super()._environment(), "PEERDMA_SLOWNESS": str(_SLOWNESS)}
+
+    def finish(self, running: Running, timeout: float | None = 120.0) -> tuple[int, str]:
+        """See `Guest.finish`."""
+        return super().finish(running, None if timeout is None else _SLOWNESS * timeout)
+
+    def wait_for(self, pattern: str, since: int = 0, timeout: float = 30.0) -> str:
+        """See `Guest.wait_for`."""
+        return super().wait_for(pattern, since, _SLOWNESS * timeout)
+
     def _use_up_overlaps(self) -> None:
         """Makes the kernel say now what is of no interest.
 
@@ -71,7 +85,7 @@ class DebugGuest(Guest):
         since = self.mark()
         with self.expects("WARNING: possible circular locking dependency detected|Call Trace:"):
             board = super().plug(options, checkout)
-            self.wait_for("</TASK>", since, _HOT_PLUG)
+            self.wait_for("</TASK>", since)
         report = "\n".join(self.messages(since))
         if not all(lock in report for lock in _SLOT_LOCKS) or "[peerdma" in report:
             raise KernelComplaint(f"the guest's kernel complains:\n{report}")
