@@ -14,7 +14,7 @@ import pytest
 import peerdma
 from peerdma import simulated_gpu
 from peerdma.simulated_gpu import Allocation, Export, Request
-from tests.system.picoevb import Busy, Counts, GpuRequest, Revoke
+from tests.system.simgpu import Busy, Counts, GpuRequest, Revoke
 
 HEADER = Path(__file__).resolve().parents[2] / "driver/testing/simgpu_uapi.h"
 PAGE = 65536
