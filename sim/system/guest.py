@@ -67,6 +67,8 @@ class Guest:
         MiB of RAM.
     aperture : int
         MiB of memory of the simulated GPU, a power of two.
+    processors : int
+        A single one waits for no other: less work where several guests run at a time.
     terminal : bool
         Make this process's terminal the guest's /dev/hvc0.
 
@@ -97,6 +99,7 @@ class Guest:
         append: str = "",
         memory: int = 1024,
         aperture: int = 64,
+        processors: int = 2,
         terminal: bool = False,
     ):
         self.lane = LANES[lane]
@@ -118,9 +121,8 @@ class Guest:
             built = build(kernel)
             self.modules = {name: f"/run/guest/{path.name}" for name, path in built.items()}
             brought = {path.name: path for path in built.values()}
-            plan = Plan(
-                self.lane, kernel, self._sockets, self._log.path, memory, aperture, terminal, append
-            )
+            sizes = memory, aperture, processors
+            plan = Plan(self.lane, kernel, self._sockets, self._log.path, *sizes, terminal, append)
             if board_options is not None:
                 self.board = self._new_board(board_options)
             for options in further_boards:
