@@ -15,6 +15,8 @@ import pytest
 from sim.system import Guest
 
 pytestmark = pytest.mark.system
+#: So that a test may use the registers of a board's user block.
+GUEST = {"lane": "identity", "append": "iomem=relaxed"}
 
 _BEGIN = """
 import errno, os, threading, time
@@ -198,6 +200,30 @@ with Node("/dev/picoevb1") as node, Node("/dev/picoevb1") as other:
     assert (node.info().state, node.info().generation) == (BoardState.LIVE, 2)
     node.h2c2h(source.address, destination.address + 1, 1000)
     assert destination[1:1001] == source[:1000]
+""",
+        )
+
+
+def test_a_stream_that_is_longer_than_what_is_pinned_at_a_time(guest: Guest):
+    """Memory given by pointer is pinned piece by piece; the stream stays where it is."""
+    with plugged(guest, "--user", "pattern"):
+        within(
+            guest,
+            """
+import mmap
+from peerdma.pattern import fill_bytes
+from peerdma.regs import PATTERN_SOURCE
+size = (8 << 20) + PAGE
+target = Buffer(size, b"")
+bar = Path("/sys/bus/pci/devices") / address_of_board("picoevb1") / "resource0"
+with Node("/dev/picoevb1") as node, bar.open("r+b") as file:
+    registers = memoryview(mmap.mmap(file.fileno(), PAGE)).cast("I")
+    for name, value in (("seed", 5), ("frame_words", size // 4)):
+        registers[PATTERN_SOURCE.address(name) // 4] = value
+    node.c2h(STREAM, target.address, size)
+    assert target[:] == fill_bytes(5, 0, size).tobytes()
+    registers[PATTERN_SOURCE.address("frame_words") // 4] = 0
+    node.request(Ioctl.RESET, uapi.Reset())
 """,
         )
 
