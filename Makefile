@@ -44,7 +44,9 @@ driver-matrix: setup ## build it for every kernel that it supports, and check it
 	$(RUN) -m pytest -n 2 tests/driver/matrix.py
 
 system-debug: setup ## the driver on a kernel that checks itself, built once; SEED=N repeats a run
-	PEERDMA_KERNEL=debug $(RUN) -m pytest tests/system/debug.py tests/system/test_driver_*.py
+	$(RUN) -m sim.system.debug.kernel
+	PEERDMA_KERNEL=debug $(RUN) -m pytest -v -n 2 --dist loadfile tests/system/debug.py \
+	 tests/system/checkers.py tests/system/test_driver_*.py
 
 cocotb: setup ## the gateware's benches: TEST=name for one, SEED=N, WAVES=1 for waveforms
 	$(RUN) -m sim.benches $(TEST) $(if $(SEED),--seed $(SEED)) $(if $(WAVES),--waves)
