@@ -18,7 +18,7 @@ from functools import partial
 
 import cocotb
 from cocotb.queue import Queue
-from cocotb.triggers import FallingEdge, ReadOnly
+from cocotb.triggers import Event, FallingEdge, ReadOnly
 from cocotbext.pcie.core import Device, Endpoint
 from cocotbext.pcie.core.caps import MsiCapability, MsixCapability
 from cocotbext.pcie.core.tlp import Tlp, TlpType
@@ -87,6 +87,9 @@ class Series7Device(Device):
         self.checker = TlpChecker(self.function)
         self.stall = stall
         self.hold_transmit = False
+        #: what the block has taken goes out on the link while this is set
+        self.link_ready = Event()
+        self.link_ready.set()
         self.timeouts = self.unexpected = 0
         self.on_tlp: list[Callable[[str, Tlp], None]] = []
 
@@ -179,6 +182,11 @@ class Series7Device(Device):
         self._dut.rst.value = 0
         self._link_down, self._configured = False, True
 
+    @property
+    def free_buffers(self) -> int:
+        """Transmit buffers that hold no TLP."""
+        return TX_BUFFERS - self._tx_used
+
     # From the link --------------------------------------------------------------------------
 
     async def upstream_recv(self, tlp: Tlp) -> None:
@@ -213,6 +221,7 @@ class Series7Device(Device):
     async def _transmit(self) -> None:
         while True:
             send, buffers = await self._tx.get()
+            await self.link_ready.wait()
             await send()
             # A reset in the meantime has freed the buffer already.
             self._tx_used = max(self._tx_used - buffers, 0)
@@ -246,7 +255,7 @@ class Series7Device(Device):
                 self._drive_credits()
             self._drive_receive()
             self._drive_interrupt()
-            free = TX_BUFFERS - self._tx_used
+            free = self.free_buffers
             room = (free > 0 or self._tx_raw is not None) and not self.hold_transmit
             self._set("trntdstrdy", int(room and not self._stalls()))
             self._set("trntbufav", free)
