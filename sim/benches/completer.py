@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 
 import cocotb
 from cocotb.triggers import Timer
@@ -63,15 +63,15 @@ class Completer:
     split : Split
     latency_ns, gap_ns : (int, int)
         Ranges of the random delay before a read's first completion and between its completions.
-    plant : callable
-        Called with each completion that is wrong on purpose before it is sent.
+    plant : async callable
+        Sends a completion that is wrong on purpose.
     """
 
     def set_up_completer(self, rng: random.Random) -> None:
         """Answer at once, in order, with few completions; `rng` makes all random choices."""
         self.split = Split.LARGEST
         self.latency_ns = self.gap_ns = (0, 0)
-        self.plant: Callable[[Tlp], None] = lambda tlp: None
+        self.plant: Callable[[Tlp], Awaitable[None]] = self.send
         self._rng = rng
         self._faults: list[tuple[range, Fault]] = []
         self._withheld: list[Tlp] = []
@@ -132,8 +132,7 @@ class Completer:
         """Complete a read that was never made."""
         completion = self._completion(request, 4 * request.length, request.address % 128)
         completion.set_data(self._rng.randbytes(4 * request.length))
-        self.plant(completion)
-        await self.send(completion)
+        await self.plant(completion)
 
     # Link -----------------------------------------------------------------------------------
 
@@ -183,9 +182,7 @@ class Completer:
             )
             return
         if fault in _MISFITS:
-            misfit = self._misfit(request, fault)
-            self.plant(misfit)
-            await self.send(misfit)
+            await self.plant(self._misfit(request, fault))
         data = await self._fetch(request)
         for completion in self._completions(request, data):
             if self._link_down:

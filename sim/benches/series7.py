@@ -35,7 +35,7 @@ __all__ = ["BUS_MASTER_GRACE", "TX_BUFFERS", "Series7Device"]
 TX_BUFFERS = 30
 #: Receive credits of the reference configuration; those for completions are infinite.
 RX_CREDITS = {"ph": 32, "pd": 437, "nph": 12, "npd": 24}
-#: Clock cycles after Bus Master Enable fell in which the core may still start a request.
+#: Clock cycles after Bus Master Enable fell in which the core may still offer a request.
 BUS_MASTER_GRACE = 16
 #: Non-posted requests that may still arrive after trnrnpok fell.
 NP_OVERRUN = 2
@@ -70,6 +70,8 @@ class Series7Device(Device):
         Judge of both directions; a violation fails the running test.
     hold_transmit : bool
         The block takes no transmit beat while this is True.
+    free_buffers : int
+        Transmit buffers without a TLP.
     timeouts, unexpected : int
         Completion timeouts and unexpected completions that the core reported.
     on_tlp : list of callable
@@ -91,6 +93,7 @@ class Series7Device(Device):
         self.link_ready = Event()
         self.link_ready.set()
         self.timeouts = self.unexpected = 0
+        self.free_buffers = TX_BUFFERS
         self.on_tlp: list[Callable[[str, Tlp], None]] = []
 
         self._dut, self._rng = dut, rng
@@ -98,7 +101,7 @@ class Series7Device(Device):
         self._driven: dict[str, int] = {}
         # Transmit: the TLP in progress, TLPs taken but not sent, and what sends them in order.
         self._tx_raw: bytearray | None = None
-        self._tx_bus_master = False
+        self._tx_offered = self._tx_bus_master = False
         self._tx_used = 0
         self._tx: Queue = Queue()
         # Receive: TLPs with the BARs they hit, and the beats of the one in progress.
@@ -163,7 +166,7 @@ class Series7Device(Device):
         self._rx.clear()
         self._rx_beats.clear()
         self._rx_tlp = self._tx_raw = self._interrupt_delay = None
-        self._tx_used = 0
+        self._tx_used, self._tx_offered = 0, False
         while not self._tx.empty():
             self._tx.get_nowait()
         self.checker.forget()
@@ -181,11 +184,6 @@ class Series7Device(Device):
         await FallingEdge(self._dut.clk)
         self._dut.rst.value = 0
         self._link_down, self._configured = False, True
-
-    @property
-    def free_buffers(self) -> int:
-        """Transmit buffers that hold no TLP."""
-        return TX_BUFFERS - self._tx_used
 
     # From the link --------------------------------------------------------------------------
 
@@ -255,7 +253,7 @@ class Series7Device(Device):
                 self._drive_credits()
             self._drive_receive()
             self._drive_interrupt()
-            free = self.free_buffers
+            self.free_buffers = free = TX_BUFFERS - self._tx_used
             room = (free > 0 or self._tx_raw is not None) and not self.hold_transmit
             self._set("trntdstrdy", int(room and not self._stalls()))
             self._set("trntbufav", free)
@@ -364,9 +362,15 @@ class Series7Device(Device):
     # Transmit: from the core to the block ---------------------------------------------------
 
     def _sample_transmit(self) -> None:
-        if not (self._driven["trntdstrdy"] and self._get("trntsrcrdy")):
+        if not self._get("trntsrcrdy"):
             return
         first, last = self._get("trntsof"), self._get("trnteof")
+        if first and not self._tx_offered:
+            # What is offered stays, however long the block does not take it.
+            self._tx_offered, until = True, self._bus_master_until
+            self._tx_bus_master = until is None or self._cycle < until
+        if not self._driven["trntdstrdy"]:
+            return
         if bool(first) != (self._tx_raw is None):
             raise TlpError("trntsof within a TLP" if first else "transmit beat before trntsof")
         if self._get("trntsrcdsc") or self._get("trnterrfwd") or self._get("trntecrcgen"):
@@ -376,13 +380,11 @@ class Series7Device(Device):
                 raise TlpError("trnfcsel is not 4, so the core reads credits wrongly")
             self._tx_raw = bytearray()
             self._tx_used += 1
-            until = self._bus_master_until
-            self._tx_bus_master = until is None or self._cycle < until
         self._tx_raw += self._get("trntd").to_bytes(8, "big")
         if last:
             if not self._get("trntrem"):
                 del self._tx_raw[-4:]
-            raw, self._tx_raw = bytes(self._tx_raw), None
+            raw, self._tx_raw, self._tx_offered = bytes(self._tx_raw), None, False
             self._accept(raw)
 
     def _accept(self, raw: bytes) -> None:

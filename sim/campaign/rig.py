@@ -103,13 +103,14 @@ class Rig(TB):
         self.capturing = False
         #: called when the link went down
         self.on_reset: list[Callable[[], None]] = []
+        self._plant_one = self.host.plant
         for completer in self.completers:
             completer.plant = self._plant
         cocotb.start_soon(self._intx_handler())
 
-    def _plant(self, tlp: Tlp) -> None:
-        self.device.checker.plant(tlp)
+    async def _plant(self, tlp: Tlp) -> None:
         self.unexpected += 1
+        await self._plant_one(tlp)
 
     def _limit_credits(self, machine: Machine) -> None:
         far = self.device.upstream_port.other.fc_state[0]
