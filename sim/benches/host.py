@@ -147,7 +147,6 @@ class Host(Completer, RootComplex):
         if gpu is not None:
             self._completers.append(gpu.function)
 
-
         async def plant(tlp: Tlp) -> None:
             # The library's bridges refuse what is malformed, so it goes to the block itself.
             board.checker.plant(tlp)

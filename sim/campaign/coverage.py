@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-__all__ = ["Coverage", "Exclusion", "Group", "Hole", "band"]
+__all__ = ["Coverage", "Exclusion", "Group", "Hole", "Row", "band"]
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,20 @@ class Hole:
 
     item: str
     bins: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Row:
+    """How well a point or cross is covered."""
+
+    name: str
+    #: bins
+    seen: int
+    possible: int
+    impossible: int
+    rarest: str
+    #: how often the rarest was seen
+    count: int
 
 
 def band(value: int, edges: Iterable[str]) -> str:
@@ -139,24 +153,20 @@ class Coverage:
                     found.append(Hole(_name(group, item), missing))
         return found
 
-    def rows(self) -> Iterator[tuple[str, int, int, int, str, int]]:
-        """For each item: name, bins seen, possible bins, impossible bins, rarest bin, its count."""
+    def rows(self) -> Iterator[Row]:
+        """One for each point and cross."""
         for group in self.groups.values():
             for item in group.items():
                 bins = [(name, reason) for name, reason in group.bins(item)]
                 counts = {
-                    name: self.counts[_key(group, item, name)] for name, reason in bins if not reason
+                    name: self.counts[_key(group, item, name)]
+                    for name, reason in bins
+                    if not reason
                 }
                 rarest = min(counts, key=counts.__getitem__)
                 seen = sum(count > 0 for count in counts.values())
-                yield (
-                    _name(group, item),
-                    seen,
-                    len(counts),
-                    len(bins) - len(counts),
-                    rarest,
-                    counts[rarest],
-                )
+                impossible = len(bins) - len(counts)
+                yield Row(_name(group, item), seen, len(counts), impossible, rarest, counts[rarest])
 
 
 def _name(group: Group, item: tuple[str, ...]) -> str:

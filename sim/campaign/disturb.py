@@ -62,7 +62,9 @@ async def play(rig: Rig, episode: Episode, jobs: dict[Lane, Job], beside: list[T
 
 
 async def _abort(rig: Rig, episode: Episode, jobs: dict[Lane, Job]) -> None:
-    victims = [jobs[lane] for lane in jobs if (lane.c2h, lane.number) in episode.disturbance.victims]
+    victims = [
+        jobs[lane] for lane in jobs if (lane.c2h, lane.number) in episode.disturbance.victims
+    ]
     numbers = {job.channel.number for job in victims}
     streaming = any(job.run.contents != "ram" for job in victims)
     others = [job for job in jobs.values() if job not in victims]

@@ -183,7 +183,9 @@ class Job:
         left = self.chain.count
         while left:
             some = min(left, self.rig.rng.choice((1, 2, 5, 30)))
+            during = self.rig.during
             await self.channel.write("descriptor_credits", some, regs.SGDMA)
+            self._sample_access("add", during, "write")
             await Timer(self.rig.rng.randrange(2000), "ns")
             left -= some
 
@@ -219,7 +221,9 @@ class Job:
         rig.scope.revoke(self._spans)
         rig.running.remove(channel)
         rig.alarms.pop(channel, None)
+        during = rig.during
         rig.events[channel] |= Status(await channel.read("status_rc")) & ~Status.BUSY
+        self._sample_access("rc", during, "read")
         if self._polls:
             rig.polled.remove(channel)
         await channel.write("control", CONTROL_STOP)
@@ -395,6 +399,10 @@ class Job:
                 seen.sample("recovery", after=after, way=way, contents=target)
         if run.notice == "interrupt":
             seen.sample("interrupt", kind=rig.kind, source=way, path="at once")
+
+    def _sample_access(self, access: str, during: str, operation: str) -> None:
+        values = {"access": access, "bar": "dma", "from": "host", "during": during}
+        self.rig.seen.sample("register", **values, bytes=4, operation=operation)
 
     def _sample_descriptor(self, part: _Part) -> None:
         piece, address = part.piece, part.buffer.address

@@ -4,59 +4,75 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
+import json
 import os
+import resource
 import sys
 from pathlib import Path
 
+import cocotb_tools.config
 from cocotb_tools.check_results import get_results
 from cocotb_tools.runner import get_runner
 
 from hw.endpoint import MODULE_NAME
+from sim.benches.tb import TLP_LOG
 
 from .plan import Plan
+from .worker import RESULT
 
-__all__ = ["WALL_SECONDS", "main"]
+__all__ = ["SEEN", "WALL_SECONDS", "main", "run"]
 
-#: Real-time bound of one seed: a simulator that hangs. Simulated time is bounded by the session.
-WALL_SECONDS = 300
+#: Real-time bound of a seed: a simulator that hangs. Simulated time is bounded by the session.
+WALL_SECONDS = 110
+#: What the session of a seed that passed leaves: simulated time and coverage.
+SEEN = "seen.json"
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Command line; returns 0 if the seed passed, 1 if not."""
-    parser = argparse.ArgumentParser(prog="python -m sim.campaign.one", description=__doc__)
-    parser.add_argument("seed", type=int)
-    parser.add_argument("--model", type=Path, required=True, help="folder of the simulator")
-    parser.add_argument("--folder", type=Path, required=True, help="where it runs")
-    parser.add_argument("--waves", action="store_true")
-    arguments = parser.parse_args(argv)
-    # cocotb's own search finds its library wherever this Python has it.
-    import cocotb_tools.config
-
-    paths = [str(cocotb_tools.config.libs_dir), os.environ.get("LD_LIBRARY_PATH", "")]
-    os.environ["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, paths))
+def run(seed: int, models: Path, folder: Path, waves: bool = False) -> dict:
+    """Run a seed on the model for it in `models`; returns, and leaves in `RESULT`, its result."""
+    libraries = [str(cocotb_tools.config.libs_dir), os.environ.get("LD_LIBRARY_PATH", "")]
+    # The simulator may have been linked on another machine.
+    os.environ["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, libraries))
     # The same seed is the same run: sets, too, have the same order.
     os.environ["PYTHONHASHSEED"] = "0"
     os.environ["SIM_CMD_PREFIX"] = f"timeout --kill-after=5 {WALL_SECONDS}"
-    arguments.folder.mkdir(parents=True, exist_ok=True)
-    results = arguments.folder / "results.xml"
-    channels = Plan.draw(arguments.seed).machine.channels
+    channels = str(Plan.draw(seed).machine.channels)
+    xml = folder / "results.xml"
+    result = {"seed": seed, "passed": False, "simulated_ns": 0, "counts": {}}
     try:
         get_runner("verilator").test(
             test_module="sim.campaign.session",
             test_filter=r"\.campaign$",
             hdl_toplevel=MODULE_NAME,
             hdl_toplevel_lang="verilog",
-            build_dir=arguments.model,
-            test_dir=arguments.folder,
-            results_xml=str(results),
-            waves=arguments.waves,
-            seed=arguments.seed,
-            extra_env={"SEED": str(arguments.seed), "CHANNELS": str(channels)},
+            build_dir=models / channels,
+            test_dir=folder,
+            results_xml=str(xml),
+            waves=waves,
+            seed=seed,
+            extra_env={"SEED": str(seed), "CHANNELS": channels},
         )
-        count, failed = get_results(results)
-    except (RuntimeError, SystemExit):  # the simulator died or was stopped
-        return 1
-    return int(count != 1 or failed != 0)
+        if get_results(xml) == (1, 0):
+            result |= json.loads((folder / SEEN).read_text()) | {"passed": True}
+    except (RuntimeError, SystemExit):
+        print(f"the simulator died, or was stopped after {WALL_SECONDS} seconds")
+    tlps = folder / TLP_LOG
+    result["digest"] = hashlib.sha256(tlps.read_bytes()).hexdigest() if tlps.exists() else ""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    result["cpu_seconds"] = round(sum(one.ru_utime + one.ru_stime for one in used), 1)
+    (folder / RESULT).write_text(json.dumps(result))
+    return result
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Command line; returns 0 if the seed passed, 1 if not."""
+    parser = argparse.ArgumentParser(prog="python -m sim.campaign.one", description=__doc__)
+    parser.add_argument("seed", type=int)
+    parser.add_argument("--models", type=Path, required=True, help="with simulators in 1 and 2")
+    parser.add_argument("--folder", type=Path, required=True, help="where it runs; exists")
+    arguments = parser.parse_args(argv)
+    return int(not run(arguments.seed, arguments.models, arguments.folder)["passed"])
 
 
 if __name__ == "__main__":

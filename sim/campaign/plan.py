@@ -7,6 +7,7 @@ the programming interface lets software know it.
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -169,7 +170,7 @@ class Plan:
     episodes: tuple[Episode, ...]
 
     @classmethod
-    def draw(cls, seed: int, episodes: int = 16) -> Plan:
+    def draw(cls, seed: int, episodes: int = 28) -> Plan:
         """The plan of a seed."""
         rng = random.Random(f"plan {seed}")
         channels = rng.choice((1, 2))
@@ -256,9 +257,7 @@ class _Drawer:
         every = [(c2h, number) for c2h in (False, True) for number in range(channels)]
         chosen = set(rng.sample(every, rng.randint(1, len(every))))
         pairs = {
-            number
-            for number in range(channels)
-            if rng.random() < 0.6 and (False, number) in chosen
+            number for number in range(channels) if rng.random() < 0.6 and (False, number) in chosen
         }
         chosen |= {(True, number) for number in pairs}
         areas = self._areas(sum(not c2h for c2h, _ in chosen))
@@ -285,7 +284,7 @@ class _Drawer:
         size = regs.CARD_RAM_SIZE
         cuts = sorted(self._rng.sample(range(9000, size - 9000, 7), writers))
         bounds = [0, *cuts, size]
-        areas = [range(a, b) for a, b in zip(bounds, bounds[1:], strict=False)]
+        areas = [range(*both) for both in itertools.pairwise(bounds)]
         self._rng.shuffle(areas)
         # Everything that is read has the size of a good piece at least.
         areas.sort(key=lambda area: len(area) < 4096)
@@ -311,7 +310,7 @@ class _Drawer:
             if c2h:
                 at = rng.randrange(area.start, max(area.stop - size, area.start) + 1)
             if at + size > area.stop:
-                size = max(area.stop - at, 0)  # noqa: PLW2901
+                size = max(area.stop - at, 0)
                 at = area.stop - size
             pieces.append(self._piece(size, at))
             at += size + rng.randrange(10)
@@ -364,7 +363,7 @@ class _Drawer:
             pieces = []
             for piece in run.pieces:
                 if piece.card is None:
-                    piece = replace(piece, size=min(piece.size, total))  # noqa: PLW2901
+                    piece = replace(piece, size=min(piece.size, total))
                     total -= piece.size
                 pieces.append(piece)
             runs.append(replace(run, pieces=tuple(pieces)))

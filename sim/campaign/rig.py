@@ -12,8 +12,8 @@ import cocotb
 from cocotb.triggers import Event, SimTimeoutError, Timer, with_timeout
 from cocotb.utils import get_sim_time
 from cocotbext.pcie.core.caps import PciCapId
-from cocotbext.pcie.core.tlp import Tlp
 from cocotbext.pcie.core.port import FcStateData, FcStateHeader
+from cocotbext.pcie.core.tlp import Tlp
 
 from peerdma import regs
 from peerdma.regs import Status
@@ -116,7 +116,10 @@ class Rig(TB):
         far = self.device.upstream_port.other.fc_state[0]
         far.ph, far.pd = FcStateHeader(machine.posted[0]), FcStateData(machine.posted[1])
         far.nph = FcStateHeader(machine.nonposted)
-        far.cplh, far.cpld = FcStateHeader(machine.completion[0]), FcStateData(machine.completion[1])
+        far.cplh, far.cpld = (
+            FcStateHeader(machine.completion[0]),
+            FcStateData(machine.completion[1]),
+        )
 
     async def start(self) -> None:
         """As `TB.start`; the GPU may make requests, too."""

@@ -18,14 +18,13 @@ from sim.benches.tb import TLP_LOG
 from . import disturb, faults
 from .job import Job
 from .monitor import Monitor
+from .one import SEEN
 from .plan import EMPTYING, Episode, Lane, Plan
 from .rig import Rig
 from .traffic import hold, make_accesses
 
-__all__ = ["RESULT", "campaign"]
+__all__ = ["campaign"]
 
-#: File in the working directory with what a seed that passed has seen.
-RESULT = "seen.json"
 #: Bound of a seed, in simulated microseconds: all that a plan holds ends long before.
 _SEED_US = 40_000
 _SILENCE_US = 3
@@ -47,7 +46,7 @@ async def campaign(dut) -> None:
             await session.play(episode)
         await session.finish()
     result = {"simulated_ns": rig.now_ns(), "counts": dict(sorted(rig.seen.counts.items()))}
-    Path(RESULT).write_text(json.dumps(result))
+    Path(SEEN).write_text(json.dumps(result))
 
 
 def _title(episode: Episode) -> str:

@@ -199,7 +199,9 @@ class _Traffic:
         return int.from_bytes(data, "little")
 
     async def _nothing(self) -> None:
-        bar, at = self._rng.choice(((_USER, regs.DOORBELL_BASE + 0x40), (_DMA, 0x7010), (_DMA, 0x344)))
+        bar, at = self._rng.choice(
+            ((_USER, regs.DOORBELL_BASE + 0x40), (_DMA, 0x7010), (_DMA, 0x344))
+        )
         rig, during = self._rig, self._rig.during
         await rig.bar_write(bar, at, self._rng.randbytes(8))
         self._sample("none", bar, during, "write", bytes=8)
