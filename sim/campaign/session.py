@@ -16,10 +16,11 @@ from sim.benches.host import Split
 from sim.benches.tb import TLP_LOG
 
 from . import disturb, faults
+from .draw import draw
 from .job import Job
 from .monitor import Monitor
 from .one import SEEN
-from .plan import EMPTYING, Episode, Lane, Plan
+from .plan import EMPTYING, Episode, Lane
 from .rig import Rig
 from .traffic import hold, make_accesses
 
@@ -33,8 +34,8 @@ _QUARANTINE_US = 700
 
 @cocotb.test(timeout_time=_SEED_US, timeout_unit="us")
 async def campaign(dut) -> None:
-    """All episodes of the plan of SEED."""
-    plan = Plan.draw(int(os.environ["SEED"]))
+    """All episodes of the plan of SEED, which has EPISODES."""
+    plan = draw(int(os.environ["SEED"]), int(os.environ["EPISODES"]))
     with open(TLP_LOG, "w") as log:
         rig = Rig(dut, log, plan.machine)
         monitor = Monitor(rig)

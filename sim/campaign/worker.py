@@ -56,7 +56,7 @@ def unpack(bundle: Bundle, root: Path) -> Path:
     return place
 
 
-def run_seed(bundle: Bundle, seed: int, root: str = "peerdma-campaign") -> dict:
+def run_seed(bundle: Bundle, seed: int, episodes: int, root: str = "peerdma-campaign") -> dict:
     """Run a seed in a folder of its own below `root`, and say what became of it.
 
     Returns
@@ -71,6 +71,7 @@ def run_seed(bundle: Bundle, seed: int, root: str = "peerdma-campaign") -> dict:
     folder.mkdir(parents=True)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(home / "host"), str(home)))}
     command = [sys.executable, "-m", "sim.campaign.one", str(seed)]
+    command += ["--episodes", str(episodes)]
     command += ["--models", str(home / "models"), "--folder", str(folder)]
     with (folder / LOG).open("wb") as log:
         subprocess.run(
