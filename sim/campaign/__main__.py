@@ -16,6 +16,7 @@ from sim.rtl import ROOT, BuildError
 from . import bundle, execute, one
 from .draw import draw
 from .report import Record
+from .worker import name_of
 
 __all__ = ["main"]
 
@@ -44,7 +45,7 @@ def _run(arguments: argparse.Namespace) -> int:
             print(f"again with waveforms: {_again(result['seed'], arguments)}", flush=True)
 
     with site as there:
-        print(f"campaign {arguments.seed} on {there.slots()} cores, bundle {packed.digest}")
+        print(f"campaign {arguments.seed} on {there.slots()} cores, bundle {name_of(packed)}")
         what = execute.Campaign(
             arguments.seed, arguments.seconds, arguments.episodes, arguments.seeds
         )
@@ -114,7 +115,7 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     try:
         return arguments.command(arguments)
-    except BuildError as error:
+    except (BuildError, execute.NoWorkers) as error:
         print(error, file=sys.stderr)
         return 1
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import gzip
-import hashlib
 import io
 import tarfile
 from collections.abc import Iterator
@@ -15,7 +14,6 @@ from sim.benches.model import build
 from sim.rtl import ROOT
 
 from .plan import CHANNELS
-from .worker import Bundle
 
 __all__ = ["make"]
 
@@ -31,16 +29,13 @@ def _content() -> Iterator[tuple[str, Path]]:
         yield f"models/{channels}/{MODULE_NAME}", build(channels=channels) / MODULE_NAME
 
 
-def make() -> Bundle:
-    """Build the models and pack them; the same content has the same digest. Raises BuildError."""
+def make() -> bytes:
+    """A compressed archive; the same content is the same bytes. Raises BuildError."""
     packed = io.BytesIO()
-    digest = hashlib.sha256()
     with tarfile.open(fileobj=packed, mode="w") as archive:
         for name, path in _content():
             data = path.read_bytes()
-            digest.update(f"{name}\0{len(data)}\0".encode())
-            digest.update(data)
             entry = tarfile.TarInfo(name)
             entry.size, entry.mode = len(data), 0o755 if name.startswith("models") else 0o644
             archive.addfile(entry, io.BytesIO(data))
-    return Bundle(digest.hexdigest()[:20], gzip.compress(packed.getvalue(), mtime=0))
+    return gzip.compress(packed.getvalue(), mtime=0)

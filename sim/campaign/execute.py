@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from sim.rtl import ROOT
 
 from . import worker
-from .worker import Bundle, run_seed
+from .worker import run_seed
 
-__all__ = ["EPISODES", "SEEDS", "Campaign", "Site", "cluster", "local", "run"]
+__all__ = ["EPISODES", "SEEDS", "Campaign", "NoWorkers", "Site", "cluster", "local", "run"]
 
 #: Seeds that belong to one number of a campaign.
 SEEDS = 1_000_000
@@ -26,7 +26,12 @@ EPISODES = 28
 _ENOUGH = 10
 #: How often a seed is tried whose worker is lost, by Dask itself and then once more here.
 _TRIES = 3
-_JOIN_SECONDS = 60
+#: How long workers are waited for.
+_JOIN_SECONDS = 20
+
+
+class NoWorkers(Exception):
+    """There is nobody to run seeds, and has not been for a while."""
 
 
 @dataclass
@@ -38,44 +43,56 @@ class Site:
     executor : Executor
     slots : callable
         How many seeds it can run at once, now.
+    run_seed : callable
+        `worker.run_seed`, as it can be sent there.
     bundle : object
-        What `run_seed` gets there as its bundle.
+        What that gets as its bundle.
     arguments : tuple
         What else it gets, behind seed and episodes.
     """
 
     executor: Executor
     slots: Callable[[], int]
+    run_seed: Callable[..., dict]
     bundle: object
     arguments: tuple = ()
 
 
 @contextlib.contextmanager
-def local(bundle: Bundle, cores: int | None = None) -> Iterator[Site]:
+def local(bundle: bytes, cores: int | None = None) -> Iterator[Site]:
     """The cores at hand: all that this process may use, unless it is said how many."""
     count = cores or len(os.sched_getaffinity(0))
     with ThreadPoolExecutor(count) as pool:
-        yield Site(pool, lambda: count, bundle, (str(ROOT / "build" / "campaign"),))
+        yield Site(pool, lambda: count, run_seed, bundle, (str(ROOT / "build" / "campaign"),))
 
 
 @contextlib.contextmanager
-def cluster(bundle: Bundle, scheduler: str) -> Iterator[Site]:
+def cluster(bundle: bytes, scheduler: str) -> Iterator[Site]:
     """The workers of the Dask scheduler at this address; they need not have this checkout.
 
     A worker runs as many seeds at once as it has threads. What one had in hand when it was lost
-    is run again by another.
+    is run again by another. Raises NoWorkers.
     """
     import cloudpickle
     from distributed import Client
 
     # Workers cannot import it.
     cloudpickle.register_pickle_by_value(worker)
-    with Client(scheduler, timeout=_JOIN_SECONDS) as client:
+    try:
+        client = Client(scheduler, timeout=_JOIN_SECONDS)
         client.wait_for_workers(1, timeout=_JOIN_SECONDS)
+    except (OSError, TimeoutError) as error:
+        raise NoWorkers(f"no Dask scheduler with workers at {scheduler}: {error}") from None
+    with client:
+        # What has no name of its own is sent by value, and with it what it uses.
+        def run_there(*arguments: object) -> dict:
+            return run_seed(*arguments)
+
         there = client.scatter(bundle, broadcast=True, hash=False)
         yield Site(
             client.get_executor(pure=False, retries=_TRIES),
             lambda: sum(client.nthreads().values()),
+            run_there,
             there,
         )
 
@@ -105,8 +122,8 @@ class Campaign:
 def run(site: Site, campaign: Campaign, done: Callable[[dict], None]) -> None:
     """Run the seeds of a campaign, and call `done` with each result as it comes.
 
-    When many have failed no more are started. Raises RuntimeError when there is no worker for
-    a minute, and whatever a seed raises that could not be run.
+    When many have failed no more are started. Raises NoWorkers when there is none for a
+    while, and whatever a seed raises that could not be run.
     """
     end = time.monotonic() + campaign.seconds
     seeds = itertools.islice(itertools.count(campaign.number * SEEDS), campaign.seeds)
@@ -116,7 +133,7 @@ def run(site: Site, campaign: Campaign, done: Callable[[dict], None]) -> None:
 
     def submit(seed: int, tries: int = 1) -> None:
         arguments = (site.bundle, seed, campaign.episodes, *site.arguments)
-        pending[site.executor.submit(run_seed, *arguments)] = (seed, tries)
+        pending[site.executor.submit(site.run_seed, *arguments)] = (seed, tries)
 
     while True:
         while time.monotonic() < end and failures < _ENOUGH and len(pending) < site.slots():
@@ -129,7 +146,7 @@ def run(site: Site, campaign: Campaign, done: Callable[[dict], None]) -> None:
         if site.slots():
             served = time.monotonic()
         elif time.monotonic() > served + _JOIN_SECONDS:
-            raise RuntimeError(f"no worker is left, and {len(pending)} seeds are not done")
+            raise NoWorkers(f"no worker is left, and {len(pending)} seeds are not done")
         for future in wait(pending, timeout=1, return_when=FIRST_COMPLETED).done:
             seed, tries = pending.pop(future)
             if future.exception() is not None and tries < _TRIES:

@@ -8,6 +8,7 @@ checkout; the rest of what a seed needs comes in a bundle.
 from __future__ import annotations
 
 import gzip
+import hashlib
 import io
 import json
 import os
@@ -16,10 +17,9 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["LOG", "RESULT", "Bundle", "run_seed", "unpack"]
+__all__ = ["LOG", "RESULT", "name_of", "run_seed", "unpack"]
 
 #: Files in a seed's folder: what became of it, and what the simulator said.
 RESULT, LOG = "result.json", "log.txt"
@@ -27,23 +27,20 @@ RESULT, LOG = "result.json", "log.txt"
 _TAIL = 40
 
 
-@dataclass(frozen=True)
-class Bundle:
-    """A compressed archive with models and sources; its digest names its content."""
-
-    digest: str
-    archive: bytes
+def name_of(bundle: bytes) -> str:
+    """A bundle's content, in a few characters."""
+    return hashlib.sha256(bundle).hexdigest()[:20]
 
 
-def unpack(bundle: Bundle, root: Path) -> Path:
+def unpack(bundle: bytes, root: Path) -> Path:
     """The folder with a bundle's content, below `root`; unpacked whole, once."""
-    place = root / f"bundle-{bundle.digest}"
+    place = root / f"bundle-{name_of(bundle)}"
     if place.is_dir():
         return place
     root.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix=".bundle-", dir=root))
     try:
-        with tarfile.open(fileobj=io.BytesIO(gzip.decompress(bundle.archive))) as archive:
+        with tarfile.open(fileobj=io.BytesIO(gzip.decompress(bundle))) as archive:
             archive.extractall(scratch, filter="data")
         try:
             scratch.rename(place)
@@ -56,7 +53,7 @@ def unpack(bundle: Bundle, root: Path) -> Path:
     return place
 
 
-def run_seed(bundle: Bundle, seed: int, episodes: int, root: str = "peerdma-campaign") -> dict:
+def run_seed(bundle: bytes, seed: int, episodes: int, root: str = "peerdma-campaign") -> dict:
     """Run a seed in a folder of its own below `root`, and say what became of it.
 
     Returns
