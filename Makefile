@@ -8,7 +8,8 @@ RUN := .venv/bin/python
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
 .PHONY: help demo system-demo system-shell system-debug test test-system cocotb regs core bitstream
-.PHONY: model mutants area formal perf perf-fpga driver driver-install driver-remove driver-matrix setup clean
+.PHONY: model mutants area formal campaign perf perf-fpga driver driver-install driver-remove
+.PHONY: driver-matrix setup clean
 
 help: ## list the targets (the default)
 	@sed -n 's/^\([a-z-]*\):.*## /  \1\t/p' Makefile
@@ -71,6 +72,10 @@ area: setup ## what each block takes of the board's FPGA, after synthesis with o
 
 perf-fpga: setup ## the same, and the clock after routing, three times: most of an hour
 	$(RUN) -m hw.fpga
+
+campaign: setup ## random transfers, errors and resets for SECONDS=60, on all cores or SCHEDULER=tcp://...
+	$(RUN) -m sim.campaign run --seconds $(or $(SECONDS),60) --seed $(or $(SEED),1) \
+	 $(if $(SCHEDULER),--scheduler $(SCHEDULER))
 
 perf: setup ## the engine's speed in exact cycles, beside what is possible: tables, plots, JSON
 	@$(RUN) -c "import matplotlib" 2>/dev/null || $(RUN) -m pip install --quiet \
