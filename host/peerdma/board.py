@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from .backend import Extension, Filling, Moved, Piece, Progress, StreamBackend
-from .board_base import BoardBase
+from .backend import Extension, Filling, Progress, StreamBackend
+from .board_base import BoardBase, plan_of
 from .errors import TransferError, UnsupportedError
 from .pin import Pin, Span
 from .regs import USER_BLOCK_SIZE, Capability
@@ -20,6 +20,9 @@ from .streaming import Stream
 from .transfer import Transfer
 
 __all__ = ["Board"]
+
+#: What a side of a copy can be, apart from a sequence of these.
+_ONE = (Pin, Span)
 
 
 class Board(BoardBase):
@@ -56,6 +59,12 @@ class Board(BoardBase):
         BoardLost, Timeout
             If the board went away or did not finish; nothing moves any more.
         """
+        sides = None
+        if progress is None and isinstance(source, _ONE) and isinstance(destination, _ONE):
+            sides = source, destination
+            plan = self._plans.get(sides)
+            if plan is not None:
+                return self._transfer(plan)
         sources, destinations = self._spans(source), self._spans(destination)
         sizes = total_bytes(sources), total_bytes(destinations)
         if sizes[0] != sizes[1]:
@@ -63,7 +72,17 @@ class Board(BoardBase):
                 f"asked to copy {sizes[0]} bytes into {sizes[1]}; give both sides the same length, "
                 "for example by pin[:n]"
             )
-        return self._move(self._backend.copy, sources, destinations, progress)
+        refuse_overlap(sources, destinations)
+        pieces = [piece(span) for span in sources], [piece(span) for span in destinations]
+        again = self._backend.prepare_copy(*pieces) if sides and sizes[0] else None
+        if sides is None or again is None:
+            return self._transfer(
+                plan_of(lambda: self._backend.copy(*pieces, progress), sources, destinations)
+            )
+        plan = plan_of(again, sources, destinations)
+        transfer = self._transfer(plan)
+        self._keep(sides, plan)
+        return transfer
 
     def process(
         self,
@@ -96,7 +115,11 @@ class Board(BoardBase):
                 f"asked to process {sizes[0]} bytes into {sizes[1]}; the user block "
                 f"{extension.user_block} makes {made} bytes of each {taken}"
             )
-        return self._move(backend.process, sources, destinations, progress)
+        refuse_overlap(sources, destinations)
+        pieces = [piece(span) for span in sources], [piece(span) for span in destinations]
+        return self._transfer(
+            plan_of(lambda: backend.process(*pieces, progress), sources, destinations)
+        )
 
     def stream(
         self,
@@ -204,7 +227,9 @@ class Board(BoardBase):
                 return self.write(pin, card_address)
         (span,) = self._spans(source)
         self._require_on_card(span, card_address)
-        return self._transfer(lambda: self._backend.write(piece(span), card_address), [span], [])
+        return self._transfer(
+            plan_of(lambda: self._backend.write(piece(span), card_address), [span], [])
+        )
 
     def read(self, destination: Pin | Span | np.ndarray, card_address: int = 0) -> Transfer:
         """Copies card RAM from byte `card_address` to memory; the rest as for `write`."""
@@ -213,22 +238,8 @@ class Board(BoardBase):
                 return self.read(pin, card_address)
         (span,) = self._spans(destination)
         self._require_on_card(span, card_address)
-        return self._transfer(lambda: self._backend.read(piece(span), card_address), [], [span])
-
-    def _move(
-        self,
-        move: Callable[[list[Piece], list[Piece], Progress | None], Moved],
-        sources: list[Span],
-        destinations: list[Span],
-        progress: Progress | None,
-    ) -> Transfer:
-        refuse_overlap(sources, destinations)
         return self._transfer(
-            lambda: move(
-                [piece(span) for span in sources], [piece(span) for span in destinations], progress
-            ),
-            sources,
-            destinations,
+            plan_of(lambda: self._backend.read(piece(span), card_address), [], [span])
         )
 
     def _stream_backend(self) -> tuple[StreamBackend, Extension]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,7 +20,35 @@ from .spans import longest_path, total_bytes
 from .streaming import Stream
 from .transfer import Paths, Transfer
 
-__all__ = ["BoardBase"]
+__all__ = ["BoardBase", "Plan", "plan_of"]
+
+_NOTHING = Moved(0, None)
+#: Copies that are remembered, at most.
+_PLANS = 64
+
+
+class Plan(NamedTuple):
+    """A transfer that has been checked."""
+
+    #: does it; not called if there is nothing to move
+    move: Callable[[], Moved]
+    nbytes: int
+    #: to be called when it is done
+    written: list[Callable[[], None]]
+    paths: Paths
+
+
+def plan_of(
+    move: Callable[[], Moved], sources: Sequence[Span], destinations: Sequence[Span]
+) -> Plan:
+    """The plan for moving these."""
+    memories = {id(span.pin.memory): span.pin.memory for span in destinations}
+    return Plan(
+        move,
+        total_bytes(sources or destinations),
+        [memory.written for memory in memories.values()],
+        Paths(longest_path(sources), longest_path(destinations)),
+    )
 
 
 class BoardBase:
@@ -28,6 +57,8 @@ class BoardBase:
     def __init__(self, backend: Backend):
         self._backend = backend
         self._pins: set[Pin] = set()
+        #: copies that were made, by their sides; none is of a pin that is closed
+        self._plans: dict[tuple[Pin | Span, Pin | Span], Plan] = {}
         self._lock = threading.RLock()
         self._stream: Stream | None = None
         self.closed = False
@@ -49,6 +80,7 @@ class BoardBase:
                 if self._stream is not None:
                     self._stream.close()
                 self.closed = True
+                self._plans.clear()
                 self._backend.close()
                 while self._pins:
                     self._pins.pop().forget()
@@ -111,35 +143,41 @@ class BoardBase:
             self._pins.add(pin)
             return pin
 
-    def _transfer(
-        self, start: Callable[[], Moved], sources: list[Span], destinations: list[Span]
-    ) -> Transfer:
-        nbytes = total_bytes(sources or destinations)
+    def _transfer(self, plan: Plan) -> Transfer:
         with self._lock:
             self._require_idle()
             began = time.perf_counter()
-            moved = start() if nbytes else Moved(0, None)
-            for memory in {id(span.pin.memory): span.pin.memory for span in destinations}.values():
-                memory.written()
+            moved = plan.move() if plan.nbytes else _NOTHING
+            for written in plan.written:
+                written()
             wall = time.perf_counter() - began
         info = self._backend.info
+        cycles, limit, through, elapsed = moved
+        if elapsed is None:
+            elapsed = cycles
         clock = info.extension.clock_khz if info.extension else 0
-        elapsed = moved.cycles if moved.elapsed is None else moved.elapsed
+        seconds = elapsed / (clock * 1e3) if clock else wall
         return Transfer(
-            bytes=nbytes,
-            cycles=moved.cycles,
-            seconds=elapsed / (clock * 1e3) if clock else wall,
-            wall_seconds=wall,
-            limit=moved.limit,
-            path=Paths(longest_path(sources), longest_path(destinations)),
-            through=moved.through,
-            simulated=info.simulated,
+            plan.nbytes, cycles, seconds, wall, limit, plan.paths, through, info.simulated
         )
+
+    def _keep(self, sides: tuple[Pin | Span, Pin | Span], plan: Plan) -> None:
+        """Remembers what a copy comes to, for as long as no pin is closed."""
+        with self._lock:
+            if len(self._plans) == _PLANS:
+                self._plans.clear()
+            if not any(self._pin_of(side).closed for side in sides):
+                self._plans[sides] = plan
+
+    @staticmethod
+    def _pin_of(side: Pin | Span) -> Pin:
+        return side.pin if isinstance(side, Span) else side
 
     def _unpin(self, pin: Pin) -> None:
         with self._lock:
             if pin in self._pins:
                 self._pins.remove(pin)
+                self._plans.clear()
                 self._backend.unpin(pin.forget())
 
     def _require_open(self) -> None:
@@ -147,7 +185,8 @@ class BoardBase:
             raise PeerdmaError("asked to use a board that is closed; open it again")
 
     def _require_idle(self) -> None:
-        self._require_open()
+        if self.closed:
+            self._require_open()
         if self._stream is not None:
             raise PeerdmaError(
                 "asked for a transfer while a stream is open; close the stream first"

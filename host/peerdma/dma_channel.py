@@ -9,7 +9,7 @@ import time
 from .registers import Bank, Registers
 from .regs import C2H_CHANNEL_BASE, C2H_SGDMA_BASE, CHANNEL, IRQ, SGDMA, Status
 
-__all__ = ["Direction", "DmaChannel"]
+__all__ = ["Access", "Direction", "DmaChannel"]
 
 _ALL_BITS = 0xFFFF_FFFF
 #: Run with every event logged; errors stop the engine.
@@ -18,6 +18,10 @@ _START = sum(
     for field in CHANNEL["control"].fields
     if field.name == "run" or field.name.startswith("ie_")
 )
+#: A write: BAR, byte offset and value.
+Access = tuple[int, int, int]
+_BUSY = int(Status.BUSY)
+_HIGH_CYCLES = CHANNEL["perf_cycles_hi"].field("high").mask
 _PERF = CHANNEL["perf_control"]
 _PERF_CLEAR = _PERF.field("clear").mask
 _PERF_COUNT = _PERF.field("run").mask | _PERF.field("auto").mask
@@ -39,55 +43,83 @@ class DmaChannel:
     direction : Direction
     irq_bit : int
         Its bit in the interrupt block.
+
+    Attributes
+    ----------
+    direction : Direction
+    status_rc, completed_count : (int, int)
+        BAR and byte offset of these registers.
     """
 
     def __init__(self, registers: Registers, direction: Direction, irq_bit: int):
         base, sgdma = direction.value
-        self._channel = Bank(registers, CHANNEL, base)
-        self._sgdma = Bank(registers, SGDMA, sgdma)
-        self._irq = Bank(registers, IRQ)
-        self._irq_bit = irq_bit
+        channel = Bank(registers, CHANNEL, base).place
+        address = Bank(registers, SGDMA, sgdma).place
+        irq = Bank(registers, IRQ).place
         self.direction = direction
+        self._registers = registers
+        # Found once: a transfer of a few bytes is little more than these accesses.
+        self._address = [address(f"descriptor_{part}") for part in ("lo", "hi", "adjacent")]
+        self._status, self.status_rc = channel("status"), channel("status_rc")
+        self.completed_count = channel("completed_count")
+        self._cycles_lo, self._cycles_hi = channel("perf_cycles_lo"), channel("perf_cycles_hi")
+        #: writes that start what is loaded; it has no status by then
+        self.arm: list[Access] = [
+            (*channel("interrupt_enable"), _ALL_BITS),
+            (*irq("channel_enable_w1s"), irq_bit),
+            (*channel("perf_control"), _PERF_CLEAR),
+            (*channel("perf_control"), _PERF_COUNT),
+            (*channel("control"), _START),
+        ]
+        #: writes that clear Run, which aborts what runs, and turn interrupts off
+        self.end: list[Access] = [
+            (*irq("channel_enable_w1c"), irq_bit),
+            (*channel("interrupt_enable"), 0),
+            (*channel("control"), 0),
+        ]
+
+    def load(self, address: int, adjacent: int) -> list[Access]:
+        """Writes that say where descriptors are: at a bus address, `adjacent` behind the first."""
+        values = (address & _ALL_BITS, address >> 32, adjacent)
+        return [(*place, value) for place, value in zip(self._address, values, strict=True)]
 
     def start(self, address: int, adjacent: int) -> None:
         """Runs the descriptors at bus address `address`, with `adjacent` more behind the first."""
-        self._sgdma.write("descriptor_lo", address & _ALL_BITS)
-        self._sgdma.write("descriptor_hi", address >> 32)
-        self._sgdma.write("descriptor_adjacent", adjacent)
+        write = self._registers.write32
+        for bar, offset, value in self.load(address, adjacent):
+            write(bar, offset, value)
         self.take_status()
-        self._channel.write("interrupt_enable", _ALL_BITS)
-        self._irq.write("channel_enable_w1s", self._irq_bit)
-        self._channel.write("perf_control", _PERF_CLEAR)
-        self._channel.write("perf_control", _PERF_COUNT)
-        self._channel.write("control", _START)
+        for bar, offset, value in self.arm:
+            write(bar, offset, value)
 
-    def status(self) -> Status:
-        """What has happened."""
-        return Status(self._channel.read("status"))
+    def status(self) -> int:
+        """What has happened: bits of `peerdma.regs.Status`."""
+        return self._registers.read32(*self._status)
 
-    def take_status(self) -> Status:
+    def take_status(self) -> int:
         """The same, and clears it."""
-        return Status(self._channel.read("status_rc"))
+        return self._registers.read32(*self.status_rc)
 
     def completed(self) -> int:
         """Descriptors finished since the start, modulo 2**32."""
-        return self._channel.read("completed_count")
+        return self._registers.read32(*self.completed_count)
 
     def busy_cycles(self) -> int:
         """Clock cycles that the last run took up to now."""
-        low = self._channel.read("perf_cycles_lo")
-        return self._channel.fields("perf_cycles_hi")["high"] << 32 | low
+        read = self._registers.read32
+        low = read(*self._cycles_lo)
+        return (read(*self._cycles_hi) & _HIGH_CYCLES) << 32 | low
 
     def disarm(self) -> None:
-        """Clears Run, which aborts what runs, and turns interrupts off."""
-        self._irq.write("channel_enable_w1c", self._irq_bit)
-        self._channel.write("interrupt_enable", 0)
-        self._channel.write("control", 0)
+        """Aborts what runs, and turns interrupts off."""
+        write = self._registers.write32
+        for bar, offset, value in self.end:
+            write(bar, offset, value)
 
     def goes_idle(self, seconds: float) -> bool:
         """Waits until nothing moves any more; False if that takes longer than `seconds`."""
         deadline = time.monotonic() + seconds
-        while self.status() & Status.BUSY:
+        while self.status() & _BUSY:
             if time.monotonic() > deadline:
                 return False
             time.sleep(0.001)

@@ -7,7 +7,7 @@ import contextlib
 import ctypes
 import errno
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -98,6 +98,9 @@ class KernelBackend:
         self._features = Feature(info.features)
         self._time_scale = info.time_scale
         self._info = _describe(node.path, info)
+        link, streams = self._link(), Feature.STREAM_COPY in self._features
+        self._copy_limit = link.copy_limit(wide=False) if link else None
+        self._copies_through = Through.STREAM if streams else Through.CARD_RAM
 
     @property
     def info(self) -> BoardInfo:
@@ -171,69 +174,71 @@ class KernelBackend:
     ) -> Moved:
         """Copies memory to memory, in as many jobs as the two sides' pieces make."""
         total = sum(piece.stop - piece.start for piece in source)
-        cycles = self._run(Op.COPY, _pairs(source, destination), total, progress)
-        link = self._link()
-        streams = Feature.STREAM_COPY in self._features
-        through = Through.STREAM if streams else Through.CARD_RAM
-        return Moved(cycles, link.copy_limit(wide=False) if link else None, through)
+        jobs = (_request(Op.COPY, job) for job in _pairs(source, destination))
+        return self._moved(self._run(jobs, self._seconds(total), total, progress))
+
+    def prepare_copy(
+        self, source: Sequence[Piece], destination: Sequence[Piece]
+    ) -> Callable[[], Moved] | None:
+        """The same, with its requests made out once; None if they are many."""
+        total = sum(piece.stop - piece.start for piece in source)
+        if total > _JOB_BYTES:
+            return None
+        jobs = [_request(Op.COPY, job) for job in _pairs(source, destination)]
+        seconds = self._seconds(total)
+        return lambda: self._moved(self._run(jobs, seconds, total, None))
+
+    def _moved(self, cycles: int) -> Moved:
+        return Moved(cycles, self._copy_limit, self._copies_through)
 
     def write(self, source: Piece, card_address: int) -> Moved:
         """Copies memory to the card."""
         length, link = source.stop - source.start, self._link()
         job = _Job((source.handle.handle, source.start), (0, card_address), length)
-        cycles = self._run(Op.H2C, [job], length, None)
+        cycles = self._run([_request(Op.H2C, job)], self._seconds(length), length, None)
         return Moved(cycles, link.read_limit(wide=False) if link else None)
 
     def read(self, destination: Piece, card_address: int) -> Moved:
         """Copies from the card to memory."""
         length, link = destination.stop - destination.start, self._link()
         job = _Job((0, card_address), (destination.handle.handle, destination.start), length)
-        cycles = self._run(Op.C2H, [job], length, None)
+        cycles = self._run([_request(Op.C2H, job)], self._seconds(length), length, None)
         return Moved(cycles, link.write_limit(wide=False) if link else None)
 
+    def _seconds(self, total: int) -> float:
+        """How long to wait for the end of so many bytes."""
+        return self._timeout or _PATIENCE + total * self._time_scale / _SLOWEST
+
     def _run(
-        self, op: Op, jobs: Sequence[_Job] | Iterator[_Job], total: int, progress: Progress | None
+        self, jobs: Iterable[Submit], seconds: float, total: int, progress: Progress | None
     ) -> int:
         """Does all jobs and returns their cycles; when it raises, none is under way any more."""
-        seconds = self._timeout or _PATIENCE + total * self._time_scale / _SLOWEST
         deadline = time.monotonic() + seconds
         under_way: set[int] = set()
         cycles = done = 0
-
-        def finish() -> None:
-            """Takes in the events that are there, waiting for the first."""
-            nonlocal cycles, done
-            for event in self._events(under_way, deadline):
-                if event.result:
-                    raise _failure(event)
-                cycles += event.cycles
-                done += event.bytes
-                if progress:
-                    progress(done, total)
-
+        left = iter(jobs)
         try:
-            for job in jobs:
-                while not self._submit(op, job, under_way):
-                    finish()
-            while under_way:
-                finish()
+            job = next(left, None)
+            while job or under_way:
+                if job and self._submit(job, under_way):
+                    job = next(left, None)
+                    continue
+                for event in self._events(under_way, deadline):
+                    if event.result:
+                        raise _failure(event)
+                    cycles += event.cycles
+                    done += event.bytes
+                    if progress:
+                        progress(done, total)
         except BaseException:
             self._abort(under_way)
             raise
         return cycles
 
-    def _submit(self, op: Op, job: _Job, under_way: set[int]) -> bool:
+    def _submit(self, submit: Submit, under_way: set[int]) -> bool:
         """Starts a job; False if others have to end before."""
-        submit = Submit(
-            op=op,
-            src_handle=job.source[0],
-            dst_handle=job.destination[0],
-            src_offset=job.source[1],
-            dst_offset=job.destination[1],
-            length=job.length,
-        )
         try:
-            self._node.request(Ioctl.SUBMIT, submit, f"{job.length} bytes to be moved")
+            self._node.request(Ioctl.SUBMIT, submit, "{0.length} bytes to be moved")
         except PeerdmaError as error:
             if error.errno == errno.EAGAIN and under_way:
                 return False
@@ -249,7 +254,8 @@ class KernelBackend:
                 "they were cancelled. The kernel's log may say why (dmesg)"
             )
         ours = [event for event in events if event.job in under_way]
-        under_way -= {event.job for event in ours}
+        for event in ours:
+            under_way.discard(event.job)
         return ours
 
     def _abort(self, under_way: set[int]) -> None:
@@ -335,6 +341,18 @@ def _describe(path: str, info) -> BoardInfo:
 def _read_only(memory: Memory) -> bool:
     """Whether the board may only read it, as a numpy array that is not writable."""
     return any(extent.memory.readonly for extent in memory.extents())
+
+
+def _request(op: Op, job: _Job) -> Submit:
+    """The request for a job."""
+    return Submit(
+        op=op,
+        src_handle=job.source[0],
+        dst_handle=job.destination[0],
+        src_offset=job.source[1],
+        dst_offset=job.destination[1],
+        length=job.length,
+    )
 
 
 def _pairs(source: Sequence[Piece], destination: Sequence[Piece]) -> Iterator[_Job]:

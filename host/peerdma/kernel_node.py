@@ -44,6 +44,7 @@ _NEXT_STEPS = {
     errno.EBUSY: "Try again",
 }
 _EVENTS_AT_ONCE = 64
+_EVENT_BYTES = ctypes.sizeof(Event)
 
 
 class KernelNode:
@@ -66,6 +67,8 @@ class KernelNode:
                 f"asked for the board at {path}: {error.strerror}. {_how_to_open(error)}",
                 errno=error.errno,
             ) from None
+        self._poll = select.poll()
+        self._poll.register(self._fd, select.POLLIN)
         try:
             self._require_version()
         except BaseException:
@@ -85,6 +88,8 @@ class KernelNode:
     def request(self, code: Ioctl, argument: Any, asked: str) -> None:
         """Makes a request; `argument` is a structure, which the driver fills in, or a number.
 
+        `asked` are words for it, with what they say of the argument as for `str.format`.
+
         Raises
         ------
         PeerdmaError
@@ -93,7 +98,7 @@ class KernelNode:
         try:
             fcntl.ioctl(self._fd, code, argument)
         except OSError as error:
-            raise self._failure(code, asked, error.errno or errno.EIO) from None
+            raise self._failure(code, asked.format(argument), error.errno or errno.EIO) from None
 
     def wait(self, seconds: float) -> list[Event]:
         """The events of jobs that ended, waiting up to `seconds` for the first; [] if in vain.
@@ -103,22 +108,23 @@ class KernelNode:
         BoardLost
             If the board is gone, and there are no more events.
         """
-        poll = select.poll()
-        poll.register(self._fd, select.POLLIN)
-        ready = poll.poll(max(0.0, seconds) * 1000)
+        ready = self._poll.poll(max(0.0, seconds) * 1000)
         if not ready:
             return []
         if not ready[0][1] & select.POLLIN:
             raise BoardLost(f"the board at {self.path} is gone. Check it and open it again")
-        data = os.read(self._fd, _EVENTS_AT_ONCE * ctypes.sizeof(Event))
-        events = []
-        while data:
+        data = os.read(self._fd, _EVENTS_AT_ONCE * _EVENT_BYTES)
+        events, at, end = [], 0, len(data)
+        while at < end:
             # A newer driver's records are longer, an older one's shorter.
-            size = int.from_bytes(data[:4], "little")
-            event = Event()
-            ctypes.memmove(ctypes.byref(event), data, min(size, ctypes.sizeof(event), len(data)))
+            size = int.from_bytes(data[at : at + 4], "little")
+            if size >= _EVENT_BYTES <= end - at:
+                event = Event.from_buffer_copy(data, at)
+            else:
+                event = Event()
+                ctypes.memmove(ctypes.byref(event), data[at:], min(size, end - at))
             events.append(event)
-            data = data[size:]
+            at += size
         return events
 
     def map(self, offset: int, length: int) -> mmap.mmap:

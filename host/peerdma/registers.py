@@ -45,13 +45,17 @@ class Bank:
         user = block in BLOCKS_USER or block in BLOCKS_OPTIONAL
         self._bar = (BAR_USER if user else BAR_DMA)[0]
 
+    def place(self, name: str) -> tuple[int, int]:
+        """BAR and byte offset of a register; KeyError if the block has none of that name."""
+        return self._bar, self._block.address(name, base=self._base)
+
     def read(self, name: str) -> int:
-        """The value of a register; KeyError if the block has none of that name."""
-        return self._registers.read32(self._bar, self._block.address(name, base=self._base))
+        """The value of a register."""
+        return self._registers.read32(*self.place(name))
 
     def write(self, name: str, value: int) -> None:
         """Writes a register."""
-        self._registers.write32(self._bar, self._block.address(name, base=self._base), value)
+        self._registers.write32(*self.place(name), value)
 
     def fields(self, name: str) -> dict[str, int]:
         """The fields of a register, read once."""

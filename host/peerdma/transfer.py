@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from .memory import Path
@@ -35,8 +34,7 @@ class Paths(NamedTuple):
         return ", ".join(f"{way} {name}" for name, way in ways if way)
 
 
-@dataclass(frozen=True)
-class Transfer:
+class Transfer(NamedTuple):
     """A finished transfer.
 
     Attributes

@@ -192,17 +192,34 @@ class UserSpaceBackend:
             into = driver.transfer(Direction.H2C, here, 0)
             return into + driver.transfer(Direction.C2H, there, 0)
 
-        sources, destinations, link = _scatter(source), _scatter(destination), self._link()
+        sources, destinations = _scatter(source), _scatter(destination)
         if driver.copies:
             through, step, move = Through.STREAM, _STREAM_STEP, driver.stream
         else:
             through, step, move = Through.CARD_RAM, driver.card_ram_size, chunk
-        wide = sources.wide or destinations.wide
         return self._moved(
             lambda: _in_steps(sources, destinations, (1, 1), step, move, progress),
-            link.copy_limit(wide) if link else None,
+            self._copy_limit(sources, destinations),
             through,
         )
+
+    def prepare_copy(
+        self, source: Sequence[Piece], destination: Sequence[Piece]
+    ) -> Callable[[], Moved] | None:
+        """Such a copy without progress, to be made again and again; None if it takes steps."""
+        driver = self._driver
+        sources, destinations = _scatter(source), _scatter(destination)
+        if not driver.copies or sources.nbytes > _STREAM_STEP:
+            return None
+        prepared = driver.prepare(sources, destinations)
+        if prepared is None:
+            return None
+        run, limit = prepared.run, self._copy_limit(sources, destinations)
+        return lambda: self._moved(run, limit, Through.STREAM)
+
+    def _copy_limit(self, sources: ScatterList, destinations: ScatterList) -> float | None:
+        link = self._link()
+        return link.copy_limit(sources.wide or destinations.wide) if link else None
 
     def process(
         self, source: Sequence[Piece], destination: Sequence[Piece], progress: Progress | None

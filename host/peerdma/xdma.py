@@ -15,6 +15,7 @@ import numpy as np
 from .chain import write_chain
 from .dma_channel import Direction, DmaChannel
 from .errors import Timeout, TransferError
+from .prepared import Prepared, Side
 from .probe import count_channels, read_extension
 from .registers import Bank, Registers
 from .regs import (
@@ -37,6 +38,7 @@ _CHAIN_SECONDS, _CHAIN_RATE = 0.1, 1e6
 _LEAST_TIMEOUT = 10.0
 #: A stopped channel finishes what is under way within this much of the board's time.
 _STOP_SECONDS = 0.1
+_BUSY = int(Status.BUSY)
 _ALL_PAIRS = EXTENSION["stream_flush"].writable
 
 
@@ -73,6 +75,8 @@ class Xdma:
     ):
         self.registers = registers
         self._ring = ring
+        #: the same, in bytes
+        self.ring_bytes = ring.view(np.uint8).data
         self._ring_address = ring_address
         self._timeout = timeout
         #: Why no more transfers can be made, once a channel could not be stopped.
@@ -80,6 +84,7 @@ class Xdma:
         self.channels = count_channels(registers)
         self.extension = read_extension(registers)
         self._extension_bank = Bank(registers, EXTENSION)
+        self._clock = [self._extension_bank.place(f"cycles_{half}") for half in ("lo", "hi")]
         self.card_ram_size = self.extension.card_ram_size if self.extension else CARD_RAM_SIZE
         self._channels = {
             Direction.H2C: DmaChannel(registers, Direction.H2C, 1),
@@ -126,13 +131,40 @@ class Xdma:
         ]
         return self._run(sides)[Direction.C2H]
 
+    def prepare(self, source: ScatterList, destination: ScatterList) -> Prepared | None:
+        """What `stream` does with these, to be done more than once.
+
+        None if it takes more than a chain for one of them, or there is nothing to move.
+        """
+        share = len(self._ring) // 2
+        sides = []
+        for index, (direction, memory) in enumerate(
+            ((Direction.C2H, destination), (Direction.H2C, source))
+        ):
+            bus, card, lengths = stream_columns(memory)
+            if not 0 < len(lengths) <= share:
+                return None
+            place = index * share * self._ring.itemsize
+            columns = (bus, card) if direction is Direction.H2C else (card, bus)
+            sides.append(
+                Side(
+                    direction,
+                    self._channels[direction],
+                    place,
+                    self._ring_address + place,
+                    (*columns, lengths),
+                )
+            )
+        return Prepared(self, sides)
+
     def clock(self) -> int | None:
         """The board's free-running cycle count; None if it has none."""
         if self.extension is None:
             return None
         # Reading the lower half keeps the upper one for the next read.
-        low = self._extension_bank.read("cycles_lo")
-        return self._extension_bank.read("cycles_hi") << 32 | low
+        read, (low, high) = self.registers.read32, self._clock
+        lower = read(*low)
+        return read(*high) << 32 | lower
 
     def flush(self) -> None:
         """Drops what is left in the user stream."""
@@ -193,8 +225,7 @@ class Xdma:
 
         `completed` and `cyclic` are as for `write_chain`.
         """
-        if self._stuck:
-            raise TransferError(self._stuck)
+        self.require_sound()
         source, destination = (bus, card) if direction is Direction.H2C else (card, bus)
         address = self._ring_address + first * self._ring.itemsize
         adjacent = write_chain(
@@ -202,39 +233,49 @@ class Xdma:
         )
         self._channels[direction].start(address, adjacent)
 
+    def require_sound(self) -> None:
+        """TransferError if a channel could not be stopped."""
+        if self._stuck:
+            raise TransferError(self._stuck)
+
+    def seconds_for(self, nbytes: int) -> float:
+        """How long a chain of so many bytes may take."""
+        if self._timeout is not None:
+            return self._timeout
+        board_seconds = _CHAIN_SECONDS + nbytes / _CHAIN_RATE
+        return max(_LEAST_TIMEOUT, board_seconds * self._time_scale)
+
     def deadline(self, nbytes: int) -> Deadline:
         """By when a chain of so many bytes that starts now must have ended."""
-        if self._timeout is not None:
-            return Deadline(self._timeout)
-        board_seconds = _CHAIN_SECONDS + nbytes / _CHAIN_RATE
-        return Deadline(max(_LEAST_TIMEOUT, board_seconds * self._time_scale))
+        return Deadline(self.seconds_for(nbytes))
 
-    def statuses(
-        self, directions: Iterable[Direction], deadline: Deadline
-    ) -> dict[Direction, Status]:
+    def statuses(self, directions: Iterable[Direction], deadline: Deadline) -> dict[Direction, int]:
         """Waits for an interrupt; what it says of those channels, if anything. Empty if late."""
         channels = {direction: self._channels[direction] for direction in directions}
         while self.registers.wait_interrupt(deadline.left()):
             found = {direction: channel.take_status() for direction, channel in channels.items()}
             self.registers.interrupt_done()
-            told = {key: status for key, status in found.items() if status & ~Status.BUSY}
+            told = {key: status for key, status in found.items() if status & ~_BUSY}
             if told:
                 return told
         return {}
 
     def _wait(
         self, under_way: dict[Direction, _Transfer], deadline: Deadline
-    ) -> dict[Direction, Status]:
+    ) -> dict[Direction, int]:
         told = self.statuses(under_way, deadline)
         if told:
             return told
         direction = next(iter(under_way))
+        raise self.late(direction, under_way[direction].nbytes, deadline.seconds)
+
+    def late(self, direction: Direction, nbytes: int, seconds: float) -> Timeout:
+        """The error for a run of which nothing was heard for so long."""
         channel = self._channels[direction]
-        raise Timeout(
-            f"{direction.name} transfer of {under_way[direction].nbytes} bytes: no interrupt "
-            f"within {deadline.seconds:g} s; status {channel.status()!r}, {channel.completed()} "
-            "descriptors finished. The channel was stopped; try again, with a longer timeout if "
-            "the machine is slow"
+        return Timeout(
+            f"{direction.name} transfer of {nbytes} bytes: no interrupt within {seconds:g} s; "
+            f"status {Status(channel.status())!r}, {channel.completed()} descriptors finished. The "
+            "channel was stopped; try again, with a longer timeout if the machine is slow"
         )
 
     def busy_cycles(self, direction: Direction) -> int:
@@ -245,15 +286,16 @@ class Xdma:
         """Descriptors of a channel's run that are finished, modulo 2**32."""
         return self._channels[direction].completed()
 
-    def check(self, direction: Direction, status: Status, descriptors: int) -> None:
+    def check(self, direction: Direction, status: int, descriptors: int) -> None:
         """TransferError unless a chain of so many descriptors ended well."""
         done = self.completed(direction)
         expected = Status.DESCRIPTOR_STOPPED | Status.DESCRIPTOR_COMPLETED
-        if status & ~Status.BUSY != expected or done != descriptors:
+        if status & ~_BUSY != expected or done != descriptors:
             raise self.failure(direction, status, f"{done} of {descriptors} descriptors")
 
-    def failure(self, direction: Direction, status: Status, after: str) -> TransferError:
-        """The error for a run that ended with `status`; takes what the board captured."""
+    def failure(self, direction: Direction, told: int, after: str) -> TransferError:
+        """The error for a run that ended with this status; takes what the board captured."""
+        status = Status(told)
         wrong = [bit.name for bit in Status if bit in status & Status.errors() and bit.name]
         names = " | ".join(wrong) or f"unexpected {status!r}"
         kind = address = None

@@ -159,4 +159,4 @@ class Outbound(Property):
             Assert(~holding | (taken[:3] != 0)),
         ]
         ours = here & (behind(freed) < (claimed - freed)[:BITS])
-        self.cover(m, ours & (freed[:3] == 5), here & waits & ~self.past(m, accept))
+        self.cover(m, ours & (freed[:3] == 5), here & waits)

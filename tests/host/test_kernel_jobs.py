@@ -117,9 +117,6 @@ def test_a_board_that_is_unplugged_is_told_from_one_that_is_slow(
     node_driver, node_board, monkeypatch
 ):
     class Gone:
-        def register(self, fd, events):
-            pass
-
         def poll(self, milliseconds):
             return [(0, kernel_node.select.POLLHUP)]
 
@@ -129,6 +126,6 @@ def test_a_board_that_is_unplugged_is_told_from_one_that_is_slow(
         node_board.pin(np.ones(10, np.uint8)) as target,
         monkeypatch.context() as patch,
     ):
-        patch.setattr(kernel_node.select, "poll", Gone)
+        patch.setattr(node_board._backend._node, "_poll", Gone())
         with pytest.raises(peerdma.BoardLost, match="is gone"):
             node_board.copy(source, target)

@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""``python -m tools.measure_calls``: what a copy by the Python library costs, beside no library.
+
+Boards and drivers in this process end each transfer at once, so that software is all that takes
+time. In turn, many times, a copy is made by `Board.copy` and by the bare sequence: the same
+accesses to registers with descriptors that lie ready, or the driver's request, poll and read with
+a structure that lies ready. Both see the same stand-in.
+
+Writes build/perf/calls.json. Times depend on the machine; nothing fails by them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import select
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+
+from peerdma import kernel_node, uapi, userspace
+from peerdma.board import Board
+from peerdma.kernel import KernelBackend
+from peerdma.regs import (
+    C2H_CHANNEL_BASE,
+    CHANNEL,
+    EXTENSION,
+    EXTENSION_MAGIC,
+    PASS_THROUGH,
+    Capability,
+    Status,
+    identifier,
+)
+from peerdma.uapi import Event, Feature, Ioctl
+from peerdma.vfio_wire import DeviceFlag
+
+__all__ = ["LANES", "Lane", "Measured", "main", "measure"]
+
+#: A copy, and the bare sequence that does the same.
+Lane = tuple[Callable[[], object], Callable[[], object]]
+#: Microseconds of the copy and of the bare sequence, one of each per round.
+Measured = tuple[list[float], list[float]]
+_NBYTES = 4096
+#: Microseconds that a copy may take longer.
+_GOAL = 5.0
+
+
+class _Registers:
+    """A board that is its registers: what is started has ended."""
+
+    lost = False
+    vendor, device, subsystem = 0x10EE, 0x7021, (0x10EE, 0x5045)
+    interrupt = mock.Mock()
+    interrupt.name = "MSIX"
+
+    def __init__(self, *_, **__):
+        self._values = {
+            EXTENSION.address("magic"): EXTENSION_MAGIC,
+            EXTENSION.address("version"): EXTENSION["version"].reset,
+            EXTENSION.address("capabilities"): int(Capability.STREAM),
+            EXTENSION.address("card_ram_size"): 65_536,
+            EXTENSION.address("link"): 0x0002_0012,
+            EXTENSION.address("clock_khz"): 125_000,
+            EXTENSION.address("time_scale"): 1,
+            EXTENSION.address("user_block"): int.from_bytes(PASS_THROUGH.encode(), "little"),
+            EXTENSION.address("user_ratio"): 0x0101,
+        }
+        for target, base in enumerate((CHANNEL.base, C2H_CHANNEL_BASE)):
+            good = Status.DESCRIPTOR_STOPPED | Status.DESCRIPTOR_COMPLETED
+            for name, value in (
+                ("identifier", identifier(target)),
+                ("status_rc", int(good)),
+                ("completed_count", 1),
+                ("perf_cycles_lo", 1000),
+            ):
+                self._values[CHANNEL.address(name, base=base)] = value
+
+    def read32(self, bar: int, offset: int) -> int:
+        """What a register says."""
+        return self._values.get(offset, 0)
+
+    def write32(self, bar: int, offset: int, value: int) -> None:
+        """Nothing changes."""
+
+    def wait_interrupt(self, timeout: float) -> bool:
+        """It is there."""
+        return True
+
+    def interrupt_done(self) -> None:
+        """Nothing to do."""
+
+    def close(self) -> None:
+        """Nothing to do."""
+
+
+def _recorded(registers: _Registers, call: Callable[[], object]) -> list[Callable[[], object]]:
+    """What `call` does with the registers, to be done without it."""
+    steps: list[Callable[[], object]] = []
+
+    def spy(name: str):
+        real = getattr(type(registers), name)
+
+        def method(*arguments):
+            steps.append((name, arguments))
+            return real(registers, *arguments)
+
+        return method
+
+    names = ("read32", "write32", "wait_interrupt", "interrupt_done")
+    for name in names:
+        setattr(registers, name, spy(name))
+    call()
+    for name in names:
+        delattr(registers, name)
+    return steps
+
+
+@contextlib.contextmanager
+def _user_space() -> Iterator[Lane]:
+    client = mock.Mock(lost=False)
+    client.return_value.device_info.return_value.flags = DeviceFlag.PCI
+    client.return_value.lost = False
+    with (
+        mock.patch.object(userspace, "VfioUserClient", client),
+        mock.patch.object(userspace, "PciFunction", _Registers),
+    ):
+        backend = userspace.UserSpaceBackend("", "stand-in")
+    registers = backend._function
+    buffers = [np.zeros(_NBYTES, np.uint8) for _ in range(2)]
+    with Board(backend) as board, board.pin(buffers[0]) as source, board.pin(buffers[1]) as target:
+
+        def copy():
+            board.copy(source, target)
+
+        copy()
+        ring = backend._driver.ring_bytes
+        half = len(ring) // 2
+        images = [(slice(at, at + 32), bytes(ring[at : at + 32])) for at in (0, half)]
+        steps = _recorded(registers, copy)
+
+        def bare():
+            reads, writes = registers.read32, registers.write32
+            for place, image in images:
+                ring[place] = image
+            for name, arguments in steps:
+                if name == "read32":
+                    reads(*arguments)
+                elif name == "write32":
+                    writes(*arguments)
+                elif name == "wait_interrupt":
+                    registers.wait_interrupt(*arguments)
+                else:
+                    registers.interrupt_done()
+
+        yield copy, bare
+
+
+@contextlib.contextmanager
+def _kernel() -> Iterator[Lane]:
+    ended = bytes(Event(job=1, bytes=_NBYTES, cycles=1000))
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = str(Path(folder, "node"))
+        os.mkfifo(path)
+        pipe = os.open(path, os.O_RDWR)
+
+        def ioctl(fd: int, code: int, argument) -> int:
+            if code == Ioctl.SUBMIT:
+                argument.job = 1
+                os.write(pipe, ended)
+            elif code == Ioctl.GET_INFO:
+                argument.uapi_version = uapi.UAPI_VERSION[0] << 16
+                argument.features = Feature.STREAM_COPY
+                argument.time_scale = 1
+            elif code == Ioctl.PIN_PAGES:
+                argument.handle = 1
+            return 0
+
+        buffers = [np.zeros(_NBYTES, np.uint8) for _ in range(2)]
+        with mock.patch.object(kernel_node.fcntl, "ioctl", ioctl):
+            node = kernel_node.KernelNode(path)
+            with (
+                Board(KernelBackend(node)) as board,
+                board.pin(buffers[0]) as source,
+                board.pin(buffers[1]) as target,
+            ):
+                submit = uapi.Submit(op=uapi.Op.COPY, src_handle=1, dst_handle=1, length=_NBYTES)
+                poll = select.poll()
+                poll.register(pipe, select.POLLIN)
+                size = 64 * len(ended)
+
+                def copy():
+                    board.copy(source, target)
+
+                def bare():
+                    kernel_node.fcntl.ioctl(pipe, Ioctl.SUBMIT, submit)
+                    poll.poll(60_000)
+                    os.read(pipe, size)
+
+                yield copy, bare
+        os.close(pipe)
+
+
+LANES = {"user space": _user_space, "kernel driver": _kernel}
+
+
+def measure(lane: Lane, rounds: int) -> Measured:
+    """Microseconds of both, in turn, so that whatever else the machine does meets both."""
+    clock = time.perf_counter_ns
+    copies, bares = [], []
+    copy, bare = lane
+    for _ in range(rounds):
+        began = clock()
+        copy()
+        between = clock()
+        bare()
+        ended = clock()
+        copies.append((between - began) / 1e3)
+        bares.append((ended - between) / 1e3)
+    return copies, bares
+
+
+def _row(values: list[float]) -> dict[str, float]:
+    cuts = statistics.quantiles(values, n=100)
+    return {"median": cuts[49], "90 %": cuts[89], "99 %": cuts[98]}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Command line; returns the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.measure_calls",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--rounds", type=int, default=20_000, metavar="N", help="(20000)")
+    parser.add_argument("-o", "--output", type=Path, default=Path("build/perf/calls.json"))
+    arguments = parser.parse_args(argv)
+    print(f"{f'a copy of {_NBYTES} bytes, µs':28}{'median':>9}{'90 %':>9}{'99 %':>9}")
+    found = {}
+    for name, lane in LANES.items():
+        with lane() as pair:
+            measure(pair, arguments.rounds // 10)  # first caches and branches
+            copies, bares = (_row(values) for values in measure(pair, arguments.rounds))
+        over = {key: copies[key] - bares[key] for key in copies}
+        rows = {"Board.copy": copies, "bare sequence": bares, "more": over}
+        found[name] = rows
+        for what, row in rows.items():
+            print(f"{f'{name}: {what}':28}" + "".join(f"{value:>9.2f}" for value in row.values()))
+        verdict = "within" if over["median"] <= _GOAL else "beyond"
+        print(f"  {verdict} the goal of {_GOAL:g} more")
+    arguments.output.parent.mkdir(parents=True, exist_ok=True)
+    arguments.output.write_text(json.dumps(found, indent=1))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
