@@ -8,7 +8,7 @@ RUN := .venv/bin/python
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
 .PHONY: help demo system-demo system-shell system-debug test test-system cocotb regs core bitstream
-.PHONY: model mutants area formal campaign perf perf-fpga driver driver-install driver-remove
+.PHONY: model mutants area formal campaign perf perf-fpga perf-host driver driver-install driver-remove
 .PHONY: driver-matrix setup clean
 
 help: ## list the targets (the default)
