@@ -14,7 +14,7 @@ def leaves(address, length, size: int) -> Value:
     `size` is a power of two.
     """
     bits = (size - 1).bit_length()
-    # The end, up to the carry, and what is above it: shorter than a sum with a comparison behind it.
+    # The end, up to the carry, and what is above: shorter than a sum with a comparison behind it.
     end = address[:bits] + length[:bits]
     some, carry = end[:bits].any(), end[bits]
     ends_behind = length[bits + 1 :].any() | (length[bits] & (some | carry)) | (carry & some)

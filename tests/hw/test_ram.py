@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """`hw.ram.leaves` against integers."""
 
-from __future__ import annotations
-
-from amaranth import *
+from amaranth import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
