@@ -22,6 +22,8 @@ _SOURCES = ("hw", "host/peerdma", "sim")
 
 def _content() -> Iterator[tuple[str, Path]]:
     """Name in the archive and file, in an order that is always the same."""
+    # pytest, of which cocotb makes use, takes the next one above, and its path of modules.
+    yield "pyproject.toml", ROOT / "pyproject.toml"
     for folder in _SOURCES:
         for path in sorted((ROOT / folder).rglob("*.py")):
             yield str(path.relative_to(ROOT)), path
