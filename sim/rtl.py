@@ -66,6 +66,8 @@ _BOARD_SOURCES = (
 )
 
 _CXX = ("-std=c++17", "-fPIC", "-Wall", "-Wextra", "-O2")
+#: Calls within the library go straight there, some of them for every cycle.
+_LINK = ("-shared", "-Wl,-Bsymbolic")
 #: Verilator's own code is not ours to warn about.
 _CXX_VERILATED = ("-std=c++17", "-fPIC", "-w", "-DVL_TIME_CONTEXT")
 
@@ -276,8 +278,8 @@ def _link(name: str, objects: list[Path]) -> Path:
     library = f"lib{name}.so"
 
     def make(at: Path) -> None:
-        run_tool([program, "-shared", "-o", library, *map(str, objects), "-pthread"], at)
+        run_tool([program, *_LINK, "-o", library, *map(str, objects), "-pthread"], at)
         say(f"built {library}")
 
-    key = digest_of(version, *(str(path) for path in objects))
+    key = digest_of(version, *_LINK, *(str(path) for path in objects))
     return cached(f"{name}-{key}", make) / library

@@ -14,6 +14,7 @@ from peerdma.registers import Bank
 from peerdma.regs import DESCRIPTOR
 from peerdma.scatter import ScatterList
 from peerdma.xdma import Xdma
+from sim.perf import speed
 from sim.perf.figures import Figure, jobs
 from sim.perf.report import summary, table
 from sim.perf.rig import KINDS, Rig
@@ -40,6 +41,16 @@ def test_a_copy_in_this_process():
         assert events["nbytes"][-1] == 0
         assert session.errors == 0
         assert not len(session.events())
+
+
+def test_the_speed_of_the_board_itself(capsys):
+    one, other = speed.measure(10_000, 2)
+    assert one.nbytes == other.nbytes == 10_000
+    # Wall time is not asserted; cycles are the RTL's.
+    assert 2_500 < one.cycles < 10_000 and one.seconds > 0
+    assert speed.main(["--mib", "1", "--rounds", "1"]) == 0
+    core, payload = capsys.readouterr().out.splitlines()
+    assert core.startswith("core") and payload.startswith("payload")
 
 
 def test_nothing_moves_unless_asked():
