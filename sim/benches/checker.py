@@ -8,6 +8,7 @@ takes limits (MPS, MRRS, RCB, tags) from the device's configuration space.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 from cocotbext.pcie.core.tlp import CplStatus, Tlp, TlpAt, TlpAttr, TlpType
@@ -60,6 +61,11 @@ class TlpChecker:
         self._function = function
         self._reads: dict[int, _Pending] = {}
         self._served: dict[tuple[int, int], _Pending] = {}
+        self._planted: Counter[bytes] = Counter()
+
+    def plant(self, tlp: Tlp) -> None:
+        """A TLP like this one is on its way to the device, and wrong on purpose."""
+        self._planted[bytes(tlp.pack())] += 1
 
     @property
     def outstanding_tags(self) -> set[int]:
@@ -75,6 +81,11 @@ class TlpChecker:
         """The link went down: nothing of before will be answered."""
         self._reads.clear()
         self._served.clear()
+        self._planted.clear()
+
+    def abandon(self, tag: int) -> None:
+        """The read with this tag will never be answered; the device may use the tag again."""
+        del self._reads[tag]
 
     def upstream(self, tlp: Tlp, *, bus_master: bool) -> None:
         """Judge a TLP of the device; `bus_master` says whether it may send requests."""
@@ -98,6 +109,11 @@ class TlpChecker:
 
     def downstream(self, tlp: Tlp) -> None:
         """Judge a TLP to the device."""
+        if self._planted:
+            raw = bytes(tlp.pack())
+            if self._planted[raw] > 0:
+                self._planted[raw] -= 1
+                return
         self._framing(tlp)
         if tlp.is_completion():
             rcb = 128 if self._function.pcie_cap.read_completion_boundary else 64

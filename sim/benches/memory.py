@@ -108,6 +108,8 @@ class Chain:
     adjacent: int
     #: descriptors in all
     count: int
+    #: bus address and number of descriptors of each contiguous block
+    blocks: tuple[tuple[int, int], ...] = ()
 
 
 def lay_out(
@@ -141,4 +143,5 @@ def lay_out(
             table[-1]["control"] |= regs.DESC_STOP | regs.DESC_COMPLETED | regs.DESC_EOP
         page, at = pages[index], offsets[index]
         page.data = page.data[:at] + table.tobytes() + page.data[at + table.nbytes :]
-    return Chain(addresses[0], blocks[0] - 1, len(transfers))
+    places = tuple(zip(addresses, blocks, strict=False))
+    return Chain(addresses[0], blocks[0] - 1, len(transfers), places)

@@ -18,15 +18,15 @@ from functools import partial
 
 import cocotb
 from cocotb.queue import Queue
-from cocotb.triggers import FallingEdge, ReadOnly
-from cocotbext.pcie.core import Device, Endpoint
-from cocotbext.pcie.core.caps import MsiCapability, MsixCapability
+from cocotb.triggers import Event, FallingEdge, ReadOnly
+from cocotbext.pcie.core import Device
 from cocotbext.pcie.core.tlp import Tlp, TlpType
 
 from hw.trn import TRN_PORTS
 from peerdma import regs
 
 from .checker import TlpChecker, TlpError
+from .configuration import configuration_space
 from .messages import interrupt_message
 
 __all__ = ["BUS_MASTER_GRACE", "TX_BUFFERS", "Series7Device"]
@@ -35,8 +35,11 @@ __all__ = ["BUS_MASTER_GRACE", "TX_BUFFERS", "Series7Device"]
 TX_BUFFERS = 30
 #: Receive credits of the reference configuration; those for completions are infinite.
 RX_CREDITS = {"ph": 32, "pd": 437, "nph": 12, "npd": 24}
-#: Clock cycles after Bus Master Enable fell in which the core may still start a request.
+#: Clock cycles after Bus Master Enable fell in which the core may still start a request, without
+#: those in which the block takes nothing or a completion: what is offered has to stay.
 BUS_MASTER_GRACE = 16
+#: Type of a completion.
+_COMPLETION = 0x0A
 #: Non-posted requests that may still arrive after trnrnpok fell.
 NP_OVERRUN = 2
 #: Clock cycles between updates of the credits that are shown.
@@ -70,6 +73,8 @@ class Series7Device(Device):
         Judge of both directions; a violation fails the running test.
     hold_transmit : bool
         The block takes no transmit beat while this is True.
+    free_buffers : int
+        Transmit buffers without a TLP.
     timeouts, unexpected : int
         Completion timeouts and unexpected completions that the core reported.
     on_tlp : list of callable
@@ -83,11 +88,15 @@ class Series7Device(Device):
         for name, credits in RX_CREDITS.items():
             kind = type(getattr(link.fc_state[0], name))
             setattr(link.fc_state[0], name, kind(credits))
-        self.function = self.append_function(self._configuration_space(lanes))
+        self.function = self.append_function(configuration_space(lanes))
         self.checker = TlpChecker(self.function)
         self.stall = stall
         self.hold_transmit = False
+        #: what the block has taken goes out on the link while this is set
+        self.link_ready = Event()
+        self.link_ready.set()
         self.timeouts = self.unexpected = 0
+        self.free_buffers = TX_BUFFERS
         self.on_tlp: list[Callable[[str, Tlp], None]] = []
 
         self._dut, self._rng = dut, rng
@@ -95,7 +104,7 @@ class Series7Device(Device):
         self._driven: dict[str, int] = {}
         # Transmit: the TLP in progress, TLPs taken but not sent, and what sends them in order.
         self._tx_raw: bytearray | None = None
-        self._tx_bus_master = False
+        self._tx_bus_master = self._completing = False
         self._tx_used = 0
         self._tx: Queue = Queue()
         # Receive: TLPs with the BARs they hit, and the beats of the one in progress.
@@ -105,8 +114,8 @@ class Series7Device(Device):
         self._np_allowance = NP_OVERRUN
         self._cycle = 0
         self._configured = True
-        #: Requests may be started up to this cycle; None while Bus Master Enable is set.
-        self._bus_master_until: int | None = 0
+        #: cycles left of `BUS_MASTER_GRACE`; None while Bus Master Enable is set
+        self._bus_master_grace: int | None = 0
         self._interrupt_delay: int | None = None
         self._link_down = False
 
@@ -116,33 +125,6 @@ class Series7Device(Device):
         self._set("cfginterruptrdyn", 1)
         for task in (self._run(), self._transmit()):
             cocotb.start_soon(task)
-
-    @staticmethod
-    def _configuration_space(lanes: int) -> Endpoint:
-        function = Endpoint()
-        function.vendor_id, function.device_id = 0x10EE, 0x7021
-        function.subsystem_vendor_id, function.subsystem_id = 0x10EE, 0x5045
-        function.class_code = 0x058000
-        function.interrupt_pin = 1
-        for bar, size in (regs.BAR_USER, regs.BAR_DMA):
-            function.configure_bar(bar, size)
-        capability = function.pcie_cap
-        capability.max_payload_size_supported = 2
-        capability.max_link_speed = capability.current_link_speed = 2
-        capability.max_link_width = capability.negotiated_link_width = lanes
-        msi = MsiCapability()
-        msi.msi_64bit_address_capable = 1
-        function.msi_cap = msi
-        function.register_capability(msi)
-        msix = MsixCapability()
-        msix.msix_table_size = regs.MSIX_ENTRIES - 1
-        msix.msix_table_bar_indicator_register = regs.BAR_DMA[0]
-        msix.msix_table_offset = regs.MSIX_TABLE_OFFSET
-        msix.msix_pba_bar_indicator_register = regs.BAR_DMA[0]
-        msix.msix_pba_offset = regs.MSIX_PBA_OFFSET
-        function.msix_cap = msix
-        function.register_capability(msix)
-        return function
 
     async def hot_reset(self, lost: Awaitable[None]) -> None:
         """Hot reset, or the link going down: `rst` until `lost` says that the host sends no more.
@@ -213,6 +195,7 @@ class Series7Device(Device):
     async def _transmit(self) -> None:
         while True:
             send, buffers = await self._tx.get()
+            await self.link_ready.wait()
             await send()
             # A reset in the meantime has freed the buffer already.
             self._tx_used = max(self._tx_used - buffers, 0)
@@ -246,7 +229,7 @@ class Series7Device(Device):
                 self._drive_credits()
             self._drive_receive()
             self._drive_interrupt()
-            free = TX_BUFFERS - self._tx_used
+            self.free_buffers = free = TX_BUFFERS - self._tx_used
             room = (free > 0 or self._tx_raw is not None) and not self.hold_transmit
             self._set("trntdstrdy", int(room and not self._stalls()))
             self._set("trntbufav", free)
@@ -262,9 +245,9 @@ class Series7Device(Device):
     def _drive_configuration(self) -> None:
         function, capability = self.function, self.function.pcie_cap
         if function.bus_master_enable:
-            self._bus_master_until = None
-        elif self._bus_master_until is None:
-            self._bus_master_until = self._cycle + BUS_MASTER_GRACE
+            self._bus_master_grace = None
+        elif self._bus_master_grace is None:
+            self._bus_master_grace = BUS_MASTER_GRACE
         for name, value in (
             ("trnlnkup", 1),
             ("cfgcommandbusmasterenable", function.bus_master_enable),
@@ -355,9 +338,14 @@ class Series7Device(Device):
     # Transmit: from the core to the block ---------------------------------------------------
 
     def _sample_transmit(self) -> None:
-        if not (self._driven["trntdstrdy"] and self._get("trntsrcrdy")):
+        if not self._driven["trntdstrdy"]:
             return
+        valid = self._get("trntsrcrdy")
         first, last = self._get("trntsof"), self._get("trnteof")
+        if self._bus_master_grace and not (valid and self._completing):
+            self._bus_master_grace -= 1
+        if not valid:
+            return
         if bool(first) != (self._tx_raw is None):
             raise TlpError("trntsof within a TLP" if first else "transmit beat before trntsof")
         if self._get("trntsrcdsc") or self._get("trnterrfwd") or self._get("trntecrcgen"):
@@ -367,8 +355,8 @@ class Series7Device(Device):
                 raise TlpError("trnfcsel is not 4, so the core reads credits wrongly")
             self._tx_raw = bytearray()
             self._tx_used += 1
-            until = self._bus_master_until
-            self._tx_bus_master = until is None or self._cycle < until
+            self._tx_bus_master = self._bus_master_grace != 0
+            self._completing = self._get("trntd") >> 56 & 0x1F == _COMPLETION
         self._tx_raw += self._get("trntd").to_bytes(8, "big")
         if last:
             if not self._get("trntrem"):

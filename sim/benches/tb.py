@@ -115,7 +115,7 @@ class TB:
         self.device = Series7Device(dut, random.Random(f"device {seed}"), lanes=lanes, stall=stall)
         self._log = log
         self.device.on_tlp.append(self._log_tlp)
-        self.gpu = Gpu() if gpu else None
+        self.gpu = Gpu(random.Random(f"gpu {seed}")) if gpu else None
         self.host = Host(random.Random(f"host {seed}"), self.device, self.gpu)
         self.channels_each_way = count = int(os.environ["CHANNELS"])
         self.channels = [
@@ -146,10 +146,19 @@ class TB:
         await self.pci.set_master()
         await self.configure()
 
-    async def hot_reset(self) -> None:
-        """Reset the board over the link, then restore what a kernel restores: BARs and Command."""
+    async def hot_reset(self, *, down_us: float = 0) -> None:
+        """Reset the board over the link, then restore what a kernel restores: BARs and Command.
+
+        The link stays down for `down_us` longer than it takes what is under way to get lost.
+        """
+
+        async def lost() -> None:
+            await self.host.lose_link()
+            if down_us:
+                await Timer(down_us, "us")
+
         saved = {at: await self.pci.config_read_dword(at) for at in (*_BARS, _COMMAND)}
-        await self.device.hot_reset(self.host.lose_link())
+        await self.device.hot_reset(lost())
         for at, value in saved.items():
             await self.pci.config_write_dword(at, value)
         await self.configure()

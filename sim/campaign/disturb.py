@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Episodes that something ends: aborts, resets, a lost link, Bus Master Enable taken away."""
+
+from __future__ import annotations
+
+import cocotb
+from cocotb.task import Task
+from cocotb.triggers import Timer
+
+from peerdma import regs
+
+from .faults import arrival, release_pair, stop
+from .job import Job
+from .plan import Episode, Lane
+from .rig import Rig
+
+__all__ = ["play"]
+
+#: By when a soft reset has ended all that was under way.
+_SOFT_RESET_US = 100
+#: How long the link stays down, at most.
+_DOWN_US = 100
+
+
+async def play(rig: Rig, episode: Episode, jobs: dict[Lane, Job], beside: list[Task]) -> None:
+    """Run all lanes, and disturb them. `beside` are the tasks at work beside them."""
+    disturbance = episode.disturbance
+    left = [pair.left for pair in rig.pairs]
+    for job in jobs.values():
+        job.prepare()
+
+    async def begin(job: Job) -> None:
+        await Timer(max(job.run.delay_ns, 1), "ns")
+        await job.begin()
+
+    for task in [cocotb.start_soon(begin(job)) for job in jobs.values()]:
+        await task
+    await Timer(max(disturbance.delay_ns, 1), "ns")
+    if disturbance.kind == "abort":
+        await _abort(rig, episode, jobs)
+    elif disturbance.kind == "bus master off":
+        await _bus_master_off(rig, list(jobs.values()))
+    else:
+        await _reset(rig, disturbance.kind, list(jobs.values()), beside)
+    for job in jobs.values():
+        if job.moment:
+            rig.seen.sample(
+                "disturbance",
+                kind=disturbance.kind,
+                way=job.way,
+                contents=job.run.contents,
+                moment="after" if job.finished else job.moment,
+            )
+    for number, pair in enumerate(rig.pairs):
+        streams = [
+            job
+            for lane, job in jobs.items()
+            if lane.number == number and job.run.contents != "ram" and job.moment
+        ]
+        if streams:
+            release_pair(rig, pair, left[number], streams)
+
+
+async def _abort(rig: Rig, episode: Episode, jobs: dict[Lane, Job]) -> None:
+    victims = [
+        jobs[lane] for lane in jobs if (lane.c2h, lane.number) in episode.disturbance.victims
+    ]
+    numbers = {job.channel.number for job in victims}
+    streaming = any(job.run.contents != "ram" for job in victims)
+    others = [job for job in jobs.values() if job not in victims]
+    waiting = [
+        job
+        for job in others
+        if streaming and job.channel.number in numbers and job.run.contents != "ram"
+    ]
+
+    async def finish(job: Job) -> None:
+        await job.wait()
+        await job.expect_good("")
+
+    tasks = [cocotb.start_soon(finish(job)) for job in others if job not in waiting]
+    for job in victims:
+        job.note_moment()
+    await stop(rig, victims)
+    if waiting:
+        await Timer(rig.rng.randint(1, 6000), "ns")
+        for job in waiting:
+            job.note_moment()
+        await stop(rig, waiting)
+    for task in tasks:
+        await task
+
+
+async def _bus_master_off(rig: Rig, jobs: list[Job]) -> None:
+    for job in jobs:
+        job.note_moment()
+    async with rig.access():
+        await rig.pci.clear_master()
+    await arrival()
+    counts = {}
+    for job in jobs:
+        await job.channel.write("control", regs.CHANNEL["control"].writable & ~1)
+    for job in jobs:
+        counts[job] = await job.close()
+    async with rig.access():
+        await rig.pci.set_master()
+    for job in jobs:
+        await job.settle(counts[job])
+    # A read that was on its way out when the bit fell is dropped, and its tag times out.
+    tags = regs.EXTENSION["channels"].field("tags")
+    most = tags.get(await rig.read(regs.EXTENSION, "channels"))
+    assert rig.device.timeouts <= most, f"{rig.device.timeouts} timeouts, of {most} tags"
+    rig.timeouts = rig.device.timeouts
+
+
+async def _reset(rig: Rig, kind: str, jobs: list[Job], beside: list[Task]) -> None:
+    await rig.shut()
+    for task in beside:
+        task.cancel()
+    rig.let_go()
+    for job in jobs:
+        job.note_moment()
+    if kind == "soft reset":
+        rig.reopen()
+        await rig.write(regs.EXTENSION, "soft_reset", 1)
+        for channel in rig.channels:
+            await channel.idle(_SOFT_RESET_US)
+        # A read that was offered before still goes out; what it brings is dropped.
+        await arrival()
+    else:
+        down = rig.rng.randint(1, _DOWN_US) if kind == "link loss" else 0
+        await rig.hot_reset(down_us=down)
+        rig.reopen()
+    for job in jobs:
+        job.abandon()
+        await job.settle(0)

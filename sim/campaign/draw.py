@@ -1,0 +1,334 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Draws the plan of a seed. Every constraint is here.
+
+Whatever a plan asks for is possible, and its outcome is known as well as the programming interface
+lets software know it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+
+from peerdma import regs
+
+from .plan import (
+    CHANNELS,
+    EMPTYING,
+    Disturbance,
+    Episode,
+    Lane,
+    Machine,
+    Piece,
+    Plan,
+    PlantedFault,
+    Run,
+    Surroundings,
+)
+from .table import DISTURBANCES, FAULTS, MEMORIES, READ_FAULTS
+
+__all__ = ["draw"]
+
+#: Bytes that may stay in a pair between runs: fewer than its rings hold.
+_LEFT_OVER = 3000
+#: Bytes of an episode in one direction of one channel, at most.
+_BYTES = 14_000
+_SIZES = {
+    (0, 0): 1,
+    (1, 1): 2,
+    (2, 3): 2,
+    (4, 7): 2,
+    (8, 63): 5,
+    (64, 64): 2,
+    (65, 511): 5,
+    (512, 512): 2,
+    (513, 4095): 4,
+    (4096, 4096): 2,
+    (4097, 9000): 1,
+}
+
+
+def draw(seed: int, episodes: int) -> Plan:
+    """The plan of a seed that is to have so many episodes, or one more."""
+    rng = random.Random(f"plan {seed}")
+    machine = Machine(
+        channels=rng.choice(CHANNELS),
+        lanes=rng.choice((1, 2, 4, 4)),
+        posted=(rng.choice((4, 16, 64)), rng.choice((40, 128, 1024))),
+        nonposted=rng.choice((2, 8, 64)),
+        completion=(rng.choice((4, 64)), rng.choice((40, 1024))),
+    )
+    drawer = _Drawer(rng, machine)
+    found: list[Episode] = []
+    while len(found) < episodes:
+        found += drawer.draw()
+    return Plan(seed, machine, tuple(found))
+
+
+class _Drawer:
+    """Draws episodes, and knows what of them stays in the pairs."""
+
+    def __init__(self, rng: random.Random, machine: Machine):
+        self._rng, self._machine = rng, machine
+        self._left = [0] * machine.channels
+
+    def draw(self) -> list[Episode]:
+        """A good episode; or one that is disturbed or has an error, and a good one behind it."""
+        rng = self._rng
+        turn = rng.random()
+        if turn < 0.4:
+            return [self._good()]
+        if turn < 0.7:
+            return [self._faulty(), self._good(short=True)]
+        return [self._disturbed(), self._good(short=True)]
+
+    def _surroundings(self) -> Surroundings:
+        rng = self._rng
+        latency = rng.choice(((0, 0), (0, 900), (300, 900), (0, 3000), (1000, 3000)))
+        return Surroundings(
+            mps=rng.choice((128, 256, 512)),
+            mrrs=rng.choice((128, 256, 512, 4096)),
+            rcb=rng.choice((64, 128)),
+            extended_tags=rng.random() < 0.5,
+            split=rng.choice(("LARGEST", "EVERY_RCB", "RANDOM")),
+            latency_ns=latency,
+            gap_ns=rng.choice(((0, 0), (0, 0), (0, 100))),
+            stall=rng.choice((0, 0, 0.1, 0.35)),
+            interrupts=rng.choice(("intx", "msi", "msix", "msix")),
+        )
+
+    def _episode(self, lanes: Sequence[Lane], disturbance: Disturbance | None = None) -> Episode:
+        rng = self._rng
+        return Episode(
+            self._surroundings(),
+            tuple(lanes),
+            disturbance,
+            accesses=rng.choice((0, 8, 16, 24)),
+            hold=rng.choice(("", "", "transmit", "link")),
+        )
+
+    # What channels do -----------------------------------------------------------------------
+
+    def _good(self, *, short: bool = False) -> Episode:
+        lanes = self._lanes(2 if short else 3)
+        self._settle(lanes, ())
+        return self._episode(lanes)
+
+    def _settle(self, lanes: list[Lane], broken: Sequence[int]) -> None:
+        """Note what stays in each pair; a broken one is emptied if anything streamed."""
+        for number in range(self._machine.channels):
+            mine = [lane for lane in lanes if lane.number == number]
+            coming, going = (
+                sum(run.streamed for lane in mine if lane.c2h == c2h for run in lane.runs)
+                for c2h in (False, True)
+            )
+            self._left[number] += coming - going
+            if number in broken and any(
+                run.contents != "ram" for lane in mine for run in lane.runs
+            ):
+                self._left[number] = 0
+
+    def _lanes(self, most_runs: int, *, stay: bool = True) -> list[Lane]:
+        """Lanes for some channels. What goes into a pair comes out, or stays if it may."""
+        rng, channels = self._rng, self._machine.channels
+        every = [(c2h, number) for c2h in (False, True) for number in range(channels)]
+        chosen = set(rng.sample(every, rng.randint(1, len(every))))
+        pairs = {
+            number for number in range(channels) if rng.random() < 0.6 and (False, number) in chosen
+        }
+        chosen |= {(True, number) for number in pairs}
+        areas = self._areas(sum(not c2h for c2h, _ in chosen))
+        lanes = []
+        for c2h, number in sorted(chosen):
+            area = areas[0] if c2h else areas.pop()
+            count = rng.randint(1, most_runs)
+            streamed = rng.choice((0, 1, 2)) if number in pairs else 0
+            if number in pairs and not c2h:
+                streamed = max(streamed, 1)
+            runs = [self._run(c2h, area) for _ in range(count)]
+            if streamed == 2:
+                runs = [self._streaming(run, 1.0) for run in runs]
+            elif streamed == 1:
+                runs = [self._streaming(run, 0.5) for run in runs]
+            lanes.append(Lane(c2h, number, tuple(runs)))
+        return [
+            self._balance(lane, lanes, stay) if lane.c2h and lane.number in pairs else lane
+            for lane in lanes
+        ]
+
+    def _areas(self, writers: int) -> list[range]:
+        """Card RAM in parts: the first for all C2H channels to read, one for each H2C channel."""
+        size = regs.CARD_RAM_SIZE
+        cuts = sorted(self._rng.sample(range(9000, size - 9000, 7), writers))
+        bounds = [0, *cuts, size]
+        areas = [range(*both) for both in itertools.pairwise(bounds)]
+        self._rng.shuffle(areas)
+        # Everything that is read has the size of a good piece at least.
+        areas.sort(key=lambda area: len(area) < 4096)
+        return areas
+
+    def _sizes(self) -> list[int]:
+        rng = self._rng
+        count = rng.choice((1, 1, 1, 2, 3, 4, rng.randint(5, 16), rng.randint(17, 40), 70))
+        sizes = []
+        for _ in range(count):
+            ((low, high),) = rng.choices(list(_SIZES), list(_SIZES.values()))
+            if count > 4:
+                low, high = min(low, 65), min(high, 160)
+            sizes.append(rng.randint(low, high))
+        while sum(sizes) > _BYTES:
+            sizes.pop()
+        return sizes
+
+    def _run(self, c2h: bool, area: range) -> Run:
+        rng = self._rng
+        pieces, at = [], area.start + rng.randrange(9)
+        for size in self._sizes():
+            if c2h:
+                at = rng.randrange(area.start, max(area.stop - size, area.start) + 1)
+            if at + size > area.stop:
+                size = max(area.stop - at, 0)
+                at = area.stop - size
+            pieces.append(self._piece(size, at))
+            at += size + rng.randrange(10)
+        writeback = rng.choice(("off", "off", "host", "gpu"))
+        notices = ["status", "interrupt", "interrupt"] + ["writeback"] * 2 * (writeback != "off")
+        return Run(
+            tuple(pieces),
+            self._blocks(len(pieces)),
+            high=rng.random() < 0.5,
+            notice=rng.choice(notices),
+            writeback=writeback,
+            credits=rng.random() < 0.15,
+            delay_ns=rng.choice((0, 0, rng.randrange(3000), rng.randrange(12000))),
+        )
+
+    def _piece(self, size: int, card: int | None) -> Piece:
+        rng = self._rng
+        edge = rng.choice((None, None, None, 0, size, size // 2))
+        offset = rng.randrange(4096) if edge is None else -edge % 4096
+        return Piece(size, rng.choice(MEMORIES), offset, card, rng.random() < 0.2)
+
+    def _blocks(self, count: int) -> tuple[int, ...]:
+        rng = self._rng
+        kind = rng.choice(("block", "block", "singles", "blocks"))
+        if kind == "singles" and count <= 20:
+            return (1,) * count
+        blocks = []
+        while count:
+            block = min(count, 64 if kind == "block" else rng.choice((1, 2, 3, 15, 16, 17, 33)))
+            blocks.append(block)
+            count -= block
+        return tuple(blocks)
+
+    def _streaming(self, run: Run, share: float) -> Run:
+        """The same run, with some of its pieces through the stream."""
+        pieces = [
+            replace(piece, card=None) if self._rng.random() < share else piece
+            for piece in run.pieces
+        ]
+        return replace(run, pieces=tuple(pieces))
+
+    def _balance(self, lane: Lane, lanes: list[Lane], stay: bool) -> Lane:
+        """A C2H lane that takes what its pair has and gets, but for what may stay in it."""
+        sender = next(one for one in lanes if not one.c2h and one.number == lane.number)
+        total = self._left[lane.number] + sum(run.streamed for run in sender.runs)
+        if stay and self._rng.random() < 0.3:
+            total -= min(total, self._rng.randrange(_LEFT_OVER))
+        runs = []
+        for run in lane.runs:
+            pieces = []
+            for piece in run.pieces:
+                if piece.card is None:
+                    piece = replace(piece, size=min(piece.size, total))
+                    total -= piece.size
+                pieces.append(piece)
+            runs.append(replace(run, pieces=tuple(pieces)))
+        last = runs[-1]
+        rest = []
+        while total:
+            size = min(total, self._rng.choice((total, self._rng.randint(1, 5000))))
+            rest.append(self._piece(size, None))
+            total -= size
+        if rest:
+            pieces = (*last.pieces, *rest)
+            runs[-1] = replace(last, pieces=pieces, blocks=self._blocks(len(pieces)))
+        return replace(lane, runs=tuple(runs))
+
+    # What goes wrong ------------------------------------------------------------------------
+
+    def _faulty(self) -> Episode:
+        """One run ends by an error. Others are not concerned, but for the pair's other channel."""
+        rng = self._rng
+        lanes = self._lanes(1, stay=False)
+        victim = rng.choice(lanes)
+        kind = rng.choice(FAULTS)
+        run = self._plant(victim, kind)
+        lanes[lanes.index(victim)] = replace(victim, runs=(run,))
+        # What goes wrong in the pair is not what the plan of the others was.
+        lanes = [
+            replace(lane, runs=tuple(self._quiet(run) for run in lane.runs))
+            if lane.number == victim.number
+            else lane
+            for lane in lanes
+        ]
+        self._settle(lanes, (victim.number,))
+        return self._episode(lanes)
+
+    def _plant(self, lane: Lane, kind: str) -> Run:
+        rng = self._rng
+        run = lane.runs[0]
+        places = ["descriptor", "data"]
+        if kind == "magic" or (kind in READ_FAULTS and lane.c2h):
+            places.remove("data")
+        elif kind == "decode":
+            places.remove("descriptor")
+        place = rng.choice(places)
+        pieces = list(run.pieces)
+        index = rng.randrange(len(pieces))
+        piece = pieces[index]
+        if place == "data":
+            piece = replace(piece, size=max(piece.size, 1))
+            if kind == "too long":
+                piece = replace(piece, size=min(piece.size, 64))
+            if kind == "decode":
+                end = regs.CARD_RAM_SIZE
+                far = rng.randrange(end, 1 << 63)
+                piece = replace(piece, card=rng.choice((end, end - piece.size + 1, far)))
+        blocks = run.blocks
+        if kind == "too long" and place == "descriptor":
+            pieces, index = pieces[:12], min(index, 11)
+            blocks = (1,) * len(pieces)
+        if index < len(pieces):
+            pieces[index] = piece
+        blocks = blocks if len(pieces) == len(run.pieces) else (1,) * len(pieces)
+        return replace(
+            run,
+            pieces=tuple(pieces),
+            blocks=blocks,
+            credits=False,
+            fault=PlantedFault(kind, place, index),
+        )
+
+    @staticmethod
+    def _quiet(run: Run) -> Run:
+        """The same run, but software polls: what comes is not known."""
+        return replace(run, notice="status", credits=False)
+
+    def _disturbed(self) -> Episode:
+        rng = self._rng
+        lanes = self._lanes(1, stay=False)
+        lanes = [replace(lane, runs=tuple(self._quiet(run) for run in lane.runs)) for lane in lanes]
+        kind = rng.choice((*DISTURBANCES, "abort", "abort"))
+        victims: tuple[tuple[bool, int], ...] = ()
+        if kind == "abort":
+            number = rng.choice(lanes).number
+            mine = [(lane.c2h, lane.number) for lane in lanes if lane.number == number]
+            victims = tuple(rng.sample(mine, rng.randint(1, len(mine))))
+        self._settle(lanes, [number] if kind == "abort" else range(self._machine.channels))
+        if kind in EMPTYING:
+            self._left = [0] * self._machine.channels
+        delay = rng.choice((rng.randrange(1500), rng.randrange(6000), rng.randrange(25_000)))
+        return self._episode(lanes, Disturbance(kind, delay, victims))

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Episodes in which one run has to end by an error, and nobody else is to notice."""
+
+from __future__ import annotations
+
+import cocotb
+from cocotb.triggers import Timer
+
+from peerdma import regs
+from peerdma.regs import ErrorKind, Status
+from sim.benches.host import Fault
+from sim.campaign.scoreboard import Pair
+
+from .job import Job
+from .plan import Episode, Lane, PlantedFault
+from .rig import Rig
+
+__all__ = ["play", "release_pair", "stop"]
+
+#: How a completer brings a kind of fault about, what is captured, and the status bit's name
+#: beside the one that stands for all of its field.
+_READS = {
+    "unsupported request": (Fault.UNSUPPORTED_REQUEST, ErrorKind.UNSUPPORTED_REQUEST, ""),
+    "completer abort": (Fault.COMPLETER_ABORT, ErrorKind.COMPLETER_ABORT, "ABORT"),
+    "retry status": (Fault.RETRY, ErrorKind.UNSUPPORTED_REQUEST, ""),
+    "poisoned": (Fault.POISONED, ErrorKind.POISONED, "POISONED"),
+    "lost": (Fault.WITHHELD, ErrorKind.COMPLETION_TIMEOUT, ""),
+    "late": (Fault.WITHHELD, ErrorKind.COMPLETION_TIMEOUT, ""),
+    "wrong count": (Fault.WRONG_COUNT, ErrorKind.UNEXPECTED_COMPLETION, "UNEXPECTED"),
+    "wrong address": (Fault.WRONG_ADDRESS, ErrorKind.UNEXPECTED_COMPLETION, "UNEXPECTED"),
+    "too long": (Fault.TOO_LONG, ErrorKind.UNEXPECTED_COMPLETION, "UNEXPECTED"),
+}
+#: How long a copy goes on on its other side when one has failed.
+_GOES_ON_US = 3
+#: In which time what is on its way has come.
+_ARRIVES_US = 4
+
+
+def _expected(fault: PlantedFault, c2h: bool) -> tuple[Status, ErrorKind]:
+    """Status bits and captured kind."""
+    if fault.kind == "magic":
+        return Status.MAGIC_STOPPED, ErrorKind.MAGIC
+    if fault.kind == "decode":
+        return Status.READ_UNSUPPORTED if c2h else Status.WRITE_DECODE, ErrorKind.DECODE
+    _, kind, name = _READS[fault.kind]
+    source = "DESC" if fault.place == "descriptor" else "READ"
+    status = Status[f"{source}_UNSUPPORTED"]
+    return status | Status[f"{source}_{name}"] if name else status, kind
+
+
+async def play(rig: Rig, episode: Episode, victim: Lane, jobs: dict[Lane, Job]) -> None:
+    """Run all lanes of an episode, of which `victim` has a planted fault."""
+    failing = jobs[victim]
+    mine = [job for lane, job in jobs.items() if lane.number == victim.number]
+    streams = [job for job in mine if job.run.contents != "ram"]
+    # The other side of a stream that fails waits for bytes, or room, that do not come.
+    waiting = [job for job in streams if job is not failing and failing in streams]
+    left = rig.pairs[victim.number].left
+    await rig.write(regs.EXTENSION, "error_clear", 0)
+    rig.capturing = True
+    for job in jobs.values():
+        job.prepare()
+    _plant(rig, failing)
+
+    async def run(job: Job) -> None:
+        await Timer(max(job.run.delay_ns, 1), "ns")
+        await job.begin()
+        if job in waiting:
+            return
+        await job.wait()
+        if job is not failing:
+            await job.expect_good("")
+
+    tasks = {job: cocotb.start_soon(run(job)) for job in jobs.values()}
+    await tasks[failing]
+    await _expect_failure(rig, failing)
+    for job in waiting:
+        await tasks[job]
+        await Timer(_GOES_ON_US, "us")
+        await stop(rig, [job])
+    for task in tasks.values():
+        await task
+    rig.capturing = False
+    if streams:
+        release_pair(rig, rig.pairs[victim.number], left, streams)
+
+
+def _plant(rig: Rig, job: Job) -> None:
+    fault = job.run.fault
+    if fault.kind not in _READS:
+        return
+    if fault.place == "data":
+        where = job.data_address(fault.index)
+        at = rig.rng.choice(where)
+    else:
+        at = job.descriptors[fault.index]
+    for completer in rig.completers:
+        completer.inject(range(at, at + 1), _READS[fault.kind][0])
+
+
+async def _expect_failure(rig: Rig, job: Job) -> None:
+    """The run that was waited for ended as it had to, and the capture says so."""
+    fault = job.run.fault
+    piece = job.run.pieces[fault.index]
+    status, kind = _expected(fault, job.channel.c2h)
+    for completer in rig.completers:
+        completer.clear_faults()
+        rig.timeouts += len(completer.withheld)
+        if fault.kind == "late":
+            await completer.release_withheld()
+        for tag in completer.withheld:
+            rig.lost[tag] = rig.now_ns()
+            rig.device.checker.abandon(tag)
+        completer.drop_withheld()
+    exact = fault.place == "data" or fault.kind == "magic"
+    await job.expect_error(status, fault.index, exact=exact)
+    info = await rig.read(regs.EXTENSION, "error_info")
+    expected = {
+        "kind": kind,
+        "channel": job.channel.number,
+        "c2h": int(job.channel.c2h),
+        "descriptor": int(fault.place == "descriptor"),
+        "count": 1,
+    }
+    register = regs.EXTENSION["error_info"]
+    found = {name: register.field(name).get(info) for name in expected}
+    assert found == expected, f"error capture {found}, expected {expected}: {job.run}"
+    rig.seen.sample(
+        "fault",
+        kind=fault.kind,
+        place=fault.place,
+        way=job.way,
+        target="stream" if piece.card is None else "ram",
+        memory=piece.memory,
+    )
+
+
+async def stop(rig: Rig, jobs: list[Job]) -> None:
+    """Abort these, and check what they have left behind."""
+    for job in jobs:
+        await job.channel.write("control", regs.CHANNEL["control"].writable & ~1)
+    counts = {}
+    for job in jobs:
+        counts[job] = await job.close()
+    for job in jobs:
+        events = rig.events[job.channel]
+        assert not events & Status.errors(), f"{job.channel!r} was stopped, and has {events!r}"
+        await job.settle(counts[job])
+
+
+def release_pair(rig: Rig, pair: Pair, left: int, jobs: list[Job]) -> None:
+    """What is in a pair when these ended, `left` bytes having been there before.
+
+    The core flushes it when a run that used the stream ends by anything but Stop. Whether it did
+    use it does not show always; where that is open software flushes it.
+    """
+    ended = {job.channel.c2h: job for job in jobs if not job.finished}
+    nothing = False in ended and not left
+    certain = nothing or (True in ended and ended[True].streamed)
+    for job in jobs:
+        if job.moment:
+            how = "flushed by the core" if certain else "flushed by software"
+            rig.seen.sample("disturbance", stream=how)
+    if certain:
+        pair.empty()
+    else:
+        pair.unknown = True
+
+
+def arrival() -> Timer:
+    """Until what is on its way has come."""
+    return Timer(_ARRIVES_US, "us")

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""What the core's ports show of how it is used: reads in flight, order, and what holds it up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cocotbext.pcie.core.tlp import CplStatus, Tlp
+
+from sim.benches.checker import MEMORY_READS
+from sim.benches.host import Gpu
+
+from .coverage import band
+from .plan import Episode
+from .rig import Rig
+from .table import GROUPS
+
+__all__ = ["Monitor"]
+
+_READ = next(group.points for group in GROUPS if group.name == "read")
+#: No tag of a read that is lost may come back before: four completion timeouts of 50 us each have
+#: to pass since it timed out, and a driver hears of that at most two later.
+QUARANTINE_NS = 100_000
+#: Data credits of a memory write of 128 bytes.
+_SMALLEST = 8
+
+
+@dataclass
+class _Read:
+    of: str
+    number: int
+    completions: int = 0
+
+
+class Monitor:
+    """Samples coverage of what crosses the ports."""
+
+    def __init__(self, rig: Rig):
+        self._rig = rig
+        self._reads: dict[int, _Read] = {}
+        self._number = 0
+        self._episode: Episode | None = None
+        self._together = 0
+        rig.device.on_tlp.append(self._listen)
+        rig.on_reset.append(self._reads.clear)
+
+    def begin(self, episode: Episode) -> None:
+        """The next TLPs are those of this episode."""
+        self._episode = episode
+        self._together = 0
+
+    def end_good(self, episode: Episode) -> None:
+        """All that was promised for the episode was kept."""
+        if self._together:
+            channels = self._rig.channels_each_way
+            self._rig.seen.sample("together", channels=channels, running=self._together)
+
+    def _listen(self, direction: str, tlp: Tlp) -> None:
+        if self._episode is None:
+            return
+        if direction == "down":
+            if tlp.is_completion():
+                self._completion(tlp)
+            return
+        self._together = max(self._together, len(self._rig.running))
+        self._pressure()
+        if tlp.fmt_type in MEMORY_READS:
+            self._read(tlp)
+
+    def _read(self, tlp: Tlp) -> None:
+        rig = self._rig
+        if tlp.tag in rig.lost:
+            since = rig.now_ns() - rig.lost.pop(tlp.tag)
+            assert since > QUARANTINE_NS, f"tag {tlp.tag} is used {since} ns after it was lost"
+        for tag in rig.lost:
+            self._reads.pop(tag, None)
+        function = rig.gpu.function
+        base = (function.bar[1] << 32 | function.bar[0]) & ~0xF
+        of = "gpu" if base <= tlp.address < base + Gpu.SIZE else "host"
+        self._number += 1
+        self._reads[tlp.tag] = _Read(of, self._number)
+        rig.seen.sample("read", **{"in flight": band(len(self._reads), _READ["in flight"])})
+
+    def _completion(self, tlp: Tlp) -> None:
+        read = self._reads.get(tlp.tag)
+        if read is None:
+            return
+        read.completions += 1
+        whole = tlp.byte_count <= 4 * tlp.length - tlp.lower_address % 4
+        if tlp.status == CplStatus.SC and not whole:
+            return
+        del self._reads[tlp.tag]
+        if tlp.status != CplStatus.SC or tlp.ep:
+            return
+        overtaken = any(other.number < read.number for other in self._reads.values())
+        around = self._episode.surroundings
+        longest = around.latency_ns[1]
+        self._rig.seen.sample(
+            "read",
+            of=read.of,
+            completions=band(read.completions, _READ["completions"]),
+            order="overtaken" if overtaken else "in order",
+            split=around.split,
+            latency="none" if not longest else "some" if longest < 1000 else "long",
+        )
+
+    def _pressure(self) -> None:
+        rig = self._rig
+        way = rig.during
+        if way == "idle":
+            return
+        device = rig.device
+        credits = device.upstream_port.fc_state[0]
+        data = credits.pd.tx_credits_available
+        rig.seen.sample(
+            "pressure",
+            way=way,
+            stalls="none" if not device.stall else "light" if device.stall < 0.2 else "heavy",
+            buffers=_amount(device.free_buffers, 8),
+            posted=_amount(min(credits.ph.tx_credits_available, data // _SMALLEST), 3),
+            nonposted=_amount(credits.nph.tx_credits_available, 3),
+            completion=_amount(credits.cplh.tx_credits_available, 3),
+        )
+
+
+def _amount(left: int, few: int) -> str:
+    return "none" if left <= 0 else "few" if left <= few else "plenty"

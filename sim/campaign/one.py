@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""``python -m sim.campaign.one``: one seed in one simulator, in a folder of its own."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import resource
+import sys
+from pathlib import Path
+
+import cocotb_tools.config
+from cocotb_tools.check_results import get_results
+from cocotb_tools.runner import get_runner
+
+from hw.endpoint import MODULE_NAME
+from sim.benches.tb import TLP_LOG
+
+from .draw import draw
+from .worker import RESULT
+
+__all__ = ["CPU_SECONDS", "SEEN", "WALL_SECONDS", "main", "run"]
+
+#: Bounds of a simulator that hangs, busy or not; simulated time is bounded by the session. Other
+#: programs may take most of a machine, so what counts is the time of the processor.
+CPU_SECONDS, WALL_SECONDS = 100, 900
+#: What the session of a seed that passed leaves: simulated time and coverage.
+SEEN = "seen.json"
+
+
+def run(seed: int, episodes: int, models: Path, folder: Path, waves: bool = False) -> dict:
+    """Run a seed on the model for it in `models`; returns, and leaves in `RESULT`, its result."""
+    libraries = [str(cocotb_tools.config.libs_dir), os.environ.get("LD_LIBRARY_PATH", "")]
+    # The simulator may have been linked on another machine.
+    os.environ["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, libraries))
+    # The same seed is the same run: sets, too, have the same order.
+    os.environ["PYTHONHASHSEED"] = "0"
+    resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS + 5))
+    os.environ["SIM_CMD_PREFIX"] = f"timeout --kill-after=5 {WALL_SECONDS}"
+    channels = str(draw(seed, episodes).machine.channels)
+    xml = folder / "results.xml"
+    result = {"seed": seed, "passed": False, "simulated_ns": 0, "counts": {}}
+    try:
+        get_runner("verilator").test(
+            test_module="sim.campaign.session",
+            test_filter=r"\.campaign$",
+            hdl_toplevel=MODULE_NAME,
+            hdl_toplevel_lang="verilog",
+            build_dir=models / channels,
+            test_dir=folder,
+            results_xml=str(xml),
+            waves=waves,
+            seed=seed,
+            extra_env={"SEED": str(seed), "EPISODES": str(episodes), "CHANNELS": channels},
+        )
+        if get_results(xml) == (1, 0):
+            result |= json.loads((folder / SEEN).read_text()) | {"passed": True}
+    except (RuntimeError, SystemExit):
+        print(f"the simulator died, or was stopped after {CPU_SECONDS} s of CPU time")
+    tlps = folder / TLP_LOG
+    result["digest"] = hashlib.sha256(tlps.read_bytes()).hexdigest() if tlps.exists() else ""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    result["cpu_seconds"] = round(sum(one.ru_utime + one.ru_stime for one in used), 1)
+    (folder / RESULT).write_text(json.dumps(result))
+    return result
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Command line; returns 0 if the seed passed, 1 if not."""
+    parser = argparse.ArgumentParser(prog="python -m sim.campaign.one", description=__doc__)
+    parser.add_argument("seed", type=int)
+    parser.add_argument("--episodes", type=int, required=True)
+    parser.add_argument("--models", type=Path, required=True, help="with simulators in 1 and 2")
+    parser.add_argument("--folder", type=Path, required=True, help="where it runs; exists")
+    arguments = parser.parse_args(argv)
+    return int(not run(**vars(arguments))["passed"])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

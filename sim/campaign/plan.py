@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""What a seed means: the machine, and episodes with all that happens in them, as plain data.
+
+`draw` makes a plan of a seed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = [
+    "CHANNELS",
+    "EMPTYING",
+    "Disturbance",
+    "Episode",
+    "Lane",
+    "Machine",
+    "Piece",
+    "Plan",
+    "PlantedFault",
+    "Run",
+    "Surroundings",
+]
+
+#: Channels each way that a seed's core may have.
+CHANNELS = (1, 2)
+#: Disturbances that empty all pairs.
+EMPTYING = ("soft reset", "hot reset", "link loss")
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What stays as it is for the whole seed: channels each way, lanes, credits of the far end."""
+
+    channels: int
+    lanes: int
+    posted: tuple[int, int]
+    nonposted: int
+    completion: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """How the machine is set up for an episode."""
+
+    mps: int
+    mrrs: int
+    rcb: int
+    extended_tags: bool
+    split: str
+    #: before a read is answered, and between its completions
+    latency_ns: tuple[int, int]
+    gap_ns: tuple[int, int]
+    stall: float
+    interrupts: str
+
+
+@dataclass(frozen=True)
+class Piece:
+    """What one descriptor moves; `card` is the address in card RAM, None for the stream."""
+
+    size: int
+    memory: str
+    #: offset of the memory in its page
+    offset: int
+    card: int | None
+    completed: bool = False
+
+
+@dataclass(frozen=True)
+class PlantedFault:
+    """An error that a run has to end by."""
+
+    kind: str
+    place: str
+    #: which descriptor
+    index: int
+
+
+@dataclass(frozen=True)
+class Run:
+    """One list of descriptors."""
+
+    pieces: tuple[Piece, ...]
+    #: how they lie in memory: descriptors of each contiguous block
+    blocks: tuple[int, ...]
+    high: bool
+    #: how software learns of the end: "status", "interrupt" or "writeback"
+    notice: str
+    writeback: str
+    credits: bool
+    delay_ns: int
+    fault: PlantedFault | None = None
+
+    @property
+    def contents(self) -> str:
+        """What is at the other end: "ram", "stream" or "both"."""
+        kinds = {"stream" if piece.card is None else "ram" for piece in self.pieces}
+        return "both" if len(kinds) == 2 else kinds.pop()
+
+    @property
+    def streamed(self) -> int:
+        """Bytes through the stream."""
+        return sum(piece.size for piece in self.pieces if piece.card is None)
+
+
+@dataclass(frozen=True)
+class Lane:
+    """What one channel does in an episode: one run after the other."""
+
+    c2h: bool
+    number: int
+    runs: tuple[Run, ...]
+
+
+@dataclass(frozen=True)
+class Disturbance:
+    """Something that ends what is under way, so long after the episode began.
+
+    An abort hits the lanes of one pair only, or one of them.
+    """
+
+    kind: str
+    delay_ns: int
+    victims: tuple[tuple[bool, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class Episode:
+    """What happens at the same time."""
+
+    surroundings: Surroundings
+    lanes: tuple[Lane, ...]
+    disturbance: Disturbance | None
+    #: register accesses, and nuisances
+    accesses: int
+    #: transmission stops for a while: "", "transmit" or "link"
+    hold: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All of a seed."""
+
+    seed: int
+    machine: Machine
+    episodes: tuple[Episode, ...]

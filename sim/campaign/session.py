@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""A seed under cocotb: its episodes one after the other, each with all that it has at once."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import cocotb
+from cocotb.triggers import Timer
+
+from peerdma import regs
+from sim.benches.channel import CONTROL_STOP, Channel
+from sim.benches.host import Split
+from sim.benches.tb import TLP_LOG
+
+from . import disturb, faults
+from .draw import draw
+from .job import Job
+from .monitor import Monitor
+from .one import SEEN
+from .plan import EMPTYING, Episode, Lane
+from .rig import Rig
+from .traffic import hold, make_accesses
+
+__all__ = ["campaign"]
+
+#: Bound of a seed, in simulated microseconds: all that a plan holds ends long before.
+_SEED_US = 40_000
+_SILENCE_US = 3
+_QUARANTINE_US = 700
+
+
+@cocotb.test(timeout_time=_SEED_US, timeout_unit="us")
+async def campaign(dut) -> None:
+    """All episodes of the plan of SEED, which has EPISODES."""
+    plan = draw(int(os.environ["SEED"]), int(os.environ["EPISODES"]))
+    with open(TLP_LOG, "w") as log:
+        rig = Rig(dut, log, plan.machine)
+        monitor = Monitor(rig)
+        await rig.start()
+        session = _Session(rig, monitor)
+        for number, episode in enumerate(plan.episodes):
+            cocotb.log.info("episode %d: %s", number, _title(episode))
+            log.write(f"# episode {number}\n")
+            await session.play(episode)
+        await session.finish()
+    result = {"simulated_ns": rig.now_ns(), "counts": dict(sorted(rig.seen.counts.items()))}
+    Path(SEEN).write_text(json.dumps(result))
+
+
+def _title(episode: Episode) -> str:
+    lanes = ", ".join(f"{'C2H' if lane.c2h else 'H2C'} {lane.number}" for lane in episode.lanes)
+    planted = [run.fault.kind for lane in episode.lanes for run in lane.runs if run.fault]
+    what = episode.disturbance.kind if episode.disturbance else " ".join(planted) or "all well"
+    return f"{what}; {lanes}"
+
+
+class _Session:
+    """Plays episodes, and knows what went wrong in the last one."""
+
+    def __init__(self, rig: Rig, monitor: Monitor):
+        self._rig, self._monitor = rig, monitor
+        self._after = ""
+
+    def _channel(self, lane: Lane) -> Channel:
+        rig = self._rig
+        return rig.channels[lane.c2h * rig.channels_each_way + lane.number]
+
+    async def play(self, episode: Episode) -> None:
+        """One episode, from set-up to verdict."""
+        rig = self._rig
+        await self._set_up(episode)
+        victim = next((lane for lane in episode.lanes if lane.runs[0].fault), None)
+        hindrance = cocotb.start_soon(hold(rig, episode.hold))
+        accesses = cocotb.start_soon(make_accesses(rig, episode.accesses))
+        if episode.disturbance:
+            await disturb.play(rig, episode, self._jobs(episode), [accesses, hindrance])
+            self._after = episode.disturbance.kind
+        elif victim:
+            await faults.play(rig, episode, victim, self._jobs(episode))
+            self._after = victim.runs[0].fault.kind
+        else:
+            tasks = [cocotb.start_soon(self._lane(lane, episode)) for lane in episode.lanes]
+            for task in tasks:
+                await task
+            self._after = ""
+        for task in (accesses, hindrance):
+            if not task.done():
+                await task
+        await self._close(episode)
+
+    def _jobs(self, episode: Episode) -> dict[Lane, Job]:
+        return {
+            lane: Job(self._rig, self._channel(lane), lane.runs[0], episode)
+            for lane in episode.lanes
+        }
+
+    async def _set_up(self, episode: Episode) -> None:
+        rig, around = self._rig, episode.surroundings
+        await rig.configure(mps=around.mps, mrrs=around.mrrs, rcb=around.rcb)
+        await rig.extended_tags(around.extended_tags)
+        await rig.use_interrupts(around.interrupts)
+        for completer in rig.completers:
+            completer.set_manner(Split[around.split], around.latency_ns, around.gap_ns)
+        rig.device.stall = around.stall
+        rig.interrupts.clear()
+        rig.calm = not episode.disturbance
+        self._monitor.begin(episode)
+
+    async def _lane(self, lane: Lane, episode: Episode) -> None:
+        rig, after = self._rig, self._after
+        for run in lane.runs:
+            job = Job(rig, self._channel(lane), run, episode)
+            job.prepare()
+            await Timer(max(run.delay_ns, 1), "ns")
+            await job.begin()
+            await job.wait()
+            await job.expect_good(after)
+
+    async def _close(self, episode: Episode) -> None:
+        """Nothing is under way any more: what must be quiet is, and what was counted fits."""
+        rig = self._rig
+        rig.device.stall = 0
+        await Timer(_SILENCE_US, "us")
+        rig.check_guards()
+        assert not rig.host.stray_writes, f"write to nowhere: {rig.host.stray_writes[0]!r}"
+        if rig.calm:
+            await self._check_interrupts(episode)
+            self._monitor.end_good(episode)
+        device = rig.device
+        assert device.unexpected == rig.unexpected, (
+            f"{device.unexpected} unexpected completions, {rig.unexpected} were sent"
+        )
+        assert device.timeouts == rig.timeouts, (
+            f"{device.timeouts} completion timeouts, expected {rig.timeouts}"
+        )
+        device.unexpected = device.timeouts = rig.unexpected = rig.timeouts = 0
+        kind = episode.disturbance.kind if episode.disturbance else ""
+        for number, pair in enumerate(rig.pairs):
+            if kind in EMPTYING:
+                pair.empty()
+            if pair.unknown:
+                await rig.write(regs.EXTENSION, "stream_flush", 1 << number)
+                pair.empty()
+
+    async def _check_interrupts(self, episode: Episode) -> None:
+        """No interrupt without an event, none left over."""
+        rig = self._rig
+        for lane in episode.lanes:
+            events = sum(
+                sum(piece.completed for piece in run.pieces[:-1]) + 1
+                for run in lane.runs
+                if run.notice == "interrupt"
+            )
+            found = rig.interrupts[self._channel(lane)]
+            assert found <= events, f"{found} interrupts of {lane} for {events} events"
+        assert await rig.read(regs.IRQ, "channel_pending") == 0, "an interrupt is left over"
+        assert not rig.host.intx.level, "INTA is left over"
+
+    async def finish(self) -> None:
+        """The end of the seed: nothing is owed to anybody."""
+        rig = self._rig
+        for channel in rig.channels:
+            await channel.write("control", CONTROL_STOP)
+        for completer in rig.completers:
+            await completer.release_withheld()
+        for _ in range(_QUARANTINE_US // 20):
+            if not await rig.read(regs.EXTENSION, "quarantined"):
+                break
+            await Timer(20, "us")
+        else:
+            raise AssertionError(f"tags are in quarantine after {_QUARANTINE_US} us")
+        await rig.finish()

@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The table of functional coverage: every bin that a campaign has to see."""
+
+from __future__ import annotations
+
+from .coverage import Exclusion, Group
+
+__all__ = ["GROUPS"]
+
+WAYS = ("h2c", "c2h")
+MEMORIES = ("low", "high", "gpu")
+TARGETS = ("ram", "stream")
+PHASES = tuple(map(str, range(8)))
+SIZES = ("0", "1", "2-3", "4-7", "8-63", "64", "65-511", "512", "513-4095", "4096", "4097+")
+INTERRUPTS = ("intx", "msi", "msix")
+DURING = ("idle", "h2c", "c2h", "both")
+
+#: Faults by what they need: a read of ours that is answered, or a descriptor that is wrong.
+READ_FAULTS = (
+    "unsupported request",
+    "completer abort",
+    "retry status",
+    "poisoned",
+    "lost",
+    "late",
+    "wrong count",
+    "wrong address",
+    "too long",
+)
+FAULTS = (*READ_FAULTS, "magic", "decode")
+DISTURBANCES = ("abort", "soft reset", "hot reset", "link loss", "bus master off")
+CREDITS = ("plenty", "few", "none")
+
+_NO_SECOND = Exclusion(
+    "a core with one channel each way has no second one", {"channels": ("1",), "number": ("1",)}
+)
+_NO_DATA = "a descriptor of length 0 moves nothing"
+
+GROUPS = (
+    # One sample for each descriptor of a run that ended well.
+    Group(
+        "descriptor",
+        {
+            "way": WAYS,
+            "memory": MEMORIES,
+            "target": TARGETS,
+            "size": SIZES,
+            "pci": PHASES,
+            "card": PHASES,
+            "page": ("inside", "to its end", "across"),
+        },
+        (
+            ("way", "memory", "target"),
+            ("way", "target", "size"),
+            ("way", "pci", "card"),
+            ("way", "memory", "page"),
+            ("way", "pci", "target"),
+        ),
+    ),
+    # One for each run that ended well.
+    Group(
+        "run",
+        {
+            "way": WAYS,
+            "channels": ("1", "2"),
+            "number": ("0", "1"),
+            "layout": ("one", "block", "singles", "blocks"),
+            "count": ("1", "2-4", "5-16", "17-63", "64+"),
+            "contents": ("ram", "stream", "both"),
+            "notice": ("status", "interrupt", "writeback"),
+            "interrupts": INTERRUPTS,
+            "writeback": ("off", "host", "gpu"),
+            "credits": ("off", "on"),
+            "descriptors": ("low", "high"),
+        },
+        (
+            ("channels", "way", "number"),
+            ("way", "layout", "descriptors"),
+            ("way", "count"),
+            ("way", "contents"),
+            ("way", "notice", "interrupts"),
+            ("way", "writeback"),
+            ("way", "credits"),
+        ),
+        (_NO_SECOND,),
+    ),
+    # One for each run that ended well and moved data.
+    Group(
+        "limits",
+        {
+            "way": WAYS,
+            "mps": ("128", "256", "512"),
+            "mrrs": ("128", "256", "512", "4096"),
+            "rcb": ("64", "128"),
+            "lanes": ("1", "2", "4"),
+            "extended tags": ("off", "on"),
+        },
+        (("way", "mps", "mrrs", "rcb"), ("way", "lanes"), ("way", "extended tags")),
+    ),
+    # One for each read that was answered in full.
+    Group(
+        "read",
+        {
+            "of": ("host", "gpu"),
+            "completions": ("1", "2", "3-4", "5+"),
+            "order": ("in order", "overtaken"),
+            "split": ("LARGEST", "EVERY_RCB", "RANDOM"),
+            "latency": ("none", "some", "long"),
+            "in flight": ("1", "2-7", "8-15", "16-31", "32+"),
+        },
+        (("of", "completions"), ("of", "split", "latency"), ("latency", "order")),
+    ),
+    # What the core has to wait for; one for each TLP of its own.
+    Group(
+        "pressure",
+        {
+            "way": ("h2c", "c2h", "both"),
+            "stalls": ("none", "light", "heavy"),
+            "buffers": ("plenty", "few", "none"),
+            "posted": CREDITS,
+            "nonposted": CREDITS,
+            "completion": CREDITS,
+        },
+        (("way", "stalls"), ("way", "buffers"), ("way", "posted"), ("way", "nonposted")),
+    ),
+    # One for each pair whose stream moved data, in an episode that ended well.
+    Group(
+        "stream",
+        {
+            "first": WAYS,
+            "before": ("empty", "left over"),
+            "waited": ("for room", "for bytes", "no"),
+        },
+        (("first", "waited"),),
+        (
+            Exclusion(
+                "C2H takes what comes: there is room",
+                {"first": ("c2h",), "waited": ("for room",)},
+            ),
+            Exclusion(
+                "H2C has filled the rings when C2H begins",
+                {"first": ("h2c",), "waited": ("for bytes",)},
+            ),
+        ),
+    ),
+    # One for each channel that ran at the same time as others, in an episode that ended well.
+    Group(
+        "together",
+        {"channels": ("1", "2"), "running": ("1", "2", "3", "4")},
+        (("channels", "running"),),
+        (
+            Exclusion(
+                "a core with one channel each way has two in all",
+                {"channels": ("1",), "running": ("3", "4")},
+            ),
+        ),
+    ),
+    # One for each run that ended by the error that was planted, after status and memory were
+    # checked.
+    Group(
+        "fault",
+        {
+            "kind": FAULTS,
+            "place": ("descriptor", "data"),
+            "way": WAYS,
+            "target": TARGETS,
+            "memory": MEMORIES,
+        },
+        (("kind", "place", "way"), ("kind", "target"), ("kind", "memory")),
+        (
+            Exclusion(
+                "the magic is a field of the descriptor", {"kind": ("magic",), "place": ("data",)}
+            ),
+            Exclusion(
+                "the card address is that of data", {"kind": ("decode",), "place": ("descriptor",)}
+            ),
+            Exclusion(
+                "C2H data is written, and writes have no completion",
+                {"kind": READ_FAULTS, "place": ("data",), "way": ("c2h",)},
+            ),
+            Exclusion(
+                "an address that does not decode is no stream",
+                {"kind": ("decode",), "target": ("stream",)},
+            ),
+        ),
+    ),
+    # One for each channel that was at it, after memory was checked.
+    Group(
+        "disturbance",
+        {
+            "kind": DISTURBANCES,
+            "way": WAYS,
+            "contents": ("ram", "stream", "both"),
+            "moment": ("before", "fetching", "moving", "after"),
+            "stream": ("flushed by the core", "flushed by software"),
+        },
+        (("kind", "way", "contents"), ("kind", "moment")),
+    ),
+    # One for each run that ended well directly after something else did not.
+    Group(
+        "recovery",
+        {"after": (*FAULTS, *DISTURBANCES), "way": WAYS, "contents": TARGETS},
+        (("after", "way"), ("after", "contents")),
+    ),
+    # One for each access whose result was checked.
+    Group(
+        "register",
+        {
+            "access": ("ro", "rw", "rc", "rw1c", "w1s", "w1c", "wo", "add", "table", "pba", "none"),
+            "bar": ("user", "dma"),
+            "from": ("host", "gpu"),
+            "during": DURING,
+            "bytes": ("1", "2", "4", "8", "long"),
+            "operation": ("read", "write"),
+        },
+        (("access", "bar"), ("access", "during"), ("bytes", "operation"), ("from", "bar")),
+        (
+            Exclusion(
+                "the user BAR has no registers of this kind",
+                {
+                    "access": ("rc", "rw1c", "w1s", "w1c", "wo", "add", "table", "pba"),
+                    "bar": ("user",),
+                },
+            ),
+        ),
+    ),
+    # One for each that was answered, or dropped, as it must be.
+    Group(
+        "nuisance",
+        {
+            "kind": (
+                "unexpected completion",
+                "poisoned write",
+                "locked read",
+                "atomic",
+                "zero-length read",
+                "transmit held",
+                "link held",
+                "halt",
+            ),
+            "during": DURING,
+        },
+        (("kind", "during"),),
+    ),
+    # One for each message, or level, that was waited for and came.
+    Group(
+        "interrupt",
+        {
+            "kind": INTERRUPTS,
+            "source": ("h2c", "c2h", "user"),
+            "path": ("at once", "vector masked", "function masked"),
+        },
+        (("kind", "source", "path"),),
+        (
+            Exclusion(
+                "only MSI-X has masks here",
+                {"kind": ("intx", "msi"), "path": ("vector masked", "function masked")},
+            ),
+        ),
+    ),
+)
