@@ -58,6 +58,8 @@ class Job:
         self._spans: list[Span] = []
         self._word: Buffer | None = None
         self.began = False
+        #: when, in simulated nanoseconds
+        self.began_ns = 0
         #: how far it was when it was disturbed; empty if it was not
         self.moment = ""
 
@@ -168,6 +170,7 @@ class Job:
         if not any(piece.completed for piece in self.run.pieces[:-1]):
             rig.alarms[channel] = self._expect_written
         self.began = True
+        self.began_ns = rig.now_ns()
         await channel.start(self.chain, CONTROL_START | POLL * bool(self._word))
         if run.credits:
             await self._give_credits()
