@@ -54,8 +54,8 @@ async def play(rig: Rig, episode: Episode, victim: Lane, jobs: dict[Lane, Job]) 
     failing = jobs[victim]
     mine = [job for lane, job in jobs.items() if lane.number == victim.number]
     streams = [job for job in mine if job.run.contents != "ram"]
-    # The other side of a stream that fails waits for bytes, or room, that do not come.
-    waiting = [job for job in streams if job is not failing and failing in streams]
+    # The other side of a pair in which one fails waits for bytes, or room, that do not come.
+    waiting = [job for job in streams if job is not failing]
     left = rig.pairs[victim.number].left
     await rig.write(regs.EXTENSION, "error_clear", 0)
     rig.capturing = True

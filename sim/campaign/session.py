@@ -20,7 +20,7 @@ from .draw import draw
 from .job import Job
 from .monitor import Monitor
 from .one import SEEN
-from .plan import EMPTYING, Episode, Lane
+from .plan import EMPTYING, Episode, Lane, Piece, Run
 from .rig import Rig
 from .scoreboard import Pair
 from .traffic import hold, make_accesses
@@ -30,6 +30,8 @@ __all__ = ["campaign"]
 #: Bound of a seed, in simulated microseconds: all that a plan holds ends long before.
 _SEED_US = 40_000
 _SILENCE_US = 3
+#: How much is read back after something went wrong.
+_AUDIT_BYTES, _AUDIT_PIECES = 8000, 64
 #: Bytes that the rings of a pair hold, the time in which reads fill them on any link here, and how
 #: long C2H waits at least when H2C begins so much later.
 _RINGS, _FILLS_NS, _EMPTY_NS = 12 * 1024, 40_000, 3000
@@ -97,6 +99,30 @@ class _Session:
             if not task.done():
                 await task
         await self._close(episode)
+        if episode.disturbance or victim:
+            await self._audit(episode)
+
+    async def _audit(self, episode: Episode) -> None:
+        """Read back what was to be written to card RAM: it is what was there, or what was to come.
+
+        This is also the first run after what went wrong.
+        """
+        rig, total, pieces = self._rig, 0, []
+        written = [run for lane in episode.lanes if not lane.c2h for run in lane.runs]
+        for piece in (piece for run in written for piece in run.pieces):
+            inside = piece.card is not None and piece.card + piece.size <= regs.CARD_RAM_SIZE
+            if inside and total + piece.size <= _AUDIT_BYTES:
+                total += piece.size
+                pieces.append(Piece(piece.size, "high", rig.rng.randrange(4096), piece.card))
+        if not pieces:
+            return
+        pieces = pieces[:_AUDIT_PIECES]
+        run = Run(tuple(pieces), (len(pieces),), False, "status", "off", False, 0)
+        job = Job(rig, rig.channels[-1], run, episode)
+        job.prepare()
+        await job.begin()
+        await job.wait()
+        await job.expect_good(self._after)
 
     def _jobs(self, episode: Episode) -> dict[Lane, Job]:
         return {
