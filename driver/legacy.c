@@ -59,6 +59,19 @@ static struct peerdma_surface *window_open(struct peerdma_file *file, const stru
 	return peerdma_surface_create(file, &peerdma_pages, &request);
 }
 
+/* A surface of our own begins with the window, and a stream is at one address. */
+static u64 window_place(const struct peerdma_file *file, const struct end *end,
+			const struct peerdma_surface *surface, u64 done)
+{
+	u64 stream = file->board->stream_window;
+
+	if (surface != end->surface)
+		return 0;
+	if (!end->memory && stream && end->address == stream)
+		return stream;
+	return end->address + done;
+}
+
 /* A window that was killed is given back by its job. */
 static void window_close(const struct end *end, struct peerdma_surface *surface, int error)
 {
@@ -82,12 +95,9 @@ static int window(struct peerdma_file *file, u32 op, const struct end *source,
 	if (IS_ERR(to))
 		error = PTR_ERR(to);
 	else
-		/* A surface of our own begins with the window. */
-		error = peerdma_transfer(file, op, from,
-					 from == source->surface ? source->address + done : 0, to,
-					 to == destination->surface ?
-					 destination->address + done : 0,
-					 length, nanoseconds);
+		error = peerdma_transfer(file, op, from, window_place(file, source, from, done),
+					 to, window_place(file, destination, to, done), length,
+					 nanoseconds);
 	window_close(destination, to, error);
 	window_close(source, from, error);
 	return error;
@@ -204,17 +214,20 @@ static int set_leds(struct peerdma_file *file, u32 value)
 	struct peerdma_dev *board = file->board;
 	int error = 0;
 
-	/* Not while the board is being reset. */
+	/* The gate alone is not enough: between error and recovery of a link nobody holds it. */
 	if (down_read_killable(&board->gate))
 		return -EINTR;
 	spin_lock_irq(&board->lock);
-	if (board->state == PEERDMA_BOARD_DEAD)
-		error = -ENODEV;
-	else
+	if (board->state == PEERDMA_BOARD_LIVE)
 		writel(value, board->user + PEERDMA_USER_BASE + PEERDMA_USER_LED_REG);
+	else
+		error = board->state == PEERDMA_BOARD_DEAD ? -ENODEV : -EBUSY;
 	spin_unlock_irq(&board->lock);
 	up_read(&board->gate);
-	return error ? peerdma_fail(file, error, "the board is gone") : 0;
+	if (error)
+		peerdma_fail(file, error, error == -EBUSY ? "the board is being reset: try again" :
+							    "the board is gone");
+	return error;
 }
 
 static int unpin(struct peerdma_file *file, u32 handle)

@@ -170,7 +170,7 @@ static int nvp2p_get(struct peerdma_surface *surface, const struct peerdma_pin_r
 		break;
 	case -EINVAL:
 		return peerdma_explain(surface, error,
-				       "%llu bytes at %#llx are not GPU memory that this process allocated with cudaMalloc(), or the GPU is one that does not allow it (GeForce)",
+				       "%llu bytes at %#llx are not GPU memory that this process allocated with cudaMalloc(), or the GPU is a GeForce, which does not allow it; for cudaHostAlloc() on a Jetson, load peerdma_nvp2p_tegra instead of peerdma_nvp2p",
 				       request->length, request->va);
 	case -ENOMEM:
 		return peerdma_explain(surface, error,

@@ -110,7 +110,7 @@ static int tegra_get(struct peerdma_surface *surface, const struct peerdma_pin_r
 				     surface);
 	if (error)
 		return peerdma_explain(surface, error == -ENOTSUPP ? -EOPNOTSUPP : error,
-				       "%llu bytes at %#llx cannot be pinned (%d): on a Jetson that is memory from cudaHostAlloc(), not from cudaMalloc()",
+				       "%llu bytes at %#llx cannot be pinned (%d): on a Jetson that is memory from cudaHostAlloc(), not from cudaMalloc(); for a discrete GPU's, load peerdma_nvp2p instead of peerdma_nvp2p_tegra",
 				       request->length, request->va, error);
 	error = check_versions(surface, pinned->table);
 	if (error)

@@ -11,8 +11,8 @@
 #include "core.h"
 
 /*
- * Each job synchronizes what it moves: pages_sync(). That mapping and unmapping do not lets the same
- * pages be pinned several times, as programs may.
+ * Each job synchronizes what it moves: pages_sync(). That mapping and unmapping do not lets the
+ * same pages be pinned several times, as programs may.
  */
 #define ATTRIBUTES	DMA_ATTR_SKIP_CPU_SYNC
 

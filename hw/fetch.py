@@ -186,7 +186,7 @@ class DescriptorFetch(wiring.Component):
     limit : In(3)
         Max read request size, PCIe encoding; above 512 bytes it counts as 512.
     credit : In(range(FETCH_DESCRIPTORS + 1))
-        Most descriptors that the next job may ask for.
+        Most descriptors that the next job may ask for. Follows `spent` in the cycle after the next.
     spent : Out(range(FETCH_DESCRIPTORS + 1))
         How many the job that is taken in this cycle asks for.
     job : Out(stream of ReadJob)
@@ -270,11 +270,15 @@ class DescriptorFetch(wiring.Component):
         left = Signal(range(BLOCK + 1))
         where = Cat(Const(0, align), at[:-1], page)
         turning = Signal()
-        m.d.comb += turning.eq((state == _State.FETCH) & at[-1] & (left != 0) & (unchecked == 0))
+        m.d.comb += turning.eq(
+            (state == _State.FETCH) & at[-1] & (left != 0) & (checked == reserved)
+        )
         # Reads are planned a cycle ahead, so that the requester sees registers only.
         count = Signal(range(FETCH_DESCRIPTORS + 1))
         outstanding = Signal(range(READS + 1))
         outcome = Signal(Outcome)
+        #: a read was issued in the cycle before, and `credit` does not show it yet
+        issued = Signal()
         one_read = request_bytes(self.limit) >> align
         limit = Mux(one_read < self.credit, one_read, self.credit)
         here = in_page - at
@@ -289,6 +293,7 @@ class DescriptorFetch(wiring.Component):
                     & (left != 0)
                     & ~at[-1]
                     & (self.credit != 0)
+                    & ~issued
                     # Room for the largest read, whatever this one asks for: a shorter way.
                     & (used <= self._slots - FETCH_DESCRIPTORS)
                     & (outstanding != READS)
@@ -303,6 +308,7 @@ class DescriptorFetch(wiring.Component):
         issue = self.job.valid & self.job.ready
         withdraw = Signal()
         m.d.comb += withdraw.eq(issue | self.halt | self.flush)
+        m.d.sync += issued.eq(issue)
         with m.If(issue):
             m.d.comb += self.spent.eq(count)
             m.d.sync += [
@@ -360,7 +366,7 @@ class DescriptorFetch(wiring.Component):
                         with m.If(ram.check.stop):
                             m.d.comb += withdraw.eq(1)
                             m.d.sync += state.eq(_State.IDLE)
-                        with m.Elif((left == 0) & (unchecked == 1)):
+                        with m.Elif((left == 0) & ((checked + 1)[: slot + 1] == reserved)):
                             m.d.comb += following.eq(1)
                             m.d.sync += [
                                 at.eq(ram.following[align:-page_bits]),

@@ -4,8 +4,8 @@
 A request is source AND enable. INTx follows the OR of all requests; MSI and MSI-X send one message
 for each rising edge of a request, so a driver that masks, handles and unmasks gets a message for
 what came in between. A source that is cleared goes low for at least one cycle (the channels see
-to it), so an event that coincides with a clear still makes an edge. A request that falls before
-its message was sent takes it back: software has seen what it was for.
+to it), so an event that coincides with a clear still makes an edge. A request that falls in the
+cycle before its message is sent, or earlier, takes it back: software has seen what it was for.
 """
 
 from amaranth import *
@@ -101,6 +101,8 @@ class InterruptBlock(wiring.Component):
         picked = Signal(range(count))
         bit = Signal(count)
         sent, lost = Signal(), Signal()
+        #: the message that was picked was still wanted in the cycle before: a stage on a long way
+        alive = Signal()
         mask_before = Signal()
         m.d.comb += [
             bit.eq(1 << picked),
@@ -113,6 +115,7 @@ class InterruptBlock(wiring.Component):
             ),
         ]
         m.d.sync += [
+            alive.eq((pending & request & bit).any()),
             mask_before.eq(self.msix_mask),
             before.eq(request & ~Mux(lost, bit, 0)),
             pending.eq(request & (~before | (pending & ~Mux(sent, bit, 0)))),
@@ -157,7 +160,7 @@ class InterruptBlock(wiring.Component):
                 m.d.sync += table.vector.eq(vectors[picked])
                 m.next = "Offer"
             with m.State("Offer"):
-                with m.If(~(pending & request & bit).any()):
+                with m.If(~alive):
                     m.next = "Pick"
                 with m.Elif(~self.msix_enable):
                     with m.If(self.msi_enable & self.bus_master & ~out.valid):

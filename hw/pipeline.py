@@ -126,7 +126,6 @@ class ChannelPipeline(wiring.Component):
             fetch.adjacent.eq(channel.first_adjacent),
             fetch.halt.eq(self.halt | channel.halt),
             fetch.credit.eq(channel.credit),
-            channel.spent.eq(fetch.spent),
             channel.credit_mode.eq(self.credit_mode),
             channel.writeback_done.eq(self.writeback_done),
             fetch.flush.eq(channel.flush),
@@ -149,6 +148,7 @@ class ChannelPipeline(wiring.Component):
             self.error_valid.eq(channel.error_valid),
             self.error.eq(channel.error),
         ]
+        m.d.sync += channel.spent.eq(fetch.spent)
         m.d.sync += channel.beats.eq(Mux(taken, (piece.payload.length + 7) >> 3, 0))
         m.d.sync += outstanding.eq(outstanding + taken - self.piece_done)
         return m

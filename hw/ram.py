@@ -14,7 +14,10 @@ def leaves(address, length, size: int) -> Value:
     `size` is a power of two.
     """
     bits = (size - 1).bit_length()
-    ends_behind = address[:bits] + length > size
+    # The end, up to the carry, and what is above: shorter than a sum with a comparison behind it.
+    end = address[:bits] + length[:bits]
+    some, carry = end[:bits].any(), end[bits]
+    ends_behind = length[bits + 1 :].any() | (length[bits] & (some | carry)) | (carry & some)
     return (length != 0) & (address[bits:].any() | ends_behind)
 
 

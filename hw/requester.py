@@ -53,9 +53,9 @@ class Requester(wiring.Component):
 
     Latency: a job taken at cycle t is offered at `request` at t + 1, one job in two cycles at
     best. The word of a completion beat is at `placement` three cycles after the beat, the rest
-    of a packet's last beat four. A job whose last beat comes at cycle t is at `retired` from
-    t + 5 to t + 8 (with up to four clients): always after its last word was at `placement`, so
-    that a memory that is written in that cycle can be read.
+    of a packet's last beat four. A job that is alone is at `retired` five cycles after its last
+    beat, one of several later by a turn of the clients at most: always after its last word was at
+    `placement`, so that a memory that is written in that cycle can be read.
 
     `completion` is taken at full rate. Beats of a packet may have gaps between them; after its
     last beat at least one cycle must pass without a beat. Any adapter of a 64-bit block has that
@@ -189,6 +189,9 @@ class Requester(wiring.Component):
             states.flush.eq(self.flush),
             placer.discard.eq(self.flush),
             queues.waiting.eq(states.waiting),
+            # What ends is looked at in time to see that.
+            queues.hint.valid.eq(checker.ends),
+            queues.hint.p.eq(checker.beats.p.client),
             queues.flush.eq(self.flush),
             self.idle.eq(queues.idle),
             self.reads_pending.eq((states.waiting | states.quarantined).any()),

@@ -53,7 +53,7 @@ class InboundRing(wiring.Component):
     -------
     length : In(10), ready : Out(1), place : Out(17), take : In(1)
         The next read: if `ready`, there is room for it; its bytes go to `place`, and `take`
-        reserves them.
+        reserves them. Never ready in the cycle after `take`.
     placement : In(stream of Placement, always ready)
         Words to write; only those of this ring.
     frontier_valid : In(1), frontier : In(17)
@@ -110,9 +110,13 @@ class InboundRing(wiring.Component):
             Signal(bits + 1, name=n) for n in ("reserved", "arrived", "left")
         )
         used = Signal(bits + 1)
+        # Told a cycle late, which hides only room that has just come; never right after a take.
+        room = Signal(bits + 1)
+        taken = Signal()
+        m.d.sync += [room.eq(self._size - used), taken.eq(self.take)]
         m.d.comb += [
             used.eq(reserved - left),
-            self.ready.eq(used + self.length <= self._size),
+            self.ready.eq((self.length <= room) & ~taken),
             self.place.eq(self._place | reserved),
         ]
         with m.If(self.take):

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Bookkeeping of read tags: which are free, which are out, and whose turn it is to retire."""
 
+from itertools import pairwise
+
 from amaranth import *
 from amaranth.lib import memory, stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -115,8 +117,9 @@ class TagStates(wiring.Component):
 class OrderQueues(wiring.Component):
     """Retires the jobs of each client in the order in which they were pushed.
 
-    One look-up serves the clients in turn, each once in max(clients, 4) cycles. A tag appears at
-    `retire` two cycles after it was found not to wait any more.
+    One look-up serves the clients in turn, a cycle each, unless it is told whom to look at. A tag
+    appears at `retire` three cycles after the look-up if it does not wait any more in the cycle
+    after it.
 
     Parameters
     ----------
@@ -129,10 +132,14 @@ class OrderQueues(wiring.Component):
         Not in a cycle with `flush`.
     waiting : In(tags)
         See `TagStates`; looked at from the cycle after the push.
+    hint : In(stream of client, always ready)
+        Look at this one now: from the next cycle on its oldest job may wait no more. Not in every
+        cycle, as the others' turns wait.
     retire : Out(stream of Owner, always ready)
         The oldest tag of a client whose job has ended.
     head : Out(stream of Owner, always ready)
-        The oldest tag of the client whose turn it is.
+        The oldest tag of the client that was looked at in the cycle before, if its job is not
+        about to retire.
     idle : Out(clients)
         The queue is empty; rises in the cycle after `retire`.
     flush : In(1)
@@ -147,6 +154,7 @@ class OrderQueues(wiring.Component):
             {
                 "push": In(event),
                 "waiting": In(tags),
+                "hint": In(stream.Signature(4, always_ready=True)),
                 "retire": Out(event),
                 "head": Out(event),
                 "idle": Out(clients),
@@ -157,10 +165,11 @@ class OrderQueues(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         clients, tags = self._clients, self._tags
-        # The four stages below must have passed before a client's queue is looked at again.
-        turns = max(clients, 4)
-        turn = Signal(range(turns))
-        m.d.sync += turn.eq(Mux(turn == turns - 1, 0, turn + 1))
+        turn = Signal(range(clients))
+        client = Signal(range(clients))
+        m.d.comb += client.eq(Mux(self.hint.valid, self.hint.p, turn))
+        with m.If(~self.hint.valid):
+            m.d.sync += turn.eq(Mux(turn == clients - 1, 0, turn + 1))
 
         m.submodules.order = order = memory.Memory(
             shape=range(tags), depth=(1 << (clients - 1).bit_length()) * tags, init=[]
@@ -177,29 +186,33 @@ class OrderQueues(wiring.Component):
             write.addr.eq(Cat(tails[push.p.client][:index], push.p.client)),
             write.data.eq(push.p.tag),
             write.en.eq(push.valid),
-            read.addr.eq(Cat(heads[turn][:index], turn)),
+            read.addr.eq(Cat(heads[client][:index], client)),
         ]
         with m.If(push.valid):
             m.d.sync += tails[push.p.client].eq(tails[push.p.client] + 1)
 
         # Look up the tag at the head; see whether its job has ended; wait, as the last word of
-        # its data is still on the way; retire.
-        stages = [Signal(retire.p.shape(), name=f"stage{i}") for i in range(3)]
-        valids = [Signal(name=f"valid{i}") for i in range(3)]
+        # its data is still on the way; retire. What is on this way already, or has just left it,
+        # was at the head when it was looked up again.
+        stages = [Signal(retire.p.shape(), name=f"stage{i}") for i in range(4)]
+        valids = [Signal(name=f"valid{i}") for i in range(4)]
+        again = Cat(
+            valid & (stage.client == stages[0].client)
+            for stage, valid in zip(stages[1:], valids[1:], strict=True)
+        ).any()
         m.d.sync += [
-            stages[0].client.eq(turn),
+            stages[0].client.eq(client),
             stages[0].tag.eq(read.data),
-            valids[0].eq((heads[turn] != tails[turn]) & (turn < clients)),
-            stages[1].eq(stages[0]),
-            valids[1].eq(valids[0] & ~self.waiting.bit_select(stages[0].tag, 1)),
-            stages[2].eq(stages[1]),
-            valids[2].eq(valids[1]),
+            valids[0].eq(heads[client] != tails[client]),
+            valids[1].eq(valids[0] & ~self.waiting.bit_select(stages[0].tag, 1) & ~again),
+            *(after.eq(before) for before, after in pairwise(stages)),
+            *(after.eq(before) for before, after in pairwise(valids[1:])),
         ]
         m.d.comb += [
             retire.p.eq(stages[2]),
             retire.valid.eq(valids[2] & ~self.flush),
             self.head.p.eq(stages[0]),
-            self.head.valid.eq(valids[0] & ~self.flush),
+            self.head.valid.eq(valids[0] & ~again & ~self.flush),
         ]
         with m.If(retire.valid):
             m.d.sync += heads[retire.p.client].eq(heads[retire.p.client] + 1)

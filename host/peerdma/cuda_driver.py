@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import importlib
-import importlib.metadata
 from collections.abc import Callable
 from typing import Any
 
@@ -146,9 +145,12 @@ def load() -> Driver:
     found = f"this machine's NVIDIA driver speaks CUDA {version[0]}.{version[1]}"
     if version[0] < 12:
         raise GpuNotFound(_ASKED, f"{found}, peerdma needs 12 or later", "Update the driver")
+    # A fifth of what importing this library would take, and not needed without such a driver.
+    from importlib import metadata
+
     try:
         api = importlib.import_module("cuda.bindings.driver")
-        bindings = importlib.metadata.version("cuda-bindings")
+        bindings = metadata.version("cuda-bindings")
     except ImportError as error:
         found += f", but its Python bindings cannot be imported ({error})"
         raise GpuNotFound(_ASKED, found, f"Install them: {install}") from None

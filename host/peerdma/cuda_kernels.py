@@ -8,7 +8,6 @@ kept in ``$XDG_CACHE_HOME/peerdma``, by a hash of all that it depends on.
 from __future__ import annotations
 
 import hashlib
-import importlib.resources
 import os
 import tempfile
 from pathlib import Path
@@ -25,7 +24,10 @@ _ASKED = "kernels for the GPU"
 
 def source() -> str:
     """The kernels as CUDA C++."""
-    return importlib.resources.files("peerdma").joinpath(_NAME).read_text()
+    # It takes long to import, and machines without CUDA do without.
+    from importlib import resources
+
+    return resources.files("peerdma").joinpath(_NAME).read_text()
 
 
 def compiled(driver: Driver, capability: tuple[int, int]) -> bytes:

@@ -23,6 +23,7 @@ from .emulated import DISCRETE, EmulatedGpu, EmulatedSurface
 from .errors import GpuNotFound, PeerdmaError, UnsupportedError
 from .memory import Extent
 from .surface import layout
+from .uapi import request_code
 
 __all__ = ["NODE", "Allocation", "Export", "Request", "SimulatedGpu", "SimulatedSurface"]
 
@@ -55,9 +56,9 @@ class Export(ctypes.Structure):
 class Request:
     """Codes of the requests that the library makes, see driver/testing/simgpu_uapi.h."""
 
-    ALLOC = 3 << 30 | ctypes.sizeof(Allocation) << 16 | ord("G") << 8 | 0
-    FREE = 1 << 30 | ctypes.sizeof(Allocation) << 16 | ord("G") << 8 | 1
-    EXPORT = 3 << 30 | ctypes.sizeof(Export) << 16 | ord("G") << 8 | 2
+    ALLOC = request_code("G", 0, 3, Allocation)
+    FREE = request_code("G", 1, 1, Allocation)
+    EXPORT = request_code("G", 2, 3, Export)
 
 
 class _Device:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import enum
+import functools
 
 __all__ = [
     "UAPI_VERSION",
@@ -41,6 +42,7 @@ __all__ = [
     "SurfaceFeature",
     "SurfaceState",
     "UnpinCuda",
+    "request_code",
 ]
 
 _u8, _u16, _u32, _u64 = ctypes.c_uint8, ctypes.c_uint16, ctypes.c_uint32, ctypes.c_uint64
@@ -361,10 +363,17 @@ class Reset(_Sized):
 _WRITE, _READ = 1, 2
 
 
-def _code(number: int, direction: int = 0, structure: type | None = None) -> int:
-    """What the kernel's _IOC() makes of these (include/uapi/asm-generic/ioctl.h)."""
+def request_code(magic: str, number: int, direction: int = 0, structure: type | None = None) -> int:
+    """What the kernel's _IOC() makes of these (include/uapi/asm-generic/ioctl.h).
+
+    `direction` is 1 for a request that the driver reads the structure of, 2 for one that it writes
+    it of, 3 for both.
+    """
     size = ctypes.sizeof(structure) if structure else 0
-    return direction << 30 | size << 16 | ord("P") << 8 | number
+    return direction << 30 | size << 16 | ord(magic) << 8 | number
+
+
+_code = functools.partial(request_code, "P")
 
 
 class Ioctl(enum.IntEnum):

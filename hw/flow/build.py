@@ -98,6 +98,9 @@ def constraints(xdc: str) -> str:
 def synthesize(tools: Toolchain, verilog: str, top: str, folder: Path) -> dict:
     """Yosys' netlist of a design for 7-series FPGAs.
 
+    Beside it, in `folder`, are counts of its cells (`cells.json`) and the paths of the blocks that
+    it was made of (`blocks.txt`), from which names of nets and cells begin.
+
     Raises
     ------
     ToolError
@@ -108,7 +111,8 @@ def synthesize(tools: Toolchain, verilog: str, top: str, folder: Path) -> dict:
         "read_verilog design.v; "
         # Without shift registers in LUTs: nextpnr has no wire for their cascades.
         f"synth_xilinx -flatten -nosrl -abc9 -arch xc7 -top {top}; "
-        "delete t:$scopeinfo; tee -q -o cells.json stat -json; "
+        "tee -q -o blocks.txt select -list t:$scopeinfo; delete t:$scopeinfo; "
+        "tee -q -o cells.json stat -tech xilinx -json; "
         "write_verilog -noattr netlist.v; write_json netlist.json"
     )
     tools.run("yosys", "-q", "-l", "yosys.log", "-p", script, folder=folder)

@@ -32,6 +32,8 @@ class Board:
         Folders; the former with a short path.
     options : sequence of str
         See ``python -m sim.board --help``.
+    checkout : Path
+        Whose gateware it is.
 
     Raises
     ------
@@ -39,7 +41,14 @@ class Board:
         If it does not start.
     """
 
-    def __init__(self, name: str, sockets: Path, logs: Path, options: Sequence[str] = ()):
+    def __init__(
+        self,
+        name: str,
+        sockets: Path,
+        logs: Path,
+        options: Sequence[str] = (),
+        checkout: Path = ROOT,
+    ):
         self.name = name
         self.socket = sockets / f"{name}.sock"
         self.log = logs / f"{name}.log"
@@ -49,8 +58,8 @@ class Board:
         self._process = process.start(
             [sys.executable, "-m", "sim.board", *always, *options],
             self.log,
-            {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "host")])},
-            cwd=ROOT,
+            {"PYTHONPATH": os.pathsep.join([str(checkout), str(checkout / "host")])},
+            cwd=checkout,
             stdout=subprocess.PIPE,
         )
         try:

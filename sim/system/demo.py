@@ -77,7 +77,8 @@ def main(lanes: Sequence[str]) -> int:
 
 
 def _run(lane: str) -> int:
-    with Guest(lane, further_boards=[_PLAIN]) as guest:
+    # One program at a time runs in it, and lanes run side by side.
+    with Guest(lane, further_boards=[_PLAIN], processors=1) as guest:
         for way in _WAYS[lane]:
             if way.prepare:
                 guest.check_run(way.prepare)

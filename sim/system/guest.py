@@ -67,6 +67,8 @@ class Guest:
         MiB of RAM.
     aperture : int
         MiB of memory of the simulated GPU, a power of two.
+    processors : int
+        A single one waits for no other: less work where several guests run at a time.
     terminal : bool
         Make this process's terminal the guest's /dev/hvc0.
 
@@ -97,6 +99,7 @@ class Guest:
         append: str = "",
         memory: int = 1024,
         aperture: int = 64,
+        processors: int = 2,
         terminal: bool = False,
     ):
         self.lane = LANES[lane]
@@ -118,9 +121,8 @@ class Guest:
             built = build(kernel)
             self.modules = {name: f"/run/guest/{path.name}" for name, path in built.items()}
             brought = {path.name: path for path in built.values()}
-            plan = Plan(
-                self.lane, kernel, self._sockets, self._log.path, memory, aperture, terminal, append
-            )
+            sizes = memory, aperture, processors
+            plan = Plan(self.lane, kernel, self._sockets, self._log.path, *sizes, terminal, append)
             if board_options is not None:
                 self.board = self._new_board(board_options)
             for options in further_boards:
@@ -151,11 +153,12 @@ class Guest:
         self._resources.callback(self._channel.close)
         self._wait_for_boot()
 
-    def _new_board(self, options: Sequence[str]) -> Board:
+    def _new_board(self, options: Sequence[str], checkout: Path = ROOT) -> Board:
         free = [slot for slot in range(BOARD_SLOTS) if slot not in self._slots]
         if not free:
             raise GuestError(f"a guest has {BOARD_SLOTS} slots for boards, and all are used")
-        board = Board(f"board-{len(self._boards)}", self._sockets, self.logs, options)
+        name = f"board-{len(self._boards)}"
+        board = Board(name, self._sockets, self.logs, options, checkout)
         self._boards.append(board)
         self._slots[free[0]] = board
         self._resources.callback(board.end)
@@ -290,9 +293,9 @@ class Guest:
         for name in self.lane.modules:
             self.load(name)
 
-    def plug(self, options: Sequence[str] = ()) -> Board:
-        """Plugs a further board in while the guest runs."""
-        board = self._new_board(options)
+    def plug(self, options: Sequence[str] = (), checkout: Path = ROOT) -> Board:
+        """Plugs a further board in while the guest runs, with the gateware of a checkout."""
+        board = self._new_board(options, checkout)
         with self._with_logs():
             self._monitor.command("device_add", **board_device(board, self._slot(board)))
         return board

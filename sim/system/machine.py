@@ -47,6 +47,8 @@ class Plan:
         File that the console writes.
     memory, aperture : int
         MiB of RAM and of the simulated GPU's memory.
+    processors : int
+        How many.
     terminal : bool
         Standard input and output are the guest's /dev/hvc0.
     append : str
@@ -59,6 +61,7 @@ class Plan:
     console: Path
     memory: int
     aperture: int
+    processors: int
     terminal: bool
     append: str
 
@@ -102,7 +105,7 @@ class Plan:
             *found.arguments,
             *("-nodefaults", "-no-user-config", "-display", "none"),
             *self.lane.machine,
-            *("-smp", "2", "-m", f"{self.memory}M"),
+            *("-smp", str(self.processors), "-m", f"{self.memory}M"),
             # The board reaches the guest's memory by its file.
             *("-object", f"memory-backend-memfd,id=ram,size={self.memory}M,share=on"),
             *("-kernel", self.kernel.image, "-initrd", initramfs, "-append", words),

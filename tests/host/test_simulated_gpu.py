@@ -14,6 +14,7 @@ import pytest
 import peerdma
 from peerdma import simulated_gpu
 from peerdma.simulated_gpu import Allocation, Export, Request
+from tests.system.simgpu import Busy, Counts, GpuRequest, Revoke
 
 HEADER = Path(__file__).resolve().parents[2] / "driver/testing/simgpu_uapi.h"
 PAGE = 65536
@@ -73,14 +74,22 @@ def node(tmp_path, monkeypatch):
 
 
 def test_requests_are_the_headers(tmp_path):
-    structures = {"simgpu_memory": Allocation, "simgpu_export": Export}
+    structures = {
+        "simgpu_memory": Allocation,
+        "simgpu_export": Export,
+        **{f"simgpu_{each.__name__.lower()}": each for each in (Revoke, Counts, Busy)},
+    }
     held = [f"sizeof(struct {tag}) == {ctypes.sizeof(s)}" for tag, s in structures.items()]
     for tag, structure in structures.items():
         for name, _ in structure._fields_:
             place = getattr(structure, name)
             held.append(f"offsetof(struct {tag}, {name}) == {place.offset}")
             held.append(f"sizeof(((struct {tag} *)0)->{name}) == {place.size}")
-    held += [f"SIMGPU_IOC_{n} == {getattr(Request, n)}u" for n in ("ALLOC", "FREE", "EXPORT")]
+    codes = {
+        name: code for name in dir(GpuRequest) if isinstance(code := getattr(GpuRequest, name), int)
+    }
+    assert len(codes) == 6
+    held += [f"SIMGPU_IOC_{name} == {code}u" for name, code in codes.items()]
     source = tmp_path / "check.c"
     source.write_text(
         f'#include <stddef.h>\n#include "{HEADER}"\n'

@@ -25,8 +25,8 @@ CLOCK_PERIOD = 8e-9
 PAGE = 4096
 #: bytes of a client's memory
 PLACES = 1 << 17
-#: cycles from the last beat of a job until it may retire
-RETIRES = range(5, 9)
+#: cycles from the last beat of a job that is alone until it retires
+RETIRES = 5
 
 
 @dataclass(eq=False)

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Which block a primitive counts for, in a netlist as Yosys writes it."""
 
-import pytest
-
 from hw import area
 
 
@@ -15,11 +13,9 @@ def cell(kind, **bits):
     }
 
 
+BLOCKS = ("core", "core.left", "core.right")
 NETLIST = {
     "cells": {
-        "core": {"type": "$scopeinfo"},
-        "core.left": {"type": "$scopeinfo"},
-        "core.right": {"type": "$scopeinfo"},
         # One LUT for a register of each side, behind one for both, behind an inverter.
         "$1": cell("INV", I=2, O=3),
         "$2": cell("LUT2", I0=3, I1=4, O=5),
@@ -45,24 +41,15 @@ NETLIST = {
 
 
 def test_logic_belongs_to_what_it_drives():
-    table = area.attribute(NETLIST)
-    assert table[""] == {"LUT": 4, "FF": 2, "LUTRAM": 4, "BRAM36": 0.5}
-    assert table["core"] == {"LUT": 3, "FF": 2, "LUTRAM": 4, "BRAM36": 0.5}
-    assert table["core.left"] == {"LUT": 1.5, "FF": 1}
-    assert table["core.right"] == {"LUT": 1.5, "FF": 1, "LUTRAM": 4}
+    counts = area.attribute(NETLIST, BLOCKS)
+    assert counts[""] == {"LUT": 4, "FF": 2, "LUTRAM": 4, "BRAM36": 0.5}
+    assert counts["core"] == {"LUT": 3, "FF": 2, "LUTRAM": 4, "BRAM36": 0.5}
+    assert counts["core.left"] == {"LUT": 1.5, "FF": 1}
+    assert counts["core.right"] == {"LUT": 1.5, "FF": 1, "LUTRAM": 4}
 
 
-def test_the_table_ends_with_what_the_fpga_needs(monkeypatch, capsys):
-    monkeypatch.setattr(area, "synthesize", lambda verilog: (NETLIST, 3))
-    assert area.main(["--depth", "1"]) == 0
-    head, whole, core, needed = capsys.readouterr().out.splitlines()
+def test_the_table_has_a_row_per_block_down_to_a_depth():
+    head, whole, core = area.table(area.attribute(NETLIST, BLOCKS), 1)
     assert head.split() == ["block", *area.COLUMNS]
-    assert whole.split() == ["peerdma_core", "4", "4", "2", "0", "0"]
+    assert whole.split() == ["all", "4", "4", "2", "0", "0"]
     assert core.split()[:2] == ["core", "3"]
-    assert needed == "LUTs of the FPGA: 3 and 4 as memory, 7 in all"
-
-
-def test_a_synthesizer_that_is_missing_is_told(monkeypatch):
-    monkeypatch.setattr(area.sys, "executable", "/bin/false")
-    with pytest.raises(RuntimeError, match="Yosys failed"):
-        area.synthesize("module peerdma_core; endmodule")

@@ -288,13 +288,13 @@ def test_latency():
 
 
 def test_two_reads_under_way():
-    """The second read of a block is issued 2 cycles behind the first, the third waits for it."""
+    """The second read of a block is issued 3 cycles behind the first, the third waits for it."""
     rng = seeded()
 
     async def scenario(bench):
         await bench.finish(chain(rng, [64]), limit=0)
         assert len(bench.reads) == 16
-        assert bench.read_times[1] == bench.read_times[0] + 2
+        assert bench.read_times[1] == bench.read_times[0] + 3
         for third, first in zip(bench.read_times[2:], bench.retired_times, strict=False):
             assert third > first
 

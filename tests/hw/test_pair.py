@@ -232,6 +232,7 @@ def test_nothing_behind_a_failed_read_is_delivered():
             base = RING_PLACE + bench.h2c.reserved
             for length in (100, 200, 300):
                 assert (await bench.step(ctx, length, 1, frontier=0))[0]
+                await bench.step(ctx, 0, 1, frontier=0)
             while any(words for _, words, _ in bench.h2c.pending):
                 await bench.step(ctx, 0, 1, frontier=0)
             # The first read is fine, the second fails half way, the others are fine again.

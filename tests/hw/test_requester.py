@@ -73,7 +73,7 @@ def test_latency():
             cycles = [cycle for cycle, _ in bench.placements]
             assert cycles == list(range(first + 3, last + 5))
             seen.add(job.retired - last)
-        assert seen == set(RETIRES)
+        assert seen == {RETIRES}
 
     bench.run(test)
 
@@ -193,7 +193,7 @@ def test_completions_without_a_bubble(length, payload, header_cycles, cycles):
         busy = bench.beats[-1] - bench.beats[0] + 1
         idle_after_last = cycles - payload // 8
         assert busy == count * (length // payload) * cycles - idle_after_last
-        assert jobs[-1].retired - bench.beats[-1] in RETIRES
+        assert jobs[-1].retired - bench.beats[-1] == RETIRES
 
     bench.run(test)
 
@@ -234,9 +234,7 @@ def test_flush_in_every_stage():
 
     async def test(bench):
         for delay in range(1, 28):
-            # The look-up that retires jobs comes to this client in one phase of four.
-            for phase, stalled in ((0, False), (1, False), (2, False), (3, False), (0, True)):
-                await bench.until(lambda phase=phase: bench.cycle % 4 == phase)
+            for stalled in (False, True):
                 job = bench.submit(0, 0x103F, 66, 4)
                 bench.ready_rate = 0 if stalled else 1
                 await bench.until(lambda job=job: job.taken is not None)

@@ -34,16 +34,6 @@ def guest(request: pytest.FixtureRequest) -> Iterator[Guest]:
         yield guest
 
 
-@pytest.fixture(scope="module")
-def hung_board(guest: Guest) -> None:
-    """A second board, which hangs: no means but a reset stops what it has begun.
-
-    MSI, since the drivers that are loaded then see two kinds of interrupt.
-    """
-    guest.plug(["--no-msix", "--fault", "hang@2", "--time-scale", "1"])
-    guest.wait_for("/dev/picoevb1: ")
-
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     if pyfuncitem.get_closest_marker("in_guest") is None:

@@ -9,19 +9,12 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import shutil
-import subprocess
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from peerdma.uapi import Ioctl
-from sim.system import KernelComplaint
 from sim.system.debug.guest import DebugGuest
-from sim.system.debug.kernel import debug_kernel
 
-PLANTED = Path(__file__).with_name("planted")
 #: Seconds of fuzzing, each time.
 SECONDS = 60
 
@@ -34,57 +27,9 @@ def seed() -> int:
     return value
 
 
-# What it finds ------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def planted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DebugGuest]:
-    """A guest with a module that has a bug of each kind."""
-    kernel = debug_kernel()
-    folder = tmp_path_factory.mktemp("planted")
-    for name in ("planted.c", "Makefile"):
-        shutil.copy(PLANTED / name, folder)
-    done = subprocess.run(
-        ["make", *kernel.headers.options, f"M={folder}", "-C", kernel.headers.build, "modules"],
-        env=kernel.headers.environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    files = {"planted.ko": folder / "planted.ko"}
-    with DebugGuest(files=files, load=False) as guest:
-        yield guest
-
-
-# In this order: some reports turn lockdep off.
-@pytest.mark.parametrize(
-    ("bug", "report"),
-    [
-        ("wrong-unmap", r"DMA-API: .*frees DMA memory with different size"),
-        ("wide-shift", r"UBSAN: shift-out-of-bounds in .*planted"),
-        ("leak", r"lost memory:\n.*\(size 64\):\n +comm .insmod"),
-        ("sleep-with-lock", r"BUG: sleeping function called from invalid context|scheduling while"),
-        ("two-orders", r"WARNING: possible circular locking dependency detected"),
-        ("use-after-free", r"BUG: KASAN: slab-use-after-free in .*planted"),
-    ],
-)
-def test_the_kernel_finds(planted: DebugGuest, bug: str, report: str):
-    def meet() -> None:
-        planted.check_run(f"insmod /run/guest/planted.ko bug={bug} vendor=0x10ee device=0x7021")
-        planted.check_leaks()
-
-    with pytest.raises(KernelComplaint, match=report):
-        meet()
-    planted.check_run("rmmod planted")
-
-
-# What the driver is put through -------------------------------------------------------------------
-
-
 def program(guest: DebugGuest, command: str) -> dict:
     """Runs one of the programs beside this file: what it reports. Its failures fail the test."""
-    status, text = guest.run(f"python3 -m tests.system.{command}", timeout=900)
+    status, text = guest.run(f"python3 -m tests.system.{command}", timeout=300)
     report = json.loads(text.splitlines()[-1]) if text else {"failures": ["it said nothing"]}
     assert report["failures"] == [], text
     assert status == 0, text
@@ -97,10 +42,10 @@ def test_requests_at_random(lane: str, seed: int):
         report = program(guest, f"fuzz --seed {seed} --seconds {SECONDS} --rebind")
         for module in reversed(guest.lane.modules):
             guest.unload(module)
-    counts = report["counts"]
-    # It has got somewhere with every request, and nowhere with some of each.
-    done = {name.partition(" ")[0] for name in counts if name.endswith(" ok")}
-    assert done >= {each.name for each in Ioctl} | {"mmap", "touch", "read", "unbind", "bind"}
+    done = {name.partition(" ")[0] for name in report["once"]}
+    assert done == {each.name for each in Ioctl} | {"mmap", "touch", "read", "unbind", "bind"}
+    # At random it has got somewhere, and been refused.
+    assert {name.endswith(" ok") for name in report["counts"]} == {True, False}
 
 
 def test_requests_at_random_while_memory_is_short(seed: int):

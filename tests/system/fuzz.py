@@ -3,10 +3,11 @@
 
     python3 -m tests.system.fuzz --seed N --seconds S
 
-Every request, with values that are right, nearly right, and absurd. Each thread's requests are
-those of its seed; what else happens meanwhile, and so what comes of them, differs each time. What
-counts is what the kernel says. Here fails what programs see: an errno that is not documented, a
-process that cannot be killed, and anything that is left at the end.
+First everything once, as it succeeds. Then every request at random, with values that are right,
+nearly right, and absurd. Each thread's requests are those of its seed; what else happens meanwhile,
+and so what comes of them, differs each time. What counts is what the kernel says. Here fails what
+programs see: an errno that is not documented, a process that cannot be killed, and anything that is
+left at the end.
 """
 
 from __future__ import annotations
@@ -23,16 +24,62 @@ import threading
 import time
 from pathlib import Path
 
+from peerdma import uapi
 from peerdma.uapi import Ioctl
 from tests.system import picoevb
 from tests.system.faults import injecting
 from tests.system.fuzz_requests import ERRNOS, Process, Thread, name_of
+from tests.system.picoevb import GPU_PAGE, PAGE, Buffer, Gpu, Node
 
 __all__ = ["main"]
 
 _PROCESSES, _THREADS = 3, 3
 #: Seconds that a process may take to die.
 _DEATH = 90.0
+
+
+class _CountingNode(Node):
+    """An open node that counts the requests that succeed."""
+
+    def __init__(self, counts: collections.Counter[str]):
+        super().__init__()
+        self.counts = counts
+
+    def request(self, code: int, argument):
+        done = super().request(code, argument)
+        self.counts[f"{Ioctl(code).name} ok"] += 1
+        return done
+
+
+def _all_requests(counts: collections.Counter[str]) -> None:
+    """Every request, reading of events, and a mapping, each with success; OSError if not."""
+    memory = Buffer(2 * PAGE)
+    with Gpu() as gpu, _CountingNode(counts) as node:
+        va = gpu.alloc(GPU_PAGE)
+        # Without a provider, memory by pointer is the host's.
+        discrete = b"nvp2p" in node.info().providers
+        fd = gpu.export(va)
+        handles = [
+            node.pages(memory),
+            node.dmabuf(fd),
+            node.cuda(va if discrete else memory.address, PAGE),
+        ]
+        os.close(fd)
+        node.h2c(memory.address, 0, PAGE)
+        node.c2h(0, memory.address, PAGE)
+        node.h2c2h(memory.address, memory.address + PAGE, PAGE)
+        node.load(handles[0], 1, PAGE)
+        node.cancel(node.endless(handles[0]))
+        counts["read ok"] += len(node.events(2))
+        with node.mailbox() as mapped, memoryview(mapped).cast("I") as words:
+            counts["mmap ok"] += 1
+            counts["touch ok"] += words[0] is not None
+        node.query(handles[0])
+        node.request(Ioctl.CARD_INFO, uapi.CardInfo())
+        node.request(Ioctl.LED, 0)
+        node.request(Ioctl.RESET, uapi.Reset())
+        for handle in handles:
+            node.unpin(handle)
 
 
 def _work(seed: str, shared: list[int], report: int) -> None:
@@ -63,12 +110,23 @@ class _Fuzz:
         self.random = random.Random(seed)
         self.rebind = rebind
         self.counts: collections.Counter[str] = collections.Counter()
+        #: of what was done once
+        self.once: collections.Counter[str] = collections.Counter()
         self.failures: list[str] = []
         self._read, self._write = os.pipe()
         os.set_blocking(self._read, False)
         self._rest = b""
         self._seed, self._started = seed, 0
         self.board = picoevb.address_of_board()
+
+    def begin(self) -> None:
+        """Everything once, while nothing else happens."""
+        _all_requests(self.once)
+        if self.rebind:
+            with picoevb.rebound():
+                self.once["unbind ok"] += 1
+            self.once["bind ok"] += 1
+            picoevb.until(lambda: os.path.exists("/dev/picoevb"))
 
     def run(self, seconds: float) -> None:
         """Lets them race for a while, then ends all of them."""
@@ -172,11 +230,15 @@ def main() -> None:
     parser.add_argument("--faults", type=int, metavar="PERCENT", help="of allocations that fail")
     arguments = parser.parse_args()
     fuzz = _Fuzz(arguments.seed, rebind=arguments.rebind)
+    fuzz.begin()
     with injecting(arguments.faults) if arguments.faults else contextlib.nullcontext():
         fuzz.run(arguments.seconds)
     fuzz.check()
-    counts = dict(sorted(fuzz.counts.items()))
-    print(json.dumps({"counts": counts, "failures": fuzz.failures}))
+    counts = {
+        name: dict(sorted(found.items()))
+        for name, found in (("once", fuzz.once), ("counts", fuzz.counts))
+    }
+    print(json.dumps({**counts, "failures": fuzz.failures}))
     sys.exit(bool(fuzz.failures))
 
 

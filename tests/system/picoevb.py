@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What tests use inside of a guest: the driver's node, the simulated GPU, memory."""
+"""What tests use inside of a guest: the driver's node, memory, modules and processes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import os
 import re
 import select
 import signal
-import struct
 import subprocess
 import time
 import traceback
@@ -21,15 +20,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from peerdma import uapi
+from peerdma.simulated_gpu import NODE
 from peerdma.uapi import Access, Event, Info, Ioctl, MapInfo, Op, Submit
+from tests.system.simgpu import PATIENCE, Gpu
 
 BOTH = Access.READ | Access.WRITE
 PAGE = 4096
 GPU_PAGE = 65536
 #: Card address of the user stream.
 STREAM = 1 << 63
-#: Seconds; far beyond what anything takes that works.
-PATIENCE = 60.0
 DRIVER = Path("/sys/bus/pci/drivers/peerdma")
 
 
@@ -181,9 +180,15 @@ class Node:
         return found
 
 
-#: The node of a board that answers nothing from its second read of memory on, and whose time is
-#: the machine's; see the fixture hung_board.
+#: The node of a board that answers nothing from its second read of memory on, so that no means but
+#: a reset stops what it has begun, and whose time is the machine's.
 HUNG = "/dev/picoevb1"
+#: A guest that has it as its second board. With MSI, since the drivers then see two kinds of
+#: interrupt; from the start on, since to plug one in takes lockdep away from the debug kernel.
+WITH_HUNG_BOARD = {
+    "lane": "identity",
+    "further_boards": [["--no-msix", "--fault", "hang@2", "--time-scale", "1"]],
+}
 
 
 @contextlib.contextmanager
@@ -197,77 +202,6 @@ def hangs(gpu: Gpu) -> Iterator[tuple[Node, int, int]]:
 def results(events: list[Event]) -> list[tuple[int, int]]:
     """Result and reason of each event."""
     return [(-event.result, event.reason) for event in events]
-
-
-# The simulated GPU: driver/testing/simgpu_uapi.h --------------------------------------------------
-
-
-class _Structure:
-    """Packs and unpacks one request of /dev/simgpu."""
-
-    def __init__(self, number: int, layout: str, direction: int):
-        self.struct = struct.Struct(layout)
-        self.code = direction << 30 | self.struct.size << 16 | ord("G") << 8 | number
-
-    def __call__(self, fd: int, *values: int) -> tuple[int, ...]:
-        data = bytearray(self.struct.pack(*values))
-        fcntl.ioctl(fd, self.code, data)
-        return self.struct.unpack(data)
-
-
-_ALLOC, _FREE = _Structure(0, "QQII", 3), _Structure(1, "QQII", 1)
-_EXPORT, _REVOKE = _Structure(2, "QQIi", 3), _Structure(3, "iIII", 3)
-_COUNTS, _BUSY = _Structure(4, "IIII", 2), _Structure(5, "iI", 1)
-
-
-class Gpu:
-    """The simulated GPU, opened by this process; a context manager."""
-
-    def __init__(self):
-        self.fd = os.open("/dev/simgpu", os.O_RDWR | os.O_CLOEXEC)
-
-    def __enter__(self) -> Gpu:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Frees all that was allocated, as the end of the process would."""
-        os.close(self.fd)
-
-    def alloc(self, size: int, *, free_at_munmap: bool = False) -> int:
-        """Allocates memory: its address."""
-        return _ALLOC(self.fd, 0, size, int(free_at_munmap), 0)[0]
-
-    def view(self, va: int, size: int) -> mmap.mmap:
-        """The memory as this process sees it."""
-        return mmap.mmap(self.fd, size, offset=va)
-
-    def free(self, va: int) -> None:
-        """Frees memory."""
-        _FREE(self.fd, va, 0, 0, 0)
-
-    def export(self, va: int) -> int:
-        """The memory as a dma-buf that importers have to be peers for."""
-        return _EXPORT(self.fd, va, 0, 0, -1)[3]
-
-    def export_host(self, size: int) -> int:
-        """Host pages as a dma-buf of an exporter that does not move them."""
-        return _EXPORT(self.fd, 0, size, 1, -1)[3]
-
-    def revoke(self, fd: int, *, move: bool = False, patience: float = PATIENCE) -> int:
-        """Takes a dma-buf back from importers, or moves it: how many mappings are left."""
-        return _REVOKE(self.fd, fd, int(patience * 1000), 0, int(move))[2]
-
-    def busy(self, fd: int, busy: bool) -> None:
-        """Lets a dma-buf look as if it were being written to."""
-        _BUSY(self.fd, fd, int(busy))
-
-    def counts(self) -> tuple[int, int, int, int]:
-        """Pages, pins and mappings in use, and callbacks made since the module was loaded."""
-        pages, pins, mappings, callbacks = _COUNTS(self.fd, 0, 0, 0, 0)
-        return pages, pins, mappings, callbacks
 
 
 # The machine ---------------------------------------------------------------------------------
@@ -426,6 +360,6 @@ def leaves_nothing() -> None:
         source, destination = Buffer(PAGE), Buffer(PAGE, b"")
         node.h2c2h(source.address, destination.address, PAGE)
         assert source[:] == destination[:]
-    if os.path.exists("/dev/simgpu"):
+    if os.path.exists(NODE):
         with Gpu() as gpu:
             until(lambda: gpu.counts()[:3] == (0, 0, 0))

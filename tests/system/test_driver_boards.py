@@ -15,6 +15,8 @@ import pytest
 from sim.system import Guest
 
 pytestmark = pytest.mark.system
+#: So that a test may use the registers of a board's user block.
+GUEST = {"lane": "identity", "append": "iomem=relaxed"}
 
 _BEGIN = """
 import errno, os, threading, time
@@ -202,6 +204,30 @@ with Node("/dev/picoevb1") as node, Node("/dev/picoevb1") as other:
         )
 
 
+def test_a_stream_that_is_longer_than_what_is_pinned_at_a_time(guest: Guest):
+    """Memory given by pointer is pinned piece by piece; the stream stays where it is."""
+    with plugged(guest, "--user", "pattern"):
+        within(
+            guest,
+            """
+import mmap
+from peerdma.pattern import fill_bytes
+from peerdma.regs import PATTERN_SOURCE
+size = (8 << 20) + PAGE
+target = Buffer(size, b"")
+bar = Path("/sys/bus/pci/devices") / address_of_board("picoevb1") / "resource0"
+with Node("/dev/picoevb1") as node, bar.open("r+b") as file:
+    registers = memoryview(mmap.mmap(file.fileno(), PAGE)).cast("I")
+    for name, value in (("seed", 5), ("frame_words", size // 4)):
+        registers[PATTERN_SOURCE.address(name) // 4] = value
+    node.c2h(STREAM, target.address, size)
+    assert target[:] == fill_bytes(5, 0, size).tobytes()
+    registers[PATTERN_SOURCE.address("frame_words") // 4] = 0
+    node.request(Ioctl.RESET, uapi.Reset())
+""",
+        )
+
+
 def test_two_boards_at_once(guest: Guest):
     with plugged(guest):
         within(
@@ -223,8 +249,12 @@ with Node() as node, Node("/dev/picoevb1") as other:
 
 
 _LOSES = """
+import ctypes
 outcome = []
 memory = Buffer(PAGE)
+def touches(at):  # by the kernel's hand, which says so instead of a signal
+    with open("/dev/zero", "rb", buffering=0) as zero:
+        return ctypes.CDLL(None).read(zero.fileno(), ctypes.c_void_p(at), 8) == 8
 def attempt(what):
     try:
         what()
@@ -232,6 +262,9 @@ def attempt(what):
         outcome.append(errno.errorcode[error.errno])
 with Gpu() as gpu, Node("/dev/picoevb1") as node, Node("/dev/picoevb1") as other:
     handle = node.cuda(gpu.alloc(GPU_PAGE), GPU_PAGE)
+    mailbox = node.mailbox()
+    page = ctypes.addressof(ctypes.c_char.from_buffer(mailbox))
+    assert touches(page)
     running = node.endless(handle)
     waiting = node.submit(Op.C2H, PAGE, dst_handle=handle)
     threads = [
@@ -252,6 +285,7 @@ with Gpu() as gpu, Node("/dev/picoevb1") as node, Node("/dev/picoevb1") as other
     assert results(node.events(2)) == [lost, lost]
     info = node.info()
     assert info.state == BoardState.DEAD
+    until(lambda: not touches(page))
     assert (info.link_speed, info.link_width, info.max_payload, info.max_read_request) == (0,) * 4
     with node.refused(errno.ENODEV, "the board is gone"):
         node.load(handle, 1)

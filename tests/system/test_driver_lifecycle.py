@@ -12,7 +12,7 @@ Event                 Tests
 UNPIN                 test_unpin_[nothing|waits|runs|killed|hangs|revoked]
 close                 test_close_[nothing|waits|runs|hangs], taken: test_callback_then_close
 SIGKILL of a waiter   test_kill_[waits|runs_or_hangs], boards: test_a_board_that_dies
-other signals         test_signals_do_not_end_a_transfer
+other signals         test_signals_do_not_end_a_transfer[|_that_waits]
 free with callback    taken: test_callback_[nothing|waits|runs|hangs|twice]
 process ends          taken: test_callback_at_[exit|munmap]
 free, persistent      memory: test_what_persistent_pins_outlive, taken: test_free_of_what_stays
@@ -20,7 +20,7 @@ Tegra notifier        taken: test_tegra_[nothing|waits|runs|hangs|exit|twice]
 dma-buf invalidate    taken: test_invalidate_[nothing_and_twice|waits|runs|hangs], memory:
                       test_a_dma_buf_that_moves_is_pinned_again
 GPU driver unload     test_modules_in_use_stay
-GPU lost              test_a_gpu_that_is_lost
+GPU lost              test_a_gpu_that_is_lost, boards: test_errors_of_the_board
 surprise removal      boards: test_a_board_that_dies, test_a_board_that_is_pulled
 AER                   link: test_errors_of_the_link_*
 reset                 jobs: test_reset, resets: test_function_reset_*, test_reset_request_*
@@ -55,6 +55,7 @@ from tests.system.picoevb import (
     HUNG,
     PAGE,
     STREAM,
+    WITH_HUNG_BOARD,
     Buffer,
     Gpu,
     Node,
@@ -69,10 +70,11 @@ from tests.system.picoevb import (
     until,
 )
 
+GUEST = WITH_HUNG_BOARD
 pytestmark = [
     pytest.mark.system,
     pytest.mark.in_guest,
-    pytest.mark.usefixtures("guest", "hung_board"),
+    pytest.mark.usefixtures("guest"),
 ]
 
 CANCELLED = (errno.ECANCELED, Reason.CANCELLED)
@@ -277,6 +279,33 @@ def test_signals_do_not_end_a_transfer():
         assert source[:] == destination[:]
 
     assert child(transfer) == 0
+
+
+def test_signals_do_not_end_a_transfer_that_waits():
+    memory = Buffer(2 * PAGE)
+    came, told = os.pipe()
+
+    def transfer():
+        signal.signal(signal.SIGUSR1, lambda *_: None)
+        signal.set_wakeup_fd(told)
+        os.set_blocking(told, False)
+        with Node() as node:
+            node.h2c2h(memory.address, memory.address + PAGE, PAGE)
+        assert memory[:PAGE] == memory[PAGE:]
+        # It came, and was only told of now.
+        assert os.read(came, 1) == bytes([signal.SIGUSR1])
+
+    with Node() as node:
+        running = node.endless(node.pages(Buffer(PAGE)))
+        pinned = node.info().pinned_bytes
+        pid = spawn(transfer)
+        until(lambda: node.info().pinned_bytes == pinned + 2 * PAGE)
+        os.kill(pid, signal.SIGUSR1)
+        time.sleep(0.1)
+        assert node.info().pinned_bytes == pinned + 2 * PAGE
+        node.cancel(running)
+        assert by_job(node, 1) == {running: CANCELLED}
+        assert ended(pid) == 0
 
 
 # Timeouts ------------------------------------------------------------------------------------

@@ -210,6 +210,20 @@ def test_without_a_provider_it_is_said_which_module_is_missing():
         shell("insmod /run/guest/peerdma_nvp2p.ko")
 
 
+def test_memory_of_the_other_kind_of_gpu_names_the_other_module():
+    """A Jetson's is host memory; a discrete GPU's has an address, but no pages of the process."""
+    source = Buffer(SIZE)
+    nowhere = uapi.PinCuda(va=source.address + SIZE + (1 << 40), size=SIZE)
+    with Node() as node:
+        pin = uapi.PinCuda(va=source.address, size=SIZE)
+        words = "on a Jetson, load peerdma_nvp2p_tegra instead of peerdma_nvp2p$"
+        node.refuses(errno.EINVAL, words, Ioctl.PIN_CUDA, pin)
+    with tegra(), Node() as node:
+        words = "discrete GPU's, load peerdma_nvp2p instead of peerdma_nvp2p_tegra$"
+        node.refuses(errno.EFAULT, words, Ioctl.PIN_CUDA, nowhere)
+        assert tegra_counts() == (0, 0)
+
+
 def test_only_its_process_pins_it():
     with Gpu() as gpu, Node() as node:
         va = gpu.alloc(SIZE)

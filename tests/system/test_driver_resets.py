@@ -24,6 +24,7 @@ from tests.system.picoevb import (
     HUNG,
     PAGE,
     STREAM,
+    WITH_HUNG_BOARD,
     Buffer,
     Gpu,
     Node,
@@ -38,10 +39,11 @@ from tests.system.picoevb import (
     until,
 )
 
+GUEST = WITH_HUNG_BOARD
 pytestmark = [
     pytest.mark.system,
     pytest.mark.in_guest,
-    pytest.mark.usefixtures("guest", "hung_board"),
+    pytest.mark.usefixtures("guest"),
 ]
 
 RESET = (errno.EIO, Reason.RESET)
@@ -118,6 +120,23 @@ def test_function_reset_hangs():
         after = node.info()
         assert (after.state, after.generation) == (BoardState.LIVE, before.generation + 1)
         assert node.query(handle).state == SurfaceState.LIVE
+
+
+def test_registers_are_not_touched_during_a_reset():
+    """The function answers nothing then, and on some machines an access stops the processor."""
+    with Node() as node:
+        reset = threading.Thread(target=reset_function)
+        reset.start()
+        refused = []
+        while reset.is_alive():
+            try:
+                node.request(Ioctl.LED, 5)
+            except OSError as error:
+                refused.append(error.errno)
+                assert b"being reset: try again" in node.info().last_error
+        reset.join()
+        assert set(refused) == {errno.EBUSY}
+        node.request(Ioctl.LED, 0)
 
 
 def test_who_waits_is_told_of_a_reset():

@@ -16,9 +16,20 @@ import pytest
 
 from peerdma.uapi import BoardState, Op, Reason, SurfaceState
 from sim.system import Guest
-from tests.system.picoevb import GPU_PAGE, PAGE, Buffer, Gpu, Node, hangs, leaves_nothing, results
+from tests.system.picoevb import (
+    GPU_PAGE,
+    PAGE,
+    WITH_HUNG_BOARD,
+    Buffer,
+    Gpu,
+    Node,
+    hangs,
+    leaves_nothing,
+    results,
+)
 
-pytestmark = [pytest.mark.system, pytest.mark.usefixtures("hung_board")]
+GUEST = WITH_HUNG_BOARD
+pytestmark = pytest.mark.system
 
 REVOKED = (errno.ESTALE, Reason.REVOKED)
 RESET = (errno.EIO, Reason.RESET)

@@ -18,6 +18,7 @@ from tests.system.picoevb import (
     GPU_PAGE,
     HUNG,
     PAGE,
+    WITH_HUNG_BOARD,
     Buffer,
     Gpu,
     Node,
@@ -34,10 +35,11 @@ from tests.system.picoevb import (
     until,
 )
 
+GUEST = WITH_HUNG_BOARD
 pytestmark = [
     pytest.mark.system,
     pytest.mark.in_guest,
-    pytest.mark.usefixtures("guest", "hung_board"),
+    pytest.mark.usefixtures("guest"),
 ]
 
 SIZE = 2 * GPU_PAGE
