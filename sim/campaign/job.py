@@ -329,11 +329,6 @@ class Job:
         for number in range(len(self._parts)):
             (self._check_done if number < count else self._check_perhaps)(number)
 
-    async def settle_unbegun(self) -> None:
-        """The run was never started."""
-        for number in range(len(self._parts)):
-            self._check_untouched(number)
-
     async def expect_error(self, status: Status, most: int, *, exact: bool) -> int:
         """The run ended with these status bits, and `most` descriptors done or, unless `exact`,
         fewer; nothing was done for those behind a descriptor that could not be used."""

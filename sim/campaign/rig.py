@@ -33,7 +33,7 @@ ALL_EVENTS = regs.CHANNEL["interrupt_enable"].writable
 #: Where a run's end shows in status.
 ENDED = Status.DESCRIPTOR_STOPPED | Status.IDLE_STOPPED | Status.errors()
 #: Bytes of host memory below and above 4 GiB: all buffers of a seed.
-_ARENA = 8 << 20
+_ARENA = 64 << 20
 _PAGE = 4096
 _USERS = 16
 #: Bits of MSI-X and MSI Message Control.

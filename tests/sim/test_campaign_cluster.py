@@ -19,7 +19,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 #: Bound of everything here, in seconds; the models may have to be built first.
 LIMIT = 300
-SEEDS, EPISODES = 4, 2
+SEEDS, EPISODES = 3, 2
 
 
 def wait_for(what: str, condition) -> object:
