@@ -109,6 +109,13 @@ ROWS = [
         "test_requester_faults.py::test_error_completions",
     ),
     (
+        "a job that is looked up twice retires twice",
+        "tags.py",
+        "& ~again),\n",
+        "),\n",
+        "test_tags.py::test_order",
+    ),
+    (
         "quarantined tags are used",
         "tags.py",
         "free.eq(~(busy | self.quarantined))",

@@ -60,8 +60,15 @@ ROWS = [
     (
         "reads without room for them",
         "ring.py",
-        "self.ready.eq(used + self.length <= self._size)",
-        "self.ready.eq(used != self._size)",
+        "self.ready.eq((self.length <= room) & ~taken)",
+        "self.ready.eq((room != 0) & ~taken)",
+        "test_ring.py::test_inbound_room_is_exact",
+    ),
+    (
+        "room of before a read is offered to the next",
+        "ring.py",
+        "self.ready.eq((self.length <= room) & ~taken)",
+        "self.ready.eq(self.length <= room)",
         "test_ring.py::test_inbound_room_is_exact",
     ),
     (
