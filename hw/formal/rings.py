@@ -142,7 +142,10 @@ class Outbound(Property):
         into = Mux(block.take, block.length, 0)
         here = (behind(freed) < used) & come
         waits = behind(written) < (taken - written)[:BITS]
+        # What is claimed can be read from the next cycle on: it is in the memory by then.
+        ours = here & (behind(freed) < (claimed - freed)[:BITS])
         m.d.comb += [
+            Assert(~ours | (stored == value)),
             Assert(used <= SIZE),
             Assert((written - freed)[:BITS] <= used),
             Assert((claimed - freed)[:BITS] <= (written - freed)[:BITS]),
@@ -158,5 +161,4 @@ class Outbound(Property):
             Assert(written == Mux(holding, taken & ~7, taken)),
             Assert(~holding | (taken[:3] != 0)),
         ]
-        ours = here & (behind(freed) < (claimed - freed)[:BITS])
         self.cover(m, ours & (freed[:3] == 5), here & waits)
