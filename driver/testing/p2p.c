@@ -71,20 +71,25 @@ struct mapping {
 /* Under the API lock. */
 static LIST_HEAD(pins);
 
-static u64 gpu_page(void)
-{
-	return (u64)page_kb * SZ_1K;
-}
-
 static u32 gpu_page_type(void)
 {
-	return page_kb == 4 ? NVIDIA_P2P_PAGE_SIZE_4KB :
-	       page_kb == 64 ? NVIDIA_P2P_PAGE_SIZE_64KB : NVIDIA_P2P_PAGE_SIZE_128KB;
+	unsigned int kb = READ_ONCE(page_kb);
+
+	return kb == 4 ? NVIDIA_P2P_PAGE_SIZE_4KB :
+	       kb == 64 ? NVIDIA_P2P_PAGE_SIZE_64KB : NVIDIA_P2P_PAGE_SIZE_128KB;
 }
 
-static void free_mapping(struct mapping *mapping, u64 size)
+/* Of a table or a mapping: the parameter may have been another when it was made. */
+static u64 page_bytes(u32 type)
+{
+	return type == NVIDIA_P2P_PAGE_SIZE_4KB ? SZ_4K :
+	       type == NVIDIA_P2P_PAGE_SIZE_64KB ? SZ_64K : SZ_128K;
+}
+
+static void free_mapping(struct mapping *mapping)
 {
 	struct nvidia_p2p_dma_mapping *map = &mapping->mapping;
+	u64 size = page_bytes(map->page_size_type);
 	u32 n;
 
 	for (n = 0; n < map->entries; n++)
@@ -101,7 +106,7 @@ static void free_pin(struct pin *pin)
 	struct mapping *mapping, *next;
 
 	list_for_each_entry_safe(mapping, next, &pin->mappings, link)
-		free_mapping(mapping, gpu_page());
+		free_mapping(mapping);
 	kfree(pin->table.pages[0]);
 	kfree(pin->table.pages);
 	simgpu_put(pin->alloc);
@@ -113,7 +118,9 @@ static void free_pin(struct pin *pin)
 static int create(u64 va, u64 length, void (*callback)(void *), void *data,
 		  struct nvidia_p2p_page_table **table)
 {
-	u32 n, count = DIV_ROUND_UP_ULL(length, gpu_page());
+	u32 type = gpu_page_type();
+	u64 size = page_bytes(type);
+	u32 n, count = DIV_ROUND_UP_ULL(length, size);
 	struct nvidia_p2p_page *pages;
 	struct simgpu_alloc *alloc;
 	struct pin *pin;
@@ -136,14 +143,14 @@ static int create(u64 va, u64 length, void (*callback)(void *), void *data,
 		return -ENOMEM;
 	}
 	for (n = 0; n < count; n++) {
-		u64 at = va - alloc->va + n * gpu_page();
+		u64 at = va - alloc->va + n * size;
 
 		pages[n].physical_address = simgpu_physical(alloc, at / SIMGPU_PAGE) +
 					    at % SIMGPU_PAGE;
 		pin->table.pages[n] = &pages[n];
 	}
 	pin->table.version = table_version;
-	pin->table.page_size = gpu_page_type();
+	pin->table.page_size = type;
 	pin->table.entries = count;
 	pin->alloc = alloc;
 	pin->tgid = current->tgid;
@@ -258,7 +265,8 @@ int nvidia_p2p_dma_map_pages(struct pci_dev *peer, struct nvidia_p2p_page_table 
 	mutex_lock(&simgpu_api_lock);
 	for (n = 0; n < count; n++) {
 		address = dma_map_resource(&peer->dev, page_table->pages[n]->physical_address,
-					   gpu_page(), DMA_BIDIRECTIONAL, SIMGPU_ATTRIBUTES);
+					   page_bytes(page_table->page_size), DMA_BIDIRECTIONAL,
+					   SIMGPU_ATTRIBUTES);
 		if (dma_mapping_error(&peer->dev, address))
 			break;
 		mapping->mapping.dma_addresses[n] = address;
@@ -268,7 +276,7 @@ int nvidia_p2p_dma_map_pages(struct pci_dev *peer, struct nvidia_p2p_page_table 
 	list_add(&mapping->link, &pin->mappings);
 	atomic_inc(&simgpu_mappings);
 	if (n < count)
-		free_mapping(mapping, gpu_page());
+		free_mapping(mapping);
 	up(&pin->sem);
 	mutex_unlock(&simgpu_api_lock);
 	if (n < count)
@@ -290,7 +298,7 @@ int nvidia_p2p_dma_unmap_pages(struct pci_dev *peer, struct nvidia_p2p_page_tabl
 	might_sleep();
 	down(&pin->sem);
 	WARN(dma_mapping->pci_dev != peer, "unmapped for another device\n");
-	free_mapping(container_of(dma_mapping, struct mapping, mapping), gpu_page());
+	free_mapping(container_of(dma_mapping, struct mapping, mapping));
 	up(&pin->sem);
 	return 0;
 }

@@ -34,7 +34,7 @@ class Fault(enum.Enum):
     COMPLETER_ABORT = enum.auto()
     #: Configuration Request Retry, which means Unsupported Request here (2.3.2)
     RETRY = enum.auto()
-    #: the data comes, marked bad
+    #: what comes as data is marked bad, and is
     POISONED = enum.auto()
     #: no completion, until `Completer.release_withheld`
     WITHHELD = enum.auto()
@@ -184,6 +184,8 @@ class Completer:
         if fault in _MISFITS:
             await self.plant(self._misfit(request, fault))
         data = await self._fetch(request)
+        if fault is Fault.POISONED:
+            data = self._rng.randbytes(len(data))
         for completion in self._completions(request, data):
             if self._link_down:
                 return

@@ -46,9 +46,9 @@ def _run(arguments: argparse.Namespace) -> int:
 
     with site as there:
         print(f"campaign {arguments.seed} on {there.slots()} cores, bundle {name_of(packed)}")
-        what = execute.Campaign(
-            arguments.seed, arguments.seconds, arguments.episodes, arguments.seeds
-        )
+        # The models may have taken a part of the time.
+        seconds = arguments.seconds + begin - time.monotonic()
+        what = execute.Campaign(arguments.seed, seconds, arguments.episodes, arguments.seeds)
         execute.run(there, what, done)
     path = arguments.output or _BUILD / f"campaign-{arguments.seed}.json"
     record.save(path)
@@ -103,7 +103,7 @@ def main(argv: list[str] | None = None) -> int:
     run.add_argument("--output", type=Path, help="where the record goes, as JSON")
     for command in (run, replay):
         command.add_argument(
-            "--episodes", type=int, default=execute.EPISODES, help="how much a seed does (28)"
+            "--episodes", type=int, default=execute.EPISODES, help="how much a seed does (20)"
         )
     run.set_defaults(command=_run)
     replay.add_argument("number", type=int, metavar="SEED")

@@ -8,6 +8,7 @@ from cocotb.task import Task
 from cocotb.triggers import Timer
 
 from peerdma import regs
+from sim.benches.channel import CONTROL_STOP
 
 from .faults import arrival, release_pair, stop
 from .job import Job
@@ -99,7 +100,7 @@ async def _bus_master_off(rig: Rig, jobs: list[Job]) -> None:
     await arrival()
     counts = {}
     for job in jobs:
-        await job.channel.write("control", regs.CHANNEL["control"].writable & ~1)
+        await job.channel.write("control", CONTROL_STOP)
     for job in jobs:
         counts[job] = await job.close()
     async with rig.access():

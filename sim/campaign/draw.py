@@ -139,6 +139,8 @@ class _Drawer:
             number for number in range(channels) if rng.random() < 0.6 and (False, number) in chosen
         }
         chosen |= {(True, number) for number in pairs}
+        # One of them may send more than the rings hold, long before anybody takes it.
+        flooded = rng.choice(sorted(pairs)) if pairs and stay and rng.random() < 0.12 else None
         areas = self._areas(sum(not c2h for c2h, _ in chosen))
         lanes = []
         for c2h, number in sorted(chosen):
@@ -152,6 +154,11 @@ class _Drawer:
                 runs = [self._streaming(run, 1.0) for run in runs]
             elif streamed == 1:
                 runs = [self._streaming(run, 0.5) for run in runs]
+            if flooded == number and not c2h:
+                flood = self._piece(rng.randint(14_000, 18_000), None)
+                runs[0] = replace(runs[0], pieces=(flood,), blocks=(1,), delay_ns=0)
+            elif flooded == number:
+                runs[0] = replace(runs[0], delay_ns=rng.randint(45_000, 60_000))
             lanes.append(Lane(c2h, number, tuple(runs)))
         return [
             self._balance(lane, lanes, stay) if lane.c2h and lane.number in pairs else lane

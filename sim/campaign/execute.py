@@ -20,8 +20,8 @@ __all__ = ["EPISODES", "SEEDS", "Campaign", "NoWorkers", "Site", "cluster", "loc
 
 #: Seeds that belong to one number of a campaign.
 SEEDS = 1_000_000
-#: Episodes of a seed: some fifteen seconds of a core.
-EPISODES = 28
+#: Episodes of a seed: some twenty seconds of a core.
+EPISODES = 20
 #: So many failures are enough to look at.
 _ENOUGH = 10
 #: How often a seed is tried whose worker is lost, by Dask itself and then once more here.

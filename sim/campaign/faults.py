@@ -8,14 +8,15 @@ from cocotb.triggers import Timer
 
 from peerdma import regs
 from peerdma.regs import ErrorKind, Status
+from sim.benches.channel import CONTROL_STOP
 from sim.benches.host import Fault
-from sim.campaign.scoreboard import Pair
 
 from .job import Job
 from .plan import Episode, Lane, PlantedFault
 from .rig import Rig
+from .scoreboard import Pair
 
-__all__ = ["play", "release_pair", "stop"]
+__all__ = ["arrival", "play", "release_pair", "stop"]
 
 #: How a completer brings a kind of fault about, what is captured, and the status bit's name
 #: beside the one that stands for all of its field.
@@ -53,8 +54,8 @@ async def play(rig: Rig, episode: Episode, victim: Lane, jobs: dict[Lane, Job]) 
     failing = jobs[victim]
     mine = [job for lane, job in jobs.items() if lane.number == victim.number]
     streams = [job for job in mine if job.run.contents != "ram"]
-    # The other side of a stream that fails waits for bytes, or room, that do not come.
-    waiting = [job for job in streams if job is not failing and failing in streams]
+    # The other side of a pair in which one fails waits for bytes, or room, that do not come.
+    waiting = [job for job in streams if job is not failing]
     left = rig.pairs[victim.number].left
     await rig.write(regs.EXTENSION, "error_clear", 0)
     rig.capturing = True
@@ -138,7 +139,7 @@ async def _expect_failure(rig: Rig, job: Job) -> None:
 async def stop(rig: Rig, jobs: list[Job]) -> None:
     """Abort these, and check what they have left behind."""
     for job in jobs:
-        await job.channel.write("control", regs.CHANNEL["control"].writable & ~1)
+        await job.channel.write("control", CONTROL_STOP)
     counts = {}
     for job in jobs:
         counts[job] = await job.close()

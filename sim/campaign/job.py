@@ -58,6 +58,8 @@ class Job:
         self._spans: list[Span] = []
         self._word: Buffer | None = None
         self.began = False
+        #: when, in simulated nanoseconds
+        self.began_ns = 0
         #: how far it was when it was disturbed; empty if it was not
         self.moment = ""
 
@@ -161,6 +163,8 @@ class Job:
             await channel.write("writeback_hi", self._word.address >> 32)
         if run.credits:
             await rig.write(regs.SGDMA_COMMON, "credit_enable_w1s", channel.halt_bit)
+            # Some before the run, the rest while it is under way.
+            left = await self._give_credits(self.chain.count)
         rig.events[channel] = Status(0)
         self._enter_pair()
         rig.running.append(channel)
@@ -168,9 +172,11 @@ class Job:
         if not any(piece.completed for piece in self.run.pieces[:-1]):
             rig.alarms[channel] = self._expect_written
         self.began = True
+        self.began_ns = rig.now_ns()
         await channel.start(self.chain, CONTROL_START | POLL * bool(self._word))
-        if run.credits:
-            await self._give_credits()
+        while run.credits and left:
+            await Timer(rig.rng.randrange(1, 2000), "ns")
+            left = await self._give_credits(left)
 
     def _enter_pair(self) -> None:
         for part in self._parts:
@@ -179,15 +185,13 @@ class Job:
             elif part.piece.card is None:
                 self._pair.send(part.before)
 
-    async def _give_credits(self) -> None:
-        left = self.chain.count
-        while left:
-            some = min(left, self.rig.rng.choice((1, 2, 5, 30)))
-            during = self.rig.during
-            await self.channel.write("descriptor_credits", some, regs.SGDMA)
-            self._sample_access("add", during, "write")
-            await Timer(self.rig.rng.randrange(2000), "ns")
-            left -= some
+    async def _give_credits(self, left: int) -> int:
+        """Allow some of the `left` descriptors to be fetched; returns how many are left then."""
+        some = min(left, self.rig.rng.choice((1, 2, 5, 30)))
+        during = self.rig.during
+        await self.channel.write("descriptor_credits", some, regs.SGDMA)
+        self._sample_access("add", during, "write")
+        return left - some
 
     # The end, as software hears of it -------------------------------------------------------
 

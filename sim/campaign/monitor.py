@@ -112,12 +112,16 @@ class Monitor:
         device = rig.device
         credits = device.upstream_port.fc_state[0]
         data = credits.pd.tx_credits_available
+        values = {}
+        if way != "h2c":
+            values["posted"] = _amount(min(credits.ph.tx_credits_available, data // _SMALLEST), 3)
+        if way != "c2h":
+            values["buffers"] = _amount(device.free_buffers, 8)
         rig.seen.sample(
             "pressure",
+            **values,
             way=way,
             stalls="none" if not device.stall else "light" if device.stall < 0.2 else "heavy",
-            buffers=_amount(device.free_buffers, 8),
-            posted=_amount(min(credits.ph.tx_credits_available, data // _SMALLEST), 3),
             nonposted=_amount(credits.nph.tx_credits_available, 3),
             completion=_amount(credits.cplh.tx_credits_available, 3),
         )

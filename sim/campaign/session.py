@@ -20,8 +20,9 @@ from .draw import draw
 from .job import Job
 from .monitor import Monitor
 from .one import SEEN
-from .plan import EMPTYING, Episode, Lane
+from .plan import EMPTYING, Episode, Lane, Piece, Run
 from .rig import Rig
+from .scoreboard import Pair
 from .traffic import hold, make_accesses
 
 __all__ = ["campaign"]
@@ -29,6 +30,11 @@ __all__ = ["campaign"]
 #: Bound of a seed, in simulated microseconds: all that a plan holds ends long before.
 _SEED_US = 40_000
 _SILENCE_US = 3
+#: How much is read back after something went wrong.
+_AUDIT_BYTES, _AUDIT_PIECES = 8000, 64
+#: Bytes that the rings of a pair hold, the time in which reads fill them on any link here, and how
+#: long C2H waits at least when H2C begins so much later.
+_RINGS, _FILLS_NS, _EMPTY_NS = 12 * 1024, 40_000, 3000
 _QUARANTINE_US = 700
 
 
@@ -82,14 +88,41 @@ class _Session:
             await faults.play(rig, episode, victim, self._jobs(episode))
             self._after = victim.runs[0].fault.kind
         else:
-            tasks = [cocotb.start_soon(self._lane(lane, episode)) for lane in episode.lanes]
-            for task in tasks:
-                await task
+            left = [pair.left for pair in rig.pairs]
+            tasks = {lane: cocotb.start_soon(self._lane(lane, episode)) for lane in episode.lanes}
+            jobs = {(lane.c2h, lane.number): await task for lane, task in tasks.items()}
+            for number, before in enumerate(left):
+                sides = [jobs.get((c2h, number), []) for c2h in (False, True)]
+                self._sample_stream(rig.pairs[number], before, *sides)
             self._after = ""
         for task in (accesses, hindrance):
             if not task.done():
                 await task
         await self._close(episode)
+        if episode.disturbance or victim:
+            await self._audit(episode)
+
+    async def _audit(self, episode: Episode) -> None:
+        """Read back what was to be written to card RAM: it is what was there, or what was to come.
+
+        This is also the first run after what went wrong.
+        """
+        rig, total, pieces = self._rig, 0, []
+        written = [run for lane in episode.lanes if not lane.c2h for run in lane.runs]
+        for piece in (piece for run in written for piece in run.pieces):
+            inside = piece.card is not None and piece.card + piece.size <= regs.CARD_RAM_SIZE
+            if inside and total + piece.size <= _AUDIT_BYTES:
+                total += piece.size
+                pieces.append(Piece(piece.size, "high", rig.rng.randrange(4096), piece.card))
+        if not pieces:
+            return
+        pieces = pieces[:_AUDIT_PIECES]
+        run = Run(tuple(pieces), (len(pieces),), False, "status", "off", False, 0)
+        job = Job(rig, rig.channels[-1], run, episode)
+        job.prepare()
+        await job.begin()
+        await job.wait()
+        await job.expect_good(self._after)
 
     def _jobs(self, episode: Episode) -> dict[Lane, Job]:
         return {
@@ -109,8 +142,9 @@ class _Session:
         rig.calm = not episode.disturbance
         self._monitor.begin(episode)
 
-    async def _lane(self, lane: Lane, episode: Episode) -> None:
+    async def _lane(self, lane: Lane, episode: Episode) -> list[Job]:
         rig, after = self._rig, self._after
+        jobs = []
         for run in lane.runs:
             job = Job(rig, self._channel(lane), run, episode)
             job.prepare()
@@ -118,6 +152,27 @@ class _Session:
             await job.begin()
             await job.wait()
             await job.expect_good(after)
+            jobs.append(job)
+        return jobs
+
+    def _sample_stream(self, pair: Pair, left: int, into: list[Job], out: list[Job]) -> None:
+        """Both sides of a pair have come to their good ends; `left` bytes were in it before."""
+        into, out = ([job for job in side if job.run.streamed] for side in (into, out))
+        if not into or not out:
+            return
+        sent = left + sum(job.run.streamed for job in into if job.began_ns < out[0].began_ns)
+        lead = out[0].began_ns - into[0].began_ns
+        pressure = "neither"
+        if sent > _RINGS and lead > _FILLS_NS:
+            pressure = "h2c waits for room"
+        elif not left and lead < -_EMPTY_NS:
+            pressure = "c2h waits for bytes"
+        self._rig.seen.sample(
+            "stream",
+            before="left over" if left else "empty",
+            after="left over" if pair.left else "empty",
+            pressure=pressure,
+        )
 
     async def _close(self, episode: Episode) -> None:
         """Nothing is under way any more: what must be quiet is, and what was counted fits."""

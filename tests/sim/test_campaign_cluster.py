@@ -116,10 +116,3 @@ def test_a_killed_worker_changes_nothing(address: str, tmp_path: Path):
     assert near.returncode == 0, told
     assert len(record(tmp_path / "far.json")["seeds"]) == SEEDS
     assert record(tmp_path / "far.json") == record(tmp_path / "near.json")
-
-
-def test_a_scheduler_that_is_not_there(tmp_path: Path):
-    done = campaign(1, tmp_path / "none.json", "--scheduler", "tcp://127.0.0.1:1")
-    said, _ = done.communicate(timeout=LIMIT)
-    assert done.returncode == 1
-    assert "no Dask scheduler with workers at tcp://127.0.0.1:1" in said
