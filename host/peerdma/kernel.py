@@ -237,6 +237,7 @@ class KernelBackend:
 
     def _submit(self, submit: Submit, under_way: set[int]) -> bool:
         """Starts a job; False if others have to end before."""
+        submit.job = 0  # the driver's answer to the request before, if it was made before
         try:
             self._node.request(Ioctl.SUBMIT, submit, "{0.length} bytes to be moved")
         except PeerdmaError as error:

@@ -101,8 +101,8 @@ BUGS = [
         "inbound",
         "a read is issued when its bytes have room",
         "ring.py",
-        "self.ready.eq(used + self.length <= self._size)",
-        "self.ready.eq(used + self.length <= self._size + 8)",
+        "self.ready.eq((self.length <= room) & ~taken)",
+        "self.ready.eq(self.length <= room)",
     ),
     Bug(
         "inbound",

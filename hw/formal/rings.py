@@ -62,12 +62,19 @@ class Inbound(Property):
         word = inside.word("memory", byte[3:-1])
         stored = word.word_select(byte[:3], 8)
         used, unread = (reserved - left)[:BITS], (arrived - left)[:BITS]
+        before = Signal(BITS, init=SIZE)
+        m.d.sync += before.eq(used)
         m.d.comb += [
             Assert(used <= SIZE),
             Assert(unread <= used),
             Assert(~((behind(left) < unread) | (coming & come)) | (stored == value)),
             Assert(~(behind(left) < unread) | come),
-            Assert(block.ready == (used + block.length <= SIZE)),
+            Assert(~block.ready | (used + block.length <= SIZE)),
+            # Room is told a cycle after it has come, and not right after a read took some.
+            Assert(block.ready | (before + block.length > SIZE) | self.past(m, block.take)),
+            Assert(inside("taken") == self.past(m, block.take)),
+            Assert(inside("taken") | (inside("room") <= SIZE - used)),
+            Assert(~self.started(m) | (inside("room") == SIZE - before)),
             Assert(block.place == (RING_PLACE | reserved)),
         ]
         # What was read a cycle ago goes into the queue: it has the bytes before `left`.
@@ -142,7 +149,10 @@ class Outbound(Property):
         into = Mux(block.take, block.length, 0)
         here = (behind(freed) < used) & come
         waits = behind(written) < (taken - written)[:BITS]
+        # What is claimed can be read from the next cycle on: it is in the memory by then.
+        ours = here & (behind(freed) < (claimed - freed)[:BITS])
         m.d.comb += [
+            Assert(~ours | (stored == value)),
             Assert(used <= SIZE),
             Assert((written - freed)[:BITS] <= used),
             Assert((claimed - freed)[:BITS] <= (written - freed)[:BITS]),
@@ -158,5 +168,4 @@ class Outbound(Property):
             Assert(written == Mux(holding, taken & ~7, taken)),
             Assert(~holding | (taken[:3] != 0)),
         ]
-        ours = here & (behind(freed) < (claimed - freed)[:BITS])
         self.cover(m, ours & (freed[:3] == 5), here & waits)

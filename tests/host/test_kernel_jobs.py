@@ -129,3 +129,52 @@ def test_a_board_that_is_unplugged_is_told_from_one_that_is_slow(
         patch.setattr(node_board._backend._node, "_poll", Gone())
         with pytest.raises(peerdma.BoardLost, match="is gone"):
             node_board.copy(source, target)
+
+
+def test_a_copy_that_is_made_again_is_the_same_request(node_driver, node_board):
+    source, target = np.arange(100, dtype=np.uint8), np.zeros(100, np.uint8)
+    with node_board.pin(source) as s, node_board.pin(target) as d:
+        for n in range(3):
+            source += 1
+            transfer = node_board.copy(s, d)
+            assert (target == source).all() and transfer.bytes == 100
+            assert node_board.copy(s[:50], d[50:]).bytes == 50
+            assert (target[50:] == source[:50]).all(), n
+    first, part, *rest = node_driver.named("SUBMIT")
+    assert rest == [first, part] * 2
+
+
+def test_a_pin_that_is_closed_is_not_copied_again(node_driver, node_board):
+    source, target = np.arange(100, dtype=np.uint8), np.zeros(100, np.uint8)
+    with node_board.pin(source) as s:
+        with node_board.pin(target) as d:
+            node_board.copy(s, d)
+        with pytest.raises(peerdma.PinError, match="closed"):
+            node_board.copy(s, d)
+        with node_board.pin(target) as d:
+            node_board.copy(s, d)
+    handles = [job["dst_handle"] for _, job in node_driver.named("SUBMIT")]
+    assert handles[0] != handles[1] and len(handles) == 2
+
+
+def test_copies_are_not_remembered_without_end(node_driver, node_board):
+    source, target = np.arange(200, dtype=np.uint8), np.zeros(200, np.uint8)
+    with node_board.pin(source) as s, node_board.pin(target) as d:
+        for n in range(1, 150):
+            node_board.copy(s[:n], d[:n])
+            assert len(node_board._plans) <= 64
+        assert (target[:149] == source[:149]).all()
+    with pytest.raises(peerdma.PinError):
+        node_board.copy(s[:1], d[:1])
+
+
+def test_a_copy_that_failed_is_made_again(node_driver, node_board):
+    source, target = np.arange(100, dtype=np.uint8), np.zeros(100, np.uint8)
+    with node_board.pin(source) as s, node_board.pin(target) as d:
+        node_board.copy(s, d)
+        node_driver.ends = [{"result": -5, "reason": Reason.ENGINE}]
+        with pytest.raises(peerdma.TransferError):
+            node_board.copy(s, d)
+        target[:] = 0
+        node_board.copy(s, d)
+    assert (target == source).all()

@@ -269,3 +269,82 @@ def test_a_lost_board_is_not_asked_to_stop(registers):
     with pytest.raises(peerdma.BoardLost):
         xdma.transfer(Direction.H2C, ONE, 0)
     assert (CHANNEL.address("control"), 0) not in registers.writes[-3:]
+
+
+class TestPrepared:
+    """A copy that is laid out once does what one that is not does."""
+
+    SOURCE = ScatterList([0x1_0000_0000, 0x3000], [64, 100])
+    TARGET = ScatterList([0x2_0000_0000], [164])
+
+    def prepared(self, registers, timeout=None):
+        xdma = driver(registers, timeout)
+        prepared = xdma.prepare(self.SOURCE, self.TARGET)
+        assert prepared is not None
+        registers.writes.clear()
+        return xdma, prepared
+
+    def finish(self, registers):
+        """Each side has as many descriptors as it should."""
+        real = registers.write32
+
+        def write32(bar, offset, value):
+            registers.descriptors_done = 1 if offset & 0x1000 else 2
+            real(bar, offset, value)
+
+        registers.write32 = write32
+
+    def test_the_same_accesses_and_descriptors(self, registers):
+        self.finish(registers)
+        xdma, prepared = self.prepared(registers)
+        cycles = xdma.stream(self.SOURCE, self.TARGET)
+        expected, ring = list(registers.writes), bytes(xdma.ring_bytes)
+        assert any(ring)
+        for _ in range(2):
+            registers.writes.clear()
+            xdma.ring_bytes[:] = bytes(len(ring))
+            assert prepared.run() == cycles
+            assert registers.writes == expected
+            assert bytes(xdma.ring_bytes) == ring
+
+    def test_a_failure_stops_both_sides(self, registers):
+        _, prepared = self.prepared(registers)
+        registers.outcome |= int(Status.READ_ABORT)
+        with pytest.raises(peerdma.TransferError, match=r"C2H transfer failed.*READ_ABORT"):
+            prepared.run()
+        ends = [CHANNEL.address("control", base=base) for base in (0, C2H_CHANNEL_BASE)]
+        assert {offset for offset, value in registers.writes[-6:] if not value} >= set(ends)
+
+    def test_too_few_descriptors_is_a_failure(self, registers):
+        _, prepared = self.prepared(registers)
+        registers.descriptors_done = 1
+        with pytest.raises(peerdma.TransferError, match="H2C transfer failed after 1 of 2"):
+            prepared.run()
+
+    def test_no_interrupt_is_a_timeout(self, registers):
+        _, prepared = self.prepared(registers, timeout=0.01)
+        registers.wait_interrupt = lambda timeout: False
+        with pytest.raises(peerdma.Timeout, match=r"C2H transfer of 164 bytes: no interrupt"):
+            prepared.run()
+
+    def test_an_interrupt_for_one_side_only_is_waited_behind(self, registers):
+        self.finish(registers)
+        xdma, prepared = self.prepared(registers)
+        real, status = registers.read32, CHANNEL.address("status_rc")
+        late = [0, 0]
+
+        def read32(bar, offset):
+            if offset == status and late:
+                return late.pop()
+            return real(bar, offset)
+
+        registers.read32 = read32
+        registers.interrupts = 5
+        assert prepared.run() == xdma.busy_cycles(Direction.C2H)
+        assert not late
+
+    def test_what_takes_more_than_a_chain_is_not_prepared(self, registers):
+        xdma = driver(registers)
+        many = ScatterList([0x1000 * n for n in range(0, 20, 2)], [10] * 10)
+        assert xdma.prepare(many, ScatterList([1 << 32], [100])) is None
+        assert xdma.prepare(ScatterList((), ()), ScatterList((), ())) is None
