@@ -287,8 +287,8 @@ def test_signals_do_not_end_a_transfer_that_waits():
 
     def transfer():
         signal.signal(signal.SIGUSR1, lambda *_: None)
-        signal.set_wakeup_fd(told)
         os.set_blocking(told, False)
+        signal.set_wakeup_fd(told)
         with Node() as node:
             node.h2c2h(memory.address, memory.address + PAGE, PAGE)
         assert memory[:PAGE] == memory[PAGE:]
