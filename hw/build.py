@@ -118,9 +118,8 @@ def _board(arguments: argparse.Namespace, config: CoreConfig) -> int:
         vivado.write(plan, folder)
         print(f"{folder}: run there: vivado -mode batch -source {name}.tcl", file=sys.stderr)
         return 0
-    seeds = range(1, arguments.seeds + 1)
     try:
-        report = build(board, plan, name, config.clock_khz / 1e3, folder, seeds)
+        report = build(board, plan, name, config.clock_khz / 1e3, folder, arguments.seeds)
     except (*IMPOSSIBLE, TreeError) as error:
         print(f"hw.build: {type(error).__name__}: {error}", file=sys.stderr)
         return 1

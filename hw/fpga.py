@@ -13,8 +13,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import threading
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -27,7 +27,7 @@ from .flow import primitives, vivado
 from .flow.build import IMPOSSIBLE, constraints, synthesize
 from .flow.database import Database
 from .flow.netlist import prepare
-from .flow.place import Result, place_and_route
+from .flow.place import Result, place_and_route, several
 from .flow.toolchain import Toolchain
 from .top import Top
 
@@ -148,17 +148,18 @@ def _measure(folder: Path, depth: int, seeds: int) -> int:
     database = Database(tools.database, board.fabric, board.part)
     pins = constraints(str(plan.files[f"{_TOP}.xdc"]))
 
-    def route(seed: int) -> tuple[Result, str]:
+    def route(seed: int, stop: threading.Event) -> tuple[Result, str]:
         _say(f"placing and routing, seed {seed}")
-        result = place_and_route(tools, database, folder, prepared, pins, board.sites, seed, goal)
+        result = place_and_route(
+            tools, database, folder, prepared, pins, board.sites, seed, goal, stop
+        )
         return result, longest(json.loads((folder / f"seed{seed}.json").read_text()))
 
     paths = []
-    with ThreadPoolExecutor(2) as pool:
-        for result, path in pool.map(route, range(1, seeds + 1)):
-            name = f"core after routing, seed {result.seed}"
-            values[name] = ("clock", result.frequencies.get(_CLOCK, 0.0))
-            paths.append(f"seed {result.seed}: {path}")
+    for result, path in several(route, seeds):
+        name = f"core after routing, seed {result.seed}"
+        values[name] = ("clock", result.frequencies.get(_CLOCK, 0.0))
+        paths.append(f"seed {result.seed}: {path}")
     lines, within = judge(values)
     print("\n" + "\n".join(lines + paths))
     figures = {

@@ -6,9 +6,8 @@ from __future__ import annotations
 import json
 import re
 import sys
+import threading
 import time
-from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +22,7 @@ from .frames import FrameError, assemble
 from .ground import tie
 from .hard_blocks import ConfigurationError, configure
 from .netlist import HardBlock, NetlistError, prepare
-from .place import Result, place_and_route
+from .place import Result, place_and_route, several
 from .reference import Record, record
 from .toolchain import Toolchain, ToolError
 
@@ -125,7 +124,7 @@ def build(
     top: str,
     clock_mhz: float,
     folder: Path,
-    seeds: Iterable[int],
+    seeds: int,
 ) -> Report:
     """Builds and checks; the image is `TOP.bit` in `folder`, the report beside it.
 
@@ -139,8 +138,8 @@ def build(
     clock_mhz : float
         User clock.
     folder : pathlib.Path
-    seeds : iterable of int
-        Of placement, each of which must meet timing; the fastest becomes the image.
+    seeds : int
+        Placements, each of which must meet timing; the fastest becomes the image.
 
     Raises
     ------
@@ -162,12 +161,13 @@ def build(
     xdc = constraints(str(plan.files[f"{top}.xdc"]))
     (folder / f"{top}.xdc").write_text(str(plan.files[f"{top}.xdc"]))
 
-    def run(seed: int) -> Result:
+    def run(seed: int, stop: threading.Event) -> Result:
         _say(f"placing and routing, seed {seed}")
-        return place_and_route(tools, database, folder, design, xdc, board.sites, seed, clock_mhz)
+        return place_and_route(
+            tools, database, folder, design, xdc, board.sites, seed, clock_mhz, stop
+        )
 
-    with ThreadPoolExecutor(2) as pool:
-        results = list(pool.map(run, seeds))
+    results = several(run, seeds)
     wanted = {_PIPE_NET: _PIPE_MHZ, _USER_NET: clock_mhz}
     for result in results:
         report.facts[f"seed {result.seed}"] = ", ".join(

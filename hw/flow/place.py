@@ -3,16 +3,24 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from .database import Database
 from .netlist import BEL_TYPES
-from .toolchain import Toolchain
+from .toolchain import Toolchain, ToolError
 
-__all__ = ["Result", "place_and_route"]
+__all__ = ["Result", "place_and_route", "several"]
+
+T = TypeVar("T")
+#: Runs at a time, and seeds that may fail or hang.
+_WORKERS, _SPARE = 2, 4
 
 
 @dataclass(frozen=True)
@@ -44,6 +52,7 @@ def place_and_route(
     sites: Mapping[str, str],
     seed: int,
     frequency: float,
+    stop: threading.Event | None = None,
 ) -> Result:
     """Places and routes a design.
 
@@ -61,11 +70,13 @@ def place_and_route(
     seed : int
     frequency : float
         MHz that the router aims at.
+    stop : threading.Event
+        Ends it.
 
     Raises
     ------
     ToolError
-        If nextpnr fails.
+        If nextpnr fails, or is stopped.
     """
     bels = {}
     for primitive, site in sites.items():
@@ -93,6 +104,7 @@ def place_and_route(
         *("--freq", str(frequency), "--timing-allow-fail"),
         *("--report", names["json"], "-q", "-l", names["log"]),
         folder=folder,
+        stop=stop,
     )
     report = json.loads((folder / names["json"]).read_text())
     return Result(
@@ -101,6 +113,46 @@ def place_and_route(
         {clock: entry["achieved"] for clock, entry in report["fmax"].items()},
         {bel: entry["used"] for bel, entry in report["utilization"].items() if entry["used"]},
     )
+
+
+def several(run: Callable[[int, threading.Event], T], wanted: int) -> list[T]:
+    """What `run` makes of the seeds that end first, two at a time.
+
+    There are placements that the router does not come to an end with. So a seed is begun whenever
+    another has ended, and what still runs when there are enough is stopped.
+
+    Parameters
+    ----------
+    run : callable
+        Gets a seed, from 1 on, and an event that ends it.
+    wanted : int
+
+    Raises
+    ------
+    ToolError
+        If too many fail; its message is that of the last.
+    """
+    stop = threading.Event()
+    found: dict[int, T] = {}
+    left = iter(range(1, wanted + _SPARE + 1))
+    failure = None
+    with ThreadPoolExecutor(_WORKERS) as pool:
+        running: dict[Future[T], int] = {}
+        try:
+            while len(found) < wanted:
+                for seed in itertools.islice(left, _WORKERS - len(running)):
+                    running[pool.submit(run, seed, stop)] = seed
+                if not running:
+                    raise ToolError(f"{len(found)} of {wanted} placements were routed: {failure}")
+                for done in wait(running, return_when=FIRST_COMPLETED).done:
+                    seed = running.pop(done)
+                    try:
+                        found[seed] = done.result()
+                    except ToolError as error:
+                        failure = error
+        finally:
+            stop.set()
+    return [found[seed] for seed in sorted(found)[:wanted]]
 
 
 def _site(primitive: str, entry: dict) -> str:

@@ -3,9 +3,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import resource
 import subprocess
+import tempfile
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +20,8 @@ __all__ = ["PACKAGES", "ToolError", "Toolchain"]
 PACKAGES = ("yosys", "nextpnr-himbaechel-xilinx", "prjxray", "prjxray-database")
 #: The suite that has all of them; nextpnr with the Xilinx architecture is new.
 _SUITE = "forky"
+#: Seconds of processor time after which a tool is taken to hang.
+_CPU_SECONDS = 3600
 
 
 class ToolError(Exception):
@@ -82,19 +88,37 @@ class Toolchain:
             found[package] = match.group(1) if match else "unknown"
         return found
 
-    def run(self, program: str, *arguments: str | Path, folder: Path) -> None:
-        """Runs one of the tools in `folder`.
+    def run(
+        self,
+        program: str,
+        *arguments: str | Path,
+        folder: Path,
+        stop: threading.Event | None = None,
+    ) -> None:
+        """Runs one of the tools in `folder`, until it ends or `stop` is set.
 
         Raises
         ------
         ToolError
-            If it fails.
+            If it fails, hangs, or is stopped.
         """
         environment = {**os.environ, "PYTHONHOME": str(self.root / "usr")}
         command = [str(self.root / "usr/bin" / program), *map(str, arguments)]
-        done = subprocess.run(
-            command, cwd=folder, env=environment, capture_output=True, text=True, check=False
-        )
-        if done.returncode:
-            said = "\n".join((done.stdout + done.stderr).strip().splitlines()[-20:])
-            raise ToolError(f"{program} failed (exit status {done.returncode}):\n{said}")
+        with tempfile.TemporaryFile("w+") as output:
+            process = subprocess.Popen(
+                command, cwd=folder, env=environment, stdout=output, stderr=subprocess.STDOUT
+            )
+            try:
+                resource.prlimit(process.pid, resource.RLIMIT_CPU, (_CPU_SECONDS, _CPU_SECONDS))
+                while process.poll() is None and not (stop and stop.is_set()):
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        process.wait(0.2)
+            finally:
+                process.kill()
+                status = process.wait()
+            output.seek(0)
+            said = "\n".join(output.read().strip().splitlines()[-20:])
+        if stop and stop.is_set():
+            raise ToolError(f"{program} was stopped")
+        if status:
+            raise ToolError(f"{program} failed (exit status {status}):\n{said}")

@@ -7,12 +7,13 @@ import gzip
 import json
 import os
 import sys
+import threading
 
 import pytest
 
 from hw import build as command
 from hw.flow import build, toolchain
-from hw.flow.place import place_and_route
+from hw.flow.place import place_and_route, several
 from hw.flow.toolchain import Toolchain, ToolError
 from tests.hw.small_fpga import make
 
@@ -68,6 +69,45 @@ def test_place_and_route(tools, tmp_path):
     cells = [("a", Cell("HARD_HARD")), ("b", Cell("LUT"))]
     exec((folder / "place.py").read_text(), {"ctx": type("Context", (), {"cells": cells})})
     assert [cell.attributes for _, cell in cells] == [{"BEL": "X1Y0/HARD_X0Y0.HARD"}, {}]
+
+
+def test_what_hangs_is_stopped(tools, tmp_path):
+    """... and gone; what it said is not lost when a tool fails."""
+    program(tools, "hangs", "#!/bin/sh\necho $$ > pid\nexec sleep 600\n")
+    stop = threading.Event()
+    timer = threading.Timer(0.5, stop.set)
+    timer.start()
+    with pytest.raises(ToolError, match="hangs was stopped"):
+        tools.run("hangs", folder=tmp_path, stop=stop)
+    timer.join()
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
+    program(tools, "fails", "#!/bin/sh\necho what was wrong >&2\nexit 3\n")
+    with pytest.raises(ToolError, match=r"(?s)exit status 3.*what was wrong"):
+        tools.run("fails", folder=tmp_path)
+
+
+def test_other_seeds_for_those_that_hang_or_fail():
+    def run(seed, stop):
+        if seed == 2:
+            assert stop.wait(60), "not stopped"
+        if seed in (2, 3):
+            raise ToolError("no route")
+        return seed
+
+    assert several(run, 2) == [1, 4]
+
+
+def test_seeds_come_to_an_end():
+    tried = []
+
+    def fails(number, stop):
+        tried.append(number)
+        raise ToolError(f"no route for {number}")
+
+    with pytest.raises(ToolError, match="0 of 2 placements were routed: no route for"):
+        several(fails, 2)
+    assert sorted(tried) == [1, 2, 3, 4, 5, 6]
 
 
 class Cell:
