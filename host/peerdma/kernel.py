@@ -98,8 +98,7 @@ class KernelBackend:
         self._features = Feature(info.features)
         self._time_scale = info.time_scale
         self._info = _describe(node.path, info)
-        link, streams = self._link(), Feature.STREAM_COPY in self._features
-        self._copy_limit = link.copy_limit(wide=False) if link else None
+        streams = Feature.STREAM_COPY in self._features
         self._copies_through = Through.STREAM if streams else Through.CARD_RAM
 
     @property
@@ -175,7 +174,8 @@ class KernelBackend:
         """Copies memory to memory, in as many jobs as the two sides' pieces make."""
         total = sum(piece.stop - piece.start for piece in source)
         jobs = (_request(Op.COPY, job) for job in _pairs(source, destination))
-        return self._moved(self._run(jobs, self._seconds(total), total, progress))
+        cycles = self._run(jobs, self._seconds(total), total, progress)
+        return Moved(cycles, self._copy_limit(), self._copies_through)
 
     def prepare_copy(
         self, source: Sequence[Piece], destination: Sequence[Piece]
@@ -185,11 +185,13 @@ class KernelBackend:
         if total > _JOB_BYTES:
             return None
         jobs = [_request(Op.COPY, job) for job in _pairs(source, destination)]
-        seconds = self._seconds(total)
-        return lambda: self._moved(self._run(jobs, seconds, total, None))
+        seconds, limit = self._seconds(total), self._copy_limit()
+        return lambda: Moved(self._run(jobs, seconds, total, None), limit, self._copies_through)
 
-    def _moved(self, cycles: int) -> Moved:
-        return Moved(cycles, self._copy_limit, self._copies_through)
+    def _copy_limit(self) -> float | None:
+        """Not found out before there is a copy: a board that does not answer has no link."""
+        link = self._link()
+        return link.copy_limit(wide=False) if link else None
 
     def write(self, source: Piece, card_address: int) -> Moved:
         """Copies memory to the card."""
