@@ -70,7 +70,7 @@ mutants: setup ## bugs put into copies of the gateware: do the quick tests find 
 area: setup ## what each block takes of the board's FPGA, after synthesis with open tools
 	$(RUN) -m hw.fpga --area
 
-perf-fpga: setup ## the same, and the clock after routing, three times: most of an hour
+perf-fpga: setup ## the same, and the clock after routing, three times: many minutes
 	$(RUN) -m hw.fpga
 
 campaign: setup ## random transfers, errors and resets for SECONDS=60, on all cores or SCHEDULER=tcp://...

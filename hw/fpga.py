@@ -120,7 +120,7 @@ def main(argv: list[str] | None = None) -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--area", action="store_true", help="synthesis only: minutes, not an hour")
+    parser.add_argument("--area", action="store_true", help="synthesis only")
     parser.add_argument("--seeds", type=int, default=3, metavar="N", help="placements (3)")
     parser.add_argument("--depth", type=int, default=4, metavar="N", help="levels of blocks (4)")
     parser.add_argument("-o", "--output", type=Path, default=Path("build/fpga"), metavar="FOLDER")

@@ -7,6 +7,7 @@ import contextlib
 import os
 import re
 import resource
+import signal
 import subprocess
 import tempfile
 import threading
@@ -109,7 +110,9 @@ class Toolchain:
                 command, cwd=folder, env=environment, stdout=output, stderr=subprocess.STDOUT
             )
             try:
-                resource.prlimit(process.pid, resource.RLIMIT_CPU, (_CPU_SECONDS, _CPU_SECONDS))
+                # At the second of the two it would be killed without saying why.
+                most = (_CPU_SECONDS, _CPU_SECONDS + 10)
+                resource.prlimit(process.pid, resource.RLIMIT_CPU, most)
                 while process.poll() is None and not (stop and stop.is_set()):
                     with contextlib.suppress(subprocess.TimeoutExpired):
                         process.wait(0.2)
@@ -120,5 +123,7 @@ class Toolchain:
             said = "\n".join(output.read().strip().splitlines()[-20:])
         if stop and stop.is_set():
             raise ToolError(f"{program} was stopped")
+        if status == -signal.SIGXCPU:
+            raise ToolError(f"{program} did not end in {_CPU_SECONDS} s of processor time:\n{said}")
         if status:
             raise ToolError(f"{program} failed (exit status {status}):\n{said}")

@@ -82,6 +82,11 @@ def test_what_hangs_is_stopped(tools, tmp_path):
     timer.join()
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), 0)
+    program(tools, "spins", "#!/bin/sh\nwhile :; do :; done\n")
+    with pytest.MonkeyPatch().context() as patch:
+        patch.setattr(toolchain, "_CPU_SECONDS", 1)
+        with pytest.raises(ToolError, match="spins did not end in 1 s of processor time"):
+            tools.run("spins", folder=tmp_path)
     program(tools, "fails", "#!/bin/sh\necho what was wrong >&2\nexit 3\n")
     with pytest.raises(ToolError, match=r"(?s)exit status 3.*what was wrong"):
         tools.run("fails", folder=tmp_path)
