@@ -166,7 +166,10 @@ def _way(path: str | None) -> str:
 def _readable(report: dict) -> str:
     way = report["path"]
     through = f"the FPGA's {report['through']}" if report["through"] else "the FPGA"
-    clock = "simulated link time" if report["simulated"] else "link time"
+    # A plain XDMA core tells neither its link nor its clock.
+    clock = "link time" if report["link_limit"] else "wall time"
+    if report["simulated"] and report["link_limit"]:
+        clock = f"simulated {clock}"
     rate = f"{report['bytes_per_second'] / 1e6:.1f} MB/s"
     if report["link_limit"]:
         share = report["bytes_per_second"] / report["link_limit"]

@@ -24,7 +24,7 @@ from .area import attribute, table
 from .boards import BOARDS
 from .core import CoreConfig
 from .flow import primitives, vivado
-from .flow.build import IMPOSSIBLE, constraints, synthesize
+from .flow.build import IMPOSSIBLE, constraints, say, synthesize
 from .flow.database import Database
 from .flow.netlist import prepare
 from .flow.place import Result, place_and_route, several
@@ -138,7 +138,7 @@ def _measure(folder: Path, depth: int, seeds: int) -> int:
     # Clocked at the goal, so that placer and router have no reason to stop before it.
     design = Top(CoreConfig(clock_khz=int(goal * 1000)))
     plan = board.platform(toolchain="Vivado").prepare(design, name=_TOP, **vivado.overrides(board))
-    _say("synthesis")
+    say("synthesis")
     netlist = synthesize(tools, str(plan.files[f"{_TOP}.v"]), _TOP, folder)
     counts, area = _blocks(netlist["modules"][_TOP], folder)
     print("\n".join(table(counts, depth)), flush=True)
@@ -149,7 +149,7 @@ def _measure(folder: Path, depth: int, seeds: int) -> int:
     pins = constraints(str(plan.files[f"{_TOP}.xdc"]))
 
     def route(seed: int, stop: threading.Event) -> tuple[Result, str]:
-        _say(f"placing and routing, seed {seed}")
+        say(f"placing and routing, seed {seed}")
         result = place_and_route(
             tools, database, folder, prepared, pins, board.sites, seed, goal, stop
         )
@@ -173,10 +173,6 @@ def _measure(folder: Path, depth: int, seeds: int) -> int:
     }
     (folder / "figures.json").write_text(json.dumps(figures, indent=1))
     return 0 if within else 1
-
-
-def _say(what: str) -> None:
-    print(f"{what} ...", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ from .toolchain import Toolchain, ToolError
 if TYPE_CHECKING:
     from ..boards import Board
 
-__all__ = ["IMPOSSIBLE", "Report", "build", "constraints", "synthesize"]
+__all__ = ["IMPOSSIBLE", "Report", "build", "constraints", "say", "synthesize"]
 
 #: Errors after which there is no image to check.
 IMPOSSIBLE = (ToolError, NetlistError, FrameError, ConfigurationError)
@@ -154,7 +154,7 @@ def build(
     report.facts.update(tools.versions())
     database = Database(tools.database, board.fabric, board.part)
 
-    _say("synthesis")
+    say("synthesis")
     netlist = synthesize(tools, str(plan.files[f"{top}.v"]), top, folder)
     report.facts["cells"] = _cells(folder)
     design, blocks = prepare(netlist, top, primitives.load(tools.library))
@@ -162,7 +162,7 @@ def build(
     (folder / f"{top}.xdc").write_text(str(plan.files[f"{top}.xdc"]))
 
     def run(seed: int, stop: threading.Event) -> Result:
-        _say(f"placing and routing, seed {seed}")
+        say(f"placing and routing, seed {seed}")
         return place_and_route(
             tools, database, folder, design, xdc, board.sites, seed, clock_mhz, stop
         )
@@ -185,7 +185,7 @@ def build(
         )
     )
 
-    _say("image and checks")
+    say("image and checks")
     allowed = board.allowed(round(clock_mhz * 1e3))
     features = fasm.parse(best.fasm.read_text().splitlines())
     features = correct(database, features, _clock_manager(design, top), board.pads)
@@ -194,7 +194,7 @@ def build(
         features |= configure(database, block, board.sites[block.type])
     data, found = _finish(board, tools, database, features, blocks, top, folder, report, allowed)
     report.checks["every seed is fast enough"] = checks.timing(results, wanted)
-    _say("planting faults")
+    say("planting faults")
     manager = _clock_manager(design, top)
     count, missed = plant(
         Design(board, database, found, blocks, manager, data, results, wanted, allowed)
@@ -278,5 +278,7 @@ def _cells(folder: Path) -> str:
     )
 
 
-def _say(what: str) -> None:
-    print(f"{what} ...", file=sys.stderr, flush=True)
+def say(what: str) -> None:
+    """Tell on stderr what is being done, as a line of its own whoever else does."""
+    sys.stderr.write(f"{what} ...\n")
+    sys.stderr.flush()

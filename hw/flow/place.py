@@ -60,7 +60,7 @@ def place_and_route(
     ----------
     tools, database
     folder : pathlib.Path
-        For its files.
+        For its files, whose names begin with the seed: runs of other seeds may share it.
     design : dict
         Of `hw.flow.netlist.prepare`.
     constraints : str
@@ -85,21 +85,23 @@ def place_and_route(
         name = BEL_TYPES[primitive]
         bel = name.removeprefix(f"{primitive}_") if name != primitive else primitive
         bels[name] = f"X{place['grid_x']}Y{place['grid_y']}/{_site(primitive, entry)}.{bel}"
-    (folder / "place.json").write_text(json.dumps(design))
-    (folder / "place.xdc").write_text(constraints)
-    (folder / "place.py").write_text(
+    kinds = ("design.json", "xdc", "py", "fasm", "json", "log")
+    names = {kind: f"seed{seed}.{kind}" for kind in kinds}
+    (folder / names["design.json"]).write_text(json.dumps(design))
+    (folder / names["xdc"]).write_text(constraints)
+    (folder / names["py"]).write_text(
         f"bels = {bels!r}\n"
         "for _, cell in ctx.cells:\n"
         "    if cell.type in bels:\n"
         "        cell.setAttr('BEL', bels[cell.type])\n"
     )
-    names = {kind: f"seed{seed}.{kind}" for kind in ("fasm", "json", "log")}
     tools.run(
         "nextpnr-himbaechel-xilinx",
         *("--device", database.part, "--chipdb", tools.chips(database.fabric)),
-        *("--json", "place.json", "-o", "xdc=place.xdc", "-o", f"fasm={names['fasm']}"),
+        *("--json", names["design.json"]),
+        *("-o", f"xdc={names['xdc']}", "-o", f"fasm={names['fasm']}"),
         # The static placer makes nets a sixth shorter than the default one, so routing is faster.
-        *("--pre-place", "place.py", "--placer", "static", "--router", "router2"),
+        *("--pre-place", names["py"], "--placer", "static", "--router", "router2"),
         *("--seed", str(seed)),
         *("--freq", str(frequency), "--timing-allow-fail"),
         *("--report", names["json"], "-q", "-l", names["log"]),

@@ -9,6 +9,7 @@ from cocotbext.pcie.core.tlp import CplStatus, Tlp
 
 from sim.benches.checker import MEMORY_READS
 from sim.benches.host import Gpu
+from sim.benches.series7 import TX_BUFFERS
 
 from .coverage import band
 from .plan import Episode
@@ -23,6 +24,8 @@ _READ = next(group.points for group in GROUPS if group.name == "read")
 QUARANTINE_NS = 100_000
 #: Data credits of a memory write of 128 bytes.
 _SMALLEST = 8
+#: Writes wait once the block holds so many TLPs: `write_window` of hw/tx.py.
+_WINDOW = 6
 
 
 @dataclass
@@ -112,16 +115,12 @@ class Monitor:
         device = rig.device
         credits = device.upstream_port.fc_state[0]
         data = credits.pd.tx_credits_available
-        values = {}
-        if way != "h2c":
-            values["posted"] = _amount(min(credits.ph.tx_credits_available, data // _SMALLEST), 3)
-        if way != "c2h":
-            values["buffers"] = _amount(device.free_buffers, 8)
         rig.seen.sample(
             "pressure",
-            **values,
             way=way,
             stalls="none" if not device.stall else "light" if device.stall < 0.2 else "heavy",
+            buffers=_amount(device.free_buffers, TX_BUFFERS - _WINDOW),
+            posted=_amount(min(credits.ph.tx_credits_available, data // _SMALLEST), 3),
             nonposted=_amount(credits.nph.tx_credits_available, 3),
             completion=_amount(credits.cplh.tx_credits_available, 3),
         )

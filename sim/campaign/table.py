@@ -116,7 +116,8 @@ GROUPS = (
             ),
         ),
     ),
-    # What the core has to wait for; one for each TLP of its own.
+    # What the core has to wait for; one for each TLP of its own. With few buffers writes wait, with
+    # none reads do, too.
     Group(
         "pressure",
         {
@@ -128,17 +129,6 @@ GROUPS = (
             "completion": CREDITS,
         },
         (("way", "stalls"), ("way", "buffers"), ("way", "posted"), ("way", "nonposted")),
-        (
-            Exclusion(
-                "writes wait while six are in the block's buffers: reads alone fill them, so it is"
-                " not looked at",
-                {"way": ("c2h",), "buffers": ("plenty", "few", "none")},
-            ),
-            Exclusion(
-                "H2C writes but single words, so it is not looked at",
-                {"way": ("h2c",), "posted": CREDITS},
-            ),
-        ),
     ),
     # One for each pair that moved bytes both ways, in an episode that ended well. The user stream
     # holds H2C up when it has sent more than the rings hold long before C2H begins, and C2H when

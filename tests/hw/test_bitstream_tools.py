@@ -67,7 +67,7 @@ def test_place_and_route(tools, tmp_path):
     assert arguments[arguments.index("--chipdb") + 1].endswith("chipdb-die.bin")
     # The script that nextpnr runs before placement pins the hard block.
     cells = [("a", Cell("HARD_HARD")), ("b", Cell("LUT"))]
-    exec((folder / "place.py").read_text(), {"ctx": type("Context", (), {"cells": cells})})
+    exec((folder / "seed7.py").read_text(), {"ctx": type("Context", (), {"cells": cells})})
     assert [cell.attributes for _, cell in cells] == [{"BEL": "X1Y0/HARD_X0Y0.HARD"}, {}]
 
 

@@ -50,6 +50,9 @@ def test_the_demo_in_a_lane(lane: str, ways: list[str]):
     # Each on the board with its extension, and on one that is a plain XDMA core.
     through = re.findall("through the FPGA's (.*)$", done.stdout, re.M)
     assert through == ["user stream", "card RAM"] * (len(ways) // 2)
+    # The latter tells no clock.
+    clocks = re.findall(r"^took +[\d.]+ ms (.*):", done.stdout, re.M)
+    assert clocks == ["simulated link time", "wall time"] * (len(ways) // 2)
 
 
 def test_a_script_runs_in_the_shell_with_a_program(tmp_path: Path):
