@@ -40,6 +40,8 @@ def run(seed: int, episodes: int, models: Path, folder: Path, waves: bool = Fals
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS + 5))
     os.environ["SIM_CMD_PREFIX"] = f"timeout --kill-after=5 {WALL_SECONDS}"
     channels = str(draw(seed, episodes).machine.channels)
+    # Not as extra_env, which has to give way to what `make SEED=` sets.
+    os.environ |= {"SEED": str(seed), "EPISODES": str(episodes), "CHANNELS": channels}
     xml = folder / "results.xml"
     result = {"seed": seed, "passed": False, "simulated_ns": 0, "counts": {}}
     try:
@@ -53,7 +55,6 @@ def run(seed: int, episodes: int, models: Path, folder: Path, waves: bool = Fals
             results_xml=str(xml),
             waves=waves,
             seed=seed,
-            extra_env={"SEED": str(seed), "EPISODES": str(episodes), "CHANNELS": channels},
         )
         if get_results(xml) == (1, 0):
             result |= json.loads((folder / SEEN).read_text()) | {"passed": True}

@@ -34,12 +34,16 @@ LIMIT = 600
 
 
 def campaign(checkout: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run ``python -m sim.campaign`` of a checkout; both of its streams are in `stdout`."""
+    """Run ``python -m sim.campaign`` of a checkout; both of its streams are in `stdout`.
+
+    The environment has the SEED of something else, which it must not heed.
+    """
     paths = os.pathsep.join((str(checkout), str(checkout / "host")))
+    other = str(secrets.randbits(20))
     return subprocess.run(
         [sys.executable, "-m", "sim.campaign", *arguments],
         cwd=checkout,
-        env={**os.environ, "PYTHONPATH": paths},
+        env={**os.environ, "PYTHONPATH": paths, "SEED": other},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
