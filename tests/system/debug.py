@@ -30,7 +30,10 @@ def seed() -> int:
 def program(guest: DebugGuest, command: str) -> dict:
     """Runs one of the programs beside this file: what it reports. Its failures fail the test."""
     status, text = guest.run(f"python3 -m tests.system.{command}", timeout=300)
-    report = json.loads(text.splitlines()[-1]) if text else {"failures": ["it said nothing"]}
+    try:
+        report = json.loads(text.splitlines()[-1])
+    except (IndexError, json.JSONDecodeError):
+        pytest.fail(f"it ended with exit status {status} and no report:\n{text}")
     assert report["failures"] == [], text
     assert status == 0, text
     return report

@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import collections
 import contextlib
+import errno
 import json
 import os
 import random
@@ -30,6 +31,7 @@ from tests.system import picoevb
 from tests.system.faults import injecting
 from tests.system.fuzz_requests import ERRNOS, Process, Thread, name_of
 from tests.system.picoevb import GPU_PAGE, PAGE, Buffer, Gpu, Node
+from tests.system.simgpu import PATIENCE
 
 __all__ = ["main"]
 
@@ -164,7 +166,16 @@ class _Fuzz:
     def _open_shared(self) -> list[int]:
         """Files that all processes have."""
         picoevb.until(lambda: os.path.exists("/dev/picoevb"))
-        return [os.open("/dev/picoevb", os.O_RDWR | os.O_NONBLOCK) for _ in range(2)]
+        shared: list[int] = []
+        deadline = time.monotonic() + PATIENCE
+        while len(shared) < 2:
+            try:
+                shared.append(os.open("/dev/picoevb", os.O_RDWR | os.O_NONBLOCK))
+            except OSError as error:
+                # Memory may be too short for it at first.
+                if error.errno != errno.ENOMEM or time.monotonic() > deadline:
+                    raise
+        return shared
 
     def _start(self, shared: list[int]) -> int:
         self._started += 1
