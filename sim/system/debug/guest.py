@@ -18,6 +18,9 @@ __all__ = ["DebugGuest"]
 
 #: All patience is this much longer: for a kernel with every checker on, of which two run at a time.
 _SLOWNESS = 4
+#: With page tables of 5 levels KASAN reports an interrupt that comes while the kernel finds out
+#: what the processor is: https://lkml.iu.edu/hypermail/linux/kernel/2606.1/11911.html
+_WORDS = "no5lvl"
 #: Looks for lost memory. kmemleak reports what it has not found for longer than 5 s. Neither a
 #: program nor a library is loaded for it: after a suspend the guest's root does not answer.
 _SCAN = """
@@ -57,8 +60,11 @@ class DebugGuest(Guest):
     #: Whether lockdep has made its one report of a start.
     _has_reported = False
 
-    def __init__(self, lane: str = "identity", *, load: bool = True, **settings: Any):
-        super().__init__(lane, kernel=debug_kernel(), load=load, **settings)
+    def __init__(
+        self, lane: str = "identity", *, load: bool = True, append: str = "", **settings: Any
+    ):
+        words = f"{_WORDS} {append}"
+        super().__init__(lane, kernel=debug_kernel(), load=load, append=words, **settings)
         if load:
             self._use_up_overlaps()
 
