@@ -77,7 +77,8 @@ class Guest:
     board : Board or None
         The first simulated board that it was started with.
     logs : Path
-        Folder of the logs: console.log, qemu.log, board-0.log. Removed when all went well.
+        Folder of the logs: console.log, qemu.log, board-0.log. Removed when all went well: no
+        error named it.
     modules : dict of str to str
         Path in the guest of each module that was built.
 
@@ -109,6 +110,7 @@ class Guest:
         self._slots: dict[int, Board] = {}
         self._boots = 0
         self._marks = 0
+        self._logs_named = False
         self._resources = contextlib.ExitStack()
         _LOGS.mkdir(parents=True, exist_ok=True)
         self.logs = Path(tempfile.mkdtemp(dir=_LOGS, prefix=f"{lane}-"))
@@ -210,7 +212,8 @@ class Guest:
                 board.check_end()
         finally:
             self._resources.close()
-        shutil.rmtree(self.logs)
+        if not self._logs_named:
+            shutil.rmtree(self.logs)
 
     @property
     def qemu(self) -> int:
@@ -374,6 +377,7 @@ class Guest:
         """KernelComplaint if the kernel complained, and nobody had announced that."""
         self._sync()
         if complaints := self._log.take_complaints():
+            self._logs_named = True
             raise KernelComplaint(
                 f"the guest's kernel complains:\n{complaints}\nAll that it said is in "
                 f"{self._log.path}"
@@ -416,6 +420,7 @@ class Guest:
             raise self._failed(str(error)) from None
 
     def _failed(self, what: str) -> GuestError:
+        self._logs_named = True
         boards = [f"{board.name}: {board.why_ended()}" for board in self._boards if not board.alive]
         return GuestError(
             "\n".join(

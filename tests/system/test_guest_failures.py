@@ -34,7 +34,7 @@ def fails(pattern: str, **settings) -> Iterator[Guest]:
 
 def console(message: str) -> str:
     """The kernel's log, where an error message says that it is."""
-    found = re.search(r"logs are in (\S+)|[Ll]og is (\S+)/[^/]+$", message)
+    found = re.search(r"logs are in (\S+)|(?:[Ll]og is|said is in) (\S+)/[^/]+$", message)
     assert found, message
     return Path(found[1] or found[2], "console.log").read_text()
 
@@ -54,6 +54,18 @@ def test_qemu_dies():
 def test_the_guest_starts_again_by_itself():
     with fails("started again by itself") as guest:
         guest.run("sleep 1; echo b >/proc/sysrq-trigger; sleep 1000")
+
+
+def test_logs_that_were_named_stay():
+    """Also when a test has caught the error, or the guest is one that others go on with."""
+    with Guest("identity", board_options=None, load=False) as guest:
+        with pytest.raises(GuestError) as failure:
+            guest.run("echo 'BUG: a test of the log' >/dev/kmsg")
+        guest.check_run("true")
+    assert "BUG: a test of the log" in console(str(failure.value))
+    with Guest("identity", board_options=None, load=False) as guest:
+        guest.check_run("true")
+    assert not guest.logs.exists()
 
 
 def test_a_module_cannot_be_loaded():
