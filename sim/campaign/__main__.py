@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import shlex
 import shutil
 import sys
@@ -49,7 +50,9 @@ def _run(arguments: argparse.Namespace) -> int:
         # The models may have taken a part of the time.
         seconds = arguments.seconds + begin - time.monotonic()
         what = execute.Campaign(arguments.seed, seconds, arguments.episodes, arguments.seeds)
-        execute.run(there, what, done)
+        # What has been seen is not lost with what has not.
+        with contextlib.suppress(KeyboardInterrupt):
+            execute.run(there, what, done)
     path = arguments.output or _BUILD / f"campaign-{arguments.seed}.json"
     record.save(path)
     print(f"\n{record.text()}\nrecord: {path}")

@@ -126,6 +126,9 @@ async def _reset(rig: Rig, kind: str, jobs: list[Job], beside: list[Task]) -> No
         await rig.write(regs.EXTENSION, "soft_reset", 1)
         for channel in rig.channels:
             await channel.idle(_SOFT_RESET_US)
+        # What was cancelled may have halted one, which a soft reset leaves as it is.
+        every = sum(channel.halt_bit for channel in rig.channels)
+        await rig.write(regs.SGDMA_COMMON, "halt_w1c", every)
         # A read that was offered before still goes out; what it brings is dropped.
         await arrival()
     else:

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import secrets
+import signal
 import subprocess
 import sys
 from concurrent.futures import Future
@@ -33,23 +34,33 @@ ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 600
 
 
-def campaign(checkout: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run ``python -m sim.campaign`` of a checkout; both of its streams are in `stdout`.
+def start(checkout: Path, *arguments: str) -> subprocess.Popen[str]:
+    """Start ``python -m sim.campaign`` of a checkout; both of its streams are in `stdout`.
 
     The environment has the SEED of something else, which it must not heed.
     """
     paths = os.pathsep.join((str(checkout), str(checkout / "host")))
     other = str(secrets.randbits(20))
-    return subprocess.run(
+    return subprocess.Popen(
         [sys.executable, "-m", "sim.campaign", *arguments],
         cwd=checkout,
         env={**os.environ, "PYTHONPATH": paths, "SEED": other},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=LIMIT,
-        check=False,
+        start_new_session=True,
     )
+
+
+def campaign(checkout: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run ``python -m sim.campaign`` as `start` does."""
+    with start(checkout, *arguments) as process:
+        try:
+            said, _ = process.communicate(timeout=LIMIT)
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+    return subprocess.CompletedProcess(process.args, process.returncode, said)
 
 
 # Seeds --------------------------------------------------------------------------------------
@@ -68,6 +79,21 @@ def test_a_replay_is_the_same_run(tmp_path: Path):
     again = campaign(ROOT, "replay", seed, *few, "--no-waves")
     assert again.returncode == 0, again.stdout
     assert f"seed {seed} passed; TLPs {digest[:20]};" in again.stdout
+
+
+def test_an_interrupt_loses_nothing(tmp_path: Path):
+    output = tmp_path / "record.json"
+    number = int(os.environ.get("SEED") or secrets.randbits(20))
+    few = ("--episodes", "2", "--cores", "1", "--seconds", str(LIMIT))
+    with start(ROOT, "run", "--seed", str(number), *few, "--output", str(output)) as process:
+        assert process.stdout
+        before = next(line for line in process.stdout if " passed, " in line)
+        # As a terminal does it: to all of its processes.
+        os.killpg(process.pid, signal.SIGINT)
+        said, _ = process.communicate(timeout=LIMIT)
+    assert process.returncode == 0, before + said
+    assert f"record: {output}" in said
+    assert json.loads(output.read_text())["seeds"][str(number * SEEDS)]["passed"]
 
 
 def suits(plan: Plan, kind: str) -> bool:
