@@ -32,7 +32,21 @@ _WINDOW = 6
 class _Read:
     of: str
     number: int
+    #: of the bytes that are still to come, and how many these are
+    address: int
+    left: int
     completions: int = 0
+
+    def take(self, tlp: Tlp) -> bool:
+        """Whether a completion with data is the next one of this read."""
+        carried = min(self.left, 4 * tlp.length - tlp.lower_address % 4)
+        whole = carried == self.left
+        fits = (tlp.byte_count, tlp.lower_address) == (self.left, self.address & 0x7F)
+        self.completions += 1
+        self.address += carried
+        self.left -= carried
+        # The last one has no dword more than it needs.
+        return fits and (not whole or 4 * tlp.length < tlp.lower_address % 4 + tlp.byte_count + 4)
 
 
 class Monitor:
@@ -81,19 +95,19 @@ class Monitor:
         base = (function.bar[1] << 32 | function.bar[0]) & ~0xF
         of = "gpu" if base <= tlp.address < base + Gpu.SIZE else "host"
         self._number += 1
-        self._reads[tlp.tag] = _Read(of, self._number)
+        address = tlp.address + tlp.get_first_be_offset()
+        self._reads[tlp.tag] = _Read(of, self._number, address, tlp.get_be_byte_count())
         rig.seen.sample("read", **{"in flight": band(len(self._reads), _READ["in flight"])})
 
     def _completion(self, tlp: Tlp) -> None:
         read = self._reads.get(tlp.tag)
         if read is None:
             return
-        read.completions += 1
-        whole = tlp.byte_count <= 4 * tlp.length - tlp.lower_address % 4
-        if tlp.status == CplStatus.SC and not whole:
+        good = tlp.status == CplStatus.SC and not tlp.ep and read.take(tlp)
+        if good and read.left:
             return
         del self._reads[tlp.tag]
-        if tlp.status != CplStatus.SC or tlp.ep:
+        if not good:
             return
         overtaken = any(other.number < read.number for other in self._reads.values())
         around = self._episode.surroundings
