@@ -157,7 +157,9 @@ def release_pair(rig: Rig, pair: Pair, left: int, jobs: list[Job]) -> None:
     """
     ended = {job.channel.c2h: job for job in jobs if not job.finished}
     nothing = False in ended and not left
-    certain = nothing or (True in ended and ended[True].streamed)
+    # What H2C sent to its good end may have come behind the flush.
+    sent = any(job.finished and not job.channel.c2h for job in jobs)
+    certain = nothing or (True in ended and ended[True].streamed and not sent)
     for job in jobs:
         if job.moment:
             how = "flushed by the core" if certain else "flushed by software"
