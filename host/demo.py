@@ -167,11 +167,10 @@ def _readable(report: dict) -> str:
     way = report["path"]
     through = f"the FPGA's {report['through']}" if report["through"] else "the FPGA"
     # A plain XDMA core tells neither its link nor its clock.
-    clock = "link time" if report["link_limit"] else "wall time"
-    if report["simulated"] and report["link_limit"]:
-        clock = f"simulated {clock}"
+    clock = "wall time"
     rate = f"{report['bytes_per_second'] / 1e6:.1f} MB/s"
     if report["link_limit"]:
+        clock = "simulated link time" if report["simulated"] else "link time"
         share = report["bytes_per_second"] / report["link_limit"]
         rate += f", {share:.0%} of the {report['link_limit'] / 1e6:.1f} MB/s this link can copy"
     lines = [

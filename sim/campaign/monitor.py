@@ -40,13 +40,12 @@ class _Read:
     def take(self, tlp: Tlp) -> bool:
         """Whether a completion with data is the next one of this read."""
         carried = min(self.left, 4 * tlp.length - tlp.lower_address % 4)
-        whole = carried == self.left
         fits = (tlp.byte_count, tlp.lower_address) == (self.left, self.address & 0x7F)
         self.completions += 1
         self.address += carried
         self.left -= carried
-        # The last one has no dword more than it needs.
-        return fits and (not whole or 4 * tlp.length < tlp.lower_address % 4 + tlp.byte_count + 4)
+        # None has a dword more than what is left needs.
+        return fits and 4 * tlp.length < tlp.lower_address % 4 + tlp.byte_count + 4
 
 
 class Monitor:
