@@ -198,6 +198,14 @@ class _Traffic:
         data = await self._rig.bar_read(_DMA, regs.MSIX_PBA_OFFSET, 8)
         return int.from_bytes(data, "little")
 
+    async def _until_pending(self, vector: int, us: int) -> bool:
+        """Whether the pending bit of a vector is set within `us` looks, a microsecond apart."""
+        for _ in range(us):
+            if await self._pending() >> vector & 1:
+                return True
+            await Timer(1, "us")
+        return False
+
     async def _nothing(self) -> None:
         bar, at = self._rng.choice(
             ((_USER, regs.DOORBELL_BASE + 0x40), (_DMA, 0x7010), (_DMA, 0x344))
@@ -340,7 +348,8 @@ class _Traffic:
         rig.dut.user_irq.value = 1 << user
         if path != "at once":
             await Timer(self._rng.randint(1000, 4000), "ns")
-            assert await self._pending() >> vector & 1, f"pending bit {vector} is not set"
+            # A mask is found when the message has its turn, behind posts that wait for the link.
+            assert await self._until_pending(vector, MMIO_US), f"pending bit {vector} is not set"
             assert rig.interrupts[user] == before, "a masked vector was used"
         await self._mask(path, vector, masked=False)
         await rig.until(lambda: rig.interrupts[user] > before, MMIO_US, f"user interrupt {user}")
@@ -365,10 +374,7 @@ class _Traffic:
         vector = rig.vectors[rig.channels.index(channel)]
         await self._mask(path, vector, masked=True)
         before = rig.interrupts[channel]
-        for _ in range(_MASKED_US):
-            if pending := await self._pending() >> vector & 1:
-                break
-            await Timer(1, "us")
+        pending = await self._until_pending(vector, _MASKED_US)
         await self._mask(path, vector, masked=False)
         if pending:
             what = f"{channel!r} to interrupt when unmasked"
