@@ -7,10 +7,12 @@ from amaranth.lib.wiring import In, Out
 
 from .seam import LinkState, RequestBeat, SentToken
 
-__all__ = ["Sent", "TxArbiter"]
+__all__ = ["WRITE_WINDOW", "Sent", "TxArbiter"]
 
 #: Cycles that a read may need to show in the block's count of credits, two of them in the adapter.
 CREDIT_LAG = 8
+#: Transmit buffers that writes may take: enough for the link, few for a read to wait behind.
+WRITE_WINDOW = 6
 
 
 class Sent(data.Struct):
@@ -53,7 +55,7 @@ class TxArbiter(wiring.Component):
     link : In(LinkState)
     """
 
-    def __init__(self, writers=1, *, tx_buffers=30, write_window=6):
+    def __init__(self, writers=1, *, tx_buffers=30, write_window=WRITE_WINDOW):
         if writers < 1:
             raise ValueError(f"writers must be at least 1, not {writers}")
         if not 1 <= write_window <= tx_buffers:

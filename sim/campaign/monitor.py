@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from cocotbext.pcie.core.tlp import CplStatus, Tlp
 
+from hw.tx import WRITE_WINDOW
 from sim.benches.checker import MEMORY_READS
 from sim.benches.host import Gpu
 from sim.benches.series7 import TX_BUFFERS
@@ -16,7 +17,7 @@ from .plan import Episode
 from .rig import Rig
 from .table import GROUPS
 
-__all__ = ["Monitor"]
+__all__ = ["Monitor", "Read"]
 
 _READ = next(group.points for group in GROUPS if group.name == "read")
 #: No tag of a read that is lost may come back before: four completion timeouts of 50 us each have
@@ -24,12 +25,12 @@ _READ = next(group.points for group in GROUPS if group.name == "read")
 QUARANTINE_NS = 100_000
 #: Data credits of a memory write of 128 bytes.
 _SMALLEST = 8
-#: Writes wait once the block holds so many TLPs: `write_window` of hw/tx.py.
-_WINDOW = 6
 
 
 @dataclass
-class _Read:
+class Read:
+    """A read that waits for completions."""
+
     of: str
     number: int
     #: of the bytes that are still to come, and how many these are
@@ -53,7 +54,7 @@ class Monitor:
 
     def __init__(self, rig: Rig):
         self._rig = rig
-        self._reads: dict[int, _Read] = {}
+        self._reads: dict[int, Read] = {}
         self._number = 0
         self._episode: Episode | None = None
         self._together = 0
@@ -95,7 +96,7 @@ class Monitor:
         of = "gpu" if base <= tlp.address < base + Gpu.SIZE else "host"
         self._number += 1
         address = tlp.address + tlp.get_first_be_offset()
-        self._reads[tlp.tag] = _Read(of, self._number, address, tlp.get_be_byte_count())
+        self._reads[tlp.tag] = Read(of, self._number, address, tlp.get_be_byte_count())
         rig.seen.sample("read", **{"in flight": band(len(self._reads), _READ["in flight"])})
 
     def _completion(self, tlp: Tlp) -> None:
@@ -132,7 +133,7 @@ class Monitor:
             "pressure",
             way=way,
             stalls="none" if not device.stall else "light" if device.stall < 0.2 else "heavy",
-            buffers=_amount(device.free_buffers, TX_BUFFERS - _WINDOW),
+            buffers=_amount(device.free_buffers, TX_BUFFERS - WRITE_WINDOW),
             posted=_amount(min(credits.ph.tx_credits_available, data // _SMALLEST), 3),
             nonposted=_amount(credits.nph.tx_credits_available, 3),
             completion=_amount(credits.cplh.tx_credits_available, 3),

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from concurrent.futures import Future
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from cocotbext.pcie.core.tlp import Tlp, TlpType
@@ -22,6 +23,8 @@ from sim.campaign import draw as drawing
 from sim.campaign.coverage import Coverage, Exclusion, Group, band
 from sim.campaign.draw import draw
 from sim.campaign.execute import SEEDS, Campaign, NoWorkers, cluster, run
+from sim.campaign.faults import release_pair
+from sim.campaign.monitor import Read
 from sim.campaign.plan import Plan
 from sim.campaign.report import Record
 from sim.campaign.scoreboard import CardRam, Pair, Scope, check_either
@@ -216,6 +219,35 @@ def test_a_pair_hands_on_in_order():
     assert pair.bytes_at(pair.take(2), 2) == b"c"
 
 
+def ended(way: str, *, finished: bool = False, streamed: bool = False) -> SimpleNamespace:
+    """A job of a pair, as far as what it leaves in the pair is concerned."""
+    channel = SimpleNamespace(c2h=way == "c2h")
+    return SimpleNamespace(channel=channel, finished=finished, streamed=streamed, moment="")
+
+
+@pytest.mark.parametrize(
+    ("left", "jobs", "known"),
+    [
+        # H2C ended with nothing before it: what it sent, if anything, was flushed with it.
+        (0, [ended("h2c")], True),
+        (7, [ended("h2c")], False),
+        # C2H is known to have used the stream once bytes of it were written.
+        (7, [ended("c2h", streamed=True)], True),
+        (7, [ended("c2h")], False),
+        # H2C came to its good end, perhaps behind the flush.
+        (0, [ended("c2h", streamed=True), ended("h2c", finished=True)], False),
+        (0, [ended("c2h", streamed=True), ended("h2c")], True),
+        (7, [ended("c2h", streamed=True), ended("h2c")], True),
+    ],
+)
+def test_what_a_pair_holds_after_an_end(left, jobs, known):
+    pair = Pair()
+    pair.send(b"sent")
+    release_pair(SimpleNamespace(seen=Coverage(GROUPS)), pair, left, jobs)
+    assert pair.unknown != known
+    assert pair.left == (0 if known else 4)
+
+
 def request(kind: TlpType, address: int, size: int) -> Tlp:
     tlp = Tlp()
     tlp.fmt_type = kind
@@ -240,6 +272,27 @@ def test_the_card_may_touch_what_it_was_given():
     scope.revoke([span])
     with pytest.raises(AssertionError, match="the core writes to 0x1001 to 0x1007"):
         scope.listen("up", request(TlpType.MEM_WRITE, 0x1001, 6))
+
+
+def completion(size: int, left: int, at: int) -> Tlp:
+    tlp = Tlp()
+    tlp.fmt_type = TlpType.CPL_DATA
+    tlp.byte_count, tlp.lower_address = left, at & 0x7F
+    tlp.length = -(-(at % 4 + size) // 4)
+    return tlp
+
+
+def test_completions_that_fit_are_those_of_a_read():
+    def read() -> Read:
+        return Read("host", 1, 0x1_0FE2, 40)
+
+    mine = read()
+    assert mine.take(completion(30, 40, 0xFE2))
+    assert (mine.left, mine.completions) == (10, 1)
+    assert mine.take(completion(10, 10, 0x1000))
+    assert (mine.left, mine.completions) == (0, 2)
+    for size, left, at in ((40, 40, 0xFE6), (40, 41, 0xFE2), (44, 40, 0xFE2)):
+        assert not read().take(completion(size, left, at)), (size, left, at)
 
 
 # Coverage -----------------------------------------------------------------------------------
