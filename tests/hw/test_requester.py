@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect
+
 import pytest
 
 from hw.requester import Requester
@@ -263,17 +265,17 @@ def test_bus_master_off():
 
     async def test(bench):
         jobs = bench.submit_random(80)
-        enabled = {}
-        for _ in range(400):
-            if not any(bench.waiting):
-                break
-            bench.bus_master = bench.rng.getrandbits(1)
-            for _ in range(bench.rng.randrange(40)):
-                await bench.step()
-                for job in jobs:
-                    if job.taken == bench.cycle - 1:
-                        enabled[job] = bench.bus_master
+        bench.bus_master = bench.rng.getrandbits(1)
+        changes, levels = [], []
+        while left := sum(map(len, bench.waiting)):
+            bench.bus_master ^= 1
+            changes.append(bench.cycle)
+            levels.append(bench.bus_master)
+            # Each time takes one at least, and not all: there are some of both.
+            await bench.until(lambda left=left: sum(map(len, bench.waiting)) < left)
+            await bench.step(bench.rng.randrange(40))
         await bench.drain()
+        enabled = {job: levels[bisect(changes, job.taken) - 1] for job in jobs}
         for job in jobs:
             assert job.outcome == (Outcome.OK if enabled[job] else Outcome.BUS_MASTER_OFF)
         assert 0 < len(bench.requests) == sum(enabled.values()) < len(jobs)
