@@ -142,7 +142,7 @@ def test_no_path_of_one_machine(tmp_path):
     expect_nothing([*FILES, *DOCS], machine_paths)
     sample = tmp_path / "sample"
     mine = str(Path("/", "home", "me"))
-    sample.write_text(f"see {mine} build/work/y and /usr/src")
+    sample.write_text(f"see {mine} build/mnt/y and /usr/src")
     assert machine_paths(sample) == [mine]
 
 
