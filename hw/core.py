@@ -24,21 +24,21 @@ from amaranth.utils import exact_log2
 
 from peerdma import regs
 
-from .completer import Completer
-from .csr import RegisterBank, delayed, fan_out
-from .extension import CapturedError, ExtensionBlock
-from .irq import USER_INTERRUPTS, InterruptBlock
-from .pair import StreamPair, read_memory
-from .pipeline import ChannelPipeline
-from .post import PostWriter
-from .ram import CardRam
-from .requester import Requester
+from .channel.channel import ChannelPipeline
+from .interrupts.irq import USER_INTERRUPTS, InterruptBlock
+from .memory.card_ram import CardRam
+from .read.engine import Requester
+from .records import RING_PLACE, Outcome
+from .registers.bank import RegisterBank, delayed, fan_out
+from .registers.completer import Completer
+from .registers.extension import CapturedError, ExtensionBlock
+from .registers.user import UserRegisters
 from .seam import SeamSignature
-from .transfer import RING_PLACE, Outcome
-from .tx import TxArbiter
-from .user import UserRegisters
-from .user_blocks import PassThrough, UserBlock
-from .writer import Writer
+from .stream.pair import StreamPair, read_memory
+from .stream.user_blocks import PassThrough, UserBlock
+from .write.arbiter import TxArbiter
+from .write.post import PostWriter
+from .write.writer import Writer
 
 __all__ = ["Core", "CoreConfig"]
 

@@ -6,9 +6,9 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from .core import Core, CoreConfig
-from .irq import USER_INTERRUPTS
-from .series7 import Series7Adapter
-from .trn import TRN_PORTS, Port
+from .interrupts.irq import USER_INTERRUPTS
+from .pcie.series7.adapter import Series7Adapter
+from .pcie.series7.ports import TRN_PORTS, Port
 
 __all__ = ["EXTRA_PORTS", "MODULE_NAME", "Endpoint"]
 
@@ -28,7 +28,10 @@ EXTRA_PORTS = (
 
 
 class Endpoint(wiring.Component):
-    """Ports: `hw.trn.TRN_PORTS` and `EXTRA_PORTS` (`clk` and `rst` are the `sync` domain's)."""
+    """Ports: `hw.pcie.series7.ports.TRN_PORTS` and `EXTRA_PORTS`.
+
+    `clk` and `rst` are the `sync` domain's.
+    """
 
     def __init__(self, config: CoreConfig = CoreConfig()):
         self._config = config

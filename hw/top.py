@@ -6,9 +6,9 @@ from amaranth.lib import io
 
 from .core import CoreConfig
 from .endpoint import Endpoint
-from .phy import Identity, Pads, Phy
-from .phy.synchronise import synchronised
-from .trn import TRN_PORTS
+from .pcie.series7.phy import Identity, Pads, Phy
+from .pcie.series7.phy.synchronise import synchronised
+from .pcie.series7.ports import TRN_PORTS
 
 __all__ = ["Top"]
 

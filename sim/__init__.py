@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The simulated board: the compiled core, a model of PCIe block and link, a vfio-user server.
+"""Simulation, proof and measurement of the gateware.
 
-`sim.board` is the program (``python -m sim.board --socket PATH``), `sim.rtl` compiles the core
-together with the native model in `sim/native/`, `sim.config_space` builds the configuration space.
+`sim.board` is the simulated board, a program (``python -m sim.board --socket PATH``); `sim.compile`
+makes the model that it loads. `sim.benches` and `sim.campaign` run the gateware under cocotb,
+`sim.formal` proves properties of it, `sim.mutants` plants bugs in it, `sim.perf` measures it, and
+`sim.system` runs the whole system in QEMU.
 """

@@ -32,7 +32,7 @@ _HOST = Path(__file__).resolve().parent.parent
 def checkout_root() -> Path:
     """The checkout that this package runs from; BoardNotFound if it was installed from a wheel."""
     root = _HOST.parent
-    if not (root / "sim" / "board.py").is_file():
+    if not (root / "sim" / "board" / "__main__.py").is_file():
         raise BoardNotFound(
             f"asked for the simulated board; it is part of the source checkout, and {root} is "
             "none. Run from a checkout (pip install -e .), or start a board there with "

@@ -8,9 +8,10 @@ from pathlib import Path
 from amaranth.build import DiffPairs, Pins, Subsignal
 from amaranth.vendor import XilinxPlatform
 
-from ..flow.bitstream import Boot
-from ..flow.corrections import Pad
-from . import picoevb_differences
+from flow.bitstream import Boot
+from flow.corrections import Pad
+from flow.references import picoevb as picoevb_differences
+
 from .picoevb import PicoEVBPlatform
 
 __all__ = ["BOARDS", "Board"]
@@ -31,7 +32,7 @@ class Board:
         Site by primitive, for what must be where the board's wires are.
     boot : Boot
     reference : pathlib.Path
-        Record (`hw.flow.reference`) of a configuration that is known to work on the board.
+        Record (`flow.record`) of a configuration that is known to work on the board.
     differences, clock_differences : dict of str to str
         Where ours may differ from it -> why; the latter unless the user clock is the reference's.
     reference_khz : int
@@ -105,7 +106,7 @@ BOARDS = {
         },
         # 66 MHz and four lanes: from power-on to a loaded FPGA in time for enumeration.
         boot=Boot(rate=66, lanes=4),
-        reference=Path(__file__).with_name("picoevb_reference.txt"),
+        reference=Path(__file__).parents[2] / "flow" / "references" / "picoevb.txt",
         differences=picoevb_differences.DIFFERENCES,
         clock_differences=picoevb_differences.CLOCK_DIFFERENCES,
         reference_khz=125_000,

@@ -7,7 +7,7 @@ import argparse
 import secrets
 import sys
 
-from sim.rtl import BuildError
+from sim.compile.native import BuildError
 
 from .runner import discover, run
 

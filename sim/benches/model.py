@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Compiles the core for cocotb: a simulator whose top-level ports cocotb can reach.
 
-As all that `sim.rtl` compiles, it is kept under ``build/sim/`` by a hash of what it is made of.
+As all that `sim.compile.native` compiles, it is kept under ``build/sim/`` by a hash of what it is
+made of.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ import cocotb_tools.config
 
 from hw.core import CoreConfig
 from hw.endpoint import EXTRA_PORTS, MODULE_NAME
-from hw.trn import TRN_PORTS
-from sim.rtl import (
+from hw.pcie.series7.ports import TRN_PORTS
+from sim.compile.native import (
     CACHE,
     cached,
     digest_of,
@@ -97,7 +98,7 @@ def build(waves: bool = False, *, channels: int = 1, netlist: bool = False) -> P
 
 def _netlist(verilog: str) -> str:
     """The core after synthesis."""
-    from hw.flow.simulation import netlist
+    from flow.simulation import netlist
 
     def make(at: Path) -> None:
         say("synthesizing the core")

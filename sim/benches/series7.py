@@ -2,8 +2,8 @@
 """The 7-series PCIe hard block (PCIE_2_1, UG477) for cocotb: a PCIe device whose user is the DUT.
 
 `Series7Device` is a `cocotbext.pcie` device on its link side and drives the core's TRN,
-configuration and interrupt ports (`hw/trn.py`) on the other. It has the reference configuration's
-buffers and credits, and it judges every TLP in both directions.
+configuration and interrupt ports (`hw/pcie/series7/ports.py`) on the other. It has the reference
+configuration's buffers and credits, and it judges every TLP in both directions.
 
 Ports change at the falling clock edge and are sampled after they have settled, before the rising
 one: what is sampled is what the core's registers see, in any simulator.
@@ -22,7 +22,7 @@ from cocotb.triggers import Event, FallingEdge, ReadOnly
 from cocotbext.pcie.core import Device
 from cocotbext.pcie.core.tlp import Tlp, TlpType
 
-from hw.trn import TRN_PORTS
+from hw.pcie.series7.ports import TRN_PORTS
 from peerdma import regs
 
 from .checker import TlpChecker, TlpError
@@ -56,7 +56,7 @@ class Series7Device(Device):
     Parameters
     ----------
     dut
-        The core, with the ports of `hw.trn.TRN_PORTS` and `clk`. It must be in reset.
+        The core in reset, with the ports of `hw.pcie.series7.ports.TRN_PORTS` and `clk`.
     rng : random.Random
         Source of every random choice of the model.
     lanes : int

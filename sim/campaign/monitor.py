@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from cocotbext.pcie.core.tlp import CplStatus, Tlp
 
-from hw.tx import WRITE_WINDOW
+from hw.write.arbiter import WRITE_WINDOW
 from sim.benches.checker import MEMORY_READS
 from sim.benches.host import Gpu
 from sim.benches.series7 import TX_BUFFERS

@@ -5,13 +5,13 @@ __all__ = ["ROWS"]
 
 
 def _bench(name: str) -> str:
-    return f"test_benches.py::test_bench[{name}]"
+    return f"benches/test_benches.py::test_bench[{name}]"
 
 
 ROWS = [
     (
         "interrupt before the data",
-        "pipeline.py",
+        "channel/channel.py",
         "self.piece_done & (self.piece_last | (self.piece_outcome != Outcome.OK))",
         "self.piece_done",
         _bench("bench_interrupts.msi_follows_data"),

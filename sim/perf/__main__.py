@@ -15,8 +15,8 @@ import sys
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-from sim.generated import obtain
-from sim.rtl import BuildError, compile_board, compile_ideal
+from sim.compile.generated import obtain
+from sim.compile.native import BuildError, compile_board, compile_ideal
 
 from .figures import Figure, Job, jobs
 from .report import summary, table

@@ -2,7 +2,7 @@
 """What is measured, and what it is held against.
 
 Rates are held against the engine without bubbles and without descriptors on the same model of
-link and root complex (`sim.ideal`), with the traffic of the descriptors included here and not
+link and root complex (`sim.perf.ideal`), with the traffic of the descriptors included here and not
 there; where small descriptors are most of the traffic, against the bytes that the link carries.
 Times are counted from when the descriptor is in the core, and held against that engine's from
 when its doorbell is; fetching the descriptor is shown beside them.
@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 
 from peerdma.link import Link
-from sim.ideal import Result, ideal
-from sim.session import Conditions
+from sim.board.session import Conditions
+from sim.perf.ideal import Result, ideal
 
 from .rig import Rig
 

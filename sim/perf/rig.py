@@ -13,7 +13,7 @@ import numpy as np
 from peerdma.dma_channel import Direction
 from peerdma.regs import CHANNEL, DESCRIPTOR, STREAM_WINDOW
 from peerdma.xdma import Xdma
-from sim.session import BASE, Conditions, Session
+from sim.board.session import BASE, Conditions, Session
 
 __all__ = ["DESCRIPTOR_BYTES", "KINDS", "Rig", "Times"]
 

@@ -18,8 +18,8 @@ import numpy as np
 from peerdma.regs import DESCRIPTOR
 from peerdma.scatter import ScatterList
 from peerdma.xdma import Xdma
-from sim.rtl import BuildError
-from sim.session import BASE, Conditions, Session
+from sim.board.session import BASE, Conditions, Session
+from sim.compile.native import BuildError
 
 __all__ = ["Speed", "main", "measure"]
 

@@ -10,8 +10,8 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .. import generated
-from ..rtl import compile_board
+from ..compile import generated
+from ..compile.native import compile_board
 from .board import ROOT
 from .guest import Guest
 from .lanes import LANES

@@ -12,7 +12,7 @@ from peerdma.doctor import examine
 from peerdma.doctor_system import Finding, Verdict
 from peerdma.errors import BoardLost, BoardNotFound, PeerdmaError
 from peerdma.identity import IDENTITIES
-from sim.config_space import Identity
+from sim.board.config_space import Identity
 from tests.host.machine import BOARD, CLOSED, Jetson, Machine, Pc, config_space
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import peerdma
-from tests.hw.bfloat16 import bfloat16
+from tests.hw.stream.bfloat16 import bfloat16
 
 
 def surfaces(gpu, *sizes):

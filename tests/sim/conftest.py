@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from tests.sim.board import Board, Client, Memory
-from tests.sim.dma import DATA, HIGH, LIST, MIB
+from tests.sim.board.client import Board, Client, Memory
+from tests.sim.board.dma import DATA, HIGH, LIST, MIB
 
 
 @pytest.fixture

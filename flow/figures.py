@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""``python -m flow.figures``: area and clock of the gateware in its FPGA, beside goal and limit.
+
+The board's whole design is synthesized, placed and routed with the tools of `make bitstream`, for
+several seeds of the placer: the clock is that of the core's net after routing, in the slowest
+corner that the tools know. Area is counted in the synthesized netlist, by block (`flow.area`).
+
+Writes FOLDER/figures.json; ends with status 1 if a figure is beyond its limit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import threading
+from collections import Counter
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from hw.boards import BOARDS
+from hw.core import CoreConfig
+from hw.top import Top
+from tools.debian_tree import TreeError
+
+from . import primitives, vivado
+from .area import attribute, table
+from .database import Database
+from .image import IMPOSSIBLE, constraints, say, synthesize
+from .netlist import prepare
+from .place import Result, place_and_route, several
+from .toolchain import Toolchain
+
+__all__ = ["FIGURES", "Figure", "judge", "longest", "main"]
+
+#: The block that the figures are of, and the net of its clock.
+_CORE, _CLOCK = "endpoint", "clk"
+_TOP = "peerdma_picoevb"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure with what is aimed at and what must hold."""
+
+    name: str
+    unit: str
+    goal: float
+    limit: float
+    #: whether more is better
+    more: bool
+
+    def met(self, value: float, bound: float) -> bool:
+        """Whether a value is within a bound."""
+        return value >= bound if self.more else value <= bound
+
+
+#: MHz are those of every seed. 78 MHz is a quarter above the board's user clock.
+FIGURES = {
+    "area": Figure("area", "LUT", 4000, 6000, more=False),
+    "clock": Figure("clock", "MHz", 125, 78, more=True),
+}
+
+
+def judge(values: dict[str, tuple[str, float]]) -> tuple[list[str], bool]:
+    """Lines of a table of figures, and whether all are within their limits.
+
+    Parameters
+    ----------
+    values : dict of str to (str, float)
+        Key of `FIGURES` and value, by what is measured.
+    """
+    lines = [f"{'figure':32}{'value':>9}{'goal':>8}{'limit':>8}"]
+    within = True
+    for name, (key, value) in values.items():
+        figure = FIGURES[key]
+        verdict = "goal missed"
+        if figure.met(value, figure.goal):
+            verdict = "good"
+        if not figure.met(value, figure.limit):
+            verdict, within = "BEYOND THE LIMIT", False
+        what = f"{name}, {figure.unit}"
+        numbers = f"{value:>9.{1 if figure.more else 0}f}{figure.goal:>8g}{figure.limit:>8g}"
+        lines.append(f"{what:32}{numbers}  {verdict}")
+    return lines, within
+
+
+def longest(report: dict) -> str:
+    """The slowest path between registers of the core's clock, in a report of nextpnr."""
+    for path in report["critical_paths"]:
+        if path["from"] == path["to"] == f"posedge {_CLOCK}":
+            total = sum(step["delay"] for step in path["path"])
+            wires = [step for step in path["path"] if step["type"] == "routing"]
+            wiring = sum(step["delay"] for step in wires)
+            # The tools' own names say nothing.
+            nets = [step["net"] for step in wires if not step["net"].startswith("$")]
+            way = " -> ".join(dict.fromkeys(nets[:1] + nets[-1:]))
+            return f"{total:.2f} ns, {wiring:.2f} of them wires, {len(wires)} nets: {way}"
+    return "not told"
+
+
+def _blocks(netlist: dict, folder: Path) -> tuple[dict[str, Counter], float]:
+    """Counts by block; and how many of the FPGA's LUTs the core needs.
+
+    Yosys estimates how many there are of the whole design when small ones share; the core's part
+    is taken to share as much. LUTs that are memory are counted with it.
+    """
+    paths = (folder / "blocks.txt").read_text().split()
+    counts = attribute(netlist, (path.partition("/")[2] for path in paths))
+    stat = json.loads((folder / "cells.json").read_text())
+    (module,) = stat["modules"].values()
+    share = module["estimated_num_lc"] / counts[""]["LUT"]
+    core = counts[_CORE]
+    return counts, core["LUT"] * share + core["LUTRAM"]
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Command line; returns the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m flow.figures",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--area", action="store_true", help="synthesis only")
+    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="placements (3)")
+    parser.add_argument("--depth", type=int, default=4, metavar="N", help="levels of blocks (4)")
+    parser.add_argument("-o", "--output", type=Path, default=Path("build/fpga"), metavar="FOLDER")
+    arguments = parser.parse_args(argv)
+    try:
+        return _measure(arguments.output, arguments.depth, 0 if arguments.area else arguments.seeds)
+    except (*IMPOSSIBLE, TreeError) as error:
+        print(f"flow.figures: {type(error).__name__}: {error}", file=sys.stderr)
+        return 1
+
+
+def _measure(folder: Path, depth: int, seeds: int) -> int:
+    folder.mkdir(parents=True, exist_ok=True)
+    board, tools, goal = BOARDS["picoevb"], Toolchain.obtain(), FIGURES["clock"].goal
+    # Clocked at the goal, so that placer and router have no reason to stop before it.
+    design = Top(CoreConfig(clock_khz=int(goal * 1000)))
+    plan = board.platform(toolchain="Vivado").prepare(design, name=_TOP, **vivado.overrides(board))
+    say("synthesis")
+    netlist = synthesize(tools, str(plan.files[f"{_TOP}.v"]), _TOP, folder)
+    counts, area = _blocks(netlist["modules"][_TOP], folder)
+    print("\n".join(table(counts, depth)), flush=True)
+    values = {"core after synthesis": ("area", area)}
+
+    prepared, _ = prepare(netlist, _TOP, primitives.load(tools.library))
+    database = Database(tools.database, board.fabric, board.part)
+    pins = constraints(str(plan.files[f"{_TOP}.xdc"]))
+
+    def route(seed: int, stop: threading.Event) -> tuple[Result, str]:
+        say(f"placing and routing, seed {seed}")
+        result = place_and_route(
+            tools, database, folder, prepared, pins, board.sites, seed, goal, stop
+        )
+        return result, longest(json.loads((folder / f"seed{seed}.json").read_text()))
+
+    paths = []
+    for result, path in several(route, seeds):
+        name = f"core after routing, seed {result.seed}"
+        values[name] = ("clock", result.frequencies.get(_CLOCK, 0.0))
+        paths.append(f"seed {result.seed}: {path}")
+    lines, within = judge(values)
+    print("\n" + "\n".join(lines + paths))
+    figures = {
+        "part": board.part,
+        "tools": tools.versions(),
+        "blocks": {path or "all": dict(total) for path, total in counts.items()},
+        "figures": {name: value for name, (_, value) in values.items()},
+        "bounds": {name: asdict(figure) for name, figure in FIGURES.items()},
+        "longest paths": paths,
+        "within limits": within,
+    }
+    (folder / "figures.json").write_text(json.dumps(figures, indent=1))
+    return 0 if within else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The core after synthesis, as Verilog that a simulator can run."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from pathlib import Path
+
+from .toolchain import Toolchain
+
+__all__ = ["netlist"]
+
+_MODELS = Path(__file__).resolve().parent / "models"
+
+
+def netlist(verilog: str, top: str) -> str:
+    """What synthesis for a 7-series FPGA makes of a design, and the primitives that it uses.
+
+    As for a bitstream (`flow.image.synthesize`), but without I/O buffers.
+
+    Raises
+    ------
+    flow.toolchain.ToolError, tools.debian_tree.TreeError
+        If Yosys fails or cannot be had.
+    """
+    tools = Toolchain.obtain()
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        (folder / "design.v").write_text(verilog)
+        script = (
+            "read_verilog design.v; "
+            f"synth_xilinx -flatten -nosrl -abc9 -noiopad -noclkbuf -arch xc7 -top {top}; "
+            "delete t:$scopeinfo; write_verilog -noattr netlist.v"
+        )
+        tools.run("yosys", "-q", "-p", script, folder=folder)
+        text = (folder / "netlist.v").read_text()
+    return _with_models(text, tools.models.read_text())
+
+
+def _with_models(text: str, library: str) -> str:
+    """A netlist with the models of every primitive in it."""
+    models = {}
+    for source in (library, *(path.read_text() for path in sorted(_MODELS.glob("*.v")))):
+        for match in re.finditer(r"^module\s+(\w+)\b.*?^endmodule\n", source, re.M | re.S):
+            models[match.group(1)] = match.group(0)
+    used = set(re.findall(r"^  ([A-Z][A-Z0-9]+) (?:#\(|\\?\S+ \()", text, re.MULTILINE))
+    # Contents of block RAM, which the model starts with: zeros, or nothing in particular.
+    text = re.sub(r"^ *\.INITP?_[0-9A-F]{2}\(256'[bh][0x]+\),\n", "", text, flags=re.MULTILINE)
+    return text + "".join(models[name] for name in sorted(used & models.keys()))

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Splitter: cuts a span of a transfer into pieces that fit one memory request each."""
+
+from amaranth import *
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from ..records import JOB_BYTES, STREAM_WINDOW_BIT, Span
+
+__all__ = ["Piece", "Splitter", "request_bytes"]
+
+
+def request_bytes(limit) -> Value:
+    """Bytes that one request of ours may carry under a PCIe size limit.
+
+    Parameters
+    ----------
+    limit : Value, 3 bits
+        Max payload or max read request size, PCIe encoding: ``128 << limit`` bytes.
+
+    Returns
+    -------
+    Value
+        The limit or `JOB_BYTES`, whichever is smaller.
+    """
+    return Mux(limit < 2, Mux(limit == 0, 128, 256), JOB_BYTES)
+
+
+class Piece(data.Struct):
+    """As much of a span as one memory request moves; never crosses 4 KiB."""
+
+    #: byte address on PCIe
+    address: 64
+    #: byte address on the card, low bits
+    place: 17
+    #: bytes, 1 to `JOB_BYTES`
+    length: 10
+    #: the card address is the user stream, not card RAM
+    stream: 1
+    #: the first piece of its span
+    first: 1
+    #: the last piece of its span
+    last: 1
+
+
+class Splitter(wiring.Component):
+    """Cuts spans into pieces that end at multiples of a limit of the PCIe address.
+
+    Every limit divides 4 KiB, so no piece crosses a 4 KiB boundary, and all pieces of a span but
+    its first and its last are as long as a request may be.
+
+    The first piece is offered in the cycle after its span was taken, the others one per cycle. The
+    next span is taken no earlier than the cycle after the last piece was.
+
+    Members
+    -------
+    span : In(stream of Span)
+        Taken only between spans. The card address counts modulo ``2**17``.
+    limit : In(3)
+        Max payload or max read request size, PCIe encoding; above 512 bytes it counts as 512.
+        Sampled when a span is taken.
+    abort : In(1)
+        While high, no span is taken. A piece offered while it is high may still be taken; what is
+        left of the span after that cycle is dropped, an offered piece included.
+    piece : Out(stream of Piece)
+        Once valid it stays, unless `abort` withdraws it.
+    """
+
+    span: In(stream.Signature(Span))
+    limit: In(3)
+    abort: In(1)
+    piece: Out(stream.Signature(Piece))
+
+    def elaborate(self, platform):
+        m = Module()
+        piece = self.piece.payload
+        #: bytes of the span behind the piece, unless it is the last one
+        behind = Signal(28)
+        #: bytes per piece
+        size = Signal(range(JOB_BYTES + 1))
+
+        span = self.span.payload
+        begin = self.span.valid & self.span.ready
+        step = self.piece.valid & self.piece.ready
+        m.d.comb += self.span.ready.eq(~self.piece.valid & ~self.abort)
+
+        # A piece is worked out in the cycle before it is offered: nothing of it waits for a
+        # comparison. What follows it assumes that it is not the last one; if it is, nobody looks.
+        limit = request_bytes(self.limit)
+        most, bytes_left = Signal.like(size), Signal(28)
+        m.d.comb += [most.eq(size), bytes_left.eq(behind)]
+        with m.If(~self.piece.valid):
+            m.d.comb += [
+                most.eq(limit - (span.pci_address & (limit - 1))),
+                bytes_left.eq(span.length),
+            ]
+        # One LUT per bit of the adder, with the multiplexer in front of it.
+        origin = Mux(self.piece.valid, piece.address | (size - 1), span.pci_address)
+        with m.If(begin | step):
+            m.d.sync += [
+                piece.address.eq(origin + self.piece.valid),
+                piece.last.eq(bytes_left <= most),
+                piece.length.eq(Mux(bytes_left <= most, bytes_left, most)),
+                behind.eq(bytes_left - most),
+            ]
+        with m.If(begin):
+            m.d.sync += [
+                self.piece.valid.eq(1),
+                piece.first.eq(1),
+                piece.place.eq(span.card_address),
+                piece.stream.eq(span.card_address[STREAM_WINDOW_BIT]),
+                size.eq(limit),
+            ]
+        with m.If(step):
+            m.d.sync += [
+                self.piece.valid.eq(~piece.last),
+                piece.first.eq(0),
+                piece.place.eq(piece.place + piece.length),
+            ]
+        with m.If(self.abort):
+            m.d.sync += self.piece.valid.eq(0)
+
+        return m

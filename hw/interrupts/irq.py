@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The IRQ block: enables, requests, vectors, and the messages they turn into.
+
+A request is source AND enable. INTx follows the OR of all requests; MSI and MSI-X send one message
+for each rising edge of a request, so a driver that masks, handles and unmasks gets a message for
+what came in between. A source that is cleared goes low for at least one cycle (the channels see
+to it), so an event that coincides with a clear still makes an edge. A request that falls in the
+cycle before its message is sent, or earlier, takes it back: software has seen what it was for.
+"""
+
+from amaranth import *
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from peerdma import regs
+
+from ..registers.bank import BusSignature, RegisterBank, fan_out
+from ..seam import InterruptRequest
+from ..write.post import Post
+from .msix import MsixTable, entry_word
+
+__all__ = ["USER_INTERRUPTS", "InterruptBlock"]
+
+USER_INTERRUPTS = 16
+
+
+class InterruptBlock(wiring.Component):
+    """Turns channel and user sources into INTx, MSI or MSI-X.
+
+    Without contention an MSI-X message is offered two cycles after its request rose, an MSI three
+    cycles, a change of INTx one. Messages wait while Bus Master is off, and those of
+    masked vectors in the pending bits; among those that can go the lowest source comes first.
+
+    Parameters
+    ----------
+    channels : int
+        Channel sources, H2C channels from bit 0, then C2H channels; at most 8.
+
+    Members
+    -------
+    bus : In(BusSignature)
+    channel, user : In
+        Level sources.
+    msi_enable, msi_granted, msix_enable, msix_mask, intx_disable, bus_master : In
+        As in `hw.seam.LinkState`. MSI-X on silences INTx and MSI.
+    interrupt : Out(stream of InterruptRequest)
+        INTx and MSI.
+    message : Out(stream of Post), message_masked : In(1)
+        MSI-X. A message is withdrawn if its request falls, if the function is masked, and while
+        Bus Master is off. It is not sent if its vector is found masked when it is taken.
+    message_done, message_dropped : In(1)
+        The message that was taken is with the PCIe block now; or it was dropped, and is sent again.
+    """
+
+    def __init__(self, channels: int):
+        if not 1 <= channels <= 8:
+            raise ValueError(f"channels must be 1 to 8, not {channels}")
+        self._channels = channels
+        super().__init__(
+            {
+                "bus": In(BusSignature()),
+                "channel": In(channels),
+                "user": In(USER_INTERRUPTS),
+                "msi_enable": In(1),
+                "msi_granted": In(3),
+                "msix_enable": In(1),
+                "msix_mask": In(1),
+                "intx_disable": In(1),
+                "bus_master": In(1),
+                "interrupt": Out(stream.Signature(InterruptRequest)),
+                "message": Out(stream.Signature(Post)),
+                "message_masked": In(1),
+                "message_done": In(1),
+                "message_dropped": In(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.registers = csr = RegisterBank(regs.IRQ, bar=regs.BAR_DMA[0])
+        m.submodules.table = table = MsixTable()
+        m.d.comb += self.bus.read_data.eq(fan_out(m, self.bus, (csr.bus, table.bus)))
+
+        sources = Cat(self.channel, self.user)
+        enables = Cat(csr.channel_enable[: self._channels], csr.user_enable[:USER_INTERRUPTS])
+        count = self._channels + USER_INTERRUPTS
+        request = Signal(count)
+        m.d.comb += [
+            request.eq(sources & enables),
+            csr.identifier.eq(regs.identifier(2)),
+            csr.channel_request.eq(request[: self._channels]),
+            csr.user_request.eq(request[self._channels :]),
+            csr.channel_pending.eq(self.channel),
+            csr.user_pending.eq(self.user),
+        ]
+
+        #: messages to be sent, and those among them whose vector was found masked
+        pending = Signal(count)
+        deferred = Signal(count)
+        before = Signal(count)
+        picked = Signal(range(count))
+        bit = Signal(count)
+        sent, lost = Signal(), Signal()
+        #: the message that was picked was still wanted in the cycle before: a stage on a long way
+        alive = Signal()
+        mask_before = Signal()
+        m.d.comb += [
+            bit.eq(1 << picked),
+            # Whatever may take a message back from the pending bits: look at all of them again.
+            table.clear.eq(
+                ~self.msix_enable
+                | table.changed
+                | (self.msix_mask != mask_before)
+                | (deferred & ~request).any()
+            ),
+        ]
+        m.d.sync += [
+            alive.eq((pending & request & bit).any()),
+            mask_before.eq(self.msix_mask),
+            before.eq(request & ~Mux(lost, bit, 0)),
+            pending.eq(request & (~before | (pending & ~Mux(sent, bit, 0)))),
+            deferred.eq(request & (deferred | Mux(table.pend, bit, 0))),
+        ]
+        with m.If(table.clear):
+            m.d.sync += deferred.eq(0)
+        # Edges count from the moment messages are on: what is requested by then gives one.
+        with m.If(~self.msi_enable & ~self.msix_enable):
+            m.d.sync += [before.eq(0), pending.eq(0)]
+
+        vectors = Array(
+            [self._vector(csr, "channel", n) for n in range(self._channels)]
+            + [self._vector(csr, "user", n) for n in range(USER_INTERRUPTS)]
+        )
+        chosen = Signal(range(count))
+        ready = Signal(count)
+        m.d.comb += ready.eq(pending & ~deferred)
+        for n in reversed(range(count)):
+            with m.If(ready[n]):
+                m.d.comb += chosen.eq(n)
+
+        asserted = Signal()
+        wanted = Signal()
+        m.d.comb += wanted.eq(request.any() & ~self.intx_disable)
+        out = self.interrupt
+        granted_mask = Signal(5)
+        m.d.comb += [
+            granted_mask.eq((1 << self.msi_granted) - 1),
+            self.message.payload.where.eq(entry_word(table.vector, 0)),
+            self.message.payload.what.eq(entry_word(table.vector, 1)),
+            self.message.payload.message.eq(1),
+        ]
+        with m.If(out.ready):
+            m.d.sync += out.valid.eq(0)
+        with m.FSM():
+            with m.State("Pick"):
+                m.d.sync += picked.eq(chosen)
+                with m.If(ready.any()):
+                    m.next = "Vector"
+            with m.State("Vector"):
+                m.d.sync += table.vector.eq(vectors[picked])
+                m.next = "Offer"
+            with m.State("Offer"):
+                with m.If(~alive):
+                    m.next = "Pick"
+                with m.Elif(~self.msix_enable):
+                    with m.If(self.msi_enable & self.bus_master & ~out.valid):
+                        m.d.sync += [
+                            out.valid.eq(1),
+                            out.payload.msi.eq(1),
+                            out.payload.vector.eq(table.vector & granted_mask),
+                        ]
+                        m.d.comb += sent.eq(1)
+                        m.next = "Pick"
+                with m.Elif(self.msix_mask):
+                    m.d.comb += table.pend.eq(1)
+                    m.next = "Pick"
+                with m.Elif(self.bus_master):
+                    m.d.comb += self.message.valid.eq(1)
+                    with m.If(self.message.ready & self.message_masked):
+                        m.d.comb += table.pend.eq(1)
+                        m.next = "Pick"
+                    with m.Elif(self.message.ready):
+                        m.d.comb += sent.eq(1)
+                        m.next = "Wait"
+            with m.State("Wait"):
+                with m.If(self.message_done):
+                    m.d.comb += lost.eq(self.message_dropped)
+                    m.next = "Pick"
+        with m.If(self.msi_enable | self.msix_enable):
+            # Enabling messages ends INTx without one: the block would send it as an MSI.
+            m.d.sync += asserted.eq(0)
+        with m.Elif(~out.valid & (wanted != asserted)):
+            m.d.sync += [
+                asserted.eq(wanted),
+                out.valid.eq(1),
+                out.payload.msi.eq(0),
+                out.payload.asserted.eq(wanted),
+            ]
+        return m
+
+    @staticmethod
+    def _vector(csr, name, number):
+        register = getattr(csr, f"{name}_vector{number // 4}")
+        return register[8 * (number % 4) : 8 * (number % 4) + 5]

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The MSI-X table and its pending bits (PCI Local Bus Specification 3.0, section 6.8.2)."""
+
+from amaranth import *
+from amaranth.lib import memory, wiring
+from amaranth.lib.wiring import In, Out
+
+from peerdma import regs
+
+from ..registers.bank import READ_LATENCY, BusSignature
+
+__all__ = ["MsixTable", "entry_word"]
+
+_BAR = regs.BAR_DMA[0]
+_ENTRIES = regs.MSIX_ENTRIES
+#: Words of the register bus: the address of an entry's message; its data and vector control.
+_WORDS = 2 * _ENTRIES
+_PLACE = (_WORDS - 1).bit_length()
+_BASE = regs.MSIX_TABLE_OFFSET // 8 >> _PLACE
+
+
+def entry_word(vector: Value, word: int) -> Value:
+    """Address on the register bus of word 0 or 1 of an entry."""
+    return Cat(Const(word, 1), vector, Const(_BASE, 13 - _PLACE))
+
+
+class MsixTable(wiring.Component):
+    """What software writes, a message and a mask bit per vector, and the pending bits it reads.
+
+    Each dword of an entry is written with all four byte enables or not at all. Of vector control
+    only the mask bit is kept; it is 1 after reset. A message that was written before a reset is
+    still there after it, masked.
+
+    Members
+    -------
+    bus : In(BusSignature)
+        Whoever sends messages reads them here, too.
+    changed : Out(1)
+        A mask bit was written, and what was read of the table since then may not show it.
+    pend : In(1), vector : In(5)
+        Set the pending bit of a vector.
+    clear : In(1)
+        Clear all pending bits; wins over `pend`.
+    """
+
+    bus: In(BusSignature())
+    changed: Out(1)
+    pend: In(1)
+    vector: In(range(_ENTRIES))
+    clear: In(1)
+
+    def elaborate(self, platform):
+        m = Module()
+        bus = self.bus
+        m.submodules.entries = entries = memory.Memory(
+            shape=64, depth=_WORDS, init=[], attrs={"ram_style": "block"}
+        )
+        masks = Signal(_ENTRIES, init=-1)
+        pending = Signal(_ENTRIES)
+
+        def in_table(bar, address):
+            return (bar == _BAR) & (address[_PLACE:] == _BASE)
+
+        write = entries.write_port(granularity=32)
+        odd = bus.write_address[0]
+        dwords = Cat(bus.write_enable[:4].all(), bus.write_enable[4:].all())
+        masking = Signal()
+        m.d.comb += [write.addr.eq(bus.write_address), write.data.eq(bus.write_data)]
+        with m.If(bus.write_valid & in_table(bus.write_bar, bus.write_address)):
+            m.d.comb += [write.en.eq(dwords), masking.eq(odd & dwords[1])]
+        with m.If(masking):
+            m.d.sync += masks.bit_select(bus.write_address[1:_PLACE], 1).eq(bus.write_data[32])
+
+        # What a read that began earlier finds is not what was written.
+        late = Signal(READ_LATENCY)
+        m.d.sync += late.eq(Cat(masking, late))
+        m.d.comb += self.changed.eq(masking | late.any())
+
+        read = entries.read_port()
+        from_table, from_control, from_pending, mask = Signal(), Signal(), Signal(), Signal()
+        reading = bus.read_valid & in_table(bus.read_bar, bus.read_address)
+        m.d.comb += read.addr.eq(bus.read_address)
+        m.d.sync += [
+            from_table.eq(reading),
+            from_control.eq(reading & bus.read_address[0]),
+            from_pending.eq(
+                bus.read_valid
+                & (bus.read_bar == _BAR)
+                & (bus.read_address == regs.MSIX_PBA_OFFSET // 8)
+            ),
+            mask.eq(masks.bit_select(bus.read_address[1:_PLACE], 1)),
+        ]
+        lower, upper = bus.read_data[:32], bus.read_data[32:]
+        m.d.comb += [
+            lower.eq(Mux(from_table, read.data[:32], 0) | Mux(from_pending, pending, 0)),
+            upper.eq(Mux(from_table & ~from_control, read.data[32:], 0) | (from_control & mask)),
+        ]
+
+        with m.If(self.pend):
+            m.d.sync += pending.bit_select(self.vector, 1).eq(1)
+        with m.If(self.clear):
+            m.d.sync += pending.eq(0)
+        return m

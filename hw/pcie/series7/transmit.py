@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Transmit side of the 7-series transaction ports: packets of the seam become TLPs."""
+
+from amaranth import *
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from ...seam import CompletionBeat, RequestBeat, SentToken
+from ..tlp import CompletionDword1, CompletionDword2, Dword0, RequestDword1, TlpType, swapped
+
+__all__ = ["RegisterSlice", "TransmitBeat", "Transmitter"]
+
+
+class TransmitBeat(data.Struct):
+    """One beat towards the block; `write` and `token` say what to report when it is the last."""
+
+    data: 64
+    rem: 1
+    sof: 1
+    eof: 1
+    write: 1
+    token: 8
+
+
+class RegisterSlice(wiring.Component):
+    """A register in a stream that cuts both directions of the handshake.
+
+    Latency 1 cycle, one beat per cycle; a spare register takes the beat that arrives in the cycle
+    in which the output stalls.
+    """
+
+    def __init__(self, shape):
+        super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
+
+    def elaborate(self, platform):
+        m = Module()
+        spare = Signal.like(self.i.payload)
+        spare_valid = Signal()
+
+        m.d.comb += self.i.ready.eq(~spare_valid)
+        with m.If(~spare_valid):
+            m.d.sync += spare.eq(self.i.payload)
+        with m.If(~self.o.valid | self.o.ready):
+            m.d.sync += [
+                self.o.payload.eq(Mux(spare_valid, spare, self.i.payload)),
+                self.o.valid.eq(spare_valid | self.i.valid),
+                spare_valid.eq(0),
+            ]
+        with m.Elif(self.i.valid):
+            m.d.sync += spare_valid.eq(1)
+        return m
+
+
+class Transmitter(wiring.Component):
+    """Merges our requests and completions into one stream of TLPs.
+
+    A TLP is the header beat, the address beat (which in a three-dword header also carries the
+    first dword of payload) and the rest of the payload; TLPs follow each other without a gap.
+    Whoever has a completion goes first, at packet boundaries. Latency: the header beat is offered
+    to the block one cycle after the packet's first beat is offered here.
+
+    Members
+    -------
+    requester, completion : In(stream)
+        Consumed from the address beat on; ready does not depend on `tlp.ready`.
+    requester_id : In(16)
+    tlp : Out(stream of TransmitBeat)
+    sent : Out(stream of SentToken, always ready)
+        Valid in the cycle after the block took the last beat of a memory write.
+    """
+
+    requester: In(stream.Signature(RequestBeat))
+    completion: In(stream.Signature(CompletionBeat))
+    requester_id: In(16)
+    tlp: Out(stream.Signature(TransmitBeat))
+    sent: Out(stream.Signature(SentToken, always_ready=True))
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.slice = register_slice = RegisterSlice(TransmitBeat)
+        wiring.connect(m, register_slice.o, wiring.flipped(self.tlp))
+        tlp = register_slice.i
+        beat = tlp.payload
+        request = self.requester.payload.header
+        completion = self.completion.payload.header
+
+        # What the header beat decides is kept for the beats that follow.
+        completing = Signal()
+        four_dwords = Signal()
+        with_data = Signal()
+        #: the payload ends in lane 0
+        odd = Signal()
+        write = Signal()
+        token = Signal(8)
+        #: second dword of the last beat consumed, when the header shifted the payload by a dword
+        held = Signal(32)
+
+        dword0 = Signal(Dword0)
+        dword1 = Signal(32)
+        request1 = Signal(RequestDword1)
+        completion1 = Signal(CompletionDword1)
+        completion2 = Signal(CompletionDword2)
+        m.d.comb += [
+            request1.first_be.eq(request.first_be),
+            request1.last_be.eq(request.last_be),
+            request1.tag.eq(request.tag),
+            request1.requester_id.eq(self.requester_id),
+            completion1.byte_count.eq(completion.byte_count),
+            completion1.status.eq(completion.status),
+            completion1.completer_id.eq(self.requester_id),
+            completion2.lower_address.eq(completion.lower_address),
+            completion2.tag.eq(completion.tag),
+            completion2.requester_id.eq(completion.requester_id),
+        ]
+        with m.If(self.completion.valid):
+            m.d.comb += [
+                dword0.type.eq(TlpType.COMPLETION),
+                dword0.with_data.eq(completion.dwords != 0),
+                dword0.length.eq(completion.dwords),
+                dword0.traffic_class.eq(completion.traffic_class),
+                Cat(dword0.attributes, dword0.id_ordering).eq(completion.attributes),
+                dword0.poisoned.eq(completion.poisoned),
+                dword1.eq(completion1),
+            ]
+        with m.Else():
+            m.d.comb += [
+                dword0.type.eq(TlpType.MEMORY),
+                dword0.four_dwords.eq(request.address[32:] != 0),
+                dword0.with_data.eq(request.write),
+                dword0.length.eq(request.dwords),
+                dword0.attributes.eq(Cat(C(0, 1), request.relaxed)),
+                dword1.eq(request1),
+            ]
+
+        payload = Signal(64)
+        last = Signal()
+        valid = Signal()
+        ready = Signal()
+        with m.If(completing):
+            m.d.comb += [
+                payload.eq(self.completion.payload.data),
+                last.eq(self.completion.payload.last),
+                valid.eq(self.completion.valid),
+                self.completion.ready.eq(ready),
+            ]
+        with m.Else():
+            m.d.comb += [
+                payload.eq(self.requester.payload.data),
+                last.eq(self.requester.payload.last),
+                valid.eq(self.requester.valid),
+                self.requester.ready.eq(ready),
+            ]
+        low, high = swapped(payload[:32]), swapped(payload[32:])
+        with m.If(valid & ready):
+            m.d.sync += held.eq(high)
+
+        m.d.comb += [beat.write.eq(write), beat.token.eq(token)]
+        with m.FSM():
+            with m.State("Header"):
+                m.d.comb += [
+                    tlp.valid.eq(self.completion.valid | self.requester.valid),
+                    beat.data.eq(Cat(dword1, dword0)),
+                    beat.rem.eq(1),
+                    beat.sof.eq(1),
+                ]
+                with m.If(tlp.valid & tlp.ready):
+                    m.d.sync += [
+                        completing.eq(self.completion.valid),
+                        four_dwords.eq(dword0.four_dwords),
+                        with_data.eq(dword0.with_data),
+                        odd.eq(dword0.length[0]),
+                        write.eq(~self.completion.valid & request.write),
+                        token.eq(request.token),
+                    ]
+                    m.next = "Address"
+
+            with m.State("Address"):
+                m.d.comb += [
+                    tlp.valid.eq(valid),
+                    ready.eq(tlp.ready & ~(four_dwords & with_data)),
+                    beat.rem.eq(four_dwords | with_data),
+                    beat.eof.eq(~with_data | (~four_dwords & last & odd)),
+                ]
+                with m.If(four_dwords):
+                    m.d.comb += beat.data.eq(Cat(request.address[:32], request.address[32:]))
+                with m.Else():
+                    m.d.comb += beat.data.eq(
+                        Cat(low, Mux(completing, completion2.as_value(), request.address[:32]))
+                    )
+                with m.If(valid & tlp.ready):
+                    with m.If(beat.eof):
+                        m.next = "Header"
+                    with m.Elif(~four_dwords & last):
+                        m.next = "Tail"
+                    with m.Else():
+                        m.next = "Payload"
+
+            with m.State("Payload"):
+                m.d.comb += [
+                    tlp.valid.eq(valid),
+                    ready.eq(tlp.ready),
+                    beat.data.eq(Mux(four_dwords, Cat(high, low), Cat(low, held))),
+                    beat.rem.eq(~(four_dwords & last & odd)),
+                    beat.eof.eq(last & (four_dwords | odd)),
+                ]
+                with m.If(valid & tlp.ready & last):
+                    m.next = "Tail"
+                    with m.If(beat.eof):
+                        m.next = "Header"
+
+            # Both dwords of the last beat were valid, and the second is still to go.
+            with m.State("Tail"):
+                m.d.comb += [tlp.valid.eq(1), beat.data.eq(Cat(low, held)), beat.eof.eq(1)]
+                with m.If(tlp.ready):
+                    m.next = "Header"
+
+        taken = self.tlp.payload
+        m.d.sync += [
+            self.sent.valid.eq(self.tlp.valid & self.tlp.ready & taken.eof & taken.write),
+            self.sent.payload.token.eq(taken.token),
+        ]
+        return m

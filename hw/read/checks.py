@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Compares completions with what their requests expect next."""
+
+from amaranth import *
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from ..records import Outcome
+from ..seam import CompletionBeat, CompletionStatus
+from .placer import PlacerBeat
+
+__all__ = ["CompletionChecker", "Progress"]
+
+
+class Progress(data.Struct):
+    """What a request expects next."""
+
+    #: number of the client
+    client: 4
+    #: byte address in the client's memory, modulo its size, of lane 0 of the next completion: up
+    #: to three bytes before the next byte
+    start: 17
+    #: bytes from there to the end of the read
+    end: 10
+    #: low bits of the PCIe address of the next byte
+    lower_address: 7
+
+
+class CompletionChecker(wiring.Component):
+    """Checks each completion, and passes on the data of good ones.
+
+    A successful completion must carry the Byte Count and the Lower Address of the next byte, and
+    no more dwords than are missing. In one with another status these fields are not looked at:
+    it ends the request in any case. (PCI Express Base Specification, "Completion Rules" and
+    "Data Return for Read Requests".)
+
+    Latency: `lookup` and `progress` belong to the beat that arrives, everything else to the beat
+    of the cycle before (`valid`).
+
+    Parameters
+    ----------
+    tags : int
+        Number of tags.
+
+    Members
+    -------
+    completion : In(stream of CompletionBeat, always ready)
+    lookup : Out(8), progress : In(Progress)
+        Combinational look-up of a tag's progress.
+    valid : Out(1), tag : Out(8)
+        There is a beat, of a completion with this tag.
+    begins : Out(1)
+        It is the first of its packet.
+    open, waiting : In(1)
+        State of `tag`: completions may come; a job waits for them.
+    disown : In(1)
+        `tag` is closed in this cycle, which has no beat: the rest of a packet is dropped.
+    advance : Out(1), advanced : Out(Progress)
+        With `begins`: the new progress of `tag`.
+    failed : Out(1), outcome : Out(Outcome)
+        With `begins`: the job has ended, and how.
+    ends : Out(1)
+        It is the last of its packet.
+    reaches : Out(1), reached : Out(17)
+        All bytes below this place of the job are on their way to it. Of a packet's first beat
+        only if it is the last, too.
+    close : Out(1)
+        With the last beat: no more completions will come.
+    unexpected : Out(1)
+        With `begins`: the completion belongs to no request or does not fit it.
+    beats : Out(stream of PlacerBeat, always ready)
+        The data of good completions whose job waits.
+    """
+
+    def __init__(self, tags: int):
+        self._tags = tags
+        super().__init__(
+            {
+                "completion": In(stream.Signature(CompletionBeat, always_ready=True)),
+                "lookup": Out(8),
+                "progress": In(Progress),
+                "valid": Out(1),
+                "tag": Out(8),
+                "begins": Out(1),
+                "open": In(1),
+                "waiting": In(1),
+                "disown": In(1),
+                "advance": Out(1),
+                "advanced": Out(Progress),
+                "failed": Out(1),
+                "outcome": Out(Outcome),
+                "ends": Out(1),
+                "reaches": Out(1),
+                "reached": Out(17),
+                "close": Out(1),
+                "unexpected": Out(1),
+                "beats": Out(stream.Signature(PlacerBeat, always_ready=True)),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        beat = Signal(CompletionBeat)
+        header = beat.header
+        expected = Signal(Progress)
+        # What a packet tells is found out as it begins, and stays.
+        complete = Signal()
+        matches = Signal(3)
+        good = Signal()
+        misfit = Signal()
+        outcome = Signal(Outcome)
+        #: the first word that this beat does not fill up
+        word = Signal(14)
+
+        comes = self.completion.p.header
+        count = Signal(14)
+        room = Signal(14)
+        delivered = Signal(13)
+        m.d.comb += [
+            self.lookup.eq(comes.tag),
+            count.eq(comes.byte_count + comes.lower_address[:2]),
+            delivered.eq(Cat(C(0, 2), comes.dwords)),
+            # The last dword, if there is one, begins before the end.
+            room.eq(Cat(C(0, 2), comes.dwords - 1)),
+        ]
+        m.d.sync += self.valid.eq(self.completion.valid)
+        with m.If(self.completion.valid):
+            m.d.sync += [beat.eq(self.completion.p), word.eq(word + 1)]
+            with m.If(self.completion.p.first):
+                m.d.sync += [
+                    expected.eq(self.progress),
+                    word.eq(self.progress.start[3:] + 1),
+                    complete.eq(delivered >= self.progress.end),
+                    # Put together a cycle later: behind a look-up, each is a long way.
+                    matches[0].eq(count == self.progress.end),
+                    matches[1].eq(comes.lower_address == self.progress.lower_address),
+                    matches[2].eq(room < self.progress.end),
+                ]
+        status = header.status.as_value()
+        success = status == CompletionStatus.SC.value
+        fits = matches.all()
+        m.d.comb += [good.eq(success & fits), misfit.eq(success & ~fits)]
+        with m.If(status == CompletionStatus.CA.value):
+            m.d.comb += outcome.eq(Outcome.COMPLETER_ABORT)
+        with m.Elif(~success):
+            # Configuration Request Retry and reserved values are to be handled as this.
+            m.d.comb += outcome.eq(Outcome.UNSUPPORTED_REQUEST)
+        with m.Elif(~fits):
+            m.d.comb += outcome.eq(Outcome.UNEXPECTED_COMPLETION)
+        with m.Else():
+            m.d.comb += outcome.eq(Outcome.POISONED)
+        m.d.comb += [
+            self.begins.eq(self.valid & beat.first),
+            self.ends.eq(self.valid & beat.last),
+            self.tag.eq(header.tag),
+            self.outcome.eq(outcome),
+        ]
+
+        # The state of the tag may change within a packet. A packet that found its tag closed
+        # belongs to nobody, even if the tag is opened before its last beat.
+        owned = Signal()
+        mine = Signal()
+        m.d.comb += mine.eq(Mux(beat.first, header.tag < self._tags, owned) & self.open)
+        with m.If(self.valid):
+            m.d.sync += owned.eq(mine)
+        with m.If(self.disown):
+            m.d.sync += owned.eq(0)
+
+        taken = Cat(C(0, 2), header.dwords)
+        m.d.comb += [
+            self.advance.eq(self.begins & mine & good),
+            self.advanced.client.eq(expected.client),
+            self.advanced.start.eq(expected.start + taken),
+            self.advanced.end.eq(expected.end - taken),
+            self.advanced.lower_address.eq(
+                Cat(C(0, 2), expected.lower_address[2:] + header.dwords)
+            ),
+            # The word of a first beat may end before the first byte.
+            self.reaches.eq(self.beats.valid & (~beat.first | beat.last)),
+            self.reached.eq(
+                Mux(
+                    beat.last,
+                    expected.start + Mux(complete, expected.end, taken),
+                    Cat(C(0, 3), word),
+                )
+            ),
+            self.failed.eq(self.begins & mine & self.waiting & (~good | header.poisoned)),
+            self.close.eq(self.ends & mine & Mux(good, complete, ~misfit)),
+            self.unexpected.eq(self.begins & (~mine | misfit)),
+        ]
+
+        # Lanes before the first byte and, in the last completion of a request, behind the last
+        # byte are not data; any other completion ends with a whole dword.
+        stop = Mux(complete, expected.end[:3], Cat(C(0, 2), header.dwords[0]))
+        lead = Signal(8)
+        trail = Signal(8)
+        m.d.comb += [
+            lead.eq(Mux(beat.first, 0xFF << expected.lower_address[:2], 0xFF)),
+            trail.eq(Mux(beat.last & (stop != 0), (1 << stop) - 1, 0xFF)),
+            self.beats.valid.eq(self.valid & mine & self.waiting & good & ~header.poisoned),
+            self.beats.p.client.eq(expected.client),
+            self.beats.p.start.eq(expected.start),
+            self.beats.p.data.eq(beat.data),
+            self.beats.p.enable.eq(lead & trail),
+            self.beats.p.first.eq(beat.first),
+            self.beats.p.last.eq(beat.last),
+        ]
+        return m

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Byte rotation of read data: from the lanes of a packet to the lanes of a client's memory."""
+
+from amaranth import *
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from ..records import Placement
+
+__all__ = ["Placer", "PlacerBeat"]
+
+LANES = 8
+
+
+class PlacerBeat(data.Struct):
+    """One beat of a packet, and where the packet belongs."""
+
+    #: constant over the packet
+    client: 4
+    #: byte address in the client's memory, modulo its size, of lane 0 of the first beat; constant
+    #: over the packet
+    start: 17
+    data: 64
+    #: lanes to be written
+    enable: 8
+    first: 1
+    last: 1
+
+
+class Placer(wiring.Component):
+    """Rotates the bytes of each packet so that they can be written in place.
+
+    What does not fit the word of one beat is written with the next, or, after the last beat, in
+    a cycle of its own. Beats of a packet may have gaps between them; after its last beat there
+    must be at least one cycle without a beat.
+
+    Latency: the word of a beat appears two cycles after it, the rest of the last beat three.
+
+    Members
+    -------
+    beats : In(stream of PlacerBeat, always ready)
+    discard : In(1)
+        From the next cycle on nothing of the beats so far is written.
+    placement : Out(stream of Placement, always ready)
+        Only words with at least one byte to write.
+    """
+
+    beats: In(stream.Signature(PlacerBeat, always_ready=True))
+    discard: In(1)
+    placement: Out(stream.Signature(Placement, always_ready=True))
+
+    def elaborate(self, platform):
+        m = Module()
+        beat = self.beats.p
+        place = self.placement.p
+
+        # A byte and its enable travel together, as nine bits. A rotation by 0 to 7 lanes is one
+        # by 0 to 3, a register, then one by 0 or 4: each step is one multiplexer of four inputs,
+        # as the second also chooses between this beat and the one before.
+        source = [Cat(beat.data.word_select(i, 8), beat.enable[i]) for i in range(LANES)]
+        now = [Signal(9, name=f"now{i}") for i in range(LANES)]
+        before = [Signal(9, name=f"before{i}") for i in range(LANES)]
+        valid = Signal()
+        first = Signal()
+        last = Signal()
+        rest = Signal()
+        shift = Signal(range(LANES))
+        word = Signal.like(place.address)
+        client = Signal.like(place.client)
+
+        m.d.sync += [
+            valid.eq(self.beats.valid & ~self.discard),
+            rest.eq(valid & last & ~self.discard),
+        ]
+        with m.If(valid):
+            m.d.sync += [before[i].eq(now[i]) for i in range(LANES)]
+            m.d.sync += word.eq(word + 1)
+        with m.If(self.beats.valid):
+            m.d.sync += [first.eq(beat.first), last.eq(beat.last)]
+            for i in range(LANES):
+                turned = Array(source[(i - turn) % LANES] for turn in range(4))
+                m.d.sync += now[i].eq(turned[beat.start[:2]])
+            with m.If(beat.first):
+                m.d.sync += [
+                    shift.eq(beat.start[:3]),
+                    word.eq(beat.start[3:]),
+                    client.eq(beat.client),
+                ]
+
+        for i in range(LANES):
+            late = shift > i
+            half = shift[2]
+            byte_now = Mux(half, now[i ^ 4], now[i])
+            byte_before = Mux(half, before[i ^ 4], before[i])
+            byte = Mux(late, byte_before, byte_now)
+            m.d.sync += [
+                place.data.word_select(i, 8).eq(byte[:8]),
+                # In a packet's first word nothing is left from before, in its rest nothing is new.
+                place.enable[i].eq(byte[8] & Mux(late, ~(valid & first), valid)),
+            ]
+        written = Signal()
+        m.d.sync += [
+            written.eq((valid | rest) & ~self.discard),
+            place.address.eq(word),
+            place.client.eq(client),
+        ]
+        m.d.comb += self.placement.valid.eq(written & place.enable.any())
+        return m

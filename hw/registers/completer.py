@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Serves the host's reads and writes of our BARs: from the seam's target port to the register bus.
+
+target ─┬─ writes ─▶ TargetWriter ─▶ bus.write_…
+        └─ reads ──▶ queue ─▶ TargetReader ─▶ completion
+                                  ▲ └─▶ bus.read_…
+                                  └─── bus.read_data
+"""
+
+from amaranth import *
+from amaranth.lib import fifo, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from peerdma import regs
+
+from ..seam import CompletionBeat, TargetBeat, TargetKind
+from .access import QueuedRead, TargetReader, TargetWriter
+from .bank import BusSignature
+
+__all__ = ["Completer"]
+
+#: Reads that can wait for their completion.
+QUEUE_DEPTH = 16
+#: Places kept free when non-posted requests are held back: two may still follow, and two be on
+#: their way through the adapter.
+QUEUE_RESERVE = 4
+
+
+class Completer(wiring.Component):
+    """Turns requests of any size and byte enables into register accesses, and answers them.
+
+    Writes reach the bus one cycle after they arrive. Reads are executed in order, each later than
+    all writes that arrived before it; a completion of one word is offered `READ_LATENCY` + 4
+    cycles after the request. What is neither posted nor a read is answered Unsupported Request;
+    messages are dropped.
+
+    Parameters
+    ----------
+    bars : sequence of (int, int)
+        Number and size in bytes (a power of two, 4 KiB to 64 KiB) of each BAR.
+
+    Members
+    -------
+    target : In(stream, always ready)
+        At least one cycle without a beat between packets.
+    target_np_ok : Out(1)
+        Low when the queue of reads has room only for those that may be on their way.
+    completion : Out(stream)
+    bus : Out(BusSignature)
+    """
+
+    def __init__(self, bars=(regs.BAR_USER, regs.BAR_DMA)):
+        for number, size in bars:
+            if size not in (1 << bits for bits in range(12, 17)):
+                raise ValueError(
+                    f"size of BAR {number} must be a power of two from 4 KiB to 64 KiB, not {size}"
+                )
+        self._bars = tuple(bars)
+        super().__init__(
+            {
+                "target": In(stream.Signature(TargetBeat, always_ready=True)),
+                "target_np_ok": Out(1),
+                "completion": Out(stream.Signature(CompletionBeat)),
+                "bus": Out(BusSignature()),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.writer = writer = TargetWriter()
+        m.submodules.reader = reader = TargetReader()
+        m.submodules.queue = queue = fifo.SyncFIFO(
+            width=QueuedRead.as_shape().size, depth=QUEUE_DEPTH
+        )
+        header = self.target.payload.header
+
+        # Above the size of the BAR the address says where the host has put it.
+        offset = Signal(16)
+        m.d.comb += offset.eq(header.address[:12])
+        with m.Switch(header.bar):
+            for number, size in self._bars:
+                with m.Case(number):
+                    m.d.comb += offset.eq(header.address[:16] & (size - 1))
+        m.d.comb += [
+            writer.target.payload.eq(self.target.payload),
+            writer.target.valid.eq(self.target.valid),
+            writer.offset.eq(offset),
+        ]
+
+        entry = Signal(QueuedRead)
+        reading = header.kind == TargetKind.READ
+        m.d.comb += [
+            getattr(entry, name).eq(getattr(header, name))
+            for name, _ in QueuedRead.as_shape()
+            if name not in ("supported", "address")
+        ]
+        m.d.comb += [
+            entry.supported.eq(reading),
+            entry.address.eq(offset[2:]),
+            queue.w_data.eq(entry),
+            queue.w_en.eq(
+                self.target.valid
+                & self.target.payload.first
+                & (reading | (header.kind == TargetKind.OTHER))
+            ),
+            reader.request.payload.eq(queue.r_data),
+            reader.request.valid.eq(queue.r_rdy),
+            queue.r_en.eq(reader.request.ready),
+        ]
+        m.d.sync += self.target_np_ok.eq(queue.level < QUEUE_DEPTH - QUEUE_RESERVE)
+
+        wiring.connect(m, reader.completion, wiring.flipped(self.completion))
+        for name in self.bus.signature.members:
+            if name.startswith("write_"):
+                m.d.comb += getattr(self.bus, name).eq(getattr(writer.bus, name))
+        for name in ("valid", "bar", "address", "enable"):
+            m.d.comb += getattr(self.bus, f"read_{name}").eq(getattr(reader.bus, f"read_{name}"))
+        m.d.comb += reader.bus.read_data.eq(self.bus.read_data)
+        return m

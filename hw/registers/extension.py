@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The extension block and the config block: what the core is, and the state it is in."""
+
+from amaranth import *
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from peerdma import regs
+
+from ..records import Outcome
+from ..seam import LinkState
+from .bank import BusSignature, RegisterBank, fan_out
+
+__all__ = ["CapturedError", "ExtensionBlock"]
+
+
+class CapturedError(data.Struct):
+    """An error as the extension block keeps it."""
+
+    outcome: Outcome
+    address: 64
+    channel: 2
+    c2h: 1
+    descriptor: 1
+
+
+class ExtensionBlock(wiring.Component):
+    """Identity, link state, error capture, soft reset, cycle counter.
+
+    Parameters
+    ----------
+    h2c, c2h, tags : int
+        Numbers of this build, as software reads them.
+    ram_size : int
+        Bytes of card RAM.
+    clock_khz : int
+        Frequency of the `sync` domain.
+    capabilities : regs.Capability
+    user : type of UserBlock, or None
+        The user block of this build.
+
+    Members
+    -------
+    bus : In(BusSignature)
+    link : In(LinkState)
+    time_scale : In(32)
+    error_valid, error : In
+        Errors as they happen; the first one since the last clear is kept.
+    quarantined : In(tags)
+    cycles : Out(64)
+        Clock cycles since reset.
+    soft_reset : Out(1)
+        High for the cycle in which software asks for it.
+    stream_flush : Out(4)
+        High for a cycle for each pair that software wants flushed.
+    payload_limit, read_limit : Out(3)
+        Largest memory write and read, PCIe encoding: what the host allows, the user limits of the
+        config block allow, and the engine can do (512 bytes).
+    relaxed : Out(1)
+        Set the relaxed ordering attribute on data reads.
+    """
+
+    def __init__(self, *, h2c, c2h, tags, ram_size, clock_khz, capabilities, user):
+        self._channels = h2c | c2h << 4 | tags << 8
+        self._ram_size = ram_size
+        self._clock_khz = clock_khz
+        self._capabilities = capabilities
+        self._user = user
+        super().__init__(
+            {
+                "bus": In(BusSignature()),
+                "link": In(LinkState),
+                "time_scale": In(32),
+                "error_valid": In(1),
+                "error": In(CapturedError),
+                "quarantined": In(tags),
+                "cycles": Out(64),
+                "soft_reset": Out(1),
+                "stream_flush": Out(4),
+                "payload_limit": Out(3),
+                "read_limit": Out(3),
+                "relaxed": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        bar = regs.BAR_DMA[0]
+        m.submodules.extension = ext = RegisterBank(regs.EXTENSION, bar=bar, registered=False)
+        m.submodules.config = config = RegisterBank(regs.CONFIG, bar=bar, registered=False)
+        link = self.link
+        m.d.sync += self.bus.read_data.eq(fan_out(m, self.bus, (ext.bus, config.bus)))
+
+        window, name, ratio = 0, 0, (0, 0)
+        if self._user:
+            window, ratio = regs.STREAM_WINDOW, self._user.RATIO
+            name = regs.four_characters(self._user.NAME)
+        for value, field in zip(ratio, regs.EXTENSION["user_ratio"].fields, strict=True):
+            m.d.comb += ext.user_ratio[field.lsb : field.lsb + field.width].eq(value)
+        m.d.comb += [
+            ext.magic.eq(regs.EXTENSION_MAGIC),
+            ext.version.eq(regs.EXTENSION["version"].reset),
+            ext.capabilities.eq(int(self._capabilities)),
+            ext.channels.eq(self._channels),
+            ext.card_ram_size.eq(self._ram_size),
+            ext.stream_window_lo.eq(window & 0xFFFF_FFFF),
+            ext.stream_window_hi.eq(window >> 32),
+            ext.clock_khz.eq(self._clock_khz),
+            ext.time_scale.eq(self.time_scale),
+            ext.quarantined.eq(self.quarantined),
+            ext.user_block.eq(name),
+            self.soft_reset.eq(ext.soft_reset_strobe & ext.soft_reset_data[0]),
+            self.stream_flush.eq(Mux(ext.stream_flush_strobe, ext.stream_flush_data, 0)),
+        ]
+        for name, value in (
+            ("speed", link.speed),
+            ("width", link.width),
+            ("max_payload", link.max_payload),
+            ("max_read_request", link.max_read_request),
+            ("rcb", link.rcb),
+            ("bus_master", link.bus_master),
+        ):
+            field = regs.EXTENSION["link"].field(name)
+            m.d.comb += ext.link[field.lsb : field.lsb + field.width].eq(value)
+
+        # A read of the low half latches the high half; one 64-bit read sees both of one cycle.
+        high = Signal(32)
+        m.d.sync += self.cycles.eq(self.cycles + 1)
+        with m.If(ext.cycles_lo_read):
+            m.d.sync += high.eq(self.cycles[32:])
+        m.d.comb += [
+            ext.cycles_lo.eq(self.cycles[:32]),
+            ext.cycles_hi.eq(Mux(ext.cycles_lo_read, self.cycles[32:], high)),
+        ]
+
+        first = Signal(CapturedError)
+        errors = Signal(16)
+        with m.If(ext.error_clear_strobe):
+            m.d.sync += [first.eq(0), errors.eq(0)]
+        with m.Elif(self.error_valid):
+            with m.If(errors == 0):
+                m.d.sync += first.eq(self.error)
+            with m.If(~errors.all()):
+                m.d.sync += errors.eq(errors + 1)
+        for name, value in (
+            ("kind", first.outcome),
+            ("channel", first.channel),
+            ("c2h", first.c2h),
+            ("descriptor", first.descriptor),
+            ("count", errors),
+        ):
+            field = regs.EXTENSION["error_info"].field(name)
+            m.d.comb += ext.error_info[field.lsb : field.lsb + field.width].eq(value)
+        m.d.comb += [
+            ext.error_address_lo.eq(first.address[:32]),
+            ext.error_address_hi.eq(first.address[32:]),
+        ]
+
+        m.d.comb += [
+            config.identifier.eq(regs.identifier(3)),
+            config.busdev.eq(link.requester_id),
+            config.max_payload.eq(link.max_payload),
+            config.max_read_request.eq(link.max_read_request),
+            config.system_id.eq(regs.CONFIG["system_id"].reset),
+            config.msi_enable.eq(Cat(link.msi_enable, link.msix_enable)),
+            config.data_width.eq(0),
+            self.relaxed.eq(config.pcie_control[0] & link.relaxed_ordering),
+        ]
+        for user, allowed, limit in (
+            ("user_max_payload", link.max_payload, self.payload_limit),
+            ("user_max_read_request", link.max_read_request, self.read_limit),
+        ):
+            value = getattr(config, user)[:3]
+            m.d.comb += getattr(config, f"{user}_live").eq(value << 4)
+            smaller = Signal(3, name=f"{user}_smaller")
+            m.d.comb += smaller.eq(Mux(value < allowed, value, allowed))
+            m.d.sync += limit.eq(Mux(smaller > 2, 2, smaller))
+        return m

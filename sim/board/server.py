@@ -1,0 +1,331 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""``python -m sim.board --socket PATH``: the simulated board, a PCIe function over vfio-user.
+
+The first start compiles the core, which takes a minute or two; later starts are immediate. Prints
+``ready: PATH`` to standard output when a client can connect, and what happens to standard error.
+Exit status: 0 ended as asked, 1 could not start, 2 wrong usage, 3 the core broke a PCIe rule.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import errno
+import json
+import os
+import signal
+import socket
+import stat
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from peerdma import regs
+
+from ..compile import generated
+from ..compile.native import BuildError, compile_board
+from . import config_space
+
+__all__ = ["StartError", "main"]
+
+#: Raw bytes per second of a link after its line code, in 10^6; 0 is without limit.
+_LINKS = {"gen2x1": 500.0, "gen1x1": 250.0, "unlimited": 0.0}
+#: So often are signals looked at, in milliseconds.
+_SLICE_MS = 100
+_LOG_ROOM = 1 << 16
+
+_NEGOTIATE = ctypes.CFUNCTYPE(
+    ctypes.c_int,
+    ctypes.c_uint,
+    ctypes.c_uint,
+    ctypes.POINTER(ctypes.c_char),
+    ctypes.c_size_t,
+    ctypes.POINTER(ctypes.c_char),
+    ctypes.c_size_t,
+    ctypes.POINTER(ctypes.c_uint64),
+)
+
+
+class StartError(Exception):
+    """The board cannot start; the message says why and what to do."""
+
+
+def _say(text: str) -> None:
+    print(f"board: {text}", file=sys.stderr, flush=True)
+
+
+# Options ------------------------------------------------------------------------------------
+
+
+def _number(text: str) -> int:
+    return int(text, 0)
+
+
+def _ids(text: str) -> tuple[int, int]:
+    first, second = (int(part, 16) for part in text.split(":"))
+    return first, second
+
+
+def _natural(text: str) -> int:
+    if (number := int(text, 0)) < 1:
+        raise ValueError
+    return number
+
+
+def _nanoseconds(text: str) -> float:
+    if not 0 <= (number := float(text)) <= 1e9:
+        raise ValueError
+    return number
+
+
+def _fault(text: str) -> str:
+    kind, _, number = text.partition("@")
+    if kind not in ("ur", "ca", "poison", "drop", "hang") or not number.isdigit() or number == "0":
+        raise argparse.ArgumentTypeError(f"{text!r} is not KIND@N, for example ur@3")
+    return text
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m sim.board",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--socket", metavar="PATH", required=True, help="UNIX socket to serve at")
+    add("--once", action="store_true", help="end when the client leaves")
+    add("--ids", type=_ids, metavar="V:D", default=(0x10EE, 0x7021), help="vendor:device, hex")
+    add("--subsystem", type=_ids, metavar="V:D", default=(0x10EE, 0x5045), help="the same")
+    add("--class-code", type=_number, metavar="N", default=0x058000, help="24 bits")
+    add("--msi", type=int, metavar="N", default=1, help="MSI vectors, 0 for none (1)")
+    add("--msix", action=argparse.BooleanOptionalAction, default=True, help="MSI-X capability")
+    add("--link", choices=_LINKS, default="gen2x1", help="rate of the link (gen2x1)")
+    add(
+        "--rtt-ns",
+        type=_nanoseconds,
+        metavar="NS",
+        default=1000.0,
+        help="read to first data (1000)",
+    )
+    add("--rcb", type=int, choices=(64, 128), default=64, help="read completion boundary (64)")
+    add(
+        "--completion-size",
+        type=int,
+        choices=(64, 128, 256, 512),
+        default=512,
+        help="at most (512)",
+    )
+    add("--reorder", type=_natural, metavar="SEED", help="shuffle completions of different reads")
+    add(
+        "--fault",
+        type=_fault,
+        metavar="KIND@N",
+        action="append",
+        default=[],
+        help="read N of a client gets ur, ca, poison, drop (no answer) or hang (none from then on)",
+    )
+    add(
+        "--mailbox-page",
+        action="store_true",
+        help="offer the mailbox registers as a page of memory that a client can map, for a GPU to "
+        "write (QEMU then makes every register write wait for its end)",
+    )
+    core = parser.add_mutually_exclusive_group()
+    core.add_argument(
+        "--user", metavar="NAME", help="user block, as for `python -m hw.build core` (pass)"
+    )
+    core.add_argument(
+        "--plain",
+        action="store_true",
+        help="a plain XDMA core, as NVIDIA's design is: no user block, no extension block",
+    )
+    add("--dma-messages", action="store_true", help="ask the client about unmapped addresses too")
+    add("--time-scale", type=_natural, metavar="N", default=1000, help="told to drivers (1000)")
+    add("--log-tlps", type=Path, metavar="FILE", help="write a line per TLP")
+    add("--waves", type=Path, metavar="FILE", help="write a VCD trace; slow")
+    return parser
+
+
+def _identity(arguments: argparse.Namespace) -> config_space.Identity:
+    return config_space.Identity(
+        *arguments.ids,
+        *arguments.subsystem,
+        arguments.class_code,
+        msi_vectors=arguments.msi,
+        msix=arguments.msix,
+        link_speed=1 if arguments.link == "gen1x1" else 2,
+        boundary=arguments.rcb,
+    )
+
+
+def _native_options(arguments: argparse.Namespace, clock_khz: int) -> str:
+    """The options of `sim/board/native/options.h` as its "key=value" lines."""
+    pairs = [
+        ("clock_khz", clock_khz),
+        ("link_mbps", _LINKS[arguments.link]),
+        ("rtt_ns", arguments.rtt_ns),
+        ("completion_boundary", arguments.rcb),
+        ("completion_bytes", arguments.completion_size),
+        ("time_scale", arguments.time_scale),
+        ("dma_messages", int(arguments.dma_messages)),
+        ("once", int(arguments.once)),
+        *(("fault", fault) for fault in arguments.fault),
+    ]
+    if arguments.mailbox_page:
+        words = (r.name for r in regs.MAILBOX.registers if r.access is regs.Access.RW)
+        pairs += [("mailbox_word", regs.MAILBOX.address(name)) for name in words]
+        pairs.append(("mailbox_bar", regs.BAR_USER[0]))
+    if arguments.reorder is not None:
+        pairs.append(("reorder", arguments.reorder))
+    for key, path in (("tlp_log", arguments.log_tlps), ("waves", arguments.waves)):
+        if path:
+            pairs.append((key, path))
+    return "".join(f"{key}={value}\n" for key, value in pairs)
+
+
+# Protocol version ---------------------------------------------------------------------------
+
+
+def _capabilities(text: bytes) -> int:
+    """Most bytes of one DMA message to the client whose version data is `text`; ValueError."""
+    found = json.loads(text) if text else {}
+    offered = found.get("capabilities", {}) if isinstance(found, dict) else None
+    if not isinstance(offered, dict):
+        raise ValueError("capabilities are not an object")
+    most = offered.get("max_data_xfer_size", 1 << 20)
+    if not isinstance(most, int) or isinstance(most, bool) or most < 1:
+        raise ValueError(f"max_data_xfer_size is {most!r}")
+    return most
+
+
+@_NEGOTIATE
+def _negotiate(major, minor, text, length, reply, room, most_data):
+    if major != 0:
+        _say(f"the client speaks vfio-user {major}.{minor}, this board 0.0")
+        return -errno.EPROTONOSUPPORT
+    try:
+        most_data[0] = min(_capabilities(text[:length]), 1 << 20)
+    except (ValueError, RecursionError) as problem:
+        _say(f"the client's version data is no good: {problem}")
+        return -errno.EINVAL
+    ours = {"max_msg_fds": 16, "max_data_xfer_size": 1 << 20, "write_multiple": True}
+    answer = json.dumps({"capabilities": ours}).encode()
+    ctypes.memmove(reply, answer, len(answer))
+    return len(answer)
+
+
+# Socket -------------------------------------------------------------------------------------
+
+
+def _clear_the_way(path: str) -> None:
+    """Removes a socket that nobody serves any more; StartError if `path` is something else."""
+    with suppress(FileNotFoundError):
+        if not stat.S_ISSOCK(os.stat(path).st_mode):
+            raise StartError(f"{path} exists and is no socket: choose another path")
+        with socket.socket(socket.AF_UNIX) as probe:
+            try:
+                probe.connect(path)
+            except ConnectionRefusedError:
+                os.unlink(path)
+                return
+        raise StartError(f"{path} is served by a running board: end that one or choose another")
+
+
+@contextmanager
+def _listen(path: str) -> Iterator[socket.socket]:
+    """A listening socket at `path`; the file is removed at the end if it is still ours."""
+    _clear_the_way(path)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    with listener:
+        try:
+            listener.bind(path)
+        except OSError as problem:
+            raise StartError(f"cannot serve at {path}: {problem.strerror or problem}") from None
+        ours = os.stat(path)
+        try:
+            listener.setblocking(False)
+            listener.listen()
+            yield listener
+        finally:
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.stat(path), ours):
+                    os.unlink(path)
+
+
+# Native board -------------------------------------------------------------------------------
+
+
+class _Board:
+    """The library's board; a context manager."""
+
+    def __init__(self, library: Path, options: str, space: config_space.ConfigSpace, listener: int):
+        self._native = ctypes.CDLL(str(library))
+        self._native.board_open.restype = ctypes.c_void_p
+        self._native.board_log.restype = ctypes.c_size_t
+        self._native.board_errors.restype = ctypes.c_uint64
+        self._text = ctypes.create_string_buffer(_LOG_ROOM)
+        self._handle = ctypes.c_void_p(
+            self._native.board_open(
+                os.fsencode(options),
+                space.image,
+                space.writable,
+                space.clearable,
+                listener,
+                _negotiate,
+                self._text,
+                ctypes.c_size_t(_LOG_ROOM),
+            )
+        )
+        if not self._handle:
+            raise StartError(os.fsdecode(self._text.value))
+
+    def __enter__(self) -> _Board:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._native.board_close(self._handle)
+
+    def serve(self) -> bool:
+        """Serves for a while and prints the log; False when there is nobody left to serve."""
+        more = self._native.board_serve(self._handle, _SLICE_MS)
+        n = self._native.board_log(self._handle, self._text, ctypes.c_size_t(_LOG_ROOM))
+        for line in self._text.raw[:n].decode(errors="replace").splitlines():
+            _say(line)
+        return bool(more)
+
+    @property
+    def errors(self) -> int:
+        """PCIe rules that the core broke."""
+        return self._native.board_errors(self._handle)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Command line; returns the exit status."""
+    parser = _parser()
+    arguments = parser.parse_args(argv)
+    try:
+        space = config_space.build(_identity(arguments))
+    except ValueError as problem:
+        parser.error(str(problem))
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: sys.exit(0))
+    try:
+        core = generated.obtain(
+            arguments.user, plain=arguments.plain, waves=arguments.waves is not None
+        )
+        library = compile_board(core)
+        options = _native_options(arguments, core.clock_khz)
+        with (
+            _listen(arguments.socket) as listener,
+            _Board(library, options, space, listener.fileno()) as board,
+        ):
+            print(f"ready: {arguments.socket}", flush=True)
+            while board.serve():
+                pass
+            return 3 if board.errors else 0
+    except (BuildError, StartError) as problem:
+        _say(str(problem))
+        return 1
+    except KeyboardInterrupt:
+        return 0

@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The simulated board without its socket: in this process, clock by clock, for measurements.
+
+The same core, hard block, link and root complex as behind `sim.board`. Here the caller owns
+memory and time: nothing moves but by `run` and by register reads, so that every number repeats.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from peerdma import regs
+
+from ..compile.generated import obtain
+from ..compile.native import compile_board
+from . import config_space
+
+__all__ = ["BASE", "EVENT", "Conditions", "Session"]
+
+#: Bus address of the session's memory: below 4 GiB, so that requests have short headers.
+BASE = 0x1000_0000
+#: What reached the host: a write, or an interrupt where `nbytes` is 0.
+EVENT = np.dtype([("cycle", "u8"), ("address", "u8"), ("nbytes", "u4"), ("vector", "u4")])
+
+_FIRST_BAR_ADDRESS, _BAR_STEP = 0x4000_0000, 0x10_0000
+_MSI_ADDRESS = 0xFEE0_0000
+#: Cycles after which a read without an answer is given up.
+_PATIENCE = 10_000_000
+_MOST_EVENTS = 1 << 20
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What a board finds around it.
+
+    Attributes
+    ----------
+    clock_khz : int
+        The core's clock.
+    link_mbps : float
+        Raw 10^6 bytes per second; 0 is a link without limit.
+    rtt_ns : float
+        From a read request received to its first completion sent.
+    max_payload, max_read_request, completion_bytes : int
+        In bytes.
+    tags : int, optional
+        Another number of reads in flight than the default core's.
+    """
+
+    clock_khz: int = 125_000
+    link_mbps: float = 500.0
+    rtt_ns: float = 1000.0
+    max_payload: int = 128
+    max_read_request: int = 512
+    completion_bytes: int = 512
+    tags: int | None = None
+
+
+class Session:
+    """A board with MSI on, and a memory of `nbytes` at `BASE`; a context manager.
+
+    It is the platform of a `peerdma.xdma.Xdma`.
+
+    Parameters
+    ----------
+    conditions : Conditions
+    nbytes : int
+        Size of `memory`.
+    log : Path, optional
+        Text log of the TLPs.
+
+    Raises
+    ------
+    BuildError
+        If the board cannot be built.
+    ValueError
+        If the model refuses the conditions.
+    """
+
+    def __init__(
+        self,
+        conditions: Conditions,
+        nbytes: int,
+        *,
+        log: Path | None = None,
+    ):
+        self.memory = np.zeros(nbytes, np.uint8)
+        self.lost = False
+        self._native = ctypes.CDLL(str(compile_board(obtain(tags=conditions.tags))))
+        for name in ("session_cycle", "session_run", "session_errors", "session_events"):
+            getattr(self._native, name).restype = ctypes.c_uint64
+        self._native.session_open.restype = ctypes.c_void_p
+        options = {
+            "clock_khz": conditions.clock_khz,
+            "link_mbps": conditions.link_mbps,
+            "rtt_ns": conditions.rtt_ns,
+            "completion_bytes": conditions.completion_bytes,
+            **({"tlp_log": log} if log else {}),
+        }
+        text = "".join(f"{key}={value}\n" for key, value in options.items())
+        space = config_space.build(config_space.Identity(msix=False))
+        error = ctypes.create_string_buffer(500)
+        self._handle = ctypes.c_void_p(
+            self._native.session_open(
+                text.encode(),
+                space.image,
+                space.writable,
+                space.clearable,
+                ctypes.c_uint64(BASE),
+                self.memory.ctypes.data_as(ctypes.c_void_p),
+                ctypes.c_uint64(nbytes),
+                error,
+                ctypes.c_size_t(len(error)),
+            )
+        )
+        if not self._handle:
+            raise ValueError(error.value.decode())
+        self._set_up(conditions)
+
+    def _set_up(self, conditions: Conditions) -> None:
+        """What firmware and operating system do."""
+        bars = (regs.BAR_DMA[0], regs.BAR_USER[0])
+        for bar in bars:
+            self._config(0x10 + 4 * bar, _FIRST_BAR_ADDRESS + bar * _BAR_STEP, 4)
+        payload, request = (
+            (size // 128).bit_length() - 1
+            for size in (conditions.max_payload, conditions.max_read_request)
+        )
+        # Extended tags.
+        self._config(config_space.EXPRESS + 8, request << 12 | 1 << 8 | payload << 5, 2)
+        self._config(config_space.MSI + 4, _MSI_ADDRESS, 4)
+        self._config(config_space.MSI + 2, 1, 2)
+        # Memory space, bus master, no INTx.
+        self._config(0x04, 0x406, 2)
+
+    def _config(self, offset: int, value: int, nbytes: int) -> None:
+        self._native.session_config(
+            self._handle, ctypes.c_uint64(offset), ctypes.c_uint32(value), ctypes.c_size_t(nbytes)
+        )
+
+    # The platform ----------------------------------------------------------------------------
+
+    def read32(self, bar: int, offset: int) -> int:
+        """The register at byte `offset` of a BAR; TimeoutError if the board does not answer."""
+        value = ctypes.c_uint32()
+        arguments = (bar, ctypes.c_uint64(offset), ctypes.c_uint64(_PATIENCE), ctypes.byref(value))
+        if not self._native.session_read(self._handle, *arguments):
+            raise TimeoutError(f"BAR{bar} {offset:#x} was not answered in {_PATIENCE} cycles")
+        return value.value
+
+    def write32(self, bar: int, offset: int, value: int) -> None:
+        """Writes the register at byte `offset` of a BAR, as soon as the clock runs."""
+        arguments = (bar, ctypes.c_uint64(offset), ctypes.c_uint32(value))
+        self._native.session_write(self._handle, *arguments)
+
+    def wait_interrupt(self, timeout: float) -> bool:
+        """Runs until an interrupt; False if none comes. `timeout` means nothing here."""
+        return bool(self._native.session_wait(self._handle, ctypes.c_uint64(_PATIENCE)))
+
+    def interrupt_done(self) -> None:
+        """Nothing to do for MSI."""
+
+    # Time and what happened ------------------------------------------------------------------
+
+    @property
+    def cycle(self) -> int:
+        """Clock cycles since the session began."""
+        return self._native.session_cycle(self._handle)
+
+    def run(self, cycles: int) -> int:
+        """Lets so many cycles go by, fewer if nothing is left to do; returns how many."""
+        return self._native.session_run(self._handle, ctypes.c_uint64(cycles))
+
+    def events(self) -> np.ndarray:
+        """Writes and interrupts that reached the host since the last call, as `EVENT`."""
+        events = np.empty(_MOST_EVENTS, EVENT)
+        count = self._native.session_events(
+            self._handle, events.ctypes.data_as(ctypes.c_void_p), ctypes.c_size_t(len(events))
+        )
+        if count > len(events):
+            raise OverflowError(f"{count} events, room is for {len(events)}: take them more often")
+        return events[:count].copy()
+
+    @property
+    def errors(self) -> int:
+        """PCIe rules that the core broke; brings the log up to date."""
+        return self._native.session_errors(self._handle)
+
+    def close(self) -> None:
+        """Ends the board. Can be called again."""
+        if self._handle:
+            self._native.session_close(self._handle)
+            self._handle = None
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

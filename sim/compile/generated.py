@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The core as C++: made by Amaranth and Verilator here, or brought along from where they are.
+
+    python -m sim.compile.generated FILE    pack it, for a machine that has neither
+
+In the folder that ``make WHEELS=DIR`` is given there, or unpacked as ``build/model``, it needs a
+C++ compiler only. It fits the sources of the core that it was made from, and no others.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import tarfile
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from .native import (
+    ROOT,
+    BuildError,
+    cached,
+    digest_of,
+    find_verilator,
+    run_tool,
+    say,
+    source_digest,
+    verilog_of,
+)
+
+__all__ = ["GeneratedCore", "main", "obtain", "pack"]
+
+_BROUGHT = ROOT / "build" / "model"
+_VERILATE = ("--cc", "-O3", "--x-assign", "fast", "--x-initial", "fast", "--no-assert")
+#: What of Verilator's runtime is needed, beside vltstd/.
+_RUNTIME = ("verilated*.h", "verilated.cpp", "verilated_threads.cpp")
+
+
+@dataclass(frozen=True)
+class GeneratedCore:
+    """C++ of the core, to be compiled with `sim.compile.native.compile_board`.
+
+    Attributes
+    ----------
+    classes : Path
+        Folder of what Verilator made.
+    runtime : Path
+        Folder of what that needs of Verilator.
+    clock_khz : int
+        The core's clock.
+    waves : bool
+        Whether VCD tracing is in it.
+    digest : str
+        Changes when any of it does.
+    """
+
+    classes: Path
+    runtime: Path
+    clock_khz: int
+    waves: bool
+    digest: str
+
+
+def obtain(
+    user: str | None = None, *, tags: int | None = None, plain: bool = False, waves: bool = False
+) -> GeneratedCore:
+    """The core, by default the default one, which can have been brought along.
+
+    Parameters
+    ----------
+    user : str, optional
+        Another user block; as for `hw.stream.user_blocks.find`.
+    tags : int, optional
+        Another number of reads in flight; as for `hw.core.CoreConfig`.
+    plain : bool
+        A plain XDMA core: without a user block, streams and the extension block.
+    waves : bool
+        Put VCD tracing in it, at the cost of speed.
+
+    Raises
+    ------
+    BuildError
+    """
+    brought = None if user or tags or plain or waves else _brought()
+    return brought or _generate(user, tags, plain, waves)
+
+
+def _brought() -> GeneratedCore | None:
+    """What was brought along, if it was made from the sources here."""
+    try:
+        about = json.loads((_BROUGHT / "model.json").read_text())
+    except OSError:
+        return None
+    if about["sources"] != source_digest():
+        say(f"{_BROUGHT} was made from other sources of the core: not used")
+        return None
+    folders = _BROUGHT / "classes", _BROUGHT / "runtime"
+    return GeneratedCore(*folders, about["clock_khz"], False, about["digest"])
+
+
+def _generate(user: str | None, tags: int | None, plain: bool, waves: bool) -> GeneratedCore:
+    try:
+        from hw.core import CoreConfig
+        from hw.endpoint import MODULE_NAME
+        from hw.stream.user_blocks import find
+    except ImportError as error:
+        raise BuildError(
+            f"the core's C++ has to be made from hw/, and {error.name} is not installed: install "
+            "the extras gateware and sim, or bring it along from a machine that has them: there "
+            "`make model`, here unpack what that wrote in build/"
+        ) from None
+    try:
+        chosen = {"user": find("none" if plain else user)} if user or plain else {}
+        config = CoreConfig(extension=not plain, **chosen, **({"tags": tags} if tags else {}))
+    except ValueError as error:
+        raise BuildError(str(error)) from error
+    verilog = verilog_of(config)
+    home, version = find_verilator()
+    flags = [*_VERILATE, *(("--trace-vcd",) if waves else ())]
+    digest = digest_of(verilog, version, *flags)
+
+    def make(at: Path) -> None:
+        say("verilating the core")
+        (at / "core.v").write_text(verilog)
+        command = [str(home / "bin" / "verilator"), *flags, "-Wno-fatal"]
+        run_tool([*command, "--top-module", MODULE_NAME, "--Mdir", "classes", "core.v"], at)
+
+    place = cached(f"classes-{digest}", make)
+    return GeneratedCore(place / "classes", home / "include", config.clock_khz, waves, digest)
+
+
+def pack(file: Path) -> None:
+    """Writes the default core as a compressed archive; raises BuildError."""
+    core = _generate(None, None, plain=False, waves=False)
+    about = {"sources": source_digest(), "clock_khz": core.clock_khz, "digest": core.digest}
+    with tempfile.TemporaryDirectory() as folder:
+        top = Path(folder, "model")
+        for path in (*core.classes.glob("*.h"), *core.classes.glob("*.cpp")):
+            _copy(path, top / "classes")
+        for pattern in _RUNTIME:
+            for path in core.runtime.glob(pattern):
+                _copy(path, top / "runtime")
+        for path in (core.runtime / "vltstd").iterdir():
+            _copy(path, top / "runtime" / "vltstd")
+        (top / "model.json").write_text(json.dumps(about))
+        with tarfile.open(file, "w:gz") as archive:
+            archive.add(top, "model")
+
+
+def _copy(path: Path, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copy(path, folder / path.name)
+
+
+def main() -> int:
+    """Packs the core into the file that the command line names."""
+    parser = argparse.ArgumentParser(prog="python -m sim.compile.generated", description=__doc__)
+    parser.add_argument("file", type=Path, metavar="FILE", help="archive to write, .tar.gz")
+    try:
+        pack(parser.parse_args().file)
+    except BuildError as problem:
+        print(problem, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

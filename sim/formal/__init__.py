@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Properties of the gateware that hold for whatever comes: ``python -m sim.formal``."""
+
+from .arbiter import Arbiter
+from .descriptors import Slots
+from .interrupts import Edges, Masked, Pending, Posts
+from .property import Property
+from .queues import Queue, ReadQueue, WriteQueues
+from .rings import Inbound, Outbound
+from .solve import design
+from .splitter import Pieces
+from .tags import Order, Tags
+
+__all__ = ["PROPERTIES", "Property", "design"]
+
+PROPERTIES: dict[str, type[Property]] = {
+    # Those that take longest come first.
+    "inbound": Inbound,
+    "outbound": Outbound,
+    "order": Order,
+    "pieces": Pieces,
+    "tags": Tags,
+    "arbiter": Arbiter,
+    "slots": Slots,
+    "queue": Queue,
+    "reads": ReadQueue,
+    "writes": WriteQueues,
+    "edges": Edges,
+    "masked": Masked,
+    "pending": Pending,
+    "posts": Posts,
+}

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Queues: the one that all blocks use, and the room that two of them see to."""
+
+from amaranth import *
+from amaranth.hdl import Assert, Assume
+from amaranth.lib import fifo, wiring
+from amaranth.lib.wiring import In, Out
+
+from hw.registers.completer import QUEUE_DEPTH, QUEUE_RESERVE, Completer
+from hw.seam import TargetKind
+from hw.write.writer import DEPTH, Writer
+
+from .property import Property
+
+__all__ = ["Queue", "ReadQueue", "WriteQueues"]
+
+
+class _Queue(wiring.Component):
+    """Amaranth's queue, with ports that are declared."""
+
+    w_data: In(8)
+    w_en: In(1)
+    w_rdy: Out(1)
+    r_data: Out(8)
+    r_en: In(1)
+    r_rdy: Out(1)
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.queue = queue = fifo.SyncFIFO(width=8, depth=QUEUE_DEPTH)
+        for name in ("w_data", "w_en", "r_en"):
+            m.d.comb += getattr(queue, name).eq(getattr(self, name))
+        for name in ("w_rdy", "r_data", "r_rdy"):
+            m.d.comb += getattr(self, name).eq(getattr(queue, name))
+        return m
+
+
+class Queue(Property):
+    """What goes into a queue comes out once, in its order, unchanged; it never jams.
+
+    Followed is any one entry, by how many are ahead of it.
+    """
+
+    reach = 2 * QUEUE_DEPTH + 2
+
+    def __init__(self):
+        super().__init__(_Queue())
+
+    def _state(self, m):
+        block, inside = self.block, self.inside
+        follow = self.free(1, "follow")
+        into, out = block.w_en & block.w_rdy, block.r_en & block.r_rdy
+        length, ahead = Signal(range(QUEUE_DEPTH + 1)), Signal(range(QUEUE_DEPTH + 1))
+        held, value = Signal(), Signal(8)
+        m.d.sync += length.eq(length + into - out)
+        with m.If(held & out):
+            m.d.sync += [ahead.eq(ahead - 1), held.eq(ahead != 0)]
+        with m.If(into & follow & ~held):
+            m.d.sync += [held.eq(1), ahead.eq(length - out), value.eq(block.w_data)]
+        with m.If(held & (ahead == 0)):
+            m.d.comb += [Assert(block.r_rdy), Assert(block.r_data == value)]
+        produce, consume = inside("queue.produce"), inside("queue.consume")
+        place = (consume + ahead)[: len(consume)]
+        m.d.comb += [
+            Assert(block.w_rdy == (length != QUEUE_DEPTH)),
+            Assert(block.r_rdy == (length != 0)),
+            # What is inside.
+            Assert(inside("queue.level") == length),
+            Assert(length <= QUEUE_DEPTH),
+            Assert(~held | (ahead < length)),
+            Assert((produce - consume)[: len(consume)] == length[: len(consume)]),
+            Assert(~held | (inside.word("queue.storage", place) == value)),
+        ]
+        self.cover(m, held & (ahead == 0) & out & self.past(m, length == QUEUE_DEPTH))
+
+
+class ReadQueue(Property):
+    """The queue of the host's reads has room for each one that comes; none overruns it.
+
+    Assumed: once `target_np_ok` is low, as many more come as the seam allows, and those that are
+    on their way through the adapter.
+    """
+
+    depth = 3
+    reach = 2 * QUEUE_DEPTH + 6
+
+    def __init__(self):
+        super().__init__(Completer())
+
+    def _state(self, m):
+        block, queue = self.block, self.inside.part("queue")
+        header = block.target.payload.header
+        asks = (
+            block.target.valid
+            & block.target.payload.first
+            & ((header.kind == TargetKind.READ) | (header.kind == TargetKind.OTHER))
+        )
+        late = Signal(range(QUEUE_RESERVE + 1))
+        m.d.comb += [
+            Assume(block.target_np_ok | ~asks | (late < QUEUE_RESERVE)),
+            # Two packets do not follow each other without a cycle in between.
+            Assume(~(asks & self.past(m, asks))),
+        ]
+        m.d.sync += late.eq(Mux(block.target_np_ok, 0, late + asks))
+        level = self.inside("queue.level")
+        m.d.comb += [
+            Assert(queue.w_en == asks),
+            Assert(~queue.w_en | queue.w_rdy),
+            # What is inside.
+            Assert(~block.target_np_ok | (level <= QUEUE_DEPTH - QUEUE_RESERVE)),
+            Assert(block.target_np_ok | (level <= QUEUE_DEPTH - QUEUE_RESERVE + late)),
+        ]
+        self.cover(m, level == QUEUE_DEPTH)
+
+
+class WriteQueues(Property):
+    """Neither of the writer's queues is ever full when something goes in: no beat, no header."""
+
+    depth = 2
+
+    def __init__(self):
+        super().__init__(Writer())
+
+    def _state(self, m):
+        arrived, level = self.inside("arrived"), self.inside("beats.level")
+        m.d.comb += Assert(level + arrived <= DEPTH)
+        for name in ("headers", "beats"):
+            queue = self.inside.part(name)
+            m.d.comb += Assert(~queue.w_en | queue.w_rdy)
+        self.cover(m, level == DEPTH)

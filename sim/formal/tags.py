@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Tags: when they are free, and in which order their jobs retire."""
+
+from amaranth import *
+from amaranth.hdl import Assert, Assume
+
+from hw.read.tags import OrderQueues, TagStates
+
+from .property import Property
+
+__all__ = ["Order", "Tags"]
+
+
+class Tags(Property):
+    """No tag is offered while its job has not retired or completions for it may come.
+
+    Nor is one forgotten: a tag that is neither owned nor quarantined is offered, or another, as
+    long as any is left. Assumed is what the requester sees to: no job is taken in a cycle with
+    `flush`; a job retires once, when it has ended; only what waits ends, only what is expected is
+    closed.
+    """
+
+    depth = 4
+
+    def __init__(self):
+        super().__init__(TagStates(16))
+
+    def _state(self, m):
+        block = self.block
+        tag = self.any(m, 4, "tag")
+        owned, waiting, expected = Signal(), Signal(), Signal()
+        taken, released, subject = Signal(), Signal(), Signal()
+        m.d.comb += [
+            taken.eq(block.free.valid & block.free.ready & (block.free.payload == tag)),
+            released.eq(block.released.valid & (block.released.payload[:4] == tag)),
+            subject.eq(block.subject[:4] == tag),
+            Assume(~(block.free.ready & block.flush)),
+            Assume(~released | (owned & ~waiting)),
+            Assume(~(subject & block.ended) | waiting),
+            Assume(~(subject & block.closed) | expected),
+        ]
+        with m.If(released | block.flush):
+            m.d.sync += owned.eq(0)
+        with m.If(block.flush | (subject & (block.ended | block.closed))):
+            m.d.sync += waiting.eq(0)
+        with m.If(subject & block.closed):
+            m.d.sync += expected.eq(0)
+        with m.If(taken):
+            m.d.sync += [owned.eq(1), waiting.eq(block.wait), expected.eq(block.wait)]
+        was_missing = Signal()
+        with m.If(subject & block.closed & ~waiting):
+            m.d.sync += was_missing.eq(1)
+        offered = block.free.valid & (block.free.payload == tag)
+        usable = ~owned & ~expected
+        # Two groups of eight are searched in turn: at most three cycles until the next is found.
+        idle = self.waiting(m, usable & ~block.free.valid, 3)
+        m.d.comb += [
+            Assert(~offered | usable),
+            Assert(block.waiting.bit_select(tag, 1) == waiting),
+            Assert(block.quarantined.bit_select(tag, 1) == (expected & ~waiting)),
+            Assert(~waiting | (expected & owned)),
+            Assert(block.free.payload < 16),
+            Assert(idle < 3),
+            # What is inside.
+            Assert(self.inside("busy").bit_select(tag, 1) == owned),
+        ]
+        self.cover(
+            m,
+            offered & self.past(m, block.flush),
+            block.quarantined.bit_select(tag, 1) & owned,
+            offered & was_missing,
+        )
+
+
+class Order(Property):
+    """Each client's jobs retire in their order, each once, when its tag has stopped waiting.
+
+    Followed is any one tag: in whose queue it is, and behind how many. Assumed: a tag is pushed
+    when no queue holds it, as `Tags` says, so that a queue has room for it, and not in a cycle
+    with `flush`; a tag that has stopped waiting does not wait again before it has retired.
+    """
+
+    depth = 9
+    CLIENTS, TAGS = 3, 4
+
+    def __init__(self):
+        super().__init__(OrderQueues(self.CLIENTS, self.TAGS))
+
+    def _state(self, m):
+        block, inside, tags = self.block, self.inside, self.TAGS
+        tag = self.any(m, range(tags), "tag")
+        push, retire = block.push, block.retire
+        heads = Array(inside(f"head{n}") for n in range(self.CLIENTS))
+        tails = Array(inside(f"tail{n}") for n in range(self.CLIENTS))
+        lengths = Array((tails[n] - heads[n])[:3] for n in range(self.CLIENTS))
+        held, owner, ahead, ended = Signal(), Signal(2), Signal(3), Signal()
+        waits = block.waiting.bit_select(tag, 1)
+        pushed = push.valid & (push.payload.tag == tag)
+        retired = retire.valid & (retire.payload.client == owner) & held
+        m.d.comb += [
+            Assume(~push.valid | (push.payload.client < self.CLIENTS)),
+            Assume(~push.valid | (push.payload.tag < tags)),
+            Assume(~block.hint.valid | (block.hint.payload < self.CLIENTS)),
+            Assume(~push.valid | (lengths[push.payload.client] < tags)),
+            Assume(~(push.valid & block.flush)),
+            Assume(~(pushed & held)),
+            Assume(~(waits & ended)),
+        ]
+        m.d.sync += ended.eq(held & (ended | ~waits))
+        with m.If(retired):
+            m.d.sync += [ahead.eq(ahead - 1), held.eq(ahead != 0)]
+            with m.If(ahead == 0):
+                m.d.sync += ended.eq(0)
+        with m.If(pushed):
+            length = lengths[push.payload.client]
+            left = retire.valid & (retire.payload.client == push.payload.client)
+            m.d.sync += [held.eq(1), owner.eq(push.payload.client), ahead.eq(length - left)]
+        with m.If(block.flush):
+            m.d.sync += [held.eq(0), ended.eq(0)]
+
+        leaves = retire.valid & (retire.payload.tag == tag)
+        # A hint looks at another queue.
+        late = self.waiting(m, held & (ahead == 0) & ~waits & ~block.hint.valid, 8)
+        m.d.comb += [
+            Assert(leaves == (retired & (ahead == 0))),
+            Assert(~leaves | ended),
+            Assert(late < 8),
+            Assert(~retire.valid | (lengths[retire.payload.client] != 0)),
+            *(Assert(block.idle[n] == (lengths[n] == 0)) for n in range(self.CLIENTS)),
+        ]
+        self._inside(m, tag, held, owner, ahead, ended, heads, lengths)
+        self.cover(
+            m,
+            leaves & (lengths[owner] == tags),
+            pushed & (lengths[push.payload.client] == 2),
+            leaves & (heads[owner] == 2),
+        )
+
+    def _inside(self, m, tag, held, owner, ahead, ended, heads, lengths):
+        """The queues hold the tag where it is followed, and nowhere else; stages are of heads."""
+        inside, turn = self.inside, self.inside("turn")
+
+        def word(client, position):
+            return inside.word("order", Cat((heads[client] + position)[:2], Const(client, 2)))
+
+        words = [[word(n, i) for i in range(self.TAGS)] for n in range(self.CLIENTS)]
+        m.d.comb += [
+            Assert(~held | ((owner < self.CLIENTS) & (ahead < lengths[owner]))),
+            Assert(~ended | held),
+        ]
+        for client, row in enumerate(words):
+            m.d.comb += Assert(lengths[client] <= self.TAGS)
+            for position, found in enumerate(row):
+                here = held & (owner == client) & (ahead == position)
+                has = (position < lengths[client]) & (found == tag)
+                m.d.comb += Assert(has == here)
+        firsts = Array(row[0] for row in words)
+        stages = [inside(f"stage{n}") for n in range(4)]
+        valids = [inside(f"valid{n}") for n in range(4)]
+        owners, of = [stage[:4] for stage in stages], [stage[4:12] for stage in stages]
+        again = Cat(valids[n] & (owners[n] == owners[0]) for n in (1, 2, 3)).any()
+        for number in range(3):
+            counts = valids[number] & ~(again if number == 0 else 0)
+            m.d.comb += [
+                Assert(~valids[number] | (owners[number] < self.CLIENTS)),
+                Assert(~counts | (lengths[owners[number]] != 0)),
+                Assert(~counts | (of[number] == firsts[owners[number]])),
+            ]
+            if number:
+                m.d.comb += Assert(~(counts & (of[number] == tag)) | ended)
+        for one, other in ((1, 2), (1, 3), (2, 3)):
+            m.d.comb += Assert(~(valids[one] & valids[other]) | (owners[one] != owners[other]))
+        m.d.comb += Assert(turn < self.CLIENTS)

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""A channel between a descriptor source and a data path made of Python."""
+
+from amaranth.sim import Simulator
+
+from hw.channel.control import Channel
+from hw.records import Outcome
+from peerdma import regs
+from peerdma.regs import Status
+
+RUN = 1
+LOG_ALL = 0x00FF_FE7E
+GOOD = Status.DESCRIPTOR_STOPPED | Status.DESCRIPTOR_COMPLETED
+
+
+class Bench:
+    """Feeds `descriptors` when the channel starts and finishes each span after `delay` cycles."""
+
+    def __init__(self, c2h=False):
+        self.dut = Channel(index=0, c2h=c2h, ram_size=65536)
+        self.base = regs.C2H_CHANNEL_BASE if c2h else 0
+        self.descriptors = []
+        self.outcomes = {}
+        self.delay = 5
+        self.spans = []
+        self.errors = []
+        self.starts = 0
+        self.interrupt_rises = 0
+        self.stuck = False
+
+    def run(self, testbench):
+        simulator = Simulator(self.dut)
+        simulator.add_clock(8e-9)
+        simulator.add_testbench(testbench)
+        simulator.add_process(self._environment)
+        simulator.run()
+
+    async def _environment(self, ctx):
+        """Descriptor source and data path, one step a clock cycle."""
+        dut = self.dut
+        queue, moving, cycle, before = [], [], 0, 0
+        async for (
+            _,
+            _reset,
+            start,
+            flush,
+            offered,
+            taken,
+            valid,
+            span,
+            irq,
+            failed,
+            error,
+        ) in ctx.tick().sample(
+            dut.start,
+            dut.flush,
+            dut.descriptor.valid,
+            dut.descriptor.ready,
+            dut.span.valid,
+            dut.span.payload,
+            dut.interrupt,
+            dut.error_valid,
+            dut.error,
+        ):
+            cycle += 1
+            self.interrupt_rises += irq and not before
+            before = irq
+            if failed:
+                self.errors.append((error.outcome, error.address, error.descriptor))
+            if start:
+                self.starts += 1
+                queue = list(self.descriptors)
+            if offered and taken:
+                queue.pop(0)
+            if valid:
+                self.spans.append((span.pci_address, span.card_address, span.length))
+                moving.append((cycle + self.delay, self.outcomes.get(len(self.spans) - 1, 0)))
+            if flush:
+                queue = []
+            done = bool(moving) and moving[0][0] <= cycle and not self.stuck
+            ctx.set(dut.done, done)
+            if done:
+                ctx.set(dut.done_outcome, moving.pop(0)[1])
+            if flush and not self.stuck:
+                moving = [entry for entry in moving if entry[0] <= cycle + self.delay]
+            ctx.set(dut.quiet, not moving and not done)
+            ctx.set(dut.span.ready, 1)
+            ctx.set(dut.descriptor.valid, bool(queue))
+            if queue:
+                ctx.set(dut.descriptor.payload, queue[0])
+
+    async def write(self, ctx, name, value, block=regs.CHANNEL):
+        base = self.base + block.base
+        offset = block.address(name, base=base)
+        bus, lane = self.dut.bus, offset >> 2 & 1
+        ctx.set(bus.write_valid, 1)
+        ctx.set(bus.write_bar, 1)
+        ctx.set(bus.write_address, offset >> 3)
+        ctx.set(bus.write_data, value << 32 * lane)
+        ctx.set(bus.write_enable, 0xF << 4 * lane)
+        await ctx.tick()
+        ctx.set(bus.write_valid, 0)
+
+    async def read(self, ctx, name):
+        offset = regs.CHANNEL.address(name, base=self.base)
+        bus, lane = self.dut.bus, offset >> 2 & 1
+        ctx.set(bus.read_valid, 1)
+        ctx.set(bus.read_bar, 1)
+        ctx.set(bus.read_address, offset >> 3)
+        ctx.set(bus.read_enable, 0xF << 4 * lane)
+        await ctx.tick()
+        ctx.set(bus.read_valid, 0)
+        return ctx.get(bus.read_data) >> 32 * lane & 0xFFFF_FFFF
+
+    async def wait_interrupt(self, ctx, cycles=200):
+        for _ in range(cycles):
+            if ctx.get(self.dut.interrupt):
+                return
+            await ctx.tick()
+        raise AssertionError(f"no interrupt within {cycles} cycles")
+
+
+def descriptor(length=64, card=0, stop=0, completed=0, outcome=Outcome.OK, pci=0x1000):
+    return {
+        "pci_address": pci,
+        "card_address": card,
+        "length": length,
+        "stop": stop,
+        "completed": completed,
+        "outcome": outcome,
+    }
+
+
+LAST = {"stop": 1, "completed": 1}

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The MSI-X table as software sees it."""
+
+from hw.interrupts.msix import MsixTable
+from hw.registers.bank import READ_LATENCY
+from peerdma import regs
+from tests.hw.helpers import seeded, simulate
+from tests.hw.registers.bus import bus_read, bus_write
+
+TABLE, PBA = regs.MSIX_TABLE_OFFSET, regs.MSIX_PBA_OFFSET
+END = TABLE + 16 * regs.MSIX_ENTRIES
+
+
+def run(testbench):
+    dut = MsixTable()
+
+    async def bench(ctx):
+        await testbench(ctx, dut)
+
+    simulate(dut, bench)
+
+
+async def dump(ctx, dut, start=TABLE, end=END):
+    return [await bus_read(ctx, dut.bus, offset) for offset in range(start, end, 4)]
+
+
+def test_all_vectors_are_masked_after_reset():
+    async def testbench(ctx, dut):
+        assert (await dump(ctx, dut))[3::4] == [1] * regs.MSIX_ENTRIES
+        assert await bus_read(ctx, dut.bus, PBA) == 0
+        assert await bus_read(ctx, dut.bus, PBA + 4) == 0
+
+    run(testbench)
+
+
+def test_every_dword_is_stored_but_of_vector_control_the_mask_only():
+    rng = seeded()
+
+    async def testbench(ctx, dut):
+        offsets = [*range(TABLE, END, 4)] * 2
+        rng.shuffle(offsets)
+        expected = {}
+        for offset in offsets:
+            value = rng.getrandbits(32)
+            await bus_write(ctx, dut.bus, offset, value)
+            expected[offset] = value & 1 if offset % 16 == 12 else value
+        assert await dump(ctx, dut) == [expected[offset] for offset in range(TABLE, END, 4)]
+
+    run(testbench)
+
+
+def test_one_write_of_the_bus_can_carry_two_dwords_or_parts():
+    async def testbench(ctx, dut):
+        bus = dut.bus
+        for address, value, enable in (
+            (TABLE, 0x1111_1111_2222_2222, 0xFF),
+            (TABLE, 0x3333_3333_4444_4444, 0x7F),
+            (TABLE + 8, 0x5555_5554_6666_6666, 0xFF),
+            (TABLE + 8, 0x0000_0001_7777_7777, 0xEF),
+        ):
+            ctx.set(bus.write_valid, 1)
+            ctx.set(bus.write_bar, regs.BAR_DMA[0])
+            ctx.set(bus.write_address, address >> 3)
+            ctx.set(bus.write_data, value)
+            ctx.set(bus.write_enable, enable)
+            await ctx.tick()
+        ctx.set(bus.write_valid, 0)
+        assert await dump(ctx, dut, TABLE, TABLE + 16) == [0x4444_4444, 0x1111_1111, 0x7777_7777, 0]
+
+    run(testbench)
+
+
+def test_nothing_else_is_there():
+    async def testbench(ctx, dut):
+        for offset in range(TABLE, END, 4):
+            await bus_write(ctx, dut.bus, offset, 0xFFFF_FFFF)
+        for offset in (0, TABLE - 4, END, PBA - 8, PBA, PBA + 4, 0xFFFC):
+            await bus_write(ctx, dut.bus, offset, 0)
+            assert await bus_read(ctx, dut.bus, offset) == 0, hex(offset)
+        await bus_write(ctx, dut.bus, TABLE, 0, bar=regs.BAR_USER[0])
+        assert await bus_read(ctx, dut.bus, TABLE, bar=regs.BAR_USER[0]) == 0
+        assert set((await dump(ctx, dut))[0::4]) == {0xFFFF_FFFF}
+
+    run(testbench)
+
+
+def test_pending_bits():
+    rng = seeded()
+
+    async def testbench(ctx, dut):
+        for _ in range(5):
+            expected = 0
+            for vector in rng.sample(range(32), 8):
+                ctx.set(dut.vector, vector)
+                ctx.set(dut.pend, 1)
+                await ctx.tick()
+                expected |= 1 << vector
+                ctx.set(dut.pend, 0)
+                assert await bus_read(ctx, dut.bus, PBA) == expected
+            ctx.set(dut.clear, 1)
+            ctx.set(dut.pend, rng.randrange(2))
+            await ctx.tick()
+            ctx.set(dut.clear, 0)
+            ctx.set(dut.pend, 0)
+            assert await bus_read(ctx, dut.bus, PBA) == 0
+
+    run(testbench)
+
+
+def test_changed_covers_all_reads_that_do_not_show_a_new_mask():
+    async def testbench(ctx, dut):
+        bus = dut.bus
+        ctx.set(bus.write_bar, regs.BAR_DMA[0])
+        for offset, lane, expected in ((8, 1, 1), (8, 0, 0), (0, 1, 0), (0, 0, 0)):
+            ctx.set(bus.write_valid, 1)
+            ctx.set(bus.write_address, TABLE + 0x50 + offset >> 3)
+            ctx.set(bus.write_enable, 0xF << 4 * lane)
+            seen = []
+            for _ in range(READ_LATENCY + 3):
+                seen.append(ctx.get(dut.changed))
+                await ctx.tick()
+                ctx.set(bus.write_valid, 0)
+            assert seen == [expected] * (READ_LATENCY + 1) + [0, 0], (offset, lane)
+
+    run(testbench)

@@ -1,0 +1,284 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""What the adapter wires between the seam and the ports of the hard block."""
+
+from __future__ import annotations
+
+import pytest
+from amaranth import Module
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from hw.pcie.series7.adapter import Series7Adapter
+from hw.pcie.series7.ports import TRN_PORTS
+from hw.registers.bank import READ_LATENCY
+from hw.registers.completer import Completer
+from tests.hw.helpers import fields, seeded, send, simulate, toggle, watch
+from tests.hw.pcie.tlps import COMPLETION, MEMORY, Tlp, from_beats, seam_beats, to_beats
+
+
+def test_the_ports_are_those_of_the_block():
+    dut = Series7Adapter()
+    flow = {"i": In, "o": Out}
+    for port in TRN_PORTS:
+        member = dut.signature.members[port.name]
+        assert (member.flow, member.shape) == (flow[port.direction], port.width)
+    assert set(dut.signature.members) == {"seam"} | {port.name for port in TRN_PORTS}
+
+
+def test_link_state_and_constants():
+    random = seeded()
+    dut = Series7Adapter()
+    same = {
+        "link_up": "trnlnkup",
+        "bus_master": "cfgcommandbusmasterenable",
+        "intx_disable": "cfgcommandinterruptdisable",
+        "msi_enable": "cfginterruptmsienable",
+        "msi_granted": "cfginterruptmmenable",
+        "msix_enable": "cfginterruptmsixenable",
+        "msix_mask": "cfginterruptmsixfm",
+        "max_payload": "cfgdevcontrolmaxpayload",
+        "max_read_request": "cfgdevcontrolmaxreadreq",
+        "rcb": "cfglinkcontrolrcb",
+        "extended_tag": "cfgdevcontrolexttagen",
+        "relaxed_ordering": "cfgdevcontrolenablero",
+        "speed": "cfglinkstatuscurrentspeed",
+        "width": "cfglinkstatusnegotiatedwidth",
+        "tx_buffers": "trntbufav",
+        "np_headers": "trnfcnph",
+    }
+    constants = {
+        "trntsrcdsc": 0,
+        "trnterrfwd": 0,
+        "trntecrcgen": 0,
+        "trntstr": 0,
+        "trntcfggnt": 1,
+        "trnrdstrdy": 1,
+        "trnrnpreq": 0,
+        "trnrfcpret": 1,
+        "trnfcsel": 4,
+        "cfginterruptstatn": 1,
+    }
+
+    async def bench(ctx):
+        for _ in range(50):
+            wanted = {}
+            for name, port in same.items():
+                wanted[name] = random.randrange(1 << len(getattr(dut, port)))
+                ctx.set(getattr(dut, port), wanted[name])
+            await ctx.delay(1e-9)
+            link = fields(ctx.get(dut.seam.link))
+            assert {name: link[name] for name in same} == wanted
+            await ctx.tick()
+        for name, value in constants.items():
+            assert ctx.get(getattr(dut, name)) == value, name
+
+    simulate(dut, bench)
+
+
+def test_requester_id_is_captured_while_no_message_is_shown():
+    dut = Series7Adapter()
+
+    async def bench(ctx):
+        ctx.set(dut.cfgmsgdata, 0x0510)
+        await ctx.tick()
+        ctx.set(dut.cfgmsgreceived, 1)
+        ctx.set(dut.cfgmsgdata, 0xBEEF)
+        await ctx.tick().repeat(3)
+        assert ctx.get(dut.seam.link.requester_id) == 0x0510
+        ctx.set(dut.cfgmsgreceived, 0)
+        ctx.set(dut.cfgmsgdata, 0x0618)
+        await ctx.tick()
+        assert ctx.get(dut.seam.link.requester_id) == 0x0618
+
+    simulate(dut, bench)
+
+
+def test_interrupts_go_one_at_a_time_and_are_held_until_taken():
+    random = seeded()
+    dut = Series7Adapter()
+    requests = [
+        {
+            "msi": random.randrange(2),
+            "asserted": random.randrange(2),
+            "vector": random.randrange(32),
+        }
+        for _ in range(30)
+    ]
+    seen = []
+
+    async def core(ctx):
+        ctx.set(dut.cfginterruptrdyn, 1)
+        await send(ctx, dut.seam.interrupt, requests, pause=lambda: random.choice((0, 0, 9)))
+
+    async def block(ctx):
+        while len(seen) < len(requests):
+            await ctx.tick().until(~dut.cfginterruptn)
+            held = ctx.get(dut.cfginterruptassertn), ctx.get(dut.cfginterruptdi)
+            for _ in range(random.randrange(4)):
+                _, _, *now = await ctx.tick().sample(
+                    dut.cfginterruptassertn, dut.cfginterruptdi, dut.cfginterruptn
+                )
+                assert tuple(now) == (*held, 0)
+            ctx.set(dut.cfginterruptrdyn, 0)
+            await ctx.tick()
+            ctx.set(dut.cfginterruptrdyn, 1)
+            assert ctx.get(dut.cfginterruptn), "released once taken"
+            seen.append(held)
+
+    simulate(dut, core, block)
+    assert seen == [
+        (1, request["vector"]) if request["msi"] else (1 - request["asserted"], 0)
+        for request in requests
+    ]
+
+
+def test_errors_are_pulses_and_none_comes_out_of_reset():
+    dut = Series7Adapter()
+    pairs = [
+        (dut.seam.timed_out, dut.cfgerrcpltimeoutn),
+        (dut.seam.unexpected, dut.cfgerrcplunexpectn),
+        (dut.seam.reads_pending, dut.cfgtrnpendingn),
+    ]
+
+    async def bench(ctx):
+        for event, port in pairs:
+            assert ctx.get(port) == 1
+            ctx.set(event, 1)
+            await ctx.tick()
+            assert ctx.get(port) == 0
+            ctx.set(event, 0)
+            await ctx.tick()
+            assert ctx.get(port) == 1
+
+    simulate(dut, bench)
+
+
+@pytest.mark.parametrize("base", [0x8000_0000, 0x12_8000_0000], ids=["3dw", "4dw"])
+def test_transmit_at_the_ports(base):
+    """Four writes of 128 bytes and a read are 4 * 18 + 2 beats, from one cycle after the offer."""
+    random = seeded()
+    dut = Series7Adapter()
+    sent = [
+        Tlp(
+            MEMORY,
+            random.randbytes(128) if number < 4 else None,
+            length=32,
+            address=base + 128 * number,
+            first_be=0xF,
+            last_be=0xF,
+            requester_id=0x0100,
+            tag=number,
+        )
+        for number in range(5)
+    ]
+    names = ("address", "first_be", "last_be", "tag")
+    beats, tokens = [], []
+
+    async def core(ctx):
+        ctx.set(dut.cfgmsgdata, 0x0100)
+        await ctx.tick()
+        packets = []
+        for token, tlp in enumerate(sent):
+            header = {name: getattr(tlp, name) for name in names}
+            header |= {"write": tlp.data is not None, "dwords": tlp.length, "token": token}
+            packets += seam_beats(header, tlp.data)
+        await send(ctx, dut.seam.requester, packets)
+        await ctx.tick().repeat(4)
+
+    async def block(ctx):
+        cycle = 0
+        async for _, _, data, rem, sof, eof, moved in ctx.tick().sample(
+            dut.trntd, dut.trntrem, dut.trntsof, dut.trnteof, dut.trntsrcrdy & dut.trntdstrdy
+        ):
+            if moved:
+                beats.append((cycle, {"data": data, "rem": rem, "sof": sof, "eof": eof}))
+            cycle += 1
+
+    simulate(
+        dut,
+        core,
+        background=[block, toggle(dut.trntdstrdy, lambda: 1), watch(dut.seam.sent, tokens)],
+    )
+    assert [Tlp.parse(dwords) for dwords in from_beats([beat for _, beat in beats])] == sent
+    assert [cycle for cycle, _ in beats] == list(range(2, 2 + 4 * 18 + 2))
+    assert [(cycle, token.token) for cycle, token in tokens] == [
+        (2 + 18 * (token + 1), token) for token in range(4)
+    ]
+
+
+class Loop(wiring.Component):
+    """The adapter with a completer behind it."""
+
+    def __init__(self):
+        self.adapter, self.completer = Series7Adapter(), Completer()
+        super().__init__({})
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.adapter, m.submodules.completer = self.adapter, self.completer
+        seam = self.adapter.seam
+        wiring.connect(m, seam.target, self.completer.target)
+        wiring.connect(m, self.completer.completion, seam.completion)
+        m.d.comb += seam.target_np_ok.eq(self.completer.target_np_ok)
+        return m
+
+
+def test_a_register_read_at_the_ports():
+    """From the read's last beat to the completion's first: 2 cycles in, 1 out, the completer's."""
+    dut = Loop()
+    adapter, bus = dut.adapter, dut.completer.bus
+    read = Tlp(MEMORY, length=1, address=0xF700_1044, first_be=0xF, tag=9, requester_id=0x0018)
+    answer = Tlp(
+        COMPLETION,
+        bytes.fromhex("44332211"),
+        length=1,
+        byte_count=4,
+        lower_address=0x44,
+        tag=9,
+        requester_id=0x0018,
+        completer_id=0x0100,
+    )
+    beats = []
+
+    async def bench(ctx):
+        ctx.set(adapter.trntdstrdy, 1)
+        ctx.set(adapter.cfgmsgdata, 0x0100)
+        ctx.set(bus.read_data, 0x1122_3344_5566_7788)
+        await ctx.tick()
+        for beat in to_beats(read.dwords()):
+            ctx.set(adapter.trnrd, beat["data"])
+            ctx.set(adapter.trnrsof, beat["sof"])
+            ctx.set(adapter.trnreof, beat["eof"])
+            ctx.set(adapter.trnrbarhit, 1)
+            ctx.set(adapter.trnrsrcrdy, 1)
+            await ctx.tick()
+        ctx.set(adapter.trnrsrcrdy, 0)
+        cycles = 0
+        while not beats or not beats[-1]["eof"]:
+            _, _, valid, *values = await ctx.tick().sample(
+                adapter.trntsrcrdy,
+                adapter.trntd,
+                adapter.trntrem,
+                adapter.trntsof,
+                adapter.trnteof,
+            )
+            cycles += 1
+            if valid:
+                beats.append(dict(zip(("data", "rem", "sof", "eof"), values, strict=True)))
+        assert cycles == 2 + READ_LATENCY + 4 + 1 + 1
+
+    simulate(dut, bench)
+    assert [Tlp.parse(dwords) for dwords in from_beats(beats)] == [answer]
+
+
+def test_non_posted_requests_are_held_back_at_the_port():
+    dut = Series7Adapter()
+
+    async def bench(ctx):
+        for value in (0, 1, 0):
+            ctx.set(dut.seam.target_np_ok, value)
+            await ctx.delay(1e-9)
+            assert ctx.get(dut.trnrnpok) == value
+            await ctx.tick()
+
+    simulate(dut, bench)

@@ -1,0 +1,372 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Bench for `hw.read.engine`: clients, a root complex in Python, and a scoreboard.
+
+Every cycle each byte at `placement` must belong to a job that is under way, be right, and be the
+first one written to its address; when a job retires with OK, each of its bytes must have been
+written in an earlier cycle, and `frontier` must have reached its end, never ahead of the data.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from dataclasses import dataclass, field
+
+from amaranth.hdl import Cat, Module, Signal
+from amaranth.sim import Simulator
+
+from hw.read.engine import Requester
+from hw.records import JOB_BYTES, RING_PLACE, Outcome
+from tests.hw.read.completions import Packet, Request, enabled_bytes, host_byte, smallest, split
+
+__all__ = ["PAGE", "RETIRES", "Bench", "Job"]
+
+CLOCK_PERIOD = 8e-9
+PAGE = 4096
+#: bytes of a client's memory
+PLACES = 1 << 17
+#: cycles from the last beat of a job that is alone until it retires
+RETIRES = 5
+
+
+@dataclass(eq=False)
+class Job:
+    """A read job and what became of it."""
+
+    client: int
+    address: int
+    length: int
+    place: int
+    last: int = 0
+    taken: int | None = None
+    retired: int | None = None
+    outcome: Outcome | None = None
+    written: int = 0
+    #: bytes that `frontier` said are there
+    reached: int = 0
+
+
+@dataclass
+class Bench:
+    """Drives a `Requester` cycle by cycle.
+
+    Set the knobs, then call `run` with a coroutine that uses `submit`, `step` and `drain`.
+    """
+
+    clients: int = 4
+    tags: int = 32
+    rng: random.Random = field(default_factory=lambda: random.Random(0))
+    timeout_cycles: int = 1_250_000
+    quarantine_timeouts: int = 4
+    #: chance that the link takes a request in a cycle, and that a beat is not sent in one
+    ready_rate: float = 1.0
+    gap_rate: float = 0.0
+    #: cycles from request to completion: least and most
+    latency: tuple[int, int] = (10, 10)
+    rcb: int = 64
+    max_payload: int = 128
+    #: completions of different tags overtake each other
+    reorder: bool = False
+    #: packets take the time of a 64-bit block; else they follow as closely as allowed
+    header_cycles: bool = False
+    #: no automatic answers: the test sends packets itself
+    manual: bool = False
+
+    def __post_init__(self):
+        self.dut = Requester(self.clients, self.tags, self.timeout_cycles, self.quarantine_timeouts)
+        self.cycle = 0
+        self.bus_master = 1
+        self.flush = 0
+        self.relaxed = 0
+        #: jobs of each client that are not yet taken, and taken but not retired
+        self.waiting = [deque() for _ in range(self.clients)]
+        self.active = [deque() for _ in range(self.clients)]
+        #: per client: byte address -> (job, value), of bytes that are still to be written
+        self.missing = [{} for _ in range(self.clients)]
+        #: jobs that were taken and whose request has not come yet
+        self.asking: deque[Job] = deque()
+        self.requests: list[Request] = []
+        #: packets to be sent, per tag, in order
+        self.answers: dict[int, deque[Packet]] = {}
+        self.sending: deque = deque()
+        self.errors: list[tuple[int, int, Outcome]] = []
+        self.timed_out: list[int] = []
+        self.unexpected: list[int] = []
+        #: cycle and client of each placement; cycle of each beat
+        self.placements: list[tuple[int, int]] = []
+        self.beats: list[int] = []
+        #: (cycle, client, bytes of its oldest job) whenever `frontier` told of more
+        self.steps: list[tuple[int, int, int]] = []
+        #: changes the packets of a request before they are sent
+        self.mutate = None
+        #: tags whose request has not got all its packets
+        self.open_tags: set[int] = set()
+
+    # -- for tests
+
+    def run(self, test):
+        """Runs the coroutine function `test(bench)` to its end."""
+        m = Module()
+        m.submodules.dut = dut = self.dut
+        self._flags = flags = Signal(4 + 2 * self.clients)
+        m.d.comb += flags.eq(
+            Cat(
+                dut.request.valid,
+                dut.placement.valid,
+                dut.timed_out | dut.unexpected,
+                dut.frontier.valid,
+                *(client.ready for client in dut.jobs),
+                *(client.valid for client in dut.retired),
+            )
+        )
+
+        async def testbench(ctx):
+            self._ctx = ctx
+            await test(self)
+
+        simulator = Simulator(m)
+        simulator.add_clock(CLOCK_PERIOD)
+        simulator.add_testbench(testbench)
+        simulator.run()
+
+    def submit(self, client: int, address: int, length: int, place: int, last: int = 0) -> Job:
+        """Gives a client a job."""
+        job = Job(client, address, length, place, last)
+        self.waiting[client].append(job)
+        return job
+
+    def answer(self, packets: list[Packet]):
+        """Sends packets, those of a tag in order, when they are due."""
+        for packet in packets:
+            self.answers.setdefault(packet.tag, deque()).append(packet)
+
+    async def step(self, cycles: int = 1):
+        """Lets `cycles` cycles pass."""
+        for _ in range(cycles):
+            await self._cycle()
+
+    async def until(self, condition, limit: int = 20_000):
+        """Lets cycles pass until `condition()`; fails after `limit`."""
+        for _ in range(limit):
+            if condition():
+                return
+            await self._cycle()
+        raise AssertionError(f"still waiting after {limit} cycles, in cycle {self.cycle}")
+
+    async def drain(self, limit: int = 20_000):
+        """Lets cycles pass until all jobs have retired; then the clients must be idle."""
+        await self.until(lambda: not any(self.waiting) and not any(self.active), limit)
+        await self._cycle()
+        assert self.get(self.dut.idle) == (1 << self.clients) - 1
+
+    def get(self, signal):
+        """Value of a signal in the cycle that comes next."""
+        return self._ctx.get(signal)
+
+    def forget(self):
+        """Drops what the scoreboard knows of jobs that were taken: they were flushed."""
+        for client in range(self.clients):
+            self.active[client].clear()
+            self.missing[client].clear()
+
+    def submit_random(self, count: int):
+        """Submits jobs for random clients, with gaps of 0 to 9 bytes between their places."""
+        rng = self.rng
+        places = [rng.randrange(PLACES) for _ in range(self.clients)]
+        jobs = []
+        for _ in range(count):
+            client = rng.randrange(self.clients)
+            length = rng.choice([rng.randint(1, 16), rng.randint(1, JOB_BYTES), JOB_BYTES])
+            address = rng.choice([rng.randrange(1 << 32), rng.randrange(1 << 64)])
+            address -= max(0, address % PAGE + length - PAGE)
+            jobs.append(self.submit(client, address, length, places[client], rng.getrandbits(1)))
+            places[client] = (places[client] + length + rng.randint(0, 9)) % PLACES
+        return jobs
+
+    async def ask(self, length: int, address: int = 0x1000, client: int = 0):
+        """A job, at a place that no other job of the test had, and its request."""
+        count = len(self.requests)
+        job = self.submit(client, address, length, count * (JOB_BYTES + 8) % PLACES)
+        await self.until(lambda: len(self.requests) > count)
+        return job, self.requests[-1]
+
+    async def check_tags(self):
+        """All tags are free, and all of them work."""
+        await self.step(8)
+        assert self.get(self.dut.quarantined) == 0
+        assert not self.get(self.dut.reads_pending)
+        asked = [await self.ask(20, 0x7A) for _ in range(self.tags)]
+        assert len({request.tag for _, request in asked}) == self.tags
+        for _, request in asked:
+            self.answer(smallest(request))
+        await self.drain()
+        assert all(job.outcome == Outcome.OK for job, _ in asked)
+
+    def quarantined(self, tag: int) -> bool:
+        """Whether the tag is quarantined."""
+        return bool(self.get(self.dut.quarantined) >> tag & 1)
+
+    # -- one cycle
+
+    async def _cycle(self):
+        ctx, dut = self._ctx, self.dut
+        self._drive()
+        flags = ctx.get(self._flags)
+        self._retire(flags >> 4 + self.clients)
+        if flags & 2:
+            self._place()
+        if flags & 8:
+            self._reach()
+        if flags & 4:
+            if ctx.get(dut.timed_out):
+                self.timed_out.append(self.cycle)
+            if ctx.get(dut.unexpected):
+                self.unexpected.append(self.cycle)
+        self._take(flags >> 4)
+        if flags & 1 and ctx.get(dut.request.ready):
+            self._request()
+        if self.flush:
+            self.forget()
+        await ctx.tick()
+        self.cycle += 1
+
+    def _drive(self):
+        ctx, dut = self._ctx, self.dut
+        ctx.set(dut.bus_master, self.bus_master)
+        ctx.set(dut.flush, self.flush)
+        ctx.set(dut.relaxed, self.relaxed)
+        ctx.set(dut.request.ready, self.rng.random() < self.ready_rate)
+        for queue, port in zip(self.waiting, dut.jobs, strict=True):
+            ctx.set(port.valid, bool(queue))
+            if queue:
+                job = queue[0]
+                for name in ("address", "length", "place", "last"):
+                    ctx.set(getattr(port.payload, name), getattr(job, name))
+        self._drive_completion()
+
+    def _drive_completion(self):
+        ctx, port = self._ctx, self.dut.completion
+        if not self.sending:
+            self._next_packet()
+        sends = self.sending and self.rng.random() >= self.gap_rate
+        packet, index = self.sending.popleft() if sends else (None, 0)
+        ctx.set(port.valid, packet is not None)
+        if packet is None:
+            return
+        self.beats.append(self.cycle)
+        header = port.payload.header
+        if index == 0:
+            ctx.set(header.status, packet.status)
+            ctx.set(header.byte_count, packet.byte_count)
+            ctx.set(header.lower_address, packet.lower_address)
+            ctx.set(header.dwords, len(packet.data) // 4)
+            ctx.set(header.tag, packet.tag)
+            ctx.set(header.poisoned, packet.poisoned)
+        chunk = packet.data[8 * index : 8 * index + 8]
+        chunk += self.rng.randbytes(8 - len(chunk))
+        ctx.set(port.payload.data, int.from_bytes(chunk, "little"))
+        ctx.set(port.payload.first, index == 0)
+        ctx.set(port.payload.last, 8 * index + 8 >= len(packet.data))
+
+    def _next_packet(self):
+        ready = [tag for tag, queue in self.answers.items() if queue[0].due <= self.cycle]
+        if not ready:
+            return
+        tag = self.rng.choice(ready) if self.reorder else ready[0]
+        packet = self.answers[tag].popleft()
+        if not self.answers[tag]:
+            del self.answers[tag]
+            self.open_tags.discard(tag)
+        dwords = len(packet.data) // 4
+        beats = max(1, (dwords + 1) // 2)
+        idle = (3 + dwords + 1) // 2 - beats if self.header_cycles else 1
+        self.sending.extend((packet, index) for index in range(beats))
+        self.sending.extend([(None, 0)] * idle)
+
+    def _request(self):
+        beat = self._ctx.get(self.dut.request.payload)
+        header = beat.header
+        assert beat.first and beat.last and not header.write and header.address % 4 == 0
+        assert header.relaxed == self.relaxed and header.tag < self.tags
+        offset, length = enabled_bytes(header.first_be, header.last_be, header.dwords)
+        request = Request(header.tag, header.address + offset, length, self.cycle)
+        assert self.asking, f"nobody asked for {length} bytes at {request.address:#x}"
+        job = self.asking.popleft()
+        assert (request.address, length) == (job.address, job.length)
+        self.requests.append(request)
+        if self.manual:
+            return
+        assert request.tag not in self.open_tags, f"tag {request.tag} is in use"
+        self.open_tags.add(request.tag)
+        packets = split(request, self.rng, self.rcb, self.max_payload)
+        if self.mutate:
+            packets = self.mutate(request, packets)
+        due = self.cycle + self.rng.randint(*self.latency)
+        for packet in packets:
+            packet.due = due
+        self.answer(packets)
+
+    def _take(self, ready: int):
+        for number, queue in enumerate(self.waiting):
+            if queue and ready >> number & 1:
+                job = queue.popleft()
+                assert not self.flush
+                job.taken = self.cycle
+                if self.bus_master:
+                    self.asking.append(job)
+                self.active[number].append(job)
+                for index in range(job.length):
+                    place = (job.place + index) % PLACES
+                    assert place not in self.missing[number], "the test places two jobs in one"
+                    self.missing[number][place] = job, host_byte(job.address + index)
+
+    def _place(self):
+        placement = self._ctx.get(self.dut.placement.payload)
+        self.placements.append((self.cycle, placement.client))
+        missing = self.missing[placement.client]
+        word = placement.data.to_bytes(8, "little")
+        assert placement.enable
+        for lane in range(8):
+            if placement.enable >> lane & 1:
+                place = placement.address * 8 + lane
+                assert place in missing, f"stray write to {place:#x} of {placement.client}"
+                job, value = missing.pop(place)
+                assert word[lane] == value, f"byte {place:#x} of {placement.client} is wrong"
+                job.written += 1
+
+    def _reach(self):
+        frontier = self._ctx.get(self.dut.frontier.payload)
+        client = frontier.client
+        assert self.active[client], f"client {client} has no job"
+        job = self.active[client][0]
+        assert frontier.place & RING_PLACE == job.place & RING_PLACE, "told of another memory"
+        reached = (frontier.place - job.place) % RING_PLACE
+        assert job.reached <= reached <= job.length, f"{reached} of a job, after {job.reached}"
+        for index in range(job.reached, reached):
+            place = (job.place + index) % PLACES
+            assert place not in self.missing[client], "the frontier is ahead of the data"
+        if reached > job.reached:
+            self.steps.append((self.cycle, client, reached))
+        job.reached = reached
+
+    def _retire(self, valids: int):
+        for number in range(self.clients):
+            if not valids >> number & 1:
+                continue
+            retired = self._ctx.get(self.dut.retired[number].payload)
+            assert self.active[number], f"client {number} has no job that could retire"
+            job = self.active[number].popleft()
+            job.retired, job.outcome = self.cycle, retired.outcome
+            assert (retired.length, retired.last) == (job.length, job.last), "not in order"
+            failed = self._ctx.get(self.dut.error.valid)
+            assert failed == (job.outcome != Outcome.OK)
+            if failed:
+                error = self._ctx.get(self.dut.error.payload)
+                assert (error.address, error.client) == (job.address, number)
+                assert error.outcome == job.outcome
+                self.errors.append((number, job.address, job.outcome))
+                for index in range(job.length):
+                    self.missing[number].pop((job.place + index) % PLACES, None)
+            else:
+                assert job.written == job.length, "retired before its data was placed"
+                assert job.reached == job.length, "retired before the frontier reached its end"

@@ -1,0 +1,305 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""`hw.read.engine` against a root complex in Python; what every test checks: see `Bench`."""
+
+from __future__ import annotations
+
+from bisect import bisect
+
+import pytest
+
+from hw.read.engine import Requester
+from hw.records import Outcome
+from tests.hw.helpers import seeded
+from tests.hw.read.completions import packet_of, smallest
+from tests.hw.read.engine_bench import RETIRES, Bench
+
+
+@pytest.mark.parametrize(("clients", "tags", "rcb"), [(1, 2, 64), (4, 32, 128), (6, 8, 64)])
+def test_random_reads(clients, tags, rcb):
+    bench = Bench(
+        clients,
+        tags,
+        seeded(),
+        ready_rate=0.7,
+        gap_rate=0.1,
+        latency=(5, 200),
+        rcb=rcb,
+        reorder=True,
+    )
+
+    async def test(bench):
+        bench.relaxed = bench.rng.getrandbits(1)
+        jobs = bench.submit_random(60)
+        await bench.drain(40_000)
+        assert all(job.outcome == Outcome.OK for job in jobs)
+        assert not bench.errors and not bench.unexpected and not bench.timed_out
+        assert len(bench.requests) == len(jobs)
+
+    bench.run(test)
+
+
+def test_every_alignment():
+    bench = Bench(1, 32, seeded(), max_payload=64)
+
+    async def test(bench):
+        place = 0
+        for source in range(8):
+            for target in range(8):
+                for length in bench.rng.sample(range(1, 25), 4):
+                    # Near a read completion boundary, so that most are split.
+                    job = bench.submit(0, 0x1_0000_0030 + source, length, place + target)
+                    place = (job.place + length + 7) & ~7
+        await bench.drain()
+        assert not bench.errors
+
+    bench.run(test)
+
+
+def test_latency():
+    bench = Bench(3, 8, manual=True)
+
+    async def test(bench):
+        seen = set()
+        for phase in range(8):
+            await bench.step(phase)
+            bench.placements.clear()
+            bench.beats.clear()
+            # 24 bytes that straddle a word: three beats, four words
+            job = bench.submit(1, 0x1000, 24, 100)
+            await bench.until(lambda: bench.requests)
+            request = bench.requests.pop()
+            assert request.cycle == job.taken + 1
+            bench.answer(smallest(request))
+            await bench.drain()
+            first, last = bench.beats[0], bench.beats[-1]
+            cycles = [cycle for cycle, _ in bench.placements]
+            assert cycles == list(range(first + 3, last + 5))
+            seen.add(job.retired - last)
+        assert seen == {RETIRES}
+
+    bench.run(test)
+
+
+def test_order():
+    bench = Bench(2, 8, manual=True)
+
+    async def test(bench):
+        first, first_request = await bench.ask(64)
+        second, second_request = await bench.ask(64, 0x2000)
+        other, other_request = await bench.ask(64, 0x3000, client=1)
+        assert bench.get(bench.dut.idle) == 0
+        bench.answer(smallest(second_request) + smallest(other_request))
+        await bench.step(40)
+        assert other.retired and not first.retired and not second.retired
+        assert bench.get(bench.dut.idle) == 2 and bench.get(bench.dut.reads_pending)
+        bench.answer(smallest(first_request))
+        await bench.drain()
+        assert first.retired < second.retired
+        assert not bench.get(bench.dut.reads_pending)
+
+    bench.run(test)
+
+
+def test_tags_run_out():
+    bench = Bench(2, 4, manual=True)
+
+    async def test(bench):
+        jobs = [bench.submit(i % 2, 64 * i, 64, 64 * i) for i in range(7)]
+        await bench.step(60)
+        assert len(bench.requests) == 4
+        assert sorted(request.tag for request in bench.requests) == [0, 1, 2, 3]
+        for done in range(3):
+            request = bench.requests[done]
+            bench.answer(smallest(request))
+            await bench.step(30)
+            assert len(bench.requests) == 5 + done
+            assert bench.requests[-1].tag == request.tag
+        for request in bench.requests[3:]:
+            bench.answer(smallest(request))
+        await bench.drain()
+        assert all(job.outcome == Outcome.OK for job in jobs)
+
+    bench.run(test)
+
+
+def test_a_tag_is_kept_until_its_job_retires():
+    bench = Bench(1, 2, manual=True)
+
+    async def test(bench):
+        await bench.ask(8)
+        late = bench.requests[0]
+        await bench.ask(8)
+        bench.answer(smallest(bench.requests[1]))
+        bench.submit(0, 0, 8, 0)
+        await bench.step(40)
+        assert len(bench.requests) == 2
+        bench.answer(smallest(late))
+        await bench.until(lambda: len(bench.requests) == 3)
+        bench.answer(smallest(bench.requests[2]))
+        await bench.drain()
+
+    bench.run(test)
+
+
+def test_fairness():
+    bench = Bench(4, 32, latency=(20, 20))
+
+    async def test(bench):
+        jobs = [bench.submit(i // 10, 64 * i, 64, 64 * i) for i in range(40)]
+        await bench.drain()
+        order = [job.client for job in sorted(jobs, key=lambda job: job.taken)]
+        assert order == [0, 1, 2, 3] * 10 or order == [1, 2, 3, 0] * 10
+        # Clients that are alone share the turns of the others.
+        jobs = [bench.submit(3 - 2 * (i // 10), 64 * i, 64, 64 * i) for i in range(20)]
+        await bench.drain()
+        order = [job.client for job in sorted(jobs, key=lambda job: job.taken)]
+        assert order == [1, 3] * 10
+
+    bench.run(test)
+
+
+def test_issue_rate():
+    bench = Bench(4, 32, manual=True)
+
+    async def test(bench):
+        await bench.step(4)
+        jobs = [bench.submit(i % 4, 64 * i, 64, 64 * i) for i in range(32)]
+        start = bench.cycle
+        await bench.step(80)
+        assert sorted(job.taken for job in jobs) == list(range(start, start + 64, 2))
+        assert [request.cycle for request in bench.requests] == list(
+            range(start + 1, start + 65, 2)
+        )
+
+    bench.run(test)
+
+
+@pytest.mark.parametrize(
+    ("length", "payload", "header_cycles", "cycles"),
+    [(512, 128, True, 18), (512, 128, False, 17), (64, 64, True, 10), (512, 512, True, 66)],
+)
+def test_completions_without_a_bubble(length, payload, header_cycles, cycles):
+    """1 µs from request to completion, on a link that is faster than the 64-bit stream."""
+    bench = Bench(4, 32, latency=(125, 125), max_payload=payload, header_cycles=header_cycles)
+
+    async def test(bench):
+        count = 60
+        jobs = [bench.submit(0, length * i, length, length * i) for i in range(count)]
+        bench.mutate = lambda request, _: [
+            packet_of(request.tag, request.address + at, payload, length - at)
+            for at in range(0, length, payload)
+        ]
+        await bench.drain()
+        # The first beat comes one round trip after the first request; from then on ...
+        assert bench.beats[0] == jobs[0].taken + 1 + 125
+        busy = bench.beats[-1] - bench.beats[0] + 1
+        idle_after_last = cycles - payload // 8
+        assert busy == count * (length // payload) * cycles - idle_after_last
+        assert jobs[-1].retired - bench.beats[-1] == RETIRES
+
+    bench.run(test)
+
+
+@pytest.mark.parametrize("cycles", [1, 3])
+def test_flush_with_traffic(cycles):
+    bench = Bench(4, 16, seeded(), ready_rate=0.7, gap_rate=0.2, latency=(5, 150), reorder=True)
+
+    async def test(bench):
+        flushed = 0
+        for _ in range(8):
+            jobs = bench.submit_random(20)
+            await bench.step(bench.rng.randrange(400))
+            bench.flush = 1
+            await bench.step(cycles)
+            bench.flush = 0
+            dropped = bench.get(bench.dut.quarantined)
+            assert bench.get(bench.dut.idle) == 15
+            assert all(dropped >> tag & 1 for tag in bench.answers)
+            # One more may be in the middle of its last packet, one not yet sent.
+            assert bin(dropped).count("1") <= len(bench.answers) + 2
+            for queue in bench.waiting:
+                queue.clear()
+            flushed += sum(job.taken is not None and job.retired is None for job in jobs)
+        assert flushed
+        jobs = bench.submit_random(30)
+        await bench.drain()
+        assert all(job.outcome == Outcome.OK for job in jobs)
+        await bench.until(lambda: not bench.answers and not bench.sending)
+        await bench.step(8)
+        assert bench.get(bench.dut.quarantined) == 0 and not bench.unexpected
+
+    bench.run(test)
+
+
+def test_flush_in_every_stage():
+    bench = Bench(1, 2, latency=(4, 4), max_payload=64)
+
+    async def test(bench):
+        for delay in range(1, 28):
+            for stalled in (False, True):
+                job = bench.submit(0, 0x103F, 66, 4)
+                bench.ready_rate = 0 if stalled else 1
+                await bench.until(lambda job=job: job.taken is not None)
+                await bench.step(delay - 1)
+                # The next job must wait for the end of the flush, but not for the tag of the last.
+                job = bench.submit(0, 0x203F, 66, 4)
+                bench.flush = 1
+                await bench.step()
+                bench.flush = 0
+                assert bench.get(bench.dut.request.valid) == stalled
+                assert bench.get(bench.dut.idle) == 1
+                await bench.step(2)
+                bench.ready_rate = 1
+                await bench.drain()
+                assert job.outcome == Outcome.OK
+                await bench.until(lambda: not bench.answers and not bench.sending)
+                await bench.step(8)
+                assert bench.get(bench.dut.quarantined) == 0
+        assert not bench.unexpected
+
+    bench.run(test)
+
+
+def test_bus_master_off():
+    bench = Bench(2, 8, seeded(), ready_rate=0.5, latency=(5, 60), reorder=True)
+
+    async def test(bench):
+        jobs = bench.submit_random(80)
+        bench.bus_master = bench.rng.getrandbits(1)
+        changes, levels = [], []
+        while left := sum(map(len, bench.waiting)):
+            bench.bus_master ^= 1
+            changes.append(bench.cycle)
+            levels.append(bench.bus_master)
+            # Each time takes one at least, and not all: there are some of both.
+            await bench.until(lambda left=left: sum(map(len, bench.waiting)) < left)
+            await bench.step(bench.rng.randrange(40))
+        await bench.drain()
+        enabled = {job: levels[bisect(changes, job.taken) - 1] for job in jobs}
+        for job in jobs:
+            assert job.outcome == (Outcome.OK if enabled[job] else Outcome.BUS_MASTER_OFF)
+        assert 0 < len(bench.requests) == sum(enabled.values()) < len(jobs)
+        assert len(bench.errors) == len(jobs) - len(bench.requests)
+
+    bench.run(test)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"clients": 0}, "clients must be 1 to 16, not 0"),
+        ({"clients": 17}, "clients must be 1 to 16, not 17"),
+        ({"clients": 1, "tags": 24}, "tags must be a power of two, 2 to 256, not 24"),
+        (
+            {"clients": 1, "tags": 32, "timeout_cycles": 127},
+            "timeout_cycles must be at least 4 for each of the 32 tags, not 127",
+        ),
+        (
+            {"clients": 1, "quarantine_timeouts": 0},
+            "quarantine_timeouts must be at least 1, not 0",
+        ),
+    ],
+)
+def test_parameters(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        Requester(**arguments)

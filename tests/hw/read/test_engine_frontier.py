@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""When `hw.read.engine` tells how far its oldest reads are.
+
+That it is never ahead of memory, and in the end has told of all, `Bench` checks in every test.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from hw.records import JOB_BYTES, RING_PLACE, Outcome
+from hw.seam import CompletionStatus
+from tests.hw.helpers import seeded
+from tests.hw.read.completions import smallest
+from tests.hw.read.engine_bench import PLACES, Bench
+
+
+@pytest.mark.parametrize("place", [RING_PLACE - 5, RING_PLACE, RING_PLACE + 5, PLACES - 3])
+def test_odd_lengths_are_told_to_the_byte(place):
+    """Also of a read that ends where another memory begins, or begins where one has ended."""
+    bench = Bench(1, 8, seeded())
+
+    async def test(bench):
+        at = place
+        for length in (1, 2, 3, 5, 7, 9, 63, 65, JOB_BYTES - 1):
+            for offset in range(4):
+                bench.submit(0, 0x2000 + offset, length, at % PLACES)
+                at += length
+        await bench.drain()
+
+    bench.run(test)
+
+
+def test_told_as_beats_come():
+    """Words are told of four cycles after their beat; and nothing of a younger read that
+    is already there."""
+    bench = Bench(3, 8, manual=True)
+
+    async def test(bench):
+        seen = set()
+        for phase in range(8):
+            await bench.step(phase)
+            (_, first), (_, second) = [await bench.ask(256), await bench.ask(64)]
+            bench.steps.clear()
+            bench.answer(smallest(second))
+            await bench.step(60)
+            assert not bench.steps
+            for count, packet in enumerate(smallest(first)):
+                bench.steps.clear()
+                bench.beats.clear()
+                bench.answer([packet])
+                await bench.step(25)
+                if count == 3:
+                    # The younger read has become the oldest, and was told of as a whole.
+                    assert bench.steps.pop()[2] == 64
+                for cycle, client, reached in bench.steps:
+                    assert client == 0
+                    words, rest = divmod(reached - 64 * count, 8)
+                    assert not rest
+                    seen.add(cycle - bench.beats[words - 1])
+                assert reached == 64 * (count + 1)
+                assert len(bench.steps) > 1, "not told before the end of the packet"
+            await bench.drain()
+        assert seen == {4}
+
+    bench.run(test)
+
+
+def test_words_of_a_packet_with_pauses():
+    """A packet that takes its time is told of as it comes, at any alignment."""
+    bench = Bench(1, 8, seeded(), gap_rate=0.8, max_payload=512)
+
+    async def test(bench):
+        for offset in range(4):
+            for lane in range(8):
+                bench.steps.clear()
+                bench.submit(
+                    0, 0x4000 + offset, 200, RING_PLACE + 1024 * (8 * offset + lane) + lane
+                )
+                await bench.drain()
+                assert len(bench.steps) > 10
+
+    bench.run(test)
+
+
+@pytest.mark.parametrize("failure", ["poisoned", "status"])
+def test_nothing_of_a_completion_that_failed(failure):
+    """What came before it was told; the job after it begins at its own place."""
+    bench = Bench(1, 8, manual=True)
+
+    async def test(bench):
+        (job, request), (after, next_request) = [await bench.ask(256), await bench.ask(64)]
+        packets = smallest(request)
+        if failure == "poisoned":
+            packets[2].poisoned = 1
+        else:
+            packets[2].status = CompletionStatus.UR
+            packets[2].data = b""
+            del packets[3]
+        bench.answer(packets[:2])
+        await bench.step(40)
+        bench.answer(packets[2:])
+        await bench.until(lambda: job.retired)
+        told = [reached for _, _, reached in bench.steps]
+        assert 64 in told
+        assert told[-1] == 128
+        bench.answer(smallest(next_request))
+        await bench.drain()
+        assert (job.outcome == Outcome.OK, after.outcome) == (False, Outcome.OK)
+
+    bench.run(test)

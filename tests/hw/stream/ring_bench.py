@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""What is around the rings of a pair, in Python: a reading channel, and a writing one."""
+
+from __future__ import annotations
+
+from hw.records import JOB_BYTES, RING_PLACE
+from hw.stream.ring import InboundRing, OutboundRing
+
+__all__ = ["CLAIMS", "SIZE", "Inbound", "Outbound", "Writes"]
+
+#: the smallest ring: it wraps, and fills up, most often
+SIZE = 1024
+#: payloads that an outbound ring lets be taken and not released
+CLAIMS = 16
+
+
+class Inbound:
+    """Reserves, places and drains an `InboundRing` cycle by cycle, as channel and requester would.
+
+    `sent` are the bytes in the order of their reads, `found` those that left the ring.
+    """
+
+    def __init__(
+        self, rng, ring=None, *, reads=0, longest=JOB_BYTES, window=6, ready=0.7, place=0.7
+    ):
+        self.rng = rng
+        self.dut = ring or InboundRing(SIZE, place=RING_PLACE)
+        self.reads, self.longest, self.window = reads, longest, window
+        self.ready_rate, self.place_rate = ready, place
+        self.sent, self.found = bytearray(), bytearray()
+        #: (cycle, count) of each beat
+        self.beats = []
+        #: of each read under way: its place, and its words that are still to be written
+        self.pending = []
+        self.reserved = self.arrived = 0
+        #: bytes of the oldest read that the frontier has passed
+        self.told = 0
+        self.cycle = 0
+        self.drain = False
+
+    def words(self, place, data):
+        """(word address, word, byte enables) that write `data` to `place`, noise elsewhere."""
+        skip = place % 8
+        padded = self.rng.randbytes(skip) + data
+        padded += self.rng.randbytes(-len(padded) % 8)
+        for at in range(0, len(padded), 8):
+            lanes = range(max(skip - at, 0), min(skip + len(data) - at, 8))
+            enable = sum(1 << lane for lane in lanes)
+            yield (place + at) // 8, int.from_bytes(padded[at : at + 8], "little"), enable
+
+    async def step(self, ctx, *, take=0, frontier=None):
+        """One cycle of the ring alone: the channel's part, and perhaps a beat leaves."""
+        dut = self.dut
+        taken = self.drive(ctx, take=take, frontier=frontier)
+        ctx.set(dut.drain, self.drain)
+        ready = self.rng.random() < self.ready_rate
+        ctx.set(dut.beats.ready, ready)
+        if ready and ctx.get(dut.beats.valid):
+            beat = ctx.get(dut.beats.payload)
+            assert 1 <= beat.count <= 8
+            self.found += beat.data.to_bytes(8, "little")[: beat.count]
+            self.beats.append((self.cycle, beat.count))
+            assert len(self.found) <= self.arrived, "bytes left before they had arrived"
+        await ctx.tick()
+        self.cycle += 1
+        return taken
+
+    def drive(self, ctx, *, take=0, frontier=None):
+        """A cycle of the channel: reserve a read of `take` bytes if there is room, place a word."""
+        dut, rng = self.dut, self.rng
+        ctx.set(dut.length, take)
+        told = frontier if frontier is not None else self.frontier()
+        ctx.set(dut.frontier_valid, told is not None)
+        if told is not None:
+            ctx.set(dut.frontier, told)
+        taken = bool(take and ctx.get(dut.ready))
+        ctx.set(dut.take, taken)
+        if taken:
+            place, data = ctx.get(dut.place), rng.randbytes(take)
+            assert place == RING_PLACE + self.reserved % (2 * SIZE)
+            self.pending.append([place, list(self.words(place, data)), take])
+            self.sent += data
+            self.reserved += take
+        self.place(ctx)
+        return taken
+
+    def place(self, ctx):
+        """Write a word of any read but the one that is reserved in this cycle."""
+        dut, rng = self.dut, self.rng
+        busy = [read for read in self.pending if read[1]]
+        valid = bool(busy) and rng.random() < self.place_rate
+        ctx.set(dut.placement.valid, valid)
+        if valid:
+            address, word, enable = rng.choice(busy)[1].pop(0)
+            ctx.set(dut.placement.payload.address, address)
+            ctx.set(dut.placement.payload.data, word)
+            ctx.set(dut.placement.payload.enable, enable)
+
+    def frontier(self):
+        """What the requester would tell: most often nothing, or how far the oldest read is."""
+        choice = self.rng.random()
+        if choice < 0.1:
+            # A read into card RAM is the oldest.
+            return self.rng.choice([0, 8, RING_PLACE - 1])
+        if choice < 0.5 or not self.pending:
+            return None
+        place, words, length = self.pending[0]
+        if not words:
+            self.pending.pop(0)
+            self.arrived += length - self.told
+            self.told = 0
+            return place + length
+        reached = max(words[0][0] * 8 - place, 0)
+        self.arrived += reached - self.told
+        self.told = reached
+        return place + reached
+
+    async def run(self, ctx):
+        """All the reads, then a drain."""
+        while self.reads:
+            take = self.rng.choice([1, 7, 8, self.longest, self.rng.randint(1, self.longest)])
+            wants = len(self.pending) < self.window and self.rng.random() < 0.8
+            self.reads -= await self.step(ctx, take=take if wants else 0)
+        while self.pending:
+            await self.step(ctx)
+        for _ in range(200 + int(SIZE / 4 / self.ready_rate)):
+            await self.step(ctx)
+        assert 0 <= len(self.sent) - len(self.found) < 8, "only a part of a word may wait"
+        self.drain = True
+        for _ in range(100):
+            await self.step(ctx)
+        assert self.found == self.sent
+
+
+class Writes:
+    """Takes payloads from an `OutboundRing`, reads them as the writer does, and releases them."""
+
+    def __init__(self, rng, ring, *, release=0.3):
+        self.rng, self.dut, self.release = rng, ring, release
+        self.found = bytearray()
+        self.claimed = self.freed = 0
+        #: lengths that are claimed and not released; (place, length) that are to be read
+        self.claims, self.reading = [], []
+        self._word = self._taken = None
+
+    def drive(self, ctx, length):
+        """A cycle in which a payload of `length` is asked for, unless 0; `settle` after it."""
+        dut = self.dut
+        ctx.set(dut.length, length)
+        taken = bool(length and ctx.get(dut.ready))
+        ctx.set(dut.take, taken)
+        self._taken = (ctx.get(dut.place), length) if taken else None
+        unread = len(self.reading) == len(self.claims)
+        released = bool(self.claims and not unread and self.rng.random() < self.release)
+        ctx.set(dut.released, released)
+        self.freed += self.claims.pop(0) if released else 0
+        self._word = self.reading[0][0] // 8 if self.reading else None
+        ctx.set(dut.read.enable, self._word is not None)
+        ctx.set(dut.read.address, self._word or 0)
+
+    def settle(self, ctx):
+        """After the clock edge: the word that was asked for, the payload that was taken."""
+        if self._word is not None:
+            place, length = self.reading.pop(0)
+            count = min(length, 8 - place % 8)
+            word = ctx.get(self.dut.read.data).to_bytes(8, "little")
+            self.found += word[place % 8 :][:count]
+            if length > count:
+                self.reading.insert(0, (place + count, length - count))
+        if self._taken:
+            place, length = self._taken
+            assert place % (2 * SIZE) == self.claimed % (2 * SIZE)
+            self.claims.append(length)
+            self.reading.append(self._taken)
+            self.claimed += length
+        return self._taken is not None
+
+
+class Outbound(Writes):
+    """Feeds an `OutboundRing` as well, and knows exactly when it must be ready for what."""
+
+    def __init__(self, rng, *, counts=(), offer=0.8, take=0.8, release=0.3, longest=JOB_BYTES):
+        super().__init__(rng, OutboundRing(SIZE, place=RING_PLACE), release=release)
+        self.counts = list(counts)
+        self.offer, self.take, self.longest = offer, take, longest
+        self.sent = bytearray()
+        self.written = 0
+        self.beat = None
+        self.cycle = 0
+        self.taken = []
+
+    async def step(self, ctx, length):
+        """One cycle, in which a payload of `length` is asked for, unless 0."""
+        dut, rng = self.dut, self.rng
+        if self.beat is None and self.counts and rng.random() < self.offer:
+            self.beat = rng.randbytes(8), self.counts.pop(0)
+        ctx.set(dut.beats.valid, self.beat is not None)
+        if self.beat is not None:
+            ctx.set(dut.beats.payload.data, int.from_bytes(self.beat[0], "little"))
+            ctx.set(dut.beats.payload.count, self.beat[1])
+
+        room = len(self.sent) - self.freed <= SIZE - 8
+        assert ctx.get(dut.beats.ready) == room
+        ready = length <= self.written - self.claimed and len(self.claims) < CLAIMS
+        self.drive(ctx, length)
+        assert ctx.get(dut.ready) == ready, f"ready is {not ready} for {length} bytes"
+
+        # What a beat leaves of a word that it does not fill up is written a cycle later.
+        self.written = len(self.sent)
+        if self.beat is not None and room:
+            data, count = self.beat
+            crosses = len(self.sent) % 8 + count > 8
+            self.sent += data[:count]
+            self.beat = None
+            self.taken.append(self.cycle)
+            self.written = len(self.sent) & ~7 if crosses else len(self.sent)
+        await ctx.tick()
+        self.cycle += 1
+        return self.settle(ctx)
+
+    async def run(self, ctx):
+        """All the beats, then what is left of them in payloads of its size."""
+        length = 1
+        while self.counts or self.beat or len(self.sent) > self.claimed:
+            if await self.step(ctx, length if self.rng.random() < self.take else 0):
+                length = self.rng.choice([1, 8, 128, self.rng.randint(1, self.longest)])
+            left = len(self.sent) - self.claimed
+            if not self.counts and not self.beat and left:
+                length = min(length, left)
+        while self.claims:
+            await self.step(ctx, 0)
+        assert self.found == self.sent
+
+    def counts_of(self, choices, number):
+        """Chooses the sizes of that many beats."""
+        self.counts = [self.rng.choice(choices) for _ in range(number)]
+        return self
+
+    def forget(self):
+        """The ring was flushed."""
+        self.sent.clear(), self.found.clear()
+        self.written = self.claimed = self.freed = 0
+        self.beat = None

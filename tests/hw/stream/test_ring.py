@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The rings of a pair against byte models: any sizes, any order, any stalls, and exact timing."""
+
+import pytest
+
+from hw.records import JOB_BYTES, RING_PLACE
+from hw.stream.ring import InboundRing, OutboundRing
+from tests.hw.helpers import seeded, simulate
+from tests.hw.stream.ring_bench import CLAIMS, Inbound, Outbound
+
+
+@pytest.mark.parametrize("ready", [1.0, 0.2])
+@pytest.mark.parametrize("longest", [1, 9, JOB_BYTES])
+def test_inbound_bytes_in_order(ready, longest):
+    """Reads of random sizes placed in random order; wraps at odd places many times."""
+    bench = Inbound(seeded(), reads=60, longest=longest, ready=ready, place=1.0)
+    simulate(bench.dut, bench.run)
+    assert all(count == 8 for _, count in bench.beats[:-1]), "a partial word without a pause"
+
+
+def test_inbound_pauses_at_any_byte():
+    """`drain` between reads lets parts of words go, and the rest of the word follows."""
+    bench = Inbound(seeded(), ready=0.5)
+
+    every = set(range(1, 9))
+
+    async def run(ctx):
+        # What comes is random: 20 rounds bring all counts, but not with every seed.
+        for _ in range(200):
+            bench.reads, bench.drain = bench.rng.randint(1, 3), False
+            await bench.run(ctx)
+            if {count for _, count in bench.beats} == every:
+                break
+
+    simulate(bench.dut, run)
+    assert {count for _, count in bench.beats} == every
+
+
+def test_inbound_timing():
+    """A beat leaves three cycles after the frontier has passed it, then one in each cycle."""
+    bench = Inbound(seeded(), ready=1.0, place=1.0)
+
+    async def run(ctx):
+        await bench.step(ctx, frontier=0)
+        assert await bench.step(ctx, take=100, frontier=0)
+        while bench.pending[0][1]:
+            await bench.step(ctx, frontier=0)
+        for reached in (64, 96, 100):
+            told = bench.cycle
+            bench.arrived = reached
+            bench.beats.clear()
+            await bench.step(ctx, frontier=RING_PLACE + reached)
+            for _ in range(20):
+                await bench.step(ctx, frontier=0)
+            cycles = [cycle for cycle, _ in bench.beats]
+            words = {64: 8, 96: 4, 100: 0}[reached]
+            assert cycles == list(range(told + 3, told + 3 + words))
+        bench.drain = True
+        drained = bench.cycle
+        for _ in range(10):
+            await bench.step(ctx, frontier=0)
+        assert bench.beats == [(drained + 2, 4)]
+        assert bench.found == bench.sent
+
+    simulate(bench.dut, run)
+
+
+def test_inbound_room_is_exact():
+    """`ready` says that the read fits: up to the last byte, and again as words leave."""
+    bench = Inbound(seeded(), ready=0.0, place=1.0)
+
+    async def run(ctx):
+        for length in (500, 500, 24):
+            # The cycle before took one, or was the reset.
+            assert not await bench.step(ctx, take=1, frontier=0)
+            assert await bench.step(ctx, take=length, frontier=0)
+        for _ in range(2):
+            assert not await bench.step(ctx, take=1, frontier=0)
+        while any(words for _, words, _ in bench.pending):
+            await bench.step(ctx, frontier=0)
+        bench.arrived = 1000
+        await bench.step(ctx, frontier=RING_PLACE + 1000)
+        for _ in range(10):
+            await bench.step(ctx, frontier=0)
+        # Four words wait behind the memory.
+        assert not await bench.step(ctx, take=33, frontier=0)
+        assert await bench.step(ctx, take=32, frontier=0)
+
+    simulate(bench.dut, run)
+
+
+def test_inbound_flush_forgets():
+    """Nothing of before a flush leaves, wherever the positions were; then all is as new."""
+    bench = Inbound(seeded(), ready=0.3)
+
+    async def run(ctx):
+        for _ in range(10):
+            bench.reads = 8
+            while bench.reads:
+                bench.reads -= await bench.step(ctx, take=bench.rng.randint(1, JOB_BYTES))
+            while bench.pending:
+                await bench.step(ctx)
+            for _ in range(bench.rng.randrange(8)):
+                await bench.step(ctx)
+            ctx.set(bench.dut.flush, 1)
+            bench.ready_rate, rate = 0.0, bench.ready_rate
+            await bench.step(ctx, frontier=0)
+            ctx.set(bench.dut.flush, 0)
+            bench.ready_rate = rate
+            bench.sent.clear(), bench.found.clear()
+            bench.arrived = 0
+            bench.reads, bench.drain = 3, False
+            await bench.run(ctx)
+            bench.drain = False
+
+    simulate(bench.dut, run)
+
+
+def test_inbound_takes_no_note_of_what_is_behind_a_gap():
+    bench = Inbound(seeded(), ready=1.0, place=1.0)
+
+    async def run(ctx):
+        for _ in range(2):
+            await bench.step(ctx, take=64, frontier=0)
+        for _ in range(20):
+            await bench.step(ctx, frontier=0)
+        bench.arrived = 40
+        await bench.step(ctx, frontier=RING_PLACE + 40)
+        ctx.set(bench.dut.gap, 1)
+        await bench.step(ctx, frontier=RING_PLACE + 128)
+        bench.drain = True
+        for _ in range(20):
+            await bench.step(ctx, frontier=0)
+        assert bench.found == bench.sent[:40]
+
+    simulate(bench.dut, run)
+
+
+@pytest.mark.parametrize("release", [1.0, 0.1])
+@pytest.mark.parametrize("choices", [[8], [1], [3, 8], range(1, 9)], ids=str)
+def test_outbound_bytes_in_order(choices, release):
+    """Beats and payloads of any sizes; `ready` and the room for a beat are exact in every cycle."""
+    bench = Outbound(seeded(), release=release).counts_of(choices, 600)
+    simulate(bench.dut, bench.run)
+
+
+def test_outbound_takes_a_beat_in_every_cycle():
+    """Whatever their sizes, as long as payloads leave as fast."""
+    bench = Outbound(seeded(), offer=1.0, take=1.0, release=1.0, longest=64)
+    bench.counts_of([5, 8], 300)
+    simulate(bench.dut, bench.run)
+    first = bench.taken[:100]
+    assert first == list(range(first[0], first[0] + 100))
+
+
+def test_outbound_holds_no_more_claims_than_it_can_count():
+    bench = Outbound(seeded(), counts=[8] * 4, offer=1.0, take=1.0, release=0.0)
+
+    async def run(ctx):
+        for _ in range(30):
+            await bench.step(ctx, 1)
+        assert len(bench.claims) == CLAIMS
+        bench.release = 1.0
+        while bench.claimed < 32:
+            await bench.step(ctx, 1)
+        while bench.claims:
+            await bench.step(ctx, 0)
+        assert bench.found == bench.sent
+
+    simulate(bench.dut, run)
+
+
+def test_outbound_flush_forgets():
+    """In any state of the last word, and with a beat at the door."""
+    bench = Outbound(seeded())
+
+    async def run(ctx):
+        for _ in range(20):
+            bench.counts_of(range(1, 9), bench.rng.randint(1, 40))
+            for _ in range(bench.rng.randint(0, 50)):
+                await bench.step(ctx, bench.rng.randint(0, 20))
+            while bench.claims:
+                await bench.step(ctx, 0)
+            ctx.set(bench.dut.flush, 1)
+            await ctx.tick()
+            ctx.set(bench.dut.flush, 0)
+            bench.forget()
+            bench.counts_of(range(1, 9), 40)
+            await bench.run(ctx)
+
+    simulate(bench.dut, run)
+
+
+@pytest.mark.parametrize("ring", [InboundRing, OutboundRing])
+@pytest.mark.parametrize("size", [512, 1000, 1 << 16])
+def test_sizes_that_cannot_be(ring, size):
+    with pytest.raises(ValueError, match=f"power of two, 1 KiB to 32 KiB, not {size}"):
+        ring(size, place=RING_PLACE)

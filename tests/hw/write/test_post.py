@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""PostWriter: dwords that registers know, written one at a time, each source in its turn."""
+
+import pytest
+
+from hw.registers.bank import READ_LATENCY
+from hw.write.post import PostWriter
+from peerdma import regs
+from tests.hw.helpers import fields, seeded, simulate
+
+TOKEN = 0x5A
+MASKED = 1 << 32
+#: what is in the registers: an address above 4 GiB whose bits 1:0 do not count, and dwords
+WORDS = {0x10: 0x12_3456_789B, 0x11: 0x8765_4321, 0x20: 0xFEE0_0000, 0x21: 0xFFFF_FFFE_ABCD_EF01}
+
+
+def post(where, *, message=0, error=0):
+    return {"where": where, "what": where + 1, "message": message, "error": error}
+
+
+class Bench:
+    """Registers, a sink that answers with tokens, and a log of what was written."""
+
+    def __init__(self, sources, *, rng=None, answer=6):
+        self.dut = PostWriter(sources, TOKEN)
+        self.words = dict(WORDS)
+        self.written = []
+        self._rng, self._answer = rng, answer
+
+    def run(self, *benches):
+        simulate(self.dut, *benches, background=[self._registers, self._sink])
+
+    def _pause(self):
+        return self._rng is not None and self._rng.random() < 0.5
+
+    async def _registers(self, ctx):
+        host, bus = self.dut.host, self.dut.bus
+        coming = [0] * (READ_LATENCY - 1)
+        while True:
+            hosts = self._pause()
+            ctx.set(host.read_valid, hosts)
+            ctx.set(host.read_address, 0x1234)
+            _, _, valid, bar, address, enable = await ctx.tick().sample(
+                bus.read_valid, bus.read_bar, bus.read_address, bus.read_enable
+            )
+            if hosts:
+                assert (valid, address) == (1, 0x1234), "the host's read did not go through"
+            elif valid:
+                assert (bar, enable) == (regs.BAR_DMA[0], 0xFF)
+            word = self.words.get(address, 0) if valid else 0
+            coming = [0xBAD << 20 if hosts else word, *coming]
+            ctx.set(bus.read_data, coming.pop())
+
+    async def _sink(self, ctx):
+        dut = self.dut
+        while True:
+            ready = not self._pause()
+            ctx.set(dut.request.ready, ready)
+            _, _, valid, beat = await ctx.tick().sample(dut.request.valid, dut.request.payload)
+            if not (ready and valid):
+                continue
+            ctx.set(dut.request.ready, 0)
+            header = fields(beat.header)
+            assert beat.first and beat.last
+            assert (header["write"], header["dwords"], header["token"]) == (1, 1, TOKEN)
+            assert (header["first_be"], header["last_be"]) == (0xF, 0)
+            assert header["relaxed"] == 0
+            self.written.append((header["address"], beat.data & 0xFFFF_FFFF))
+            for _ in range(self._answer):
+                await ctx.tick()
+            ctx.set(dut.sent, 1)
+            await ctx.tick()
+            ctx.set(dut.sent, 0)
+
+    async def take(self, ctx, number, payload, cycles=200):
+        """Offer a post until it is taken; returns whether it was masked, and after how long."""
+        stream = self.dut.posts[number]
+        ctx.set(stream.payload, payload)
+        ctx.set(stream.valid, 1)
+        for cycle in range(cycles):
+            _, _, ready, masked = await ctx.tick().sample(stream.ready, self.dut.masked)
+            if ready:
+                ctx.set(stream.valid, 0)
+                return masked, cycle
+        raise AssertionError(f"not taken within {cycles} cycles")
+
+    async def finish(self, ctx, number):
+        """Wait until the post that was taken from `number` is written."""
+        for _ in range(100):
+            _, _, done = await ctx.tick().sample(self.dut.done)
+            if done >> number & 1:
+                assert done == 1 << number
+                return
+        raise AssertionError("not done within 100 cycles")
+
+
+@pytest.mark.parametrize(
+    ("payload", "written"),
+    [
+        (post(0x10), (0x12_3456_7898, 0x0065_4321)),
+        (post(0x10, error=1), (0x12_3456_7898, 0x8065_4321)),
+        (post(0x10, message=1), (0x12_3456_7898, 0x8765_4321)),
+        (post(0x20, message=1), (0xFEE0_0000, 0xABCD_EF01)),
+    ],
+)
+def test_what_the_registers_say_is_written(payload, written):
+    bench = Bench(1)
+    bench.words[0x21] &= ~MASKED
+
+    async def testbench(ctx):
+        assert await bench.take(ctx, 0, payload) == (0, READ_LATENCY + 2)
+        assert ctx.get(bench.dut.request.valid) and ctx.get(bench.dut.busy)
+        await bench.finish(ctx, 0)
+        assert not ctx.get(bench.dut.busy)
+        assert bench.written == [written]
+
+    bench.run(testbench)
+
+
+def test_a_masked_message_is_taken_and_not_sent():
+    bench = Bench(1)
+    bench.words[0x21] |= MASKED
+
+    async def testbench(ctx):
+        for _ in range(3):
+            masked, _ = await bench.take(ctx, 0, post(0x20, message=1))
+            assert masked
+            await ctx.tick().repeat(20)
+        assert bench.written == []
+        # The same bit of what goes with a count is not looked at.
+        assert (await bench.take(ctx, 0, post(0x20)))[0] == 0
+        await bench.finish(ctx, 0)
+        assert bench.written == [(0xFEE0_0000, 0x00CD_EF01)]
+
+    bench.run(testbench)
+
+
+@pytest.mark.parametrize("after", range(1, READ_LATENCY + 4))
+def test_a_withdrawn_post_is_not_sent_and_the_next_one_is_its_own(after):
+    bench = Bench(1)
+    taken_after = READ_LATENCY + 3
+
+    async def testbench(ctx):
+        stream = bench.dut.posts[0]
+        ctx.set(stream.payload, post(0x20))
+        ctx.set(stream.valid, 1)
+        await ctx.tick().repeat(after)
+        ctx.set(stream.valid, 0)
+        await ctx.tick()
+        await bench.take(ctx, 0, post(0x10))
+        await bench.finish(ctx, 0)
+        expected = [(0x12_3456_7898, 0x0065_4321)]
+        if after == taken_after:
+            expected.insert(0, (0xFEE0_0000, 0x00CD_EF01))
+        assert bench.written == expected
+
+    bench.run(testbench)
+
+
+def test_a_request_that_is_dropped_at_once_is_done():
+    bench = Bench(1)
+    dut = bench.dut
+
+    async def testbench(ctx):
+        for _ in range(3):
+            await bench.take(ctx, 0, post(0x10))
+            ctx.set(dut.request.ready, 1)
+            ctx.set(dut.sent, 1)
+            assert ctx.get(dut.request.valid) and ctx.get(dut.done) == 1
+            await ctx.tick()
+            ctx.set(dut.request.ready, 0)
+            ctx.set(dut.sent, 0)
+            assert not ctx.get(dut.request.valid) and not ctx.get(dut.busy)
+
+    simulate(dut, testbench, background=[bench._registers])
+
+
+def test_sources_take_turns():
+    rng = seeded()
+    sources = 5
+    bench = Bench(sources, rng=rng)
+    for number in range(sources):
+        bench.words |= {2 * number: number << 12, 2 * number + 1: 0}
+    left = [30] * sources
+
+    def source(number):
+        async def run(ctx):
+            for turn in range(30):
+                bench.words[2 * number + 1] = turn
+                await bench.take(ctx, number, post(2 * number), cycles=1000)
+                await bench.finish(ctx, number)
+                left[number] -= 1
+                assert max(left) - min(left) <= 2 or 0 in left, f"somebody waits: {left}"
+                for _ in range(rng.randrange(4)):
+                    await ctx.tick()
+
+        return run
+
+    bench.run(*map(source, range(sources)))
+    for number in range(sources):
+        assert [data for at, data in bench.written if at == number << 12] == list(range(30))

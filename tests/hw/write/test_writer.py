@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The writer against a byte model of card RAM and of the memory it writes, and its exact timing."""
+
+from itertools import pairwise
+
+import pytest
+
+from hw.records import JOB_BYTES
+from hw.write.writer import DEPTH, Writer
+from tests.hw.helpers import seeded, simulate
+
+RAM_BYTES = 1 << 17
+
+
+class Packet:
+    """A write request as it left: header, beats, and the cycles of its beats."""
+
+    def __init__(self, header):
+        self.header = header
+        self.data = b""
+        self.times = []
+
+    def bytes_written(self):
+        """{byte address: value} of the enabled bytes."""
+        header, written = self.header, {}
+        for dword in range(header.dwords):
+            enable = 0xF
+            if dword == header.dwords - 1 and dword:
+                enable = header.last_be
+            elif dword == 0:
+                enable = header.first_be
+            for lane in range(4):
+                if enable >> lane & 1:
+                    offset = 4 * dword + lane
+                    written[header.address + offset] = self.data[offset]
+        return written
+
+
+class Bench:
+    """Feeds jobs to a writer over a RAM, collects its packets, checks the rules of the stream."""
+
+    def __init__(self, rng, ready=lambda: True, pause=lambda: False, header_beats=0):
+        self.ram = rng.randbytes(RAM_BYTES)
+        self.rng = rng
+        self.ready, self.pause, self.header_beats = ready, pause, header_beats
+        self.packets, self.accepted = [], []
+        #: cycles in which the sink was ready and nothing was offered
+        self.starved = 0
+
+    def run(self, jobs):
+        """Jobs are (address, length, place); returns the packets."""
+        dut = Writer()
+
+        async def testbench(ctx):
+            await self._drive(ctx, dut, jobs)
+
+        simulate(dut, testbench, cycles=200 + 200 * len(jobs))
+        return self.packets
+
+    async def _drive(self, ctx, dut, jobs):
+        cycle, index, inside, held, headroom = 0, 0, False, None, self.header_beats
+        done, waiting = 0, False
+        while done < len(jobs):
+            waiting = waiting or not self.pause()
+            offer = index < len(jobs) and waiting
+            ctx.set(dut.job.valid, offer)
+            if offer:
+                address, length, place = jobs[index]
+                ctx.set(
+                    dut.job.payload,
+                    {"address": address, "length": length, "place": place, "token": index % 256},
+                )
+            ready = self.ready() and not headroom
+            headroom = max(headroom - 1, 0)
+            ctx.set(dut.request.ready, ready)
+            if offer and ctx.get(dut.job.ready):
+                self.accepted.append(cycle)
+                index, waiting = index + 1, False
+
+            beat = ctx.get(dut.request.payload) if ctx.get(dut.request.valid) else None
+            assert beat is not None or not inside, "a gap inside a packet"
+            assert held is None or beat == held, "an offered beat changed"
+            held = None if ready else beat
+            self.starved += ready and beat is None
+            if beat is not None and ready:
+                assert beat.first == (not inside)
+                if beat.first:
+                    self.packets.append(Packet(beat.header))
+                packet = self.packets[-1]
+                assert beat.header == packet.header, "the header changed"
+                packet.data += beat.data.to_bytes(8, "little")
+                packet.times.append(cycle)
+                inside = not beat.last
+                if beat.last:
+                    done, headroom = done + 1, self.header_beats
+
+            # Synchronous RAM; what nobody asked for is noise.
+            word = ctx.get(dut.memory.address) if ctx.get(dut.memory.enable) else None
+            await ctx.tick()
+            cycle += 1
+            data = self.rng.randbytes(8) if word is None else self.ram[8 * word :][:8]
+            ctx.set(dut.memory.data, int.from_bytes(data, "little"))
+
+    def check(self, jobs):
+        """Every packet writes its job's bytes, where they go, and nothing else."""
+        assert len(self.packets) == len(jobs)
+        for index, (packet, job) in enumerate(zip(self.packets, jobs, strict=True)):
+            address, length, place = job
+            header = packet.header
+            context = f"job {index}: {length} bytes from {place:#x} to {address:#x}"
+            expected = {address + n: self.ram[(place + n) % RAM_BYTES] for n in range(length)}
+            assert packet.bytes_written() == expected, context
+            assert header.write == 1
+            assert header.address % 4 == 0, context
+            assert header.token == index % 256, context
+            assert header.dwords == (address % 4 + length + 3) // 4, context
+            assert (header.last_be == 0) == (header.dwords == 1), context
+            assert len(packet.data) // 8 == (header.dwords + 1) // 2, context
+
+
+def test_every_alignment():
+    """Each place modulo 8, each address modulo 8, each length to two words, and some more."""
+    rng = seeded()
+    jobs = [
+        (0x1_2345_6780 + address, length, 0x100 + place)
+        for place in range(8)
+        for address in range(8)
+        for length in (*range(1, 18), 129)
+    ]
+    jobs += [(address, JOB_BYTES, 8 - address) for address in range(8)]
+    bench = Bench(rng)
+    bench.run(jobs)
+    bench.check(jobs)
+
+
+def test_random_jobs_with_stalls():
+    rng = seeded()
+    jobs, mood = [], [0.5]
+
+    def ready():
+        if rng.random() < 0.02:
+            mood[0] = rng.choice((0.1, 0.5, 0.9, 1))
+        return rng.random() < mood[0]
+
+    for _ in range(600):
+        length = rng.randrange(1, 1 << rng.randrange(1, 10))
+        address = rng.randrange(1 << rng.choice((16, 34, 64)))
+        address -= max(0, address % 4096 + length - 4096)
+        place = rng.randrange(RAM_BYTES)
+        jobs.append((address, length, place))
+    bench = Bench(rng, ready=ready, pause=lambda: rng.random() < 0.2)
+    bench.run(jobs)
+    bench.check(jobs)
+
+
+@pytest.mark.parametrize(
+    ("address", "place", "latency"),
+    [(0, 0, 3), (4, 8, 3), (3, 3, 3), (7, 8 + 3, 3), (4, 4, 4), (0, 1, 4), (2, 1, 4)],
+)
+def test_latency(address, place, latency):
+    """3 cycles from job to first beat where a beat is a word of card RAM, 4 where it is not."""
+    bench = Bench(seeded())
+    (packet,) = bench.run([(0x1000 + address, 64, place)])
+    assert bench.accepted == [0]
+    assert packet.times[0] == latency
+    assert packet.times == list(range(latency, latency + len(packet.times)))
+
+
+@pytest.mark.parametrize(("place", "period"), [(0, 16), (5, 17)])
+def test_throughput(place, period):
+    """Jobs of 128 bytes take 16 cycles, or 17 if every beat takes of two words."""
+    bench = Bench(seeded())
+    jobs = [(128 * n, 128, place + 128 * n) for n in range(20)]
+    bench.run(jobs)
+    bench.check(jobs)
+    starts = [packet.times[0] for packet in bench.packets]
+    assert {b - a for a, b in pairwise(starts)} == {period}
+
+
+@pytest.mark.parametrize("header_beats", [1, 2])
+@pytest.mark.parametrize("place", range(8))
+def test_never_limits_a_link(place, header_beats):
+    """A sink that spends 17 or 18 cycles on a packet of 128 bytes never waits for a beat."""
+    bench = Bench(seeded(), header_beats=header_beats)
+    jobs = [(128 * n, 128, place + 128 * n) for n in range(30)]
+    bench.run(jobs)
+    bench.check(jobs)
+    start = bench.packets[0].times[0]
+    assert bench.starved == start - header_beats
+    assert bench.packets[-1].times[-1] == start + 30 * (16 + header_beats) - header_beats - 1
+
+
+def test_reads_ahead_while_the_sink_stalls():
+    """The queue fills behind a stalled sink, no further, and drains without a gap."""
+    rng = seeded()
+    stalled = [100]
+
+    def ready():
+        stalled[0] -= 1
+        return stalled[0] < 0
+
+    bench = Bench(rng, ready=ready)
+    jobs = [(0x40 * n, 4, 0x40 * n + 4) for n in range(3 * DEPTH)]
+    bench.run(jobs)
+    bench.check(jobs)
+    assert sum(time < 100 for time in bench.accepted) == DEPTH
+    times = [time for packet in bench.packets for time in packet.times]
+    assert times[:DEPTH] == list(range(100, 100 + DEPTH))

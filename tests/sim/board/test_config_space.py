@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The configuration space: what it advertises, and what a client can and cannot change."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from peerdma import regs
+from peerdma.vfio_wire import CONFIG_REGION, Command
+from sim.board import config_space
+from sim.board.config_space import EXPRESS, MSI, MSIX, POWER, SERIAL, Identity
+from tests.sim.board.client import BAR_DMA, BAR_USER, Client
+
+PM_ID, MSI_ID, EXPRESS_ID, MSIX_ID = 0x01, 0x05, 0x10, 0x11
+
+
+def chain(image: bytes) -> dict[int, int]:
+    """Capability ID -> offset, by walking the list as software does."""
+    found, at = {}, image[0x34]
+    while at:
+        assert image[at] not in found
+        found[image[at]] = at
+        at = image[at + 1]
+    return found
+
+
+def test_identity_and_class():
+    image = config_space.build().image
+    assert struct.unpack_from("<HH", image, 0) == (0x10EE, 0x7021)
+    assert struct.unpack_from("<HH", image, 0x2C) == (0x10EE, 0x5045)
+    assert image[9:12] == bytes([0x00, 0x80, 0x05])
+    assert image[0x3D] == 1
+    other = config_space.build(Identity(0x10DE, 1, 0x10DE, 2, 0x123456)).image
+    assert struct.unpack_from("<HH", other, 0) == (0x10DE, 1)
+    assert struct.unpack_from("<HH", other, 0x2C) == (0x10DE, 2)
+    assert other[9:12] == bytes([0x56, 0x34, 0x12])
+
+
+@pytest.mark.parametrize("msi", [0, 1, 8])
+@pytest.mark.parametrize("msix", [False, True])
+def test_capability_list(msi, msix):
+    image = config_space.build(Identity(msi_vectors=msi, msix=msix)).image
+    expected = {PM_ID: POWER, EXPRESS_ID: EXPRESS}
+    expected |= {MSI_ID: MSI} if msi else {}
+    expected |= {MSIX_ID: MSIX} if msix else {}
+    assert chain(image) == expected
+    assert struct.unpack_from("<I", image, SERIAL)[0] == 0x00010003
+    if msi:
+        control = struct.unpack_from("<H", image, MSI + 2)[0]
+        assert 1 << (control >> 1 & 7) == msi and control & 0x80
+    if msix:
+        control, table, pending = struct.unpack_from("<HII", image, MSIX + 2)
+        assert control + 1 == regs.MSIX_ENTRIES
+        assert table == regs.MSIX_TABLE_OFFSET | BAR_DMA
+        assert pending == regs.MSIX_PBA_OFFSET | BAR_DMA
+
+
+def test_link_and_limits():
+    image = config_space.build(Identity(link_speed=1, boundary=128)).image
+    capabilities = struct.unpack_from("<I", image, EXPRESS + 4)[0]
+    assert 128 << (capabilities & 7) == 512
+    assert not capabilities >> 28 & 1, "no function level reset"
+    assert struct.unpack_from("<H", image, EXPRESS + 0x12)[0] & 0x3FF == 0x011
+    assert struct.unpack_from("<H", image, EXPRESS + 0x10)[0] >> 3 & 1
+    assert struct.unpack_from("<H", config_space.build().image, EXPRESS + 0x12)[0] & 0x3FF == 0x012
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"vendor": 0x10000}, "vendor is a 16-bit ID, not 0x10000"),
+        ({"class_code": 1 << 24}, "24 bits"),
+        ({"msi_vectors": 3}, "not 3"),
+        ({"boundary": 32}, "not 32"),
+    ],
+)
+def test_wrong_identity(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        Identity(**wrong)
+
+
+def test_no_bit_is_both_set_and_cleared_by_a_write():
+    space = config_space.build(Identity(msi_vectors=32, msix=True))
+    for writable, clearable in zip(space.writable, space.clearable, strict=True):
+        assert not writable & clearable
+
+
+# On the running board ------------------------------------------------------------------------
+
+
+def test_every_bit_follows_its_mask(client: Client):
+    """All ones, then all zeros, into every byte: exactly the writable bits follow."""
+    space = config_space.build()
+    for value in (0xFF, 0x00):
+        for offset in range(0, config_space.SIZE, 4):
+            client.write(CONFIG_REGION, offset, value * 0x01010101)
+        for offset in range(0, config_space.SIZE, 4):
+            mask, initial = (
+                struct.unpack_from("<I", image, offset)[0]
+                for image in (space.writable, space.image)
+            )
+            # Only state that the hardware reports may differ; at rest there is none.
+            expected = initial & ~mask | value * 0x01010101 & mask
+            assert client.config(offset) == expected, hex(offset)
+
+
+def test_bar_sizing(client: Client):
+    for number, size in (regs.BAR_USER, regs.BAR_DMA):
+        client.write(CONFIG_REGION, 0x10 + 4 * number, 0xFFFFFFFF)
+        assert client.config(0x10 + 4 * number) == -size & 0xFFFFFFFF
+    for number in (2, 3, 4, 5):
+        client.write(CONFIG_REGION, 0x10 + 4 * number, 0xFFFFFFFF)
+        assert client.config(0x10 + 4 * number) == 0
+
+
+def test_bars_work_wherever_they_are(client: Client):
+    client.write(CONFIG_REGION, 0x10, 0xFE804000)
+    client.write(CONFIG_REGION, 0x14, 0xFE810000)
+    assert client.read(BAR_DMA, regs.EXTENSION.address("magic")) == regs.EXTENSION_MAGIC
+    client.write(BAR_USER, regs.USER.address("scratch"), 0x12345678)
+    assert client.read(BAR_USER, regs.USER.address("scratch")) == 0x12345678
+
+
+def test_memory_space_off_answers_all_ones(client: Client):
+    scratch = regs.USER.address("scratch")
+    client.write(BAR_USER, scratch, 5)
+    client.write(CONFIG_REGION, 4, 0x0004, 2)
+    assert client.read(BAR_USER, scratch) == 0xFFFFFFFF
+    client.write(BAR_USER, scratch, 6)
+    client.enable()
+    assert client.read(BAR_USER, scratch) == 5
+
+
+def test_sleeping_function_answers_all_ones(client: Client):
+    client.write(CONFIG_REGION, POWER + 4, 3, 2)
+    assert client.read(BAR_DMA, 0) == 0xFFFFFFFF
+    client.write(CONFIG_REGION, POWER + 4, 0, 2)
+    assert client.read(BAR_DMA, 0) == regs.identifier(0)
+
+
+def test_configuration_reaches_the_core(client: Client):
+    """The link register of the extension block shows what was written to Device Control."""
+    link = regs.EXTENSION["link"]
+    at = regs.EXTENSION.address("link")
+    value = client.read(BAR_DMA, at)
+    assert link.field("max_payload").get(value) == 0
+    assert link.field("max_read_request").get(value) == 2
+    assert link.field("speed").get(value) == 2 and link.field("width").get(value) == 1
+    assert link.field("bus_master").get(value) == 1
+    client.write(CONFIG_REGION, EXPRESS + 8, 1 << 5 | 3 << 12, 2)
+    client.write(CONFIG_REGION, EXPRESS + 0x10, 1 << 3, 2)
+    value = client.read(BAR_DMA, at)
+    assert link.field("max_payload").get(value) == 1
+    assert link.field("max_read_request").get(value) == 3
+    assert link.field("rcb").get(value) == 1
+
+
+def test_reset_restores_it(client: Client):
+    client.write(CONFIG_REGION, EXPRESS + 8, 0, 2)
+    client.write(BAR_USER, regs.USER.address("scratch"), 7)
+    client.request(Command.DEVICE_RESET)
+    assert client.config(4, 2) == 0
+    assert client.config(EXPRESS + 8, 2) == 0x2810
+    client.enable()
+    assert client.read(BAR_USER, regs.USER.address("scratch")) == 0
+
+
+def test_any_size_and_alignment(client: Client):
+    space = config_space.build()
+    for offset, count in ((0, 1), (1, 2), (3, 4), (0x2D, 7), (0xFF8, 8), (0, 4096)):
+        expected = bytearray(space.image[offset : offset + count])
+        for at in range(4, 6):
+            if offset <= at < offset + count:
+                expected[at - offset] = (6, 0)[at - 4]
+        assert client.config(offset, count) == int.from_bytes(expected, "little")

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The native judge of the core's TLPs: every rule lets good TLPs pass and names a broken one."""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+
+import pytest
+
+from sim.compile.native import compile_ideal
+
+US, MPS, MRRS = 0x0100, 128, 512
+LIMITS = {"id": US, "mps": MPS, "mrrs": MRRS, "bus_master": 1, "extended": 0, "relaxed": 1}
+READ, WRITE, COMPLETION, FOUR_DW = 0x00, 0x40, 0x4A, 0x20
+
+
+@cache
+def library() -> ctypes.CDLL:
+    return ctypes.CDLL(str(compile_ideal()))
+
+
+def judge(words: list[int], **limits: int) -> str:
+    """What the judge says of the TLP made of `words`."""
+    values = list((LIMITS | limits).values())
+    text = ctypes.create_string_buffer(512)
+    library().tlp_violation(
+        (ctypes.c_uint32 * len(words))(*words),
+        ctypes.c_size_t(len(words)),
+        (ctypes.c_uint * len(values))(*values),
+        text,
+        ctypes.c_size_t(len(text)),
+    )
+    return text.value.decode()
+
+
+def request(kind: int, address: int, dws: int, *, first=15, last=None, tag=0, id_=US, bits=0):
+    """Header (and payload) of a memory request of `dws` dwords."""
+    if last is None:
+        last = 0 if dws == 1 else 15
+    four = FOUR_DW if address >> 32 else 0
+    words = [(kind | four) << 24 | bits | dws & 0x3FF, id_ << 16 | tag << 8 | last << 4 | first]
+    words += [address >> 32] if four else []
+    words.append(address & 0xFFFFFFFF)
+    return words + [0] * (dws if kind == WRITE else 0)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        request(READ, 0x1000, 1),
+        request(READ, 0x1000, 1, first=0),
+        request(READ, 0x1E00, 128),
+        request(READ, 0xFFFF_FFFC, 1),
+        request(READ, 0x1_0000_0000, 128, first=8, last=1, tag=31),
+        request(WRITE, 0x1000, 32),
+        request(WRITE, 0x1000, 1, first=5),
+        request(WRITE, 0x1008, 2, first=5, last=10),
+        request(WRITE, 0x1004, 3, first=14, last=7),
+        request(WRITE, 0x1000, 32, bits=2 << 12),
+        [COMPLETION << 24 | 1, US << 16 | 4, 0x0000_0500, 0],
+    ],
+)
+def test_legal(words):
+    assert judge(words) == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "limits", "reason"),
+    [
+        ([], {}, "do not match the length"),
+        ([0], {}, "do not match the length"),
+        (request(WRITE, 0x1000, 4)[:-1], {}, "6 dwords do not match"),
+        ([*request(READ, 0x1000, 4), 0], {}, "4 dwords do not match"),
+        (request(READ, 0x1000, 1), {"bus_master": 0}, "while Bus Master Enable is 0"),
+        (request(READ, 0x1000, 1, id_=0), {}, "id 0000 instead of 0100"),
+        (request(READ, 0x1FFC, 2), {}, "crosses a 4 KiB boundary"),
+        (request(READ, 0x1000, 129), {}, "read of 516 bytes exceeds MRRS 512"),
+        (request(WRITE, 0x1000, 33), {}, "payload of 132 bytes exceeds MPS 128"),
+        (request(READ, 0x1000, 1, last=15), {}, "byte enables"),
+        (request(READ, 0x1000, 2, last=0), {}, "byte enables"),
+        (request(READ, 0x1000, 2, first=0), {}, "byte enables"),
+        (request(READ, 0x1004, 2, first=7), {}, "byte enables"),
+        (request(WRITE, 0x1000, 3, first=5), {}, "byte enables"),
+        (request(WRITE, 0x1000, 3, last=14), {}, "byte enables"),
+        (request(READ, 0x1000, 1, tag=32), {}, "tag 32 without Extended Tag Field Enable"),
+        (request(READ, 0x1000, 1, bits=2 << 12), {"relaxed": 0}, "relaxed ordering without"),
+        ([FOUR_DW << 24 | 1, US << 16 | 15, 0, 0x1000], {}, "4-DW header for address 0x1000"),
+        (request(READ, 0x1000, 1, bits=1 << 15), {}, "reserved or unsupported bits"),
+        (request(READ, 0x1000, 1, bits=1 << 14), {}, "reserved or unsupported bits"),
+        (request(READ, 0x1000, 1, bits=1 << 20), {}, "reserved or unsupported bits"),
+        (request(READ, 0x1000, 1, bits=1 << 10), {}, "reserved or unsupported bits"),
+        (request(0x02, 0x1000, 1), {}, "type 0x02 is not for the core to send"),
+        ([0x34000000, US << 16 | 0x20, 0, 0], {}, "type 0x34 is not for the core to send"),
+        ([COMPLETION << 24 | 1, 4, 0x0000_0500, 0], {}, "id 0000 instead of 0100"),
+        ([COMPLETION << 24 | 1 | 2 << 12, US << 16 | 4, 0x500, 0], {}, "attributes 2"),
+    ],
+)
+def test_illegal(words, limits, reason):
+    assert reason in judge(words, **limits)
+
+
+def test_extended_tags():
+    assert judge(request(READ, 0x1000, 1, tag=255), extended=1) == ""

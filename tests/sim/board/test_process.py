@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The program: its socket file, signals, exit statuses and options."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from peerdma import regs
+from peerdma.vfio_wire import CONFIG_REGION
+from sim.compile import native
+from tests.sim.board.client import BAR_DMA, BAR_USER, ROOT, Board, Client
+
+LIMIT = 120
+
+
+def program(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """A run that ends by itself."""
+    return subprocess.run(
+        [sys.executable, "-m", "sim.board", *arguments],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "host")])},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+    )
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("connected", [False, True])
+def test_signal_ends_it_and_removes_the_socket(tmp_path, number, connected):
+    with Board(tmp_path) as board:
+        client = Client(board) if connected else None
+        board.process.send_signal(number)
+        assert board.process.wait(LIMIT) == 0
+        assert not os.path.exists(board.path)
+        if client:
+            client.socket.close()
+
+
+def test_once(tmp_path):
+    with Board(tmp_path, "--once") as board:
+        with Client(board) as client:
+            assert client.config(0) == 0x702110EE
+        assert board.process.wait(LIMIT) == 0
+        assert not os.path.exists(board.path)
+
+
+def test_once_ignores_who_says_nothing(tmp_path):
+    with Board(tmp_path, "--once") as board:
+        Client(board, greet=False).socket.close()
+        with Client(board) as client:
+            assert client.config(0) == 0x702110EE
+
+
+def test_stale_socket_is_replaced(tmp_path):
+    stale = socket.socket(socket.AF_UNIX)
+    stale.bind(str(tmp_path / "board.sock"))
+    stale.close()
+    with Board(tmp_path) as board, Client(board) as client:
+        assert client.config(0) == 0x702110EE
+
+
+def test_live_socket_is_left_alone(tmp_path):
+    with Board(tmp_path) as board:
+        second = program("--socket", board.path)
+        assert second.returncode == 1
+        assert "is served by a running board" in second.stderr
+        with Client(board) as client:
+            assert client.config(0) == 0x702110EE
+
+
+def test_other_files_are_left_alone(tmp_path):
+    path = tmp_path / "precious"
+    path.write_text("data")
+    run = program("--socket", str(path))
+    assert run.returncode == 1
+    assert "exists and is no socket" in run.stderr
+    assert path.read_text() == "data"
+
+
+def test_socket_of_somebody_else_is_not_removed(tmp_path):
+    with Board(tmp_path) as board:
+        os.unlink(board.path)
+        with socket.socket(socket.AF_UNIX) as other:
+            other.bind(board.path)
+            assert board.end() == 0
+            assert os.path.exists(board.path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--socket", "/nonexistent/folder/socket"], "cannot serve at"),
+        (["--socket", "/tmp/" + "x" * 200], "cannot serve at"),
+        (["--log-tlps", "/nonexistent/log"], "cannot write /nonexistent/log"),
+    ],
+)
+def test_failure_to_start(tmp_path, arguments, message):
+    run = program("--socket", str(tmp_path / "socket"), *arguments)
+    assert run.returncode == 1
+    assert message in run.stderr
+    assert "ready" not in run.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["--socket", "s", "--fault", "ur"],
+        ["--socket", "s", "--fault", "ur@0"],
+        ["--socket", "s", "--fault", "fire@1"],
+        ["--socket", "s", "--msi", "3"],
+        ["--socket", "s", "--rcb", "32"],
+        ["--socket", "s", "--link", "gen9"],
+        ["--socket", "s", "--ids", "10ee"],
+        ["--socket", "s", "--ids", "10ee:12345"],
+        ["--socket", "s", "--completion-size", "100"],
+        ["--socket", "s", "--rtt-ns", "-1"],
+        ["--socket", "s", "--time-scale", "0"],
+    ],
+)
+def test_wrong_usage(arguments):
+    run = program(*arguments)
+    assert run.returncode == 2
+    assert "usage:" in run.stderr
+
+
+def test_identity_and_link_options(tmp_path):
+    arguments = ("--ids", "10de:0001", "--subsystem", "10de:0002", "--class-code", "0x118000")
+    with (
+        Board(tmp_path, *arguments, "--link", "gen1x1", "--time-scale", "77") as board,
+        Client(board) as client,
+    ):
+        client.enable()
+        assert client.config(0) == 0x000110DE
+        assert client.config(0x2C) == 0x000210DE
+        assert client.config(8) >> 8 == 0x118000
+        link = client.read(BAR_DMA, regs.EXTENSION.address("link"))
+        assert regs.EXTENSION["link"].field("speed").get(link) == 1
+        assert client.read(BAR_DMA, regs.EXTENSION.address("time_scale")) == 77
+        assert client.config(0x4A, 2) >> 1 & 7 == 0
+
+
+def test_msi_vectors(tmp_path):
+    with Board(tmp_path, "--msi", "8") as board, Client(board) as client:
+        assert client.config(0x4A, 2) >> 1 & 7 == 3
+        client.write(CONFIG_REGION, 0x4A, 3 << 4 | 1, 2)
+        assert client.config(0x4A, 2) == 0x0080 | 3 << 1 | 3 << 4 | 1
+
+
+def test_waves(tmp_path):
+    waves = tmp_path / "waves.vcd"
+    with Board(tmp_path, "--waves", str(waves), "--once") as board, Client(board) as client:
+        client.enable()
+        client.write(BAR_USER, regs.USER.address("scratch"), 1)
+        client.read(BAR_USER, regs.USER.address("scratch"))
+        client.socket.close()
+        assert board.process.wait(LIMIT) == 0
+    text = waves.read_text()
+    assert "trntsrcrdy" in text and "$enddefinitions" in text
+    assert text.count("\n#") > 100
+
+
+# Building ------------------------------------------------------------------------------------
+
+
+def test_objects_are_cached_by_what_they_depend_on(tmp_path, monkeypatch):
+    """In a folder with spaces: made once, found the second time, made anew after a change."""
+    cache = tmp_path / "a build folder"
+    monkeypatch.setattr(native, "CACHE", cache)
+    native._native_object("link")
+    made = {path: path.stat().st_mtime_ns for path in cache.rglob("*.o")}
+    assert len(made) == 1
+    native._native_object("link")
+    assert {path: path.stat().st_mtime_ns for path in cache.rglob("*.o")} == made
+    monkeypatch.setattr(native, "_CXX", (*native._CXX, "-DOTHER"))
+    native._native_object("link")
+    assert len(list(cache.rglob("*.o"))) == 2
+    assert not list(cache.glob(".*")), "no scratch folders are left"
+
+
+def test_failed_build_leaves_nothing_and_says_why(tmp_path, monkeypatch):
+    cache = tmp_path / "cache"
+    monkeypatch.setattr(native, "CACHE", cache)
+    monkeypatch.setattr(native, "_CXX", (*native._CXX, "-fno-such-option"))
+    with pytest.raises(native.BuildError, match="no-such-option"):
+        native._native_object("link")
+    assert not [path for path in cache.iterdir() if not path.name.startswith("pins-")]
+
+
+def test_missing_compiler_is_named(monkeypatch):
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    native.find_compiler.cache_clear()
+    try:
+        with pytest.raises(native.BuildError, match="no-such-compiler was not found"):
+            native._native_object("link")
+    finally:
+        native.find_compiler.cache_clear()
+
+
+def test_pins_follow_the_port_table():
+    header = native.pins_header()
+    assert "uint64_t trntd = 0;" in header
+    assert "from.trntd = core.trntd;" in header
+    assert "core.trntdstrdy = to.trntdstrdy;" in header
+    assert Path(native.__file__).parent.name == "compile"

@@ -1,0 +1,394 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The campaign finds what it has to find, does the same again, and says what it has seen."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import signal
+import subprocess
+import sys
+from concurrent.futures import Future
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from cocotbext.pcie.core.tlp import Tlp, TlpType
+
+from peerdma import regs
+from sim.campaign import __main__ as command
+from sim.campaign import draw as drawing
+from sim.campaign.coverage import Coverage, Exclusion, Group, band
+from sim.campaign.draw import draw
+from sim.campaign.execute import SEEDS, Campaign, NoWorkers, cluster, run
+from sim.campaign.faults import release_pair
+from sim.campaign.monitor import Read
+from sim.campaign.plan import Plan
+from sim.campaign.report import Record
+from sim.campaign.scoreboard import CardRam, Pair, Scope, check_either
+from sim.campaign.table import GROUPS
+from sim.mutants import MUTANTS, break_it
+from sim.mutants.run import private_copy
+
+ROOT = Path(__file__).resolve().parents[3]
+#: Bound of a command, in seconds; models may have to be built first.
+LIMIT = 600
+
+
+def start(checkout: Path, *arguments: str) -> subprocess.Popen[str]:
+    """Start ``python -m sim.campaign`` of a checkout; both of its streams are in `stdout`.
+
+    The environment has the SEED of something else, which it must not heed.
+    """
+    paths = os.pathsep.join((str(checkout), str(checkout / "host")))
+    other = str(secrets.randbits(20))
+    return subprocess.Popen(
+        [sys.executable, "-m", "sim.campaign", *arguments],
+        cwd=checkout,
+        env={**os.environ, "PYTHONPATH": paths, "SEED": other},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def campaign(checkout: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run ``python -m sim.campaign`` as `start` does."""
+    with start(checkout, *arguments) as process:
+        try:
+            said, _ = process.communicate(timeout=LIMIT)
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+    return subprocess.CompletedProcess(process.args, process.returncode, said)
+
+
+# Seeds --------------------------------------------------------------------------------------
+
+
+def test_a_replay_is_the_same_run(tmp_path: Path):
+    number = int(os.environ.get("SEED") or secrets.randbits(20))
+    output = tmp_path / "record.json"
+    few = ("--episodes", "2")
+    done = campaign(
+        ROOT, "run", "--seed", str(number), "--seeds", "1", *few, "--output", str(output)
+    )
+    assert done.returncode == 0, done.stdout
+    seed = str(number * SEEDS)
+    digest = json.loads(output.read_text())["seeds"][seed]["digest"]
+    again = campaign(ROOT, "replay", seed, *few, "--no-waves")
+    assert again.returncode == 0, again.stdout
+    assert f"seed {seed} passed; TLPs {digest[:20]};" in again.stdout
+
+
+def test_an_interrupt_loses_nothing(tmp_path: Path):
+    output = tmp_path / "record.json"
+    number = int(os.environ.get("SEED") or secrets.randbits(20))
+    few = ("--episodes", "2", "--cores", "1", "--seconds", str(LIMIT))
+    with start(ROOT, "run", "--seed", str(number), *few, "--output", str(output)) as process:
+        assert process.stdout
+        before = next(line for line in process.stdout if " passed, " in line)
+        # As a terminal does it: to all of its processes.
+        os.killpg(process.pid, signal.SIGINT)
+        said, _ = process.communicate(timeout=LIMIT)
+    assert process.returncode == 0, before + said
+    assert f"record: {output}" in said
+    assert json.loads(output.read_text())["seeds"][str(number * SEEDS)]["passed"]
+
+
+def suits(plan: Plan, kind: str) -> bool:
+    """Whether a plan has a read for card RAM that fails so; for no kind any plan does."""
+    runs = (run for episode in plan.episodes for lane in episode.lanes for run in lane.runs)
+    faults = [(run.fault, run.pieces[run.fault.index]) for run in runs if run.fault]
+    return not kind or any(
+        fault.kind == kind and fault.place == "data" and piece.card is not None
+        for fault, piece in faults
+    )
+
+
+@pytest.mark.parametrize(
+    ("mutant", "kind"), [("interrupt before the data", ""), ("poisoned data is good", "poisoned")]
+)
+def test_bugs_are_found(mutant, kind, tmp_path, monkeypatch):
+    """Planted in a copy, each shows within a few seeds; the replay's command is there."""
+    checkout = private_copy(tmp_path)
+    break_it(checkout, next(one for one in MUTANTS if one.name == mutant))
+    # One model to build instead of two.
+    plans = checkout / "sim" / "campaign" / "plan.py"
+    assert plans.read_text().count("CHANNELS = (1, 2)") == 1
+    plans.write_text(plans.read_text().replace("CHANNELS = (1, 2)", "CHANNELS = (1,)"))
+    monkeypatch.setattr(drawing, "CHANNELS", (1,))
+    number = next(n for n in range(2000) if suits(draw(n * SEEDS, 4), kind))
+    arguments = ("--seed", str(number), "--seeds", "3", "--episodes", "4", "--seconds", str(LIMIT))
+    done = campaign(
+        checkout, "run", *arguments, "--cores", "1", "--output", str(tmp_path / "record.json")
+    )
+    assert done.returncode == 1, done.stdout
+    assert re.search(r"seed \d+ FAILED", done.stdout)
+    failed = re.search(r"FAILED seed (\d+); again with waveforms: (.+)", done.stdout)
+    assert failed, done.stdout
+    assert failed[2] == f"{sys.executable} -m sim.campaign replay {failed[1]} --episodes 4"
+
+
+def test_plans_are_possible_and_repeat():
+    for seed in range(60):
+        plan = draw(seed, 28)
+        assert plan == draw(seed, 28)
+        assert len(plan.episodes) in (28, 29)
+        for episode in plan.episodes:
+            runs = [run for lane in episode.lanes for run in lane.runs]
+            assert sum(run.fault is not None for run in runs) <= 1
+            for run_ in runs:
+                assert sum(run_.blocks) == len(run_.pieces) > 0
+                assert max(run_.blocks) <= 64
+                for piece in run_.pieces:
+                    inside = piece.card is None or piece.card + piece.size <= regs.CARD_RAM_SIZE
+                    assert inside or run_.fault.kind == "decode"
+
+
+# Who runs them ------------------------------------------------------------------------------
+
+
+def test_no_scheduler(monkeypatch):
+    monkeypatch.setattr("sim.campaign.execute._JOIN_SECONDS", 1)
+    with pytest.raises(NoWorkers, match="no Dask scheduler with workers at tcp://127"):
+        cluster(b"", "tcp://127.0.0.1:1").__enter__()
+
+
+class Vain:
+    """A site all of whose workers are lost, with what they had."""
+
+    def __init__(self):
+        self.tries = 0
+        self.executor, self.run_seed, self.bundle, self.arguments = self, None, b"", ()
+
+    def slots(self) -> int:
+        """One at a time."""
+        return 1
+
+    def submit(self, *_):
+        """It comes to nothing."""
+        self.tries += 1
+        future: Future = Future()
+        future.set_exception(OSError("worker lost"))
+        return future
+
+
+def test_a_seed_is_tried_again_but_not_for_ever():
+    site = Vain()
+    with pytest.raises(OSError, match="worker lost"):
+        run(site, Campaign(1, 10, seeds=1), print)
+    assert site.tries == 3
+
+
+# Scoreboard ---------------------------------------------------------------------------------
+
+
+def test_card_ram_knows_what_it_may_hold():
+    ram = CardRam()
+    ram.write(10, b"abcd")
+    ram.maybe(11, b"XY")
+    assert ram.allowed(11) == {ord("b"), ord("X")}
+    ram.expect(10, b"aXcd")
+    # What was read is settled.
+    with pytest.raises(AssertionError, match="card RAM at 0xb, byte 1 of 4"):
+        ram.expect(10, b"abcd")
+    with pytest.raises(AssertionError, match="found 0x7a"):
+        ram.expect(10, b"aXcz")
+    ram.maybe(12, b"??")
+    ram.write(12, b"!!")
+    assert ram.allowed(12) == {ord("!")}
+
+
+def test_what_was_interrupted_is_old_or_new():
+    ram = CardRam()
+    ram.write(0, b"new!")
+    check_either("it", b"newd", b"gold", ram.options(0, 4))
+    with pytest.raises(AssertionError, match="byte 2 is 0x78, neither"):
+        check_either("it", b"nexd", b"gold", ram.options(0, 4))
+
+
+def test_a_pair_hands_on_in_order():
+    pair = Pair()
+    pair.send(b"abc")
+    assert pair.bytes_at(pair.take(2), 2) == b"ab"
+    assert pair.left == 1
+    assert pair.bytes_at(pair.take(2), 2) == b"c"
+
+
+def ended(way: str, *, finished: bool = False, streamed: bool = False) -> SimpleNamespace:
+    """A job of a pair, as far as what it leaves in the pair is concerned."""
+    channel = SimpleNamespace(c2h=way == "c2h")
+    return SimpleNamespace(channel=channel, finished=finished, streamed=streamed, moment="")
+
+
+@pytest.mark.parametrize(
+    ("left", "jobs", "known"),
+    [
+        # H2C ended with nothing before it: what it sent, if anything, was flushed with it.
+        (0, [ended("h2c")], True),
+        (7, [ended("h2c")], False),
+        # C2H is known to have used the stream once bytes of it were written.
+        (7, [ended("c2h", streamed=True)], True),
+        (7, [ended("c2h")], False),
+        # H2C came to its good end, perhaps behind the flush.
+        (0, [ended("c2h", streamed=True), ended("h2c", finished=True)], False),
+        (0, [ended("c2h", streamed=True), ended("h2c")], True),
+        (7, [ended("c2h", streamed=True), ended("h2c")], True),
+    ],
+)
+def test_what_a_pair_holds_after_an_end(left, jobs, known):
+    pair = Pair()
+    pair.send(b"sent")
+    release_pair(SimpleNamespace(seen=Coverage(GROUPS)), pair, left, jobs)
+    assert pair.unknown != known
+    assert pair.left == (0 if known else 4)
+
+
+def request(kind: TlpType, address: int, size: int) -> Tlp:
+    tlp = Tlp()
+    tlp.fmt_type = kind
+    tlp.set_addr_be(address, size)
+    return tlp
+
+
+def test_the_card_may_touch_what_it_was_given():
+    scope = Scope()
+    heard = []
+    span = scope.allow("it", 0x1001, 6, write=True, heard=heard.append)
+    scope.listen("up", request(TlpType.MEM_WRITE, 0x1001, 6))
+    assert (span.left, span.touched, len(heard)) == (0, True, 1)
+    for bad in (
+        request(TlpType.MEM_WRITE, 0x1001, 7),
+        request(TlpType.MEM_WRITE, 0x1000, 2),
+        request(TlpType.MEM_READ, 0x1001, 6),
+    ):
+        with pytest.raises(AssertionError, match="not, or no longer, its to use"):
+            scope.listen("up", bad)
+    scope.listen("down", request(TlpType.MEM_WRITE, 0, 1))
+    scope.revoke([span])
+    with pytest.raises(AssertionError, match="the core writes to 0x1001 to 0x1007"):
+        scope.listen("up", request(TlpType.MEM_WRITE, 0x1001, 6))
+
+
+def completion(size: int, left: int, at: int) -> Tlp:
+    tlp = Tlp()
+    tlp.fmt_type = TlpType.CPL_DATA
+    tlp.byte_count, tlp.lower_address = left, at & 0x7F
+    tlp.length = -(-(at % 4 + size) // 4)
+    return tlp
+
+
+def test_completions_that_fit_are_those_of_a_read():
+    def read() -> Read:
+        return Read("host", 1, 0x1_0FE2, 40)
+
+    mine = read()
+    assert mine.take(completion(30, 40, 0xFE2))
+    assert (mine.left, mine.completions) == (10, 1)
+    assert mine.take(completion(10, 10, 0x1000))
+    assert (mine.left, mine.completions) == (0, 2)
+    for size, left, at in ((40, 40, 0xFE6), (40, 41, 0xFE2), (44, 40, 0xFE2)):
+        assert not read().take(completion(size, left, at)), (size, left, at)
+
+
+# Coverage -----------------------------------------------------------------------------------
+
+SMALL = (
+    Group(
+        "g",
+        {"a": ("1", "2"), "b": ("x", "y")},
+        (("a", "b"),),
+        (Exclusion("twos have no y", {"a": ("2",), "b": ("y",)}),),
+    ),
+)
+
+
+def test_holes_are_named_and_the_impossible_is_none():
+    seen = Coverage(SMALL)
+    seen.sample("g", a=1, b="x")
+    seen.sample("g", a=2)
+    assert [(hole.item, hole.bins) for hole in seen.holes()] == [
+        ("g: b", ("y",)),
+        ("g: a × b", ("1, y", "2, x")),
+    ]
+    with pytest.raises(ValueError, match="2, y was seen, but twos have no y"):
+        seen.sample("g", a=2, b="y")
+    with pytest.raises(ValueError, match="no bin of the table"):
+        seen.sample("g", a=3)
+    with pytest.raises(ValueError, match="another table"):
+        seen.merge({"g: a = 9": 1})
+    more = Coverage(SMALL, seen.counts)
+    more.sample("g", a=1, b="y")
+    assert more.counts["g: a = 1"] == 2
+
+
+def test_bands():
+    assert [band(n, ("0", "1-3", "4+")) for n in (0, 1, 3, 4, 99)] == [
+        "0",
+        "1-3",
+        "1-3",
+        "4+",
+        "4+",
+    ]
+    with pytest.raises(ValueError, match="none of the bins"):
+        band(5, ("1-3",))
+
+
+def test_every_exclusion_excludes_something():
+    for group in GROUPS:
+        bins = [
+            dict(zip(item, name.split(", "), strict=True))
+            for item in group.items()
+            for name, _ in group.bins(item)
+        ]
+        for one in group.exclusions:
+            assert any(one.covers(sample) for sample in bins), f"{group.name}: {one.reason}"
+
+
+def result(seed: int, *, passed: bool = True, **counts: int) -> dict:
+    return {
+        "seed": seed,
+        "passed": passed,
+        "cpu_seconds": 1.0,
+        "simulated_ns": 1000,
+        "digest": "d",
+        "counts": counts,
+    }
+
+
+def test_records_are_merged(tmp_path, capsys):
+    name = "register: access = rw"
+    files = []
+    for number in (1, 2):
+        record = Record()
+        record.add(result(number, **{name: 5}))
+        files.append(str(tmp_path / f"{number}.json"))
+        record.save(Path(files[-1]))
+    assert command.main(["report", *files]) == 1
+    said = capsys.readouterr().out
+    assert "2 seeds, 0 failed" in said
+    assert "register: access: ro; rc;" in said
+    assert Record.load(map(Path, files)).coverage.counts[name] == 10
+    assert command.main(["report", files[0], files[0]]) == 2
+    assert "seed 1 is in another file, too" in capsys.readouterr().err
+
+
+def test_a_record_without_holes_is_complete():
+    record = Record()
+    every = {
+        f"{group.name}: {' × '.join(item)} = {name}": 1
+        for group in GROUPS
+        for item in group.items()
+        for name, reason in group.bins(item)
+        if not reason
+    }
+    record.add(result(1, **every))
+    assert record.complete
+    assert "No hole." in record.text()
+    record.add(result(2, passed=False))
+    assert not record.complete
+    assert record.failed == [2]
