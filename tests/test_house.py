@@ -144,7 +144,11 @@ def test_the_board_needs_no_gateware(house):
         ("hw/read/tags.py", "from ..channel.fetch import READS", "hw.channel.fetch"),
         ("hw/read/tags.py", "from ..channel import fetch", "hw.channel.fetch"),
         ("hw/read/tags.py", "def f():\n    from hw import core", "hw.core"),
-        ("hw/memory/ram.py", "from typing import *\nif TYPE_CHECKING:\n    import flow", "flow"),
+        (
+            "hw/memory/card_ram.py",
+            "from typing import *\nif TYPE_CHECKING:\n    import flow",
+            "flow",
+        ),
         ("hw/seam.py", "from peerdma.errors import Timeout", "peerdma.errors"),
         ("sim/board/server.py", "from ..compile import tools", "sim.compile.tools"),
         ("hw/channel/control.py", "from . import fetch\nfrom ..seam import SentToken", None),
