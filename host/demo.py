@@ -4,21 +4,26 @@
 
 Without a board it starts the simulated one, without a GPU it takes the emulated one, and it says
 so. Needs numpy; peerdma need not be installed. With --input and --output it is the content of a
-file, of any size, that goes through the FPGA.
+file, of any size, that goes through the FPGA; - is standard input or output.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import math
+import os
 import re
 import sys
 import time
-from pathlib import Path
 
-import peerdma
-from peerdma.cli import EXIT_CODES, add_board_option, guarded
+from peerdma_start import interruptible
+
+with interruptible("demo.py"):
+    import peerdma
+    from peerdma.cli import EXIT_CODES, add_board_option, add_version_option, guarded
+    from peerdma.files import Input, Output
 
 #: Seconds without a word before progress is shown, and between lines of a log.
 _PATIENCE = 1.5
@@ -32,12 +37,13 @@ def main() -> int:
     def action() -> int:
         try:
             report = _run(arguments)
-        except (peerdma.PeerdmaError, OSError) as error:
+        except (peerdma.PeerdmaError, OSError, KeyboardInterrupt) as error:
             if arguments.json:
-                cause = {"kind": type(error).__name__, "message": str(error)}
+                cause = {"kind": type(error).__name__, "message": str(error) or "interrupted"}
                 print(json.dumps({"verified": False, "error": cause}))
             raise
-        print(json.dumps(report) if arguments.json else _readable(report))
+        text = json.dumps(report) if arguments.json else _readable(report)
+        print(text, file=sys.stderr if arguments.output == "-" else sys.stdout)
         return 0
 
     return guarded("demo.py", action)
@@ -71,17 +77,26 @@ def _parse() -> argparse.Namespace:
         "auto is the GPU's own where other devices can reach it (default: auto)",
     )
     add_board_option(parser)
-    parser.add_argument("--input", type=Path, metavar="FILE", help="copy this file's content")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="where the copy goes")
+    parser.add_argument(
+        "--input", metavar="FILE", help="copy what is in this file, pipe or device; - is stdin"
+    )
+    parser.add_argument(
+        "--output",
+        metavar="FILE",
+        help="where the copy goes; - is stdout, and what there is to say then goes to stderr",
+    )
     parser.add_argument(
         "--seed", type=_seed, default=1, metavar="N", help="of the test pattern (default: 1)"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead")
+    add_version_option(parser)
     arguments = parser.parse_args()
     if bool(arguments.input) != bool(arguments.output):
         parser.error("--input and --output go together")
     if arguments.input and arguments.size:
         parser.error("with --input the file's size is the size; leave --size out")
+    if arguments.output == "-" and arguments.json:
+        parser.error("--output - and --json both write to stdout; give the output a file")
     return arguments
 
 
@@ -104,24 +119,36 @@ def _seed(text: str) -> int:
     return int(text)
 
 
+def _input(name: str) -> Input:
+    """The file to copy; says so where there may be a wait for it."""
+    if name == "-":
+        print("demo.py: reading standard input to its end", file=sys.stderr)
+        return Input(0)
+    if os.path.exists(name) and not os.path.isfile(name):
+        print(f"demo.py: reading {name} to its end", file=sys.stderr)
+    return Input(name)
+
+
 def _run(arguments: argparse.Namespace) -> dict:
     """Makes the copy and returns what there is to say about it, once it is verified."""
-    length = arguments.input.stat().st_size if arguments.input else None
+    content = _input(arguments.input) if arguments.input else None
     began = time.perf_counter()
-    with (
-        peerdma.gpu(arguments.gpu, memory=arguments.memory) as gpu,
-        peerdma.open(arguments.board) as board,
-    ):
-        if length is None:
+    with contextlib.ExitStack() as stack:
+        output = None
+        if arguments.output:
+            output = stack.enter_context(Output(1 if arguments.output == "-" else arguments.output))
+        gpu = stack.enter_context(peerdma.gpu(arguments.gpu, memory=arguments.memory))
+        board = stack.enter_context(peerdma.open(arguments.board))
+        if content is None:
             width, height = arguments.size or (1024, 1024)
             shape, dtype = (height, width), "u4"
         else:
-            shape, dtype = (length,), "u1"
+            shape, dtype = (content.nbytes,), "u1"
         with gpu.surface(shape, dtype) as source, gpu.surface(shape, dtype) as destination:
             source.fill(arguments.seed)
             destination.fill((arguments.seed + 1) % (1 << 32))
-            if arguments.input:
-                source.load(arguments.input)
+            if content is not None:
+                content.load(source)
             with (
                 board.pin(source) as pinned_source,
                 board.pin(destination) as pinned_destination,
@@ -129,14 +156,14 @@ def _run(arguments: argparse.Namespace) -> dict:
             ):
                 transfer = board.copy(pinned_source, pinned_destination, progress=progress)
             written = None
-            if not arguments.output:
+            if output is None:
                 gpu.verify(destination, seed=arguments.seed)
             else:
                 gpu.compare(destination, source)
-                written = destination.save(arguments.output)
+                written = output.save(destination)
         info = board.info()
     return {
-        "verified": True,
+        "verified": transfer.bytes > 0,
         "bytes": transfer.bytes,
         "path": {"to_board": transfer.path.to_board, "from_board": transfer.path.from_board},
         "through": transfer.through,
@@ -152,7 +179,7 @@ def _run(arguments: argparse.Namespace) -> dict:
         "link_limit": transfer.limit,
         "copy_wall_seconds": transfer.wall_seconds,
         "wall_seconds": time.perf_counter() - began,
-        "output": str(arguments.output) if arguments.output else None,
+        "output": output.name if output else None,
         "output_way": written.way if written else None,
     }
 
@@ -188,7 +215,8 @@ def _readable(report: dict) -> str:
     ]
     if report["output"]:
         lines.append(("written", f"{report['output']}, {report['output_way']}"))
-    lines.append(("verified", "every word, on the GPU"))
+    every = "every word, on the GPU" if report["verified"] else "nothing, as no bytes were copied"
+    lines.append(("verified", every))
     return "\n".join(f"{name:<12}{value}" for name, value in lines)
 
 

@@ -6,10 +6,12 @@ real ones take a minute, and are what brought this test here.
 """
 
 import ast
+import errno
 import fcntl
 import importlib.util
 import json
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -105,7 +107,12 @@ def plain(tmp_path) -> Checkout:
 @pytest.fixture
 def setup_env():
     """The script as a module."""
-    spec = importlib.util.spec_from_file_location("setup_env", ROOT / SCRIPT)
+    return module_at(ROOT / SCRIPT)
+
+
+def module_at(path: Path):
+    """The script at `path` as a module."""
+    spec = importlib.util.spec_from_file_location("setup_env", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -332,6 +339,27 @@ def test_what_an_interpreter_lacks_is_named(monkeypatch, setup_env):
         "the shared library of Python 3.9",
     ):
         assert what in lacking
+
+
+@pytest.mark.parametrize("error", [errno.EACCES, errno.EROFS])
+def test_a_checkout_that_cannot_be_written_is_named(plain, monkeypatch, capfd, error):
+    """Refused by a stand-in, as nothing stops root."""
+    setup_env = module_at(plain.folder / SCRIPT)
+
+    def mkdir(folder, *_, **__):
+        raise OSError(error, os.strerror(error), str(folder))
+
+    monkeypatch.setattr(Path, "mkdir", mkdir)
+    monkeypatch.setattr(sys, "argv", [str(SCRIPT)])
+    with pytest.raises(SystemExit) as caught:
+        setup_env.main()
+    text = str(caught.value)
+    assert re.match(
+        rf"peerdma: setup stopped: \[Errno {error}\] .*: '{plain.folder}/.venv'\.", text
+    )
+    assert "has to be where you may write" in text
+    assert "\n" not in text
+    assert capfd.readouterr().err == ""
 
 
 def test_an_old_python_can_parse_the_script():

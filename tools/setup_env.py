@@ -272,10 +272,16 @@ def main():
     parser.add_argument("command", nargs="?", choices=("setup", "check", "clean"), default="setup")
     parser.add_argument("--wheels", metavar="DIR", help="install from this folder alone")
     args = parser.parse_args()
-    if args.command == "setup":
-        setup(args.wheels)
-    else:
-        {"check": check, "clean": clean}[args.command]()
+    try:
+        if args.command == "setup":
+            setup(args.wheels)
+        else:
+            {"check": check, "clean": clean}[args.command]()
+    except OSError as error:
+        sys.exit(
+            f"peerdma: {args.command} stopped: {error}. It writes to .venv and build in the "
+            "checkout, which has to be where you may write: copy it there"
+        )
 
 
 if __name__ == "__main__":

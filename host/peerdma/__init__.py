@@ -37,6 +37,9 @@ from .streaming import Stream
 from .surface import Gpu, Surface
 from .transfer import Paths, Through, Transfer
 
+#: The one place that says it; pyproject.toml takes it from here.
+__version__ = "0.1.0"
+
 __all__ = [
     "Board",
     "BoardInfo",
@@ -66,6 +69,7 @@ __all__ = [
     "VerifyError",
     "VersionMismatch",
     "Watch",
+    "__version__",
     "gpu",
     "open",
 ]

@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from .arguments import integer, wrong_type
 from .backend import Extension, Filling, Progress, StreamBackend
 from .board_base import BoardBase, plan_of
 from .errors import TransferError, UnsupportedError
 from .pin import Pin, Span
 from .regs import USER_BLOCK_SIZE, Capability
-from .spans import piece, refuse_overlap, total_bytes
+from .spans import piece, refuse_overlap, total_bytes, unpinned
 from .streaming import Stream
 from .transfer import Transfer
 
@@ -160,6 +161,8 @@ class Board(BoardBase):
                 f"asked for a stream; the board's user block {extension.user_block} makes no "
                 "frames by itself. Build its gateware with a source, as --user pattern"
             )
+        if not isinstance(surfaces, (Sequence, np.ndarray)):
+            raise wrong_type("a stream fills a sequence of surfaces", surfaces, "write [a, b]")
         if len(surfaces) < 1 + overwrite:
             raise ValueError(f"a ring of {len(surfaces)} surfaces is too small")
         with self._lock, contextlib.ExitStack() as undo:
@@ -205,11 +208,13 @@ class Board(BoardBase):
             If the board has no user block, or its driver does not reach it.
         """
         backend, _ = self._stream_backend()
-        if offset % 4 or not 0 <= offset < USER_BLOCK_SIZE:
+        if integer(offset, "a register's offset") % 4 or not 0 <= offset < USER_BLOCK_SIZE:
             raise ValueError(
                 f"a user block's registers are at multiples of 4 below {USER_BLOCK_SIZE:#x}, "
                 f"not at {offset:#x}"
             )
+        if value is not None:
+            value = integer(value, "a register's value")
         with self._lock:
             self._require_open()
             return backend.user_register(offset, value)
@@ -225,7 +230,7 @@ class Board(BoardBase):
         if isinstance(source, np.ndarray):
             with self.pin(source) as pin:
                 return self.write(pin, card_address)
-        (span,) = self._spans(source)
+        span = self._one(source, "board.write(memory, card_address)")
         self._require_on_card(span, card_address)
         return self._transfer(
             plan_of(lambda: self._backend.write(piece(span), card_address), [span], [])
@@ -236,7 +241,7 @@ class Board(BoardBase):
         if isinstance(destination, np.ndarray):
             with self.pin(destination) as pin:
                 return self.read(pin, card_address)
-        (span,) = self._spans(destination)
+        span = self._one(destination, "board.read(memory, card_address)")
         self._require_on_card(span, card_address)
         return self._transfer(
             plan_of(lambda: self._backend.read(piece(span), card_address), [], [span])
@@ -270,8 +275,15 @@ class Board(BoardBase):
             )
         return span if frame_bytes is None else pin[start : start + frame_bytes]
 
+    def _one(self, memory: Any, call: str) -> Span:
+        """The span that a call was given, which takes no sequence of them."""
+        if not isinstance(memory, _ONE):
+            raise unpinned(memory, f"the memory of {call} is a pin, a span of it or a numpy array")
+        (span,) = self._spans(memory)
+        return span
+
     def _require_on_card(self, span: Span, address: int) -> None:
-        size = self._backend.info.card_ram_size
+        size, address = self._backend.info.card_ram_size, integer(address, "a card address")
         if address < 0 or address + span.nbytes > size:
             raise TransferError(
                 f"asked to move {span.nbytes} bytes at card address {address:#x}; card RAM has "

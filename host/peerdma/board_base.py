@@ -10,13 +10,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .arguments import integer
 from .backend import Backend, BoardInfo, Moved
 from .errors import PeerdmaError, PinError
 from .mailbox import Mailbox
-from .memory import HostArray, Memory
+from .memory import HostArray, Memory, is_memory
 from .pin import Pin, Span
 from .regs import USER
-from .spans import longest_path, total_bytes
+from .spans import longest_path, pieces, total_bytes
 from .streaming import Stream
 from .transfer import Paths, Transfer
 
@@ -92,7 +93,7 @@ class BoardBase:
     def leds(self, value: int | None = None) -> int:
         """Sets the LEDs, a bit each, unless `value` is None; returns what is lit."""
         mask = USER["led"].writable
-        if value is not None and not 0 <= value <= mask:
+        if value is not None and not 0 <= integer(value, "the LEDs' value") <= mask:
             raise ValueError(f"the board's LEDs are the bits of a number 0 to {mask}, not {value}")
         with self._lock:
             self._require_open()
@@ -126,7 +127,7 @@ class BoardBase:
         """
         if isinstance(memory, np.ndarray):
             memory = HostArray(memory)
-        if not all(hasattr(memory, name) for name in ("extents", "hold", "drop")):
+        if not is_memory(memory):
             raise PinError(
                 f"asked to pin a {type(memory).__name__}; pin a surface of a GPU or a numpy array. "
                 "gpu.register(...) makes surfaces of other libraries' arrays"
@@ -195,13 +196,8 @@ class BoardBase:
     def _spans(self, pinned: Pin | Span | Sequence[Pin | Span]) -> list[Span]:
         """The spans meant, each pinned here."""
         spans = []
-        for each in [pinned] if isinstance(pinned, (Pin, Span)) else pinned:
+        for each in pieces(pinned):
             span = each[:] if isinstance(each, Pin) else each
-            if not isinstance(span, Span):
-                raise PinError(
-                    f"asked to transfer {each!r}, which is not pinned; pin it on this board with "
-                    "board.pin(...)"
-                )
             if span.pin not in self._pins:
                 state = "closed" if span.pin.closed else "another board's"
                 raise PinError(

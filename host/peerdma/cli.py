@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from . import __version__
 from .backend import BoardInfo
 from .doctor import add_doctor
 from .errors import PeerdmaError, exit_codes
@@ -17,7 +18,7 @@ from .flash import Programmer
 from .opening import open_board
 from .regs import Capability
 
-__all__ = ["EXIT_CODES", "add_board_option", "guarded", "main"]
+__all__ = ["EXIT_CODES", "add_board_option", "add_version_option", "guarded", "main"]
 
 #: For the end of a command's --help.
 EXIT_CODES = "exit codes:\n" + "\n".join(
@@ -51,6 +52,11 @@ def add_board_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_version_option(parser: argparse.ArgumentParser) -> None:
+    """Adds --version."""
+    parser.add_argument("--version", action="version", version=f"peerdma {__version__}")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit code."""
     parser = argparse.ArgumentParser(
@@ -59,6 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         epilog=EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    add_version_option(parser)
     commands = parser.add_subparsers(dest="command", required=True)
     for name, action, text in (
         ("info", _info, "show what is known about a board"),

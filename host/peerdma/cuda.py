@@ -120,11 +120,7 @@ class CudaGpu(Gpu):
 
     def compare(self, surface: Surface, other: Surface) -> None:
         """Checks on the GPU that `surface` equals `other`; VerifyError as `verify`."""
-        if surface.nbytes != other.nbytes:
-            raise ValueError(
-                f"asked to compare a surface of {surface.nbytes} bytes with one of {other.nbytes}; "
-                "only surfaces of one size can be equal"
-            )
+        self.require_comparable(surface, other)
         arguments = self._address(surface), self._address(other), (surface.nbytes, SIZE)
         first, wrong = self._run("compare", surface.nbytes, ~0, *arguments)
         if wrong:

@@ -85,7 +85,7 @@ class EmulatedGpu(Gpu):
     def __init__(self, personality: Personality = DISCRETE, *, seed: int = 0):
         self.personality = personality
         self.name = f"emulated {personality.name} GPU"
-        self.memory = f"emulated {personality.path} memory"
+        self.memory = f"emulated {str(personality.path).removesuffix(' memory')} memory"
         slot = _slots.take()
         # The aperture, not the GPU: surfaces may outlive the GPU object.
         self._aperture = Aperture(
@@ -150,11 +150,7 @@ class EmulatedGpu(Gpu):
 
     def compare(self, surface: Surface, other: Surface) -> None:
         """Checks that `surface` equals `other`; VerifyError names the first wrong word."""
-        if surface.nbytes != other.nbytes:
-            raise ValueError(
-                f"asked to compare a surface of {surface.nbytes} bytes with one of {other.nbytes}; "
-                "only surfaces of one size can be equal"
-            )
+        self.require_comparable(surface, other)
         wanted = self._bytes(other)
 
         def expected(start: int, count: int) -> np.ndarray:

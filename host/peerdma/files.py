@@ -3,23 +3,40 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import importlib
+import io
 import os
+import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 if TYPE_CHECKING:
     from .surface import Surface
 
-__all__ = ["FileTransfer", "load", "save"]
+__all__ = ["File", "FileTransfer", "Input", "Output", "kind_of", "load", "save"]
 
 #: Bytes that the CPU copies at a time.
 _CHUNK = 16 << 20
+#: Bytes that are read of what has no length beforehand, and may have no end.
+_AT_MOST = 256 << 20
+_KINDS = {
+    stat.S_IFREG: "a regular file",
+    stat.S_IFDIR: "a directory",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFCHR: "a character device",
+    stat.S_IFBLK: "a block device",
+    stat.S_IFSOCK: "a socket",
+}
+
+#: A path, or the descriptor of a file that is open.
+File: TypeAlias = "str | os.PathLike[str] | int"
 
 
 @dataclass(frozen=True)
@@ -46,78 +63,252 @@ class FileTransfer:
         return f"{self.bytes} bytes in {self.seconds * 1e3:.1f} ms, {self.way}"
 
 
-def load(surface: Surface, path: str | os.PathLike[str]) -> FileTransfer:
-    """Reads a surface's content from a file.
+class Input:
+    """What is in a file, for a surface.
+
+    The content of a pipe, a device or a file of /proc, which have no length beforehand, is read to
+    its end at once, into memory.
+
+    Parameters
+    ----------
+    path : path, or int
+        An int is the descriptor of a file that is open, as 0 for standard input.
+    at_most : int
+        Bytes that may be read at once.
+
+    Attributes
+    ----------
+    nbytes : int
 
     Raises
     ------
     OSError
-        If the file cannot be read.
+        If it cannot be read, or has no length beforehand and goes on after `at_most` bytes.
+    """
+
+    def __init__(self, path: File, at_most: int = _AT_MOST):
+        self._path = path
+        self._content: np.ndarray | None = None
+        with _naming(path):
+            status = os.stat(path)
+            # Files of /proc claim to have no bytes; of an open file some may have been read.
+            if stat.S_ISREG(status.st_mode) and status.st_size and not isinstance(path, int):
+                self.nbytes = status.st_size
+                return
+            with open(path, "rb", closefd=not isinstance(path, int)) as file:
+                content = file.read(at_most + 1)
+            if len(content) > at_most:
+                raise OSError(
+                    errno.EFBIG,
+                    f"{kind_of(status.st_mode)} that goes on after {at_most} bytes, which is as "
+                    "far as it is read. Write what you need of it to a file first, as with head -c",
+                )
+        self._content = np.frombuffer(content, np.uint8)
+        self.nbytes = len(content)
+
+    def load(self, surface: Surface) -> FileTransfer:
+        """Fills a surface with it; ValueError if that has another length."""
+        if self.nbytes != surface.nbytes:
+            raise ValueError(
+                f"asked to load {_name(self._path)}, {self.nbytes} bytes, into a surface of "
+                f"{surface.nbytes}; make the surface as long as the file"
+            )
+        path, content = self._path, self._content
+        if content is not None:
+            return _timed(surface, None, lambda: surface.copy_in(0, content))
+
+        def directly(kvikio: Any) -> None:
+            with kvikio.CuFile(path, "r") as file:
+                self._require_whole(file.read(surface))
+
+        def by_copy() -> None:
+            with open(path, "rb", buffering=0) as file:
+                for start, data in _chunks(surface):
+                    count = file.readinto(data.data)
+                    self._require_whole(start + count, start + data.size)
+                    surface.copy_in(start, data)
+
+        with _naming(path):
+            return _timed(surface, directly, by_copy)
+
+    def _require_whole(self, found: int, expected: int | None = None) -> None:
+        if found != (self.nbytes if expected is None else expected):
+            raise OSError(
+                f"{_name(self._path)}: ended after {found} of the {self.nbytes} bytes that it is "
+                "said to have"
+            )
+
+
+class Output:
+    """A file for what is in a surface, tried at once, so that no work is lost on a bad path.
+
+    A regular file appears complete or not at all, in place of what had its name; where the name is
+    a symbolic link, in place of what that leads to. Pipes and devices are written to. Use it as a
+    context manager, or `close` it.
+
+    Parameters
+    ----------
+    path : path, or int
+        An int is the descriptor of a file that is open, as 1 for standard output.
+
+    Attributes
+    ----------
+    name : str
+        For people to read.
+
+    Raises
+    ------
+    OSError
+        If it cannot be written.
+    """
+
+    def __init__(self, path: File):
+        self.name = _name(path)
+        self._path = path
+        #: what becomes the file at `_target`; None where there is nothing to replace
+        self._draft: str | None = None
+        with _naming(path):
+            if isinstance(path, int):
+                self._file = open(path, "wb", buffering=0, closefd=False)  # noqa: SIM115
+            elif _is_replaced(path):
+                self._target = os.path.realpath(path)
+                descriptor, self._draft = tempfile.mkstemp(
+                    dir=os.path.dirname(self._target), prefix=".peerdma-"
+                )
+                self._file = open(descriptor, "wb", buffering=0)  # noqa: SIM115
+                try:
+                    umask = os.umask(0)
+                    os.umask(umask)
+                    os.fchmod(descriptor, 0o666 & ~umask)
+                except BaseException:
+                    self.close()
+                    raise
+            else:
+                self._file = _opened(path)
+
+    def save(self, surface: Surface) -> FileTransfer:
+        """Writes a surface's content and closes the file; OSError if it cannot be written."""
+
+        def directly(kvikio: Any) -> None:
+            with kvikio.CuFile(self._draft, "w") as file:
+                count = file.write(surface)
+            if count != surface.nbytes:
+                raise OSError(
+                    f"{self.name}: the storage took {count} of {surface.nbytes} bytes; is it full?"
+                )
+
+        def by_copy() -> None:
+            for start, data in _chunks(surface):
+                surface.copy_out(start, data)
+                left = data.data
+                # Pipes take what they have room for, and full storage says so in the next call.
+                while left:
+                    left = left[self._file.write(left) :]
+
+        with _naming(self._path):
+            transfer = _timed(surface, directly if self._draft else None, by_copy)
+            self._file.close()
+            if self._draft:
+                os.replace(self._draft, self._target)
+                self._draft = None
+        return transfer
+
+    def close(self) -> None:
+        """Leaves nothing behind unless `save` is done. Closing again does nothing."""
+        with contextlib.suppress(OSError):
+            self._file.close()
+        if self._draft:
+            with contextlib.suppress(OSError):
+                os.unlink(self._draft)
+            self._draft = None
+
+    def __enter__(self) -> Output:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def load(surface: Surface, path: File) -> FileTransfer:
+    """Reads a surface's content from a file; from a pipe, a device or /proc to its end.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be read, or is a pipe or device with more than the surface's bytes.
     ValueError
         If it is not as long as the surface.
     """
-    found = os.stat(path).st_size
-    if found != surface.nbytes:
-        raise ValueError(
-            f"asked to load {os.fspath(path)}, {found} bytes, into a surface of {surface.nbytes}; "
-            "make the surface as long as the file"
-        )
-
-    def directly(kvikio: Any) -> None:
-        with kvikio.CuFile(path, "r") as file:
-            _complete(file.read(surface), surface, path)
-
-    def by_copy() -> None:
-        with open(path, "rb", buffering=0) as file:
-            for start, data in _chunks(surface):
-                if file.readinto(data.data) != data.size:
-                    raise _incomplete(surface, path)
-                surface.copy_in(start, data)
-
-    return _timed(surface, directly, by_copy)
+    return Input(path, at_most=surface.nbytes).load(surface)
 
 
-def save(surface: Surface, path: str | os.PathLike[str]) -> FileTransfer:
-    """Writes a surface's content to a file, which appears complete or not at all.
+def save(surface: Surface, path: File) -> FileTransfer:
+    """Writes a surface's content to a file, see `Output`.
 
     Raises
     ------
     OSError
         If the file cannot be written.
     """
-    folder, name = os.path.split(os.path.abspath(path))
-    umask = os.umask(0)
-    os.umask(umask)
-    descriptor, draft = tempfile.mkstemp(dir=folder, prefix=name + ".")
+    with Output(path) as output:
+        return output.save(surface)
 
-    def directly(kvikio: Any) -> None:
-        with kvikio.CuFile(draft, "w") as file:
-            _complete(file.write(surface), surface, path)
 
-    def by_copy() -> None:
-        with open(draft, "wb", buffering=0) as file:
-            for start, data in _chunks(surface):
-                surface.copy_out(start, data)
-                if file.write(data.data) != data.size:
-                    raise _incomplete(surface, path)
+def kind_of(mode: int) -> str:
+    """What the `st_mode` of a file says it is, in words."""
+    return _KINDS.get(stat.S_IFMT(mode), "a file of an unknown kind")
 
+
+def _is_replaced(path: str | os.PathLike[str]) -> bool:
+    """Whether a file of this name is replaced, or made, and not written to as it is."""
     try:
-        os.fchmod(descriptor, 0o666 & ~umask)
-        os.close(descriptor)
-        transfer = _timed(surface, directly, by_copy)
-        os.replace(draft, path)
-        return transfer
-    except BaseException:
-        os.unlink(draft)
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        return True
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    return stat.S_ISREG(mode)
+
+
+def _opened(path: str | os.PathLike[str]) -> io.FileIO:
+    """A pipe or device, open for writing."""
+    try:
+        # Without O_NONBLOCK a pipe that nobody reads would keep us here.
+        descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
+    except OSError as error:
+        if error.errno == errno.ENXIO:
+            raise OSError(errno.ENXIO, "nobody reads from it; start its reader first") from None
         raise
+    os.set_blocking(descriptor, True)
+    return open(descriptor, "wb", buffering=0)
+
+
+def _name(path: File) -> str:
+    if isinstance(path, int):
+        return {0: "standard input", 1: "standard output"}.get(path, f"file descriptor {path}")
+    return os.fsdecode(path)
+
+
+@contextlib.contextmanager
+def _naming(path: File) -> Iterator[None]:
+    """Has the system's errors name this file, whatever name it had for a while."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None:
+            raise
+        raise OSError(error.errno, error.strerror, _name(path)) from None
 
 
 def _timed(
-    surface: Surface, directly: Callable[[Any], None], by_copy: Callable[[], None]
+    surface: Surface, directly: Callable[[Any], None] | None, by_copy: Callable[[], None]
 ) -> FileTransfer:
+    """Moves the bytes; by copying if `directly` is None, as what is no regular file needs it."""
     kvikio, why = _kvikio(surface)
+    if directly is None:
+        kvikio, why = None, "it is no regular file"
     began = time.perf_counter()
-    if kvikio is None:
+    if kvikio is None or directly is None:
         by_copy()
         way = f"copied by the CPU: {why}"
     else:
@@ -148,15 +339,3 @@ def _chunks(surface: Surface) -> Iterator[tuple[int, np.ndarray]]:
     buffer = np.empty(min(surface.nbytes, _CHUNK), np.uint8)
     for start in range(0, surface.nbytes, _CHUNK):
         yield start, buffer[: surface.nbytes - start]
-
-
-def _complete(moved: int, surface: Surface, path: str | os.PathLike[str]) -> None:
-    if moved != surface.nbytes:
-        raise _incomplete(surface, path)
-
-
-def _incomplete(surface: Surface, path: str | os.PathLike[str]) -> OSError:
-    return OSError(
-        f"{os.fspath(path)}: asked to move {surface.nbytes} bytes, but the file ended or the "
-        "storage is full"
-    )

@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import operator
 import os
+from typing import SupportsIndex
 
+from .arguments import wrong_type
 from .cuda import CudaGpu
 from .emulated import DISCRETE, INTEGRATED, EmulatedGpu
 from .errors import GpuNotFound
@@ -13,17 +16,18 @@ from .surface import Gpu
 
 __all__ = ["gpu"]
 
+_WANTED = "a GPU is a number, or one of auto, emulated, cuda, cuda:N"
 _PERSONALITIES = {"auto": DISCRETE, "device": DISCRETE, "host": INTEGRATED}
 
 
-def gpu(kind: str = "auto", *, memory: str = "auto") -> Gpu:
+def gpu(kind: str | SupportsIndex = "auto", *, memory: str = "auto") -> Gpu:
     """A GPU.
 
     Parameters
     ----------
-    kind : "auto", "emulated", "cuda" or "cuda:N"
+    kind : "auto", "emulated", "cuda", "cuda:N" or N
         "auto" is the first CUDA GPU, or the emulated GPU if there is none: `Gpu.name`,
-        `Gpu.emulated` and `Gpu.memory` say what it is and why. "cuda:1" is the second.
+        `Gpu.emulated` and `Gpu.memory` say what it is and why. "cuda:1" or 1 is the second.
     memory : "auto", "device" or "host"
         Where surfaces live: in the GPU's own memory, reached peer-to-peer, or in memory of the
         host, as an integrated GPU has them. "auto" is the GPU's own where boards can reach it.
@@ -37,13 +41,17 @@ def gpu(kind: str = "auto", *, memory: str = "auto") -> Gpu:
     """
     if memory not in _PERSONALITIES:
         raise ValueError(f"memory is one of {', '.join(_PERSONALITIES)}, not {memory!r}")
+    if not isinstance(kind, (str, SupportsIndex)):
+        raise wrong_type(_WANTED, kind)
+    if not isinstance(kind, str):
+        kind = f"cuda:{operator.index(kind)}"
     name, _, index = kind.partition(":")
     if name == "cuda" and (index.isdecimal() or kind == "cuda"):
         return CudaGpu(int(index or 0), memory)
     if kind == "emulated":
         return _emulated(memory)
     if kind != "auto":
-        raise ValueError(f"a GPU is one of auto, emulated, cuda, cuda:N, not {kind!r}")
+        raise ValueError(f"{_WANTED}, not {kind!r}")
     try:
         return CudaGpu(0, memory)
     except GpuNotFound as error:

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from .arguments import integer
 from .errors import PeerdmaError
 from .regs import MAILBOX
 
@@ -157,5 +158,5 @@ class Watch(abc.ABC):
 
 def require_token(token: int) -> None:
     """ValueError unless it is a number that a mailbox can tell from an empty register."""
-    if not 0 < token < 1 << 32:
+    if not 0 < integer(token, "a token") < 1 << 32:
         raise ValueError(f"a token is 1 to {(1 << 32) - 1}, not {token}")

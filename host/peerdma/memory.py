@@ -12,7 +12,7 @@ import numpy as np
 
 from .errors import PinError
 
-__all__ = ["DmaBufMemory", "Extent", "HostArray", "Memory", "Path", "Staged"]
+__all__ = ["DmaBufMemory", "Extent", "HostArray", "Memory", "Path", "Staged", "is_memory"]
 
 
 class Path(str, enum.Enum):
@@ -102,6 +102,11 @@ class Memory(Protocol):
     def written(self) -> None:
         """A transfer into the memory is done: whoever uses it next must see that."""
         ...
+
+
+def is_memory(thing: Any) -> bool:
+    """Whether it has what `Memory` asks for; a class of its own need not say so."""
+    return all(hasattr(thing, name) for name in ("extents", "hold", "drop"))
 
 
 @runtime_checkable

@@ -8,9 +8,11 @@ import stat
 from collections.abc import Sequence
 
 from .board import Board
+from .errors import BoardNotFound
+from .files import kind_of
 from .kernel import KernelBackend
 from .kernel_node import KernelNode
-from .simboard import SimulatedBoard
+from .simboard import SimulatedBoard, is_checkout
 from .userspace import UserSpaceBackend
 
 __all__ = ["is_node", "open_board"]
@@ -82,12 +84,22 @@ def open_board(
     }
     if path == "auto" and os.path.exists(_NODE):
         path = _NODE
+    elif path == "auto" and not is_checkout():
+        raise BoardNotFound(
+            f"asked for any board: there is no {_NODE}, and no source checkout here to start a "
+            "simulated one from. `peerdma doctor` says what keeps a board from being found"
+        )
     if path in ("auto", "sim"):
         return Board(_StartedBoard(arguments, **options))
     if arguments:
         raise ValueError(f"arguments are for a board that is started, not for the one at {path}")
     if is_node(path):
         return Board(_on_node(path, timeout))
+    if os.path.exists(path) and not stat.S_ISSOCK(mode := os.stat(path).st_mode):
+        raise BoardNotFound(
+            f"asked for the board at {path}, which is {kind_of(mode)}; a board is a device node, "
+            f"as {_NODE}, or the socket of a simulated board that runs"
+        )
     return Board(UserSpaceBackend(path, f"board at {path}", **options))
 
 

@@ -17,6 +17,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from .arguments import integer
+
 __all__ = ["WORD_BYTES", "as_words", "blocks", "checksum", "fill_bytes", "require_seed", "words"]
 
 WORD_BYTES = 4
@@ -43,8 +45,8 @@ def _scrambled_offsets(seed: int, start: int, count: int) -> np.ndarray:
 
 
 def require_seed(seed: int) -> None:
-    """ValueError if the seed does not fit 32 bits."""
-    if not 0 <= seed <= _MASK:
+    """ValueError if the seed does not fit 32 bits, TypeError if it is no integer."""
+    if not 0 <= integer(seed, "a seed") <= _MASK:
         raise ValueError(f"a seed is 0 to {_MASK}, not {seed}")
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from .errors import BoardNotFound
 
-__all__ = ["SimulatedBoard", "checkout_root"]
+__all__ = ["SimulatedBoard", "checkout_root", "is_checkout"]
 
 #: The first run builds the RTL model, which takes minutes on a small machine.
 _START_TIMEOUT = 1800.0
@@ -29,10 +29,15 @@ _READY = "ready: "
 _HOST = Path(__file__).resolve().parent.parent
 
 
+def is_checkout() -> bool:
+    """Whether this package runs from a checkout, which has a simulated board, or was installed."""
+    return (_HOST.parent / "sim" / "board" / "__main__.py").is_file()
+
+
 def checkout_root() -> Path:
     """The checkout that this package runs from; BoardNotFound if it was installed from a wheel."""
     root = _HOST.parent
-    if not (root / "sim" / "board" / "__main__.py").is_file():
+    if not is_checkout():
         raise BoardNotFound(
             f"asked for the simulated board; it is part of the source checkout, and {root} is "
             "none. Run from a checkout (pip install -e .), or start a board there with "

@@ -4,13 +4,48 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
+
+from .arguments import wrong_type
 from .backend import Piece
-from .errors import TransferError
-from .memory import Path
-from .pin import Span
+from .errors import PinError, TransferError
+from .memory import Path, is_memory
+from .pin import Pin, Span
 
-__all__ = ["longest_path", "piece", "refuse_overlap", "total_bytes"]
+__all__ = ["longest_path", "piece", "pieces", "refuse_overlap", "total_bytes", "unpinned"]
+
+
+def unpinned(given: Any, wanted: str) -> PinError | TypeError:
+    """The error for something that is no pin: memory to be pinned first, or no memory at all."""
+    if isinstance(given, np.ndarray) or is_memory(given):
+        return PinError(
+            f"asked to transfer a {type(given).__name__}, which is not pinned; pin it first: "
+            "with board.pin(surface) as s: ..."
+        )
+    return wrong_type(
+        wanted, given, "board.pin(...) pins a surface or a numpy array, pin[start:stop] is a span"
+    )
+
+
+def pieces(given: Pin | Span | Sequence[Pin | Span]) -> list[Pin | Span]:
+    """The pins and spans that a side of a transfer was given as.
+
+    Raises
+    ------
+    PinError
+        If there is memory among them that was not pinned.
+    TypeError
+        If there is anything else.
+    """
+    if isinstance(given, (Pin, Span)):
+        return [given]
+    several = isinstance(given, Sequence) and not isinstance(given, str)
+    for each in given if several else [given]:
+        if not isinstance(each, (Pin, Span)):
+            raise unpinned(each, "a transfer takes a pin, a span of it, or a sequence of these")
+    return list(given)
 
 
 def total_bytes(spans: Sequence[Span]) -> int:

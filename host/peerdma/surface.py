@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import abc
 import math
-import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 from . import dlpack, files, pattern
+from .arguments import integer, wrong_type
 from .errors import PinError, Timeout, VerifyError
 from .mailbox import Mailbox, Watch, require_token
 from .memory import Extent, Path
@@ -112,9 +112,25 @@ class Gpu(abc.ABC):
         """Gives back what is not in use by surfaces. Closing again does nothing."""
 
     def require_own(self, surface: Surface) -> None:
-        """ValueError if the surface is another GPU's."""
+        """ValueError if the surface is another GPU's, TypeError if it is none."""
+        if not isinstance(surface, Surface):
+            raise wrong_type(
+                "a GPU works on surfaces",
+                surface,
+                "make one with gpu.surface(...), or of an array with gpu.register(array)",
+            )
         if surface.gpu is not self:
             raise ValueError(f"{surface!r} is not a surface of {self!r}; ask its own GPU")
+
+    def require_comparable(self, surface: Surface, other: Surface) -> None:
+        """ValueError if these two, which this GPU has to own, differ in size."""
+        self.require_own(surface)
+        self.require_own(other)
+        if surface.nbytes != other.nbytes:
+            raise ValueError(
+                f"asked to compare a surface of {surface.nbytes} bytes with one of {other.nbytes}; "
+                "only surfaces of one size can be equal"
+            )
 
     def require_watchable(self, surface: Surface, seed: int, token: int) -> None:
         """ValueError if these are no arguments of `watch`."""
@@ -213,11 +229,11 @@ class Surface(abc.ABC):
         """Copies the surface's bytes from `start` on to an array of uint8."""
         data[:] = self._bytes()[start : start + data.size]
 
-    def load(self, path: str | os.PathLike[str]) -> files.FileTransfer:
+    def load(self, path: files.File) -> files.FileTransfer:
         """Reads the surface's content from a file of its size; see `peerdma.files.load`."""
         return files.load(self, path)
 
-    def save(self, path: str | os.PathLike[str]) -> files.FileTransfer:
+    def save(self, path: files.File) -> files.FileTransfer:
         """Writes the surface's content to a file; see `peerdma.files.save`."""
         return files.save(self, path)
 
@@ -266,8 +282,17 @@ class Surface(abc.ABC):
 def layout(
     shape: int | Sequence[int], dtype: DTypeLike
 ) -> tuple[tuple[int, ...], np.dtype[Any], int]:
-    """Shape, data type and length in bytes of a surface; ValueError if it cannot be one."""
-    sizes = (shape,) if isinstance(shape, int) else tuple(int(n) for n in shape)
+    """Shape, data type and length in bytes of a surface.
+
+    Raises
+    ------
+    TypeError
+        If the shape is no integer nor a sequence of them, or `dtype` is no data type.
+    ValueError
+        If there is no surface of these.
+    """
+    each = shape if isinstance(shape, Iterable) and not isinstance(shape, str) else (shape,)
+    sizes = tuple(integer(size, "a dimension of a surface") for size in each)
     if min(sizes, default=0) < 0:
         raise ValueError(f"a surface's dimensions are 0 or more, not {sizes}")
     kind = np.dtype(dtype)

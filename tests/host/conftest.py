@@ -5,6 +5,8 @@ import gc
 import os
 import secrets
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 
@@ -24,6 +26,7 @@ from peerdma.vfio_wire import (
 )
 from tests.host.fake_cuda import FakeCuda, fake_driver
 from tests.host.fake_kernel import FakeKernel
+from tests.host.programs import HOST, ROOT
 
 #: No step of a scripted device takes longer, in seconds.
 PATIENCE = 20.0
@@ -42,6 +45,22 @@ def board():
     """The simulated board, shared by the tests of a module."""
     with peerdma.open("sim") as board:
         yield board
+
+
+@pytest.fixture(scope="module", name="socket")
+def board_socket(tmp_path_factory):
+    """A simulated board for many programs, one after the other."""
+    path = tmp_path_factory.mktemp("board") / "board.sock"
+    environment = {**os.environ, "PYTHONPATH": str(HOST)}
+    command = [sys.executable, "-m", "sim.board", "--socket", str(path)]
+    server = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
+    try:
+        assert server.stdout.readline().startswith("ready: ")
+        yield path
+    finally:
+        server.kill()
+        server.wait(30)
+        server.stdout.close()
 
 
 EMULATED = {"discrete": ("emulated", "device"), "integrated": ("emulated", "host")}

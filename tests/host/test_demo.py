@@ -6,68 +6,15 @@ import os
 import pty
 import re
 import signal
-import stat
 import subprocess
 import sys
 import time
 
-import numpy as np
 import pytest
 
 from peerdma.errors import exit_codes
-from peerdma.simboard import checkout_root
 from tests.host.conftest import CUDA, GPUS
-
-ROOT = checkout_root()
-HOST = ROOT / "host"
-DEMO = HOST / "demo.py"
-
-
-@pytest.fixture(scope="module")
-def socket(tmp_path_factory):
-    """A simulated board for many programs, one after the other."""
-    path = tmp_path_factory.mktemp("board") / "board.sock"
-    environment = {**os.environ, "PYTHONPATH": str(HOST)}
-    command = [sys.executable, "-m", "sim.board", "--socket", str(path)]
-    server = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
-    try:
-        assert server.stdout.readline().startswith("ready: ")
-        yield path
-    finally:
-        server.kill()
-        server.wait(30)
-        server.stdout.close()
-
-
-def run(*arguments, cwd=None, program=(str(DEMO),), **environment) -> subprocess.CompletedProcess:
-    """Runs the demo, or another program, without peerdma on the path."""
-    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    return subprocess.run(
-        [sys.executable, "-W", "error", *program, *map(str, arguments)],
-        cwd=cwd,
-        env={**clean, **environment},
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-
-
-def command(*arguments) -> subprocess.CompletedProcess:
-    """Runs the peerdma command."""
-    return run(*arguments, program=("-m", "peerdma"), PYTHONPATH=str(HOST))
-
-
-def expect_error(result: subprocess.CompletedProcess, kind: str, *words: str):
-    """It ended with the error's exit code and one line that has these words."""
-    import peerdma
-
-    assert result.returncode == getattr(peerdma, kind).exit_code
-    last = result.stderr.splitlines()[-1]
-    assert f": {kind}: " in last
-    for word in words:
-        assert word in last
-    assert "Traceback" not in result.stderr
-    assert "verified" not in result.stdout.replace('"verified": false', "")
+from tests.host.programs import DEMO, HOST, command, expect_error, run
 
 
 def test_the_demo_with_nothing_but_a_checkout(tmp_path):
@@ -143,56 +90,6 @@ def test_sizes(socket, gpu, size):
     width, height = map(int, size.split("x"))
     assert f"{width * height * 4} bytes" in result.stdout
     assert result.stdout.splitlines()[-1].startswith("verified")
-
-
-@pytest.mark.parametrize("nbytes", [0, 1, 3, 4097, 70_001])
-@pytest.mark.parametrize("memory", ["device", "host"])
-def test_a_file_arrives_as_it_was(socket, tmp_path, nbytes, memory, seed):
-    content = np.random.default_rng(seed).bytes(nbytes)
-    (tmp_path / "in").write_bytes(content)
-    result = run(
-        "--board", socket, "--memory", memory, "--input", "in", "--output", "out", cwd=tmp_path
-    )
-    assert result.returncode == 0, result.stderr
-    assert (tmp_path / "out").read_bytes() == content
-    assert f"{nbytes} bytes" in result.stdout
-    assert "written     out" in result.stdout
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "out"]
-    umask = os.umask(0)
-    os.umask(umask)
-    assert stat.S_IMODE((tmp_path / "out").stat().st_mode) == 0o666 & ~umask
-
-
-def test_a_file_larger_than_the_default_surface(tmp_path):
-    """Into the place of another file, on a board of its own and a link without limit."""
-    content = np.random.default_rng(1).bytes((1 << 22) + 12_345)
-    (tmp_path / "in").write_bytes(content)
-    (tmp_path / "out").write_bytes(b"old")
-    result = run("--input", tmp_path / "in", "--output", tmp_path / "out", "--json")
-    assert result.returncode == 0, result.stderr
-    report = json.loads(result.stdout)
-    assert (report["bytes"], report["output"]) == (len(content), str(tmp_path / "out"))
-    assert (tmp_path / "out").read_bytes() == content
-
-
-def test_an_output_that_cannot_be_written_leaves_nothing(socket, tmp_path):
-    (tmp_path / "in").write_bytes(b"data")
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "file").touch()
-    result = run("--board", socket, "--input", tmp_path / "in", "--output", tmp_path / "out")
-    assert result.returncode == 1
-    assert result.stderr.startswith("demo.py: [Errno")
-    assert "verified" not in result.stdout
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "out"]
-
-
-def test_an_input_that_is_not_there(tmp_path):
-    result = run("--input", tmp_path / "none", "--output", tmp_path / "out", "--json")
-    assert result.returncode == 1
-    report = json.loads(result.stdout)
-    assert (report["verified"], report["error"]["kind"]) == (False, "FileNotFoundError")
-    assert "No such file or directory" in result.stderr
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,12 @@ def test_dimensions_are_not_negative(every_gpu, shape):
         every_gpu.surface(shape)
 
 
+def test_emulated_memory_is_named_once():
+    for memory, name in (("host", "host memory"), ("device", "peer-to-peer memory")):
+        with peerdma.gpu("emulated", memory=memory) as gpu:
+            assert gpu.memory == f"emulated {name}"
+
+
 def test_objects_are_no_data(every_gpu):
     with pytest.raises(ValueError, match="plain data"):
         every_gpu.surface(4, object)

@@ -4,6 +4,7 @@
 import contextlib
 import gc
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -144,14 +145,28 @@ def test_a_board_that_does_not_start_says_why(scratch, capfd):
     assert list(scratch.iterdir()) == []
 
 
-def test_an_installed_package_has_no_simulated_board(tmp_path):
+@pytest.mark.parametrize(
+    ("board", "message"),
+    [
+        ("auto", r"there is no /dev/picoevb, .*`peerdma doctor` says what keeps a board from"),
+        ("sim", "asked for the simulated board; it is part of the source"),
+    ],
+)
+def test_an_installed_package_has_no_simulated_board(tmp_path, board, message):
     shutil.copytree(HOST / "peerdma", tmp_path / "site" / "peerdma")
-    code = "import peerdma; peerdma.open()"
+    code = f"import peerdma; peerdma.open({board!r})"
     environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
     result = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60
     )
-    assert "BoardNotFound: asked for the simulated board; it is part of the source" in result.stderr
+    assert re.search(f"BoardNotFound: .*{message}", result.stderr)
+
+
+def test_what_is_no_board_is_called_by_its_kind(tmp_path):
+    (tmp_path / "file").touch()
+    for path, kind in ((tmp_path / "file", "a regular file"), (tmp_path, "a directory")):
+        with pytest.raises(peerdma.BoardNotFound, match=f"{path}, which is {kind}; a board is a"):
+            peerdma.open(path)
 
 
 def test_closing_ends_the_process_and_removes_the_socket(scratch):
