@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hw.trn import TRN_PORTS
+from peerdma.regs import WaitsFor
 
 if TYPE_CHECKING:
     from hw.core import CoreConfig
@@ -63,6 +64,7 @@ _BOARD_SOURCES = (
     "model",
     "server",
     "session",
+    "stall",
 )
 
 _CXX = ("-std=c++17", "-fPIC", "-Wall", "-Wextra", "-O2")
@@ -91,7 +93,7 @@ def compile_ideal() -> Path:
 
 
 def pins_header() -> str:
-    """C++ structs with the core's ports towards the hard block, out of `hw.trn`."""
+    """C++ of the core's ports: structs of those towards the hard block, texts of `waits_for`."""
 
     def c_type(width: int) -> str:
         return next(f"uint{bits}_t" for bits in (8, 16, 32, 64) if width <= bits)
@@ -108,9 +110,12 @@ def pins_header() -> str:
     sample = "".join(
         f"    from.{p.name} = core.{p.name};\n" for p in TRN_PORTS if p.direction == "o"
     )
+    texts = "".join(f'    "{each.text}",\n' for each in WaitsFor)
     return (
-        "// Generated from hw/trn.py\n#pragma once\n#include <cstdint>\nnamespace peerdma {\n"
+        "// Generated from hw/trn.py and peerdma/regs.py\n"
+        "#pragma once\n#include <cstdint>\nnamespace peerdma {\n"
         f"{struct('ToCore', 'i')}{struct('FromCore', 'o')}"
+        f"constexpr const char *kWaitsFor[] = {{\n{texts}}};\n"
         f"template <class Core> void drive(Core &core, const ToCore &to) {{\n{drive}}}\n"
         f"template <class Core> void sample(const Core &core, FromCore &from) {{\n{sample}}}\n"
         "}\n"
