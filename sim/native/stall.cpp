@@ -6,12 +6,13 @@
 namespace peerdma {
 
 namespace {
-// About a second of a usual machine, and less than the core's completion timeout: what is said of
+// About a second on a usual machine, and less than the core's completion timeout: what is said of
 // a lost completion is said before the error.
 constexpr uint64_t kLeastCycles = 100'000;
 // With --reorder a read's last completion comes up to five round trips after its request.
 constexpr double kRoundTrips = 8;
-constexpr auto kRest = std::chrono::seconds(1);
+// Longer than a driver on a busy machine takes from the start of one channel to that of the next.
+constexpr auto kRest = std::chrono::seconds(2);
 }  // namespace
 
 StallWatch::StallWatch(const Options &options, Log &log)

@@ -2,8 +2,8 @@
 // Notices channels whose run does not move, and logs once per stall what each waits for.
 //
 // A channel has stalled when it has waited for the same thing for more cycles than any answer takes
-// on this link or, since time stands still while the model rests, for a second in which nothing was
-// under way that could have moved it.
+// on this link. Time stands still while the model rests: then it has stalled when nothing is under
+// way that could move it, some time of the wall clock after that was so first.
 #pragma once
 
 #include <array>

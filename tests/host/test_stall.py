@@ -16,8 +16,8 @@ GIVE = "it waits for the user block to give data"
 
 @pytest.fixture
 def valved():
-    """A board whose user block takes and gives as software says, and waits of 5 s."""
-    with peerdma.open("sim", timeout=5, arguments=["--user", "tests.sim.valve:Valve"]) as board:
+    """A board whose user block takes and gives as software says, and waits of 8 s."""
+    with peerdma.open("sim", timeout=8, arguments=["--user", "tests.sim.valve:Valve"]) as board:
         yield board
 
 
@@ -27,7 +27,7 @@ def test_a_user_block_that_hangs_is_named_while_it_is_waited_for(valved, capsys)
     capsys.readouterr()
     said = []
     with valved.pin(source) as s, valved.pin(destination) as d:
-        look = threading.Timer(4, lambda: said.append(capsys.readouterr().err))
+        look = threading.Timer(6, lambda: said.append(capsys.readouterr().err))
         look.start()
         with pytest.raises(peerdma.Timeout) as caught:
             valved.process(s, d)
@@ -37,7 +37,7 @@ def test_a_user_block_that_hangs_is_named_while_it_is_waited_for(valved, capsys)
         assert notes.count(TAKE) == notes.count(GIVE) == 1
         assert all(line.startswith("board: note: ") for line in notes.splitlines())
         message = str(caught.value)
-        assert "no interrupt within 5 s" in message
+        assert "no interrupt within 8 s" in message
         assert "The board noted: " in message
         assert TAKE in message
         assert GIVE in message
