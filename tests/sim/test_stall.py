@@ -62,50 +62,56 @@ def valved(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Board]:
 
 @pytest.fixture
 def stream(valved: Board) -> Iterator[Client]:
-    """A client of it, with memory at `LIST` and `DATA`."""
-    with Client(valved) as client, Memory(MIB) as lists, Memory(MIB) as data:
+    """A client of it, with memory at `DATA`."""
+    with Client(valved) as client, Memory(MIB) as data:
         client.enable()
-        client.map(LIST, lists)
         client.map(DATA, data)
-        client.lists = lists
         yield client
+
+
+@pytest.fixture
+def chain(stream: Client) -> Iterator[Memory]:
+    """Its memory at `LIST`."""
+    with Memory(MIB) as memory:
+        stream.map(LIST, memory)
+        yield memory
 
 
 def valve(client: Client, bits: int) -> None:
     client.write(BAR_USER, regs.USER_BLOCK_BASE, bits)
 
 
-def test_a_user_block_that_takes_nothing(valved, stream):
+def test_a_user_block_that_takes_nothing(valved, stream, chain):
     since = valved.log()
-    stream.start(C2H, from_stream(stream.lists, 0, DATA, 65536))
-    stream.start(H2C, to_stream(stream.lists, 32, DATA, 65536))
+    stream.start(C2H, from_stream(chain, 0, DATA, 65536))
+    stream.start(H2C, to_stream(chain, 32, DATA, 65536))
     wait_notes(valved, (H2C, WaitsFor.USER_INPUT), (C2H, WaitsFor.USER_OUTPUT), since=since)
 
 
-def test_a_user_block_that_gives_nothing_may_be_normal(valved, stream):
+def test_a_user_block_that_gives_nothing_may_be_normal(valved, stream, chain):
     since = valved.log()
     valve(stream, TAKES)
-    stream.start(C2H, from_stream(stream.lists, 0, DATA, 65536))
-    assert stream.run(H2C, to_stream(stream.lists, 32, DATA, 65536)) == DONE
+    stream.start(C2H, from_stream(chain, 0, DATA, 65536))
+    assert stream.run(H2C, to_stream(chain, 32, DATA, 65536)) == DONE
     wait_notes(valved, (C2H, WaitsFor.USER_OUTPUT), since=since)
     assert "C2H channel 0 has not moved" in valved.log()[len(since) :]
     assert "waits for the user block to give data (normal " in valved.log()[len(since) :]
 
 
-def test_output_that_nobody_takes(valved, stream):
+def test_output_that_nobody_takes(valved, stream, chain):
     """The block itself is fine: without a C2H run its output has nowhere to go."""
     since = valved.log()
     valve(stream, TAKES | GIVES)
-    stream.start(H2C, to_stream(stream.lists, 0, DATA, 65536))
+    stream.start(H2C, to_stream(chain, 0, DATA, 65536))
     wait_notes(valved, (H2C, WaitsFor.USER_INPUT), since=since)
 
 
-def test_a_note_is_said_once_for_each_stall(valved, stream):
+def test_a_note_is_said_once_for_each_stall(valved, stream, chain):
     """Accesses that move nothing do not repeat it; a stall after progress is another one."""
     stalled = [(H2C, WaitsFor.USER_INPUT), (C2H, WaitsFor.USER_OUTPUT)]
     since = valved.log()
-    stream.start(C2H, from_stream(stream.lists, 0, DATA, 32768))
-    stream.start(H2C, to_stream(stream.lists, 32, DATA, 65536))
+    stream.start(C2H, from_stream(chain, 0, DATA, 32768))
+    stream.start(H2C, to_stream(chain, 32, DATA, 65536))
     wait_notes(valved, *stalled, since=since)
     for _ in range(20):
         assert stream.status(H2C) & regs.Status.BUSY
@@ -116,12 +122,12 @@ def test_a_note_is_said_once_for_each_stall(valved, stream):
     wait_notes(valved, (H2C, WaitsFor.USER_INPUT), since=since)
 
 
-def test_a_pair_that_is_to_be_flushed(valved, stream):
+def test_a_pair_that_is_to_be_flushed(valved, stream, chain):
     """C2H goes on after H2C failed, so no new H2C run can start."""
     since = valved.log()
-    stream.start(C2H, from_stream(stream.lists, 0, DATA, 65536))
-    assert stream.run(H2C, to_stream(stream.lists, 32, 0x9999_0000, 64)) & regs.Status.errors()
-    stream.start(H2C, to_stream(stream.lists, 32, DATA, 64))
+    stream.start(C2H, from_stream(chain, 0, DATA, 65536))
+    assert stream.run(H2C, to_stream(chain, 32, 0x9999_0000, 64)) & regs.Status.errors()
+    stream.start(H2C, to_stream(chain, 32, DATA, 64))
     wait_notes(valved, (H2C, WaitsFor.FLUSH), (C2H, WaitsFor.USER_OUTPUT), since=since)
 
 
