@@ -111,6 +111,9 @@ class Core(wiring.Component):
         How much slower than real time this core runs; 1 on hardware.
     active : Out(1)
         A source is at work that shows at no other port; for simulations that rest.
+    waits_for : Out(32)
+        What each channel waits for, for simulations: a `peerdma.regs.WaitsFor` in four bits, that
+        of H2C channel n from bit 4 * n up, that of C2H channel n from bit 16 + 4 * n up.
     """
 
     def __init__(self, config: CoreConfig = CoreConfig()):
@@ -123,6 +126,7 @@ class Core(wiring.Component):
                 "user_irq": In(USER_INTERRUPTS),
                 "time_scale": In(32),
                 "active": Out(1),
+                "waits_for": Out(32),
             }
         )
 
@@ -179,6 +183,9 @@ class Core(wiring.Component):
             m.d.comb += pair.flush.eq(extension.stream_flush[index])
             pairs.append(pair)
         m.d.comb += self.active.eq(Cat(pair.active for pair in pairs).any())
+        for first, side in ((0, h2c), (16, c2h)):
+            for index, channel in enumerate(side):
+                m.d.comb += self.waits_for[first + 4 * index :][:4].eq(channel.waits_for)
 
         # The seam
         wiring.connect(m, wiring.flipped(seam.target), completer.target)

@@ -24,6 +24,7 @@ EXTRA_PORTS = (
     Port("user_irq", "i", USER_INTERRUPTS, "user interrupt requests, level"),
     Port("time_scale", "i", 32, "how much slower than real time this runs; 1 on hardware"),
     Port("active", "o", 1, "a source of data is at work; a simulation must not rest"),
+    Port("waits_for", "o", 32, "for a simulation: four bits a channel, H2C first"),
 )
 
 

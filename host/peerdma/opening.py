@@ -28,7 +28,11 @@ class _StartedBoard(UserSpaceBackend):
         self._process = SimulatedBoard(arguments)
         try:
             super().__init__(
-                self._process.path, "simulated board", why_lost=self._process.why_lost, **options
+                self._process.path,
+                "simulated board",
+                why_lost=self._process.why_lost,
+                notes=self._process.notes,
+                **options,
             )
         except BaseException:
             self._process.close()

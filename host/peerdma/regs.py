@@ -61,6 +61,7 @@ __all__ = [
     "Field",
     "Register",
     "Status",
+    "WaitsFor",
     "four_characters",
     "identifier",
 ]
@@ -486,6 +487,29 @@ class ErrorKind(enum.IntEnum):
     UNEXPECTED_COMPLETION = 6
     COMPLETION_TIMEOUT = 7
     BUS_MASTER_OFF = 8
+
+
+class WaitsFor(enum.IntEnum):
+    """What a channel with a run waits for while it does not move; `text` is for people."""
+
+    text: str
+
+    def __new__(cls, value: int, text: str):
+        """A member with its text."""
+        member = int.__new__(cls, value)
+        member._value_, member.text = value, text
+        return member
+
+    #: it moves, or has no run
+    NOTHING = 0, "nothing"
+    DESCRIPTOR = 1, "the completion of a descriptor fetch"
+    CREDIT = 2, "descriptor credits (normal until software gives some)"
+    RELEASE = 3, "software to clear its halt bit"
+    FLUSH = 4, "the other channel of its pair to end its run, for the user stream to be flushed"
+    COMPLETION = 5, "the completion of a read"
+    USER_INPUT = 6, "the user block to take data (normal while its output has nowhere to go)"
+    USER_OUTPUT = 7, "the user block to give data (normal while there is none)"
+    TRANSMIT = 8, "a write to be sent"
 
 
 EXTENSION = Block(

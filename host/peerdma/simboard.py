@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,6 +27,8 @@ _END_TIMEOUT = 5.0
 #: A board whose client has gone ends by itself within this.
 _LINGER = 2.0
 _READY = "ready: "
+#: So begin the lines that whoever waits for the board should see.
+_NOTE = "board: note: "
 _HOST = Path(__file__).resolve().parent.parent
 
 
@@ -49,6 +52,8 @@ def checkout_root() -> Path:
 class SimulatedBoard:
     """A simulated board that serves one client and then ends.
 
+    What it notes, as that a channel does not move, goes to standard error.
+
     Ends with `close`, and also when this process dies: the child asks the kernel for that.
 
     Parameters
@@ -67,6 +72,8 @@ class SimulatedBoard:
         self._directory = tempfile.mkdtemp(prefix="peerdma-")
         self.path = os.path.join(self._directory, "board.sock")
         self._last_lines: deque[str] = deque(maxlen=5)
+        #: when each came, and its text
+        self._notes: deque[tuple[float, str]] = deque(maxlen=5)
         self._events: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._process: subprocess.Popen[str] | None = None
         self._ready = False
@@ -109,7 +116,10 @@ class SimulatedBoard:
                     self._events.put("ready")
                     continue
                 self._last_lines.append(line.strip())
-                if not self._ready:
+                noted = line.startswith(_NOTE)
+                if noted:
+                    self._notes.append((time.monotonic(), line.removeprefix(_NOTE).strip()))
+                if noted or not self._ready:
                     sys.stderr.write(line)
                     sys.stderr.flush()
         self._process.wait()
@@ -134,6 +144,10 @@ class SimulatedBoard:
     def connected(self) -> None:
         """The client is connected: the socket's name is not needed any more."""
         shutil.rmtree(self._directory, ignore_errors=True)
+
+    def notes(self, since: float) -> str:
+        """What the board noted since a time of `time.monotonic`; empty if nothing."""
+        return "; ".join(text for when, text in list(self._notes) if when >= since)
 
     def why_lost(self) -> str:
         """How the process ended and what it said last."""

@@ -6,13 +6,14 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from .backend import BoardInfo, Moved, Piece, Progress
-from .errors import PeerdmaError, ProtocolError, UnsupportedError
+from .errors import PeerdmaError, ProtocolError, Timeout, UnsupportedError
 from .frames import FrameRun
 from .link import Link
 from .mailbox import MailboxPage
@@ -108,6 +109,8 @@ class UserSpaceBackend:
         See `PciFunction`.
     why_lost : callable
         Returns what is known about the end of the board's process.
+    notes : callable
+        Returns what the board noted since a time of `time.monotonic`; empty if nothing.
     """
 
     def __init__(
@@ -120,7 +123,9 @@ class UserSpaceBackend:
         max_payload: int = 128,
         max_read_request: int = 512,
         why_lost: Callable[[], str] = lambda: "",
+        notes: Callable[[float], str] = lambda since: "",
     ):
+        self._notes = notes
         self._mapped: dict[int, _Mapped] = {}
         self._next_host_address = _HOST_ADDRESS
         with contextlib.ExitStack() as undo:
@@ -268,8 +273,13 @@ class UserSpaceBackend:
 
     def _moved(self, move: Callable[[], int], limit: float | None, through: Through) -> Moved:
         """What is to be said of a transfer that `move` does; that returns its busy cycles."""
-        began = self._driver.clock()
-        cycles = move()
+        since, began = time.monotonic(), self._driver.clock()
+        try:
+            cycles = move()
+        except Timeout as error:
+            if notes := self._notes(since):
+                raise Timeout(f"{error}. The board noted: {notes}") from None
+            raise
         ended = self._driver.clock()
         elapsed = None if began is None or ended is None else ended - began
         return Moved(cycles, limit, through, elapsed)

@@ -5,6 +5,8 @@ from amaranth import *
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from peerdma.regs import WaitsFor
+
 from ..records import ErrorReport, Outcome, Placement, ReadJob, Retired
 from ..registers.bank import BusSignature
 from ..write.post import Post
@@ -44,6 +46,9 @@ class ChannelPipeline(wiring.Component):
         All that was asked for is done: no span is left, and no piece of one.
     pieces_out : Out(1)
         Pieces were taken and are not yet reported done.
+    waits_for : Out(WaitsFor)
+        What the run waits for: of several things, what holds up its oldest work. NOTHING in each
+        cycle in which it moves.
     """
 
     def __init__(self, *, index: int, c2h: bool, ram_size: int, has_stream: bool = False):
@@ -83,6 +88,7 @@ class ChannelPipeline(wiring.Component):
                 "ring_take": Out(1),
                 "drained": Out(1),
                 "pieces_out": Out(1),
+                "waits_for": Out(WaitsFor),
             }
         )
 
@@ -151,4 +157,28 @@ class ChannelPipeline(wiring.Component):
         m.d.sync += channel.spent.eq(fetch.spent)
         m.d.sync += channel.beats.eq(Mux(taken, (piece.payload.length + 7) >> 3, 0))
         m.d.sync += outstanding.eq(outstanding + taken - self.piece_done)
+        self._wait(m, channel, fetch, splitter, taken)
         return m
+
+    def _wait(self, m, channel, fetch, splitter, taken):
+        """Drive `waits_for`."""
+        c2h = self._parameters["c2h"]
+        descriptor = fetch.descriptor
+        moves = taken | self.piece_done | (descriptor.valid & descriptor.ready)
+        for_ring = splitter.piece.valid & splitter.piece.payload.stream & ~self.ring_ready
+        with m.If(channel.blocked):
+            m.d.comb += self.waits_for.eq(WaitsFor.FLUSH)
+        with m.Elif(~channel.running | moves):
+            m.d.comb += self.waits_for.eq(WaitsFor.NOTHING)
+        with m.Elif(self.pieces_out):
+            m.d.comb += self.waits_for.eq(WaitsFor.TRANSMIT if c2h else WaitsFor.COMPLETION)
+        with m.Elif(for_ring):
+            m.d.comb += self.waits_for.eq(WaitsFor.USER_OUTPUT if c2h else WaitsFor.USER_INPUT)
+        with m.Elif(fetch.reading | (fetch.active & ~descriptor.valid)):
+            m.d.comb += self.waits_for.eq(WaitsFor.DESCRIPTOR)
+            with m.If(~fetch.reading & self.halt):
+                m.d.comb += self.waits_for.eq(WaitsFor.RELEASE)
+            with m.Elif(~fetch.reading & (channel.credit == 0)):
+                m.d.comb += self.waits_for.eq(WaitsFor.CREDIT)
+        with m.Else():  # all that is left is to write back
+            m.d.comb += self.waits_for.eq(WaitsFor.TRANSMIT)

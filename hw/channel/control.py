@@ -97,6 +97,8 @@ class Channel(wiring.Component):
         Abort and stay stopped while high (soft reset).
     start_ok : In(1)
         While low, a run that software starts waits, busy.
+    blocked : Out(1)
+        Such a run waits.
     running : Out(1)
         A run is under way: from its start until nothing of it is left.
     breaks : Out(1)
@@ -132,6 +134,7 @@ class Channel(wiring.Component):
                 "interrupt": Out(1),
                 "stop_request": In(1),
                 "start_ok": In(1, init=1),
+                "blocked": Out(1),
                 "running": Out(1),
                 "breaks": Out(1),
                 "error_valid": Out(1),
@@ -312,7 +315,7 @@ class Channel(wiring.Component):
             with m.State("Idle"):
                 m.d.comb += resting.eq(1)
                 with m.If(run):
-                    m.d.comb += busy.eq(1)
+                    m.d.comb += [busy.eq(1), self.blocked.eq(~self.start_ok)]
                     with m.If(self.start_ok):
                         m.d.comb += self.start.eq(1)
                         m.next = "Run"

@@ -203,6 +203,8 @@ class DescriptorFetch(wiring.Component):
     active : Out(1)
         From the cycle after `start` until the list has ended, its descriptors are taken and
         its reads have retired.
+    reading : Out(1)
+        A read has not retired.
 
     Raises
     ------
@@ -232,6 +234,7 @@ class DescriptorFetch(wiring.Component):
                 "placement": In(stream.Signature(Placement, always_ready=True)),
                 "descriptor": Out(stream.Signature(Descriptor)),
                 "active": Out(1),
+                "reading": Out(1),
             }
         )
 
@@ -336,7 +339,8 @@ class DescriptorFetch(wiring.Component):
             offered.length.eq(ram.use.length),
             offered.stop.eq(ram.use.control.stop),
             offered.completed.eq(ram.use.control.completed),
-            self.active.eq((state != _State.IDLE) | waiting | (outstanding != 0)),
+            self.reading.eq(outstanding != 0),
+            self.active.eq((state != _State.IDLE) | waiting | self.reading),
         ]
         with m.If(~waiting):
             m.d.comb += [offered.pci_address.eq(where), offered.outcome.eq(outcome)]

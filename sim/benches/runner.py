@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import importlib
-import os
 from pathlib import Path
 
 from cocotb_tools.check_results import get_results
@@ -12,14 +11,13 @@ from cocotb_tools.runner import get_runner
 
 from hw.endpoint import MODULE_NAME
 
+from .limits import bounded
 from .model import build
 from .tb import BENCHES
 
-__all__ = ["WALL_SECONDS", "discover", "folder_of", "run"]
+__all__ = ["discover", "folder_of", "run"]
 
 _RUNS = Path(__file__).resolve().parents[2] / "build" / "cocotb"
-#: Real-time bound of one bench; simulated time is bounded by the bench itself.
-WALL_SECONDS = 120
 
 
 def discover() -> dict[str, str]:
@@ -56,21 +54,22 @@ def run(test: str, seed: int, waves: bool = False, netlist: bool = False) -> boo
     name, _, channels = name.partition("@")
     where = folder_of(test, seed)
     results = where / "results.xml"
-    os.environ["SIM_CMD_PREFIX"] = f"timeout --kill-after=5 {WALL_SECONDS}"
+    simulator = build(waves, channels=int(channels or 1), netlist=netlist)
     try:
-        get_runner("verilator").test(
-            test_module=f"{__package__}.{module}",
-            test_filter=rf"\.{name}$",
-            hdl_toplevel=MODULE_NAME,
-            hdl_toplevel_lang="verilog",
-            build_dir=build(waves, channels=int(channels or 1), netlist=netlist),
-            test_dir=where,
-            results_xml=str(results),
-            waves=waves,
-            seed=seed,
-            extra_env={"SEED": str(seed), "CHANNELS": channels or "1"},
-        )
-        count, failed = get_results(results)
+        with bounded(test):
+            get_runner("verilator").test(
+                test_module=f"{__package__}.{module}",
+                test_filter=rf"\.{name}$",
+                hdl_toplevel=MODULE_NAME,
+                hdl_toplevel_lang="verilog",
+                build_dir=simulator,
+                test_dir=where,
+                results_xml=str(results),
+                waves=waves,
+                seed=seed,
+                extra_env={"SEED": str(seed), "CHANNELS": channels or "1"},
+            )
+            count, failed = get_results(results)
     except (RuntimeError, SystemExit):  # the simulator died or was stopped
         return False
     return count == 1 and failed == 0

@@ -16,16 +16,14 @@ from cocotb_tools.check_results import get_results
 from cocotb_tools.runner import get_runner
 
 from hw.endpoint import MODULE_NAME
+from sim.benches.limits import bounded
 from sim.benches.tb import TLP_LOG
 
 from .draw import draw
 from .worker import RESULT
 
-__all__ = ["CPU_SECONDS", "SEEN", "WALL_SECONDS", "main", "run"]
+__all__ = ["SEEN", "main", "run"]
 
-#: Bounds of a simulator that hangs, busy or not; simulated time is bounded by the session. Other
-#: programs may take most of a machine, so what counts is the time of the processor.
-CPU_SECONDS, WALL_SECONDS = 100, 900
 #: What the session of a seed that passed leaves: simulated time and coverage.
 SEEN = "seen.json"
 
@@ -37,29 +35,28 @@ def run(seed: int, episodes: int, models: Path, folder: Path, waves: bool = Fals
     os.environ["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, libraries))
     # The same seed is the same run: sets, too, have the same order.
     os.environ["PYTHONHASHSEED"] = "0"
-    resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS + 5))
-    os.environ["SIM_CMD_PREFIX"] = f"timeout --kill-after=5 {WALL_SECONDS}"
     channels = str(draw(seed, episodes).machine.channels)
     # Not as extra_env, which has to give way to what `make SEED=` sets.
     os.environ |= {"SEED": str(seed), "EPISODES": str(episodes), "CHANNELS": channels}
     xml = folder / "results.xml"
     result = {"seed": seed, "passed": False, "simulated_ns": 0, "counts": {}}
     try:
-        get_runner("verilator").test(
-            test_module="sim.campaign.session",
-            test_filter=r"\.campaign$",
-            hdl_toplevel=MODULE_NAME,
-            hdl_toplevel_lang="verilog",
-            build_dir=models / channels,
-            test_dir=folder,
-            results_xml=str(xml),
-            waves=waves,
-            seed=seed,
-        )
-        if get_results(xml) == (1, 0):
-            result |= json.loads((folder / SEEN).read_text()) | {"passed": True}
-    except (RuntimeError, SystemExit):
-        print(f"the simulator died, or was stopped after {CPU_SECONDS} s of CPU time")
+        with bounded(f"seed {seed}"):
+            get_runner("verilator").test(
+                test_module="sim.campaign.session",
+                test_filter=r"\.campaign$",
+                hdl_toplevel=MODULE_NAME,
+                hdl_toplevel_lang="verilog",
+                build_dir=models / channels,
+                test_dir=folder,
+                results_xml=str(xml),
+                waves=waves,
+                seed=seed,
+            )
+            if get_results(xml) == (1, 0):
+                result |= json.loads((folder / SEEN).read_text()) | {"passed": True}
+    except (RuntimeError, SystemExit):  # `bounded` has said why
+        pass
     tlps = folder / TLP_LOG
     result["digest"] = hashlib.sha256(tlps.read_bytes()).hexdigest() if tlps.exists() else ""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]

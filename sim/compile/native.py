@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 
 from hw.pcie.series7.ports import TRN_PORTS
+from peerdma.regs import WaitsFor
 
 from .generated import GeneratedCore
 from .tools import ROOT, cached, digest_of, find_compiler, run_tool, say
@@ -33,6 +34,7 @@ _BOARD_SOURCES = (
     "model",
     "server",
     "session",
+    "stall",
 )
 
 _CXX = ("-std=c++17", "-fPIC", "-Wall", "-Wextra", "-O2")
@@ -57,7 +59,7 @@ def compile_ideal() -> Path:
 
 
 def pins_header() -> str:
-    """C++ structs with the core's ports towards the hard block, out of `hw.pcie.series7.ports`."""
+    """C++ of the core's ports: structs of those towards the hard block, texts of `waits_for`."""
 
     def c_type(width: int) -> str:
         return next(f"uint{bits}_t" for bits in (8, 16, 32, 64) if width <= bits)
@@ -74,10 +76,12 @@ def pins_header() -> str:
     sample = "".join(
         f"    from.{p.name} = core.{p.name};\n" for p in TRN_PORTS if p.direction == "o"
     )
+    texts = "".join(f'    "{each.text}",\n' for each in WaitsFor)
     return (
-        "// Generated from hw/pcie/series7/ports.py\n#pragma once\n#include <cstdint>\n"
-        "namespace peerdma {\n"
+        "// Generated from hw/pcie/series7/ports.py and peerdma/regs.py\n"
+        "#pragma once\n#include <cstdint>\nnamespace peerdma {\n"
         f"{struct('ToCore', 'i')}{struct('FromCore', 'o')}"
+        f"constexpr const char *kWaitsFor[] = {{\n{texts}}};\n"
         f"template <class Core> void drive(Core &core, const ToCore &to) {{\n{drive}}}\n"
         f"template <class Core> void sample(const Core &core, FromCore &from) {{\n{sample}}}\n"
         "}\n"

@@ -17,7 +17,8 @@ Model::Model(const Options &options, const ConfigSpace &config, Host &host, Log 
       link_(options_),
       root_(options_, config_, link_, host, log, trace_),
       block_(options_, config_, link_, root_, log, trace_),
-      host_(host) {
+      host_(host),
+      stalls_(options_, log) {
     link_.connect(&root_, &block_);
     reset();
 }
@@ -35,6 +36,7 @@ void Model::reset() {
 void Model::cycle_once(bool reset) {
     core_ = rtl_.cycle(block_.pins(), reset);
     block_.edge(core_);
+    stalls_.edge(cycle(), rtl_.waits_for());
 }
 
 bool Model::busy() const {

@@ -11,6 +11,7 @@
 #include "options.h"
 #include "root.h"
 #include "rtl.h"
+#include "stall.h"
 #include "tlp_log.h"
 
 namespace peerdma {
@@ -28,6 +29,9 @@ public:
     bool runnable() const { return active() && !root_.awaits_client(); }
     // Something is outstanding, or was a moment ago.
     bool active() const { return idle_ < kGrace || busy(); }
+
+    // Logs the channels that have not moved for long; to be called while the model rests, too.
+    void tell_stalls() { stalls_.tell(cycle(), !active()); }
 
     // Fundamental reset: the configuration space too.
     void reset();
@@ -63,6 +67,7 @@ private:
     Root root_;
     HardBlock block_;
     Host &host_;
+    StallWatch stalls_;
     FromCore core_;
     uint64_t idle_ = 0;
     bool stop_ = false;

@@ -65,4 +65,6 @@ const FromCore &Rtl::cycle(const ToCore &to, bool reset) {
 
 bool Rtl::active() const { return parts_->core.active; }
 
+uint32_t Rtl::waits_for() const { return parts_->core.waits_for; }
+
 }  // namespace peerdma

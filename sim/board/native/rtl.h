@@ -20,6 +20,8 @@ public:
     const FromCore &cycle(const ToCore &to, bool reset);
     // The core is at work in a way that its pins do not show.
     bool active() const;
+    // What its channels wait for, see hw/core.py.
+    uint32_t waits_for() const;
 
 private:
     struct Parts;

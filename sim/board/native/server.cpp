@@ -49,6 +49,7 @@ bool Server::serve(int milliseconds) {
         take_messages();
         if (!client_) continue;
         model_.run(kSlice);
+        model_.tell_stalls();
         if (!client_->flush()) drop_client(client_->why);
     }
     return !finished_;

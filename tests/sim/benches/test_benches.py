@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from sim.benches import __main__ as command
-from sim.benches.runner import WALL_SECONDS, discover
+from sim.benches.limits import WALL_SECONDS
+from sim.benches.runner import discover
 
 ROOT = Path(__file__).resolve().parents[3]
 #: Room for the build, which the first bench pays for.
@@ -22,11 +23,16 @@ BUILD_SECONDS = 600
 
 def benches(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run ``python -m sim.benches``; both of its streams are in `stdout`."""
+    return python("-m", "sim.benches", *arguments)
+
+
+def python(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run Python in the checkout; both of its streams are in `stdout`."""
     paths = [str(ROOT), str(ROOT / "host"), os.environ.get("PYTHONPATH", "")]
     environment = {key: value for key, value in os.environ.items() if key != "PYTEST_CURRENT_TEST"}
     environment["PYTHONPATH"] = os.pathsep.join(paths)
     return subprocess.run(
-        [sys.executable, "-m", "sim.benches", *arguments],
+        [sys.executable, *arguments],
         cwd=ROOT,
         env=environment,
         stdout=subprocess.PIPE,
@@ -51,6 +57,22 @@ def test_unknown_bench_lists_all():
     assert "There is no bench 'bench_nonsense'" in done.stdout
     listed = re.findall(r"^  (bench_\S+) +\S", done.stdout, re.MULTILINE)
     assert listed == list(discover())
+
+
+@pytest.mark.parametrize(
+    ("bound", "said"), [("CPU_SECONDS", "1 s of processor time"), ("WALL_SECONDS", "1 s")]
+)
+def test_a_bench_at_its_limit_says_which(bound, said):
+    """One that takes some seconds of a processor, with bounds of one."""
+    bench = "bench_upstream.long_list"
+    done = python(
+        "-c",
+        "import sys; from sim.benches import __main__ as command, limits; "
+        f"limits.{bound} = 1; sys.exit(command.main([{bench!r}, '--seed', '1']))",
+    )
+    assert done.returncode == 1
+    assert f"{bench}: the simulator was stopped after {said}\n" in done.stdout
+    assert "0 of 1 benches passed" in done.stdout
 
 
 def test_failure_tells_how_to_repeat_it(monkeypatch, capsys):

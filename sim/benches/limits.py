@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Bounds of a simulator that hangs, busy or not; simulated time is bounded by what runs in it."""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+__all__ = ["CPU_SECONDS", "WALL_SECONDS", "bounded"]
+
+#: Other programs may take most of a machine, so what counts is the time of the processor; a
+#: simulator that uses none is stopped by the clock on the wall.
+CPU_SECONDS, WALL_SECONDS = 120, 900
+#: After so many more the simulator is ended by a signal that it cannot handle.
+_GRACE = 5
+
+
+def _children_cpu() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+@contextmanager
+def bounded(what: str) -> Iterator[None]:
+    """Bounds each simulator that cocotb's runner starts inside, and says which bound stopped it.
+
+    `what` is what it runs, for the message. The runner's error, a RuntimeError or a SystemExit, is
+    passed on.
+    """
+    os.environ["SIM_CMD_PREFIX"] = (
+        f"prlimit --cpu={CPU_SECONDS}:{CPU_SECONDS + _GRACE} "
+        f"timeout --kill-after={_GRACE} {WALL_SECONDS}"
+    )
+    used, began = _children_cpu(), time.monotonic()
+    try:
+        yield
+    except (RuntimeError, SystemExit):
+        # The kernel counts by ticks when it judges, and more finely when it reports.
+        if _children_cpu() - used >= 0.9 * CPU_SECONDS:
+            print(f"{what}: the simulator was stopped after {CPU_SECONDS} s of processor time")
+        elif time.monotonic() - began >= WALL_SECONDS:
+            print(f"{what}: the simulator was stopped after {WALL_SECONDS} s")
+        else:
+            print(f"{what}: the simulator died: see its output above")
+        raise
