@@ -36,8 +36,10 @@ from .pin import Pin, Span
 from .streaming import Stream
 from .surface import Gpu, Surface
 from .transfer import Paths, Through, Transfer
+from .uapi import Access
 
 __all__ = [
+    "Access",
     "Board",
     "BoardInfo",
     "BoardLost",

@@ -18,11 +18,14 @@ from .regs import USER_BLOCK_SIZE, Capability
 from .spans import piece, refuse_overlap, total_bytes
 from .streaming import Stream
 from .transfer import Transfer
+from .uapi import Access
 
 __all__ = ["Board"]
 
 #: What a side of a copy can be, apart from a sequence of these.
 _ONE = (Pin, Span)
+#: Of what the library pins itself for the board to write.
+_DESTINATION = Access.READ | Access.WRITE
 
 
 class Board(BoardBase):
@@ -55,7 +58,8 @@ class Board(BoardBase):
             If lengths differ or source and destination overlap (nothing has been moved then),
             or the transfer failed (what the destination holds is then unknown).
         PinError
-            If something is not pinned on this board.
+            If something is not pinned on this board, or not for this use, as a destination that
+            is read-only (nothing has been moved then).
         BoardLost, Timeout
             If the board went away or did not finish; nothing moves any more.
         """
@@ -65,7 +69,8 @@ class Board(BoardBase):
             plan = self._plans.get(sides)
             if plan is not None:
                 return self._transfer(plan)
-        sources, destinations = self._spans(source), self._spans(destination)
+        sources = self._spans(source, Access.READ)
+        destinations = self._spans(destination, Access.WRITE)
         sizes = total_bytes(sources), total_bytes(destinations)
         if sizes[0] != sizes[1]:
             raise TransferError(
@@ -108,7 +113,8 @@ class Board(BoardBase):
                 f"asked to process memory; the board's user block {extension.user_block} takes no "
                 "bytes, it makes them. Use board.stream(...)"
             )
-        sources, destinations = self._spans(source), self._spans(destination)
+        sources = self._spans(source, Access.READ)
+        destinations = self._spans(destination, Access.WRITE)
         sizes = total_bytes(sources), total_bytes(destinations)
         if sizes[0] % taken or sizes[1] != sizes[0] // taken * made:
             raise TransferError(
@@ -153,6 +159,8 @@ class Board(BoardBase):
         ------
         UnsupportedError
             If the board has no source, or its driver does not reach it.
+        PinError
+            If a surface cannot be pinned for the board to write, as a read-only array.
         """
         backend, extension = self._stream_backend()
         if extension.user_ratio[0]:
@@ -225,18 +233,21 @@ class Board(BoardBase):
         if isinstance(source, np.ndarray):
             with self.pin(source) as pin:
                 return self.write(pin, card_address)
-        (span,) = self._spans(source)
+        (span,) = self._spans(source, Access.READ)
         self._require_on_card(span, card_address)
         return self._transfer(
             plan_of(lambda: self._backend.write(piece(span), card_address), [span], [])
         )
 
     def read(self, destination: Pin | Span | np.ndarray, card_address: int = 0) -> Transfer:
-        """Copies card RAM from byte `card_address` to memory; the rest as for `write`."""
+        """Copies card RAM from byte `card_address` to memory; the rest as for `write`.
+
+        Memory that is read-only, or pinned without `Access.WRITE`, is refused with a PinError.
+        """
         if isinstance(destination, np.ndarray):
-            with self.pin(destination) as pin:
+            with self.pin(destination, access=_DESTINATION) as pin:
                 return self.read(pin, card_address)
-        (span,) = self._spans(destination)
+        (span,) = self._spans(destination, Access.WRITE)
         self._require_on_card(span, card_address)
         return self._transfer(
             plan_of(lambda: self._backend.read(piece(span), card_address), [], [span])
@@ -260,9 +271,9 @@ class Board(BoardBase):
         """Pins what a stream was given once more, so that it stays; where its frames go."""
         start, stop = 0, None
         if isinstance(surface, Pin | Span):
-            (span,) = self._spans(surface)
+            (span,) = self._spans(surface, Access.WRITE)
             surface, start, stop = span.pin.memory, span.start, span.stop
-        pin = undo.enter_context(self.pin(surface))
+        pin = undo.enter_context(self.pin(surface, access=_DESTINATION))
         span = pin[start:stop]
         if frame_bytes is not None and frame_bytes > span.nbytes:
             raise ValueError(
