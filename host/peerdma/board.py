@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from .backend import Extension, Filling, Progress, StreamBackend
-from .board_base import BoardBase, plan_of
+from .board_base import READ_WRITE, BoardBase, plan_of
 from .errors import TransferError, UnsupportedError
 from .pin import Pin, Span
 from .regs import USER_BLOCK_SIZE, Capability
@@ -24,8 +24,6 @@ __all__ = ["Board"]
 
 #: What a side of a copy can be, apart from a sequence of these.
 _ONE = (Pin, Span)
-#: Of what the library pins itself for the board to write.
-_DESTINATION = Access.READ | Access.WRITE
 
 
 class Board(BoardBase):
@@ -245,7 +243,7 @@ class Board(BoardBase):
         Memory that is read-only, or pinned without `Access.WRITE`, is refused with a PinError.
         """
         if isinstance(destination, np.ndarray):
-            with self.pin(destination, access=_DESTINATION) as pin:
+            with self.pin(destination, access=READ_WRITE) as pin:
                 return self.read(pin, card_address)
         (span,) = self._spans(destination, Access.WRITE)
         self._require_on_card(span, card_address)
@@ -273,7 +271,7 @@ class Board(BoardBase):
         if isinstance(surface, Pin | Span):
             (span,) = self._spans(surface, Access.WRITE)
             surface, start, stop = span.pin.memory, span.start, span.stop
-        pin = undo.enter_context(self.pin(surface, access=_DESTINATION))
+        pin = undo.enter_context(self.pin(surface, access=READ_WRITE))
         span = pin[start:stop]
         if frame_bytes is not None and frame_bytes > span.nbytes:
             raise ValueError(

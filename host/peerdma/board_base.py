@@ -21,12 +21,13 @@ from .streaming import Stream
 from .transfer import Paths, Transfer
 from .uapi import Access
 
-__all__ = ["BoardBase", "Plan", "plan_of"]
+__all__ = ["READ_WRITE", "BoardBase", "Plan", "plan_of"]
 
 _NOTHING = Moved(0, None)
 #: Copies that are remembered, at most.
 _PLANS = 64
-_ALL = Access.READ | Access.WRITE
+#: What a board may do with memory that is not read-only.
+READ_WRITE = Access.READ | Access.WRITE
 
 
 class Plan(NamedTuple):
@@ -139,7 +140,7 @@ class BoardBase:
                 "gpu.register(...) makes surfaces of other libraries' arrays"
             )
         if access is None:
-            access = Access.READ if memory.readonly else _ALL
+            access = Access.READ if memory.readonly else READ_WRITE
         elif memory.readonly and Access.WRITE in access:
             raise _read_only("pin", memory.nbytes, memory.address)
         with self._lock:
@@ -232,8 +233,8 @@ def _misused(span: Span, needed: Access) -> PinError:
     side = "source" if needed is Access.READ else "destination"
     return PinError(
         f"asked for {span.nbytes} bytes at {span.address:#x} as the {side} of a transfer, but they "
-        f"are pinned without Access.{needed.name}; nothing was moved. Give pin(...) an access that "
-        "has it, or none"
+        f"are pinned without Access.{needed.name}; nothing was moved. Pin them with "
+        "access=Access.READ | Access.WRITE, or without access"
     )
 
 

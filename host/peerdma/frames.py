@@ -71,9 +71,7 @@ class FrameRun:
         """Frames filled since the start; TransferError if the board wrote some to no memory."""
         count = self._xdma.completed(Direction.C2H)
         # After the count: what was written of the frames in it is known by now.
-        if error := self._lost():
-            self.stop()
-            raise error
+        self._require_arrived()
         self._done += (count - self._count) & _COUNT_MASK
         self._count = count
         rounds, rest = divmod(self._done, int(self._ends[-1]))
@@ -87,7 +85,7 @@ class FrameRun:
         Timeout
             If it does not.
         TransferError
-            If the run failed.
+            If the run failed, or the board wrote to no memory.
         """
         xdma, deadline = self._xdma, self._deadline()
         try:
@@ -104,14 +102,20 @@ class FrameRun:
             self.stop()
             raise
         if status & Status.DESCRIPTOR_STOPPED:
+            self._require_arrived()
             self.stop()
 
     def stop(self) -> None:
         """Ends the run; nothing moves any more."""
         self.ended = True
         self._xdma.stop([Direction.C2H])
-        # No frame of after the last count is handed out; the next transfer starts clean.
+        # What arrives from now on is not handed out; the next transfer starts clean.
         self._lost()
+
+    def _require_arrived(self) -> None:
+        if error := self._lost():
+            self.stop()
+            raise error
 
     def _deadline(self) -> Deadline:
         if self._timeout is not None:

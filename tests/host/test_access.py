@@ -184,11 +184,13 @@ def withdraw(board, pin):
 
 
 @pytest.fixture(params=["surface", "array"])
-def memory(request, emulated_gpu):
+def memory(request):
     """Makes memory: of a file that the board maps, or reached by messages."""
-    if request.param == "surface":
-        return emulated_gpu.surface
-    return lambda nbytes: np.zeros(nbytes, np.uint8)
+    if request.param == "array":
+        yield lambda nbytes: np.zeros(nbytes, np.uint8)
+    else:
+        with peerdma.gpu("emulated") as gpu:
+            yield gpu.surface
 
 
 def lost_bytes(error):
@@ -263,33 +265,43 @@ def source(sensor):
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_frames_are_not_handed_out_if_they_did_not_arrive(sensor, source, memory, overwrite):
     source.start(NBYTES, seed=7)
-    ring = [memory(NBYTES) for _ in range(3)]
-    with sensor.pin(ring[1]) as pin, sensor.stream(ring, overwrite=overwrite) as stream:
+    ring = [sensor.pin(memory(NBYTES)) for _ in range(3)]
+    with sensor.stream(ring, overwrite=overwrite) as stream:
         next(stream)
-        withdraw(sensor, pin)
+        withdraw(sensor, ring[1])
         with pytest.raises(peerdma.TransferError, match=LOST):
             list(itertools.islice(stream, 20))
         assert stream.closed
+    for pin in ring:
+        pin.close()
     with sensor.stream([memory(NBYTES) for _ in range(2)]) as stream:
         for frame in itertools.islice(stream, 4):
             expected = peerdma.pattern.fill_bytes(7 + stream.number, 0, NBYTES)
             assert (np.asarray(frame) == expected).all()
 
 
+def test_the_only_frame_of_a_run_is_not_handed_out_if_it_did_not_arrive(sensor, source, memory):
+    """The board stops after it by itself."""
+    with sensor.pin(memory(NBYTES)) as pin, sensor.stream([pin]) as stream:
+        withdraw(sensor, pin)
+        source.start(NBYTES)
+        with pytest.raises(peerdma.TransferError, match=LOST) as caught:
+            next(stream)
+        assert lost_bytes(caught.value) == NBYTES
+
+
 def test_asking_for_an_intact_frame_closes_a_stream_that_failed(sensor, source, memory):
     source.start(NBYTES)
-    ring = [memory(NBYTES) for _ in range(2)]
-    with (
-        sensor.pin(ring[0]) as one,
-        sensor.pin(ring[1]) as two,
-        sensor.stream(ring, overwrite=True) as stream,
-    ):
+    ring = [sensor.pin(memory(NBYTES)) for _ in range(2)]
+    with sensor.stream(ring, overwrite=True) as stream:
         next(stream)
-        withdraw(sensor, one)
-        withdraw(sensor, two)
+        for pin in ring:
+            withdraw(sensor, pin)
         with pytest.raises(peerdma.TransferError, match=LOST):
             [stream.intact() for _ in range(10_000)]
         assert stream.closed
+    for pin in ring:
+        pin.close()
     sensor.read(np.zeros(NBYTES, np.uint8))
 
 
