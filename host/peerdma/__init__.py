@@ -36,11 +36,13 @@ from .pin import Pin, Span
 from .streaming import Stream
 from .surface import Gpu, Surface
 from .transfer import Paths, Through, Transfer
+from .uapi import Access
 
 #: The one place that says it; pyproject.toml takes it from here.
 __version__ = "0.1.0"
 
 __all__ = [
+    "Access",
     "Board",
     "BoardInfo",
     "BoardLost",

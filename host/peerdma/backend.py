@@ -12,6 +12,7 @@ from .mailbox import MailboxPage
 from .memory import Memory, Path
 from .regs import Capability
 from .transfer import Through
+from .uapi import Access
 
 __all__ = [
     "Backend",
@@ -100,8 +101,12 @@ class Backend(Protocol):
         """What is known about the board."""
         ...
 
-    def pin(self, memory: Memory) -> Any:
-        """Makes memory reachable for the board; a handle for `Piece` and `unpin`."""
+    def pin(self, memory: Memory, access: Access) -> Any:
+        """Makes memory reachable for the board; a handle for `Piece` and `unpin`.
+
+        The board needs no more than this access, which the memory allows. It may get more: callers
+        also check each transfer.
+        """
         ...
 
     def path(self, handle: Any) -> Path:
@@ -160,7 +165,7 @@ class Filling(Protocol):
     ended: bool
 
     def filled(self) -> int:
-        """Frames filled since the start."""
+        """Frames filled since the start; TransferError if not all of them arrived."""
         ...
 
     def wait(self) -> None:

@@ -12,13 +12,14 @@ import numpy as np
 
 from .arguments import integer, wrong_type
 from .backend import Extension, Filling, Progress, StreamBackend
-from .board_base import BoardBase, plan_of
+from .board_base import READ_WRITE, BoardBase, plan_of
 from .errors import TransferError, UnsupportedError
 from .pin import Pin, Span
 from .regs import USER_BLOCK_SIZE, Capability
 from .spans import piece, refuse_overlap, total_bytes, unpinned
 from .streaming import Stream
 from .transfer import Transfer
+from .uapi import Access
 
 __all__ = ["Board"]
 
@@ -56,7 +57,8 @@ class Board(BoardBase):
             If lengths differ or source and destination overlap (nothing has been moved then),
             or the transfer failed (what the destination holds is then unknown).
         PinError
-            If something is not pinned on this board.
+            If something is not pinned on this board, or not for this use, as a destination that
+            is read-only (nothing has been moved then).
         BoardLost, Timeout
             If the board went away or did not finish; nothing moves any more.
         """
@@ -66,7 +68,8 @@ class Board(BoardBase):
             plan = self._plans.get(sides)
             if plan is not None:
                 return self._transfer(plan)
-        sources, destinations = self._spans(source), self._spans(destination)
+        sources = self._spans(source, Access.READ)
+        destinations = self._spans(destination, Access.WRITE)
         sizes = total_bytes(sources), total_bytes(destinations)
         if sizes[0] != sizes[1]:
             raise TransferError(
@@ -109,7 +112,8 @@ class Board(BoardBase):
                 f"asked to process memory; the board's user block {extension.user_block} takes no "
                 "bytes, it makes them. Use board.stream(...)"
             )
-        sources, destinations = self._spans(source), self._spans(destination)
+        sources = self._spans(source, Access.READ)
+        destinations = self._spans(destination, Access.WRITE)
         sizes = total_bytes(sources), total_bytes(destinations)
         if sizes[0] % taken or sizes[1] != sizes[0] // taken * made:
             raise TransferError(
@@ -154,6 +158,8 @@ class Board(BoardBase):
         ------
         UnsupportedError
             If the board has no source, or its driver does not reach it.
+        PinError
+            If a surface cannot be pinned for the board to write, as a read-only array.
         """
         backend, extension = self._stream_backend()
         if extension.user_ratio[0]:
@@ -230,18 +236,21 @@ class Board(BoardBase):
         if isinstance(source, np.ndarray):
             with self.pin(source) as pin:
                 return self.write(pin, card_address)
-        span = self._one(source, "board.write(memory, card_address)")
+        span = self._one(source, Access.READ, "board.write(memory, card_address)")
         self._require_on_card(span, card_address)
         return self._transfer(
             plan_of(lambda: self._backend.write(piece(span), card_address), [span], [])
         )
 
     def read(self, destination: Pin | Span | np.ndarray, card_address: int = 0) -> Transfer:
-        """Copies card RAM from byte `card_address` to memory; the rest as for `write`."""
+        """Copies card RAM from byte `card_address` to memory; the rest as for `write`.
+
+        Memory that is read-only, or pinned without `Access.WRITE`, is refused with a PinError.
+        """
         if isinstance(destination, np.ndarray):
-            with self.pin(destination) as pin:
+            with self.pin(destination, access=READ_WRITE) as pin:
                 return self.read(pin, card_address)
-        span = self._one(destination, "board.read(memory, card_address)")
+        span = self._one(destination, Access.WRITE, "board.read(memory, card_address)")
         self._require_on_card(span, card_address)
         return self._transfer(
             plan_of(lambda: self._backend.read(piece(span), card_address), [], [span])
@@ -265,9 +274,9 @@ class Board(BoardBase):
         """Pins what a stream was given once more, so that it stays; where its frames go."""
         start, stop = 0, None
         if isinstance(surface, Pin | Span):
-            (span,) = self._spans(surface)
+            (span,) = self._spans(surface, Access.WRITE)
             surface, start, stop = span.pin.memory, span.start, span.stop
-        pin = undo.enter_context(self.pin(surface))
+        pin = undo.enter_context(self.pin(surface, access=READ_WRITE))
         span = pin[start:stop]
         if frame_bytes is not None and frame_bytes > span.nbytes:
             raise ValueError(
@@ -275,11 +284,11 @@ class Board(BoardBase):
             )
         return span if frame_bytes is None else pin[start : start + frame_bytes]
 
-    def _one(self, memory: Any, call: str) -> Span:
+    def _one(self, memory: Any, needed: Access, call: str) -> Span:
         """The span that a call was given, which takes no sequence of them."""
         if not isinstance(memory, _ONE):
             raise unpinned(memory, f"the memory of {call} is a pin, a span of it or a numpy array")
-        (span,) = self._spans(memory)
+        (span,) = self._spans(memory, needed)
         return span
 
     def _require_on_card(self, span: Span, address: int) -> None:

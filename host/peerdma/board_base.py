@@ -20,12 +20,15 @@ from .regs import USER
 from .spans import longest_path, pieces, total_bytes
 from .streaming import Stream
 from .transfer import Paths, Transfer
+from .uapi import Access
 
-__all__ = ["BoardBase", "Plan", "plan_of"]
+__all__ = ["READ_WRITE", "BoardBase", "Plan", "plan_of"]
 
 _NOTHING = Moved(0, None)
 #: Copies that are remembered, at most.
 _PLANS = 64
+#: What a board may do with memory that is not read-only.
+READ_WRITE = Access.READ | Access.WRITE
 
 
 class Plan(NamedTuple):
@@ -111,19 +114,24 @@ class BoardBase:
             self._require_open()
             return Mailbox(self._backend.mailbox())
 
-    def pin(self, memory: Memory | np.ndarray) -> Pin:
+    def pin(self, memory: Memory | np.ndarray, *, access: Access | None = None) -> Pin:
         """Pins memory for this board's DMA.
 
         Parameters
         ----------
         memory : Surface or numpy.ndarray
-            GPU memory, or a C-contiguous array in host memory (a read-only one as source only).
-            It stays alive at least as long as the pin.
+            GPU memory, or a C-contiguous array in host memory. It stays alive at least as long as
+            the pin.
+        access : Access, optional
+            What the board may do: READ from it, as the source of a transfer, WRITE to it, as the
+            destination, or both (READ | WRITE). By default all that the memory allows: a read-only
+            array can only be a source. Transfers that need more are refused.
 
         Raises
         ------
         PinError
-            If the memory is not of a kind that can be pinned, or is closed.
+            If the memory is not of a kind that can be pinned, is closed, or is read-only and
+            `access` has WRITE.
         """
         if isinstance(memory, np.ndarray):
             memory = HostArray(memory)
@@ -132,12 +140,16 @@ class BoardBase:
                 f"asked to pin a {type(memory).__name__}; pin a surface of a GPU or a numpy array. "
                 "gpu.register(...) makes surfaces of other libraries' arrays"
             )
+        if access is None:
+            access = Access.READ if memory.readonly else READ_WRITE
+        elif memory.readonly and Access.WRITE in access:
+            raise _read_only("pin", memory.nbytes, memory.address)
         with self._lock:
             self._require_open()
             memory.hold()
             try:
-                handle = self._backend.pin(memory)
-                pin = Pin(memory, handle, self._backend.path(handle), self._unpin)
+                handle = self._backend.pin(memory, access)
+                pin = Pin(memory, handle, self._backend.path(handle), access, self._unpin)
             except BaseException:
                 memory.drop()
                 raise
@@ -193,8 +205,8 @@ class BoardBase:
                 "asked for a transfer while a stream is open; close the stream first"
             )
 
-    def _spans(self, pinned: Pin | Span | Sequence[Pin | Span]) -> list[Span]:
-        """The spans meant, each pinned here."""
+    def _spans(self, pinned: Pin | Span | Sequence[Pin | Span], needed: Access) -> list[Span]:
+        """The spans meant, each pinned here for the access that the transfer needs."""
         spans = []
         for each in pieces(pinned):
             span = each[:] if isinstance(each, Pin) else each
@@ -204,5 +216,29 @@ class BoardBase:
                     f"asked to transfer {span.nbytes} bytes at {span.address:#x}, but their pin is "
                     f"{state}; pin the memory on this board with board.pin(...)"
                 )
+            if needed not in span.pin.access:
+                raise _misused(span, needed)
             spans.append(span)
         return spans
+
+
+def _misused(span: Span, needed: Access) -> PinError:
+    """The error for a transfer that needs an access which its pin does not give."""
+    if needed is Access.WRITE and span.pin.memory.readonly:
+        return _read_only("transfer", span.nbytes, span.address)
+    side = "source" if needed is Access.READ else "destination"
+    return PinError(
+        f"asked for {span.nbytes} bytes at {span.address:#x} as the {side} of a transfer, but they "
+        f"are pinned without Access.{needed.name}; nothing was moved. Pin them with "
+        "access=Access.READ | Access.WRITE, or without access"
+    )
+
+
+def _read_only(asked: str, nbytes: int, address: int) -> PinError:
+    """The error for a destination that nothing can be written to."""
+    return PinError(
+        f"asked to {asked} {nbytes} bytes at {address:#x} as a destination, but that memory is "
+        "read-only; nothing was moved. Make a writeable array the destination, for example "
+        "target = numpy.empty_like(array), and use target afterwards: the read-only one never "
+        "changes"
+    )

@@ -67,7 +67,8 @@ class TransferError(PeerdmaError):
     Attributes
     ----------
     status : int
-        The channel's status register, see `peerdma.regs.Status`; 0 if no DMA was started.
+        The channel's status register, see `peerdma.regs.Status`; 0 if no DMA was started, or the
+        board knows of no error: of writes that reach no memory it cannot.
     kind : peerdma.regs.ErrorKind or None
         What the board captured as the first error.
     address : int or None

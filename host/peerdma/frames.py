@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -27,15 +27,24 @@ class FrameRun:
     xdma : Xdma
     frames : sequence of ScatterList
         Where they go; one at least, none empty.
+    lost : callable
+        The error for what the board wrote, since this was last asked, to no memory, or None.
     cyclic : bool
     timeout : float or None
         Seconds to wait for a frame; None: by its size and the board's time scale.
     """
 
     def __init__(
-        self, xdma: Xdma, frames: Sequence[ScatterList], *, cyclic: bool, timeout: float | None
+        self,
+        xdma: Xdma,
+        frames: Sequence[ScatterList],
+        lost: Callable[[], TransferError | None],
+        *,
+        cyclic: bool,
+        timeout: float | None,
     ):
         self._xdma = xdma
+        self._lost = lost
         self._timeout = timeout
         self._nbytes = max(frame.nbytes for frame in frames)
         columns = [stream_columns(frame) for frame in frames]
@@ -59,8 +68,10 @@ class FrameRun:
         )
 
     def filled(self) -> int:
-        """Frames filled since the start."""
+        """Frames filled since the start; TransferError if the board wrote some to no memory."""
         count = self._xdma.completed(Direction.C2H)
+        # After the count: what was written of the frames in it is known by now.
+        self._require_arrived()
         self._done += (count - self._count) & _COUNT_MASK
         self._count = count
         rounds, rest = divmod(self._done, int(self._ends[-1]))
@@ -74,7 +85,7 @@ class FrameRun:
         Timeout
             If it does not.
         TransferError
-            If the run failed.
+            If the run failed, or the board wrote to no memory.
         """
         xdma, deadline = self._xdma, self._deadline()
         try:
@@ -91,12 +102,20 @@ class FrameRun:
             self.stop()
             raise
         if status & Status.DESCRIPTOR_STOPPED:
+            self._require_arrived()
             self.stop()
 
     def stop(self) -> None:
         """Ends the run; nothing moves any more."""
         self.ended = True
         self._xdma.stop([Direction.C2H])
+        # What arrives from now on is not handed out; the next transfer starts clean.
+        self._lost()
+
+    def _require_arrived(self) -> None:
+        if error := self._lost():
+            self.stop()
+            raise error
 
     def _deadline(self) -> Deadline:
         if self._timeout is not None:

@@ -108,11 +108,11 @@ class KernelBackend:
 
     # Pins ------------------------------------------------------------------------------------
 
-    def pin(self, memory: Memory) -> _Pinned:
+    def pin(self, memory: Memory, access: Access) -> _Pinned:
         """Pins the memory: a GPU's as dma-buf where it can be, else by its CUDA address."""
         if not memory.nbytes:
             return _Pinned(0, memory.path)
-        handle = self._pin_gpu(memory) if memory.on_gpu else self._pin_pages(memory)
+        handle = (self._pin_gpu if memory.on_gpu else self._pin_pages)(memory, access)
         try:
             query = Query(handle=handle)
             self._node.request(Ioctl.QUERY, query, "where pinned memory is")
@@ -131,17 +131,16 @@ class KernelBackend:
             with contextlib.suppress(BoardLost):
                 self._unpin(handle.handle)
 
-    def _pin_pages(self, memory: Memory) -> int:
-        access = Access.READ if _read_only(memory) else Access.READ | Access.WRITE
+    def _pin_pages(self, memory: Memory, access: Access) -> int:
         pin = PinPages(address=memory.address, length=memory.nbytes, access=access)
         asked = f"{memory.nbytes} bytes of host memory at {memory.address:#x} to be pinned"
         self._node.request(Ioctl.PIN_PAGES, pin, asked)
         return pin.handle
 
-    def _pin_gpu(self, memory: Memory) -> int:
+    def _pin_gpu(self, memory: Memory, access: Access) -> int:
         if Feature.DMABUF in self._features and isinstance(memory, DmaBufMemory):
             try:
-                return self._pin_dmabuf(memory)
+                return self._pin_dmabuf(memory, access)
             except UnsupportedError:
                 # Of this memory, or to this board; the GPU's own driver may still pin it.
                 if Feature.CUDA not in self._features:
@@ -151,11 +150,11 @@ class KernelBackend:
         self._node.request(Ioctl.PIN_CUDA, pin, asked)
         return pin.handle
 
-    def _pin_dmabuf(self, memory: DmaBufMemory) -> int:
+    def _pin_dmabuf(self, memory: DmaBufMemory, access: Access) -> int:
         with memory.dmabuf() as exported:
             pin = PinDmabuf(
                 fd=exported.fd,
-                access=Access.READ | Access.WRITE,
+                access=access,
                 offset=exported.offset,
                 length=exported.nbytes,
             )
@@ -339,11 +338,6 @@ def _describe(path: str, info) -> BoardInfo:
         card_ram_size=info.card_ram_size,
         extension=extension,
     )
-
-
-def _read_only(memory: Memory) -> bool:
-    """Whether the board may only read it, as a numpy array that is not writable."""
-    return any(extent.memory.readonly for extent in memory.extents())
 
 
 def _request(op: Op, job: _Job) -> Submit:

@@ -84,6 +84,11 @@ class Memory(Protocol):
         """The way the bytes take between this memory and a board that can reach it."""
         ...
 
+    @property
+    def readonly(self) -> bool:
+        """Whether a board may read it only."""
+        ...
+
     def extents(self) -> list[Extent]:
         """The pieces of the memory, in order; for platforms that map them themselves.
 
@@ -106,7 +111,7 @@ class Memory(Protocol):
 
 def is_memory(thing: Any) -> bool:
     """Whether it has what `Memory` asks for; a class of its own need not say so."""
-    return all(hasattr(thing, name) for name in ("extents", "hold", "drop"))
+    return all(hasattr(thing, name) for name in ("extents", "hold", "drop", "readonly"))
 
 
 @runtime_checkable
@@ -139,10 +144,12 @@ class HostArray:
         if not array.flags.c_contiguous or array.dtype.hasobject:
             raise PinError(
                 f"asked to pin an array of shape {array.shape}, dtype {array.dtype}, strides "
-                f"{array.strides}: its bytes are not one contiguous piece of plain data. "
-                "Pin numpy.ascontiguousarray(...) of it instead"
+                f"{array.strides}: its bytes are not one contiguous piece of plain data. As a "
+                "source, pin numpy.ascontiguousarray(...) of it; a destination has to be "
+                "contiguous itself, since the board's bytes would go to that copy"
             )
         self._bytes = array.reshape(-1).view(np.uint8)
+        self.readonly = not self._bytes.flags.writeable
         self.nbytes = array.nbytes
         self.address = array.ctypes.data
 

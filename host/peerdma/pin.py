@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .memory import Memory, Path
+from .uapi import Access
 
 __all__ = ["Pin", "Span"]
 
@@ -24,10 +25,20 @@ class Pin:
     nbytes : int
     path : Path
         The way the bytes take.
+    access : Access
+        What the board may do with the memory.
     """
 
-    def __init__(self, memory: Memory, handle: Any, path: Path, unpin: Callable[[Pin], None]):
+    def __init__(
+        self,
+        memory: Memory,
+        handle: Any,
+        path: Path,
+        access: Access,
+        unpin: Callable[[Pin], None],
+    ):
         self.memory = memory
+        self.access = access
         self.nbytes = memory.nbytes
         self.path = path
         #: The backend's handle; None once closed.

@@ -101,7 +101,11 @@ class Stream:
         with self._lock:
             if not self._overwrite or self.closed or self.number < 0:
                 return True
-            return self._running().filled() < self.number + len(self._items)
+            try:
+                return self._running().filled() < self.number + len(self._items)
+            except BaseException:
+                self.close()
+                raise
 
     def close(self) -> None:
         """Stops the board; nothing is written any more. Closing again does nothing."""

@@ -164,11 +164,14 @@ class Surface(abc.ABC):
         The way the bytes take between the surface and a board.
     on_gpu : bool
         Whether the memory is a real GPU's own.
+    readonly : bool
+        False: every surface can be written.
     """
 
     address: int
     path: Path
     on_gpu: bool = False
+    readonly: bool = False
 
     def __init__(self, gpu: Gpu, shape: int | Sequence[int], dtype: DTypeLike):
         self.gpu = gpu

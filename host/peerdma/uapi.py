@@ -180,9 +180,11 @@ class Info(_Sized):
 
 
 class Access(enum.IntFlag):
-    """PEERDMA_ACCESS_*"""
+    """PEERDMA_ACCESS_*: what a board may do with pinned memory."""
 
+    #: the memory is a source
     READ = 1 << 0
+    #: it is a destination
     WRITE = 1 << 1
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .backend import BoardInfo, Moved, Piece, Progress
-from .errors import PeerdmaError, ProtocolError, Timeout, UnsupportedError
+from .errors import PeerdmaError, ProtocolError, Timeout, TransferError, UnsupportedError
 from .frames import FrameRun
 from .link import Link
 from .mailbox import MailboxPage
@@ -22,6 +22,7 @@ from .pci import PciFunction
 from .regs import BAR_USER, DESCRIPTOR, MAILBOX, USER, USER_BLOCK_BASE, Capability
 from .scatter import ScatterList
 from .transfer import Through
+from .uapi import Access
 from .vfio_user import VfioUserClient
 from .vfio_wire import DeviceFlag
 from .xdma import Direction, Xdma
@@ -159,8 +160,11 @@ class UserSpaceBackend:
         """What is known about the board."""
         return self._info
 
-    def pin(self, memory: Memory) -> _Mapped:
-        """Maps the memory for the board's DMA; pins of one memory share the mapping."""
+    def pin(self, memory: Memory, access: Access) -> _Mapped:
+        """Maps the memory for the board's DMA; pins of one memory share the mapping.
+
+        So that allows all that the memory does, whatever the access.
+        """
         mapped = self._mapped.get(id(memory))
         if mapped is None:
             windows: list[_Window] = []
@@ -247,7 +251,7 @@ class UserSpaceBackend:
         if fresh:
             self._driver.flush()
         places = [_scatter([frame]) for frame in frames]
-        return FrameRun(self._driver, places, cyclic=cyclic, timeout=timeout)
+        return FrameRun(self._driver, places, self._lost, cyclic=cyclic, timeout=timeout)
 
     def user_register(self, offset: int, value: int | None) -> int:
         """Sets a register of the user block unless None; what it reads."""
@@ -280,9 +284,25 @@ class UserSpaceBackend:
             if notes := self._notes(since):
                 raise Timeout(f"{error}. The board noted: {notes}") from None
             raise
+        finally:
+            # Also after a failure: the next transfer starts clean.
+            lost = self._lost()
+        if lost:
+            raise lost
         ended = self._driver.clock()
         elapsed = None if began is None or ended is None else ended - began
         return Moved(cycles, limit, through, elapsed)
+
+    def _lost(self) -> TransferError | None:
+        """The error for what the board wrote, since this was last asked, to no memory."""
+        lost = self._client.take_lost_writes()
+        return lost and TransferError(
+            f"the board made {lost.writes} writes of {lost.nbytes} bytes in all to bus addresses "
+            f"where it has no memory to write, the first at {lost.address:#x}. They are lost, and "
+            "what the destination holds is not known. Keep memory pinned until the transfer ends, "
+            "and try again",
+            address=lost.address,
+        )
 
     def mailbox(self) -> MailboxPage:
         """The page that a simulated board was told to offer."""

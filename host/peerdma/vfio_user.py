@@ -7,14 +7,16 @@ serving messages, and takes its interrupts as eventfds.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import mmap
 import os
 import struct
+import weakref
 from bisect import bisect_right, insort
 from collections.abc import Callable
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from .errors import VersionMismatch
 from .memory import Staged
@@ -44,9 +46,23 @@ from .vfio_wire import (
     unpack,
 )
 
-__all__ = ["VfioUserClient"]
+__all__ = ["LostWrites", "VfioUserClient"]
 
 _Record = TypeVar("_Record")
+
+
+class LostWrites(NamedTuple):
+    """Writes of the device that found no memory to go to: what an IOMMU would record of them.
+
+    Posted writes have no answer, so the device cannot know.
+    """
+
+    #: bus address of the first
+    address: int
+    #: bytes of all of them
+    nbytes: int
+    #: how many there were
+    writes: int
 
 
 class VfioUserClient:
@@ -62,12 +78,13 @@ class VfioUserClient:
 
     def __init__(self, path: str, *, timeout: float, why_lost: Callable[[], str] = lambda: ""):
         self._memory = _Memory()
-        self._channel = Channel(path, timeout=timeout, serve=self._serve, why_lost=why_lost)
-        try:
+        self._lost_writes: LostWrites | None = None
+        with contextlib.ExitStack() as undo:
+            undo.callback(self._memory.close)
+            self._channel = Channel(path, timeout=timeout, serve=self._serve, why_lost=why_lost)
+            undo.callback(self._channel.close)
             self._agree_on_version()
-        except BaseException:
-            self._channel.close()
-            raise
+            undo.pop_all()
 
     def _agree_on_version(self) -> None:
         capabilities = {"max_msg_fds": MAX_FDS, "max_data_xfer_size": MAX_DATA_BYTES}
@@ -89,7 +106,7 @@ class VfioUserClient:
     def close(self) -> None:
         """Ends the connection; the device's DMA mappings and interrupts end with it."""
         self._channel.close()
-        self._memory.clear()
+        self._memory.close()
 
     # Device and regions ----------------------------------------------------------------------
 
@@ -205,6 +222,15 @@ class VfioUserClient:
         finally:
             self._memory.remove(address + skip)
 
+    def take_lost_writes(self) -> LostWrites | None:
+        """The writes that were lost since this was last asked; None if there were none.
+
+        They are those that the device made before its last interrupt, or before it answered the
+        last request.
+        """
+        lost, self._lost_writes = self._lost_writes, None
+        return lost
+
     # Interrupts ------------------------------------------------------------------------------
 
     def irq_count(self, index: Irq) -> int:
@@ -250,21 +276,29 @@ class VfioUserClient:
         write = command == Command.DMA_WRITE
         if access.nbytes > MAX_DATA_BYTES or (write and access.nbytes != len(data)):
             self._channel.broken(f"sent {len(data)} bytes of DMA data, saying {access.nbytes}")
-        pieces = self._memory.pieces(access.address, access.nbytes, write)
         if not write:
-            return pack(access) + b"".join(map(bytes, pieces))
-        for piece in pieces:
-            piece[:] = data[: len(piece)]
-            data = data[len(piece) :]
+            return pack(access) + self._memory.load(access.address, access.nbytes)
+        try:
+            self._memory.store(access.address, data)
+        except OSError:
+            address, nbytes, writes = self._lost_writes or (access.address, 0, 0)
+            self._lost_writes = LostWrites(address, nbytes + len(data), writes + 1)
+            raise
         return pack(access)
 
 
 class _Memory:
-    """What DMA messages can reach."""
+    """What DMA messages can reach.
+
+    Bytes of this process are copied by the kernel, by way of a file: where the program has cut the
+    file behind them, unmapped or protected them, that fails with EFAULT instead of a signal.
+    """
 
     def __init__(self):
         self._starts: list[int] = []
         self._views: dict[int, memoryview | Staged] = {}
+        self._file = os.memfd_create("peerdma-dma", os.MFD_CLOEXEC)
+        self._closer = weakref.finalize(self, os.close, self._file)
 
     def add(self, start: int, view: memoryview | Staged) -> None:
         insort(self._starts, start)
@@ -274,11 +308,40 @@ class _Memory:
         self._starts.remove(start)
         del self._views[start]
 
-    def clear(self) -> None:
+    def close(self) -> None:
         self._starts.clear()
         self._views.clear()
+        self._closer()
 
-    def pieces(self, address: int, count: int, write: bool) -> list[memoryview | Staged]:
+    def load(self, address: int, count: int) -> bytes:
+        """The bytes at the bus addresses; OSError if not all are there."""
+        return b"".join(map(self._get, self._pieces(address, count, write=False)))
+
+    def store(self, address: int, data: bytes) -> None:
+        """Writes the bytes at the bus addresses on; OSError if not all can be written."""
+        for piece in self._pieces(address, len(data), write=True):
+            self._put(piece, data[: len(piece)])
+            data = data[len(piece) :]
+
+    def _get(self, piece: memoryview | Staged) -> bytes:
+        if isinstance(piece, Staged):
+            return bytes(piece)
+        self._require_all(os.pwritev(self._file, [piece], 0), piece)
+        return os.pread(self._file, len(piece), 0)
+
+    def _put(self, piece: memoryview | Staged, data: bytes) -> None:
+        if isinstance(piece, Staged):
+            piece[:] = data
+            return
+        os.pwrite(self._file, data, 0)
+        self._require_all(os.preadv(self._file, [piece], 0), piece)
+
+    @staticmethod
+    def _require_all(copied: int, piece: memoryview) -> None:
+        if copied != len(piece):
+            raise OSError(errno.EFAULT, f"only {copied} of {len(piece)} bytes are memory")
+
+    def _pieces(self, address: int, count: int, write: bool) -> list[memoryview | Staged]:
         """The memory at the bus addresses; OSError if not all is there, and writable if asked."""
         found: list[memoryview | Staged] = []
         while count:

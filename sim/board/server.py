@@ -139,7 +139,6 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="a plain XDMA core, as NVIDIA's design is: no user block, no extension block",
     )
-    add("--dma-messages", action="store_true", help="ask the client about unmapped addresses too")
     add("--time-scale", type=_natural, metavar="N", default=1000, help="told to drivers (1000)")
     add("--log-tlps", type=Path, metavar="FILE", help="write a line per TLP")
     add("--waves", type=Path, metavar="FILE", help="write a VCD trace; slow")
@@ -167,7 +166,6 @@ def _native_options(arguments: argparse.Namespace, clock_khz: int) -> str:
         ("completion_boundary", arguments.rcb),
         ("completion_bytes", arguments.completion_size),
         ("time_scale", arguments.time_scale),
-        ("dma_messages", int(arguments.dma_messages)),
         ("once", int(arguments.once)),
         *(("fault", fault) for fault in arguments.fault),
     ]

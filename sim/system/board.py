@@ -53,8 +53,7 @@ class Board:
         self.socket = sockets / f"{name}.sock"
         self.log = logs / f"{name}.log"
         self._killed = False
-        # An access where nothing is mapped has to reach QEMU, for an IOMMU to see the fault.
-        always = ["--socket", self.socket, "--once", "--dma-messages"]
+        always = ["--socket", self.socket, "--once"]
         self._process = process.start(
             [sys.executable, "-m", "sim.board", *always, *options],
             self.log,

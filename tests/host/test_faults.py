@@ -78,7 +78,7 @@ def test_memory_that_is_not_mapped_is_named_by_its_address(gpu):
         backend = board._backend
         assert isinstance(backend, UserSpaceBackend)
         memory = HostArray(np.zeros(5000, np.uint8))
-        handle = backend.pin(memory)
+        handle = backend.pin(memory, peerdma.Access.READ)
         address = handle.windows[0].address
         backend.unpin(handle)
         with pytest.raises(peerdma.TransferError, match=f"at address {address:#x}") as caught:

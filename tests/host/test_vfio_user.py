@@ -174,6 +174,45 @@ def test_dma_across_windows_and_outside_them(client):
     board.region_read(1, 0, 4)
 
 
+def test_lost_writes_are_recorded_until_they_are_taken(client, seed):
+    """All that found no memory, and nothing else; posted or not."""
+    random = np.random.default_rng(seed)
+    memory, fixed = bytearray(4096), memoryview(bytes(4096))
+    lost, sent = [(BASE + 4096, 1)], [(BASE + 4096, 1, False, False)]
+    for _ in range(30):
+        address = BASE + int(random.integers(0, 3 * 4096))
+        nbytes = int(random.integers(1, 300))
+        reads, posted = random.integers(0, 2, 2).tolist()
+        sent.append((address, nbytes, reads, posted))
+        if not reads and address + nbytes > BASE + 4096:
+            lost.append((address, nbytes))
+
+    def script(end):
+        for _ in range(2):
+            header, _ = end.expect(Command.DMA_MAP)
+            end.reply(header)
+        read, payload = end.expect(Command.REGION_READ)
+        for address, nbytes, reads, posted in sent:
+            command = Command.DMA_READ if reads else Command.DMA_WRITE
+            flags = HeaderFlag.NO_REPLY if posted and not reads else 0
+            data = b"" if reads else bytes(nbytes)
+            end.command(command, pack(DmaAccess(address, nbytes)) + data, 5, flags)
+            if not flags:
+                header, _ = end.receive()
+                refused = address + nbytes > BASE + (8192 if reads else 4096)
+                assert bool(header.flags & HeaderFlag.ERROR) == refused
+        end.reply(read, payload + bytes(4))
+
+    board = client(script)
+    board.dma_map(BASE, 4096, memoryview(memory))
+    board.dma_map(BASE + 4096, 4096, fixed)
+    assert board.take_lost_writes() is None
+    board.region_read(1, 0, 4)
+    taken = board.take_lost_writes()
+    assert taken == (lost[0][0], sum(nbytes for _, nbytes in lost), len(lost))
+    assert board.take_lost_writes() is None
+
+
 def test_dma_is_served_while_an_interrupt_is_awaited(client):
     memory = bytearray(4096)
 

@@ -58,7 +58,7 @@ struct Memory : Host {
         written.emplace_back(link->cycle(), before + n);
         return true;
     }
-    bool must_wait(uint64_t) const override { return false; }
+    bool must_wait(uint64_t, bool) const override { return false; }
     bool unsettled() const override { return false; }
     void msi(unsigned) override { interrupt = link->cycle(); }
     void msix(unsigned) override {}

@@ -46,7 +46,6 @@ Options Options::parse(const std::string &text) {
         {"reorder",
          [&](const std::string &v) { o.reorder = true, o.reorder_seed = std::stoull(v); }},
         {"time_scale", integer(o.time_scale)},
-        {"dma_messages", integer(o.dma_messages)},
         {"once", integer(o.once)},
         {"mailbox_bar", integer(o.mailbox_bar)},
         {"mailbox_word",

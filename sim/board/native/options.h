@@ -26,7 +26,6 @@ struct Options {
     bool reorder = false;
     uint64_t reorder_seed = 0;
     uint32_t time_scale = 1;
-    bool dma_messages = false;  // addresses nobody mapped go to the client as messages
     bool once = false;
     // Byte offsets in `mailbox_bar` of the registers that a shared page offers; empty: no page.
     std::vector<uint64_t> mailbox_words;

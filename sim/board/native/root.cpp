@@ -88,12 +88,13 @@ bool Root::serve(double time, const Upstream &packet) {
         return true;
     }
     Header header = Header::parse(packet.words);
-    if (header.address >= kMsixWindow ? host_.unsettled() : host_.must_wait(header.address))
+    bool write = header.kind != Kind::MemoryRead;
+    if (header.address >= kMsixWindow ? host_.unsettled() : host_.must_wait(header.address, write))
         return false;
-    if (header.kind == Kind::MemoryRead)
-        serve_read(time, header);
-    else
+    if (write)
         serve_write(header, packet.words);
+    else
+        serve_read(time, header);
     return true;
 }
 

@@ -31,7 +31,7 @@ struct Host {
     // False if nobody has that address, or it is read-only.
     virtual bool write(uint64_t address, const uint8_t *from, size_t n) = 0;
     // True if a request to `address` must wait until the client acknowledged earlier writes.
-    virtual bool must_wait(uint64_t address) const = 0;
+    virtual bool must_wait(uint64_t address, bool write) const = 0;
     // True if interrupts must wait for such acknowledgements.
     virtual bool unsettled() const = 0;
     virtual void msi(unsigned vector) = 0;

@@ -151,24 +151,22 @@ void Server::answer(uint64_t cookie, const std::vector<uint8_t> &data) {
 
 Memory::Piece Server::find(uint64_t address, size_t n, bool write) const {
     Memory::Piece piece = memory_.find(address, n, write);
-    if (piece.place == Memory::Place::Nowhere && options_.dma_messages)
-        piece = {Memory::Place::ByMessage, nullptr, n};
+    // The client is the platform: it refuses what nobody has, and knows then, as an IOMMU does.
+    if (piece.place == Memory::Place::Nowhere) piece = {Memory::Place::ByMessage, nullptr, n};
     if (piece.place == Memory::Place::ByMessage) piece.n = std::min<size_t>(piece.n, most_data_);
     return piece;
 }
 
-bool Server::must_wait(uint64_t address) const {
-    if (find(address, 1, false).place == Memory::Place::ByMessage ||
-        find(address, 1, true).place == Memory::Place::ByMessage)
+bool Server::must_wait(uint64_t address, bool write) const {
+    if (find(address, 1, write).place == Memory::Place::ByMessage)
         return questions_.size() >= kMostQuestions;
     return unsettled();
 }
 
 int Server::read(uint64_t address, uint8_t *to, size_t n, uint64_t token) {
-    // Nothing is asked of the client before it is known that all bytes are somewhere.
+    // Nothing is asked of the client before it is known that all shared bytes are there.
     for (size_t at = 0; at < n;) {
         Memory::Piece piece = find(address + at, n - at, false);
-        if (piece.place == Memory::Place::Nowhere) return kUnmapped;
         if (piece.place == Memory::Place::Shared && !guarded_copy(to + at, piece.at, piece.n)) {
             log_("0x%llx: the client truncated the file that was mapped there",
                  (unsigned long long)address + at);
@@ -189,17 +187,14 @@ int Server::read(uint64_t address, uint8_t *to, size_t n, uint64_t token) {
 }
 
 bool Server::write(uint64_t address, const uint8_t *from, size_t n) {
-    bool all = true;
     for (size_t at = 0; at < n;) {
         Memory::Piece piece = find(address + at, n - at, true);
-        if (piece.place == Memory::Place::Nowhere) return false;
-        if (piece.place == Memory::Place::ByMessage)
+        // The client is also told of what it has truncated: no write is lost without its knowing.
+        if (piece.place == Memory::Place::ByMessage || !guarded_copy(piece.at, from + at, piece.n))
             ask(true, 0, address + at, from + at, piece.n);
-        else
-            all &= guarded_copy(piece.at, from + at, piece.n);
         at += piece.n;
     }
-    return all;
+    return true;
 }
 
 void Server::ask(bool write, uint64_t token, uint64_t address, const uint8_t *data, uint32_t n) {

@@ -37,7 +37,7 @@ public:
     // Host
     int read(uint64_t address, uint8_t *to, size_t n, uint64_t token) override;
     bool write(uint64_t address, const uint8_t *from, size_t n) override;
-    bool must_wait(uint64_t address) const override;
+    bool must_wait(uint64_t address, bool write) const override;
     bool unsettled() const override { return writes_unanswered_ > 0; }
     void msi(unsigned vector) override { interrupts_->message(Interrupts::Msi, vector); }
     void msix(unsigned vector) override { interrupts_->message(Interrupts::Msix, vector); }

@@ -40,7 +40,7 @@ public:
         events_.push_back({model_.cycle(), address, uint32_t(n), 0});
         return true;
     }
-    bool must_wait(uint64_t) const override { return false; }
+    bool must_wait(uint64_t, bool) const override { return false; }
     bool unsettled() const override { return false; }
     void msi(unsigned vector) override {
         events_.push_back({model_.cycle(), 0, 0, vector});

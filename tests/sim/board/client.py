@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import select
@@ -134,12 +135,19 @@ class Memory:
 
 
 class Client:
-    """A connection that has agreed on the version, unless `greet` is False."""
+    """A connection that has agreed on the version, unless `greet` is False.
+
+    `refused` are the board's accesses to what this client did not map, in order: it refuses them
+    while it waits for answers.
+    """
 
     def __init__(self, board: Board, *, greet: bool = True):
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         self._id = 0
         self._inbox: list[tuple[Header, bytes]] = []
+        #: windows whose messages the test serves
+        self._served: list[range] = []
+        self.refused: list[tuple[Command, DmaAccess]] = []
         try:
             self.socket.connect(board.path)
             self.socket.settimeout(ANSWER)
@@ -177,17 +185,25 @@ class Client:
         self.socket.sendall(pack(header._replace(size=size, flags=flags, error=error)) + body)
 
     def answer(self, message_id: int) -> bytes:
-        """The payload of the reply to `message_id`; the board's own messages are kept."""
+        """The payload of the reply to `message_id`; the board's messages are kept or refused."""
         while True:
             header, body = self.receive()
             if header.flags & HeaderFlag.TYPE != HeaderFlag.REPLY:
-                self._inbox.append((header, body))
+                self._keep_or_refuse(header, body)
                 continue
             assert header.message_id == message_id
             if header.flags & HeaderFlag.ERROR:
                 assert not body
                 raise Refused(header.error)
             return body
+
+    def _keep_or_refuse(self, header: Header, body: bytes) -> None:
+        access = unpack(DmaAccess, body)
+        if any(access.address in window for window in self._served):
+            self._inbox.append((header, body))
+        else:
+            self.refused.append((Command(header.command), access))
+            self.reply_to(header, error=errno.EFAULT)
 
     def request(self, command: int, body: bytes = b"", *, fds: tuple[int, ...] = ()) -> bytes:
         return self.answer(self.send(command, body, fds=fds))
@@ -238,6 +254,8 @@ class Client:
         size = size or (memory.size if memory else 0)
         body = pack(DmaMap(DmaMap.FORMAT.size, flags, offset, address, size))
         self.request(Command.DMA_MAP, body, fds=(memory.fd,) if memory else ())
+        if not memory:
+            self._served.append(range(address, address + size))
 
     def unmap(self, address: int, size: int, flags: int = 0) -> None:
         body = pack(DmaUnmap(DmaUnmap.FORMAT.size, flags, address, size))

@@ -14,6 +14,7 @@ from peerdma import regs
 from peerdma.vfio_wire import (
     CONFIG_REGION,
     Command,
+    DmaAccess,
     RegionAccess,
     pack,
 )
@@ -58,7 +59,8 @@ def test_unmapped_read_is_an_unsupported_request(board, client, lists):
     since = board.log()
     status = client.run(False, list_of(lists, 0, 0x9999_0000, 0, 64))
     assert status & Status.READ_UNSUPPORTED
-    board.wait_log("read of 64 bytes from 0x99990000: nobody has mapped it", since)
+    board.wait_log("read of 64 bytes at 0x99990000: the client refused it", since)
+    assert client.refused == [(Command.DMA_READ, DmaAccess(0x9999_0000, 64))]
     assert client.config(6, 2) & 1 << 13, "Received Master Abort"
 
 
@@ -66,10 +68,33 @@ def test_unmapped_descriptor_is_an_unsupported_request(client):
     assert client.run(False, 0x9999_0000) & Status.DESC_UNSUPPORTED
 
 
-def test_unmapped_write_is_dropped(board, client, lists):
+def test_the_client_learns_of_unmapped_writes(board, client, lists):
+    """The core cannot: its writes are posted, and end well."""
     since = board.log()
-    assert client.run(True, list_of(lists, 0, 0, 0x9999_0000, 64)) == DONE
-    board.wait_log("write of 64 bytes to 0x99990000: nobody has mapped it", since)
+    assert client.run(True, list_of(lists, 0, 0, 0x9999_0000, 300)) == DONE
+    board.wait_log("write of 128 bytes at 0x99990000: the client refused it", since)
+    assert client.refused == [
+        (Command.DMA_WRITE, DmaAccess(0x9999_0000 + at, min(128, 300 - at)))
+        for at in range(0, 300, 128)
+    ]
+
+
+def test_writes_across_the_edge_of_a_window(client, lists, data, seed):
+    """What lies in the window arrives; the client is told of the rest."""
+    window, edge = 0x3000_0000, 0x3000_1000
+    rng = np.random.default_rng(seed)
+    with Memory(4096) as memory:
+        client.map(window, memory)
+        for _ in range(10):
+            before, after = (int(n) for n in rng.integers(1, 300, 2))
+            memory.bytes[:] = 0
+            client.refused.clear()
+            round_trip(client, lists, DATA, edge - before, before + after)
+            assert not memory.bytes[:-before].any()
+            assert (memory.bytes[-before:] == data.bytes[:before]).all()
+            assert {command for command, _ in client.refused} == {Command.DMA_WRITE}
+            assert client.refused[0][1].address == edge
+            assert sum(access.nbytes for _, access in client.refused) == after
 
 
 def test_after_unmap_nothing_is_touched(client, lists, data):
@@ -77,6 +102,7 @@ def test_after_unmap_nothing_is_touched(client, lists, data):
     client.unmap(DATA, MIB)
     assert client.run(True, list_of(lists, 0, 0, DATA, 4096)) == DONE
     assert (data.bytes[:4096] == 1).all()
+    assert sum(access.nbytes for _, access in client.refused) == 4096
     assert client.run(False, list_of(lists, 0, DATA, 0, 64)) & Status.READ_UNSUPPORTED
 
 
@@ -87,8 +113,18 @@ def test_read_only_window(board, client, lists):
         assert client.run(False, list_of(lists, 0, DATA, 0, 4096)) == DONE
         since = board.log()
         assert client.run(True, list_of(lists, 32, 4096, DATA, 64)) == DONE
-        board.wait_log("nobody has mapped it for writing", since)
+        board.wait_log("write of 64 bytes at 0x200000: the client refused it", since)
+        assert client.refused == [(Command.DMA_WRITE, DmaAccess(DATA, 64))]
         assert (memory.bytes == 3).all()
+
+
+def test_write_only_window(client, lists):
+    with Memory(4096) as memory:
+        client.map(DATA, memory, flags=2)
+        assert client.run(True, list_of(lists, 0, 0, DATA, 64)) == DONE
+        assert not client.refused
+        assert client.run(False, list_of(lists, 0, DATA, 0, 64)) & Status.READ_UNSUPPORTED
+        assert client.refused == [(Command.DMA_READ, DmaAccess(DATA, 64))]
 
 
 def test_bus_master_off_means_no_dma(board, client, lists, data):
@@ -124,6 +160,7 @@ def test_truncated_file_is_survived(board, client, lists):
         assert status & Status.READ_UNSUPPORTED
         board.wait_log("truncated", since)
         assert client.run(True, list_of(lists, 0, 0, DATA + 4096, 64)) == DONE
+        assert client.refused == [(Command.DMA_WRITE, DmaAccess(DATA + 4096, 64))]
         assert client.run(False, list_of(lists, 0, DATA, 0, 64)) == DONE
 
 

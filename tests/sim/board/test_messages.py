@@ -14,7 +14,6 @@ from peerdma import regs
 from peerdma.vfio_wire import (
     CONFIG_REGION,
     Command,
-    DmaAccess,
     Irq,
     IrqSetFlag,
     pack,
@@ -133,14 +132,14 @@ def test_transfer_size_of_the_client_is_kept(board):
         assert client.finish(False) == DONE
 
 
-def test_unmapped_addresses_as_messages(tmp_path):
-    with Board(tmp_path, "--dma-messages") as board, Client(board) as client:
-        client.enable()
-        client.start(False, LIST)
-        header, access, _ = client.message()
-        assert access == DmaAccess(LIST, 32)
-        client.reply_to(header, error=errno.ENODEV)
-        assert client.finish(False) & Status.DESC_UNSUPPORTED
+def test_interrupt_waits_for_lost_writes(client, lists, connect):
+    """By the time of the interrupt the client knows of them all."""
+    eventfd = connect(Irq.MSI)
+    client.start(True, list_of(lists, 0, 0, DATA, 512), interrupt=True)
+    assert quiet(eventfd)
+    client.read(BAR_DMA, 0)
+    assert counted(eventfd) == 1
+    assert sum(access.nbytes for _, access in client.refused) == 512
 
 
 # Interrupts ----------------------------------------------------------------------------------
