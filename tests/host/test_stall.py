@@ -17,7 +17,9 @@ GIVE = "it waits for the user block to give data"
 @pytest.fixture
 def valved():
     """A board whose user block takes and gives as software says, and waits of 8 s."""
-    with peerdma.open("sim", timeout=8, arguments=["--user", "tests.sim.board.valve:Valve"]) as board:
+    with peerdma.open(
+        "sim", timeout=8, arguments=["--user", "tests.sim.board.valve:Valve"]
+    ) as board:
         yield board
 
 
