@@ -53,7 +53,7 @@ cocotb: setup ## the gateware's benches: TEST=name for one, SEED=N, WAVES=1 for 
 	$(RUN) -m sim.benches $(TEST) $(if $(SEED),--seed $(SEED)) $(if $(WAVES),--waves)
 
 regs: setup ## write driver/peerdma_regs.h anew from host/peerdma/regs.py
-	$(RUN) -m peerdma.regs_header
+	$(RUN) -m tools.regs_header
 
 core: setup ## write the DMA core as Verilog into build/
 	$(RUN) -m hw.build core

@@ -22,8 +22,8 @@ from peerdma_start import interruptible
 
 with interruptible("demo.py"):
     import peerdma
-    from peerdma.cli import EXIT_CODES, add_board_option, add_version_option, guarded
-    from peerdma.files import Input, Output
+    from peerdma.cli.main import EXIT_CODES, add_board_option, add_version_option, guarded
+    from peerdma.memory.files import Input, Output
 
 #: Seconds without a word before progress is shown, and between lines of a log.
 _PATIENCE = 1.5

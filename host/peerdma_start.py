@@ -42,7 +42,7 @@ def interruptible(program: str) -> Iterator[None]:
 def main() -> int:
     """The `peerdma` command; returns its exit code."""
     with interruptible("peerdma"):
-        from peerdma.cli import main as command
+        from peerdma.cli.main import main as command
     return command()
 
 

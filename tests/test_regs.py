@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from peerdma import regs, regs_header
+from peerdma import regs
+from tools import regs_header
 
 #: What the kernel's headers give to the generated one.
 SHIM = {

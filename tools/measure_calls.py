@@ -25,9 +25,10 @@ from unittest import mock
 
 import numpy as np
 
-from peerdma import kernel_node, uapi, userspace
-from peerdma.board import Board
-from peerdma.kernel import KernelBackend
+from peerdma import uapi
+from peerdma.board.board import Board
+from peerdma.kernel import node as kernel_node
+from peerdma.kernel.backend import KernelBackend
 from peerdma.regs import (
     C2H_CHANNEL_BASE,
     CHANNEL,
@@ -39,7 +40,8 @@ from peerdma.regs import (
     identifier,
 )
 from peerdma.uapi import Event, Feature, Ioctl
-from peerdma.vfio_wire import DeviceFlag
+from peerdma.userspace import backend as userspace
+from peerdma.vfio.wire import DeviceFlag
 
 __all__ = ["LANES", "Lane", "Measured", "main", "measure"]
 

@@ -16,8 +16,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "host"))
 
-from peerdma.cuda import CudaGpu
-from peerdma.cuda_device import POINTER, SIZE, WORD
+from peerdma.cuda.device import POINTER, SIZE, WORD
+from peerdma.cuda.gpu import CudaGpu
 
 _NBYTES = 1 << 30
 _WARM_UP, _RUNS = 3, 20

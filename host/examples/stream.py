@@ -16,7 +16,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import peerdma
-from peerdma.cli import guarded
+from peerdma.cli.main import guarded
 
 
 def main() -> int:

@@ -11,8 +11,12 @@
 ...     gpu.verify(dst, seed=1)
 """
 
-from .backend import BoardInfo
-from .board import Board
+from .board.backend import BoardInfo
+from .board.board import Board
+from .board.pattern_source import PatternSource
+from .board.pin import Pin, Span
+from .board.streaming import Stream
+from .board.transfer import Paths, Through, Transfer
 from .errors import (
     BoardLost,
     BoardNotFound,
@@ -28,14 +32,10 @@ from .errors import (
     VersionMismatch,
 )
 from .gpus import gpu
-from .mailbox import Mailbox, Progress, Stamp, Watch
-from .memory import Path
+from .memory.mailbox import Mailbox, Progress, Stamp, Watch
+from .memory.memory import Path
+from .memory.surface import Gpu, Surface
 from .opening import open_board as open
-from .pattern_source import PatternSource
-from .pin import Pin, Span
-from .streaming import Stream
-from .surface import Gpu, Surface
-from .transfer import Paths, Through, Transfer
 from .uapi import Access
 
 #: The one place that says it; pyproject.toml takes it from here.

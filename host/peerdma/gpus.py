@@ -8,11 +8,11 @@ import os
 from typing import SupportsIndex
 
 from .arguments import wrong_type
-from .cuda import CudaGpu
-from .emulated import DISCRETE, INTEGRATED, EmulatedGpu
+from .cuda.gpu import CudaGpu
+from .emulated.gpu import DISCRETE, INTEGRATED, EmulatedGpu
+from .emulated.simulated_gpu import NODE, SimulatedGpu
 from .errors import GpuNotFound
-from .simulated_gpu import NODE, SimulatedGpu
-from .surface import Gpu
+from .memory.surface import Gpu
 
 __all__ = ["gpu"]
 

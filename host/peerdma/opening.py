@@ -7,13 +7,13 @@ import os
 import stat
 from collections.abc import Sequence
 
-from .board import Board
+from .board.board import Board
 from .errors import BoardNotFound
-from .files import kind_of
-from .kernel import KernelBackend
-from .kernel_node import KernelNode
-from .simboard import SimulatedBoard, is_checkout
-from .userspace import UserSpaceBackend
+from .kernel.backend import KernelBackend
+from .kernel.node import KernelNode
+from .memory.files import kind_of
+from .userspace.backend import UserSpaceBackend
+from .vfio.simboard import SimulatedBoard, is_checkout
 
 __all__ = ["is_node", "open_board"]
 

@@ -62,7 +62,7 @@ class Conditions:
 class Session:
     """A board with MSI on, and a memory of `nbytes` at `BASE`; a context manager.
 
-    It is the platform of a `peerdma.xdma.Xdma`.
+    It is the platform of a `peerdma.userspace.xdma.Xdma`.
 
     Parameters
     ----------

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 
-from peerdma.link import Link
+from peerdma.board.link import Link
 from sim.board.session import Conditions
 from sim.perf.ideal import Result, ideal
 

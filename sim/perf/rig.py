@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from peerdma.dma_channel import Direction
 from peerdma.regs import CHANNEL, DESCRIPTOR, STREAM_WINDOW
-from peerdma.xdma import Xdma
+from peerdma.userspace.dma_channel import Direction
+from peerdma.userspace.xdma import Xdma
 from sim.board.session import BASE, Conditions, Session
 from sim.compile.model import compiled
 

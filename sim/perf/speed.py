@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from peerdma.memory.scatter import ScatterList
 from peerdma.regs import DESCRIPTOR
-from peerdma.scatter import ScatterList
-from peerdma.xdma import Xdma
+from peerdma.userspace.xdma import Xdma
 from sim.board.session import BASE, Conditions, Session
 from sim.compile.model import compiled
 from sim.compile.tools import BuildError

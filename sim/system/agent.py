@@ -124,7 +124,7 @@ class _Agent:
             sys.path[:0] = os.environ["PYTHONPATH"].split(":")
             # What fails here fails in the copy again, and is reported from there.
             with contextlib.suppress(Exception):
-                for name in ("numpy", "peerdma", "peerdma.cli"):
+                for name in ("numpy", "peerdma", "peerdma.cli.main"):
                     importlib.import_module(name)
 
     def _start(self, number, action):

@@ -13,9 +13,10 @@ from collections.abc import Callable
 import pytest
 
 import peerdma
-from peerdma import kernel_node, opening
-from peerdma.cuda import CudaGpu
-from peerdma.vfio_wire import (
+from peerdma import opening
+from peerdma.cuda.gpu import CudaGpu
+from peerdma.kernel import node as kernel_node
+from peerdma.vfio.wire import (
     MAX_DATA_BYTES,
     Command,
     Header,
@@ -24,8 +25,8 @@ from peerdma.vfio_wire import (
     pack,
     unpack,
 )
-from tests.host.fake_cuda import FakeCuda, fake_driver
-from tests.host.fake_kernel import FakeKernel
+from tests.host.cuda.fake_cuda import FakeCuda, fake_driver
+from tests.host.kernel.fake_kernel import FakeKernel
 from tests.host.programs import HOST, ROOT
 
 #: No step of a scripted device takes longer, in seconds.

@@ -138,7 +138,7 @@ def test_no_board(tmp_path):
 CORRUPTING = """
 import numpy, runpy, sys
 sys.path.insert(0, {host!r})
-from peerdma.board import Board
+from peerdma.board.board import Board
 copy = Board.copy
 def corrupt(self, source, destination, **options):
     transfer = copy(self, source, destination, **options)

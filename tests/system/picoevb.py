@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from peerdma import uapi
-from peerdma.simulated_gpu import NODE
+from peerdma.emulated.simulated_gpu import NODE
 from peerdma.uapi import Access, Event, Info, Ioctl, MapInfo, Op, Submit
 from tests.system.simgpu import PATIENCE, Gpu
 

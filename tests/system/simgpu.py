@@ -9,7 +9,7 @@ import mmap
 import os
 
 from peerdma import uapi
-from peerdma.simulated_gpu import NODE, Allocation, Export, Request
+from peerdma.emulated.simulated_gpu import NODE, Allocation, Export, Request
 
 #: Seconds; far beyond what anything takes that works. Slow guests say how slow they are.
 PATIENCE = 60.0 * float(os.environ.get("PEERDMA_SLOWNESS", "1"))

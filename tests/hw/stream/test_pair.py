@@ -8,7 +8,8 @@ from amaranth.hdl import Module, Signal
 from hw.records import RING_PLACE
 from hw.stream.pair import PAIR_PLACE, StreamPair
 from hw.stream.user_blocks import PassThrough, PatternSource, UserBlock
-from peerdma import pattern, regs
+from peerdma import regs
+from peerdma.memory import pattern
 from tests.hw.helpers import seeded, simulate
 from tests.hw.stream.ring_bench import SIZE, Inbound, Writes
 

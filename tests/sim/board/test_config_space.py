@@ -8,7 +8,7 @@ import struct
 import pytest
 
 from peerdma import regs
-from peerdma.vfio_wire import CONFIG_REGION, Command
+from peerdma.vfio.wire import CONFIG_REGION, Command
 from sim.board import config_space
 from sim.board.config_space import EXPRESS, MSI, MSIX, POWER, SERIAL, Identity
 from tests.sim.board.client import BAR_DMA, BAR_USER, Client

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from peerdma import regs
-from peerdma.vfio_wire import Irq
+from peerdma.vfio.wire import Irq
 from sim.board.config_space import MSIX
 from tests.sim.board.client import ANSWER, BAR_DMA, Board, Client, Memory
 from tests.sim.board.dma import DATA, DONE, LIST, list_of

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from peerdma import regs
-from peerdma.registers import Bank
+from peerdma.memory.scatter import ScatterList
 from peerdma.regs import DESCRIPTOR
-from peerdma.scatter import ScatterList
-from peerdma.xdma import Xdma
+from peerdma.userspace.registers import Bank
+from peerdma.userspace.xdma import Xdma
 from sim.board.session import BASE, Conditions, Session
 from sim.compile.model import compiled
 from sim.perf import speed

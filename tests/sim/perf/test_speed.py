@@ -16,10 +16,10 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from peerdma.dma_channel import Direction
+from peerdma.memory.scatter import ScatterList
 from peerdma.regs import STREAM_WINDOW
-from peerdma.scatter import ScatterList
-from peerdma.userspace import UserSpaceBackend
+from peerdma.userspace.backend import UserSpaceBackend
+from peerdma.userspace.dma_channel import Direction
 from sim.perf.ideal import ideal
 from tests.sim.board.client import Board, Memory
 

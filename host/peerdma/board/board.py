@@ -1,0 +1,301 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Boards: pinning memory and moving it through the FPGA, the same on every backend."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..arguments import integer, wrong_type
+from ..errors import TransferError, UnsupportedError
+from ..regs import USER_BLOCK_SIZE, Capability
+from ..uapi import Access
+from .backend import Extension, Filling, Progress, StreamBackend
+from .board_base import READ_WRITE, BoardBase, plan_of
+from .pin import Pin, Span
+from .spans import piece, refuse_overlap, total_bytes, unpinned
+from .streaming import Stream
+from .transfer import Transfer
+
+__all__ = ["Board"]
+
+#: What a side of a copy can be, apart from a sequence of these.
+_ONE = (Pin, Span)
+
+
+class Board(BoardBase):
+    """A board. Use it as a context manager, or `close` it.
+
+    Not to be built directly: use `peerdma.open`. Calls from several threads are done one after
+    the other.
+    """
+
+    def copy(
+        self,
+        source: Pin | Span | Sequence[Pin | Span],
+        destination: Pin | Span | Sequence[Pin | Span],
+        *,
+        progress: Progress | None = None,
+    ) -> Transfer:
+        """Copies memory to memory through the board.
+
+        Parameters
+        ----------
+        source, destination : Pin, Span (``pin[start:stop]``), or a sequence of them
+            Any byte ranges; a sequence is taken as one memory, piece after piece. Both sides
+            have the same length, but may be divided differently.
+        progress : callable, optional
+            Called with (bytes done, bytes in all) as it goes.
+
+        Raises
+        ------
+        TransferError
+            If lengths differ or source and destination overlap (nothing has been moved then),
+            or the transfer failed (what the destination holds is then unknown).
+        PinError
+            If something is not pinned on this board, or not for this use, as a destination that
+            is read-only (nothing has been moved then).
+        BoardLost, Timeout
+            If the board went away or did not finish; nothing moves any more.
+        """
+        sides = None
+        if progress is None and isinstance(source, _ONE) and isinstance(destination, _ONE):
+            sides = source, destination
+            plan = self._plans.get(sides)
+            if plan is not None:
+                return self._transfer(plan)
+        sources = self._spans(source, Access.READ)
+        destinations = self._spans(destination, Access.WRITE)
+        sizes = total_bytes(sources), total_bytes(destinations)
+        if sizes[0] != sizes[1]:
+            raise TransferError(
+                f"asked to copy {sizes[0]} bytes into {sizes[1]}; give both sides the same length, "
+                "for example by pin[:n]"
+            )
+        refuse_overlap(sources, destinations)
+        pieces = [piece(span) for span in sources], [piece(span) for span in destinations]
+        again = self._backend.prepare_copy(*pieces) if sides and sizes[0] else None
+        if sides is None or again is None:
+            return self._transfer(
+                plan_of(lambda: self._backend.copy(*pieces, progress), sources, destinations)
+            )
+        plan = plan_of(again, sources, destinations)
+        transfer = self._transfer(plan)
+        self._keep(sides, plan)
+        return transfer
+
+    def process(
+        self,
+        source: Pin | Span | Sequence[Pin | Span],
+        destination: Pin | Span | Sequence[Pin | Span],
+        *,
+        progress: Progress | None = None,
+    ) -> Transfer:
+        """Moves memory through the board's user block to memory.
+
+        The destination is as long as the user block makes it, see `Extension.user_ratio`. All
+        else is as for `copy`, which never changes a byte; `Transfer.bytes` are the source's.
+
+        Raises
+        ------
+        UnsupportedError
+            If the board has no user block that takes bytes, or its driver does not reach it.
+        """
+        backend, extension = self._stream_backend()
+        taken, made = extension.user_ratio
+        if not taken:
+            raise UnsupportedError(
+                f"asked to process memory; the board's user block {extension.user_block} takes no "
+                "bytes, it makes them. Use board.stream(...)"
+            )
+        sources = self._spans(source, Access.READ)
+        destinations = self._spans(destination, Access.WRITE)
+        sizes = total_bytes(sources), total_bytes(destinations)
+        if sizes[0] % taken or sizes[1] != sizes[0] // taken * made:
+            raise TransferError(
+                f"asked to process {sizes[0]} bytes into {sizes[1]}; the user block "
+                f"{extension.user_block} makes {made} bytes of each {taken}"
+            )
+        refuse_overlap(sources, destinations)
+        pieces = [piece(span) for span in sources], [piece(span) for span in destinations]
+        return self._transfer(
+            plan_of(lambda: backend.process(*pieces, progress), sources, destinations)
+        )
+
+    def stream(
+        self,
+        surfaces: Sequence[Any],
+        *,
+        frame_bytes: int | None = None,
+        overwrite: bool = False,
+        timeout: float | None = None,
+    ) -> Stream:
+        """Lets a source on the board fill surfaces, round and round, until the stream is closed.
+
+        No other transfer can be made meanwhile.
+
+        >>> with board.stream(surfaces, overwrite=True) as stream:
+        ...     for surface in stream:
+        ...         work_on(surface, stream.number)
+
+        Parameters
+        ----------
+        surfaces : sequence of Surface, numpy.ndarray, Pin or Span
+            Where frames go, in this order; what the stream hands out. It pins them itself.
+        frame_bytes : int, optional
+            Bytes of a frame, from the start of each surface; all of them unless given.
+        overwrite : bool
+            The board never waits: it goes round by itself, each frame handed out is the newest,
+            and those in between are counted as dropped. Else the board waits for surfaces.
+        timeout : float, optional
+            Seconds to wait for a frame.
+
+        Raises
+        ------
+        UnsupportedError
+            If the board has no source, or its driver does not reach it.
+        PinError
+            If a surface cannot be pinned for the board to write, as a read-only array.
+        """
+        backend, extension = self._stream_backend()
+        if extension.user_ratio[0]:
+            raise UnsupportedError(
+                f"asked for a stream; the board's user block {extension.user_block} makes no "
+                "frames by itself. Build its gateware with a source, as --user pattern"
+            )
+        if not isinstance(surfaces, (Sequence, np.ndarray)):
+            raise wrong_type("a stream fills a sequence of surfaces", surfaces, "write [a, b]")
+        if len(surfaces) < 1 + overwrite:
+            raise ValueError(f"a ring of {len(surfaces)} surfaces is too small")
+        with self._lock, contextlib.ExitStack() as undo:
+            self._require_idle()
+            spans = [self._frame_of(each, frame_bytes, undo) for each in surfaces]
+            sizes = {span.nbytes for span in spans}
+            if len(sizes) > 1 or 0 in sizes:
+                raise ValueError(
+                    f"frames have one size above 0; these surfaces have {sorted(sizes)} bytes. "
+                    "Give a frame_bytes that fits all of them"
+                )
+            fresh = itertools.chain([True], itertools.repeat(False))
+
+            def fill(indices: Sequence[int]) -> Filling:
+                return backend.fill(
+                    [piece(spans[index]) for index in indices],
+                    cyclic=overwrite,
+                    fresh=next(fresh),
+                    timeout=timeout,
+                )
+
+            def closed() -> None:
+                self._stream = None
+                pins.close()
+
+            stream = self._stream = Stream(
+                surfaces,
+                fill,
+                overwrite=overwrite,
+                taken=lambda index: spans[index].pin.memory.written(),
+                closed=closed,
+                lock=self._lock,
+            )
+            pins = undo.pop_all()
+            return stream
+
+    def user_register(self, offset: int, value: int | None = None) -> int:
+        """Writes the 32-bit register at byte `offset` of the user block unless None; reads it.
+
+        Raises
+        ------
+        UnsupportedError
+            If the board has no user block, or its driver does not reach it.
+        """
+        backend, _ = self._stream_backend()
+        if integer(offset, "a register's offset") % 4 or not 0 <= offset < USER_BLOCK_SIZE:
+            raise ValueError(
+                f"a user block's registers are at multiples of 4 below {USER_BLOCK_SIZE:#x}, "
+                f"not at {offset:#x}"
+            )
+        if value is not None:
+            value = integer(value, "a register's value")
+        with self._lock:
+            self._require_open()
+            return backend.user_register(offset, value)
+
+    def write(self, source: Pin | Span | np.ndarray, card_address: int = 0) -> Transfer:
+        """Copies memory to card RAM at byte `card_address`; an array is pinned for the time.
+
+        Raises
+        ------
+        TransferError
+            If it does not fit card RAM (nothing has been moved then), or failed.
+        """
+        if isinstance(source, np.ndarray):
+            with self.pin(source) as pin:
+                return self.write(pin, card_address)
+        span = self._one(source, Access.READ, "board.write(memory, card_address)")
+        self._require_on_card(span, card_address)
+        return self._transfer(
+            plan_of(lambda: self._backend.write(piece(span), card_address), [span], [])
+        )
+
+    def read(self, destination: Pin | Span | np.ndarray, card_address: int = 0) -> Transfer:
+        """Copies card RAM from byte `card_address` to memory; the rest as for `write`.
+
+        Memory that is read-only, or pinned without `Access.WRITE`, is refused with a PinError.
+        """
+        if isinstance(destination, np.ndarray):
+            with self.pin(destination, access=READ_WRITE) as pin:
+                return self.read(pin, card_address)
+        span = self._one(destination, Access.WRITE, "board.read(memory, card_address)")
+        self._require_on_card(span, card_address)
+        return self._transfer(
+            plan_of(lambda: self._backend.read(piece(span), card_address), [], [span])
+        )
+
+    def _stream_backend(self) -> tuple[StreamBackend, Extension]:
+        """The backend's way to the user block, and what is known of that."""
+        extension = self._backend.info.extension
+        if extension is None or Capability.STREAM not in extension.capabilities:
+            raise UnsupportedError(
+                "asked for the board's user block; its gateware has none. Build it with --user"
+            )
+        if not isinstance(self._backend, StreamBackend):
+            raise UnsupportedError(
+                "asked for the board's user block; its driver does not reach that. So far the "
+                "simulated board's does"
+            )
+        return self._backend, extension
+
+    def _frame_of(self, surface: Any, frame_bytes: int | None, undo: contextlib.ExitStack) -> Span:
+        """Pins what a stream was given once more, so that it stays; where its frames go."""
+        start, stop = 0, None
+        if isinstance(surface, Pin | Span):
+            (span,) = self._spans(surface, Access.WRITE)
+            surface, start, stop = span.pin.memory, span.start, span.stop
+        pin = undo.enter_context(self.pin(surface, access=READ_WRITE))
+        span = pin[start:stop]
+        if frame_bytes is not None and frame_bytes > span.nbytes:
+            raise ValueError(
+                f"frames of {frame_bytes} bytes do not fit a surface of {span.nbytes} bytes"
+            )
+        return span if frame_bytes is None else pin[start : start + frame_bytes]
+
+    def _one(self, memory: Any, needed: Access, call: str) -> Span:
+        """The span that a call was given, which takes no sequence of them."""
+        if not isinstance(memory, _ONE):
+            raise unpinned(memory, f"the memory of {call} is a pin, a span of it or a numpy array")
+        (span,) = self._spans(memory, needed)
+        return span
+
+    def _require_on_card(self, span: Span, address: int) -> None:
+        size, address = self._backend.info.card_ram_size, integer(address, "a card address")
+        if address < 0 or address + span.nbytes > size:
+            raise TransferError(
+                f"asked to move {span.nbytes} bytes at card address {address:#x}; card RAM has "
+                f"{size} bytes from address 0. Move less at a time",
+                address=address,
+            )

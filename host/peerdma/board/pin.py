@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Pinned memory: what a board can reach, and ranges of bytes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ..memory.memory import Memory, Path
+from ..uapi import Access
+
+__all__ = ["Pin", "Span"]
+
+
+class Pin:
+    """Memory pinned for one board. Use it as a context manager, or `close` it.
+
+    Not to be built directly: use `Board.pin`. ``pin[start:stop]`` is the `Span` of those bytes.
+
+    Attributes
+    ----------
+    memory : Memory
+        What was pinned.
+    nbytes : int
+    path : Path
+        The way the bytes take.
+    access : Access
+        What the board may do with the memory.
+    """
+
+    def __init__(
+        self,
+        memory: Memory,
+        handle: Any,
+        path: Path,
+        access: Access,
+        unpin: Callable[[Pin], None],
+    ):
+        self.memory = memory
+        self.access = access
+        self.nbytes = memory.nbytes
+        self.path = path
+        #: The backend's handle; None once closed.
+        self.handle = handle
+        self._unpin = unpin
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else str(self.path)
+        return f"<Pin {self.nbytes} bytes of {self.memory!r}, {state}>"
+
+    def __enter__(self) -> Pin:
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def __getitem__(self, key: slice) -> Span:
+        if not isinstance(key, slice) or key.step not in (None, 1):
+            raise TypeError(f"a pin is indexed with a range of bytes, pin[start:stop], not {key!r}")
+        start, stop, _ = key.indices(self.nbytes)
+        return Span(self, start, max(start, stop))
+
+    @property
+    def closed(self) -> bool:
+        """True when the board cannot reach the memory through this pin any more."""
+        return self.handle is None
+
+    def close(self) -> None:
+        """Unpins; the board does not touch the memory after this. Can be called again."""
+        if not self.closed:
+            self._unpin(self)
+
+    def forget(self) -> Any:
+        """Marks the pin closed and returns its handle; the board does the rest."""
+        handle, self.handle = self.handle, None
+        self.memory.drop()
+        return handle
+
+
+@dataclass(frozen=True)
+class Span:
+    """Bytes `start` to `stop` of a pin."""
+
+    pin: Pin
+    start: int
+    stop: int
+
+    @property
+    def nbytes(self) -> int:
+        """Length in bytes."""
+        return self.stop - self.start
+
+    @property
+    def address(self) -> int:
+        """Virtual address of the first byte."""
+        return self.pin.memory.address + self.start

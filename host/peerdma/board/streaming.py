@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Streaming: a source on the board fills a ring of surfaces, and a loop here works on them."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..errors import PeerdmaError
+from .backend import Filling
+
+__all__ = ["Stream"]
+
+
+class Stream:
+    """An iterator over surfaces, each as the board has filled it with the next frame.
+
+    A surface is the loop's until the next one is asked for. Use it as a context manager, or
+    `close` it: the board works until then. Not to be built directly: use `Board.stream`.
+
+    Parameters
+    ----------
+    items : sequence
+        What is handed out, in the order of the ring.
+    fill : callable
+        ``fill(indices)`` starts a run that fills the items of these indices.
+    overwrite : bool
+        See `Board.stream`.
+    taken : callable
+        Called with the index of an item before it is handed out.
+    closed : callable
+        Called once, when the stream is closed.
+    lock : threading.RLock
+        Held while the board is used.
+
+    Attributes
+    ----------
+    number : int
+        Of the frame that was handed out last, counted from 0; -1 before the first.
+    dropped : int
+        Frames that nobody got, or that were written over while they were in use. 0 for ever
+        unless `overwrite`.
+    closed : bool
+    """
+
+    def __init__(
+        self,
+        items: Sequence[Any],
+        fill: Callable[[Sequence[int]], Filling],
+        *,
+        overwrite: bool,
+        taken: Callable[[int], None],
+        closed: Callable[[], None],
+        lock: threading.RLock,
+    ):
+        self._items = items
+        self._fill = fill
+        self._overwrite = overwrite
+        self._taken = taken
+        self._when_closed = closed
+        self._lock = lock
+        self.number = -1
+        self.dropped = 0
+        self.closed = False
+        self._run: Filling | None = None
+        #: indices of items: to be filled, being filled by the run in this order, filled
+        self._free = deque(range(len(items)))
+        self._filling: deque[int] = deque()
+        self._filled: deque[int] = deque()
+        self._held: int | None = None
+        self._begin()
+
+    def __iter__(self) -> Stream:
+        return self
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __next__(self) -> Any:
+        with self._lock:
+            if self.closed:
+                raise PeerdmaError("asked a stream that is closed for a frame; start another one")
+            try:
+                index = self._newest() if self._overwrite else self._next()
+                self._taken(index)
+            except BaseException:
+                self.close()
+                raise
+        return self._items[index]
+
+    def intact(self) -> bool:
+        """Whether the surface that was handed out last still holds its frame.
+
+        Asked after using it, the answer is about what was used. Always true unless `overwrite`.
+        """
+        with self._lock:
+            if not self._overwrite or self.closed or self.number < 0:
+                return True
+            try:
+                return self._running().filled() < self.number + len(self._items)
+            except BaseException:
+                self.close()
+                raise
+
+    def close(self) -> None:
+        """Stops the board; nothing is written any more. Closing again does nothing."""
+        with self._lock:
+            if self.closed:
+                return
+            self.closed = True
+            try:
+                if self._run is not None and not self._run.ended:
+                    self._run.stop()
+            finally:
+                self._when_closed()
+
+    def _running(self) -> Filling:
+        assert self._run is not None, "nothing runs, and somebody waits for it"
+        return self._run
+
+    # The board waits for us ------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        """Has the board fill all that is free, if it does nothing."""
+        if self._run is None and self._free:
+            self._filling = self._free
+            self._free = deque()
+            self._run = self._fill(list(self._filling))
+            self._counted = 0
+
+    def _next(self) -> int:
+        if self._held is not None:
+            self._free.append(self._held)
+            self._held = None
+        self._collect()
+        while not self._filled:
+            self._begin()
+            self._running().wait()
+            self._collect()
+        self._begin()
+        self.number += 1
+        self._held = self._filled.popleft()
+        return self._held
+
+    def _collect(self) -> None:
+        """Takes note of what the run has filled, and of its end."""
+        if self._run is None:
+            return
+        filled = self._run.filled()
+        while self._counted < filled:
+            self._filled.append(self._filling.popleft())
+            self._counted += 1
+        if not self._filling:
+            while not self._run.ended:
+                self._run.wait()
+            self._run = None
+
+    # The board waits for nobody --------------------------------------------------------------
+
+    def _newest(self) -> int:
+        run = self._running()
+        while (filled := run.filled()) <= self.number + 1:
+            run.wait()
+        used_until_overwritten = 0 <= self.number <= filled - len(self._items)
+        newest = filled - 1
+        self.dropped += newest - self.number - 1 + used_until_overwritten
+        self.number = newest
+        return newest % len(self._items)

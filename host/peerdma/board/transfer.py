@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""What a finished transfer reports."""
+
+from __future__ import annotations
+
+import enum
+from typing import NamedTuple
+
+from ..memory.memory import Path
+
+__all__ = ["Paths", "Through", "Transfer"]
+
+
+class Through(str, enum.Enum):
+    """What bytes go through on the board."""
+
+    #: the user stream: in and out at the same time, and nothing is kept
+    STREAM = "user stream"
+    #: its memory, which is filled and emptied in turn
+    CARD_RAM = "card RAM"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+class Paths(NamedTuple):
+    """The way the bytes took, per direction; None for a direction without bytes."""
+
+    to_board: Path | None
+    from_board: Path | None
+
+    def __str__(self) -> str:
+        ways = (("to the board", self.to_board), ("from the board", self.from_board))
+        return ", ".join(f"{way} {name}" for name, way in ways if way)
+
+
+class Transfer(NamedTuple):
+    """A finished transfer.
+
+    Attributes
+    ----------
+    bytes : int
+        Payload; a copy counts each byte once.
+    cycles : int
+        Clock cycles of the board during which its channels were busy.
+    seconds : float
+        Time on the board's clock from when the transfer was begun until it was seen to be over,
+        what software did in between included. Where the board does not tell it, that of `cycles`;
+        on a board that does not tell its clock, `wall_seconds`. A simulated board's clock is
+        simulated too.
+    wall_seconds : float
+        Time the call took here.
+    limit : float or None
+        Most bytes per second that the board's link can carry of such a transfer, see
+        `peerdma.board.link`; None if the board does not tell its link.
+    path : Paths
+    through : Through or None
+        What the bytes went through on the board; None if there were none, or nobody tells.
+    simulated : bool
+        Whether the board was.
+    """
+
+    bytes: int
+    cycles: int
+    seconds: float
+    wall_seconds: float
+    limit: float | None
+    path: Paths
+    through: Through | None
+    simulated: bool
+
+    @property
+    def rate(self) -> float:
+        """Bytes per second on the board's clock; 0 if nothing was moved."""
+        return self.bytes / self.seconds if self.seconds else 0.0
+
+    def __str__(self) -> str:
+        what = f" through the board's {self.through}" if self.through else ""
+        where = " (simulated board)" if self.simulated else ""
+        return f"{self.bytes} bytes in {self.seconds * 1e6:.1f} µs{what}, {self.path}{where}"

@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The `peerdma` command: look at a board, find what is wrong, use its LEDs, load an image."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from .. import __version__
+from ..board.backend import BoardInfo
+from ..doctor.examine import add_doctor
+from ..errors import PeerdmaError, exit_codes
+from ..opening import open_board
+from ..regs import Capability
+from .flash import Programmer
+
+__all__ = ["EXIT_CODES", "add_board_option", "add_version_option", "guarded", "main"]
+
+#: For the end of a command's --help.
+EXIT_CODES = "exit codes:\n" + "\n".join(
+    f"  {code:>3}  {cause}" for code, cause in exit_codes().items()
+)
+
+
+def guarded(program: str, action: Callable[[], int]) -> int:
+    """Runs `action`; errors become a line on stderr and their exit code."""
+    try:
+        return action()
+    except PeerdmaError as error:
+        print(f"{program}: {type(error).__name__}: {error}", file=sys.stderr)
+        return error.exit_code
+    except OSError as error:
+        print(f"{program}: {error}", file=sys.stderr)
+        return PeerdmaError.exit_code
+    except KeyboardInterrupt:
+        print(f"{program}: interrupted", file=sys.stderr)
+        return 130
+
+
+def add_board_option(parser: argparse.ArgumentParser) -> None:
+    """Adds --board, with what `open_board` takes."""
+    parser.add_argument(
+        "--board",
+        default="auto",
+        metavar="auto|sim|PATH",
+        help="board to use: auto and sim start the simulated board (the first time this builds "
+        "its model, which takes minutes), PATH is the socket of one that runs (default: auto)",
+    )
+
+
+def add_version_option(parser: argparse.ArgumentParser) -> None:
+    """Adds --version."""
+    parser.add_argument("--version", action="version", version=f"peerdma {__version__}")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command; returns its exit code."""
+    parser = argparse.ArgumentParser(
+        prog="peerdma",
+        description="Looks at a peerdma board.",
+        epilog=EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_version_option(parser)
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name, action, text in (
+        ("info", _info, "show what is known about a board"),
+        ("doctor", None, "look for what keeps a board and a GPU from working together"),
+        ("leds", _leds, "show or set a board's LEDs"),
+    ):
+        command = commands.add_parser(
+            name,
+            help=text,
+            description=text[0].upper() + text[1:] + ".",
+            epilog=EXIT_CODES,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        if action is None:
+            add_doctor(command)
+            continue
+        add_board_option(command)
+        command.add_argument("--json", action="store_true", help="print one JSON object instead")
+        command.set_defaults(action=action)
+        if name == "leds":
+            command.add_argument(
+                "value",
+                nargs="?",
+                type=_led_number,
+                help="number whose bits are the LEDs, bit 0 the first; without it only shows them",
+            )
+    _add_flash(commands)
+    arguments = parser.parse_args(argv)
+    return guarded("peerdma", lambda: arguments.action(arguments))
+
+
+def _add_flash(commands) -> None:
+    command = commands.add_parser(
+        "flash",
+        help="load an FPGA image into a PicoEVB over USB",
+        description="Loads an FPGA image into a PicoEVB, over its USB port: into the FPGA, where "
+        "it lasts until power goes, and with --permanent into the flash that it starts from.",
+        epilog=EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    command.add_argument("image", type=Path, help="a .bit file, or a backup (.bin) to restore")
+    command.add_argument(
+        "--permanent", action="store_true", help="save the flash to a file, then write the image"
+    )
+    command.add_argument(
+        "--backup",
+        type=Path,
+        metavar="FILE",
+        help="where to save the flash (default: picoevb-flash-DATE-TIME.bin, here)",
+    )
+    command.set_defaults(action=_flash)
+
+
+def _flash(arguments: argparse.Namespace) -> int:
+    programmer = Programmer(lambda line: print(f"{line} ...", flush=True))
+    programmer.program(arguments.image, permanent=arguments.permanent, backup=arguments.backup)
+    if arguments.permanent:
+        print("done; the card starts with it when its power comes on: shut down, not reboot")
+    else:
+        print("done, until power goes; the host sees it after a warm reboot")
+    return 0
+
+
+def _led_number(text: str) -> int:
+    try:
+        return int(text, 0)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
+
+
+def _info(arguments: argparse.Namespace) -> int:
+    with open_board(arguments.board) as board:
+        info = board.info()
+    if arguments.json:
+        print(json.dumps(dataclasses.asdict(info)))
+    else:
+        for name, value in _lines(info):
+            print(f"{name:<13}{value}")
+    return 0
+
+
+def _lines(info: BoardInfo) -> list[tuple[str, str]]:
+    vendor, device, *subsystem = info.identity
+    lines = [
+        (
+            "board",
+            info.name + (", simulated" if info.simulated and "simul" not in info.name else ""),
+        ),
+        (
+            "PCI identity",
+            f"{vendor:04x}:{device:04x}, subsystem {subsystem[0]:04x}:{subsystem[1]:04x}",
+        ),
+        ("interrupts", info.interrupts),
+        ("channels", f"{info.channels[0]} host to card, {info.channels[1]} card to host"),
+        ("card RAM", f"{info.card_ram_size} bytes"),
+    ]
+    extension = info.extension
+    if extension is None:
+        return [*lines, ("extensions", "none: a plain XDMA core, which says no more")]
+    names = [str(bit.name).lower() for bit in Capability if bit in extension.capabilities]
+    return [
+        *lines,
+        ("register map", f"version {extension.version[0]}.{extension.version[1]}"),
+        ("capabilities", ", ".join(names) or "none"),
+        ("link", str(extension.link)),
+        ("clock", f"{extension.clock_khz / 1e3:g} MHz"),
+        ("time scale", f"{extension.time_scale} times slower than real time"),
+    ]
+
+
+def _leds(arguments: argparse.Namespace) -> int:
+    with open_board(arguments.board) as board:
+        try:
+            lit = board.leds(arguments.value)
+        except ValueError as error:
+            print(f"peerdma: {error}", file=sys.stderr)
+            return 2
+        simulated = board.info().simulated
+    if arguments.json:
+        print(json.dumps({"leds": lit, "simulated": simulated}))
+    else:
+        print(f"LEDs {lit:#05b}" + (" on a simulated board" if simulated else ""))
+    return 0

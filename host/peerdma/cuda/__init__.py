@@ -1,0 +1,7 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""CUDA GPUs, through cuda-python.
+
+`gpu` and `surface` are what users see, a `Gpu` and its `Surface`. Below them: `memory` allocates
+and registers, `device` has the context and launches `kernels.cu`, `driver` calls CUDA and makes
+errors of what it returns.
+"""

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The CUDA driver through cuda-python's bindings: found on first use, every call checked.
+
+The bindings follow the driver's major version. Nothing here needs them to be imported.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+from ..errors import CudaError, GpuNotFound
+
+__all__ = ["Driver", "load"]
+
+_LIBRARY = "libcuda.so.1"
+_ASKED = "a CUDA GPU"
+
+_START_ANEW = (
+    "A kernel of this process failed and took its CUDA context with it: start the program anew, "
+    "under compute-sanitizer to see where"
+)
+#: What to do about an error of the driver.
+_NEXT_STEPS = {
+    "CUDA_ERROR_OUT_OF_MEMORY": "Close surfaces or use smaller ones; nvidia-smi shows who uses "
+    "the GPU's memory",
+    "CUDA_ERROR_NO_DEVICE": "Check nvidia-smi and CUDA_VISIBLE_DEVICES",
+    "CUDA_ERROR_INVALID_DEVICE": "Check nvidia-smi and CUDA_VISIBLE_DEVICES",
+    "CUDA_ERROR_DEVICE_UNAVAILABLE": "Another process has the GPU for itself: end it, or ask for "
+    "the default compute mode",
+    "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH": "Kernel module and library are of different driver "
+    "versions, as after an update: reboot",
+    "CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE": "Take the compatibility package out of "
+    "LD_LIBRARY_PATH: this GPU needs a driver of its own",
+    "CUDA_ERROR_SYSTEM_NOT_READY": "Start the services that the driver needs, on NVSwitch "
+    "systems nvidia-fabricmanager",
+    "CUDA_ERROR_ILLEGAL_ADDRESS": _START_ANEW,
+    "CUDA_ERROR_MISALIGNED_ADDRESS": _START_ANEW,
+    "CUDA_ERROR_INVALID_ADDRESS_SPACE": _START_ANEW,
+    "CUDA_ERROR_INVALID_PC": _START_ANEW,
+    "CUDA_ERROR_ILLEGAL_INSTRUCTION": _START_ANEW,
+    "CUDA_ERROR_HARDWARE_STACK_ERROR": _START_ANEW,
+    "CUDA_ERROR_LAUNCH_FAILED": _START_ANEW,
+    "CUDA_ERROR_LAUNCH_TIMEOUT": "The GPU also drives a display, whose watchdog ended the kernel: "
+    "use smaller surfaces, or another GPU",
+    "CUDA_ERROR_ECC_UNCORRECTABLE": "The GPU's memory is damaged: nvidia-smi -q shows the pages; "
+    "reset the GPU",
+    "CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED": "Close the surface that was registered over "
+    "these pages, or have its other owner unregister them",
+    "CUDA_ERROR_NOT_PERMITTED": "This system does not allow it to this user or container; its "
+    "administrator can tell why",
+    "CUDA_ERROR_NOT_SUPPORTED": "This GPU or driver has no such thing; docs/cuda.md lists what is "
+    "needed where",
+    "CUDA_ERROR_INVALID_CONTEXT": "Something in this process reset the GPU's primary context: "
+    "open the GPU anew after that",
+    "CUDA_ERROR_CONTEXT_IS_DESTROYED": "Something in this process reset the GPU's primary context: "
+    "open the GPU anew after that",
+    "CUDA_ERROR_DEINITIALIZED": "The process is ending: use the GPU before that",
+}
+_LOOK_UP = "The documentation of the CUDA driver API has more under this name"
+
+
+class Driver:
+    """The driver's functions and constants.
+
+    Parameters
+    ----------
+    api : module
+        ``cuda.bindings.driver``, or what acts like it.
+    nvrtc : callable
+        Returns ``cuda.bindings.nvrtc``, or what acts like it.
+    version : (int, int)
+        Of CUDA in the driver: major, minor.
+    """
+
+    def __init__(self, api: Any, nvrtc: Callable[[], Any], version: tuple[int, int]):
+        self.api = api
+        self.nvrtc = nvrtc
+        self.version = version
+
+    def call(self, function: str, *arguments: Any, asked: str) -> Any:
+        """Calls a function of the driver; returns its result, a tuple if there are several.
+
+        Raises
+        ------
+        CudaError
+            If it fails; `asked` says what for.
+        """
+        error, *results = getattr(self.api, function)(*arguments)
+        if int(error):
+            raise self._failure(function, error, asked)
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def device_attribute(self, device: Any, name: str) -> int:
+        """The attribute CU_DEVICE_ATTRIBUTE_`name`; 0 if bindings or driver do not know it."""
+        attribute = getattr(self.api.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}", None)
+        if attribute is None:
+            return 0
+        error, value = self.api.cuDeviceGetAttribute(attribute, device)
+        return 0 if int(error) else int(value)
+
+    def memory_type(self, address: int) -> int:
+        """CUmemorytype of the memory that a pointer is to; 0 if CUDA does not know it."""
+        # For one attribute there is another function; but for that, not to know is an error.
+        wanted = [self.api.CUpointer_attribute.CU_POINTER_ATTRIBUTE_MEMORY_TYPE]
+        asked = f"what memory is at {address:#x}"
+        (found,) = self.call("cuPointerGetAttributes", 1, wanted, address, asked=asked)
+        return int(found)
+
+    def pointer_attribute(self, address: int, name: str) -> int:
+        """The attribute CU_POINTER_ATTRIBUTE_`name` of a pointer that CUDA knows."""
+        attribute = getattr(self.api.CUpointer_attribute, f"CU_POINTER_ATTRIBUTE_{name}")
+        asked = f"what memory is at {address:#x}"
+        return int(self.call("cuPointerGetAttribute", attribute, address, asked=asked))
+
+    def device_of(self, context: int) -> int:
+        """Index of the device that a context is of."""
+        asked = "the device of a CUDA context"
+        self.call("cuCtxPushCurrent", self.api.CUcontext(context), asked=asked)
+        try:
+            return int(self.call("cuCtxGetDevice", asked=asked))
+        finally:
+            self.api.cuCtxPopCurrent()
+
+    def _failure(self, function: str, error: Any, asked: str) -> CudaError:
+        name = getattr(error, "name", str(error))
+        status, text = self.api.cuGetErrorString(error)
+        text = text.decode() if not int(status) and text else "no description"
+        found = f"{function} failed with {name} ({text})"
+        return CudaError(asked, found, _NEXT_STEPS.get(name, _LOOK_UP), name=name)
+
+
+def load() -> Driver:
+    """The CUDA driver of this machine, initialised.
+
+    Raises
+    ------
+    GpuNotFound
+        If there is no driver, no GPU, or no bindings that fit; says what to install.
+    """
+    version = _driver_version()
+    install = f"pip install 'peerdma[cuda{min(max(version[0], 12), 13)}]'"
+    found = f"this machine's NVIDIA driver speaks CUDA {version[0]}.{version[1]}"
+    if version[0] < 12:
+        raise GpuNotFound(_ASKED, f"{found}, peerdma needs 12 or later", "Update the driver")
+    # A fifth of what importing this library would take, and not needed without such a driver.
+    from importlib import metadata
+
+    try:
+        api = importlib.import_module("cuda.bindings.driver")
+        bindings = metadata.version("cuda-bindings")
+    except ImportError as error:
+        found += f", but its Python bindings cannot be imported ({error})"
+        raise GpuNotFound(_ASKED, found, f"Install them: {install}") from None
+    if int(bindings.split(".")[0]) > version[0]:
+        found += f", but the package cuda-bindings is {bindings}, for a newer driver"
+        step = f"Install the one that fits, {install}, or update the driver"
+        raise GpuNotFound(_ASKED, found, step)
+    driver = Driver(api, lambda: importlib.import_module("cuda.bindings.nvrtc"), version)
+    try:
+        driver.call("cuInit", 0, asked=_ASKED)
+    except CudaError as error:
+        raise GpuNotFound(_ASKED, error.found, error.step) from None
+    return driver
+
+
+def _driver_version() -> tuple[int, int]:
+    """(major, minor) of CUDA in the driver; asked without bindings, to tell which ones fit."""
+    try:
+        library = ctypes.CDLL(_LIBRARY)
+    except OSError:
+        raise GpuNotFound(
+            _ASKED,
+            f"this machine has no NVIDIA driver ({_LIBRARY} is not found)",
+            'Install one, or use the emulated GPU: gpu("emulated") or --gpu emulated',
+        ) from None
+    number = ctypes.c_int()
+    if library.cuDriverGetVersion(ctypes.byref(number)):
+        found = "the NVIDIA driver of this machine does not tell its version"
+        raise GpuNotFound(_ASKED, found, "Check that nvidia-smi works")
+    return number.value // 1000, number.value % 1000 // 10

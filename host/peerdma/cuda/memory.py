@@ -1,0 +1,321 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Memory that a CUDA GPU and a board can both reach, of each kind there is.
+
+Each object frees its memory when nothing refers to it any more: a surface, the arrays over it,
+and the tensors that other libraries made of it all do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import mmap
+import os
+import weakref
+from collections.abc import Callable
+from typing import Any, cast
+
+import numpy as np
+
+from ..errors import CudaError, PinError
+from ..memory.foreign import Foreign
+from ..memory.memory import Extent, Path, Staged
+from .device import CudaDevice
+
+__all__ = ["Allocation", "DeviceMemory", "allocate_host", "from_cuda", "map_host", "register"]
+
+#: What a GPU's aperture is divided into: a pin reaches whole ones, so no two surfaces share one.
+_GPU_PAGE = 64 * 1024
+_PORTABLE, _DEVICE_MAP = 1, 2
+_MAPPED = _PORTABLE | _DEVICE_MAP
+
+
+class Allocation:
+    """`nbytes` bytes of memory.
+
+    Attributes
+    ----------
+    address : int
+        Virtual address in the process.
+    device_address : int
+        Address that kernels use.
+    path : Path
+        The way bytes take to a board.
+    owner : object
+        What else has to live as long.
+    fd : int or None
+        The file that holds it, if one does.
+    """
+
+    def __init__(
+        self,
+        device: CudaDevice,
+        address: int,
+        device_address: int,
+        nbytes: int,
+        path: Path,
+        free: Callable[[], Any],
+        owner: object = None,
+    ):
+        self.device = device
+        self.address = address
+        self.device_address = device_address
+        self.nbytes = nbytes
+        self.path = path
+        self.owner = owner
+        self.fd: int | None = None
+        # Not at exit: the process's end frees it all, when nobody uses it any more.
+        weakref.finalize(self, device.idle.call, free).atexit = False
+
+    def array(self) -> np.ndarray:
+        """All of it as uint8, keeping it alive; of memory that the CPU reaches only."""
+        return np.asarray(cast(np.ndarray, _Bytes(self)))
+
+    def extents(self) -> list[Extent]:
+        """See `peerdma.memory.memory.Memory`."""
+        if self.path is Path.PEER_TO_PEER:
+            return [Extent(_DeviceBytes(self, 0, self.nbytes))]
+        return [Extent(self.array().data, fd=self.fd)]
+
+
+class _Bytes:
+    """For numpy: bytes at an address, which keep their owner alive."""
+
+    def __init__(self, owner: Allocation):
+        self._owner = owner
+        self.__array_interface__ = {
+            "shape": (owner.nbytes,),
+            "typestr": "|u1",
+            "data": (owner.address, False),
+            "version": 3,
+        }
+
+
+class _DeviceBytes(Staged):
+    """GPU memory that the CPU copies into and out of."""
+
+    readonly = False
+
+    def __init__(self, memory: Allocation, start: int, stop: int):
+        self._memory = memory
+        self._start = start
+        self._stop = stop
+
+    def __len__(self) -> int:
+        return self._stop - self._start
+
+    def __getitem__(self, key: slice) -> _DeviceBytes:
+        start, stop, _ = key.indices(len(self))
+        return _DeviceBytes(self._memory, self._start + start, self._start + max(start, stop))
+
+    def __setitem__(self, key: slice, data: bytes) -> None:
+        piece = self[key]
+        if len(piece) != len(data):
+            raise ValueError(f"{len(data)} bytes for {len(piece)} bytes of GPU memory")
+        source = np.frombuffer(data, np.uint8)
+        piece._memory.device.write(piece._address, source.ctypes.data, len(data))
+
+    def __bytes__(self) -> bytes:
+        data = np.empty(len(self), np.uint8)
+        self._memory.device.read(self._address, data.ctypes.data, len(self))
+        return data.tobytes()
+
+    @property
+    def _address(self) -> int:
+        return self._memory.device_address + self._start
+
+
+class DeviceMemory(Allocation):
+    """Memory of the GPU itself, on GPU pages of its own, zeroed.
+
+    Raises
+    ------
+    CudaError
+        If there is not enough.
+    """
+
+    def __init__(self, device: CudaDevice, nbytes: int):
+        whole = -(-nbytes // _GPU_PAGE) * _GPU_PAGE
+        device.hold()
+        with contextlib.ExitStack() as undo:
+            undo.callback(device.drop)
+            with device.current():
+                # CUDA does not promise alignment to GPU pages: ask for one page more if needed.
+                for extra in (0, _GPU_PAGE):
+                    block = int(
+                        device.driver.call(
+                            "cuMemAlloc",
+                            whole + extra,
+                            asked=f"a surface of {nbytes} bytes in GPU memory",
+                        )
+                    )
+                    skip = -block % _GPU_PAGE
+                    if skip <= extra:
+                        undo.callback(_quietly, device, "cuMemFree", block)
+                        break
+                    device.driver.api.cuMemFree(block)
+                device.set_bytes(block + skip, whole, 0)
+                device.synchronize()
+            address = block + skip
+            super().__init__(
+                device, address, address, whole, Path.PEER_TO_PEER, undo.pop_all().close
+            )
+
+
+def allocate_host(device: CudaDevice, nbytes: int) -> Allocation:
+    """Pinned memory of the host, zeroed, that the GPU and a board both reach.
+
+    Where the GPU can take memory that exists already, it is a shared file, which a simulated
+    board maps; an integrated GPU's comes from CUDA, as GPUDirect RDMA on Jetson wants it.
+
+    Raises
+    ------
+    CudaError
+        If there is not enough.
+    """
+    if device.attribute("HOST_REGISTER_SUPPORTED") and not device.attribute("INTEGRATED"):
+        return _shared(device, nbytes)
+    return from_cuda(device, nbytes)
+
+
+def register(device: CudaDevice, array: Foreign) -> Allocation:
+    """Memory of somebody else, made reachable for the GPU if it is not yet; keeps it alive.
+
+    Raises
+    ------
+    PinError
+        If no board could reach it: managed or pageable memory, another GPU's, or memory that the
+        GPU's driver does not export.
+    """
+    kind = _reachable(device, array)
+    asked = f"an array of {array.nbytes} bytes in host memory as a surface"
+    with contextlib.ExitStack() as undo:
+        device.hold()
+        undo.callback(device.drop)
+        if array.on_gpu:
+            mapped, path = array.address, Path.PEER_TO_PEER
+        elif kind:
+            path = Path.HOST_MEMORY
+            with device.current():
+                call = device.driver.call
+                mapped = int(call("cuMemHostGetDevicePointer", array.address, 0, asked=asked))
+        else:
+            return _registered(device, array.address, array.nbytes, undo, asked, array.owner)
+        free = undo.pop_all().close
+        return Allocation(device, array.address, mapped, array.nbytes, path, free, array.owner)
+
+
+def _reachable(device: CudaDevice, array: Foreign) -> int:
+    """The kind of memory, CUmemorytype, 0 if CUDA does not know it; PinError if it is no good."""
+    driver, advice = device.driver, "Copy it into a surface of gpu.surface(...) instead"
+
+    def refuse(found: str, step: str = advice) -> PinError:
+        return PinError(
+            f"asked for {array.nbytes} bytes at {array.address:#x} as a surface: {found}. {step}"
+        )
+
+    if array.readonly:
+        raise refuse("the array is read-only, surfaces are not")
+    with device.current():
+        kind = driver.memory_type(array.address)
+        if not kind:
+            if array.on_gpu:
+                raise refuse("it is pageable memory, which CUDA does not know and can move")
+            return kind
+        managed, context, capable = (
+            driver.pointer_attribute(array.address, name)
+            for name in ("IS_MANAGED", "CONTEXT", "IS_GPU_DIRECT_RDMA_CAPABLE")
+        )
+    if managed:
+        raise refuse("it is managed memory, which moves between CPU and GPU")
+    if not array.on_gpu:
+        return kind
+    if kind != int(driver.api.CUmemorytype.CU_MEMORYTYPE_DEVICE):
+        raise refuse("it is memory of the host", "Register it as a numpy array")
+    # Memory of a pool, or of virtual memory management, belongs to no context.
+    if context and context != int(device.context):
+        other = driver.device_of(context)
+        if other != device.index:
+            step = f'Ask the GPU that has it: gpu("cuda:{other}")'
+            raise refuse(f"it is in GPU {other}, this is GPU {device.index}", step)
+        raise refuse(
+            "it belongs to another CUDA context than the primary one",
+            "Allocate it in that, as the CUDA runtime, PyTorch and CuPy do",
+        )
+    if not capable:
+        raise refuse(
+            "its allocator made it so that no other device can reach it",
+            "Memory of cudaMalloc can be reached, that of cudaMallocAsync and of virtual memory "
+            "management only if they were told: PyTorch's allocator with "
+            "expandable_segments:False, CuPy's default pool",
+        )
+    return kind
+
+
+def _shared(device: CudaDevice, nbytes: int) -> Allocation:
+    whole = -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
+    with contextlib.ExitStack() as undo:
+        fd = os.memfd_create("peerdma-surface", os.MFD_CLOEXEC)
+        undo.callback(os.close, fd)
+        os.ftruncate(fd, whole)
+        memory = mmap.mmap(fd, whole)
+        undo.callback(memory.close)
+        address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+        asked = f"a surface of {nbytes} bytes in host memory"
+        device.hold()
+        undo.callback(device.drop)
+        allocation = _registered(device, address, whole, undo, asked)
+    allocation.fd = fd
+    return allocation
+
+
+def _registered(
+    device: CudaDevice,
+    address: int,
+    nbytes: int,
+    undo: contextlib.ExitStack,
+    asked: str,
+    owner: object = None,
+) -> Allocation:
+    """Host memory that exists, registered with CUDA; `undo` is what follows its end."""
+    mapped = map_host(device, address, nbytes, undo, asked)
+    path, free = Path.HOST_MEMORY, undo.pop_all().close
+    return Allocation(device, address, mapped, nbytes, path, free, owner)
+
+
+def map_host(
+    device: CudaDevice,
+    address: int,
+    nbytes: int,
+    undo: contextlib.ExitStack,
+    asked: str,
+    flags: int = 0,
+) -> int:
+    """Registers host memory with CUDA, which `undo` takes back; the address that kernels use."""
+    with device.current():
+        call = device.driver.call
+        call("cuMemHostRegister", address, nbytes, _MAPPED | flags, asked=asked)
+        undo.callback(_quietly, device, "cuMemHostUnregister", address)
+        return int(call("cuMemHostGetDevicePointer", address, 0, asked=asked))
+
+
+def from_cuda(device: CudaDevice, nbytes: int) -> Allocation:
+    """Pinned memory of the host that CUDA allocates, zeroed; CudaError if there is not enough."""
+    whole = -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
+    asked = f"a surface of {nbytes} bytes in host memory"
+    call = device.driver.call
+    device.hold()
+    with contextlib.ExitStack() as undo:
+        undo.callback(device.drop)
+        with device.current():
+            address = int(call("cuMemHostAlloc", whole, _MAPPED, asked=asked))
+            undo.callback(_quietly, device, "cuMemFreeHost", address)
+            mapped = int(call("cuMemHostGetDevicePointer", address, 0, asked=asked))
+        ctypes.memset(address, 0, whole)
+        return Allocation(device, address, mapped, whole, Path.HOST_MEMORY, undo.pop_all().close)
+
+
+def _quietly(device: CudaDevice, function: str, address: int) -> None:
+    """Frees memory; if that fails the context is broken, which whoever uses it is told."""
+    with contextlib.suppress(CudaError), device.current():
+        getattr(device.driver.api, function)(address)

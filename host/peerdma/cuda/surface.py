@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Surfaces of CUDA GPUs."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from ..errors import PinError, UnsupportedError
+from ..memory import dlpack
+from ..memory.dmabuf import DmaBuf
+from ..memory.memory import Extent, Path
+from ..memory.surface import Surface
+from .memory import Allocation
+
+if TYPE_CHECKING:
+    from .gpu import CudaGpu
+
+__all__ = ["CudaSurface"]
+
+#: Values of CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING from which on the GPU sees what a
+#: device wrote without being asked to.
+_ORDERED_FOR_OWNER = 100
+#: Bit of CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS.
+_FLUSH_BY_HOST = 1
+
+
+class CudaSurface(Surface):
+    """A surface of a `CudaGpu`: CuPy, PyTorch and others see it as an array of theirs.
+
+    Attributes
+    ----------
+    device_address : int
+        Address that kernels use.
+    """
+
+    gpu: CudaGpu
+
+    def __init__(
+        self,
+        gpu: CudaGpu,
+        memory: Allocation | None,
+        shape: int | Sequence[int],
+        dtype: DTypeLike,
+        path: Path,
+    ):
+        super().__init__(gpu, shape, dtype)
+        self.path = path
+        self.on_gpu = path is Path.PEER_TO_PEER
+        #: None if there are no bytes, or closed
+        self._memory = memory
+        self.address = memory.address if memory else 0
+        self.device_address = memory.device_address if memory else 0
+
+    @property
+    def array(self) -> np.ndarray:
+        """The surface as a numpy array that shares its memory, and keeps it after `close`.
+
+        Raises
+        ------
+        UnsupportedError
+            For memory of the GPU, which the CPU cannot reach: see `get` and `set`.
+        """
+        if self.on_gpu:
+            raise UnsupportedError(
+                f"asked for {self!r} as a numpy array: it is in the GPU's memory, which the CPU "
+                "cannot reach. Copy with get() and set(), or make surfaces in host memory: "
+                'gpu("cuda", memory="host")'
+            )
+        self.require_open()
+        memory = self._memory
+        data = np.empty(0, np.uint8) if memory is None else memory.array()[: self.nbytes]
+        return data.view(self.dtype).reshape(self.shape)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """For CuPy, PyTorch, Numba. The memory is theirs to use until the surface is closed."""
+        self.require_open()
+        return {
+            "shape": self.shape,
+            "typestr": self.dtype.str,
+            "data": (self.device_address, False),
+            "strides": None,
+            "version": 3,
+            "stream": None,
+        }
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """Kind and number of the device, as DLPack numbers them."""
+        if self.on_gpu:
+            return dlpack.CUDA, self.gpu.index
+        return dlpack.CPU, 0
+
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[Any, int] | None = None,
+        copy: bool | None = None,
+    ) -> object:
+        """The surface as a tensor that shares its memory, and keeps it after `close`.
+
+        Surfaces in host memory are tensors of the CPU, or of the GPU if `dl_device` says so.
+        """
+        self.require_open()
+        wanted = dl_device or self.__dlpack_device__()
+        if wanted == (dlpack.CUDA, self.gpu.index) and not copy:
+            owner = self._memory
+            return dlpack.export(self.device_address, self.shape, self.dtype, self.gpu.index, owner)
+        if self.on_gpu:
+            raise BufferError(f"{self!r} is shared where it is; copy it with get()")
+        return super().__dlpack__(max_version=max_version, dl_device=dl_device, copy=copy)
+
+    def copy_out(self, start: int, data: np.ndarray) -> None:
+        """Copies the surface's bytes from `start` on to an array of uint8."""
+        self.require_open()
+        if data.size:
+            self.gpu.device.read(self.device_address + start, data.ctypes.data, data.size)
+
+    def copy_in(self, start: int, data: np.ndarray) -> None:
+        """Copies an array of uint8 to the surface's bytes from `start` on."""
+        self.require_open()
+        if data.size:
+            self.gpu.device.write(self.device_address + start, data.ctypes.data, data.size)
+
+    # For boards ------------------------------------------------------------------------------
+
+    def extents(self) -> list[Extent]:
+        """See `peerdma.memory.memory.Memory`."""
+        self.require_open()
+        return self._memory.extents() if self._memory else []
+
+    def hold(self) -> None:
+        """The surface was pinned; from now on CUDA's own copies of it are in order with DMA."""
+        if self._memory and not self.closed:
+            device = self.gpu.device
+            with device.current():
+                device.driver.call(
+                    "cuPointerSetAttribute",
+                    True,
+                    device.driver.api.CUpointer_attribute.CU_POINTER_ATTRIBUTE_SYNC_MEMOPS,
+                    self.device_address,
+                    asked=f"{self!r} to be pinned",
+                )
+        super().hold()
+
+    def written(self) -> None:
+        """A board has written the surface: has the GPU see it, where that does not go by itself."""
+        device = self.gpu.device
+        if (
+            not self.on_gpu
+            or device.attribute("GPU_DIRECT_RDMA_WRITES_ORDERING") >= _ORDERED_FOR_OWNER
+            or not device.attribute("GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS") & _FLUSH_BY_HOST
+        ):
+            return
+        api = device.driver.api
+        target = api.CUflushGPUDirectRDMAWritesTarget
+        scope = api.CUflushGPUDirectRDMAWritesScope
+        with device.current():
+            device.driver.call(
+                "cuFlushGPUDirectRDMAWrites",
+                target.CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX,
+                scope.CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_OWNER,
+                asked="what a board wrote to be visible to the GPU",
+            )
+
+    def dmabuf(self) -> DmaBuf:
+        """The memory as a dma-buf, for drivers of other devices; counts as a pin until closed.
+
+        Raises
+        ------
+        UnsupportedError
+            If this GPU and driver export no dma-buf of such memory.
+        """
+        self.require_open()
+        device = self.gpu.device
+        name = "DMA_BUF_SUPPORTED" if self.on_gpu else "HOST_ALLOC_DMA_BUF_SUPPORTED"
+        if self._memory is None or not device.attribute(name):
+            raise UnsupportedError(
+                f"asked for {self!r} as a dma-buf: this GPU and driver export none of "
+                f"{self.path} memory, or there are no bytes. Open kernel modules are needed, and "
+                "a GPU with GPUDirect RDMA; docs/cuda.md says more"
+            )
+        skip = self.device_address % mmap.PAGESIZE
+        whole = -(-(skip + self.nbytes) // mmap.PAGESIZE) * mmap.PAGESIZE
+        kinds = device.driver.api.CUmemRangeHandleType
+        self.hold()
+        try:
+            with device.current():
+                fd = device.driver.call(
+                    "cuMemGetHandleForAddressRange",
+                    self.device_address - skip,
+                    whole,
+                    kinds.CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD,
+                    0,
+                    asked=f"{self!r} as a dma-buf",
+                )
+        except BaseException:
+            self.drop()
+            raise
+        return DmaBuf(self, int(fd), skip)
+
+    def require_open(self) -> None:
+        """PinError if the surface is closed."""
+        if self.closed:
+            raise PinError("asked for the memory of a surface that is closed; make a new one")
+
+    def _free(self) -> None:
+        self._memory = None

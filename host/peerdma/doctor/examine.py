@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""`peerdma doctor`: looks for whatever can keep a board and a GPU from working together."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import json
+from collections.abc import Iterable, Iterator
+
+from ..errors import PeerdmaError
+from ..gpus import gpu
+from ..kernel.node import KernelNode
+from ..opening import is_node, open_board
+from .board import (
+    look_at_counts,
+    look_at_gateware,
+    look_at_versions,
+    try_gpu_memory,
+    try_host_memory,
+)
+from .gpu import gpus, look_at_gpus, look_at_iommu, look_at_path
+from .machine import (
+    boards,
+    look_at_board,
+    look_at_driver,
+    look_at_nodes,
+    look_for_boards,
+)
+from .system import Finding, System, Verdict, fail, note
+
+__all__ = ["add_doctor", "examine"]
+
+_DESCRIPTION = """Look for what keeps a board and a GPU from working together, and say what to do.
+
+Looks at the bus, the driver, GPUs and the way between, then tries transfers, each way by itself,
+which overwrite the first 16 KiB of card RAM. More is seen as root. The exit code is that of what
+fails first, 0 if nothing does."""
+_BOARD_HELP = (
+    "board to test: auto is the first that the kernel driver has, sim starts the simulated board, "
+    "PATH is a device node or a simulated board's socket (default: auto)"
+)
+
+
+def add_doctor(command: argparse.ArgumentParser) -> None:
+    """Adds the command's arguments, and what it does to its description."""
+    command.description = _DESCRIPTION
+    command.add_argument("--board", default="auto", metavar="auto|sim|PATH", help=_BOARD_HELP)
+    command.add_argument("--json", action="store_true", help="print one JSON object instead")
+    command.set_defaults(action=_run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    findings = []
+    for finding in examine(arguments.board):
+        findings.append(finding)
+        if not arguments.json:
+            print(_text(finding), flush=True)
+    code = next((f.exit_code for f in findings if f.verdict is Verdict.FAIL), 0)
+    if arguments.json:
+        rows = [{**dataclasses.asdict(f), "verdict": f.verdict.value} for f in findings]
+        print(json.dumps({"findings": rows, "exit_code": code}))
+    else:
+        print(_summary(findings))
+    return code
+
+
+def _text(finding: Finding) -> str:
+    line = f"{finding.verdict.value:<5} {finding.subject}: {finding.found}"
+    return f"{line}\n      next: {finding.step}" if finding.step else line
+
+
+def _summary(findings: Iterable[Finding]) -> str:
+    verdicts = [finding.verdict for finding in findings]
+    failed, warned = verdicts.count(Verdict.FAIL), verdicts.count(Verdict.WARN)
+    if not failed and not warned:
+        return "all well"
+    return f"{failed} failed, {warned} could be better"
+
+
+def examine(board: str = "auto", system: System | None = None) -> Iterator[Finding]:
+    """Everything that the doctor finds, in the order in which things depend on each other.
+
+    Transfers of the test overwrite the first 16 KiB of card RAM.
+
+    Parameters
+    ----------
+    board : str
+        As for `peerdma.open`, but "auto" never starts the simulated board.
+    system : System, optional
+        By default this machine. Boards of another are not opened.
+    """
+    system = system or System()
+    hardware = board == "auto" or is_node(board)
+    if hardware:
+        yield from _around(system)
+        if board == "auto":
+            board = next(iter(system.nodes), "")
+        if not board or not system.here:
+            yield note("test", "no transfers were tried: there is no board to open")
+            return
+    yield from _inside(board, hardware)
+
+
+def _around(system: System) -> Iterator[Finding]:
+    """Board, driver and GPU as the kernel shows them."""
+    yield from look_for_boards(system)
+    found = boards(system)
+    yield from look_at_driver(system, found)
+    yield from look_at_nodes(system)
+    for each in found:
+        yield from look_at_board(system, each)
+        yield look_at_iommu(system, each)
+    yield from look_at_gpus(system)
+    for each in found:
+        for other in gpus(system):
+            yield look_at_path(each, other)
+
+
+def _inside(path: str, hardware: bool) -> Iterator[Finding]:
+    """The board itself: what it says, and what it does."""
+    try:
+        if not hardware:
+            yield from _transfers(path, "auto")
+            return
+        with contextlib.closing(KernelNode(path)) as node:
+            yield from look_at_versions(node)
+            yield from _transfers(path, "cuda")
+            yield look_at_counts(node)
+    except PeerdmaError as error:
+        # Its text ends with what to do.
+        yield fail("board", f"{type(error).__name__}: {error}", "", type(error))
+
+
+def _transfers(path: str, kind: str) -> Iterator[Finding]:
+    with open_board(path) as board:
+        yield from look_at_gateware(board)
+        failed = False
+        for finding in try_host_memory(board):
+            failed |= finding.verdict is Verdict.FAIL
+            yield finding
+        if failed:
+            yield note("test", "GPU memory was not tried, as host memory does not work")
+            return
+        try:
+            device = gpu(kind)
+        except PeerdmaError as error:
+            yield note("test", f"GPU memory was not tried: {error}")
+            return
+        with device:
+            yield from try_gpu_memory(board, device)

@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The emulated GPU: shared memory for surfaces, numpy for kernels, so that all runs anywhere.
+
+Two personalities. A *discrete* GPU's surfaces are 64 KiB pages scattered over an aperture high
+above 4 GiB, reached peer-to-peer. An *integrated* GPU's are short runs of 4 KiB pages of the
+host's memory on both sides of 4 GiB, as on a Jetson.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from ..errors import PinError
+from ..memory import pattern
+from ..memory.foreign import describe
+from ..memory.mailbox import Mailbox
+from ..memory.memory import Extent, Path
+from ..memory.scatter import ScatterList
+from ..memory.surface import Gpu, Surface, layout, wrong_word
+from .aperture import Aperture
+from .watch import EmulatedWatch
+
+__all__ = ["DISCRETE", "INTEGRATED", "EmulatedGpu", "EmulatedSurface", "Personality"]
+
+_APERTURE_BYTES = 1 << 32
+
+
+@dataclass(frozen=True)
+class Personality:
+    """What an emulated GPU's memory looks like from the bus."""
+
+    name: str
+    path: Path
+    #: bus address of the first GPU's aperture; further ones follow
+    base: int
+    page_bytes: int
+    #: pages come in runs of 1 to this many
+    longest_run: int
+
+
+DISCRETE = Personality("discrete", Path.PEER_TO_PEER, 0x38_0000_0000, 64 * 1024, 1)
+INTEGRATED = Personality("integrated", Path.HOST_MEMORY, 0x8000_0000, 4096, 16)
+
+
+class _Slots:
+    """Numbers the GPUs that are alive, so that no two share bus addresses."""
+
+    def __init__(self):
+        self._used: set[int] = set()
+        self._lock = threading.Lock()
+
+    def take(self) -> int:
+        with self._lock:
+            number = next(n for n in range(len(self._used) + 1) if n not in self._used)
+            self._used.add(number)
+            return number
+
+    def give_back(self, number: int) -> None:
+        self._used.discard(number)
+
+
+_slots = _Slots()
+
+
+class EmulatedGpu(Gpu):
+    """A GPU made of the CPU and shared memory.
+
+    Parameters
+    ----------
+    personality : Personality
+        `DISCRETE` or `INTEGRATED`.
+    seed : int
+        Of the order in which pages are handed out.
+    """
+
+    emulated = True
+
+    def __init__(self, personality: Personality = DISCRETE, *, seed: int = 0):
+        self.personality = personality
+        self.name = f"emulated {personality.name} GPU"
+        self.memory = f"emulated {str(personality.path).removesuffix(' memory')} memory"
+        slot = _slots.take()
+        # The aperture, not the GPU: surfaces may outlive the GPU object.
+        self._aperture = Aperture(
+            personality.base + slot * _APERTURE_BYTES,
+            _APERTURE_BYTES,
+            personality.page_bytes,
+            personality.longest_run,
+            seed,
+        )
+        weakref.finalize(self._aperture, _slots.give_back, slot)
+
+    def __repr__(self) -> str:
+        state = ", closed" if self._aperture.closed else ""
+        return f"<EmulatedGpu {self.personality.name}, aperture {self._aperture.base:#x}{state}>"
+
+    def surface(self, shape: int | Sequence[int], dtype: DTypeLike = "u1") -> EmulatedSurface:
+        """A new surface, zeroed; PeerdmaError if there is no memory for it."""
+        _, _, nbytes = layout(shape, dtype)
+        place, pages = ScatterList((), ()), np.empty(0, np.uint8)
+        if nbytes:
+            place, mapping = self._aperture.allocate(nbytes)
+            pages = np.asarray(cast(np.ndarray, mapping))
+        aperture, path = self._aperture, self.personality.path
+        return EmulatedSurface(
+            self, shape, dtype, path, pages, lambda pages: aperture.extents(place, pages)
+        )
+
+    def register(self, array: Any) -> EmulatedSurface:
+        """See `Gpu.register`: any array in host memory; not read-only, as surfaces are not."""
+        foreign = describe(array)
+        if foreign.on_gpu or foreign.readonly:
+            where = "in a GPU's memory" if foreign.on_gpu else "read-only"
+            raise PinError(
+                f"asked for a {type(array).__name__} that is {where} as a surface of an emulated "
+                "GPU; give it a writable one in host memory"
+            )
+        data = cast(np.ndarray, foreign.owner).reshape(-1).view(np.uint8)
+        return EmulatedSurface(
+            self,
+            foreign.shape,
+            foreign.dtype,
+            Path.HOST_MEMORY,
+            data,
+            lambda pages: [Extent(pages.data)] if pages.size else [],
+        )
+
+    def synchronize(self) -> None:
+        """Nothing to do: the CPU's work is done when its calls return."""
+
+    def fill(self, surface: Surface, seed: int) -> None:
+        """Writes the pattern of `seed` (see `peerdma.memory.pattern`), from its word 0 on."""
+        for start, block in pattern.blocks(self._bytes(surface)):
+            block[:] = pattern.fill_bytes(seed, start, block.size)
+
+    def verify(self, surface: Surface, *, seed: int) -> None:
+        """Checks the pattern of `seed`; VerifyError names the first wrong word."""
+        self._check(
+            surface,
+            f"The pattern of seed {seed}",
+            lambda start, count: pattern.fill_bytes(seed, start, count),
+        )
+
+    def compare(self, surface: Surface, other: Surface) -> None:
+        """Checks that `surface` equals `other`; VerifyError names the first wrong word."""
+        self.require_comparable(surface, other)
+        wanted = self._bytes(other)
+
+        def expected(start: int, count: int) -> np.ndarray:
+            first = start * pattern.WORD_BYTES
+            return wanted[first : first + count]
+
+        self._check(surface, "The content of another surface", expected)
+
+    def checksum(self, surface: Surface) -> int:
+        """The surface's checksum (see `peerdma.memory.pattern`)."""
+        return pattern.checksum(self._bytes(surface))
+
+    def watch(
+        self,
+        surface: Surface,
+        mailbox: Mailbox,
+        *,
+        seed: int,
+        token: int = 1,
+        timeout: float = 60.0,
+    ) -> EmulatedWatch:
+        """See `Gpu.watch`."""
+        self.require_watchable(surface, seed, token)
+
+        def verify() -> None:
+            self.verify(surface, seed=seed)
+
+        return EmulatedWatch(surface, mailbox, seed, token, timeout, verify)
+
+    def close(self) -> None:
+        """No new surfaces and pins from here on; surfaces in use stay. Can be called again."""
+        self._aperture.close()
+
+    def _bytes(self, surface: Surface) -> np.ndarray:
+        self.require_own(surface)
+        return cast(EmulatedSurface, surface).bytes
+
+    def _check(
+        self, surface: Surface, wanted: str, expected: Callable[[int, int], np.ndarray]
+    ) -> None:
+        wrong, first = 0, None
+        for start, block in pattern.blocks(self._bytes(surface)):
+            found = pattern.as_words(block)
+            want = pattern.as_words(expected(start, block.size))
+            differing = np.flatnonzero(found != want)
+            wrong += differing.size
+            if first is None and differing.size:
+                at = int(differing[0])
+                first = ((start + at) * pattern.WORD_BYTES, int(want[at]), int(found[at]))
+        if first:
+            raise wrong_word(surface, wanted, *first, wrong)
+
+
+class EmulatedSurface(Surface):
+    """A surface of an `EmulatedGpu`: numpy sees its memory, and so can a board."""
+
+    def __init__(
+        self,
+        gpu: EmulatedGpu,
+        shape: int | Sequence[int],
+        dtype: DTypeLike,
+        path: Path,
+        pages: np.ndarray,
+        extents: Callable[[np.ndarray], list[Extent]],
+    ):
+        super().__init__(gpu, shape, dtype)
+        self.path = path
+        self._extents = extents
+        self._pages: np.ndarray | None = pages
+        self.address = pages.ctypes.data
+
+    @property
+    def bytes(self) -> np.ndarray:
+        """The surface as a flat uint8 array."""
+        return self._whole_pages()[: self.nbytes]
+
+    @property
+    def array(self) -> np.ndarray:
+        """The surface as a numpy array that shares its memory, and keeps it after `close`."""
+        return self.bytes.view(self.dtype).reshape(self.shape)
+
+    def extents(self) -> list[Extent]:
+        """The runs of whole pages that the surface starts at the beginning of."""
+        return self._extents(self._whole_pages())
+
+    def written(self) -> None:
+        """Nothing to do: the CPU's memory is coherent."""
+
+    def _whole_pages(self) -> np.ndarray:
+        if self._pages is None:
+            raise PinError("asked for the memory of a surface that is closed; make a new one")
+        return self._pages
+
+    def _free(self) -> None:
+        self._pages = None

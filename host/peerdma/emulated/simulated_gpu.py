@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The simulated GPU of the full system in QEMU: emulated, but its memory is a PCI device's.
+
+The stand-in for NVIDIA's driver (driver/testing) hands that memory out. So the kernel driver pins
+surfaces as it would a real GPU's, and what a board reads and writes goes from device to device.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import mmap
+import os
+import weakref
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from ..errors import GpuNotFound, PeerdmaError, UnsupportedError
+from ..memory.dmabuf import DmaBuf
+from ..memory.memory import Extent
+from ..memory.surface import layout
+from ..uapi import request_code
+from .gpu import DISCRETE, EmulatedGpu, EmulatedSurface
+
+__all__ = ["NODE", "Allocation", "Export", "Request", "SimulatedGpu", "SimulatedSurface"]
+
+#: Where the stand-in is, if this is a guest that has one.
+NODE = "/dev/simgpu"
+
+
+class Allocation(ctypes.Structure):
+    """struct simgpu_memory"""
+
+    _fields_ = (
+        ("va", ctypes.c_uint64),
+        ("size", ctypes.c_uint64),
+        ("flags", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint32),
+    )
+
+
+class Export(ctypes.Structure):
+    """struct simgpu_export; its `kind` 0 is the GPU's memory"""
+
+    _fields_ = (
+        ("va", ctypes.c_uint64),
+        ("size", ctypes.c_uint64),
+        ("kind", ctypes.c_uint32),
+        ("fd", ctypes.c_int32),
+    )
+
+
+class Request:
+    """Codes of the requests that the library makes, see driver/testing/simgpu_uapi.h."""
+
+    ALLOC = request_code("G", 0, 3, Allocation)
+    FREE = request_code("G", 1, 1, Allocation)
+    EXPORT = request_code("G", 2, 3, Export)
+
+
+class _Device:
+    """The open node; closed when neither the GPU nor a surface needs it."""
+
+    def __init__(self):
+        try:
+            self.fd = os.open(NODE, os.O_RDWR | os.O_CLOEXEC)
+        except OSError as error:
+            raise GpuNotFound(
+                f"the simulated GPU at {NODE}",
+                str(error.strerror),
+                "The module simgpu has to be loaded, and this user allowed to open it",
+            ) from None
+        weakref.finalize(self, os.close, self.fd)
+
+    def allocate(self, nbytes: int) -> int:
+        """Memory of at least `nbytes`: its address."""
+        memory = Allocation(size=nbytes)
+        try:
+            fcntl.ioctl(self.fd, Request.ALLOC, memory)
+        except OSError as error:
+            raise PeerdmaError(
+                f"asked for {nbytes} bytes of the simulated GPU's memory: {error.strerror}. Close "
+                "surfaces, use smaller ones, or give the guest a larger GPU",
+                errno=error.errno,
+            ) from None
+        return memory.va
+
+    def free(self, va: int) -> None:
+        """Takes memory back; who has it pinned is told."""
+        fcntl.ioctl(self.fd, Request.FREE, Allocation(va=va))
+
+
+class SimulatedGpu(EmulatedGpu):
+    """The simulated GPU of a guest; its kernels are numpy, as an emulated GPU's.
+
+    Raises
+    ------
+    GpuNotFound
+        If there is none here.
+    """
+
+    def __init__(self):
+        super().__init__(DISCRETE)
+        self._device: _Device | None = _Device()
+        self.name = "simulated GPU"
+        self.memory = f"simulated {DISCRETE.path} memory, of a PCI device"
+
+    def __repr__(self) -> str:
+        return f"<SimulatedGpu at {NODE}{'' if self._device else ', closed'}>"
+
+    def surface(self, shape: int | Sequence[int], dtype: DTypeLike = "u1") -> EmulatedSurface:
+        """A new surface, zeroed; PeerdmaError if there is no memory for it."""
+        if self._device is None:
+            raise PeerdmaError("asked for memory of a simulated GPU that is closed; open another")
+        if not layout(shape, dtype)[2]:
+            return super().surface(shape, dtype)
+        return SimulatedSurface(self, self._device, shape, dtype)
+
+    def close(self) -> None:
+        """No new surfaces from here on; those in use stay. Can be called again."""
+        super().close()
+        self._device = None
+
+
+class SimulatedSurface(EmulatedSurface):
+    """A surface of a `SimulatedGpu`: boards reach it by its address or as a dma-buf."""
+
+    on_gpu = True
+
+    def __init__(
+        self, gpu: SimulatedGpu, device: _Device, shape: int | Sequence[int], dtype: DTypeLike
+    ):
+        _, _, nbytes = layout(shape, dtype)
+        address = device.allocate(nbytes)
+        free = weakref.finalize(self, device.free, address)
+        # At the end of the process its memory goes with its files.
+        free.atexit = False
+        try:
+            pages = np.frombuffer(mmap.mmap(device.fd, nbytes, offset=address), np.uint8)
+            pages[:] = 0
+        except BaseException:
+            free()
+            raise
+        super().__init__(gpu, shape, dtype, DISCRETE.path, pages, _one_piece)
+        self.address = address
+        self._device = device
+        self._release = free
+
+    def dmabuf(self) -> DmaBuf:
+        """The memory as a dma-buf, for drivers of other devices; counts as a pin until closed.
+
+        Raises
+        ------
+        UnsupportedError
+            If the stand-in was told to export none.
+        """
+        export = Export(va=self.address)
+        self.hold()
+        try:
+            fcntl.ioctl(self._device.fd, Request.EXPORT, export)
+        except OSError as error:
+            self.drop()
+            kind = UnsupportedError if error.errno == errno.EOPNOTSUPP else PeerdmaError
+            raise kind(
+                f"asked for {self!r} as a dma-buf: {error.strerror}. The module simgpu may have "
+                "been loaded with no_dmabuf=1",
+                errno=error.errno,
+            ) from None
+        return DmaBuf(self, export.fd, 0)
+
+    def _free(self) -> None:
+        super()._free()
+        self._release()
+
+
+def _one_piece(pages: np.ndarray) -> list[Extent]:
+    """For a board that this process maps memory for: it has no address on the bus here."""
+    return [Extent(pages.data)]

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""A board's device node: the kernel driver's requests, with its errors in words."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import mmap
+import os
+import select
+from typing import Any
+
+from ..errors import (
+    BoardLost,
+    BoardNotFound,
+    PeerdmaError,
+    PinError,
+    Timeout,
+    TransferError,
+    UnsupportedError,
+    VersionMismatch,
+)
+from ..uapi import UAPI_VERSION, Event, Info, Ioctl
+
+__all__ = ["KernelNode"]
+
+_PINS = (Ioctl.PIN_CUDA, Ioctl.PIN_DMABUF, Ioctl.PIN_PAGES)
+_KINDS: dict[int, type[PeerdmaError]] = {
+    errno.ETIMEDOUT: Timeout,
+    errno.ENODEV: BoardLost,
+    errno.EOPNOTSUPP: UnsupportedError,
+    errno.ENOTTY: VersionMismatch,
+    errno.E2BIG: VersionMismatch,
+}
+#: What to do, where the driver's own words may not say.
+_NEXT_STEPS = {
+    errno.ENOMEM: "Use less memory, or raise the limit of locked memory (ulimit -l)",
+    errno.EFAULT: "Check that the memory is this process's, and still allocated",
+    errno.EOPNOTSUPP: "`peerdma doctor` shows which provider modules are loaded",
+    errno.ENOTTY: "Install driver and library of one release",
+    errno.E2BIG: "Install driver and library of one release",
+    errno.ENODEV: "Check the board and open it again",
+    errno.EBUSY: "Try again",
+}
+_EVENTS_AT_ONCE = 64
+_EVENT_BYTES = ctypes.sizeof(Event)
+
+
+class KernelNode:
+    """An open device node.
+
+    Raises
+    ------
+    BoardNotFound
+        If there is none, or it cannot be opened.
+    VersionMismatch
+        If its driver is another one, or of another major version.
+    """
+
+    def __init__(self, path: str):
+        self.path = path
+        try:
+            self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except OSError as error:
+            raise BoardNotFound(
+                f"asked for the board at {path}: {error.strerror}. {_how_to_open(error)}",
+                errno=error.errno,
+            ) from None
+        self._poll = select.poll()
+        self._poll.register(self._fd, select.POLLIN)
+        try:
+            self._require_version()
+        except BaseException:
+            os.close(self._fd)
+            raise
+
+    def close(self) -> None:
+        """Closes the node: the driver stops this process's jobs and unpins its memory."""
+        os.close(self._fd)
+
+    def info(self) -> Info:
+        """What is known of driver, board and this file descriptor."""
+        info = Info()
+        self.request(Ioctl.GET_INFO, info, "information about the board")
+        return info
+
+    def request(self, code: Ioctl, argument: Any, asked: str) -> None:
+        """Makes a request; `argument` is a structure, which the driver fills in, or a number.
+
+        `asked` are words for it, with what they say of the argument as for `str.format`.
+
+        Raises
+        ------
+        PeerdmaError
+            Of the class that fits, with the errno, if the driver refuses.
+        """
+        try:
+            fcntl.ioctl(self._fd, code, argument)
+        except OSError as error:
+            raise self._failure(code, asked.format(argument), error.errno or errno.EIO) from None
+
+    def wait(self, seconds: float) -> list[Event]:
+        """The events of jobs that ended, waiting up to `seconds` for the first; [] if in vain.
+
+        Raises
+        ------
+        BoardLost
+            If the board is gone, and there are no more events.
+        """
+        ready = self._poll.poll(max(0.0, seconds) * 1000)
+        if not ready:
+            return []
+        if not ready[0][1] & select.POLLIN:
+            raise BoardLost(f"the board at {self.path} is gone. Check it and open it again")
+        data = os.read(self._fd, _EVENTS_AT_ONCE * _EVENT_BYTES)
+        events, at, end = [], 0, len(data)
+        while at < end:
+            # A newer driver's records are longer, an older one's shorter.
+            size = int.from_bytes(data[at : at + 4], "little")
+            if size >= _EVENT_BYTES <= end - at:
+                event = Event.from_buffer_copy(data, at)
+            else:
+                event = Event()
+                ctypes.memmove(ctypes.byref(event), data[at:], min(size, end - at))
+            events.append(event)
+            at += size
+        return events
+
+    def map(self, offset: int, length: int) -> mmap.mmap:
+        """Maps what a request said can be mapped."""
+        return mmap.mmap(self._fd, length, offset=offset)
+
+    def _require_version(self) -> None:
+        try:
+            version = self.info().uapi_version
+        except VersionMismatch as error:
+            raise VersionMismatch(
+                f"asked for the board at {self.path}: its driver does not know the requests of "
+                "this library; NVIDIA's picoevb driver has the same node. Load the peerdma driver "
+                "in its place",
+                errno=error.errno,
+            ) from None
+        if version >> 16 != UAPI_VERSION[0]:
+            raise VersionMismatch(
+                f"asked for the board at {self.path}: its driver speaks version "
+                f"{version >> 16}.{version & 0xFFFF}, this library {UAPI_VERSION[0]}."
+                f"{UAPI_VERSION[1]}. Install driver and library of one release"
+            )
+
+    def _failure(self, code: Ioctl, asked: str, number: int) -> PeerdmaError:
+        kind = _KINDS.get(number, PinError if code in _PINS else TransferError)
+        words = os.strerror(number)
+        if code is not Ioctl.GET_INFO:
+            info = Info()
+            try:
+                fcntl.ioctl(self._fd, Ioctl.GET_INFO, info)
+            except OSError:
+                pass
+            else:
+                if info.last_errno == number and info.last_error:
+                    words = info.last_error.decode(errors="replace")
+        step = _NEXT_STEPS.get(number, "The kernel's log may say more (dmesg)")
+        return kind(f"asked for {asked}: {words}. {step}", errno=number)
+
+
+def _how_to_open(error: OSError) -> str:
+    if error.errno == errno.EACCES:
+        return "Let this user use the board: the driver's udev rule gives it to a group"
+    if error.errno in (errno.ENOENT, errno.ENXIO, errno.ENODEV):
+        return "Check that the board is there (lspci) and the driver loaded (lsmod)"
+    return "`peerdma doctor` may say more"

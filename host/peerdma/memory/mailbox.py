@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The mailbox: registers that a GPU kernel writes as data arrives, timestamped by the board.
+
+>>> with peerdma.open(arguments=["--mailbox-page"]) as board, peerdma.gpu() as gpu:
+...     with board.mailbox() as mailbox, gpu.watch(dst, mailbox, seed=1) as watch:
+...         board.copy(s, d)
+...         watch.wait()
+...         print(mailbox.read())
+"""
+
+from __future__ import annotations
+
+import abc
+import ctypes
+import mmap
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ..arguments import integer
+from ..errors import PeerdmaError
+from ..regs import MAILBOX
+
+__all__ = ["Mailbox", "MailboxPage", "Progress", "Stamp", "Watch", "require_token"]
+
+
+@dataclass(frozen=True)
+class MailboxPage:
+    """The mailbox as a way to reach a board gives it.
+
+    Attributes
+    ----------
+    memory : mmap.mmap
+        The page of registers, mapped; stores to it become writes of the registers.
+    io : bool
+        Whether that is the device itself, and not memory that a simulated one looks at.
+    read32 : callable
+        Reads the register at an offset from `regs.MAILBOX.base`.
+    """
+
+    memory: mmap.mmap
+    io: bool
+    read32: Callable[[int], int]
+
+
+class Stamp(NamedTuple):
+    """A register of the mailbox: what was written, and at which cycle of the board's clock."""
+
+    value: int
+    cycle: int
+
+
+class Progress(NamedTuple):
+    """When a GPU saw the first word, saw the last word, and was done with the data."""
+
+    first: Stamp
+    last: Stamp
+    done: Stamp
+
+
+class Mailbox:
+    """A board's mailbox. Use it as a context manager, or `close` it.
+
+    Not to be built directly: use `Board.mailbox`.
+
+    Attributes
+    ----------
+    page : MailboxPage
+    address : int
+        Virtual address of the page.
+    """
+
+    def __init__(self, page: MailboxPage):
+        self.page = page
+        self.closed = False
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(page.memory))
+        self._in_use = False
+
+    def __enter__(self) -> Mailbox:
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def read(self) -> Progress:
+        """What the registers hold. What a GPU was seen to have written before is in it."""
+        self.require_open()
+        return Progress(*(self._stamp(name) for name in Progress._fields))
+
+    def register(self, name: str) -> int:
+        """Virtual address of the register `name`."""
+        self.require_open()
+        return self.address + MAILBOX[name].offset
+
+    def hold(self) -> None:
+        """A watch uses the registers, until `drop`; PeerdmaError if another one does."""
+        self.require_open()
+        if self._in_use:
+            raise PeerdmaError("asked for a mailbox that another watch uses; close that one first")
+        self._in_use = True
+
+    def drop(self) -> None:
+        """No watch uses the registers any more."""
+        self._in_use = False
+
+    def require_open(self) -> None:
+        """PeerdmaError if the mailbox is closed."""
+        if self.closed:
+            raise PeerdmaError("asked for a mailbox that is closed; ask the board for it again")
+
+    def close(self) -> None:
+        """Unmaps the page; PeerdmaError while a watch uses it. Closing again does nothing."""
+        if self._in_use:
+            raise PeerdmaError("asked to close a mailbox that a watch uses; close that one first")
+        if not self.closed:
+            self.closed = True
+            self.page.memory.close()
+
+    def _stamp(self, name: str) -> Stamp:
+        """A register with its time, both of one write."""
+        parts = [MAILBOX[part].offset for part in (name, f"{name}_time_lo", f"{name}_time_hi")]
+        found: list[int] = []
+        again = [self.page.read32(offset) for offset in parts]
+        while found != again:
+            found, again = again, [self.page.read32(offset) for offset in parts]
+        value, low, high = found
+        return Stamp(value, high << 32 | low)
+
+
+class Watch(abc.ABC):
+    """A GPU watching a surface for a pattern. Use it as a context manager, or `close` it.
+
+    Not to be built directly: use `Gpu.watch`.
+    """
+
+    @abc.abstractmethod
+    def wait(self) -> None:
+        """Waits until the GPU is done.
+
+        Raises
+        ------
+        Timeout
+            If the first or the last word did not arrive in the time given.
+        VerifyError
+            If they did, but others are wrong.
+        """
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Ends the watch, wherever it is. Closing again does nothing."""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
+def require_token(token: int) -> None:
+    """ValueError unless it is a number that a mailbox can tell from an empty register."""
+    if not 0 < integer(token, "a token") < 1 << 32:
+        raise ValueError(f"a token is 1 to {(1 << 32) - 1}, not {token}")

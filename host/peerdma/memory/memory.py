@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""What can be pinned for DMA: the protocol, and plain numpy arrays in host memory."""
+
+from __future__ import annotations
+
+import abc
+import enum
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from ..errors import PinError
+
+__all__ = ["DmaBufMemory", "Extent", "HostArray", "Memory", "Path", "Staged", "is_memory"]
+
+
+class Path(str, enum.Enum):
+    """The way the bytes take between the memory and the board."""
+
+    #: straight into or out of the GPU's memory
+    PEER_TO_PEER = "peer-to-peer"
+    #: through memory of the host, which GPU and board both reach
+    HOST_MEMORY = "host memory"
+    #: copied by the CPU on the way: as a last resort, and into a simulated board
+    STAGED = "staged"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+class Staged(abc.ABC):
+    """Memory that the CPU only reaches by copying; acts as a memoryview of bytes for that."""
+
+    readonly: bool
+
+    @abc.abstractmethod
+    def __len__(self) -> int: ...
+
+    @abc.abstractmethod
+    def __getitem__(self, key: slice) -> Staged: ...
+
+    @abc.abstractmethod
+    def __setitem__(self, key: slice, data: bytes) -> None: ...
+
+    @abc.abstractmethod
+    def __bytes__(self) -> bytes: ...
+
+
+@dataclass(frozen=True)
+class Extent:
+    """A contiguous piece of memory, as a platform without an operating system needs it.
+
+    `memory` is the piece itself. `bus_address` is where it appears on the bus, None if the
+    platform is to choose. `fd` and `fd_offset` give the file that backs it, if there is one.
+    """
+
+    memory: memoryview | Staged
+    bus_address: int | None = None
+    fd: int | None = None
+    fd_offset: int = 0
+
+
+class Memory(Protocol):
+    """Memory that `Board.pin` takes."""
+
+    @property
+    def address(self) -> int:
+        """Virtual address of the first byte, unique in the process."""
+        ...
+
+    @property
+    def nbytes(self) -> int:
+        """Length in bytes."""
+        ...
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether it is in a GPU, whose driver has to pin it, and not pages of this process."""
+        ...
+
+    @property
+    def path(self) -> Path:
+        """The way the bytes take between this memory and a board that can reach it."""
+        ...
+
+    @property
+    def readonly(self) -> bool:
+        """Whether a board may read it only."""
+        ...
+
+    def extents(self) -> list[Extent]:
+        """The pieces of the memory, in order; for platforms that map them themselves.
+
+        The memory starts at the beginning of the first piece; the last may run past its end.
+        """
+        ...
+
+    def hold(self) -> None:
+        """The memory was pinned: it must stay where it is until as many `drop` calls."""
+        ...
+
+    def drop(self) -> None:
+        """One pin less."""
+        ...
+
+    def written(self) -> None:
+        """A transfer into the memory is done: whoever uses it next must see that."""
+        ...
+
+
+def is_memory(thing: Any) -> bool:
+    """Whether it has what `Memory` asks for; a class of its own need not say so."""
+    return all(hasattr(thing, name) for name in ("extents", "hold", "drop", "readonly"))
+
+
+@runtime_checkable
+class DmaBufMemory(Memory, Protocol):
+    """Memory that can be handed to other drivers as a dma-buf."""
+
+    def dmabuf(self) -> Any:
+        """The dma-buf: a context manager with `fd`, `offset` and `nbytes`."""
+        ...
+
+
+class HostArray:
+    """A numpy array as memory to pin.
+
+    Parameters
+    ----------
+    array : numpy.ndarray
+        Any C-contiguous array; a read-only one can be a source only.
+
+    Raises
+    ------
+    PinError
+        If the array's bytes are not one contiguous piece, or are Python objects.
+    """
+
+    path = Path.HOST_MEMORY
+    on_gpu = False
+
+    def __init__(self, array: np.ndarray):
+        if not array.flags.c_contiguous or array.dtype.hasobject:
+            raise PinError(
+                f"asked to pin an array of shape {array.shape}, dtype {array.dtype}, strides "
+                f"{array.strides}: its bytes are not one contiguous piece of plain data. As a "
+                "source, pin numpy.ascontiguousarray(...) of it; a destination has to be "
+                "contiguous itself, since the board's bytes would go to that copy"
+            )
+        self._bytes = array.reshape(-1).view(np.uint8)
+        self.readonly = not self._bytes.flags.writeable
+        self.nbytes = array.nbytes
+        self.address = array.ctypes.data
+
+    def __repr__(self) -> str:
+        return f"<HostArray {self.nbytes} bytes at {self.address:#x}>"
+
+    def extents(self) -> list[Extent]:
+        """One piece without a file behind it; none if the array is empty."""
+        return [Extent(self._bytes.data)] if self.nbytes else []
+
+    def hold(self) -> None:
+        """Nothing to do: the reference to the array keeps it."""
+
+    def drop(self) -> None:
+        """Nothing to do."""
+
+    def written(self) -> None:
+        """Nothing to do: the host's memory is coherent."""

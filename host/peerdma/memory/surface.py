@@ -1,0 +1,332 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Surfaces, arrays in GPU memory, and what every kind of GPU can do with them."""
+
+from __future__ import annotations
+
+import abc
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from ..arguments import integer, wrong_type
+from ..errors import PinError, Timeout, VerifyError
+from . import dlpack, files, pattern
+from .mailbox import Mailbox, Watch, require_token
+from .memory import Extent, Path
+
+__all__ = ["Gpu", "Surface", "late", "layout", "wrong_word"]
+
+
+class Gpu(abc.ABC):
+    """A GPU, real or emulated: allocates surfaces and runs kernels on them.
+
+    Use it as a context manager, or `close` it, when done. Surfaces keep what they need of it.
+
+    Attributes
+    ----------
+    name : str
+        For people to read.
+    emulated : bool
+        Whether its memory and kernels are the CPU's.
+    memory : str
+        Where surfaces live and why, for people to read.
+    """
+
+    name: str
+    emulated: bool
+    memory: str
+
+    @abc.abstractmethod
+    def surface(self, shape: int | Sequence[int], dtype: DTypeLike = "u1") -> Surface:
+        """A new surface, zeroed; PeerdmaError if there is no memory for it."""
+
+    @abc.abstractmethod
+    def register(self, array: Any) -> Surface:
+        """Makes an array that exists a surface, which shares its memory and keeps it.
+
+        Parameters
+        ----------
+        array : numpy.ndarray, or another library's
+            C-contiguous and writable, in memory that this GPU and a board can reach: of numpy, or
+            with ``__cuda_array_interface__`` or DLPack, as those of CuPy and PyTorch.
+
+        Raises
+        ------
+        PinError
+            If it is none of these; says what to do.
+        """
+
+    @abc.abstractmethod
+    def synchronize(self) -> None:
+        """Waits until all work on the GPU is done that this process gave it, by any library.
+
+        What this library does has always finished when its calls return. What others queued, in
+        PyTorch say, has to be waited for before a board reads a surface.
+        """
+
+    @abc.abstractmethod
+    def fill(self, surface: Surface, seed: int) -> None:
+        """Writes the pattern of `seed` (see `peerdma.memory.pattern`), from its word 0 on."""
+
+    @abc.abstractmethod
+    def verify(self, surface: Surface, *, seed: int) -> None:
+        """Checks the pattern of `seed` on the GPU; VerifyError names the first wrong word."""
+
+    @abc.abstractmethod
+    def compare(self, surface: Surface, other: Surface) -> None:
+        """Checks on the GPU that `surface` equals `other`; VerifyError as `verify`."""
+
+    @abc.abstractmethod
+    def checksum(self, surface: Surface) -> int:
+        """The surface's checksum (see `peerdma.memory.pattern`), computed on the GPU."""
+
+    @abc.abstractmethod
+    def watch(
+        self,
+        surface: Surface,
+        mailbox: Mailbox,
+        *,
+        seed: int,
+        token: int = 1,
+        timeout: float = 60.0,
+    ) -> Watch:
+        """Has the GPU report to a board as a pattern arrives in a surface, and returns meanwhile.
+
+        It writes `token` to `first` of the mailbox when the surface's first word is that of the
+        pattern of `seed`, to `last` when the last word is, and to `done` when it has checked all
+        of it, whatever it found.
+
+        Parameters
+        ----------
+        token : int
+            1 to 2**32 - 1.
+        timeout : float
+            Seconds until it gives up.
+        """
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Gives back what is not in use by surfaces. Closing again does nothing."""
+
+    def require_own(self, surface: Surface) -> None:
+        """ValueError if the surface is another GPU's, TypeError if it is none."""
+        if not isinstance(surface, Surface):
+            raise wrong_type(
+                "a GPU works on surfaces",
+                surface,
+                "make one with gpu.surface(...), or of an array with gpu.register(array)",
+            )
+        if surface.gpu is not self:
+            raise ValueError(f"{surface!r} is not a surface of {self!r}; ask its own GPU")
+
+    def require_comparable(self, surface: Surface, other: Surface) -> None:
+        """ValueError if these two, which this GPU has to own, differ in size."""
+        self.require_own(surface)
+        self.require_own(other)
+        if surface.nbytes != other.nbytes:
+            raise ValueError(
+                f"asked to compare a surface of {surface.nbytes} bytes with one of {other.nbytes}; "
+                "only surfaces of one size can be equal"
+            )
+
+    def require_watchable(self, surface: Surface, seed: int, token: int) -> None:
+        """ValueError if these are no arguments of `watch`."""
+        self.require_own(surface)
+        pattern.require_seed(seed)
+        require_token(token)
+        if not surface.nbytes:
+            raise ValueError("asked to watch a surface without bytes: nothing can arrive")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
+class Surface(abc.ABC):
+    """An array in GPU memory. Use it as a context manager, or `close` it, to free the memory.
+
+    Not to be built directly: use `Gpu.surface`.
+
+    Attributes
+    ----------
+    gpu : Gpu
+    shape : tuple of int
+    dtype : numpy.dtype
+    nbytes : int
+    address : int
+        Virtual address of the first byte.
+    path : Path
+        The way the bytes take between the surface and a board.
+    on_gpu : bool
+        Whether the memory is a real GPU's own.
+    readonly : bool
+        False: every surface can be written.
+    """
+
+    address: int
+    path: Path
+    on_gpu: bool = False
+    readonly: bool = False
+
+    def __init__(self, gpu: Gpu, shape: int | Sequence[int], dtype: DTypeLike):
+        self.gpu = gpu
+        self.shape, self.dtype, self.nbytes = layout(shape, dtype)
+        self.closed = False
+        self._pins = 0
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else f"at {self.address:#x} of {self.gpu.name}"
+        return f"<Surface {self.shape} {self.dtype}, {self.nbytes} bytes, {state}>"
+
+    def fill(self, seed: int) -> None:
+        """Writes the test pattern of `seed` on the GPU."""
+        self.gpu.fill(self, seed)
+
+    @property
+    @abc.abstractmethod
+    def array(self) -> np.ndarray:
+        """The surface as a numpy array that shares its memory; UnsupportedError if no CPU can."""
+
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> np.ndarray:
+        result = self.array if dtype is None else self.array.astype(dtype, copy=False)
+        return result.copy() if copy else result
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """Kind and number of the device, as DLPack numbers them."""
+        return dlpack.CPU, 0
+
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[Any, int] | None = None,
+        copy: bool | None = None,
+    ) -> object:
+        """The surface as a tensor that shares its memory, and keeps it after `close`."""
+        if max_version is None:
+            return self.array.__dlpack__()
+        return self.array.__dlpack__(max_version=max_version, dl_device=dl_device, copy=copy)
+
+    def get(self) -> np.ndarray:
+        """A copy of the content, in an array of the host."""
+        data = np.empty(self.shape, self.dtype)
+        self.copy_out(0, data.reshape(-1).view(np.uint8))
+        return data
+
+    def set(self, array: np.ndarray) -> None:
+        """Copies an array into the surface; its shape is the surface's, or broadcasts to it."""
+        whole = np.broadcast_to(np.asarray(array, self.dtype), self.shape)
+        self.copy_in(0, np.ascontiguousarray(whole).reshape(-1).view(np.uint8))
+
+    def copy_in(self, start: int, data: np.ndarray) -> None:
+        """Copies an array of uint8 to the surface's bytes from `start` on."""
+        self._bytes()[start : start + data.size] = data
+
+    def copy_out(self, start: int, data: np.ndarray) -> None:
+        """Copies the surface's bytes from `start` on to an array of uint8."""
+        data[:] = self._bytes()[start : start + data.size]
+
+    def load(self, path: files.File) -> files.FileTransfer:
+        """Reads the surface's content from a file of its size; see `peerdma.memory.files.load`."""
+        return files.load(self, path)
+
+    def save(self, path: files.File) -> files.FileTransfer:
+        """Writes the surface's content to a file; see `peerdma.memory.files.save`."""
+        return files.save(self, path)
+
+    def _bytes(self) -> np.ndarray:
+        return self.array.reshape(-1).view(np.uint8)
+
+    @abc.abstractmethod
+    def extents(self) -> list[Extent]:
+        """The pieces of the memory, see `peerdma.memory.memory.Memory`."""
+
+    def hold(self) -> None:
+        """The surface was pinned: it cannot be closed until as many calls of `drop`."""
+        if self.closed:
+            raise PinError("asked to pin a surface that is closed; make a new one")
+        self._pins += 1
+
+    def drop(self) -> None:
+        """One pin less."""
+        self._pins -= 1
+
+    @abc.abstractmethod
+    def written(self) -> None:
+        """A transfer into the surface is done; see `peerdma.memory.memory.Memory`."""
+
+    def close(self) -> None:
+        """Frees the memory; PinError while it is pinned. Closing again does nothing."""
+        if self._pins:
+            raise PinError(
+                f"asked to close a surface that is pinned {self._pins} times; close the pins first"
+            )
+        if not self.closed:
+            self.closed = True
+            self._free()
+
+    @abc.abstractmethod
+    def _free(self) -> None:
+        """Gives the memory back."""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
+def layout(
+    shape: int | Sequence[int], dtype: DTypeLike
+) -> tuple[tuple[int, ...], np.dtype[Any], int]:
+    """Shape, data type and length in bytes of a surface.
+
+    Raises
+    ------
+    TypeError
+        If the shape is no integer nor a sequence of them, or `dtype` is no data type.
+    ValueError
+        If there is no surface of these.
+    """
+    each = shape if isinstance(shape, Iterable) and not isinstance(shape, str) else (shape,)
+    sizes = tuple(integer(size, "a dimension of a surface") for size in each)
+    if min(sizes, default=0) < 0:
+        raise ValueError(f"a surface's dimensions are 0 or more, not {sizes}")
+    kind = np.dtype(dtype)
+    if kind.hasobject:
+        raise ValueError(f"a surface holds plain data, not Python objects ({kind})")
+    return sizes, kind, math.prod(sizes) * kind.itemsize
+
+
+def late(surface: Surface, word: int, timeout: float) -> Timeout:
+    """The error for a word that a watch did not see."""
+    return Timeout(
+        f"word {word} of the pattern did not arrive in a surface of {surface.nbytes} bytes: the "
+        f"watch was closed, or {timeout:g} s were over. Check that the transfer into this surface "
+        "was started, covers all of it, and has the pattern's seed as its source"
+    )
+
+
+def wrong_word(
+    surface: Surface, wanted: str, offset: int, expected: int, found: int, wrong: int
+) -> VerifyError:
+    """The error for a surface with `wrong` wrong words, the first at byte `offset`."""
+    element = offset // surface.dtype.itemsize
+    index = tuple(int(n) for n in np.unravel_index(element, surface.shape))
+    total = -(-surface.nbytes // 4)
+    return VerifyError(
+        f"{wanted} was expected in a surface of {surface.nbytes} bytes, but {wrong} of {total} "
+        f"words differ. First wrong word: number {offset // 4}, byte offset {offset:#x}, element "
+        f"{index}: expected {expected:#010x}, found {found:#010x}. Check that the transfer into "
+        "this surface had finished, covered all of it, and came from the right source",
+        offset=offset,
+        expected=expected,
+        found=found,
+        wrong=wrong,
+    )

@@ -1,0 +1,401 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""A board on a vfio-user socket, driven from this process: platform and driver in user space."""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..board.backend import BoardInfo, Moved, Piece, Progress
+from ..board.link import Link
+from ..board.transfer import Through
+from ..errors import PeerdmaError, ProtocolError, Timeout, TransferError, UnsupportedError
+from ..memory.mailbox import MailboxPage
+from ..memory.memory import Extent, Memory, Path, Staged
+from ..memory.scatter import ScatterList
+from ..regs import BAR_USER, DESCRIPTOR, MAILBOX, USER, USER_BLOCK_BASE, Capability
+from ..uapi import Access
+from ..vfio.client import VfioUserClient
+from ..vfio.pci import PciFunction
+from ..vfio.wire import DeviceFlag
+from .frames import FrameRun
+from .xdma import Direction, Xdma
+
+__all__ = ["UserSpaceBackend"]
+
+_PAGE = 4096
+#: The descriptor ring, below 4 GiB: requests to it have short headers.
+_RING_ADDRESS = 0x1000_0000
+_RING_DESCRIPTORS = 4096
+#: Arrays in host memory are given bus addresses from here on, above any emulated GPU.
+_HOST_ADDRESS = 0x100_0000_0000
+#: Seconds for any one answer on the socket.
+_ANSWER_TIMEOUT = 60.0
+
+
+@dataclass(frozen=True)
+class _Window:
+    """Memory at bus address `address`, in a DMA window of whole pages from `base`."""
+
+    address: int
+    nbytes: int
+    base: int
+    size: int
+
+
+class _Mapped:
+    """Memory that the board can reach, and how many pins it has."""
+
+    def __init__(self, memory: Memory, windows: list[_Window], path: Path):
+        self.memory = memory
+        self.path = path
+        self.windows = windows
+        self.pins = 0
+        self.scatter = ScatterList(
+            [window.address for window in windows], [window.nbytes for window in windows]
+        )
+
+
+def _scatter(pieces: Sequence[Piece]) -> ScatterList:
+    return ScatterList.join(
+        [piece.handle.scatter.part(piece.start, piece.stop) for piece in pieces]
+    )
+
+
+#: Bytes that go into the user stream between two reports of progress.
+_STREAM_STEP = 1 << 20
+
+
+def _in_steps(
+    source: ScatterList,
+    destination: ScatterList,
+    ratio: tuple[int, int],
+    most: int,
+    move: Callable[[ScatterList, ScatterList], int],
+    progress: Progress | None,
+) -> int:
+    """Calls `move` with parts that belong together, up to `most` bytes of the source; all cycles.
+
+    Out of ratio[0] bytes of the source come ratio[1] of the destination.
+    """
+    cycles, total = 0, source.nbytes
+    step = most - most % ratio[0]
+    for start in range(0, total, step):
+        stop = min(start + step, total)
+        ends = (end * ratio[1] // ratio[0] for end in (start, stop))
+        cycles += move(source.part(start, stop), destination.part(*ends))
+        if progress:
+            progress(stop, total)
+    return cycles
+
+
+class UserSpaceBackend:
+    """See `peerdma.board.backend.Backend`.
+
+    Parameters
+    ----------
+    path : str
+        The socket.
+    name : str
+        The board's, for people to read.
+    timeout : float or None
+        Seconds to wait for one descriptor chain, and for one answer; None: chosen to fit.
+    interrupts, max_payload, max_read_request
+        See `PciFunction`.
+    why_lost : callable
+        Returns what is known about the end of the board's process.
+    notes : callable
+        Returns what the board noted since a time of `time.monotonic`; empty if nothing.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        name: str,
+        *,
+        timeout: float | None = None,
+        interrupts: str = "auto",
+        max_payload: int = 128,
+        max_read_request: int = 512,
+        why_lost: Callable[[], str] = lambda: "",
+        notes: Callable[[float], str] = lambda since: "",
+    ):
+        self._notes = notes
+        self._mapped: dict[int, _Mapped] = {}
+        self._next_host_address = _HOST_ADDRESS
+        with contextlib.ExitStack() as undo:
+            self._client = VfioUserClient(
+                path, timeout=timeout or _ANSWER_TIMEOUT, why_lost=why_lost
+            )
+            undo.callback(self._client.close)
+            self._reset()
+            self._function = PciFunction(
+                self._client,
+                interrupts=interrupts,
+                max_payload=max_payload,
+                max_read_request=max_read_request,
+            )
+            undo.callback(self._function.close)
+            size = _RING_DESCRIPTORS * DESCRIPTOR.itemsize
+            fd = os.memfd_create("peerdma-ring", os.MFD_CLOEXEC)
+            try:
+                os.ftruncate(fd, size)
+                memory = mmap.mmap(fd, size)
+                self._client.dma_map(_RING_ADDRESS, size, memoryview(memory), fd=fd)
+            finally:
+                os.close(fd)
+            ring = np.frombuffer(memory, DESCRIPTOR)
+            self._driver = Xdma(self._function, ring, _RING_ADDRESS, timeout)
+            self._info = self._describe(name)
+            undo.pop_all()
+
+    @property
+    def info(self) -> BoardInfo:
+        """What is known about the board."""
+        return self._info
+
+    def pin(self, memory: Memory, access: Access) -> _Mapped:
+        """Maps the memory for the board's DMA; pins of one memory share the mapping.
+
+        So that allows all that the memory does, whatever the access.
+        """
+        mapped = self._mapped.get(id(memory))
+        if mapped is None:
+            windows: list[_Window] = []
+            with contextlib.ExitStack() as undo:
+                undo.callback(self._unmap, windows)
+                address, path = memory.address, memory.path
+                for extent in memory.extents():
+                    windows.append(self._map(extent, address % _PAGE))
+                    address += len(extent.memory)
+                    path = Path.STAGED if isinstance(extent.memory, Staged) else path
+                undo.pop_all()
+            mapped = self._mapped[id(memory)] = _Mapped(memory, windows, path)
+        mapped.pins += 1
+        return mapped
+
+    def path(self, handle: _Mapped) -> Path:
+        """Staged if this process has to copy on the board's behalf, else the memory's own."""
+        return handle.path
+
+    def unpin(self, handle: _Mapped) -> None:
+        """Unmaps the memory with its last pin."""
+        handle.pins -= 1
+        if not handle.pins:
+            del self._mapped[id(handle.memory)]
+            self._unmap(handle.windows)
+
+    def copy(
+        self, source: Sequence[Piece], destination: Sequence[Piece], progress: Progress | None
+    ) -> Moved:
+        """Copies in one pass where the board can, else through card RAM, a fill at a time."""
+        driver = self._driver
+
+        def chunk(here: ScatterList, there: ScatterList) -> int:
+            into = driver.transfer(Direction.H2C, here, 0)
+            return into + driver.transfer(Direction.C2H, there, 0)
+
+        sources, destinations = _scatter(source), _scatter(destination)
+        if driver.copies:
+            through, step, move = Through.STREAM, _STREAM_STEP, driver.stream
+        else:
+            through, step, move = Through.CARD_RAM, driver.card_ram_size, chunk
+        return self._moved(
+            lambda: _in_steps(sources, destinations, (1, 1), step, move, progress),
+            self._copy_limit(sources, destinations),
+            through,
+        )
+
+    def prepare_copy(
+        self, source: Sequence[Piece], destination: Sequence[Piece]
+    ) -> Callable[[], Moved] | None:
+        """Such a copy without progress, to be made again and again; None if it takes steps."""
+        driver = self._driver
+        sources, destinations = _scatter(source), _scatter(destination)
+        if not driver.copies or sources.nbytes > _STREAM_STEP:
+            return None
+        prepared = driver.prepare(sources, destinations)
+        if prepared is None:
+            return None
+        run, limit = prepared.run, self._copy_limit(sources, destinations)
+        return lambda: self._moved(run, limit, Through.STREAM)
+
+    def _copy_limit(self, sources: ScatterList, destinations: ScatterList) -> float | None:
+        link = self._link()
+        return link.copy_limit(sources.wide or destinations.wide) if link else None
+
+    def process(
+        self, source: Sequence[Piece], destination: Sequence[Piece], progress: Progress | None
+    ) -> Moved:
+        """Moves memory through the user block."""
+        driver = self._driver
+        assert driver.extension, "no user block without the extension block"
+        sources, destinations = _scatter(source), _scatter(destination)
+        ratio = driver.extension.user_ratio
+        return self._moved(
+            lambda: _in_steps(sources, destinations, ratio, _STREAM_STEP, driver.stream, progress),
+            None,
+            Through.STREAM,
+        )
+
+    def fill(
+        self, frames: Sequence[Piece], *, cyclic: bool, fresh: bool, timeout: float | None
+    ) -> FrameRun:
+        """Begins to fill frames from the user stream."""
+        if fresh:
+            self._driver.flush()
+        places = [_scatter([frame]) for frame in frames]
+        return FrameRun(self._driver, places, self._lost, cyclic=cyclic, timeout=timeout)
+
+    def user_register(self, offset: int, value: int | None) -> int:
+        """Sets a register of the user block unless None; what it reads."""
+        return self._register(USER_BLOCK_BASE + offset, value)
+
+    def write(self, source: Piece, card_address: int) -> Moved:
+        """Copies memory to the card."""
+        memory, link = _scatter([source]), self._link()
+        return self._moved(
+            lambda: self._driver.transfer(Direction.H2C, memory, card_address),
+            link.read_limit(memory.wide) if link else None,
+            Through.CARD_RAM,
+        )
+
+    def read(self, destination: Piece, card_address: int) -> Moved:
+        """Copies from the card to memory."""
+        memory, link = _scatter([destination]), self._link()
+        return self._moved(
+            lambda: self._driver.transfer(Direction.C2H, memory, card_address),
+            link.write_limit(memory.wide) if link else None,
+            Through.CARD_RAM,
+        )
+
+    def _moved(self, move: Callable[[], int], limit: float | None, through: Through) -> Moved:
+        """What is to be said of a transfer that `move` does; that returns its busy cycles."""
+        since, began = time.monotonic(), self._driver.clock()
+        try:
+            cycles = move()
+        except Timeout as error:
+            if notes := self._notes(since):
+                raise Timeout(f"{error}. The board noted: {notes}") from None
+            raise
+        finally:
+            # Also after a failure: the next transfer starts clean.
+            lost = self._lost()
+        if lost:
+            raise lost
+        ended = self._driver.clock()
+        elapsed = None if began is None or ended is None else ended - began
+        return Moved(cycles, limit, through, elapsed)
+
+    def _lost(self) -> TransferError | None:
+        """The error for what the board wrote, since this was last asked, to no memory."""
+        lost = self._client.take_lost_writes()
+        return lost and TransferError(
+            f"the board made {lost.writes} writes of {lost.nbytes} bytes in all to bus addresses "
+            f"where it has no memory to write, the first at {lost.address:#x}. They are lost, and "
+            "what the destination holds is not known. Keep memory pinned until the transfer ends, "
+            "and try again",
+            address=lost.address,
+        )
+
+    def mailbox(self) -> MailboxPage:
+        """The page that a simulated board was told to offer."""
+        extension = self._driver.extension
+        if extension is None or Capability.MAILBOX not in extension.capabilities:
+            raise UnsupportedError("asked for the mailbox: this board's gateware has none")
+        found = self._client.region_map(BAR_USER[0])
+        if found is None:
+            raise UnsupportedError(
+                "asked for the mailbox: this simulated board does not offer its page. Start it "
+                'with --mailbox-page, or open("sim", arguments=["--mailbox-page"])'
+            )
+        offset, memory = found
+        if offset != MAILBOX.base:
+            memory.close()
+            raise ProtocolError(
+                f"the board offers the page at {offset:#x} of its user BAR, the mailbox is at "
+                f"{MAILBOX.base:#x}; use the simulated board of this checkout"
+            )
+        return MailboxPage(
+            memory, False, lambda register: self._function.read32(BAR_USER[0], offset + register)
+        )
+
+    def leds(self, value: int | None) -> int:
+        """Sets the LEDs unless None; their state."""
+        return self._register(USER.address("led"), value)
+
+    def _register(self, offset: int, value: int | None) -> int:
+        """Sets a register of the user BAR unless None; what it reads."""
+        if value is not None:
+            self._function.write32(BAR_USER[0], offset, value)
+        return self._function.read32(BAR_USER[0], offset)
+
+    def close(self) -> None:
+        """Ends the connection, and all mappings with it."""
+        self._mapped.clear()
+        with contextlib.suppress(PeerdmaError):
+            # A board that is gone, or hangs, has nothing left to tidy up.
+            self._function.close()
+
+    # Mapping ---------------------------------------------------------------------------------
+
+    def _map(self, extent: Extent, in_page: int) -> _Window:
+        nbytes = len(extent.memory)
+        address = extent.bus_address
+        if address is None:
+            # Keeps the place within the page, as an operating system's mapping would.
+            address = self._next_host_address + in_page
+        skip = address % _PAGE
+        window = _Window(address, nbytes, address - skip, -(-(skip + nbytes) // _PAGE) * _PAGE)
+        self._client.dma_map(
+            window.base,
+            window.size,
+            extent.memory,
+            skip=skip,
+            fd=extent.fd,
+            fd_offset=extent.fd_offset,
+        )
+        if extent.bus_address is None:
+            # A page stays free between arrays: running over one never reaches the next.
+            self._next_host_address = window.base + window.size + _PAGE
+        return window
+
+    def _unmap(self, windows: list[_Window]) -> None:
+        with contextlib.ExitStack() as every:
+            for window in windows:
+                every.callback(self._unmap_window, window)
+
+    def _unmap_window(self, window: _Window) -> None:
+        if not self._client.lost:
+            self._client.dma_unmap(window.base, window.size, skip=window.address - window.base)
+
+    def _reset(self) -> None:
+        """Whoever had the board before may have left it in any state."""
+        flags = self._client.device_info().flags
+        if not flags & DeviceFlag.PCI:
+            raise ProtocolError("the device on this socket is no PCI device; is it a board?")
+        if flags & DeviceFlag.RESET:
+            self._client.reset()
+
+    # Information -----------------------------------------------------------------------------
+
+    def _describe(self, name: str) -> BoardInfo:
+        function, driver = self._function, self._driver
+        return BoardInfo(
+            name=name,
+            simulated=True,
+            identity=(function.vendor, function.device, *function.subsystem),
+            interrupts=function.interrupt.name,
+            channels=driver.channels,
+            card_ram_size=driver.card_ram_size,
+            extension=driver.extension,
+        )
+
+    def _link(self) -> Link | None:
+        return self._driver.extension.link if self._driver.extension else None

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""One DMA channel of an XDMA-compatible engine (PG195), register by register."""
+
+from __future__ import annotations
+
+import enum
+import time
+
+from ..regs import C2H_CHANNEL_BASE, C2H_SGDMA_BASE, CHANNEL, IRQ, SGDMA, Status
+from .registers import Bank, Registers
+
+__all__ = ["Access", "Direction", "DmaChannel"]
+
+_ALL_BITS = 0xFFFF_FFFF
+#: Run with every event logged; errors stop the engine.
+_START = sum(
+    field.mask
+    for field in CHANNEL["control"].fields
+    if field.name == "run" or field.name.startswith("ie_")
+)
+#: A write: BAR, byte offset and value.
+Access = tuple[int, int, int]
+_BUSY = int(Status.BUSY)
+_HIGH_CYCLES = CHANNEL["perf_cycles_hi"].field("high").mask
+_PERF = CHANNEL["perf_control"]
+_PERF_CLEAR = _PERF.field("clear").mask
+_PERF_COUNT = _PERF.field("run").mask | _PERF.field("auto").mask
+
+
+class Direction(enum.Enum):
+    """Which way a channel moves data; the values are its register bases."""
+
+    H2C = (CHANNEL.base, SGDMA.base)
+    C2H = (C2H_CHANNEL_BASE, C2H_SGDMA_BASE)
+
+
+class DmaChannel:
+    """The first channel of a direction.
+
+    Parameters
+    ----------
+    registers : Registers
+    direction : Direction
+    irq_bit : int
+        Its bit in the interrupt block.
+
+    Attributes
+    ----------
+    direction : Direction
+    status_rc, completed_count : (int, int)
+        BAR and byte offset of these registers.
+    """
+
+    def __init__(self, registers: Registers, direction: Direction, irq_bit: int):
+        base, sgdma = direction.value
+        channel = Bank(registers, CHANNEL, base).place
+        address = Bank(registers, SGDMA, sgdma).place
+        irq = Bank(registers, IRQ).place
+        self.direction = direction
+        self._registers = registers
+        # Found once: a transfer of a few bytes is little more than these accesses.
+        self._address = [address(f"descriptor_{part}") for part in ("lo", "hi", "adjacent")]
+        self._status, self.status_rc = channel("status"), channel("status_rc")
+        self.completed_count = channel("completed_count")
+        self._cycles_lo, self._cycles_hi = channel("perf_cycles_lo"), channel("perf_cycles_hi")
+        #: writes that start what is loaded; it has no status by then
+        self.arm: list[Access] = [
+            (*channel("interrupt_enable"), _ALL_BITS),
+            (*irq("channel_enable_w1s"), irq_bit),
+            (*channel("perf_control"), _PERF_CLEAR),
+            (*channel("perf_control"), _PERF_COUNT),
+            (*channel("control"), _START),
+        ]
+        #: writes that clear Run, which aborts what runs, and turn interrupts off
+        self.end: list[Access] = [
+            (*irq("channel_enable_w1c"), irq_bit),
+            (*channel("interrupt_enable"), 0),
+            (*channel("control"), 0),
+        ]
+
+    def load(self, address: int, adjacent: int) -> list[Access]:
+        """Writes that say where descriptors are: at a bus address, `adjacent` behind the first."""
+        values = (address & _ALL_BITS, address >> 32, adjacent)
+        return [(*place, value) for place, value in zip(self._address, values, strict=True)]
+
+    def start(self, address: int, adjacent: int) -> None:
+        """Runs the descriptors at bus address `address`, with `adjacent` more behind the first."""
+        write = self._registers.write32
+        for bar, offset, value in self.load(address, adjacent):
+            write(bar, offset, value)
+        self.take_status()
+        for bar, offset, value in self.arm:
+            write(bar, offset, value)
+
+    def status(self) -> int:
+        """What has happened: bits of `peerdma.regs.Status`."""
+        return self._registers.read32(*self._status)
+
+    def take_status(self) -> int:
+        """The same, and clears it."""
+        return self._registers.read32(*self.status_rc)
+
+    def completed(self) -> int:
+        """Descriptors finished since the start, modulo 2**32."""
+        return self._registers.read32(*self.completed_count)
+
+    def busy_cycles(self) -> int:
+        """Clock cycles that the last run took up to now."""
+        read = self._registers.read32
+        low = read(*self._cycles_lo)
+        return (read(*self._cycles_hi) & _HIGH_CYCLES) << 32 | low
+
+    def disarm(self) -> None:
+        """Aborts what runs, and turns interrupts off."""
+        write = self._registers.write32
+        for bar, offset, value in self.end:
+            write(bar, offset, value)
+
+    def goes_idle(self, seconds: float) -> bool:
+        """Waits until nothing moves any more; False if that takes longer than `seconds`."""
+        deadline = time.monotonic() + seconds
+        while self.status() & _BUSY:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.001)
+        return True

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""A run of the engine that fills frames with what the user stream brings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from ..errors import Timeout, TransferError
+from ..memory.scatter import ScatterList
+from ..regs import Status
+from .xdma import Deadline, Direction, Xdma, stream_columns
+
+__all__ = ["FrameRun"]
+
+_COUNT_MASK = 0xFFFF_FFFF
+
+
+class FrameRun:
+    """Fills frames in order, from its creation on: once, or round and round if `cyclic`.
+
+    See `peerdma.board.backend.Filling`. When a method raises, the run has been stopped.
+
+    Parameters
+    ----------
+    xdma : Xdma
+    frames : sequence of ScatterList
+        Where they go; one at least, none empty.
+    lost : callable
+        The error for what the board wrote, since this was last asked, to no memory, or None.
+    cyclic : bool
+    timeout : float or None
+        Seconds to wait for a frame; None: by its size and the board's time scale.
+    """
+
+    def __init__(
+        self,
+        xdma: Xdma,
+        frames: Sequence[ScatterList],
+        lost: Callable[[], TransferError | None],
+        *,
+        cyclic: bool,
+        timeout: float | None,
+    ):
+        self._xdma = xdma
+        self._lost = lost
+        self._timeout = timeout
+        self._nbytes = max(frame.nbytes for frame in frames)
+        columns = [stream_columns(frame) for frame in frames]
+        #: For each frame, the number of descriptors up to its end.
+        self._ends = np.cumsum([len(lengths) for _, _, lengths in columns])
+        needed = int(self._ends[-1])
+        if needed > xdma.ring_size:
+            raise TransferError(
+                f"asked for {len(frames)} frames in {needed} pieces of memory; the board's ring "
+                f"holds {xdma.ring_size}. Use fewer, smaller or less scattered surfaces"
+            )
+        #: descriptors finished, and what the board's count was then
+        self._done = self._count = 0
+        self.ended = False
+        xdma.start(
+            Direction.C2H,
+            0,
+            *(np.concatenate(column) for column in zip(*columns, strict=True)),
+            completed=np.isin(np.arange(1, needed + 1), self._ends),
+            cyclic=cyclic,
+        )
+
+    def filled(self) -> int:
+        """Frames filled since the start; TransferError if the board wrote some to no memory."""
+        count = self._xdma.completed(Direction.C2H)
+        # After the count: what was written of the frames in it is known by now.
+        self._require_arrived()
+        self._done += (count - self._count) & _COUNT_MASK
+        self._count = count
+        rounds, rest = divmod(self._done, int(self._ends[-1]))
+        return rounds * len(self._ends) + int(np.searchsorted(self._ends, rest, side="right"))
+
+    def wait(self) -> None:
+        """Waits until the board tells something new.
+
+        Raises
+        ------
+        Timeout
+            If it does not.
+        TransferError
+            If the run failed, or the board wrote to no memory.
+        """
+        xdma, deadline = self._xdma, self._deadline()
+        try:
+            status = xdma.statuses([Direction.C2H], deadline).get(Direction.C2H)
+            if status is None:
+                raise Timeout(
+                    f"asked for a frame of {self._nbytes} bytes; none came within "
+                    f"{deadline.seconds:g} s, after {self.filled()}. Is the source switched on? "
+                    "If it is slow, give a longer timeout"
+                )
+            if status & Status.errors():
+                raise xdma.failure(Direction.C2H, status, f"{self.filled()} frames")
+        except BaseException:
+            self.stop()
+            raise
+        if status & Status.DESCRIPTOR_STOPPED:
+            self._require_arrived()
+            self.stop()
+
+    def stop(self) -> None:
+        """Ends the run; nothing moves any more."""
+        self.ended = True
+        self._xdma.stop([Direction.C2H])
+        # What arrives from now on is not handed out; the next transfer starts clean.
+        self._lost()
+
+    def _require_arrived(self) -> None:
+        if error := self._lost():
+            self.stop()
+            raise error
+
+    def _deadline(self) -> Deadline:
+        if self._timeout is not None:
+            return Deadline(self._timeout)
+        return self._xdma.deadline(self._nbytes)

@@ -1,0 +1,358 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""A vfio-user client: plugs a PCI device served over a socket into this process.
+
+The client is the platform: it gives the device memory to do DMA in, by file descriptor or by
+serving messages, and takes its interrupts as eventfds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import mmap
+import os
+import struct
+import weakref
+from bisect import bisect_right, insort
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
+
+from ..errors import VersionMismatch
+from ..memory.memory import Staged
+from .channel import Channel
+from .wire import (
+    CONFIG_REGION,
+    MAX_DATA_BYTES,
+    MAX_FDS,
+    PROTOCOL_VERSION,
+    Area,
+    Command,
+    DeviceInfo,
+    DmaAccess,
+    DmaMap,
+    DmaUnmap,
+    Irq,
+    IrqInfo,
+    IrqSet,
+    IrqSetFlag,
+    MapFlag,
+    RegionAccess,
+    RegionFlag,
+    RegionInfo,
+    SparseMmap,
+    Version,
+    pack,
+    unpack,
+)
+
+__all__ = ["LostWrites", "VfioUserClient"]
+
+_Record = TypeVar("_Record")
+
+
+class LostWrites(NamedTuple):
+    """Writes of the device that found no memory to go to: what an IOMMU would record of them.
+
+    Posted writes have no answer, so the device cannot know.
+    """
+
+    #: bus address of the first
+    address: int
+    #: bytes of all of them
+    nbytes: int
+    #: how many there were
+    writes: int
+
+
+class VfioUserClient:
+    """One connection to a device; `Channel` explains the parameters.
+
+    Raises
+    ------
+    BoardNotFound
+        If nobody listens at the socket.
+    VersionMismatch
+        If the device speaks another major version of the protocol.
+    """
+
+    def __init__(self, path: str, *, timeout: float, why_lost: Callable[[], str] = lambda: ""):
+        self._memory = _Memory()
+        self._lost_writes: LostWrites | None = None
+        with contextlib.ExitStack() as undo:
+            undo.callback(self._memory.close)
+            self._channel = Channel(path, timeout=timeout, serve=self._serve, why_lost=why_lost)
+            undo.callback(self._channel.close)
+            self._agree_on_version()
+            undo.pop_all()
+
+    def _agree_on_version(self) -> None:
+        capabilities = {"max_msg_fds": MAX_FDS, "max_data_xfer_size": MAX_DATA_BYTES}
+        text = json.dumps({"capabilities": capabilities}).encode() + b"\0"
+        ours = Version(*PROTOCOL_VERSION)
+        answer = self._channel.request(Command.VERSION, pack(ours) + text)
+        found = self._read(Version, answer)
+        if found.major != ours.major:
+            raise VersionMismatch(
+                f"this library speaks vfio-user {ours.major}.{ours.minor}, the board "
+                f"{found.major}.{found.minor}; use the simulated board of this checkout"
+            )
+
+    @property
+    def lost(self) -> bool:
+        """True once the device is gone."""
+        return self._channel.lost
+
+    def close(self) -> None:
+        """Ends the connection; the device's DMA mappings and interrupts end with it."""
+        self._channel.close()
+        self._memory.close()
+
+    # Device and regions ----------------------------------------------------------------------
+
+    def device_info(self) -> DeviceInfo:
+        """Flags, and how many regions and interrupt indices there are."""
+        query = DeviceInfo(DeviceInfo.FORMAT.size)
+        return self._read(DeviceInfo, self._channel.request(Command.DEVICE_GET_INFO, pack(query)))
+
+    def region_info(self, index: int) -> RegionInfo:
+        """Size and flags of region `index`."""
+        query = RegionInfo(RegionInfo.FORMAT.size, region=index)
+        answer = self._channel.request(Command.DEVICE_GET_REGION_INFO, pack(query))
+        return self._read(RegionInfo, answer)
+
+    def region_map(self, index: int) -> tuple[int, mmap.mmap] | None:
+        """Offset and memory of the part of region `index` that can be mapped; None if none can."""
+        query = RegionInfo(MAX_DATA_BYTES, region=index)
+        answer = self._channel.request(Command.DEVICE_GET_REGION_INFO, pack(query))
+        fds = self._channel.take_fds()
+        try:
+            info = self._read(RegionInfo, answer)
+            if not info.flags & RegionFlag.MMAP:
+                return None
+            area = self._mappable(info, answer)
+            if not fds:
+                self._channel.broken("offered a region to map without its file")
+            return area.offset, mmap.mmap(fds[0], area.size, offset=info.offset + area.offset)
+        finally:
+            for fd in fds:
+                os.close(fd)
+
+    def _mappable(self, info: RegionInfo, answer: bytes) -> Area:
+        """The first area of a region that can be mapped: all of it unless a capability says."""
+        place = info.cap_offset if info.flags & RegionFlag.CAPABILITIES else 0
+        while place:
+            sparse = self._read(SparseMmap, answer[place:])
+            if sparse.kind == SparseMmap.KIND and sparse.areas:
+                return self._read(Area, answer[place + SparseMmap.FORMAT.size :])
+            place = sparse.next if sparse.next > place else 0
+        return Area(0, info.size)
+
+    def reset(self) -> None:
+        """Resets the device, configuration space included."""
+        self._channel.request(Command.DEVICE_RESET)
+
+    def region_read(self, region: int, offset: int, count: int) -> int:
+        """The little-endian number in `count` bytes at `offset`."""
+        answer = self._channel.request(
+            Command.REGION_READ, pack(RegionAccess(offset, region, count))
+        )
+        data = answer[RegionAccess.FORMAT.size :]
+        if len(data) != count:
+            self._channel.broken(f"answered a read of {count} bytes with {len(data)}")
+        return int.from_bytes(data, "little")
+
+    def region_write(self, region: int, offset: int, count: int, value: int) -> None:
+        """Writes `value` in `count` bytes at `offset`; posted, except in configuration space."""
+        body = pack(RegionAccess(offset, region, count)) + value.to_bytes(count, "little")
+        if region == CONFIG_REGION:
+            self._channel.request(Command.REGION_WRITE, body)
+        else:
+            self._channel.post(Command.REGION_WRITE, body)
+
+    # DMA -------------------------------------------------------------------------------------
+
+    def dma_map(
+        self,
+        address: int,
+        size: int,
+        memory: memoryview | Staged,
+        *,
+        skip: int = 0,
+        fd: int | None = None,
+        fd_offset: int = 0,
+    ) -> None:
+        """Lets the device do DMA at bus addresses `address` to ``address + size - 1``.
+
+        Parameters
+        ----------
+        address, size : int
+            The window, in whole pages.
+        memory : memoryview of bytes
+            What is there; read-only memory makes the window read-only. Must not change size.
+        skip : int
+            Bytes from the start of the window to the first byte of `memory`.
+        fd, fd_offset : int
+            The file that holds the memory, if there is one: the device then maps it itself.
+
+        Raises
+        ------
+        ProtocolError
+            If the device refuses; errno EEXIST if something is mapped there.
+        """
+        flags = MapFlag.READ if memory.readonly else MapFlag.READ | MapFlag.WRITE
+        request = DmaMap(DmaMap.FORMAT.size, flags, fd_offset, address, size)
+        self._memory.add(address + skip, memory)
+        try:
+            self._channel.request(Command.DMA_MAP, pack(request), () if fd is None else (fd,))
+        except KeyboardInterrupt:
+            # The device maps it all the same.
+            if not self.lost:
+                self.dma_unmap(address, size, skip=skip)
+            raise
+        except BaseException:
+            self._memory.remove(address + skip)
+            raise
+
+    def dma_unmap(self, address: int, size: int, *, skip: int = 0) -> None:
+        """Takes back what `dma_map` gave; once it returns the device does not touch it."""
+        request = DmaUnmap(DmaUnmap.FORMAT.size, 0, address, size)
+        try:
+            self._channel.request(Command.DMA_UNMAP, pack(request))
+        finally:
+            self._memory.remove(address + skip)
+
+    def take_lost_writes(self) -> LostWrites | None:
+        """The writes that were lost since this was last asked; None if there were none.
+
+        They are those that the device made before its last interrupt, or before it answered the
+        last request.
+        """
+        lost, self._lost_writes = self._lost_writes, None
+        return lost
+
+    # Interrupts ------------------------------------------------------------------------------
+
+    def irq_count(self, index: Irq) -> int:
+        """How many interrupts of `index` the device has."""
+        query = IrqInfo(IrqInfo.FORMAT.size, irq=index)
+        answer = self._channel.request(Command.DEVICE_GET_IRQ_INFO, pack(query))
+        return self._read(IrqInfo, answer).interrupts
+
+    def irq_connect(self, index: Irq, eventfd: int) -> None:
+        """Has the device write the eventfd when interrupt 0 of `index` fires."""
+        self._set_irqs(index, IrqSetFlag.DATA_EVENTFD | IrqSetFlag.ACTION_TRIGGER, 1, eventfd)
+
+    def irq_disconnect(self, index: Irq) -> None:
+        """Ends all interrupts of `index`."""
+        self._set_irqs(index, IrqSetFlag.DATA_NONE | IrqSetFlag.ACTION_TRIGGER, 0)
+
+    def irq_unmask(self, index: Irq) -> None:
+        """Lets INTx fire again: it masks itself each time."""
+        self._set_irqs(index, IrqSetFlag.DATA_NONE | IrqSetFlag.ACTION_UNMASK, 1)
+
+    def wait_event(self, eventfd: int, timeout: float) -> bool:
+        """Waits up to `timeout` seconds for the eventfd, serving DMA; False if in vain."""
+        return self._channel.wait_event(eventfd, timeout)
+
+    def _set_irqs(self, index: Irq, flags: IrqSetFlag, count: int, *eventfds: int) -> None:
+        request = IrqSet(IrqSet.FORMAT.size, flags, index, 0, count)
+        self._channel.request(Command.DEVICE_SET_IRQS, pack(request), eventfds)
+
+    # Messages --------------------------------------------------------------------------------
+
+    def _read(self, kind: type[_Record], payload: bytes) -> _Record:
+        try:
+            return unpack(kind, payload)
+        except struct.error:
+            self._channel.broken(f"sent {len(payload)} bytes where a {kind.__name__} belongs")
+
+    def _serve(self, command: int, payload: bytes) -> bytes:
+        """Does a command of the device; the payload of the reply."""
+        if command not in (Command.DMA_READ, Command.DMA_WRITE):
+            raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+        access = self._read(DmaAccess, payload)
+        data = payload[DmaAccess.FORMAT.size :]
+        write = command == Command.DMA_WRITE
+        if access.nbytes > MAX_DATA_BYTES or (write and access.nbytes != len(data)):
+            self._channel.broken(f"sent {len(data)} bytes of DMA data, saying {access.nbytes}")
+        if not write:
+            return pack(access) + self._memory.load(access.address, access.nbytes)
+        try:
+            self._memory.store(access.address, data)
+        except OSError:
+            address, nbytes, writes = self._lost_writes or (access.address, 0, 0)
+            self._lost_writes = LostWrites(address, nbytes + len(data), writes + 1)
+            raise
+        return pack(access)
+
+
+class _Memory:
+    """What DMA messages can reach.
+
+    Bytes of this process are copied by the kernel, by way of a file: where the program has cut the
+    file behind them, unmapped or protected them, that fails with EFAULT instead of a signal.
+    """
+
+    def __init__(self):
+        self._starts: list[int] = []
+        self._views: dict[int, memoryview | Staged] = {}
+        self._file = os.memfd_create("peerdma-dma", os.MFD_CLOEXEC)
+        self._closer = weakref.finalize(self, os.close, self._file)
+
+    def add(self, start: int, view: memoryview | Staged) -> None:
+        insort(self._starts, start)
+        self._views[start] = view
+
+    def remove(self, start: int) -> None:
+        self._starts.remove(start)
+        del self._views[start]
+
+    def close(self) -> None:
+        self._starts.clear()
+        self._views.clear()
+        self._closer()
+
+    def load(self, address: int, count: int) -> bytes:
+        """The bytes at the bus addresses; OSError if not all are there."""
+        return b"".join(map(self._get, self._pieces(address, count, write=False)))
+
+    def store(self, address: int, data: bytes) -> None:
+        """Writes the bytes at the bus addresses on; OSError if not all can be written."""
+        for piece in self._pieces(address, len(data), write=True):
+            self._put(piece, data[: len(piece)])
+            data = data[len(piece) :]
+
+    def _get(self, piece: memoryview | Staged) -> bytes:
+        if isinstance(piece, Staged):
+            return bytes(piece)
+        self._require_all(os.pwritev(self._file, [piece], 0), piece)
+        return os.pread(self._file, len(piece), 0)
+
+    def _put(self, piece: memoryview | Staged, data: bytes) -> None:
+        if isinstance(piece, Staged):
+            piece[:] = data
+            return
+        os.pwrite(self._file, data, 0)
+        self._require_all(os.preadv(self._file, [piece], 0), piece)
+
+    @staticmethod
+    def _require_all(copied: int, piece: memoryview) -> None:
+        if copied != len(piece):
+            raise OSError(errno.EFAULT, f"only {copied} of {len(piece)} bytes are memory")
+
+    def _pieces(self, address: int, count: int, write: bool) -> list[memoryview | Staged]:
+        """The memory at the bus addresses; OSError if not all is there, and writable if asked."""
+        found: list[memoryview | Staged] = []
+        while count:
+            index = bisect_right(self._starts, address) - 1
+            if index < 0:
+                raise OSError(errno.EFAULT, f"nothing is mapped at {address:#x}")
+            start = self._starts[index]
+            piece = self._views[start][address - start : address - start + count]
+            if not piece or (write and piece.readonly):
+                raise OSError(errno.EFAULT, f"nothing to write at {address:#x}")
+            found.append(piece)
+            address += len(piece)
+            count -= len(piece)
+        return found

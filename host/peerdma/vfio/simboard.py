@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Starts the simulated board of the checkout as a child process, and ends it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..errors import BoardNotFound
+
+__all__ = ["SimulatedBoard", "checkout_root", "is_checkout"]
+
+#: The first run builds the RTL model, which takes minutes on a small machine.
+_START_TIMEOUT = 1800.0
+_END_TIMEOUT = 5.0
+#: A board whose client has gone ends by itself within this.
+_LINGER = 2.0
+_READY = "ready: "
+#: So begin the lines that whoever waits for the board should see.
+_NOTE = "board: note: "
+_HOST = Path(__file__).resolve().parents[2]
+
+
+def is_checkout() -> bool:
+    """Whether this package runs from a checkout, which has a simulated board, or was installed."""
+    return (_HOST.parent / "sim" / "board" / "__main__.py").is_file()
+
+
+def checkout_root() -> Path:
+    """The checkout that this package runs from; BoardNotFound if it was installed from a wheel."""
+    root = _HOST.parent
+    if not is_checkout():
+        raise BoardNotFound(
+            f"asked for the simulated board; it is part of the source checkout, and {root} is "
+            "none. Run from a checkout (pip install -e .), or start a board there with "
+            "`python -m sim.board --socket PATH` and open that PATH"
+        )
+    return root
+
+
+class SimulatedBoard:
+    """A simulated board that serves one client and then ends.
+
+    What it notes, as that a channel does not move, goes to standard error.
+
+    Ends with `close`, and also when this process dies: the child asks the kernel for that.
+
+    Parameters
+    ----------
+    arguments : sequence of str
+        Further arguments for ``python -m sim.board``.
+
+    Raises
+    ------
+    BoardNotFound
+        If it does not start; names its last words.
+    """
+
+    def __init__(self, arguments: Sequence[str] = ()):
+        root = checkout_root()
+        self._directory = tempfile.mkdtemp(prefix="peerdma-")
+        self.path = os.path.join(self._directory, "board.sock")
+        self._last_lines: deque[str] = deque(maxlen=5)
+        #: when each came, and its text
+        self._notes: deque[tuple[float, str]] = deque(maxlen=5)
+        self._events: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._process: subprocess.Popen[str] | None = None
+        self._ready = False
+        command = [sys.executable, "-m", "peerdma.vfio.simboard_child", str(os.getpid())]
+        command += [self._directory, "--socket", self.path, "--once", *arguments]
+        # The kernel ends the child with the *thread* that started it: this one stays until then.
+        self._keeper = threading.Thread(target=self._keep, args=(command, root), daemon=True)
+        self._keeper.start()
+        try:
+            self._wait_until_ready()
+        except BaseException:
+            self.close()
+            raise
+
+    def _keep(self, command: list[str], root: Path) -> None:
+        paths = [str(root), str(_HOST), os.environ.get("PYTHONPATH", "")]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+        try:
+            self._process = subprocess.Popen(
+                command,
+                cwd=root,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                # Ctrl-C goes to us only; and its own group holds what a build starts.
+                start_new_session=True,
+            )
+        except OSError as error:
+            self._last_lines.append(str(error))
+            self._events.put("ended")
+            return
+        assert self._process.stdout is not None
+        with self._process.stdout as output:
+            for line in output:
+                if line.startswith(_READY) and not self._ready:
+                    self._ready = True
+                    self._events.put("ready")
+                    continue
+                self._last_lines.append(line.strip())
+                noted = line.startswith(_NOTE)
+                if noted:
+                    self._notes.append((time.monotonic(), line.removeprefix(_NOTE).strip()))
+                if noted or not self._ready:
+                    sys.stderr.write(line)
+                    sys.stderr.flush()
+        self._process.wait()
+        self._events.put("ended")
+
+    def _wait_until_ready(self) -> None:
+        try:
+            event = self._events.get(timeout=_START_TIMEOUT)
+        except queue.Empty:
+            event = "late"
+        if event == "late":
+            raise BoardNotFound(
+                f"the simulated board was not ready after {_START_TIMEOUT:g} s; its last words: "
+                f"{self._last_words()}. Build it by itself first: `python -m sim.board --help`"
+            )
+        if event == "ended":
+            raise BoardNotFound(
+                f"the simulated board did not start: {self.why_lost()}. Its messages above say "
+                "more; what it needs is in the README"
+            )
+
+    def connected(self) -> None:
+        """The client is connected: the socket's name is not needed any more."""
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    def notes(self, since: float) -> str:
+        """What the board noted since a time of `time.monotonic`; empty if nothing."""
+        return "; ".join(text for when, text in list(self._notes) if when >= since)
+
+    def why_lost(self) -> str:
+        """How the process ended and what it said last."""
+        self._keeper.join(_LINGER)
+        status = self._process.returncode if self._process else None
+        if status is None:
+            ended = "its process still runs" if self._process else "it could not be started"
+        elif status < 0:
+            ended = f"its process was ended by {signal.Signals(-status).name}"
+        else:
+            ended = f"its process ended with exit status {status}"
+        return f"{ended}, last words: {self._last_words()}"
+
+    def close(self) -> None:
+        """Ends the process, at once if no client is connected. Closing again does nothing."""
+        if os.path.isdir(self._directory):
+            self._signal(signal.SIGTERM)
+        self._keeper.join(_LINGER)
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            if self._keeper.is_alive():
+                self._signal(number)
+                self._keeper.join(_END_TIMEOUT)
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process is not None and self._process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, number)
+
+    def _last_words(self) -> str:
+        return next((line for line in reversed(self._last_lines) if line), "none")

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Runs ``python -m sim.board`` so that it never outlives the process that wanted it.
+
+Usage: ``python -m peerdma.vfio.simboard_child PARENT_PID DIRECTORY [argument of sim.board ...]``
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import runpy
+import shutil
+import signal
+import sys
+
+_PR_SET_PDEATHSIG = 1
+
+
+def main() -> None:
+    """Runs the board and, however it ends, removes its directory."""
+    parent, directory = int(sys.argv[1]), sys.argv[2]
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    sys.argv[1:] = sys.argv[3:]
+    try:
+        # The parent may have gone before prctl could tell.
+        if os.getppid() == parent:
+            runpy.run_module("sim.board", run_name="__main__", alter_sys=True)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,275 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Frames that a source on the board streams into a ring of surfaces."""
+
+import itertools
+import threading
+
+import numpy as np
+import pytest
+
+import peerdma
+from peerdma.memory import pattern
+
+FRAME = 6000
+
+
+@pytest.fixture
+def source(sensor):
+    """The pattern source, off at the end."""
+    source = peerdma.PatternSource(sensor)
+    yield source
+    source.stop()
+
+
+def ring_of(gpu, count, nbytes=FRAME):
+    """Surfaces for a stream."""
+    return [gpu.surface(nbytes) for _ in range(count)]
+
+
+def is_right(stream, surface, seed):
+    """Whether the surface still holds its frame; that must then be the right one."""
+    found = surface.get()
+    if not stream.intact():
+        return False
+    expected = pattern.fill_bytes(seed + stream.number, 0, found.size)
+    assert (found == expected).all(), f"frame {stream.number}"
+    return True
+
+
+def test_frames_come_whole_and_in_order(sensor, source, gpu):
+    """More frames than surfaces; the board waits for those that are in use."""
+    source.start(FRAME, seed=11)
+    ring = ring_of(gpu, 3)
+    with sensor.stream(ring) as stream:
+        for count, surface in enumerate(itertools.islice(stream, 10)):
+            assert surface is ring[count % 3]
+            assert stream.number == count
+            gpu.verify(surface, seed=11 + count)
+            assert stream.intact()
+        assert (stream.dropped, source.dropped) == (0, 0)
+    assert stream.closed
+
+
+def test_each_stream_begins_with_a_new_frame(sensor, source, gpu):
+    """Nothing of an earlier stream is left, whatever its frames were."""
+    for nbytes, seed, overwrite in ((FRAME, 1, False), (8, 2, True), (20_000, 3, False)):
+        source.start(nbytes, seed=seed)
+        with sensor.stream(ring_of(gpu, 2, nbytes), overwrite=overwrite) as stream:
+            for surface in itertools.islice(stream, 3):
+                is_right(stream, surface, seed)
+
+
+def test_one_surface_is_enough(sensor, source, gpu):
+    source.start(FRAME)
+    with sensor.stream(ring_of(gpu, 1)) as stream:
+        for surface in itertools.islice(stream, 4):
+            gpu.verify(surface, seed=stream.number)
+
+
+def test_a_frame_can_be_a_part_of_a_surface_or_array(sensor, source, gpu):
+    """Frames of 100 bytes into whatever can be pinned; what is beside them stays."""
+    source.start(100, seed=5)
+    array = np.full(150, 7, np.uint8)
+    surface = gpu.surface(300)
+    surface.set(np.uint8(7))
+    with sensor.pin(surface) as pin:
+        items = [array, pin[100:250], pin]
+        frames = [
+            lambda: array[:100],
+            lambda: surface.get()[100:200],
+            lambda: surface.get()[:100],
+        ]
+        with sensor.stream(items, frame_bytes=100) as stream:
+            pin.close()
+            for number in range(6):
+                assert next(stream) is items[number % 3]
+                expected = pattern.fill_bytes(5 + number, 0, 100)
+                assert (frames[number % 3]() == expected).all()
+    assert (array[100:] == 7).all()
+    assert (surface.get()[200:] == 7).all()
+
+
+def test_a_slow_loop_gets_the_newest_frame(sensor, source, gpu):
+    """The board goes round; frames in between are counted, and one that was written over is."""
+    source.start(FRAME, seed=100)
+    with sensor.stream(ring_of(gpu, 4), overwrite=True) as stream:
+        next(stream)
+        first, dropped = stream.number, stream.dropped
+        assert dropped == first
+        # The board has gone round before the next frame is asked for.
+        while stream.intact():
+            pass
+        next(stream)
+        assert stream.number >= first + 3
+        assert stream.dropped == dropped + stream.number - first
+        # How many are in time depends on this machine; that one is, at some time, does not.
+        assert any(is_right(stream, surface, 100) for surface in itertools.islice(stream, 1000))
+        last = stream.number
+    assert last - 1000 <= stream.dropped <= last
+
+
+def test_a_sensor_that_does_not_wait_drops_frames(sensor, source, gpu):
+    """It has its own clock: while the loop keeps the only surface, frames are lost at the source,
+    and those that come are whole."""
+    source.start(FRAME, interval=3000, seed=9)
+    with sensor.stream(ring_of(gpu, 1)) as stream:
+        for surface in itertools.islice(stream, 3):
+            gpu.verify(surface, seed=9 + stream.number)
+    source.start(FRAME, interval=300, seed=9)
+    with sensor.stream(ring_of(gpu, 2)) as stream:
+        for surface in itertools.islice(stream, 5):
+            gpu.verify(surface, seed=9 + stream.number)
+        # Frames of 1,500 words cannot come every 300 cycles.
+        assert source.dropped > stream.number
+
+
+def test_a_stream_waits_for_a_slow_source(sensor, source, gpu):
+    """The simulated board does not rest while its source counts."""
+    source.start(64, interval=100_000, seed=1)
+    with sensor.stream(ring_of(gpu, 2, 64)) as stream:
+        for surface in itertools.islice(stream, 3):
+            gpu.verify(surface, seed=1 + stream.number)
+
+
+def test_without_frames_a_stream_times_out_and_closes(sensor, gpu):
+    stream = sensor.stream(ring_of(gpu, 2), timeout=0.2)
+    with pytest.raises(peerdma.Timeout, match=r"no.* within 0\.2 s, after 0\. Is the source sw"):
+        next(stream)
+    assert stream.closed
+    with pytest.raises(peerdma.PeerdmaError, match="a stream that is closed"):
+        next(stream)
+    assert stream.intact()
+    # Nothing is left running.
+    there = gpu.surface(100)
+    with sensor.pin(there) as d:
+        sensor.read(d)
+
+
+def test_nothing_else_moves_while_a_stream_is_open(sensor, source, gpu):
+    source.start(FRAME)
+    here, there = gpu.surface(100), gpu.surface(100)
+    here.fill(3)
+    with sensor.pin(here) as s, sensor.pin(there) as d:
+        with sensor.stream(ring_of(gpu, 2)) as stream:
+            for action in (
+                lambda: sensor.copy(s, d),
+                lambda: sensor.write(s),
+                lambda: sensor.stream(ring_of(gpu, 2)),
+            ):
+                with pytest.raises(peerdma.PeerdmaError, match="close the stream first"):
+                    action()
+            assert sensor.leds(5) == 5
+            next(stream)
+        stream.close()
+        sensor.copy(s, d)
+    assert (there.get() == here.get()).all()
+
+
+def test_surfaces_stay_while_a_stream_fills_them(sensor, source, gpu):
+    source.start(FRAME)
+    ring = ring_of(gpu, 2)
+    with sensor.stream(ring), pytest.raises(peerdma.PinError, match="pinned 1 times"):
+        ring[0].close()
+    for surface in ring:
+        surface.close()
+
+
+def test_a_failure_closes_the_stream(sensor, source, gpu):
+    """A list that the board cannot make sense of, after good ones."""
+    source.start(FRAME)
+    ring = ring_of(gpu, 2)
+    descriptors = sensor._backend._driver._ring
+
+    def spoil_and_go_on(stream):
+        for _ in range(4):
+            descriptors["control"] = 0
+            next(stream)
+
+    with sensor.stream(ring) as stream:
+        next(stream)
+        with pytest.raises(peerdma.TransferError, match=r"failed after \d frames: MAGIC_STOPPED"):
+            spoil_and_go_on(stream)
+        assert stream.closed
+    with sensor.stream(ring) as stream:
+        gpu.verify(next(stream), seed=0)
+
+
+def test_a_stream_can_be_used_by_several_threads(sensor, source, gpu):
+    """Each frame goes to one of them."""
+    source.start(FRAME)
+    numbers = []
+    with sensor.stream(ring_of(gpu, 4)) as stream:
+
+        def take():
+            for _ in range(5):
+                next(stream)
+                numbers.append(stream.number)
+
+        threads = [threading.Thread(target=take) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        assert stream.number == 9
+
+
+def test_closing_the_board_closes_its_stream():
+    with peerdma.gpu("emulated") as gpu:
+        with peerdma.open("sim", arguments=["--user", "pattern"]) as board:
+            peerdma.PatternSource(board).start(FRAME)
+            stream = board.stream(ring_of(gpu, 3))
+            next(stream)
+        assert stream.closed
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda gpu: [], "a ring of 0 surfaces is too small"),
+        (lambda gpu: [gpu.surface(8), gpu.surface(12)], r"one size above 0; these .* \[8, 12\]"),
+        (lambda gpu: [gpu.surface(0)], "one size above 0"),
+    ],
+)
+def test_rings_that_cannot_be(sensor, gpu, make, message):
+    with pytest.raises(ValueError, match=message):
+        sensor.stream(make(gpu))
+    with pytest.raises(ValueError, match="a ring of 1 surfaces is too small"):
+        sensor.stream([gpu.surface(8)], overwrite=True)
+    with pytest.raises(ValueError, match="frames of 9 bytes do not fit a surface of 8 bytes"):
+        sensor.stream([gpu.surface(8)], frame_bytes=9)
+    surface = gpu.surface(5000)
+    with sensor.pin(surface) as pin:
+        bytes_of_it = [pin[i : i + 1] for i in range(5000)]
+        with pytest.raises(peerdma.TransferError, match=r"in 5000 pieces .* ring holds 4096"):
+            sensor.stream(bytes_of_it)
+    assert not sensor._pins
+
+
+def test_settings_of_the_source(sensor, source):
+    for nbytes in (0, 6, -4, 1 << 40):
+        with pytest.raises(ValueError, match="words of 4 bytes, not"):
+            source.start(nbytes)
+    with pytest.raises(ValueError, match="interval is 0 to"):
+        source.start(4, interval=-1)
+    for offset in (-4, 2, 0x100):
+        with pytest.raises(ValueError, match="multiples of 4 below 0x100"):
+            sensor.user_register(offset)
+    assert sensor.user_register(8, 77) == 77
+
+
+def test_boards_without_what_was_asked_for(board, without, converter, sensor, gpu):
+    surface = gpu.surface(8)
+    with pytest.raises(peerdma.UnsupportedError, match="its gateware has none"):
+        without.stream([surface])
+    for each, name in ((board, "PASS"), (converter, "BF16")):
+        with pytest.raises(peerdma.UnsupportedError, match=f"user block {name} makes no frames"):
+            each.stream([surface])
+        with pytest.raises(peerdma.UnsupportedError, match=f"the board's user block is {name}"):
+            peerdma.PatternSource(each)
+    with pytest.raises(peerdma.UnsupportedError, match="is unknown"):
+        peerdma.PatternSource(without)
+    with (
+        sensor.pin(surface) as s,
+        pytest.raises(peerdma.UnsupportedError, match=r"PATN takes no bytes.*board\.stream"),
+    ):
+        sensor.process(s[:4], s[4:])

@@ -1,0 +1,373 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""A stand-in for CUDA's bindings: host memory, numpy for kernels, and a record of every call.
+
+It behaves as the driver does where the library relies on it: calls need a current context,
+pointers have attributes, what is freed must have been allocated. Any call can be made to fail.
+"""
+
+# ruff: noqa: N802, N815 - the names are CUDA's
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import os
+import threading
+import time
+from types import SimpleNamespace
+
+import numpy as np
+
+from peerdma.cuda.driver import Driver
+from peerdma.memory import pattern
+from tests.host.cuda.fake_nvrtc import FakeNvrtc, names
+
+Result = names(
+    "CUresult",
+    "CUDA_SUCCESS",
+    "CUDA_ERROR_INVALID_VALUE",
+    "CUDA_ERROR_OUT_OF_MEMORY",
+    "CUDA_ERROR_INVALID_CONTEXT",
+    "CUDA_ERROR_NOT_SUPPORTED",
+    "CUDA_ERROR_LAUNCH_FAILED",
+    "CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED",
+    "CUDA_ERROR_SOMETHING_NEW",
+)
+
+#: What an H200 says.
+DISCRETE = {
+    "COMPUTE_CAPABILITY_MAJOR": 9,
+    "COMPUTE_CAPABILITY_MINOR": 0,
+    "MULTIPROCESSOR_COUNT": 132,
+    "HOST_REGISTER_SUPPORTED": 1,
+    "INTEGRATED": 0,
+    "GPU_DIRECT_RDMA_SUPPORTED": 1,
+    "DMA_BUF_SUPPORTED": 1,
+    "HOST_ALLOC_DMA_BUF_SUPPORTED": 0,
+    "GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS": 1,
+    "GPU_DIRECT_RDMA_WRITES_ORDERING": 100,
+}
+#: A consumer card: no device can reach its memory.
+CONSUMER = DISCRETE | {"GPU_DIRECT_RDMA_SUPPORTED": 0, "DMA_BUF_SUPPORTED": 0}
+#: A Jetson.
+INTEGRATED = CONSUMER | {"INTEGRATED": 1, "COMPUTE_CAPABILITY_MINOR": 7}
+
+#: The primary context of device 0; those of others follow, as do other contexts, by 16.
+CONTEXT = 0x1000
+
+_NO_CONTEXT_NEEDED = {
+    "cuInit",
+    "cuGetErrorString",
+    "cuDeviceGetCount",
+    "cuDeviceGet",
+    "cuDeviceGetName",
+    "cuDeviceGetAttribute",
+    "cuDevicePrimaryCtxRetain",
+    "cuDevicePrimaryCtxRelease",
+    "cuCtxPushCurrent",
+    "cuCtxPopCurrent",
+}
+
+
+class FakeCuda:
+    """Acts like ``cuda.bindings.driver``.
+
+    Attributes
+    ----------
+    calls : list of (str, tuple)
+        Functions and their arguments, in order.
+    failures : dict of str to (int, Result)
+        Which call of a function fails, counted from 0 from now on, and how.
+    kinds : dict of int to dict
+        Attributes of pointers, beside those of what was allocated here.
+    """
+
+    def __init__(self, attributes=None, devices: int = 1):
+        self.attributes = dict(DISCRETE if attributes is None else attributes)
+        self.devices = devices
+        self.calls: list[tuple[str, tuple]] = []
+        self.failures: dict[str, tuple[int, Result]] = {}
+        self.kinds: dict[int, dict] = {}
+        self.memory: dict[int, np.ndarray] = {}
+        self.registered: set[int] = set()
+        self.modules, self.streams, self.contexts = set(), set(), 0
+        self._current = threading.local()
+        #: by stream, the work that is under way
+        self._under_way: dict[int, list[threading.Thread]] = {}
+        self._handles = itertools.count(1)
+        known = [f"CU_DEVICE_ATTRIBUTE_{name}" for name in self.attributes]
+        self.CUdevice_attribute = names("CUdevice_attribute", *known)
+        pointer = "MEMORY_TYPE IS_MANAGED CONTEXT IS_GPU_DIRECT_RDMA_CAPABLE SYNC_MEMOPS"
+        self.CUpointer_attribute = names(
+            "CUpointer_attribute", *(f"CU_POINTER_ATTRIBUTE_{name}" for name in pointer.split())
+        )
+        self.CUmemorytype = SimpleNamespace(CU_MEMORYTYPE_HOST=1, CU_MEMORYTYPE_DEVICE=2)
+        self.CUmemRangeHandleType = SimpleNamespace(CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD=1)
+        self.CUflushGPUDirectRDMAWritesTarget = SimpleNamespace(
+            CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX=0
+        )
+        self.CUflushGPUDirectRDMAWritesScope = SimpleNamespace(
+            CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_OWNER=100
+        )
+
+    def __getattr__(self, name: str):
+        if not name.startswith("cu"):
+            raise AttributeError(name)
+        function = type(self).__dict__[f"_{name}"]
+
+        def call(*arguments):
+            self.calls.append((name, arguments))
+            if name in self.failures:
+                left, error = self.failures[name]
+                if left == 0:
+                    del self.failures[name]
+                    return (error, *[None] * (name not in ("cuMemFree", "cuLaunchKernel")))
+                self.failures[name] = left - 1, error
+            if name not in _NO_CONTEXT_NEEDED and not self._stack():
+                return (Result.CUDA_ERROR_INVALID_CONTEXT, None)
+            result = function(self, *arguments)
+            if isinstance(result, Result):
+                return (result, None)
+            return (Result.CUDA_SUCCESS,) if result is None else (Result.CUDA_SUCCESS, result)
+
+        return call
+
+    def named(self, name: str) -> list[tuple]:
+        """The arguments of each call of a function."""
+        return [arguments for function, arguments in self.calls if function == name]
+
+    def leftovers(self) -> list[str]:
+        """What was taken and not given back."""
+        taken = {
+            "memory": self.memory,
+            "registrations": self.registered,
+            "modules": self.modules,
+            "streams": self.streams,
+            "retained contexts": self.contexts,
+            "current contexts": self._stack(),
+        }
+        return [f"{what}: {left}" for what, left in taken.items() if left]
+
+    # Devices and contexts --------------------------------------------------------------------
+
+    def _stack(self) -> list:
+        if not hasattr(self._current, "stack"):
+            self._current.stack = []
+        return self._current.stack
+
+    def _cuInit(self, flags):
+        pass
+
+    def _cuGetErrorString(self, error):
+        return f"text of {error.name}".encode()
+
+    def _cuDeviceGetCount(self):
+        return self.devices
+
+    def _cuDeviceGet(self, index):
+        return index
+
+    def _cuDeviceGetName(self, length, device):
+        return b"Fake GPU".ljust(length, b"\0")
+
+    def _cuDeviceGetAttribute(self, attribute, device):
+        return self.attributes[attribute.name.removeprefix("CU_DEVICE_ATTRIBUTE_")]
+
+    def _cuDevicePrimaryCtxRetain(self, device):
+        self.contexts += 1
+        return CONTEXT + device
+
+    def _cuDevicePrimaryCtxRelease(self, device):
+        self.contexts -= 1
+
+    @staticmethod
+    def CUcontext(handle):
+        """A handle from a number, as the bindings make it."""
+        return handle
+
+    def _cuCtxGetDevice(self):
+        return self._stack()[-1] % 16
+
+    def _cuCtxPushCurrent(self, context):
+        self._stack().append(context)
+
+    def _cuCtxPopCurrent(self):
+        return self._stack().pop()
+
+    def _cuCtxSynchronize(self):
+        for stream in list(self._under_way):
+            self._cuStreamSynchronize(stream)
+
+    def _cuStreamCreate(self, flags):
+        assert flags == 1  # does not wait for the default stream
+        self.streams.add(handle := next(self._handles))
+        return handle
+
+    def _cuStreamDestroy(self, stream):
+        self.streams.remove(stream)
+
+    def _cuStreamSynchronize(self, stream):
+        for thread in self._under_way.pop(stream, []):
+            thread.join()
+
+    # Memory ----------------------------------------------------------------------------------
+
+    def _cuMemAlloc(self, nbytes):
+        if not nbytes:
+            return Result.CUDA_ERROR_INVALID_VALUE
+        # As the driver's, small blocks are aligned to 512 bytes only; and not zeroed.
+        data = np.full(nbytes + 65536, 0xCC, np.uint8)
+        start = data.ctypes.data
+        at = start + -start % 512
+        at += 512 * (at % 65536 == 0 and nbytes % 131072 != 0)
+        self.memory[at] = data
+        self.kinds[at] = {"MEMORY_TYPE": 2, "CONTEXT": CONTEXT, "IS_GPU_DIRECT_RDMA_CAPABLE": 1}
+        return at
+
+    def _cuMemFree(self, address):
+        del self.memory[address], self.kinds[address]
+
+    def _cuMemHostAlloc(self, nbytes, flags):
+        assert flags == 3
+        data = np.full(nbytes + 4096, 0xCC, np.uint8)
+        at = data.ctypes.data + -data.ctypes.data % 4096
+        self.memory[at] = data
+        self.kinds[at] = {"MEMORY_TYPE": 1}
+        return at
+
+    _cuMemFreeHost = _cuMemFree
+
+    def _cuMemHostRegister(self, address, nbytes, flags):
+        if address in self.registered:
+            return Result.CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED
+        self.registered.add(address)
+        self.kinds[address] = {"MEMORY_TYPE": 1}
+        return None
+
+    def _cuMemHostUnregister(self, address):
+        self.registered.remove(address)
+        del self.kinds[address]
+
+    def _cuMemHostGetDevicePointer(self, address, flags):
+        return address
+
+    def _cuMemcpyHtoDAsync(self, to, source, nbytes, stream):
+        ctypes.memmove(to, source, nbytes)
+
+    def _cuMemcpyDtoHAsync(self, to, source, nbytes, stream):
+        ctypes.memmove(to, source, nbytes)
+
+    def _cuMemsetD8Async(self, to, value, nbytes, stream):
+        ctypes.memset(to, value, nbytes)
+
+    def _cuPointerGetAttributes(self, count, attributes, address):
+        owner = max((at for at in self.memory if at <= address), default=None)
+        if owner is not None:
+            block = self.memory[owner]
+            owner = owner if address < block.ctypes.data + block.nbytes else None
+        kind = self.kinds.get(address if owner is None else owner)
+        assert count == len(attributes)
+        names = [each.name.removeprefix("CU_POINTER_ATTRIBUTE_") for each in attributes]
+        return [(kind or {}).get(name, 0) for name in names]
+
+    def _cuPointerGetAttribute(self, attribute, address):
+        (found,) = self._cuPointerGetAttributes(1, [attribute], address)
+        (kind,) = self._cuPointerGetAttributes(
+            1, [self.CUpointer_attribute.CU_POINTER_ATTRIBUTE_MEMORY_TYPE], address
+        )
+        return found if kind else Result.CUDA_ERROR_INVALID_VALUE
+
+    def _cuPointerSetAttribute(self, value, attribute, address):
+        pass
+
+    def _cuFlushGPUDirectRDMAWrites(self, target, scope):
+        pass
+
+    def _cuMemGetHandleForAddressRange(self, address, nbytes, kind, flags):
+        return os.memfd_create("fake-dma-buf")
+
+    # Kernels ---------------------------------------------------------------------------------
+
+    def _cuModuleLoadData(self, code):
+        assert code.startswith(b"machine code")
+        self.modules.add(handle := next(self._handles))
+        return handle
+
+    def _cuModuleUnload(self, module):
+        self.modules.remove(module)
+
+    def _cuModuleGetFunction(self, module, name):
+        return name.decode()
+
+    def _cuOccupancyMaxActiveBlocksPerMultiprocessor(self, function, block, shared):
+        return 8
+
+    def _cuLaunchKernel(self, function, *rest):
+        *_, stream, (values, types), extra = rest
+        assert len(values) == len(types) and not extra
+        work = getattr(self, f"_run_{function}")
+        before = list(self._under_way.get(stream, []))
+
+        def run():
+            for thread in before:
+                thread.join()
+            work(*values)
+
+        if function != "watch" and not before:
+            run()
+            return
+        # A watch waits for others; it and what is queued behind it run while the caller goes on.
+        thread = threading.Thread(target=run, daemon=True)
+        self._under_way.setdefault(stream, []).append(thread)
+        thread.start()
+
+    @staticmethod
+    def _bytes(address: int, nbytes: int) -> np.ndarray:
+        return np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))
+
+    def _run_fill(self, at, nbytes, seed):
+        self._bytes(at, nbytes)[:] = pattern.fill_bytes(seed, 0, nbytes)
+
+    def _report(self, found, wanted, where):
+        wrong = np.flatnonzero(pattern.as_words(found) != pattern.as_words(wanted))
+        result = self._bytes(where, 16).view(np.uint64)
+        if len(wrong):
+            result[0] = min(int(result[0]), int(wrong[0]))
+            result[1] += np.uint64(len(wrong))
+
+    def _run_verify(self, at, nbytes, seed, where):
+        self._report(self._bytes(at, nbytes), pattern.fill_bytes(seed, 0, nbytes), where)
+
+    def _run_compare(self, at, other, nbytes, where):
+        self._report(self._bytes(at, nbytes), self._bytes(other, nbytes), where)
+
+    def _run_checksum(self, at, nbytes, where):
+        self._bytes(where, 8).view(np.uint64)[0] += np.uint64(
+            pattern.checksum(self._bytes(at, nbytes))
+        )
+
+    def _run_watch(self, at, nbytes, seed, first, last, token, timeout_ns, cancel, seen):
+        def word(address) -> ctypes.c_uint32:
+            return ctypes.c_uint32.from_address(address)
+
+        deadline = time.monotonic() + timeout_ns / 1e9
+        wanted = pattern.fill_bytes(seed, 0, nbytes)
+        last_word = (nbytes - 1) // 4 * 4
+        for count, (start, where) in enumerate(((0, first), (last_word, last)), 1):
+            piece = wanted[start : start + 4].tobytes()
+            while self._bytes(at, nbytes)[start : start + 4].tobytes() != piece:
+                if word(cancel).value or time.monotonic() > deadline:
+                    return
+                time.sleep(0.0001)
+            word(where).value = token
+            word(seen).value = count
+
+    def _run_report(self, where, token, seen):
+        if ctypes.c_uint32.from_address(seen).value == 2:
+            ctypes.c_uint32.from_address(where).value = token
+
+
+def fake_driver(api: FakeCuda | None = None, nvrtc: FakeNvrtc | None = None) -> Driver:
+    """A `Driver` on stand-ins."""
+    compiler = nvrtc or FakeNvrtc()
+    return Driver(api or FakeCuda(), lambda: compiler, (13, 0))

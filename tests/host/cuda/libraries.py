@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Array libraries as the tests of sharing memory use them, and a stand-in for them."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+
+import numpy as np
+
+from peerdma.cuda.gpu import CudaGpu
+from peerdma.memory import dlpack
+
+
+class Torch:
+    """PyTorch."""
+
+    def __init__(self, gpu: CudaGpu):
+        self._torch = importlib.import_module("torch")
+        self._device = f"cuda:{gpu.index}"
+
+    def view(self, surface, how: str):
+        """The surface as an array of the library, by "interface" or "dlpack"."""
+        if how == "dlpack":
+            return self._torch.from_dlpack(surface)
+        return self._torch.as_tensor(surface, device=self._device)
+
+    def make(self, content: np.ndarray):
+        """A new array of the library, in GPU memory."""
+        return self._torch.from_numpy(content).to(self._device)
+
+    def read(self, array) -> np.ndarray:
+        """An array of the library as one of numpy."""
+        return array.cpu().numpy()
+
+    def write(self, array, content: np.ndarray) -> None:
+        """Puts content into an array of the library; does not wait for the GPU."""
+        array.copy_(self._torch.from_numpy(content))
+
+
+class Cupy:
+    """CuPy; the methods are as those of `Torch`."""
+
+    def __init__(self, gpu: CudaGpu):
+        self._cupy = importlib.import_module("cupy")
+        self._cupy.cuda.Device(gpu.index).use()
+
+    def view(self, surface, how: str):
+        return self._cupy.from_dlpack(surface) if how == "dlpack" else self._cupy.asarray(surface)
+
+    def make(self, content: np.ndarray):
+        return self._cupy.asarray(content)
+
+    def read(self, array) -> np.ndarray:
+        return self._cupy.asnumpy(array)
+
+    def write(self, array, content: np.ndarray) -> None:
+        array[...] = self._cupy.asarray(content)
+
+
+class StandIn:
+    """As `Torch`, on the stand-in for CUDA: takes the protocols as such a library does."""
+
+    class Array:
+        """An array in "GPU memory" of the stand-in."""
+
+        def __init__(self, address, shape, dtype, owner=None):
+            self.owner = owner
+            self.data = np.ctypeslib.as_array(
+                (ctypes.c_uint8 * (int(np.prod(shape)) * dtype.itemsize)).from_address(address)
+            ).view(dtype)
+            self.data = self.data.reshape(shape)
+            self.__cuda_array_interface__ = {
+                "shape": shape,
+                "typestr": dtype.str,
+                "data": (address, False),
+                "version": 3,
+                "stream": 1,
+            }
+
+    def __init__(self, gpu: CudaGpu):
+        self._gpu = gpu
+
+    def view(self, surface, how: str):
+        if how == "dlpack":
+            tensor = dlpack.read(surface)
+            return self.Array(tensor.address, tensor.shape, tensor.dtype, tensor.owner)
+        interface = surface.__cuda_array_interface__
+        dtype = np.dtype(interface["typestr"])
+        return self.Array(interface["data"][0], interface["shape"], dtype, surface)
+
+    def make(self, content: np.ndarray):
+        own = self._gpu.surface(content.shape, content.dtype)
+        own.set(content)
+        return self.Array(own.device_address, content.shape, content.dtype, own)
+
+    def read(self, array) -> np.ndarray:
+        return array.data.copy()
+
+    def write(self, array, content: np.ndarray) -> None:
+        array.data[...] = content
+
+
+def present() -> dict[str, type]:
+    """The real libraries that are installed here."""
+    found = {}
+    for name, library in (("torch", Torch), ("cupy", Cupy)):
+        try:
+            importlib.import_module(name)
+        except ImportError:
+            continue
+        found[name] = library
+    return found

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Finding CUDA: driver, bindings and compiler that fit each other, or words on what is missing."""
+
+import ctypes
+import importlib
+import importlib.metadata
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+import peerdma
+from peerdma.cuda import driver as cuda_driver
+from peerdma.cuda import kernels as cuda_kernels
+from peerdma.cuda.gpu import CudaGpu
+from tests.host.cuda.fake_cuda import FakeCuda, Result, fake_driver
+from tests.host.cuda.fake_nvrtc import FakeNvrtc
+
+
+class Library:
+    """As libcuda, of a version."""
+
+    def __init__(self, version: int | None):
+        self.version = version
+
+    def cuDriverGetVersion(self, where):  # noqa: N802 - the name is CUDA's
+        if self.version is None:
+            return 999
+        ctypes.cast(where, ctypes.POINTER(ctypes.c_int))[0] = self.version
+        return 0
+
+
+@pytest.fixture
+def installed(monkeypatch):
+    """``installed(driver version, bindings version)`` sets up a machine."""
+
+    def install(version, bindings, api=None):
+        def library(name):
+            assert name == "libcuda.so.1"
+            if version == "none":
+                raise OSError
+            return Library(version)
+
+        real = importlib.import_module
+
+        def import_module(name):
+            if name == "cuda.bindings.driver":
+                if bindings is None:
+                    raise ModuleNotFoundError("No module named 'cuda'")
+                return api or FakeCuda()
+            return real(name)
+
+        monkeypatch.setattr(
+            cuda_driver, "ctypes", SimpleNamespace(**vars(ctypes) | {"CDLL": library})
+        )
+        monkeypatch.setattr(importlib, "import_module", import_module)
+        monkeypatch.setattr(importlib.metadata, "version", lambda name: bindings)
+
+    return install
+
+
+@pytest.mark.parametrize(
+    ("version", "bindings", "message"),
+    [
+        ("none", None, r"no NVIDIA driver \(libcuda.so.1 is not found\). .* gpu\(\"emulated\"\)"),
+        (None, None, "does not tell its version. Check that nvidia-smi works"),
+        (11040, "12.9.0", "speaks CUDA 11.4, peerdma needs 12 or later. Update the driver"),
+        (12020, None, r"CUDA 12.2, but .* cannot be imported .*pip install 'peerdma\[cuda12\]'"),
+        (13000, None, r"pip install 'peerdma\[cuda13\]'"),
+        (14010, None, r"pip install 'peerdma\[cuda13\]'"),
+        (12080, "13.0.1", r"cuda-bindings is 13.0.1, for a newer driver. .*peerdma\[cuda12\]"),
+    ],
+)
+def test_what_is_missing_for_cuda_is_named(installed, version, bindings, message):
+    installed(version, bindings)
+    with pytest.raises(peerdma.GpuNotFound, match=message):
+        cuda_driver.load()
+    with peerdma.gpu("auto") as gpu:
+        assert gpu.emulated
+        assert "no CUDA: " in gpu.memory
+
+
+def test_a_driver_without_a_gpu_is_no_gpu(installed):
+    api = FakeCuda()
+    api.failures["cuInit"] = 0, Result.CUDA_ERROR_NOT_SUPPORTED
+    installed(13000, "13.1.0", api)
+    with pytest.raises(peerdma.GpuNotFound, match="cuInit failed with CUDA_ERROR_NOT_SUPPORTED"):
+        cuda_driver.load()
+
+
+@pytest.mark.parametrize(("version", "bindings"), [(12080, "12.9.5"), (13000, "12.8.0")])
+def test_bindings_up_to_the_drivers_major_do(installed, version, bindings):
+    installed(version, bindings)
+    assert cuda_driver.load().version == (version // 1000, version % 1000 // 10)
+
+
+def test_importing_the_library_needs_no_bindings():
+    for name in ("cuda.gpu", "cuda.driver", "cuda.kernels", "cuda.surface", "memory.dlpack"):
+        importlib.import_module(f"peerdma.{name}")
+    assert "cuda.bindings" not in sys.modules or peerdma.gpu("cuda").close() is None
+
+
+def test_kernels_are_compiled_once_for_the_device_at_hand(cuda_api, tmp_path):
+    nvrtc = FakeNvrtc()
+    for _ in range(2):
+        CudaGpu(0, driver=fake_driver(cuda_api, nvrtc)).close()
+    ((source, options),) = nvrtc.compiled
+    assert source.decode() == cuda_kernels.source()
+    assert options == [b"--gpu-architecture=sm_90", b"--std=c++17"]
+    (kept,) = (tmp_path / "cache" / "peerdma").iterdir()
+    assert kept.read_bytes().startswith(b"machine code --gpu-architecture=sm_90")
+    cuda_api.attributes["COMPUTE_CAPABILITY_MAJOR"] = 12
+    CudaGpu(0, driver=fake_driver(cuda_api, nvrtc)).close()
+    assert nvrtc.compiled[1][1][0] == b"--gpu-architecture=sm_120"
+    assert not nvrtc.programs
+
+
+def test_a_cache_that_cannot_be_written_is_done_without(cuda_api, tmp_path):
+    (tmp_path / "cache").write_text("a file where the folder should be")
+    CudaGpu(0, driver=fake_driver(cuda_api)).close()
+
+
+@pytest.mark.parametrize(
+    ("nvrtc", "kind", "message"),
+    [
+        (FakeNvrtc(version=(14, 0)), peerdma.GpuNotFound, r"NVRTC is of CUDA 14.0, .*\[cuda13\]"),
+        (
+            FakeNvrtc(error="NVRTC_ERROR_INVALID_OPTION"),
+            peerdma.CudaError,
+            "sm_90 says NVRTC_ERROR_INVALID_OPTION: the log. This NVRTC may be older than the GPU",
+        ),
+        (
+            FakeNvrtc(error="NVRTC_ERROR_COMPILATION"),
+            peerdma.CudaError,
+            "NVRTC_ERROR_COMPILATION: the log. This is a fault of peerdma",
+        ),
+    ],
+    ids=["newer-major", "older-than-gpu", "compilation"],
+)
+def test_a_compiler_that_does_not_fit_is_named(cuda_api, nvrtc, kind, message):
+    with pytest.raises(kind, match=message):
+        CudaGpu(0, driver=fake_driver(cuda_api, nvrtc))
+    assert not nvrtc.programs
+
+
+def test_a_missing_compiler_is_named(cuda_api):
+    class Missing:
+        def nvrtcVersion(self):  # noqa: N802 - the name is CUDA's
+            raise RuntimeError("libnvrtc.so.13 not found")
+
+    with pytest.raises(peerdma.GpuNotFound, match=r"NVRTC, .* not found\). Install .*\[cuda13\]"):
+        CudaGpu(0, driver=fake_driver(cuda_api, Missing()))

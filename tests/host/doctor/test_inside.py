@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""What the doctor finds from inside: transfers each way, versions, what the driver has seen."""
+
+import errno
+import json
+import re
+
+import pytest
+
+from peerdma.cli.main import main
+from peerdma.cuda.gpu import CudaGpu
+from peerdma.doctor import examine as doctor
+from peerdma.doctor.examine import examine
+from peerdma.doctor.system import System, Verdict
+from peerdma.errors import (
+    BoardLost,
+    BoardNotFound,
+    GpuNotFound,
+    Timeout,
+    TransferError,
+    VerifyError,
+    VersionMismatch,
+)
+from peerdma.uapi import BoardState, Ioctl, Placement, Reason
+from tests.host.cuda.fake_cuda import fake_driver
+from tests.host.doctor.machine import Pc
+
+BROKEN = {"result": -errno.EIO, "reason": Reason.ENGINE, "status": 0x80, "address": 0x1234000}
+LATE = {"result": -errno.ETIMEDOUT, "reason": Reason.TIMEOUT}
+#: Ends well, but nothing was moved.
+EMPTY = {"bytes": 16384}
+HOST = ["read host memory", "write host memory", "copy host memory"]
+GPU = ["pin GPU memory", "read GPU memory", "write GPU memory"]
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch, node_driver, cuda_api):
+    """A PC where all is well, the stand-ins for driver and CUDA behind its node and GPU."""
+    pc = Pc(tmp_path / "pc")
+    monkeypatch.setattr(System, "here", True)
+    monkeypatch.setattr(System, "nodes", [node_driver.path])
+    monkeypatch.setattr(System, "may_open", lambda *_: True)
+    monkeypatch.setattr(doctor, "is_node", lambda path: path == node_driver.path)
+    monkeypatch.setattr(doctor, "gpu", lambda kind: CudaGpu(0, driver=fake_driver(cuda_api)))
+    return pc.system
+
+
+def examined(machine, board: str = "auto") -> dict:
+    """The findings by subject; of several the last one."""
+    return {finding.subject: finding for finding in examine(board, machine)}
+
+
+def test_all_well(machine, node_driver):
+    found = list(examine("auto", machine))
+    assert {each.verdict for each in found} == {Verdict.OK}
+    inside = [each.subject for each in found][-11:]
+    assert inside == ["version", "providers", "opened", "gateware", *HOST, *GPU, "state"]
+    said = {each.subject: each.found for each in found}
+    assert said["read GPU memory"] == "works, by way of peer-to-peer"
+    assert said["gateware"].startswith("register map 1.0, PCIe Gen2 x1")
+    assert not node_driver.pins
+
+
+@pytest.mark.parametrize(
+    ("ends", "failing", "kind", "step"),
+    [
+        ([BROKEN], HOST[:2], TransferError, "the board's read requests"),
+        ([{}, BROKEN], HOST[1:2], TransferError, "reads work, writes do not"),
+        ([{}, EMPTY], HOST[1:2], VerifyError, "IOMMU"),
+        ([{}, {}, EMPTY], HOST[2:], VerifyError, "docs/driver.md"),
+        ([{}, {}, {}, BROKEN], GPU[1:2], TransferError, "no peer-to-peer reads"),
+        ([{}, {}, {}, EMPTY], GPU[1:2], VerifyError, "no peer-to-peer reads"),
+        ([{}, {}, {}, {}, {}, {}, LATE], GPU[2:], Timeout, "another slot"),
+        ([{}, {}, {}, {}, {}, {}, EMPTY], GPU[2:], VerifyError, "another slot"),
+    ],
+    ids=["reads", "writes", "lost", "copy", "P2P reads", "P2P lost", "P2P writes", "P2P late"],
+)
+def test_each_way_fails_by_itself(machine, node_driver, ends, failing, kind, step):
+    node_driver.ends = list(ends)
+    found = examined(machine)
+    failed = [name for name, each in found.items() if each.verdict is Verdict.FAIL]
+    assert failed == failing
+    first = found[failing[0]]
+    assert first.exit_code == kind.exit_code
+    assert first.found.startswith(kind.__name__)
+    assert step in first.step
+    tried_gpu = GPU[0] in found
+    assert tried_gpu is (failing[0] in GPU)
+    assert tried_gpu or "host memory does not work" in found["test"].found
+    assert not node_driver.pins
+
+
+def test_memory_that_cannot_be_pinned(machine, node_driver):
+    node_driver.failures = {Ioctl.PIN_DMABUF: (0, errno.EINVAL)}
+    found = examined(machine)[GPU[0]]
+    assert (found.verdict, found.exit_code) == (Verdict.FAIL, 9)
+    assert "the driver's words on PIN_DMABUF" in found.found
+
+
+def test_gpu_memory_that_is_not_where_it_should_be(machine, node_driver):
+    node_driver.placement = Placement.HOST
+    assert examined(machine)[GPU[1]].found == "works, by way of host memory"
+
+
+def test_no_cuda(machine, monkeypatch):
+    def none(kind):
+        raise GpuNotFound("a CUDA GPU", "there is none here", "Install one")
+
+    monkeypatch.setattr(doctor, "gpu", none)
+    found = examined(machine)
+    assert GPU[0] not in found
+    assert found["test"].verdict is Verdict.NOTE
+    assert "there is none here" in found["test"].found
+
+
+def test_a_board_of_a_newer_major_version(machine, node_driver):
+    node_driver.info.board_version = 0x20000
+    found = examined(machine)["board"]
+    assert (found.verdict, found.exit_code) == (Verdict.FAIL, VersionMismatch.exit_code)
+    assert re.search(r"register map 2\.0, this library knows 1\.\d", found.found)
+
+
+def test_a_board_of_a_newer_minor_version(machine, node_driver):
+    node_driver.info.board_version = 0x10063
+    found = examined(machine)["gateware"]
+    assert found.verdict is Verdict.NOTE
+    assert "register map 1.99, newer than this library's 1." in found.found
+
+
+def test_plain_xdma(machine, node_driver):
+    node_driver.info.board_version = 0
+    assert "plain XDMA" in examined(machine)["gateware"].found
+
+
+def test_a_driver_of_another_version(machine, node_driver):
+    node_driver.info.uapi_version = 0x10007
+    assert examined(machine)["version"].verdict is Verdict.NOTE
+    node_driver.info.uapi_version = 0x20000
+    found = examined(machine)["board"]
+    assert found.exit_code == VersionMismatch.exit_code
+    assert "its driver speaks version 2.0" in found.found
+
+
+@pytest.mark.parametrize(
+    ("members", "verdict", "said"),
+    [
+        ({"state": BoardState.DEAD}, Verdict.FAIL, "given the board up"),
+        ({"state": BoardState.FROZEN}, Verdict.NOTE, "being reset just now"),
+        ({"lost_interrupts": 3, "jobs": 9}, Verdict.WARN, "9 .*; 3 ended without their interrupt"),
+        ({"jobs": 9, "failures": 2, "timeouts": 1}, Verdict.OK, "9 .*, 2 failed, 1 of them late"),
+    ],
+    ids=["dead", "frozen", "lost interrupts", "counts"],
+)
+def test_what_the_driver_has_seen(machine, node_driver, members, verdict, said):
+    for name, value in members.items():
+        setattr(node_driver.info, name, value)
+    found = examined(machine)["state"]
+    assert found.verdict is verdict
+    assert re.search(said, found.found)
+    assert found.exit_code == (BoardLost.exit_code if verdict is Verdict.FAIL else 0)
+
+
+def test_a_node_that_is_not_there(tmp_path, monkeypatch):
+    monkeypatch.setattr(System, "here", True)
+    found = examined(Pc(tmp_path).system, "/dev/peerdma-none")["board"]
+    assert found.exit_code == BoardNotFound.exit_code
+    assert "asked for the board at /dev/peerdma-none" in found.found
+
+
+def test_the_simulated_board(capsys):
+    assert main(["doctor", "--board", "sim"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition(":")[0].split(" ", 1)[1].strip() for line in lines[:-1]] == [
+        *("opened", "gateware", *HOST, *GPU),
+    ]
+    assert all(line.startswith("ok ") for line in lines[:-1])
+    assert lines[-1] == "all well"
+
+
+def test_nothing_here(capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr(doctor, "System", lambda: System(tmp_path))
+    assert main(["doctor"]) == BoardNotFound.exit_code
+    out = capsys.readouterr().out
+    assert "fail  board: looked for 10ee:7021" in out
+    assert "\n      next: " in out
+    assert out.endswith("2 failed, 0 could be better\n")
+
+
+def test_json(capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr(doctor, "System", lambda: System(tmp_path))
+    assert main(["doctor", "--json"]) == BoardNotFound.exit_code
+    said = json.loads(capsys.readouterr().out)
+    assert said["exit_code"] == BoardNotFound.exit_code
+    first = said["findings"][0]
+    assert (first["subject"], first["verdict"]) == ("board", "fail")
+    assert first["step"]
+
+
+def test_exit_codes_are_in_the_help(capsys):
+    with pytest.raises(SystemExit):
+        main(["doctor", "--help"])
+    out = capsys.readouterr().out
+    assert "that of what\nfails first" in out
+    assert "16 KiB of card RAM" in out

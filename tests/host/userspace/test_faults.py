@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Transfers that fail: what is said about them, and that the next one is clean.
+
+The simulated board does as its --fault option says: the Nth read of the core, counted from the
+client's coming and descriptor fetches included, goes wrong. A write's first read is its
+descriptor, its second one the data.
+"""
+
+import os
+import signal
+import time
+
+import numpy as np
+import pytest
+
+import peerdma
+from peerdma.board.backend import Piece
+from peerdma.memory.memory import HostArray
+from peerdma.regs import ErrorKind, Status
+from peerdma.userspace.backend import UserSpaceBackend
+
+
+def works(board: peerdma.Board, gpu: peerdma.Gpu):
+    """A copy through the board arrives."""
+    with gpu.surface(5000) as src, gpu.surface(5000) as dst:
+        src.fill(3)
+        with board.pin(src) as s, board.pin(dst) as d:
+            board.copy(s, d)
+        gpu.compare(dst, src)
+
+
+@pytest.mark.parametrize(
+    ("fault", "status", "kind", "text"),
+    [
+        ("ur@2", Status.READ_UNSUPPORTED, ErrorKind.UNSUPPORTED_REQUEST, "unsupported request"),
+        ("ca@2", Status.READ_ABORT, ErrorKind.COMPLETER_ABORT, "completer abort"),
+        ("poison@2", Status.READ_POISONED, ErrorKind.POISONED, "poisoned"),
+        ("drop@2", Status.READ_UNSUPPORTED, ErrorKind.COMPLETION_TIMEOUT, "completion timeout"),
+    ],
+)
+def test_a_data_read_fails(gpu, fault, status, kind, text):
+    with peerdma.open("sim", arguments=["--fault", fault]) as board, gpu.surface(100) as surface:
+        with board.pin(surface) as pin:
+            address = int(pin.handle.scatter.addresses[0]) + 32
+            with pytest.raises(peerdma.TransferError) as caught:
+                board.write(pin[32:])
+            error = caught.value
+            assert error.status & status
+            assert (error.kind, error.address) == (kind, address)
+            assert f"first error {text} at address {address:#x}." in str(error)
+            assert str(error).startswith("H2C transfer failed after 0 of 1 descriptors: READ_")
+        works(board, gpu)
+
+
+def test_a_descriptor_fetch_fails(gpu):
+    with peerdma.open("sim", arguments=["--fault", "ur@1"]) as board, gpu.surface(100) as surface:
+        with board.pin(surface) as pin:
+            with pytest.raises(peerdma.TransferError, match="fetching a descriptor") as caught:
+                board.read(pin)
+            assert caught.value.status & Status.DESC_UNSUPPORTED
+            assert str(caught.value).startswith("C2H transfer failed after 0 of 1 descriptors")
+        works(board, gpu)
+
+
+def test_a_failure_in_the_middle_of_a_copy(gpu):
+    """In the second half: the first has arrived by then."""
+    with peerdma.open("sim", arguments=["--fault", "ur@200"]) as board:
+        size = 2 * board.info().card_ram_size
+        s, d = board.pin(gpu.surface(size)), board.pin(gpu.surface(size))
+        with pytest.raises(peerdma.TransferError, match="unsupported request"):
+            board.copy(s, d)
+        works(board, gpu)
+
+
+def test_memory_that_is_not_mapped_is_named_by_its_address(gpu):
+    """Past the checks of `Board`, as a driver with a bug would be."""
+    with peerdma.open("sim") as board:
+        backend = board._backend
+        assert isinstance(backend, UserSpaceBackend)
+        memory = HostArray(np.zeros(5000, np.uint8))
+        handle = backend.pin(memory, peerdma.Access.READ)
+        address = handle.windows[0].address
+        backend.unpin(handle)
+        with pytest.raises(peerdma.TransferError, match=f"at address {address:#x}") as caught:
+            backend.write(Piece(handle, 0, 5000), 0)
+        assert caught.value.address == address
+        works(board, gpu)
+
+
+def test_a_card_address_that_is_nothing_is_a_decode_error(gpu):
+    with peerdma.open("sim") as board, gpu.surface(64) as surface:
+        beyond = board.info().card_ram_size + 0x1000
+        with board.pin(surface) as pin:
+            for transfer in (board._backend.write, board._backend.read):
+                with pytest.raises(peerdma.TransferError, match="decode") as caught:
+                    transfer(Piece(pin.handle, 0, 64), beyond)
+                assert caught.value.kind == ErrorKind.DECODE
+        works(board, gpu)
+
+
+def children() -> list[int]:
+    """Process ids of our children."""
+    found = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{name}/stat") as stat:
+                parent = int(stat.read().rpartition(")")[2].split()[1])
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if parent == os.getpid():
+            found.append(int(name))
+    return found
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_board_that_is_killed_in_a_copy_is_lost(gpu, number):
+    before = set(children())
+    with peerdma.open("sim") as board:
+        (child,) = set(children()) - before
+        # Long enough for several reports of progress.
+        size = 3 << 20
+        with board.pin(gpu.surface(size)) as s, board.pin(gpu.surface(size)) as d:
+            began = time.monotonic()
+            with pytest.raises(peerdma.BoardLost) as caught:
+                board.copy(s, d, progress=lambda *_: os.kill(child, number))
+            assert time.monotonic() - began < 30
+            if number == signal.SIGKILL:
+                assert "its process was ended by SIGKILL" in str(caught.value)
+            with pytest.raises(peerdma.BoardLost, match="is gone"):
+                board.copy(s, d)
+        with pytest.raises(peerdma.BoardLost):
+            board.leds()
+    assert set(children()) == before
+
+
+def test_a_board_that_hangs_is_a_timeout():
+    before = set(children())
+    with peerdma.open("sim", timeout=0.5) as board:
+        (child,) = set(children()) - before
+        os.kill(child, signal.SIGSTOP)
+        with pytest.raises(peerdma.Timeout, match=r"did not answer REGION_READ within 0\.5 s"):
+            board.leds()
+    assert set(children()) == before
+
+
+def test_an_interrupted_copy_leaves_the_board_usable(gpu):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    with peerdma.open("sim") as board:
+        s, d = board.pin(gpu.surface(1 << 17)), board.pin(gpu.surface(1 << 17))
+        with pytest.raises(KeyboardInterrupt):
+            board.copy(s, d, progress=interrupt)
+        works(board, gpu)

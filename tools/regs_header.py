@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Write the driver's register header from the register map: ``python -m tools.regs_header``.
+
+`driver/peerdma_regs.h` is committed, so that the driver reads and builds without Python;
+``--check`` exits 1 when it differs from what the map says. Part of the checkout, not of the wheel.
+"""
+
+from __future__ import annotations
+
+import argparse
+import enum
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from peerdma import regs
+
+__all__ = ["HEADER", "main", "render"]
+
+#: The header in the checkout.
+HEADER = Path(__file__).resolve().parents[1] / "driver" / "peerdma_regs.h"
+
+_TOP = """\
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Registers and descriptors of the peerdma board.
+ *
+ * Generated from host/peerdma/regs.py by "make regs"; do not edit. What a register does is
+ * described there.
+ *
+ * A register is at the base of its block, plus n strides for channel n of a block that is
+ * repeated, plus its own offset (_REG). All are 32 bits wide.
+ */
+#ifndef PEERDMA_REGS_H
+#define PEERDMA_REGS_H
+
+#include <linux/bits.h>
+#include <linux/build_bug.h>
+#include <linux/types.h>
+"""
+
+#: The blocks that exist per direction: the base of the C2H instances.
+_C2H_BASES = {"channel": regs.C2H_CHANNEL_BASE, "sgdma": regs.C2H_SGDMA_BASE}
+
+#: What the descriptor's fields hold, in order.
+_DESCRIPTOR_DOC = {
+    "control": "magic, count of adjacent descriptors and flags, PEERDMA_DESC_*",
+    "length": "bytes to move, 1 to PEERDMA_DESC_MAX_LENGTH",
+    "source": "bus address for H2C, card address for C2H",
+    "destination": "card address for H2C, bus address for C2H",
+    "next": "bus address of the next descriptor",
+}
+
+
+def _define(name: str, value: str, comment: str = "") -> str:
+    line = f"#define PEERDMA_{name.upper()}"
+    line += "\t" * max(1, 6 - len(line) // 8) + value
+    return f"{line}\t/* {comment} */" if comment else line
+
+
+def _bits(lsb: int, width: int) -> str:
+    return f"BIT({lsb})" if width == 1 else f"GENMASK({lsb + width - 1}, {lsb})"
+
+
+def _value(value: int) -> str:
+    return f"{value:#x}" if value < 1 << 32 else f"{value:#x}ULL"
+
+
+def _constants() -> Iterator[str]:
+    yield "/* BARs, and what is at fixed places in them and on the card */"
+    for name in ("BAR_USER", "BAR_DMA"):
+        number, size = getattr(regs, name)
+        yield _define(name, str(number))
+        yield _define(f"{name}_SIZE", _value(size))
+    for name in (
+        "USER_BLOCK_BASE",
+        "USER_BLOCK_SIZE",
+        "DOORBELL_BASE",
+        "MSIX_TABLE_OFFSET",
+        "MSIX_PBA_OFFSET",
+    ):
+        yield _define(name, _value(getattr(regs, name)))
+    yield _define("MSIX_ENTRIES", str(regs.MSIX_ENTRIES))
+    yield _define("CARD_RAM_SIZE", _value(regs.CARD_RAM_SIZE), "default build")
+    yield _define("STREAM_WINDOW", _value(regs.STREAM_WINDOW))
+
+
+def _block(block: regs.Block, bar: str) -> Iterator[str]:
+    name = block.name
+    yield f"/* {block.doc} (PEERDMA_{bar}) */"
+    if name in _C2H_BASES:
+        bases = {f"H2C_{name}": block.base, f"C2H_{name}": _C2H_BASES[name]}
+        yield _define(f"{name}_STRIDE", _value(block.stride))
+    else:
+        bases = {name: block.base}
+    for instance, base in bases.items():
+        yield _define(f"{instance}_BASE", f"{base:#06x}")
+    for register in block.registers:
+        prefix = f"{name}_{register.name}"
+        yield _define(f"{prefix}_REG", f"{register.offset:#04x}", register.access.value)
+        if name in _C2H_BASES and register.name == "identifier":
+            # The target number in an identifier is bits 15:12 of the block's address.
+            for instance, base in bases.items():
+                reset = regs.identifier(base >> 12)
+                yield _define(f"{instance}_IDENTIFIER", _value(reset), "channel 0")
+        elif register.reset:
+            yield _define(f"{prefix}_RESET", _value(register.reset))
+        for field in register.fields:
+            yield _define(f"{prefix}_{field.name}", _bits(field.lsb, field.width))
+
+
+def _flags(prefix: str, flags: Iterable[enum.IntFlag]) -> Iterator[str]:
+    for flag in flags:
+        yield _define(f"{prefix}_{flag.name}", _bits(flag.value.bit_length() - 1, 1))
+
+
+def _status() -> Iterator[str]:
+    yield "/* Bits of the channel status and interrupt enable registers */"
+    yield from _flags("STATUS", regs.Status)
+    yield _define("STATUS_ERRORS", _value(regs.Status.errors().value))
+
+
+def _capabilities() -> Iterator[str]:
+    yield "/* Bits of the extension block's capabilities register */"
+    yield from _flags("CAPABILITY", regs.Capability)
+
+
+def _error_kinds() -> Iterator[str]:
+    yield "/**"
+    yield " * enum peerdma_error_kind - kind in the extension block's error_info register"
+    for kind in regs.ErrorKind:
+        yield f" * @PEERDMA_ERROR_{kind.name}: {kind.name.lower().replace('_', ' ')}"
+    yield " */"
+    yield "enum peerdma_error_kind {"
+    for kind in regs.ErrorKind:
+        yield f"\tPEERDMA_ERROR_{kind.name} = {kind.value},"
+    yield "};"
+
+
+def _descriptor() -> Iterator[str]:
+    dtype = regs.DESCRIPTOR
+    names = dtype.names or ()
+    assert names == tuple(_DESCRIPTOR_DOC), "a field of the descriptor has no description"
+    yield "/* Control word and length of a descriptor */"
+    yield from (
+        _define(name, _bits(getattr(regs, name).bit_length() - 1, 1))
+        for name in ("DESC_STOP", "DESC_COMPLETED", "DESC_EOP")
+    )
+    for field in regs.DESC_CONTROL_FIELDS:
+        yield _define(f"DESC_{field.name}_MASK", _bits(field.lsb, field.width))
+    yield _define("DESC_MAGIC", _value(regs.DESC_MAGIC))
+    yield _define("DESC_MAX_LENGTH", _value(regs.DESC_MAX_LENGTH))
+    yield ""
+    yield "/**"
+    yield " * struct peerdma_descriptor - one piece of a transfer, in host memory"
+    yield from (f" * @{name}: {doc}" for name, doc in _DESCRIPTOR_DOC.items())
+    yield " *"
+    yield f" * Aligned to its size, {dtype.itemsize} bytes."
+    yield " */"
+    yield "struct peerdma_descriptor {"
+    yield from (f"\t{_c_type(dtype[name])} {name};" for name in names)
+    yield "};"
+    yield f"static_assert(sizeof(struct peerdma_descriptor) == {dtype.itemsize});"
+
+
+def _c_type(dtype: np.dtype) -> str:
+    return {"<u4": "__le32", "<u8": "__le64"}[dtype.newbyteorder("<").str]
+
+
+def render() -> str:
+    """The text of the header; the same map gives the same text."""
+    parts = [_constants()]
+    parts += [_block(block, "BAR_DMA") for block in regs.BLOCKS_DMA]
+    parts += [_block(block, "BAR_USER") for block in regs.BLOCKS_USER]
+    parts += [_status(), _capabilities(), _error_kinds(), _descriptor()]
+    body = "\n\n".join("\n".join(part) for part in parts)
+    return f"{_TOP}\n{body}\n\n#endif /* PEERDMA_REGS_H */\n"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Write the header, or compare it; returns the exit status."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if stale")
+    if not parser.parse_args(arguments).check:
+        HEADER.write_text(render())
+    elif not HEADER.exists() or HEADER.read_text() != render():
+        print(f"{HEADER.name} is not what regs.py says; run: make regs", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
