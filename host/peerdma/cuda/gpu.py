@@ -77,7 +77,7 @@ class CudaGpu(Gpu):
         _, _, nbytes = layout(shape, dtype)
         allocate = DeviceMemory if self._path is Path.PEER_TO_PEER else allocate_host
         memory = allocate(self.device, nbytes) if nbytes else None
-        return CudaSurface(self, memory, shape, dtype, self._path)
+        return CudaSurface(self, self.device, memory, shape, dtype, self._path)
 
     def register(self, array: Any) -> CudaSurface:
         """See `Gpu.register`. What its library does to it in CUDA streams is waited for."""
@@ -85,14 +85,14 @@ class CudaGpu(Gpu):
         foreign = describe(array)
         if not foreign.nbytes:
             path = Path.PEER_TO_PEER if foreign.on_gpu else Path.HOST_MEMORY
-            return CudaSurface(self, None, foreign.shape, foreign.dtype, path)
+            return CudaSurface(self, self.device, None, foreign.shape, foreign.dtype, path)
         memory = register(self.device, foreign)
         if foreign.stream is not None:
             with self.device.current():
                 self.device.driver.call(
                     "cuStreamSynchronize", foreign.stream, asked="the end of work on an array"
                 )
-        return CudaSurface(self, memory, foreign.shape, foreign.dtype, memory.path)
+        return CudaSurface(self, self.device, memory, foreign.shape, foreign.dtype, memory.path)
 
     def synchronize(self) -> None:
         """Waits until everything that this process queued on the GPU is done, by any library."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -14,11 +14,9 @@ from ..errors import PinError, UnsupportedError
 from ..memory import dlpack
 from ..memory.dmabuf import DmaBuf
 from ..memory.memory import Extent, Path
-from ..memory.surface import Surface
+from ..memory.surface import Gpu, Surface
+from .device import CudaDevice
 from .memory import Allocation
-
-if TYPE_CHECKING:
-    from .gpu import CudaGpu
 
 __all__ = ["CudaSurface"]
 
@@ -38,17 +36,17 @@ class CudaSurface(Surface):
         Address that kernels use.
     """
 
-    gpu: CudaGpu
-
     def __init__(
         self,
-        gpu: CudaGpu,
+        gpu: Gpu,
+        device: CudaDevice,
         memory: Allocation | None,
         shape: int | Sequence[int],
         dtype: DTypeLike,
         path: Path,
     ):
         super().__init__(gpu, shape, dtype)
+        self._device = device
         self.path = path
         self.on_gpu = path is Path.PEER_TO_PEER
         #: None if there are no bytes, or closed
@@ -92,7 +90,7 @@ class CudaSurface(Surface):
     def __dlpack_device__(self) -> tuple[int, int]:
         """Kind and number of the device, as DLPack numbers them."""
         if self.on_gpu:
-            return dlpack.CUDA, self.gpu.index
+            return dlpack.CUDA, self._device.index
         return dlpack.CPU, 0
 
     def __dlpack__(
@@ -109,9 +107,11 @@ class CudaSurface(Surface):
         """
         self.require_open()
         wanted = dl_device or self.__dlpack_device__()
-        if wanted == (dlpack.CUDA, self.gpu.index) and not copy:
+        if wanted == (dlpack.CUDA, self._device.index) and not copy:
             owner = self._memory
-            return dlpack.export(self.device_address, self.shape, self.dtype, self.gpu.index, owner)
+            return dlpack.export(
+                self.device_address, self.shape, self.dtype, self._device.index, owner
+            )
         if self.on_gpu:
             raise BufferError(f"{self!r} is shared where it is; copy it with get()")
         return super().__dlpack__(max_version=max_version, dl_device=dl_device, copy=copy)
@@ -120,13 +120,13 @@ class CudaSurface(Surface):
         """Copies the surface's bytes from `start` on to an array of uint8."""
         self.require_open()
         if data.size:
-            self.gpu.device.read(self.device_address + start, data.ctypes.data, data.size)
+            self._device.read(self.device_address + start, data.ctypes.data, data.size)
 
     def copy_in(self, start: int, data: np.ndarray) -> None:
         """Copies an array of uint8 to the surface's bytes from `start` on."""
         self.require_open()
         if data.size:
-            self.gpu.device.write(self.device_address + start, data.ctypes.data, data.size)
+            self._device.write(self.device_address + start, data.ctypes.data, data.size)
 
     # For boards ------------------------------------------------------------------------------
 
@@ -138,7 +138,7 @@ class CudaSurface(Surface):
     def hold(self) -> None:
         """The surface was pinned; from now on CUDA's own copies of it are in order with DMA."""
         if self._memory and not self.closed:
-            device = self.gpu.device
+            device = self._device
             with device.current():
                 device.driver.call(
                     "cuPointerSetAttribute",
@@ -151,7 +151,7 @@ class CudaSurface(Surface):
 
     def written(self) -> None:
         """A board has written the surface: has the GPU see it, where that does not go by itself."""
-        device = self.gpu.device
+        device = self._device
         if (
             not self.on_gpu
             or device.attribute("GPU_DIRECT_RDMA_WRITES_ORDERING") >= _ORDERED_FOR_OWNER
@@ -178,7 +178,7 @@ class CudaSurface(Surface):
             If this GPU and driver export no dma-buf of such memory.
         """
         self.require_open()
-        device = self.gpu.device
+        device = self._device
         name = "DMA_BUF_SUPPORTED" if self.on_gpu else "HOST_ALLOC_DMA_BUF_SUPPORTED"
         if self._memory is None or not device.attribute(name):
             raise UnsupportedError(

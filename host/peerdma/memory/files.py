@@ -13,14 +13,11 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from .surface import Surface
-
-__all__ = ["File", "FileTransfer", "Input", "Output", "kind_of", "load", "save"]
+__all__ = ["Content", "File", "FileTransfer", "Input", "Output", "kind_of", "load", "save"]
 
 #: Bytes that the CPU copies at a time.
 _CHUNK = 16 << 20
@@ -37,6 +34,28 @@ _KINDS = {
 
 #: A path, or the descriptor of a file that is open.
 File: TypeAlias = "str | os.PathLike[str] | int"
+
+
+class Content(Protocol):
+    """Memory that files are read into and written from, as a surface.
+
+    Attributes
+    ----------
+    nbytes : int
+    on_gpu : bool
+        Whether the memory is a GPU's own. KvikIO then takes the object as a CUDA array.
+    """
+
+    nbytes: int
+    on_gpu: bool
+
+    def copy_in(self, start: int, data: np.ndarray) -> None:
+        """Copies an array of uint8 to the bytes from `start` on."""
+        ...
+
+    def copy_out(self, start: int, data: np.ndarray) -> None:
+        """Copies the bytes from `start` on to an array of uint8."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -106,7 +125,7 @@ class Input:
         self._content = np.frombuffer(content, np.uint8)
         self.nbytes = len(content)
 
-    def load(self, surface: Surface) -> FileTransfer:
+    def load(self, surface: Content) -> FileTransfer:
         """Fills a surface with it; ValueError if that has another length."""
         if self.nbytes != surface.nbytes:
             raise ValueError(
@@ -186,7 +205,7 @@ class Output:
             else:
                 self._file = _opened(path)
 
-    def save(self, surface: Surface) -> FileTransfer:
+    def save(self, surface: Content) -> FileTransfer:
         """Writes a surface's content and closes the file; OSError if it cannot be written."""
 
         def directly(kvikio: Any) -> None:
@@ -229,7 +248,7 @@ class Output:
         self.close()
 
 
-def load(surface: Surface, path: File) -> FileTransfer:
+def load(surface: Content, path: File) -> FileTransfer:
     """Reads a surface's content from a file; from a pipe, a device or /proc to its end.
 
     Raises
@@ -242,7 +261,7 @@ def load(surface: Surface, path: File) -> FileTransfer:
     return Input(path, at_most=surface.nbytes).load(surface)
 
 
-def save(surface: Surface, path: File) -> FileTransfer:
+def save(surface: Content, path: File) -> FileTransfer:
     """Writes a surface's content to a file, see `Output`.
 
     Raises
@@ -301,7 +320,7 @@ def _naming(path: File) -> Iterator[None]:
 
 
 def _timed(
-    surface: Surface, directly: Callable[[Any], None] | None, by_copy: Callable[[], None]
+    surface: Content, directly: Callable[[Any], None] | None, by_copy: Callable[[], None]
 ) -> FileTransfer:
     """Moves the bytes; by copying if `directly` is None, as what is no regular file needs it."""
     kvikio, why = _kvikio(surface)
@@ -317,7 +336,7 @@ def _timed(
     return FileTransfer(surface.nbytes, time.perf_counter() - began, kvikio is not None, way)
 
 
-def _kvikio(surface: Surface) -> tuple[Any, str]:
+def _kvikio(surface: Content) -> tuple[Any, str]:
     """KvikIO if it can move the surface's bytes directly; and why, or why not."""
     if not surface.nbytes:
         return None, "there is nothing to move"
@@ -334,7 +353,7 @@ def _kvikio(surface: Surface) -> tuple[Any, str]:
     return kvikio, "KvikIO and GPUDirect Storage"
 
 
-def _chunks(surface: Surface) -> Iterator[tuple[int, np.ndarray]]:
+def _chunks(surface: Content) -> Iterator[tuple[int, np.ndarray]]:
     """(first byte, buffer of as many bytes as are next) over a surface."""
     buffer = np.empty(min(surface.nbytes, _CHUNK), np.uint8)
     for start in range(0, surface.nbytes, _CHUNK):

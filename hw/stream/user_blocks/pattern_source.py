@@ -81,9 +81,9 @@ class PatternSource(UserBlock):
 
     Words are those of `peerdma.memory.pattern`, so that a GPU can verify a frame. One word leaves
     in each cycle, as a beat of four bytes; between frames 12 cycles pass without one. With
-    `interval`, a frame begins in every so many cycles whether there is room for it or not, as a sensor's
-    would: one that finds the frame before it unfinished is dropped and counted, and its content
-    comes with the next. The last beat of a frame has `last`.
+    `interval`, a frame begins in every so many cycles whether there is room for it or not, as a
+    sensor's would: one that finds the frame before it unfinished is dropped and counted, and its
+    content comes with the next. The last beat of a frame has `last`.
 
     Members
     -------
