@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 #: Packages whose files are held against the order.
-CHECKED = ("tests", "sim", "flow", "hw")
+CHECKED = ("tests", "sim", "flow", "hw", "host")
 #: Top to bottom. A file imports from its own line and from those below. The longest name that a
 #: module begins with says where it stands.
 ORDER = (
@@ -26,7 +26,19 @@ ORDER = (
     "sim sim.board",
     "flow",
     "tools",
+    # Programs in `host/`, which is the root of the library's sources.
+    "demo examples peerdma_start",
+    "peerdma.__main__",
+    "peerdma.cli",
+    "peerdma.doctor",
     "peerdma",
+    "peerdma.opening peerdma.gpus",
+    "peerdma.kernel peerdma.userspace",
+    "peerdma.vfio",
+    "peerdma.cuda peerdma.emulated",
+    "peerdma.board",
+    "peerdma.memory",
+    "peerdma.arguments peerdma.errors peerdma.identity peerdma.uapi",
     "hw.top hw.endpoint hw.core hw.build",
     "hw.boards",
     "hw.pcie",
@@ -41,6 +53,8 @@ ORDER = (
     "hw.parts",
     "peerdma.regs",
 )
+#: Whose files have places of their own.
+HOUSES = (None, "hw", "sim", "peerdma")
 LINE = {name: number for number, names in enumerate(ORDER) for name in names.split()}
 
 
@@ -54,6 +68,7 @@ def stands(module: str) -> str | None:
 def name_of(path: Path) -> str:
     """The module's name, from its path in the checkout."""
     parts = path.with_suffix("").parts
+    parts = parts[1:] if parts[0] == "host" else parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
@@ -115,7 +130,7 @@ def house() -> dict[str, set[str]]:
 
 
 def test_every_file_has_its_place(house):
-    homeless = [name for name in house if "." in name and stands(name) in (None, "hw", "sim")]
+    homeless = [name for name in house if "." in name and stands(name) in HOUSES]
     assert not homeless, "ORDER has no place for them"
 
 
@@ -152,6 +167,9 @@ def test_the_board_needs_no_gateware(house):
         ),
         ("hw/seam.py", "from peerdma.errors import Timeout", "peerdma.errors"),
         ("sim/board/server.py", "from ..compile import tools", "sim.compile.tools"),
+        ("host/peerdma/board/link.py", "from ..kernel import node", "peerdma.kernel"),
+        ("host/peerdma/errors.py", "from .memory.files import kind_of", "peerdma.memory.files"),
+        ("host/peerdma/opening.py", "def f():\n    from . import Board", "peerdma"),
         ("hw/channel/control.py", "from . import fetch\nfrom ..seam import SentToken", None),
     ],
 )
@@ -160,7 +178,7 @@ def test_an_import_that_goes_up_is_found(tmp_path, file, line, found):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     (tmp_path / file).write_text(line + "\n")
-    said = upward(graph_of(tmp_path, ("hw", "sim")))
+    said = upward(graph_of(tmp_path, ("hw", "sim", "host")))
     module = name_of(Path(file))
     assert said == ([f"{module} imports {found}, which stands above it"] if found else [])
 

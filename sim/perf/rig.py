@@ -94,8 +94,8 @@ class Rig:
         self._finish(sides, -(-nbytes // piece))
         # A copy is over when its receiving side is; its sending side's counter began later.
         counted = sides if kind == "dual" else sides[:1]
-        cycles = max(self._driver.busy_cycles(side) for side in counted)
-        self._driver.stop(sides)
+        cycles = max(self._driver.engine.channels[side].busy_cycles() for side in counted)
+        self._driver.engine.stop(sides)
         self._check(kind, nbytes)
         return nbytes / cycles
 
@@ -110,7 +110,7 @@ class Rig:
         while self.session.run(1 << 20):
             pass
         self._finish(sides, 1)
-        self._driver.stop(sides)
+        self._driver.engine.stop(sides)
         self._check(kind, nbytes)
         return self._times(kind, begin, nbytes)
 
@@ -125,9 +125,9 @@ class Rig:
         begin = self.session.cycle
         self._start("dual", H2C, nbytes, nbytes)
         self._finish((H2C,), 1)
-        if self._driver.completed(C2H) * DESCRIPTOR_BYTES >= writes:
+        if self._driver.engine.channels[C2H].completed() * DESCRIPTOR_BYTES >= writes:
             raise RuntimeError(f"writing {writes} bytes ended before the read: write more")
-        self._driver.stop((C2H, H2C))
+        self._driver.engine.stop((C2H, H2C))
         return self._times("h2c", begin, nbytes)
 
     # Parts -----------------------------------------------------------------------------------
@@ -143,14 +143,14 @@ class Rig:
         self._driver.start(side, first, bus, card, lengths)
 
     def _finish(self, sides: tuple[Direction, ...], count: int) -> None:
-        left = set(sides)
+        engine, left = self._driver.engine, set(sides)
         while left:
-            told = self._driver.statuses(left, self._driver.deadline(0))
+            told = engine.statuses(left, engine.deadline(0))
             if not told:
                 names = ", ".join(sorted(side.name for side in left))
                 raise RuntimeError(f"no interrupt came, and {names} did not end")
             for side, status in told.items():
-                self._driver.check(side, status, count)
+                engine.check(side, status, count)
                 left.remove(side)
 
     def _check(self, kind: str, nbytes: int) -> None:

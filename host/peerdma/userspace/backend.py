@@ -220,10 +220,8 @@ class UserSpaceBackend:
         sources, destinations = _scatter(source), _scatter(destination)
         if not driver.copies or sources.nbytes > _STREAM_STEP:
             return None
-        prepared = driver.prepare(sources, destinations)
-        if prepared is None:
-            return None
-        run, limit = prepared.run, self._copy_limit(sources, destinations)
+        run = driver.prepare(sources, destinations).run
+        limit = self._copy_limit(sources, destinations)
         return lambda: self._moved(run, limit, Through.STREAM)
 
     def _copy_limit(self, sources: ScatterList, destinations: ScatterList) -> float | None:
@@ -392,7 +390,7 @@ class UserSpaceBackend:
             simulated=True,
             identity=(function.vendor, function.device, *function.subsystem),
             interrupts=function.interrupt.name,
-            channels=driver.channels,
+            channels=driver.engine.channel_counts,
             card_ram_size=driver.card_ram_size,
             extension=driver.extension,
         )

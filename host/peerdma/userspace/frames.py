@@ -10,7 +10,8 @@ import numpy as np
 from ..errors import Timeout, TransferError
 from ..memory.scatter import ScatterList
 from ..regs import Status
-from .xdma import Deadline, Direction, Xdma, stream_columns
+from .engine import Deadline
+from .xdma import Direction, Xdma, stream_columns
 
 __all__ = ["FrameRun"]
 
@@ -43,7 +44,7 @@ class FrameRun:
         cyclic: bool,
         timeout: float | None,
     ):
-        self._xdma = xdma
+        self._engine = xdma.engine
         self._lost = lost
         self._timeout = timeout
         self._nbytes = max(frame.nbytes for frame in frames)
@@ -69,7 +70,7 @@ class FrameRun:
 
     def filled(self) -> int:
         """Frames filled since the start; TransferError if the board wrote some to no memory."""
-        count = self._xdma.completed(Direction.C2H)
+        count = self._engine.channels[Direction.C2H].completed()
         # After the count: what was written of the frames in it is known by now.
         self._require_arrived()
         self._done += (count - self._count) & _COUNT_MASK
@@ -87,9 +88,9 @@ class FrameRun:
         TransferError
             If the run failed, or the board wrote to no memory.
         """
-        xdma, deadline = self._xdma, self._deadline()
+        engine, deadline = self._engine, self._deadline()
         try:
-            status = xdma.statuses([Direction.C2H], deadline).get(Direction.C2H)
+            status = engine.statuses([Direction.C2H], deadline).get(Direction.C2H)
             if status is None:
                 raise Timeout(
                     f"asked for a frame of {self._nbytes} bytes; none came within "
@@ -97,7 +98,7 @@ class FrameRun:
                     "If it is slow, give a longer timeout"
                 )
             if status & Status.errors():
-                raise xdma.failure(Direction.C2H, status, f"{self.filled()} frames")
+                raise engine.failure(Direction.C2H, status, f"{self.filled()} frames")
         except BaseException:
             self.stop()
             raise
@@ -108,7 +109,7 @@ class FrameRun:
     def stop(self) -> None:
         """Ends the run; nothing moves any more."""
         self.ended = True
-        self._xdma.stop([Direction.C2H])
+        self._engine.stop([Direction.C2H])
         # What arrives from now on is not handed out; the next transfer starts clean.
         self._lost()
 
@@ -120,4 +121,4 @@ class FrameRun:
     def _deadline(self) -> Deadline:
         if self._timeout is not None:
             return Deadline(self._timeout)
-        return self._xdma.deadline(self._nbytes)
+        return self._engine.deadline(self._nbytes)

@@ -1,126 +1,171 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Chains that are laid out once and run again and again: what small transfers take the time of."""
+"""Transfers whose chains are laid out once, to be run once or again and again.
+
+A transfer of a few bytes takes little more than its register accesses, and laying out a chain
+takes longer than these. So whatever does not change from run to run is computed beforehand.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 import numpy as np
 
 from ..regs import DESCRIPTOR, Status
 from .chain import write_chain
-from .dma_channel import Direction, DmaChannel
+from .dma_channel import Access, Direction
+from .engine import Engine
 
-if TYPE_CHECKING:
-    from .xdma import Xdma
-
-__all__ = ["Prepared", "Side"]
+__all__ = ["Prepared", "Ring", "Side"]
 
 _BUSY = int(Status.BUSY)
-_GOOD = int(Status.DESCRIPTOR_STOPPED | Status.DESCRIPTOR_COMPLETED)
 
 
-class Side:
-    """One direction of a transfer that fits one chain.
+class Ring:
+    """Memory for descriptors that the board can read.
 
     Parameters
     ----------
-    direction : Direction
-    channel : DmaChannel
-    place : int
-        First byte of the ring that is its.
+    memory : numpy.ndarray of DESCRIPTOR
     address : int
-        Bus address of that byte.
-    source, destination, lengths : numpy.ndarray of uint64
-        One entry per descriptor.
+        Its bus address, a multiple of 4 KiB.
+    """
+
+    def __init__(self, memory: np.ndarray, address: int):
+        self.descriptors = memory
+        #: the same memory
+        self.bytes = memory.view(np.uint8).data
+        self.address = address
+
+    def part(self, index: int, count: int) -> Ring:
+        """Number `index` of `count` equal parts."""
+        size = len(self.descriptors) // count
+        start = index * size
+        address = self.address + start * DESCRIPTOR.itemsize
+        return Ring(self.descriptors[start : start + size], address)
+
+
+class _Chain(NamedTuple):
+    """A chain of descriptors, ready to be copied to the ring."""
+
+    image: bytes
+    descriptors: int
+    #: register writes that say where it is
+    load: list[Access]
+
+
+class Side:
+    """One direction of a transfer, as one chain after the other.
+
+    Parameters
+    ----------
+    engine : Engine
+    direction : Direction
+    ring : Ring
+        Where its chains are put. A side with more descriptors than fit makes several chains.
+    bus, card, lengths : numpy.ndarray of uint64
+        One entry per descriptor, at least one: bus addresses, card addresses, bytes.
     """
 
     def __init__(
         self,
+        engine: Engine,
         direction: Direction,
-        channel: DmaChannel,
-        place: int,
-        address: int,
-        columns: tuple[np.ndarray, np.ndarray, np.ndarray],
+        ring: Ring,
+        bus: np.ndarray,
+        card: np.ndarray,
+        lengths: np.ndarray,
     ):
         self.direction = direction
-        self.channel = channel
-        self.descriptors = len(columns[2])
-        self.nbytes = int(columns[2].sum())
-        chain = np.zeros(self.descriptors, DESCRIPTOR)
-        adjacent = write_chain(chain, address, *columns)
-        #: writes before the status is cleared, and behind it
-        self.load, self.arm = channel.load(address, adjacent), channel.arm
-        self.image = chain.tobytes()
-        self.place = slice(place, place + len(self.image))
+        self.channel = engine.channels[direction]
+        self.nbytes = int(lengths.sum())
+        self._ring = ring.bytes
+        self._write, self._read = engine.registers.write32, engine.registers.read32
+        self.chains: list[_Chain] = []
+        columns = (bus, card) if direction is Direction.H2C else (card, bus)
+        most = len(ring.descriptors)
+        for start in range(0, len(lengths), most):
+            source, destination, length = (
+                column[start : start + most] for column in (*columns, lengths)
+            )
+            memory = np.zeros(len(length), DESCRIPTOR)
+            adjacent = write_chain(memory, ring.address, source, destination, length)
+            load = self.channel.load(ring.address, adjacent)
+            self.chains.append(_Chain(memory.tobytes(), len(memory), load))
+
+    def start(self, number: int) -> None:
+        """Starts one of its chains."""
+        image, _, load = self.chains[number]
+        write, channel = self._write, self.channel
+        self._ring[: len(image)] = image
+        for bar, offset, value in load:
+            write(bar, offset, value)
+        self._read(*channel.status_rc)
+        for bar, offset, value in channel.arm:
+            write(bar, offset, value)
 
 
 class Prepared:
-    """Chains of different directions, to be run side by side.
+    """A transfer of one or two sides, which run at the same time.
 
     Parameters
     ----------
-    xdma : Xdma
+    engine : Engine
     sides : sequence of Side
-        In the order in which they are started; each has bytes to move.
+        In the order in which they are started.
     """
 
-    def __init__(self, xdma: Xdma, sides: Sequence[Side]):
-        self._xdma = xdma
+    def __init__(self, engine: Engine, sides: Sequence[Side]):
+        self._engine = engine
         self._sides = list(sides)
-        self._directions = [side.direction for side in sides]
-        self._seconds = xdma.seconds_for(sum(side.nbytes for side in sides))
+        self._seconds = engine.seconds_for(sum(side.nbytes for side in sides))
 
     def run(self) -> int:
-        """Runs them; returns the busy clock cycles of the side that was started first.
+        """Makes the transfer; returns the busy clock cycles of the side that is started first.
 
         Raises
         ------
         TransferError, Timeout
-            As `Xdma.transfer`.
+            The engine has then been stopped: nothing moves any more, and the next transfer
+            starts clean. How much was moved is unknown.
         """
-        xdma, sides = self._xdma, self._sides
+        engine, sides = self._engine, self._sides
         first = sides[0]
-        xdma.require_sound()
-        registers, ring = xdma.registers, xdma.ring_bytes
-        read, write = registers.read32, registers.write32
+        engine.require_sound()
+        registers = engine.registers
         left = self._seconds
         end = time.monotonic() + left
         cycles = 0
+        #: of each side that has not ended, the number of the chain that runs
+        running = dict.fromkeys(sides, 0)
         try:
             for side in sides:
-                ring[side.place] = side.image
-                for bar, offset, value in side.load:
-                    write(bar, offset, value)
-                read(*side.channel.status_rc)
-                for bar, offset, value in side.arm:
-                    write(bar, offset, value)
-            while True:
+                side.start(0)
+            while running:
                 if not registers.wait_interrupt(left):
-                    late = sides[0]
-                    raise xdma.late(late.direction, late.nbytes, self._seconds)
-                told = [read(*side.channel.status_rc) & ~_BUSY for side in sides]
+                    late = next(iter(running))
+                    raise engine.timed_out(late.direction, late.nbytes, self._seconds)
+                found = [(side, side.channel.take_status()) for side in running]
                 registers.interrupt_done()
-                for side, status in zip(sides, told, strict=True):
-                    if status:
-                        channel = side.channel
-                        done = read(*channel.completed_count)
-                        if status != _GOOD or done != side.descriptors:
-                            after = f"{done} of {side.descriptors} descriptors"
-                            raise xdma.failure(side.direction, status, after)
-                        busy = channel.busy_cycles()
-                        if side is first:
-                            cycles = busy
-                        for bar, offset, value in channel.end:
-                            write(bar, offset, value)
-                if all(told):
-                    break
-                sides = [side for side, status in zip(sides, told, strict=True) if not status]
+                for side, status in found:
+                    if not status & ~_BUSY:
+                        continue
+                    number = running[side]
+                    engine.check(side.direction, status, side.chains[number].descriptors)
+                    busy = side.channel.busy_cycles()
+                    if side is first:
+                        cycles += busy
+                    side.channel.disarm()
+                    if number + 1 < len(side.chains):
+                        running[side] = number + 1
+                        side.start(number + 1)
+                    else:
+                        del running[side]
                 left = max(0.0, end - time.monotonic())
         except BaseException:
             # Memory may be unmapped next: nothing may be moving by then.
-            xdma.stop(self._directions)
+            engine.stop([side.direction for side in sides])
             raise
         return cycles

@@ -128,7 +128,7 @@ def test_one_direction_only(registers):
 
 def test_an_older_core_is_an_engine_too(registers):
     registers.set(CHANNEL, "identifier", identifier(0) & ~0xFF | 2)
-    assert driver(registers).channels == (1, 1)
+    assert driver(registers).engine.channel_counts == (1, 1)
 
 
 @pytest.mark.parametrize("major", [EXTENSION_VERSION[0] - 1, EXTENSION_VERSION[0] + 1])
@@ -280,7 +280,6 @@ class TestPrepared:
     def prepared(self, registers, timeout=None):
         xdma = driver(registers, timeout)
         prepared = xdma.prepare(self.SOURCE, self.TARGET)
-        assert prepared is not None
         registers.writes.clear()
         return xdma, prepared
 
@@ -340,11 +339,28 @@ class TestPrepared:
 
         registers.read32 = read32
         registers.interrupts = 5
-        assert prepared.run() == xdma.busy_cycles(Direction.C2H)
+        assert prepared.run() == xdma.engine.channels[Direction.C2H].busy_cycles()
         assert not late
 
-    def test_what_takes_more_than_a_chain_is_not_prepared(self, registers):
+    def test_a_side_of_many_pieces_runs_one_chain_after_the_other(self, registers):
+        """Ten pieces in half a ring of 16: chains of 8 and 2, while the other side is one of 1."""
         xdma = driver(registers)
         many = ScatterList([0x1000 * n for n in range(0, 20, 2)], [10] * 10)
-        assert xdma.prepare(many, ScatterList([1 << 32], [100])) is None
-        assert xdma.prepare(ScatterList((), ()), ScatterList((), ())) is None
+        prepared = xdma.prepare(many, ScatterList([1 << 32], [100]))
+        done = iter([1, 8, 2] * 2)
+        real, count = registers.read32, CHANNEL.address("completed_count")
+
+        def read32(bar, offset):
+            return next(done) if offset & 0xFFF == count else real(bar, offset)
+
+        registers.read32 = read32
+        run = CHANNEL.address("control")
+        for _ in range(2):
+            registers.writes.clear()
+            registers.interrupts = 2
+            prepared.run()
+            starts = [
+                offset for offset, value in registers.writes if offset & 0xFFF == run and value
+            ]
+            assert starts == [run | C2H_CHANNEL_BASE, run, run]
+        assert next(done, None) is None

@@ -123,6 +123,6 @@ def test_all_that_is_promised_is_measured():
 def test_a_transfer_that_never_ends_is_given_up():
     """Without an interrupt, as where the core has stopped: no wait without end."""
     with Rig(USUAL, 4096) as rig:
-        rig._driver.statuses = lambda directions, deadline: {}
+        rig._driver.engine.statuses = lambda directions, deadline: {}
         with pytest.raises(RuntimeError, match="no interrupt came, and H2C did not end"):
             rig.times("h2c", 64)

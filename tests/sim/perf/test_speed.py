@@ -49,13 +49,13 @@ class Engine:
         for number, direction in enumerate(directions):
             bus = at + np.uint64(base[direction])
             driver.start(direction, number * driver.ring_size // 2, bus, card, lengths)
-        left = set(directions)
+        engine, left = driver.engine, set(directions)
         while left:
-            for direction, status in driver.statuses(left, driver.deadline(COUNT * SIZE)).items():
-                driver.check(direction, status, COUNT)
+            for direction, status in engine.statuses(left, engine.deadline(COUNT * SIZE)).items():
+                engine.check(direction, status, COUNT)
                 left.remove(direction)
-        found = driver.busy_cycles(directions[0])
-        driver.stop(directions)
+        found = engine.channels[directions[0]].busy_cycles()
+        engine.stop(directions)
         return found
 
 

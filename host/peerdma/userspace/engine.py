@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The channels of an XDMA-compatible engine: deadlines, what interrupts say, errors, stopping."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+
+from ..errors import Timeout, TransferError
+from ..regs import EXTENSION, ErrorKind, Status
+from .dma_channel import Direction, DmaChannel
+from .probe import count_channels, read_extension
+from .registers import Bank, Registers
+
+__all__ = ["Deadline", "Engine"]
+
+#: A chain is given this much of the board's time, plus the time of its bytes at this rate.
+_CHAIN_SECONDS, _CHAIN_RATE = 0.1, 1e6
+#: ... and never less than this, since the machine may be busy.
+_LEAST_TIMEOUT = 10.0
+#: A stopped channel finishes what is under way within this much of the board's time.
+_STOP_SECONDS = 0.1
+_BUSY = int(Status.BUSY)
+
+
+class Deadline:
+    """So many seconds from now."""
+
+    def __init__(self, seconds: float):
+        self.seconds = seconds
+        self._end = time.monotonic() + seconds
+
+    def left(self) -> float:
+        """Seconds left; 0 when over."""
+        return max(0.0, self._end - time.monotonic())
+
+
+class Engine:
+    """The first channel of each direction, and what they share. Its creation stops both.
+
+    Parameters
+    ----------
+    registers : Registers
+    timeout : float or None
+        Seconds to wait for one transfer; None: by its size and the board's time scale.
+
+    Attributes
+    ----------
+    extension : Extension or None
+        None on a plain XDMA core.
+    channel_counts : tuple of int
+        Number of H2C and of C2H channels.
+    channels : dict of Direction to DmaChannel
+
+    Raises
+    ------
+    BoardNotFound
+        If what answers is no XDMA-compatible engine with a channel each way.
+    VersionMismatch
+        If its extension block has another major version.
+    """
+
+    def __init__(self, registers: Registers, timeout: float | None):
+        self.registers = registers
+        self._timeout = timeout
+        #: Why no more transfers can be made, once a channel could not be stopped.
+        self._stuck: str | None = None
+        self.channel_counts = count_channels(registers)
+        self.extension = read_extension(registers)
+        self._extension_bank = Bank(registers, EXTENSION)
+        self.channels = {
+            Direction.H2C: DmaChannel(registers, Direction.H2C, 1),
+            Direction.C2H: DmaChannel(registers, Direction.C2H, 1 << self.channel_counts[0]),
+        }
+        self.stop(Direction)
+
+    def require_sound(self) -> None:
+        """TransferError if a channel could not be stopped."""
+        if self._stuck:
+            raise TransferError(self._stuck)
+
+    def seconds_for(self, nbytes: int) -> float:
+        """How long a transfer of so many bytes may take."""
+        if self._timeout is not None:
+            return self._timeout
+        board_seconds = _CHAIN_SECONDS + nbytes / _CHAIN_RATE
+        return max(_LEAST_TIMEOUT, board_seconds * self._time_scale)
+
+    def deadline(self, nbytes: int) -> Deadline:
+        """By when a transfer of so many bytes that starts now must have ended."""
+        return Deadline(self.seconds_for(nbytes))
+
+    def statuses(self, directions: Iterable[Direction], deadline: Deadline) -> dict[Direction, int]:
+        """Waits for an interrupt of these channels.
+
+        Returns the status of each channel that has more to report than whether it is busy; empty
+        if no interrupt came before the deadline.
+        """
+        channels = {direction: self.channels[direction] for direction in directions}
+        while self.registers.wait_interrupt(deadline.left()):
+            found = {direction: channel.take_status() for direction, channel in channels.items()}
+            self.registers.interrupt_done()
+            reported = {key: status for key, status in found.items() if status & ~_BUSY}
+            if reported:
+                return reported
+        return {}
+
+    def check(self, direction: Direction, status: int, descriptors: int) -> None:
+        """TransferError unless a chain of so many descriptors ended without an error."""
+        done = self.channels[direction].completed()
+        expected = Status.DESCRIPTOR_STOPPED | Status.DESCRIPTOR_COMPLETED
+        if status & ~_BUSY != expected or done != descriptors:
+            raise self.failure(direction, status, f"{done} of {descriptors} descriptors")
+
+    def timed_out(self, direction: Direction, nbytes: int, seconds: float) -> Timeout:
+        """The error for a transfer without an interrupt within so many seconds."""
+        channel = self.channels[direction]
+        return Timeout(
+            f"{direction.name} transfer of {nbytes} bytes: no interrupt within {seconds:g} s; "
+            f"status {Status(channel.status())!r}, {channel.completed()} descriptors finished. The "
+            "channel was stopped; try again, with a longer timeout if the machine is slow"
+        )
+
+    def failure(self, direction: Direction, value: int, after: str) -> TransferError:
+        """The error for a run that ended with this status, with what the board captured of it.
+
+        Clears the capture. `after` says how far the run came.
+        """
+        status = Status(value)
+        wrong = [bit.name for bit in Status if bit in status & Status.errors() and bit.name]
+        names = " | ".join(wrong) or f"unexpected {status!r}"
+        kind = address = None
+        if self.extension is not None:
+            bank = self._extension_bank
+            info = bank.fields("error_info")
+            kind = info["kind"]
+            if kind != ErrorKind.NONE:
+                address = bank.read("error_address_lo") | bank.read("error_address_hi") << 32
+                names += f"; first error {_kind_name(kind)} at address {address:#x}"
+                if info["descriptor"]:
+                    names += ", fetching a descriptor"
+            bank.write("error_clear", 1)
+        return TransferError(
+            f"{direction.name} transfer failed after {after}: {names}. The channel was stopped; "
+            "check that both memories were still pinned, and try again",
+            status=int(status),
+            kind=kind,
+            address=address,
+        )
+
+    # Stop ------------------------------------------------------------------------------------
+
+    def stop(self, directions: Iterable[Direction]) -> None:
+        """Aborts what runs and waits until nothing moves; does nothing if the board is gone."""
+        if self.registers.lost:
+            return
+        channels = [self.channels[direction] for direction in directions]
+        for channel in channels:
+            channel.disarm()
+        for channel in channels:
+            if not self._comes_to_rest(channel):
+                self._stuck = (
+                    f"the {channel.direction.name} channel does not stop, so no transfer can be "
+                    "made. Close the board and open it again, which resets it"
+                )
+            channel.take_status()
+
+    def _comes_to_rest(self, channel: DmaChannel) -> bool:
+        seconds = max(1.0, _STOP_SECONDS * self._time_scale)
+        if channel.goes_idle(seconds):
+            return True
+        if self.extension is None:
+            return False
+        self._extension_bank.write("soft_reset", 1)
+        return channel.goes_idle(seconds)
+
+    @property
+    def _time_scale(self) -> int:
+        return self.extension.time_scale if self.extension else 1
+
+
+def _kind_name(kind: int) -> str:
+    return ErrorKind(kind).name.lower().replace("_", " ") if kind in set(ErrorKind) else str(kind)
