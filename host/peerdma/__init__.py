@@ -75,3 +75,8 @@ __all__ = [
     "gpu",
     "open",
 ]
+
+
+def __dir__() -> list[str]:
+    """The API. Importing the package also binds its folders and files, which are not."""
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Which board to use."""
+"""Which board to use.
+
+Each way to reach a board is imported where it is taken: with a board in the machine, nothing of
+the simulation is loaded.
+"""
 
 from __future__ import annotations
 
@@ -9,39 +13,12 @@ from collections.abc import Sequence
 
 from .board.board import Board
 from .errors import BoardNotFound
-from .kernel.backend import KernelBackend
-from .kernel.node import KernelNode
 from .memory.files import kind_of
-from .userspace.backend import UserSpaceBackend
-from .vfio.simboard import SimulatedBoard, is_checkout
 
 __all__ = ["is_node", "open_board"]
 
 #: The driver's first board.
 _NODE = "/dev/picoevb"
-
-
-class _StartedBoard(UserSpaceBackend):
-    """The simulated board with a process of its own, which ends with it."""
-
-    def __init__(self, arguments: Sequence[str], **options):
-        self._process = SimulatedBoard(arguments)
-        try:
-            super().__init__(
-                self._process.path,
-                "simulated board",
-                why_lost=self._process.why_lost,
-                notes=self._process.notes,
-                **options,
-            )
-        except BaseException:
-            self._process.close()
-            raise
-        self._process.connected()
-
-    def close(self) -> None:
-        super().close()
-        self._process.close()
 
 
 def open_board(
@@ -88,22 +65,28 @@ def open_board(
     }
     if path == "auto" and os.path.exists(_NODE):
         path = _NODE
-    elif path == "auto" and not is_checkout():
-        raise BoardNotFound(
-            f"asked for any board: there is no {_NODE}, and no source checkout here to start a "
-            "simulated one from. `peerdma doctor` says what keeps a board from being found"
-        )
     if path in ("auto", "sim"):
-        return Board(_StartedBoard(arguments, **options))
+        from .userspace.started import StartedBoard, is_checkout
+
+        if path == "auto" and not is_checkout():
+            raise BoardNotFound(
+                f"asked for any board: there is no {_NODE}, and no source checkout here to start a "
+                "simulated one from. `peerdma doctor` says what keeps a board from being found"
+            )
+        return Board(StartedBoard(arguments, **options))
     if arguments:
         raise ValueError(f"arguments are for a board that is started, not for the one at {path}")
     if is_node(path):
-        return Board(_on_node(path, timeout))
+        from .kernel.backend import open_node
+
+        return Board(open_node(path, timeout))
     if os.path.exists(path) and not stat.S_ISSOCK(mode := os.stat(path).st_mode):
         raise BoardNotFound(
             f"asked for the board at {path}, which is {kind_of(mode)}; a board is a device node, "
             f"as {_NODE}, or the socket of a simulated board that runs"
         )
+    from .userspace.backend import UserSpaceBackend
+
     return Board(UserSpaceBackend(path, f"board at {path}", **options))
 
 
@@ -113,12 +96,3 @@ def is_node(path: str) -> bool:
         return stat.S_ISCHR(os.stat(path).st_mode)
     except OSError:
         return path.startswith("/dev/")
-
-
-def _on_node(path: str, timeout: float | None) -> KernelBackend:
-    node = KernelNode(path)
-    try:
-        return KernelBackend(node, timeout=timeout)
-    except BaseException:
-        node.close()
-        raise

@@ -29,6 +29,16 @@ import sys
 import time
 import traceback
 
+#: What copies of this process find imported: what a program needs that opens a board and a GPU.
+_PREPARED = (
+    "numpy",
+    "peerdma",
+    "peerdma.cli.main",
+    "peerdma.cuda.gpu",
+    "peerdma.emulated.simulated_gpu",
+    "peerdma.kernel.backend",
+)
+
 
 def _port(name):
     for path in glob.glob("/sys/class/virtio-ports/*/name"):
@@ -124,7 +134,7 @@ class _Agent:
             sys.path[:0] = os.environ["PYTHONPATH"].split(":")
             # What fails here fails in the copy again, and is reported from there.
             with contextlib.suppress(Exception):
-                for name in ("numpy", "peerdma", "peerdma.cli.main"):
+                for name in _PREPARED:
                     importlib.import_module(name)
 
     def _start(self, number, action):

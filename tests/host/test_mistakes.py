@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 import peerdma
-from peerdma import gpus
 
 PIN_IT = r"which is not pinned; pin it first: with board\.pin\(surface\) as s"
 
@@ -121,7 +120,7 @@ def test_seeds_and_tokens_are_whole(every_gpu):
 
 
 def test_a_number_is_the_cuda_gpu_of_that_number(monkeypatch):
-    monkeypatch.setattr(gpus, "CudaGpu", lambda index, memory: (index, memory))
+    monkeypatch.setattr("peerdma.cuda.gpu.CudaGpu", lambda index, memory: (index, memory))
     for kind, index in ((0, 0), (1, 1), (np.int64(2), 2), ("cuda:3", 3)):
         assert peerdma.gpu(kind) == (index, "auto")
 

@@ -47,7 +47,7 @@ from ..uapi import (
 )
 from .node import KernelNode
 
-__all__ = ["KernelBackend"]
+__all__ = ["KernelBackend", "open_node"]
 
 #: Bytes of one job: progress is told, and Ctrl-C heeded, between jobs.
 _JOB_BYTES = 64 << 20
@@ -303,6 +303,16 @@ class KernelBackend:
 
     def _link(self) -> Link | None:
         return self._info.extension.link if self._info.extension else None
+
+
+def open_node(path: str, timeout: float | None) -> KernelBackend:
+    """The board at a device node."""
+    node = KernelNode(path)
+    try:
+        return KernelBackend(node, timeout=timeout)
+    except BaseException:
+        node.close()
+        raise
 
 
 def _describe(path: str, info) -> BoardInfo:

@@ -64,7 +64,6 @@ def node(tmp_path, monkeypatch):
     # Memory of a device holds what was there before.
     node.path.write_bytes(b"\xa5" * (1 << 20))
     monkeypatch.setattr(simulated_gpu, "NODE", str(node.path))
-    monkeypatch.setattr("peerdma.gpus.NODE", str(node.path))
     monkeypatch.setattr(simulated_gpu.fcntl, "ioctl", node.ioctl)
     before = len(os.listdir("/proc/self/fd"))
     yield node

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The simulated board of the checkout: started, opened, and ended with `close`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..vfio.simboard import SimulatedBoard, is_checkout
+from .backend import UserSpaceBackend
+
+__all__ = ["StartedBoard", "is_checkout"]
+
+
+class StartedBoard(UserSpaceBackend):
+    """The simulated board with a process of its own, which ends with it."""
+
+    def __init__(self, arguments: Sequence[str], **options):
+        self._process = SimulatedBoard(arguments)
+        try:
+            super().__init__(
+                self._process.path,
+                "simulated board",
+                why_lost=self._process.why_lost,
+                notes=self._process.notes,
+                **options,
+            )
+        except BaseException:
+            self._process.close()
+            raise
+        self._process.connected()
+
+    def close(self) -> None:
+        super().close()
+        self._process.close()
