@@ -7,7 +7,6 @@ real ones take a minute, and are what brought this test here.
 
 import ast
 import fcntl
-import importlib.util
 import json
 import os
 import shutil
@@ -19,8 +18,12 @@ from pathlib import Path
 
 import pytest
 
+from tools import setup_env
+
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPT = Path("tools", "setup_env.py")
+#: What the script imports.
+HELPER = Path("tools", "archives.py")
 
 #: Links an interpreter and nothing else.
 VENV = """
@@ -45,7 +48,7 @@ class Checkout:
 
     def __init__(self, folder: Path, cache: Path):
         self.folder, self.cache = folder, cache
-        for name in ("pyproject.toml", "Makefile", SCRIPT):
+        for name in ("pyproject.toml", "Makefile", SCRIPT, HELPER):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, folder / name)
         # What `make test` or a user's shell adds is not to be seen here.
@@ -100,15 +103,6 @@ def checkout(request, tmp_path) -> Checkout:
 def plain(tmp_path) -> Checkout:
     """A copy of the checkout at a path without spaces."""
     return Checkout(tmp_path / "plain", tmp_path / "cache")
-
-
-@pytest.fixture
-def setup_env():
-    """The script as a module."""
-    spec = importlib.util.spec_from_file_location("setup_env", ROOT / SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_second_run_does_nothing(checkout):
@@ -317,7 +311,7 @@ def test_present_programs_are_not_named(plain, tmp_path):
     assert "missing: perl." in plain.run("check", PATH=str(tmp_path)).stderr
 
 
-def test_what_an_interpreter_lacks_is_named(monkeypatch, setup_env):
+def test_what_an_interpreter_lacks_is_named(monkeypatch):
     monkeypatch.setattr(sys, "version_info", (3, 9, 2))
     monkeypatch.setattr(setup_env.platform, "machine", lambda: "aarch64")
     monkeypatch.setattr(setup_env.sysconfig, "get_config_var", lambda name: None)
@@ -335,7 +329,8 @@ def test_what_an_interpreter_lacks_is_named(monkeypatch, setup_env):
 
 
 def test_an_old_python_can_parse_the_script():
-    ast.parse((ROOT / SCRIPT).read_text(), feature_version=(3, 6))
+    for path in (SCRIPT, HELPER):
+        ast.parse((ROOT / path).read_text(), feature_version=(3, 6))
 
 
 def test_make_names_a_python_that_is_not_there(plain):
