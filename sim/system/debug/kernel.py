@@ -4,7 +4,7 @@
 Built once, which takes 5 to 10 minutes on two idle cores, and kept in the user's cache under a
 name that its source, its configuration and its compiler give it.
 
-    python -m sim.system.debug.kernel       build it, and print where it is
+    .venv/bin/python -m sim.system.debug.kernel       build it, and print where it is
 """
 
 from __future__ import annotations
