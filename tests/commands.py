@@ -54,7 +54,8 @@ def blocks(text: str) -> Iterator[str]:
 
 def quoted(text: str, pattern: str = r"(?<!`)(`+)([^`]+)\1(?!`)") -> Iterator[str]:
     """What is in backquotes and begins as a command does: by a program, and more behind it."""
-    known = {*PROGRAMS, *OF_AN_ENVIRONMENT, "make", "python3", "pytest"}
+    # X is an interpreter that is put in at run time.
+    known = {*PROGRAMS, *OF_AN_ENVIRONMENT, "X", "make", "python3", "pytest"}
     for _, found in re.findall(pattern, re.sub(r"```.*?```", "", text, flags=re.DOTALL)):
         line = " ".join(found.replace("\\|", "|").split())
         words = [word for word in line.split(" ") if not _VARIABLE.match(word)]

@@ -47,8 +47,9 @@ def _run(arguments: argparse.Namespace) -> int:
 
     with site as there:
         print(f"campaign {arguments.seed} on {there.slots()} cores, bundle {name_of(packed)}")
-        # The models may have taken a part of the time.
-        seconds = arguments.seconds + begin - time.monotonic()
+        # The models may have taken a part of the time, the first time all of it: even then a seed
+        # on each core runs.
+        seconds = max(arguments.seconds + begin - time.monotonic(), 1.0)
         what = execute.Campaign(arguments.seed, seconds, arguments.episodes, arguments.seeds)
         # What has been seen is not lost with what has not.
         with contextlib.suppress(KeyboardInterrupt):
