@@ -133,6 +133,8 @@ def _wrong_command(words: list[str], active: bool) -> Iterator[str]:
     elif re.fullmatch(r"python3?|X", name):
         yield from _wrong_python(arguments)
     elif (ROOT / program).is_file():
+        if not os.access(ROOT / program, os.X_OK):
+            yield f"{program} is no program: name its interpreter"
         if program.endswith(".py"):
             yield from _wrong_options((program,), arguments)
     elif name not in PROGRAMS:

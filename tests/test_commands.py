@@ -48,6 +48,7 @@ def test_commands_in_messages_and_docstrings():
         ('make demo DEMO_ARGS="--sise 3x3"', "no option --sise"),
         ("make -C drivers", "no Makefile in drivers"),
         ("sudo driver/instal.sh", "driver/instal.sh is neither"),
+        ("tools/setup_env.py check", "is no program"),
         ("make setup && frobnicate", "frobnicate is neither"),
         ("make demo  copies an array", "no target copies"),
         ("make demo DEMO_ARGS='--size", "No closing quotation"),
