@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""``python -m flow.figures``: area and clock of the gateware in its FPGA, beside goal and limit.
+"""``make perf-fpga``: area and clock of the gateware in its FPGA, beside goal and limit.
 
 The board's whole design is synthesized, placed and routed with the tools of `make bitstream`, for
 several seeds of the placer: the clock is that of the core's net after routing, in the slowest
@@ -116,7 +116,7 @@ def _blocks(netlist: dict, folder: Path) -> tuple[dict[str, Counter], float]:
 def main(argv: list[str] | None = None) -> int:
     """Command line; returns the exit status."""
     parser = argparse.ArgumentParser(
-        prog="python -m flow.figures",
+        prog=".venv/bin/python -m flow.figures",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """A configuration that is known to work on a board, and how another one differs from it.
 
-    python -m flow.record picoevb IMAGE     prints the record of an image (.bit, .bin, .mcs)
+    .venv/bin/python -m flow.record picoevb IMAGE   prints the record of a .bit, .bin or .mcs
 
 A record has a line for each value that the hard blocks, their clocks and the board's pins are
 given, for each of the hard blocks' inputs (bit by bit, high end first: 0, 1, or n where a net

@@ -22,8 +22,9 @@ from peerdma_start import interruptible
 
 with interruptible("demo.py"):
     import peerdma
-    from peerdma.cli.main import EXIT_CODES, add_board_option, add_version_option, guarded
+    from peerdma.cli.main import EXIT_CODES, add_version_option, guarded
     from peerdma.memory.files import Input, Output
+    from peerdma.opening import add_board_option
 
 #: Seconds without a word before progress is shown, and between lines of a log.
 _PATIENCE = 1.5

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Simulation, proof and measurement of the gateware.
 
-`sim.board` is the simulated board, a program (``python -m sim.board --socket PATH``); `sim.compile`
+`sim.board` is the simulated board, a program; `sim.compile`
 makes the model that it loads. `sim.benches` and `sim.campaign` run the gateware under cocotb,
 `sim.formal` proves properties of it, `sim.mutants` plants bugs in it, `sim.perf` measures it, and
 `sim.system` runs the whole system in QEMU.

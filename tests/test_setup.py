@@ -21,8 +21,12 @@ from pathlib import Path
 
 import pytest
 
+from tools import setup_env
+
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPT = Path("tools", "setup_env.py")
+#: What the script imports.
+HELPER = Path("tools", "archives.py")
 
 #: Links an interpreter and nothing else.
 VENV = """
@@ -47,7 +51,7 @@ class Checkout:
 
     def __init__(self, folder: Path, cache: Path):
         self.folder, self.cache = folder, cache
-        for name in ("pyproject.toml", "Makefile", SCRIPT):
+        for name in ("pyproject.toml", "Makefile", SCRIPT, HELPER):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, folder / name)
         # What `make test` or a user's shell adds is not to be seen here.
@@ -102,12 +106,6 @@ def checkout(request, tmp_path) -> Checkout:
 def plain(tmp_path) -> Checkout:
     """A copy of the checkout at a path without spaces."""
     return Checkout(tmp_path / "plain", tmp_path / "cache")
-
-
-@pytest.fixture
-def setup_env():
-    """The script as a module."""
-    return module_at(ROOT / SCRIPT)
 
 
 def module_at(path: Path):
@@ -324,7 +322,7 @@ def test_present_programs_are_not_named(plain, tmp_path):
     assert "missing: perl." in plain.run("check", PATH=str(tmp_path)).stderr
 
 
-def test_what_an_interpreter_lacks_is_named(monkeypatch, setup_env):
+def test_what_an_interpreter_lacks_is_named(monkeypatch):
     monkeypatch.setattr(sys, "version_info", (3, 9, 2))
     monkeypatch.setattr(setup_env.platform, "machine", lambda: "aarch64")
     monkeypatch.setattr(setup_env.sysconfig, "get_config_var", lambda name: None)
@@ -344,7 +342,8 @@ def test_what_an_interpreter_lacks_is_named(monkeypatch, setup_env):
 @pytest.mark.parametrize("error", [errno.EACCES, errno.EROFS])
 def test_a_checkout_that_cannot_be_written_is_named(plain, monkeypatch, capfd, error):
     """Refused by a stand-in, as nothing stops root."""
-    setup_env = module_at(plain.folder / SCRIPT)
+    monkeypatch.syspath_prepend(plain.folder / "tools")
+    script = module_at(plain.folder / SCRIPT)
 
     def mkdir(folder, *_, **__):
         raise OSError(error, os.strerror(error), str(folder))
@@ -352,7 +351,7 @@ def test_a_checkout_that_cannot_be_written_is_named(plain, monkeypatch, capfd, e
     monkeypatch.setattr(Path, "mkdir", mkdir)
     monkeypatch.setattr(sys, "argv", [str(SCRIPT)])
     with pytest.raises(SystemExit) as caught:
-        setup_env.main()
+        script.main()
     text = str(caught.value)
     assert re.match(
         rf"peerdma: setup stopped: \[Errno {error}\] .*: '{plain.folder}/.venv'\.", text
@@ -363,7 +362,8 @@ def test_a_checkout_that_cannot_be_written_is_named(plain, monkeypatch, capfd, e
 
 
 def test_an_old_python_can_parse_the_script():
-    ast.parse((ROOT / SCRIPT).read_text(), feature_version=(3, 6))
+    for path in (SCRIPT, HELPER):
+        ast.parse((ROOT / path).read_text(), feature_version=(3, 6))
 
 
 def test_make_names_a_python_that_is_not_there(plain):

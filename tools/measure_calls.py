@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""``python -m tools.measure_calls``: what a copy by the Python library costs, beside no library.
+"""``make perf-host``: what a copy by the Python library costs, beside no library.
 
 Boards and drivers in this process end each transfer at once, so that software is all that takes
 time. In turn, many times, a copy is made by `Board.copy` and by the bare sequence: the same
@@ -238,7 +238,7 @@ def _row(values: list[float]) -> dict[str, float]:
 def main(argv: list[str] | None = None) -> int:
     """Command line; returns the exit status."""
     parser = argparse.ArgumentParser(
-        prog="python -m tools.measure_calls",
+        prog=".venv/bin/python -m tools.measure_calls",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """How fast the kernels on surfaces are, beside a device-to-device copy, in one run.
 
-    python tools/measure_kernels.py [GPU index]
+    .venv/bin/python tools/measure_kernels.py [GPU index]
 
 Each time is the median of runs between two events on the GPU; the surfaces are larger than its
 cache. A copy counts the bytes it reads and those it writes, as do the kernels.

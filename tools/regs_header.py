@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Write the driver's register header from the register map: ``python -m tools.regs_header``.
+"""Write the driver's register header from the register map: ``make regs``.
 
 `driver/peerdma_regs.h` is committed, so that the driver reads and builds without Python;
 ``--check`` exits 1 when it differs from what the map says. Part of the checkout, not of the wheel.

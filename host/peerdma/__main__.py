@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""``python -m peerdma`` is the `peerdma` command."""
+"""``-m peerdma`` is the `peerdma` command, where that is not in PATH."""
 
 import sys
 

@@ -7,6 +7,7 @@ the simulation is loaded.
 
 from __future__ import annotations
 
+import argparse
 import os
 import stat
 from collections.abc import Sequence
@@ -15,10 +16,24 @@ from .board.board import Board
 from .errors import BoardNotFound
 from .memory.files import kind_of
 
-__all__ = ["is_node", "open_board"]
+__all__ = ["add_board_option", "is_node", "open_board"]
 
 #: The driver's first board.
 _NODE = "/dev/picoevb"
+
+
+def add_board_option(parser: argparse.ArgumentParser, *, simulates: bool = True) -> None:
+    """Adds --board, with what `open_board` takes; `simulates`: whether auto can be sim, too."""
+    auto = "the first that the kernel driver has"
+    auto += ", or sim where there is none" if simulates else ""
+    parser.add_argument(
+        "--board",
+        default="auto",
+        metavar="auto|sim|PATH",
+        help=f"board to use: auto is {auto}; sim starts the simulated board (the first time this "
+        "builds its model, which takes minutes); PATH is a device node, or the socket of a "
+        "simulated board that runs (default: auto)",
+    )
 
 
 def open_board(
@@ -36,8 +51,8 @@ def open_board(
     ----------
     board : "auto", "sim" or path
         A path is a device node of the kernel driver, ``/dev/picoevb``, or the socket of a
-        simulated board that runs, ``python -m sim.board --socket PATH``. "sim" starts the
-        simulated board of this checkout, which ends with `close`; building its model the first
+        simulated board that runs, ``.venv/bin/python -m sim.board --socket PATH``. "sim" starts
+        the simulated board of this checkout, which ends with `close`; building its model the first
         time takes minutes. "auto" is the first device node, or "sim" where there is none.
     timeout : float, optional
         Seconds to wait for any one answer of the board or descriptor chain. By default 60 s,

@@ -3,7 +3,7 @@
 
 Plain data, no third-party import but numpy. `hw/` elaborates its register banks from these
 objects, the library and the simulation import the offsets, and `driver/peerdma_regs.h` is
-generated from them (``python -m tools.regs_header``).
+generated from them (``make regs``).
 
 The DMA BAR follows the programming interface of Xilinx' "DMA/Bridge Subsystem for PCI Express"
 (PG195, register space chapter); the extension block at 0x9000 and the user BAR are our own.

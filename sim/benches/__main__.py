@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""``python -m sim.benches [TEST]``: run cocotb benches, each in a simulator of its own."""
+"""``make cocotb``: run cocotb benches, each in a simulator of its own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .runner import discover, run
 
 def main(argv: list[str] | None = None) -> int:
     """Command line; returns 0 if all passed, 1 if not, 2 for an unknown TEST."""
-    parser = argparse.ArgumentParser(prog="python -m sim.benches", description=__doc__)
+    parser = argparse.ArgumentParser(prog=".venv/bin/python -m sim.benches", description=__doc__)
     parser.add_argument("test", nargs="?", metavar="TEST", help="a bench, or a file of benches")
     parser.add_argument("--seed", type=int, help="repeat the random choices of an earlier run")
     parser.add_argument("--waves", action="store_true", help="write waveforms (dump.vcd)")

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The simulated board: a PCIe function that is served over vfio-user, ``python -m sim.board``.
+"""The simulated board: a PCIe function that is served over vfio-user.
+
+It is a program of the checkout: ``.venv/bin/python -m sim.board --socket PATH``.
 
 `native` holds the C++ model of the PCIe block, the link and the root complex, which is compiled
 together with the gateware by `sim.compile`. A read or a write runs from the client's socket through

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""``python -m sim.board``: the server of `sim.board.server`, with a model of this checkout.
+"""The simulated board as a program: `sim.board.server` with a model of this checkout.
 
 The only file here that needs `sim.compile`, which makes the model.
 """

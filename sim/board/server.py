@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""``python -m sim.board --socket PATH``: the simulated board, a PCIe function over vfio-user.
+"""The simulated board: serves a PCIe function over vfio-user at a socket.
 
 The first start compiles the core, which takes a minute or two; later starts are immediate. Prints
 ``ready: PATH`` to standard output when a client can connect, and what happens to standard error.
@@ -87,7 +87,7 @@ def _fault(text: str) -> str:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m sim.board",
+        prog=".venv/bin/python -m sim.board",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -131,9 +131,7 @@ def _parser() -> argparse.ArgumentParser:
         "write (QEMU then makes every register write wait for its end)",
     )
     core = parser.add_mutually_exclusive_group()
-    core.add_argument(
-        "--user", metavar="NAME", help="user block, as for `python -m hw.build core` (pass)"
-    )
+    core.add_argument("--user", metavar="NAME", help="user block, as for hw.build core (pass)")
     core.add_argument(
         "--plain",
         action="store_true",

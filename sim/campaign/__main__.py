@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""``python -m sim.campaign``: run a campaign, replay a seed, merge what several came to."""
+"""``make campaign``: run a campaign, replay a seed, merge what several came to."""
 
 from __future__ import annotations
 
@@ -47,8 +47,9 @@ def _run(arguments: argparse.Namespace) -> int:
 
     with site as there:
         print(f"campaign {arguments.seed} on {there.slots()} cores, bundle {name_of(packed)}")
-        # The models may have taken a part of the time.
-        seconds = arguments.seconds + begin - time.monotonic()
+        # The models may have taken a part of the time, the first time all of it: even then a seed
+        # on each core runs.
+        seconds = max(arguments.seconds + begin - time.monotonic(), 1.0)
         what = execute.Campaign(arguments.seed, seconds, arguments.episodes, arguments.seeds)
         # What has been seen is not lost with what has not.
         with contextlib.suppress(KeyboardInterrupt):
@@ -94,7 +95,7 @@ def _report(arguments: argparse.Namespace) -> int:
 
 def main(argv: list[str] | None = None) -> int:
     """Command line; returns 0 if all is well, 1 if a seed failed (`report`: or a bin is a hole)."""
-    parser = argparse.ArgumentParser(prog="python -m sim.campaign", description=__doc__)
+    parser = argparse.ArgumentParser(prog=".venv/bin/python -m sim.campaign", description=__doc__)
     commands = parser.add_subparsers(required=True)
     run = commands.add_parser("run", help="run seeds for a while")
     replay = commands.add_parser("replay", help="run one seed again, with waveforms")

@@ -17,7 +17,7 @@ from .plan import CHANNELS
 
 __all__ = ["make"]
 
-_SOURCES = ("hw", "host/peerdma", "sim")
+_SOURCES = ("hw", "host/peerdma", "sim", "tools")
 
 
 def _content() -> Iterator[tuple[str, Path]]:

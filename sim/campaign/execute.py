@@ -12,6 +12,7 @@ from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExec
 from dataclasses import dataclass
 
 from sim.compile.tools import ROOT
+from tools import archives
 
 from . import worker
 from .worker import run_seed
@@ -76,8 +77,9 @@ def cluster(bundle: bytes, scheduler: str) -> Iterator[Site]:
     import cloudpickle
     from distributed import Client
 
-    # Workers cannot import it.
+    # Workers cannot import them.
     cloudpickle.register_pickle_by_value(worker)
+    cloudpickle.register_pickle_by_value(archives)
     try:
         client = Client(scheduler, timeout=_JOIN_SECONDS)
         client.wait_for_workers(1, timeout=_JOIN_SECONDS)

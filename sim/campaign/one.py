@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""``python -m sim.campaign.one``: one seed in one simulator, in a folder of its own."""
+"""``.venv/bin/python -m sim.campaign.one``: one seed in one simulator, in a folder of its own."""
 
 from __future__ import annotations
 
@@ -67,7 +67,8 @@ def run(seed: int, episodes: int, models: Path, folder: Path, waves: bool = Fals
 
 def main(argv: list[str] | None = None) -> int:
     """Command line; returns 0 if the seed passed, 1 if not."""
-    parser = argparse.ArgumentParser(prog="python -m sim.campaign.one", description=__doc__)
+    prog = ".venv/bin/python -m sim.campaign.one"
+    parser = argparse.ArgumentParser(prog=prog, description=__doc__)
     parser.add_argument("seed", type=int)
     parser.add_argument("--episodes", type=int, required=True)
     parser.add_argument("--models", type=Path, required=True, help="with simulators in 1 and 2")

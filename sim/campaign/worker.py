@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """What runs wherever a seed runs, beside this checkout or far from it.
 
-It needs nothing but the standard library, so that it can be sent to a machine that has none of the
-checkout; the rest of what a seed needs comes in a bundle.
+It needs nothing but the standard library and `tools.archives`, and is sent together with that to a
+machine that has none of the checkout; the rest of what a seed needs comes in a bundle.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ import sys
 import tarfile
 import tempfile
 from pathlib import Path
+
+from tools.archives import unpack as unpack_tar
 
 __all__ = ["LOG", "RESULT", "name_of", "run_seed", "unpack"]
 
@@ -41,7 +43,7 @@ def unpack(bundle: bytes, root: Path) -> Path:
     scratch = Path(tempfile.mkdtemp(prefix=".bundle-", dir=root))
     try:
         with tarfile.open(fileobj=io.BytesIO(gzip.decompress(bundle))) as archive:
-            archive.extractall(scratch, filter="data")
+            unpack_tar(archive, scratch)
         try:
             scratch.rename(place)
         except OSError:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The core as C++: made by Amaranth and Verilator here, or brought along from where they are.
 
-    python -m sim.compile.generated FILE    pack it, for a machine that has neither
+    .venv/bin/python -m sim.compile.generated FILE    pack it, for a machine that has neither
 
 In the folder that ``make WHEELS=DIR`` is given there, or unpacked as ``build/model``, it needs a
 C++ compiler only. It fits the sources of the core that it was made from, and no others.
@@ -128,8 +128,8 @@ def _generate(user: str | None, tags: int | None, plain: bool, waves: bool) -> G
         from hw.stream.user_blocks import find
     except ImportError as error:
         raise BuildError(
-            f"the core's C++ has to be made from hw/, and {error.name} is not installed: install "
-            "the extras gateware and sim, or bring it along from a machine that has them: there "
+            f"the core's C++ has to be made from hw/, and {error.name} is not installed: "
+            "`make setup` does that, or bring it along from a machine that has it: there "
             "`make model`, here unpack what that wrote in build/"
         ) from None
     try:
@@ -177,7 +177,9 @@ def _copy(path: Path, folder: Path) -> None:
 
 def main() -> int:
     """Packs the core into the file that the command line names."""
-    parser = argparse.ArgumentParser(prog="python -m sim.compile.generated", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog=".venv/bin/python -m sim.compile.generated", description=__doc__
+    )
     parser.add_argument("file", type=Path, metavar="FILE", help="archive to write, .tar.gz")
     try:
         pack(parser.parse_args().file)

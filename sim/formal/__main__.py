@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""``python -m sim.formal``: what holds for whatever comes, proven by SymbiYosys.
+"""``.venv/bin/python -m sim.formal``: what holds for whatever comes, proven by SymbiYosys.
 
 Inputs are free within what is assumed of a block's neighbours. For each property it is shown that
 
@@ -80,7 +80,7 @@ def _finds(bug: Bug) -> tuple[bool, str, Answer]:
 def main(argv: list[str] | None = None) -> int:
     """Command line; returns the exit status: 1 if anything is not as it should be."""
     parser = argparse.ArgumentParser(
-        prog="python -m sim.formal",
+        prog=".venv/bin/python -m sim.formal",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

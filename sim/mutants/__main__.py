@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""``python -m sim.mutants``: does a named quick test find each bug that could be in the gateware?
+"""``make mutants``: does a named quick test find each bug that could be in the gateware?
 
 Results are kept in build/mutants.json, by a hash of the bug and of all that its tests depend on: a
 run that was stopped goes on where it was, and after an edit only what it concerns runs again.
@@ -57,7 +57,7 @@ def _try(checkout: Path, mutant: Mutant, kept: dict[str, str]) -> str:
 
 def main(argv: list[str] | None = None) -> int:
     """Command line; returns the exit status: 1 if a bug was not found."""
-    parser = argparse.ArgumentParser(prog="python -m sim.mutants", description=__doc__)
+    parser = argparse.ArgumentParser(prog=".venv/bin/python -m sim.mutants", description=__doc__)
     parser.add_argument("name", nargs="*", help="words in the names of mutants to try (all)")
     names = parser.parse_args(argv).name
     chosen = [one for one in MUTANTS if not names or any(name in one.name for name in names)]

@@ -20,7 +20,7 @@ LIMIT = 600
 
 def private_copy(where: Path) -> Path:
     """Copy what the gateware's tests need into a folder; finished builds are shared."""
-    for part in ("hw", "flow", "host", "sim", "tests"):
+    for part in ("hw", "flow", "host", "sim", "tests", "tools"):
         shutil.rmtree(where / part, ignore_errors=True)
         shutil.copytree(ROOT / part, where / part, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", where)

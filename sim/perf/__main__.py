@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Measure the engine's speed in exact cycles: tables, plots and JSON.
 
-    python -m sim.perf [--out DIR]
+    .venv/bin/python -m sim.perf [--out DIR]
 
 Ends with status 1 if a target is missed.
 """
@@ -43,7 +43,7 @@ def _measure(work: list[Job]) -> list[Figure]:
 def main() -> int:
     """Command line; returns the exit status."""
     parser = argparse.ArgumentParser(
-        prog="python -m sim.perf",
+        prog=".venv/bin/python -m sim.perf",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -55,7 +55,7 @@ def main() -> int:
 
         figures = _measure(list(jobs()))
     except ImportError as error:
-        _say(f"perf: {error.name} is missing, which draws: pip install '.[perf]', or make perf")
+        _say(f"perf: {error.name} is missing, which draws: `make perf` installs it")
         return 2
     except BuildError as error:
         _say(f"perf: {error}")

@@ -168,7 +168,7 @@ class Rig:
         """RuntimeError if the core broke a rule; the log is up to date then."""
         if self.session.errors:
             raise RuntimeError(
-                "the core broke a rule of PCIe; `python -m sim.benches` may say which"
+                "the core broke a rule of PCIe; `.venv/bin/python -m sim.benches` may say which"
             )
 
     def _times(self, kind: str, begin: int, nbytes: int) -> Times:

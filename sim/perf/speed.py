@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""``python -m sim.perf.speed``: how fast the simulated board itself is.
+"""``.venv/bin/python -m sim.perf.speed``: how fast the simulated board itself is.
 
 Copies through the user stream, in this process: cycles of the core per second of processor time,
 and bytes of payload. It depends on the machine, and what else that does; nothing fails by it.
@@ -57,7 +57,7 @@ def measure(nbytes: int, rounds: int) -> list[Speed]:
 
 def main(argv: list[str] | None = None) -> int:
     """Command line; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m sim.perf.speed", description=__doc__)
+    parser = argparse.ArgumentParser(prog=".venv/bin/python -m sim.perf.speed", description=__doc__)
     parser.add_argument("--mib", type=int, default=4, metavar="N", help="of each copy (4)")
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="copies (5)")
     arguments = parser.parse_args(argv)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""``python -m sim.system demo|shell``: the full system in QEMU, see docs/system.md."""
+"""``make system-demo``, ``make system-shell``: the full system in QEMU, see docs/system.md."""
 
 from __future__ import annotations
 
@@ -25,16 +25,14 @@ def _file(text: str) -> Path:
 
 def main() -> int:
     """Command line; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m sim.system", description=__doc__)
+    parser = argparse.ArgumentParser(prog=".venv/bin/python -m sim.system", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     lane_help = "; ".join(f"{name}: {lane.about}" for name, lane in LANES.items())
     one = commands.add_parser("demo", help="host/demo.py in guests")
     one.add_argument("--lane", choices=LANES, action="append", help=f"{lane_help} (all)")
     two = commands.add_parser("shell", help="a prompt in a guest, or a script on standard input")
     two.add_argument("--lane", choices=LANES, default="identity", help=f"{lane_help} (identity)")
-    two.add_argument(
-        "--board", metavar="OPTIONS", default="", help="for `python -m sim.board`, in one word"
-    )
+    two.add_argument("--board", metavar="OPTIONS", default="", help="for sim.board, in one word")
     two.add_argument(
         "file", nargs="*", type=_file, help="module or program that the guest has in /run/guest"
     )

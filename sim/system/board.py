@@ -22,7 +22,7 @@ _START, _END = 1800.0, 10.0
 
 
 class Board:
-    """``python -m sim.board`` with `options`, ready for one client.
+    """`sim.board` with `options`, ready for one client.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ class Board:
     sockets, logs : Path
         Folders; the former with a short path.
     options : sequence of str
-        See ``python -m sim.board --help``.
+        See its ``--help``.
     checkout : Path
         Whose gateware it is.
 

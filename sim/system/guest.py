@@ -52,7 +52,7 @@ class Guest:
     lane : str
         One of `LANES`: "strict" (an IOMMU translates), "identity", "arm64".
     board_options : sequence of str, or None
-        For ``python -m sim.board``; None is a machine without a board.
+        For ``.venv/bin/python -m sim.board``; None is a machine without a board.
     further_boards : sequence of sequence of str
         Options of more boards.
     kernel : Kernel, optional

@@ -131,7 +131,7 @@ def test_a_gpu_that_is_not_there(socket):
 
 def test_no_board(tmp_path):
     result = run("--board", tmp_path / "none.sock")
-    expect_error(result, "BoardNotFound", "Start one with `python -m sim.board")
+    expect_error(result, "BoardNotFound", "`make setup && .venv/bin/python -m sim.board")
     expect_error(run("--board", "/dev/picoevb77"), "BoardNotFound", "/dev/picoevb77", "lsmod")
 
 

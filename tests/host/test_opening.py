@@ -78,7 +78,7 @@ def test_a_board_that_runs_is_opened_by_its_socket(scratch):
                 assert board.info().name == f"board at {path}"
         server.kill()
         server.wait(30)
-        with pytest.raises(peerdma.BoardNotFound, match="Start one with"):
+        with pytest.raises(peerdma.BoardNotFound, match="Start one, in a checkout"):
             peerdma.open(path)
     finally:
         server.kill()

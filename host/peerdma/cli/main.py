@@ -14,11 +14,11 @@ from .. import __version__
 from ..board.backend import BoardInfo
 from ..doctor.examine import add_doctor
 from ..errors import PeerdmaError, exit_codes
-from ..opening import open_board
+from ..opening import add_board_option, open_board
 from ..regs import Capability
 from .flash import Programmer
 
-__all__ = ["EXIT_CODES", "add_board_option", "add_version_option", "guarded", "main"]
+__all__ = ["EXIT_CODES", "add_version_option", "guarded", "main"]
 
 #: For the end of a command's --help.
 EXIT_CODES = "exit codes:\n" + "\n".join(
@@ -39,17 +39,6 @@ def guarded(program: str, action: Callable[[], int]) -> int:
     except KeyboardInterrupt:
         print(f"{program}: interrupted", file=sys.stderr)
         return 130
-
-
-def add_board_option(parser: argparse.ArgumentParser) -> None:
-    """Adds --board, with what `open_board` takes."""
-    parser.add_argument(
-        "--board",
-        default="auto",
-        metavar="auto|sim|PATH",
-        help="board to use: auto and sim start the simulated board (the first time this builds "
-        "its model, which takes minutes), PATH is the socket of one that runs (default: auto)",
-    )
 
 
 def add_version_option(parser: argparse.ArgumentParser) -> None:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+import shlex
+import sys
 from collections.abc import Callable
 from typing import Any
 
 from ..errors import CudaError, GpuNotFound
 
-__all__ = ["Driver", "load"]
+__all__ = ["Driver", "install_command", "load"]
 
 _LIBRARY = "libcuda.so.1"
 _ASKED = "a CUDA GPU"
@@ -132,6 +134,21 @@ class Driver:
         return CudaError(asked, found, _NEXT_STEPS.get(name, _LOOK_UP), name=name)
 
 
+def install_command(major: int) -> str:
+    """What to type to install the bindings and NVRTC for drivers of this major version of CUDA.
+
+    For the environment that this program runs in, or a new one where that is the system's, into
+    which pip is not to install.
+    """
+    major = min(max(major, 12), 13)
+    if sys.prefix != sys.base_prefix:
+        return f"in a checkout, `{shlex.quote(sys.executable)} -m pip install '.[cuda{major}]'`"
+    return (
+        "in a checkout, `python3 -m venv ~/peerdma && ~/peerdma/bin/pip install "
+        f"'.[cuda{major}]'`, and use the Python of that environment"
+    )
+
+
 def load() -> Driver:
     """The CUDA driver of this machine, initialised.
 
@@ -141,7 +158,7 @@ def load() -> Driver:
         If there is no driver, no GPU, or no bindings that fit; says what to install.
     """
     version = _driver_version()
-    install = f"pip install 'peerdma[cuda{min(max(version[0], 12), 13)}]'"
+    install = install_command(version[0])
     found = f"this machine's NVIDIA driver speaks CUDA {version[0]}.{version[1]}"
     if version[0] < 12:
         raise GpuNotFound(_ASKED, f"{found}, peerdma needs 12 or later", "Update the driver")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import CudaError, GpuNotFound
-from .driver import Driver
+from .driver import Driver, install_command
 
 __all__ = ["compiled", "source"]
 
@@ -73,7 +73,7 @@ def _compile(driver: Driver, text: str, options: list[str]) -> bytes:
 def _nvrtc(driver: Driver) -> Any:
     """NVRTC, if there is one that fits the driver."""
     major = driver.version[0]
-    advice = f"Install the one of the driver's major: pip install 'peerdma[cuda{major}]'"
+    advice = f"Install the one of the driver's major: {install_command(major)}"
     try:
         nvrtc = driver.nvrtc()
         found = _checked(nvrtc, nvrtc.nvrtcVersion())

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from ..errors import PeerdmaError
 from ..gpus import gpu
 from ..kernel.node import KernelNode
-from ..opening import is_node, open_board
+from ..opening import add_board_option, is_node, open_board
 from .board import (
     look_at_counts,
     look_at_gateware,
@@ -37,16 +37,12 @@ _DESCRIPTION = """Look for what keeps a board and a GPU from working together, a
 Looks at the bus, the driver, GPUs and the way between, then tries transfers, each way by itself,
 which overwrite the first 16 KiB of card RAM. More is seen as root. The exit code is that of what
 fails first, 0 if nothing does."""
-_BOARD_HELP = (
-    "board to test: auto is the first that the kernel driver has, sim starts the simulated board, "
-    "PATH is a device node or a simulated board's socket (default: auto)"
-)
 
 
 def add_doctor(command: argparse.ArgumentParser) -> None:
     """Adds the command's arguments, and what it does to its description."""
     command.description = _DESCRIPTION
-    command.add_argument("--board", default="auto", metavar="auto|sim|PATH", help=_BOARD_HELP)
+    add_board_option(command, simulates=False)
     command.add_argument("--json", action="store_true", help="print one JSON object instead")
     command.set_defaults(action=_run)
 

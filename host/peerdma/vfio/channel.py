@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from ..errors import BoardLost, BoardNotFound, ProtocolError, Timeout
+from .simboard import start_command
 from .wire import MAX_DATA_BYTES, MAX_FDS, Command, DmaAccess, Header, HeaderFlag, pack, unpack
 
 __all__ = ["Channel"]
@@ -71,8 +72,8 @@ class Channel:
         except OSError as error:
             self._socket.close()
             raise BoardNotFound(
-                f"asked for the board at socket {path}: {error.strerror or error}. Start one with "
-                f"`python -m sim.board --socket {path}`",
+                f"asked for the board at socket {path}: {error.strerror or error}. Start one, in a "
+                f"checkout: `{start_command(path)}`",
                 errno=error.errno,
             ) from None
 

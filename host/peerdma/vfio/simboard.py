@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
+import shlex
 import shutil
 import signal
 import subprocess
@@ -19,7 +20,7 @@ from pathlib import Path
 
 from ..errors import BoardNotFound
 
-__all__ = ["SimulatedBoard", "checkout_root", "is_checkout"]
+__all__ = ["SimulatedBoard", "checkout_root", "is_checkout", "start_command"]
 
 #: The first run builds the RTL model, which takes minutes on a small machine.
 _START_TIMEOUT = 1800.0
@@ -37,14 +38,20 @@ def is_checkout() -> bool:
     return (_HOST.parent / "sim" / "board" / "__main__.py").is_file()
 
 
+def start_command(path: str) -> str:
+    """What to type in a checkout to start a board at this socket."""
+    socket = shlex.quote(os.path.abspath(path))
+    return f"make setup && .venv/bin/python -m sim.board --socket {socket}"
+
+
 def checkout_root() -> Path:
     """The checkout that this package runs from; BoardNotFound if it was installed from a wheel."""
     root = _HOST.parent
     if not is_checkout():
         raise BoardNotFound(
             f"asked for the simulated board; it is part of the source checkout, and {root} is "
-            "none. Run from a checkout (pip install -e .), or start a board there with "
-            "`python -m sim.board --socket PATH` and open that PATH"
+            "none. Start one in a checkout, "
+            f"`{start_command('board.sock')}`, and open that socket"
         )
     return root
 
@@ -59,7 +66,7 @@ class SimulatedBoard:
     Parameters
     ----------
     arguments : sequence of str
-        Further arguments for ``python -m sim.board``.
+        Further arguments for `sim.board`.
 
     Raises
     ------
@@ -68,7 +75,7 @@ class SimulatedBoard:
     """
 
     def __init__(self, arguments: Sequence[str] = ()):
-        root = checkout_root()
+        self._root = checkout_root()
         self._directory = tempfile.mkdtemp(prefix="peerdma-")
         self.path = os.path.join(self._directory, "board.sock")
         self._last_lines: deque[str] = deque(maxlen=5)
@@ -80,7 +87,7 @@ class SimulatedBoard:
         command = [sys.executable, "-m", "peerdma.vfio.simboard_child", str(os.getpid())]
         command += [self._directory, "--socket", self.path, "--once", *arguments]
         # The kernel ends the child with the *thread* that started it: this one stays until then.
-        self._keeper = threading.Thread(target=self._keep, args=(command, root), daemon=True)
+        self._keeper = threading.Thread(target=self._keep, args=(command,), daemon=True)
         self._keeper.start()
         try:
             self._wait_until_ready()
@@ -88,13 +95,13 @@ class SimulatedBoard:
             self.close()
             raise
 
-    def _keep(self, command: list[str], root: Path) -> None:
-        paths = [str(root), str(_HOST), os.environ.get("PYTHONPATH", "")]
+    def _keep(self, command: list[str]) -> None:
+        paths = [str(self._root), str(_HOST), os.environ.get("PYTHONPATH", "")]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
         try:
             self._process = subprocess.Popen(
                 command,
-                cwd=root,
+                cwd=self._root,
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -133,7 +140,8 @@ class SimulatedBoard:
         if event == "late":
             raise BoardNotFound(
                 f"the simulated board was not ready after {_START_TIMEOUT:g} s; its last words: "
-                f"{self._last_words()}. Build it by itself first: `python -m sim.board --help`"
+                f"{self._last_words()}. Start it by itself, with no such limit, in {self._root}: "
+                f"`{start_command('board.sock')}`"
             )
         if event == "ended":
             raise BoardNotFound(

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Runs ``python -m sim.board`` so that it never outlives the process that wanted it.
+"""Runs `sim.board` so that it never outlives the process that wanted it.
 
-Usage: ``python -m peerdma.vfio.simboard_child PARENT_PID DIRECTORY [argument of sim.board ...]``
+Arguments: ``PARENT_PID DIRECTORY [argument of sim.board ...]``
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 Built once, which takes 5 to 10 minutes on two idle cores, and kept in the user's cache under a
 name that its source, its configuration and its compiler give it.
 
-    python -m sim.system.debug.kernel       build it, and print where it is
+    .venv/bin/python -m sim.system.debug.kernel       build it, and print where it is
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from tools.archives import unpack
 from tools.debian_tree import Tree, TreeError, cache, obtain
 from tools.kernel_headers import Headers
 
@@ -108,9 +109,7 @@ def _make(source: Path, tools: Path, folder: Path) -> None:
         _say("unpacking the source of the debug kernel")
         archive = next((source / "usr/src").glob("linux-source-*.tar.xz"))
         with tarfile.open(archive) as tar:
-            # Not every Python 3.10 has filters.
-            tar.extraction_filter = getattr(tarfile, "tar_filter", lambda member, _: member)
-            tar.extractall(scratch)
+            unpack(tar, scratch)
         work = next(Path(scratch).glob("linux-source-*"))
         shutil.copy(_CONFIG, work / "kernel/configs/peerdma_debug.config")
         environment = _environment(tools)

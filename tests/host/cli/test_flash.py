@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import struct
 import sys
 
@@ -15,7 +16,7 @@ from peerdma.errors import BoardNotFound, PeerdmaError, Timeout, UnsupportedErro
 
 DETECTED = "index 0:\n\tidcode 0x362c093\n\tmanufacturer xilinx\n\tmodel  xc7a50t\n"
 
-FAKE = """#!{python}
+FAKE = """
 import json, pathlib, sys, time
 here = pathlib.Path(__file__).parent
 arguments = sys.argv[1:]
@@ -46,7 +47,10 @@ def loader(tmp_path, monkeypatch):
     folder = tmp_path / "bin"
     folder.mkdir()
     program = folder / "openFPGALoader"
-    program.write_text(FAKE.format(python=sys.executable))
+    (folder / "fake.py").write_text(FAKE)
+    # Not the interpreter after "#!": the kernel would end its path at a space.
+    command = shlex.join([sys.executable, str(folder / "fake.py")])
+    program.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(folder))
 

@@ -65,10 +65,10 @@ def installed(monkeypatch):
         ("none", None, r"no NVIDIA driver \(libcuda.so.1 is not found\). .* gpu\(\"emulated\"\)"),
         (None, None, "does not tell its version. Check that nvidia-smi works"),
         (11040, "12.9.0", "speaks CUDA 11.4, peerdma needs 12 or later. Update the driver"),
-        (12020, None, r"CUDA 12.2, but .* cannot be imported .*pip install 'peerdma\[cuda12\]'"),
-        (13000, None, r"pip install 'peerdma\[cuda13\]'"),
-        (14010, None, r"pip install 'peerdma\[cuda13\]'"),
-        (12080, "13.0.1", r"cuda-bindings is 13.0.1, for a newer driver. .*peerdma\[cuda12\]"),
+        (12020, None, r"CUDA 12.2, but .* cannot be imported .*pip install '\.\[cuda12\]'`"),
+        (13000, None, r"pip install '\.\[cuda13\]'`"),
+        (14010, None, r"pip install '\.\[cuda13\]'`"),
+        (12080, "13.0.1", r"cuda-bindings is 13.0.1, for a newer driver. .*'\.\[cuda12\]'`"),
     ],
 )
 def test_what_is_missing_for_cuda_is_named(installed, version, bindings, message):
@@ -78,6 +78,15 @@ def test_what_is_missing_for_cuda_is_named(installed, version, bindings, message
     with peerdma.gpu("auto") as gpu:
         assert gpu.emulated
         assert "no CUDA: " in gpu.memory
+
+
+def test_what_to_install_goes_into_an_environment(monkeypatch):
+    monkeypatch.setattr(sys, "prefix", "/environment")
+    monkeypatch.setattr(sys, "executable", "/an environment/bin/python")
+    command = "`'/an environment/bin/python' -m pip install '.[cuda13]'`"
+    assert cuda_driver.install_command(13) == f"in a checkout, {command}"
+    monkeypatch.setattr(sys, "prefix", sys.base_prefix)
+    assert "`python3 -m venv ~/peerdma && ~/peerdma/bin/pip" in cuda_driver.install_command(13)
 
 
 def test_a_driver_without_a_gpu_is_no_gpu(installed):

@@ -414,7 +414,8 @@ def test_a_device_that_only_asks_is_a_timeout(client):
 
 def test_nobody_there(tmp_path):
     path = str(tmp_path / "none.sock")
-    message = "No such file or directory. Start one with `python -m sim.board --socket"
+    command = f"`make setup && .venv/bin/python -m sim.board --socket {path}`"
+    message = f"No such file or directory. Start one, in a checkout: {command}"
     with pytest.raises(peerdma.BoardNotFound, match=message) as caught:
         peerdma.open(path)
     assert caught.value.errno == errno.ENOENT

@@ -84,6 +84,14 @@ def test_a_replay_is_the_same_run(tmp_path: Path):
     assert f"seed {seed} passed; TLPs {digest[:20]};" in again.stdout
 
 
+def test_models_that_take_all_the_time_leave_some_for_seeds(tmp_path: Path, monkeypatch):
+    given = []
+    monkeypatch.setattr(command.bundle, "make", lambda: b"")
+    monkeypatch.setattr(command.execute, "run", lambda site, what, done: given.append(what))
+    command.main(["run", "--seconds", "0", "--output", str(tmp_path / "record.json")])
+    assert given[0].seconds > 0
+
+
 def test_an_interrupt_loses_nothing(tmp_path: Path):
     output = tmp_path / "record.json"
     number = int(os.environ.get("SEED") or secrets.randbits(20))

@@ -96,7 +96,7 @@ def address(tmp_path: Path) -> Iterator[str]:
         str(file),
     )
     with process(tmp_path / "scheduler", "distributed.cli.dask_scheduler", *arguments):
-        wait_for("the scheduler", file.exists)
+        wait_for("the scheduler", lambda: file.exists() and file.stat().st_size)
         yield json.loads(file.read_text())["address"]
 
 

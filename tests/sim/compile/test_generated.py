@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from sim.compile import generated, native, tools
+from tools.archives import unpack
 
 
 @pytest.fixture
@@ -19,7 +20,7 @@ def brought(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The default core packed and unpacked again, where what was brought along is looked for."""
     generated.pack(tmp_path / "model.tar.gz")
     with tarfile.open(tmp_path / "model.tar.gz") as archive:
-        archive.extractall(tmp_path, filter="data")
+        unpack(archive, tmp_path)
     monkeypatch.setattr(generated, "_BROUGHT", tmp_path / "model")
     return tmp_path / "model"
 
