@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+from ..errors import UnsupportedError
 from ..memory.mailbox import MailboxPage
 from ..memory.memory import Memory, Path
 from ..regs import Capability
@@ -23,6 +24,7 @@ __all__ = [
     "Piece",
     "Progress",
     "StreamBackend",
+    "stream_backend",
 ]
 
 #: Called with (bytes done, bytes in all) while a transfer runs.
@@ -43,7 +45,7 @@ class Extension:
     clock_khz: int
     #: how much slower than real time the board runs; 1 on hardware
     time_scale: int
-    #: four characters, see `peerdma.regs`; "" if there is none, or nobody tells
+    #: four characters, see `peerdma.regs`; "" if there is none, or the driver does not report it
     user_block: str = ""
     #: it makes the second number of bytes out of the first; of a source the first is 0
     user_ratio: tuple[int, int] = (0, 0)
@@ -53,7 +55,7 @@ class Extension:
 class BoardInfo:
     """What is known about a board; `extension` is None on a plain XDMA core."""
 
-    #: for people to read
+    #: to be shown
     name: str
     simulated: bool
     #: PCI vendor and device, subsystem vendor and subsystem
@@ -77,13 +79,13 @@ class Piece(NamedTuple):
 
 
 class Moved(NamedTuple):
-    """What a backend says of a finished transfer."""
+    """What a backend reports about a finished transfer."""
 
     #: clock cycles that the board's channels were busy
     cycles: int
     #: most bytes per second that the link can carry of such a transfer; None if not known
     limit: float | None
-    #: None if the driver does not tell
+    #: None if the driver does not report it
     through: Through | None = None
     #: clock cycles of the board from before its first start to after its last end; None likewise
     elapsed: int | None = None
@@ -114,7 +116,7 @@ class Backend(Protocol):
         ...
 
     def unpin(self, handle: Any) -> None:
-        """Takes back one `pin`; the board does not touch the memory after this."""
+        """Undoes one `pin`; the board does not access the memory after this."""
         ...
 
     def copy(
@@ -149,7 +151,7 @@ class Backend(Protocol):
         ...
 
     def close(self) -> None:
-        """Lets go of the board and all pins. Closing again does nothing."""
+        """Releases the board and all pins. Closing again does nothing."""
         ...
 
 
@@ -179,7 +181,7 @@ class Filling(Protocol):
 
 @runtime_checkable
 class StreamBackend(Protocol):
-    """What else a backend can do that reaches the user block; rules as for `Backend`."""
+    """A backend that also reaches the user block; rules as for `Backend`."""
 
     def process(
         self, source: Sequence[Piece], destination: Sequence[Piece], progress: Progress | None
@@ -200,3 +202,24 @@ class StreamBackend(Protocol):
     def user_register(self, offset: int, value: int | None) -> int:
         """Writes the user block's register at byte `offset` unless None; what it reads."""
         ...
+
+
+def stream_backend(backend: Backend) -> tuple[StreamBackend, Extension]:
+    """The same backend, which reaches the user block, and what the extension block says.
+
+    Raises
+    ------
+    UnsupportedError
+        If the board has no user block, or its driver does not reach it.
+    """
+    extension = backend.info.extension
+    if extension is None or Capability.STREAM not in extension.capabilities:
+        raise UnsupportedError(
+            "asked for the board's user block; its gateware has none. Build it with --user"
+        )
+    if not isinstance(backend, StreamBackend):
+        raise UnsupportedError(
+            "asked for the board's user block; its driver does not reach that. So far the "
+            "simulated board's does"
+        )
+    return backend, extension

@@ -5,19 +5,30 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import threading
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from ..arguments import integer, wrong_type
-from ..errors import TransferError, UnsupportedError
-from ..regs import USER_BLOCK_SIZE, Capability
+from ..errors import PeerdmaError, PinError, TransferError, UnsupportedError
+from ..memory.mailbox import Mailbox
+from ..memory.memory import HostArray, Memory, is_memory
+from ..regs import USER, USER_BLOCK_SIZE
 from ..uapi import Access
-from .backend import Extension, Filling, Progress, StreamBackend
-from .board_base import READ_WRITE, BoardBase, plan_of
+from .backend import Backend, BoardInfo, Filling, Progress, stream_backend
 from .pin import Pin, Span
-from .spans import piece, refuse_overlap, total_bytes, unpinned
+from .plan import Plan
+from .spans import (
+    piece,
+    read_only,
+    refuse_overlap,
+    require_on_card,
+    resolved,
+    total_bytes,
+    unpinned,
+)
 from .streaming import Stream
 from .transfer import Transfer
 
@@ -25,14 +36,116 @@ __all__ = ["Board"]
 
 #: What a side of a copy can be, apart from a sequence of these.
 _ONE = (Pin, Span)
+#: Copies that are remembered, at most.
+_PLANS = 64
+#: What a board may do with memory that is not read-only.
+_READ_WRITE = Access.READ | Access.WRITE
 
 
-class Board(BoardBase):
+class Board:
     """A board. Use it as a context manager, or `close` it.
 
     Not to be built directly: use `peerdma.open`. Calls from several threads are done one after
     the other.
     """
+
+    def __init__(self, backend: Backend):
+        self._backend = backend
+        self._pins: set[Pin] = set()
+        #: copies that were made, by their sides; none is of a pin that is closed
+        self._plans: dict[tuple[Pin | Span, Pin | Span], Plan] = {}
+        self._lock = threading.RLock()
+        self._stream: Stream | None = None
+        self.closed = False
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else f"{len(self._pins)} pins"
+        return f"<Board {self._backend.info.name}, {state}>"
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def close(self) -> None:
+        """Closes all pins and the board. Closing again does nothing."""
+        with self._lock:
+            if not self.closed:
+                if self._stream is not None:
+                    self._stream.close()
+                self.closed = True
+                self._plans.clear()
+                self._backend.close()
+                while self._pins:
+                    self._pins.pop().forget()
+
+    def info(self) -> BoardInfo:
+        """What is known about the board."""
+        return self._backend.info
+
+    def leds(self, value: int | None = None) -> int:
+        """Sets the LEDs, a bit each, unless `value` is None; returns what is lit."""
+        mask = USER["led"].writable
+        if value is not None and not 0 <= integer(value, "the LEDs' value") <= mask:
+            raise ValueError(f"the board's LEDs are the bits of a number 0 to {mask}, not {value}")
+        with self._lock:
+            self._require_open()
+            return self._backend.leds(value)
+
+    def mailbox(self) -> Mailbox:
+        """The registers that a GPU writes as data arrives, see `Gpu.watch`.
+
+        Raises
+        ------
+        UnsupportedError
+            If the board has no mailbox, or does not offer it as a page.
+        """
+        with self._lock:
+            self._require_open()
+            return Mailbox(self._backend.mailbox())
+
+    def pin(self, memory: Memory | np.ndarray, *, access: Access | None = None) -> Pin:
+        """Pins memory for this board's DMA.
+
+        Parameters
+        ----------
+        memory : Surface or numpy.ndarray
+            GPU memory, or a C-contiguous array in host memory. It stays alive at least as long as
+            the pin.
+        access : Access, optional
+            What the board may do: READ from it, as the source of a transfer, WRITE to it, as the
+            destination, or both (READ | WRITE). By default all that the memory allows: a read-only
+            array can only be a source. Transfers that need more are refused.
+
+        Raises
+        ------
+        PinError
+            If the memory is not of a kind that can be pinned, is closed, or is read-only and
+            `access` has WRITE.
+        """
+        if isinstance(memory, np.ndarray):
+            memory = HostArray(memory)
+        if not is_memory(memory):
+            raise PinError(
+                f"asked to pin a {type(memory).__name__}; pin a surface of a GPU or a numpy array. "
+                "gpu.register(...) makes surfaces of other libraries' arrays"
+            )
+        if access is None:
+            access = Access.READ if memory.readonly else _READ_WRITE
+        elif memory.readonly and Access.WRITE in access:
+            raise read_only("pin", memory.nbytes, memory.address)
+        with self._lock:
+            self._require_open()
+            memory.hold()
+            try:
+                handle = self._backend.pin(memory, access)
+                pin = Pin(memory, handle, self._backend.path(handle), access, self._unpin)
+            except BaseException:
+                memory.drop()
+                raise
+            self._pins.add(pin)
+            return pin
 
     def copy(
         self,
@@ -78,12 +191,12 @@ class Board(BoardBase):
             )
         refuse_overlap(sources, destinations)
         pieces = [piece(span) for span in sources], [piece(span) for span in destinations]
-        again = self._backend.prepare_copy(*pieces) if sides and sizes[0] else None
-        if sides is None or again is None:
+        repeat = self._backend.prepare_copy(*pieces) if sides and sizes[0] else None
+        if sides is None or repeat is None:
             return self._transfer(
-                plan_of(lambda: self._backend.copy(*pieces, progress), sources, destinations)
+                Plan.of(lambda: self._backend.copy(*pieces, progress), sources, destinations)
             )
-        plan = plan_of(again, sources, destinations)
+        plan = Plan.of(repeat, sources, destinations)
         transfer = self._transfer(plan)
         self._keep(sides, plan)
         return transfer
@@ -105,7 +218,7 @@ class Board(BoardBase):
         UnsupportedError
             If the board has no user block that takes bytes, or its driver does not reach it.
         """
-        backend, extension = self._stream_backend()
+        backend, extension = stream_backend(self._backend)
         taken, made = extension.user_ratio
         if not taken:
             raise UnsupportedError(
@@ -123,7 +236,7 @@ class Board(BoardBase):
         refuse_overlap(sources, destinations)
         pieces = [piece(span) for span in sources], [piece(span) for span in destinations]
         return self._transfer(
-            plan_of(lambda: backend.process(*pieces, progress), sources, destinations)
+            Plan.of(lambda: backend.process(*pieces, progress), sources, destinations)
         )
 
     def stream(
@@ -161,7 +274,7 @@ class Board(BoardBase):
         PinError
             If a surface cannot be pinned for the board to write, as a read-only array.
         """
-        backend, extension = self._stream_backend()
+        backend, extension = stream_backend(self._backend)
         if extension.user_ratio[0]:
             raise UnsupportedError(
                 f"asked for a stream; the board's user block {extension.user_block} makes no "
@@ -213,7 +326,7 @@ class Board(BoardBase):
         UnsupportedError
             If the board has no user block, or its driver does not reach it.
         """
-        backend, _ = self._stream_backend()
+        backend, _ = stream_backend(self._backend)
         if integer(offset, "a register's offset") % 4 or not 0 <= offset < USER_BLOCK_SIZE:
             raise ValueError(
                 f"a user block's registers are at multiples of 4 below {USER_BLOCK_SIZE:#x}, "
@@ -237,9 +350,9 @@ class Board(BoardBase):
             with self.pin(source) as pin:
                 return self.write(pin, card_address)
         span = self._one(source, Access.READ, "board.write(memory, card_address)")
-        self._require_on_card(span, card_address)
+        require_on_card(span, card_address, self._backend.info.card_ram_size)
         return self._transfer(
-            plan_of(lambda: self._backend.write(piece(span), card_address), [span], [])
+            Plan.of(lambda: self._backend.write(piece(span), card_address), [span], [])
         )
 
     def read(self, destination: Pin | Span | np.ndarray, card_address: int = 0) -> Transfer:
@@ -248,27 +361,13 @@ class Board(BoardBase):
         Memory that is read-only, or pinned without `Access.WRITE`, is refused with a PinError.
         """
         if isinstance(destination, np.ndarray):
-            with self.pin(destination, access=READ_WRITE) as pin:
+            with self.pin(destination, access=_READ_WRITE) as pin:
                 return self.read(pin, card_address)
         span = self._one(destination, Access.WRITE, "board.read(memory, card_address)")
-        self._require_on_card(span, card_address)
+        require_on_card(span, card_address, self._backend.info.card_ram_size)
         return self._transfer(
-            plan_of(lambda: self._backend.read(piece(span), card_address), [], [span])
+            Plan.of(lambda: self._backend.read(piece(span), card_address), [], [span])
         )
-
-    def _stream_backend(self) -> tuple[StreamBackend, Extension]:
-        """The backend's way to the user block, and what is known of that."""
-        extension = self._backend.info.extension
-        if extension is None or Capability.STREAM not in extension.capabilities:
-            raise UnsupportedError(
-                "asked for the board's user block; its gateware has none. Build it with --user"
-            )
-        if not isinstance(self._backend, StreamBackend):
-            raise UnsupportedError(
-                "asked for the board's user block; its driver does not reach that. So far the "
-                "simulated board's does"
-            )
-        return self._backend, extension
 
     def _frame_of(self, surface: Any, frame_bytes: int | None, undo: contextlib.ExitStack) -> Span:
         """Pins what a stream was given once more, so that it stays; where its frames go."""
@@ -276,7 +375,7 @@ class Board(BoardBase):
         if isinstance(surface, Pin | Span):
             (span,) = self._spans(surface, Access.WRITE)
             surface, start, stop = span.pin.memory, span.start, span.stop
-        pin = undo.enter_context(self.pin(surface, access=READ_WRITE))
+        pin = undo.enter_context(self.pin(surface, access=_READ_WRITE))
         span = pin[start:stop]
         if frame_bytes is not None and frame_bytes > span.nbytes:
             raise ValueError(
@@ -291,11 +390,41 @@ class Board(BoardBase):
         (span,) = self._spans(memory, needed)
         return span
 
-    def _require_on_card(self, span: Span, address: int) -> None:
-        size, address = self._backend.info.card_ram_size, integer(address, "a card address")
-        if address < 0 or address + span.nbytes > size:
-            raise TransferError(
-                f"asked to move {span.nbytes} bytes at card address {address:#x}; card RAM has "
-                f"{size} bytes from address 0. Move less at a time",
-                address=address,
+    def _spans(self, given: Pin | Span | Sequence[Pin | Span], needed: Access) -> list[Span]:
+        return resolved(given, self._pins, needed)
+
+    def _transfer(self, plan: Plan) -> Transfer:
+        with self._lock:
+            self._require_idle()
+            return plan.run(self._backend.info)
+
+    def _keep(self, sides: tuple[Pin | Span, Pin | Span], plan: Plan) -> None:
+        """Remembers a copy's plan until a pin is closed."""
+        with self._lock:
+            if len(self._plans) == _PLANS:
+                self._plans.clear()
+            if not any(self._pin_of(side).closed for side in sides):
+                self._plans[sides] = plan
+
+    @staticmethod
+    def _pin_of(side: Pin | Span) -> Pin:
+        return side.pin if isinstance(side, Span) else side
+
+    def _unpin(self, pin: Pin) -> None:
+        with self._lock:
+            if pin in self._pins:
+                self._pins.remove(pin)
+                self._plans.clear()
+                self._backend.unpin(pin.forget())
+
+    def _require_open(self) -> None:
+        if self.closed:
+            raise PeerdmaError("asked to use a board that is closed; open it again")
+
+    def _require_idle(self) -> None:
+        if self.closed:
+            self._require_open()
+        if self._stream is not None:
+            raise PeerdmaError(
+                "asked for a transfer while a stream is open; close the stream first"
             )
