@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What calls of the library were given: errors that say what to write instead."""
+"""Checks of arguments, with errors that say what to write instead."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Extension:
-    """What the extension block says of a board."""
+    """What the extension block reports about a board."""
 
     #: (major, minor) of the register map
     version: tuple[int, int]
@@ -87,7 +87,7 @@ class Moved(NamedTuple):
     limit: float | None
     #: None if the driver does not report it
     through: Through | None = None
-    #: clock cycles of the board from before its first start to after its last end; None likewise
+    #: clock cycles of the board from before the first start to after the last end, or None
     elapsed: int | None = None
 
 
@@ -147,7 +147,7 @@ class Backend(Protocol):
         ...
 
     def leds(self, value: int | None) -> int:
-        """Sets the LEDs unless None; their state."""
+        """Sets the LEDs unless `value` is None; returns their state."""
         ...
 
     def close(self) -> None:
@@ -156,7 +156,7 @@ class Backend(Protocol):
 
 
 class Filling(Protocol):
-    """A run that fills frames with what the user stream brings.
+    """A run that fills frames from the user stream.
 
     Attributes
     ----------
@@ -200,7 +200,7 @@ class StreamBackend(Protocol):
         ...
 
     def user_register(self, offset: int, value: int | None) -> int:
-        """Writes the user block's register at byte `offset` unless None; what it reads."""
+        """Writes the user block's register at byte `offset` unless `value` is None; reads it."""
         ...
 
 

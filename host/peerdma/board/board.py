@@ -370,7 +370,7 @@ class Board:
         )
 
     def _frame_of(self, surface: Any, frame_bytes: int | None, undo: contextlib.ExitStack) -> Span:
-        """Pins what a stream was given once more, so that it stays; where its frames go."""
+        """Pins an argument of `stream`, for as long as `undo`; returns where its frames go."""
         start, stop = 0, None
         if isinstance(surface, Pin | Span):
             (span,) = self._spans(surface, Access.WRITE)
@@ -384,7 +384,7 @@ class Board:
         return span if frame_bytes is None else pin[start : start + frame_bytes]
 
     def _one(self, memory: Any, needed: Access, call: str) -> Span:
-        """The span that a call was given, which takes no sequence of them."""
+        """The span meant by an argument of a call that takes only one."""
         if not isinstance(memory, _ONE):
             raise unpinned(memory, f"the memory of {call} is a pin, a span of it or a numpy array")
         (span,) = self._spans(memory, needed)

@@ -67,7 +67,7 @@ class Pin:
         return self.handle is None
 
     def close(self) -> None:
-        """Unpins; the board does not touch the memory after this. Can be called again."""
+        """Unpins; the board does not access the memory after this. Closing again does nothing."""
         if not self.closed:
             self._unpin(self)
 

@@ -40,7 +40,7 @@ class Stream:
     number : int
         Of the frame that was handed out last, counted from 0; -1 before the first.
     dropped : int
-        Frames that nobody got, or that were written over while they were in use. 0 for ever
+        Frames that were not handed out, or were overwritten while they were in use. Always 0
         unless `overwrite`.
     closed : bool
     """
@@ -120,7 +120,7 @@ class Stream:
                 self._when_closed()
 
     def _running(self) -> Filling:
-        assert self._run is not None, "nothing runs, and somebody waits for it"
+        assert self._run is not None, "a frame is waited for, but no run fills any"
         return self._run
 
     # The board waits for us ------------------------------------------------------------------
@@ -148,7 +148,7 @@ class Stream:
         return self._held
 
     def _collect(self) -> None:
-        """Takes note of what the run has filled, and of its end."""
+        """Notes which items the run has filled, and whether it has ended."""
         if self._run is None:
             return
         filled = self._run.filled()
@@ -160,7 +160,7 @@ class Stream:
                 self._run.wait()
             self._run = None
 
-    # The board waits for nobody --------------------------------------------------------------
+    # The board never waits -------------------------------------------------------------------
 
     def _newest(self) -> int:
         run = self._running()

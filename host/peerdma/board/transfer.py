@@ -55,7 +55,8 @@ class Transfer(NamedTuple):
         `peerdma.board.link`; None if the board does not tell its link.
     path : Paths
     through : Through or None
-        What the bytes went through on the board; None if there were none, or nobody tells.
+        What the bytes went through on the board; None if there were none, or the driver
+        does not report it.
     simulated : bool
         Whether the board was.
     """

@@ -46,7 +46,7 @@ class CudaDevice:
     def __init__(self, driver: Driver, index: int):
         self.driver = driver
         self.index = index
-        # A collected surface may drop its hold in the middle of ours.
+        # Reentrant: garbage collection may run `drop` of a surface while this thread is inside.
         self._lock = threading.RLock()
         self._users = 1
         self.idle = Idle.of(driver.api, index)
@@ -108,7 +108,7 @@ class CudaDevice:
         self._undo.close()
 
     def _in_context(self, function: str, handle: Any) -> None:
-        """Gives something back; what a broken context says to that helps nobody."""
+        """Releases a handle. Errors, which a broken context causes, are of no use here."""
         with contextlib.suppress(PeerdmaError), self.current():
             getattr(self.driver.api, function)(handle)
 

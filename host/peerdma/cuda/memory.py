@@ -64,7 +64,7 @@ class Allocation:
         self.path = path
         self.owner = owner
         self.fd: int | None = None
-        # Not at exit: the process's end frees it all, when nobody uses it any more.
+        # Not at exit: the end of the process frees everything, once nothing uses it any more.
         weakref.finalize(self, device.idle.call, free).atexit = False
 
     def array(self) -> np.ndarray:
@@ -206,7 +206,10 @@ def register(device: CudaDevice, array: Foreign) -> Allocation:
 
 
 def _reachable(device: CudaDevice, array: Foreign) -> int:
-    """The kind of memory, CUmemorytype, 0 if CUDA does not know it; PinError if it is no good."""
+    """The kind of memory, a CUmemorytype, or 0 if CUDA does not know it.
+
+    PinError if a board cannot reach it.
+    """
     driver, advice = device.driver, "Copy it into a surface of gpu.surface(...) instead"
 
     def refuse(found: str, step: str = advice) -> PinError:
@@ -316,6 +319,6 @@ def from_cuda(device: CudaDevice, nbytes: int) -> Allocation:
 
 
 def _quietly(device: CudaDevice, function: str, address: int) -> None:
-    """Frees memory; if that fails the context is broken, which whoever uses it is told."""
+    """Frees memory. A failure means that the context is broken; its next use reports that."""
     with contextlib.suppress(CudaError), device.current():
         getattr(device.driver.api, function)(address)

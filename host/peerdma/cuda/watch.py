@@ -10,7 +10,7 @@ import numpy as np
 
 from ..errors import CudaError
 from ..memory.mailbox import Mailbox, Watch
-from ..memory.surface import late
+from ..memory.surface import not_arrived
 from .device import POINTER, SIZE, WORD, CudaDevice
 from .memory import DeviceMemory, from_cuda, map_host
 from .surface import CudaSurface
@@ -89,7 +89,7 @@ class CudaWatch(Watch):
             self._device.synchronize(self._stream)
         if self._words[_SEEN] != _ALL:
             words = -(-self._surface.nbytes // 4)
-            raise late(self._surface, words - 1 if self._words[_SEEN] else 0, self._timeout)
+            raise not_arrived(self._surface, words - 1 if self._words[_SEEN] else 0, self._timeout)
         result = np.empty(2, np.uint64)
         self._device.read(self._result.device_address, result.ctypes.data, result.nbytes)
         if result[1]:

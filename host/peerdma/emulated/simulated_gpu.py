@@ -89,7 +89,7 @@ class _Device:
         return memory.va
 
     def free(self, va: int) -> None:
-        """Takes memory back; who has it pinned is told."""
+        """Frees memory; the driver that has it pinned is notified."""
         fcntl.ioctl(self.fd, Request.FREE, Allocation(va=va))
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..memory import pattern
 from ..memory.mailbox import Mailbox, Watch
-from ..memory.surface import Surface, late
+from ..memory.surface import Surface, not_arrived
 
 __all__ = ["EmulatedWatch"]
 
@@ -85,7 +85,7 @@ class EmulatedWatch(Watch):
         wanted = pattern.fill_bytes(self._seed, word, piece.size)
         while not np.array_equal(piece, wanted):
             if self._cancelled.is_set() or time.monotonic() > deadline:
-                raise late(self._surface, word, self._timeout)
+                raise not_arrived(self._surface, word, self._timeout)
             time.sleep(_INTERVAL)
 
     def _report(self, register: str) -> None:

@@ -49,7 +49,7 @@ from .node import KernelNode
 
 __all__ = ["KernelBackend", "open_node"]
 
-#: Bytes of one job: progress is told, and Ctrl-C heeded, between jobs.
+#: Bytes of one job: progress is reported, and Ctrl-C acted on, between jobs.
 _JOB_BYTES = 64 << 20
 #: Seconds beyond what a transfer should take, and bytes per second that any board reaches, times
 #: its time scale. The driver's own watchdog ends jobs long before.
@@ -122,7 +122,7 @@ class KernelBackend:
         return _Pinned(handle, _PATHS[Placement(query.placement)])
 
     def path(self, handle: _Pinned) -> Path:
-        """The way the bytes take, as the driver says."""
+        """The path of the bytes, as the driver reports it."""
         return handle.path
 
     def unpin(self, handle: _Pinned) -> None:
@@ -261,7 +261,7 @@ class KernelBackend:
         return ours
 
     def _abort(self, under_way: set[int]) -> None:
-        """Cancels what is under way and waits for the end of that, which the driver bounds."""
+        """Cancels the jobs under way and waits for their end, a wait that the driver bounds."""
         for job in under_way:
             # It may have ended meanwhile.
             with contextlib.suppress(PeerdmaError):
@@ -274,7 +274,7 @@ class KernelBackend:
     # The rest --------------------------------------------------------------------------------
 
     def leds(self, value: int | None) -> int:
-        """Sets the LEDs; the driver cannot tell what is lit."""
+        """Sets the LEDs; the driver cannot read their state."""
         if value is None:
             raise UnsupportedError(
                 "asked which LEDs are lit: the kernel driver can only set them. Give a value"

@@ -101,7 +101,7 @@ class KernelNode:
             raise self._failure(code, asked.format(argument), error.errno or errno.EIO) from None
 
     def wait(self, seconds: float) -> list[Event]:
-        """The events of jobs that ended, waiting up to `seconds` for the first; [] if in vain.
+        """The events of jobs that ended, waiting up to `seconds` for the first; [] if none ended.
 
         Raises
         ------
@@ -128,7 +128,7 @@ class KernelNode:
         return events
 
     def map(self, offset: int, length: int) -> mmap.mmap:
-        """Maps what a request said can be mapped."""
+        """Maps the range that a request reported as mappable."""
         return mmap.mmap(self._fd, length, offset=offset)
 
     def _require_version(self) -> None:

@@ -39,7 +39,7 @@ class DmaBuf:
         self.close()
 
     def close(self) -> None:
-        """Closes the descriptor and lets the surface go. Closing again does nothing."""
+        """Closes the descriptor and releases the surface. Closing again does nothing."""
         if self._surface is not None:
             os.close(self.fd)
             self._surface.drop()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Files to surfaces and back: straight from storage where KvikIO can, else copied by the CPU."""
+"""Files to surfaces and back: directly from storage where KvikIO can, else by the CPU."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["Content", "File", "FileTransfer", "Input", "Output", "kind_of", "loa
 
 #: Bytes that the CPU copies at a time.
 _CHUNK = 16 << 20
-#: Bytes that are read of what has no length beforehand, and may have no end.
+#: Most bytes to read of a pipe or device, whose length is not known and may be endless.
 _AT_MOST = 256 << 20
 _KINDS = {
     stat.S_IFREG: "a regular file",
@@ -70,7 +70,7 @@ class FileTransfer:
     direct : bool
         Whether storage and GPU moved the bytes between them, by GPUDirect Storage.
     way : str
-        The way the bytes took and why, for people to read.
+        The path of the bytes and why, as shown to users.
     """
 
     bytes: int
@@ -173,7 +173,7 @@ class Output:
     Attributes
     ----------
     name : str
-        For people to read.
+        As shown to users.
 
     Raises
     ------
@@ -274,7 +274,7 @@ def save(surface: Content, path: File) -> FileTransfer:
 
 
 def kind_of(mode: int) -> str:
-    """What the `st_mode` of a file says it is, in words."""
+    """The kind of file, in words, that an `st_mode` stands for."""
     return _KINDS.get(stat.S_IFMT(mode), "a file of an unknown kind")
 
 
@@ -292,7 +292,7 @@ def _is_replaced(path: str | os.PathLike[str]) -> bool:
 def _opened(path: str | os.PathLike[str]) -> io.FileIO:
     """A pipe or device, open for writing."""
     try:
-        # Without O_NONBLOCK a pipe that nobody reads would keep us here.
+        # Without O_NONBLOCK, opening a pipe without a reader would block.
         descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
     except OSError as error:
         if error.errno == errno.ENXIO:

@@ -26,7 +26,7 @@ __all__ = ["Mailbox", "MailboxPage", "Progress", "Stamp", "Watch", "require_toke
 
 @dataclass(frozen=True)
 class MailboxPage:
-    """The mailbox as a way to reach a board gives it.
+    """The mailbox page, as a backend maps it.
 
     Attributes
     ----------
@@ -120,9 +120,9 @@ class Mailbox:
         """A register with its time, both of one write."""
         parts = [MAILBOX[part].offset for part in (name, f"{name}_time_lo", f"{name}_time_hi")]
         found: list[int] = []
-        again = [self.page.read32(offset) for offset in parts]
-        while found != again:
-            found, again = again, [self.page.read32(offset) for offset in parts]
+        second = [self.page.read32(offset) for offset in parts]
+        while found != second:
+            found, second = second, [self.page.read32(offset) for offset in parts]
         value, low, high = found
         return Stamp(value, high << 32 | low)
 
@@ -147,7 +147,7 @@ class Watch(abc.ABC):
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Ends the watch, wherever it is. Closing again does nothing."""
+        """Ends the watch at any stage. Closing again does nothing."""
 
     def __enter__(self):
         return self

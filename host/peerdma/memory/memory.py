@@ -97,20 +97,20 @@ class Memory(Protocol):
         ...
 
     def hold(self) -> None:
-        """The memory was pinned: it must stay where it is until as many `drop` calls."""
+        """Counts a pin: the memory must stay where it is until as many calls of `drop`."""
         ...
 
     def drop(self) -> None:
-        """One pin less."""
+        """Undoes one `hold`."""
         ...
 
     def written(self) -> None:
-        """A transfer into the memory is done: whoever uses it next must see that."""
+        """Called after a transfer into the memory: makes the data visible to its next user."""
         ...
 
 
 def is_memory(thing: Any) -> bool:
-    """Whether it has what `Memory` asks for; a class of its own need not say so."""
+    """Whether an object has the methods of `Memory`; it need not derive from it."""
     return all(hasattr(thing, name) for name in ("extents", "hold", "drop", "readonly"))
 
 

@@ -17,7 +17,7 @@ from . import dlpack, files, pattern
 from .mailbox import Mailbox, Watch, require_token
 from .memory import Extent, Path
 
-__all__ = ["Gpu", "Surface", "late", "layout", "wrong_word"]
+__all__ = ["Gpu", "Surface", "layout", "not_arrived", "wrong_word"]
 
 
 class Gpu(abc.ABC):
@@ -28,11 +28,11 @@ class Gpu(abc.ABC):
     Attributes
     ----------
     name : str
-        For people to read.
+        As shown to users.
     emulated : bool
         Whether its memory and kernels are the CPU's.
     memory : str
-        Where surfaces live and why, for people to read.
+        Where surfaces live and why, as shown to users.
     """
 
     name: str
@@ -109,7 +109,7 @@ class Gpu(abc.ABC):
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Gives back what is not in use by surfaces. Closing again does nothing."""
+        """Releases what no surface uses. Closing again does nothing."""
 
     def require_own(self, surface: Surface) -> None:
         """ValueError if the surface is another GPU's, TypeError if it is none."""
@@ -254,7 +254,7 @@ class Surface(abc.ABC):
         self._pins += 1
 
     def drop(self) -> None:
-        """One pin less."""
+        """Undoes one `hold`."""
         self._pins -= 1
 
     @abc.abstractmethod
@@ -273,7 +273,7 @@ class Surface(abc.ABC):
 
     @abc.abstractmethod
     def _free(self) -> None:
-        """Gives the memory back."""
+        """Frees the memory."""
 
     def __enter__(self):
         return self
@@ -304,8 +304,8 @@ def layout(
     return sizes, kind, math.prod(sizes) * kind.itemsize
 
 
-def late(surface: Surface, word: int, timeout: float) -> Timeout:
-    """The error for a word that a watch did not see."""
+def not_arrived(surface: Surface, word: int, timeout: float) -> Timeout:
+    """The error for a word of the pattern that a watch did not see in time."""
     return Timeout(
         f"word {word} of the pattern did not arrive in a surface of {surface.nbytes} bytes: the "
         f"watch was closed, or {timeout:g} s were over. Check that the transfer into this surface "

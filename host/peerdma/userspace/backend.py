@@ -103,15 +103,15 @@ class UserSpaceBackend:
     path : str
         The socket.
     name : str
-        The board's, for people to read.
+        The board's, as shown to users.
     timeout : float or None
         Seconds to wait for one descriptor chain, and for one answer; None: chosen to fit.
     interrupts, max_payload, max_read_request
         See `PciFunction`.
     why_lost : callable
-        Returns what is known about the end of the board's process.
+        Returns why the board's process ended, as far as it is known.
     notes : callable
-        Returns what the board noted since a time of `time.monotonic`; empty if nothing.
+        Returns the board's notes since a time of `time.monotonic`; empty if there are none.
     """
 
     def __init__(
@@ -163,7 +163,7 @@ class UserSpaceBackend:
     def pin(self, memory: Memory, access: Access) -> _Mapped:
         """Maps the memory for the board's DMA; pins of one memory share the mapping.
 
-        So that allows all that the memory does, whatever the access.
+        The mapping therefore allows what the memory allows, whatever the access.
         """
         mapped = self._mapped.get(id(memory))
         if mapped is None:
@@ -215,7 +215,7 @@ class UserSpaceBackend:
     def prepare_copy(
         self, source: Sequence[Piece], destination: Sequence[Piece]
     ) -> Callable[[], Moved] | None:
-        """Such a copy without progress, to be made again and again; None if it takes steps."""
+        """Lays out a copy without progress once; None if it takes several steps."""
         driver = self._driver
         sources, destinations = _scatter(source), _scatter(destination)
         if not driver.copies or sources.nbytes > _STREAM_STEP:
@@ -252,7 +252,7 @@ class UserSpaceBackend:
         return FrameRun(self._driver, places, self._lost, cyclic=cyclic, timeout=timeout)
 
     def user_register(self, offset: int, value: int | None) -> int:
-        """Sets a register of the user block unless None; what it reads."""
+        """Writes a register of the user block unless `value` is None; returns what it reads."""
         return self._register(USER_BLOCK_BASE + offset, value)
 
     def write(self, source: Piece, card_address: int) -> Moved:
@@ -274,7 +274,7 @@ class UserSpaceBackend:
         )
 
     def _moved(self, move: Callable[[], int], limit: float | None, through: Through) -> Moved:
-        """What is to be said of a transfer that `move` does; that returns its busy cycles."""
+        """Makes a transfer by calling `move`, which returns its busy cycles, and reports on it."""
         since, began = time.monotonic(), self._driver.clock()
         try:
             cycles = move()
@@ -292,7 +292,7 @@ class UserSpaceBackend:
         return Moved(cycles, limit, through, elapsed)
 
     def _lost(self) -> TransferError | None:
-        """The error for what the board wrote, since this was last asked, to no memory."""
+        """The error for writes, since the last call, to addresses without memory; None if none."""
         lost = self._client.take_lost_writes()
         return lost and TransferError(
             f"the board made {lost.writes} writes of {lost.nbytes} bytes in all to bus addresses "
@@ -303,7 +303,7 @@ class UserSpaceBackend:
         )
 
     def mailbox(self) -> MailboxPage:
-        """The page that a simulated board was told to offer."""
+        """Maps the page, which the simulated board offers with --mailbox-page."""
         extension = self._driver.extension
         if extension is None or Capability.MAILBOX not in extension.capabilities:
             raise UnsupportedError("asked for the mailbox: this board's gateware has none")
@@ -325,11 +325,11 @@ class UserSpaceBackend:
         )
 
     def leds(self, value: int | None) -> int:
-        """Sets the LEDs unless None; their state."""
+        """Sets the LEDs unless `value` is None; returns their state."""
         return self._register(USER.address("led"), value)
 
     def _register(self, offset: int, value: int | None) -> int:
-        """Sets a register of the user BAR unless None; what it reads."""
+        """Writes a register of the user BAR unless `value` is None; returns what it reads."""
         if value is not None:
             self._function.write32(BAR_USER[0], offset, value)
         return self._function.read32(BAR_USER[0], offset)
@@ -338,7 +338,7 @@ class UserSpaceBackend:
         """Ends the connection, and all mappings with it."""
         self._mapped.clear()
         with contextlib.suppress(PeerdmaError):
-            # A board that is gone, or hangs, has nothing left to tidy up.
+            # Nothing can be cleaned up on a board that is gone or hangs.
             self._function.close()
 
     # Mapping ---------------------------------------------------------------------------------
@@ -360,7 +360,7 @@ class UserSpaceBackend:
             fd_offset=extent.fd_offset,
         )
         if extent.bus_address is None:
-            # A page stays free between arrays: running over one never reaches the next.
+            # One page stays unmapped between arrays, so that an overrun never reaches the next.
             self._next_host_address = window.base + window.size + _PAGE
         return window
 
@@ -374,7 +374,7 @@ class UserSpaceBackend:
             self._client.dma_unmap(window.base, window.size, skip=window.address - window.base)
 
     def _reset(self) -> None:
-        """Whoever had the board before may have left it in any state."""
+        """Resets the board, whose last user may have left it in any state."""
         flags = self._client.device_info().flags
         if not flags & DeviceFlag.PCI:
             raise ProtocolError("the device on this socket is no PCI device; is it a board?")

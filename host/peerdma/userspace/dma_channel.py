@@ -63,7 +63,7 @@ class DmaChannel:
         self._status, self.status_rc = channel("status"), channel("status_rc")
         self.completed_count = channel("completed_count")
         self._cycles_lo, self._cycles_hi = channel("perf_cycles_lo"), channel("perf_cycles_hi")
-        #: writes that start what is loaded; it has no status by then
+        #: writes that start the loaded chain; its status has been cleared before
         self.arm: list[Access] = [
             (*channel("interrupt_enable"), _ALL_BITS),
             (*irq("channel_enable_w1s"), irq_bit),
@@ -71,7 +71,7 @@ class DmaChannel:
             (*channel("perf_control"), _PERF_COUNT),
             (*channel("control"), _START),
         ]
-        #: writes that clear Run, which aborts what runs, and turn interrupts off
+        #: writes that clear Run, which aborts the chain that runs, and disable interrupts
         self.end: list[Access] = [
             (*irq("channel_enable_w1c"), irq_bit),
             (*channel("interrupt_enable"), 0),
@@ -93,11 +93,11 @@ class DmaChannel:
             write(bar, offset, value)
 
     def status(self) -> int:
-        """What has happened: bits of `peerdma.regs.Status`."""
+        """The status register: bits of `peerdma.regs.Status`."""
         return self._registers.read32(*self._status)
 
     def take_status(self) -> int:
-        """The same, and clears it."""
+        """Reads the status and clears it."""
         return self._registers.read32(*self.status_rc)
 
     def completed(self) -> int:
@@ -111,13 +111,13 @@ class DmaChannel:
         return (read(*self._cycles_hi) & _HIGH_CYCLES) << 32 | low
 
     def disarm(self) -> None:
-        """Aborts what runs, and turns interrupts off."""
+        """Aborts the chain that runs, and disables interrupts."""
         write = self._registers.write32
         for bar, offset, value in self.end:
             write(bar, offset, value)
 
     def goes_idle(self, seconds: float) -> bool:
-        """Waits until nothing moves any more; False if that takes longer than `seconds`."""
+        """Waits until the channel is idle; False if that takes longer than `seconds`."""
         deadline = time.monotonic() + seconds
         while self.status() & _BUSY:
             if time.monotonic() > deadline:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A run of the engine that fills frames with what the user stream brings."""
+"""Reception of frames: a run of the engine that writes the user stream to memory."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class FrameRun:
     frames : sequence of ScatterList
         Where they go; one at least, none empty.
     lost : callable
-        The error for what the board wrote, since this was last asked, to no memory, or None.
+        Returns the error for writes, since its last call, to addresses without memory; or None.
     cyclic : bool
     timeout : float or None
         Seconds to wait for a frame; None: by its size and the board's time scale.
@@ -57,7 +57,7 @@ class FrameRun:
                 f"asked for {len(frames)} frames in {needed} pieces of memory; the board's ring "
                 f"holds {xdma.ring_size}. Use fewer, smaller or less scattered surfaces"
             )
-        #: descriptors finished, and what the board's count was then
+        #: descriptors finished in all, and the board's 32-bit count at that time
         self._done = self._count = 0
         self.ended = False
         xdma.start(
@@ -71,7 +71,7 @@ class FrameRun:
     def filled(self) -> int:
         """Frames filled since the start; TransferError if the board wrote some to no memory."""
         count = self._engine.channels[Direction.C2H].completed()
-        # After the count: what was written of the frames in it is known by now.
+        # Checked after the count is read: lost writes of the frames it covers are known by then.
         self._require_arrived()
         self._done += (count - self._count) & _COUNT_MASK
         self._count = count
@@ -79,7 +79,7 @@ class FrameRun:
         return rounds * len(self._ends) + int(np.searchsorted(self._ends, rest, side="right"))
 
     def wait(self) -> None:
-        """Waits until the board tells something new.
+        """Waits for the next interrupt of the run.
 
         Raises
         ------
@@ -110,7 +110,7 @@ class FrameRun:
         """Ends the run; nothing moves any more."""
         self.ended = True
         self._engine.stop([Direction.C2H])
-        # What arrives from now on is not handed out; the next transfer starts clean.
+        # Cleared, so that this run's lost writes are not reported by the next transfer.
         self._lost()
 
     def _require_arrived(self) -> None:

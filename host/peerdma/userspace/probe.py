@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Finds out what answers behind the DMA BAR: an XDMA-compatible engine, and what it says it is."""
+"""Identifies the engine behind the DMA BAR: its channels and its extension block."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def count_channels(registers: Registers) -> tuple[int, int]:
         raise BoardNotFound(
             f"asked for an XDMA-compatible engine; found {h2c} H2C and {c2h} C2H memory-mapped "
             f"channels behind BAR {BAR_DMA[0]}, where one each is needed (the first register reads "
-            f"{Bank(registers, CHANNEL).read('identifier'):#010x}; all ones is nobody). Check that "
-            "this is a peerdma board and that its design is loaded"
+            f"{Bank(registers, CHANNEL).read('identifier'):#010x}; 0xffffffff: no device answers). "
+            "Check that this is a peerdma board and that its design is loaded"
         )
     return h2c, c2h
 
@@ -48,21 +48,21 @@ def count_channels(registers: Registers) -> tuple[int, int]:
 def _count(registers: Registers, base: int) -> int:
     for channel in range(_MAX_CHANNELS):
         found = Bank(registers, CHANNEL, base + channel * CHANNEL.stride).read("identifier")
-        # The lowest byte is the version of the vendor's core; no driver minds it.
+        # The lowest byte is the version of the vendor's core; drivers ignore it.
         if found & ~0xFF != identifier(base >> 12, channel) & ~0xFF:
             return channel
     return _MAX_CHANNELS
 
 
 def read_extension(registers: Registers) -> Extension | None:
-    """What the extension block says; None on a plain XDMA core.
+    """Reads the extension block; None on a plain XDMA core.
 
     Raises
     ------
     VersionMismatch
         If the block has another major version than this library knows.
     BoardNotFound
-        If what it says makes no sense.
+        If its values are implausible.
     """
     bank = Bank(registers, EXTENSION)
     if bank.read("magic") != EXTENSION_MAGIC:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A user-space driver for the engine: what memory and card addresses become as descriptors.
+"""A user-space driver for the engine: makes descriptors of memory and card addresses.
 
 Works on any XDMA-compatible core (PG195); where the extension block is there it also uses that
 for sizes, time scale, error capture, the user stream and reset.
@@ -108,7 +108,7 @@ class Xdma:
         return self.prepare(source, destination).run()
 
     def prepare(self, source: ScatterList, destination: ScatterList) -> Prepared:
-        """What `stream` does with these, to be done more than once."""
+        """Lays out the transfer that `stream` makes, so that it can be made more than once."""
         # The receiving side first: its counter of cycles then covers the whole copy.
         memories = (Direction.C2H, destination), (Direction.H2C, source)
         sides = [
@@ -127,7 +127,7 @@ class Xdma:
         return read(*high) << 32 | lower
 
     def flush(self) -> None:
-        """Drops what is left in the user stream."""
+        """Discards the bytes that are left in the user stream."""
         if self.user_block is not None:
             self._extension_bank.write("stream_flush", _ALL_PAIRS)
 

@@ -44,7 +44,7 @@ class Channel:
     Raises
     ------
     BoardNotFound
-        If nobody listens at the socket.
+        If no process listens at the socket.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Channel:
 
     @property
     def lost(self) -> bool:
-        """True once the device is gone, or nothing it says can be trusted any more."""
+        """True once the device is gone, or has broken the protocol."""
         return self._lost is not None
 
     def close(self) -> None:
@@ -122,7 +122,7 @@ class Channel:
         self._command(command, body, HeaderFlag.NO_REPLY)
 
     def wait_event(self, eventfd: int, timeout: float) -> bool:
-        """Waits up to `timeout` seconds for the eventfd, serving meanwhile; False if in vain."""
+        """Waits up to `timeout` seconds for the eventfd, serving commands; False if none came."""
         deadline = time.monotonic() + timeout
         while True:
             overdue = time.monotonic() > deadline
@@ -147,10 +147,10 @@ class Channel:
         )
 
     def _reply(self, command: Command) -> tuple[Header, bytes]:
-        """The next reply, serving commands until it comes."""
+        """Waits for the next reply and returns it; serves commands meanwhile."""
         deadline = time.monotonic() + self._timeout
         while True:
-            # Looked at before serving: a device that never stops asking does not hold us for ever.
+            # Read before serving, so that a device which never stops sending cannot block us.
             overdue = time.monotonic() > deadline
             reply = self._serve_waiting()
             if reply and reply[0].message_id in self._abandoned:
@@ -182,7 +182,7 @@ class Channel:
         error: int = 0,
         fds: Sequence[int] = (),
     ) -> None:
-        """Sends a message, taking in (but not serving) what the device sends meanwhile."""
+        """Sends a message; buffers, but does not serve, what the device sends meanwhile."""
         if self._lost is not None:
             raise BoardLost(f"the board at {self._path} is gone: {self._lost}. Open it again")
         header = Header(message_id, command, _HEADER_BYTES + len(body), flags, error)
@@ -217,7 +217,7 @@ class Channel:
         return [fd for fd, _ in poll.poll(left * 1000)]
 
     def _receive(self) -> None:
-        """Takes in what has arrived, if anything."""
+        """Buffers what has arrived, if anything."""
         with contextlib.suppress(BlockingIOError):
             try:
                 data, fds, _, _ = socket.recv_fds(

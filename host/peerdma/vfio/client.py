@@ -52,7 +52,7 @@ _Record = TypeVar("_Record")
 
 
 class LostWrites(NamedTuple):
-    """Writes of the device that found no memory to go to: what an IOMMU would record of them.
+    """Writes of the device to addresses without memory, as an IOMMU would record them.
 
     Posted writes have no answer, so the device cannot know.
     """
@@ -71,7 +71,7 @@ class VfioUserClient:
     Raises
     ------
     BoardNotFound
-        If nobody listens at the socket.
+        If no process listens at the socket.
     VersionMismatch
         If the device speaks another major version of the protocol.
     """
@@ -215,7 +215,7 @@ class VfioUserClient:
             raise
 
     def dma_unmap(self, address: int, size: int, *, skip: int = 0) -> None:
-        """Takes back what `dma_map` gave; once it returns the device does not touch it."""
+        """Undoes `dma_map`; once it returns the device does not access the memory."""
         request = DmaUnmap(DmaUnmap.FORMAT.size, 0, address, size)
         try:
             self._channel.request(Command.DMA_UNMAP, pack(request))
@@ -248,11 +248,11 @@ class VfioUserClient:
         self._set_irqs(index, IrqSetFlag.DATA_NONE | IrqSetFlag.ACTION_TRIGGER, 0)
 
     def irq_unmask(self, index: Irq) -> None:
-        """Lets INTx fire again: it masks itself each time."""
+        """Unmasks INTx, which the device masks each time it fires."""
         self._set_irqs(index, IrqSetFlag.DATA_NONE | IrqSetFlag.ACTION_UNMASK, 1)
 
     def wait_event(self, eventfd: int, timeout: float) -> bool:
-        """Waits up to `timeout` seconds for the eventfd, serving DMA; False if in vain."""
+        """Waits up to `timeout` seconds for the eventfd, serving DMA; False if it never came."""
         return self._channel.wait_event(eventfd, timeout)
 
     def _set_irqs(self, index: Irq, flags: IrqSetFlag, count: int, *eventfds: int) -> None:

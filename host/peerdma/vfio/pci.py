@@ -102,7 +102,7 @@ class PciFunction:
         return self._client.wait_event(self._eventfd, timeout)
 
     def interrupt_done(self) -> None:
-        """Its cause has been removed: lets a level interrupt come again."""
+        """Unmasks a level interrupt, once its cause has been removed."""
         if self.interrupt is Irq.INTX:
             self._client.irq_unmask(Irq.INTX)
 

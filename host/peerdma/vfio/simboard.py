@@ -28,7 +28,7 @@ _END_TIMEOUT = 5.0
 #: A board whose client has gone ends by itself within this.
 _LINGER = 2.0
 _READY = "ready: "
-#: So begin the lines that whoever waits for the board should see.
+#: Prefix of the lines that a user who waits for the board should see.
 _NOTE = "board: note: "
 _HOST = Path(__file__).resolve().parents[2]
 
@@ -108,7 +108,8 @@ class SimulatedBoard:
                 stderr=subprocess.STDOUT,
                 text=True,
                 errors="replace",
-                # Ctrl-C goes to us only; and its own group holds what a build starts.
+                # A process group of its own: Ctrl-C reaches only us, and ending the group ends
+                # what a build starts.
                 start_new_session=True,
             )
         except OSError as error:
@@ -158,7 +159,7 @@ class SimulatedBoard:
         return "; ".join(text for when, text in list(self._notes) if when >= since)
 
     def why_lost(self) -> str:
-        """How the process ended and what it said last."""
+        """How the process ended, and its last output."""
         self._keeper.join(_LINGER)
         status = self._process.returncode if self._process else None
         if status is None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Runs `sim.board` so that it never outlives the process that wanted it.
+"""Runs `sim.board` so that it never outlives the process that started it.
 
 Arguments: ``PARENT_PID DIRECTORY [argument of sim.board ...]``
 """

@@ -15,7 +15,7 @@ from peerdma.identity import IDENTITIES
 from sim.board.config_space import Identity
 from tests.host.doctor.machine import BOARD, CLOSED, Jetson, Machine, Pc, config_space
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 ORIN = (
     "Jetson AGX Orin Developer Kit",
     "tegra234",

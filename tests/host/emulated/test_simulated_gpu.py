@@ -16,7 +16,7 @@ from peerdma.emulated import simulated_gpu
 from peerdma.emulated.simulated_gpu import Allocation, Export, Request
 from tests.system.simgpu import Busy, Counts, GpuRequest, Revoke
 
-HEADER = Path(__file__).resolve().parents[2] / "driver/testing/simgpu_uapi.h"
+HEADER = Path(__file__).resolve().parents[3] / "driver/testing/simgpu_uapi.h"
 PAGE = 65536
 
 
