@@ -30,5 +30,6 @@ class StartedBoard(UserSpaceBackend):
         self._process.connected()
 
     def close(self) -> None:
+        """Ends the connection, then the process."""
         super().close()
         self._process.close()
