@@ -57,6 +57,9 @@ def run(test: str, seed: int, waves: bool = False, netlist: bool = False) -> boo
     where = folder_of(test, seed)
     results = where / "results.xml"
     os.environ["SIM_CMD_PREFIX"] = f"timeout --kill-after=5 {WALL_SECONDS}"
+    # Not as extra_env, which has to give way to the environment. The same seed is the same run:
+    # sets, too, have the same order.
+    os.environ |= {"SEED": str(seed), "CHANNELS": channels or "1", "PYTHONHASHSEED": "0"}
     try:
         get_runner("verilator").test(
             test_module=f"{__package__}.{module}",
@@ -68,7 +71,6 @@ def run(test: str, seed: int, waves: bool = False, netlist: bool = False) -> boo
             results_xml=str(results),
             waves=waves,
             seed=seed,
-            extra_env={"SEED": str(seed), "CHANNELS": channels or "1"},
         )
         count, failed = get_results(results)
     except (RuntimeError, SystemExit):  # the simulator died or was stopped
