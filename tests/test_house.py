@@ -18,6 +18,7 @@ CHECKED = ("tests", "sim", "flow", "hw")
 #: module begins with says where it stands.
 ORDER = (
     "tests",
+    "sim.record",
     "sim.campaign sim.formal sim.mutants sim.perf sim.system",
     "sim.benches",
     # The program, which joins the server to the compiler.
