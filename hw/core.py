@@ -29,7 +29,8 @@ from .interrupts.irq import USER_INTERRUPTS, InterruptBlock
 from .memory.card_ram import CardRam
 from .read.engine import Requester
 from .records import RING_PLACE, Outcome
-from .registers.bank import RegisterBank, delayed, fan_out
+from .registers.bank import RegisterBank
+from .registers.bus import BusFanOut, BusStage
 from .registers.completer import Completer
 from .registers.extension import CapturedError, ExtensionBlock
 from .registers.user import UserRegisters
@@ -226,8 +227,12 @@ class Core(wiring.Component):
         parts = [common, irq, user, *channels, *pairs]
         if config.extension:
             parts.append(extension)
-        banks = [part.bus for part in parts]
-        m.d.sync += post.bus.read_data.eq(fan_out(m, delayed(m, post.bus), banks))
+        m.submodules.stage = stage = BusStage()
+        m.submodules.fan_out = fan_out = BusFanOut(len(parts))
+        wiring.connect(m, post.bus, stage.bus)
+        wiring.connect(m, stage.target, fan_out.bus)
+        for target, part in zip(fan_out.targets, parts, strict=True):
+            wiring.connect(m, target, part.bus)
         m.d.comb += [
             common.identifier.eq(regs.identifier(6)),
             extension.time_scale.eq(self.time_scale),

@@ -6,7 +6,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..records import ErrorReport, Outcome, Placement, ReadJob, Retired
-from ..registers.bank import BusSignature
+from ..registers.bus import BusSignature
 from ..write.post import Post
 from .control import Channel
 from .fetch import DescriptorFetch

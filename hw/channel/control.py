@@ -37,7 +37,8 @@ from ..records import (
     Outcome,
     Span,
 )
-from ..registers.bank import BusSignature, RegisterBank, fan_out
+from ..registers.bank import RegisterBank
+from ..registers.bus import BusFanOut, BusSignature
 from ..write.post import Post
 from .counters import performance_counters
 from .credits import CreditPool
@@ -151,7 +152,10 @@ class Channel(wiring.Component):
             regs.SGDMA, bar=bar, base=sgdma_base, registered=False
         )
         target = 1 if self._c2h else 0
-        m.d.sync += self.bus.read_data.eq(fan_out(m, self.bus, (csr.bus, sgdma.bus)))
+        m.submodules.fan_out = fan_out = BusFanOut(2)
+        wiring.connect(m, wiring.flipped(self.bus), fan_out.bus)
+        wiring.connect(m, fan_out.targets[0], csr.bus)
+        wiring.connect(m, fan_out.targets[1], sgdma.bus)
         m.d.comb += [
             csr.identifier.eq(regs.identifier(target, self._index)),
             sgdma.identifier.eq(regs.identifier(target + 4, self._index)),
@@ -274,7 +278,7 @@ class Channel(wiring.Component):
         failed = Signal()
         # Whether the access is a clear of the status would be known late in the cycle, and whether
         # there is one at all never for long: packets have gaps between them.
-        m.d.comb += hold.eq(self.bus.read_valid | self.bus.write_valid)
+        m.d.comb += hold.eq(self.bus.read.valid | self.bus.write.valid)
 
         pop = Signal()
         m.d.comb += in_flight.r_en.eq(pop)

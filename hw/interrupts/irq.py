@@ -14,7 +14,8 @@ from amaranth.lib.wiring import In, Out
 
 from peerdma import regs
 
-from ..registers.bank import BusSignature, RegisterBank, fan_out
+from ..registers.bank import RegisterBank
+from ..registers.bus import BusFanOut, BusSignature
 from ..seam import InterruptRequest
 from ..write.post import Post
 from .msix import MsixTable, entry_word
@@ -79,7 +80,10 @@ class InterruptBlock(wiring.Component):
         m = Module()
         m.submodules.registers = csr = RegisterBank(regs.IRQ, bar=regs.BAR_DMA[0])
         m.submodules.table = table = MsixTable()
-        m.d.comb += self.bus.read_data.eq(fan_out(m, self.bus, (csr.bus, table.bus)))
+        m.submodules.fan_out = fan_out = BusFanOut(2, registered=False)
+        wiring.connect(m, wiring.flipped(self.bus), fan_out.bus)
+        wiring.connect(m, fan_out.targets[0], csr.bus)
+        wiring.connect(m, fan_out.targets[1], table.bus)
 
         sources = Cat(self.channel, self.user)
         enables = Cat(csr.channel_enable[: self._channels], csr.user_enable[:USER_INTERRUPTS])

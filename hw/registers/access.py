@@ -6,7 +6,7 @@ from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..seam import CompletionBeat, CompletionStatus, TargetBeat, TargetKind
-from .bank import READ_LATENCY, BusSignature
+from .bus import READ_LATENCY, RegisterRead, RegisterWrite
 
 __all__ = ["QueuedRead", "TargetReader", "TargetWriter"]
 
@@ -44,19 +44,18 @@ class TargetWriter(wiring.Component):
     target : In(stream, always ready)
     offset : In(16)
         Byte address within the BAR of the packet's first dword.
-    bus : Out(BusSignature)
-        Only the write half is driven.
+    write : Out(RegisterWrite)
     """
 
     target: In(stream.Signature(TargetBeat, always_ready=True))
     offset: In(16)
-    bus: Out(BusSignature())
+    write: Out(RegisterWrite())
 
     def elaborate(self, platform):
         m = Module()
         beat = self.target.payload
         header = beat.header
-        bus = self.bus
+        write = self.write
 
         writing = Signal()
         m.d.comb += writing.eq(
@@ -77,31 +76,31 @@ class TargetWriter(wiring.Component):
         held = Signal(32)
         held_enables = Signal(4)
         spilling = Signal()
-        next_address = Cat(bus.write_address[:9] + 1)[:9]  # a request never crosses 4 KiB
+        next_address = Cat(write.address[:9] + 1)[:9]  # a request never crosses 4 KiB
 
-        m.d.sync += [bus.write_valid.eq(writing | spilling), spilling.eq(0)]
+        m.d.sync += [write.valid.eq(writing | spilling), spilling.eq(0)]
         with m.If(writing):
             m.d.sync += [
-                bus.write_bar.eq(header.bar),
-                bus.write_address[:9].eq(next_address),
+                write.bar.eq(header.bar),
+                write.address[:9].eq(next_address),
                 held.eq(beat.data[32:]),
                 held_enables.eq(enables[4:]),
                 spilling.eq(beat.last & shifted & ~odd),
             ]
             with m.If(beat.first):
-                m.d.sync += bus.write_address.eq(self.offset[3:])
+                m.d.sync += write.address.eq(self.offset[3:])
             with m.If(shifted):
                 m.d.sync += [
-                    bus.write_data.eq(Cat(held, beat.data[:32])),
-                    bus.write_enable.eq(Cat(Mux(beat.first, 0, held_enables), enables[:4])),
+                    write.data.eq(Cat(held, beat.data[:32])),
+                    write.enable.eq(Cat(Mux(beat.first, 0, held_enables), enables[:4])),
                 ]
             with m.Else():
-                m.d.sync += [bus.write_data.eq(beat.data), bus.write_enable.eq(enables)]
+                m.d.sync += [write.data.eq(beat.data), write.enable.eq(enables)]
         with m.Elif(spilling):
             m.d.sync += [
-                bus.write_address[:9].eq(next_address),
-                bus.write_data[:32].eq(held),
-                bus.write_enable.eq(held_enables),
+                write.address[:9].eq(next_address),
+                write.data[:32].eq(held),
+                write.enable.eq(held_enables),
             ]
         return m
 
@@ -119,17 +118,16 @@ class TargetReader(wiring.Component):
     request : In(stream of QueuedRead)
         Consumed with the last beat of its last completion.
     completion : Out(stream of CompletionBeat)
-    bus : Out(BusSignature)
-        Only the read half is used.
+    read : Out(RegisterRead)
     """
 
     request: In(stream.Signature(QueuedRead))
     completion: Out(stream.Signature(CompletionBeat))
-    bus: Out(BusSignature())
+    read: Out(RegisterRead())
 
     def elaborate(self, platform):
         m = Module()
-        bus = self.bus
+        read = self.read
         request = self.request.payload
 
         completion = self.completion.payload
@@ -157,17 +155,17 @@ class TargetReader(wiring.Component):
             m.d.comb += high_enables.eq(Mux(two_left, request.last_be, 0xF))
         # The bus goes far: it starts from registers.
         m.d.sync += [
-            bus.read_valid.eq(0),
-            bus.read_bar.eq(request.bar),
-            bus.read_address.eq(address[1:]),
-            bus.read_enable.eq(Cat(low_enables, high_enables)),
+            read.valid.eq(0),
+            read.bar.eq(request.bar),
+            read.address.eq(address[1:]),
+            read.enable.eq(Cat(low_enables, high_enables)),
         ]
 
         # Each half of the words of a completion has a memory of its own, addressed by the place
         # between two boundaries: a completion that starts in an upper half takes its beats from
         # the upper half of one word and the lower half of the next.
         words = BOUNDARY // 8
-        landing = Cat(bus.read_valid, bus.read_address[: (words - 1).bit_length()])
+        landing = Cat(read.valid, read.address[: (words - 1).bit_length()])
         coming = []
         for _ in range(READ_LATENCY):
             coming.append(landing[0])
@@ -178,14 +176,14 @@ class TargetReader(wiring.Component):
         for half in range(2):
             store = memory.Memory(shape=32, depth=words, init=[])
             m.submodules[f"half{half}"] = store
-            write, read = store.write_port(), store.read_port(domain="comb")
+            landed, sent = store.write_port(), store.read_port(domain="comb")
             m.d.comb += [
-                write.en.eq(landing[0]),
-                write.addr.eq(landing[1:]),
-                write.data.eq(bus.read_data.word_select(half, 32)),
-                read.addr.eq(word if half else word + start_address[0]),
+                landed.en.eq(landing[0]),
+                landed.addr.eq(landing[1:]),
+                landed.data.eq(read.data.word_select(half, 32)),
+                sent.addr.eq(word if half else word + start_address[0]),
             ]
-            halves.append(read.data)
+            halves.append(sent.data)
         lower, upper = halves
 
         # Bytes of the first and of the last dword that were not asked for. To ask for none at all
@@ -235,7 +233,7 @@ class TargetReader(wiring.Component):
 
             with m.State("Read"):
                 m.d.sync += [
-                    bus.read_valid.eq(1),
+                    read.valid.eq(1),
                     address.eq(address + step),
                     left.eq(left - step),
                     header.dwords.eq(header.dwords + step),

@@ -9,7 +9,8 @@ from peerdma import regs
 
 from ..records import Outcome
 from ..seam import LinkState
-from .bank import BusSignature, RegisterBank, fan_out
+from .bank import RegisterBank, field
+from .bus import BusFanOut, BusSignature
 
 __all__ = ["CapturedError", "ExtensionBlock"]
 
@@ -89,14 +90,18 @@ class ExtensionBlock(wiring.Component):
         m.submodules.extension = ext = RegisterBank(regs.EXTENSION, bar=bar, registered=False)
         m.submodules.config = config = RegisterBank(regs.CONFIG, bar=bar, registered=False)
         link = self.link
-        m.d.sync += self.bus.read_data.eq(fan_out(m, self.bus, (ext.bus, config.bus)))
+        m.submodules.fan_out = fan_out = BusFanOut(2)
+        wiring.connect(m, wiring.flipped(self.bus), fan_out.bus)
+        wiring.connect(m, fan_out.targets[0], ext.bus)
+        wiring.connect(m, fan_out.targets[1], config.bus)
 
         window, name, ratio = 0, 0, (0, 0)
         if self._user:
             window, ratio = regs.STREAM_WINDOW, self._user.RATIO
             name = regs.four_characters(self._user.NAME)
-        for value, field in zip(ratio, regs.EXTENSION["user_ratio"].fields, strict=True):
-            m.d.comb += ext.user_ratio[field.lsb : field.lsb + field.width].eq(value)
+        register = regs.EXTENSION["user_ratio"]
+        for value, part in zip(ratio, register.fields, strict=True):
+            m.d.comb += field(ext.user_ratio, register, part.name).eq(value)
         m.d.comb += [
             ext.magic.eq(regs.EXTENSION_MAGIC),
             ext.version.eq(regs.EXTENSION["version"].reset),
@@ -120,8 +125,7 @@ class ExtensionBlock(wiring.Component):
             ("rcb", link.rcb),
             ("bus_master", link.bus_master),
         ):
-            field = regs.EXTENSION["link"].field(name)
-            m.d.comb += ext.link[field.lsb : field.lsb + field.width].eq(value)
+            m.d.comb += field(ext.link, regs.EXTENSION["link"], name).eq(value)
 
         # A read of the low half latches the high half; one 64-bit read sees both of one cycle.
         high = Signal(32)
@@ -149,8 +153,7 @@ class ExtensionBlock(wiring.Component):
             ("descriptor", first.descriptor),
             ("count", errors),
         ):
-            field = regs.EXTENSION["error_info"].field(name)
-            m.d.comb += ext.error_info[field.lsb : field.lsb + field.width].eq(value)
+            m.d.comb += field(ext.error_info, regs.EXTENSION["error_info"], name).eq(value)
         m.d.comb += [
             ext.error_address_lo.eq(first.address[:32]),
             ext.error_address_hi.eq(first.address[32:]),

@@ -9,7 +9,8 @@ from amaranth.utils import exact_log2
 from peerdma import regs
 
 from ..records import RING_PLACE, Outcome
-from ..registers.bank import BusSignature, RegisterBank
+from ..registers.bank import RegisterBank
+from ..registers.bus import BusSignature
 from .ring import InboundRing, OutboundRing
 
 __all__ = ["PAIR_PLACE", "StreamPair", "read_memory"]

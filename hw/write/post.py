@@ -11,7 +11,7 @@ from amaranth.lib.wiring import In, Out
 
 from peerdma import regs
 
-from ..registers.bank import READ_LATENCY, BusSignature
+from ..registers.bus import READ_LATENCY, BusSignature
 from ..seam import RequestBeat
 
 __all__ = ["Post", "PostWriter"]
@@ -109,13 +109,13 @@ class PostWriter(wiring.Component):
         wanted, read = Signal(), Signal()
         place = Signal(13)
         wiring.connect(m, wiring.flipped(host), wiring.flipped(bus))
-        m.d.comb += read.eq(wanted & ~host.read_valid)
-        with m.If(~host.read_valid):
+        m.d.comb += read.eq(wanted & ~host.read.valid)
+        with m.If(~host.read.valid):
             m.d.comb += [
-                bus.read_valid.eq(wanted),
-                bus.read_bar.eq(regs.BAR_DMA[0]),
-                bus.read_address.eq(place),
-                bus.read_enable.eq(0xFF),
+                bus.read.valid.eq(wanted),
+                bus.read.bar.eq(regs.BAR_DMA[0]),
+                bus.read.address.eq(place),
+                bus.read.enable.eq(0xFF),
             ]
 
         # One bit per read under way; the address comes first.
@@ -126,16 +126,16 @@ class PostWriter(wiring.Component):
         m.d.sync += coming.eq(Cat(read, coming))
         m.d.comb += [
             ready.eq(arrived & has_address & ~withdrawn),
-            self.masked.eq(post.message & bus.read_data[32]),
+            self.masked.eq(post.message & bus.read.data[32]),
         ]
         with m.If(~valid):
             m.d.sync += withdrawn.eq(1)
         with m.If(arrived):
             m.d.sync += has_address.eq(~has_address)
             with m.If(~has_address):
-                m.d.sync += header.address.eq(bus.read_data & ~0x3)
-            count = Cat(bus.read_data[:24], Const(0, 7), post.error)
-            m.d.sync += beat.data.eq(Mux(post.message, bus.read_data[:32], count))
+                m.d.sync += header.address.eq(bus.read.data & ~0x3)
+            count = Cat(bus.read.data[:24], Const(0, 7), post.error)
+            m.d.sync += beat.data.eq(Mux(post.message, bus.read.data[:32], count))
 
         with m.If(self.request.ready):
             m.d.sync += self.request.valid.eq(0)

@@ -6,7 +6,7 @@ from amaranth.hdl import Assert, Assume
 
 from hw.interrupts.irq import USER_INTERRUPTS, InterruptBlock
 from hw.interrupts.msix import MsixTable
-from hw.registers.bank import READ_LATENCY
+from hw.registers.bus import READ_LATENCY
 from hw.write.post import PostWriter
 
 from .property import Property
@@ -173,10 +173,10 @@ class Pending(Property):
         with m.Elif(block.pend & (block.vector == vector)):
             m.d.sync += pending.eq(1)
         bus = block.bus
-        entry = (bus.write_bar == 1) & (bus.write_address == 0x1000 + 2 * vector + 1)
-        written = bus.write_valid & entry & bus.write_enable[4:].all()
+        entry = (bus.write.bar == 1) & (bus.write.address == 0x1000 + 2 * vector + 1)
+        written = bus.write.valid & entry & bus.write.enable[4:].all()
         with m.If(written):
-            m.d.sync += mask.eq(bus.write_data[32])
+            m.d.sync += mask.eq(bus.write.data[32])
         now = inside("masks").bit_select(vector, 1)
         m.d.comb += [
             Assert(inside("pending").bit_select(vector, 1) == pending),
@@ -233,7 +233,7 @@ class Posts(Property):
         ]
         post = block.posts[0]
         alone = post.valid & ~takes[0] & ~block.busy & ~block.posts[1].valid
-        late = self.waiting(m, alone & ~block.host.read_valid, 20)
+        late = self.waiting(m, alone & ~block.host.read.valid, 20)
         again = Signal()
         with m.If(block.done[0]):
             m.d.sync += again.eq(1)

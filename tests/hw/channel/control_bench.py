@@ -93,24 +93,24 @@ class Bench:
         base = self.base + block.base
         offset = block.address(name, base=base)
         bus, lane = self.dut.bus, offset >> 2 & 1
-        ctx.set(bus.write_valid, 1)
-        ctx.set(bus.write_bar, 1)
-        ctx.set(bus.write_address, offset >> 3)
-        ctx.set(bus.write_data, value << 32 * lane)
-        ctx.set(bus.write_enable, 0xF << 4 * lane)
+        ctx.set(bus.write.valid, 1)
+        ctx.set(bus.write.bar, 1)
+        ctx.set(bus.write.address, offset >> 3)
+        ctx.set(bus.write.data, value << 32 * lane)
+        ctx.set(bus.write.enable, 0xF << 4 * lane)
         await ctx.tick()
-        ctx.set(bus.write_valid, 0)
+        ctx.set(bus.write.valid, 0)
 
     async def read(self, ctx, name):
         offset = regs.CHANNEL.address(name, base=self.base)
         bus, lane = self.dut.bus, offset >> 2 & 1
-        ctx.set(bus.read_valid, 1)
-        ctx.set(bus.read_bar, 1)
-        ctx.set(bus.read_address, offset >> 3)
-        ctx.set(bus.read_enable, 0xF << 4 * lane)
+        ctx.set(bus.read.valid, 1)
+        ctx.set(bus.read.bar, 1)
+        ctx.set(bus.read.address, offset >> 3)
+        ctx.set(bus.read.enable, 0xF << 4 * lane)
         await ctx.tick()
-        ctx.set(bus.read_valid, 0)
-        return ctx.get(bus.read_data) >> 32 * lane & 0xFFFF_FFFF
+        ctx.set(bus.read.valid, 0)
+        return ctx.get(bus.read.data) >> 32 * lane & 0xFFFF_FFFF
 
     async def wait_interrupt(self, ctx, cycles=200):
         for _ in range(cycles):

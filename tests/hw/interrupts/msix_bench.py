@@ -8,7 +8,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.interrupts.irq import InterruptBlock
-from hw.registers.bank import READ_LATENCY, BusSignature, delayed, fan_out
+from hw.registers.bus import READ_LATENCY, BusFanOut, BusSignature, BusStage
 from hw.seam import RequestBeat
 from hw.write.post import PostWriter
 from peerdma import regs
@@ -40,7 +40,11 @@ class Messages(wiring.Component):
         wiring.connect(m, wiring.flipped(self.bus), post.host)
         wiring.connect(m, irq.message, post.posts[0])
         wiring.connect(m, post.request, wiring.flipped(self.request))
-        m.d.sync += post.bus.read_data.eq(fan_out(m, delayed(m, post.bus), [irq.bus]))
+        m.submodules.stage = stage = BusStage()
+        m.submodules.fan_out = fan_out = BusFanOut(1)
+        wiring.connect(m, post.bus, stage.bus)
+        wiring.connect(m, stage.target, fan_out.bus)
+        wiring.connect(m, fan_out.targets[0], irq.bus)
         m.d.comb += [
             irq.message_masked.eq(post.masked),
             irq.message_done.eq(post.done),
@@ -132,7 +136,7 @@ class Bench:
         """The pending bits."""
         await bus_read(ctx, self.dut.bus, regs.MSIX_PBA_OFFSET)
         await ctx.tick().repeat(READ_LATENCY - 1)
-        return ctx.get(self.dut.bus.read_data) & 0xFFFF_FFFF
+        return ctx.get(self.dut.bus.read.data) & 0xFFFF_FFFF
 
     def level(self, ctx, source, value):
         """Set or clear a source: 0 and 1 are channels, the others user interrupts."""

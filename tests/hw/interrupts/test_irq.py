@@ -14,13 +14,13 @@ from peerdma import regs
 async def write(ctx, dut, name, value):
     offset = regs.IRQ.address(name)
     lane = offset >> 2 & 1
-    ctx.set(dut.bus.write_valid, 1)
-    ctx.set(dut.bus.write_bar, 1)
-    ctx.set(dut.bus.write_address, offset >> 3)
-    ctx.set(dut.bus.write_data, value << 32 * lane)
-    ctx.set(dut.bus.write_enable, 0xF << 4 * lane)
+    ctx.set(dut.bus.write.valid, 1)
+    ctx.set(dut.bus.write.bar, 1)
+    ctx.set(dut.bus.write.address, offset >> 3)
+    ctx.set(dut.bus.write.data, value << 32 * lane)
+    ctx.set(dut.bus.write.enable, 0xF << 4 * lane)
     await ctx.tick()
-    ctx.set(dut.bus.write_valid, 0)
+    ctx.set(dut.bus.write.valid, 0)
 
 
 def run(testbench, channels=2):

@@ -254,10 +254,10 @@ def test_masks_sweep_across_an_event():
                     elif cycle in (mask_at, mask_at + unmask_after):
                         await bench.mask(ctx, 4, masked)
                     else:
-                        ctx.set(bench.dut.bus.read_valid, rng.random() < 0.3)
-                        ctx.set(bench.dut.bus.read_address, regs.MSIX_TABLE_OFFSET + 0x48 >> 3)
+                        ctx.set(bench.dut.bus.read.valid, rng.random() < 0.3)
+                        ctx.set(bench.dut.bus.read.address, regs.MSIX_TABLE_OFFSET + 0x48 >> 3)
                         await ctx.tick()
-                        ctx.set(bench.dut.bus.read_valid, 0)
+                        ctx.set(bench.dut.bus.read.valid, 0)
                 await ctx.tick().repeat(30)
                 place = f"{how} mask at {mask_at} for {unmask_after} cycles"
                 assert len(bench.sent) == sent + 1, place

@@ -3,7 +3,7 @@
 
 import pytest
 
-from hw.registers.bank import READ_LATENCY
+from hw.registers.bus import READ_LATENCY
 from hw.write.post import PostWriter
 from peerdma import regs
 from tests.hw.helpers import fields, seeded, simulate
@@ -38,10 +38,10 @@ class Bench:
         coming = [0] * (READ_LATENCY - 1)
         while True:
             hosts = self._pause()
-            ctx.set(host.read_valid, hosts)
-            ctx.set(host.read_address, 0x1234)
+            ctx.set(host.read.valid, hosts)
+            ctx.set(host.read.address, 0x1234)
             _, _, valid, bar, address, enable = await ctx.tick().sample(
-                bus.read_valid, bus.read_bar, bus.read_address, bus.read_enable
+                bus.read.valid, bus.read.bar, bus.read.address, bus.read.enable
             )
             if hosts:
                 assert (valid, address) == (1, 0x1234), "the host's read did not go through"
@@ -49,7 +49,7 @@ class Bench:
                 assert (bar, enable) == (regs.BAR_DMA[0], 0xFF)
             word = self.words.get(address, 0) if valid else 0
             coming = [0xBAD << 20 if hosts else word, *coming]
-            ctx.set(bus.read_data, coming.pop())
+            ctx.set(bus.read.data, coming.pop())
 
     async def _sink(self, ctx):
         dut = self.dut
