@@ -24,7 +24,7 @@ from amaranth.utils import exact_log2
 
 from peerdma import regs
 
-from .channel.channel import ChannelPipeline
+from .channel.channel import Channel
 from .interrupts.irq import USER_INTERRUPTS, InterruptBlock
 from .memory.card_ram import CardRam
 from .read.engine import Requester
@@ -38,7 +38,7 @@ from .seam import SeamSignature
 from .stream.pair import StreamPair, read_memory
 from .stream.user_blocks import PassThrough, UserBlock
 from .write.arbiter import TxArbiter
-from .write.post import PostWriter
+from .write.record_writer import RecordWriter
 from .write.writer import Writer
 
 __all__ = ["Core", "CoreConfig"]
@@ -89,7 +89,7 @@ class _Token(data.Struct):
     """Where a write came from; travels with it and comes back when it is sent."""
 
     #: not the data of a channel, but a message or a writeback; then nothing else is said
-    post: 1
+    record: 1
     channel: 2
     #: its bytes came from the channel's ring
     stream: 1
@@ -141,7 +141,9 @@ class Core(wiring.Component):
         )
         m.submodules.tx = tx = TxArbiter(writers=2)
         m.submodules.writer = writer = Writer()
-        m.submodules.post = post = PostWriter(1 + count, _Token.const({"post": 1}).as_value())
+        m.submodules.records = records = RecordWriter(
+            1 + count, _Token.const({"record": 1}).as_value()
+        )
         m.submodules.ram = ram = CardRam(config.ram_size)
         m.submodules.irq = irq = InterruptBlock(count)
         m.submodules.user = user = UserRegisters()
@@ -163,14 +165,14 @@ class Core(wiring.Component):
         channels = []
         for c2h, number in ((False, config.h2c), (True, config.c2h)):
             for index in range(number):
-                pipeline = ChannelPipeline(
+                channel = Channel(
                     index=index,
                     c2h=c2h,
                     ram_size=config.ram_size,
                     has_stream=index < streams,
                 )
-                m.submodules[f"{'c2h' if c2h else 'h2c'}{index}"] = ResetInserter(reset)(pipeline)
-                channels.append(pipeline)
+                m.submodules[f"{'c2h' if c2h else 'h2c'}{index}"] = ResetInserter(reset)(channel)
+                channels.append(channel)
         h2c, c2h = channels[: config.h2c], channels[config.h2c :]
         pairs = []
         for index in range(streams):
@@ -187,7 +189,7 @@ class Core(wiring.Component):
         wiring.connect(m, wiring.flipped(seam.requester_completion), requester.completion)
         wiring.connect(m, requester.request, tx.reads)
         wiring.connect(m, writer.request, tx.writes[0])
-        wiring.connect(m, post.request, tx.writes[1])
+        wiring.connect(m, records.request, tx.writes[1])
         wiring.connect(m, tx.requester, wiring.flipped(seam.requester))
         wiring.connect(m, wiring.flipped(seam.sent), tx.seam_sent)
         wiring.connect(m, irq.interrupt, wiring.flipped(seam.interrupt))
@@ -211,25 +213,21 @@ class Core(wiring.Component):
 
         # Interrupt messages and writebacks
         token = data.View(_Token, tx.sent.payload.token[: Shape.cast(_Token).width])
-        wiring.connect(m, irq.message, post.posts[0])
+        for source, port in zip((irq, *channels), records.sources, strict=True):
+            wiring.connect(m, source.records, port)
         m.d.comb += [
-            post.sent.eq(tx.sent.valid & token.post),
-            irq.message_masked.eq(post.masked),
-            irq.message_done.eq(post.done[0]),
-            irq.message_dropped.eq(tx.sent.payload.dropped),
+            records.sent.eq(tx.sent.valid & token.record),
+            records.dropped.eq(tx.sent.payload.dropped),
         ]
-        for number, channel in enumerate(channels, start=1):
-            wiring.connect(m, channel.writeback, post.posts[number])
-            m.d.comb += channel.writeback_done.eq(post.done[number])
 
         # Registers
-        wiring.connect(m, completer.bus, post.host)
+        wiring.connect(m, completer.bus, records.host)
         parts = [common, irq, user, *channels, *pairs]
         if config.extension:
             parts.append(extension)
         m.submodules.stage = stage = BusStage()
         m.submodules.fan_out = fan_out = BusFanOut(len(parts))
-        wiring.connect(m, post.bus, stage.bus)
+        wiring.connect(m, records.bus, stage.bus)
         wiring.connect(m, stage.target, fan_out.bus)
         for target, part in zip(fan_out.targets, parts, strict=True):
             wiring.connect(m, target, part.bus)
@@ -254,13 +252,13 @@ class Core(wiring.Component):
                 channel.fetch_placement.valid.eq(
                     requester.placement.valid & (requester.placement.payload.client == client)
                 ),
-                channel.halt.eq(common.halt[place]),
-                channel.credit_mode.eq(common.credit_enable[place]),
-                channel.read_limit.eq(extension.read_limit),
-                channel.piece_limit.eq(
+                channel.settings.halt.eq(common.halt[place]),
+                channel.settings.credit_mode.eq(common.credit_enable[place]),
+                channel.settings.stop.eq(stop),
+                channel.settings.read_limit.eq(extension.read_limit),
+                channel.settings.piece_limit.eq(
                     extension.read_limit if channel in h2c else extension.payload_limit
                 ),
-                channel.stop_request.eq(stop),
             ]
         for client, channel in enumerate(h2c, start=count):
             job, retired = requester.jobs[client], requester.retired[client]
@@ -271,9 +269,9 @@ class Core(wiring.Component):
                 job.payload.place.eq(channel.piece.payload.place),
                 job.payload.length.eq(channel.piece.payload.length),
                 job.payload.last.eq(channel.piece.payload.last),
-                channel.piece_done.eq(retired.valid),
-                channel.piece_last.eq(retired.payload.last),
-                channel.piece_outcome.eq(retired.payload.outcome),
+                channel.report.valid.eq(retired.valid),
+                channel.report.payload.last.eq(retired.payload.last),
+                channel.report.payload.outcome.eq(retired.payload.outcome),
             ]
         placement = requester.placement
         to_ring = placement.payload.address[exact_log2(RING_PLACE // 8)]
@@ -285,7 +283,7 @@ class Core(wiring.Component):
         ]
         read_memory(m, writer, ram, pairs)
         self._write_jobs(m, c2h, pairs, writer, tx)
-        self._soft_reset(m, extension.soft_reset, c2h, post, stop, reset)
+        self._soft_reset(m, extension.soft_reset, c2h, records, stop, reset)
         self._errors(m, extension, requester, h2c, c2h)
         return m
 
@@ -307,23 +305,23 @@ class Core(wiring.Component):
         token = data.View(_Token, tx.sent.payload.token[: Shape.cast(_Token).width])
         for index, channel in enumerate(c2h):
             m.d.comb += [
-                channel.piece_done.eq(tx.sent.valid & ~token.post & (token.channel == index)),
-                channel.piece_last.eq(token.last),
-                channel.piece_outcome.eq(
+                channel.report.valid.eq(tx.sent.valid & ~token.record & (token.channel == index)),
+                channel.report.payload.last.eq(token.last),
+                channel.report.payload.outcome.eq(
                     Mux(tx.sent.payload.dropped, Outcome.BUS_MASTER_OFF, Outcome.OK)
                 ),
             ]
         for pair, channel in zip(pairs, c2h, strict=False):
-            m.d.comb += pair.outbound.released.eq(channel.piece_done & token.stream)
+            m.d.comb += pair.outbound.released.eq(channel.report.valid & token.stream)
 
     @staticmethod
-    def _soft_reset(m, request, c2h, post, stop, reset):
+    def _soft_reset(m, request, c2h, records, stop, reset):
         """Stop all channels; once no write of theirs is under way, reset them and forget reads.
 
         Reads need no waiting: the requester keeps their tags until the completions have come.
         """
-        busy = Cat(channel.pieces_out | channel.piece.valid for channel in c2h).any()
-        m.d.comb += reset.eq(stop & ~busy & ~post.busy)
+        busy = Cat(channel.moving for channel in c2h).any()
+        m.d.comb += reset.eq(stop & ~busy & ~records.busy)
         with m.If(request):
             m.d.sync += stop.eq(1)
         with m.Elif(reset):
@@ -341,7 +339,7 @@ class Core(wiring.Component):
                 with m.Case(client):
                     m.d.comb += [read.descriptor.eq(descriptor), *_whose(read, channel, h2c, c2h)]
         for channel in (*h2c, *c2h):
-            own, report = Signal(CapturedError), channel.error
+            own, report = Signal(CapturedError), channel.error.payload
             m.d.comb += [
                 own.outcome.eq(report.outcome),
                 own.address.eq(report.address),
@@ -351,7 +349,7 @@ class Core(wiring.Component):
             unreported = (report.outcome == Outcome.MAGIC) | (report.outcome == Outcome.DECODE)
             if channel in c2h:
                 unreported = unreported | ~report.descriptor
-            sources.append((channel.error_valid & unreported, own))
+            sources.append((channel.error.valid & unreported, own))
         # Merged by OR, of which only one is not 0: smaller than a chain of multiplexers.
         merged, earlier = 0, Const(0, 1)
         for valid, error in sources:

@@ -17,7 +17,7 @@ from peerdma import regs
 from ..registers.bank import RegisterBank
 from ..registers.bus import BusFanOut, BusSignature
 from ..seam import InterruptRequest
-from ..write.post import Post
+from ..write.record_writer import RecordSignature
 from .msix import MsixTable, entry_word
 
 __all__ = ["USER_INTERRUPTS", "InterruptBlock"]
@@ -46,11 +46,10 @@ class InterruptBlock(wiring.Component):
         As in `hw.seam.LinkState`. MSI-X on silences INTx and MSI.
     interrupt : Out(stream of InterruptRequest)
         INTx and MSI.
-    message : Out(stream of Post), message_masked : In(1)
+    records : Out(RecordSignature)
         MSI-X. A message is withdrawn if its request falls, if the function is masked, and while
-        Bus Master is off. It is not sent if its vector is found masked when it is taken.
-    message_done, message_dropped : In(1)
-        The message that was taken is with the PCIe block now; or it was dropped, and is sent again.
+        Bus Master is off. It is not sent if its vector is found masked when it is taken, and sent
+        again if it is dropped.
     """
 
     def __init__(self, channels: int):
@@ -69,10 +68,7 @@ class InterruptBlock(wiring.Component):
                 "intx_disable": In(1),
                 "bus_master": In(1),
                 "interrupt": Out(stream.Signature(InterruptRequest)),
-                "message": Out(stream.Signature(Post)),
-                "message_masked": In(1),
-                "message_done": In(1),
-                "message_dropped": In(1),
+                "records": Out(RecordSignature()),
             }
         )
 
@@ -145,13 +141,13 @@ class InterruptBlock(wiring.Component):
         asserted = Signal()
         wanted = Signal()
         m.d.comb += wanted.eq(request.any() & ~self.intx_disable)
-        out = self.interrupt
+        out, message = self.interrupt, self.records.record
         granted_mask = Signal(5)
         m.d.comb += [
             granted_mask.eq((1 << self.msi_granted) - 1),
-            self.message.payload.where.eq(entry_word(table.vector, 0)),
-            self.message.payload.what.eq(entry_word(table.vector, 1)),
-            self.message.payload.message.eq(1),
+            message.payload.where.eq(entry_word(table.vector, 0)),
+            message.payload.what.eq(entry_word(table.vector, 1)),
+            message.payload.message.eq(1),
         ]
         with m.If(out.ready):
             m.d.sync += out.valid.eq(0)
@@ -179,16 +175,16 @@ class InterruptBlock(wiring.Component):
                     m.d.comb += table.pend.eq(1)
                     m.next = "Pick"
                 with m.Elif(self.bus_master):
-                    m.d.comb += self.message.valid.eq(1)
-                    with m.If(self.message.ready & self.message_masked):
+                    m.d.comb += message.valid.eq(1)
+                    with m.If(message.ready & self.records.masked):
                         m.d.comb += table.pend.eq(1)
                         m.next = "Pick"
-                    with m.Elif(self.message.ready):
+                    with m.Elif(message.ready):
                         m.d.comb += sent.eq(1)
                         m.next = "Wait"
             with m.State("Wait"):
-                with m.If(self.message_done):
-                    m.d.comb += lost.eq(self.message_dropped)
+                with m.If(self.records.done):
+                    m.d.comb += lost.eq(self.records.dropped)
                     m.next = "Pick"
         with m.If(self.msi_enable | self.msix_enable):
             # Enabling messages ends INTx without one: the block would send it as an MSI.

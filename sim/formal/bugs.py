@@ -196,10 +196,10 @@ BUGS = [
         "masking.eq(odd & dwords[0])",
     ),
     Bug(
-        "posts",
+        "records",
         "a masked message is not sent",
-        "write/post.py",
-        "with m.If(valid & ready & ~self.masked):",
+        "write/record_writer.py",
+        "with m.If(valid & ready & ~masked):",
         "with m.If(valid & ready):",
     ),
 ]

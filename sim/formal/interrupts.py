@@ -7,11 +7,11 @@ from amaranth.hdl import Assert, Assume
 from hw.interrupts.irq import USER_INTERRUPTS, InterruptBlock
 from hw.interrupts.msix import MsixTable
 from hw.registers.bus import READ_LATENCY
-from hw.write.post import PostWriter
+from hw.write.record_writer import RecordWriter
 
 from .property import Property
 
-__all__ = ["Edges", "Masked", "Pending", "Posts"]
+__all__ = ["Edges", "Masked", "Pending", "Records"]
 
 
 class Edges(Property):
@@ -40,19 +40,20 @@ class Edges(Property):
         request = Signal()
         m.d.comb += request.eq(of("request"))
         on = block.msi_enable | block.msix_enable
-        out, message = block.interrupt, block.message
+        out, records = block.interrupt, block.records
+        message = records.record
         # Messages that leave, an MSI one cycle later; and those that were dropped on their way.
         picked = inside("picked") == source
-        msix = message.valid & message.ready & ~block.message_masked
+        msix = message.valid & message.ready & ~records.masked
         msi = out.valid & out.payload.msi & ~self.past(m, out.valid & ~out.ready)
         offered = inside.state("", "Offer")
         under_way = Signal()
-        m.d.comb += Assume(~block.message_done | under_way)
-        with m.If(block.message_done):
+        m.d.comb += Assume(~records.done | under_way)
+        with m.If(records.done):
             m.d.sync += under_way.eq(0)
         with m.If(msix):
             m.d.sync += under_way.eq(1)
-        lost = block.message_done & block.message_dropped & picked
+        lost = records.done & records.dropped & picked
 
         # One message is owed from a rising edge until it is sent, or nothing is requested; `was`
         # is all of a cycle ago.
@@ -94,7 +95,7 @@ class Edges(Property):
 
         # Alone and with nothing in its way, a message leaves within eight cycles.
         others = (inside("request") & ~(1 << source)).any()
-        free = ~others & request & block.bus_master & ~block.message_masked & message.ready
+        free = ~others & request & block.bus_master & ~records.masked & message.ready
         free = free & ~block.msix_mask & ~inside("clear") & ~under_way & ~out.valid
         alone = self.waiting(m, free & owed & ~of("deferred"), 8)
         m.d.comb += [
@@ -145,7 +146,7 @@ class Masked(Property):
         m.d.comb += [
             Assume(source < Edges.SOURCES),
             Assume(Array(vectors)[source] == vector),
-            Assume(~(block.message.ready & picked) | (block.message_masked == found)),
+            Assume(~(block.records.record.ready & picked) | (block.records.masked == found)),
             Assert(~deferred | mask | block.msix_mask | self.past(m, block.msix_mask)),
             # What is inside.
             Assert(inside.state("")),
@@ -186,8 +187,8 @@ class Pending(Property):
         self.cover(m, pending & ~mask, self.past(m, pending) & ~pending)
 
 
-class Posts(Property):
-    """A post that is taken makes one write unless it is masked, and is reported done once.
+class Records(Property):
+    """A record that is taken makes one write unless it is masked, and is reported done once.
 
     Only what is offered is taken; the turn moves on behind each. Assumed: what is offered stays a
     cycle away when it is withdrawn; the token comes back once, after the write has been taken.
@@ -198,12 +199,14 @@ class Posts(Property):
     SOURCES = 2
 
     def __init__(self):
-        super().__init__(PostWriter(self.SOURCES, token=0))
+        super().__init__(RecordWriter(self.SOURCES, token=0))
 
     def _state(self, m):
         block, inside = self.block, self.inside
-        takes = [post.valid & post.ready for post in block.posts]
-        taken = Cat(takes).any() & ~block.masked
+        sources = [source.record for source in block.sources]
+        takes = [record.valid & record.ready for record in sources]
+        done = [source.done for source in block.sources]
+        taken = Cat(takes).any() & ~block.sources[0].masked
         request = block.request
         # A write is offered, is with the PCIe block, has been reported.
         offered, sending = Signal(), Signal()
@@ -223,19 +226,21 @@ class Posts(Property):
             Assert(request.valid == offered),
             Assert(~request.valid | (request.payload.first & request.payload.last)),
             Assert(block.busy == (offered | sending)),
-            *(Assert(block.done[n] == (block.sent & (owner == n))) for n in range(self.SOURCES)),
+            *(
+                Assert(block.sources[n].done == (block.sent & (owner == n)))
+                for n in range(self.SOURCES)
+            ),
             # What is inside: two reads, of the address and of the dword.
             Assert(~(offered & sending)),
             Assert(inside.state("")),
             Assert(block.busy == inside.state("", "Sent")),
             Assert(reads == Mux(inside.state("", "What"), 1, Mux(inside.state("", "Take"), 2, 0))),
-            Assert(~block.busy | (inside("turn") == owner)),
+            Assert(~block.busy | (inside("current") == owner)),
         ]
-        post = block.posts[0]
-        alone = post.valid & ~takes[0] & ~block.busy & ~block.posts[1].valid
+        alone = sources[0].valid & ~takes[0] & ~block.busy & ~sources[1].valid
         late = self.waiting(m, alone & ~block.host.read.valid, 20)
         again = Signal()
-        with m.If(block.done[0]):
+        with m.If(done[0]):
             m.d.sync += again.eq(1)
         m.d.comb += Assert(late < 20)
-        self.cover(m, *block.done, taken & again, takes[0] & block.masked)
+        self.cover(m, *done, taken & again, takes[0] & block.sources[0].masked)

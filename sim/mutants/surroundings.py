@@ -29,9 +29,9 @@ ROWS = [
     (
         "a masked message is forgotten",
         "interrupts/irq.py",
-        "with m.If(self.message.ready & self.message_masked):\n"
+        "with m.If(message.ready & self.records.masked):\n"
         "                        m.d.comb += table.pend.eq(1)",
-        "with m.If(self.message.ready & self.message_masked):\n"
+        "with m.If(message.ready & self.records.masked):\n"
         "                        m.d.comb += [table.pend.eq(1), sent.eq(1)]",
         "interrupts/test_irq_msix.py::test_a_masked_message_waits_in_the_pending_bits",
     ),
@@ -45,7 +45,7 @@ ROWS = [
     (
         "a dropped message is not sent again",
         "interrupts/irq.py",
-        "lost.eq(self.message_dropped)",
+        "lost.eq(self.records.dropped)",
         "lost.eq(0)",
         "interrupts/test_irq_msix.py::test_a_dropped_message_is_sent_again",
     ),
@@ -95,15 +95,15 @@ ROWS = [
     (
         "a failing C2H leaves bytes in the pair",
         "stream/pair.py",
-        "self.flush | self.h2c_breaks | self.c2h_breaks",
-        "self.flush | self.h2c_breaks",
+        "self.flush | self.h2c.breaks | self.c2h.breaks",
+        "self.flush | self.h2c.breaks",
         "stream/test_pair.py::test_after_a_break_the_next_copy_is_clean",
     ),
     (
         "a run starts into the flush",
         "stream/pair.py",
-        "self.start_ok.eq(~broken)",
-        "self.start_ok.eq(1)",
+        "self.h2c.start_ok.eq(~broken)",
+        "self.h2c.start_ok.eq(1)",
         "stream/test_pair.py",
     ),
 ]

@@ -21,8 +21,8 @@ def test_one_descriptor_as_picoevb_runs_it(c2h):
         assert await bench.read(ctx, "status_rc") == 0
         await bench.write(ctx, "interrupt_enable", 0xFFFF_FFFF)
         await bench.write(ctx, "control", 0x00FF_FE7F)
-        assert ctx.get(bench.dut.first_address) == 0x12_ABCD_EFE0
-        assert ctx.get(bench.dut.first_adjacent) == 5
+        assert ctx.get(bench.dut.fetch.address) == 0x12_ABCD_EFE0
+        assert ctx.get(bench.dut.fetch.adjacent) == 5
         assert await bench.read(ctx, "status") == Status.BUSY
         await bench.wait_interrupt(ctx)
         assert await bench.read(ctx, "status_rc") == GOOD
@@ -181,10 +181,10 @@ def test_busy_and_silent_as_long_as_anything_of_the_run_is_under_way(ending):
         if ending == "abort":
             await ctx.tick().repeat(10)
             await bench.write(ctx, "control", LOG_ALL)
-        while not ctx.get(bench.dut.flush):
+        while not ctx.get(bench.dut.fetch.flush):
             await ctx.tick()
         waited = 0
-        while not ctx.get(bench.dut.quiet):
+        while not ctx.get(bench.dut.drained):
             assert await bench.read(ctx, "status") == Status.BUSY
             assert not ctx.get(bench.dut.interrupt)
             # A run does not end in a cycle with an access.
@@ -206,7 +206,7 @@ def test_soft_reset_request_stops_like_an_abort():
     async def testbench(ctx):
         await bench.write(ctx, "control", RUN | LOG_ALL)
         await ctx.tick().repeat(10)
-        ctx.set(bench.dut.stop_request, 1)
+        ctx.set(bench.dut.settings.stop, 1)
         await ctx.tick().repeat(60)
         assert await bench.read(ctx, "status") & Status.BUSY == 0
 

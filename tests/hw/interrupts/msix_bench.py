@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out
 from hw.interrupts.irq import InterruptBlock
 from hw.registers.bus import READ_LATENCY, BusFanOut, BusSignature, BusStage
 from hw.seam import RequestBeat
-from hw.write.post import PostWriter
+from hw.write.record_writer import RecordWriter
 from peerdma import regs
 from tests.hw.helpers import simulate
 from tests.hw.registers.bus import bus_read, bus_write
@@ -20,7 +20,7 @@ SOURCES = 18
 
 
 class Messages(wiring.Component):
-    """`InterruptBlock` and `PostWriter` as the core connects them."""
+    """`InterruptBlock` and `RecordWriter` as the core connects them."""
 
     def __init__(self, channels=2):
         self.irq = InterruptBlock(channels)
@@ -36,20 +36,18 @@ class Messages(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.irq = irq = self.irq
-        m.submodules.post = post = PostWriter(1, 0)
-        wiring.connect(m, wiring.flipped(self.bus), post.host)
-        wiring.connect(m, irq.message, post.posts[0])
-        wiring.connect(m, post.request, wiring.flipped(self.request))
+        m.submodules.records = records = RecordWriter(1, 0)
+        wiring.connect(m, wiring.flipped(self.bus), records.host)
+        wiring.connect(m, irq.records, records.sources[0])
+        wiring.connect(m, records.request, wiring.flipped(self.request))
         m.submodules.stage = stage = BusStage()
         m.submodules.fan_out = fan_out = BusFanOut(1)
-        wiring.connect(m, post.bus, stage.bus)
+        wiring.connect(m, records.bus, stage.bus)
         wiring.connect(m, stage.target, fan_out.bus)
         wiring.connect(m, fan_out.targets[0], irq.bus)
         m.d.comb += [
-            irq.message_masked.eq(post.masked),
-            irq.message_done.eq(post.done),
-            irq.message_dropped.eq(self.dropped),
-            post.sent.eq(self.sent),
+            records.dropped.eq(self.dropped),
+            records.sent.eq(self.sent),
         ]
         return m
 

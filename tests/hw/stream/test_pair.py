@@ -34,12 +34,12 @@ class Bench:
         """A cycle in which H2C wants to read, and C2H to write, so many bytes; who did."""
         dut = self.dut
         for side in ("h2c", "c2h"):
-            ctx.set(getattr(dut, f"{side}_running"), self.running[side])
-            ctx.set(getattr(dut, f"{side}_breaks"), self.breaks[side])
+            ctx.set(getattr(dut, side).running, self.running[side])
+            ctx.set(getattr(dut, side).breaks, self.breaks[side])
         ctx.set(dut.h2c_drained, not self.h2c.pending)
         did_read = self.h2c.drive(ctx, take=read, frontier=frontier)
         self.c2h.drive(ctx, write)
-        self.ok = ctx.get(dut.start_ok)
+        self.ok = ctx.get(dut.h2c.start_ok)
         await ctx.tick()
         return did_read, self.c2h.settle(ctx)
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Single dwords that the engine writes by itself: interrupt messages, poll-mode writebacks.
 
-Where they go is in registers, and so is what they say: the writer reads both over the register
+Registers hold the address and the dword of each. The record writer reads both over the register
 bus, as software would.
 """
 
@@ -14,29 +14,54 @@ from peerdma import regs
 from ..registers.bus import READ_LATENCY, BusSignature
 from ..seam import RequestBeat
 
-__all__ = ["Post", "PostWriter"]
+__all__ = ["Record", "RecordSignature", "RecordWriter"]
 
 
-class Post(data.Struct):
-    """A dword to write on PCIe, by the words of the register bus that know it."""
+class Record(data.Struct):
+    """A dword to write on PCIe, by the words of the register bus that describe it."""
 
-    #: has the address, of which bits 1:0 do not count
+    #: word that holds the address, of which bits 1:0 do not count
     where: 13
-    #: has the dword in its lower half
+    #: word that holds the dword, in its lower half
     what: 13
-    #: the words are an entry of the MSI-X table, `what` has its mask bit at the start of the upper
-    #: half; otherwise `what` has a descriptor count
+    #: the words are an entry of the MSI-X table, and the upper half of `what` begins with the mask
+    #: bit; otherwise `what` holds a completed count
     message: 1
-    #: goes with a count
+    #: error bit of a completed count
     error: 1
 
 
-class PostWriter(wiring.Component):
-    """Makes memory writes of posts, one at a time, from several sources in turn.
+class RecordSignature(wiring.Signature):
+    """A source of records, from its own side.
 
-    The sources are looked at one per cycle. A post is taken `READ_LATENCY` + 2 cycles later at the
+    Members
+    -------
+    record : Out(stream of Record)
+        May be withdrawn until taken; at least one cycle then passes before the next is offered.
+    masked : In(1)
+        The message that is taken in this cycle is masked, and is not sent.
+    done : In(1), dropped : In(1)
+        The record that was taken is with the PCIe block now; or, if `dropped`, is lost because Bus
+        Master is off.
+    """
+
+    def __init__(self):
+        super().__init__(
+            {
+                "record": Out(stream.Signature(Record)),
+                "masked": In(1),
+                "done": In(1),
+                "dropped": In(1),
+            }
+        )
+
+
+class RecordWriter(wiring.Component):
+    """Makes memory writes of records, one at a time, from several sources by round robin.
+
+    It looks at one source per cycle. A record is taken `READ_LATENCY` + 2 cycles later at the
     earliest, when its dword has been read, and offered at `request` in the cycle after that. The
-    next one is looked for two cycles after its token came back.
+    search for the next one begins two cycles after its token came back.
 
     Parameters
     ----------
@@ -46,32 +71,26 @@ class PostWriter(wiring.Component):
 
     Members
     -------
-    posts : array of In(stream of Post)
-        May be withdrawn until taken; at least one cycle then passes before the next is offered.
-    masked : Out(1)
-        The message that is taken in this cycle is masked, and not sent.
+    sources : array of In(RecordSignature)
     request : Out(stream of RequestBeat)
         Packets of one beat.
-    sent : In(1)
-        The token of a request came back.
-    done : Out(sources)
-        Bit n: the post that was taken from source n is with the PCIe block now, or was dropped.
+    sent : In(1), dropped : In(1)
+        The token of a request came back, and whether the request was dropped.
     busy : Out(1)
-        A post was taken whose token is not back.
+        A record was taken whose token is not back.
     host : In(BusSignature), bus : Out(BusSignature)
-        What the host does goes through in the same cycle; in those in which it reads nothing the
-        posts are looked up.
+        Accesses of the host pass through in the same cycle. Records are looked up in cycles in
+        which the host reads nothing.
     """
 
     def __init__(self, sources: int, token: int):
         self._token = token
         super().__init__(
             {
-                "posts": In(stream.Signature(Post)).array(sources),
-                "masked": Out(1),
+                "sources": In(RecordSignature()).array(sources),
                 "request": Out(stream.Signature(RequestBeat)),
                 "sent": In(1),
-                "done": Out(sources),
+                "dropped": In(1),
                 "busy": Out(1),
                 "host": In(BusSignature()),
                 "bus": Out(BusSignature()),
@@ -90,31 +109,34 @@ class PostWriter(wiring.Component):
             header.token.eq(self._token),
         ]
 
-        turn = Signal(range(len(self.posts)))
-        following = Signal.like(turn)
-        post = Signal(Post)
-        valid, ready = Signal(), Signal()
-        m.d.comb += following.eq(Mux(turn == len(self.posts) - 1, 0, turn + 1))
-        with m.Switch(turn):
-            for number, source in enumerate(self.posts):
+        #: the source that is looked at or served
+        current = Signal(range(len(self.sources)))
+        following = Signal.like(current)
+        record = Signal(Record)
+        valid, ready, masked = Signal(), Signal(), Signal()
+        m.d.comb += following.eq(Mux(current == len(self.sources) - 1, 0, current + 1))
+        with m.Switch(current):
+            for number, source in enumerate(self.sources):
                 with m.Case(number):
                     m.d.comb += [
-                        post.eq(source.payload),
-                        valid.eq(source.valid),
-                        source.ready.eq(ready),
-                        self.done[number].eq(self.busy & self.sent),
+                        record.eq(source.record.payload),
+                        valid.eq(source.record.valid),
+                        source.record.ready.eq(ready),
+                        source.done.eq(self.busy & self.sent),
                     ]
+        for source in self.sources:
+            m.d.comb += [source.masked.eq(masked), source.dropped.eq(self.dropped)]
 
         host, bus = self.host, self.bus
         wanted, read = Signal(), Signal()
-        place = Signal(13)
+        address = Signal(13)
         wiring.connect(m, wiring.flipped(host), wiring.flipped(bus))
         m.d.comb += read.eq(wanted & ~host.read.valid)
         with m.If(~host.read.valid):
             m.d.comb += [
                 bus.read.valid.eq(wanted),
                 bus.read.bar.eq(regs.BAR_DMA[0]),
-                bus.read.address.eq(place),
+                bus.read.address.eq(address),
                 bus.read.enable.eq(0xFF),
             ]
 
@@ -126,7 +148,7 @@ class PostWriter(wiring.Component):
         m.d.sync += coming.eq(Cat(read, coming))
         m.d.comb += [
             ready.eq(arrived & has_address & ~withdrawn),
-            self.masked.eq(post.message & bus.read.data[32]),
+            masked.eq(record.message & bus.read.data[32]),
         ]
         with m.If(~valid):
             m.d.sync += withdrawn.eq(1)
@@ -134,8 +156,8 @@ class PostWriter(wiring.Component):
             m.d.sync += has_address.eq(~has_address)
             with m.If(~has_address):
                 m.d.sync += header.address.eq(bus.read.data & ~0x3)
-            count = Cat(bus.read.data[:24], Const(0, 7), post.error)
-            m.d.sync += beat.data.eq(Mux(post.message, bus.read.data[:32], count))
+            count = Cat(bus.read.data[:24], Const(0, 7), record.error)
+            m.d.sync += beat.data.eq(Mux(record.message, bus.read.data[:32], count))
 
         with m.If(self.request.ready):
             m.d.sync += self.request.valid.eq(0)
@@ -145,23 +167,23 @@ class PostWriter(wiring.Component):
                     m.d.sync += withdrawn.eq(0)
                     m.next = "Where"
                 with m.Else():
-                    m.d.sync += turn.eq(following)
+                    m.d.sync += current.eq(following)
             with m.State("Where"):
-                m.d.comb += [wanted.eq(1), place.eq(post.where)]
+                m.d.comb += [wanted.eq(1), address.eq(record.where)]
                 with m.If(read):
                     m.next = "What"
             with m.State("What"):
-                m.d.comb += [wanted.eq(1), place.eq(post.what)]
+                m.d.comb += [wanted.eq(1), address.eq(record.what)]
                 with m.If(read):
                     m.next = "Take"
             with m.State("Take"):
                 with m.If(arrived & has_address):
                     m.next = "Leave"
-                    with m.If(valid & ready & ~self.masked):
+                    with m.If(valid & ready & ~masked):
                         m.d.sync += [self.request.valid.eq(1), self.busy.eq(1)]
                         m.next = "Sent"
             with m.State("Leave"):
-                m.d.sync += turn.eq(following)
+                m.d.sync += current.eq(following)
                 m.next = "Look"
             with m.State("Sent"):
                 with m.If(self.sent):
