@@ -203,12 +203,7 @@ class Core(wiring.Component):
             requester.flush.eq(reset),
             tx.link.eq(link),
             extension.link.eq(link),
-            irq.bus_master.eq(link.bus_master),
-            irq.intx_disable.eq(link.intx_disable),
-            irq.msi_enable.eq(link.msi_enable),
-            irq.msi_granted.eq(link.msi_granted),
-            irq.msix_enable.eq(link.msix_enable),
-            irq.msix_mask.eq(link.msix_mask),
+            irq.link.eq(link),
         ]
 
         # Interrupt messages and writebacks

@@ -163,22 +163,22 @@ BUGS = [
     Bug(
         "edges",
         "a message that is sent takes back no other",
-        "interrupts/irq.py",
-        "(pending & ~Mux(sent, bit, 0))",
-        "(pending & ~Mux(sent, -1, 0))",
+        "interrupts/edges.py",
+        "(pending & ~Mux(self.sent, bit, 0))",
+        "(pending & ~Mux(self.sent, -1, 0))",
     ),
     Bug(
         "edges",
         "a message that was dropped is sent again",
-        "interrupts/irq.py",
-        "before.eq(request & ~Mux(lost, bit, 0))",
+        "interrupts/edges.py",
+        "before.eq(request & ~Mux(self.lost, bit, 0))",
         "before.eq(request)",
     ),
     Bug(
         "masked",
         "unmasking the function lets messages go",
         "interrupts/irq.py",
-        "| (self.msix_mask != mask_before)",
+        "| (link.msix_mask != mask_before)",
         "",
     ),
     Bug(

@@ -39,7 +39,7 @@ class Edges(Property):
 
         request = Signal()
         m.d.comb += request.eq(of("request"))
-        on = block.msi_enable | block.msix_enable
+        on = block.link.msi_enable | block.link.msix_enable
         out, records = block.interrupt, block.records
         message = records.record
         # Messages that leave, an MSI one cycle later; and those that were dropped on their way.
@@ -65,19 +65,19 @@ class Edges(Property):
             owed.eq(was_requested & (~was_high | (was_owed & ~sent))),
             high.eq(was_requested & ~self.past(m, lost)),
             Assume(~(on & self.past(m, ~on) & self.past(m, self.past(m, on)))),
-            Assert(~sent | (was_owed & self.past(m, block.bus_master))),
+            Assert(~sent | (was_owed & self.past(m, block.link.bus_master))),
             Assert(~(msi & self.past(m, msix))),
-            Assert(of("pending") == owed),
-            Assert(of("before") == high),
+            Assert(of("edges.pending") == owed),
+            Assert(of("edges.before") == high),
             # What is inside.
             Assert(inside("picked") < self.SOURCES),
-            Assert(~(offered & picked & inside("alive") & on) | owed),
+            Assert(~(offered & picked & inside("edges.alive") & on) | owed),
         ]
 
         # What the block is told of INTx is what is wanted, one change after the other.
         level, change = Signal(), out.valid & ~out.payload.msi
         told = change & out.ready
-        wanted = inside("request").any() & ~block.intx_disable
+        wanted = inside("request").any() & ~block.link.intx_disable
         asserted = inside("asserted")
         with m.If(on):
             m.d.sync += level.eq(0)
@@ -95,9 +95,9 @@ class Edges(Property):
 
         # Alone and with nothing in its way, a message leaves within eight cycles.
         others = (inside("request") & ~(1 << source)).any()
-        free = ~others & request & block.bus_master & ~records.masked & message.ready
-        free = free & ~block.msix_mask & ~inside("clear") & ~under_way & ~out.valid
-        alone = self.waiting(m, free & owed & ~of("deferred"), 8)
+        free = ~others & request & block.link.bus_master & ~records.masked & message.ready
+        free = free & ~block.link.msix_mask & ~inside("clear") & ~under_way & ~out.valid
+        alone = self.waiting(m, free & owed & ~of("edges.deferred"), 8)
         m.d.comb += [
             Assert((alone < 8) | ~on),
             Assert(inside.state("", "Wait") == under_way),
@@ -105,7 +105,7 @@ class Edges(Property):
         was_lost, was_masked = Signal(), Signal()
         with m.If(lost):
             m.d.sync += was_lost.eq(1)
-        with m.If(of("deferred")):
+        with m.If(of("edges.deferred")):
             m.d.sync += was_masked.eq(1)
         self.cover(
             m,
@@ -142,18 +142,18 @@ class Masked(Property):
         vectors = [registers[0][:5]]
         vectors += [registers[1 + n // 4][8 * (n % 4) :][:5] for n in range(USER_INTERRUPTS)]
         offered = inside.state("", "Offer")
-        deferred = inside("deferred").bit_select(source, 1)
+        deferred = inside("edges.deferred").bit_select(source, 1)
         m.d.comb += [
             Assume(source < Edges.SOURCES),
             Assume(Array(vectors)[source] == vector),
             Assume(~(block.records.record.ready & picked) | (block.records.masked == found)),
-            Assert(~deferred | mask | block.msix_mask | self.past(m, block.msix_mask)),
+            Assert(~deferred | mask | block.link.msix_mask | self.past(m, block.link.msix_mask)),
             # What is inside.
             Assert(inside.state("")),
             Assert(~(offered & picked) | (table.vector == vector)),
         ]
-        unmasked = ~mask & ~block.msix_mask
-        self.cover(m, deferred & mask & ~block.msix_mask, unmasked & self.past(m, deferred))
+        unmasked = ~mask & ~block.link.msix_mask
+        self.cover(m, deferred & mask & ~block.link.msix_mask, unmasked & self.past(m, deferred))
 
 
 class Pending(Property):

@@ -71,8 +71,8 @@ class Bench:
 
     def run(self, testbench, cycles=100_000):
         async def body(ctx):
-            ctx.set(self.irq.bus_master, 1)
-            ctx.set(self.irq.msix_enable, 1)
+            ctx.set(self.irq.link.bus_master, 1)
+            ctx.set(self.irq.link.msix_enable, 1)
             for vector in range(regs.MSIX_ENTRIES):
                 await self.write(ctx, vector, 0, (ADDRESS + 16 * vector) & 0xFFFF_FFFF)
                 await self.write(ctx, vector, 1, ADDRESS >> 32)
