@@ -5,12 +5,11 @@ from amaranth import *
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..records import ErrorReport, Outcome, PieceReport, Placement, ReadJob, Retired
-from ..registers.bus import BusSignature
+from ..records import Outcome, PieceReport, Placement, ReadJob, Retired
 from ..stream.link import StreamRunSignature
-from ..write.record_writer import RecordSignature
-from .control import ChannelControl, ChannelSettings
+from .control import ChannelControl
 from .fetch import DescriptorFetch
+from .signatures import ChannelHostSignature
 from .splitter import Piece, Splitter
 
 __all__ = ["Channel"]
@@ -26,8 +25,7 @@ class Channel(wiring.Component):
 
     Members
     -------
-    bus : In(BusSignature)
-    settings : In(ChannelSettings)
+    host : In(ChannelHostSignature)
     fetch_job, fetch_retired, fetch_placement
         To the requester, as a client of its own.
     piece : Out(stream of Piece)
@@ -36,11 +34,7 @@ class Channel(wiring.Component):
         One for each piece that was taken, in order.
     ring_length : Out(10), ring_ready : In(1), ring_place : In(17), ring_take : Out(1)
         A piece of the stream waits for `ring_ready`, and gets its place from the ring.
-    records : Out(RecordSignature)
-    interrupt : Out(1)
     stream : Out(StreamRunSignature)
-    error : Out(stream of ErrorReport, always ready)
-        As for `hw.channel.control.ChannelControl`.
     failed : Out(1)
         High for a cycle: a piece has failed.
     drained : Out(1)
@@ -57,8 +51,7 @@ class Channel(wiring.Component):
         always = {"always_ready": True}
         super().__init__(
             {
-                "bus": In(BusSignature()),
-                "settings": In(ChannelSettings),
+                "host": In(ChannelHostSignature()),
                 "fetch_job": Out(stream.Signature(ReadJob)),
                 "fetch_retired": In(stream.Signature(Retired, **always)),
                 "fetch_placement": In(stream.Signature(Placement, **always)),
@@ -68,10 +61,7 @@ class Channel(wiring.Component):
                 "ring_ready": In(1),
                 "ring_place": In(17),
                 "ring_take": Out(1),
-                "records": Out(RecordSignature()),
-                "interrupt": Out(1),
                 "stream": Out(StreamRunSignature()),
-                "error": Out(stream.Signature(ErrorReport, **always)),
                 "failed": Out(1),
                 "drained": Out(1),
                 "moving": Out(1),
@@ -84,22 +74,18 @@ class Channel(wiring.Component):
         m.submodules.fetch = fetch = DescriptorFetch(c2h=self._c2h)
         m.submodules.splitter = splitter = Splitter()
 
-        wiring.connect(m, wiring.flipped(self.bus), control.bus)
+        wiring.connect(m, wiring.flipped(self.host), control.host)
         wiring.connect(m, fetch.job, wiring.flipped(self.fetch_job))
         wiring.connect(m, wiring.flipped(self.fetch_retired), fetch.retired)
         wiring.connect(m, wiring.flipped(self.fetch_placement), fetch.placement)
         wiring.connect(m, control.fetch, fetch.control)
         wiring.connect(m, fetch.descriptor, control.descriptor)
         wiring.connect(m, control.span, splitter.span)
-        wiring.connect(m, control.records, wiring.flipped(self.records))
         wiring.connect(m, control.stream, wiring.flipped(self.stream))
-        wiring.connect(m, control.error, wiring.flipped(self.error))
         m.d.comb += [
-            control.settings.eq(self.settings),
-            fetch.limit.eq(self.settings.read_limit),
-            splitter.limit.eq(self.settings.piece_limit),
+            fetch.limit.eq(self.host.settings.read_limit),
+            splitter.limit.eq(self.host.settings.piece_limit),
             splitter.abort.eq(control.fetch.flush),
-            self.interrupt.eq(control.interrupt),
         ]
 
         # A pipeline stage between the search for room in a ring and the arbitration of pieces. It

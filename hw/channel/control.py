@@ -22,40 +22,25 @@ Follows PG195 for what the registers do. Where that is silent, the choice is nam
 """
 
 from amaranth import *
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from peerdma import regs
 
-from ..records import Descriptor, ErrorReport, Outcome, Span
+from ..records import Descriptor, Outcome, Span
 from ..registers.bank import RegisterBank, field
-from ..registers.bus import BusFanOut, BusSignature
+from ..registers.bus import BusFanOut
 from ..stream.link import StreamRunSignature
-from ..write.record_writer import RecordSignature
 from .counters import PerformanceCounters
 from .credits import CreditPool
 from .in_flight import InFlightQueue
 from .intake import DescriptorIntake
 from .run import RunState
-from .signatures import FetchSignature
+from .signatures import ChannelHostSignature, FetchSignature
 from .status import ChannelStatus
 from .writeback import Writeback
 
-__all__ = ["ChannelControl", "ChannelSettings"]
-
-
-class ChannelSettings(data.Struct):
-    """What is set for a channel outside of its own registers."""
-
-    #: fetch no descriptors
-    halt: 1
-    #: fetch descriptors against credits only
-    credit_mode: 1
-    #: abort, and start no run (soft reset)
-    stop: 1
-    #: largest descriptor fetch and largest piece, PCIe encoding
-    read_limit: 3
-    piece_limit: 3
+__all__ = ["ChannelControl"]
 
 
 class ChannelControl(wiring.Component):
@@ -74,9 +59,7 @@ class ChannelControl(wiring.Component):
 
     Members
     -------
-    bus : In(BusSignature)
-        Has cycles without an access: events wait for one.
-    settings : In(ChannelSettings)
+    host : In(ChannelHostSignature)
     fetch : Out(FetchSignature)
         High `flush` means for the splitter and the data path, too, that they begin nothing new. It
         stays high until everything is idle.
@@ -90,14 +73,7 @@ class ChannelControl(wiring.Component):
         Splitter and data path hold nothing of this channel.
     beats : In(8)
         64-bit data beats moved in this cycle, for the performance counter.
-    records : Out(RecordSignature)
-        Poll-mode writebacks, one for each descriptor that asks for it; its status follows.
-        Withdrawn when Run is cleared.
-    interrupt : Out(1)
-        Status AND interrupt enable: the source for the IRQ block.
     stream : Out(StreamRunSignature)
-    error : Out(stream of ErrorReport, always ready)
-        The error that ended a run.
     """
 
     def __init__(self, *, index: int, c2h: bool, ram_size: int, has_stream: bool = False):
@@ -106,24 +82,20 @@ class ChannelControl(wiring.Component):
         self._intake = DescriptorIntake(ram_size=ram_size, has_stream=has_stream)
         super().__init__(
             {
-                "bus": In(BusSignature()),
-                "settings": In(ChannelSettings),
+                "host": In(ChannelHostSignature()),
                 "fetch": Out(FetchSignature()),
                 "descriptor": In(stream.Signature(Descriptor)),
                 "span": Out(stream.Signature(Span)),
                 "finished": In(stream.Signature(Outcome, always_ready=True)),
                 "drained": In(1),
                 "beats": In(8),
-                "records": Out(RecordSignature()),
-                "interrupt": Out(1),
                 "stream": Out(StreamRunSignature()),
-                "error": Out(stream.Signature(ErrorReport, always_ready=True)),
             }
         )
 
     def elaborate(self, platform):
         m = Module()
-        c2h, bar = self._c2h, regs.BAR_DMA[0]
+        host, c2h, bar = self.host, self._c2h, regs.BAR_DMA[0]
         base = (regs.C2H_CHANNEL_BASE if c2h else regs.CHANNEL.base) + 0x100 * self._index
         sgdma_base = (regs.C2H_SGDMA_BASE if c2h else regs.SGDMA.base) + 0x100 * self._index
         m.submodules.registers = csr = RegisterBank(
@@ -145,7 +117,7 @@ class ChannelControl(wiring.Component):
         )
 
         # Registers
-        wiring.connect(m, wiring.flipped(self.bus), fan_out.bus)
+        wiring.connect(m, wiring.flipped(host.bus), fan_out.bus)
         wiring.connect(m, fan_out.targets[0], csr.bus)
         wiring.connect(m, fan_out.targets[1], sgdma.bus)
         control = regs.CHANNEL["control"]
@@ -155,19 +127,19 @@ class ChannelControl(wiring.Component):
             csr.alignments.eq(regs.ALIGNMENTS_MM),
             run.enable.eq(field(csr.control, control, "run")),
             run.poll_mode.eq(field(csr.control, control, "pollmode_wb_enable")),
-            run.accessed.eq(self.bus.read.valid | self.bus.write.valid),
+            run.accessed.eq(host.bus.read.valid | host.bus.write.valid),
             status.control.eq(csr.control),
             status.interrupt_enable.eq(csr.interrupt_enable),
             status.clear.eq(csr.status_clear),
             csr.status.eq(status.status),
             csr.completed_count.eq(status.count),
-            self.interrupt.eq(status.interrupt),
+            host.interrupt.eq(status.interrupt),
             counters.control.eq(csr.perf_control),
             counters.written.eq(csr.perf_control_strobe),
             counters.data.eq(csr.perf_control_data),
             Cat(csr.perf_cycles_lo, csr.perf_cycles_hi).eq(counters.cycles),
             Cat(csr.perf_data_lo, csr.perf_data_hi).eq(counters.moved),
-            credits.mode.eq(self.settings.credit_mode),
+            credits.mode.eq(host.settings.credit_mode),
             credits.give.eq(sgdma.descriptor_credits_strobe),
             credits.given.eq(sgdma.descriptor_credits_data),
             sgdma.descriptor_credits.eq(credits.credits),
@@ -185,7 +157,7 @@ class ChannelControl(wiring.Component):
             fetch.start.eq(run.start),
             fetch.address.eq(Cat(sgdma.descriptor_lo, sgdma.descriptor_hi)),
             fetch.adjacent.eq(sgdma.descriptor_adjacent),
-            fetch.halt.eq(run.halt | self.settings.halt),
+            fetch.halt.eq(run.halt | host.settings.halt),
             fetch.flush.eq(run.flush),
             fetch.credit.eq(credits.allowed),
             intake.decode_logged.eq(field(csr.control, control, decode).any()),
@@ -203,10 +175,10 @@ class ChannelControl(wiring.Component):
         wiring.connect(m, run.stream, wiring.flipped(self.stream))
         wiring.connect(m, run.events, status.run)
         wiring.connect(m, run.writeback, writeback.control)
-        wiring.connect(m, writeback.records, wiring.flipped(self.records))
-        wiring.connect(m, run.error, wiring.flipped(self.error))
+        wiring.connect(m, writeback.records, wiring.flipped(host.records))
+        wiring.connect(m, run.error, wiring.flipped(host.error))
         m.d.comb += [
-            run.stop.eq(self.settings.stop),
+            run.stop.eq(host.settings.stop),
             run.quiet.eq(~fetch.active & self.drained),
             credits.clear.eq(run.fall),
             counters.busy.eq(run.events.busy),

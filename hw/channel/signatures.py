@@ -1,15 +1,67 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What the parts of a channel say to each other."""
+"""Signatures of a channel towards the host's side, and between its parts."""
 
-from amaranth.lib import wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..records import FETCH_DESCRIPTORS
+from ..records import FETCH_DESCRIPTORS, ErrorReport
+from ..registers.bus import BusSignature
+from ..write.record_writer import RecordSignature
 
-__all__ = ["STATUS_BITS", "FetchSignature", "RunEventsSignature", "WritebackSignature"]
+__all__ = [
+    "STATUS_BITS",
+    "ChannelHostSignature",
+    "ChannelSettings",
+    "FetchSignature",
+    "RunEventsSignature",
+    "WritebackSignature",
+]
 
 #: Bits of the registers Status, Control and Interrupt Enable that stand for events.
 STATUS_BITS = 24
+
+
+class ChannelSettings(data.Struct):
+    """What is set for a channel outside of its own registers."""
+
+    #: fetch no descriptors
+    halt: 1
+    #: fetch descriptors against credits only
+    credit_mode: 1
+    #: abort, and start no run (soft reset)
+    stop: 1
+    #: largest descriptor fetch and largest piece, PCIe encoding
+    read_limit: 3
+    piece_limit: 3
+
+
+class ChannelHostSignature(wiring.Signature):
+    """A channel as the host sees it, from the host's side.
+
+    Members
+    -------
+    bus : Out(BusSignature)
+        The channel's registers. Has cycles without an access: events wait for one.
+    settings : Out(ChannelSettings)
+    records : In(RecordSignature)
+        Poll-mode writebacks, one for each descriptor that asks for it; its status follows.
+        Withdrawn when Run is cleared.
+    interrupt : In(1)
+        Status AND interrupt enable: the source for the IRQ block.
+    error : In(stream of ErrorReport, always ready)
+        The error that ended a run.
+    """
+
+    def __init__(self):
+        super().__init__(
+            {
+                "bus": Out(BusSignature()),
+                "settings": Out(ChannelSettings),
+                "records": In(RecordSignature()),
+                "interrupt": In(1),
+                "error": In(stream.Signature(ErrorReport, always_ready=True)),
+            }
+        )
 
 
 class FetchSignature(wiring.Signature):

@@ -2,7 +2,7 @@
 """The extension block and the config block: what the core is, and the state it is in."""
 
 from amaranth import *
-from amaranth.lib import data, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from peerdma import regs
@@ -45,7 +45,7 @@ class ExtensionBlock(wiring.Component):
     bus : In(BusSignature)
     link : In(LinkState)
     time_scale : In(32)
-    error_valid, error : In
+    error : In(stream of CapturedError, always ready)
         Errors as they happen; the first one since the last clear is kept.
     quarantined : In(tags)
     cycles : Out(64)
@@ -72,8 +72,7 @@ class ExtensionBlock(wiring.Component):
                 "bus": In(BusSignature()),
                 "link": In(LinkState),
                 "time_scale": In(32),
-                "error_valid": In(1),
-                "error": In(CapturedError),
+                "error": In(stream.Signature(CapturedError, always_ready=True)),
                 "quarantined": In(tags),
                 "cycles": Out(64),
                 "soft_reset": Out(1),
@@ -141,9 +140,9 @@ class ExtensionBlock(wiring.Component):
         errors = Signal(16)
         with m.If(ext.error_clear_strobe):
             m.d.sync += [first.eq(0), errors.eq(0)]
-        with m.Elif(self.error_valid):
+        with m.Elif(self.error.valid):
             with m.If(errors == 0):
-                m.d.sync += first.eq(self.error)
+                m.d.sync += first.eq(self.error.payload)
             with m.If(~errors.all()):
                 m.d.sync += errors.eq(errors + 1)
         for name, value in (

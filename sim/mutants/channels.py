@@ -164,7 +164,7 @@ ROWS = [
     (
         "an event while status is cleared makes no edge",
         "channel/control.py",
-        "run.accessed.eq(self.bus.read.valid | self.bus.write.valid)",
+        "run.accessed.eq(host.bus.read.valid | host.bus.write.valid)",
         "run.accessed.eq(0)",
         "channel/test_control.py::test_read_to_clear_never_loses_an_event",
     ),

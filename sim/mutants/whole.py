@@ -19,7 +19,7 @@ ROWS = [
     ),
     (
         "channel bits in the wrong order",
-        "core.py",
+        "host.py",
         "irq.channel.eq(Cat(channel.interrupt for channel in channels))",
         "irq.channel.eq(Cat(channel.interrupt for channel in reversed(channels)))",
         _bench("bench_picoevb.host_to_host_copies"),

@@ -59,9 +59,9 @@ class Bench:
             dut.descriptor.ready,
             dut.span.valid,
             dut.span.payload,
-            dut.interrupt,
-            dut.error.valid,
-            dut.error.payload,
+            dut.host.interrupt,
+            dut.host.error.valid,
+            dut.host.error.payload,
         ):
             cycle += 1
             self.interrupt_rises += irq and not before
@@ -92,14 +92,14 @@ class Bench:
 
     async def write(self, ctx, name, value, block=regs.CHANNEL):
         offset = block.address(name, base=self.base + block.base)
-        await bus_write(ctx, self.dut.bus, offset, value)
+        await bus_write(ctx, self.dut.host.bus, offset, value)
 
     async def read(self, ctx, name):
-        return await bus_read(ctx, self.dut.bus, regs.CHANNEL.address(name, base=self.base))
+        return await bus_read(ctx, self.dut.host.bus, regs.CHANNEL.address(name, base=self.base))
 
     async def wait_interrupt(self, ctx, cycles=200):
         for _ in range(cycles):
-            if ctx.get(self.dut.interrupt):
+            if ctx.get(self.dut.host.interrupt):
                 return
             await ctx.tick()
         raise AssertionError(f"no interrupt within {cycles} cycles")

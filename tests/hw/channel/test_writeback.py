@@ -21,12 +21,12 @@ async def written(ctx, bench, said=0, wait=60, hold=3):
     """
     dut = bench.dut
     for _ in range(wait):
-        if ctx.get(dut.records.record.valid):
+        if ctx.get(dut.host.records.record.valid):
             break
         await ctx.tick()
     else:
         return None
-    record = ctx.get(dut.records.record.payload)
+    record = ctx.get(dut.host.records.record.payload)
     base = bench.base + regs.CHANNEL.base
     assert record.message == 0
     assert record.where << 3 == regs.CHANNEL.address("writeback_lo", base=base)
@@ -34,15 +34,15 @@ async def written(ctx, bench, said=0, wait=60, hold=3):
     # Nothing is said yet of what is being written.
     assert await bench.read(ctx, "status") == Status.BUSY | said
     count = await bench.read(ctx, "completed_count")
-    ctx.set(dut.records.record.ready, 1)
+    ctx.set(dut.host.records.record.ready, 1)
     await ctx.tick()
-    ctx.set(dut.records.record.ready, 0)
+    ctx.set(dut.host.records.record.ready, 0)
     for _ in range(hold):
-        assert not ctx.get(dut.records.record.valid)
+        assert not ctx.get(dut.host.records.record.valid)
         assert await bench.read(ctx, "status") == Status.BUSY | said
-    ctx.set(dut.records.done, 1)
+    ctx.set(dut.host.records.done, 1)
     await ctx.tick()
-    ctx.set(dut.records.done, 0)
+    ctx.set(dut.host.records.done, 0)
     return count, record.error
 
 
@@ -161,7 +161,7 @@ def test_waits_until_nothing_of_the_run_is_left():
         while not ctx.get(bench.dut.fetch.flush):
             await ctx.tick()
         while not ctx.get(bench.dut.drained):
-            assert not ctx.get(bench.dut.records.record.valid)
+            assert not ctx.get(bench.dut.host.records.record.valid)
             await ctx.tick()
         assert await written(ctx, bench) == (1, 0)
 
@@ -182,29 +182,31 @@ def test_nothing_is_written_after_run_was_cleared(at, restart):
         async def sink(cycles):
             nonlocal outstanding
             for cycle in range(cycles):
-                ctx.set(dut.records.record.ready, cycle % 3 == 0)
-                ctx.set(dut.records.done, outstanding == 1)
-                taken = ctx.get(dut.records.record.valid) and ctx.get(dut.records.record.ready)
+                ctx.set(dut.host.records.record.ready, cycle % 3 == 0)
+                ctx.set(dut.host.records.done, outstanding == 1)
+                taken = ctx.get(dut.host.records.record.valid) and ctx.get(
+                    dut.host.records.record.ready
+                )
                 outstanding = 4 if taken else max(0, outstanding - 1)
                 await ctx.tick()
-            ctx.set(dut.records.record.ready, 0)
-            ctx.set(dut.records.done, 0)
+            ctx.set(dut.host.records.record.ready, 0)
+            ctx.set(dut.host.records.done, 0)
 
         await bench.write(ctx, "control", XDMA_KO)
         await sink(at)
         await bench.write(ctx, "control", XDMA_KO & ~RUN)
-        assert not ctx.get(dut.records.record.valid)
+        assert not ctx.get(dut.host.records.record.valid)
         if restart:
             await bench.write(ctx, "control", XDMA_KO)
         for _ in range(outstanding):
-            assert not ctx.get(dut.records.record.valid)
-            ctx.set(dut.records.done, outstanding == 1)
+            assert not ctx.get(dut.host.records.record.valid)
+            ctx.set(dut.host.records.done, outstanding == 1)
             outstanding -= 1
             await ctx.tick()
-        ctx.set(dut.records.done, 0)
+        ctx.set(dut.host.records.done, 0)
         if not restart:
             for _ in range(40):
-                assert not ctx.get(dut.records.record.valid)
+                assert not ctx.get(dut.host.records.record.valid)
                 await ctx.tick()
             await bench.write(ctx, "control", XDMA_KO)
         assert [await written(ctx, bench) for _ in range(4)] == [(1, 0), (2, 0), (3, 0), None]

@@ -46,11 +46,13 @@ async def captured(ctx, dut):
 
 
 async def fail(ctx, dut, outcome, address, *, channel=0, c2h=0, descriptor=0, times=1):
-    ctx.set(dut.error, {"outcome": outcome, "address": address, "channel": channel, "c2h": c2h})
-    ctx.set(dut.error.descriptor, descriptor)
-    ctx.set(dut.error_valid, 1)
+    ctx.set(
+        dut.error.payload, {"outcome": outcome, "address": address, "channel": channel, "c2h": c2h}
+    )
+    ctx.set(dut.error.payload.descriptor, descriptor)
+    ctx.set(dut.error.valid, 1)
     await ctx.tick().repeat(times)
-    ctx.set(dut.error_valid, 0)
+    ctx.set(dut.error.valid, 0)
 
 
 def test_the_first_error_is_kept_and_all_are_counted():
