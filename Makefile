@@ -59,7 +59,7 @@ core: setup ## write the DMA core as Verilog into build/
 	$(RUN) -m hw.build core
 
 bitstream: setup ## make the PicoEVB's FPGA image with open tools and check it; takes minutes
-	$(RUN) -m hw.build picoevb
+	$(RUN) -m flow picoevb
 
 model: setup ## pack the core's C++, for machines without Verilator, as a Jetson
 	$(RUN) -m sim.compile.generated build/peerdma-model.tar.gz

@@ -13,10 +13,12 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from hw.boards import Boot
+
 from .database import FRAME_WORDS
 from .frames import Frames
 
-__all__ = ["Boot", "Image", "Register", "read", "write"]
+__all__ = ["Image", "Register", "bspi", "cor0", "read", "write"]
 
 
 class Register:
@@ -51,36 +53,18 @@ _OSCFSEL = {3: 0, 6: 1, 9: 2, 12: 3, 16: 4, 22: 6, 26: 7, 33: 10, 40: 13, 50: 17
 _BSPI = {1: 0x0B, 2: 0x13B, 4: 0x26B}
 
 
-@dataclass(frozen=True)
-class Boot:
-    """How the FPGA loads itself from flash.
+def cor0(boot: Boot) -> int:
+    """Configuration options: the board's clock rate, else as Vivado sets them; ValueError."""
+    if boot.rate not in _OSCFSEL:
+        raise ValueError(f"no configuration rate of {boot.rate} MHz")
+    return 0x0200_3FE5 | _OSCFSEL[boot.rate] << 17
 
-    Parameters
-    ----------
-    rate : int
-        Configuration clock in MHz, a key of `_OSCFSEL`.
-    lanes : int
-        Data lines of the flash, 1, 2 or 4.
-    """
 
-    rate: int = 66
-    lanes: int = 4
-
-    def __post_init__(self):
-        if self.rate not in _OSCFSEL:
-            raise ValueError(f"no configuration rate of {self.rate} MHz")
-        if self.lanes not in _BSPI:
-            raise ValueError(f"SPI flash has 1, 2 or 4 data lines, not {self.lanes}")
-
-    @property
-    def cor0(self) -> int:
-        """Configuration options: this clock rate, else as Vivado sets them."""
-        return 0x0200_3FE5 | _OSCFSEL[self.rate] << 17
-
-    @property
-    def bspi(self) -> int:
-        """Width and opcode of the flash's read command."""
-        return _BSPI[self.lanes]
+def bspi(boot: Boot) -> int:
+    """Width and opcode of the read command of the board's flash; ValueError."""
+    if boot.lanes not in _BSPI:
+        raise ValueError(f"SPI flash has 1, 2 or 4 data lines, not {boot.lanes}")
+    return _BSPI[boot.lanes]
 
 
 @dataclass
@@ -165,7 +149,7 @@ def write(
         words.extend([_NOP] * wait)
 
     words.append(_NOP)
-    put(Register.BSPI, boot.bspi)
+    put(Register.BSPI, bspi(boot))
     command(_Command.BSPI_READ)
     put(Register.TIMER, 0)
     put(Register.WBSTAR, 0)
@@ -174,7 +158,7 @@ def write(
     crc.value = 0
     words.extend([_NOP] * 2)
     put(Register.UNNAMED, 0)
-    put(Register.COR0, boot.cor0)
+    put(Register.COR0, cor0(boot))
     put(Register.COR1, 0)
     put(Register.IDCODE, idcode)
     command(_Command.FALL_EDGE, 0)

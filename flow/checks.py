@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from hw.boards import Boot
+
 from . import bitstream
 from .database import Database
 from .frames import Frames, assemble, bits_of, disassemble, sets_bits
@@ -97,13 +99,13 @@ def reference(ours: Record, theirs: Record, allowed: Mapping[str, str]) -> list[
     return wrong + [f"nothing differs any more where {pattern} allows it" for pattern in unused]
 
 
-def boot(image: bitstream.Image, wanted: bitstream.Boot, idcode: int) -> list[str]:
+def boot(image: bitstream.Image, wanted: Boot, idcode: int) -> list[str]:
     """The image's registers, and that its checksums are there."""
     register = bitstream.Register
     wrong = []
     for name, number, value in (
-        ("BSPI", register.BSPI, wanted.bspi),
-        ("COR0", register.COR0, wanted.cor0),
+        ("BSPI", register.BSPI, bitstream.bspi(wanted)),
+        ("COR0", register.COR0, bitstream.cor0(wanted)),
         ("IDCODE", register.IDCODE, idcode),
     ):
         if image.registers.get(number) != value:
@@ -121,12 +123,12 @@ POWER_ON_MS, READY_MS = 50.0, 120.0
 _SLOWEST = 0.5
 
 
-def loading_ms(size: int, how: bitstream.Boot, slowest: bool = False) -> float:
+def loading_ms(size: int, how: Boot, slowest: bool = False) -> float:
     """How long an image of `size` bytes takes from flash, with the nominal or the slowest clock."""
     return size * 8 / how.lanes / (how.rate * 1e3 * (_SLOWEST if slowest else 1))
 
 
-def enumeration(size: int, how: bitstream.Boot) -> list[str]:
+def enumeration(size: int, how: Boot) -> list[str]:
     """Whether the FPGA is loaded when the host looks for the card."""
     needed = POWER_ON_MS + loading_ms(size, how, slowest=True)
     if needed <= READY_MS:

@@ -11,34 +11,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+from hw.boards import Pad
 
 from .database import Database
 from .frames import FrameError
 from .primitives import Value
 
-__all__ = ["Pad", "clock_manager", "correct", "pads"]
-
-
-@dataclass(frozen=True)
-class Pad:
-    """One pin of the board, 3.3 V CMOS.
-
-    Parameters
-    ----------
-    pin : str
-        Package pin.
-    output : bool
-    drive : int
-        mA, 8 or 12; of an output.
-    pull : str
-        "UP", "DOWN" or "".
-    """
-
-    pin: str
-    output: bool
-    drive: int = 12
-    pull: str = ""
+__all__ = ["clock_manager", "correct", "pads"]
 
 
 _COMMON = "LVCMOS12_LVCMOS15_LVCMOS18_LVCMOS25_LVCMOS33"

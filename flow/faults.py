@@ -11,7 +11,8 @@ import copy
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+from hw.boards import Board, Boot
 
 from . import bitstream, checks
 from .corrections import correct
@@ -22,10 +23,8 @@ from .netlist import HardBlock
 from .place import Result
 from .primitives import Value
 from .record import Record, record
+from .references import REFERENCES
 from .trace import drivers
-
-if TYPE_CHECKING:
-    from hw.boards import Board
 
 __all__ = ["Design", "plant"]
 
@@ -61,12 +60,15 @@ class Design:
     allowed: dict[str, str]
 
 
-def _compared(design: Design, features: set[str], boot: bitstream.Boot | None = None) -> list[str]:
+def _compared(design: Design, features: set[str], boot: Boot | None = None) -> list[str]:
     board = design.board
     boot = boot or board.boot
-    registers = {bitstream.Register.BSPI: boot.bspi, bitstream.Register.COR0: boot.cor0}
+    registers = {
+        bitstream.Register.BSPI: bitstream.bspi(boot),
+        bitstream.Register.COR0: bitstream.cor0(boot),
+    }
     ours = record(design.database, features, board.sites.values(), board.pins, registers)
-    return checks.reference(ours, Record.load(board.reference), design.allowed)
+    return checks.reference(ours, Record.load(REFERENCES[board.name].record), design.allowed)
 
 
 def _traced(design: Design, features: set[str]) -> list[str]:

@@ -10,9 +10,10 @@ import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from amaranth.build.run import BuildPlan
+
+from hw.boards import Board
 
 from . import bitstream, checks, fasm, primitives
 from .corrections import correct
@@ -24,10 +25,8 @@ from .hard_blocks import ConfigurationError, configure
 from .netlist import HardBlock, NetlistError, prepare
 from .place import Result, place_and_route, several
 from .record import Record, record
+from .references import REFERENCES
 from .toolchain import Toolchain, ToolError
-
-if TYPE_CHECKING:
-    from hw.boards import Board
 
 __all__ = ["IMPOSSIBLE", "Report", "build", "constraints", "say", "synthesize"]
 
@@ -186,7 +185,7 @@ def build(
     )
 
     say("image and checks")
-    allowed = board.allowed(round(clock_mhz * 1e3))
+    allowed = REFERENCES[board.name].allowed(round(clock_mhz * 1e3))
     features = fasm.parse(best.fasm.read_text().splitlines())
     features = correct(database, features, _clock_manager(design, top), board.pads)
     features |= tie(database, features, blocks, board.sites)
@@ -253,7 +252,7 @@ def _finish(
     (folder / "record.txt").write_text(ours.dump())
     report.facts["compared"] = f"{len(ours.values)} values, {len(allowed)} may differ"
     report.checks["configuration as the reference, but where allowed"] = checks.reference(
-        ours, Record.load(board.reference), allowed
+        ours, Record.load(REFERENCES[board.name].record), allowed
     )
     return data, found
 

@@ -4,12 +4,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from amaranth.build.run import BuildPlan
 
-if TYPE_CHECKING:
-    from hw.boards import Board
+from hw.boards import Board
 
 __all__ = ["overrides", "write"]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""``python -m hw.build core``: the gateware as standalone Verilog; ``... picoevb``: a bitstream."""
+"""``python -m hw.build core``: the gateware as standalone Verilog."""
 
 import argparse
 import dataclasses
@@ -13,7 +13,7 @@ from .endpoint import EXTRA_PORTS, MODULE_NAME, Endpoint
 from .pcie.series7.ports import TRN_PORTS
 from .stream.user_blocks import BLOCKS, find
 
-__all__ = ["add_user_option", "generate", "main"]
+__all__ = ["add_core_options", "chosen_core", "generate", "main"]
 
 
 def generate(config: CoreConfig = CoreConfig()) -> str:
@@ -34,8 +34,8 @@ def generate(config: CoreConfig = CoreConfig()) -> str:
     return "\n".join(lines) + "\n" + text
 
 
-def add_user_option(parser: argparse.ArgumentParser) -> None:
-    """Adds --user, whose value is for `hw.stream.user_blocks.find`."""
+def add_core_options(parser: argparse.ArgumentParser, **defaults: int) -> None:
+    """Adds an option for each parameter of `hw.core.CoreConfig`; `defaults` replace its own."""
     parser.add_argument(
         "--user",
         default="pass",
@@ -43,11 +43,24 @@ def add_user_option(parser: argparse.ArgumentParser) -> None:
         help=f"user block: {', '.join(BLOCKS)}, none for a core without streams, or a class of "
         "your own as module:Class (pass)",
     )
+    for field in _numbers():
+        parser.add_argument(
+            f"--{field.name.replace('_', '-')}",
+            type=int,
+            default=defaults.get(field.name, field.default),
+            metavar="N",
+        )
 
 
-#: User clock of the boards: what the open tools meet with room to spare. At Gen2 x1 the link, not
-#: the core's 64 bits at this clock, limits throughput (docs/picoevb.md).
-BOARD_CLOCK_KHZ = 62_500
+def chosen_core(arguments: argparse.Namespace) -> CoreConfig:
+    """What the options of `add_core_options` choose; ValueError if they make no core."""
+    numbers = {field.name: getattr(arguments, field.name) for field in _numbers()}
+    return CoreConfig(**numbers, user=find(arguments.user))
+
+
+def _numbers() -> list[dataclasses.Field]:
+    """The options of a core that are numbers."""
+    return [field for field in dataclasses.fields(CoreConfig) if field.name != "user"]
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -56,76 +69,17 @@ def main(argv: list[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     core = commands.add_parser("core", help="write standalone Verilog of the core")
     core.add_argument("-o", "--output", type=Path, default=Path("build/peerdma_core.v"))
-    picoevb = commands.add_parser("picoevb", help="make a bitstream for the PicoEVB and check it")
-    picoevb.add_argument(
-        "--toolchain",
-        choices=("open", "vivado"),
-        default="open",
-        help="open: make and check the image; vivado: write a project for it (open)",
-    )
-    picoevb.add_argument("-o", "--output", type=Path, help="folder (build/picoevb, with -vivado)")
-    picoevb.add_argument(
-        "--seeds", type=int, default=3, metavar="N", help="placements that must meet timing (3)"
-    )
-    for command in (core, picoevb):
-        add_user_option(command)
-        for field in _numbers():
-            default = BOARD_CLOCK_KHZ if (command, field.name) == (picoevb, "clock_khz") else None
-            command.add_argument(
-                f"--{field.name.replace('_', '-')}",
-                type=int,
-                default=field.default if default is None else default,
-                metavar="N",
-            )
+    add_core_options(core)
     arguments = parser.parse_args(argv)
-    chosen = {field.name: getattr(arguments, field.name) for field in _numbers()}
     try:
-        config = CoreConfig(**chosen, user=find(arguments.user))
+        config = chosen_core(arguments)
     except ValueError as error:
         parser.error(str(error))
-    return (_core if arguments.command == "core" else _board)(arguments, config)
-
-
-def _numbers() -> list[dataclasses.Field]:
-    """The options of a core that are numbers."""
-    return [field for field in dataclasses.fields(CoreConfig) if field.name != "user"]
-
-
-def _core(arguments: argparse.Namespace, config: CoreConfig) -> int:
     output = arguments.output
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text(generate(config))
     print(f"{output}: {MODULE_NAME}, {config}", file=sys.stderr)
     return 0
-
-
-def _board(arguments: argparse.Namespace, config: CoreConfig) -> int:
-    from flow import vivado
-    from flow.image import IMPOSSIBLE, build
-    from tools.debian_tree import TreeError
-
-    from .boards import BOARDS
-    from .top import Top
-
-    board = BOARDS[arguments.command]
-    name = f"peerdma_{arguments.command}"
-    suffix = "-vivado" if arguments.toolchain == "vivado" else ""
-    folder = arguments.output or Path("build") / f"{arguments.command}{suffix}"
-    plan = board.platform(toolchain="Vivado").prepare(
-        Top(config), name=name, **vivado.overrides(board)
-    )
-    if arguments.toolchain == "vivado":
-        vivado.write(plan, folder)
-        print(f"{folder}: run there: vivado -mode batch -source {name}.tcl", file=sys.stderr)
-        return 0
-    try:
-        report = build(board, plan, name, config.clock_khz / 1e3, folder, arguments.seeds)
-    except (*IMPOSSIBLE, TreeError) as error:
-        print(f"hw.build: {type(error).__name__}: {error}", file=sys.stderr)
-        return 1
-    print(report.text())
-    print(f"{folder / name}.bit, report.txt, report.json", file=sys.stderr)
-    return 0 if report.passed else 1
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Where our image for the PicoEVB may differ from NVIDIA's, and why.
 
-Keys are regular expressions for lines of `picoevb_reference.txt`. One that allows nothing any more
+Keys are regular expressions for lines of `picoevb.txt`. One that allows nothing any more
 makes the check fail.
 """
 

@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Boards: a platform of Amaranth each, and what programming and checking must know of them."""
+"""Boards as plain data: part, pins, links and identity.
 
-from .board import BOARDS, Board
+`hw.top` takes a board's pins from here, `flow` all that it needs to make and check an image. What
+an image is compared with is not the board's, and is in `flow.references`.
+"""
 
-__all__ = ["BOARDS", "Board"]
+from .board import BOARDS, Board, Boot, Pad
+
+__all__ = ["BOARDS", "Board", "Boot", "Pad"]

@@ -1,20 +1,52 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What a board is, to the tools that build for it."""
+"""What a board is, to the tools that build for it: data only."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from amaranth.build import DiffPairs, Pins, Subsignal
 from amaranth.vendor import XilinxPlatform
 
-from flow.bitstream import Boot
-from flow.corrections import Pad
-from flow.references import picoevb as picoevb_differences
-
 from .picoevb import PicoEVBPlatform
 
-__all__ = ["BOARDS", "Board"]
+__all__ = ["BOARDS", "Board", "Boot", "Pad"]
+
+
+@dataclass(frozen=True)
+class Boot:
+    """How the FPGA loads itself from flash.
+
+    Attributes
+    ----------
+    rate : int
+        Configuration clock in MHz.
+    lanes : int
+        Data lines of the flash, 1, 2 or 4.
+    """
+
+    rate: int = 66
+    lanes: int = 4
+
+
+@dataclass(frozen=True)
+class Pad:
+    """One pin of the board, 3.3 V CMOS.
+
+    Attributes
+    ----------
+    pin : str
+        Package pin.
+    output : bool
+    drive : int
+        mA, 8 or 12; of an output.
+    pull : str
+        "UP", "DOWN" or "".
+    """
+
+    pin: str
+    output: bool
+    drive: int = 12
+    pull: str = ""
 
 
 @dataclass(frozen=True)
@@ -23,6 +55,8 @@ class Board:
 
     Attributes
     ----------
+    name : str
+        Its key in `BOARDS`.
     platform : type of XilinxPlatform
         Pins and part. Resources that a design asks for: `pcie` (refclk, rx, tx, perst, clkreq),
         `led` and `gpio`.
@@ -31,27 +65,13 @@ class Board:
     sites : dict of str to str
         Site by primitive, for what must be where the board's wires are.
     boot : Boot
-    reference : pathlib.Path
-        Record (`flow.record`) of a configuration that is known to work on the board.
-    differences, clock_differences : dict of str to str
-        Where ours may differ from it -> why; the latter unless the user clock is the reference's.
-    reference_khz : int
-        User clock of the reference.
     """
 
+    name: str
     platform: type[XilinxPlatform]
     fabric: str
     sites: dict[str, str]
     boot: Boot
-    reference: Path
-    differences: dict[str, str]
-    clock_differences: dict[str, str]
-    reference_khz: int
-
-    def allowed(self, clock_khz: int) -> dict[str, str]:
-        """Where an image with that user clock may differ from the reference -> why."""
-        more = {} if clock_khz == self.reference_khz else self.clock_differences
-        return self.differences | more
 
     @property
     def part(self) -> str:
@@ -93,8 +113,9 @@ def _leaves(resource: Subsignal) -> Iterator[Subsignal]:
         yield resource
 
 
-BOARDS = {
-    "picoevb": Board(
+_BOARDS = (
+    Board(
+        name="picoevb",
         platform=PicoEVBPlatform,
         fabric="xc7a50t",
         sites={
@@ -106,9 +127,6 @@ BOARDS = {
         },
         # 66 MHz and four lanes: from power-on to a loaded FPGA in time for enumeration.
         boot=Boot(rate=66, lanes=4),
-        reference=Path(__file__).parents[2] / "flow" / "references" / "picoevb.txt",
-        differences=picoevb_differences.DIFFERENCES,
-        clock_differences=picoevb_differences.CLOCK_DIFFERENCES,
-        reference_khz=125_000,
-    )
-}
+    ),
+)
+BOARDS = {board.name: board for board in _BOARDS}

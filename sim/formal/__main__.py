@@ -59,7 +59,7 @@ def _finds(bug: Bug) -> tuple[bool, str, Answer]:
         for part in ("hw", "sim", "host/peerdma"):
             skip = shutil.ignore_patterns("__pycache__")
             shutil.copytree(ROOT / part, Path(copy, part), ignore=skip)
-        bug.plant(Path(copy, "hw"))
+        bug.plant(Path(copy))
         program = (
             f"from sim.formal import PROPERTIES, design; print(design(PROPERTIES[{bug.prop!r}]()))"
         )

@@ -16,21 +16,21 @@ class Bug:
     prop: str
     #: the rule that is broken
     name: str
-    #: path in hw/
+    #: path from the root of the checkout
     file: str
     #: source fragment, which is in the file exactly once, and what it becomes
     old: str
     new: str
 
-    def plant(self, hw: Path) -> None:
-        """Put it into a copy of hw/.
+    def plant(self, checkout: Path) -> None:
+        """Put it into a copy of the checkout.
 
         Raises
         ------
         ValueError
             If the fragment is not in its file exactly once.
         """
-        source = hw / self.file
+        source = checkout / self.file
         text = source.read_text()
         if (count := text.count(self.old)) != 1:
             raise ValueError(
@@ -44,161 +44,161 @@ BUGS = [
     Bug(
         "pieces",
         "the first piece ends at a multiple of the limit",
-        "channel/splitter.py",
+        "hw/channel/splitter.py",
         "most.eq(limit - (span.pci_address & (limit - 1)))",
         "most.eq(limit)",
     ),
     Bug(
         "pieces",
         "no byte is left out",
-        "channel/splitter.py",
+        "hw/channel/splitter.py",
         "behind.eq(bytes_left - most)",
         "behind.eq(bytes_left - limit)",
     ),
     Bug(
         "tags",
         "a tag in quarantine is not free",
-        "read/tags.py",
+        "hw/read/tags.py",
         "free.eq(~(busy | self.quarantined))",
         "free.eq(~busy)",
     ),
     Bug(
         "tags",
         "a flush keeps missing completions in quarantine",
-        "read/tags.py",
+        "hw/read/tags.py",
         "lost = self.waiting & (every(self.flush) | (subject & every(self.ended)))",
         "lost = self.waiting & (subject & every(self.ended))",
     ),
     Bug(
         "order",
         "a job retires when it has ended",
-        "read/tags.py",
+        "hw/read/tags.py",
         "valids[1].eq(valids[0] & ~self.waiting.bit_select(stages[0].tag, 1) & ~again)",
         "valids[1].eq(valids[0] & ~again)",
     ),
     Bug(
         "order",
         "what is on its way is not retired again",
-        "read/tags.py",
+        "hw/read/tags.py",
         "for stage, valid in zip(stages[1:], valids[1:], strict=True)",
         "for stage, valid in zip(stages[1:3], valids[1:3], strict=True)",
     ),
     Bug(
         "arbiter",
         "a packet stays whole",
-        "write/arbiter.py",
+        "hw/write/arbiter.py",
         "done.eq(ready & out.payload.last)",
         "done.eq(ready)",
     ),
     Bug(
         "arbiter",
         "a dropped write waits for the tokens of others",
-        "write/arbiter.py",
+        "hw/write/arbiter.py",
         "ready.eq(valid & Mux(dropping, in_flight == 0, out.ready))",
         "ready.eq(valid & (dropping | out.ready))",
     ),
     Bug(
         "inbound",
         "a read is issued when its bytes have room",
-        "stream/ring.py",
+        "hw/stream/ring.py",
         "self.ready.eq((self.length <= room) & ~taken)",
         "self.ready.eq(self.length <= room)",
     ),
     Bug(
         "inbound",
         "the rest of a word is not skipped",
-        "stream/ring.py",
+        "hw/stream/ring.py",
         "entry.data.eq(read.data >> (skip << 3))",
         "entry.data.eq(read.data)",
     ),
     Bug(
         "outbound",
         "a payload is claimed when it is in the memory",
-        "stream/ring.py",
+        "hw/stream/ring.py",
         "level.eq(written - claimed)",
         "level.eq(taken - claimed)",
     ),
     Bug(
         "outbound",
         "the room that was claimed is free again",
-        "stream/ring.py",
+        "hw/stream/ring.py",
         "freed.eq(freed + claims.r_data)",
         "freed.eq(freed + self.length)",
     ),
     Bug(
         "slots",
         "a read is issued when its descriptors have room",
-        "channel/fetch.py",
+        "hw/channel/fetch.py",
         "(used <= self._slots - FETCH_DESCRIPTORS)",
         "(used != self._slots)",
     ),
     Bug(
         "slots",
         "no read crosses 4 KiB",
-        "channel/fetch.py",
+        "hw/channel/fetch.py",
         "nearest = Mux(left < here, left, here)",
         "nearest = left",
     ),
     Bug(
         "queue",
         "what comes out is what went in",
-        "formal/queues.py",
+        "sim/formal/queues.py",
         "getattr(queue, name).eq(getattr(self, name))",
         "getattr(queue, name).eq(getattr(self, name)[0])",
     ),
     Bug(
         "reads",
         "reads are held back while there is room for those on their way",
-        "registers/completer.py",
+        "hw/registers/completer.py",
         "queue.level < QUEUE_DEPTH - QUEUE_RESERVE",
         "queue.level < QUEUE_DEPTH - 2",
     ),
     Bug(
         "writes",
         "a word is read when its beat has room",
-        "write/writer.py",
+        "hw/write/writer.py",
         "beats.level + arrived < DEPTH",
         "beats.level <= DEPTH",
     ),
     Bug(
         "edges",
         "a message that is sent takes back no other",
-        "interrupts/edges.py",
+        "hw/interrupts/edges.py",
         "(pending & ~Mux(self.sent, bit, 0))",
         "(pending & ~Mux(self.sent, -1, 0))",
     ),
     Bug(
         "edges",
         "a message that was dropped is sent again",
-        "interrupts/edges.py",
+        "hw/interrupts/edges.py",
         "before.eq(request & ~Mux(self.lost, bit, 0))",
         "before.eq(request)",
     ),
     Bug(
         "masked",
         "unmasking the function lets messages go",
-        "interrupts/irq.py",
+        "hw/interrupts/irq.py",
         "| (link.msix_mask != mask_before)",
         "",
     ),
     Bug(
         "masked",
         "a mask that was read before it changed does not count",
-        "interrupts/msix.py",
+        "hw/interrupts/msix.py",
         "self.changed.eq(masking | late.any())",
         "self.changed.eq(masking)",
     ),
     Bug(
         "pending",
         "the mask bit is in the upper dword",
-        "interrupts/msix.py",
+        "hw/interrupts/msix.py",
         "masking.eq(odd & dwords[1])",
         "masking.eq(odd & dwords[0])",
     ),
     Bug(
         "records",
         "a masked message is not sent",
-        "write/record_writer.py",
+        "hw/write/record_writer.py",
         "with m.If(valid & ready & ~masked):",
         "with m.If(valid & ready):",
     ),

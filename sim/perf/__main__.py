@@ -15,8 +15,9 @@ import sys
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-from sim.compile.generated import obtain
-from sim.compile.native import BuildError, compile_board, compile_ideal
+from sim.compile.model import compiled
+from sim.compile.native import compile_ideal
+from sim.compile.tools import BuildError
 
 from .figures import Figure, Job, jobs
 from .report import summary, table
@@ -31,7 +32,7 @@ def _measure(work: list[Job]) -> list[Figure]:
     # Built once, before two processes would do it side by side.
     compile_ideal()
     for tags in dict.fromkeys(job.conditions.tags for job in work):
-        compile_board(obtain(tags=tags))
+        compiled(tags=tags)
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         for done, found in enumerate(pool.map(Job.__call__, work), 1):
             figures += found

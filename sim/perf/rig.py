@@ -14,6 +14,7 @@ from peerdma.dma_channel import Direction
 from peerdma.regs import CHANNEL, DESCRIPTOR, STREAM_WINDOW
 from peerdma.xdma import Xdma
 from sim.board.session import BASE, Conditions, Session
+from sim.compile.model import compiled
 
 __all__ = ["DESCRIPTOR_BYTES", "KINDS", "Rig", "Times"]
 
@@ -65,7 +66,9 @@ class Rig:
     def __init__(self, conditions: Conditions, nbytes: int):
         self._log_folder = tempfile.TemporaryDirectory(prefix="peerdma-perf-")
         self._log = Path(self._log_folder.name) / "tlps"
-        self.session = Session(conditions, _RING_BYTES + 2 * nbytes, log=self._log)
+        self.session = Session(
+            compiled(tags=conditions.tags), conditions, _RING_BYTES + 2 * nbytes, log=self._log
+        )
         self._source = BASE + _RING_BYTES
         self._target = self._source + nbytes
         source = self.session.memory[_RING_BYTES : _RING_BYTES + nbytes]

@@ -19,7 +19,8 @@ from peerdma.regs import DESCRIPTOR
 from peerdma.scatter import ScatterList
 from peerdma.xdma import Xdma
 from sim.board.session import BASE, Conditions, Session
-from sim.compile.native import BuildError
+from sim.compile.model import compiled
+from sim.compile.tools import BuildError
 
 __all__ = ["Speed", "main", "measure"]
 
@@ -40,7 +41,7 @@ def measure(nbytes: int, rounds: int) -> list[Speed]:
     """So many copies of so many bytes; AssertionError if what arrived is not what was sent."""
     source, target = _RING_BYTES, _RING_BYTES + nbytes
     found = []
-    with Session(Conditions(), target + nbytes) as board:
+    with Session(compiled(), Conditions(), target + nbytes) as board:
         driver = Xdma(board, board.memory[:_RING_BYTES].view(DESCRIPTOR), BASE, None)
         board.memory[source:target] = np.random.default_rng(1).integers(0, 256, nbytes, np.uint8)
         lists = [ScatterList([BASE + at], [nbytes]) for at in (source, target)]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tools.debian_tree import TreeError
 
-from ..compile.native import BuildError
+from ..compile.tools import BuildError
 from . import demo, shell
 from .errors import GuestError
 from .lanes import LANES

@@ -10,8 +10,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..compile import generated
-from ..compile.native import compile_board
+from ..compile.model import compiled
 from .board import ROOT
 from .guest import Guest
 from .lanes import LANES
@@ -58,7 +57,7 @@ def main(lanes: Sequence[str]) -> int:
         return _run(lanes[0])
     # Once, and not by each lane.
     for plain in (False, True):
-        compile_board(generated.obtain(plain=plain))
+        compiled(plain=plain)
     failed = 0
     with contextlib.ExitStack() as stack:
         running = []

@@ -14,10 +14,11 @@ from flow.netlist import HardBlock
 from flow.place import Result
 from flow.record import Record, compare, record
 from flow.trace import Tracer
+from hw.boards import Boot
 from tests.flow.small_fpga import COLUMNS, make
 from tests.hw.helpers import seeded
 
-BOOT = bitstream.Boot(rate=66, lanes=4)
+BOOT = Boot(rate=66, lanes=4)
 GOOD = {
     "BLOCK_X1Y0.HARD.SIZE[1]",
     "BLOCK_X1Y0.HARD.ON",
@@ -115,11 +116,15 @@ def test_checksum_is_the_fpgas():
 
 
 @pytest.mark.parametrize(
-    ("setting", "message"), [({"rate": 60}, "no configuration rate"), ({"lanes": 3}, "1, 2 or 4")]
+    ("register", "setting", "message"),
+    [
+        (bitstream.cor0, {"rate": 60}, "no configuration rate"),
+        (bitstream.bspi, {"lanes": 3}, "1, 2 or 4"),
+    ],
 )
-def test_boot_settings_that_there_are_not(setting, message):
+def test_boot_settings_that_there_are_not(register, setting, message):
     with pytest.raises(ValueError, match=message):
-        bitstream.Boot(**setting)
+        register(Boot(**setting))
 
 
 def test_no_bitstream():
@@ -165,8 +170,8 @@ def test_wrong_ties_are_found(fpga, change, inputs, message):
 
 def record_of(fpga, have, registers=None):
     registers = registers or {
-        bitstream.Register.BSPI: BOOT.bspi,
-        bitstream.Register.COR0: BOOT.cor0,
+        bitstream.Register.BSPI: bitstream.bspi(BOOT),
+        bitstream.Register.COR0: bitstream.cor0(BOOT),
     }
     return record(fpga, have, ["HARD_X0Y0"], ["A1"], registers)
 
@@ -197,8 +202,11 @@ def test_parameter_tie_and_pin_are_compared(fpga, have, what):
 
 
 def test_boot_registers_are_compared(fpga):
-    slow = bitstream.Boot(rate=3, lanes=1)
-    registers = {bitstream.Register.BSPI: slow.bspi, bitstream.Register.COR0: slow.cor0}
+    slow = Boot(rate=3, lanes=1)
+    registers = {
+        bitstream.Register.BSPI: bitstream.bspi(slow),
+        bitstream.Register.COR0: bitstream.cor0(slow),
+    }
     left, _ = compare(record_of(fpga, GOOD, registers), record_of(fpga, GOOD), {})
     assert [difference.what for difference in left] == ["register BSPI", "register COR0"]
     data = bitstream.write(assemble(fpga, GOOD), COLUMNS, 0x1234, slow, "design", "diepkg")
@@ -275,4 +283,4 @@ def test_time_to_load():
     assert checks.enumeration(2_192_000, BOOT) == [
         "2192000 bytes are loaded 183 ms after power is good, 120 are allowed"
     ]
-    assert checks.enumeration(1_100_000, bitstream.Boot(rate=3, lanes=1)) != []
+    assert checks.enumeration(1_100_000, Boot(rate=3, lanes=1)) != []

@@ -11,10 +11,10 @@ import threading
 
 import pytest
 
+from flow import __main__ as command
 from flow import image, toolchain
 from flow.place import place_and_route, several
 from flow.toolchain import Toolchain, ToolError
-from hw import build as command
 from tests.flow.small_fpga import make
 
 NEXTPNR = """
@@ -156,4 +156,4 @@ def test_without_the_tools_one_line_says_why(monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("PEERDMA_DEBIAN", f"file://{tmp_path}/nothing")
     assert command.main(["picoevb", "-o", str(tmp_path / "out"), "--ram-size", "4096"]) == 1
     said = capsys.readouterr().err.splitlines()
-    assert said[-1].startswith(("hw.build: TreeError", "E:")) or "TreeError" in "".join(said)
+    assert said[-1].startswith(("flow: TreeError", "E:")) or "TreeError" in "".join(said)

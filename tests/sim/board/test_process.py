@@ -8,13 +8,11 @@ import signal
 import socket
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from peerdma import regs
 from peerdma.vfio_wire import CONFIG_REGION
-from sim.compile import native
 from tests.sim.board.client import BAR_DMA, BAR_USER, ROOT, Board, Client
 
 LIMIT = 120
@@ -167,48 +165,3 @@ def test_waves(tmp_path):
     text = waves.read_text()
     assert "trntsrcrdy" in text and "$enddefinitions" in text
     assert text.count("\n#") > 100
-
-
-# Building ------------------------------------------------------------------------------------
-
-
-def test_objects_are_cached_by_what_they_depend_on(tmp_path, monkeypatch):
-    """In a folder with spaces: made once, found the second time, made anew after a change."""
-    cache = tmp_path / "a build folder"
-    monkeypatch.setattr(native, "CACHE", cache)
-    native._native_object("link")
-    made = {path: path.stat().st_mtime_ns for path in cache.rglob("*.o")}
-    assert len(made) == 1
-    native._native_object("link")
-    assert {path: path.stat().st_mtime_ns for path in cache.rglob("*.o")} == made
-    monkeypatch.setattr(native, "_CXX", (*native._CXX, "-DOTHER"))
-    native._native_object("link")
-    assert len(list(cache.rglob("*.o"))) == 2
-    assert not list(cache.glob(".*")), "no scratch folders are left"
-
-
-def test_failed_build_leaves_nothing_and_says_why(tmp_path, monkeypatch):
-    cache = tmp_path / "cache"
-    monkeypatch.setattr(native, "CACHE", cache)
-    monkeypatch.setattr(native, "_CXX", (*native._CXX, "-fno-such-option"))
-    with pytest.raises(native.BuildError, match="no-such-option"):
-        native._native_object("link")
-    assert not [path for path in cache.iterdir() if not path.name.startswith("pins-")]
-
-
-def test_missing_compiler_is_named(monkeypatch):
-    monkeypatch.setenv("CXX", "no-such-compiler")
-    native.find_compiler.cache_clear()
-    try:
-        with pytest.raises(native.BuildError, match="no-such-compiler was not found"):
-            native._native_object("link")
-    finally:
-        native.find_compiler.cache_clear()
-
-
-def test_pins_follow_the_port_table():
-    header = native.pins_header()
-    assert "uint64_t trntd = 0;" in header
-    assert "from.trntd = core.trntd;" in header
-    assert "core.trntdstrdy = to.trntdstrdy;" in header
-    assert Path(native.__file__).parent.name == "compile"

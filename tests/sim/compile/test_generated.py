@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sim.compile import generated, native
+from sim.compile import generated, native, tools
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_all_that_a_compiler_needs_is_in_it(brought, no_tools):
     include = [f"-I{folder}" for folder in folders]
     sources = [*core.classes.glob("*.cpp"), *core.runtime.glob("*.cpp"), native._NATIVE / "rtl.cpp"]
     assert len(sources) > 3
-    command = [native.find_compiler()[0], *native._CXX_VERILATED, *include, "-E", "-o", "/dev/null"]
+    command = [tools.find_compiler()[0], *native._CXX_VERILATED, *include, "-E", "-o", "/dev/null"]
     for source in sources:
         subprocess.run([*command, str(source)], check=True)
 
@@ -62,18 +62,18 @@ def test_all_that_a_compiler_needs_is_in_it(brought, no_tools):
 def test_it_fits_the_sources_it_was_made_from_only(brought, no_tools, capsys):
     about = json.loads((brought / "model.json").read_text())
     (brought / "model.json").write_text(json.dumps(about | {"sources": "others"}))
-    with pytest.raises(native.BuildError, match=r"amaranth is not installed: .* `make model`"):
+    with pytest.raises(tools.BuildError, match=r"amaranth is not installed: .* `make model`"):
         generated.obtain()
     assert "was made from other sources of the core: not used" in capsys.readouterr().err
 
 
 def test_it_has_no_waves(brought, no_tools):
-    with pytest.raises(native.BuildError, match="amaranth is not installed"):
+    with pytest.raises(tools.BuildError, match="amaranth is not installed"):
         generated.obtain(waves=True)
 
 
 def test_without_it_the_core_is_made_here(tmp_path, monkeypatch):
     monkeypatch.setattr(generated, "_BROUGHT", tmp_path)
     core = generated.obtain()
-    assert core.classes.is_relative_to(native.CACHE)
+    assert core.classes.is_relative_to(tools.CACHE)
     assert list(core.classes.glob("*.cpp"))

@@ -17,7 +17,7 @@ from sim.formal import solve, solver
 from sim.formal.bugs import BUGS, Bug
 from sim.formal.property import Opened
 
-HW = Path(formal.__file__).parents[2] / "hw"
+ROOT = Path(formal.__file__).parents[2]
 
 
 @pytest.mark.parametrize("name", formal.PROPERTIES)
@@ -41,10 +41,10 @@ def test_each_property_has_a_bug_to_find(name):
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
 def test_each_bug_can_be_planted(bug, tmp_path):
     copy = tmp_path / bug.file
-    copy.parent.mkdir(exist_ok=True)
-    shutil.copy(HW / bug.file, copy)
+    copy.parent.mkdir(parents=True)
+    shutil.copy(ROOT / bug.file, copy)
     bug.plant(tmp_path)
-    assert copy.read_text() != (HW / bug.file).read_text()
+    assert copy.read_text() != (ROOT / bug.file).read_text()
     compile(copy.read_text(), bug.file, "exec")
 
 

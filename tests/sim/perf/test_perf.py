@@ -15,6 +15,7 @@ from peerdma.regs import DESCRIPTOR
 from peerdma.scatter import ScatterList
 from peerdma.xdma import Xdma
 from sim.board.session import BASE, Conditions, Session
+from sim.compile.model import compiled
 from sim.perf import speed
 from sim.perf.figures import Figure, jobs
 from sim.perf.report import summary, table
@@ -25,7 +26,7 @@ USUAL = Conditions()
 
 def test_a_copy_in_this_process():
     """Every byte arrives, each write is an event, and the interrupt is the last."""
-    with Session(USUAL, 1 << 20) as session:
+    with Session(compiled(), USUAL, 1 << 20) as session:
         driver = Xdma(session, session.memory[:4096].view(DESCRIPTOR), BASE, None)
         source, target = (session.memory[at : at + 10_000] for at in (0x10000, 0x20000))
         source[:] = np.random.default_rng(1).integers(0, 256, source.size, np.uint8)
@@ -54,7 +55,7 @@ def test_the_speed_of_the_board_itself(capsys):
 
 
 def test_nothing_moves_unless_asked():
-    with Session(USUAL, 4096) as session:
+    with Session(compiled(), USUAL, 4096) as session:
         assert Bank(session, regs.EXTENSION).read("magic") == regs.EXTENSION_MAGIC
         before = session.cycle
         Bank(session, regs.IRQ).write("user_enable", 5)
@@ -65,7 +66,7 @@ def test_nothing_moves_unless_asked():
 
 def test_conditions_that_the_model_refuses():
     with pytest.raises(ValueError, match="rtt_ns"):
-        Session(replace(USUAL, rtt_ns="soon"), 4096)
+        Session(compiled(), replace(USUAL, rtt_ns="soon"), 4096)
 
 
 @pytest.fixture(scope="module")

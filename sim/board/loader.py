@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""A compiled model of the board, and how it gets into this process."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["Model"]
+
+
+@dataclass(frozen=True)
+class Model:
+    """A compiled model: the core, and the native model of its surroundings.
+
+    Attributes
+    ----------
+    library : Path
+        Shared library with the interfaces of `sim/board/native/capi.cpp` and `session.cpp`.
+    clock_khz : int
+        The core's clock.
+    """
+
+    library: Path
+    clock_khz: int
+
+    def load(self) -> ctypes.CDLL:
+        """The library, loaded."""
+        return ctypes.CDLL(str(self.library))

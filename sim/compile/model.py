@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The simulated board's model, compiled from the sources of this checkout."""
+
+from __future__ import annotations
+
+from sim.board.loader import Model
+
+from .generated import obtain
+from .native import compile_board
+
+__all__ = ["compiled"]
+
+
+def compiled(
+    user: str | None = None, *, tags: int | None = None, plain: bool = False, waves: bool = False
+) -> Model:
+    """The model of a board, compiled if it is not there yet.
+
+    Parameters are those of `sim.compile.generated.obtain`.
+
+    Raises
+    ------
+    BuildError
+    """
+    core = obtain(user, tags=tags, plain=plain, waves=waves)
+    return Model(compile_board(core), core.clock_khz)
