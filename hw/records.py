@@ -21,6 +21,7 @@ __all__ = [
     "ErrorReport",
     "InFlight",
     "Outcome",
+    "PieceReport",
     "Placement",
     "ReadJob",
     "Retired",
@@ -115,6 +116,14 @@ class Retired(data.Struct):
     """A read job ended and its data, if the outcome is OK, is in the client's memory."""
 
     length: 10
+    last: 1
+    outcome: Outcome
+
+
+class PieceReport(data.Struct):
+    """A piece of a channel has been moved, or has failed."""
+
+    #: the last piece of its span
     last: 1
     outcome: Outcome
 

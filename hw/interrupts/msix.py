@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 
 from peerdma import regs
 
-from ..registers.bank import READ_LATENCY, BusSignature
+from ..registers.bus import READ_LATENCY, BusSignature
 
 __all__ = ["MsixTable", "entry_word"]
 
@@ -62,14 +62,14 @@ class MsixTable(wiring.Component):
             return (bar == _BAR) & (address[_PLACE:] == _BASE)
 
         write = entries.write_port(granularity=32)
-        odd = bus.write_address[0]
-        dwords = Cat(bus.write_enable[:4].all(), bus.write_enable[4:].all())
+        odd = bus.write.address[0]
+        dwords = Cat(bus.write.enable[:4].all(), bus.write.enable[4:].all())
         masking = Signal()
-        m.d.comb += [write.addr.eq(bus.write_address), write.data.eq(bus.write_data)]
-        with m.If(bus.write_valid & in_table(bus.write_bar, bus.write_address)):
+        m.d.comb += [write.addr.eq(bus.write.address), write.data.eq(bus.write.data)]
+        with m.If(bus.write.valid & in_table(bus.write.bar, bus.write.address)):
             m.d.comb += [write.en.eq(dwords), masking.eq(odd & dwords[1])]
         with m.If(masking):
-            m.d.sync += masks.bit_select(bus.write_address[1:_PLACE], 1).eq(bus.write_data[32])
+            m.d.sync += masks.bit_select(bus.write.address[1:_PLACE], 1).eq(bus.write.data[32])
 
         # What a read that began earlier finds is not what was written.
         late = Signal(READ_LATENCY)
@@ -78,19 +78,19 @@ class MsixTable(wiring.Component):
 
         read = entries.read_port()
         from_table, from_control, from_pending, mask = Signal(), Signal(), Signal(), Signal()
-        reading = bus.read_valid & in_table(bus.read_bar, bus.read_address)
-        m.d.comb += read.addr.eq(bus.read_address)
+        reading = bus.read.valid & in_table(bus.read.bar, bus.read.address)
+        m.d.comb += read.addr.eq(bus.read.address)
         m.d.sync += [
             from_table.eq(reading),
-            from_control.eq(reading & bus.read_address[0]),
+            from_control.eq(reading & bus.read.address[0]),
             from_pending.eq(
-                bus.read_valid
-                & (bus.read_bar == _BAR)
-                & (bus.read_address == regs.MSIX_PBA_OFFSET // 8)
+                bus.read.valid
+                & (bus.read.bar == _BAR)
+                & (bus.read.address == regs.MSIX_PBA_OFFSET // 8)
             ),
-            mask.eq(masks.bit_select(bus.read_address[1:_PLACE], 1)),
+            mask.eq(masks.bit_select(bus.read.address[1:_PLACE], 1)),
         ]
-        lower, upper = bus.read_data[:32], bus.read_data[32:]
+        lower, upper = bus.read.data[:32], bus.read.data[32:]
         m.d.comb += [
             lower.eq(Mux(from_table, read.data[:32], 0) | Mux(from_pending, pending, 0)),
             upper.eq(Mux(from_table & ~from_control, read.data[32:], 0) | (from_control & mask)),

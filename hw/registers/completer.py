@@ -4,7 +4,7 @@
 target ─┬─ writes ─▶ TargetWriter ─▶ bus.write_…
         └─ reads ──▶ queue ─▶ TargetReader ─▶ completion
                                   ▲ └─▶ bus.read_…
-                                  └─── bus.read_data
+                                  └─── bus.read.data
 """
 
 from amaranth import *
@@ -15,7 +15,7 @@ from peerdma import regs
 
 from ..seam import CompletionBeat, TargetBeat, TargetKind
 from .access import QueuedRead, TargetReader, TargetWriter
-from .bank import BusSignature
+from .bus import BusSignature
 
 __all__ = ["Completer"]
 
@@ -110,10 +110,6 @@ class Completer(wiring.Component):
         m.d.sync += self.target_np_ok.eq(queue.level < QUEUE_DEPTH - QUEUE_RESERVE)
 
         wiring.connect(m, reader.completion, wiring.flipped(self.completion))
-        for name in self.bus.signature.members:
-            if name.startswith("write_"):
-                m.d.comb += getattr(self.bus, name).eq(getattr(writer.bus, name))
-        for name in ("valid", "bar", "address", "enable"):
-            m.d.comb += getattr(self.bus, f"read_{name}").eq(getattr(reader.bus, f"read_{name}"))
-        m.d.comb += reader.bus.read_data.eq(self.bus.read_data)
+        wiring.connect(m, writer.write, wiring.flipped(self.bus.write))
+        wiring.connect(m, reader.read, wiring.flipped(self.bus.read))
         return m

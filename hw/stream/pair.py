@@ -8,8 +8,10 @@ from amaranth.utils import exact_log2
 
 from peerdma import regs
 
-from ..records import RING_PLACE, Outcome
-from ..registers.bank import BusSignature, RegisterBank
+from ..records import RING_PLACE
+from ..registers.bank import RegisterBank
+from ..registers.bus import BusSignature
+from .link import StreamRunSignature
 from .ring import InboundRing, OutboundRing
 
 __all__ = ["PAIR_PLACE", "StreamPair", "read_memory"]
@@ -45,16 +47,12 @@ class StreamPair(wiring.Component):
         The user block's registers.
     flush : In(1)
         High for a cycle: flush the pair as soon as both channels are idle.
-    h2c_running, c2h_running : In(1)
-        A run is under way, or something of it is.
-    h2c_breaks, c2h_breaks : In(1)
-        A run that used the stream is ending otherwise than by Stop; high up to its last cycle.
+    h2c, c2h : In(StreamRunSignature)
+        The runs of both channels, which start only while the pair is not broken.
     h2c_failed : In(1)
         High for a cycle: a read of the H2C channel has failed. Before `frontier` tells of the next.
     h2c_drained : In(1)
         No read of the H2C channel is under way, and none is waiting.
-    start_ok : Out(1)
-        Channels may start a run.
     active : Out(1)
         The user block is a source, and a C2H run waits for what it makes.
     """
@@ -72,13 +70,10 @@ class StreamPair(wiring.Component):
             {
                 "bus": In(BusSignature()),
                 "flush": In(1),
-                "h2c_running": In(1),
-                "c2h_running": In(1),
-                "h2c_breaks": In(1),
-                "c2h_breaks": In(1),
+                "h2c": In(StreamRunSignature()),
+                "c2h": In(StreamRunSignature()),
                 "h2c_failed": In(1),
                 "h2c_drained": In(1),
-                "start_ok": Out(1),
                 "active": Out(1),
             }
         )
@@ -91,13 +86,14 @@ class StreamPair(wiring.Component):
         broken = Signal()
         flush = Signal()
         m.d.comb += [
-            broken.eq(was_broken | self.flush | self.h2c_breaks | self.c2h_breaks),
-            flush.eq(broken & ~self.h2c_running & ~self.c2h_running),
-            self.start_ok.eq(~broken),
+            broken.eq(was_broken | self.flush | self.h2c.breaks | self.c2h.breaks),
+            flush.eq(broken & ~self.h2c.running & ~self.c2h.running),
+            self.h2c.start_ok.eq(~broken),
+            self.c2h.start_ok.eq(~broken),
         ]
         m.d.sync += was_broken.eq(broken & ~flush)
         # A failure that breaks nothing had no bytes of the stream behind it.
-        with m.If(~self.h2c_running):
+        with m.If(~self.h2c.running):
             m.d.sync += inbound.gap.eq(0)
         with m.Elif(self.h2c_failed):
             m.d.sync += inbound.gap.eq(1)
@@ -120,7 +116,7 @@ class StreamPair(wiring.Component):
             user.i.valid.eq(inbound.beats.valid & ~broken),
             inbound.beats.ready.eq(user.i.ready | broken),
             inbound.drain.eq(self.h2c_drained),
-            self.active.eq(self.c2h_running & (self._user.RATIO[0] == 0)),
+            self.active.eq(self.c2h.running & (self._user.RATIO[0] == 0)),
             inbound.flush.eq(flush),
             outbound.flush.eq(flush),
         ]
@@ -129,6 +125,8 @@ class StreamPair(wiring.Component):
     def join(self, m, h2c, c2h, requester, *, client):
         """Connect the pair's channels: two `ChannelPipeline`, and the data client of H2C."""
         inbound = self.inbound
+        wiring.connect(m, h2c.stream, self.h2c)
+        wiring.connect(m, c2h.stream, self.c2h)
         placement, frontier = requester.placement, requester.frontier
         for channel, ring in ((h2c, inbound), (c2h, self.outbound)):
             m.d.comb += [
@@ -136,7 +134,6 @@ class StreamPair(wiring.Component):
                 channel.ring_ready.eq(ring.ready),
                 channel.ring_place.eq(ring.place),
                 ring.take.eq(channel.ring_take),
-                channel.start_ok.eq(self.start_ok),
             ]
         m.d.comb += [
             inbound.placement.payload.eq(placement.payload),
@@ -147,11 +144,7 @@ class StreamPair(wiring.Component):
             ),
             inbound.frontier.eq(frontier.payload.place),
             inbound.frontier_valid.eq(frontier.valid & (frontier.payload.client == client)),
-            self.h2c_running.eq(h2c.running),
-            self.c2h_running.eq(c2h.running),
-            self.h2c_breaks.eq(h2c.breaks),
-            self.c2h_breaks.eq(c2h.breaks),
-            self.h2c_failed.eq(h2c.piece_done & (h2c.piece_outcome != Outcome.OK)),
+            self.h2c_failed.eq(h2c.failed),
             self.h2c_drained.eq(h2c.drained),
         ]
 

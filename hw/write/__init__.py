@@ -2,6 +2,6 @@
 """Writers, and the arbiter for everything that the engine sends.
 
 `writer` turns pieces of a C2H transfer into memory writes with data from card RAM or a stream.
-`post` writes single dwords or quadwords: completed counts and MSI-X messages. `arbiter` lets these
-and the read requests out through the seam by PCIe's ordering rules and credits.
+`record_writer` writes single dwords: completed counts and MSI-X messages. `arbiter` lets these and
+the read requests out through the seam by PCIe's ordering rules and credits.
 """

@@ -163,22 +163,22 @@ BUGS = [
     Bug(
         "edges",
         "a message that is sent takes back no other",
-        "hw/interrupts/irq.py",
-        "(pending & ~Mux(sent, bit, 0))",
-        "(pending & ~Mux(sent, -1, 0))",
+        "hw/interrupts/edges.py",
+        "(pending & ~Mux(self.sent, bit, 0))",
+        "(pending & ~Mux(self.sent, -1, 0))",
     ),
     Bug(
         "edges",
         "a message that was dropped is sent again",
-        "hw/interrupts/irq.py",
-        "before.eq(request & ~Mux(lost, bit, 0))",
+        "hw/interrupts/edges.py",
+        "before.eq(request & ~Mux(self.lost, bit, 0))",
         "before.eq(request)",
     ),
     Bug(
         "masked",
         "unmasking the function lets messages go",
         "hw/interrupts/irq.py",
-        "| (self.msix_mask != mask_before)",
+        "| (link.msix_mask != mask_before)",
         "",
     ),
     Bug(
@@ -196,10 +196,10 @@ BUGS = [
         "masking.eq(odd & dwords[0])",
     ),
     Bug(
-        "posts",
+        "records",
         "a masked message is not sent",
-        "hw/write/post.py",
-        "with m.If(valid & ready & ~self.masked):",
+        "hw/write/record_writer.py",
+        "with m.If(valid & ready & ~masked):",
         "with m.If(valid & ready):",
     ),
 ]

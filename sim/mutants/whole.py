@@ -12,14 +12,14 @@ ROWS = [
     (
         "interrupt before the data",
         "channel/channel.py",
-        "self.piece_done & (self.piece_last | (self.piece_outcome != Outcome.OK))",
-        "self.piece_done",
+        "self.report.valid & (report.last | (report.outcome != Outcome.OK))",
+        "self.report.valid",
         _bench("bench_interrupts.msi_follows_data"),
         "demo",
     ),
     (
         "channel bits in the wrong order",
-        "core.py",
+        "host.py",
         "irq.channel.eq(Cat(channel.interrupt for channel in channels))",
         "irq.channel.eq(Cat(channel.interrupt for channel in reversed(channels)))",
         _bench("bench_picoevb.host_to_host_copies"),
@@ -27,8 +27,8 @@ ROWS = [
     (
         "soft reset leaves channels as they are",
         "core.py",
-        "ResetInserter(reset)(pipeline)",
-        "pipeline",
+        "ResetInserter(reset)(channel)",
+        "channel",
         _bench("bench_stream_faults.soft_resets"),
     ),
     (

@@ -34,12 +34,12 @@ class Bench:
         """A cycle in which H2C wants to read, and C2H to write, so many bytes; who did."""
         dut = self.dut
         for side in ("h2c", "c2h"):
-            ctx.set(getattr(dut, f"{side}_running"), self.running[side])
-            ctx.set(getattr(dut, f"{side}_breaks"), self.breaks[side])
+            ctx.set(getattr(dut, side).running, self.running[side])
+            ctx.set(getattr(dut, side).breaks, self.breaks[side])
         ctx.set(dut.h2c_drained, not self.h2c.pending)
         did_read = self.h2c.drive(ctx, take=read, frontier=frontier)
         self.c2h.drive(ctx, write)
-        self.ok = ctx.get(dut.start_ok)
+        self.ok = ctx.get(dut.h2c.start_ok)
         await ctx.tick()
         return did_read, self.c2h.settle(ctx)
 
@@ -324,16 +324,16 @@ async def access(ctx, bus, name, value=None):
     """Writes a register of pair 1's pattern source, or reads it."""
     offset = regs.PATTERN_SOURCE.address(name, 1)
     lane = offset >> 2 & 1
-    way = "read" if value is None else "write"
-    ctx.set(getattr(bus, f"{way}_valid"), 1)
-    ctx.set(getattr(bus, f"{way}_bar"), regs.BAR_USER[0])
-    ctx.set(getattr(bus, f"{way}_address"), offset >> 3)
-    ctx.set(getattr(bus, f"{way}_enable"), 0xF << 4 * lane)
+    half = bus.read if value is None else bus.write
+    ctx.set(half.valid, 1)
+    ctx.set(half.bar, regs.BAR_USER[0])
+    ctx.set(half.address, offset >> 3)
+    ctx.set(half.enable, 0xF << 4 * lane)
     if value is not None:
-        ctx.set(bus.write_data, value << 32 * lane)
+        ctx.set(bus.write.data, value << 32 * lane)
     await ctx.tick()
-    ctx.set(getattr(bus, f"{way}_valid"), 0)
-    return ctx.get(bus.read_data) >> 32 * lane & 0xFFFF_FFFF
+    ctx.set(half.valid, 0)
+    return ctx.get(bus.read.data) >> 32 * lane & 0xFFFF_FFFF
 
 
 def test_a_source_has_registers_and_survives_a_flush():
