@@ -4,7 +4,7 @@
       host reads and writes our BARs            our own reads and writes of host or GPU memory
                   │                                              ▲
     ┌─────────────▼─────────────┐                ┌───────────────┴───────────────┐
-    │ completer ─▶ register bus │                │ requester (reads)   tx  writer│
+    │ completer ─▶ register bus │                │ read engine   arbiter   writer│
     └─────────────┬─────────────┘                └───▲──────┬───────────▲────▲───┘
                   ▼                                  │ jobs │ data      │jobs│ data
      extension, config, irq, user,    ┌──────────────┴──┐   ▼       ┌───┴────┴─┐
@@ -12,15 +12,15 @@
                                       │ split at MRRS   │   └──────▶│ split MPS│
                                       └─────────────────┘           └──────────┘
 
-Requester clients: the descriptor fetches of all channels (H2C first), then the H2C data paths.
+Clients of the read engine: the descriptor fetches of all channels (H2C first), then the data paths
+of the H2C channels.
 """
 
 from dataclasses import dataclass
 
 from amaranth import *
-from amaranth.lib import data, wiring
+from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
-from amaranth.utils import exact_log2
 
 from peerdma import regs
 
@@ -28,13 +28,17 @@ from .channel.channel import Channel
 from .host import HostInterface
 from .interrupts.irq import USER_INTERRUPTS
 from .memory.card_ram import CardRam
-from .read.engine import Requester
-from .records import RING_PLACE, Outcome
+from .memory.read_switch import ReadSwitch
+from .read.engine import ReadEngine
+from .read.pieces import PieceReads
+from .read.placement_switch import PlacementSwitch
+from .records import WriteToken
 from .registers.extension import ExtensionBlock
 from .seam import SeamSignature
-from .stream.pair import StreamPair, read_memory
+from .stream.pair import StreamPair
 from .stream.user_blocks import PassThrough, UserBlock
-from .write.arbiter import TxArbiter
+from .write.arbiter import RequestArbiter
+from .write.pieces import PieceWrites, token_of
 from .write.writer import Writer
 
 __all__ = ["Core", "CoreConfig"]
@@ -81,18 +85,6 @@ class CoreConfig:
             raise ValueError(f"card RAM is at most 64 KiB, not {self.ram_size} bytes")
 
 
-class _Token(data.Struct):
-    """Where a write came from; travels with it and comes back when it is sent."""
-
-    #: not the data of a channel, but a message or a writeback; then nothing else is said
-    record: 1
-    channel: 2
-    #: its bytes came from the channel's ring
-    stream: 1
-    #: the last piece of its descriptor
-    last: 1
-
-
 class Core(wiring.Component):
     """The engine behind the seam.
 
@@ -129,12 +121,12 @@ class Core(wiring.Component):
         seam, link = self.seam, self.seam.link
         count = config.h2c + config.c2h
 
-        m.submodules.requester = requester = Requester(
+        m.submodules.engine = engine = ReadEngine(
             clients=count + config.h2c,
             tags=config.tags,
             timeout_cycles=config.completion_timeout_us * config.clock_khz // 1000,
         )
-        m.submodules.tx = tx = TxArbiter(writers=2)
+        m.submodules.arbiter = arbiter = RequestArbiter(writers=2)
         m.submodules.writer = writer = Writer()
         m.submodules.ram = ram = CardRam(config.ram_size)
         streams = min(config.h2c, config.c2h) if config.user else 0
@@ -145,7 +137,7 @@ class Core(wiring.Component):
             tags=config.tags,
             extension=self._extension(),
             answers=config.extension,
-            token=_Token.const({"record": 1}).as_value(),
+            token=WriteToken.const({"record": 1}).as_value(),
         )
         reset = host.reset
         channels = []
@@ -160,47 +152,45 @@ class Core(wiring.Component):
                 m.submodules[f"{'c2h' if c2h else 'h2c'}{index}"] = ResetInserter(reset)(channel)
                 channels.append(channel)
         h2c, c2h = channels[: config.h2c], channels[config.h2c :]
-        pairs = []
-        for index in range(streams):
-            pair = StreamPair(config.user(), number=index)
+        pairs = [StreamPair(config.user(), number=index) for index in range(streams)]
+        for index, pair in enumerate(pairs):
             m.submodules[f"pair{index}"] = ResetInserter(reset)(pair)
-            pair.join(m, h2c[index], c2h[index], requester, client=count + index)
+            wiring.connect(m, h2c[index].stream, pair.h2c)
+            wiring.connect(m, c2h[index].stream, pair.c2h)
             wiring.connect(m, host.pairs[index], pair.bus)
             m.d.comb += pair.flush.eq(host.flush[index])
-            pairs.append(pair)
         m.d.comb += self.active.eq(Cat(pair.active for pair in pairs).any())
 
         # The seam
         wiring.connect(m, wiring.flipped(seam.target), host.target)
         wiring.connect(m, host.completion, wiring.flipped(seam.completion))
-        wiring.connect(m, wiring.flipped(seam.requester_completion), requester.completion)
-        wiring.connect(m, requester.request, tx.reads)
-        wiring.connect(m, writer.request, tx.writes[0])
-        wiring.connect(m, host.request, tx.writes[1])
-        wiring.connect(m, tx.requester, wiring.flipped(seam.requester))
-        wiring.connect(m, wiring.flipped(seam.sent), tx.seam_sent)
+        wiring.connect(m, wiring.flipped(seam.requester_completion), engine.completion)
+        wiring.connect(m, engine.request, arbiter.reads)
+        wiring.connect(m, writer.request, arbiter.writes[0])
+        wiring.connect(m, host.request, arbiter.writes[1])
+        wiring.connect(m, arbiter.request, wiring.flipped(seam.requester))
+        wiring.connect(m, wiring.flipped(seam.sent), arbiter.seam_sent)
         wiring.connect(m, host.interrupt, wiring.flipped(seam.interrupt))
         m.d.comb += [
             seam.target_np_ok.eq(host.target_np_ok),
-            seam.reads_pending.eq(requester.reads_pending),
-            seam.timed_out.eq(requester.timed_out),
-            seam.unexpected.eq(requester.unexpected),
-            requester.bus_master.eq(link.bus_master),
-            requester.relaxed.eq(host.relaxed),
-            requester.flush.eq(reset),
-            tx.link.eq(link),
+            seam.reads_pending.eq(engine.reads_pending),
+            seam.timed_out.eq(engine.timed_out),
+            seam.unexpected.eq(engine.unexpected),
+            engine.bus_master.eq(link.bus_master),
+            engine.relaxed.eq(host.relaxed),
+            engine.flush.eq(reset),
+            arbiter.link.eq(link),
             host.link.eq(link),
         ]
 
         # The host
-        token = data.View(_Token, tx.sent.payload.token[: Shape.cast(_Token).width])
-        wiring.connect(m, requester.error, host.read_error)
+        wiring.connect(m, engine.error, host.read_error)
         for port, channel in zip(host.channels, channels, strict=True):
             wiring.connect(m, port, channel.host)
         m.d.comb += [
-            host.sent.eq(tx.sent.valid & token.record),
-            host.dropped.eq(tx.sent.payload.dropped),
-            host.quarantined.eq(requester.quarantined),
+            host.sent.eq(arbiter.sent.valid & token_of(arbiter.sent.payload).record),
+            host.dropped.eq(arbiter.sent.payload.dropped),
+            host.quarantined.eq(engine.quarantined),
             host.moving.eq(Cat(channel.moving for channel in c2h).any()),
             host.time_scale.eq(self.time_scale),
             host.user_irq.eq(self.user_irq),
@@ -208,67 +198,40 @@ class Core(wiring.Component):
             self.led.eq(host.led),
         ]
 
-        # Descriptor fetches of all channels, then the data of H2C channels
+        # Reads: descriptor fetches of all channels, then the data of H2C channels
+        m.submodules.placements = placements = PlacementSwitch(count, streams)
+        wiring.connect(m, engine.placement, placements.placement)
+        wiring.connect(m, engine.mark, placements.mark)
+        wiring.connect(m, placements.ram, ram.write)
         for client, channel in enumerate(channels):
-            wiring.connect(m, channel.fetch_job, requester.jobs[client])
-            wiring.connect(m, requester.retired[client], channel.fetch_retired)
-            m.d.comb += [
-                channel.fetch_placement.payload.eq(requester.placement.payload),
-                channel.fetch_placement.valid.eq(
-                    requester.placement.valid & (requester.placement.payload.client == client)
-                ),
-            ]
-        for client, channel in enumerate(h2c, start=count):
-            job, retired = requester.jobs[client], requester.retired[client]
-            m.d.comb += [
-                job.valid.eq(channel.piece.valid),
-                channel.piece.ready.eq(job.ready),
-                job.payload.address.eq(channel.piece.payload.address),
-                job.payload.place.eq(channel.piece.payload.place),
-                job.payload.length.eq(channel.piece.payload.length),
-                job.payload.last.eq(channel.piece.payload.last),
-                channel.report.valid.eq(retired.valid),
-                channel.report.payload.last.eq(retired.payload.last),
-                channel.report.payload.outcome.eq(retired.payload.outcome),
-            ]
-        placement = requester.placement
-        to_ring = placement.payload.address[exact_log2(RING_PLACE // 8)]
-        m.d.comb += [
-            ram.write_valid.eq(placement.valid & (placement.payload.client >= count) & ~to_ring),
-            ram.write_address.eq(placement.payload.address),
-            ram.write_data.eq(placement.payload.data),
-            ram.write_enable.eq(placement.payload.enable),
-        ]
-        read_memory(m, writer, ram, pairs)
-        self._write_jobs(m, c2h, pairs, writer, tx)
-        return m
+            wiring.connect(m, channel.fetch_job, engine.jobs[client])
+            wiring.connect(m, engine.retired[client], channel.fetch_retired)
+            wiring.connect(m, placements.fetches[client], channel.fetch_placement)
+        for index, channel in enumerate(h2c):
+            m.submodules[f"reads{index}"] = reads = PieceReads()
+            wiring.connect(m, channel.piece, reads.piece)
+            wiring.connect(m, reads.report, channel.report)
+            wiring.connect(m, reads.job, engine.jobs[count + index])
+            wiring.connect(m, engine.retired[count + index], reads.retired)
 
-    @staticmethod
-    def _write_jobs(m, c2h, pairs, writer, tx):
-        """C2H channels take turns, a memory write each; tokens find their way back."""
-        turn = Signal(range(len(c2h)))
-        for current in range(len(c2h)):
-            with m.If(turn == current):
-                taken = Const(0, 1)
-                for step in range(1, len(c2h) + 1):
-                    index = (current + step) % len(c2h)
-                    piece = c2h[index].piece
-                    with m.If(piece.valid & ~taken):
-                        m.d.comb += _give(writer.job, piece, index)
-                        with m.If(writer.job.ready):
-                            m.d.sync += turn.eq(index)
-                    taken = taken | piece.valid
-        token = data.View(_Token, tx.sent.payload.token[: Shape.cast(_Token).width])
+        # Writes: the data of C2H channels
+        m.submodules.writes = writes = PieceWrites(config.c2h)
+        m.submodules.memories = memories = ReadSwitch(streams)
+        wiring.connect(m, writes.job, writer.job)
+        wiring.connect(m, arbiter.sent, writes.sent)
+        wiring.connect(m, writer.memory, memories.port)
+        wiring.connect(m, memories.ram, ram.read)
         for index, channel in enumerate(c2h):
-            m.d.comb += [
-                channel.report.valid.eq(tx.sent.valid & ~token.record & (token.channel == index)),
-                channel.report.payload.last.eq(token.last),
-                channel.report.payload.outcome.eq(
-                    Mux(tx.sent.payload.dropped, Outcome.BUS_MASTER_OFF, Outcome.OK)
-                ),
-            ]
-        for pair, channel in zip(pairs, c2h, strict=False):
-            m.d.comb += pair.outbound.released.eq(channel.report.valid & token.stream)
+            wiring.connect(m, channel.piece, writes.pieces[index])
+            wiring.connect(m, writes.reports[index], channel.report)
+
+        # The user streams
+        for index, pair in enumerate(pairs):
+            wiring.connect(m, placements.rings[index], pair.placement)
+            wiring.connect(m, placements.marks[index], pair.mark)
+            wiring.connect(m, memories.rings[index], pair.read)
+            m.d.comb += pair.released.eq(writes.released[index])
+        return m
 
     def _extension(self):
         config, capabilities = self._config, regs.Capability.MAILBOX | regs.Capability.WRITEBACK
@@ -283,19 +246,3 @@ class Core(wiring.Component):
             capabilities=capabilities,
             user=config.user,
         )
-
-
-def _give(job, piece, channel):
-    """Hand a piece of C2H channel `channel` to the writer."""
-    token = Signal(_Token)
-    return [
-        token.channel.eq(channel),
-        token.stream.eq(piece.payload.stream),
-        token.last.eq(piece.payload.last),
-        job.valid.eq(piece.valid),
-        piece.ready.eq(job.ready),
-        job.payload.address.eq(piece.payload.address),
-        job.payload.place.eq(piece.payload.place),
-        job.payload.length.eq(piece.payload.length),
-        job.payload.token.eq(token.as_value()),
-    ]

@@ -19,7 +19,7 @@ from peerdma import regs
 from .channel.capture import ErrorCapture
 from .channel.signatures import ChannelHostSignature
 from .interrupts.irq import USER_INTERRUPTS, InterruptBlock
-from .read.engine import ReadError
+from .records import ReadError
 from .registers.bank import RegisterBank
 from .registers.bus import BusFanOut, BusSignature, BusStage
 from .registers.completer import Completer

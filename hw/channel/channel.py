@@ -5,12 +5,12 @@ from amaranth import *
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..records import Outcome, PieceReport, Placement, ReadJob, Retired
-from ..stream.link import StreamRunSignature
+from ..records import Outcome, Piece, PieceReport, Placement, ReadJob, Retired
+from ..stream.link import StreamChannelSignature
 from .control import ChannelControl
 from .fetch import DescriptorFetch
 from .signatures import ChannelHostSignature
-from .splitter import Piece, Splitter
+from .splitter import Splitter
 
 __all__ = ["Channel"]
 
@@ -27,18 +27,13 @@ class Channel(wiring.Component):
     -------
     host : In(ChannelHostSignature)
     fetch_job, fetch_retired, fetch_placement
-        To the requester, as a client of its own.
+        To the read engine, as a client of its own.
     piece : Out(stream of Piece)
         Every other cycle at most.
     report : In(stream of PieceReport, always ready)
         One for each piece that was taken, in order.
-    ring_length : Out(10), ring_ready : In(1), ring_place : In(17), ring_take : Out(1)
-        A piece of the stream waits for `ring_ready`, and gets its place from the ring.
-    stream : Out(StreamRunSignature)
-    failed : Out(1)
-        High for a cycle: a piece has failed.
-    drained : Out(1)
-        All that was asked for is done: no span is left, and no piece of one.
+    stream : Out(StreamChannelSignature)
+        A piece of the stream waits for a reservation in the ring, which gives it its place.
     moving : Out(1)
         A piece is offered, or was taken and is not yet reported.
     """
@@ -57,13 +52,7 @@ class Channel(wiring.Component):
                 "fetch_placement": In(stream.Signature(Placement, **always)),
                 "piece": Out(stream.Signature(Piece)),
                 "report": In(stream.Signature(PieceReport, **always)),
-                "ring_length": Out(10),
-                "ring_ready": In(1),
-                "ring_place": In(17),
-                "ring_take": Out(1),
-                "stream": Out(StreamRunSignature()),
-                "failed": Out(1),
-                "drained": Out(1),
+                "stream": Out(StreamChannelSignature()),
                 "moving": Out(1),
             }
         )
@@ -81,7 +70,7 @@ class Channel(wiring.Component):
         wiring.connect(m, control.fetch, fetch.control)
         wiring.connect(m, fetch.descriptor, control.descriptor)
         wiring.connect(m, control.span, splitter.span)
-        wiring.connect(m, control.stream, wiring.flipped(self.stream))
+        wiring.connect(m, control.stream, wiring.flipped(self.stream.run))
         m.d.comb += [
             fetch.limit.eq(self.host.settings.read_limit),
             splitter.limit.eq(self.host.settings.piece_limit),
@@ -90,36 +79,36 @@ class Channel(wiring.Component):
 
         # A pipeline stage between the search for room in a ring and the arbitration of pieces. It
         # takes a piece every other cycle only; no request is so short that this limits it.
-        piece = splitter.piece
+        piece, ring = splitter.piece, self.stream.reservation
         clear, taken = Signal(), Signal()
         m.d.comb += [
-            clear.eq((~piece.payload.stream | self.ring_ready) & ~self.piece.valid),
+            clear.eq((~piece.payload.stream | ring.ready) & ~self.piece.valid),
             piece.ready.eq(clear),
             taken.eq(piece.valid & clear),
-            self.ring_length.eq(piece.payload.length),
-            self.ring_take.eq(taken & piece.payload.stream),
+            ring.length.eq(piece.payload.length),
+            ring.take.eq(taken & piece.payload.stream),
         ]
         with m.If(self.piece.ready):
             m.d.sync += self.piece.valid.eq(0)
         with m.If(taken):
             m.d.sync += [self.piece.valid.eq(1), self.piece.payload.eq(piece.payload)]
             with m.If(piece.payload.stream):
-                m.d.sync += self.piece.payload.place.eq(self.ring_place)
+                m.d.sync += self.piece.payload.place.eq(ring.place)
         m.d.sync += control.beats.eq(Mux(taken, (piece.payload.length + 7) >> 3, 0))
 
         # Pieces under way
         report, outstanding = self.report.payload, Signal(8)
         m.d.sync += outstanding.eq(outstanding + taken - self.report.valid)
         m.d.comb += [
-            self.failed.eq(self.report.valid & (report.outcome != Outcome.OK)),
+            self.stream.failed.eq(self.report.valid & (report.outcome != Outcome.OK)),
             control.finished.valid.eq(
                 self.report.valid & (report.last | (report.outcome != Outcome.OK))
             ),
             control.finished.payload.eq(report.outcome),
-            self.drained.eq(
+            self.stream.drained.eq(
                 ~splitter.span.valid & ~piece.valid & (outstanding == 0) & ~self.report.valid
             ),
-            control.drained.eq(self.drained),
+            control.drained.eq(self.stream.drained),
             self.moving.eq((outstanding != 0) | self.piece.valid),
         ]
         return m

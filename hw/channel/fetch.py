@@ -281,7 +281,7 @@ class DescriptorFetch(wiring.Component):
         m.d.comb += [
             job.address.eq(where),
             job.length.eq(count << align),
-            job.place.eq(reserved[:slot] << align),
+            job.place.as_value().eq(reserved[:slot] << align),
         ]
         issue = self.job.valid & self.job.ready
         withdraw = Signal()

@@ -2,28 +2,14 @@
 """Compares completions with what their requests expect next."""
 
 from amaranth import *
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..records import Outcome
 from ..seam import CompletionBeat, CompletionStatus
-from .placer import PlacerBeat
+from .records import Progress, RotatorBeat
 
-__all__ = ["CompletionChecker", "Progress"]
-
-
-class Progress(data.Struct):
-    """What a request expects next."""
-
-    #: number of the client
-    client: 4
-    #: byte address in the client's memory, modulo its size, of lane 0 of the next completion: up
-    #: to three bytes before the next byte
-    start: 17
-    #: bytes from there to the end of the read
-    end: 10
-    #: low bits of the PCIe address of the next byte
-    lower_address: 7
+__all__ = ["CompletionChecker"]
 
 
 class CompletionChecker(wiring.Component):
@@ -68,7 +54,7 @@ class CompletionChecker(wiring.Component):
         With the last beat: no more completions will come.
     unexpected : Out(1)
         With `begins`: the completion belongs to no request or does not fit it.
-    beats : Out(stream of PlacerBeat, always ready)
+    beats : Out(stream of RotatorBeat, always ready)
         The data of good completions whose job waits.
     """
 
@@ -94,7 +80,7 @@ class CompletionChecker(wiring.Component):
                 "reached": Out(17),
                 "close": Out(1),
                 "unexpected": Out(1),
-                "beats": Out(stream.Signature(PlacerBeat, always_ready=True)),
+                "beats": Out(stream.Signature(RotatorBeat, always_ready=True)),
             }
         )
 

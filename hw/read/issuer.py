@@ -2,23 +2,15 @@
 """Turns read jobs of several clients into memory read requests."""
 
 from amaranth import *
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..parts.round_robin import RoundRobin
 from ..records import ReadJob
 from ..seam import RequestBeat
-from .checks import Progress
+from .records import Owner, Progress
 
-__all__ = ["Issuer", "Owner"]
-
-
-class Owner(data.Struct):
-    """Who uses a tag."""
-
-    #: number of the client
-    client: 4
-    tag: 8
+__all__ = ["Issuer"]
 
 
 class Issuer(wiring.Component):
@@ -86,7 +78,7 @@ class Issuer(wiring.Component):
         offset = self.job.address[:2]
         m.d.comb += [
             self.progress.client.eq(grant),
-            self.progress.start.eq(self.job.place - offset),
+            self.progress.start.eq(self.job.place.as_value() - offset),
             self.progress.end.eq(self.job.length + offset),
             self.progress.lower_address.eq(self.job.address),
         ]

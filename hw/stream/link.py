@@ -4,7 +4,9 @@
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-__all__ = ["StreamRunSignature"]
+from ..records import PlacementAddress
+
+__all__ = ["ReservationSignature", "StreamChannelSignature", "StreamRunSignature"]
 
 
 class StreamRunSignature(wiring.Signature):
@@ -22,3 +24,51 @@ class StreamRunSignature(wiring.Signature):
 
     def __init__(self):
         super().__init__({"start_ok": In(1, init=1), "running": Out(1), "breaks": Out(1)})
+
+
+class ReservationSignature(wiring.Signature):
+    """Space of a ring for the next read, or bytes of a ring for the next write.
+
+    From the side of the channel, which reserves them before it offers the piece.
+
+    Members
+    -------
+    length : Out(10)
+        Bytes of the piece.
+    ready : In(1)
+        They are there, at `place`; depends on `length` in the same cycle. It may fall only with
+        `take`.
+    place : In(PlacementAddress)
+        Of the first byte.
+    take : Out(1)
+        Reserve them. Only while `ready`.
+    """
+
+    def __init__(self):
+        super().__init__(
+            {"length": Out(10), "ready": In(1), "place": In(PlacementAddress), "take": Out(1)}
+        )
+
+
+class StreamChannelSignature(wiring.Signature):
+    """All that joins a channel to its pair, from the channel's side.
+
+    Members
+    -------
+    run : Out(StreamRunSignature)
+    reservation : Out(ReservationSignature)
+    failed : Out(1)
+        High for one cycle: a piece has failed. No later than the first in-order mark of the next.
+    drained : Out(1)
+        No piece of the channel is under way, and none is waiting.
+    """
+
+    def __init__(self):
+        super().__init__(
+            {
+                "run": Out(StreamRunSignature()),
+                "reservation": Out(ReservationSignature()),
+                "failed": Out(1),
+                "drained": Out(1),
+            }
+        )

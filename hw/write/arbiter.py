@@ -2,13 +2,14 @@
 """Merges read and write requests into the one stream that goes to the PCIe block."""
 
 from amaranth import *
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..parts.round_robin import RoundRobin
+from ..records import Sent
 from ..seam import LinkState, RequestBeat, SentToken
 
-__all__ = ["WRITE_WINDOW", "Sent", "TxArbiter"]
+__all__ = ["WRITE_WINDOW", "RequestArbiter"]
 
 #: Cycles that a read may need to show in the block's count of credits, two of them in the adapter.
 CREDIT_LAG = 8
@@ -16,14 +17,7 @@ CREDIT_LAG = 8
 WRITE_WINDOW = 6
 
 
-class Sent(data.Struct):
-    """A write request was accepted by the PCIe block, or dropped because Bus Master is off."""
-
-    token: 8
-    dropped: 1
-
-
-class TxArbiter(wiring.Component):
+class RequestArbiter(wiring.Component):
     """Reads go first, writes take turns, nothing ever goes into a packet.
 
     No latency and no gaps: a packet may follow another in the next cycle. Only a writer whose turn
@@ -47,10 +41,10 @@ class TxArbiter(wiring.Component):
     reads : In(stream of RequestBeat)
         Packets of one beat; their data is ignored.
     writes : array of In(stream of RequestBeat)
-    requester : Out(stream of RequestBeat)
+    request : Out(stream of RequestBeat)
         Reads have arbitrary data, which may change while they wait.
     seam_sent : In(stream of SentToken, always ready)
-        The block's tokens for what went to `requester`.
+        The block's tokens for what went to `request`.
     sent : Out(stream of Sent, always ready)
         The tokens of all writes, in order, a cycle after the block told of them.
     link : In(LinkState)
@@ -70,7 +64,7 @@ class TxArbiter(wiring.Component):
             {
                 "reads": In(stream.Signature(RequestBeat)),
                 "writes": In(stream.Signature(RequestBeat)).array(writers),
-                "requester": Out(stream.Signature(RequestBeat)),
+                "request": Out(stream.Signature(RequestBeat)),
                 "seam_sent": In(stream.Signature(SentToken, always_ready=True)),
                 "sent": Out(stream.Signature(Sent, always_ready=True)),
                 "link": In(LinkState),
@@ -79,7 +73,7 @@ class TxArbiter(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        out = self.requester
+        out = self.request
 
         master = Signal()
         read_ok = Signal()

@@ -5,6 +5,7 @@ from amaranth import *
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from ..memory.card_ram import ReadPortSignature
 from ..parts.queue import Queue
 from ..records import JOB_BYTES, WriteJob
 from ..seam import RequestBeat
@@ -51,14 +52,14 @@ class Writer(wiring.Component):
     -------
     job : In(stream of WriteJob)
         `ready` depends on whether the job before has been read, not on `valid`.
-    memory : Out(address: 14, enable: 1, data: In 64)
-        Card RAM. `address` counts 64-bit words; `data` is due in the cycle after `enable`.
+    memory : Out(ReadPortSignature)
+        Where the bytes are; `address` is a `WordAddress`.
     request : Out(stream of RequestBeat)
         Memory writes.
     """
 
     job: In(stream.Signature(WriteJob))
-    memory: Out(wiring.Signature({"address": Out(14), "enable": Out(1), "data": In(64)}))
+    memory: Out(ReadPortSignature())
     request: Out(stream.Signature(RequestBeat))
 
     def elaborate(self, platform):
@@ -98,7 +99,7 @@ class Writer(wiring.Component):
         m.d.comb += [
             self.job.ready.eq((~reading | final) & headers.i.ready),
             headers.i.valid.eq(self.job.valid & self.job.ready),
-            start.eq(job.place - lane),
+            start.eq(job.place.as_value() - lane),
             end.eq(job.length + lane),
         ]
         # Byte enables of the last dword, counted from its lane 0.

@@ -72,7 +72,7 @@ class Slots(Property):
             Assert(~issue | (job.payload.length[:_ALIGN] == 0)),
             Assert(~issue | (job.payload.address[:12] + job.payload.length <= PAGE_BYTES)),
             Assert(~issue | (job.payload.length <= JOB_BYTES)),
-            Assert(~issue | (job.payload.place == (reserved[:-1] << _ALIGN))),
+            Assert(~issue | (job.payload.place.as_value() == (reserved[:-1] << _ALIGN))),
             Assert(out == (asked[0] != 0) + (asked[1] != 0)),
             Assert((asked[1] == 0) | (asked[0] != 0)),
             Assert((asked[0] <= FETCH_DESCRIPTORS) & (asked[1] <= FETCH_DESCRIPTORS)),

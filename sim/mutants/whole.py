@@ -33,8 +33,8 @@ ROWS = [
     ),
     (
         "tokens of one channel count for another",
-        "core.py",
-        "& (token.channel == index)",
+        "write/pieces.py",
+        "& (back.channel == number)",
         "",
         _bench("bench_channels.all_at_once@2"),
     ),

@@ -273,7 +273,7 @@ class Bench:
             assert address in self.memory, f"read beside the list, at {address:#x}"
             for word in range(4):
                 raw = int.from_bytes(self.memory[address][8 * word : 8 * word + 8], "little")
-                place = (job.place >> 3) + 4 * n + word
+                place = (job.place.as_bits() >> 3) + 4 * n + word
                 halves = (0x0F, 0xF0) if self.shuffle and self.rng.random() < 0.1 else (0xFF,)
                 words += [(place, raw, enable) for enable in halves]
         outcome = self.failures.get(index, Outcome.OK)

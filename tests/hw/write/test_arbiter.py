@@ -7,7 +7,7 @@ from collections import deque
 
 import pytest
 
-from hw.write.arbiter import CREDIT_LAG, TxArbiter
+from hw.write.arbiter import CREDIT_LAG, RequestArbiter
 from tests.hw.helpers import seeded, send, simulate
 from tests.hw.pcie.tlps import seam_beats
 
@@ -59,7 +59,7 @@ class Run:
         owe=lambda: 2,
         header=False,
     ):
-        dut = TxArbiter(len(writes), tx_buffers=TX_BUFFERS, write_window=WINDOW)
+        dut = RequestArbiter(len(writes), tx_buffers=TX_BUFFERS, write_window=WINDOW)
         self.packets, self.offers, self.sent, self.links = [], [], [], []
         self._inside = None
         tokens = deque()
@@ -318,4 +318,4 @@ def test_bus_master_comes_and_goes(header):
 )
 def test_parameters_out_of_range(options, text):
     with pytest.raises(ValueError, match=text):
-        TxArbiter(**options)
+        RequestArbiter(**options)
