@@ -5,6 +5,7 @@ from amaranth import *
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from ..parts.round_robin import RoundRobin
 from ..records import ReadJob
 from ..seam import RequestBeat
 from .checks import Progress
@@ -63,24 +64,16 @@ class Issuer(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        count = self._clients
-
-        # Round robin: the first client with a job after the one served last.
-        grant = Signal(range(count))
-        served = Signal(range(count))
-        with m.Switch(served):
-            for current in range(count):
-                with m.Case(current):
-                    for step in reversed(range(1, count + 1)):
-                        client = (current + step) % count
-                        with m.If(self.jobs[client].valid):
-                            m.d.comb += grant.eq(client)
+        m.submodules.round_robin = round_robin = RoundRobin(self._clients)
+        grant = round_robin.grant
 
         ready = Signal()
         taken = Signal()
         m.d.comb += [
+            round_robin.requests.eq(Cat(client.valid for client in self.jobs)),
+            round_robin.advance.eq(taken),
             ready.eq(self.free.valid & ~self.request.valid & ~self.hold),
-            taken.eq(ready & Cat(client.valid for client in self.jobs).any()),
+            taken.eq(ready & round_robin.requests.any()),
             self.free.ready.eq(taken),
             self.job.eq(Array(client.p for client in self.jobs)[grant]),
             self.taken.valid.eq(taken),
@@ -105,7 +98,6 @@ class Issuer(wiring.Component):
             m.d.sync += self.request.valid.eq(0)
         with m.If(taken):
             m.d.sync += [
-                served.eq(grant),
                 address.eq(self.job.address),
                 end.eq(self.progress.end),
                 self.request.valid.eq(self.bus_master),

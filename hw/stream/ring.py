@@ -10,11 +10,12 @@ room, a write only when all of its payload is here.
 """
 
 from amaranth import *
-from amaranth.lib import data, fifo, memory, stream, wiring
+from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
 from ..memory.card_ram import ReadPortSignature
+from ..parts.queue import Queue
 from ..records import JOB_BYTES, RING_PLACE, Placement
 
 __all__ = ["InboundRing", "OutboundRing", "StreamBeat"]
@@ -125,9 +126,7 @@ class InboundRing(wiring.Component):
         with m.If(self.frontier_valid & of_ring & ~self.gap):
             m.d.sync += arrived.eq(self.frontier)
 
-        m.submodules.queue = queue = ResetInserter(self.flush)(
-            fifo.SyncFIFO(width=Shape.cast(StreamBeat).width, depth=self._DEPTH)
-        )
+        m.submodules.queue = queue = ResetInserter(self.flush)(Queue(StreamBeat, self._DEPTH))
         here = Signal(bits + 1)
         room_in_word = Signal(4)
         count = Signal(4)
@@ -152,15 +151,12 @@ class InboundRing(wiring.Component):
         with m.If(issue):
             m.d.sync += left.eq(left + count)
 
-        entry, beat = Signal(StreamBeat), self.beats.payload
+        wiring.connect(m, queue.o, wiring.flipped(self.beats))
+        entry = queue.i.payload
         m.d.comb += [
             entry.data.eq(read.data >> (skip << 3)),
             entry.count.eq(counted),
-            queue.w_data.eq(entry),
-            queue.w_en.eq(reading),
-            beat.eq(queue.r_data),
-            self.beats.valid.eq(queue.r_rdy),
-            queue.r_en.eq(self.beats.ready),
+            queue.i.valid.eq(reading),
         ]
         with m.If(self.flush):
             m.d.sync += [left.eq(reserved), arrived.eq(reserved), reading.eq(0)]
@@ -232,21 +228,19 @@ class OutboundRing(wiring.Component):
             Signal(bits + 1, name=n) for n in ("taken", "written", "claimed", "freed")
         )
         level = Signal(bits + 1)
-        m.submodules.claims = claims = ResetInserter(self.flush)(
-            fifo.SyncFIFO(width=10, depth=self._CLAIMS)
-        )
+        m.submodules.claims = claims = ResetInserter(self.flush)(Queue(10, self._CLAIMS))
         m.d.comb += [
             level.eq(written - claimed),
-            self.ready.eq((level >= self.length) & claims.w_rdy),
+            self.ready.eq((level >= self.length) & claims.i.ready),
             self.place.eq(self._place | claimed),
-            claims.w_data.eq(self.length),
-            claims.w_en.eq(self.take),
-            claims.r_en.eq(self.released),
+            claims.i.payload.eq(self.length),
+            claims.i.valid.eq(self.take),
+            claims.o.ready.eq(self.released),
         ]
         with m.If(self.take):
             m.d.sync += claimed.eq(claimed + self.length)
         with m.If(self.released):
-            m.d.sync += freed.eq(freed + claims.r_data)
+            m.d.sync += freed.eq(freed + claims.o.payload)
 
         # The bytes of a beat that belong to the next word are held until that word is written:
         # with the next beat, or alone when there is none.

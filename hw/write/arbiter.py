@@ -5,6 +5,7 @@ from amaranth import *
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from ..parts.round_robin import RoundRobin
 from ..seam import LinkState, RequestBeat, SentToken
 
 __all__ = ["WRITE_WINDOW", "Sent", "TxArbiter"]
@@ -93,12 +94,12 @@ class TxArbiter(wiring.Component):
         valid = Signal()
         ready = Signal()
         done = Signal()
-        turn = Signal(range(self._writers))
         write = Signal(RequestBeat)
         write_valid = Signal()
         in_flight = Signal(range(self._tx_buffers + 1))
 
-        with m.Switch(turn):
+        m.submodules.round_robin = round_robin = RoundRobin(self._writers, registered=True)
+        with m.Switch(round_robin.grant):
             for number in range(self._writers):
                 with m.Case(number):
                     source = self.writes[number]
@@ -133,14 +134,10 @@ class TxArbiter(wiring.Component):
         # The next writer that has something, once the present one has finished a packet or, between
         # packets of its own, has nothing to send.
         wrote = done & ~reading
-        with m.If(wrote | (~write_valid & ~(locked & ~reading))), m.Switch(turn):
-            for current in range(self._writers):
-                with m.Case(current):
-                    for step in reversed(range(1, self._writers)):
-                        other = (current + step) % self._writers
-                        with m.If(self.writes[other].valid):
-                            m.d.sync += turn.eq(other)
-
+        m.d.comb += [
+            round_robin.requests.eq(Cat(source.valid for source in self.writes)),
+            round_robin.advance.eq(wrote | (~write_valid & ~(locked & ~reading))),
+        ]
         m.d.sync += in_flight.eq(in_flight + (wrote & ~dropping) - self.seam_sent.valid)
         m.d.sync += [
             self.sent.valid.eq(self.seam_sent.valid | (wrote & dropping)),

@@ -2,9 +2,10 @@
 """Writer: turns write jobs into memory write requests that carry bytes of card RAM."""
 
 from amaranth import *
-from amaranth.lib import data, fifo, stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from ..parts.queue import Queue
 from ..records import JOB_BYTES, WriteJob
 from ..seam import RequestBeat
 
@@ -62,8 +63,8 @@ class Writer(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.headers = headers = fifo.SyncFIFO(width=_Header.as_shape().size, depth=DEPTH)
-        m.submodules.beats = beats = fifo.SyncFIFO(width=_Beat.as_shape().size, depth=DEPTH)
+        m.submodules.headers = headers = Queue(_Header, DEPTH)
+        m.submodules.beats = beats = Queue(_Beat, DEPTH)
 
         # Read: one word per cycle while there is room for its beat.
         reading = Signal()
@@ -93,10 +94,10 @@ class Writer(wiring.Component):
         lane = job.address[:2]
         start = Signal(17)
         end = Signal(range(JOB_BYTES + 4))
-        header = data.View(_Header, headers.w_data)
+        header = headers.i.payload
         m.d.comb += [
-            self.job.ready.eq((~reading | final) & headers.w_rdy),
-            headers.w_en.eq(self.job.valid & self.job.ready),
+            self.job.ready.eq((~reading | final) & headers.i.ready),
+            headers.i.valid.eq(self.job.valid & self.job.ready),
             start.eq(job.place - lane),
             end.eq(job.length + lane),
         ]
@@ -121,7 +122,7 @@ class Writer(wiring.Component):
         ]
         with m.If(final):
             m.d.sync += reading.eq(0)
-        with m.If(headers.w_en):
+        with m.If(headers.i.valid):
             m.d.sync += [
                 reading.eq(1),
                 word.eq(start[3:]),
@@ -135,7 +136,7 @@ class Writer(wiring.Component):
         # Words are rotated by 0 to 3 lanes first, then by 0 or 4 as they are put together, which
         # makes each step a multiplexer of four inputs.
         previous = Signal(64)
-        beat = Signal(_Beat)
+        beat = beats.i.payload
         complete = Signal()
         shift = Signal.like(skew)
         first_beat = Signal()
@@ -165,16 +166,15 @@ class Writer(wiring.Component):
         m.d.comb += [
             beat.first.eq(first_beat),
             beat.last.eq(last_beat),
-            beats.w_data.eq(beat),
-            beats.w_en.eq(arrived & complete),
+            beats.i.valid.eq(arrived & complete),
         ]
 
         # Offer.
         offered = self.request.payload
-        queued = data.View(_Beat, beats.r_data)
-        ahead = data.View(_Header, headers.r_data)
+        queued = beats.o.payload
+        ahead = headers.o.payload
         m.d.comb += [
-            self.request.valid.eq(beats.r_rdy),
+            self.request.valid.eq(beats.o.valid),
             offered.data.eq(queued.data),
             offered.first.eq(queued.first),
             offered.last.eq(queued.last),
@@ -184,8 +184,8 @@ class Writer(wiring.Component):
             offered.header.first_be.eq(ahead.first_be),
             offered.header.last_be.eq(ahead.last_be),
             offered.header.token.eq(ahead.token),
-            beats.r_en.eq(self.request.ready),
-            headers.r_en.eq(self.request.valid & self.request.ready & queued.last),
+            beats.o.ready.eq(self.request.ready),
+            headers.o.ready.eq(self.request.valid & self.request.ready & queued.last),
         ]
 
         return m

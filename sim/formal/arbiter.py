@@ -84,7 +84,7 @@ class Arbiter(Property):
                     m.d.comb += Assert(out.payload.data == stream.payload.data)
 
         # What is inside: what was chosen stays until its packet has ended.
-        turn, locked = self.inside("turn"), self.inside("locked")
+        turn, locked = self.inside("round_robin.last"), self.inside("locked")
         reading, lost = self.inside("locked_reading"), self.inside("locked_dropping")
         m.d.comb += [
             Assert(inside == (Cat(within[1:]).any() & ~lost)),

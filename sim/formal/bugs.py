@@ -122,7 +122,7 @@ BUGS = [
         "outbound",
         "the room that was claimed is free again",
         "hw/stream/ring.py",
-        "freed.eq(freed + claims.r_data)",
+        "freed.eq(freed + claims.o.payload)",
         "freed.eq(freed + self.length)",
     ),
     Bug(
@@ -142,9 +142,9 @@ BUGS = [
     Bug(
         "queue",
         "what comes out is what went in",
-        "sim/formal/queues.py",
-        "getattr(queue, name).eq(getattr(self, name))",
-        "getattr(queue, name).eq(getattr(self, name)[0])",
+        "hw/parts/queue.py",
+        "inner.w_data.eq(self.i.payload)",
+        "inner.w_data.eq(self.i.payload[0])",
     ),
     Bug(
         "reads",

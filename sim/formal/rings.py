@@ -3,10 +3,9 @@
 
 from amaranth import *
 from amaranth.hdl import Assert, Assume
-from amaranth.lib import data
 
 from hw.records import JOB_BYTES, RING_PLACE
-from hw.stream.ring import InboundRing, OutboundRing, StreamBeat
+from hw.stream.ring import InboundRing, OutboundRing
 
 from .property import Property
 
@@ -81,7 +80,7 @@ class Inbound(Property):
         # What was read a cycle ago goes into the queue: it has the bytes before `left`.
         reading, counted, skip = (inside(name) for name in ("reading", "counted", "skip"))
         queued = (left - counted)[:BITS]
-        entry = data.View(StreamBeat, inside("w_data"))
+        entry = inside.part("queue").i.payload
         leaves = reading & (behind(queued) < counted)
         lane = entry.data.word_select(behind(queued)[:3], 8)
         m.d.comb += [
@@ -132,12 +131,12 @@ class Outbound(Property):
             Assume((beat.count != 0) & (beat.count <= 8)),
             Assume((block.length != 0) & (block.length <= JOB_BYTES)),
             Assume(~block.take | (block.ready & ~block.flush)),
-            Assume(~block.released | (claims.r_data <= (claimed - freed)[:BITS])),
+            Assume(~block.released | (claims.o.payload <= (claimed - freed)[:BITS])),
             Assume(~block.flush | (claimed == freed)),
         ]
         with m.If(accept & (behind(taken) < beat.count)):
             m.d.sync += [come.eq(1), value.eq(beat.data.word_select(behind(taken)[:3], 8))]
-        with m.If(block.flush | (block.released & (behind(freed) < claims.r_data))):
+        with m.If(block.flush | (block.released & (behind(freed) < claims.o.payload))):
             m.d.sync += come.eq(0)
 
         # Where the byte is: in the memory, on its way there, or held for want of a whole word.
@@ -146,7 +145,7 @@ class Outbound(Property):
         goes = (write.addr == byte[3:-1]) & write.en.bit_select(byte[:3], 1)
         going = write.data.word_select(byte[:3], 8)
         holding, held = inside("holding"), inside("held")
-        out = Mux(block.released, claims.r_data, 0)
+        out = Mux(block.released, claims.o.payload, 0)
         into = Mux(block.take, block.length, 0)
         here = (behind(freed) < used) & come
         waits = behind(written) < (taken - written)[:BITS]
@@ -160,9 +159,9 @@ class Outbound(Property):
             Assert(come == (behind(freed) < used)),
             Assert(~(here & ~waits) | (Mux(goes, going, stored) == value)),
             Assert(~(here & waits) | (held.word_select(byte[:3], 8) == value)),
-            Assert(~block.take | claims.w_rdy),
-            Assert((claims.w_en == block.take) & (claims.r_en == block.released)),
-            Assert(~block.take | (claims.w_data == block.length)),
+            Assert(~block.take | claims.i.ready),
+            Assert((claims.i.valid == block.take) & (claims.o.ready == block.released)),
+            Assert(~block.take | (claims.i.payload == block.length)),
             Assert(freed == self.past(m, Mux(block.flush, 0, freed + out)[:BITS])),
             Assert(claimed == self.past(m, Mux(block.flush, 0, claimed + into)[:BITS])),
             # What is inside.
