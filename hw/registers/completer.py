@@ -22,7 +22,7 @@ __all__ = ["Completer"]
 
 #: Reads that can wait for their completion.
 QUEUE_DEPTH = 16
-#: Places kept free when non-posted requests are held back: two may still follow, and two be on
+#: Entries kept free when non-posted requests are held back: two more may follow, and two may be on
 #: their way through the adapter.
 QUEUE_RESERVE = 4
 
@@ -45,7 +45,7 @@ class Completer(wiring.Component):
     target : In(stream, always ready)
         At least one cycle without a beat between packets.
     target_np_ok : Out(1)
-        Low when the queue of reads has room only for those that may be on their way.
+        Low when the queue of reads has room only for those that may already be on their way.
     completion : Out(stream)
     bus : Out(BusSignature)
     """
@@ -73,7 +73,7 @@ class Completer(wiring.Component):
         m.submodules.queue = queue = Queue(QueuedRead, QUEUE_DEPTH)
         header = self.target.payload.header
 
-        # Above the size of the BAR the address says where the host has put it.
+        # The bits above the size of the BAR are the base address that the host assigned.
         offset = Signal(16)
         m.d.comb += offset.eq(header.address[:12])
         with m.Switch(header.bar):
