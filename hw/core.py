@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The DMA core: everything between the seam to a PCIe block and the card.
 
-      host reads and writes our BARs            our own reads and writes of host or GPU memory
-                  │                                              ▲
-    ┌─────────────▼─────────────┐                ┌───────────────┴───────────────┐
-    │ completer ─▶ register bus │                │ read engine   arbiter   writer│
-    └─────────────┬─────────────┘                └───▲──────┬───────────▲────▲───┘
-                  ▼                                  │ jobs │ data      │jobs│ data
-     extension, config, irq, user,    ┌──────────────┴──┐   ▼       ┌───┴────┴─┐
-     channel registers ──────────────▶│ H2C: fetch,     │ card RAM  │ C2H:     │
-                                      │ split at MRRS   │   └──────▶│ split MPS│
-                                      └─────────────────┘           └──────────┘
+    host reads and writes our BARs               our own reads and writes of host or GPU memory
+                │                                                    ▲
+    ┌───────────▼──────────────────┐ messages, writebacks  ┌─────────┴────────────────────┐
+    │ host: completer ─▶ record    ├──────────────────────▶│ read engine  arbiter  writer │
+    │ writer ─▶ register bus ─▶    │                       └──▲──────┬───────────▲────▲───┘
+    │ config, irq, user, extension │                          │ jobs │ data      │jobs│ data
+    └───────────┬──────────────────┘           ┌──────────────┴──┐   ▼       ┌───┴────┴─┐
+                └─────────────────────────────▶│ H2C: fetch,     │ card RAM  │ C2H:     │
+                       registers of channels   │ split at MRRS   │   └──────▶│ split MPS│
+                                               └─────────────────┘           └──────────┘
 
 Clients of the read engine: the descriptor fetches of all channels (H2C first), then the data paths
 of the H2C channels.

@@ -2,9 +2,10 @@
 """The descriptors of a channel whose data is being moved."""
 
 from amaranth import *
-from amaranth.lib import fifo, stream, wiring
+from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from ..parts.queue import Queue
 from ..records import InFlight, Outcome
 
 __all__ = ["InFlightQueue"]
@@ -43,21 +44,18 @@ class InFlightQueue(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         # Buffered, because the run state decides by what is at the output.
-        m.submodules.queue = queue = ResetInserter(self.flush)(
-            fifo.SyncFIFOBuffered(width=Shape.cast(InFlight).width, depth=DEPTH)
-        )
+        queue = Queue(InFlight, DEPTH, buffered=True)
+        m.submodules.queue = ResetInserter(self.flush)(queue)
+        wiring.connect(m, wiring.flipped(self.entry), queue.i)
         count = Signal(range(DEPTH + 1))
         #: `count` is not 0
         any_finished = Signal()
         arrived, used = Signal(), Signal()
         oldest = self.oldest.payload
         m.d.comb += [
-            queue.w_data.eq(self.entry.payload),
-            queue.w_en.eq(self.entry.valid),
-            self.entry.ready.eq(queue.w_rdy),
-            oldest.eq(queue.r_data),
-            queue.r_en.eq(self.oldest.ready),
-            self.oldest.valid.eq(queue.r_rdy & (oldest.immediate | any_finished)),
+            oldest.eq(queue.o.payload),
+            queue.o.ready.eq(self.oldest.ready),
+            self.oldest.valid.eq(queue.o.valid & (oldest.immediate | any_finished)),
             used.eq(self.oldest.valid & self.oldest.ready & ~oldest.immediate),
         ]
         with m.If(self.finished.valid & (self.failure == Outcome.OK)):

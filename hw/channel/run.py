@@ -102,7 +102,7 @@ class RunState(wiring.Component):
 
         oldest, ready = self.oldest.payload, self.oldest.valid
         ending = Signal(STATUS_BITS)
-        #: a descriptor without Stop has completed, which status does not say yet
+        #: a descriptor without Stop has completed, and status does not show it yet
         completed = Signal()
         #: software has started the next run while this one was ending
         restarted = Signal()

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The IRQ block: enables, requests, vectors, and the messages they turn into.
 
-A request is source AND enable. INTx follows the OR of all requests; MSI and MSI-X send one message
+A request is source AND enable. INTx follows the OR of all requests. MSI and MSI-X send one message
 for each rising edge of a request, so a driver that masks, handles and unmasks gets a message for
-what came in between. A source that is cleared goes low for at least one cycle (the channels see
-to it), so an event that coincides with a clear still makes an edge. A request that falls in the
-cycle before its message is sent, or earlier, takes it back: software has seen what it was for.
+what came in between. Channels hold a source that is cleared low for at least one cycle, so an event
+that coincides with a clear still makes an edge. A request that falls in the cycle before its
+message is sent, or earlier, withdraws it: software has seen what it was for.
 """
 
 from amaranth import *
@@ -100,7 +100,7 @@ class InterruptBlock(wiring.Component):
             edges.enabled.eq(link.msi_enable | link.msix_enable),
             edges.picked.eq(picked),
             edges.masked.eq(table.pend),
-            # Whatever may take a message back from the pending bits: look at all of them again.
+            # On any change that may let a deferred message go, all are looked at again.
             table.clear.eq(
                 ~link.msix_enable
                 | table.changed
@@ -168,7 +168,7 @@ class InterruptBlock(wiring.Component):
                     m.d.comb += edges.lost.eq(self.records.dropped)
                     m.next = "Pick"
         with m.If(link.msi_enable | link.msix_enable):
-            # Enabling messages ends INTx without one: the block would send it as an MSI.
+            # Enabling messages ends INTx without a request: the block would send that as an MSI.
             m.d.sync += asserted.eq(0)
         with m.Elif(~out.valid & (wanted != asserted)):
             m.d.sync += [

@@ -25,7 +25,7 @@ def entry_word(vector: Value, word: int) -> Value:
 
 
 class MsixTable(wiring.Component):
-    """What software writes, a message and a mask bit per vector, and the pending bits it reads.
+    """Stores the message and the mask bit of each vector, and its pending bit.
 
     Each dword of an entry is written with all four byte enables or not at all. Of vector control
     only the mask bit is kept; it is 1 after reset. A message that was written before a reset is
@@ -34,9 +34,9 @@ class MsixTable(wiring.Component):
     Members
     -------
     bus : In(BusSignature)
-        Whoever sends messages reads them here, too.
+        The record writer reads messages over it, too.
     changed : Out(1)
-        A mask bit was written, and what was read of the table since then may not show it.
+        A mask bit was written; reads of the table that began before may return the old one.
     pend : In(1), vector : In(5)
         Set the pending bit of a vector.
     clear : In(1)
@@ -71,7 +71,7 @@ class MsixTable(wiring.Component):
         with m.If(masking):
             m.d.sync += masks.bit_select(bus.write.address[1:_PLACE], 1).eq(bus.write.data[32])
 
-        # What a read that began earlier finds is not what was written.
+        # A read that began up to `READ_LATENCY` cycles ago returns the old mask bit.
         late = Signal(READ_LATENCY)
         m.d.sync += late.eq(Cat(masking, late))
         m.d.comb += self.changed.eq(masking | late.any())

@@ -10,8 +10,8 @@ from .bus import READ_LATENCY, RegisterRead, RegisterWrite
 
 __all__ = ["CompletionWords", "QueuedRead", "TargetReader", "TargetWriter"]
 
-#: Completions are cut at multiples of so many bytes: the Read Completion Boundary of an endpoint,
-#: and the smallest max payload size there is.
+#: Completions are split at multiples of this many bytes: the Read Completion Boundary of an
+#: endpoint, and the smallest max payload size there is.
 BOUNDARY = 128
 
 
@@ -33,11 +33,11 @@ class QueuedRead(data.Struct):
 
 
 class TargetWriter(wiring.Component):
-    """Puts the writes among the target packets on the bus, 64 bits and one cycle later each.
+    """Executes write packets on the bus, one 64-bit word per beat, one cycle after the beat.
 
     A write that starts in the upper half of a bus word may need one word more than it has beats.
-    It goes out in the cycle after the packet's last beat, in which no packet may start: the seam
-    has none then, for a header comes first. Poisoned writes are dropped.
+    That word is written in the cycle after the packet's last beat. No packet may start in it, and
+    none does: a header comes first. Poisoned writes are dropped.
 
     Members
     -------
@@ -159,10 +159,10 @@ class CompletionWords(wiring.Component):
 
 
 class TargetReader(wiring.Component):
-    """Executes reads one after the other and completes them.
+    """Executes reads, one at a time, and completes them.
 
-    The words of one completion are read one per cycle; the completion is offered when all its
-    data is there and then never pauses. The first beat comes `READ_LATENCY` + 3 cycles after the
+    The words of one completion are read one per cycle. The completion is offered when all its data
+    is there, so that it has no gaps. The first beat comes `READ_LATENCY` + 3 cycles after the
     request if that is in one word, one cycle later for each further word. Byte count and lower
     address: PCI Express Base Specification, rules for completions.
 
@@ -183,7 +183,7 @@ class TargetReader(wiring.Component):
         read, request = self.read, self.request.payload
         completion, header = self.completion.payload, self.completion.payload.header
 
-        # Where to read on, in dwords, and where the present completion starts.
+        # The next dword to read and how many are left; the same at the start of the completion.
         address = Signal(14)
         left = Signal(11)
         start_address, start_left = Signal(range(BOUNDARY // 4)), Signal(11)
@@ -216,7 +216,7 @@ class TargetReader(wiring.Component):
             completion.data.eq(words.beat),
         ]
 
-        # Bytes of the first and of the last dword that were not asked for. To ask for none at all
+        # Bytes of the first and the last dword that are not enabled. A read of no byte at all
         # counts as one byte.
         ending = Mux(request.dwords == 1, request.first_be, request.last_be)
         lead, trail = Signal(2), Signal(2)
@@ -231,7 +231,7 @@ class TargetReader(wiring.Component):
         ]
 
         def start(at, dwords):
-            """Begin a completion at this dword, with so many to go."""
+            """Begin a completion at dword `at`, with `dwords` of the request left."""
             return [
                 address.eq(at),
                 left.eq(dwords),

@@ -58,7 +58,7 @@ class ExtensionBlock(wiring.Component):
         Largest memory write and read, PCIe encoding: what the host allows, the user limits of the
         config block allow, and the engine can do (512 bytes).
     relaxed : Out(1)
-        Set the relaxed ordering attribute on data reads.
+        Set the relaxed ordering attribute on reads.
     """
 
     def __init__(self, *, h2c, c2h, tags, ram_size, clock_khz, capabilities, user):
@@ -126,7 +126,7 @@ class ExtensionBlock(wiring.Component):
         ):
             m.d.comb += field(ext.link, regs.EXTENSION["link"], name).eq(value)
 
-        # A read of the low half latches the high half; one 64-bit read sees both of one cycle.
+        # A read of the low half latches the high half. A 64-bit read returns both of one cycle.
         high = Signal(32)
         m.d.sync += self.cycles.eq(self.cycles + 1)
         with m.If(ext.cycles_lo_read):

@@ -83,8 +83,8 @@ class ReadQueue(Property):
         m.d.sync += late.eq(Mux(block.target_np_ok, 0, late + asks))
         level = self.inside("queue.level")
         m.d.comb += [
-            Assert(queue.w_en == asks),
-            Assert(~queue.w_en | queue.w_rdy),
+            Assert(queue.i.valid == asks),
+            Assert(~queue.i.valid | queue.i.ready),
             # What is inside.
             Assert(~block.target_np_ok | (level <= QUEUE_DEPTH - QUEUE_RESERVE)),
             Assert(block.target_np_ok | (level <= QUEUE_DEPTH - QUEUE_RESERVE + late)),
