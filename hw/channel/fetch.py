@@ -65,8 +65,8 @@ class DescriptorRam(wiring.Component):
     """Slots for descriptors, written by words and read whole, in the same cycle.
 
     A column per word makes that possible; distributed RAM of 32 slots is smaller than the
-    registers that would collect a descriptor out of a block RAM. The next address is looked at of
-    a block's last descriptor only, so it has no column.
+    registers that would collect a descriptor out of a block RAM. Only a block's last descriptor
+    needs its next address, so that has no column.
 
     Parameters
     ----------
@@ -251,7 +251,7 @@ class DescriptorFetch(wiring.Component):
         m.d.comb += turning.eq(
             (state == _State.FETCH) & at[-1] & (left != 0) & (checked == reserved)
         )
-        # Reads are planned a cycle ahead, so that the requester sees registers only.
+        # Reads are planned a cycle ahead, so that the read engine sees registers only.
         count = Signal(range(FETCH_DESCRIPTORS + 1))
         outstanding = Signal(range(READS + 1))
         outcome = Signal(Outcome)
@@ -272,7 +272,8 @@ class DescriptorFetch(wiring.Component):
                     & ~at[-1]
                     & (control.credit != 0)
                     & ~issued
-                    # Room for the largest read, whatever this one asks for: a shorter way.
+                    # Room for the largest read, whatever this one asks for: `count` is not in the
+                    # critical path.
                     & (used <= self._slots - FETCH_DESCRIPTORS)
                     & (outstanding != READS)
                 ),

@@ -67,8 +67,8 @@ class Splitter(wiring.Component):
         step = self.piece.valid & self.piece.ready
         m.d.comb += self.span.ready.eq(~self.piece.valid & ~self.abort)
 
-        # A piece is worked out in the cycle before it is offered: nothing of it waits for a
-        # comparison. What follows it assumes that it is not the last one; if it is, nobody looks.
+        # A piece is computed in the cycle before it is offered, so that its fields are registers.
+        # The next piece is computed as if this one was not the last; else the result is not used.
         limit = request_bytes(self.limit)
         most, bytes_left = Signal.like(size), Signal(28)
         m.d.comb += [most.eq(size), bytes_left.eq(behind)]

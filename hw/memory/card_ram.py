@@ -16,7 +16,8 @@ def leaves(address, length, size: int) -> Value:
     `size` is a power of two.
     """
     bits = (size - 1).bit_length()
-    # The end, up to the carry, and what is above: shorter than a sum with a comparison behind it.
+    # Tests the carry and the bits above it: a shorter critical path than a full sum followed by a
+    # comparison.
     end = address[:bits] + length[:bits]
     some, carry = end[:bits].any(), end[bits]
     ends_behind = length[bits + 1 :].any() | (length[bits] & (some | carry)) | (carry & some)

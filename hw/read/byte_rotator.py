@@ -16,9 +16,9 @@ LANES = 8
 class ByteRotator(wiring.Component):
     """Rotates the bytes of each packet so that they can be written in place.
 
-    What does not fit the word of one beat is written with the next, or, after the last beat, in
-    a cycle of its own. Beats of a packet may have gaps between them; after its last beat there
-    must be at least one cycle without a beat.
+    Bytes of a beat that belong to the next word are written with the next beat or, after the last
+    beat, in a cycle of their own. Beats of a packet may have gaps between them; after its last
+    beat there must be at least one cycle without a beat.
 
     Latency: the word of a beat appears two cycles after it, the rest of the last beat three.
 
@@ -81,7 +81,8 @@ class ByteRotator(wiring.Component):
             byte = Mux(late, byte_before, byte_now)
             m.d.sync += [
                 place.data.word_select(i, 8).eq(byte[:8]),
-                # In a packet's first word nothing is left from before, in its rest nothing is new.
+                # A packet's first word has no bytes of an earlier beat, the cycle after its last
+                # beat has no new ones.
                 place.enable[i].eq(byte[8] & Mux(late, ~(valid & first), valid)),
             ]
         written = Signal()

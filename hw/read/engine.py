@@ -36,7 +36,7 @@ class ReadEngine(wiring.Component):
     Latency: a job taken at cycle t is offered at `request` at t + 1, one job in two cycles at
     best. The word of a completion beat is at `placement` three cycles after the beat, the rest
     of a packet's last beat four. A job that is alone is at `retired` five cycles after its last
-    beat, one of several later by a turn of the clients at most: always after its last word was at
+    beat, one of several later by a round of the clients at most: always after its last word was at
     `placement`, so that a memory that is written in that cycle can be read.
 
     `completion` is taken at full rate. Beats of a packet may have gaps between them; after its
@@ -68,7 +68,7 @@ class ReadEngine(wiring.Component):
     Members
     -------
     jobs : In(stream of ReadJob), one for each client
-        Taken in turn, while tags are left.
+        Taken round robin, while tags are free.
     retired : Out(stream of Retired, always ready), one for each client
         In the order of the client's jobs.
     idle : Out(clients)

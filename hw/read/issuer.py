@@ -14,7 +14,7 @@ __all__ = ["Issuer"]
 
 
 class Issuer(wiring.Component):
-    """Takes jobs in turn, gives each a tag and offers its request, one job in two cycles at best.
+    """Takes jobs round robin and makes a tagged request of each, one job in two cycles at best.
 
     Parameters
     ----------
@@ -25,7 +25,7 @@ class Issuer(wiring.Component):
     -------
     jobs : In(stream of ReadJob), one for each client
     free : In(stream of tag)
-        Tags to use.
+        Free tags.
     hold : In(1)
         No job is taken in this cycle.
     taken : Out(stream of Owner, always ready), job : Out(ReadJob), progress : Out(Progress)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Bookkeeping of read tags: which are free, which are out, and whose turn it is to retire."""
+"""Bookkeeping of read tags: which are free, which are out, and in-order retirement."""
 
 from itertools import pairwise
 
@@ -13,7 +13,7 @@ __all__ = ["OrderQueues", "TagStates"]
 
 
 class TagStates(wiring.Component):
-    """Three bits for each tag.
+    """Scoreboard of the tags: three bits for each.
 
     * busy: a job owns the tag, from `free` to `released`;
     * waiting: the job waits for completions;
@@ -33,9 +33,9 @@ class TagStates(wiring.Component):
         A tag to use; taking it makes it busy. At best one in two cycles; with few free tags it
         takes up to one cycle for eight tags to find one. Not to be taken in a cycle with `flush`.
     wait : In(1)
-        The tag that is taken in this cycle is waiting, too.
+        The tag that is taken in this cycle begins to wait.
     lookup_tag : In(8)
-        The tag that the next four tell about or change.
+        The tag that the next four members report or change.
     lookup_waiting, lookup_quarantined : Out(1)
     ended : In(1)
         Waiting becomes quarantined: the job has ended.
@@ -95,7 +95,7 @@ class TagStates(wiring.Component):
             self.lookup_quarantined.eq(self.quarantined.bit_select(self.lookup_tag[:width], 1)),
             free.eq(~(busy | self.quarantined)),
         ]
-        # Groups of tags are searched in turn; the least free tag of a group is found at once.
+        # One group of tags is searched per cycle: a priority encoder finds its lowest free tag.
         size = min(tags, 8)
         groups = Array(free[i : i + size] for i in range(0, tags, size))
         group = Signal(range(len(groups)))
@@ -117,9 +117,9 @@ class TagStates(wiring.Component):
 class OrderQueues(wiring.Component):
     """Retires the jobs of each client in the order in which they were pushed.
 
-    One look-up serves the clients in turn, a cycle each, unless it is told whom to look at. A tag
-    appears at `retire` three cycles after the look-up if it does not wait any more in the cycle
-    after it.
+    One look-up serves the clients round robin, one per cycle, unless `predicted` names a client. A
+    tag appears at `retire` three cycles after the look-up if it no longer waits in the cycle after
+    the look-up.
 
     Parameters
     ----------
@@ -131,14 +131,14 @@ class OrderQueues(wiring.Component):
     taken : In(stream of Owner, always ready)
         Not in a cycle with `flush`.
     waiting : In(tags)
-        See `TagStates`; looked at from the cycle after `taken`.
+        Of `TagStates`; sampled from the cycle after `taken`.
     predicted : In(stream of client, always ready)
-        Look at this one now: from the next cycle on its oldest job may wait no more. Not in every
-        cycle, as the others' turns wait.
+        Look up this client now: from the next cycle on its oldest job may no longer wait. Not in
+        every cycle, because the round robin stands still meanwhile.
     retire : Out(stream of Owner, always ready)
         The oldest tag of a client whose job has ended.
     head : Out(stream of Owner, always ready)
-        The oldest tag of the client that was looked at in the cycle before, if its job is not
+        The oldest tag of the client that was looked up in the cycle before, unless its job is
         about to retire.
     idle : Out(clients)
         The queue is empty; rises in the cycle after `retire`.
@@ -176,7 +176,7 @@ class OrderQueues(wiring.Component):
         )
         write = order.write_port()
         read = order.read_port(domain="comb")
-        # One bit more than an index tells full from empty.
+        # One bit wider than an index, to tell full from empty.
         heads = Array(Signal(range(2 * tags), name=f"head{i}") for i in range(clients))
         tails = Array(Signal(range(2 * tags), name=f"tail{i}") for i in range(clients))
 
@@ -191,9 +191,10 @@ class OrderQueues(wiring.Component):
         with m.If(taken.valid):
             m.d.sync += tails[taken.p.client].eq(tails[taken.p.client] + 1)
 
-        # Look up the tag at the head; see whether its job has ended; wait, as the last word of
-        # its data is still on the way; retire. What is on this way already, or has just left it,
-        # was at the head when it was looked up again.
+        # A pipeline: look up the tag at the head; test whether its job has ended; wait for the last
+        # word of its data, which is still on its way; retire. The head pointer moves only with
+        # `retire`, so a client that is in the pipeline, or has just left it, is looked up with a
+        # stale head: such a look-up is a duplicate.
         stages = [Signal(retire.p.shape(), name=f"stage{i}") for i in range(4)]
         valids = [Signal(name=f"valid{i}") for i in range(4)]
         duplicate = Cat(

@@ -93,7 +93,7 @@ class StreamPair(wiring.Component):
             c2h.start_ok.eq(~broken),
         ]
         m.d.sync += was_broken.eq(broken & ~flush)
-        # A failure that breaks nothing had no bytes of the stream behind it.
+        # If a failure does not break the pair, no bytes of the stream followed the failed read.
         with m.If(~h2c.running):
             m.d.sync += inbound.gap.eq(0)
         with m.Elif(self.h2c.failed):
@@ -113,7 +113,7 @@ class StreamPair(wiring.Component):
         wiring.connect(m, user.o, outbound.beats)
         m.d.comb += [
             user.i.payload.eq(inbound.beats.payload),
-            # A broken pair drains, so that reads under way find their room.
+            # A broken pair discards its bytes, so that reads under way find room.
             user.i.valid.eq(inbound.beats.valid & ~broken),
             inbound.beats.ready.eq(user.i.ready | broken),
             inbound.drain.eq(self.h2c.drained),

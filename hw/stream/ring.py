@@ -41,9 +41,9 @@ def _check_size(size, largest):
 class InboundRing(wiring.Component):
     """Bytes that reads of a channel have placed, as a stream.
 
-    A beat leaves three cycles after the mark has passed it, then one per cycle. All beats are
-    of eight bytes, but for the one before a pause and the one after it: what does not fill a word
-    waits for more until `drain` says that none is on its way.
+    A beat leaves three cycles after the mark has passed it, then one per cycle. All beats have
+    eight bytes, except the ones before and after a pause: a part of a word waits for the rest of it
+    until `drain` says that no more bytes are on their way.
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ class InboundRing(wiring.Component):
             write.en.eq(placed.enable & self.placement.valid.replicate(8)),
         ]
 
-        # Byte positions; the bit above the ring's tells full from empty.
+        # Byte positions, one bit wider than an offset, to tell full from empty.
         reserved, arrived, left = (
             Signal(bits + 1, name=n) for n in ("reserved", "arrived", "left")
         )
@@ -163,8 +163,8 @@ class InboundRing(wiring.Component):
 class OutboundRing(wiring.Component):
     """A stream, collected into payloads that can be written at once.
 
-    One beat is taken per cycle. In the next one it counts for `ready`, but for the bytes that
-    belong to a word which the beat does not fill up: they do a cycle later.
+    One beat is taken per cycle. Its bytes count for `ready` in the next cycle; those of a word that
+    the beat does not fill count one cycle later.
 
     Parameters
     ----------
@@ -187,7 +187,7 @@ class OutboundRing(wiring.Component):
         Forget all bytes. Nothing may be claimed that could still be released.
     """
 
-    #: Claims that are not released, at most: as many as the writer and the adapter can hold.
+    #: Payloads that are claimed and not released, at most: as many as writer and adapter can hold.
     _CLAIMS = 16
 
     def __init__(self, size: int, *, pair: int = 0):
@@ -239,8 +239,8 @@ class OutboundRing(wiring.Component):
         with m.If(self.released):
             m.d.sync += freed.eq(freed + claims.o.payload)
 
-        # The bytes of a beat that belong to the next word are held until that word is written:
-        # with the next beat, or alone when there is none.
+        # The bytes of a beat that belong to the next word are held until that word is written, with
+        # the next beat or, if none follows, alone.
         beat = self.beats.payload
         held = Signal(56)
         holding = Signal()

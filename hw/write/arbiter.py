@@ -13,18 +13,19 @@ __all__ = ["WRITE_WINDOW", "RequestArbiter"]
 
 #: Cycles that a read may need to show in the block's count of credits, two of them in the adapter.
 CREDIT_LAG = 8
-#: Transmit buffers that writes may take: enough for the link, few for a read to wait behind.
+#: Transmit buffers that writes may take: enough to keep the link busy, few for a read to wait for.
 WRITE_WINDOW = 6
 
 
 class RequestArbiter(wiring.Component):
-    """Reads go first, writes take turns, nothing ever goes into a packet.
+    """Reads have priority, writers are served round robin, packets are never interleaved.
 
-    No latency and no gaps: a packet may follow another in the next cycle. Only a writer whose turn
-    it is not waits one more cycle, and only if none was sending. A read starts if the block has a
+    No latency and no gaps: a packet may follow another in the next cycle. Only a writer that is not
+    granted waits one more cycle, and only if none was sending. A read starts if the block has a
     transmit buffer and the link partner a non-posted header credit for it, and not in the cycle
     after another read started; a write starts if fewer than `write_window` transmit buffers are
-    taken, for reads cannot overtake what is in them. Link state counts as it was one cycle before.
+    taken, because reads cannot overtake what is in them. The link state is registered: that of the
+    cycle before counts.
 
     While Bus Master is off nothing starts: requests are consumed and dropped, writes among them
     reported in order with all others.
@@ -46,7 +47,7 @@ class RequestArbiter(wiring.Component):
     seam_sent : In(stream of SentToken, always ready)
         The block's tokens for what went to `request`.
     sent : Out(stream of Sent, always ready)
-        The tokens of all writes, in order, a cycle after the block told of them.
+        The tokens of all writes, in order, in the cycle after `seam_sent`.
     link : In(LinkState)
     """
 
@@ -78,7 +79,7 @@ class RequestArbiter(wiring.Component):
         master = Signal()
         read_ok = Signal()
         write_ok = Signal()
-        # A packet was offered but is not finished: what was chosen stays.
+        # A packet was offered but is not finished: the choice is kept.
         locked = Signal()
         locked_reading = Signal()
         locked_dropping = Signal()
@@ -125,8 +126,8 @@ class RequestArbiter(wiring.Component):
             locked_dropping.eq(dropping),
         ]
 
-        # The next writer that has something, once the present one has finished a packet or, between
-        # packets of its own, has nothing to send.
+        # Grant the next writer once the present one has finished a packet or has nothing to send
+        # between two packets.
         wrote = done & ~reading
         m.d.comb += [
             round_robin.requests.eq(Cat(source.valid for source in self.writes)),
@@ -141,7 +142,7 @@ class RequestArbiter(wiring.Component):
             self.sent.payload.dropped.eq(~self.seam_sent.valid),
         ]
 
-        # Reads that the block's count of credits may not show yet. Their time stands still while
+        # Reads that the block's count of credits may not show yet. Their age does not advance while
         # the block takes nothing.
         starting = Signal()
         recent = Signal(CREDIT_LAG)
@@ -154,7 +155,7 @@ class RequestArbiter(wiring.Component):
             ]
 
         link = self.link
-        # Infinite credits need no care: they are reported as the largest number.
+        # Infinite credits need no special case: the block reports them as the largest number.
         credit = link.np_headers > unseen
         m.d.sync += [
             master.eq(link.bus_master),

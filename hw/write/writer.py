@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Writer: turns write jobs into memory write requests that carry bytes of card RAM."""
+"""Writer: turns write jobs into memory write requests that carry bytes of the card."""
 
 from amaranth import *
 from amaranth.lib import data, stream, wiring
@@ -12,8 +12,8 @@ from ..seam import RequestBeat
 
 __all__ = ["Writer"]
 
-#: Beats, and packets, that wait for the sink: enough to cover the two cycles from a beat leaving
-#: to the read that it makes room for, and to read ahead of a packet's header beats.
+#: Depth of both queues, in beats and packets: covers the two cycles between a beat that leaves and
+#: the read that takes its room, and reading ahead while the sink sends a packet's header.
 DEPTH = 8
 
 
@@ -37,12 +37,12 @@ class _Beat(data.Struct):
 
 
 class Writer(wiring.Component):
-    """Reads the bytes of write jobs out of card RAM and offers them as write requests.
+    """Reads the bytes of write jobs from the card and offers them as write requests.
 
-    Any byte alignment on either side. Bytes that are not enabled hold whatever card RAM holds
+    Any byte alignment on either side. Bytes that are not enabled hold whatever the memory holds
     beside the job's.
 
-    The first beat is offered 3 cycles after its job was taken if its beats are words of card RAM,
+    The first beat is offered 3 cycles after its job was taken if its beats are words of the memory,
     that is, if the place less bits 1:0 of the address is a multiple of 8, and 4 cycles otherwise.
     Then comes a beat per cycle, without gaps within a packet, whatever the sink does. Jobs follow
     each other without a gap in the first case and with one of a cycle in the second: 128 aligned
@@ -73,7 +73,7 @@ class Writer(wiring.Component):
         #: byte lane of a word that holds lane 0 of a beat; the beat ends in the word that arrives
         #: with it
         skew = Signal(3)
-        #: the word to read only fills the lanes below the first beat's end
+        #: the word to read has only the lower lanes of the first beat
         priming = Signal()
         first = Signal()
         #: beats after the one that the word to read completes

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The world around a descriptor fetch: lists as each driver builds them, the reference algorithm,
-and a requester and a channel made of Python.
+and a read engine and a channel made of Python.
 
-The requester serves the reads out of a host memory that holds the list and nothing else, so that
+The read engine serves the reads out of a host memory that holds the list and nothing else, so that
 any read beside it fails, and brings the words of the reads under way in any order.
 """
 
@@ -150,7 +150,7 @@ class Read:
 
 
 class Bench:
-    """A requester and a channel around a fetch, a step a cycle.
+    """A read engine and a channel around a fetch, a step a cycle.
 
     `latency` gives the cycles from a job to its first word, `ready` and `consume` whether a job or
     a descriptor is taken in a cycle. With `shuffle`, words come in any order, some in halves.

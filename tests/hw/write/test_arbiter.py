@@ -77,15 +77,15 @@ class Run:
                 state = link(cycle, self)
                 self.links.append(state)
                 ctx.set(dut.link, state)
-                ctx.set(dut.requester.ready, not closed and ready())
+                ctx.set(dut.request.ready, not closed and ready())
                 due = tokens and tokens[0][0] <= cycle
                 ctx.set(dut.seam_sent.valid, bool(due))
                 if due:
                     ctx.set(dut.seam_sent.payload.token, tokens.popleft()[1])
                 _, _, beat, valid, taken, sent, reported, asking = await ctx.tick().sample(
-                    dut.requester.payload,
-                    dut.requester.valid,
-                    dut.requester.ready,
+                    dut.request.payload,
+                    dut.request.valid,
+                    dut.request.ready,
                     dut.sent.payload,
                     dut.sent.valid,
                     dut.reads.valid,
