@@ -81,7 +81,8 @@ class InterruptBlock(wiring.Component):
         sources = Cat(self.channel, self.user)
         enables = Cat(csr.channel_enable[: self._channels], csr.user_enable[:USER_INTERRUPTS])
         count = self._channels + USER_INTERRUPTS
-        request = Signal(count)
+        m.submodules.edges = edges = EdgeTracker(count)
+        request, picked = edges.request, edges.picked
         m.d.comb += [
             request.eq(sources & enables),
             csr.identifier.eq(regs.identifier(2)),
@@ -91,14 +92,10 @@ class InterruptBlock(wiring.Component):
             csr.user_pending.eq(self.user),
         ]
 
-        picked = Signal(range(count))
         mask_before = Signal()
-        m.submodules.edges = edges = EdgeTracker(count)
         m.d.sync += mask_before.eq(link.msix_mask)
         m.d.comb += [
-            edges.request.eq(request),
             edges.enabled.eq(link.msi_enable | link.msix_enable),
-            edges.picked.eq(picked),
             edges.masked.eq(table.pend),
             # On any change that may let a deferred message go, all are looked at again.
             table.clear.eq(
