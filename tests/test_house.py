@@ -28,7 +28,7 @@ ORDER = (
     "flow",
     "tools",
     "peerdma",
-    "hw.top hw.endpoint hw.core hw.build",
+    "hw.top hw.endpoint hw.core hw.host hw.build",
     "hw.boards",
     "hw.pcie",
     "hw.launch",

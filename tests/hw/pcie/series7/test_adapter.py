@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out
 
 from hw.pcie.series7.adapter import Series7Adapter
 from hw.pcie.series7.ports import TRN_PORTS
-from hw.registers.bank import READ_LATENCY
+from hw.registers.bus import READ_LATENCY
 from hw.registers.completer import Completer
 from tests.hw.helpers import fields, seeded, send, simulate, toggle, watch
 from tests.hw.pcie.tlps import COMPLETION, MEMORY, Tlp, from_beats, seam_beats, to_beats
@@ -243,7 +243,7 @@ def test_a_register_read_at_the_ports():
     async def bench(ctx):
         ctx.set(adapter.trntdstrdy, 1)
         ctx.set(adapter.cfgmsgdata, 0x0100)
-        ctx.set(bus.read_data, 0x1122_3344_5566_7788)
+        ctx.set(bus.read.data, 0x1122_3344_5566_7788)
         await ctx.tick()
         for beat in to_beats(read.dwords()):
             ctx.set(adapter.trnrd, beat["data"])
