@@ -2,13 +2,12 @@
 """A board's whole design: the core behind its PHY, and the board's pins."""
 
 from amaranth import *
-from amaranth.lib import io
+from amaranth.lib import io, wiring
 
 from .core import CoreConfig
 from .endpoint import Endpoint
 from .pcie.series7.phy import Identity, Pads, Phy
 from .pcie.series7.phy.synchronise import synchronised
-from .pcie.series7.ports import TRN_PORTS
 
 __all__ = ["Top"]
 
@@ -46,9 +45,7 @@ class Top(Elaboratable):
             self._identity,
         )
         m.submodules.endpoint = endpoint = Endpoint(self._config)
-        for port in TRN_PORTS:
-            core, block = getattr(endpoint, port.name), getattr(phy, port.name)
-            m.d.comb += core.eq(block) if port.direction == "i" else block.eq(core)
+        wiring.connect(m, endpoint.trn, phy.trn)
 
         m.submodules.perst = perst = io.Buffer("i", pcie.perst)
         m.submodules.clkreq = clkreq = io.Buffer("o", pcie.clkreq)

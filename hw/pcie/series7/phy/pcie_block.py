@@ -7,7 +7,7 @@ from amaranth import *
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from ..ports import TRN_PORTS
+from ..ports import TRN_PORTS, TrnSignature
 from .pcie_parameters import PARAMETERS, USER_CLOCK_CODES
 from .pipe import PipeSignature
 from .power import TurnOff
@@ -174,7 +174,7 @@ class PcieBlock(wiring.Component):
 
     Members
     -------
-    As in `hw.pcie.series7.ports.TRN_PORTS`, with the block's directions
+    trn : In(TrnSignature)
     pipe : Out(PipeSignature)
         Of the domain `pipe`.
     rate : Out(1)
@@ -190,10 +190,9 @@ class PcieBlock(wiring.Component):
                 f"the user clock has {' or '.join(map(str, USER_CLOCK_CODES))} kHz, not {clock_khz}"
             )
         self._identity, self._clock_khz = identity, clock_khz
-        flow = {"i": Out, "o": In}
         super().__init__(
-            {port.name: flow[port.direction](port.width) for port in TRN_PORTS}
-            | {
+            {
+                "trn": In(TrnSignature()),
                 "pipe": Out(PipeSignature()),
                 "rate": Out(1),
                 "sys_reset_n": In(1),
@@ -206,7 +205,7 @@ class PcieBlock(wiring.Component):
         m = Module()
         ports = {f"i_{name}": Const(value, width) for name, (width, value) in _TIED.items()}
         for port in TRN_PORTS:
-            signal = getattr(self, port.name)
+            signal = getattr(self.trn, port.name)
             width = _WIDE.get(port.name, port.width)
             if port.direction == "o":
                 ports[f"i_{port.name.upper()}"] = Cat(signal, Const(0, width - port.width))
@@ -217,7 +216,7 @@ class PcieBlock(wiring.Component):
         self._buffers(m, ports)
 
         m.submodules.turn_off = turn_off = TurnOff()
-        m.d.comb += turn_off.pending_n.eq(self.cfgtrnpendingn)
+        m.d.comb += turn_off.pending_n.eq(self.trn.cfgtrnpendingn)
         ids = self._identity
         m.submodules.block = Instance(
             "PCIE_2_1",

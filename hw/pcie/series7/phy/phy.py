@@ -8,7 +8,7 @@ from amaranth.lib import wiring
 from amaranth.lib.cdc import ResetSynchronizer
 from amaranth.lib.wiring import In, Out
 
-from ..ports import TRN_PORTS
+from ..ports import TrnSignature
 from .clocking import ClockTree
 from .gtp import GtpChannel, GtpCommon
 from .pcie_block import Identity, PcieBlock
@@ -49,7 +49,8 @@ class Phy(wiring.Component):
 
     Members
     -------
-    As in `hw.pcie.series7.ports.TRN_PORTS`, with the block's directions
+    trn : In(TrnSignature)
+        The PCIe block's.
     perst_n : In(1)
         Asynchronous.
     clock_good, transceiver_good : Out(1)
@@ -58,10 +59,13 @@ class Phy(wiring.Component):
 
     def __init__(self, pads: Pads, clock_khz: int, identity: Identity = Identity()):
         self._pads, self._clock_khz, self._identity = pads, clock_khz, identity
-        flow = {"i": Out, "o": In}
         super().__init__(
-            {port.name: flow[port.direction](port.width) for port in TRN_PORTS}
-            | {"perst_n": In(1), "clock_good": Out(1), "transceiver_good": Out(1)}
+            {
+                "trn": In(TrnSignature()),
+                "perst_n": In(1),
+                "clock_good": Out(1),
+                "transceiver_good": Out(1),
+            }
         )
 
     def elaborate(self, platform):
@@ -165,9 +169,7 @@ class Phy(wiring.Component):
             m.d.comb += getattr(align, name).eq(getattr(channel, name))
 
     def _block(self, m, block, ready, tree):
-        for port in TRN_PORTS:
-            inner, outer = getattr(block, port.name), getattr(self, port.name)
-            m.d.comb += outer.eq(inner) if port.direction == "i" else inner.eq(outer)
+        wiring.connect(m, block.trn, wiring.flipped(self.trn))
         up = Signal()
         m.d.pipe += up.eq(ready)
         m.d.comb += [
@@ -178,7 +180,7 @@ class Phy(wiring.Component):
         # Registers of their own clock, not of the domain that they reset.
         held, bad = Signal(init=1), Signal(init=1)
         m.d.user += [
-            bad.eq(~block.user_reset_n | ~block.trnlnkup | block.hot_reset),
+            bad.eq(~block.user_reset_n | ~block.trn.trnlnkup | block.hot_reset),
             held.eq(bad),
         ]
         m.d.comb += ResetSignal("sync").eq(held)

@@ -180,7 +180,7 @@ async def link_up(models, ctx):
     ctx.set(block.user_reset_n, 1)
     assert ctx.get(models.sync.rst), "the core is in reset while the link is down"
     await ctx.delay(100 * STEP)
-    ctx.set(block.trnlnkup, 1)
+    ctx.set(block.trn.trnlnkup, 1)
     await models.until(ctx, ~models.sync.rst, 100)
 
 
@@ -204,7 +204,7 @@ def test_from_power_to_gen2_and_through_resets(monkeypatch):
         await models.until(ctx, ~block.pipe.phystatus, 2 * PIPE_FAST)
 
         # Hot reset and a lost link reset the core, and nothing else.
-        for signal, bad in ((block.hot_reset, 1), (block.trnlnkup, 0), (block.user_reset_n, 0)):
+        for signal, bad in ((block.hot_reset, 1), (block.trn.trnlnkup, 0), (block.user_reset_n, 0)):
             ctx.set(signal, bad)
             await models.until(ctx, models.sync.rst, 100)
             ctx.set(signal, 1 - bad)
@@ -218,7 +218,7 @@ def test_from_power_to_gen2_and_through_resets(monkeypatch):
         await models.until(ctx, ~block.sys_reset_n, 100)
         await models.until(ctx, ~tree.fast, 100)
         assert not ctx.get(dut.transceiver_good)
-        ctx.set(block.trnlnkup, 0)
+        ctx.set(block.trn.trnlnkup, 0)
         await ctx.delay(1000 * STEP)
         ctx.set(dut.perst_n, 1)
         models.before.pop("rate", None)
