@@ -33,7 +33,7 @@ from .registers.bank import RegisterBank, delayed, fan_out
 from .registers.completer import Completer
 from .registers.extension import CapturedError, ExtensionBlock
 from .registers.user import UserRegisters
-from .seam import SeamSignature
+from .seam import WIDTH, Block, SeamSignature
 from .stream.pair import StreamPair, read_memory
 from .stream.user_blocks import PassThrough, UserBlock
 from .write.arbiter import TxArbiter
@@ -99,6 +99,12 @@ class _Token(data.Struct):
 class Core(wiring.Component):
     """The engine behind the seam.
 
+    Parameters
+    ----------
+    block : Block
+        What is on the other side of the seam.
+    config : CoreConfig
+
     Members
     -------
     seam : Out(SeamSignature)
@@ -113,11 +119,14 @@ class Core(wiring.Component):
         A source is at work that shows at no other port; for simulations that rest.
     """
 
-    def __init__(self, config: CoreConfig = CoreConfig()):
+    def __init__(self, block: Block, config: CoreConfig = CoreConfig()):
+        if block.width != WIDTH:
+            raise ValueError(f"the engine is {WIDTH} bits wide, the PCIe block {block.width}")
+        self._block = block
         self._config = config
         super().__init__(
             {
-                "seam": Out(SeamSignature()),
+                "seam": Out(SeamSignature(block)),
                 "led": Out(3),
                 "gpio": In(4),
                 "user_irq": In(USER_INTERRUPTS),
@@ -138,7 +147,11 @@ class Core(wiring.Component):
             tags=config.tags,
             timeout_cycles=config.completion_timeout_us * config.clock_khz // 1000,
         )
-        m.submodules.tx = tx = TxArbiter(writers=2)
+        m.submodules.tx = tx = TxArbiter(
+            writers=2,
+            tx_buffers=self._block.transmit_buffers,
+            credit_lag=self._block.credit_lag,
+        )
         m.submodules.writer = writer = Writer()
         m.submodules.post = post = PostWriter(1 + count, _Token.const({"post": 1}).as_value())
         m.submodules.ram = ram = CardRam(config.ram_size)

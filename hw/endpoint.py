@@ -8,6 +8,7 @@ from amaranth.lib.wiring import In, Out
 from .core import Core, CoreConfig
 from .interrupts.irq import USER_INTERRUPTS
 from .pcie.series7.adapter import Series7Adapter
+from .pcie.series7.block import SERIES7
 from .pcie.series7.ports import Port, TrnSignature
 
 __all__ = ["EXTRA_PORTS", "MODULE_NAME", "Endpoint"]
@@ -50,7 +51,7 @@ class Endpoint(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.core = core = Core(self._config)
+        m.submodules.core = core = Core(SERIES7, self._config)
         m.submodules.adapter = adapter = Series7Adapter()
         wiring.connect(m, core.seam, adapter.seam)
         wiring.connect(m, adapter.trn, wiring.flipped(self.trn))

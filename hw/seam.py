@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The seam between the DMA core and a PCIe block: parsed header records, payload from lane 0.
 
-Four logical ports cross it, each a stream of 64-bit beats whose header record is valid, and
+`Block` is what the core has to know about the block that it is built for.
+
+Four logical ports cross the seam, each a stream of beats whose header record is valid, and
 constant, from the first beat of a packet to its last:
 
 * requester out: our memory reads and writes (`RequestBeat`);
@@ -19,11 +21,15 @@ A packet without payload (a read request, a completion without data) is one beat
 and `last` set whose data is ignored.
 """
 
+from dataclasses import dataclass
+
 from amaranth import *
 from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 __all__ = [
+    "WIDTH",
+    "Block",
     "CompletionBeat",
     "CompletionHeader",
     "CompletionStatus",
@@ -36,7 +42,40 @@ __all__ = [
     "TargetBeat",
     "TargetHeader",
     "TargetKind",
+    "beat",
 ]
+
+#: Bits of payload that the engine moves per beat.
+WIDTH = 64
+
+
+@dataclass(frozen=True)
+class Block:
+    """A PCIe block, as far as the engine depends on it. Each adapter has one such record.
+
+    Parameters
+    ----------
+    width : int
+        Bits of payload per beat.
+    transmit_buffers : int
+        TLPs that wait in the block until the link partner has acknowledged them.
+    completion_headers, completion_credits : int
+        Completions that its receive buffer holds, and their payload in units of 16 bytes. Behind
+        infinite advertised credits nothing else keeps a completion from being lost.
+    credit_lag : int
+        Cycles that a read may need to show in the non-posted credits of `LinkState`.
+    """
+
+    width: int
+    transmit_buffers: int
+    completion_headers: int
+    completion_credits: int
+    credit_lag: int
+
+
+def beat(header, width: int = WIDTH) -> data.StructLayout:
+    """One beat of a stream of packets: payload of `width` bits, and the packet's header."""
+    return data.StructLayout({"header": header, "data": width, "first": 1, "last": 1})
 
 
 class CompletionStatus(enum.Enum, shape=3):
@@ -73,13 +112,8 @@ class RequestHeader(data.Struct):
     token: 8
 
 
-class RequestBeat(data.Struct):
-    """One beat of the requester-out stream."""
-
-    header: RequestHeader
-    data: 64
-    first: 1
-    last: 1
+#: One beat of the requester-out stream.
+RequestBeat = beat(RequestHeader)
 
 
 class SentToken(data.Struct):
@@ -108,13 +142,8 @@ class CompletionHeader(data.Struct):
     poisoned: 1
 
 
-class CompletionBeat(data.Struct):
-    """One beat of a completion stream."""
-
-    header: CompletionHeader
-    data: 64
-    first: 1
-    last: 1
+#: One beat of a completion stream.
+CompletionBeat = beat(CompletionHeader)
 
 
 class TargetKind(enum.Enum, shape=2):
@@ -147,13 +176,8 @@ class TargetHeader(data.Struct):
     poisoned: 1
 
 
-class TargetBeat(data.Struct):
-    """One beat of the completer-requests-in stream."""
-
-    header: TargetHeader
-    data: 64
-    first: 1
-    last: 1
+#: One beat of the completer-requests-in stream.
+TargetBeat = beat(TargetHeader)
 
 
 class InterruptRequest(data.Struct):
@@ -200,6 +224,10 @@ class LinkState(data.Struct):
 class SeamSignature(wiring.Signature):
     """All that crosses the seam, from the core's side.
 
+    Parameters
+    ----------
+    block : Block
+
     Members
     -------
     requester : Out(stream of RequestBeat)
@@ -219,16 +247,19 @@ class SeamSignature(wiring.Signature):
         reports these errors in its configuration space.
     """
 
-    def __init__(self):
+    def __init__(self, block: Block):
         always = {"always_ready": True}
+        request = stream.Signature(beat(RequestHeader, block.width))
+        target = stream.Signature(beat(TargetHeader, block.width), **always)
+        completion = beat(CompletionHeader, block.width)
         super().__init__(
             {
-                "requester": Out(stream.Signature(RequestBeat)),
+                "requester": Out(request),
                 "sent": In(stream.Signature(SentToken, **always)),
-                "requester_completion": In(stream.Signature(CompletionBeat, **always)),
-                "target": In(stream.Signature(TargetBeat, **always)),
+                "requester_completion": In(stream.Signature(completion, **always)),
+                "target": In(target),
                 "target_np_ok": Out(1),
-                "completion": Out(stream.Signature(CompletionBeat)),
+                "completion": Out(stream.Signature(completion)),
                 "interrupt": Out(stream.Signature(InterruptRequest)),
                 "link": In(LinkState),
                 "reads_pending": Out(1),

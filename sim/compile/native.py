@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
+from hw.pcie.series7.block import SERIES7
 from hw.pcie.series7.ports import TRN_PORTS
 
 from .generated import GeneratedCore
@@ -57,7 +58,7 @@ def compile_ideal() -> Path:
 
 
 def pins_header() -> str:
-    """C++ structs with the core's ports towards the hard block, out of `hw.pcie.series7.ports`."""
+    """C++ of what simulation has to know of the hard block: its ports, and its buffers."""
 
     def c_type(width: int) -> str:
         return next(f"uint{bits}_t" for bits in (8, 16, 32, 64) if width <= bits)
@@ -75,8 +76,9 @@ def pins_header() -> str:
         f"    from.{p.name} = core.{p.name};\n" for p in TRN_PORTS if p.direction == "o"
     )
     return (
-        "// Generated from hw/pcie/series7/ports.py\n#pragma once\n#include <cstdint>\n"
+        "// Generated from hw/pcie/series7\n#pragma once\n#include <cstdint>\n"
         "namespace peerdma {\n"
+        f"constexpr unsigned kTransmitBuffers = {SERIES7.transmit_buffers};  // in TLPs\n"
         f"{struct('ToCore', 'i')}{struct('FromCore', 'o')}"
         f"template <class Core> void drive(Core &core, const ToCore &to) {{\n{drive}}}\n"
         f"template <class Core> void sample(const Core &core, FromCore &from) {{\n{sample}}}\n"

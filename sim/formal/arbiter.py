@@ -4,6 +4,7 @@
 from amaranth import *
 from amaranth.hdl import Assert, Assume
 
+from hw.pcie.series7.block import SERIES7
 from hw.write.arbiter import TxArbiter
 
 from .property import Property
@@ -23,7 +24,14 @@ class Arbiter(Property):
     BUFFERS, WINDOW = 6, 2
 
     def __init__(self):
-        super().__init__(TxArbiter(writers=2, tx_buffers=self.BUFFERS, write_window=self.WINDOW))
+        super().__init__(
+            TxArbiter(
+                writers=2,
+                tx_buffers=self.BUFFERS,
+                credit_lag=SERIES7.credit_lag,
+                write_window=self.WINDOW,
+            )
+        )
 
     def _keeps_the_rules(self, m, stream, *, assume: bool) -> tuple[Signal, Signal, Signal]:
         """What is offered stays; first and last frame packets of one header.

@@ -11,6 +11,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from ...seam import InterruptRequest, SeamSignature
+from .block import SERIES7
 from .ports import TrnSignature
 from .receive import Receiver
 from .transmit import Transmitter
@@ -36,7 +37,7 @@ class Series7Adapter(wiring.Component):
     """
 
     def __init__(self):
-        super().__init__({"seam": In(SeamSignature()), "trn": Out(TrnSignature())})
+        super().__init__({"seam": In(SeamSignature(SERIES7)), "trn": Out(TrnSignature())})
 
     def elaborate(self, platform):
         m = Module()
