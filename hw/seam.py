@@ -192,7 +192,7 @@ class InterruptRequest(data.Struct):
 
 
 class LinkState(data.Struct):
-    """Link and configuration state, as the PCIe block reports it."""
+    """Link and configuration state, in the codes of PCIe's own registers whatever the block's are."""
 
     link_up: 1
     bus_master: 1
@@ -209,12 +209,12 @@ class LinkState(data.Struct):
     rcb: 1
     extended_tag: 1
     relaxed_ordering: 1
-    #: our bus, device and function number
+    #: our bus, device and function number, for a register; the adapter puts it into TLPs
     requester_id: 16
-    #: PCIe generation, 1 or 2
-    speed: 2
-    #: lanes
-    width: 4
+    #: Link Status, Current Link Speed: 1 is 2.5 GT/s, 2 is 5, 3 is 8, 4 is 16
+    speed: 4
+    #: Link Status, Negotiated Link Width: lanes
+    width: 6
     #: transmit buffers free in the PCIe block, in TLPs
     tx_buffers: 6
     #: non-posted header credits left; the block reports infinite credits as all ones

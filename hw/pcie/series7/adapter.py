@@ -94,6 +94,7 @@ class Series7Adapter(wiring.Component):
             link.extended_tag.eq(trn.cfgdevcontrolexttagen),
             link.relaxed_ordering.eq(trn.cfgdevcontrolenablero),
             link.requester_id.eq(requester_id),
+            # The block has the low bits of both fields of Link Status; its higher bits would be 0.
             link.speed.eq(trn.cfglinkstatuscurrentspeed),
             link.width.eq(trn.cfglinkstatusnegotiatedwidth),
             link.tx_buffers.eq(trn.trntbufav),

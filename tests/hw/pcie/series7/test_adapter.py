@@ -64,6 +64,21 @@ def test_link_state_and_constants():
     simulate(dut, bench)
 
 
+@pytest.mark.parametrize(("speed", "width"), [(1, 1), (2, 1), (2, 4), (2, 8)])
+def test_speed_and_width_are_in_the_codes_of_link_status(speed, width):
+    dut = Series7Adapter()
+    link = dut.seam.link
+    assert (len(link.speed), len(link.width)) == (4, 6)
+
+    async def bench(ctx):
+        ctx.set(dut.trn.cfglinkstatuscurrentspeed, speed)
+        ctx.set(dut.trn.cfglinkstatusnegotiatedwidth, width)
+        await ctx.delay(1e-9)
+        assert (ctx.get(link.speed), ctx.get(link.width)) == (speed, width)
+
+    simulate(dut, bench)
+
+
 def test_requester_id_is_captured_while_no_message_is_shown():
     dut = Series7Adapter()
 
