@@ -192,7 +192,7 @@ class InterruptRequest(data.Struct):
 
 
 class LinkState(data.Struct):
-    """Link and configuration state, in the codes of PCIe's own registers whatever the block's are."""
+    """Link and configuration state, in the codes of the PCIe configuration registers."""
 
     link_up: 1
     bus_master: 1
