@@ -122,7 +122,7 @@ class Core(wiring.Component):
     def __init__(self, block: Block, config: CoreConfig = CoreConfig()):
         if block.width != WIDTH:
             raise ValueError(f"the engine is {WIDTH} bits wide, the PCIe block {block.width}")
-        self._block = block
+        self.block = block
         self._config = config
         super().__init__(
             {
@@ -149,8 +149,8 @@ class Core(wiring.Component):
         )
         m.submodules.tx = tx = TxArbiter(
             writers=2,
-            tx_buffers=self._block.transmit_buffers,
-            credit_lag=self._block.credit_lag,
+            tx_buffers=self.block.transmit_buffers,
+            credit_lag=self.block.credit_lag,
         )
         m.submodules.writer = writer = Writer()
         m.submodules.post = post = PostWriter(1 + count, _Token.const({"post": 1}).as_value())
