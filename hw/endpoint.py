@@ -16,7 +16,7 @@ __all__ = ["EXTRA_PORTS", "MODULE_NAME", "Endpoint"]
 #: Name of the generated Verilog module.
 MODULE_NAME = "peerdma_core"
 
-#: Ports that do not go to the hard block.
+#: Ports that do not go to the PCIe block.
 EXTRA_PORTS = (
     Port("clk", "i", 1, "user clock of the PCIe block"),
     Port("rst", "i", 1, "synchronous reset: link down, hot reset"),

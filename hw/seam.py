@@ -14,8 +14,11 @@ constant, from the first beat of a packet to its last:
 "Payload from lane 0" means that byte lane 0 of the first beat holds the byte at the packet's
 dword-aligned address; byte lane n of a beat is ``data[8*n:8*n+8]``, memory order. The PCIe
 block's own byte and dword order stays behind the seam. Both inbound streams are `always_ready`:
-the hard block advertises infinite completion credits behind a finite buffer, so nothing here
-may ever stall it.
+the PCIe block advertises infinite completion credits in front of a finite buffer, so the core
+must never stall it.
+
+Outbound, packets may follow each other without a gap. Inbound, at least one cycle passes between
+the last beat of a packet and the first of the next.
 
 A packet without payload (a read request, a completion without data) is one beat with `first`
 and `last` set whose data is ignored.
@@ -92,7 +95,7 @@ class CompletionStatus(enum.Enum, shape=3):
 
 
 class RequestHeader(data.Struct):
-    """A memory request of ours."""
+    """A memory request of the core. The adapter adds the requester ID, and chooses 3DW or 4DW."""
 
     #: 1: write, 0: read
     write: 1
@@ -108,7 +111,7 @@ class RequestHeader(data.Struct):
     tag: 8
     #: relaxed ordering attribute
     relaxed: 1
-    #: comes back in `SentToken` when the request has been handed to the PCIe block
+    #: writes only: comes back in `SentToken`
     token: 8
 
 
@@ -117,7 +120,7 @@ RequestBeat = beat(RequestHeader)
 
 
 class SentToken(data.Struct):
-    """Says that a write request was accepted by the PCIe block, in order, one per write."""
+    """A write was accepted by the PCIe block: no later completion or interrupt can pass it."""
 
     token: 8
 
@@ -128,17 +131,17 @@ class CompletionHeader(data.Struct):
     status: CompletionStatus
     #: bytes still to come for the request, this completion included; 1 to 4096
     byte_count: 13
-    #: low bits of the address of the first byte
+    #: bits 6:0 of the address of the first byte
     lower_address: 7
     #: payload length in dwords; 0 without data
     dwords: 11
     tag: 8
-    #: bus, device and function of the one who asked
+    #: bus, device and function number of the requester
     requester_id: 16
     #: traffic class and attributes of the request, to be returned unchanged
     traffic_class: 3
     attributes: 3
-    #: error forwarding: the data is bad
+    #: error forwarding: the data is corrupt
     poisoned: 1
 
 
@@ -151,9 +154,9 @@ class TargetKind(enum.Enum, shape=2):
 
     READ = 0
     WRITE = 1
-    #: non-posted, but not a memory read: I/O, atomics, locked reads; answered Unsupported Request
+    #: other non-posted requests, such as I/O, atomics and locked reads: Unsupported Request
     OTHER = 2
-    #: posted, but not a memory write: messages; dropped
+    #: posted, but not a memory write; dropped
     MESSAGE = 3
 
 
@@ -241,9 +244,9 @@ class SeamSignature(wiring.Signature):
     interrupt : Out(stream of InterruptRequest)
     link : In(LinkState)
     reads_pending : Out(1)
-        Requests of ours are unanswered (Device Status, Transactions Pending).
+        Requests of the core are outstanding (Device Status, Transactions Pending).
     timed_out, unexpected : Out(1)
-        High for one cycle: a completion timed out; one arrived that nobody waits for. The block
+        Pulses: a completion timed out; a completion arrived that belongs to no request. The block
         reports these errors in its configuration space.
     """
 

@@ -15,13 +15,13 @@ __all__ = ["Top"]
 class Top(Elaboratable):
     """For platforms with the resources of `hw.boards.Board`.
 
-    While the link is down the LEDs tell how far it got: the first is on when the clocks are good,
-    the second when the transceiver is up. With a link they are software's.
+    While the link is down the first LED shows that the clocks are good, the second that the
+    transceiver is up. While the link is up software controls the LEDs.
 
     Parameters
     ----------
     config : CoreConfig
-        Its `clock_khz` is the user clock's.
+        `clock_khz` is the frequency of the user clock.
     identity : Identity
     """
 
@@ -55,7 +55,7 @@ class Top(Elaboratable):
         m.d.sync += up.eq(1)  # reset while the link is down
         m.d.comb += [
             phy.perst_n.eq(~perst.i),
-            clkreq.o.eq(1),  # the reference clock is always wanted
+            clkreq.o.eq(1),  # the reference clock is always needed
             endpoint.gpio.eq(synchronised(m, gpio.i)),
             endpoint.time_scale.eq(1),
             led.o.eq(Mux(up, endpoint.led, Cat(phy.clock_good, phy.transceiver_good))),

@@ -27,8 +27,8 @@ class Series7Adapter(wiring.Component):
 
     Latency: 1 cycle from `requester` or `completion` to `trntd`, 1 or 2 from `trnrd` to `target`
     or `requester_completion` (see `Transmitter` and `Receiver`). `link` is not registered here.
-    Interrupts go one at a time, each held until the block takes it. ECRC errors are the block's
-    to report; its receive-side check does not keep a TLP back.
+    One interrupt request is outstanding at a time, and held until the block takes it. The block
+    reports ECRC errors itself; a TLP with one is passed on all the same.
 
     Members
     -------
@@ -115,7 +115,7 @@ class Series7Adapter(wiring.Component):
             trn.cfginterruptstatn.eq(1),
         ]
 
-        # Idle is 1, in reset too: a pulse there would be logged as an error.
+        # Inactive (1) in reset too: the block would log a pulse as an error.
         for port, event in (
             (trn.cfgtrnpendingn, seam.reads_pending),
             (trn.cfgerrcpltimeoutn, seam.timed_out),
