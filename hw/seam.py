@@ -63,8 +63,8 @@ class Block:
     transmit_buffers : int
         TLPs that wait in the block until the link partner has acknowledged them.
     completion_headers, completion_credits : int
-        Completions that its receive buffer holds, and their payload in units of 16 bytes. Behind
-        infinite advertised credits nothing else keeps a completion from being lost.
+        Completions that its receive buffer holds, and their payload in units of 16 bytes. The block
+        advertises infinite credits: a completion that does not fit is lost.
     credit_lag : int
         Cycles that a read may need to show in the non-posted credits of `LinkState`.
     """
