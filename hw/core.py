@@ -34,7 +34,7 @@ from .read.pieces import PieceReads
 from .read.placement_switch import PlacementSwitch
 from .records import WriteToken
 from .registers.extension import ExtensionBlock
-from .seam import SeamSignature
+from .seam import WIDTH, Block, SeamSignature
 from .stream.pair import StreamPair
 from .stream.user_blocks import PassThrough, UserBlock
 from .write.arbiter import RequestArbiter
@@ -88,6 +88,12 @@ class CoreConfig:
 class Core(wiring.Component):
     """The engine behind the seam.
 
+    Parameters
+    ----------
+    block : Block
+        What is on the other side of the seam.
+    config : CoreConfig
+
     Members
     -------
     seam : Out(SeamSignature)
@@ -105,11 +111,14 @@ class Core(wiring.Component):
         of H2C channel n from bit 4 * n up, that of C2H channel n from bit 16 + 4 * n up.
     """
 
-    def __init__(self, config: CoreConfig = CoreConfig()):
+    def __init__(self, block: Block, config: CoreConfig = CoreConfig()):
+        if block.width != WIDTH:
+            raise ValueError(f"the engine is {WIDTH} bits wide, the PCIe block {block.width}")
+        self.block = block
         self._config = config
         super().__init__(
             {
-                "seam": Out(SeamSignature()),
+                "seam": Out(SeamSignature(block)),
                 "led": Out(3),
                 "gpio": In(4),
                 "user_irq": In(USER_INTERRUPTS),
@@ -130,7 +139,11 @@ class Core(wiring.Component):
             tags=config.tags,
             timeout_cycles=config.completion_timeout_us * config.clock_khz // 1000,
         )
-        m.submodules.arbiter = arbiter = RequestArbiter(writers=2)
+        m.submodules.arbiter = arbiter = RequestArbiter(
+            writers=2,
+            tx_buffers=self.block.transmit_buffers,
+            credit_lag=self.block.credit_lag,
+        )
         m.submodules.writer = writer = Writer()
         m.submodules.ram = ram = CardRam(config.ram_size)
         streams = min(config.h2c, config.c2h) if config.user else 0

@@ -11,8 +11,6 @@ from ..seam import LinkState, RequestBeat, SentToken
 
 __all__ = ["WRITE_WINDOW", "RequestArbiter"]
 
-#: Cycles that a read may need to show in the block's count of credits, two of them in the adapter.
-CREDIT_LAG = 8
 #: Transmit buffers that writes may take: enough to keep the link busy, few for a read to wait for.
 WRITE_WINDOW = 6
 
@@ -33,8 +31,8 @@ class RequestArbiter(wiring.Component):
     Parameters
     ----------
     writers : int
-    tx_buffers : int
-        Transmit buffers of the block, in TLPs.
+    tx_buffers, credit_lag : int
+        Of the block, as `hw.seam.Block` has them.
     write_window : int
 
     Members
@@ -51,7 +49,7 @@ class RequestArbiter(wiring.Component):
     link : In(LinkState)
     """
 
-    def __init__(self, writers=1, *, tx_buffers=30, write_window=WRITE_WINDOW):
+    def __init__(self, writers=1, *, tx_buffers, credit_lag, write_window=WRITE_WINDOW):
         if writers < 1:
             raise ValueError(f"writers must be at least 1, not {writers}")
         if not 1 <= write_window <= tx_buffers:
@@ -60,6 +58,7 @@ class RequestArbiter(wiring.Component):
             )
         self._writers = writers
         self._tx_buffers = tx_buffers
+        self._credit_lag = credit_lag
         self._write_window = write_window
         super().__init__(
             {
@@ -145,8 +144,8 @@ class RequestArbiter(wiring.Component):
         # Reads that the block's count of credits may not show yet. Their age does not advance while
         # the block takes nothing.
         starting = Signal()
-        recent = Signal(CREDIT_LAG)
-        unseen = Signal(range(CREDIT_LAG + 1))
+        recent = Signal(self._credit_lag)
+        unseen = Signal(range(self._credit_lag + 1))
         m.d.comb += starting.eq(~locked & reading & ~dropping)
         with m.If(starting | ~out.valid | out.ready):
             m.d.sync += [

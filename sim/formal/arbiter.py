@@ -4,6 +4,7 @@
 from amaranth import *
 from amaranth.hdl import Assert, Assume
 
+from hw.pcie.series7.block import SERIES7
 from hw.write.arbiter import RequestArbiter
 
 from .property import Property
@@ -24,7 +25,12 @@ class Arbiter(Property):
 
     def __init__(self):
         super().__init__(
-            RequestArbiter(writers=2, tx_buffers=self.BUFFERS, write_window=self.WINDOW)
+            RequestArbiter(
+                writers=2,
+                tx_buffers=self.BUFFERS,
+                credit_lag=SERIES7.credit_lag,
+                write_window=self.WINDOW,
+            )
         )
 
     def _keeps_the_rules(self, m, stream, *, assume: bool) -> tuple[Signal, Signal, Signal]:

@@ -8,8 +8,8 @@ ROWS = [
     (
         "stuck data bit",
         "pcie/series7/adapter.py",
-        "self.trntd.eq(beat.data)",
-        "self.trntd.eq(beat.data & ~(1 << 37))",
+        "trn.trntd.eq(beat.data)",
+        "trn.trntd.eq(beat.data & ~(1 << 37))",
         "pcie/series7/test_adapter.py",
         "demo",
     ),
