@@ -149,10 +149,10 @@ void peerdma_stop_file(struct peerdma_file *file, int error, u32 reason);
 void peerdma_stop_all(struct peerdma_dev *board, bool queued, int error, u32 reason);
 void peerdma_stop_outdated(struct peerdma_dev *board);
 void peerdma_stop_surface(struct peerdma_surface *surface, bool running, int error, u32 reason);
-bool peerdma_stop_poll(struct peerdma_dev *board);
 void peerdma_stop_force(struct peerdma_dev *board);
 void peerdma_stop_lost(struct peerdma_dev *board);
 void peerdma_stop_bury(struct peerdma_dev *board);
+bool peerdma_stop_step(struct peerdma_dev *board, bool late);
 void peerdma_stop_work(struct work_struct *work);
 
 /* irq.c */

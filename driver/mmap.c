@@ -94,7 +94,7 @@ static struct peerdma_surface *mmap_find(struct peerdma_file *file, u64 offset)
 		if (surface->extents && offset >= surface->map_offset &&
 		    offset - surface->map_offset < surface->extents_length) {
 			found = surface;
-			kref_get(&surface->ref);
+			peerdma_surface_get(surface);
 			break;
 		}
 	}

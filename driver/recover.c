@@ -36,14 +36,7 @@ static void recover_quiesce(struct peerdma_dev *board)
 
 	do {
 		spin_lock_irq(&board->lock);
-		if (board->state == PEERDMA_BOARD_DEAD) {
-			peerdma_stop_bury(board);
-		} else if (peerdma_stop_poll(board) &&
-			   (board->broken || time_after(jiffies, deadline))) {
-			board->broken = true;
-			pci_clear_master(board->pdev);
-			peerdma_stop_force(board);
-		}
+		peerdma_stop_step(board, board->broken || time_after(jiffies, deadline));
 		used = recover_lanes_used(board);
 		spin_unlock_irq(&board->lock);
 		if (used)

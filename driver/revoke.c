@@ -57,14 +57,8 @@ static void revoke_stop_jobs(struct peerdma_surface *surface)
 
 	while (READ_ONCE(surface->inflight)) {
 		spin_lock_irq(&board->lock);
-		if (board->state == PEERDMA_BOARD_DEAD) {
-			peerdma_stop_bury(board);
-		} else if (peerdma_stop_poll(board) && time_after(jiffies, deadline)) {
-			board->broken = true;
-			pci_clear_master(board->pdev);
-			peerdma_stop_force(board);
+		if (peerdma_stop_step(board, time_after(jiffies, deadline)))
 			queue_work(peerdma_wq, &board->recovery);
-		}
 		spin_unlock_irq(&board->lock);
 		usleep_range(20, 50);
 	}

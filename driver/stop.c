@@ -18,13 +18,8 @@ void peerdma_stop_lost(struct peerdma_dev *board)
 	queue_work(peerdma_wq, &board->recovery);
 }
 
-/**
- * peerdma_stop_poll() - frees the lanes that were told to stop and have
- * @board: called with its lock held, in any context
- *
- * Return: whether some are still busy.
- */
-bool peerdma_stop_poll(struct peerdma_dev *board)
+/* Frees the lanes that were told to stop and have. Returns whether some are still busy. */
+static bool stop_poll(struct peerdma_dev *board)
 {
 	struct peerdma_lane *lane;
 	bool some = false;
@@ -81,7 +76,7 @@ void peerdma_stop_job(struct peerdma_job *job, int error, u32 reason)
 		lane->deadline = jiffies + peerdma_hw_scaled(board, PEERDMA_STOP_MS);
 	}
 	peerdma_engine_settle(job);
-	if (peerdma_stop_poll(board))
+	if (stop_poll(board))
 		queue_delayed_work(peerdma_wq, &board->stopper, 1);
 }
 
@@ -211,6 +206,27 @@ void peerdma_stop_bury(struct peerdma_dev *board)
 }
 
 /**
+ * peerdma_stop_step() - a step towards lanes that do not touch memory; to be repeated until then
+ * @board: its jobs have been told to stop. Called with its lock held
+ * @late: take the bus from the board if a lane is still busy
+ *
+ * Return: whether the bus was taken; the board has to be reset then.
+ */
+bool peerdma_stop_step(struct peerdma_dev *board, bool late)
+{
+	if (board->state == PEERDMA_BOARD_DEAD) {
+		peerdma_stop_bury(board);
+		return false;
+	}
+	if (!stop_poll(board) || !late)
+		return false;
+	board->broken = true;
+	pci_clear_master(board->pdev);
+	peerdma_stop_force(board);
+	return true;
+}
+
+/**
  * peerdma_stop_work() - polls lanes that are stopping
  * @work: a board's
  *
@@ -223,7 +239,7 @@ void peerdma_stop_work(struct work_struct *work)
 	bool some, late = false;
 
 	spin_lock_irq(&board->lock);
-	some = peerdma_stop_poll(board);
+	some = stop_poll(board);
 	for_each_lane(lane, board)
 		late |= lane->state == LANE_STOPPING && time_after(jiffies, lane->deadline);
 	board->broken |= late;
