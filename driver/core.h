@@ -10,7 +10,7 @@
  * layer.
  *
  * Names. A function of foo.c is foo_bar() if it is static, and peerdma_foo() or peerdma_foo_bar()
- * otherwise; one in a header of the core is peerdma_bar().
+ * otherwise. Inline functions of headers are peerdma_bar(), those of compat.h compat_bar().
  *
  * Locks, outer to inner. Providers may call us while holding locks of their own (NVIDIA's global
  * lock, dma_resv, mmap_lock): those are outside all of these.

@@ -237,7 +237,7 @@ u32 peerdma_hw_status(struct peerdma_lane *lane, bool clear)
 }
 
 /**
- * peerdma_hw_done() - whether a chain ended as it should
+ * peerdma_hw_done() - checks that a chain ended as it should
  * @lane: called with the board's lock held
  * @status: of the lane
  *
@@ -250,7 +250,7 @@ bool peerdma_hw_done(struct peerdma_lane *lane, u32 status)
 }
 
 /**
- * peerdma_hw_cycles() - how long the last chain took
+ * peerdma_hw_cycles() - reads how long the last chain took
  * @lane: called with the board's lock held
  *
  * Return: clock cycles that the channel was busy.

@@ -5,10 +5,10 @@
  * The interface of L4T r35 and r36 (Xavier, Orin); later ones have none, and there the memory is
  * pinned like any other host memory.
  *
- * Its page table embeds an MMU notifier of the process. Whatever touches the first page in the
- * process's address space calls back, in a context that may not wait; the pages themselves stay
- * referenced, so that what is under way may finish. Which of the three causes it was decides how
- * the table has to be given back.
+ * Its page table embeds an MMU notifier of the process. A change of the first page in the process's
+ * address space causes a callback, in a context that may not wait. The pages stay referenced, so
+ * that DMA in progress may finish. There are three causes, and each requires another order of calls
+ * to give the table back.
  */
 #include <linux/mm.h>
 #include <linux/mmu_notifier.h>
@@ -41,7 +41,7 @@ struct tegra_pinned {
 	atomic_t cause;
 };
 
-/* Locks of the memory management are held, and it may be the out-of-memory killer that waits. */
+/* Called with locks of the memory management held; the out-of-memory killer may be waiting. */
 static void nvp2p_tegra_touched(void *data)
 {
 	struct peerdma_surface *surface = data;
@@ -73,22 +73,22 @@ static void nvp2p_tegra_put(struct peerdma_surface *surface)
 
 	switch (atomic_cmpxchg(&pinned->cause, CAUSE_NONE, CAUSE_PUT)) {
 	case CAUSE_NONE:
-		/* Calls back, and waits until nothing else does. */
+		/* Makes the callback, and waits for any other that is in progress. */
 		nvidia_p2p_put_pages(table);
 		nvidia_p2p_free_page_table(table);
 		break;
 	case CAUSE_EXIT:
 		nvidia_p2p_free_page_table(table);
-		/* Lets go of the process's mm. */
+		/* Drops the reference to the process's mm. */
 		nvidia_p2p_put_pages(table);
 		break;
 	default:
-		/* It has been put: a second time would let go of an mm that is not ours. */
+		/* It has been put: a second put would drop a reference to the mm that is not ours. */
 		nvidia_p2p_free_page_table(table);
 		mmu_notifier_synchronize();
 		break;
 	}
-	/* Last: the notifier in it was still being unlinked. free_page_table() leaves it to us. */
+	/* Last, as the notifier in it was still being unlinked. free_page_table() does not free it. */
 	kfree(table);
 }
 

@@ -106,7 +106,7 @@ struct peerdma_provider {
 
 /**
  * struct peerdma_surface - memory pinned for one board
- * @ref: jobs, the file's table and work under way hold it
+ * @ref: held by jobs, the file's table and pending work items
  * @board: for which it is mapped; holds a reference
  * @provider: kind of memory; holds its module
  * @private: of the provider, from kmalloc(); the core frees it with the surface
