@@ -83,12 +83,12 @@ static void nvp2p_tegra_put(struct peerdma_surface *surface)
 		nvidia_p2p_put_pages(table);
 		break;
 	default:
-		/* It has been put: a second put would drop a reference to the mm that is not ours. */
+		/* It has been put: a second put would drop a reference of somebody else. */
 		nvidia_p2p_free_page_table(table);
 		mmu_notifier_synchronize();
 		break;
 	}
-	/* Last, as the notifier in it was still being unlinked. free_page_table() does not free it. */
+	/* Last: until now the notifier in it was being unlinked. Nothing else frees it. */
 	kfree(table);
 }
 
