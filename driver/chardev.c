@@ -1,21 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The node: open files, their events, and which request goes where.
+ * The node: open files and their events.
  */
-#include <linux/compat.h>
 #include <linux/fs.h>
 #include <linux/poll.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 
-#include "core.h"
+#include "files.h"
 
-static void file_release(struct kref *ref)
+/**
+ * peerdma_chardev_free() - frees an open file after the last reference; see struct peerdma_ops
+ * @ref: of the file
+ */
+void peerdma_chardev_free(struct kref *ref)
 {
 	struct peerdma_file *file = container_of(ref, struct peerdma_file, ref);
 	struct peerdma_dev *board = file->board;
 
-	/* Whoever walks over files holds the lock. */
+	/* The list of files is walked with the lock held. */
 	spin_lock_irq(&board->lock);
 	list_del(&file->on_board);
 	spin_unlock_irq(&board->lock);
@@ -24,16 +27,7 @@ static void file_release(struct kref *ref)
 	peerdma_board_put(board);
 }
 
-/**
- * peerdma_file_put() - lets go of a file
- * @file: the file. Process context
- */
-void peerdma_file_put(struct peerdma_file *file)
-{
-	kref_put(&file->ref, file_release);
-}
-
-static int node_open(struct inode *inode, struct file *filp)
+static int chardev_open(struct inode *inode, struct file *filp)
 {
 	struct peerdma_dev *board = container_of(inode->i_cdev, struct peerdma_dev, cdev);
 	struct peerdma_file *file = kzalloc(sizeof(*file), GFP_KERNEL_ACCOUNT);
@@ -58,8 +52,8 @@ static int node_open(struct inode *inode, struct file *filp)
 	return stream_open(inode, filp);
 }
 
-/* The next event, its job's reference and all; NULL if there is none. */
-static struct peerdma_job *take_event(struct peerdma_file *file)
+/* Takes the next event, with the reference to its job; NULL if there is none. */
+static struct peerdma_job *chardev_take_event(struct peerdma_file *file)
 {
 	struct peerdma_job *job;
 
@@ -74,8 +68,8 @@ static struct peerdma_job *take_event(struct peerdma_file *file)
 	return job;
 }
 
-/* An event that could not be read is there for the next one who reads. */
-static void return_event(struct peerdma_file *file, struct peerdma_job *job)
+/* Puts back an event that could not be copied: the next read() gets it. */
+static void chardev_return_event(struct peerdma_file *file, struct peerdma_job *job)
 {
 	spin_lock_irq(&file->board->lock);
 	list_add(&job->link, &file->events);
@@ -85,18 +79,18 @@ static void return_event(struct peerdma_file *file, struct peerdma_job *job)
 	wake_up_all(&file->wait);
 }
 
-/* Jobs that have not ended lose their file descriptor: nobody hears of their end. */
-static void abandon_jobs(struct peerdma_file *file)
+/* Cancels the jobs of a file that is closed. Nobody is told of their end. */
+static void chardev_abandon_jobs(struct peerdma_file *file)
 {
 	struct peerdma_job *job, *next;
 	LIST_HEAD(ended);
 
-	peerdma_jobs_fail(file, -ECANCELED, PEERDMA_REASON_CANCELLED);
+	peerdma_stop_file(file, -ECANCELED, PEERDMA_REASON_CANCELLED);
 	spin_lock_irq(&file->board->lock);
 	list_for_each_entry_safe(job, next, &file->jobs, on_file) {
 		list_del_init(&job->on_file);
 		if (list_empty(&job->link))
-			peerdma_job_put(job);	/* not the last one: it has yet to end */
+			peerdma_job_put(job);	/* not the last reference: it has yet to end */
 		else
 			list_move_tail(&job->link, &ended);
 	}
@@ -105,22 +99,22 @@ static void abandon_jobs(struct peerdma_file *file)
 		peerdma_job_put(job);
 }
 
-static int node_release(struct inode *inode, struct file *filp)
+static int chardev_release(struct inode *inode, struct file *filp)
 {
 	struct peerdma_file *file = filp->private_data;
 	struct peerdma_surface *surface;
 	unsigned long handle;
 
-	abandon_jobs(file);
+	chardev_abandon_jobs(file);
 	xa_for_each(&file->surfaces, handle, surface) {
 		xa_erase(&file->surfaces, handle);
-		peerdma_surface_drop(surface);
+		peerdma_release_drop(surface);
 	}
 	peerdma_file_put(file);
 	return 0;
 }
 
-static void fill_event(const struct peerdma_job *job, struct peerdma_event *event)
+static void chardev_fill_event(const struct peerdma_job *job, struct peerdma_event *event)
 {
 	const struct peerdma_leg *h2c = &job->legs[PEERDMA_H2C];
 	const struct peerdma_leg *c2h = &job->legs[PEERDMA_C2H];
@@ -139,13 +133,13 @@ static void fill_event(const struct peerdma_job *job, struct peerdma_event *even
 	};
 }
 
-static bool readable(struct peerdma_file *file)
+static bool chardev_readable(struct peerdma_file *file)
 {
 	return !list_empty_careful(&file->events) ||
 	       READ_ONCE(file->board->state) == PEERDMA_BOARD_DEAD;
 }
 
-static ssize_t node_read(struct file *filp, char __user *buffer, size_t size, loff_t *offset)
+static ssize_t chardev_read(struct file *filp, char __user *buffer, size_t size, loff_t *offset)
 {
 	struct peerdma_file *file = filp->private_data;
 	struct peerdma_event event;
@@ -155,27 +149,27 @@ static ssize_t node_read(struct file *filp, char __user *buffer, size_t size, lo
 	if (size < sizeof(event))
 		return peerdma_fail(file, -EINVAL, "an event has %zu bytes, there is room for %zu",
 				    sizeof(event), size);
-	while (!(job = take_event(file))) {
+	while (!(job = chardev_take_event(file))) {
 		if (READ_ONCE(file->board->state) == PEERDMA_BOARD_DEAD)
 			return -ENODEV;
 		if (filp->f_flags & O_NONBLOCK)
 			return -EAGAIN;
-		if (wait_event_interruptible(file->wait, readable(file)))
+		if (wait_event_interruptible(file->wait, chardev_readable(file)))
 			return -ERESTARTSYS;
 	}
 	do {
-		fill_event(job, &event);
+		chardev_fill_event(job, &event);
 		if (copy_to_user(buffer + done, &event, sizeof(event))) {
-			return_event(file, job);
+			chardev_return_event(file, job);
 			return done ?: -EFAULT;
 		}
 		peerdma_job_put(job);
 		done += sizeof(event);
-	} while (size - done >= sizeof(event) && (job = take_event(file)));
+	} while (size - done >= sizeof(event) && (job = chardev_take_event(file)));
 	return done;
 }
 
-static __poll_t node_poll(struct file *filp, struct poll_table_struct *table)
+static __poll_t chardev_poll(struct file *filp, struct poll_table_struct *table)
 {
 	struct peerdma_file *file = filp->private_data;
 	__poll_t events = 0;
@@ -188,36 +182,15 @@ static __poll_t node_poll(struct file *filp, struct poll_table_struct *table)
 	return events;
 }
 
-static long node_ioctl(struct file *filp, unsigned int command, unsigned long argument)
-{
-	struct peerdma_file *file = filp->private_data;
-
-	if (_IOC_TYPE(command) != PEERDMA_IOC_MAGIC)
-		return -ENOTTY;
-	if (_IOC_NR(command) < _IOC_NR(PEERDMA_IOC_GET_INFO))
-		return peerdma_legacy_ioctl(file, command, argument);
-	return peerdma_request_ioctl(file, command, argument);
-}
-
-#ifdef CONFIG_COMPAT
-/* Layouts are the same but for one, which has a code of its own. The LEDs' argument is a value. */
-static long node_compat_ioctl(struct file *filp, unsigned int command, unsigned long argument)
-{
-	if (command != PEERDMA_IOC_LED)
-		argument = (unsigned long)compat_ptr(argument);
-	return node_ioctl(filp, command, argument);
-}
-#endif
-
 const struct file_operations peerdma_fops = {
 	.owner = THIS_MODULE,
-	.open = node_open,
-	.release = node_release,
-	.read = node_read,
-	.poll = node_poll,
-	.unlocked_ioctl = node_ioctl,
+	.open = chardev_open,
+	.release = chardev_release,
+	.read = chardev_read,
+	.poll = chardev_poll,
+	.unlocked_ioctl = peerdma_legacy_ioctl,
 #ifdef CONFIG_COMPAT
-	.compat_ioctl = node_compat_ioctl,
+	.compat_ioctl = peerdma_legacy_compat_ioctl,
 #endif
 	.mmap = peerdma_mmap,
 };

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The newest form of interfaces that changed between Linux 5.10 and 7.2, for all of these.
+ * Interfaces that changed between Linux 5.10 and 7.2, in their newest form for all these kernels.
  *
- * What a kernel has is found out by conftest.sh. Where one interface spans all kernels that one is
- * used instead, and is not here.
+ * conftest.sh probes what a kernel has. Where one interface works on all kernels, the driver uses
+ * that one directly.
  */
 #ifndef PEERDMA_COMPAT_H
 #define PEERDMA_COMPAT_H

@@ -1,21 +1,31 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What the files of the core module share.
+ * The core module's rules, the board, and its registers: what every file of the module sees.
  *
- * Locks, outer to inner. Providers may call us with locks of their own held (NVIDIA's global
- * lock, dma_resv, mmap_lock): those are outside of all of these.
+ * Layers. The Makefile lists the files layer by layer, lowest first: registers, engine, jobs,
+ * surfaces, files, life cycle. A file calls only files that stand before it there. Where a layer
+ * has to tell one above it something, it goes through a function pointer: struct peerdma_ops,
+ * struct peerdma_provider, or a work item. Each layer has a header (core.h, engine.h, job.h,
+ * surface.h, files.h, recover.h) that includes the one below, and a file includes that of its own
+ * layer.
+ *
+ * Names. A function of foo.c is foo_bar() if it is static, and peerdma_foo() or peerdma_foo_bar()
+ * otherwise. Inline functions of headers are peerdma_bar(), those of compat.h compat_bar().
+ *
+ * Locks, outer to inner. Providers may call us while holding locks of their own (NVIDIA's global
+ * lock, dma_resv, mmap_lock): those are outside all of these.
  *
  *  1. board->gate       rwsem. Read: mapping memory for the device. Write: reset, remove, suspend;
  *                       never from a provider's callback.
- *  2. surface->teardown mutex. Taking a mapping away. No provider is called with it that waits
- *                       for a callback of its own.
- *  3. board->faults     rwsem. Read: page faults. Write, for an instant: after a state changed,
- *                       so that no fault that saw the old one is still under way.
- *  4. board->lock       spinlock, interrupts off. Registers, lanes, queues, states. A leaf, but
- *                       for wait queues' own locks.
+ *  2. surface->teardown mutex. Removing a mapping. A provider that waits for a callback of its own
+ *                       is not called with it held.
+ *  3. board->faults     rwsem. Read: page faults. Write: taken and released after a state change,
+ *                       to wait for the faults that saw the old state.
+ *  4. board->lock       spinlock, interrupts off. Registers, lanes, queues, states. Innermost, but
+ *                       for the locks of wait queues.
  *
- * With none of 2 to 4 held: pinning and unpinning, attaching and mapping dma-bufs, user copies,
- * free_irq() and everything that waits for work.
+ * None of 2 to 4 is held while pinning and unpinning, attaching and mapping dma-bufs, copying from
+ * and to user space, in free_irq(), or while waiting for a work item.
  *
  * The job owns the memory: a surface is unmapped only when no job may touch it, and a job ends
  * only when its lanes are proven idle or the board cannot master the bus.
@@ -43,19 +53,14 @@
 
 #define PEERDMA_NAME		"peerdma"
 #define PEERDMA_NODE		"picoevb"
-/* For arrays as large as a program asks for: to have no room for them is nothing to log. */
+/* For arrays whose size a program chooses: a failed allocation is not worth a kernel warning. */
 #define PEERDMA_GFP_ARRAY	(GFP_KERNEL_ACCOUNT | __GFP_NOWARN)
-
-/* Descriptors of a chain, and how many contiguous ones the adjacency fields can announce. */
+/* Descriptors of a chain. */
 #define PEERDMA_RING		2048
-#define PEERDMA_BLOCK		64
-/* Jobs of a file that are queued, running or not read yet. */
-#define PEERDMA_MAX_JOBS	256
-#define PEERDMA_MAX_HANDLE	INT_MAX
-/* A channel that is told to stop takes this much of the board's time at most. */
+/* A channel that is told to stop takes at most this much of the board's time. */
 #define PEERDMA_STOP_MS		100
-/* How often running lanes are looked at, in jiffies. */
-#define PEERDMA_WATCH_INTERVAL	(HZ / 4)
+
+struct peerdma_job;
 
 enum { PEERDMA_H2C, PEERDMA_C2H, PEERDMA_LANES };
 
@@ -75,23 +80,23 @@ enum peerdma_lane_state {
 
 /**
  * struct peerdma_lane - one DMA channel
- * @board: its board
+ * @board: the board it is part of
  * @index: PEERDMA_H2C or PEERDMA_C2H
- * @name: for people
+ * @name: "H2C" or "C2H", for messages
  * @channel: offset of its channel block
  * @sgdma: offset of its SGDMA block
  * @irq_bit: its bit in the IRQ block
- * @ring: descriptors
- * @ring_address: their bus address
- * @state: enum peerdma_lane_state
- * @job: owner, from start to end of the job
- * @bytes: of the chain that runs
- * @count: its descriptors
- * @seen: events of the chain that runs
- * @deadline: of RUNNING: when the chain is late; of STOPPING: when harder means are due
- * @unheard: the watchdog has seen the chain end, but no interrupt
+ * @ring: memory for the descriptors of one chain
+ * @ring_address: bus address of @ring
+ * @state: what it is doing
+ * @job: its owner, from start to end of the job
+ * @bytes: length of the running chain
+ * @count: number of descriptors of the running chain
+ * @seen: status events of the running chain so far
+ * @deadline: in jiffies; RUNNING: when the chain is late; STOPPING: when to use more force
+ * @unheard: the watchdog has seen the chain end, but no interrupt has come yet
  *
- * Members from @state on are under the board's lock; @ring belongs to who made it BUILDING.
+ * Members from @state on are protected by the board's lock; @ring belongs to whoever set BUILDING.
  */
 struct peerdma_lane {
 	struct peerdma_dev *board;
@@ -112,55 +117,72 @@ struct peerdma_lane {
 };
 
 /**
+ * struct peerdma_ops - what lower layers call in those above them
+ * @job_end: engine to jobs: the engine has finished with a job, nothing touches its memory any
+ *	more. The job is on no lane and in no queue; called with the board's lock held, in any
+ *	context
+ * @file_free: jobs to files: the last reference to an open file is gone. Process context
+ * @reset: files to life cycle: stops all running jobs and resets the board. May sleep, nothing
+ *	held. Returns 0, -EBUSY if the board is frozen, -ENODEV if it is gone or does not come back
+ */
+struct peerdma_ops {
+	void (*job_end)(struct peerdma_job *job);
+	void (*file_free)(struct kref *ref);
+	int (*reset)(struct peerdma_dev *board);
+};
+
+/**
  * struct peerdma_dev - a board
- * @node: the device of the node; its reference count is ours
- * @cdev: the node
- * @pdev: the PCI function; holds a reference. Bound until peerdma_remove() returns
+ * @node: device of the character node; its reference count is the board's
+ * @cdev: the character node
+ * @pdev: the PCI function; holds a reference. Bound until the driver's remove() returns
+ * @ops: calls to upper layers
  * @index: number of the board
  * @user: mapped user BAR
  * @dma: mapped DMA BAR
- * @dma_length: its bytes
- * @card_ram_size: of the card, as found
- * @staging: bytes at its end that copies go through; 0 with a stream
- * @h2c_channels: found
- * @c2h_channels: found
- * @version: of the extension block; 0 if there is none
+ * @dma_length: length of the DMA BAR in bytes
+ * @card_ram_size: bytes of card RAM that programs may use
+ * @staging: bytes behind them that copies go through; 0 if the board has a stream
+ * @h2c_channels: number of H2C channels found
+ * @c2h_channels: number of C2H channels found
+ * @version: version of the extension block; 0 if there is none
  * @capabilities: PEERDMA_CAPABILITY_*
  * @stream_window: card address of the stream, 0 if there is none
  * @time_scale: how much slower than real time the board runs
- * @clock_khz: of the engine
- * @vectors: allocated
- * @interrupts: of what kind they are
- * @gate: see above
- * @faults: see above
- * @lock: see above
- * @state: enum peerdma_board_state
+ * @clock_khz: clock of the engine
+ * @vectors: number of interrupt vectors allocated
+ * @interrupts: their kind
+ * @gate: lock 1
+ * @faults: lock 3
+ * @lock: lock 4
+ * @state: life cycle; changes only under @lock
  * @generation: counts resets and resumes
  * @lanes: the channels
- * @draining: jobs that run may end, but no new ones start
- * @broken: a lane could not be stopped: nothing starts until the recovery has reset the board
+ * @draining: running jobs may end, but no new ones start
+ * @broken: a lane could not be stopped: nothing starts until the board has been reset
  * @files: open files of the node
- * @ready: those with queued jobs, the next one first
- * @surfaces: all mapped for this board
- * @idle: woken when a lane becomes idle
+ * @ready: those with queued jobs, the next one to be served first
+ * @surfaces: all surfaces mapped for this board
+ * @idle: woken when a lane becomes idle and when a surface is unmapped
  * @pump: starts what can be started
- * @stopper: looks after lanes that are stopping
- * @watchdog: looks after lanes that are running
- * @recovery: resets the board
- * @inode: all mappings of all nodes of the board are of this one
+ * @stopper: polls lanes that are stopping
+ * @watchdog: polls lanes that are running
+ * @recovery: resets the board, or ends the jobs of one that is gone
+ * @inode: its address space holds the mappings of all open files of the board
  * @next_map: next free mmap() offset
- * @pinned_bytes: see struct peerdma_info, as are the following
- * @jobs: ...
- * @failures: ...
- * @timeouts: ...
- * @lost_interrupts: ...
+ * @pinned_bytes: bytes that are pinned for the board
+ * @jobs: jobs that have ended
+ * @failures: jobs that have ended with an error
+ * @timeouts: chains that were late
+ * @lost_interrupts: chains whose end only the watchdog saw
  *
- * Members from @state to @surfaces, and the counters, are under @lock.
+ * Members from @state to @surfaces, and the counters from @next_map on, are protected by @lock.
  */
 struct peerdma_dev {
 	struct device node;
 	struct cdev cdev;
 	struct pci_dev *pdev;
+	const struct peerdma_ops *ops;
 	int index;
 	void __iomem *user;
 	void __iomem *dma;
@@ -203,136 +225,20 @@ struct peerdma_dev {
 	u64 lost_interrupts;
 };
 
-/**
- * struct peerdma_why - the last error of a file in words
- * @lock: of the others
- * @error: errno, 0 if there was none
- * @text: what was asked, what was found, what to do
- */
-struct peerdma_why {
-	spinlock_t lock;
-	int error;
-	char text[sizeof_field(struct peerdma_info, last_error)];
-};
-
-/**
- * struct peerdma_file - an open file of the node, and where its jobs' completions go
- * @ref: the open file and each job hold it
- * @board: holds a reference
- * @surfaces: by handle
- * @next_handle: for a cyclic allocation, so that a stale handle is not soon another's
- * @why: last error
- * @on_board: in the board's list of files
- * @on_ready: in the board's ready list while @queue is not empty
- * @queue: jobs that wait
- * @jobs: all that were submitted and not read
- * @job_count: of @jobs
- * @next_job: number of the next one
- * @events: jobs that ended and were not read
- * @wait: woken for @events
- *
- * Members from @on_board on are under the board's lock.
- */
-struct peerdma_file {
-	struct kref ref;
-	struct peerdma_dev *board;
-	struct xarray surfaces;
-	u32 next_handle;
-	struct peerdma_why why;
-	struct list_head on_board;
-	struct list_head on_ready;
-	struct list_head queue;
-	struct list_head jobs;
-	unsigned int job_count;
-	u64 next_job;
-	struct list_head events;
-	wait_queue_head_t wait;
-};
-
-/**
- * struct peerdma_leg - a job's part on one lane
- * @used: the job uses the lane
- * @surface: memory on this side; holds a reference until the job has ended
- * @offset: of the first byte in @surface
- * @card: card address of the first byte
- * @started: bytes given to the engine
- * @done: bytes that the engine has moved
- * @cycles: that the channel was busy
- */
-struct peerdma_leg {
-	bool used;
-	struct peerdma_surface *surface;
-	u64 offset;
-	u64 card;
-	u64 started;
-	u64 done;
-	u64 cycles;
-};
-
-/**
- * enum peerdma_path - what the card side of a job is
- * @PATH_CARD: card RAM, or the stream window for C2H
- * @PATH_STREAM: a copy through the stream: both lanes at once
- * @PATH_STAGED: a copy through the staging area, C2H a chunk behind H2C
- */
-enum peerdma_path {
-	PATH_CARD,
-	PATH_STREAM,
-	PATH_STAGED,
-};
-
-/**
- * struct peerdma_job - one transfer
- * @ref: the lanes hold one until the end, who waits or reads the event another
- * @file: where completions go; holds a reference
- * @link: in the file's queue, later in its events
- * @on_file: in the file's list of jobs; empty for a job that somebody waits for
- * @reap: ends the job where it can sleep
- * @id: see struct peerdma_submit
- * @user_data: see struct peerdma_submit
- * @path: enum peerdma_path
- * @generation: the board's that it depends on; 0 for any
- * @length: bytes
- * @legs: per lane
- * @queued: waits in its file's queue
- * @ended: nothing touches its memory any more
- * @error: 0 or a negative errno; the first one stays
- * @reason: enum peerdma_reason
- * @status: of the channel that failed
- * @kind: enum peerdma_error_kind, where the board says
- * @address: where the board met the error
- * @begin: time of the start
- * @nanoseconds: from start to end
- * @finished: the job has ended
- */
-struct peerdma_job {
-	struct kref ref;
-	struct peerdma_file *file;
-	struct list_head link;
-	struct list_head on_file;
-	struct work_struct reap;
-	u64 id;
-	u64 user_data;
-	enum peerdma_path path;
-	u32 generation;
-	u64 length;
-	struct peerdma_leg legs[PEERDMA_LANES];
-	bool queued;
-	bool ended;
-	int error;
-	u32 reason;
-	u32 status;
-	u32 kind;
-	u64 address;
-	ktime_t begin;
-	u64 nanoseconds;
-	struct completion finished;
-};
-
-#include "calls.h"
-
 #define for_each_lane(lane, board) \
 	for ((lane) = (board)->lanes; (lane) < (board)->lanes + PEERDMA_LANES; (lane)++)
+
+static inline struct peerdma_dev *peerdma_board_get(struct peerdma_dev *board)
+{
+	get_device(&board->node);
+	return board;
+}
+
+/* May sleep. */
+static inline void peerdma_board_put(struct peerdma_dev *board)
+{
+	put_device(&board->node);
+}
 
 /* A board that is gone is not touched: its registers may not be mapped any more. */
 static inline u32 peerdma_read(struct peerdma_dev *board, u32 offset)
@@ -347,5 +253,27 @@ static inline void peerdma_write(struct peerdma_dev *board, u32 offset, u32 valu
 	if (likely(board->state != PEERDMA_BOARD_DEAD))
 		writel(value, board->dma + offset);
 }
+
+static inline u32 peerdma_channel_read(struct peerdma_lane *lane, u32 reg)
+{
+	return peerdma_read(lane->board, lane->channel + reg);
+}
+
+static inline void peerdma_channel_write(struct peerdma_lane *lane, u32 reg, u32 value)
+{
+	peerdma_write(lane->board, lane->channel + reg, value);
+}
+
+/* hw.c */
+int peerdma_hw_identify(struct peerdma_dev *board);
+int peerdma_hw_init(struct peerdma_dev *board);
+void peerdma_hw_quiet(struct peerdma_dev *board);
+bool peerdma_hw_soft_reset(struct peerdma_dev *board);
+void peerdma_hw_stop(struct peerdma_lane *lane);
+u32 peerdma_hw_status(struct peerdma_lane *lane, bool clear);
+bool peerdma_hw_done(struct peerdma_lane *lane, u32 status);
+u64 peerdma_hw_cycles(struct peerdma_lane *lane);
+u32 peerdma_hw_error(struct peerdma_dev *board, u64 *address);
+unsigned long peerdma_hw_scaled(struct peerdma_dev *board, u64 ms);
 
 #endif /* PEERDMA_CORE_H */

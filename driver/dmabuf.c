@@ -1,58 +1,58 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * dma-bufs: memory of any device whose driver exports it.
+ * Provider: dma-bufs, memory of any device whose driver exports it.
  *
- * Attached dynamically, with peer-to-peer allowed, so that the exporter does not move it to host
- * memory for us, then pinned and mapped: the engine cannot wait for memory to come back. Mapping
- * and unmapping with the reservation lock held is right on every kernel for a dynamic importer.
+ * Attached dynamically and with peer-to-peer allowed, so that the exporter does not move the
+ * buffer to host memory for us; then pinned and mapped, because the engine cannot wait for memory
+ * to come back. Mapping and unmapping under the reservation lock is correct for a dynamic
+ * importer on every kernel.
  */
 #include <linux/dma-buf.h>
 #include <linux/dma-resv.h>
-#include <linux/scatterlist.h>
 #include <linux/slab.h>
 
-#include "core.h"
+#include "surface.h"
 
-/* For what others still do with a dma-buf, in jiffies. */
+/* Limit of the wait for what others still do with a dma-buf, in jiffies. */
 #define WAIT_TIMEOUT		(10 * HZ)
 
 /**
- * struct imported - an imported dma-buf
+ * struct dmabuf_imported - an imported dma-buf
  * @buffer: the dma-buf
- * @attachment: while it is mapped
- * @table: while it is mapped
+ * @attachment: valid while it is mapped
+ * @table: valid while it is mapped
  */
-struct imported {
+struct dmabuf_imported {
 	struct dma_buf *buffer;
 	struct dma_buf_attachment *attachment;
 	struct sg_table *table;
 };
 
 /* The exporter takes the memory back. Called with the reservation lock held. */
-static void invalidated(struct dma_buf_attachment *attachment)
+static void dmabuf_invalidated(struct dma_buf_attachment *attachment)
 {
-	peerdma_surface_revoke(attachment->importer_priv);
+	peerdma_revoke(attachment->importer_priv);
 }
 
 static const struct dma_buf_attach_ops attach_ops = {
 	.allow_peer2peer = true,
-	.COMPAT_INVALIDATE_MAPPINGS = invalidated,
+	.COMPAT_INVALIDATE_MAPPINGS = dmabuf_invalidated,
 };
 
 static int dmabuf_get(struct peerdma_surface *surface, const struct peerdma_pin_request *request)
 {
-	struct imported *imported;
+	struct dmabuf_imported *imported;
 	struct dma_buf *buffer;
 
 	buffer = dma_buf_get(request->fd);
 	if (IS_ERR(buffer))
-		return peerdma_explain(surface, PTR_ERR(buffer),
-				       "file descriptor %d is not a dma-buf", request->fd);
+		return peerdma_fail_pin(surface, PTR_ERR(buffer),
+					"file descriptor %d is not a dma-buf", request->fd);
 	if (request->offset >= buffer->size ||
 	    request->length > buffer->size - request->offset) {
-		peerdma_explain(surface, -EINVAL,
-				"%llu bytes from %llu on are beyond the dma-buf, which has %zu",
-				request->length, request->offset, buffer->size);
+		peerdma_fail_pin(surface, -EINVAL,
+				 "%llu bytes from %llu on are beyond the dma-buf, which has %zu",
+				 request->length, request->offset, buffer->size);
 		dma_buf_put(buffer);
 		return -EINVAL;
 	}
@@ -70,43 +70,29 @@ static int dmabuf_get(struct peerdma_surface *surface, const struct peerdma_pin_
 
 static void dmabuf_put(struct peerdma_surface *surface)
 {
-	struct imported *imported = surface->private;
+	struct dmabuf_imported *imported = surface->private;
 
 	dma_buf_put(imported->buffer);
 }
 
-/* Exporters say -ENODEV of their own device, and -ENOTSUPP, which is not for programs. */
-static int normalized(int error)
+/* Exporters say -ENODEV of their own device; to a program it would mean that the board is gone. */
+static int dmabuf_errno(int error)
 {
-	return error == -ENODEV || error == -ENOTSUPP ? -EOPNOTSUPP : error;
-}
-
-static int add_segments(struct peerdma_surface *surface, struct sg_table *table)
-{
-	struct scatterlist *sg;
-	int error, n;
-
-	error = peerdma_segments_begin(surface, table->nents);
-	if (error)
-		return error;
-	/* The addresses, and nothing else: there may be no pages behind them. */
-	for_each_sgtable_dma_sg(table, sg, n)
-		peerdma_segments_add(surface, sg_dma_address(sg), sg_dma_len(sg));
-	return 0;
+	return error == -ENODEV ? -EOPNOTSUPP : peerdma_provider_errno(error);
 }
 
 static int dmabuf_map(struct peerdma_surface *surface)
 {
-	struct imported *imported = surface->private;
+	struct dmabuf_imported *imported = surface->private;
 	struct dma_buf *buffer = imported->buffer;
 	int error;
 
 	imported->attachment = dma_buf_dynamic_attach(buffer, peerdma_surface_device(surface),
 						      &attach_ops, surface);
 	if (IS_ERR(imported->attachment))
-		return peerdma_explain(surface, normalized(PTR_ERR(imported->attachment)),
-				       "the dma-buf of %s cannot be attached to this board: it may have to be behind the same PCIe switch or an allowed host bridge",
-				       buffer->exp_name);
+		return peerdma_fail_pin(surface, dmabuf_errno(PTR_ERR(imported->attachment)),
+					"the dma-buf of %s cannot be attached to this board: it may have to be behind the same PCIe switch or an allowed host bridge",
+					buffer->exp_name);
 	dma_resv_lock(buffer->resv, NULL);
 	error = dma_buf_pin(imported->attachment);
 	if (error)
@@ -116,7 +102,7 @@ static int dmabuf_map(struct peerdma_surface *surface)
 		error = PTR_ERR(imported->table);
 		goto err_unpin;
 	}
-	error = add_segments(surface, imported->table);
+	error = peerdma_surface_add_table(surface, imported->table);
 	if (error)
 		goto err_unmap;
 	dma_resv_unlock(buffer->resv);
@@ -129,14 +115,14 @@ err_unpin:
 err_unlock:
 	dma_resv_unlock(buffer->resv);
 	dma_buf_detach(buffer, imported->attachment);
-	return peerdma_explain(surface, normalized(error),
-			       "the dma-buf of %s cannot be pinned and mapped for this board: is peer-to-peer possible between them, and its memory large enough a BAR?",
-			       buffer->exp_name);
+	return peerdma_fail_pin(surface, dmabuf_errno(error),
+				"the dma-buf of %s cannot be pinned and mapped for this board: is peer-to-peer possible between them, and its memory large enough a BAR?",
+				buffer->exp_name);
 }
 
 static void dmabuf_unmap(struct peerdma_surface *surface)
 {
-	struct imported *imported = surface->private;
+	struct dmabuf_imported *imported = surface->private;
 
 	dma_resv_lock(imported->buffer->resv, NULL);
 	dma_buf_unmap_attachment(imported->attachment, imported->table, DMA_BIDIRECTIONAL);
@@ -145,22 +131,12 @@ static void dmabuf_unmap(struct peerdma_surface *surface)
 	dma_buf_detach(imported->buffer, imported->attachment);
 }
 
-/**
- * peerdma_dmabuf_wait() - waits for what others still do with a dma-buf
- * @surface: of any provider; nothing happens unless it is a dma-buf
- * @write: it is about to be written to
- *
- * May sleep.
- *
- * Return: 0, -EINTR on a signal, -ETIMEDOUT.
- */
-int peerdma_dmabuf_wait(struct peerdma_surface *surface, bool write)
+/* See struct peerdma_provider. Fences that are added later are not waited for. */
+static int dmabuf_wait(struct peerdma_surface *surface, bool write)
 {
-	struct imported *imported = surface->private;
+	struct dmabuf_imported *imported = surface->private;
 	long left;
 
-	if (surface->provider != &peerdma_dmabuf)
-		return 0;
 	left = compat_dma_resv_wait(imported->buffer->resv, write, WAIT_TIMEOUT);
 	if (left < 0)
 		return -EINTR;
@@ -175,6 +151,7 @@ const struct peerdma_provider peerdma_dmabuf = {
 	.map = dmabuf_map,
 	.unmap = dmabuf_unmap,
 	.put = dmabuf_put,
+	.wait = dmabuf_wait,
 };
 
 COMPAT_IMPORT_DMA_BUF;

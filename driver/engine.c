@@ -1,20 +1,41 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The lanes: which job runs on which, chain after chain, and how a run ends.
+ * From queued jobs to running chains: which job gets which lane, its descriptors, the doorbell.
  *
- * A copy uses both lanes: at once where the board has a stream, else the C2H lane a chunk behind
- * the H2C lane, both in the staging area at the end of card RAM. Lanes belong to one job at a
- * time, from its start to its end.
+ * A copy uses both lanes: at the same time where the board has a stream; otherwise the C2H lane
+ * follows one chunk behind the H2C lane, and both use the staging area at the end of card RAM.
+ * A job owns its lanes from its start to its end.
  */
+#include <linux/bitfield.h>
+#include <linux/bsearch.h>
 #include <linux/math64.h>
+#include <linux/module.h>
 
-#include "core.h"
+#include "engine.h"
 
-/* A chain may take timeout_ms and the time of its bytes at this rate, of the board's time. */
+/* A chain may take timeout_ms plus the time of its bytes at this rate, in the board's time. */
 #define SLOWEST_BYTES_PER_MS	1000
+/* How many contiguous descriptors the adjacency fields can announce. */
+#define BLOCK			64
+
+#define CONTROL_LOG		(PEERDMA_CHANNEL_CONTROL_IE_DESCRIPTOR_STOPPED | \
+				 PEERDMA_CHANNEL_CONTROL_IE_DESCRIPTOR_COMPLETED | \
+				 PEERDMA_CHANNEL_CONTROL_IE_ALIGN_MISMATCH | \
+				 PEERDMA_CHANNEL_CONTROL_IE_MAGIC_STOPPED | \
+				 PEERDMA_CHANNEL_CONTROL_IE_INVALID_LENGTH | \
+				 PEERDMA_CHANNEL_CONTROL_IE_READ_ERROR | \
+				 PEERDMA_CHANNEL_CONTROL_IE_WRITE_ERROR | \
+				 PEERDMA_CHANNEL_CONTROL_IE_DESC_ERROR)
+
+struct workqueue_struct *peerdma_wq;
+
+static unsigned int timeout_ms = 2000;
+module_param(timeout_ms, uint, 0644);
+MODULE_PARM_DESC(timeout_ms,
+		 "what a chain of descriptors may take, beside the time of its bytes at 1 MB/s, in milliseconds of the board's own time (default 2000)");
 
 /* How many bytes a lane may move now for the job that it belongs to. */
-static u64 lane_ready(const struct peerdma_lane *lane)
+static u64 engine_ready(const struct peerdma_lane *lane)
 {
 	const struct peerdma_job *job = lane->job;
 	const struct peerdma_leg *leg = &job->legs[lane->index];
@@ -38,10 +59,10 @@ static u64 lane_ready(const struct peerdma_lane *lane)
 }
 
 /*
- * Gives lanes to the next job that can have all it needs. A job that cannot yet keeps later ones
- * of other files off its lanes, so that it is not starved.
+ * Gives lanes to the next job that can have all those it needs. A job that has to wait keeps later
+ * jobs of other files off its lanes, so that it is not starved.
  */
-static bool admit(struct peerdma_dev *board)
+static bool engine_admit(struct peerdma_dev *board)
 {
 	bool taken[PEERDMA_LANES];
 	struct peerdma_lane *lane;
@@ -71,7 +92,7 @@ static bool admit(struct peerdma_dev *board)
 		list_del_init(&job->link);
 		job->queued = false;
 		job->begin = ktime_get();
-		/* Others first, next time. */
+		/* Next time the other files come first. */
 		if (list_empty(&file->queue))
 			list_del_init(&file->on_ready);
 		else
@@ -81,7 +102,7 @@ static bool admit(struct peerdma_dev *board)
 	return false;
 }
 
-static struct peerdma_lane *next_lane(struct peerdma_dev *board)
+static struct peerdma_lane *engine_next(struct peerdma_dev *board)
 {
 	struct peerdma_lane *lane;
 
@@ -89,14 +110,18 @@ static struct peerdma_lane *next_lane(struct peerdma_dev *board)
 		return NULL;
 	do {
 		for_each_lane(lane, board)
-			if (lane->state == LANE_IDLE && lane->job && lane_ready(lane))
+			if (lane->state == LANE_IDLE && lane->job && engine_ready(lane))
 				return lane;
-	} while (admit(board));
+	} while (engine_admit(board));
 	return NULL;
 }
 
-/* Ends the job once no lane works for it. Called with the board's lock held. */
-static void settle(struct peerdma_job *job)
+/**
+ * peerdma_engine_settle() - ends a job once none of its lanes is busy any more
+ * @job: moved all its bytes, or failed; otherwise it goes on. Called with the board's lock held, in
+ *	any context
+ */
+void peerdma_engine_settle(struct peerdma_job *job)
 {
 	struct peerdma_dev *board = job->file->board;
 	struct peerdma_lane *lane;
@@ -116,13 +141,102 @@ static void settle(struct peerdma_job *job)
 	for_each_lane(lane, board)
 		if (lane->job == job)
 			lane->job = NULL;
-	peerdma_job_end(job);
+	board->ops->job_end(job);
 	wake_up_all(&board->idle);
 	if (!list_empty(&board->ready))
 		queue_work(peerdma_wq, &board->pump);
 }
 
-static void start(struct peerdma_lane *lane, u64 bytes, u32 count)
+static int engine_compare(const void *key, const void *element)
+{
+	const struct peerdma_segment *segment = element;
+	u64 offset = *(const u64 *)key;
+
+	if (offset < segment->start)
+		return -1;
+	return offset - segment->start >= segment->length;
+}
+
+/*
+ * How many descriptors after the next one lie contiguous with it: what is left of its block, or of
+ * the chain.
+ */
+static u32 engine_adjacent(u32 index, u32 count)
+{
+	u32 in_block = BLOCK - 1 - (index + 1) % BLOCK;
+
+	return index + 2 < count ? min(in_block, count - 2 - index) : 0;
+}
+
+/*
+ * Writes a chain to the ring of a lane that is BUILDING: from @offset in @surface on, at most
+ * @bytes, which is not 0 and within the surface. With @card_fixed all descriptors have the same
+ * card address. Sets @count to the number of descriptors and returns the bytes that they move.
+ *
+ * The layout is PG195's: the descriptors follow each other, in blocks that do not cross 4 KiB, and
+ * only the last one stops, with the one interrupt of the chain.
+ */
+static u64 engine_build(struct peerdma_lane *lane, const struct peerdma_surface *surface,
+			u64 offset, u64 card, bool card_fixed, u64 bytes, u32 *count)
+{
+	const struct peerdma_segment *segment =
+		bsearch(&offset, surface->segments, surface->segment_count,
+			sizeof(*surface->segments), engine_compare);
+	u64 skip = offset - segment->start;
+	u64 built = 0;
+	u32 n, flags;
+
+	for (n = 0; n < PEERDMA_RING && built < bytes; n++) {
+		struct peerdma_descriptor *descriptor = &lane->ring[n];
+		u64 length = min3(segment->length - skip, bytes - built,
+				  (u64)rounddown(PEERDMA_DESC_MAX_LENGTH, PAGE_SIZE));
+		u64 bus = segment->address + skip;
+		u64 here = card_fixed ? card : card + built;
+
+		descriptor->length = cpu_to_le32(length);
+		descriptor->source = cpu_to_le64(lane->index == PEERDMA_H2C ? bus : here);
+		descriptor->destination = cpu_to_le64(lane->index == PEERDMA_H2C ? here : bus);
+		descriptor->next = cpu_to_le64(lane->ring_address + (n + 1) * sizeof(*descriptor));
+		built += length;
+		skip += length;
+		if (skip == segment->length) {
+			segment++;
+			skip = 0;
+		}
+	}
+	*count = n;
+	while (n--) {
+		flags = n + 1 == *count ? PEERDMA_DESC_STOP | PEERDMA_DESC_COMPLETED : 0;
+		lane->ring[n].control =
+			cpu_to_le32(FIELD_PREP(PEERDMA_DESC_MAGIC_MASK, PEERDMA_DESC_MAGIC) |
+				    FIELD_PREP(PEERDMA_DESC_ADJACENT_MASK,
+					       engine_adjacent(n, *count)) | flags);
+	}
+	lane->ring[*count - 1].next = 0;
+	return built;
+}
+
+/* Starts the chain in a lane's ring. The channel is stopped; the board's lock is held. */
+static void engine_doorbell(struct peerdma_lane *lane, u32 count)
+{
+	struct peerdma_dev *board = lane->board;
+
+	peerdma_write(board, lane->sgdma + PEERDMA_SGDMA_DESCRIPTOR_LO_REG,
+		      lower_32_bits(lane->ring_address));
+	peerdma_write(board, lane->sgdma + PEERDMA_SGDMA_DESCRIPTOR_HI_REG,
+		      upper_32_bits(lane->ring_address));
+	peerdma_write(board, lane->sgdma + PEERDMA_SGDMA_DESCRIPTOR_ADJACENT_REG,
+		      min_t(u32, count, BLOCK) - 1);
+	peerdma_channel_write(lane, PEERDMA_CHANNEL_PERF_CONTROL_REG,
+			      PEERDMA_CHANNEL_PERF_CONTROL_CLEAR);
+	peerdma_channel_write(lane, PEERDMA_CHANNEL_PERF_CONTROL_REG,
+			      PEERDMA_CHANNEL_PERF_CONTROL_RUN | PEERDMA_CHANNEL_PERF_CONTROL_AUTO);
+	/* Clears status and count as well; writel() orders the descriptors before it. */
+	peerdma_channel_write(lane, PEERDMA_CHANNEL_CONTROL_REG,
+			      CONTROL_LOG | PEERDMA_CHANNEL_CONTROL_RUN);
+}
+
+static void engine_start(struct peerdma_lane *lane, u64 bytes, u32 count)
 {
 	struct peerdma_dev *board = lane->board;
 
@@ -132,17 +246,17 @@ static void start(struct peerdma_lane *lane, u64 bytes, u32 count)
 	lane->unheard = false;
 	lane->state = LANE_RUNNING;
 	lane->job->legs[lane->index].started += bytes;
-	lane->deadline = jiffies + peerdma_scaled(board, READ_ONCE(peerdma_timeout_ms) +
-						  div_u64(bytes, SLOWEST_BYTES_PER_MS));
-	peerdma_hw_start(lane, count);
+	lane->deadline = jiffies + peerdma_hw_scaled(board, READ_ONCE(timeout_ms) +
+						     div_u64(bytes, SLOWEST_BYTES_PER_MS));
+	engine_doorbell(lane, count);
 	queue_delayed_work(peerdma_wq, &board->watchdog, PEERDMA_WATCH_INTERVAL);
 }
 
 /**
- * peerdma_pump() - starts whatever can be started
+ * peerdma_engine_pump() - starts whatever can be started
  * @board: the board. Process context, nothing held
  */
-void peerdma_pump(struct peerdma_dev *board)
+void peerdma_engine_pump(struct peerdma_dev *board)
 {
 	struct peerdma_lane *lane;
 	const struct peerdma_leg *leg;
@@ -151,10 +265,10 @@ void peerdma_pump(struct peerdma_dev *board)
 	u32 count;
 
 	spin_lock_irq(&board->lock);
-	while ((lane = next_lane(board))) {
+	while ((lane = engine_next(board))) {
 		job = lane->job;
 		leg = &job->legs[lane->index];
-		ready = lane_ready(lane);
+		ready = engine_ready(lane);
 		card = leg->card;
 		if (job->path == PATH_STAGED)
 			card += leg->started & (board->staging - 1);
@@ -163,185 +277,26 @@ void peerdma_pump(struct peerdma_dev *board)
 		lane->state = LANE_BUILDING;
 		spin_unlock_irq(&board->lock);
 
-		bytes = peerdma_chain_build(lane, leg->surface, leg->offset + leg->started, card,
-					    board->stream_window && card >= board->stream_window,
-					    ready, &count);
+		bytes = engine_build(lane, leg->surface, leg->offset + leg->started, card,
+				     board->stream_window && card >= board->stream_window,
+				     ready, &count);
 
 		spin_lock_irq(&board->lock);
 		if (job->error) {
 			lane->state = LANE_IDLE;
-			settle(job);
+			peerdma_engine_settle(job);
 		} else {
-			start(lane, bytes, count);
+			engine_start(lane, bytes, count);
 		}
 	}
 	spin_unlock_irq(&board->lock);
 }
 
 /**
- * peerdma_pump_work() - peerdma_pump() as work
- * @work: of a board
+ * peerdma_engine_pump_work() - peerdma_engine_pump() as a work item
+ * @work: a board's
  */
-void peerdma_pump_work(struct work_struct *work)
+void peerdma_engine_pump_work(struct work_struct *work)
 {
-	peerdma_pump(container_of(work, struct peerdma_dev, pump));
-}
-
-/**
- * peerdma_lane_event() - deals with events of a channel
- * @lane: the lane. Called with the board's lock held, in any context
- * @status: what was read, and cleared; not only busy
- */
-void peerdma_lane_event(struct peerdma_lane *lane, u32 status)
-{
-	struct peerdma_dev *board = lane->board;
-	struct peerdma_job *job = lane->job;
-
-	if (lane->state != LANE_RUNNING && lane->state != LANE_STOPPING)
-		return;
-	if (status == ~0u) {
-		peerdma_lost(board);
-		return;
-	}
-	lane->seen |= status & ~PEERDMA_STATUS_BUSY;
-	if (lane->state == LANE_RUNNING && !peerdma_hw_done(lane, lane->seen)) {
-		/* Its events need not come at once, but it ends with them. */
-		if (status & PEERDMA_STATUS_BUSY && !(lane->seen & PEERDMA_STATUS_ERRORS))
-			return;
-		job->status = lane->seen;
-		peerdma_hw_error(board, job);
-		peerdma_job_fail(job, -EIO, PEERDMA_REASON_ENGINE);
-		return;
-	}
-	if (lane->state == LANE_RUNNING) {
-		job->legs[lane->index].done += lane->bytes;
-		job->legs[lane->index].cycles += peerdma_hw_cycles(lane);
-		peerdma_hw_stop(lane);
-	} else if (status & PEERDMA_STATUS_BUSY) {
-		return;
-	}
-	lane->state = LANE_IDLE;
-	settle(job);
-}
-
-/**
- * peerdma_job_fail() - makes a job end with an error, soon
- * @job: any; nothing happens if it has ended. Called with the board's lock held, in any context
- * @error: negative errno; the first one stays
- * @reason: enum peerdma_reason
- *
- * A job that waits ends at once. One that runs is stopped, and ends when its lanes are idle.
- */
-void peerdma_job_fail(struct peerdma_job *job, int error, u32 reason)
-{
-	struct peerdma_dev *board = job->file->board;
-	struct peerdma_lane *lane;
-
-	if (job->ended)
-		return;
-	if (!job->error) {
-		job->error = error;
-		job->reason = reason;
-	}
-	if (job->queued) {
-		list_del_init(&job->link);
-		job->queued = false;
-		if (list_empty(&job->file->queue))
-			list_del_init(&job->file->on_ready);
-	}
-	for_each_lane(lane, board) {
-		if (lane->job != job || lane->state != LANE_RUNNING)
-			continue;
-		peerdma_hw_stop(lane);
-		lane->state = LANE_STOPPING;
-		lane->deadline = jiffies + peerdma_scaled(board, PEERDMA_STOP_MS);
-	}
-	settle(job);
-	if (peerdma_poll_stopping(board))
-		queue_delayed_work(peerdma_wq, &board->stopper, 1);
-}
-
-/**
- * peerdma_poll_stopping() - lets go of the lanes that have stopped
- * @board: called with its lock held, in any context
- *
- * Return: whether some have not.
- */
-bool peerdma_poll_stopping(struct peerdma_dev *board)
-{
-	struct peerdma_lane *lane;
-	bool some = false;
-	u32 status;
-
-	for_each_lane(lane, board) {
-		if (lane->state != LANE_STOPPING)
-			continue;
-		status = peerdma_hw_status(lane, true);
-		if (status == ~0u) {
-			peerdma_lost(board);
-			return false;
-		}
-		if (status & PEERDMA_STATUS_BUSY) {
-			some = true;
-			continue;
-		}
-		lane->state = LANE_IDLE;
-		settle(lane->job);
-	}
-	return some;
-}
-
-/**
- * peerdma_force_idle() - declares idle what cannot touch memory any more
- * @board: cannot master the bus. Called with its lock held
- */
-void peerdma_force_idle(struct peerdma_dev *board)
-{
-	struct peerdma_lane *lane;
-
-	for_each_lane(lane, board) {
-		struct peerdma_job *job = lane->job;
-
-		if (lane->state == LANE_RUNNING || lane->state == LANE_STOPPING)
-			lane->state = LANE_IDLE;
-		if (!job)
-			continue;
-		if (!job->error) {
-			job->error = -EIO;
-			job->reason = PEERDMA_REASON_RESET;
-		}
-		settle(job);
-	}
-}
-
-/**
- * peerdma_lost() - the board does not answer any more
- * @board: called with its lock held, in any context
- *
- * Its jobs end in peerdma_bury(), by the recovery.
- */
-void peerdma_lost(struct peerdma_dev *board)
-{
-	if (board->state == PEERDMA_BOARD_DEAD)
-		return;
-	board->state = PEERDMA_BOARD_DEAD;
-	queue_work(peerdma_wq, &board->recovery);
-}
-
-/**
- * peerdma_bury() - ends all jobs of a board that is gone
- * @board: its state is dead. Called with its lock held
- *
- * One that only looks as if it were off the bus could still write to memory: its bus mastering is
- * turned off first.
- */
-void peerdma_bury(struct peerdma_dev *board)
-{
-	struct peerdma_file *file;
-
-	pci_clear_master(board->pdev);
-	peerdma_fail_all(board, true, -ENODEV, PEERDMA_REASON_LOST);
-	peerdma_force_idle(board);
-	list_for_each_entry(file, &board->files, on_board)
-		wake_up_all(&file->wait);
+	peerdma_engine_pump(container_of(work, struct peerdma_dev, pump));
 }

@@ -10,20 +10,12 @@
 
 #include "core.h"
 
-/* The version in the lowest byte is of no consequence. */
+/* Without the core's version, which is in the lowest byte. */
 #define IDENTIFIER_MASK		0xffffff00
 #define ALL_ONES		0xffffffff
 
 #define STATUS_DONE		(PEERDMA_STATUS_DESCRIPTOR_STOPPED | \
 				 PEERDMA_STATUS_DESCRIPTOR_COMPLETED)
-#define CONTROL_LOG		(PEERDMA_CHANNEL_CONTROL_IE_DESCRIPTOR_STOPPED | \
-				 PEERDMA_CHANNEL_CONTROL_IE_DESCRIPTOR_COMPLETED | \
-				 PEERDMA_CHANNEL_CONTROL_IE_ALIGN_MISMATCH | \
-				 PEERDMA_CHANNEL_CONTROL_IE_MAGIC_STOPPED | \
-				 PEERDMA_CHANNEL_CONTROL_IE_INVALID_LENGTH | \
-				 PEERDMA_CHANNEL_CONTROL_IE_READ_ERROR | \
-				 PEERDMA_CHANNEL_CONTROL_IE_WRITE_ERROR | \
-				 PEERDMA_CHANNEL_CONTROL_IE_DESC_ERROR)
 
 #define VECTORS_PER_REG		4
 #define MAX_CHANNELS		4
@@ -31,18 +23,18 @@
 #define MAX_MS			(24 * 3600 * MSEC_PER_SEC)
 
 /**
- * peerdma_scaled() - a time on the board's clock
+ * peerdma_hw_scaled() - converts a time limit for the board's time scale
  * @board: the board
- * @ms: milliseconds that hardware may take
+ * @ms: milliseconds that real hardware may take
  *
  * Return: jiffies that this board may take.
  */
-unsigned long peerdma_scaled(struct peerdma_dev *board, u64 ms)
+unsigned long peerdma_hw_scaled(struct peerdma_dev *board, u64 ms)
 {
 	return msecs_to_jiffies(min_t(u64, ms * board->time_scale, MAX_MS));
 }
 
-static u32 count_channels(struct peerdma_dev *board, u32 base, u32 identifier)
+static u32 hw_count_channels(struct peerdma_dev *board, u32 base, u32 identifier)
 {
 	u32 n;
 
@@ -56,21 +48,21 @@ static u32 count_channels(struct peerdma_dev *board, u32 base, u32 identifier)
 	return n;
 }
 
-static u32 extension_read(struct peerdma_dev *board, u32 reg)
+static u32 hw_extension(struct peerdma_dev *board, u32 reg)
 {
 	return peerdma_read(board, PEERDMA_EXTENSION_BASE + reg);
 }
 
-static int identify_extension(struct peerdma_dev *board)
+static int hw_identify_extension(struct peerdma_dev *board)
 {
 	struct device *dev = &board->pdev->dev;
 	u32 version, major;
 
 	if (board->dma_length < PEERDMA_EXTENSION_BASE + PEERDMA_CHANNEL_STRIDE ||
-	    extension_read(board, PEERDMA_EXTENSION_MAGIC_REG) != PEERDMA_EXTENSION_MAGIC_RESET)
+	    hw_extension(board, PEERDMA_EXTENSION_MAGIC_REG) != PEERDMA_EXTENSION_MAGIC_RESET)
 		return 0;
 
-	version = extension_read(board, PEERDMA_EXTENSION_VERSION_REG);
+	version = hw_extension(board, PEERDMA_EXTENSION_VERSION_REG);
 	major = FIELD_GET(PEERDMA_EXTENSION_VERSION_MAJOR, version);
 	if (major != FIELD_GET(PEERDMA_EXTENSION_VERSION_MAJOR, PEERDMA_EXTENSION_VERSION_RESET))
 		return dev_err_probe(dev, -EPROTO,
@@ -80,20 +72,20 @@ static int identify_extension(struct peerdma_dev *board)
 					       PEERDMA_EXTENSION_VERSION_RESET));
 
 	board->version = version;
-	board->capabilities = extension_read(board, PEERDMA_EXTENSION_CAPABILITIES_REG);
-	board->card_ram_size = extension_read(board, PEERDMA_EXTENSION_CARD_RAM_SIZE_REG);
-	board->clock_khz = extension_read(board, PEERDMA_EXTENSION_CLOCK_KHZ_REG);
-	board->time_scale = clamp_t(u32, extension_read(board, PEERDMA_EXTENSION_TIME_SCALE_REG),
+	board->capabilities = hw_extension(board, PEERDMA_EXTENSION_CAPABILITIES_REG);
+	board->card_ram_size = hw_extension(board, PEERDMA_EXTENSION_CARD_RAM_SIZE_REG);
+	board->clock_khz = hw_extension(board, PEERDMA_EXTENSION_CLOCK_KHZ_REG);
+	board->time_scale = clamp_t(u32, hw_extension(board, PEERDMA_EXTENSION_TIME_SCALE_REG),
 				    1, MAX_TIME_SCALE);
 	if (board->capabilities & PEERDMA_CAPABILITY_STREAM)
 		board->stream_window =
-			(u64)extension_read(board, PEERDMA_EXTENSION_STREAM_WINDOW_HI_REG) << 32 |
-			extension_read(board, PEERDMA_EXTENSION_STREAM_WINDOW_LO_REG);
+			(u64)hw_extension(board, PEERDMA_EXTENSION_STREAM_WINDOW_HI_REG) << 32 |
+			hw_extension(board, PEERDMA_EXTENSION_STREAM_WINDOW_LO_REG);
 	return 0;
 }
 
 /**
- * peerdma_hw_identify() - finds out what the board is
+ * peerdma_hw_identify() - reads what the board is
  * @board: its BARs are mapped; card_ram_size is what a plain XDMA board of this ID has
  *
  * Return: 0, or an errno that has been explained in the log.
@@ -108,37 +100,27 @@ int peerdma_hw_identify(struct peerdma_dev *board)
 		return dev_err_probe(dev, -ENODEV,
 				     "the board answers all reads with ones: it is not powered, its link is down or its design is not loaded\n");
 
-	board->h2c_channels = count_channels(board, PEERDMA_H2C_CHANNEL_BASE,
-					     PEERDMA_H2C_CHANNEL_IDENTIFIER);
-	board->c2h_channels = count_channels(board, PEERDMA_C2H_CHANNEL_BASE,
-					     PEERDMA_C2H_CHANNEL_IDENTIFIER);
+	board->h2c_channels = hw_count_channels(board, PEERDMA_H2C_CHANNEL_BASE,
+						PEERDMA_H2C_CHANNEL_IDENTIFIER);
+	board->c2h_channels = hw_count_channels(board, PEERDMA_C2H_CHANNEL_BASE,
+						PEERDMA_C2H_CHANNEL_IDENTIFIER);
 	if (!board->h2c_channels || !board->c2h_channels)
 		return dev_err_probe(dev, -ENODEV,
 				     "found %u H2C and %u C2H memory-mapped channels in BAR %d (first identifier %#x), one each is needed: check that the board's design is loaded\n",
 				     board->h2c_channels, board->c2h_channels, PEERDMA_BAR_DMA,
 				     first);
 
-	error = identify_extension(board);
+	error = hw_identify_extension(board);
 	if (error)
 		return error;
 	if (!board->stream_window && board->card_ram_size >= PAGE_SIZE) {
-		/* A power of two, so that places in it are found by masking. */
+		/* A power of two, so that offsets into it can be masked. */
 		board->staging = rounddown_pow_of_two(min_t(u64, board->card_ram_size / 4, SZ_1M));
 		board->card_ram_size -= board->staging;
 	}
 	board->lanes[PEERDMA_H2C].irq_bit = BIT(0);
 	board->lanes[PEERDMA_C2H].irq_bit = BIT(board->h2c_channels);
 	return 0;
-}
-
-static void channel_write(struct peerdma_lane *lane, u32 reg, u32 value)
-{
-	peerdma_write(lane->board, lane->channel + reg, value);
-}
-
-static u32 channel_read(struct peerdma_lane *lane, u32 reg)
-{
-	return peerdma_read(lane->board, lane->channel + reg);
 }
 
 /**
@@ -150,20 +132,20 @@ void peerdma_hw_quiet(struct peerdma_dev *board)
 	struct peerdma_lane *lane;
 
 	for_each_lane(lane, board) {
-		channel_write(lane, PEERDMA_CHANNEL_CONTROL_REG, 0);
-		channel_write(lane, PEERDMA_CHANNEL_INTERRUPT_ENABLE_REG, 0);
+		peerdma_channel_write(lane, PEERDMA_CHANNEL_CONTROL_REG, 0);
+		peerdma_channel_write(lane, PEERDMA_CHANNEL_INTERRUPT_ENABLE_REG, 0);
 	}
 	peerdma_write(board, PEERDMA_IRQ_BASE + PEERDMA_IRQ_CHANNEL_ENABLE_W1C_REG, ALL_ONES);
 	peerdma_write(board, PEERDMA_IRQ_BASE + PEERDMA_IRQ_USER_ENABLE_W1C_REG, ALL_ONES);
 }
 
-static bool all_idle(struct peerdma_dev *board)
+static bool hw_all_idle(struct peerdma_dev *board)
 {
 	struct peerdma_lane *lane;
 	u32 status;
 
 	for_each_lane(lane, board) {
-		status = channel_read(lane, PEERDMA_CHANNEL_STATUS_REG);
+		status = peerdma_channel_read(lane, PEERDMA_CHANNEL_STATUS_REG);
 		if (status == ALL_ONES || status & PEERDMA_STATUS_BUSY)
 			return false;
 	}
@@ -171,11 +153,11 @@ static bool all_idle(struct peerdma_dev *board)
 }
 
 /* May sleep. */
-static bool becomes_idle(struct peerdma_dev *board)
+static bool hw_becomes_idle(struct peerdma_dev *board)
 {
-	unsigned long deadline = jiffies + peerdma_scaled(board, PEERDMA_STOP_MS);
+	unsigned long deadline = jiffies + peerdma_hw_scaled(board, PEERDMA_STOP_MS);
 
-	while (!all_idle(board)) {
+	while (!hw_all_idle(board)) {
 		if (time_after(jiffies, deadline))
 			return false;
 		usleep_range(100, 200);
@@ -185,21 +167,21 @@ static bool becomes_idle(struct peerdma_dev *board)
 
 /**
  * peerdma_hw_soft_reset() - resets the engine through the extension block
- * @board: no lane is used. May sleep
+ * @board: no lane is in use. May sleep
  *
- * Return: whether there is one and the engine is idle now.
+ * Return: whether the board has one and the engine is idle now.
  */
 bool peerdma_hw_soft_reset(struct peerdma_dev *board)
 {
 	if (!board->version)
 		return false;
 	peerdma_write(board, PEERDMA_EXTENSION_BASE + PEERDMA_EXTENSION_SOFT_RESET_REG, 1);
-	return becomes_idle(board);
+	return hw_becomes_idle(board);
 }
 
 /**
- * peerdma_hw_init() - brings the engine from any state to one that takes chains
- * @board: no lane is used; interrupt vectors are allocated. May sleep
+ * peerdma_hw_init() - brings the engine from any state to one that accepts chains
+ * @board: no lane is in use; interrupt vectors are allocated. May sleep
  *
  * Return: 0, or -EIO if a channel does not stop.
  */
@@ -210,13 +192,13 @@ int peerdma_hw_init(struct peerdma_dev *board)
 	u32 bit;
 
 	peerdma_hw_quiet(board);
-	if (!becomes_idle(board) && !peerdma_hw_soft_reset(board))
+	if (!hw_becomes_idle(board) && !peerdma_hw_soft_reset(board))
 		return -EIO;
 
 	for_each_lane(lane, board) {
-		channel_read(lane, PEERDMA_CHANNEL_STATUS_RC_REG);
-		channel_write(lane, PEERDMA_CHANNEL_INTERRUPT_ENABLE_REG,
-			      STATUS_DONE | PEERDMA_STATUS_ERRORS);
+		peerdma_channel_read(lane, PEERDMA_CHANNEL_STATUS_RC_REG);
+		peerdma_channel_write(lane, PEERDMA_CHANNEL_INTERRUPT_ENABLE_REG,
+				      STATUS_DONE | PEERDMA_STATUS_ERRORS);
 		bit = ilog2(lane->irq_bit);
 		if (lane->index < board->vectors)
 			vectors[bit / VECTORS_PER_REG] |=
@@ -233,52 +215,29 @@ int peerdma_hw_init(struct peerdma_dev *board)
 }
 
 /**
- * peerdma_hw_start() - starts the chain in a lane's ring
- * @lane: its engine is stopped. Called with the board's lock held
- * @count: descriptors
- */
-void peerdma_hw_start(struct peerdma_lane *lane, u32 count)
-{
-	struct peerdma_dev *board = lane->board;
-
-	peerdma_write(board, lane->sgdma + PEERDMA_SGDMA_DESCRIPTOR_LO_REG,
-		      lower_32_bits(lane->ring_address));
-	peerdma_write(board, lane->sgdma + PEERDMA_SGDMA_DESCRIPTOR_HI_REG,
-		      upper_32_bits(lane->ring_address));
-	peerdma_write(board, lane->sgdma + PEERDMA_SGDMA_DESCRIPTOR_ADJACENT_REG,
-		      min_t(u32, count, PEERDMA_BLOCK) - 1);
-	channel_write(lane, PEERDMA_CHANNEL_PERF_CONTROL_REG, PEERDMA_CHANNEL_PERF_CONTROL_CLEAR);
-	channel_write(lane, PEERDMA_CHANNEL_PERF_CONTROL_REG,
-		      PEERDMA_CHANNEL_PERF_CONTROL_RUN | PEERDMA_CHANNEL_PERF_CONTROL_AUTO);
-	/* Clears status and count as well; writel() orders the descriptors before it. */
-	channel_write(lane, PEERDMA_CHANNEL_CONTROL_REG,
-		      CONTROL_LOG | PEERDMA_CHANNEL_CONTROL_RUN);
-}
-
-/**
  * peerdma_hw_stop() - clears Run
  * @lane: it may still be busy afterwards. Called with the board's lock held
  */
 void peerdma_hw_stop(struct peerdma_lane *lane)
 {
-	channel_write(lane, PEERDMA_CHANNEL_CONTROL_REG, 0);
+	peerdma_channel_write(lane, PEERDMA_CHANNEL_CONTROL_REG, 0);
 }
 
 /**
- * peerdma_hw_status() - a lane's status
+ * peerdma_hw_status() - reads a lane's status
  * @lane: called with the board's lock held
- * @clear: clear its events, too
+ * @clear: also clear its events
  *
  * Return: PEERDMA_STATUS_*; all ones if the board does not answer.
  */
 u32 peerdma_hw_status(struct peerdma_lane *lane, bool clear)
 {
-	return channel_read(lane, clear ? PEERDMA_CHANNEL_STATUS_RC_REG :
+	return peerdma_channel_read(lane, clear ? PEERDMA_CHANNEL_STATUS_RC_REG :
 					  PEERDMA_CHANNEL_STATUS_REG);
 }
 
 /**
- * peerdma_hw_done() - whether a chain ended as it should
+ * peerdma_hw_done() - checks that a chain ended as it should
  * @lane: called with the board's lock held
  * @status: of the lane
  *
@@ -287,37 +246,41 @@ u32 peerdma_hw_status(struct peerdma_lane *lane, bool clear)
 bool peerdma_hw_done(struct peerdma_lane *lane, u32 status)
 {
 	return (status & (STATUS_DONE | PEERDMA_STATUS_ERRORS)) == STATUS_DONE &&
-	       channel_read(lane, PEERDMA_CHANNEL_COMPLETED_COUNT_REG) == lane->count;
+	       peerdma_channel_read(lane, PEERDMA_CHANNEL_COMPLETED_COUNT_REG) == lane->count;
 }
 
 /**
- * peerdma_hw_cycles() - how long the last chain took
+ * peerdma_hw_cycles() - reads how long the last chain took
  * @lane: called with the board's lock held
  *
  * Return: clock cycles that the channel was busy.
  */
 u64 peerdma_hw_cycles(struct peerdma_lane *lane)
 {
-	u32 low = channel_read(lane, PEERDMA_CHANNEL_PERF_CYCLES_LO_REG);
-	u32 high = channel_read(lane, PEERDMA_CHANNEL_PERF_CYCLES_HI_REG);
+	u32 low = peerdma_channel_read(lane, PEERDMA_CHANNEL_PERF_CYCLES_LO_REG);
+	u32 high = peerdma_channel_read(lane, PEERDMA_CHANNEL_PERF_CYCLES_HI_REG);
 
 	return (u64)FIELD_GET(PEERDMA_CHANNEL_PERF_CYCLES_HI_HIGH, high) << 32 | low;
 }
 
 /**
- * peerdma_hw_error() - takes what the extension block captured of an error
+ * peerdma_hw_error() - reads and clears what the extension block captured of an error
  * @board: called with its lock held
- * @job: whose error it is
+ * @address: set to where the error was met, if there was one
+ *
+ * Return: enum peerdma_error_kind; 0 for none, or without an extension block.
  */
-void peerdma_hw_error(struct peerdma_dev *board, struct peerdma_job *job)
+u32 peerdma_hw_error(struct peerdma_dev *board, u64 *address)
 {
+	u32 kind;
+
 	if (!board->version)
-		return;
-	job->kind = FIELD_GET(PEERDMA_EXTENSION_ERROR_INFO_KIND,
-			      extension_read(board, PEERDMA_EXTENSION_ERROR_INFO_REG));
-	if (job->kind)
-		job->address =
-			(u64)extension_read(board, PEERDMA_EXTENSION_ERROR_ADDRESS_HI_REG) << 32 |
-			extension_read(board, PEERDMA_EXTENSION_ERROR_ADDRESS_LO_REG);
+		return 0;
+	kind = FIELD_GET(PEERDMA_EXTENSION_ERROR_INFO_KIND,
+			 hw_extension(board, PEERDMA_EXTENSION_ERROR_INFO_REG));
+	if (kind)
+		*address = (u64)hw_extension(board, PEERDMA_EXTENSION_ERROR_ADDRESS_HI_REG) << 32 |
+			   hw_extension(board, PEERDMA_EXTENSION_ERROR_ADDRESS_LO_REG);
 	peerdma_write(board, PEERDMA_EXTENSION_BASE + PEERDMA_EXTENSION_ERROR_CLEAR_REG, 1);
+	return kind;
 }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What is known of driver, board and file.
+ * PEERDMA_IOC_GET_INFO: what is known of driver, board and file.
  */
 #include <linux/iommu.h>
 #include <linux/pci.h>
 
-#include "core.h"
+#include "files.h"
 
-static void fill_identity(const struct pci_dev *pdev, struct peerdma_info *info)
+static void info_identity(const struct pci_dev *pdev, struct peerdma_info *info)
 {
 	info->vendor = pdev->vendor;
 	info->device = pdev->device;
@@ -16,8 +16,8 @@ static void fill_identity(const struct pci_dev *pdev, struct peerdma_info *info)
 	strscpy(info->bus_id, pci_name(pdev), sizeof(info->bus_id));
 }
 
-/* From configuration space, which may not answer any more: then it reads as ones. */
-static void fill_link(struct pci_dev *pdev, struct peerdma_info *info)
+/* From configuration space. If that does not answer any more it reads as ones. */
+static void info_link(struct pci_dev *pdev, struct peerdma_info *info)
 {
 	u16 status = 0;
 
@@ -30,8 +30,8 @@ static void fill_link(struct pci_dev *pdev, struct peerdma_info *info)
 	info->max_read_request = pcie_get_readrq(pdev);
 }
 
-/* A program that is to pin more than the GPUs show to others can be told before it tries. */
-static u64 largest_aperture(void)
+/* Lets the library warn a program that is going to pin more than any GPU exposes. */
+static u64 info_largest_aperture(void)
 {
 	struct pci_dev *pdev = NULL;
 	u64 largest = 0;
@@ -47,14 +47,14 @@ static u64 largest_aperture(void)
 	return largest;
 }
 
-static bool translated(struct pci_dev *pdev)
+static bool info_translated(struct pci_dev *pdev)
 {
 	struct iommu_domain *domain = iommu_get_domain_for_dev(&pdev->dev);
 
 	return domain && domain->type & __IOMMU_DOMAIN_PAGING;
 }
 
-static void fill_board(struct peerdma_dev *board, struct peerdma_info *info)
+static void info_board(struct peerdma_dev *board, struct peerdma_info *info)
 {
 	spin_lock_irq(&board->lock);
 	info->state = board->state;
@@ -81,32 +81,32 @@ static void fill_board(struct peerdma_dev *board, struct peerdma_info *info)
 }
 
 /**
- * peerdma_get_info() - PEERDMA_IOC_GET_INFO
+ * peerdma_info_get() - fills in the structure of PEERDMA_IOC_GET_INFO
  * @file: whose
  * @info: to be filled in
  *
- * Works on a board that is gone, too.
+ * Also works on a board that is gone.
  */
-void peerdma_get_info(struct peerdma_file *file, struct peerdma_info *info)
+void peerdma_info_get(struct peerdma_file *file, struct peerdma_info *info)
 {
 	struct peerdma_dev *board = file->board;
 
 	info->uapi_version = PEERDMA_UAPI_VERSION;
-	fill_identity(board->pdev, info);
-	fill_board(board, info);
-	info->aperture_size = largest_aperture();
+	info_identity(board->pdev, info);
+	info_board(board, info);
+	info->aperture_size = info_largest_aperture();
 	info->features = PEERDMA_FEATURE_DMABUF;
 	if (board->stream_window)
 		info->features |= PEERDMA_FEATURE_STREAM_COPY;
-	if (peerdma_mailbox_maps(board))
+	if (peerdma_mmap_mailbox(board))
 		info->features |= PEERDMA_FEATURE_MAILBOX;
 	if (peerdma_provider_names(info->providers, sizeof(info->providers)))
 		info->features |= PEERDMA_FEATURE_CUDA;
 
 	down_read(&board->gate);
 	if (board->state != PEERDMA_BOARD_DEAD) {
-		fill_link(board->pdev, info);
-		if (translated(board->pdev))
+		info_link(board->pdev, info);
+		if (info_translated(board->pdev))
 			info->features |= PEERDMA_FEATURE_IOMMU;
 	}
 	up_read(&board->gate);

@@ -1,33 +1,70 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Interrupts: a message for each lane, one message for both, or a shared line.
+ * How the engine reports: interrupts (a message for each lane, one message for both, or a shared
+ * line), and a watchdog for those that do not arrive.
  */
 #include <linux/interrupt.h>
 
-#include "core.h"
+#include "engine.h"
 
-static void lane_interrupt(struct peerdma_lane *lane)
+/*
+ * Handles events of a channel: @status was read and cleared, and has more than the busy bit. The
+ * board's lock is held; any context.
+ */
+static void irq_event(struct peerdma_lane *lane, u32 status)
+{
+	struct peerdma_dev *board = lane->board;
+	struct peerdma_job *job = lane->job;
+
+	if (lane->state != LANE_RUNNING && lane->state != LANE_STOPPING)
+		return;
+	if (status == ~0u) {
+		peerdma_stop_lost(board);
+		return;
+	}
+	lane->seen |= status & ~PEERDMA_STATUS_BUSY;
+	if (lane->state == LANE_RUNNING && !peerdma_hw_done(lane, lane->seen)) {
+		/* The events of a chain may arrive in parts; when it is not busy they all have. */
+		if (status & PEERDMA_STATUS_BUSY && !(lane->seen & PEERDMA_STATUS_ERRORS))
+			return;
+		job->status = lane->seen;
+		job->kind = peerdma_hw_error(board, &job->address);
+		peerdma_stop_job(job, -EIO, PEERDMA_REASON_ENGINE);
+		return;
+	}
+	if (lane->state == LANE_RUNNING) {
+		job->legs[lane->index].done += lane->bytes;
+		job->legs[lane->index].cycles += peerdma_hw_cycles(lane);
+		peerdma_hw_stop(lane);
+	} else if (status & PEERDMA_STATUS_BUSY) {
+		return;
+	}
+	lane->state = LANE_IDLE;
+	peerdma_engine_settle(job);
+}
+
+static void irq_lane(struct peerdma_lane *lane)
 {
 	u32 status = peerdma_hw_status(lane, true);
 
 	if (status & ~PEERDMA_STATUS_BUSY)
-		peerdma_lane_event(lane, status);
+		irq_event(lane, status);
 }
 
 /* MSI-X, or MSI with a vector for each lane. */
-static irqreturn_t lane_handler(int irq, void *data)
+static irqreturn_t irq_lane_handler(int irq, void *data)
 {
 	struct peerdma_lane *lane = data;
 	unsigned long flags;
 
 	spin_lock_irqsave(&lane->board->lock, flags);
-	lane_interrupt(lane);
+	irq_lane(lane);
 	spin_unlock_irqrestore(&lane->board->lock, flags);
 	return IRQ_HANDLED;
 }
 
-/* One vector for all; on a shared line it may be another device's. */
-static irqreturn_t board_handler(int irq, void *data)
+/* One vector for all lanes; on a shared line the interrupt may be another device's. */
+static irqreturn_t irq_board_handler(int irq, void *data)
 {
 	struct peerdma_dev *board = data;
 	irqreturn_t result = IRQ_NONE;
@@ -37,11 +74,11 @@ static irqreturn_t board_handler(int irq, void *data)
 
 	spin_lock_irqsave(&board->lock, flags);
 	request = peerdma_read(board, PEERDMA_IRQ_BASE + PEERDMA_IRQ_CHANNEL_REQUEST_REG);
-	/* All ones: the board is gone and does not hold the line; the watchdog will see it. */
+	/* All ones: the board is gone and not the source; the watchdog will notice. */
 	for_each_lane(lane, board) {
 		if (request == ~0u || !(request & lane->irq_bit))
 			continue;
-		lane_interrupt(lane);
+		irq_lane(lane);
 		result = IRQ_HANDLED;
 	}
 	spin_unlock_irqrestore(&board->lock, flags);
@@ -65,7 +102,7 @@ int peerdma_irq_setup(struct peerdma_dev *board)
 	board->interrupts = pdev->msix_enabled ? PEERDMA_MSIX :
 			    pdev->msi_enabled ? PEERDMA_MSI : PEERDMA_INTX;
 	if (vectors < PEERDMA_LANES) {
-		error = request_irq(pci_irq_vector(pdev, 0), board_handler, IRQF_SHARED,
+		error = request_irq(pci_irq_vector(pdev, 0), irq_board_handler, IRQF_SHARED,
 				    PEERDMA_NAME, board);
 		if (error)
 			goto err_vectors;
@@ -73,7 +110,7 @@ int peerdma_irq_setup(struct peerdma_dev *board)
 		return 0;
 	}
 	for (n = 0; n < PEERDMA_LANES; n++) {
-		error = request_irq(pci_irq_vector(pdev, n), lane_handler, 0, PEERDMA_NAME,
+		error = request_irq(pci_irq_vector(pdev, n), irq_lane_handler, 0, PEERDMA_NAME,
 				    &board->lanes[n]);
 		if (error)
 			goto err_irqs;
@@ -103,4 +140,57 @@ void peerdma_irq_teardown(struct peerdma_dev *board)
 		for (n = 0; n < PEERDMA_LANES; n++)
 			free_irq(pci_irq_vector(board->pdev, n), &board->lanes[n]);
 	pci_free_irq_vectors(board->pdev);
+}
+
+/* Called with the board's lock held. */
+static void irq_watch(struct peerdma_lane *lane)
+{
+	struct peerdma_dev *board = lane->board;
+	u32 status = peerdma_hw_status(lane, false);
+
+	if (status == ~0u) {
+		peerdma_stop_lost(board);
+		return;
+	}
+	if ((status | lane->seen) & ~PEERDMA_STATUS_BUSY) {
+		/* The interrupt may still arrive: it gets one interval for that. */
+		if (!lane->unheard) {
+			lane->unheard = true;
+			return;
+		}
+		irq_event(lane, peerdma_hw_status(lane, true));
+		board->lost_interrupts += lane->state != LANE_RUNNING;
+	}
+	if (lane->state == LANE_RUNNING && time_after(jiffies, lane->deadline)) {
+		board->timeouts++;
+		lane->job->status = status;
+		dev_warn_ratelimited(&board->pdev->dev,
+				     "%s: %llu bytes in %u descriptors not done in time, status %#x\n",
+				     lane->name, lane->bytes, lane->count, status);
+		peerdma_stop_job(lane->job, -ETIMEDOUT, PEERDMA_REASON_TIMEOUT);
+	}
+}
+
+/**
+ * peerdma_irq_watchdog_work() - polls lanes that are running
+ * @work: a board's
+ *
+ * Finds chains whose interrupt was lost, those that are late, and a board that is gone.
+ */
+void peerdma_irq_watchdog_work(struct work_struct *work)
+{
+	struct peerdma_dev *board = container_of(work, struct peerdma_dev, watchdog.work);
+	struct peerdma_lane *lane;
+	bool some = false;
+
+	spin_lock_irq(&board->lock);
+	for_each_lane(lane, board)
+		if (lane->state == LANE_RUNNING)
+			irq_watch(lane);
+	for_each_lane(lane, board)
+		some |= lane->state == LANE_RUNNING;
+	spin_unlock_irq(&board->lock);
+
+	if (some)
+		queue_delayed_work(peerdma_wq, &board->watchdog, PEERDMA_WATCH_INTERVAL);
 }

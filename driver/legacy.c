@@ -1,17 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The requests of NVIDIA's PicoEVB driver: pin GPU memory, and transfers that are waited for.
+ * Where requests enter, and those of NVIDIA's PicoEVB driver: pin GPU memory, and transfers that
+ * are waited for.
  */
+#include <linux/compat.h>
+#include <linux/module.h>
 #include <linux/sizes.h>
 #include <linux/uaccess.h>
 
-#include "core.h"
+#include "files.h"
 
 /*
- * Memory given by pointer is pinned in pieces of this size, one after the other: a transfer may
- * be larger than what may be locked, and it is not locked for longer than it takes.
+ * Memory given by pointer is pinned in windows of this size, one after the other: a transfer may be
+ * larger than what may be locked, and nothing is locked for longer than its transfer takes.
  */
 #define WINDOW		SZ_8M
+
+#ifdef CONFIG_COMPAT
+/* On 32-bit x86 the structure ends without padding, and that gives the request another code. */
+#define PIN_CUDA_COMPAT \
+	_IOC(_IOC_READ | _IOC_WRITE, PEERDMA_IOC_MAGIC, _IOC_NR(PEERDMA_IOC_PIN_CUDA), \
+	     offsetofend(struct peerdma_pin_cuda, handle))
+#endif
 
 /**
  * struct end - one end of a transfer
@@ -25,7 +35,7 @@ struct end {
 	bool memory;
 };
 
-static int end_open(struct peerdma_file *file, struct end *end, u64 value, bool is_handle)
+static int legacy_end_open(struct peerdma_file *file, struct end *end, u64 value, bool is_handle)
 {
 	end->memory = true;
 	if (!is_handle) {
@@ -38,15 +48,15 @@ static int end_open(struct peerdma_file *file, struct end *end, u64 value, bool 
 	return 0;
 }
 
-static void end_close(struct end *end)
+static void legacy_end_close(struct end *end)
 {
 	if (end->surface)
 		peerdma_surface_put(end->surface);
 }
 
-/* Memory of a window: pinned for it, unless the program did. */
-static struct peerdma_surface *window_open(struct peerdma_file *file, const struct end *end,
-					   u64 done, u64 length, u32 access)
+/* The memory of a window, which is pinned for it unless the program has pinned it. */
+static struct peerdma_surface *legacy_window_open(struct peerdma_file *file, const struct end *end,
+						  u64 done, u64 length, u32 access)
 {
 	struct peerdma_pin_request request = {
 		.va = end->address + done,
@@ -59,9 +69,9 @@ static struct peerdma_surface *window_open(struct peerdma_file *file, const stru
 	return peerdma_surface_create(file, &peerdma_pages, &request);
 }
 
-/* A surface of our own begins with the window, and a stream is at one address. */
-static u64 window_place(const struct peerdma_file *file, const struct end *end,
-			const struct peerdma_surface *surface, u64 done)
+/* Where a window begins: at 0 of a surface pinned for it. A stream has only one address. */
+static u64 legacy_window_place(const struct peerdma_file *file, const struct end *end,
+			       const struct peerdma_surface *surface, u64 done)
 {
 	u64 stream = file->board->stream_window;
 
@@ -72,39 +82,40 @@ static u64 window_place(const struct peerdma_file *file, const struct end *end,
 	return end->address + done;
 }
 
-/* A window that was killed is given back by its job. */
-static void window_close(const struct end *end, struct peerdma_surface *surface, int error)
+/* If the process was killed, the job gives the memory back when it has ended. */
+static void legacy_window_close(const struct end *end, struct peerdma_surface *surface, int error)
 {
 	if (IS_ERR_OR_NULL(surface) || end->surface)
 		return;
 	if (error != -EINTR)
-		peerdma_surface_release(surface);
+		peerdma_release(surface);
 	peerdma_surface_put(surface);
 }
 
-static int window(struct peerdma_file *file, u32 op, const struct end *source,
-		  const struct end *destination, u64 done, u64 length, u64 *nanoseconds)
+static int legacy_window(struct peerdma_file *file, u32 op, const struct end *source,
+			 const struct end *destination, u64 done, u64 length, u64 *nanoseconds)
 {
 	struct peerdma_surface *from, *to = NULL;
 	int error;
 
-	from = window_open(file, source, done, length, PEERDMA_ACCESS_READ);
+	from = legacy_window_open(file, source, done, length, PEERDMA_ACCESS_READ);
 	if (IS_ERR(from))
 		return PTR_ERR(from);
-	to = window_open(file, destination, done, length, PEERDMA_ACCESS_WRITE);
+	to = legacy_window_open(file, destination, done, length, PEERDMA_ACCESS_WRITE);
 	if (IS_ERR(to))
 		error = PTR_ERR(to);
 	else
-		error = peerdma_transfer(file, op, from, window_place(file, source, from, done),
-					 to, window_place(file, destination, to, done), length,
-					 nanoseconds);
-	window_close(destination, to, error);
-	window_close(source, from, error);
+		error = peerdma_submit_transfer(file, op, from,
+						legacy_window_place(file, source, from, done), to,
+						legacy_window_place(file, destination, to, done),
+						length, nanoseconds);
+	legacy_window_close(destination, to, error);
+	legacy_window_close(source, from, error);
 	return error;
 }
 
-/* Of pointers; of handles it is checked with the transfer. */
-static bool overlap(const struct end *source, const struct end *destination, u64 length)
+/* Only pointers are compared here; for handles the transfer checks. */
+static bool legacy_overlap(const struct end *source, const struct end *destination, u64 length)
 {
 	u64 between = max(source->address, destination->address) -
 		      min(source->address, destination->address);
@@ -113,21 +124,21 @@ static bool overlap(const struct end *source, const struct end *destination, u64
 	       !destination->surface && between < length;
 }
 
-/* All of it, before any of it is moved. */
-static int check_end(struct peerdma_file *file, u32 op, const struct end *end, u64 length)
+/* Checks all of an end before any of it is moved. */
+static int legacy_check_end(struct peerdma_file *file, u32 op, const struct end *end, u64 length)
 {
 	if (end->surface)
-		return peerdma_check_surface(file, end->surface, 0, length);
+		return peerdma_submit_check_surface(file, end->surface, 0, length);
 	if (!end->memory)
-		return peerdma_check_card(file, op, end->address, length);
+		return peerdma_submit_check_card(file, op, end->address, length);
 	if (end->address + length < length)
 		return peerdma_fail(file, -EINVAL, "%llu bytes from %#llx on wrap around", length,
 				    end->address);
 	return 0;
 }
 
-static int transfer(struct peerdma_file *file, u32 op, const struct end *source,
-		    const struct end *destination, u64 length, u64 *nanoseconds)
+static int legacy_transfer(struct peerdma_file *file, u32 op, const struct end *source,
+			   const struct end *destination, u64 length, u64 *nanoseconds)
 {
 	bool pointers = (source->memory && !source->surface) ||
 			(destination->memory && !destination->surface);
@@ -135,86 +146,112 @@ static int transfer(struct peerdma_file *file, u32 op, const struct end *source,
 	int error;
 
 	*nanoseconds = 0;
-	error = check_end(file, op, source, length);
+	error = legacy_check_end(file, op, source, length);
 	if (!error)
-		error = check_end(file, op, destination, length);
-	if (!error && overlap(source, destination, length))
+		error = legacy_check_end(file, op, destination, length);
+	if (!error && legacy_overlap(source, destination, length))
 		error = peerdma_fail(file, -EINVAL,
 				     "source and destination overlap: %llu bytes from %#llx and from %#llx on",
 				     length, source->address, destination->address);
 	for (done = 0; !error && done < length; done += part) {
 		part = pointers ? min_t(u64, length - done, WINDOW) : length;
-		error = window(file, op, source, destination, done, part, nanoseconds);
+		error = legacy_window(file, op, source, destination, done, part, nanoseconds);
 	}
 	return error;
 }
 
-static int check_flags(struct peerdma_file *file, u64 flags, u64 known)
+static int legacy_check_flags(struct peerdma_file *file, u64 flags, u64 known)
 {
 	if (flags & ~known)
 		return peerdma_fail(file, -EINVAL, "unknown flags %#llx", flags & ~known);
 	return 0;
 }
 
-static int h2c2h(struct peerdma_file *file, struct peerdma_h2c2h_dma *dma)
+static int legacy_h2c2h(struct peerdma_file *file, struct peerdma_h2c2h_dma *dma)
 {
 	struct end source = {}, destination = {};
 	int error;
 
-	error = check_flags(file, dma->flags, PEERDMA_H2C2H_SRC_IS_HANDLE |
+	error = legacy_check_flags(file, dma->flags, PEERDMA_H2C2H_SRC_IS_HANDLE |
 					      PEERDMA_H2C2H_DST_IS_HANDLE);
 	if (error)
 		return error;
-	error = end_open(file, &source, dma->src, dma->flags & PEERDMA_H2C2H_SRC_IS_HANDLE);
+	error = legacy_end_open(file, &source, dma->src, dma->flags & PEERDMA_H2C2H_SRC_IS_HANDLE);
 	if (!error)
-		error = end_open(file, &destination, dma->dst,
-				 dma->flags & PEERDMA_H2C2H_DST_IS_HANDLE);
+		error = legacy_end_open(file, &destination, dma->dst,
+					dma->flags & PEERDMA_H2C2H_DST_IS_HANDLE);
 	if (!error)
-		error = transfer(file, PEERDMA_OP_COPY, &source, &destination, dma->len,
-				 &dma->dma_time_ns);
-	end_close(&destination);
-	end_close(&source);
+		error = legacy_transfer(file, PEERDMA_OP_COPY, &source, &destination, dma->len,
+					&dma->dma_time_ns);
+	legacy_end_close(&destination);
+	legacy_end_close(&source);
 	return error;
 }
 
-static int h2c(struct peerdma_file *file, struct peerdma_h2c_dma *dma)
+static int legacy_h2c(struct peerdma_file *file, struct peerdma_h2c_dma *dma)
 {
 	struct end source = {}, card = { .address = dma->dst };
 	int error;
 
-	error = check_flags(file, dma->flags, PEERDMA_H2C_SRC_IS_HANDLE);
+	error = legacy_check_flags(file, dma->flags, PEERDMA_H2C_SRC_IS_HANDLE);
 	if (error)
 		return error;
-	error = end_open(file, &source, dma->src, dma->flags & PEERDMA_H2C_SRC_IS_HANDLE);
+	error = legacy_end_open(file, &source, dma->src, dma->flags & PEERDMA_H2C_SRC_IS_HANDLE);
 	if (!error)
-		error = transfer(file, PEERDMA_OP_H2C, &source, &card, dma->len,
-				 &dma->dma_time_ns);
-	end_close(&source);
+		error = legacy_transfer(file, PEERDMA_OP_H2C, &source, &card, dma->len,
+					&dma->dma_time_ns);
+	legacy_end_close(&source);
 	return error;
 }
 
-static int c2h(struct peerdma_file *file, struct peerdma_c2h_dma *dma)
+static int legacy_c2h(struct peerdma_file *file, struct peerdma_c2h_dma *dma)
 {
 	struct end destination = {}, card = { .address = dma->src };
 	int error;
 
-	error = check_flags(file, dma->flags, PEERDMA_C2H_DST_IS_HANDLE);
+	error = legacy_check_flags(file, dma->flags, PEERDMA_C2H_DST_IS_HANDLE);
 	if (error)
 		return error;
-	error = end_open(file, &destination, dma->dst, dma->flags & PEERDMA_C2H_DST_IS_HANDLE);
+	error = legacy_end_open(file, &destination, dma->dst,
+				dma->flags & PEERDMA_C2H_DST_IS_HANDLE);
 	if (!error)
-		error = transfer(file, PEERDMA_OP_C2H, &card, &destination, dma->len,
-				 &dma->dma_time_ns);
-	end_close(&destination);
+		error = legacy_transfer(file, PEERDMA_OP_C2H, &card, &destination, dma->len,
+					&dma->dma_time_ns);
+	legacy_end_close(&destination);
 	return error;
 }
 
-static int set_leds(struct peerdma_file *file, u32 value)
+static int legacy_pin(struct peerdma_file *file, struct peerdma_pin_cuda *pin_cuda,
+		      struct peerdma_pinning *pinning)
+{
+	struct peerdma_pin_request request = {
+		.va = pin_cuda->va,
+		.length = pin_cuda->size,
+		.access = PEERDMA_ACCESS_BOTH,
+		.locked = true,
+	};
+	const struct peerdma_provider *provider;
+	int error;
+
+	if (!pin_cuda->size)
+		return peerdma_fail(file, -EINVAL, "nothing to pin: the size is 0");
+	provider = peerdma_provider_take_gpu();
+	error = peerdma_surface_pin(file, provider, &request, pinning);
+	if (error == -EFAULT && provider == &peerdma_pages)
+		peerdma_fail(file, error,
+			     "%llu bytes at %#llx are not host memory, and no provider for a GPU's is loaded: load peerdma_nvp2p (needs NVIDIA's open kernel modules), or export a dma-buf",
+			     pin_cuda->size, pin_cuda->va);
+	module_put(provider->owner);
+	pin_cuda->handle = pinning->handle;
+	return error;
+}
+
+static int legacy_set_leds(struct peerdma_file *file, u32 value)
 {
 	struct peerdma_dev *board = file->board;
 	int error = 0;
 
-	/* The gate alone is not enough: between error and recovery of a link nobody holds it. */
+	/* The gate alone is not enough: nobody holds it between a link's error and its recovery. */
 	if (down_read_killable(&board->gate))
 		return -EINTR;
 	spin_lock_irq(&board->lock);
@@ -230,17 +267,17 @@ static int set_leds(struct peerdma_file *file, u32 value)
 	return error;
 }
 
-static int unpin(struct peerdma_file *file, u32 handle)
+static int legacy_unpin(struct peerdma_file *file, u32 handle)
 {
-	int error = peerdma_surface_unpin(file, handle);
+	int error = peerdma_release_unpin(file, handle);
 
 	if (error == -EINVAL)
 		peerdma_fail(file, error, "no memory is pinned as handle %u", handle);
 	return error;
 }
 
-static long dispatch(struct peerdma_file *file, unsigned int command, size_t size,
-		     void __user *user)
+static long legacy_dispatch(struct peerdma_file *file, unsigned int command, size_t size,
+			    void __user *user)
 {
 	union {
 		struct peerdma_pin_cuda pin;
@@ -253,55 +290,80 @@ static long dispatch(struct peerdma_file *file, unsigned int command, size_t siz
 	struct peerdma_pinning pinning = {};
 	long error;
 
-	/* Of a request that is not one of these, it is what the caller made up. */
+	/* An unknown request may claim any size. */
 	if (size > sizeof(data))
 		return -ENOTTY;
 	if (_IOC_DIR(command) & _IOC_WRITE && copy_from_user(&data, user, size))
 		return -EFAULT;
 	switch (command) {
 	case PEERDMA_IOC_PIN_CUDA:
-		error = peerdma_pin_cuda(file, &data.pin, &pinning);
+		error = legacy_pin(file, &data.pin, &pinning);
 		break;
 	case PEERDMA_IOC_UNPIN_CUDA:
-		error = unpin(file, data.unpin.handle);
+		error = legacy_unpin(file, data.unpin.handle);
 		break;
 	case PEERDMA_IOC_H2C2H_DMA:
-		error = h2c2h(file, &data.h2c2h);
+		error = legacy_h2c2h(file, &data.h2c2h);
 		break;
 	case PEERDMA_IOC_CARD_INFO:
 		data.info.fpga_ram_size = file->board->card_ram_size;
 		error = 0;
 		break;
 	case PEERDMA_IOC_H2C_DMA:
-		error = h2c(file, &data.h2c);
+		error = legacy_h2c(file, &data.h2c);
 		break;
 	case PEERDMA_IOC_C2H_DMA:
-		error = c2h(file, &data.c2h);
+		error = legacy_c2h(file, &data.c2h);
 		break;
 	default:
 		return -ENOTTY;
 	}
 	if (!error && _IOC_DIR(command) & _IOC_READ && copy_to_user(user, &data, size))
 		error = -EFAULT;
-	return peerdma_pin_finish(file, &pinning, error);
+	return peerdma_surface_finish(file, &pinning, error);
 }
 
 /**
- * peerdma_legacy_ioctl() - a request of NVIDIA's driver
- * @file: whose
+ * peerdma_legacy_ioctl() - where all requests enter
+ * @filp: an open node
  * @command: PEERDMA_IOC_*
  * @argument: its argument
  *
  * Return: 0 or an errno.
  */
-long peerdma_legacy_ioctl(struct peerdma_file *file, unsigned int command, unsigned long argument)
+long peerdma_legacy_ioctl(struct file *filp, unsigned int command, unsigned long argument)
 {
+	struct peerdma_file *file = filp->private_data;
+	size_t size = _IOC_SIZE(command);
+
+	if (_IOC_TYPE(command) != PEERDMA_IOC_MAGIC)
+		return -ENOTTY;
+	if (_IOC_NR(command) >= _IOC_NR(PEERDMA_IOC_GET_INFO))
+		return peerdma_request_ioctl(file, command, argument);
 	if (command == PEERDMA_IOC_LED)
-		return set_leds(file, argument);
+		return legacy_set_leds(file, argument);
 #ifdef CONFIG_COMPAT
-	if (command == PEERDMA_IOC_PIN_CUDA_COMPAT)
-		return dispatch(file, PEERDMA_IOC_PIN_CUDA, _IOC_SIZE(command),
-				(void __user *)argument);
+	if (command == PIN_CUDA_COMPAT)
+		command = PEERDMA_IOC_PIN_CUDA;
 #endif
-	return dispatch(file, command, _IOC_SIZE(command), (void __user *)argument);
+	return legacy_dispatch(file, command, size, (void __user *)argument);
 }
+
+#ifdef CONFIG_COMPAT
+/**
+ * peerdma_legacy_compat_ioctl() - the same for 32-bit programs
+ * @filp: an open node
+ * @command: PEERDMA_IOC_*
+ * @argument: its argument
+ *
+ * Layouts are the same but for one, which has a code of its own. The LEDs' argument is a value.
+ *
+ * Return: 0 or an errno.
+ */
+long peerdma_legacy_compat_ioctl(struct file *filp, unsigned int command, unsigned long argument)
+{
+	if (command != PEERDMA_IOC_LED)
+		argument = (unsigned long)compat_ptr(argument);
+	return peerdma_legacy_ioctl(filp, command, argument);
+}
+#endif

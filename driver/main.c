@@ -10,60 +10,38 @@
 #include <linux/sizes.h>
 #include <linux/slab.h>
 
-#include "core.h"
+#include "recover.h"
 
 #define MAX_BOARDS	64
-
-struct workqueue_struct *peerdma_wq;
-
-unsigned int peerdma_timeout_ms = 2000;
-module_param_named(timeout_ms, peerdma_timeout_ms, uint, 0644);
-MODULE_PARM_DESC(timeout_ms,
-		 "what a chain of descriptors may take, beside the time of its bytes at 1 MB/s, in milliseconds of the board's own time (default 2000)");
 
 static dev_t numbers;
 static struct class *class;
 static DEFINE_IDA(indices);
 
-/**
- * peerdma_board_get() - takes a reference
- * @board: the caller has one
- *
- * Return: @board.
- */
-struct peerdma_dev *peerdma_board_get(struct peerdma_dev *board)
-{
-	get_device(&board->node);
-	return board;
-}
-
-/**
- * peerdma_board_put() - drops a reference
- * @board: may be freed. May sleep
- */
-void peerdma_board_put(struct peerdma_dev *board)
-{
-	put_device(&board->node);
-}
-
-static void board_release(struct device *node)
+static void main_release(struct device *node)
 {
 	struct peerdma_dev *board = container_of(node, struct peerdma_dev, node);
 
 	if (board->inode)
-		peerdma_inode_put(board);
+		peerdma_mmap_inode_put(board);
 	pci_dev_put(board->pdev);
 	kfree(board);
 }
 
-/* The next board may have its number, even while a file of this one is still open. */
-static void board_forget(struct peerdma_dev *board)
+/* Its number is free for the next board even while a file of this one is still open. */
+static void main_forget(struct peerdma_dev *board)
 {
 	ida_free(&indices, board->index);
 	peerdma_board_put(board);
 }
 
-static struct peerdma_dev *board_create(struct pci_dev *pdev)
+static const struct peerdma_ops ops = {
+	.job_end = peerdma_job_end,
+	.file_free = peerdma_chardev_free,
+	.reset = peerdma_recover_reset,
+};
+
+static struct peerdma_dev *main_create(struct pci_dev *pdev)
 {
 	struct peerdma_dev *board = kzalloc(sizeof(*board), GFP_KERNEL);
 	int error;
@@ -77,6 +55,7 @@ static struct peerdma_dev *board_create(struct pci_dev *pdev)
 		return ERR_PTR(error);
 	}
 	board->pdev = pci_dev_get(pdev);
+	board->ops = &ops;
 	init_rwsem(&board->gate);
 	init_rwsem(&board->faults);
 	spin_lock_init(&board->lock);
@@ -84,10 +63,10 @@ static struct peerdma_dev *board_create(struct pci_dev *pdev)
 	INIT_LIST_HEAD(&board->ready);
 	INIT_LIST_HEAD(&board->surfaces);
 	init_waitqueue_head(&board->idle);
-	INIT_WORK(&board->pump, peerdma_pump_work);
-	INIT_WORK(&board->recovery, peerdma_recovery_work);
-	INIT_DELAYED_WORK(&board->stopper, peerdma_stopper_work);
-	INIT_DELAYED_WORK(&board->watchdog, peerdma_watchdog_work);
+	INIT_WORK(&board->pump, peerdma_engine_pump_work);
+	INIT_WORK(&board->recovery, peerdma_recover_work);
+	INIT_DELAYED_WORK(&board->stopper, peerdma_stop_work);
+	INIT_DELAYED_WORK(&board->watchdog, peerdma_irq_watchdog_work);
 	board->time_scale = 1;
 	board->generation = 1;
 
@@ -95,22 +74,22 @@ static struct peerdma_dev *board_create(struct pci_dev *pdev)
 	board->node.class = class;
 	board->node.parent = &pdev->dev;
 	board->node.devt = MKDEV(MAJOR(numbers), board->index);
-	board->node.release = board_release;
-	/* From here on the reference count frees it. */
+	board->node.release = main_release;
+	/* From here on, dropping the last reference frees it. */
 	if (board->index)
 		error = dev_set_name(&board->node, PEERDMA_NODE "%d", board->index);
 	else
 		error = dev_set_name(&board->node, PEERDMA_NODE);
 	if (!error)
-		error = peerdma_inode_get(board);
+		error = peerdma_mmap_inode_get(board);
 	if (error) {
-		board_forget(board);
+		main_forget(board);
 		return ERR_PTR(error);
 	}
 	return board;
 }
 
-static int map_bars(struct peerdma_dev *board)
+static int main_map_bars(struct peerdma_dev *board)
 {
 	struct pci_dev *pdev = board->pdev;
 	int error;
@@ -136,14 +115,14 @@ static int map_bars(struct peerdma_dev *board)
 	return -ENOMEM;
 }
 
-static void unmap_bars(struct peerdma_dev *board)
+static void main_unmap_bars(struct peerdma_dev *board)
 {
 	pci_iounmap(board->pdev, board->dma);
 	pci_iounmap(board->pdev, board->user);
 	pci_release_regions(board->pdev);
 }
 
-static void free_rings(struct peerdma_dev *board)
+static void main_free_rings(struct peerdma_dev *board)
 {
 	struct peerdma_lane *lane;
 
@@ -153,7 +132,7 @@ static void free_rings(struct peerdma_dev *board)
 					  lane->ring, lane->ring_address);
 }
 
-static int create_rings(struct peerdma_dev *board)
+static int main_create_rings(struct peerdma_dev *board)
 {
 	static const struct peerdma_lane lanes[PEERDMA_LANES] = {
 		[PEERDMA_H2C] = { .name = "H2C", .channel = PEERDMA_H2C_CHANNEL_BASE,
@@ -174,14 +153,14 @@ static int create_rings(struct peerdma_dev *board)
 		lane->ring = dma_alloc_coherent(dev, PEERDMA_RING * sizeof(*lane->ring),
 						&lane->ring_address, GFP_KERNEL);
 		if (!lane->ring) {
-			free_rings(board);
+			main_free_rings(board);
 			return -ENOMEM;
 		}
 	}
 	return 0;
 }
 
-static void announce(struct peerdma_dev *board)
+static void main_announce(struct peerdma_dev *board)
 {
 	static const char * const interrupts[] = {
 		[PEERDMA_INTX] = "INTx", [PEERDMA_MSI] = "MSI", [PEERDMA_MSIX] = "MSI-X",
@@ -194,9 +173,9 @@ static void announce(struct peerdma_dev *board)
 		 board->stream_window ? "in one pass" : "through card RAM", board->time_scale);
 }
 
-static int probe(struct pci_dev *pdev, const struct pci_device_id *id)
+static int main_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 {
-	struct peerdma_dev *board = board_create(pdev);
+	struct peerdma_dev *board = main_create(pdev);
 	int error;
 
 	if (IS_ERR(board))
@@ -205,17 +184,17 @@ static int probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	error = pci_enable_device_mem(pdev);
 	if (error)
 		goto err_board;
-	error = map_bars(board);
+	error = main_map_bars(board);
 	if (error)
 		goto err_disable;
-	error = create_rings(board);
+	error = main_create_rings(board);
 	if (error)
 		goto err_bars;
 	error = peerdma_hw_identify(board);
 	if (error)
 		goto err_rings;
 	peerdma_hw_quiet(board);
-	/* Messages need the bus, and the engine may have to finish what another driver started. */
+	/* MSIs need it, and the engine may have to finish what another driver started. */
 	pci_set_master(pdev);
 	compat_pci_enable_error_reporting(pdev);
 	error = peerdma_irq_setup(board);
@@ -237,7 +216,7 @@ static int probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	error = cdev_device_add(&board->cdev, &board->node);
 	if (error)
 		goto err_irq;
-	announce(board);
+	main_announce(board);
 	return 0;
 
 err_irq:
@@ -246,17 +225,17 @@ err_irq:
 err_master:
 	pci_clear_master(pdev);
 err_rings:
-	free_rings(board);
+	main_free_rings(board);
 err_bars:
-	unmap_bars(board);
+	main_unmap_bars(board);
 err_disable:
 	pci_disable_device(pdev);
 err_board:
-	board_forget(board);
+	main_forget(board);
 	return error;
 }
 
-static bool has_surfaces(struct peerdma_dev *board)
+static bool main_has_surfaces(struct peerdma_dev *board)
 {
 	bool some;
 
@@ -266,7 +245,7 @@ static bool has_surfaces(struct peerdma_dev *board)
 	return some;
 }
 
-static void remove(struct pci_dev *pdev)
+static void main_remove(struct pci_dev *pdev)
 {
 	struct peerdma_dev *board = pci_get_drvdata(pdev);
 
@@ -274,33 +253,33 @@ static void remove(struct pci_dev *pdev)
 
 	down_write(&board->gate);
 	spin_lock_irq(&board->lock);
-	peerdma_fail_all(board, true, -ENODEV, PEERDMA_REASON_LOST);
+	peerdma_stop_all(board, true, -ENODEV, PEERDMA_REASON_LOST);
 	spin_unlock_irq(&board->lock);
-	peerdma_freeze(board, true);
+	peerdma_recover_freeze(board, true);
 	peerdma_hw_quiet(board);
 	pci_clear_master(pdev);
 	spin_lock_irq(&board->lock);
 	board->state = PEERDMA_BOARD_DEAD;
-	peerdma_bury(board);
+	peerdma_stop_bury(board);
 	spin_unlock_irq(&board->lock);
 	up_write(&board->gate);
 
-	/* Nobody maps memory for it any more: its providers may forget the device from here on. */
-	peerdma_surfaces_take(board, PEERDMA_SURFACE_LOST, false);
-	wait_event(board->idle, !has_surfaces(board));
+	/* Nothing more is mapped for it: after this, no provider has a mapping for the device. */
+	peerdma_revoke_all(board, PEERDMA_SURFACE_LOST, false);
+	wait_event(board->idle, !main_has_surfaces(board));
 
 	peerdma_irq_teardown(board);
 	cancel_delayed_work_sync(&board->watchdog);
 	cancel_delayed_work_sync(&board->stopper);
 	cancel_work_sync(&board->pump);
 	cancel_work_sync(&board->recovery);
-	free_rings(board);
-	unmap_bars(board);
+	main_free_rings(board);
+	main_unmap_bars(board);
 	pci_disable_device(pdev);
-	board_forget(board);
+	main_forget(board);
 }
 
-/* driver_data: bytes of card RAM of a board that does not say. */
+/* driver_data: bytes of card RAM of a board whose registers do not say. */
 static const struct pci_device_id ids[] = {
 	{ PCI_DEVICE_SUB(0x10ee, 0x7021, 0x10ee, 0x5045) },
 	/* NVIDIA's designs for the PicoEVB and the HTG-K800. */
@@ -313,14 +292,14 @@ MODULE_DEVICE_TABLE(pci, ids);
 static struct pci_driver driver = {
 	.name = PEERDMA_NAME,
 	.id_table = ids,
-	.probe = probe,
-	.remove = remove,
-	.shutdown = peerdma_shutdown,
+	.probe = main_probe,
+	.remove = main_remove,
+	.shutdown = peerdma_recover_shutdown,
 	.err_handler = &peerdma_error_handlers,
 	.driver.pm = &peerdma_pm_ops,
 };
 
-static int __init peerdma_init(void)
+static int __init main_init(void)
 {
 	int error;
 
@@ -348,18 +327,18 @@ err_wq:
 	destroy_workqueue(peerdma_wq);
 	return error;
 }
-module_init(peerdma_init);
+module_init(main_init);
 
-static void __exit peerdma_exit(void)
+static void __exit main_exit(void)
 {
 	pci_unregister_driver(&driver);
-	/* What is still being given back holds boards. */
+	/* Work items that still release surfaces hold references to boards. */
 	destroy_workqueue(peerdma_wq);
 	unregister_chrdev_region(numbers, MAX_BOARDS);
 	class_destroy(class);
 	ida_destroy(&indices);
 }
-module_exit(peerdma_exit);
+module_exit(main_exit);
 
 MODULE_DESCRIPTION("DMA between an FPGA and the memory of GPUs and processes");
 MODULE_LICENSE("GPL");

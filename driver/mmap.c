@@ -2,10 +2,10 @@
 /*
  * Mappings into processes: pinned GPU memory and the mailbox page.
  *
- * A page fault looks the memory up by offset, checks that it may be used and enters the page.
- * Nothing remembers a mapping: to take one away, the state changes first and the range of offsets
- * is unmapped from every process then. For that to reach all, offsets are unique on a board and
- * never used again, and all open files of all nodes of the board share one address space.
+ * A page fault looks up the surface by offset, checks that it may be used, and inserts the page.
+ * Mappings are not recorded anywhere: to remove one, the state changes first, then the range of
+ * offsets is unmapped from every process. For that to reach all of them, offsets are unique on a
+ * board and never reused, and all open files of all nodes of a board share one address space.
  */
 #include <linux/fs.h>
 #include <linux/mm.h>
@@ -13,37 +13,37 @@
 #include <linux/pseudo_fs.h>
 #include <linux/sizes.h>
 
-#include "core.h"
+#include "files.h"
 
-/* Has no mount point: it only makes inodes. */
+/* A file system without a mount point, for the inodes of boards. */
 #define PSEUDO_MAGIC		0x50444d41
-/* The mailbox page is at offset 0, the surfaces are behind it. */
+/* Offsets for mmap(): the mailbox page is at 0, the surfaces follow. */
 #define SURFACES_BEGIN		PAGE_SIZE
-/* So many bytes are entered by one fault, at most: a GPU page. */
+/* A page fault inserts at most this many bytes: a GPU page. */
 #define FAULT_AROUND		SZ_64K
 
 static struct vfsmount *mount;
 static int mount_count;
 
-static int init_context(struct fs_context *context)
+static int mmap_init_context(struct fs_context *context)
 {
 	return init_pseudo(context, PSEUDO_MAGIC) ? 0 : -ENOMEM;
 }
 
-/* Without an owner: a bound board would keep the module from being unloaded. */
+/* Has no owner: otherwise a bound board would keep the module from being unloaded. */
 static struct file_system_type pseudo_fs = {
 	.name = PEERDMA_NAME,
-	.init_fs_context = init_context,
+	.init_fs_context = mmap_init_context,
 	.kill_sb = kill_anon_super,
 };
 
 /**
- * peerdma_inode_get() - makes the inode whose address space a board's mappings are in
+ * peerdma_mmap_inode_get() - creates the inode whose address space holds a board's mappings
  * @board: its next_map is set as well. May sleep
  *
  * Return: 0 or an errno.
  */
-int peerdma_inode_get(struct peerdma_dev *board)
+int peerdma_mmap_inode_get(struct peerdma_dev *board)
 {
 	struct inode *inode;
 	int error = simple_pin_fs(&pseudo_fs, &mount, &mount_count);
@@ -61,30 +61,30 @@ int peerdma_inode_get(struct peerdma_dev *board)
 }
 
 /**
- * peerdma_inode_put() - undoes peerdma_inode_get()
+ * peerdma_mmap_inode_put() - undoes peerdma_mmap_inode_get()
  * @board: no file of it is open. May sleep
  */
-void peerdma_inode_put(struct peerdma_dev *board)
+void peerdma_mmap_inode_put(struct peerdma_dev *board)
 {
 	iput(board->inode);
 	simple_release_fs(&mount, &mount_count);
 }
 
 /**
- * peerdma_mailbox_maps() - whether the mailbox page can be mapped
+ * peerdma_mmap_mailbox() - whether the mailbox page can be mapped
  * @board: the board
  *
- * Return: true if it has one and that fills a page of this kernel.
+ * Return: true if the board has one and it fills a page of this kernel.
  */
-bool peerdma_mailbox_maps(const struct peerdma_dev *board)
+bool peerdma_mmap_mailbox(const struct peerdma_dev *board)
 {
 	return board->capabilities & PEERDMA_CAPABILITY_MAILBOX &&
 	       PEERDMA_MAILBOX_BASE % PAGE_SIZE == 0 &&
 	       pci_resource_len(board->pdev, PEERDMA_BAR_USER) >= PEERDMA_MAILBOX_BASE + PAGE_SIZE;
 }
 
-/* Surface of this file that is mapped at @offset. The reference is the caller's. */
-static struct peerdma_surface *find(struct peerdma_file *file, u64 offset)
+/* Finds the surface of this file at an mmap() offset. The caller drops the reference. */
+static struct peerdma_surface *mmap_find(struct peerdma_file *file, u64 offset)
 {
 	struct peerdma_surface *surface, *found = NULL;
 	unsigned long handle;
@@ -94,7 +94,7 @@ static struct peerdma_surface *find(struct peerdma_file *file, u64 offset)
 		if (surface->extents && offset >= surface->map_offset &&
 		    offset - surface->map_offset < surface->extents_length) {
 			found = surface;
-			kref_get(&surface->ref);
+			peerdma_surface_get(surface);
 			break;
 		}
 	}
@@ -102,8 +102,8 @@ static struct peerdma_surface *find(struct peerdma_file *file, u64 offset)
 	return found;
 }
 
-/* Enters the page at @offset of a surface, and those around it that are in the same GPU page. */
-static vm_fault_t enter_surface(struct vm_fault *fault, struct peerdma_surface *surface, u64 offset)
+/* Inserts the page at @offset of a surface, and its neighbours in the same GPU page. */
+static vm_fault_t mmap_enter(struct vm_fault *fault, struct peerdma_surface *surface, u64 offset)
 {
 	struct vm_area_struct *vma = fault->vma;
 	const struct peerdma_extent *extent = surface->extents;
@@ -128,7 +128,7 @@ static vm_fault_t enter_surface(struct vm_fault *fault, struct peerdma_surface *
 	return result;
 }
 
-static vm_fault_t fault_handler(struct vm_fault *fault)
+static vm_fault_t mmap_fault(struct vm_fault *fault)
 {
 	struct peerdma_file *file = fault->vma->vm_file->private_data;
 	struct peerdma_dev *board = file->board;
@@ -139,9 +139,9 @@ static vm_fault_t fault_handler(struct vm_fault *fault)
 
 	down_read(&board->faults);
 	if (offset >= SURFACES_BEGIN) {
-		surface = find(file, offset);
+		surface = mmap_find(file, offset);
 		if (surface && READ_ONCE(surface->state) == PEERDMA_SURFACE_LIVE)
-			result = enter_surface(fault, surface, offset);
+			result = mmap_enter(fault, surface, offset);
 	} else if (READ_ONCE(board->state) == PEERDMA_BOARD_LIVE) {
 		mailbox = pci_resource_start(board->pdev, PEERDMA_BAR_USER) + PEERDMA_MAILBOX_BASE;
 		result = vmf_insert_pfn(fault->vma, fault->address, PHYS_PFN(mailbox));
@@ -153,11 +153,11 @@ static vm_fault_t fault_handler(struct vm_fault *fault)
 }
 
 static const struct vm_operations_struct vm_ops = {
-	.fault = fault_handler,
+	.fault = mmap_fault,
 };
 
-/* Otherwise x86 silently maps uncached what is not known as write-combined. */
-static void reserve_memtype(struct peerdma_surface *surface)
+/* Without this, x86 would silently map the memory uncached instead of write-combined. */
+static void mmap_reserve_memtype(struct peerdma_surface *surface)
 {
 	u32 n;
 
@@ -177,22 +177,9 @@ out:
 	mutex_unlock(&surface->teardown);
 }
 
-/**
- * peerdma_extents_release() - gives back what mapping a surface took
- * @surface: is not mapped by any process any more. May sleep
- */
-void peerdma_extents_release(struct peerdma_surface *surface)
+static int mmap_surface(struct peerdma_file *file, struct vm_area_struct *vma, u64 offset)
 {
-	u32 n;
-
-	for (n = 0; surface->memtype && n < surface->extent_count; n++)
-		arch_io_free_memtype_wc(surface->extents[n].address, surface->extents[n].length);
-	surface->memtype = false;
-}
-
-static int map_surface(struct peerdma_file *file, struct vm_area_struct *vma, u64 offset)
-{
-	struct peerdma_surface *surface = find(file, offset);
+	struct peerdma_surface *surface = mmap_find(file, offset);
 	u64 length = vma->vm_end - vma->vm_start;
 	int error = 0;
 
@@ -207,7 +194,7 @@ static int map_surface(struct peerdma_file *file, struct vm_area_struct *vma, u6
 		goto out;
 	}
 	if (surface->cache == PEERDMA_CACHE_WRITE_COMBINED)
-		reserve_memtype(surface);
+		mmap_reserve_memtype(surface);
 	if (surface->cache == PEERDMA_CACHE_WRITE_COMBINED)
 		vma->vm_page_prot = pgprot_writecombine(vma->vm_page_prot);
 	else if (surface->cache == PEERDMA_CACHE_UNCACHED)
@@ -218,7 +205,7 @@ out:
 }
 
 /**
- * peerdma_mmap() - maps what PEERDMA_IOC_MAP_INFO told the offset of
+ * peerdma_mmap() - maps the memory at an offset that PEERDMA_IOC_MAP_INFO returned
  * @filp: an open node
  * @vma: the mapping; mmap_lock is held
  *
@@ -233,11 +220,11 @@ int peerdma_mmap(struct file *filp, struct vm_area_struct *vma)
 	if (!(vma->vm_flags & VM_SHARED) || vma->vm_flags & VM_EXEC)
 		return peerdma_fail(file, -EINVAL, "a mapping must be shared and not executable");
 	if (offset >= SURFACES_BEGIN) {
-		error = map_surface(file, vma, offset);
+		error = mmap_surface(file, vma, offset);
 		if (error)
 			return error;
 	} else {
-		if (!peerdma_mailbox_maps(file->board))
+		if (!peerdma_mmap_mailbox(file->board))
 			return peerdma_fail(file, -EOPNOTSUPP,
 					    "this board has no mailbox page, or pages of this kernel are larger");
 		if (vma->vm_end - vma->vm_start > PAGE_SIZE)
@@ -251,41 +238,23 @@ int peerdma_mmap(struct file *filp, struct vm_area_struct *vma)
 	return 0;
 }
 
-/* The state must have changed: faults that saw the old one are waited for. */
-static void zap(struct peerdma_dev *board, u64 offset, u64 length)
-{
-	down_write(&board->faults);
-	up_write(&board->faults);
-	unmap_mapping_range(board->inode->i_mapping, offset, length, 1);
-}
-
 /**
- * peerdma_zap_surface() - takes a surface out of all processes
- * @surface: cannot be looked up, or is not live. May sleep; not in an mmu notifier
+ * peerdma_mmap_zap_mailbox() - removes the mailbox page from all processes
+ * @board: not live. May sleep
  */
-void peerdma_zap_surface(struct peerdma_surface *surface)
+void peerdma_mmap_zap_mailbox(struct peerdma_dev *board)
 {
-	if (surface->extents_length)
-		zap(surface->board, surface->map_offset, surface->extents_length);
+	peerdma_release_zap(board, 0, PAGE_SIZE);
 }
 
 /**
- * peerdma_zap_mailbox() - takes the mailbox page out of all processes
- * @board: is not live. May sleep
- */
-void peerdma_zap_mailbox(struct peerdma_dev *board)
-{
-	zap(board, 0, PAGE_SIZE);
-}
-
-/**
- * peerdma_map_info() - PEERDMA_IOC_MAP_INFO
+ * peerdma_mmap_info() - PEERDMA_IOC_MAP_INFO
  * @file: whose
  * @info: the request, to be filled in
  *
  * Return: 0 or an errno.
  */
-int peerdma_map_info(struct peerdma_file *file, struct peerdma_map_info *info)
+int peerdma_mmap_info(struct peerdma_file *file, struct peerdma_map_info *info)
 {
 	struct peerdma_surface *surface;
 
@@ -294,7 +263,7 @@ int peerdma_map_info(struct peerdma_file *file, struct peerdma_map_info *info)
 	if (info->flags & PEERDMA_MAP_MAILBOX) {
 		if (info->handle)
 			return peerdma_fail(file, -EINVAL, "the mailbox has no handle");
-		if (!peerdma_mailbox_maps(file->board))
+		if (!peerdma_mmap_mailbox(file->board))
 			return peerdma_fail(file, -EOPNOTSUPP,
 					    "this board has no mailbox page, or pages of this kernel are larger");
 		info->cache = PEERDMA_CACHE_UNCACHED;

@@ -2,12 +2,13 @@
 /*
  * peerdma_nvp2p: memory of NVIDIA's discrete GPUs, by CUDA pointer, through nvidia.ko's nv-p2p.
  *
- * Persistent pins first: they outlive cudaFree() and the process, and nothing is called back.
- * The older kind calls back when the memory is freed. A free that falls between the pin and the
- * call that maps it cannot be told from one before it, by any client: therefore only on request.
+ * Persistent pins are tried first: they outlive cudaFree() and the process, and there is no
+ * callback. Pins of the older kind call back when the memory is freed. No client can tell a free
+ * between the pin and the call that maps it from one before the pin: therefore the older kind is
+ * only used on request.
  *
- * A module of its own, since it links to nvidia.ko. That must be the open one: to a proprietary
- * one, a module that uses GPL-only symbols is not linked.
+ * This is a separate module because it links to nvidia.ko, which must be the open one: the kernel
+ * does not link a module that uses GPL-only symbols to a proprietary one.
  */
 #include <linux/log2.h>
 #include <linux/module.h>
@@ -24,7 +25,7 @@
 #error "NVIDIA's driver is older than 525.105.17 or 535.14: it calls back while it puts; update it"
 #endif
 
-/* What the calls want addresses and lengths to be multiples of, whatever the GPU's page is. */
+/* Addresses and lengths must be multiples of this, whatever the size of the GPU's pages. */
 #define GRANULE		SZ_64K
 
 static bool callback;
@@ -33,15 +34,15 @@ MODULE_PARM_DESC(callback,
 		 "pin with a callback where persistent pins are not to be had (vGPU, MIG, drivers before 535); a race in that interface makes it unsafe against a program that frees while it pins");
 
 /**
- * struct pinned - pinned GPU memory
+ * struct nvp2p_pinned - pinned GPU memory
  * @va: beginning, aligned
  * @table: its pages; NVIDIA's
  * @mapping: their bus addresses; NVIDIA's
- * @persistent: of that kind; the following is for the other
- * @tgid: only this process can give it back
- * @gone: bit 0: called back, or cannot be any more
+ * @persistent: it is a persistent pin; the other members are for a pin with a callback
+ * @tgid: the process that pinned it, the only one that can give it back
+ * @gone: bit 0: the callback came, or cannot come any more
  */
-struct pinned {
+struct nvp2p_pinned {
 	u64 va;
 	struct nvidia_p2p_page_table *table;
 	struct nvidia_p2p_dma_mapping *mapping;
@@ -50,14 +51,8 @@ struct pinned {
 	unsigned long gone;
 };
 
-/* NVIDIA says -ENOTSUPP, which is not for programs. */
-static int normalized(int error)
-{
-	return error == -ENOTSUPP ? -EOPNOTSUPP : error;
-}
-
-/* 0 for one that we do not know. */
-static u64 page_bytes(u32 type)
+/* Returns 0 for an unknown type. */
+static u64 nvp2p_page_bytes(u32 type)
 {
 	switch (type) {
 	case NVIDIA_P2P_PAGE_SIZE_64KB:
@@ -69,13 +64,16 @@ static u64 page_bytes(u32 type)
 	}
 }
 
-/* The memory is being freed. NVIDIA's global lock is held: a few milliseconds, and no call back. */
-static void freed(void *data)
+/*
+ * The memory is being freed. NVIDIA's global lock is held: this may take a few milliseconds at
+ * most, and must not call anything that takes the lock.
+ */
+static void nvp2p_freed(void *data)
 {
 	struct peerdma_surface *surface = data;
-	struct pinned *pinned = surface->private;
+	struct nvp2p_pinned *pinned = surface->private;
 
-	peerdma_surface_revoke_now(surface);
+	peerdma_revoke_now(surface);
 	if (pinned->mapping)
 		nvidia_p2p_free_dma_mapping(pinned->mapping);
 	if (pinned->table)
@@ -84,26 +82,28 @@ static void freed(void *data)
 	pinned->mapping = NULL;
 	pinned->table = NULL;
 	if (!test_and_set_bit(0, &pinned->gone))
-		peerdma_surface_unkeep(surface);
+		peerdma_release_unkeep(surface);
 }
 
-static int get_with_callback(struct peerdma_surface *surface, struct pinned *pinned, u64 length)
+static int nvp2p_get_with_callback(struct peerdma_surface *surface, struct nvp2p_pinned *pinned,
+				   u64 length)
 {
 	int error;
 
 	pinned->tgid = current->tgid;
-	peerdma_surface_keep(surface);
-	error = nvidia_p2p_get_pages(0, 0, pinned->va, length, &pinned->table, freed, surface);
+	peerdma_release_keep(surface);
+	error = nvidia_p2p_get_pages(0, 0, pinned->va, length, &pinned->table, nvp2p_freed,
+				     surface);
 	if (error) {
 		if (!test_and_set_bit(0, &pinned->gone))
-			peerdma_surface_unkeep(surface);
+			peerdma_release_unkeep(surface);
 	} else if (test_bit(0, &pinned->gone)) {
 		error = -ESTALE;
 	}
 	return error;
 }
 
-static int get(struct peerdma_surface *surface, struct pinned *pinned, u64 length)
+static int nvp2p_get_any(struct peerdma_surface *surface, struct nvp2p_pinned *pinned, u64 length)
 {
 	int error = nvidia_p2p_get_pages_persistent(pinned->va, length, &pinned->table, 0);
 
@@ -111,40 +111,41 @@ static int get(struct peerdma_surface *surface, struct pinned *pinned, u64 lengt
 	if (error != -ENOTSUPP || !callback)
 		return error;
 	surface->features &= ~PEERDMA_SURFACE_SURVIVES_FREE;
-	return get_with_callback(surface, pinned, length);
+	return nvp2p_get_with_callback(surface, pinned, length);
 }
 
 static void nvp2p_put(struct peerdma_surface *surface)
 {
-	struct pinned *pinned = surface->private;
+	struct nvp2p_pinned *pinned = surface->private;
 
 	if (pinned->persistent) {
 		nvidia_p2p_put_pages_persistent(pinned->va, pinned->table, 0);
 		return;
 	}
-	/* For another process it would do nothing and report success: the callback will come. */
+	/* In another process it does nothing and reports success: the callback will come later. */
 	if (current->tgid != pinned->tgid)
 		return;
 	nvidia_p2p_put_pages(0, 0, pinned->va, pinned->table);
-	/* A callback has returned by now, or will never come. */
+	/* By now the callback has returned, or will never come. */
 	if (!test_and_set_bit(0, &pinned->gone))
-		peerdma_surface_unkeep(surface);
+		peerdma_release_unkeep(surface);
 }
 
-static int check_table(struct peerdma_surface *surface, const struct nvidia_p2p_page_table *table)
+static int nvp2p_check_table(struct peerdma_surface *surface,
+			     const struct nvidia_p2p_page_table *table)
 {
 	if (!NVIDIA_P2P_PAGE_TABLE_VERSION_COMPATIBLE(table))
-		return peerdma_explain(surface, -EOPNOTSUPP,
-				       "NVIDIA's driver has page tables of version %u.%u, peerdma_nvp2p was built for %u.%u: build it again for the driver that is loaded",
-				       NVIDIA_P2P_MAJOR_VERSION(table->version),
-				       NVIDIA_P2P_MINOR_VERSION(table->version),
-				       NVIDIA_P2P_MAJOR_VERSION(NVIDIA_P2P_PAGE_TABLE_VERSION),
-				       NVIDIA_P2P_MINOR_VERSION(NVIDIA_P2P_PAGE_TABLE_VERSION));
-	/* To map pages of a size that NVIDIA's driver does not expect stops the kernel. */
-	if (!page_bytes(table->page_size))
-		return peerdma_explain(surface, -EOPNOTSUPP,
-				       "the GPU has pages of type %u, only 64 and 128 KiB are known (types 1 and 2)",
-				       table->page_size);
+		return peerdma_fail_pin(surface, -EOPNOTSUPP,
+					"NVIDIA's driver has page tables of version %u.%u, peerdma_nvp2p was built for %u.%u: build it again for the driver that is loaded",
+					NVIDIA_P2P_MAJOR_VERSION(table->version),
+					NVIDIA_P2P_MINOR_VERSION(table->version),
+					NVIDIA_P2P_MAJOR_VERSION(NVIDIA_P2P_PAGE_TABLE_VERSION),
+					NVIDIA_P2P_MINOR_VERSION(NVIDIA_P2P_PAGE_TABLE_VERSION));
+	/* To map pages of another size would stop the kernel in NVIDIA's driver. */
+	if (!nvp2p_page_bytes(table->page_size))
+		return peerdma_fail_pin(surface, -EOPNOTSUPP,
+					"the GPU has pages of type %u, only 64 and 128 KiB are known (types 1 and 2)",
+					table->page_size);
 	return 0;
 }
 
@@ -152,45 +153,46 @@ static int nvp2p_get(struct peerdma_surface *surface, const struct peerdma_pin_r
 {
 	u64 va = round_down(request->va, GRANULE);
 	u64 length = request->va - va + request->length;
-	struct pinned *pinned;
+	struct nvp2p_pinned *pinned;
 	int error;
 
 	if (length > U64_MAX - GRANULE)
-		return peerdma_explain(surface, -EINVAL, "%llu bytes are too many",
-				       request->length);
+		return peerdma_fail_pin(surface, -EINVAL, "%llu bytes are too many",
+					request->length);
 	pinned = kzalloc(sizeof(*pinned), GFP_KERNEL_ACCOUNT);
 	if (!pinned)
 		return -ENOMEM;
 	pinned->va = va;
 	surface->private = pinned;
 	surface->skip = request->va - va;
-	error = normalized(get(surface, pinned, round_up(length, GRANULE)));
+	error = peerdma_provider_errno(nvp2p_get_any(surface, pinned, round_up(length, GRANULE)));
 	switch (error) {
 	case 0:
 		break;
 	case -EINVAL:
-		return peerdma_explain(surface, error,
-				       "%llu bytes at %#llx are not GPU memory that this process allocated with cudaMalloc(), or the GPU is a GeForce, which does not allow it; for cudaHostAlloc() on a Jetson, load peerdma_nvp2p_tegra instead of peerdma_nvp2p",
-				       request->length, request->va);
+		return peerdma_fail_pin(surface, error,
+					"%llu bytes at %#llx are not GPU memory that this process allocated with cudaMalloc(), or the GPU is a GeForce, which does not allow it; for cudaHostAlloc() on a Jetson, load peerdma_nvp2p_tegra instead of peerdma_nvp2p",
+					request->length, request->va);
 	case -ENOMEM:
-		return peerdma_explain(surface, error,
-				       "the GPU's BAR1 has no room for %llu bytes: unpin other memory, or turn Resizable BAR on in the firmware's setup",
-				       request->length);
+		return peerdma_fail_pin(surface, error,
+					"the GPU's BAR1 has no room for %llu bytes: unpin other memory, or turn Resizable BAR on in the firmware's setup",
+					request->length);
 	case -EOPNOTSUPP:
-		return peerdma_explain(surface, error,
-				       "this GPU or driver has no persistent pins (vGPU, MIG, drivers before 535): load peerdma_nvp2p with callback=1");
+		return peerdma_fail_pin(surface, error,
+					"this GPU or driver has no persistent pins (vGPU, MIG, drivers before 535): load peerdma_nvp2p with callback=1");
 	default:
-		return peerdma_explain(surface, error,
-				       "NVIDIA's driver does not pin %llu bytes at %#llx (%d)",
-				       request->length, request->va, error);
+		return peerdma_fail_pin(surface, error,
+					"NVIDIA's driver does not pin %llu bytes at %#llx (%d)",
+					request->length, request->va, error);
 	}
-	error = check_table(surface, pinned->table);
+	error = nvp2p_check_table(surface, pinned->table);
 	if (error)
 		nvp2p_put(surface);
 	return error;
 }
 
-static int add_extents(struct peerdma_surface *surface, const struct nvidia_p2p_page_table *table)
+static int nvp2p_add_extents(struct peerdma_surface *surface,
+			     const struct nvidia_p2p_page_table *table)
 {
 	enum peerdma_cache cache = PEERDMA_CACHE_WRITE_COMBINED;
 	u32 n;
@@ -200,54 +202,52 @@ static int add_extents(struct peerdma_surface *surface, const struct nvidia_p2p_
 	if (table->flags & NVIDIA_P2P_PAGE_TABLE_FLAGS_CPU_CACHEABLE)
 		cache = PEERDMA_CACHE_CACHED;
 #endif
-	error = peerdma_extents_begin(surface, table->entries, cache);
+	error = peerdma_surface_begin_extents(surface, table->entries, cache);
 	if (error)
 		return error;
 	for (n = 0; n < table->entries; n++)
-		peerdma_extents_add(surface, table->pages[n]->physical_address,
-				    page_bytes(table->page_size));
+		peerdma_surface_add_extent(surface, table->pages[n]->physical_address,
+					   nvp2p_page_bytes(table->page_size));
 	return 0;
 }
 
-static int add_segments(struct peerdma_surface *surface,
-			const struct nvidia_p2p_dma_mapping *mapping)
+static int nvp2p_check_mapping(struct peerdma_surface *surface,
+			       const struct nvidia_p2p_dma_mapping *mapping)
 {
-	u32 n;
-	int error;
-
-	if (!NVIDIA_P2P_DMA_MAPPING_VERSION_COMPATIBLE(mapping))
-		return peerdma_explain(surface, -EOPNOTSUPP,
-				       "NVIDIA's driver has mappings of version %u.%u, peerdma_nvp2p was built for %u.%u: build it again for the driver that is loaded",
-				       NVIDIA_P2P_MAJOR_VERSION(mapping->version),
-				       NVIDIA_P2P_MINOR_VERSION(mapping->version),
-				       NVIDIA_P2P_MAJOR_VERSION(NVIDIA_P2P_DMA_MAPPING_VERSION),
-				       NVIDIA_P2P_MINOR_VERSION(NVIDIA_P2P_DMA_MAPPING_VERSION));
-	error = peerdma_segments_begin(surface, mapping->entries);
-	if (error)
-		return error;
-	for (n = 0; n < mapping->entries; n++)
-		peerdma_segments_add(surface, mapping->dma_addresses[n],
-				     page_bytes(mapping->page_size_type));
-	return 0;
+	if (NVIDIA_P2P_DMA_MAPPING_VERSION_COMPATIBLE(mapping))
+		return 0;
+	return peerdma_fail_pin(surface, -EOPNOTSUPP,
+				"NVIDIA's driver has mappings of version %u.%u, peerdma_nvp2p was built for %u.%u: build it again for the driver that is loaded",
+				NVIDIA_P2P_MAJOR_VERSION(mapping->version),
+				NVIDIA_P2P_MINOR_VERSION(mapping->version),
+				NVIDIA_P2P_MAJOR_VERSION(NVIDIA_P2P_DMA_MAPPING_VERSION),
+				NVIDIA_P2P_MINOR_VERSION(NVIDIA_P2P_DMA_MAPPING_VERSION));
 }
 
 static int nvp2p_map(struct peerdma_surface *surface)
 {
 	struct pci_dev *pdev = to_pci_dev(peerdma_surface_device(surface));
-	struct pinned *pinned = surface->private;
+	struct nvp2p_pinned *pinned = surface->private;
+	struct nvidia_p2p_dma_mapping *mapping;
 	int error;
 
 	if (!pinned->table)
-		return peerdma_explain(surface, -ESTALE,
-				       "the memory was freed while it was pinned");
-	error = normalized(nvidia_p2p_dma_map_pages(pdev, pinned->table, &pinned->mapping));
+		return peerdma_fail_pin(surface, -ESTALE,
+					"the memory was freed while it was pinned");
+	error = nvidia_p2p_dma_map_pages(pdev, pinned->table, &pinned->mapping);
+	error = peerdma_provider_errno(error);
 	if (error)
-		return peerdma_explain(surface, error,
-				       "NVIDIA's driver does not map the memory for this board (%d): peer-to-peer between their slots may not be possible, or an IOMMU is in the way",
-				       error);
-	error = add_segments(surface, pinned->mapping);
+		return peerdma_fail_pin(surface, error,
+					"NVIDIA's driver does not map the memory for this board (%d): peer-to-peer between their slots may not be possible, or an IOMMU is in the way",
+					error);
+	mapping = pinned->mapping;
+	error = nvp2p_check_mapping(surface, mapping);
 	if (!error)
-		error = add_extents(surface, pinned->table);
+		error = peerdma_surface_add_segments(surface, mapping->entries,
+						     mapping->dma_addresses, NULL,
+						     nvp2p_page_bytes(mapping->page_size_type));
+	if (!error)
+		error = nvp2p_add_extents(surface, pinned->table);
 	if (error) {
 		nvidia_p2p_dma_unmap_pages(pdev, pinned->table, pinned->mapping);
 		pinned->mapping = NULL;
@@ -255,10 +255,10 @@ static int nvp2p_map(struct peerdma_surface *surface)
 	return error;
 }
 
-/* Takes no lock that a callback is made with. */
+/* Takes no lock that is held during a callback. */
 static void nvp2p_unmap(struct peerdma_surface *surface)
 {
-	struct pinned *pinned = surface->private;
+	struct nvp2p_pinned *pinned = surface->private;
 
 	nvidia_p2p_dma_unmap_pages(to_pci_dev(peerdma_surface_device(surface)), pinned->table,
 				   pinned->mapping);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Host memory of a process, pinned.
+ * Provider: host memory of a process, pinned.
  */
 #include <linux/dma-mapping.h>
 #include <linux/mm.h>
@@ -8,26 +8,26 @@
 #include <linux/scatterlist.h>
 #include <linux/slab.h>
 
-#include "core.h"
+#include "surface.h"
 
 /*
- * Each job synchronizes what it moves: pages_sync(). That mapping and unmapping do not lets the
- * same pages be pinned several times, as programs may.
+ * Each job synchronizes what it moves, with pages_sync(); mapping and unmapping do not. So the same
+ * pages can be pinned several times, which programs may do.
  */
 #define ATTRIBUTES	DMA_ATTR_SKIP_CPU_SYNC
 
-/* An array of what is kept of each must not be larger than the kernel allocates. */
+/* The largest array that the kernel allocates is INT_MAX bytes, and there is a segment for each. */
 #define MAX_PAGES		(INT_MAX / sizeof(struct peerdma_segment))
 
 /**
- * struct pinned - what is pinned
+ * struct pages_pinned - pinned host memory
  * @pages: the pages
- * @count: of these
- * @table: for mapping; offset and length cut to the surface
+ * @count: number of @pages
+ * @table: for mapping; offset and length are the surface's
  * @direction: of all transfers
- * @mm: whose locked memory this counts as, or NULL
+ * @mm: the process to which the locked memory is charged, or NULL
  */
-struct pinned {
+struct pages_pinned {
 	struct page **pages;
 	unsigned long count;
 	struct sg_table table;
@@ -35,7 +35,7 @@ struct pinned {
 	struct mm_struct *mm;
 };
 
-static enum dma_data_direction direction(u32 access)
+static enum dma_data_direction pages_direction(u32 access)
 {
 	switch (access) {
 	case PEERDMA_ACCESS_READ:
@@ -47,7 +47,8 @@ static enum dma_data_direction direction(u32 access)
 	}
 }
 
-static int pin(struct peerdma_surface *surface, struct pinned *pinned, unsigned long start)
+static int pages_pin(struct peerdma_surface *surface, struct pages_pinned *pinned,
+		     unsigned long start)
 {
 	unsigned int flags = FOLL_LONGTERM;
 	unsigned long done = 0;
@@ -61,24 +62,24 @@ static int pin(struct peerdma_surface *surface, struct pinned *pinned, unsigned 
 					pinned->pages + done);
 		if (n <= 0) {
 			unpin_user_pages(pinned->pages, done);
-			return peerdma_explain(surface, n ?: -EFAULT,
-					       "%llu bytes from %#lx on are not all %s memory of this process",
-					       surface->length, start,
-					       flags & FOLL_WRITE ? "writable" : "readable");
+			return peerdma_fail_pin(surface, n ?: -EFAULT,
+						"%llu bytes from %#lx on are not all %s memory of this process",
+						surface->length, start,
+						flags & FOLL_WRITE ? "writable" : "readable");
 		}
 		done += n;
 	}
 	return 0;
 }
 
-static void unpin(struct pinned *pinned)
+static void pages_unpin(struct pages_pinned *pinned)
 {
 	unpin_user_pages_dirty_lock(pinned->pages, pinned->count,
 				    pinned->direction != DMA_TO_DEVICE);
 	sg_free_table(&pinned->table);
 }
 
-static void uncharge(struct pinned *pinned)
+static void pages_uncharge(struct pages_pinned *pinned)
 {
 	if (!pinned->mm)
 		return;
@@ -86,14 +87,14 @@ static void uncharge(struct pinned *pinned)
 	mmdrop(pinned->mm);
 }
 
-static int charge(struct peerdma_surface *surface, struct pinned *pinned)
+static int pages_charge(struct peerdma_surface *surface, struct pages_pinned *pinned)
 {
 	int error = account_locked_vm(current->mm, pinned->count, true);
 
 	if (error)
-		return peerdma_explain(surface, error,
-				       "%llu bytes are more than may still be locked: raise the limit (ulimit -l)",
-				       surface->length);
+		return peerdma_fail_pin(surface, error,
+					"%llu bytes are more than may still be locked: raise the limit (ulimit -l)",
+					surface->length);
 	pinned->mm = current->mm;
 	mmgrab(pinned->mm);
 	return 0;
@@ -103,26 +104,26 @@ static int pages_get(struct peerdma_surface *surface, const struct peerdma_pin_r
 {
 	unsigned long offset = offset_in_page(request->va);
 	unsigned long start = request->va - offset;
-	struct pinned *pinned;
+	struct pages_pinned *pinned;
 	u64 count;
 	int error;
 
 	if (!request->length || request->va != (unsigned long)request->va)
-		return peerdma_explain(surface, -EFAULT,
-				       "%llu bytes from %#llx are no memory of a process",
-				       request->length, request->va);
+		return peerdma_fail_pin(surface, -EFAULT,
+					"%llu bytes from %#llx are no memory of a process",
+					request->length, request->va);
 	count = DIV_ROUND_UP_ULL(offset + request->length, PAGE_SIZE);
 	if (count > MAX_PAGES)
-		return peerdma_explain(surface, -EINVAL,
-				       "%llu bytes are too many at once: pin them in parts of at most %llu",
-				       request->length, (u64)(MAX_PAGES - 1) * PAGE_SIZE);
+		return peerdma_fail_pin(surface, -EINVAL,
+					"%llu bytes are too many at once: pin them in parts of at most %llu",
+					request->length, (u64)(MAX_PAGES - 1) * PAGE_SIZE);
 	pinned = kzalloc(sizeof(*pinned), GFP_KERNEL_ACCOUNT);
 	if (!pinned)
 		return -ENOMEM;
 	pinned->count = count;
-	pinned->direction = direction(request->access);
+	pinned->direction = pages_direction(request->access);
 	if (request->locked) {
-		error = charge(surface, pinned);
+		error = pages_charge(surface, pinned);
 		if (error)
 			goto err_pinned;
 	}
@@ -131,7 +132,7 @@ static int pages_get(struct peerdma_surface *surface, const struct peerdma_pin_r
 		error = -ENOMEM;
 		goto err_charge;
 	}
-	error = pin(surface, pinned, start);
+	error = pages_pin(surface, pinned, start);
 	if (error)
 		goto err_pages;
 	error = sg_alloc_table_from_pages(&pinned->table, pinned->pages, count, offset,
@@ -146,7 +147,7 @@ err_pin:
 err_pages:
 	kvfree(pinned->pages);
 err_charge:
-	uncharge(pinned);
+	pages_uncharge(pinned);
 err_pinned:
 	kfree(pinned);
 	return error;
@@ -154,49 +155,47 @@ err_pinned:
 
 static void pages_put(struct peerdma_surface *surface)
 {
-	struct pinned *pinned = surface->private;
+	struct pages_pinned *pinned = surface->private;
 
-	unpin(pinned);
-	uncharge(pinned);
+	pages_unpin(pinned);
+	pages_uncharge(pinned);
 	kvfree(pinned->pages);
 }
 
 static int pages_map(struct peerdma_surface *surface)
 {
 	struct device *dev = peerdma_surface_device(surface);
-	struct pinned *pinned = surface->private;
+	struct pages_pinned *pinned = surface->private;
 	struct scatterlist *sg;
 	int error, n;
 
 	error = dma_map_sgtable(dev, &pinned->table, pinned->direction, ATTRIBUTES);
 	if (error)
-		return peerdma_explain(surface, error, "%llu bytes cannot be mapped for the board",
-				       surface->length);
-	error = peerdma_segments_begin(surface, pinned->table.nents);
+		return peerdma_fail_pin(surface, error, "%llu bytes cannot be mapped for the board",
+					surface->length);
+	error = peerdma_surface_add_table(surface, &pinned->table);
 	if (error) {
 		dma_unmap_sgtable(dev, &pinned->table, pinned->direction, ATTRIBUTES);
 		return error;
 	}
-	for_each_sgtable_dma_sg(&pinned->table, sg, n) {
-		peerdma_segments_add(surface, sg_dma_address(sg), sg_dma_len(sg));
+	for_each_sgtable_dma_sg(&pinned->table, sg, n)
 		surface->needs_sync |= dma_need_sync(dev, sg_dma_address(sg));
-	}
 	return 0;
 }
 
 static void pages_unmap(struct peerdma_surface *surface)
 {
-	struct pinned *pinned = surface->private;
+	struct pages_pinned *pinned = surface->private;
 
 	dma_unmap_sgtable(peerdma_surface_device(surface), &pinned->table, pinned->direction,
 			  ATTRIBUTES);
 }
 
-/* Not all of the surface: another job may be writing to the rest of it. */
+/* Only the given range: another job may be writing to the rest of the surface. */
 static void pages_sync(struct peerdma_surface *surface, u64 start, u64 length, bool for_cpu)
 {
 	struct device *dev = peerdma_surface_device(surface);
-	struct pinned *pinned = surface->private;
+	struct pages_pinned *pinned = surface->private;
 	u64 end = start + length, here = 0;
 	struct scatterlist *sg;
 	int n;
@@ -218,6 +217,7 @@ const struct peerdma_provider peerdma_pages = {
 	.name = "pages",
 	.owner = THIS_MODULE,
 	.features = PEERDMA_SURFACE_SURVIVES_FREE,
+	.host = true,
 	.get = pages_get,
 	.map = pages_map,
 	.unmap = pages_unmap,

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Between the core module and the modules that provide memory for the board to read and write.
+ * Between the core module and the providers of memory for the board to read and write.
  *
  * A provider pins memory of one kind and maps it for a device. The core owns everything else:
- * handles, states, jobs, and when what is undone. The core needs no symbol of any GPU's driver;
- * a provider module links to one.
+ * handles, states, jobs, and when each step is undone. The core needs no symbol of any GPU's
+ * driver; a provider module links to one.
  */
 #ifndef PEERDMA_PROVIDER_H
 #define PEERDMA_PROVIDER_H
@@ -32,8 +32,8 @@ struct peerdma_why;
  * @length: bytes; for dma-bufs 0 means up to the end
  * @access: PEERDMA_ACCESS_*
  * @fd: the dma-buf
- * @offset: first byte of the dma-buf
- * @locked: host pages count as locked memory of the process
+ * @offset: first byte in the dma-buf
+ * @locked: host pages are charged to the process as locked memory
  */
 struct peerdma_pin_request {
 	u64 va;
@@ -46,7 +46,7 @@ struct peerdma_pin_request {
 
 /**
  * struct peerdma_segment - contiguous bus addresses
- * @start: where it begins in the surface, in bytes
+ * @start: offset in the surface, in bytes
  * @length: bytes
  * @address: bus address
  */
@@ -57,7 +57,7 @@ struct peerdma_segment {
 };
 
 /**
- * struct peerdma_extent - contiguous addresses of the CPU, whole pages
+ * struct peerdma_extent - contiguous physical addresses, whole pages
  * @address: physical address
  * @length: bytes
  */
@@ -68,76 +68,83 @@ struct peerdma_extent {
 
 /**
  * struct peerdma_provider - a kind of memory
- * @name: for people; at most 15 characters
- * @owner: module of the functions
+ * @name: shown to users; at most 15 characters
+ * @owner: module that has the functions
  * @features: PEERDMA_SURFACE_*
  * @gpu: pins by CUDA pointer; what it pins may not survive a suspend
+ * @host: pins host memory only
  * @get: pins; the caller's process owns the memory. Sets surface->private and, if known now,
  *	surface->length. May sleep; nothing held
- * @map: makes what @get pinned reachable for the device: calls peerdma_segments_begin() and
- *	peerdma_segments_add(). May sleep; the board's gate is held for reading
+ * @map: makes what @get pinned reachable for the device: calls peerdma_surface_add_segments().
+ *	May sleep; the board's gate is held for reading
  * @unmap: undoes @map. The board does not touch the memory any more. May sleep; the surface's
  *	teardown mutex is held, so it must not wait for anybody who may call
- *	peerdma_surface_revoke_now()
+ *	peerdma_revoke_now()
  * @put: undoes @get. May sleep; any process, nothing held
  * @sync: hands a range to the CPU or to the device; NULL where that is not needed
- * @link: the core's
+ * @wait: waits for what others still do with the memory, before it is read, or written to if
+ *	@write. Returns 0, -EINTR or -ETIMEDOUT. May sleep, nothing held; NULL where others do not
+ *	announce what they do
+ * @link: used by the core
  *
- * An operation that fails explains itself with peerdma_explain().
+ * An operation that fails says why with peerdma_fail_pin().
  */
 struct peerdma_provider {
 	const char *name;
 	struct module *owner;
 	u32 features;
 	bool gpu;
+	bool host;
 	int (*get)(struct peerdma_surface *surface, const struct peerdma_pin_request *request);
 	int (*map)(struct peerdma_surface *surface);
 	void (*unmap)(struct peerdma_surface *surface);
 	void (*put)(struct peerdma_surface *surface);
 	void (*sync)(struct peerdma_surface *surface, u64 start, u64 length, bool for_cpu);
+	int (*wait)(struct peerdma_surface *surface, bool write);
 	struct list_head link;
 };
 
 /**
  * struct peerdma_surface - memory pinned for one board
- * @ref: jobs, the file's table and work under way hold it
- * @board: whose; holds a reference
+ * @ref: held by jobs, the file's table and pending work items
+ * @board: for which it is mapped; holds a reference
  * @provider: kind of memory; holds its module
- * @private: the provider's, by kmalloc(); the core frees it with the surface
+ * @private: of the provider, from kmalloc(); the core frees it with the surface
  * @features: PEERDMA_SURFACE_*; the provider's, unless its get() changes them
- * @why: where peerdma_explain() puts its words while it is being pinned
+ * @why: where peerdma_fail_pin() writes while it is being pinned
  * @length: bytes
  * @skip: bytes of the first mapped page that are not part of the surface
  * @access: PEERDMA_ACCESS_*
  * @state: enum peerdma_surface_state; under the board's lock
- * @draining: being unpinned: takes no new jobs; under the board's lock
+ * @draining: being unpinned: refuses new jobs; under the board's lock
  * @inflight: jobs that may touch it; under the board's lock
  * @idle: woken when @inflight falls to 0
- * @teardown: held while the mapping is taken away
+ * @teardown: held while the mapping is removed
  * @mapped: @segments are valid; under @teardown
- * @released: bit 0: the pin has been given back or is being
+ * @released: bit 0: the pin has been given back, or is being given back
  * @needs_sync: the device is not coherent with the CPU's caches
  * @placement: enum peerdma_placement
- * @peer: PCI address of the device that it is in
+ * @peer: PCI address of the device that the memory is in
  * @aperture_size: bytes of that device's BAR
  * @segments: bus addresses
- * @segment_count: of these
- * @segment_room: how many fit
- * @segment_skip: bytes of @skip that have not been seen yet
- * @extents: addresses of the CPU; NULL if there is no CPU mapping
- * @extent_count: of these
- * @extent_room: how many fit
- * @extent_skip: bytes of whole pages of @skip that have not been seen yet
- * @extents_length: bytes of these together
+ * @segment_count: number of @segments in use
+ * @segment_room: number of @segments allocated
+ * @segment_skip: bytes of @skip still to be cut off
+ * @extents: physical addresses; NULL if the CPU cannot map it
+ * @extent_count: number of @extents in use
+ * @extent_room: number of @extents allocated
+ * @extent_skip: bytes of whole pages of @skip still to be cut off
+ * @extents_length: bytes of all @extents together
  * @cache: enum peerdma_cache of a CPU mapping
- * @memtype: the extents are reserved as write-combined
+ * @memtype: the @extents are reserved as write-combined
  * @map_offset: offset for mmap(), unique for the board
  * @charged: bytes counted in the board's pinned_bytes
- * @on_board: in the board's list of surfaces
- * @revoke: takes the mapping away after revocation
+ * @on_board: entry in the board's list of surfaces
+ * @revoke: removes the mapping after a revocation
  * @release: gives mapping and pin back after the last reference
- * @keepers: @ref holds one, a provider that may be called back another
- * @free: frees it after the last keeper
+ * @keepers: references to the structure alone: @ref holds one, a provider that may be called
+ *	back another
+ * @free: frees the structure after the last of @keepers
  */
 struct peerdma_surface {
 	struct kref ref;
@@ -184,16 +191,23 @@ int peerdma_provider_register(struct peerdma_provider *provider);
 void peerdma_provider_unregister(struct peerdma_provider *provider);
 
 struct device *peerdma_surface_device(const struct peerdma_surface *surface);
-int peerdma_segments_begin(struct peerdma_surface *surface, u32 room);
-void peerdma_segments_add(struct peerdma_surface *surface, dma_addr_t address, u64 length);
-int peerdma_extents_begin(struct peerdma_surface *surface, u32 room, enum peerdma_cache cache);
-void peerdma_extents_add(struct peerdma_surface *surface, phys_addr_t address, u64 length);
-void peerdma_surface_revoke(struct peerdma_surface *surface);
-bool peerdma_surface_revoke_now(struct peerdma_surface *surface);
-void peerdma_surface_keep(struct peerdma_surface *surface);
-void peerdma_surface_unkeep(struct peerdma_surface *surface);
+int peerdma_surface_add_segments(struct peerdma_surface *surface, u32 count, const u64 *addresses,
+				 const u32 *lengths, u64 length);
+int peerdma_surface_begin_extents(struct peerdma_surface *surface, u32 room,
+				  enum peerdma_cache cache);
+void peerdma_surface_add_extent(struct peerdma_surface *surface, phys_addr_t address, u64 length);
+void peerdma_revoke(struct peerdma_surface *surface);
+bool peerdma_revoke_now(struct peerdma_surface *surface);
+void peerdma_release_keep(struct peerdma_surface *surface);
+void peerdma_release_unkeep(struct peerdma_surface *surface);
 
-__printf(3, 4) int peerdma_explain(struct peerdma_surface *surface, int error,
-				   const char *format, ...);
+__printf(3, 4) int peerdma_fail_pin(struct peerdma_surface *surface, int error,
+				    const char *format, ...);
+
+/* Exporters and NVIDIA say -ENOTSUPP, which must not reach programs. */
+static inline int peerdma_provider_errno(int error)
+{
+	return error == -ENOTSUPP ? -EOPNOTSUPP : error;
+}
 
 #endif /* PEERDMA_PROVIDER_H */

@@ -1,19 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Stopping the board by harder and harder means, and bringing it back.
+ * Stopping a board by increasingly forceful means and bringing it back: after a hang, around a
+ * reset, an error of the link or a suspend, and before another kernel starts.
  *
- * 1. Jobs that wait are kept or ended. 2. Run is cleared, and the channels have a while to become
- * idle. 3. The function loses the bus. 4. The engine is reset: by the extension block, else the
- * function or the bus by the PCI core. 5. A board that does not come back is dead.
+ * 1. Queued jobs are kept or ended. 2. Run is cleared, and the channels get time to become idle.
+ * 3. The function loses the bus. 4. The engine is reset: through the extension block, otherwise
+ * the PCI core resets the function or the bus. 5. A board that does not come back is dead.
  */
 #include <linux/delay.h>
+#include <linux/pm.h>
 
-#include "core.h"
+#include "recover.h"
 
 #define RESET_TRIES		50
 #define RESET_WAIT_MS		20
 
-static bool lanes_used(struct peerdma_dev *board)
+/* Before a suspend, running jobs get this much of the board's time to finish. */
+#define DRAIN_MS		2000
+
+static bool recover_lanes_used(struct peerdma_dev *board)
 {
 	struct peerdma_lane *lane;
 	bool used = false;
@@ -23,23 +28,16 @@ static bool lanes_used(struct peerdma_dev *board)
 	return used;
 }
 
-/* Waits until no lane touches memory; takes the bus from the board for that if need be. */
-static void quiesce(struct peerdma_dev *board)
+/* Waits until no lane touches memory. If need be, the board loses the bus for that. */
+static void recover_quiesce(struct peerdma_dev *board)
 {
-	unsigned long deadline = jiffies + peerdma_scaled(board, PEERDMA_STOP_MS);
+	unsigned long deadline = jiffies + peerdma_hw_scaled(board, PEERDMA_STOP_MS);
 	bool used;
 
 	do {
 		spin_lock_irq(&board->lock);
-		if (board->state == PEERDMA_BOARD_DEAD) {
-			peerdma_bury(board);
-		} else if (peerdma_poll_stopping(board) &&
-			   (board->broken || time_after(jiffies, deadline))) {
-			board->broken = true;
-			pci_clear_master(board->pdev);
-			peerdma_force_idle(board);
-		}
-		used = lanes_used(board);
+		peerdma_stop_step(board, board->broken || time_after(jiffies, deadline));
+		used = recover_lanes_used(board);
 		spin_unlock_irq(&board->lock);
 		if (used)
 			usleep_range(50, 100);
@@ -49,34 +47,32 @@ static void quiesce(struct peerdma_dev *board)
 }
 
 /**
- * peerdma_freeze() - stops the engine; jobs that have not started wait
+ * peerdma_recover_freeze() - stops the engine; queued jobs are kept
  * @board: its gate is held for writing. May sleep
- * @answers: its registers can be accessed; else the platform has cut it off
+ * @answers: its registers can be accessed; false: the platform has cut it off
  */
-void peerdma_freeze(struct peerdma_dev *board, bool answers)
+void peerdma_recover_freeze(struct peerdma_dev *board, bool answers)
 {
 	spin_lock_irq(&board->lock);
 	if (board->state == PEERDMA_BOARD_LIVE)
 		board->state = PEERDMA_BOARD_FROZEN;
 	if (answers) {
-		peerdma_fail_all(board, false, -EIO, PEERDMA_REASON_RESET);
+		peerdma_stop_all(board, false, -EIO, PEERDMA_REASON_RESET);
 	} else {
-		/* Not all platforms cut off what the board sends. */
+		/* Not all platforms also cut off the board's own requests. */
 		pci_clear_master(board->pdev);
-		peerdma_force_idle(board);
+		peerdma_stop_force(board);
 	}
 	spin_unlock_irq(&board->lock);
-	peerdma_zap_mailbox(board);
-	quiesce(board);
+	peerdma_mmap_zap_mailbox(board);
+	recover_quiesce(board);
 }
 
-/**
- * peerdma_thaw() - takes jobs again after peerdma_freeze() and whatever came between
- * @board: its gate is held for writing. May sleep
- *
- * Return: 0, or an errno if the board does not work; it is dead then.
+/*
+ * Accepts jobs again after peerdma_recover_freeze() and whatever came between. The gate is held for
+ * writing; may sleep. Returns an errno if the board does not work; it is dead then.
  */
-int peerdma_thaw(struct peerdma_dev *board)
+static int recover_thaw(struct peerdma_dev *board)
 {
 	int error;
 
@@ -87,12 +83,12 @@ int peerdma_thaw(struct peerdma_dev *board)
 
 	spin_lock_irq(&board->lock);
 	if (error) {
-		peerdma_lost(board);
+		peerdma_stop_lost(board);
 	} else {
 		board->state = PEERDMA_BOARD_LIVE;
 		board->broken = false;
 		board->generation++;
-		peerdma_fail_outdated(board);
+		peerdma_stop_outdated(board);
 	}
 	spin_unlock_irq(&board->lock);
 	if (error)
@@ -102,13 +98,13 @@ int peerdma_thaw(struct peerdma_dev *board)
 	return error;
 }
 
-/* Through peerdma_reset_prepare() and peerdma_reset_done(). */
-static void reset_function(struct peerdma_dev *board)
+/* The PCI core calls recover_reset_prepare() and recover_resumed(). */
+static void recover_reset_function(struct peerdma_dev *board)
 {
 	int tries, error;
 
 	for (tries = 0; tries < RESET_TRIES; tries++) {
-		/* Not the waiting form: remove() holds the device's lock and waits for us. */
+		/* Not the form that waits: remove() holds the device's lock and waits for us. */
 		error = pci_try_reset_function(board->pdev);
 		if (error != -EAGAIN)
 			break;
@@ -117,19 +113,19 @@ static void reset_function(struct peerdma_dev *board)
 	if (!error)
 		return;
 	spin_lock_irq(&board->lock);
-	peerdma_lost(board);
+	peerdma_stop_lost(board);
 	spin_unlock_irq(&board->lock);
 	dev_err(&board->pdev->dev, "the engine does not stop and cannot be reset (%d); the board is out of use\n",
 		error);
 }
 
 /**
- * peerdma_reset() - stops all jobs that run and resets the engine
+ * peerdma_recover_reset() - stops all running jobs and resets the engine
  * @board: nothing is held. May sleep
  *
  * Return: 0; -EBUSY if the board is frozen, -ENODEV if it is gone or does not come back.
  */
-int peerdma_reset(struct peerdma_dev *board)
+int peerdma_recover_reset(struct peerdma_dev *board)
 {
 	bool done = false;
 
@@ -138,20 +134,20 @@ int peerdma_reset(struct peerdma_dev *board)
 		up_write(&board->gate);
 		return board->state == PEERDMA_BOARD_DEAD ? -ENODEV : -EBUSY;
 	}
-	peerdma_freeze(board, true);
+	peerdma_recover_freeze(board, true);
 	if (peerdma_hw_soft_reset(board))
-		done = !peerdma_thaw(board);
+		done = !recover_thaw(board);
 	up_write(&board->gate);
 	if (!done && board->state == PEERDMA_BOARD_FROZEN)
-		reset_function(board);
+		recover_reset_function(board);
 	return board->state == PEERDMA_BOARD_LIVE ? 0 : -ENODEV;
 }
 
 /**
- * peerdma_recovery_work() - resets a board that could not be stopped, or buries one that is gone
- * @work: of the board
+ * peerdma_recover_work() - resets a board that could not be stopped, or buries one that is gone
+ * @work: a board's
  */
-void peerdma_recovery_work(struct work_struct *work)
+void peerdma_recover_work(struct work_struct *work)
 {
 	struct peerdma_dev *board = container_of(work, struct peerdma_dev, recovery);
 	bool dead, broken;
@@ -160,45 +156,45 @@ void peerdma_recovery_work(struct work_struct *work)
 	dead = board->state == PEERDMA_BOARD_DEAD;
 	broken = board->broken;
 	if (dead)
-		peerdma_bury(board);
+		peerdma_stop_bury(board);
 	spin_unlock_irq(&board->lock);
 
 	if (dead) {
-		peerdma_zap_mailbox(board);
+		peerdma_mmap_zap_mailbox(board);
 	} else if (broken) {
 		dev_warn(&board->pdev->dev, "a channel does not stop: resetting the board\n");
-		peerdma_reset(board);
+		peerdma_recover_reset(board);
 	}
 }
 
-/* AER, and resets that others ask the PCI core for -------------------------------------------- */
+/* AER, and resets that others request from the PCI core -------------------------------------- */
 
-static pci_ers_result_t error_detected(struct pci_dev *pdev, pci_channel_state_t state)
+static pci_ers_result_t recover_error_detected(struct pci_dev *pdev, pci_channel_state_t state)
 {
 	struct peerdma_dev *board = pci_get_drvdata(pdev);
 	pci_ers_result_t result;
 
 	if (state == pci_channel_io_perm_failure) {
 		spin_lock_irq(&board->lock);
-		peerdma_lost(board);
+		peerdma_stop_lost(board);
 		spin_unlock_irq(&board->lock);
 		flush_work(&board->recovery);
 		return PCI_ERS_RESULT_DISCONNECT;
 	}
 	down_write(&board->gate);
-	peerdma_freeze(board, state == pci_channel_io_normal);
+	peerdma_recover_freeze(board, state == pci_channel_io_normal);
 	result = state == pci_channel_io_normal && !board->broken ? PCI_ERS_RESULT_CAN_RECOVER :
 								    PCI_ERS_RESULT_NEED_RESET;
 	up_write(&board->gate);
 	return result;
 }
 
-static pci_ers_result_t mmio_enabled(struct pci_dev *pdev)
+static pci_ers_result_t recover_mmio_enabled(struct pci_dev *pdev)
 {
 	return PCI_ERS_RESULT_RECOVERED;
 }
 
-static pci_ers_result_t slot_reset(struct pci_dev *pdev)
+static pci_ers_result_t recover_slot_reset(struct pci_dev *pdev)
 {
 	struct peerdma_dev *board = pci_get_drvdata(pdev);
 
@@ -206,36 +202,109 @@ static pci_ers_result_t slot_reset(struct pci_dev *pdev)
 	pci_save_state(pdev);
 	if (pci_device_is_present(pdev))
 		return PCI_ERS_RESULT_RECOVERED;
-	/* Nobody resumes it: its jobs must not wait for that. */
+	/* There will be no resume: the jobs must not wait for it. */
 	spin_lock_irq(&board->lock);
-	peerdma_lost(board);
+	peerdma_stop_lost(board);
 	spin_unlock_irq(&board->lock);
 	return PCI_ERS_RESULT_DISCONNECT;
 }
 
-static void resume(struct pci_dev *pdev)
+static void recover_resumed(struct pci_dev *pdev)
 {
 	struct peerdma_dev *board = pci_get_drvdata(pdev);
 
 	down_write(&board->gate);
-	peerdma_thaw(board);
+	recover_thaw(board);
 	up_write(&board->gate);
 }
 
-static void reset_prepare(struct pci_dev *pdev)
+static void recover_reset_prepare(struct pci_dev *pdev)
 {
 	struct peerdma_dev *board = pci_get_drvdata(pdev);
 
 	down_write(&board->gate);
-	peerdma_freeze(board, true);
+	peerdma_recover_freeze(board, true);
 	up_write(&board->gate);
 }
 
 const struct pci_error_handlers peerdma_error_handlers = {
-	.error_detected = error_detected,
-	.mmio_enabled = mmio_enabled,
-	.slot_reset = slot_reset,
-	.resume = resume,
-	.reset_prepare = reset_prepare,
-	.reset_done = resume,
+	.error_detected = recover_error_detected,
+	.mmio_enabled = recover_mmio_enabled,
+	.slot_reset = recover_slot_reset,
+	.resume = recover_resumed,
+	.reset_prepare = recover_reset_prepare,
+	.reset_done = recover_resumed,
 };
+
+/* System suspend and resume, and shutdown ---------------------------------------------------- */
+
+static bool recover_owned(struct peerdma_dev *board)
+{
+	struct peerdma_lane *lane;
+	bool some = false;
+
+	spin_lock_irq(&board->lock);
+	for_each_lane(lane, board)
+		some |= !!lane->job;
+	spin_unlock_irq(&board->lock);
+	return some;
+}
+
+static void recover_set_draining(struct peerdma_dev *board, bool draining)
+{
+	spin_lock_irq(&board->lock);
+	board->draining = draining;
+	spin_unlock_irq(&board->lock);
+}
+
+/* It is not documented that GPU memory stays in place over a suspend: programs pin it again. */
+static int __maybe_unused recover_suspend(struct device *dev)
+{
+	struct peerdma_dev *board = dev_get_drvdata(dev);
+
+	down_write(&board->gate);
+	recover_set_draining(board, true);
+	wait_event_timeout(board->idle, !recover_owned(board), peerdma_hw_scaled(board, DRAIN_MS));
+	peerdma_recover_freeze(board, true);
+	recover_set_draining(board, false);
+	peerdma_revoke_all(board, PEERDMA_SURFACE_REVOKED, true);
+	spin_lock_irq(&board->lock);
+	peerdma_hw_quiet(board);
+	spin_unlock_irq(&board->lock);
+	up_write(&board->gate);
+	return 0;
+}
+
+static int __maybe_unused recover_resume(struct device *dev)
+{
+	struct peerdma_dev *board = dev_get_drvdata(dev);
+
+	down_write(&board->gate);
+	if (!pci_device_is_present(board->pdev)) {
+		spin_lock_irq(&board->lock);
+		peerdma_stop_lost(board);
+		spin_unlock_irq(&board->lock);
+	}
+	recover_thaw(board);
+	up_write(&board->gate);
+	/* A board that does not come back must not keep the system from resuming. */
+	return 0;
+}
+
+const struct dev_pm_ops peerdma_pm_ops = {
+	SET_SYSTEM_SLEEP_PM_OPS(recover_suspend, recover_resume)
+};
+
+/**
+ * peerdma_recover_shutdown() - keeps the board from writing to the memory of the next kernel
+ * @pdev: the PCI function
+ */
+void peerdma_recover_shutdown(struct pci_dev *pdev)
+{
+	struct peerdma_dev *board = pci_get_drvdata(pdev);
+
+	down_write(&board->gate);
+	peerdma_recover_freeze(board, true);
+	pci_clear_master(pdev);
+	up_write(&board->gate);
+}

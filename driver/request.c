@@ -7,7 +7,7 @@
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 
-#include "core.h"
+#include "files.h"
 
 union request {
 	u32 size;
@@ -21,35 +21,69 @@ union request {
 	struct peerdma_reset reset;
 };
 
-static int unknown_flags(struct peerdma_file *file, u32 flags)
+static int request_unknown_flags(struct peerdma_file *file, u32 flags)
 {
 	return peerdma_fail(file, -EINVAL, "unknown flags %#x", flags);
 }
 
-static int get_info(struct peerdma_file *file, union request *request,
-		    struct peerdma_pinning *pinning)
+static int request_info(struct peerdma_file *file, union request *request,
+			struct peerdma_pinning *pinning)
 {
 	if (request->info.flags)
-		return unknown_flags(file, request->info.flags);
-	peerdma_get_info(file, &request->info);
+		return request_unknown_flags(file, request->info.flags);
+	peerdma_info_get(file, &request->info);
 	return 0;
 }
 
-static int pin_dmabuf(struct peerdma_file *file, union request *request,
-		      struct peerdma_pinning *pinning)
+static int request_pin_dmabuf(struct peerdma_file *file, union request *request,
+			      struct peerdma_pinning *pinning)
 {
-	return peerdma_pin_dmabuf(file, &request->pin_dmabuf, pinning);
+	struct peerdma_pin_dmabuf *pin = &request->pin_dmabuf;
+	struct peerdma_pin_request wanted = {
+		.fd = pin->fd,
+		.offset = pin->offset,
+		.length = pin->length,
+		.access = pin->access,
+	};
+	int error;
+
+	if (pin->flags & ~PEERDMA_PIN_REQUIRE_PEER)
+		return request_unknown_flags(file, pin->flags);
+	error = peerdma_surface_pin(file, &peerdma_dmabuf, &wanted, pinning);
+	if (error)
+		return error;
+	pin->handle = pinning->handle;
+	pin->placement = pinning->surface->placement;
+	if (pin->flags & PEERDMA_PIN_REQUIRE_PEER && pin->placement != PEERDMA_PLACEMENT_PEER)
+		return peerdma_fail(file, -EOPNOTSUPP,
+				    "the exporter put the dma-buf into host memory: the board does not reach the device directly, or this kernel pins no device memory");
+	return 0;
 }
 
-static int pin_pages(struct peerdma_file *file, union request *request,
-		     struct peerdma_pinning *pinning)
+static int request_pin_pages(struct peerdma_file *file, union request *request,
+			     struct peerdma_pinning *pinning)
 {
-	return peerdma_pin_pages(file, &request->pin_pages, pinning);
+	struct peerdma_pin_pages *pin = &request->pin_pages;
+	struct peerdma_pin_request wanted = {
+		.va = pin->address,
+		.length = pin->length,
+		.access = pin->access,
+		.locked = true,
+	};
+	int error;
+
+	if (pin->flags)
+		return request_unknown_flags(file, pin->flags);
+	if (!pin->length)
+		return peerdma_fail(file, -EINVAL, "nothing to pin: the length is 0");
+	error = peerdma_surface_pin(file, &peerdma_pages, &wanted, pinning);
+	pin->handle = pinning->handle;
+	return error;
 }
 
-/* An end of a job: pinned memory, or nothing if it is on the card. */
-static int find_end(struct peerdma_file *file, u32 handle, bool on_card,
-		    struct peerdma_surface **surface)
+/* Looks up one end of a job: pinned memory, or nothing if that end is on the card. */
+static int request_find_end(struct peerdma_file *file, u32 handle, bool on_card,
+			    struct peerdma_surface **surface)
 {
 	if (on_card && handle)
 		return peerdma_fail(file, -EINVAL, "the card has no handle, but %u was given",
@@ -62,8 +96,8 @@ static int find_end(struct peerdma_file *file, u32 handle, bool on_card,
 	return 0;
 }
 
-static int submit_job(struct peerdma_file *file, struct peerdma_submit *submit,
-		      struct peerdma_surface *source, struct peerdma_surface *destination)
+static int request_submit_job(struct peerdma_file *file, struct peerdma_submit *submit,
+			      struct peerdma_surface *source, struct peerdma_surface *destination)
 {
 	struct peerdma_job *job = peerdma_job_create(file, submit->length);
 	int error;
@@ -72,10 +106,10 @@ static int submit_job(struct peerdma_file *file, struct peerdma_submit *submit,
 		return -ENOMEM;
 	job->user_data = submit->user_data;
 	job->generation = submit->generation;
-	error = peerdma_job_prepare(job, submit->op, source, submit->src_offset, destination,
-				    submit->dst_offset);
+	error = peerdma_submit_prepare(job, submit->op, source, submit->src_offset, destination,
+				       submit->dst_offset);
 	if (!error)
-		error = peerdma_job_submit(job, &submit->job);
+		error = peerdma_submit_job(job, &submit->job);
 	if (error) {
 		peerdma_job_put(job);
 		return error;
@@ -83,23 +117,23 @@ static int submit_job(struct peerdma_file *file, struct peerdma_submit *submit,
 	return 0;
 }
 
-static int submit(struct peerdma_file *file, union request *request,
-		  struct peerdma_pinning *pinning)
+static int request_submit(struct peerdma_file *file, union request *request,
+			  struct peerdma_pinning *pinning)
 {
 	struct peerdma_surface *source = NULL, *destination = NULL;
 	struct peerdma_submit *submit = &request->submit;
 	int error;
 
 	if (submit->flags)
-		return unknown_flags(file, submit->flags);
+		return request_unknown_flags(file, submit->flags);
 	if (submit->op > PEERDMA_OP_COPY)
 		return peerdma_fail(file, -EINVAL, "unknown operation %u", submit->op);
-	error = find_end(file, submit->src_handle, submit->op == PEERDMA_OP_C2H, &source);
+	error = request_find_end(file, submit->src_handle, submit->op == PEERDMA_OP_C2H, &source);
 	if (!error)
-		error = find_end(file, submit->dst_handle, submit->op == PEERDMA_OP_H2C,
-				 &destination);
+		error = request_find_end(file, submit->dst_handle, submit->op == PEERDMA_OP_H2C,
+					 &destination);
 	if (!error)
-		error = submit_job(file, submit, source, destination);
+		error = request_submit_job(file, submit, source, destination);
 	if (source)
 		peerdma_surface_put(source);
 	if (destination)
@@ -107,25 +141,25 @@ static int submit(struct peerdma_file *file, union request *request,
 	return error;
 }
 
-static int cancel(struct peerdma_file *file, union request *request,
-		  struct peerdma_pinning *pinning)
+static int request_cancel(struct peerdma_file *file, union request *request,
+			  struct peerdma_pinning *pinning)
 {
 	if (request->cancel.flags)
-		return unknown_flags(file, request->cancel.flags);
+		return request_unknown_flags(file, request->cancel.flags);
 	if (peerdma_job_cancel(file, request->cancel.job))
 		return 0;
 	return peerdma_fail(file, -ENOENT, "job %llu has ended, or never was",
 			    request->cancel.job);
 }
 
-static int query(struct peerdma_file *file, union request *request,
-		 struct peerdma_pinning *pinning)
+static int request_query(struct peerdma_file *file, union request *request,
+			 struct peerdma_pinning *pinning)
 {
 	struct peerdma_query *query = &request->query;
 	struct peerdma_surface *surface;
 
 	if (query->flags)
-		return unknown_flags(file, query->flags);
+		return request_unknown_flags(file, query->flags);
 	surface = peerdma_surface_find(file, query->handle);
 	if (!surface)
 		return peerdma_fail(file, -EINVAL, "no memory is pinned as handle %u",
@@ -145,23 +179,23 @@ static int query(struct peerdma_file *file, union request *request,
 	return 0;
 }
 
-static int map_info(struct peerdma_file *file, union request *request,
-		    struct peerdma_pinning *pinning)
+static int request_map_info(struct peerdma_file *file, union request *request,
+			    struct peerdma_pinning *pinning)
 {
-	return peerdma_map_info(file, &request->map_info);
+	return peerdma_mmap_info(file, &request->map_info);
 }
 
-static int reset_board(struct peerdma_file *file, union request *request,
-		       struct peerdma_pinning *pinning)
+static int request_reset(struct peerdma_file *file, union request *request,
+			 struct peerdma_pinning *pinning)
 {
 	int error;
 
 	if (request->reset.flags)
-		return unknown_flags(file, request->reset.flags);
+		return request_unknown_flags(file, request->reset.flags);
 	if (!capable(CAP_SYS_ADMIN))
 		return peerdma_fail(file, -EPERM,
 				    "resetting the board ends everybody's jobs: it needs CAP_SYS_ADMIN");
-	error = peerdma_reset(file->board);
+	error = file->board->ops->reset(file->board);
 	if (error)
 		peerdma_fail(file, error, error == -EBUSY ?
 			     "the board is suspended or being reset already: try again" :
@@ -170,12 +204,12 @@ static int reset_board(struct peerdma_file *file, union request *request,
 }
 
 /**
- * struct operation - a request
- * @size: of the structure as it is now
- * @least: of its first version
- * @run: fills in what the program is to get; with @size in the union as the program gave it
+ * struct request_operation - a request
+ * @size: size of the structure as it is now
+ * @least: size of its first version
+ * @run: does it, and fills in what is returned to the program
  */
-struct operation {
+struct request_operation {
 	size_t size;
 	size_t least;
 	int (*run)(struct peerdma_file *file, union request *request,
@@ -189,15 +223,15 @@ struct operation {
 		.run = function, \
 	}
 
-static const struct operation operations[] = {
-	OPERATION(PEERDMA_IOC_GET_INFO, get_info, info, last_error),
-	OPERATION(PEERDMA_IOC_PIN_DMABUF, pin_dmabuf, pin_dmabuf, placement),
-	OPERATION(PEERDMA_IOC_PIN_PAGES, pin_pages, pin_pages, handle),
-	OPERATION(PEERDMA_IOC_SUBMIT, submit, submit, job),
-	OPERATION(PEERDMA_IOC_CANCEL, cancel, cancel, job),
-	OPERATION(PEERDMA_IOC_QUERY, query, query, peer),
-	OPERATION(PEERDMA_IOC_MAP_INFO, map_info, map_info, start),
-	OPERATION(PEERDMA_IOC_RESET, reset_board, reset, flags),
+static const struct request_operation operations[] = {
+	OPERATION(PEERDMA_IOC_GET_INFO, request_info, info, last_error),
+	OPERATION(PEERDMA_IOC_PIN_DMABUF, request_pin_dmabuf, pin_dmabuf, placement),
+	OPERATION(PEERDMA_IOC_PIN_PAGES, request_pin_pages, pin_pages, handle),
+	OPERATION(PEERDMA_IOC_SUBMIT, request_submit, submit, job),
+	OPERATION(PEERDMA_IOC_CANCEL, request_cancel, cancel, job),
+	OPERATION(PEERDMA_IOC_QUERY, request_query, query, peer),
+	OPERATION(PEERDMA_IOC_MAP_INFO, request_map_info, map_info, start),
+	OPERATION(PEERDMA_IOC_RESET, request_reset, reset, flags),
 };
 
 /**
@@ -212,7 +246,7 @@ long peerdma_request_ioctl(struct peerdma_file *file, unsigned int command, unsi
 {
 	unsigned int number = _IOC_NR(command) - _IOC_NR(PEERDMA_IOC_GET_INFO);
 	void __user *user = (void __user *)argument;
-	const struct operation *operation;
+	const struct request_operation *operation;
 	struct peerdma_pinning pinning = {};
 	union request *request;
 	long error;
@@ -244,5 +278,5 @@ long peerdma_request_ioctl(struct peerdma_file *file, unsigned int command, unsi
 	if (!error && copy_to_user(user, request, min_t(size_t, size, operation->size)))
 		error = -EFAULT;
 	kfree(request);
-	return peerdma_pin_finish(file, &pinning, error);
+	return peerdma_surface_finish(file, &pinning, error);
 }

@@ -1,25 +1,179 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Surfaces: pinned memory, from a program's handle to the last job that uses it.
+ * Surfaces: memory that is pinned and mapped for a board, and the handles that programs know.
  *
- * live -> unpinned by the program (draining), or revoked by the provider, or lost with the board;
- * the mapping is taken away when no job may touch it, the pin is given back once after that.
+ * live -> being unpinned by the program (draining), revoked by the provider, or lost with the
+ * board: release.c and revoke.c.
  */
 #include <linux/iommu.h>
 #include <linux/mm.h>
+#include <linux/scatterlist.h>
 #include <linux/slab.h>
 
-#include "core.h"
+#include "surface.h"
 
-static phys_addr_t bus_to_physical(struct peerdma_surface *surface, dma_addr_t address)
+/**
+ * peerdma_surface_device() - for which device a provider maps
+ * @surface: the surface
+ *
+ * Return: the device of the PCI function.
+ */
+struct device *peerdma_surface_device(const struct peerdma_surface *surface)
+{
+	return &surface->board->pdev->dev;
+}
+EXPORT_SYMBOL_GPL(peerdma_surface_device);
+
+static int surface_begin_segments(struct peerdma_surface *surface, u32 room)
+{
+	surface->segments = kvmalloc_array(room, sizeof(*surface->segments), PEERDMA_GFP_ARRAY);
+	if (!surface->segments)
+		return -ENOMEM;
+	surface->segment_room = room;
+	surface->segment_skip = surface->skip;
+	return 0;
+}
+
+/* Adds the next bus addresses. What lies before and after the surface is cut off. */
+static void surface_add_segment(struct peerdma_surface *surface, dma_addr_t address, u64 length)
+{
+	struct peerdma_segment *last = surface->segments + surface->segment_count - 1;
+	u64 skipped = min(surface->segment_skip, length);
+	u64 start = 0;
+
+	surface->segment_skip -= skipped;
+	address += skipped;
+	length -= skipped;
+	if (surface->segment_count)
+		start = last->start + last->length;
+	length = min(length, surface->length - start);
+	if (!length)
+		return;
+	if (surface->segment_count && last->address + last->length == address) {
+		last->length += length;
+		return;
+	}
+	if (WARN_ON(surface->segment_count == surface->segment_room))
+		return;
+	surface->segments[surface->segment_count++] = (struct peerdma_segment){
+		.start = start, .length = length, .address = address,
+	};
+}
+
+/**
+ * peerdma_surface_add_segments() - sets the bus addresses of a surface
+ * @surface: its length and skip are set
+ * @count: number of @addresses
+ * @addresses: in order; they begin with whole pages
+ * @lengths: bytes at each of them; NULL: all have @length
+ * @length: used if @lengths is NULL
+ *
+ * For a provider's map(). May sleep.
+ *
+ * Return: 0 or -ENOMEM.
+ */
+int peerdma_surface_add_segments(struct peerdma_surface *surface, u32 count, const u64 *addresses,
+				 const u32 *lengths, u64 length)
+{
+	u32 n;
+	int error = surface_begin_segments(surface, count);
+
+	for (n = 0; !error && n < count; n++)
+		surface_add_segment(surface, addresses[n], lengths ? lengths[n] : length);
+	return error;
+}
+EXPORT_SYMBOL_GPL(peerdma_surface_add_segments);
+
+/**
+ * peerdma_surface_add_table() - peerdma_surface_add_segments() from a mapped table
+ * @surface: its length and skip are set
+ * @table: only its bus addresses are used: there may be no pages behind them
+ *
+ * Return: 0 or -ENOMEM.
+ */
+int peerdma_surface_add_table(struct peerdma_surface *surface, struct sg_table *table)
+{
+	int n, error = surface_begin_segments(surface, table->nents);
+	struct scatterlist *sg;
+
+	if (error)
+		return error;
+	for_each_sgtable_dma_sg(table, sg, n)
+		surface_add_segment(surface, sg_dma_address(sg), sg_dma_len(sg));
+	return 0;
+}
+
+static bool surface_complete(const struct peerdma_surface *surface)
+{
+	const struct peerdma_segment *last = surface->segments + surface->segment_count - 1;
+
+	return surface->segment_count && last->start + last->length == surface->length;
+}
+
+/**
+ * peerdma_surface_begin_extents() - makes room for physical addresses
+ * @surface: the surface
+ * @room: how often peerdma_surface_add_extent() may be called
+ * @cache: how the CPU is to map them
+ *
+ * For the map() of a provider with PEERDMA_SURFACE_CPU_MAP. May sleep.
+ *
+ * Return: 0 or -ENOMEM.
+ */
+int peerdma_surface_begin_extents(struct peerdma_surface *surface, u32 room,
+				  enum peerdma_cache cache)
+{
+	surface->extents = kvmalloc_array(room, sizeof(*surface->extents), PEERDMA_GFP_ARRAY);
+	if (!surface->extents)
+		return -ENOMEM;
+	surface->extent_room = room;
+	surface->extent_skip = round_down(surface->skip, PAGE_SIZE);
+	surface->cache = cache;
+	return 0;
+}
+EXPORT_SYMBOL_GPL(peerdma_surface_begin_extents);
+
+/**
+ * peerdma_surface_add_extent() - adds the next physical addresses
+ * @surface: the surface
+ * @address: first one, at the beginning of a page
+ * @length: bytes, whole pages
+ *
+ * Pages that have nothing of the surface are cut off: they may belong to another allocation.
+ */
+void peerdma_surface_add_extent(struct peerdma_surface *surface, phys_addr_t address, u64 length)
+{
+	struct peerdma_extent *last = surface->extents + surface->extent_count - 1;
+	u64 whole = PAGE_ALIGN(offset_in_page(surface->skip) + surface->length);
+	u64 skipped = min(surface->extent_skip, length);
+
+	surface->extent_skip -= skipped;
+	address += skipped;
+	length = min(length - skipped, whole - surface->extents_length);
+	if (!length)
+		return;
+	surface->extents_length += length;
+	if (surface->extent_count && last->address + last->length == address) {
+		last->length += length;
+		return;
+	}
+	if (WARN_ON(surface->extent_count == surface->extent_room))
+		return;
+	surface->extents[surface->extent_count++] = (struct peerdma_extent){
+		.address = address, .length = length,
+	};
+}
+EXPORT_SYMBOL_GPL(peerdma_surface_add_extent);
+
+static phys_addr_t surface_physical(struct peerdma_surface *surface, dma_addr_t address)
 {
 	struct iommu_domain *domain = iommu_get_domain_for_dev(&surface->board->pdev->dev);
 
 	return domain ? iommu_iova_to_phys(domain, address) : (phys_addr_t)address;
 }
 
-/* Whose BAR an address is in. */
-static void note_peer(struct peerdma_surface *surface, phys_addr_t address)
+/* Records whose BAR an address is in. */
+static void surface_note_peer(struct peerdma_surface *surface, phys_addr_t address)
 {
 	struct pci_dev *pdev = NULL;
 	struct resource *bar;
@@ -39,174 +193,57 @@ static void note_peer(struct peerdma_surface *surface, phys_addr_t address)
 	}
 }
 
-/* From the addresses that the board uses, so that it is true whatever the provider believes. */
-static void find_placement(struct peerdma_surface *surface)
+/* From the addresses that the board uses: right whatever the provider assumes. */
+static void surface_find_placement(struct peerdma_surface *surface)
 {
 	bool host = false, peer = false;
 	phys_addr_t address;
 	u32 n;
 
 	surface->placement = PEERDMA_PLACEMENT_HOST;
-	if (surface->provider == &peerdma_pages)
+	if (surface->provider->host)
 		return;
 	for (n = 0; n < surface->segment_count; n++) {
-		address = bus_to_physical(surface, surface->segments[n].address);
+		address = surface_physical(surface, surface->segments[n].address);
 		if (page_is_ram(PHYS_PFN(address))) {
 			host = true;
 			continue;
 		}
 		if (!peer)
-			note_peer(surface, address);
+			surface_note_peer(surface, address);
 		peer = true;
 	}
 	if (peer)
 		surface->placement = host ? PEERDMA_PLACEMENT_MIXED : PEERDMA_PLACEMENT_PEER;
 }
 
-/**
- * peerdma_surface_unlist() - the board has no mapping of a surface any more
- * @surface: the surface. May sleep
- *
- * Doing it again does nothing.
- */
-void peerdma_surface_unlist(struct peerdma_surface *surface)
-{
-	struct peerdma_dev *board = surface->board;
-
-	spin_lock_irq(&board->lock);
-	list_del_init(&surface->on_board);
-	board->pinned_bytes -= surface->charged;
-	surface->charged = 0;
-	spin_unlock_irq(&board->lock);
-	wake_up_all(&board->idle);
-}
-
-/* Idempotent. No job may touch the surface. May sleep. */
-static void unmap(struct peerdma_surface *surface)
-{
-	peerdma_zap_surface(surface);
-	mutex_lock(&surface->teardown);
-	if (surface->mapped)
-		surface->provider->unmap(surface);
-	surface->mapped = false;
-	mutex_unlock(&surface->teardown);
-	peerdma_surface_unlist(surface);
-}
-
-/**
- * peerdma_surface_release() - gives mapping and pin back
- * @surface: no job may touch it or will. May sleep, nothing held
- *
- * Doing it again does nothing.
- */
-void peerdma_surface_release(struct peerdma_surface *surface)
-{
-	unmap(surface);
-	if (!test_and_set_bit(0, &surface->released))
-		surface->provider->put(surface);
-}
-
-/* Nobody uses it any more; its provider may still be called back with it. */
-static void release_work(struct work_struct *work)
-{
-	struct peerdma_surface *surface = container_of(work, struct peerdma_surface, release);
-
-	peerdma_surface_release(surface);
-	peerdma_extents_release(surface);
-	peerdma_surface_unkeep(surface);
-}
-
-static void free_work(struct work_struct *work)
-{
-	struct peerdma_surface *surface = container_of(work, struct peerdma_surface, free);
-	struct module *owner = surface->provider->owner;
-
-	kvfree(surface->segments);
-	kvfree(surface->extents);
-	kfree(surface->private);
-	mutex_destroy(&surface->teardown);
-	peerdma_board_put(surface->board);
-	kfree(surface);
-	module_put(owner);
-}
-
-/**
- * peerdma_surface_keep() - keeps the structure, but nothing that it stands for
- * @surface: being pinned
- *
- * For a provider that may be called back with it: until it has been, or cannot be any more.
- */
-void peerdma_surface_keep(struct peerdma_surface *surface)
-{
-	refcount_inc(&surface->keepers);
-}
-EXPORT_SYMBOL_GPL(peerdma_surface_keep);
-
-/**
- * peerdma_surface_unkeep() - undoes peerdma_surface_keep()
- * @surface: may be freed. Any context
- */
-void peerdma_surface_unkeep(struct peerdma_surface *surface)
-{
-	/* In a work, since the provider's module may go with it. */
-	if (refcount_dec_and_test(&surface->keepers))
-		queue_work(peerdma_wq, &surface->free);
-}
-EXPORT_SYMBOL_GPL(peerdma_surface_unkeep);
-
-static void surface_last(struct kref *ref)
-{
-	struct peerdma_surface *surface = container_of(ref, struct peerdma_surface, ref);
-
-	queue_work(peerdma_wq, &surface->release);
-}
-
-/**
- * peerdma_surface_put() - drops a reference
- * @surface: after the last one, a work gives it back. Any context
- */
-void peerdma_surface_put(struct peerdma_surface *surface)
-{
-	kref_put(&surface->ref, surface_last);
-}
-
-static void revoke_work(struct work_struct *work)
-{
-	struct peerdma_surface *surface = container_of(work, struct peerdma_surface, revoke);
-
-	/* Bounded: its jobs are being stopped. */
-	wait_event(surface->idle, !READ_ONCE(surface->inflight));
-	unmap(surface);
-	peerdma_surface_put(surface);
-}
-
 /* Maps what is pinned, unless the board goes away meanwhile. */
-static int map(struct peerdma_surface *surface)
+static int surface_map(struct peerdma_surface *surface)
 {
 	struct peerdma_dev *board = surface->board;
 	int error;
 
 	error = down_read_killable(&board->gate);
 	if (error)
-		return peerdma_explain(surface, error, "killed while the board was being reset");
+		return peerdma_fail_pin(surface, error, "killed while the board was being reset");
 	if (board->state == PEERDMA_BOARD_DEAD) {
-		error = peerdma_explain(surface, -ENODEV, "the board is gone");
+		error = peerdma_fail_pin(surface, -ENODEV, "the board is gone");
 		goto out;
 	}
 	error = surface->provider->map(surface);
 	if (error)
 		goto out;
-	/* Not around map(): who revokes may hold a lock that it needs. */
+	/* Not around map(): a revoking provider may hold a lock that map() needs. */
 	mutex_lock(&surface->teardown);
 	surface->mapped = !test_bit(0, &surface->released);
 	mutex_unlock(&surface->teardown);
-	if (!peerdma_segments_complete(surface)) {
-		error = peerdma_explain(surface, -EIO,
-					"%s mapped less than the %llu bytes asked for",
-					surface->provider->name, surface->length);
+	if (!surface_complete(surface)) {
+		error = peerdma_fail_pin(surface, -EIO,
+					 "%s mapped less than the %llu bytes asked for",
+					 surface->provider->name, surface->length);
 		goto out;
 	}
-	find_placement(surface);
+	surface_find_placement(surface);
 
 	spin_lock_irq(&board->lock);
 	list_add_tail(&surface->on_board, &board->surfaces);
@@ -216,12 +253,12 @@ static int map(struct peerdma_surface *surface)
 		surface->map_offset = board->next_map;
 		board->next_map += surface->extents_length;
 	}
-	/* Revoked meanwhile: what gives it back takes it off the list. */
+	/* If it was revoked meanwhile, giving it back takes it off the list. */
 	if (surface->state != PEERDMA_SURFACE_LIVE)
 		error = -ESTALE;
 	spin_unlock_irq(&board->lock);
 	if (error)
-		peerdma_explain(surface, error, "the memory was freed while it was being pinned");
+		peerdma_fail_pin(surface, error, "the memory was freed while it was being pinned");
 out:
 	up_read(&board->gate);
 	return error;
@@ -230,7 +267,7 @@ out:
 /**
  * peerdma_surface_create() - pins memory and maps it for the board
  * @file: notes why, if it fails
- * @provider: the kind; its module may go away unless something else holds it
+ * @provider: the kind of memory; the caller holds its module
  * @request: what to pin
  *
  * May sleep; nothing held.
@@ -252,7 +289,8 @@ struct peerdma_surface *peerdma_surface_create(struct peerdma_file *file,
 	surface = kzalloc(sizeof(*surface), GFP_KERNEL_ACCOUNT);
 	if (!surface)
 		return ERR_PTR(-ENOMEM);
-	kref_init(&surface->ref);
+	peerdma_release_init(surface);
+	INIT_WORK(&surface->revoke, peerdma_revoke_work);
 	surface->board = peerdma_board_get(file->board);
 	surface->provider = provider;
 	__module_get(provider->owner);
@@ -260,13 +298,6 @@ struct peerdma_surface *peerdma_surface_create(struct peerdma_file *file,
 	surface->why = &file->why;
 	surface->length = request->length;
 	surface->access = request->access;
-	init_waitqueue_head(&surface->idle);
-	mutex_init(&surface->teardown);
-	INIT_LIST_HEAD(&surface->on_board);
-	INIT_WORK(&surface->revoke, revoke_work);
-	refcount_set(&surface->keepers, 1);
-	INIT_WORK(&surface->release, release_work);
-	INIT_WORK(&surface->free, free_work);
 
 	error = provider->get(surface, request);
 	if (error) {
@@ -274,9 +305,9 @@ struct peerdma_surface *peerdma_surface_create(struct peerdma_file *file,
 		set_bit(0, &surface->released);
 		goto err;
 	}
-	error = map(surface);
+	error = surface_map(surface);
 	if (error) {
-		peerdma_surface_release(surface);
+		peerdma_release(surface);
 		goto err;
 	}
 	surface->why = NULL;
@@ -290,7 +321,7 @@ err:
 /**
  * peerdma_surface_find() - looks up a handle
  * @file: whose handle
- * @handle: the handle, perhaps beyond what handles can be
+ * @handle: the handle; may be larger than any that exists
  *
  * Return: the surface with a reference, or NULL.
  */
@@ -303,77 +334,63 @@ struct peerdma_surface *peerdma_surface_find(struct peerdma_file *file, u64 hand
 	xa_lock(&file->surfaces);
 	surface = xa_load(&file->surfaces, handle);
 	if (surface)
-		kref_get(&surface->ref);
+		peerdma_surface_get(surface);
 	xa_unlock(&file->surfaces);
 	return surface;
 }
 
 /**
- * peerdma_surface_reserve() - takes a handle that names nothing yet
- * @file: whose handle
- * @handle: set to it
+ * peerdma_surface_pin() - pins memory for a request and reserves its handle
+ * @file: whose
+ * @provider: the kind of memory; the caller holds its module
+ * @request: what to pin
+ * @pinning: filled in for peerdma_surface_finish()
  *
- * So that the handle can be told to the program before another thread can use it.
+ * The handle names nothing until the program has been told of it: no other thread can use it.
  *
  * Return: 0 or an errno.
  */
-int peerdma_surface_reserve(struct peerdma_file *file, u32 *handle)
+int peerdma_surface_pin(struct peerdma_file *file, const struct peerdma_provider *provider,
+			const struct peerdma_pin_request *request, struct peerdma_pinning *pinning)
 {
-	int error = xa_alloc_cyclic(&file->surfaces, handle, NULL,
-				    XA_LIMIT(1, PEERDMA_MAX_HANDLE), &file->next_handle,
-				    GFP_KERNEL);
-
-	return min(error, 0);
-}
-
-/* No more jobs for it; those that wait are cancelled. */
-static void drain(struct peerdma_surface *surface)
-{
-	struct peerdma_dev *board = surface->board;
-
-	spin_lock_irq(&board->lock);
-	surface->draining = true;
-	peerdma_fail_surface(surface, false, -ECANCELED, PEERDMA_REASON_UNPINNED);
-	spin_unlock_irq(&board->lock);
-}
-
-/**
- * peerdma_surface_unpin() - takes a handle away and gives the memory back
- * @file: whose handle
- * @handle: the handle
- *
- * Waits for the jobs that run. If the process is killed meanwhile, the last job gives the memory
- * back.
- *
- * Return: 0, -EINVAL if there is no such handle, -EINTR.
- */
-int peerdma_surface_unpin(struct peerdma_file *file, u32 handle)
-{
-	struct peerdma_surface *surface = xa_load(&file->surfaces, handle);
+	struct peerdma_surface *surface;
 	int error;
 
-	/* Of those who try, the one who takes it out of the table goes on. */
-	if (!surface || xa_cmpxchg(&file->surfaces, handle, surface, NULL, 0) != surface)
-		return -EINVAL;
-	drain(surface);
-	error = wait_event_killable(surface->idle, !READ_ONCE(surface->inflight));
-	if (!error)
-		peerdma_surface_release(surface);
-	peerdma_surface_put(surface);
-	return error ? -EINTR : 0;
+	if (!request->access || request->access & ~PEERDMA_ACCESS_BOTH)
+		return peerdma_fail(file, -EINVAL, "access %#x is not read, write or both",
+				    request->access);
+	error = xa_alloc_cyclic(&file->surfaces, &pinning->handle, NULL, XA_LIMIT(1, INT_MAX),
+				&file->next_handle, GFP_KERNEL);
+	if (error < 0)
+		return error;
+	surface = peerdma_surface_create(file, provider, request);
+	if (IS_ERR(surface)) {
+		xa_release(&file->surfaces, pinning->handle);
+		return PTR_ERR(surface);
+	}
+	pinning->surface = surface;
+	return 0;
 }
 
 /**
- * peerdma_surface_drop() - lets go of a surface when its file is closed
- * @surface: out of the file's table; the table's reference is dropped
+ * peerdma_surface_finish() - makes a handle valid, or takes a pin back
+ * @file: whose
+ * @pinning: what was pinned, if anything
+ * @error: of the request, after the program has been told the handle
  *
- * Does not wait for jobs. May sleep.
+ * Return: @error.
  */
-void peerdma_surface_drop(struct peerdma_surface *surface)
+long peerdma_surface_finish(struct peerdma_file *file, struct peerdma_pinning *pinning, long error)
 {
-	drain(surface);
-	/* Here rather than in a work if possible: this is the process that pinned it. */
-	if (!READ_ONCE(surface->inflight))
-		peerdma_surface_release(surface);
-	peerdma_surface_put(surface);
+	if (!pinning->surface)
+		return error;
+	if (error) {
+		xa_release(&file->surfaces, pinning->handle);
+		peerdma_release(pinning->surface);
+		peerdma_surface_put(pinning->surface);
+	} else {
+		/* The place is reserved: this cannot fail. */
+		xa_store(&file->surfaces, pinning->handle, pinning->surface, GFP_KERNEL);
+	}
+	return error;
 }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""``python -m flow BOARD``: the board's FPGA image, made with open tools and checked.
+"""``.venv/bin/python -m flow BOARD``: the board's FPGA image, made with open tools and checked.
 
 With ``--toolchain vivado`` it writes a Vivado project instead.
 """
@@ -28,7 +28,7 @@ BOARD_CLOCK_KHZ = 62_500
 def main(argv: list[str] | None = None) -> int:
     """Command line; returns the exit status."""
     parser = argparse.ArgumentParser(
-        prog="python -m flow",
+        prog=".venv/bin/python -m flow",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from amaranth.back import verilog
+from amaranth.hdl import Value
 
 from .core import CoreConfig
 from .endpoint import EXTRA_PORTS, MODULE_NAME, Endpoint
@@ -30,8 +31,19 @@ def generate(config: CoreConfig = CoreConfig()) -> str:
         direction = {"i": "input", "o": "output"}[port.direction]
         lines.append(f"//   {direction:6} [{port.width - 1:2}:0] {port.name:28} {port.doc}")
     # Source positions would make every edit of a comment a new model.
-    text = verilog.convert(Endpoint(config), name=MODULE_NAME, emit_src=False)
+    endpoint = Endpoint(config)
+    text = verilog.convert(endpoint, name=MODULE_NAME, ports=_ports(endpoint), emit_src=False)
     return "\n".join(lines) + "\n" + text
+
+
+def _ports(endpoint: Endpoint) -> dict[str, tuple[Value, None]]:
+    """The ports of the module, but for clock and reset, which are its domain's.
+
+    A member of `trn` is a port of its own name, without a prefix. Amaranth finds the directions:
+    an output is what the endpoint drives.
+    """
+    members = endpoint.signature.flatten(endpoint)
+    return {str(path[-1]): (value, None) for path, _, value in members}
 
 
 def add_core_options(parser: argparse.ArgumentParser, **defaults: int) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The endpoint: the DMA core behind the 7-series adapter, with flat ports."""
+"""The endpoint: the DMA core behind the 7-series adapter."""
 
 from amaranth import *
 from amaranth.lib import wiring
@@ -8,14 +8,15 @@ from amaranth.lib.wiring import In, Out
 from .core import Core, CoreConfig
 from .interrupts.irq import USER_INTERRUPTS
 from .pcie.series7.adapter import Series7Adapter
-from .pcie.series7.ports import TRN_PORTS, Port
+from .pcie.series7.block import SERIES7
+from .pcie.series7.ports import Port, TrnSignature
 
 __all__ = ["EXTRA_PORTS", "MODULE_NAME", "Endpoint"]
 
 #: Name of the generated Verilog module.
 MODULE_NAME = "peerdma_core"
 
-#: Ports that do not go to the hard block.
+#: Ports that do not go to the PCIe block.
 EXTRA_PORTS = (
     Port("clk", "i", 1, "user clock of the PCIe block"),
     Port("rst", "i", 1, "synchronous reset: link down, hot reset"),
@@ -27,30 +28,35 @@ EXTRA_PORTS = (
     Port("waits_for", "o", 32, "for a simulation: four bits a channel, H2C first"),
 )
 
+#: Those that are members of the component: clock and reset belong to its domain.
+_BOARD_PORTS = tuple(port for port in EXTRA_PORTS if port.name not in ("clk", "rst"))
+
 
 class Endpoint(wiring.Component):
-    """Ports: `hw.pcie.series7.ports.TRN_PORTS` and `EXTRA_PORTS`.
+    """The core and its adapter.
 
-    `clk` and `rst` are the `sync` domain's.
+    Members
+    -------
+    trn : Out(TrnSignature)
+        The ports to the PCIe block.
+    As in `EXTRA_PORTS`, but for `clk` and `rst`, which are the `sync` domain's
     """
 
     def __init__(self, config: CoreConfig = CoreConfig()):
         self._config = config
         flow = {"i": In, "o": Out}
-        ports = [port for port in EXTRA_PORTS if port.name not in ("clk", "rst")]
         super().__init__(
-            {port.name: flow[port.direction](port.width) for port in (*ports, *TRN_PORTS)}
+            {port.name: flow[port.direction](port.width) for port in _BOARD_PORTS}
+            | {"trn": Out(TrnSignature())}
         )
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.core = core = Core(self._config)
+        m.submodules.core = core = Core(SERIES7, self._config)
         m.submodules.adapter = adapter = Series7Adapter()
         wiring.connect(m, core.seam, adapter.seam)
-        for port in (*EXTRA_PORTS, *TRN_PORTS):
-            if port.name in ("clk", "rst"):
-                continue
-            inner = getattr(core if port in EXTRA_PORTS else adapter, port.name)
-            outer = getattr(self, port.name)
+        wiring.connect(m, adapter.trn, wiring.flipped(self.trn))
+        for port in _BOARD_PORTS:
+            inner, outer = getattr(core, port.name), getattr(self, port.name)
             m.d.comb += inner.eq(outer) if port.direction == "i" else outer.eq(inner)
         return m

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Records that the blocks of the DMA engine pass to each other.
 
-A channel turns descriptors into *jobs*: pieces that fit one memory request. Read jobs go to the
-requester, which places the data in a memory of the client and *retires* the jobs in the order
-they were given; write jobs go to the writer, which reads them out of card RAM.
+A channel turns descriptors into *pieces* that fit one memory request each. A piece of an H2C
+channel becomes a read job of the read engine, which places the data in a memory of its client and
+*retires* jobs in the order in which it took them. A piece of a C2H channel becomes a write job of
+the writer, which reads its bytes out of card RAM or a ring.
 """
 
 from amaranth import *
@@ -15,25 +16,31 @@ from peerdma import regs
 __all__ = [
     "FETCH_DESCRIPTORS",
     "JOB_BYTES",
-    "RING_PLACE",
     "STREAM_WINDOW_BIT",
+    "CardMemory",
     "Descriptor",
     "ErrorReport",
     "InFlight",
+    "InOrderMark",
     "Outcome",
+    "Piece",
+    "PieceReport",
     "Placement",
+    "PlacementAddress",
+    "ReadError",
     "ReadJob",
     "Retired",
+    "Sent",
     "Span",
+    "WordAddress",
     "WriteJob",
+    "WriteToken",
 ]
 
 #: Most bytes that one memory request of ours asks for or carries.
 JOB_BYTES = 512
 #: Most descriptors that one read asks for.
 FETCH_DESCRIPTORS = JOB_BYTES // regs.DESCRIPTOR.itemsize
-#: Bit of a place that selects the ring of the pair's stream instead of card RAM.
-RING_PLACE = 1 << 16
 #: Bit of a card address that selects the user stream.
 STREAM_WINDOW_BIT = exact_log2(regs.STREAM_WINDOW)
 
@@ -50,6 +57,37 @@ class Outcome(enum.Enum, shape=4):
     UNEXPECTED_COMPLETION = 6
     COMPLETION_TIMEOUT = 7
     BUS_MASTER_OFF = 8
+
+
+class CardMemory(enum.Enum, shape=1):
+    """The memories that a placement address can mean."""
+
+    RAM = 0
+    RING = 1
+
+
+class PlacementAddress(data.Struct):
+    """Where a byte is on the card.
+
+    As a number it is a byte address: code that counts it up, or down by the bytes before the first
+    one of a dword, uses `as_value`. Only an outbound ring has its pair's number in `pair`. In
+    card RAM and in an inbound ring these are the upper two bits of the offset: which inbound ring
+    it is, the client of the read tells.
+    """
+
+    #: bytes
+    offset: 14
+    pair: 2
+    memory: CardMemory
+
+
+class WordAddress(data.Struct):
+    """A placement address in words of 64 bits: without its lowest three bits."""
+
+    #: words
+    offset: 11
+    pair: 2
+    memory: CardMemory
 
 
 class Descriptor(data.Struct):
@@ -71,7 +109,7 @@ class ErrorReport(data.Struct):
     """An error that ended a run, for the error capture registers."""
 
     outcome: Outcome
-    #: the failing address, unless the requester has reported it already
+    #: the failing address, unless the read engine has reported it already
     address: 64
     #: while fetching a descriptor
     descriptor: 1
@@ -98,6 +136,23 @@ class Span(data.Struct):
     length: 28
 
 
+class Piece(data.Struct):
+    """As much of a span as one memory request moves; never crosses 4 KiB."""
+
+    #: byte address on PCIe
+    address: 64
+    #: where its bytes are on the card; of a piece of the stream, the ring says it
+    place: PlacementAddress
+    #: bytes, 1 to `JOB_BYTES`
+    length: 10
+    #: the card address is the user stream, not card RAM
+    stream: 1
+    #: the first piece of its span
+    first: 1
+    #: the last piece of its span
+    last: 1
+
+
 class ReadJob(data.Struct):
     """One memory read to issue; never crosses 4 KiB."""
 
@@ -105,8 +160,8 @@ class ReadJob(data.Struct):
     address: 64
     #: bytes, 1 to `JOB_BYTES`
     length: 10
-    #: byte address in the client's memory where the first byte goes
-    place: 17
+    #: where the first byte goes, in the client's memory
+    place: PlacementAddress
     #: comes back in `Retired`
     last: 1
 
@@ -119,12 +174,40 @@ class Retired(data.Struct):
     outcome: Outcome
 
 
+class ReadError(data.Struct):
+    """A read that failed."""
+
+    #: byte address of the job
+    address: 64
+    outcome: Outcome
+    #: number of the client
+    client: 4
+
+
+class InOrderMark(data.Struct):
+    """How far the data of a client's oldest read has arrived without a gap."""
+
+    #: number of the client
+    client: 4
+    #: all bytes of the job below this place are in the client's memory. `memory` is that of the
+    #: job, even where the address behind its last byte is beyond that memory
+    place: PlacementAddress
+
+
+class PieceReport(data.Struct):
+    """A piece of a channel has been moved, or has failed."""
+
+    #: the last piece of its span
+    last: 1
+    outcome: Outcome
+
+
 class Placement(data.Struct):
     """One write of a 64-bit word into the memory of a client."""
 
     #: number of the client
     client: 4
-    #: word address: byte address >> 3
+    #: a `WordAddress`, as a number
     address: 14
     data: 64
     #: byte enables
@@ -138,7 +221,28 @@ class WriteJob(data.Struct):
     address: 64
     #: bytes, 1 to `JOB_BYTES`
     length: 10
-    #: byte address in card RAM of the first byte
-    place: 17
+    #: where the first byte is
+    place: PlacementAddress
     #: token for `RequestHeader`
     token: 8
+
+
+class WriteToken(data.Struct):
+    """Where a write came from. It travels with the request and comes back when that is sent."""
+
+    #: not the data of a channel, but a message or a writeback; then the rest means nothing
+    record: 1
+    #: number of the C2H channel
+    channel: 2
+    #: its bytes came from the channel's ring
+    stream: 1
+    #: the last piece of its descriptor
+    last: 1
+
+
+class Sent(data.Struct):
+    """A write request was accepted by the PCIe block, or dropped because Bus Master is off."""
+
+    #: that of the request: a `WriteToken` in its low bits
+    token: 8
+    dropped: 1

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The seam between the DMA core and a PCIe block: parsed header records, payload from lane 0.
 
-Four logical ports cross it, each a stream of 64-bit beats whose header record is valid, and
+`Block` is what the core has to know about the block that it is built for.
+
+Four logical ports cross the seam, each a stream of beats whose header record is valid, and
 constant, from the first beat of a packet to its last:
 
 * requester out: our memory reads and writes (`RequestBeat`);
@@ -12,18 +14,25 @@ constant, from the first beat of a packet to its last:
 "Payload from lane 0" means that byte lane 0 of the first beat holds the byte at the packet's
 dword-aligned address; byte lane n of a beat is ``data[8*n:8*n+8]``, memory order. The PCIe
 block's own byte and dword order stays behind the seam. Both inbound streams are `always_ready`:
-the hard block advertises infinite completion credits behind a finite buffer, so nothing here
-may ever stall it.
+the PCIe block advertises infinite completion credits in front of a finite buffer, so the core
+must never stall it.
+
+Outbound, packets may follow each other without a gap. Inbound, at least one cycle passes between
+the last beat of a packet and the first of the next.
 
 A packet without payload (a read request, a completion without data) is one beat with `first`
 and `last` set whose data is ignored.
 """
+
+from dataclasses import dataclass
 
 from amaranth import *
 from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 __all__ = [
+    "WIDTH",
+    "Block",
     "CompletionBeat",
     "CompletionHeader",
     "CompletionStatus",
@@ -36,7 +45,40 @@ __all__ = [
     "TargetBeat",
     "TargetHeader",
     "TargetKind",
+    "beat",
 ]
+
+#: Bits of payload that the engine moves per beat.
+WIDTH = 64
+
+
+@dataclass(frozen=True)
+class Block:
+    """A PCIe block, as far as the engine depends on it. Each adapter has one such record.
+
+    Parameters
+    ----------
+    width : int
+        Bits of payload per beat.
+    transmit_buffers : int
+        TLPs that wait in the block until the link partner has acknowledged them.
+    completion_headers, completion_credits : int
+        Completions that its receive buffer holds, and their payload in units of 16 bytes. The block
+        advertises infinite credits: a completion that does not fit is lost.
+    credit_lag : int
+        Cycles that a read may need to show in the non-posted credits of `LinkState`.
+    """
+
+    width: int
+    transmit_buffers: int
+    completion_headers: int
+    completion_credits: int
+    credit_lag: int
+
+
+def beat(header, width: int = WIDTH) -> data.StructLayout:
+    """One beat of a stream of packets: payload of `width` bits, and the packet's header."""
+    return data.StructLayout({"header": header, "data": width, "first": 1, "last": 1})
 
 
 class CompletionStatus(enum.Enum, shape=3):
@@ -53,7 +95,7 @@ class CompletionStatus(enum.Enum, shape=3):
 
 
 class RequestHeader(data.Struct):
-    """A memory request of ours."""
+    """A memory request of the core. The adapter adds the requester ID, and chooses 3DW or 4DW."""
 
     #: 1: write, 0: read
     write: 1
@@ -69,21 +111,16 @@ class RequestHeader(data.Struct):
     tag: 8
     #: relaxed ordering attribute
     relaxed: 1
-    #: comes back in `SentToken` when the request has been handed to the PCIe block
+    #: writes only: comes back in `SentToken`
     token: 8
 
 
-class RequestBeat(data.Struct):
-    """One beat of the requester-out stream."""
-
-    header: RequestHeader
-    data: 64
-    first: 1
-    last: 1
+#: One beat of the requester-out stream.
+RequestBeat = beat(RequestHeader)
 
 
 class SentToken(data.Struct):
-    """Says that a write request was accepted by the PCIe block, in order, one per write."""
+    """A write was accepted by the PCIe block: no later completion or interrupt can pass it."""
 
     token: 8
 
@@ -94,27 +131,22 @@ class CompletionHeader(data.Struct):
     status: CompletionStatus
     #: bytes still to come for the request, this completion included; 1 to 4096
     byte_count: 13
-    #: low bits of the address of the first byte
+    #: bits 6:0 of the address of the first byte
     lower_address: 7
     #: payload length in dwords; 0 without data
     dwords: 11
     tag: 8
-    #: bus, device and function of the one who asked
+    #: bus, device and function number of the requester
     requester_id: 16
     #: traffic class and attributes of the request, to be returned unchanged
     traffic_class: 3
     attributes: 3
-    #: error forwarding: the data is bad
+    #: error forwarding: the data is corrupt
     poisoned: 1
 
 
-class CompletionBeat(data.Struct):
-    """One beat of a completion stream."""
-
-    header: CompletionHeader
-    data: 64
-    first: 1
-    last: 1
+#: One beat of a completion stream.
+CompletionBeat = beat(CompletionHeader)
 
 
 class TargetKind(enum.Enum, shape=2):
@@ -122,9 +154,9 @@ class TargetKind(enum.Enum, shape=2):
 
     READ = 0
     WRITE = 1
-    #: non-posted, but not a memory read: I/O, atomics, locked reads; answered Unsupported Request
+    #: other non-posted requests, such as I/O, atomics and locked reads: Unsupported Request
     OTHER = 2
-    #: posted, but not a memory write: messages; dropped
+    #: posted, but not a memory write; dropped
     MESSAGE = 3
 
 
@@ -147,13 +179,8 @@ class TargetHeader(data.Struct):
     poisoned: 1
 
 
-class TargetBeat(data.Struct):
-    """One beat of the completer-requests-in stream."""
-
-    header: TargetHeader
-    data: 64
-    first: 1
-    last: 1
+#: One beat of the completer-requests-in stream.
+TargetBeat = beat(TargetHeader)
 
 
 class InterruptRequest(data.Struct):
@@ -168,7 +195,7 @@ class InterruptRequest(data.Struct):
 
 
 class LinkState(data.Struct):
-    """Link and configuration state, as the PCIe block reports it."""
+    """Link and configuration state, in the codes of the PCIe configuration registers."""
 
     link_up: 1
     bus_master: 1
@@ -185,12 +212,12 @@ class LinkState(data.Struct):
     rcb: 1
     extended_tag: 1
     relaxed_ordering: 1
-    #: our bus, device and function number
+    #: our bus, device and function number, for a register; the adapter puts it into TLPs
     requester_id: 16
-    #: PCIe generation, 1 or 2
-    speed: 2
-    #: lanes
-    width: 4
+    #: Link Status, Current Link Speed: 1 is 2.5 GT/s, 2 is 5, 3 is 8, 4 is 16
+    speed: 4
+    #: Link Status, Negotiated Link Width: lanes
+    width: 6
     #: transmit buffers free in the PCIe block, in TLPs
     tx_buffers: 6
     #: non-posted header credits left; the block reports infinite credits as all ones
@@ -199,6 +226,10 @@ class LinkState(data.Struct):
 
 class SeamSignature(wiring.Signature):
     """All that crosses the seam, from the core's side.
+
+    Parameters
+    ----------
+    block : Block
 
     Members
     -------
@@ -213,22 +244,25 @@ class SeamSignature(wiring.Signature):
     interrupt : Out(stream of InterruptRequest)
     link : In(LinkState)
     reads_pending : Out(1)
-        Requests of ours are unanswered (Device Status, Transactions Pending).
+        Requests of the core are outstanding (Device Status, Transactions Pending).
     timed_out, unexpected : Out(1)
-        High for one cycle: a completion timed out; one arrived that nobody waits for. The block
+        Pulses: a completion timed out; a completion arrived that belongs to no request. The block
         reports these errors in its configuration space.
     """
 
-    def __init__(self):
+    def __init__(self, block: Block):
         always = {"always_ready": True}
+        request = stream.Signature(beat(RequestHeader, block.width))
+        target = stream.Signature(beat(TargetHeader, block.width), **always)
+        completion = beat(CompletionHeader, block.width)
         super().__init__(
             {
-                "requester": Out(stream.Signature(RequestBeat)),
+                "requester": Out(request),
                 "sent": In(stream.Signature(SentToken, **always)),
-                "requester_completion": In(stream.Signature(CompletionBeat, **always)),
-                "target": In(stream.Signature(TargetBeat, **always)),
+                "requester_completion": In(stream.Signature(completion, **always)),
+                "target": In(target),
                 "target_np_ok": Out(1),
-                "completion": Out(stream.Signature(CompletionBeat)),
+                "completion": Out(stream.Signature(completion)),
                 "interrupt": Out(stream.Signature(InterruptRequest)),
                 "link": In(LinkState),
                 "reads_pending": Out(1),

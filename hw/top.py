@@ -2,13 +2,12 @@
 """A board's whole design: the core behind its PHY, and the board's pins."""
 
 from amaranth import *
-from amaranth.lib import io
+from amaranth.lib import io, wiring
 
 from .core import CoreConfig
 from .endpoint import Endpoint
 from .pcie.series7.phy import Identity, Pads, Phy
 from .pcie.series7.phy.synchronise import synchronised
-from .pcie.series7.ports import TRN_PORTS
 
 __all__ = ["Top"]
 
@@ -16,13 +15,13 @@ __all__ = ["Top"]
 class Top(Elaboratable):
     """For platforms with the resources of `hw.boards.Board`.
 
-    While the link is down the LEDs tell how far it got: the first is on when the clocks are good,
-    the second when the transceiver is up. With a link they are software's.
+    While the link is down the first LED shows that the clocks are good, the second that the
+    transceiver is up. While the link is up software controls the LEDs.
 
     Parameters
     ----------
     config : CoreConfig
-        Its `clock_khz` is the user clock's.
+        `clock_khz` is the frequency of the user clock.
     identity : Identity
     """
 
@@ -46,9 +45,7 @@ class Top(Elaboratable):
             self._identity,
         )
         m.submodules.endpoint = endpoint = Endpoint(self._config)
-        for port in TRN_PORTS:
-            core, block = getattr(endpoint, port.name), getattr(phy, port.name)
-            m.d.comb += core.eq(block) if port.direction == "i" else block.eq(core)
+        wiring.connect(m, endpoint.trn, phy.trn)
 
         m.submodules.perst = perst = io.Buffer("i", pcie.perst)
         m.submodules.clkreq = clkreq = io.Buffer("o", pcie.clkreq)
@@ -58,7 +55,7 @@ class Top(Elaboratable):
         m.d.sync += up.eq(1)  # reset while the link is down
         m.d.comb += [
             phy.perst_n.eq(~perst.i),
-            clkreq.o.eq(1),  # the reference clock is always wanted
+            clkreq.o.eq(1),  # the reference clock is always needed
             endpoint.gpio.eq(synchronised(m, gpio.i)),
             endpoint.time_scale.eq(1),
             led.o.eq(Mux(up, endpoint.led, Cat(phy.clock_good, phy.transceiver_good))),

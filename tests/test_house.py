@@ -18,6 +18,7 @@ CHECKED = ("tests", "sim", "flow", "hw", "host")
 #: module begins with says where it stands.
 ORDER = (
     "tests",
+    "sim.record",
     "sim.campaign sim.formal sim.mutants sim.perf sim.system",
     "sim.benches",
     # The program, which joins the server to the compiler.
@@ -39,7 +40,7 @@ ORDER = (
     "peerdma.board",
     "peerdma.memory",
     "peerdma.arguments peerdma.errors peerdma.identity peerdma.uapi",
-    "hw.top hw.endpoint hw.core hw.build",
+    "hw.top hw.endpoint hw.core hw.host hw.build",
     "hw.boards",
     "hw.pcie",
     "hw.launch",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A channel with what it needs to turn descriptors into memory requests."""
+"""A DMA channel: its control, with what it needs to turn descriptors into memory requests."""
 
 from amaranth import *
 from amaranth.lib import stream, wiring
@@ -7,178 +7,139 @@ from amaranth.lib.wiring import In, Out
 
 from peerdma.regs import WaitsFor
 
-from ..records import ErrorReport, Outcome, Placement, ReadJob, Retired
-from ..registers.bank import BusSignature
-from ..write.post import Post
-from .control import Channel
+from ..records import Outcome, Piece, PieceReport, Placement, ReadJob, Retired
+from ..stream.link import StreamChannelSignature
+from .control import ChannelControl
 from .fetch import DescriptorFetch
-from .splitter import Piece, Splitter
+from .signatures import ChannelHostSignature
+from .splitter import Splitter
 
-__all__ = ["ChannelPipeline"]
+__all__ = ["Channel"]
 
 
-class ChannelPipeline(wiring.Component):
-    """Descriptor fetch, channel and splitter; what comes out are pieces to read or to write.
+class Channel(wiring.Component):
+    """Descriptor fetch, control and splitter; what comes out are pieces to read or to write.
 
     Parameters
     ----------
     index, c2h, ram_size, has_stream
-        As for `hw.channel.control.Channel`.
+        As for `hw.channel.control.ChannelControl`.
 
     Members
     -------
-    bus : In(BusSignature)
-    halt : In(1)
-        No descriptor fetches.
-    read_limit, piece_limit : In(3)
-        Size limits of descriptor fetches and of pieces, PCIe encoding.
+    host : In(ChannelHostSignature)
     fetch_job, fetch_retired, fetch_placement
-        To the requester, as a client of its own.
+        To the read engine, as a client of its own.
     piece : Out(stream of Piece)
-    piece_done, piece_last, piece_outcome : In
-        One report for each piece that was taken, in order.
-    ring_length : Out(10), ring_ready : In(1), ring_place : In(17), ring_take : Out(1)
-        A piece of the stream waits for `ring_ready`, and gets its place from the ring.
-    credit_mode, writeback, writeback_done
-    interrupt, error_valid, error, stop_request, start_ok, running, breaks
-        As for `hw.channel.control.Channel`.
-    drained : Out(1)
-        All that was asked for is done: no span is left, and no piece of one.
-    pieces_out : Out(1)
-        Pieces were taken and are not yet reported done.
+        Every other cycle at most.
+    report : In(stream of PieceReport, always ready)
+        One for each piece that was taken, in order.
+    stream : Out(StreamChannelSignature)
+        A piece of the stream waits for a reservation in the ring, which gives it its place.
+    moving : Out(1)
+        A piece is offered, or was taken and is not yet reported.
     waits_for : Out(WaitsFor)
         What the run waits for: of several things, what holds up its oldest work. NOTHING in each
         cycle in which it moves.
     """
 
     def __init__(self, *, index: int, c2h: bool, ram_size: int, has_stream: bool = False):
-        self._parameters = {
-            "index": index,
-            "c2h": c2h,
-            "ram_size": ram_size,
-            "has_stream": has_stream,
-        }
+        self._c2h = c2h
+        self._control = ChannelControl(
+            index=index, c2h=c2h, ram_size=ram_size, has_stream=has_stream
+        )
         always = {"always_ready": True}
         super().__init__(
             {
-                "bus": In(BusSignature()),
-                "halt": In(1),
-                "credit_mode": In(1),
-                "read_limit": In(3),
-                "piece_limit": In(3),
+                "host": In(ChannelHostSignature()),
                 "fetch_job": Out(stream.Signature(ReadJob)),
                 "fetch_retired": In(stream.Signature(Retired, **always)),
                 "fetch_placement": In(stream.Signature(Placement, **always)),
                 "piece": Out(stream.Signature(Piece)),
-                "piece_done": In(1),
-                "piece_last": In(1),
-                "piece_outcome": In(Outcome),
-                "writeback": Out(stream.Signature(Post)),
-                "writeback_done": In(1),
-                "interrupt": Out(1),
-                "error_valid": Out(1),
-                "error": Out(ErrorReport),
-                "stop_request": In(1),
-                "start_ok": In(1, init=1),
-                "running": Out(1),
-                "breaks": Out(1),
-                "ring_length": Out(10),
-                "ring_ready": In(1),
-                "ring_place": In(17),
-                "ring_take": Out(1),
-                "drained": Out(1),
-                "pieces_out": Out(1),
+                "report": In(stream.Signature(PieceReport, **always)),
+                "stream": Out(StreamChannelSignature()),
+                "moving": Out(1),
                 "waits_for": Out(WaitsFor),
             }
         )
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.channel = channel = Channel(**self._parameters)
-        m.submodules.fetch = fetch = DescriptorFetch(c2h=self._parameters["c2h"])
+        m.submodules.control = control = self._control
+        m.submodules.fetch = fetch = DescriptorFetch(c2h=self._c2h)
         m.submodules.splitter = splitter = Splitter()
 
-        wiring.connect(m, wiring.flipped(self.bus), channel.bus)
+        wiring.connect(m, wiring.flipped(self.host), control.host)
         wiring.connect(m, fetch.job, wiring.flipped(self.fetch_job))
         wiring.connect(m, wiring.flipped(self.fetch_retired), fetch.retired)
         wiring.connect(m, wiring.flipped(self.fetch_placement), fetch.placement)
-        wiring.connect(m, fetch.descriptor, channel.descriptor)
-        wiring.connect(m, channel.span, splitter.span)
-        wiring.connect(m, channel.writeback, wiring.flipped(self.writeback))
-
-        piece = splitter.piece
-        clear = Signal()
-        # A stage of its own, so that finding room in a ring and finding a turn are apart. It takes
-        # every other cycle only, which no request is short enough to notice.
-        taken = Signal()
-        outstanding = Signal(8)
+        wiring.connect(m, control.fetch, fetch.control)
+        wiring.connect(m, fetch.descriptor, control.descriptor)
+        wiring.connect(m, control.span, splitter.span)
+        wiring.connect(m, control.stream, wiring.flipped(self.stream.run))
         m.d.comb += [
-            clear.eq((~piece.payload.stream | self.ring_ready) & ~self.piece.valid),
+            fetch.limit.eq(self.host.settings.read_limit),
+            splitter.limit.eq(self.host.settings.piece_limit),
+            splitter.abort.eq(control.fetch.flush),
+        ]
+
+        # A pipeline stage between the search for room in a ring and the arbitration of pieces. It
+        # takes a piece every other cycle only; no request is so short that this limits it.
+        piece, ring = splitter.piece, self.stream.reservation
+        clear, taken = Signal(), Signal()
+        m.d.comb += [
+            clear.eq((~piece.payload.stream | ring.ready) & ~self.piece.valid),
             piece.ready.eq(clear),
             taken.eq(piece.valid & clear),
-            self.ring_length.eq(piece.payload.length),
-            self.ring_take.eq(taken & piece.payload.stream),
+            ring.length.eq(piece.payload.length),
+            ring.take.eq(taken & piece.payload.stream),
         ]
         with m.If(self.piece.ready):
             m.d.sync += self.piece.valid.eq(0)
         with m.If(taken):
             m.d.sync += [self.piece.valid.eq(1), self.piece.payload.eq(piece.payload)]
             with m.If(piece.payload.stream):
-                m.d.sync += self.piece.payload.place.eq(self.ring_place)
-        m.d.comb += [
-            self.pieces_out.eq(outstanding != 0),
-            fetch.start.eq(channel.start),
-            fetch.address.eq(channel.first_address),
-            fetch.adjacent.eq(channel.first_adjacent),
-            fetch.halt.eq(self.halt | channel.halt),
-            fetch.credit.eq(channel.credit),
-            channel.credit_mode.eq(self.credit_mode),
-            channel.writeback_done.eq(self.writeback_done),
-            fetch.flush.eq(channel.flush),
-            fetch.limit.eq(self.read_limit),
-            splitter.limit.eq(self.piece_limit),
-            splitter.abort.eq(channel.flush),
-            channel.done.eq(
-                self.piece_done & (self.piece_last | (self.piece_outcome != Outcome.OK))
-            ),
-            channel.done_outcome.eq(self.piece_outcome),
-            self.drained.eq(
-                ~splitter.span.valid & ~piece.valid & ~self.pieces_out & ~self.piece_done
-            ),
-            channel.quiet.eq(~fetch.active & self.drained),
-            channel.start_ok.eq(self.start_ok),
-            self.running.eq(channel.running),
-            self.breaks.eq(channel.breaks),
-            channel.stop_request.eq(self.stop_request),
-            self.interrupt.eq(channel.interrupt),
-            self.error_valid.eq(channel.error_valid),
-            self.error.eq(channel.error),
-        ]
-        m.d.sync += channel.spent.eq(fetch.spent)
-        m.d.sync += channel.beats.eq(Mux(taken, (piece.payload.length + 7) >> 3, 0))
-        m.d.sync += outstanding.eq(outstanding + taken - self.piece_done)
-        self._wait(m, channel, fetch, splitter, taken)
-        return m
+                m.d.sync += self.piece.payload.place.eq(ring.place)
+        m.d.sync += control.beats.eq(Mux(taken, (piece.payload.length + 7) >> 3, 0))
 
-    def _wait(self, m, channel, fetch, splitter, taken):
-        """Drive `waits_for`."""
-        c2h = self._parameters["c2h"]
+        # Pieces under way
+        report, outstanding = self.report.payload, Signal(8)
+        m.d.sync += outstanding.eq(outstanding + taken - self.report.valid)
+        m.d.comb += [
+            self.stream.failed.eq(self.report.valid & (report.outcome != Outcome.OK)),
+            control.finished.valid.eq(
+                self.report.valid & (report.last | (report.outcome != Outcome.OK))
+            ),
+            control.finished.payload.eq(report.outcome),
+            self.stream.drained.eq(
+                ~splitter.span.valid & ~piece.valid & (outstanding == 0) & ~self.report.valid
+            ),
+            control.drained.eq(self.stream.drained),
+            self.moving.eq((outstanding != 0) | self.piece.valid),
+        ]
+
+        # What the run waits for, oldest work first
         descriptor = fetch.descriptor
-        moves = taken | self.piece_done | (descriptor.valid & descriptor.ready)
-        for_ring = splitter.piece.valid & splitter.piece.payload.stream & ~self.ring_ready
-        with m.If(channel.blocked):
+        with m.If(control.blocked):
             m.d.comb += self.waits_for.eq(WaitsFor.FLUSH)
-        with m.Elif(~channel.running | moves):
+        with m.Elif(
+            ~control.stream.running
+            | taken
+            | self.report.valid
+            | (descriptor.valid & descriptor.ready)
+        ):
             m.d.comb += self.waits_for.eq(WaitsFor.NOTHING)
-        with m.Elif(self.pieces_out):
-            m.d.comb += self.waits_for.eq(WaitsFor.TRANSMIT if c2h else WaitsFor.COMPLETION)
-        with m.Elif(for_ring):
-            m.d.comb += self.waits_for.eq(WaitsFor.USER_OUTPUT if c2h else WaitsFor.USER_INPUT)
-        with m.Elif(fetch.reading | (fetch.active & ~descriptor.valid)):
+        with m.Elif(outstanding != 0):
+            m.d.comb += self.waits_for.eq(WaitsFor.TRANSMIT if self._c2h else WaitsFor.COMPLETION)
+        with m.Elif(piece.valid & piece.payload.stream & ~ring.ready):
+            waits = WaitsFor.USER_OUTPUT if self._c2h else WaitsFor.USER_INPUT
+            m.d.comb += self.waits_for.eq(waits)
+        with m.Elif(control.fetch.reading | (control.fetch.active & ~descriptor.valid)):
             m.d.comb += self.waits_for.eq(WaitsFor.DESCRIPTOR)
-            with m.If(~fetch.reading & self.halt):
+            with m.If(~control.fetch.reading & self.host.settings.halt):
                 m.d.comb += self.waits_for.eq(WaitsFor.RELEASE)
-            with m.Elif(~fetch.reading & (channel.credit == 0)):
+            with m.Elif(~control.fetch.reading & (control.fetch.credit == 0)):
                 m.d.comb += self.waits_for.eq(WaitsFor.CREDIT)
         with m.Else():  # all that is left is to write back
             m.d.comb += self.waits_for.eq(WaitsFor.TRANSMIT)
+        return m

@@ -2,42 +2,59 @@
 """Performance counters of a channel (PG195, channel performance monitor registers)."""
 
 from amaranth import *
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
 
 from peerdma import regs
 
-__all__ = ["performance_counters"]
+from ..registers.bank import field
 
+__all__ = ["PerformanceCounters"]
+
+_CONTROL = regs.CHANNEL["perf_control"]
 _BITS = 42
+_SATURATED = 32 + regs.CHANNEL["perf_cycles_hi"].field("saturated").lsb
 
 
-def performance_counters(m: Module, csr, *, busy: Value, start: Value, beats: Value) -> None:
-    """Add the counters behind the performance registers of a channel's bank to a module.
+class PerformanceCounters(wiring.Component):
+    """Counts the cycles and the data beats of a channel's runs.
 
-    Both stop at their largest value and say so.
+    Both counters stop at their largest value and say so.
 
-    Parameters
-    ----------
-    csr : RegisterBank
-        Of `regs.CHANNEL`.
-    busy : Value
-        Cycles and beats count while it is high and the counters run.
-    start : Value
+    Members
+    -------
+    control : In(32), written : In(1), data : In(32)
+        The control register, and what software writes to it in the cycle of `written`.
+    busy : In(1)
+        The counters count while this is high and software lets them run.
+    start : In(1)
         A run starts: clears the counters in auto mode.
-    beats : Value
-        64-bit data beats moved in this cycle.
+    beats : In(8)
+        64-bit data beats that are moved in this cycle.
+    cycles, moved : Out(64)
+        Counters as software reads them.
     """
-    register = regs.CHANNEL["perf_control"]
-    auto, clear, run = (register.field(name).lsb for name in ("auto", "clear", "run"))
-    control = csr.perf_control
-    for amount, name in ((1, "perf_cycles"), (beats, "perf_data")):
-        counter = Signal(_BITS + 1, name=name)
-        with m.If(control[run] & busy & ~counter[_BITS]):
-            m.d.sync += counter.eq(counter + amount)
-        with m.If(
-            (csr.perf_control_strobe & csr.perf_control_data[clear]) | (start & control[auto])
-        ):
-            m.d.sync += counter.eq(0)
-        m.d.comb += [
-            getattr(csr, f"{name}_lo").eq(counter[:32]),
-            getattr(csr, f"{name}_hi").eq(Cat(counter[32:_BITS], Const(0, 6), counter[_BITS])),
-        ]
+
+    control: In(32)
+    written: In(1)
+    data: In(32)
+    busy: In(1)
+    start: In(1)
+    beats: In(8)
+    cycles: Out(64)
+    moved: Out(64)
+
+    def elaborate(self, platform):
+        m = Module()
+        cleared = (self.written & field(self.data, _CONTROL, "clear")) | (
+            self.start & field(self.control, _CONTROL, "auto")
+        )
+        counting = field(self.control, _CONTROL, "run") & self.busy
+        for amount, shown in ((1, self.cycles), (self.beats, self.moved)):
+            counter = Signal(_BITS + 1, name=f"{shown.name}_counter")
+            with m.If(counting & ~counter[_BITS]):
+                m.d.sync += counter.eq(counter + amount)
+            with m.If(cleared):
+                m.d.sync += counter.eq(0)
+            m.d.comb += [shown[:_BITS].eq(counter), shown[_SATURATED].eq(counter[_BITS])]
+        return m

@@ -18,7 +18,7 @@ _BITS = regs.SGDMA["descriptor_credits"].writable.bit_length()
 class CreditPool(wiring.Component):
     """Counts the descriptors that software has provided and the engine has not fetched yet.
 
-    Credits may be given before a run. Their sum is software's to keep within the register.
+    Credits may be given before a run. Software must keep their sum within the register.
 
     Members
     -------
@@ -29,12 +29,12 @@ class CreditPool(wiring.Component):
     give : In(1), given : In
         Software adds so many.
     spent : In(range(FETCH_DESCRIPTORS + 1))
-        Descriptors that are asked for in this cycle.
+        Descriptors that a read asks for in this cycle.
     credits : Out
         For software to read.
     allowed : Out(range(FETCH_DESCRIPTORS + 1))
-        Descriptors that may be asked for from now on, as far as one read can; follows `spent` in
-        the next cycle.
+        Descriptors that the next read may ask for, at most as many as one read can; follows
+        `spent` in the next cycle.
     """
 
     mode: In(1)
@@ -53,7 +53,7 @@ class CreditPool(wiring.Component):
             m.d.sync += self.credits.eq(left + self.given)
         with m.Else():
             m.d.sync += self.credits.eq(left)
-        # Negative: a read was planned before credits mattered.
+        # Negative if a read was planned before credit mode was switched on.
         with m.If(~self.mode | self.clear | (left < 0)):
             m.d.sync += self.credits.eq(0)
         plenty = ~self.mode | self.credits[exact_log2(FETCH_DESCRIPTORS) :].any()

@@ -7,18 +7,18 @@ from peerdma.regs import Status
 
 from ..records import Outcome
 
-__all__ = ["error_bits"]
+__all__ = ["error_bits", "error_table"]
 
 
-def error_bits(outcome, *, fetch: bool, c2h: bool) -> Value:
-    """Status bits of an outcome of the descriptor fetch, or else of the data path; 0 for OK.
+def error_table(*, fetch: bool, c2h: bool) -> dict[Outcome, Status]:
+    """Status bits of each outcome but OK, of the descriptor fetch or else of the data path.
 
-    Besides the error's own bit it has bit 0 of its field, because that is the only one that all
+    Besides the error's own bit they have bit 0 of its field, because that is the only one that all
     drivers look at. It also stands for a timeout, which has none.
     """
     source = "DESC" if fetch else "READ"
     unsupported = Status[f"{source}_UNSUPPORTED"]
-    bits = {
+    return {
         Outcome.MAGIC: Status.MAGIC_STOPPED,
         Outcome.DECODE: Status.READ_UNSUPPORTED if c2h else Status.WRITE_DECODE,
         Outcome.UNSUPPORTED_REQUEST: unsupported,
@@ -28,7 +28,16 @@ def error_bits(outcome, *, fetch: bool, c2h: bool) -> Value:
         Outcome.COMPLETION_TIMEOUT: unsupported,
         Outcome.BUS_MASTER_OFF: unsupported,
     }
-    value = Const(0, 24)
-    for code, flags in bits.items():
-        value = value | Mux(outcome == code, Const(int(flags), 24), 0)
-    return value
+
+
+def error_bits(outcome: Value, fetch: Value, *, c2h: bool) -> Value:
+    """Look an outcome up in the table that `fetch` selects; 0 for OK."""
+
+    def look_up(table):
+        bits = Const(0)
+        for code, flags in table.items():
+            bits = bits | Mux(outcome == code, int(flags), 0)
+        return bits
+
+    tables = (error_table(fetch=selected, c2h=c2h) for selected in (True, False))
+    return Mux(fetch, *map(look_up, tables))

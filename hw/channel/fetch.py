@@ -29,6 +29,7 @@ from amaranth.utils import exact_log2
 from peerdma import regs
 
 from ..records import FETCH_DESCRIPTORS, Descriptor, Outcome, Placement, ReadJob, Retired
+from .signatures import FetchSignature
 from .splitter import request_bytes
 
 __all__ = ["DescriptorFetch", "DescriptorRam"]
@@ -64,8 +65,8 @@ class DescriptorRam(wiring.Component):
     """Slots for descriptors, written by words and read whole, in the same cycle.
 
     A column per word makes that possible; distributed RAM of 32 slots is smaller than the
-    registers that would collect a descriptor out of a block RAM. The next address is looked at of
-    a block's last descriptor only, so it has no column.
+    registers that would collect a descriptor out of a block RAM. Only a block's last descriptor
+    needs its next address, so that has no column.
 
     Parameters
     ----------
@@ -172,23 +173,9 @@ class DescriptorFetch(wiring.Component):
 
     Members
     -------
-    start : In(1)
-        High for one cycle: begin a list. Must not happen while `active` or `flush` is high.
-    address : In(64)
-        Byte address of the first descriptor; bits 4:0 are ignored. Sampled with `start`.
-    adjacent : In(6)
-        How many more descriptors follow the first one contiguously. Sampled with `start`.
-    halt : In(1)
-        From the cycle after it rose, no read job is offered; reads under way finish.
-    flush : In(1)
-        From the cycle after it rose, neither a job nor a descriptor is offered: the list is
-        dropped with all that is fetched of it. `active` falls when the last read has retired.
+    control : In(FetchSignature)
     limit : In(3)
         Max read request size, PCIe encoding; above 512 bytes it counts as 512.
-    credit : In(range(FETCH_DESCRIPTORS + 1))
-        Most descriptors that the next job may ask for. Follows `spent` in the cycle after the next.
-    spent : Out(range(FETCH_DESCRIPTORS + 1))
-        How many the job that is taken in this cycle asks for.
     job : Out(stream of ReadJob)
         Reads of whole descriptors; places count bytes in the ring, modulo its size. Once valid it
         stays, unless `halt`, `flush` or the end of the list withdraws it.
@@ -200,11 +187,6 @@ class DescriptorFetch(wiring.Component):
         The list in order, up to and including the one with Stop, or up to the error that ended
         it: then `card_address`, `length` and the flags of the last one mean nothing. Once valid
         it stays, unless `flush` withdraws it.
-    active : Out(1)
-        From the cycle after `start` until the list has ended, its descriptors are taken and
-        its reads have retired.
-    reading : Out(1)
-        A read has not retired.
 
     Raises
     ------
@@ -221,25 +203,18 @@ class DescriptorFetch(wiring.Component):
         self._slots = slots
         super().__init__(
             {
-                "start": In(1),
-                "address": In(64),
-                "adjacent": In(6),
-                "halt": In(1),
-                "flush": In(1),
+                "control": In(FetchSignature()),
                 "limit": In(3),
-                "credit": In(range(FETCH_DESCRIPTORS + 1), init=FETCH_DESCRIPTORS),
-                "spent": Out(range(FETCH_DESCRIPTORS + 1)),
                 "job": Out(stream.Signature(ReadJob)),
                 "retired": In(stream.Signature(Retired, always_ready=True)),
                 "placement": In(stream.Signature(Placement, always_ready=True)),
                 "descriptor": Out(stream.Signature(Descriptor)),
-                "active": Out(1),
-                "reading": Out(1),
             }
         )
 
     def elaborate(self, platform):
         m = Module()
+        control = self.control
         align = exact_log2(DESCRIPTOR_BYTES)
         slot = exact_log2(self._slots)
         state = Signal(_State)
@@ -276,14 +251,14 @@ class DescriptorFetch(wiring.Component):
         m.d.comb += turning.eq(
             (state == _State.FETCH) & at[-1] & (left != 0) & (checked == reserved)
         )
-        # Reads are planned a cycle ahead, so that the requester sees registers only.
+        # Reads are planned a cycle ahead, so that the read engine sees registers only.
         count = Signal(range(FETCH_DESCRIPTORS + 1))
         outstanding = Signal(range(READS + 1))
         outcome = Signal(Outcome)
         #: a read was issued in the cycle before, and `credit` does not show it yet
         issued = Signal()
         one_read = request_bytes(self.limit) >> align
-        limit = Mux(one_read < self.credit, one_read, self.credit)
+        limit = Mux(one_read < control.credit, one_read, control.credit)
         here = in_page - at
         nearest = Mux(left < here, left, here)
         most = Mux(nearest < limit, nearest, limit)
@@ -295,9 +270,10 @@ class DescriptorFetch(wiring.Component):
                     & (outcome == Outcome.OK)
                     & (left != 0)
                     & ~at[-1]
-                    & (self.credit != 0)
+                    & (control.credit != 0)
                     & ~issued
-                    # Room for the largest read, whatever this one asks for: a shorter way.
+                    # Room for the largest read, whatever this one asks for: `count` is not in the
+                    # critical path.
                     & (used <= self._slots - FETCH_DESCRIPTORS)
                     & (outstanding != READS)
                 ),
@@ -306,14 +282,14 @@ class DescriptorFetch(wiring.Component):
         m.d.comb += [
             job.address.eq(where),
             job.length.eq(count << align),
-            job.place.eq(reserved[:slot] << align),
+            job.place.as_value().eq(reserved[:slot] << align),
         ]
         issue = self.job.valid & self.job.ready
         withdraw = Signal()
-        m.d.comb += withdraw.eq(issue | self.halt | self.flush)
+        m.d.comb += withdraw.eq(issue | control.halt | control.flush)
         m.d.sync += issued.eq(issue)
         with m.If(issue):
-            m.d.comb += self.spent.eq(count)
+            m.d.comb += control.spent.eq(count)
             m.d.sync += [
                 at.eq(at + count),
                 left.eq(left - count),
@@ -339,8 +315,8 @@ class DescriptorFetch(wiring.Component):
             offered.length.eq(ram.use.length),
             offered.stop.eq(ram.use.control.stop),
             offered.completed.eq(ram.use.control.completed),
-            self.reading.eq(outstanding != 0),
-            self.active.eq((state != _State.IDLE) | waiting | self.reading),
+            control.reading.eq(outstanding != 0),
+            control.active.eq((state != _State.IDLE) | waiting | control.reading),
         ]
         with m.If(~waiting):
             m.d.comb += [offered.pci_address.eq(where), offered.outcome.eq(outcome)]
@@ -353,8 +329,11 @@ class DescriptorFetch(wiring.Component):
             m.d.sync += at.eq(0)
         with m.Switch(state):
             with m.Case(_State.IDLE):
-                m.d.sync += [at.eq(self.address[align:-page_bits]), left.eq(self.adjacent + 1)]
-                with m.If(self.start):
+                m.d.sync += [
+                    at.eq(control.address[align:-page_bits]),
+                    left.eq(control.adjacent + 1),
+                ]
+                with m.If(control.start):
                     m.d.sync += [
                         state.eq(_State.FETCH),
                         outcome.eq(Outcome.OK),
@@ -386,10 +365,10 @@ class DescriptorFetch(wiring.Component):
                     m.d.sync += state.eq(_State.IDLE)
         # One adder with its multiplexer in front of it is one LUT per bit.
         idle = state == _State.IDLE
-        source = Mux(idle, self.address[-page_bits:], ram.following[-page_bits:])
+        source = Mux(idle, control.address[-page_bits:], ram.following[-page_bits:])
         with m.If(idle | following | turning):
             m.d.sync += page.eq(Mux(turning, page, source) + turning)
-        with m.If(self.flush):
+        with m.If(control.flush):
             m.d.sync += [state.eq(_State.IDLE), checked.eq(0), taken.eq(0)]
         with m.If(withdraw):
             m.d.sync += self.job.valid.eq(0)

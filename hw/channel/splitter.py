@@ -2,12 +2,12 @@
 """Splitter: cuts a span of a transfer into pieces that fit one memory request each."""
 
 from amaranth import *
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..records import JOB_BYTES, STREAM_WINDOW_BIT, Span
+from ..records import JOB_BYTES, STREAM_WINDOW_BIT, Piece, Span
 
-__all__ = ["Piece", "Splitter", "request_bytes"]
+__all__ = ["Splitter", "request_bytes"]
 
 
 def request_bytes(limit) -> Value:
@@ -24,23 +24,6 @@ def request_bytes(limit) -> Value:
         The limit or `JOB_BYTES`, whichever is smaller.
     """
     return Mux(limit < 2, Mux(limit == 0, 128, 256), JOB_BYTES)
-
-
-class Piece(data.Struct):
-    """As much of a span as one memory request moves; never crosses 4 KiB."""
-
-    #: byte address on PCIe
-    address: 64
-    #: byte address on the card, low bits
-    place: 17
-    #: bytes, 1 to `JOB_BYTES`
-    length: 10
-    #: the card address is the user stream, not card RAM
-    stream: 1
-    #: the first piece of its span
-    first: 1
-    #: the last piece of its span
-    last: 1
 
 
 class Splitter(wiring.Component):
@@ -84,8 +67,8 @@ class Splitter(wiring.Component):
         step = self.piece.valid & self.piece.ready
         m.d.comb += self.span.ready.eq(~self.piece.valid & ~self.abort)
 
-        # A piece is worked out in the cycle before it is offered: nothing of it waits for a
-        # comparison. What follows it assumes that it is not the last one; if it is, nobody looks.
+        # A piece is computed in the cycle before it is offered, so that its fields are registers.
+        # The next piece is computed as if this one was not the last; else the result is not used.
         limit = request_bytes(self.limit)
         most, bytes_left = Signal.like(size), Signal(28)
         m.d.comb += [most.eq(size), bytes_left.eq(behind)]
@@ -107,7 +90,7 @@ class Splitter(wiring.Component):
             m.d.sync += [
                 self.piece.valid.eq(1),
                 piece.first.eq(1),
-                piece.place.eq(span.card_address),
+                piece.place.as_value().eq(span.card_address),
                 piece.stream.eq(span.card_address[STREAM_WINDOW_BIT]),
                 size.eq(limit),
             ]
@@ -115,7 +98,7 @@ class Splitter(wiring.Component):
             m.d.sync += [
                 self.piece.valid.eq(~piece.last),
                 piece.first.eq(0),
-                piece.place.eq(piece.place + piece.length),
+                piece.place.as_value().eq(piece.place.as_value() + piece.length),
             ]
         with m.If(self.abort):
             m.d.sync += self.piece.valid.eq(0)

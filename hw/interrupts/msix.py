@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 
 from peerdma import regs
 
-from ..registers.bank import READ_LATENCY, BusSignature
+from ..registers.bus import READ_LATENCY, BusSignature
 
 __all__ = ["MsixTable", "entry_word"]
 
@@ -25,7 +25,7 @@ def entry_word(vector: Value, word: int) -> Value:
 
 
 class MsixTable(wiring.Component):
-    """What software writes, a message and a mask bit per vector, and the pending bits it reads.
+    """Stores the message and the mask bit of each vector, and its pending bit.
 
     Each dword of an entry is written with all four byte enables or not at all. Of vector control
     only the mask bit is kept; it is 1 after reset. A message that was written before a reset is
@@ -34,9 +34,9 @@ class MsixTable(wiring.Component):
     Members
     -------
     bus : In(BusSignature)
-        Whoever sends messages reads them here, too.
+        The record writer reads messages over it, too.
     changed : Out(1)
-        A mask bit was written, and what was read of the table since then may not show it.
+        A mask bit was written; reads of the table that began before may return the old one.
     pend : In(1), vector : In(5)
         Set the pending bit of a vector.
     clear : In(1)
@@ -62,35 +62,35 @@ class MsixTable(wiring.Component):
             return (bar == _BAR) & (address[_PLACE:] == _BASE)
 
         write = entries.write_port(granularity=32)
-        odd = bus.write_address[0]
-        dwords = Cat(bus.write_enable[:4].all(), bus.write_enable[4:].all())
+        odd = bus.write.address[0]
+        dwords = Cat(bus.write.enable[:4].all(), bus.write.enable[4:].all())
         masking = Signal()
-        m.d.comb += [write.addr.eq(bus.write_address), write.data.eq(bus.write_data)]
-        with m.If(bus.write_valid & in_table(bus.write_bar, bus.write_address)):
+        m.d.comb += [write.addr.eq(bus.write.address), write.data.eq(bus.write.data)]
+        with m.If(bus.write.valid & in_table(bus.write.bar, bus.write.address)):
             m.d.comb += [write.en.eq(dwords), masking.eq(odd & dwords[1])]
         with m.If(masking):
-            m.d.sync += masks.bit_select(bus.write_address[1:_PLACE], 1).eq(bus.write_data[32])
+            m.d.sync += masks.bit_select(bus.write.address[1:_PLACE], 1).eq(bus.write.data[32])
 
-        # What a read that began earlier finds is not what was written.
+        # A read that began up to `READ_LATENCY` cycles ago returns the old mask bit.
         late = Signal(READ_LATENCY)
         m.d.sync += late.eq(Cat(masking, late))
         m.d.comb += self.changed.eq(masking | late.any())
 
         read = entries.read_port()
         from_table, from_control, from_pending, mask = Signal(), Signal(), Signal(), Signal()
-        reading = bus.read_valid & in_table(bus.read_bar, bus.read_address)
-        m.d.comb += read.addr.eq(bus.read_address)
+        reading = bus.read.valid & in_table(bus.read.bar, bus.read.address)
+        m.d.comb += read.addr.eq(bus.read.address)
         m.d.sync += [
             from_table.eq(reading),
-            from_control.eq(reading & bus.read_address[0]),
+            from_control.eq(reading & bus.read.address[0]),
             from_pending.eq(
-                bus.read_valid
-                & (bus.read_bar == _BAR)
-                & (bus.read_address == regs.MSIX_PBA_OFFSET // 8)
+                bus.read.valid
+                & (bus.read.bar == _BAR)
+                & (bus.read.address == regs.MSIX_PBA_OFFSET // 8)
             ),
-            mask.eq(masks.bit_select(bus.read_address[1:_PLACE], 1)),
+            mask.eq(masks.bit_select(bus.read.address[1:_PLACE], 1)),
         ]
-        lower, upper = bus.read_data[:32], bus.read_data[32:]
+        lower, upper = bus.read.data[:32], bus.read.data[32:]
         m.d.comb += [
             lower.eq(Mux(from_table, read.data[:32], 0) | Mux(from_pending, pending, 0)),
             upper.eq(Mux(from_table & ~from_control, read.data[32:], 0) | (from_control & mask)),

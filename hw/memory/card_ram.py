@@ -2,8 +2,10 @@
 """Card RAM: where host-to-card transfers end and card-to-host transfers begin."""
 
 from amaranth import *
-from amaranth.lib import memory, wiring
+from amaranth.lib import memory, stream, wiring
 from amaranth.lib.wiring import In, Out
+
+from ..records import Placement
 
 __all__ = ["CardRam", "ReadPortSignature", "leaves"]
 
@@ -14,7 +16,8 @@ def leaves(address, length, size: int) -> Value:
     `size` is a power of two.
     """
     bits = (size - 1).bit_length()
-    # The end, up to the carry, and what is above: shorter than a sum with a comparison behind it.
+    # Tests the carry and the bits above it: a shorter critical path than a full sum followed by a
+    # comparison.
     end = address[:bits] + length[:bits]
     some, carry = end[:bits].any(), end[bits]
     ends_behind = length[bits + 1 :].any() | (length[bits] & (some | carry)) | (carry & some)
@@ -49,7 +52,8 @@ class CardRam(wiring.Component):
 
     Members
     -------
-    write_valid, write_address, write_data, write_enable : In
+    write : In(stream of Placement, always ready)
+        Those for card RAM; its address counts modulo the size.
     read : In(ReadPortSignature)
     """
 
@@ -59,10 +63,7 @@ class CardRam(wiring.Component):
         self._size = size
         super().__init__(
             {
-                "write_valid": In(1),
-                "write_address": In(14),
-                "write_data": In(64),
-                "write_enable": In(8),
+                "write": In(stream.Signature(Placement, always_ready=True)),
                 "read": In(ReadPortSignature()),
             }
         )
@@ -72,12 +73,12 @@ class CardRam(wiring.Component):
         m.submodules.memory = ram = memory.Memory(
             shape=unsigned(64), depth=self._size // 8, init=[]
         )
-        write = ram.write_port(granularity=8)
+        write, word = ram.write_port(granularity=8), self.write.payload
         read = ram.read_port()
         m.d.comb += [
-            write.addr.eq(self.write_address),
-            write.data.eq(self.write_data),
-            write.en.eq(self.write_enable & self.write_valid.replicate(8)),
+            write.addr.eq(word.address),
+            write.data.eq(word.data),
+            write.en.eq(word.enable & self.write.valid.replicate(8)),
             read.addr.eq(self.read.address),
             read.en.eq(self.read.enable),
             self.read.data.eq(read.data),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""TLP headers as they travel (PCI Express Base Specification, Transaction Layer Packet Definition).
+"""TLP headers (PCI Express Base Specification, Transaction Layer Packet Definition).
 
 Each dword is a struct with its least significant field first; a TLP's byte 0 is in bits 31:24.
 """
@@ -19,7 +19,7 @@ __all__ = [
 
 
 class TlpType(enum.Enum, shape=5):
-    """Type field of the TLPs that are told apart here."""
+    """Type field of the TLPs that are distinguished here."""
 
     MEMORY = 0b00000
     COMPLETION = 0b01010
@@ -80,5 +80,5 @@ def length_of(dword0):
 
 
 def swapped(dword):
-    """A payload dword in the other byte order: memory has byte 0 in bits 7:0, a TLP in 31:24."""
+    """A payload dword with its bytes reversed: memory has byte 0 in bits 7:0, a TLP in 31:24."""
     return Cat(dword[8 * byte : 8 * byte + 8] for byte in reversed(range(4)))

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The read engine: everything between a read job and its data.
 
-It issues read requests under tags, checks each completion that arrives, rotates the payload to its
-place, and retires reads in order. Its clients are the descriptor fetch of each channel and the
-H2C data path; data goes to `hw.memory`, to `hw.stream`, or to the fetch.
+It issues tagged read requests (`issuer`), checks each completion that arrives (`checks`), rotates
+its bytes to the lanes of their memory (`byte_rotator`), and retires reads in order (`tags`,
+`retirement`); `timeouts` ends those that nobody answers. Its clients are the descriptor fetch of
+each channel and the H2C data paths (`pieces`). `placement_switch` brings the data to the fetch, to
+`hw.memory` or to `hw.stream`.
 """

@@ -2,28 +2,14 @@
 """Compares completions with what their requests expect next."""
 
 from amaranth import *
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..records import Outcome
 from ..seam import CompletionBeat, CompletionStatus
-from .placer import PlacerBeat
+from .records import Progress, RotatorBeat
 
-__all__ = ["CompletionChecker", "Progress"]
-
-
-class Progress(data.Struct):
-    """What a request expects next."""
-
-    #: number of the client
-    client: 4
-    #: byte address in the client's memory, modulo its size, of lane 0 of the next completion: up
-    #: to three bytes before the next byte
-    start: 17
-    #: bytes from there to the end of the read
-    end: 10
-    #: low bits of the PCIe address of the next byte
-    lower_address: 7
+__all__ = ["CompletionChecker"]
 
 
 class CompletionChecker(wiring.Component):
@@ -31,11 +17,11 @@ class CompletionChecker(wiring.Component):
 
     A successful completion must carry the Byte Count and the Lower Address of the next byte, and
     no more dwords than are missing. In one with another status these fields are not looked at:
-    it ends the request in any case. (PCI Express Base Specification, "Completion Rules" and
-    "Data Return for Read Requests".)
+    it ends the request in any case (PCI Express Base Specification, "Completion Rules" and
+    "Data Return for Read Requests").
 
-    Latency: `lookup` and `progress` belong to the beat that arrives, everything else to the beat
-    of the cycle before (`valid`).
+    Latency: `lookup` and `progress` belong to the beat that arrives; all other members belong to
+    the beat of the cycle before (`valid`).
 
     Parameters
     ----------
@@ -46,7 +32,7 @@ class CompletionChecker(wiring.Component):
     -------
     completion : In(stream of CompletionBeat, always ready)
     lookup : Out(8), progress : In(Progress)
-        Combinational look-up of a tag's progress.
+        Combinational look-up of a tag's progress, outside of this component.
     valid : Out(1), tag : Out(8)
         There is a beat, of a completion with this tag.
     begins : Out(1)
@@ -54,7 +40,7 @@ class CompletionChecker(wiring.Component):
     open, waiting : In(1)
         State of `tag`: completions may come; a job waits for them.
     disown : In(1)
-        `tag` is closed in this cycle, which has no beat: the rest of a packet is dropped.
+        `tag` is closed in this cycle, which has no beat: drop the rest of its packet.
     advance : Out(1), advanced : Out(Progress)
         With `begins`: the new progress of `tag`.
     failed : Out(1), outcome : Out(Outcome)
@@ -62,13 +48,13 @@ class CompletionChecker(wiring.Component):
     ends : Out(1)
         It is the last of its packet.
     reaches : Out(1), reached : Out(17)
-        All bytes below this place of the job are on their way to it. Of a packet's first beat
-        only if it is the last, too.
+        All bytes of the job below this placement address, as a number, are on their way to the
+        memory. Of a packet's first beat only if it is also the last.
     close : Out(1)
         With the last beat: no more completions will come.
     unexpected : Out(1)
         With `begins`: the completion belongs to no request or does not fit it.
-    beats : Out(stream of PlacerBeat, always ready)
+    beats : Out(stream of RotatorBeat, always ready)
         The data of good completions whose job waits.
     """
 
@@ -94,7 +80,7 @@ class CompletionChecker(wiring.Component):
                 "reached": Out(17),
                 "close": Out(1),
                 "unexpected": Out(1),
-                "beats": Out(stream.Signature(PlacerBeat, always_ready=True)),
+                "beats": Out(stream.Signature(RotatorBeat, always_ready=True)),
             }
         )
 
@@ -103,13 +89,13 @@ class CompletionChecker(wiring.Component):
         beat = Signal(CompletionBeat)
         header = beat.header
         expected = Signal(Progress)
-        # What a packet tells is found out as it begins, and stays.
+        # Decided with a packet's first beat, and kept for the rest of the packet.
         complete = Signal()
         matches = Signal(3)
         good = Signal()
         misfit = Signal()
         outcome = Signal(Outcome)
-        #: the first word that this beat does not fill up
+        #: the first word that this beat does not fill
         word = Signal(14)
 
         comes = self.completion.p.header
@@ -131,7 +117,8 @@ class CompletionChecker(wiring.Component):
                     expected.eq(self.progress),
                     word.eq(self.progress.start[3:] + 1),
                     complete.eq(delivered >= self.progress.end),
-                    # Put together a cycle later: behind a look-up, each is a long way.
+                    # Compared here, ANDed in the next cycle: `progress` comes from LUTRAM, and this
+                    # is the critical path.
                     matches[0].eq(count == self.progress.end),
                     matches[1].eq(comes.lower_address == self.progress.lower_address),
                     matches[2].eq(room < self.progress.end),
@@ -156,8 +143,8 @@ class CompletionChecker(wiring.Component):
             self.outcome.eq(outcome),
         ]
 
-        # The state of the tag may change within a packet. A packet that found its tag closed
-        # belongs to nobody, even if the tag is opened before its last beat.
+        # The state of the tag may change within a packet. A packet whose tag was closed at its
+        # first beat belongs to no request, even if the tag is opened before its last beat.
         owned = Signal()
         mine = Signal()
         m.d.comb += mine.eq(Mux(beat.first, header.tag < self._tags, owned) & self.open)
@@ -175,7 +162,7 @@ class CompletionChecker(wiring.Component):
             self.advanced.lower_address.eq(
                 Cat(C(0, 2), expected.lower_address[2:] + header.dwords)
             ),
-            # The word of a first beat may end before the first byte.
+            # A first beat may hold only lanes before the first byte.
             self.reaches.eq(self.beats.valid & (~beat.first | beat.last)),
             self.reached.eq(
                 Mux(

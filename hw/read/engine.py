@@ -1,60 +1,42 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Memory reads of ours: requests out, completions in, data straight to its place.
+"""The read engine's top: requests go out, completions come in, data goes straight to its place.
 
-    jobs ──▶ Issuer ──▶ request     completion ──▶ CompletionChecker ──▶ Placer ──▶ placement
-                │                                          │
-                └──▶ TagStates, tables indexed by tag ◀────┘
-                                 │
-                            OrderQueues ──▶ retired, error
+    jobs ──▶ Issuer ──▶ request     completion ──▶ CompletionChecker ──▶ ByteRotator ──▶ placement
+               │                                     │           │
+               └────────▶ TagStates, progress ◀──────┘           └──▶ InOrderMarks ──▶ mark
+                          ▲          │                                     ▲
+                 TimeoutScan    OrderQueues ───────────────────────────────┘
+                                     └──▶ Retirement ──▶ retired, error
 
-There is no reorder buffer: completions of different tags may come in any order, and the tables
-know where the next byte of each tag goes.
+There is no reorder buffer: completions of different tags may come in any order, and a table knows
+where the next byte of each tag goes.
 """
 
 from amaranth import *
-from amaranth.lib import data, memory, stream, wiring
+from amaranth.lib import memory, stream, wiring
 from amaranth.lib.wiring import In, Out
-from amaranth.utils import exact_log2
 
-from ..records import RING_PLACE, Outcome, Placement, ReadJob, Retired
+from ..records import InOrderMark, Outcome, Placement, ReadError, ReadJob, Retired
 from ..seam import CompletionBeat, RequestBeat
-from .checks import CompletionChecker, Progress
-from .issuer import Issuer, Owner
-from .placer import Placer
+from .byte_rotator import ByteRotator
+from .checks import CompletionChecker
+from .issuer import Issuer
+from .marks import InOrderMarks
+from .records import Owner, Progress
+from .retirement import Retirement
 from .tags import OrderQueues, TagStates
+from .timeouts import TimeoutScan
 
-__all__ = ["Frontier", "ReadError", "Requester"]
-
-_RING_BIT = exact_log2(RING_PLACE)
-
-
-class ReadError(data.Struct):
-    """A read that failed."""
-
-    #: byte address of the job
-    address: 64
-    outcome: Outcome
-    #: number of the client
-    client: 4
+__all__ = ["ReadEngine"]
 
 
-class Frontier(data.Struct):
-    """How far the data of a client's oldest job has come."""
-
-    #: number of the client
-    client: 4
-    #: all bytes of the job below this place are in the client's memory; the bit of `RING_PLACE`
-    #: is that of the job, whatever the place has come to
-    place: 17
-
-
-class Requester(wiring.Component):
+class ReadEngine(wiring.Component):
     """Reads memory for several clients and places the data in their memories.
 
     Latency: a job taken at cycle t is offered at `request` at t + 1, one job in two cycles at
     best. The word of a completion beat is at `placement` three cycles after the beat, the rest
     of a packet's last beat four. A job that is alone is at `retired` five cycles after its last
-    beat, one of several later by a turn of the clients at most: always after its last word was at
+    beat, one of several later by a round of the clients at most: always after its last word was at
     `placement`, so that a memory that is written in that cycle can be read.
 
     `completion` is taken at full rate. Beats of a packet may have gaps between them; after its
@@ -86,7 +68,7 @@ class Requester(wiring.Component):
     Members
     -------
     jobs : In(stream of ReadJob), one for each client
-        Taken in turn, while tags are left.
+        Taken round robin, while tags are free.
     retired : Out(stream of Retired, always ready), one for each client
         In the order of the client's jobs.
     idle : Out(clients)
@@ -95,8 +77,8 @@ class Requester(wiring.Component):
         Reads. Once offered, a request stays until it is taken, whatever happens to its job.
     completion : In(stream of CompletionBeat, always ready)
     placement : Out(stream of Placement, always ready)
-    frontier : Out(stream of Frontier, always ready)
-        For each client in turn, while it has jobs; a job's last value comes before it retires.
+    mark : Out(stream of InOrderMark, always ready)
+        Of each client, round robin, while it has jobs; a job's last mark comes before it retires.
     error : Out(stream of ReadError, always ready)
         Each failed job, in the cycle in which it retires.
     bus_master : In(1)
@@ -153,7 +135,7 @@ class Requester(wiring.Component):
                 "request": Out(stream.Signature(RequestBeat)),
                 "completion": In(stream.Signature(CompletionBeat, **always)),
                 "placement": Out(stream.Signature(Placement, **always)),
-                "frontier": Out(stream.Signature(Frontier, **always)),
+                "mark": Out(stream.Signature(InOrderMark, **always)),
                 "error": Out(stream.Signature(ReadError, **always)),
                 "bus_master": In(1),
                 "relaxed": In(1),
@@ -167,160 +149,98 @@ class Requester(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        tags = self._tags
+        tags, clients = self._tags, self._clients
         m.submodules.states = states = TagStates(tags)
-        m.submodules.issuer = issuer = Issuer(self._clients)
+        m.submodules.issuer = issuer = Issuer(clients)
         m.submodules.checker = checker = CompletionChecker(tags)
-        m.submodules.placer = placer = Placer()
-        m.submodules.queues = queues = OrderQueues(self._clients, tags)
+        m.submodules.rotator = rotator = ByteRotator()
+        m.submodules.queues = queues = OrderQueues(clients, tags)
+        m.submodules.scan = scan = TimeoutScan(
+            tags, self._timeout_cycles, self._quarantine_timeouts
+        )
+        m.submodules.marks = marks = InOrderMarks(tags)
+        m.submodules.retirement = retirement = Retirement(clients, tags)
+        m.submodules.progress = progress = memory.Memory(shape=Progress, depth=tags, init=[])
+        progress_write, progress_read = progress.write_port(), progress.read_port(domain="comb")
 
-        for ours, theirs in zip(self.jobs, issuer.jobs, strict=True):
-            wiring.connect(m, wiring.flipped(ours), theirs)
+        taken, retire = issuer.taken, queues.retire
+        for outer, inner in zip(self.jobs, issuer.jobs, strict=True):
+            wiring.connect(m, wiring.flipped(outer), inner)
+        for inner, outer in zip(retirement.retired, self.retired, strict=True):
+            wiring.connect(m, inner, wiring.flipped(outer))
+        wiring.connect(m, states.free, issuer.free)
         wiring.connect(m, issuer.request, wiring.flipped(self.request))
         wiring.connect(m, wiring.flipped(self.completion), checker.completion)
-        wiring.connect(m, states.free, issuer.free)
-        wiring.connect(m, issuer.taken, queues.push)
-        wiring.connect(m, checker.beats, placer.beats)
-        wiring.connect(m, placer.placement, wiring.flipped(self.placement))
+        wiring.connect(m, checker.beats, rotator.beats)
+        wiring.connect(m, rotator.placement, wiring.flipped(self.placement))
+        wiring.connect(m, queues.head, marks.head)
+        wiring.connect(m, marks.mark, wiring.flipped(self.mark))
+        wiring.connect(m, retirement.error, wiring.flipped(self.error))
+        for part in (queues, marks, retirement):
+            m.d.comb += [part.taken.valid.eq(taken.valid), part.taken.p.eq(taken.p)]
         m.d.comb += [
             issuer.bus_master.eq(self.bus_master),
             issuer.relaxed.eq(self.relaxed),
             states.wait.eq(self.bus_master),
             states.flush.eq(self.flush),
-            placer.discard.eq(self.flush),
+            states.released.p.eq(retire.p.tag),
+            states.released.valid.eq(retire.valid),
+            rotator.discard.eq(self.flush),
             queues.waiting.eq(states.waiting),
-            # What ends is looked at in time to see that.
-            queues.hint.valid.eq(checker.ends),
-            queues.hint.p.eq(checker.beats.p.client),
+            # The client of a packet that ends is looked up next, as its job may have ended.
+            queues.predicted.valid.eq(checker.ends),
+            queues.predicted.p.eq(checker.beats.p.client),
             queues.flush.eq(self.flush),
+            marks.flush.eq(self.flush),
+            marks.place.eq(issuer.job.place),
+            marks.reaches.eq(checker.reaches),
+            marks.tag.eq(checker.tag),
+            marks.reached.eq(checker.reached),
+            retirement.job.eq(issuer.job),
+            retirement.outcome.eq(Mux(self.bus_master, Outcome.OK, Outcome.BUS_MASTER_OFF)),
+            retirement.retire.valid.eq(retire.valid),
+            retirement.retire.p.eq(retire.p),
             self.idle.eq(queues.idle),
             self.reads_pending.eq((states.waiting | states.quarantined).any()),
             self.quarantined.eq(states.quarantined),
         ]
 
-        def table(name, shape):
-            m.submodules[name] = ram = memory.Memory(shape=shape, depth=tags, init=[])
-            return ram.write_port(), ram.read_port(domain="comb")
-
-        progress_write, progress_read = table("progress", Progress)
-        job_write, job_read = table("job", ReadJob)
-        outcome_write, outcome_read = table("outcome", Outcome)
-        reached_write, reached_read = table("reached", _RING_BIT)
-        # A job may end just where the ring's places begin: which memory it is for is kept apart.
-        ringed_write, ringed_read = table("ringed", 1)
-        # How often a tag was visited (see below) since its request was offered.
-        age_write, age_read = table("age", range(2 + self._quarantine_timeouts))
-
-        # Time: each tag is visited once in `timeout_cycles`. The second visit ends a job that
-        # still waits, `quarantine_timeouts` further visits end the quarantine.
-        period = self._timeout_cycles // tags
-        countdown = Signal(range(period))
-        due = Signal()
-        visitor = Signal(range(tags))
-        visit = Signal()
-        m.d.sync += countdown.eq(Mux(countdown == 0, period - 1, countdown - 1))
-        with m.If(countdown == 0):
-            m.d.sync += due.eq(1)
-        # Never in two cycles one after the other, as `subject` follows a cycle behind.
-        with m.If(visit):
-            m.d.sync += [due.eq(0), visitor.eq(visitor + 1)]
-
-        # A completion cannot be for a request that is not yet offered, even if the tag already
-        # waits: it was looked up before the job that is taken was written.
-        taken, job = issuer.taken, issuer.job
+        # A completion cannot be for a request that is not offered yet, even if its tag waits
+        # already: its progress was looked up before that of the job was written.
         newest = Signal(Owner)
         new = Signal()
         m.d.sync += [newest.eq(taken.p), new.eq(taken.valid)]
         too_early = new & (newest.tag == checker.tag)
 
-        # One state at a time: that of the completion at hand or, in cycles without, of the tag
-        # to be visited. A job is taken when neither writes to a table.
-        m.d.sync += states.subject.eq(Mux(self.completion.valid, checker.lookup, visitor))
-        open_ = states.subject_waiting | states.subject_quarantined
-        timed_out = Signal()
-        expired = Signal()
-        age = age_read.data
+        # One look-up of the tag states serves completions and, in cycles without one, the scan. A
+        # job is taken when neither writes to a table.
+        m.d.sync += states.lookup_tag.eq(Mux(self.completion.valid, checker.lookup, scan.tag))
+        open_ = states.lookup_waiting | states.lookup_quarantined
         m.d.comb += [
-            visit.eq(due & ~checker.valid),
-            issuer.hold.eq(self.flush | visit | checker.begins | checker.ends),
+            scan.allowed.eq(~checker.valid),
+            scan.waiting.eq(states.lookup_waiting),
+            scan.open.eq(open_),
+            scan.opened.valid.eq(taken.valid),
+            scan.opened.p.eq(taken.p.tag),
+            issuer.hold.eq(self.flush | scan.scan | checker.begins | checker.ends),
             checker.open.eq(open_ & ~too_early),
-            checker.waiting.eq(states.subject_waiting),
-            age_read.addr.eq(visitor),
-            timed_out.eq(visit & states.subject_waiting & (age == 1)),
-            expired.eq(visit & open_ & (age == 1 + self._quarantine_timeouts)),
-            checker.disown.eq(expired & (checker.tag == visitor)),
-            states.ended.eq(checker.failed | timed_out),
-            states.closed.eq(checker.close | expired),
+            checker.waiting.eq(states.lookup_waiting),
+            checker.disown.eq(scan.expired & (checker.tag == scan.tag)),
+            checker.progress.eq(progress_read.data),
+            states.ended.eq(checker.failed | scan.timed_out),
+            states.closed.eq(checker.close | scan.expired),
+            retirement.ended.valid.eq(states.ended),
+            retirement.ended.p.tag.eq(states.lookup_tag),
+            retirement.ended.p.outcome.eq(
+                Mux(scan.scan, Outcome.COMPLETION_TIMEOUT, checker.outcome)
+            ),
+            progress_read.addr.eq(checker.lookup),
+            progress_write.addr.eq(Mux(taken.valid, taken.p.tag, checker.tag)),
+            progress_write.data.eq(Mux(taken.valid, issuer.progress, checker.advanced)),
+            progress_write.en.eq(checker.advance | taken.valid),
         ]
         m.d.sync += [
-            self.timed_out.eq(timed_out),
+            self.timed_out.eq(scan.timed_out),
             self.unexpected.eq(checker.unexpected),
         ]
-
-        m.d.comb += [
-            job_write.addr.eq(taken.p.tag),
-            job_write.data.eq(job),
-            job_write.en.eq(taken.valid),
-            age_write.addr.eq(Mux(visit, visitor, taken.p.tag)),
-            age_write.data.eq(Mux(visit, age + 1, 0)),
-            age_write.en.eq(visit | taken.valid),
-            progress_read.addr.eq(checker.lookup),
-            checker.progress.eq(progress_read.data),
-            progress_write.en.eq(checker.advance | taken.valid),
-            outcome_write.en.eq(states.ended | taken.valid),
-            # A beat in the middle of a packet gives way to a job; the next one tells as much.
-            reached_write.addr.eq(Mux(taken.valid, taken.p.tag, checker.tag)),
-            reached_write.data.eq(Mux(taken.valid, job.place, checker.reached)),
-            reached_write.en.eq(taken.valid | checker.reaches),
-            reached_read.addr.eq(queues.head.p.tag),
-            ringed_write.addr.eq(taken.p.tag),
-            ringed_write.data.eq(job.place[_RING_BIT]),
-            ringed_write.en.eq(taken.valid),
-            ringed_read.addr.eq(queues.head.p.tag),
-        ]
-        # As late as the last word of a completion is written, so that it can be read.
-        seen, seen_valid = Signal(Frontier), Signal()
-        m.d.sync += [
-            seen.client.eq(queues.head.p.client),
-            seen.place.eq(Cat(reached_read.data, ringed_read.data)),
-            seen_valid.eq(queues.head.valid),
-            self.frontier.p.eq(seen),
-            self.frontier.valid.eq(seen_valid & ~self.flush),
-        ]
-        with m.If(taken.valid):
-            m.d.comb += [
-                progress_write.addr.eq(taken.p.tag),
-                progress_write.data.eq(issuer.progress),
-                outcome_write.addr.eq(taken.p.tag),
-                outcome_write.data.eq(Mux(self.bus_master, Outcome.OK, Outcome.BUS_MASTER_OFF)),
-            ]
-        with m.Else():
-            m.d.comb += [
-                progress_write.addr.eq(checker.tag),
-                progress_write.data.eq(checker.advanced),
-                outcome_write.addr.eq(states.subject),
-                outcome_write.data.eq(Mux(visit, Outcome.COMPLETION_TIMEOUT, checker.outcome)),
-            ]
-
-        retire = queues.retire
-        retired = Signal(Retired)
-        error = self.error.p
-        m.d.comb += [
-            states.released.p.eq(retire.p.tag),
-            states.released.valid.eq(retire.valid),
-            job_read.addr.eq(retire.p.tag),
-            outcome_read.addr.eq(retire.p.tag),
-        ]
-        m.d.sync += [
-            retired.length.eq(job_read.data.length),
-            retired.last.eq(job_read.data.last),
-            retired.outcome.eq(outcome_read.data),
-            error.address.eq(job_read.data.address),
-            error.client.eq(retire.p.client),
-            self.error.valid.eq(retire.valid & (outcome_read.data != Outcome.OK)),
-        ]
-        m.d.comb += error.outcome.eq(retired.outcome)
-        for number, client in enumerate(self.retired):
-            m.d.comb += client.p.eq(retired)
-            m.d.sync += client.valid.eq(retire.valid & (retire.p.client == number))
         return m

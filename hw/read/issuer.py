@@ -2,26 +2,19 @@
 """Turns read jobs of several clients into memory read requests."""
 
 from amaranth import *
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from ..parts.round_robin import RoundRobin
 from ..records import ReadJob
 from ..seam import RequestBeat
-from .checks import Progress
+from .records import Owner, Progress
 
-__all__ = ["Issuer", "Owner"]
-
-
-class Owner(data.Struct):
-    """Who uses a tag."""
-
-    #: number of the client
-    client: 4
-    tag: 8
+__all__ = ["Issuer"]
 
 
 class Issuer(wiring.Component):
-    """Takes jobs in turn, gives each a tag and offers its request, one job in two cycles at best.
+    """Takes jobs round robin and makes a tagged request of each, one job in two cycles at best.
 
     Parameters
     ----------
@@ -32,7 +25,7 @@ class Issuer(wiring.Component):
     -------
     jobs : In(stream of ReadJob), one for each client
     free : In(stream of tag)
-        Tags to use.
+        Free tags.
     hold : In(1)
         No job is taken in this cycle.
     taken : Out(stream of Owner, always ready), job : Out(ReadJob), progress : Out(Progress)
@@ -63,24 +56,16 @@ class Issuer(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        count = self._clients
-
-        # Round robin: the first client with a job after the one served last.
-        grant = Signal(range(count))
-        served = Signal(range(count))
-        with m.Switch(served):
-            for current in range(count):
-                with m.Case(current):
-                    for step in reversed(range(1, count + 1)):
-                        client = (current + step) % count
-                        with m.If(self.jobs[client].valid):
-                            m.d.comb += grant.eq(client)
+        m.submodules.round_robin = round_robin = RoundRobin(self._clients)
+        grant = round_robin.grant
 
         ready = Signal()
         taken = Signal()
         m.d.comb += [
+            round_robin.requests.eq(Cat(client.valid for client in self.jobs)),
+            round_robin.advance.eq(taken),
             ready.eq(self.free.valid & ~self.request.valid & ~self.hold),
-            taken.eq(ready & Cat(client.valid for client in self.jobs).any()),
+            taken.eq(ready & round_robin.requests.any()),
             self.free.ready.eq(taken),
             self.job.eq(Array(client.p for client in self.jobs)[grant]),
             self.taken.valid.eq(taken),
@@ -93,7 +78,7 @@ class Issuer(wiring.Component):
         offset = self.job.address[:2]
         m.d.comb += [
             self.progress.client.eq(grant),
-            self.progress.start.eq(self.job.place - offset),
+            self.progress.start.eq(self.job.place.as_value() - offset),
             self.progress.end.eq(self.job.length + offset),
             self.progress.lower_address.eq(self.job.address),
         ]
@@ -105,7 +90,6 @@ class Issuer(wiring.Component):
             m.d.sync += self.request.valid.eq(0)
         with m.If(taken):
             m.d.sync += [
-                served.eq(grant),
                 address.eq(self.job.address),
                 end.eq(self.progress.end),
                 self.request.valid.eq(self.bus_master),

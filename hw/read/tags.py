@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Bookkeeping of read tags: which are free, which are out, and whose turn it is to retire."""
+"""Bookkeeping of read tags: which are free, which are out, and in-order retirement."""
 
 from itertools import pairwise
 
@@ -7,13 +7,13 @@ from amaranth import *
 from amaranth.lib import memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from .issuer import Owner
+from .records import Owner
 
 __all__ = ["OrderQueues", "TagStates"]
 
 
 class TagStates(wiring.Component):
-    """Three bits for each tag.
+    """Scoreboard of the tags: three bits for each.
 
     * busy: a job owns the tag, from `free` to `released`;
     * waiting: the job waits for completions;
@@ -33,10 +33,10 @@ class TagStates(wiring.Component):
         A tag to use; taking it makes it busy. At best one in two cycles; with few free tags it
         takes up to one cycle for eight tags to find one. Not to be taken in a cycle with `flush`.
     wait : In(1)
-        The tag that is taken in this cycle is waiting, too.
-    subject : In(8)
-        The tag that the next four tell about or change.
-    subject_waiting, subject_quarantined : Out(1)
+        The tag that is taken in this cycle begins to wait.
+    lookup_tag : In(8)
+        The tag that the next four members report or change.
+    lookup_waiting, lookup_quarantined : Out(1)
     ended : In(1)
         Waiting becomes quarantined: the job has ended.
     closed : In(1)
@@ -55,9 +55,9 @@ class TagStates(wiring.Component):
             {
                 "free": Out(stream.Signature(8)),
                 "wait": In(1),
-                "subject": In(8),
-                "subject_waiting": Out(1),
-                "subject_quarantined": Out(1),
+                "lookup_tag": In(8),
+                "lookup_waiting": Out(1),
+                "lookup_quarantined": Out(1),
                 "ended": In(1),
                 "closed": In(1),
                 "released": In(event),
@@ -80,22 +80,22 @@ class TagStates(wiring.Component):
 
         taken = one_hot(self.free.p, self.free.valid & self.free.ready)
         released = one_hot(self.released.p, self.released.valid)
-        subject = one_hot(self.subject, 1)
+        lookup = one_hot(self.lookup_tag, 1)
         busy = Signal(tags)
         free = Signal(tags)
-        stops = every(self.flush) | (subject & every(self.ended | self.closed))
-        lost = self.waiting & (every(self.flush) | (subject & every(self.ended)))
+        stops = every(self.flush) | (lookup & every(self.ended | self.closed))
+        lost = self.waiting & (every(self.flush) | (lookup & every(self.ended)))
         m.d.sync += [
             busy.eq((busy | taken) & ~released & ~every(self.flush)),
             self.waiting.eq((self.waiting | (taken & every(self.wait))) & ~stops),
-            self.quarantined.eq((self.quarantined | lost) & ~(subject & every(self.closed))),
+            self.quarantined.eq((self.quarantined | lost) & ~(lookup & every(self.closed))),
         ]
         m.d.comb += [
-            self.subject_waiting.eq(self.waiting.bit_select(self.subject[:width], 1)),
-            self.subject_quarantined.eq(self.quarantined.bit_select(self.subject[:width], 1)),
+            self.lookup_waiting.eq(self.waiting.bit_select(self.lookup_tag[:width], 1)),
+            self.lookup_quarantined.eq(self.quarantined.bit_select(self.lookup_tag[:width], 1)),
             free.eq(~(busy | self.quarantined)),
         ]
-        # Groups of tags are searched in turn; the least free tag of a group is found at once.
+        # One group of tags is searched per cycle: a priority encoder finds its lowest free tag.
         size = min(tags, 8)
         groups = Array(free[i : i + size] for i in range(0, tags, size))
         group = Signal(range(len(groups)))
@@ -117,9 +117,9 @@ class TagStates(wiring.Component):
 class OrderQueues(wiring.Component):
     """Retires the jobs of each client in the order in which they were pushed.
 
-    One look-up serves the clients in turn, a cycle each, unless it is told whom to look at. A tag
-    appears at `retire` three cycles after the look-up if it does not wait any more in the cycle
-    after it.
+    One look-up serves the clients round robin, one per cycle, unless `predicted` names a client. A
+    tag appears at `retire` three cycles after the look-up if it no longer waits in the cycle after
+    the look-up.
 
     Parameters
     ----------
@@ -128,17 +128,17 @@ class OrderQueues(wiring.Component):
 
     Members
     -------
-    push : In(stream of Owner, always ready)
+    taken : In(stream of Owner, always ready)
         Not in a cycle with `flush`.
     waiting : In(tags)
-        See `TagStates`; looked at from the cycle after the push.
-    hint : In(stream of client, always ready)
-        Look at this one now: from the next cycle on its oldest job may wait no more. Not in every
-        cycle, as the others' turns wait.
+        Of `TagStates`; sampled from the cycle after `taken`.
+    predicted : In(stream of client, always ready)
+        Look up this client now: from the next cycle on its oldest job may no longer wait. Not in
+        every cycle, because the round robin stands still meanwhile.
     retire : Out(stream of Owner, always ready)
         The oldest tag of a client whose job has ended.
     head : Out(stream of Owner, always ready)
-        The oldest tag of the client that was looked at in the cycle before, if its job is not
+        The oldest tag of the client that was looked up in the cycle before, unless its job is
         about to retire.
     idle : Out(clients)
         The queue is empty; rises in the cycle after `retire`.
@@ -152,9 +152,9 @@ class OrderQueues(wiring.Component):
         event = stream.Signature(Owner, always_ready=True)
         super().__init__(
             {
-                "push": In(event),
+                "taken": In(event),
                 "waiting": In(tags),
-                "hint": In(stream.Signature(4, always_ready=True)),
+                "predicted": In(stream.Signature(4, always_ready=True)),
                 "retire": Out(event),
                 "head": Out(event),
                 "idle": Out(clients),
@@ -165,38 +165,39 @@ class OrderQueues(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         clients, tags = self._clients, self._tags
-        turn = Signal(range(clients))
+        slot = Signal(range(clients))
         client = Signal(range(clients))
-        m.d.comb += client.eq(Mux(self.hint.valid, self.hint.p, turn))
-        with m.If(~self.hint.valid):
-            m.d.sync += turn.eq(Mux(turn == clients - 1, 0, turn + 1))
+        m.d.comb += client.eq(Mux(self.predicted.valid, self.predicted.p, slot))
+        with m.If(~self.predicted.valid):
+            m.d.sync += slot.eq(Mux(slot == clients - 1, 0, slot + 1))
 
         m.submodules.order = order = memory.Memory(
             shape=range(tags), depth=(1 << (clients - 1).bit_length()) * tags, init=[]
         )
         write = order.write_port()
         read = order.read_port(domain="comb")
-        # One bit more than an index tells full from empty.
+        # One bit wider than an index, to tell full from empty.
         heads = Array(Signal(range(2 * tags), name=f"head{i}") for i in range(clients))
         tails = Array(Signal(range(2 * tags), name=f"tail{i}") for i in range(clients))
 
-        push, retire = self.push, self.retire
+        taken, retire = self.taken, self.retire
         index = range(tags)[-1].bit_length()
         m.d.comb += [
-            write.addr.eq(Cat(tails[push.p.client][:index], push.p.client)),
-            write.data.eq(push.p.tag),
-            write.en.eq(push.valid),
+            write.addr.eq(Cat(tails[taken.p.client][:index], taken.p.client)),
+            write.data.eq(taken.p.tag),
+            write.en.eq(taken.valid),
             read.addr.eq(Cat(heads[client][:index], client)),
         ]
-        with m.If(push.valid):
-            m.d.sync += tails[push.p.client].eq(tails[push.p.client] + 1)
+        with m.If(taken.valid):
+            m.d.sync += tails[taken.p.client].eq(tails[taken.p.client] + 1)
 
-        # Look up the tag at the head; see whether its job has ended; wait, as the last word of
-        # its data is still on the way; retire. What is on this way already, or has just left it,
-        # was at the head when it was looked up again.
+        # A pipeline: look up the tag at the head; test whether its job has ended; wait for the last
+        # word of its data, which is still on its way; retire. The head pointer moves only with
+        # `retire`, so a client that is in the pipeline, or has just left it, is looked up with a
+        # stale head: such a look-up is a duplicate.
         stages = [Signal(retire.p.shape(), name=f"stage{i}") for i in range(4)]
         valids = [Signal(name=f"valid{i}") for i in range(4)]
-        again = Cat(
+        duplicate = Cat(
             valid & (stage.client == stages[0].client)
             for stage, valid in zip(stages[1:], valids[1:], strict=True)
         ).any()
@@ -204,7 +205,7 @@ class OrderQueues(wiring.Component):
             stages[0].client.eq(client),
             stages[0].tag.eq(read.data),
             valids[0].eq(heads[client] != tails[client]),
-            valids[1].eq(valids[0] & ~self.waiting.bit_select(stages[0].tag, 1) & ~again),
+            valids[1].eq(valids[0] & ~self.waiting.bit_select(stages[0].tag, 1) & ~duplicate),
             *(after.eq(before) for before, after in pairwise(stages)),
             *(after.eq(before) for before, after in pairwise(valids[1:])),
         ]
@@ -212,7 +213,7 @@ class OrderQueues(wiring.Component):
             retire.p.eq(stages[2]),
             retire.valid.eq(valids[2] & ~self.flush),
             self.head.p.eq(stages[0]),
-            self.head.valid.eq(valids[0] & ~again & ~self.flush),
+            self.head.valid.eq(valids[0] & ~duplicate & ~self.flush),
         ]
         with m.If(retire.valid):
             m.d.sync += heads[retire.p.client].eq(heads[retire.p.client] + 1)

@@ -1,22 +1,22 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Executes the host's requests on the register bus: writes as they come, reads from a queue."""
+"""Executes the host's requests on the register bus: writes as they arrive, reads from a queue."""
 
 from amaranth import *
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..seam import CompletionBeat, CompletionStatus, TargetBeat, TargetKind
-from .bank import READ_LATENCY, BusSignature
+from .bus import READ_LATENCY, RegisterRead, RegisterWrite
 
-__all__ = ["QueuedRead", "TargetReader", "TargetWriter"]
+__all__ = ["CompletionWords", "QueuedRead", "TargetReader", "TargetWriter"]
 
-#: Completions are cut at multiples of so many bytes: the Read Completion Boundary of an endpoint,
-#: and the smallest max payload size there is.
+#: Completions are split at multiples of this many bytes: the Read Completion Boundary of an
+#: endpoint, and the smallest max payload size there is.
 BOUNDARY = 128
 
 
 class QueuedRead(data.Struct):
-    """A non-posted request that waits for its turn."""
+    """A non-posted request that waits to be executed."""
 
     #: 0: answer Unsupported Request
     supported: 1
@@ -33,30 +33,29 @@ class QueuedRead(data.Struct):
 
 
 class TargetWriter(wiring.Component):
-    """Puts the writes among the target packets on the bus, 64 bits and one cycle later each.
+    """Executes write packets on the bus, one 64-bit word per beat, one cycle after the beat.
 
     A write that starts in the upper half of a bus word may need one word more than it has beats.
-    It goes out in the cycle after the packet's last beat, in which no packet may start: the seam
-    has none then, for a header comes first. Poisoned writes are dropped.
+    That word is written in the cycle after the packet's last beat. No packet may start in it, and
+    none does: a header comes first. Poisoned writes are dropped.
 
     Members
     -------
     target : In(stream, always ready)
     offset : In(16)
         Byte address within the BAR of the packet's first dword.
-    bus : Out(BusSignature)
-        Only the write half is driven.
+    write : Out(RegisterWrite)
     """
 
     target: In(stream.Signature(TargetBeat, always_ready=True))
     offset: In(16)
-    bus: Out(BusSignature())
+    write: Out(RegisterWrite())
 
     def elaborate(self, platform):
         m = Module()
         beat = self.target.payload
         header = beat.header
-        bus = self.bus
+        write = self.write
 
         writing = Signal()
         m.d.comb += writing.eq(
@@ -77,40 +76,93 @@ class TargetWriter(wiring.Component):
         held = Signal(32)
         held_enables = Signal(4)
         spilling = Signal()
-        next_address = Cat(bus.write_address[:9] + 1)[:9]  # a request never crosses 4 KiB
+        next_address = Cat(write.address[:9] + 1)[:9]  # a request never crosses 4 KiB
 
-        m.d.sync += [bus.write_valid.eq(writing | spilling), spilling.eq(0)]
+        m.d.sync += [write.valid.eq(writing | spilling), spilling.eq(0)]
         with m.If(writing):
             m.d.sync += [
-                bus.write_bar.eq(header.bar),
-                bus.write_address[:9].eq(next_address),
+                write.bar.eq(header.bar),
+                write.address[:9].eq(next_address),
                 held.eq(beat.data[32:]),
                 held_enables.eq(enables[4:]),
                 spilling.eq(beat.last & shifted & ~odd),
             ]
             with m.If(beat.first):
-                m.d.sync += bus.write_address.eq(self.offset[3:])
+                m.d.sync += write.address.eq(self.offset[3:])
             with m.If(shifted):
                 m.d.sync += [
-                    bus.write_data.eq(Cat(held, beat.data[:32])),
-                    bus.write_enable.eq(Cat(Mux(beat.first, 0, held_enables), enables[:4])),
+                    write.data.eq(Cat(held, beat.data[:32])),
+                    write.enable.eq(Cat(Mux(beat.first, 0, held_enables), enables[:4])),
                 ]
             with m.Else():
-                m.d.sync += [bus.write_data.eq(beat.data), bus.write_enable.eq(enables)]
+                m.d.sync += [write.data.eq(beat.data), write.enable.eq(enables)]
         with m.Elif(spilling):
             m.d.sync += [
-                bus.write_address[:9].eq(next_address),
-                bus.write_data[:32].eq(held),
-                bus.write_enable.eq(held_enables),
+                write.address[:9].eq(next_address),
+                write.data[:32].eq(held),
+                write.enable.eq(held_enables),
             ]
         return m
 
 
-class TargetReader(wiring.Component):
-    """Executes reads one after the other and completes them.
+class CompletionWords(wiring.Component):
+    """Collects the words of one completion from the bus, and gives them out as beats.
 
-    The words of one completion are read one per cycle; the completion is offered when all its
-    data is there and then never pauses. The first beat comes `READ_LATENCY` + 3 cycles after the
+    Each half of a word has a memory of its own: a completion that starts in an upper half takes
+    its beats from the upper half of one word and the lower half of the next.
+
+    Members
+    -------
+    start : In(1), at : In(4)
+        A read of the bus begins; its word's number between two boundaries.
+    data : In(64)
+        Read data of the bus, `READ_LATENCY` cycles after `start`.
+    coming : Out(1)
+        Words are on their way.
+    word : In(4), odd : In(1)
+        The word in which the wanted beat starts, and whether in its upper half.
+    beat : Out(64)
+        In the same cycle.
+    """
+
+    start: In(1)
+    at: In(range(BOUNDARY // 8))
+    data: In(64)
+    coming: Out(1)
+    word: In(range(BOUNDARY // 8))
+    odd: In(1)
+    beat: Out(64)
+
+    def elaborate(self, platform):
+        m = Module()
+        landing, coming = Cat(self.start, self.at), 0
+        for _ in range(READ_LATENCY):
+            coming = coming | landing[0]
+            landing, before = Signal.like(landing, name="landing"), landing
+            m.d.sync += landing.eq(before)
+        m.d.comb += self.coming.eq(coming)
+        halves = []
+        for half in range(2):
+            store = memory.Memory(shape=32, depth=BOUNDARY // 8, init=[])
+            m.submodules[f"half{half}"] = store
+            write, read = store.write_port(), store.read_port(domain="comb")
+            m.d.comb += [
+                write.en.eq(landing[0]),
+                write.addr.eq(landing[1:]),
+                write.data.eq(self.data.word_select(half, 32)),
+                read.addr.eq(self.word if half else self.word + self.odd),
+            ]
+            halves.append(read.data)
+        lower, upper = halves
+        m.d.comb += self.beat.eq(Mux(self.odd, Cat(upper, lower), Cat(lower, upper)))
+        return m
+
+
+class TargetReader(wiring.Component):
+    """Executes reads, one at a time, and completes them.
+
+    The words of one completion are read one per cycle. The completion is offered when all its data
+    is there, so that it has no gaps. The first beat comes `READ_LATENCY` + 3 cycles after the
     request if that is in one word, one cycle later for each further word. Byte count and lower
     address: PCI Express Base Specification, rules for completions.
 
@@ -119,83 +171,58 @@ class TargetReader(wiring.Component):
     request : In(stream of QueuedRead)
         Consumed with the last beat of its last completion.
     completion : Out(stream of CompletionBeat)
-    bus : Out(BusSignature)
-        Only the read half is used.
+    read : Out(RegisterRead)
     """
 
     request: In(stream.Signature(QueuedRead))
     completion: Out(stream.Signature(CompletionBeat))
-    bus: Out(BusSignature())
+    read: Out(RegisterRead())
 
     def elaborate(self, platform):
         m = Module()
-        bus = self.bus
-        request = self.request.payload
+        read, request = self.read, self.request.payload
+        completion, header = self.completion.payload, self.completion.payload.header
 
-        completion = self.completion.payload
-        header = completion.header
-
-        # Where to read on, in dwords, and where the present completion starts.
+        # The next dword to read and how many are left; the same at the start of the completion.
         address = Signal(14)
         left = Signal(11)
-        start_address = Signal(range(BOUNDARY // 4))
-        start_left = Signal(11)
-        first_word = Signal()
-        finished = Signal()
+        start_address, start_left = Signal(range(BOUNDARY // 4)), Signal(11)
+        first_word, finished = Signal(), Signal()
 
         one_left, two_left = left == 1, left == 2
         two = ~address[0] & ~one_left
         step = Mux(two, 2, 1)
-        low_enables, high_enables = Signal(4), Signal(4)
-        with m.If(first_word):
-            m.d.comb += low_enables.eq(request.first_be)
-        with m.Else():
-            m.d.comb += low_enables.eq(Mux(one_left, request.last_be, 0xF))
-        with m.If(address[0]):  # only a first word
-            m.d.comb += [low_enables.eq(0), high_enables.eq(request.first_be)]
-        with m.Elif(two):
-            m.d.comb += high_enables.eq(Mux(two_left, request.last_be, 0xF))
-        # The bus goes far: it starts from registers.
+        # Only the first word of a request can start in its upper half.
+        lower = Mux(first_word, request.first_be, Mux(one_left, request.last_be, 0xF))
+        upper = Mux(two, Mux(two_left, request.last_be, 0xF), 0)
+        low_enables = Mux(address[0], 0, lower)
+        high_enables = Mux(address[0], request.first_be, upper)
+        # The bus starts from registers: it is on the critical path.
         m.d.sync += [
-            bus.read_valid.eq(0),
-            bus.read_bar.eq(request.bar),
-            bus.read_address.eq(address[1:]),
-            bus.read_enable.eq(Cat(low_enables, high_enables)),
+            read.valid.eq(0),
+            read.bar.eq(request.bar),
+            read.address.eq(address[1:]),
+            read.enable.eq(Cat(low_enables, high_enables)),
         ]
 
-        # Each half of the words of a completion has a memory of its own, addressed by the place
-        # between two boundaries: a completion that starts in an upper half takes its beats from
-        # the upper half of one word and the lower half of the next.
-        words = BOUNDARY // 8
-        landing = Cat(bus.read_valid, bus.read_address[: (words - 1).bit_length()])
-        coming = []
-        for _ in range(READ_LATENCY):
-            coming.append(landing[0])
-            landing, before = Signal.like(landing, name="landing"), landing
-            m.d.sync += landing.eq(before)
-        word = Signal(range(words))
-        halves = []
-        for half in range(2):
-            store = memory.Memory(shape=32, depth=words, init=[])
-            m.submodules[f"half{half}"] = store
-            write, read = store.write_port(), store.read_port(domain="comb")
-            m.d.comb += [
-                write.en.eq(landing[0]),
-                write.addr.eq(landing[1:]),
-                write.data.eq(bus.read_data.word_select(half, 32)),
-                read.addr.eq(word if half else word + start_address[0]),
-            ]
-            halves.append(read.data)
-        lower, upper = halves
+        m.submodules.words = words = CompletionWords()
+        word = Signal(range(BOUNDARY // 8))
+        m.d.comb += [
+            words.start.eq(read.valid),
+            words.at.eq(read.address),
+            words.data.eq(read.data),
+            words.word.eq(word),
+            words.odd.eq(start_address[0]),
+            completion.data.eq(words.beat),
+        ]
 
-        # Bytes of the first and of the last dword that were not asked for. To ask for none at all
+        # Bytes of the first and the last dword that are not enabled. A read of no byte at all
         # counts as one byte.
         ending = Mux(request.dwords == 1, request.first_be, request.last_be)
         lead, trail = Signal(2), Signal(2)
 
         unsent = Signal.like(header.dwords)
         m.d.comb += [
-            completion.data.eq(Mux(start_address[0], Cat(upper, lower), Cat(lower, upper))),
             completion.last.eq(unsent <= 2),
             header.tag.eq(request.tag),
             header.requester_id.eq(request.requester_id),
@@ -204,7 +231,7 @@ class TargetReader(wiring.Component):
         ]
 
         def start(at, dwords):
-            """Begin a completion at this dword, with so many to go."""
+            """Begin a completion at dword `at`, with `dwords` of the request left."""
             return [
                 address.eq(at),
                 left.eq(dwords),
@@ -235,7 +262,7 @@ class TargetReader(wiring.Component):
 
             with m.State("Read"):
                 m.d.sync += [
-                    bus.read_valid.eq(1),
+                    read.valid.eq(1),
                     address.eq(address + step),
                     left.eq(left - step),
                     header.dwords.eq(header.dwords + step),
@@ -252,7 +279,7 @@ class TargetReader(wiring.Component):
                     header.byte_count.eq((start_left << 2) - trail - lead),
                     header.lower_address.eq(Cat(lead, start_address)),
                 ]
-                with m.If(~Cat(coming).any()):
+                with m.If(~words.coming):
                     m.next = "Send"
 
             with m.State("Send"):

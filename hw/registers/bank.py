@@ -1,83 +1,42 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Registers: a 64-bit bus, and banks that elaborate from the register map."""
+"""Register banks, elaborated from the register map.
+
+`amaranth_soc.csr` is not used: it has no byte enables, no W1S, W1C and read-to-clear aliases of one
+register, and takes one cycle per bus word, where a 64-bit beat here accesses two registers at once.
+"""
 
 from amaranth import *
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from peerdma.regs import Access, Block
+from peerdma.regs import Access, Block, Register
 
-__all__ = ["READ_LATENCY", "BusSignature", "RegisterBank", "delayed", "fan_out"]
+from .bus import BusSignature
 
-#: Clock cycles from `read_valid` of whoever reads to `read_data`: one on the way to the banks, one
-#: in the bank, or where a few are merged, and one where all are.
-READ_LATENCY = 3
+__all__ = ["RegisterBank", "field"]
 
 
-class BusSignature(wiring.Signature):
-    """Register bus, from the initiator's side; 64 bits wide, so that a beat of a TLP is one cycle.
-
-    Reads and writes are independent; a write is visible to a read of a later cycle.
-
-    Members
-    -------
-    write_valid : Out(1)
-    write_bar, write_address : Out
-        BAR number, and byte address within the BAR >> 3.
-    write_data, write_enable : Out(64), Out(8)
-    read_valid : Out(1)
-        Side effects of reading happen in this cycle.
-    read_bar, read_address : Out
-    read_enable : Out(8)
-        The bytes that are really read: no other register is affected.
-    read_data : In(64)
-        Valid `READ_LATENCY` cycles after `read_valid`; 0 where nothing is.
-    """
-
-    def __init__(self):
-        super().__init__(
-            {
-                "write_valid": Out(1),
-                "write_bar": Out(3),
-                "write_address": Out(13),
-                "write_data": Out(64),
-                "write_enable": Out(8),
-                "read_valid": Out(1),
-                "read_bar": Out(3),
-                "read_address": Out(13),
-                "read_enable": Out(8),
-                "read_data": In(64),
-            }
-        )
-
-
-def delayed(m, bus):
-    """The same bus, a cycle later; `bus.read_data` remains to be driven."""
-    later = BusSignature().create()
-    for member in bus.signature.members:
-        if member != "read_data":
-            m.d.sync += getattr(later, member).eq(getattr(bus, member))
-    return later
-
-
-def fan_out(m, bus, targets):
-    """Connect several targets to one bus; their read data, 0 unless selected, is merged by OR."""
-    merged = 0
-    for target in targets:
-        for name in ("valid", "bar", "address", "data", "enable"):
-            m.d.comb += getattr(target, f"write_{name}").eq(getattr(bus, f"write_{name}"))
-        for name in ("valid", "bar", "address", "enable"):
-            m.d.comb += getattr(target, f"read_{name}").eq(getattr(bus, f"read_{name}"))
-        merged = merged | target.read_data
-    return merged
+def field(value: Value, register: Register, name: str) -> Value:
+    """The bits of a register's value that are its field `name`; they can be assigned to, too."""
+    bits = register.field(name)
+    return value[bits.lsb : bits.lsb + bits.width]
 
 
 class RegisterBank(wiring.Component):
     """One instance of a `peerdma.regs.Block` at byte `base` of BAR `bar`.
 
-    Writes take effect with all four byte enables of a register or not at all. Unused offsets read
-    0 and drop writes. `bus.read_data` is 0 unless selected, so that banks are merged by OR, and
-    registered once: in the bank or, if not `registered`, by whoever merges it with others.
+    A write takes effect with all four byte enables of a register or not at all. Unused offsets
+    read 0 and drop writes.
+
+    Parameters
+    ----------
+    block : Block
+    bar : int
+        Number of the BAR.
+    base : int, optional
+        Byte address within the BAR, by default that of the block; aligned to the block's size.
+    registered : bool
+        Register the read data. A bank without that goes behind a `BusFanOut` that has it.
 
     Members, for each register of the block
     ---------------------------------------
@@ -124,42 +83,45 @@ class RegisterBank(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        bus, block = self.bus, self._block
+        block, read, write = self._block, self.bus.read, self.bus.write
         size_bits = (block.size - 1).bit_length()
 
-        def selected(valid, bar, address):
-            return (
-                valid & (bar == self._bar) & (address[size_bits - 3 :] == self._base >> size_bits)
-            )
+        def selected(access):
+            here = access.address[size_bits - 3 :] == self._base >> size_bits
+            return access.valid & (access.bar == self._bar) & here
 
         writing = Signal()
         reading = Signal()
         m.d.comb += [
-            writing.eq(selected(bus.write_valid, bus.write_bar, bus.write_address)),
-            reading.eq(selected(bus.read_valid, bus.read_bar, bus.read_address)),
+            writing.eq(selected(write)),
+            reading.eq(selected(read)),
         ]
 
-        def hit(register, active, address, enable):
-            lane = register.offset >> 2 & 1
-            return (
-                active
-                & (address[: size_bits - 3] == register.offset >> 3)
-                & enable[4 * lane : 4 * lane + 4].all()
-            )
+        def hit(register, access):
+            return access.address[: size_bits - 3] == register.offset >> 3
+
+        def lane(register):
+            return register.offset >> 2 & 1
 
         def written(register):
-            return hit(register, writing, bus.write_address, bus.write_enable)
+            """High while software writes the whole register."""
+            return (
+                writing & hit(register, write) & write.enable.word_select(lane(register), 4).all()
+            )
+
+        def was_read(register):
+            """High while software reads the register; any of its bytes counts."""
+            return reading & hit(register, read) & read.enable.word_select(lane(register), 4).any()
 
         def data_of(register):
-            lane = register.offset >> 2 & 1
-            return bus.write_data[32 * lane : 32 * lane + 32]
+            return write.data.word_select(lane(register), 32)
 
         words: dict[int, list] = {}
 
         def readable(register, value):
             assert len(value) == 32, f"{register.name} would shift its neighbour"
             lanes = words.setdefault(register.offset >> 3, [Const(0, 32), Const(0, 32)])
-            lanes[register.offset >> 2 & 1] = value
+            lanes[lane(register)] = value
 
         for register in block.registers:
             name = register.name
@@ -168,7 +130,7 @@ class RegisterBank(wiring.Component):
                 case Access.RO:
                     value = getattr(self, name)
                     readable(register, value)
-                    m.d.comb += getattr(self, f"{name}_read").eq(self._read(register, reading))
+                    m.d.comb += getattr(self, f"{name}_read").eq(was_read(register))
                 case Access.RW:
                     stored = Signal(32, init=register.reset & register.writable, name=name)
                     live = getattr(self, f"{name}_live")
@@ -194,7 +156,7 @@ class RegisterBank(wiring.Component):
                         m.d.comb += clear.eq(data_of(register) & register.writable)
                     for alias in aliases:
                         readable(alias, value)
-                        with m.If(self._read(alias, reading)):
+                        with m.If(was_read(alias)):
                             m.d.comb += clear.eq(register.writable)
                 case Access.WO | Access.ADD:
                     m.d.comb += [
@@ -205,19 +167,9 @@ class RegisterBank(wiring.Component):
                         readable(register, getattr(self, name))
 
         domain = m.d.sync if self._registered else m.d.comb
-        domain += bus.read_data.eq(0)
-        with m.If(reading), m.Switch(bus.read_address[: size_bits - 3]):
+        domain += read.data.eq(0)
+        with m.If(reading), m.Switch(read.address[: size_bits - 3]):
             for word, lanes in words.items():
                 with m.Case(word):
-                    domain += bus.read_data.eq(Cat(*lanes))
+                    domain += read.data.eq(Cat(*lanes))
         return m
-
-    def _read(self, register, reading):
-        """High while software reads `register`; any of its bytes counts."""
-        lane = register.offset >> 2 & 1
-        size_bits = (self._block.size - 1).bit_length()
-        return (
-            reading
-            & (self.bus.read_address[: size_bits - 3] == register.offset >> 3)
-            & self.bus.read_enable[4 * lane : 4 * lane + 4].any()
-        )

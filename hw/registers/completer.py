@@ -4,24 +4,25 @@
 target ─┬─ writes ─▶ TargetWriter ─▶ bus.write_…
         └─ reads ──▶ queue ─▶ TargetReader ─▶ completion
                                   ▲ └─▶ bus.read_…
-                                  └─── bus.read_data
+                                  └─── bus.read.data
 """
 
 from amaranth import *
-from amaranth.lib import fifo, stream, wiring
+from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from peerdma import regs
 
+from ..parts.queue import Queue
 from ..seam import CompletionBeat, TargetBeat, TargetKind
 from .access import QueuedRead, TargetReader, TargetWriter
-from .bank import BusSignature
+from .bus import BusSignature
 
 __all__ = ["Completer"]
 
 #: Reads that can wait for their completion.
 QUEUE_DEPTH = 16
-#: Places kept free when non-posted requests are held back: two may still follow, and two be on
+#: Entries kept free when non-posted requests are held back: two more may follow, and two may be on
 #: their way through the adapter.
 QUEUE_RESERVE = 4
 
@@ -44,7 +45,7 @@ class Completer(wiring.Component):
     target : In(stream, always ready)
         At least one cycle without a beat between packets.
     target_np_ok : Out(1)
-        Low when the queue of reads has room only for those that may be on their way.
+        Low when the queue of reads has room only for those that may already be on their way.
     completion : Out(stream)
     bus : Out(BusSignature)
     """
@@ -69,12 +70,10 @@ class Completer(wiring.Component):
         m = Module()
         m.submodules.writer = writer = TargetWriter()
         m.submodules.reader = reader = TargetReader()
-        m.submodules.queue = queue = fifo.SyncFIFO(
-            width=QueuedRead.as_shape().size, depth=QUEUE_DEPTH
-        )
+        m.submodules.queue = queue = Queue(QueuedRead, QUEUE_DEPTH)
         header = self.target.payload.header
 
-        # Above the size of the BAR the address says where the host has put it.
+        # The bits above the size of the BAR are the base address that the host assigned.
         offset = Signal(16)
         m.d.comb += offset.eq(header.address[:12])
         with m.Switch(header.bar):
@@ -87,7 +86,7 @@ class Completer(wiring.Component):
             writer.offset.eq(offset),
         ]
 
-        entry = Signal(QueuedRead)
+        entry = queue.i.payload
         reading = header.kind == TargetKind.READ
         m.d.comb += [
             getattr(entry, name).eq(getattr(header, name))
@@ -97,23 +96,16 @@ class Completer(wiring.Component):
         m.d.comb += [
             entry.supported.eq(reading),
             entry.address.eq(offset[2:]),
-            queue.w_data.eq(entry),
-            queue.w_en.eq(
+            queue.i.valid.eq(
                 self.target.valid
                 & self.target.payload.first
                 & (reading | (header.kind == TargetKind.OTHER))
             ),
-            reader.request.payload.eq(queue.r_data),
-            reader.request.valid.eq(queue.r_rdy),
-            queue.r_en.eq(reader.request.ready),
         ]
         m.d.sync += self.target_np_ok.eq(queue.level < QUEUE_DEPTH - QUEUE_RESERVE)
 
+        wiring.connect(m, queue.o, reader.request)
         wiring.connect(m, reader.completion, wiring.flipped(self.completion))
-        for name in self.bus.signature.members:
-            if name.startswith("write_"):
-                m.d.comb += getattr(self.bus, name).eq(getattr(writer.bus, name))
-        for name in ("valid", "bar", "address", "enable"):
-            m.d.comb += getattr(self.bus, f"read_{name}").eq(getattr(reader.bus, f"read_{name}"))
-        m.d.comb += reader.bus.read_data.eq(self.bus.read_data)
+        wiring.connect(m, writer.write, wiring.flipped(self.bus.write))
+        wiring.connect(m, reader.read, wiring.flipped(self.bus.read))
         return m

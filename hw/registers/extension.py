@@ -2,14 +2,15 @@
 """The extension block and the config block: what the core is, and the state it is in."""
 
 from amaranth import *
-from amaranth.lib import data, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from peerdma import regs
 
 from ..records import Outcome
 from ..seam import LinkState
-from .bank import BusSignature, RegisterBank, fan_out
+from .bank import RegisterBank, field
+from .bus import BusFanOut, BusSignature
 
 __all__ = ["CapturedError", "ExtensionBlock"]
 
@@ -44,7 +45,7 @@ class ExtensionBlock(wiring.Component):
     bus : In(BusSignature)
     link : In(LinkState)
     time_scale : In(32)
-    error_valid, error : In
+    error : In(stream of CapturedError, always ready)
         Errors as they happen; the first one since the last clear is kept.
     quarantined : In(tags)
     cycles : Out(64)
@@ -57,7 +58,7 @@ class ExtensionBlock(wiring.Component):
         Largest memory write and read, PCIe encoding: what the host allows, the user limits of the
         config block allow, and the engine can do (512 bytes).
     relaxed : Out(1)
-        Set the relaxed ordering attribute on data reads.
+        Set the relaxed ordering attribute on reads.
     """
 
     def __init__(self, *, h2c, c2h, tags, ram_size, clock_khz, capabilities, user):
@@ -71,8 +72,7 @@ class ExtensionBlock(wiring.Component):
                 "bus": In(BusSignature()),
                 "link": In(LinkState),
                 "time_scale": In(32),
-                "error_valid": In(1),
-                "error": In(CapturedError),
+                "error": In(stream.Signature(CapturedError, always_ready=True)),
                 "quarantined": In(tags),
                 "cycles": Out(64),
                 "soft_reset": Out(1),
@@ -89,14 +89,18 @@ class ExtensionBlock(wiring.Component):
         m.submodules.extension = ext = RegisterBank(regs.EXTENSION, bar=bar, registered=False)
         m.submodules.config = config = RegisterBank(regs.CONFIG, bar=bar, registered=False)
         link = self.link
-        m.d.sync += self.bus.read_data.eq(fan_out(m, self.bus, (ext.bus, config.bus)))
+        m.submodules.fan_out = fan_out = BusFanOut(2)
+        wiring.connect(m, wiring.flipped(self.bus), fan_out.bus)
+        wiring.connect(m, fan_out.targets[0], ext.bus)
+        wiring.connect(m, fan_out.targets[1], config.bus)
 
         window, name, ratio = 0, 0, (0, 0)
         if self._user:
             window, ratio = regs.STREAM_WINDOW, self._user.RATIO
             name = regs.four_characters(self._user.NAME)
-        for value, field in zip(ratio, regs.EXTENSION["user_ratio"].fields, strict=True):
-            m.d.comb += ext.user_ratio[field.lsb : field.lsb + field.width].eq(value)
+        register = regs.EXTENSION["user_ratio"]
+        for value, part in zip(ratio, register.fields, strict=True):
+            m.d.comb += field(ext.user_ratio, register, part.name).eq(value)
         m.d.comb += [
             ext.magic.eq(regs.EXTENSION_MAGIC),
             ext.version.eq(regs.EXTENSION["version"].reset),
@@ -120,10 +124,9 @@ class ExtensionBlock(wiring.Component):
             ("rcb", link.rcb),
             ("bus_master", link.bus_master),
         ):
-            field = regs.EXTENSION["link"].field(name)
-            m.d.comb += ext.link[field.lsb : field.lsb + field.width].eq(value)
+            m.d.comb += field(ext.link, regs.EXTENSION["link"], name).eq(value)
 
-        # A read of the low half latches the high half; one 64-bit read sees both of one cycle.
+        # A read of the low half latches the high half. A 64-bit read returns both of one cycle.
         high = Signal(32)
         m.d.sync += self.cycles.eq(self.cycles + 1)
         with m.If(ext.cycles_lo_read):
@@ -137,9 +140,9 @@ class ExtensionBlock(wiring.Component):
         errors = Signal(16)
         with m.If(ext.error_clear_strobe):
             m.d.sync += [first.eq(0), errors.eq(0)]
-        with m.Elif(self.error_valid):
+        with m.Elif(self.error.valid):
             with m.If(errors == 0):
-                m.d.sync += first.eq(self.error)
+                m.d.sync += first.eq(self.error.payload)
             with m.If(~errors.all()):
                 m.d.sync += errors.eq(errors + 1)
         for name, value in (
@@ -149,8 +152,7 @@ class ExtensionBlock(wiring.Component):
             ("descriptor", first.descriptor),
             ("count", errors),
         ):
-            field = regs.EXTENSION["error_info"].field(name)
-            m.d.comb += ext.error_info[field.lsb : field.lsb + field.width].eq(value)
+            m.d.comb += field(ext.error_info, regs.EXTENSION["error_info"], name).eq(value)
         m.d.comb += [
             ext.error_address_lo.eq(first.address[:32]),
             ext.error_address_hi.eq(first.address[32:]),

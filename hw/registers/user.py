@@ -7,7 +7,8 @@ from amaranth.lib.wiring import In, Out
 
 from peerdma import regs
 
-from .bank import BusSignature, RegisterBank, fan_out
+from .bank import RegisterBank
+from .bus import BusFanOut, BusSignature
 
 __all__ = ["UserRegisters"]
 
@@ -37,7 +38,10 @@ class UserRegisters(wiring.Component):
         bar = regs.BAR_USER[0]
         m.submodules.user = user = RegisterBank(regs.USER, bar=bar, registered=False)
         m.submodules.mailbox = mailbox = RegisterBank(regs.MAILBOX, bar=bar, registered=False)
-        m.d.sync += self.bus.read_data.eq(fan_out(m, self.bus, (user.bus, mailbox.bus)))
+        m.submodules.fan_out = fan_out = BusFanOut(2)
+        wiring.connect(m, wiring.flipped(self.bus), fan_out.bus)
+        wiring.connect(m, fan_out.targets[0], user.bus)
+        wiring.connect(m, fan_out.targets[1], mailbox.bus)
         m.d.comb += [
             self.led.eq(user.led),
             user.gpio.eq(self.gpio),

@@ -2,21 +2,19 @@
 """The user stream of a pair of channels: ring, user block, ring, and what flushes them."""
 
 from amaranth import *
-from amaranth.lib import wiring
+from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
-from amaranth.utils import exact_log2
 
 from peerdma import regs
 
-from ..records import RING_PLACE, Outcome
-from ..registers.bank import BusSignature, RegisterBank
+from ..memory.card_ram import ReadPortSignature
+from ..records import InOrderMark, Placement
+from ..registers.bank import RegisterBank
+from ..registers.bus import BusSignature
+from .link import StreamChannelSignature
 from .ring import InboundRing, OutboundRing
 
-__all__ = ["PAIR_PLACE", "StreamPair", "read_memory"]
-
-#: Outbound places hold the number of the pair in two bits from this one up, so that the writer
-#: knows which ring to read.
-PAIR_PLACE = 1 << 14
+__all__ = ["StreamPair"]
 
 
 class StreamPair(wiring.Component):
@@ -36,8 +34,7 @@ class StreamPair(wiring.Component):
     number : int
         0 to 3: which pair this is.
     inbound, outbound : int
-        Ring sizes in bytes; a place has room for four times the outbound one below `PAIR_PLACE`,
-        for the position counts twice the size and runs on to the end of a write.
+        Ring sizes in bytes.
 
     Members
     -------
@@ -45,66 +42,66 @@ class StreamPair(wiring.Component):
         The user block's registers.
     flush : In(1)
         High for a cycle: flush the pair as soon as both channels are idle.
-    h2c_running, c2h_running : In(1)
-        A run is under way, or something of it is.
-    h2c_breaks, c2h_breaks : In(1)
-        A run that used the stream is ending otherwise than by Stop; high up to its last cycle.
-    h2c_failed : In(1)
-        High for a cycle: a read of the H2C channel has failed. Before `frontier` tells of the next.
-    h2c_drained : In(1)
-        No read of the H2C channel is under way, and none is waiting.
-    start_ok : Out(1)
-        Channels may start a run.
+    h2c, c2h : In(StreamChannelSignature)
+        Both channels, whose runs start only while the pair is not broken.
+    placement : In(stream of Placement, always ready)
+    mark : In(stream of InOrderMark, always ready)
+        The data of the H2C channel that is for the stream, and how far its oldest read has come.
+    read : In(ReadPortSignature), released : In(1)
+        The outbound ring's: the writer reads a payload, and its space is free when it was sent.
     active : Out(1)
         The user block is a source, and a C2H run waits for what it makes.
     """
 
     def __init__(self, user, *, number: int = 0, inbound: int = 8192, outbound: int = 4096):
-        if 4 * outbound > PAIR_PLACE:
-            raise ValueError(
-                f"the outbound ring is at most {PAIR_PLACE // 4} bytes, not {outbound}"
-            )
         self._user = user
-        self.number = number
-        self.inbound = InboundRing(inbound, place=RING_PLACE)
-        self.outbound = OutboundRing(outbound, place=RING_PLACE + number * PAIR_PLACE)
+        self._number = number
+        self._inbound = InboundRing(inbound)
+        self._outbound = OutboundRing(outbound, pair=number)
+        always = {"always_ready": True}
         super().__init__(
             {
                 "bus": In(BusSignature()),
                 "flush": In(1),
-                "h2c_running": In(1),
-                "c2h_running": In(1),
-                "h2c_breaks": In(1),
-                "c2h_breaks": In(1),
-                "h2c_failed": In(1),
-                "h2c_drained": In(1),
-                "start_ok": Out(1),
+                "h2c": In(StreamChannelSignature()),
+                "c2h": In(StreamChannelSignature()),
+                "placement": In(stream.Signature(Placement, **always)),
+                "mark": In(stream.Signature(InOrderMark, **always)),
+                "read": In(ReadPortSignature()),
+                "released": In(1),
                 "active": Out(1),
             }
         )
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.inbound = inbound = self.inbound
-        m.submodules.outbound = outbound = self.outbound
+        m.submodules.inbound = inbound = self._inbound
+        m.submodules.outbound = outbound = self._outbound
+        h2c, c2h = self.h2c.run, self.c2h.run
+        wiring.connect(m, wiring.flipped(self.h2c.reservation), inbound.reservation)
+        wiring.connect(m, wiring.flipped(self.c2h.reservation), outbound.reservation)
+        wiring.connect(m, wiring.flipped(self.placement), inbound.placement)
+        wiring.connect(m, wiring.flipped(self.mark), inbound.mark)
+        wiring.connect(m, wiring.flipped(self.read), outbound.read)
         was_broken = Signal()
         broken = Signal()
         flush = Signal()
         m.d.comb += [
-            broken.eq(was_broken | self.flush | self.h2c_breaks | self.c2h_breaks),
-            flush.eq(broken & ~self.h2c_running & ~self.c2h_running),
-            self.start_ok.eq(~broken),
+            broken.eq(was_broken | self.flush | h2c.breaks | c2h.breaks),
+            flush.eq(broken & ~h2c.running & ~c2h.running),
+            h2c.start_ok.eq(~broken),
+            c2h.start_ok.eq(~broken),
         ]
         m.d.sync += was_broken.eq(broken & ~flush)
-        # A failure that breaks nothing had no bytes of the stream behind it.
-        with m.If(~self.h2c_running):
+        # If a failure does not break the pair, no bytes of the stream followed the failed read.
+        with m.If(~h2c.running):
             m.d.sync += inbound.gap.eq(0)
-        with m.Elif(self.h2c_failed):
+        with m.Elif(self.h2c.failed):
             m.d.sync += inbound.gap.eq(1)
         m.submodules.user = user = ResetInserter(flush)(self._user)
         block = self._user.REGISTERS
         if block:
-            base = regs.USER_BLOCK_BASE + self.number * regs.USER_BLOCK_SIZE
+            base = regs.USER_BLOCK_BASE + self._number * regs.USER_BLOCK_SIZE
             bank = RegisterBank(block, bar=regs.BAR_USER[0], base=base)
             m.submodules.registers = bank
             wiring.connect(m, wiring.flipped(self.bus), bank.bus)
@@ -116,61 +113,13 @@ class StreamPair(wiring.Component):
         wiring.connect(m, user.o, outbound.beats)
         m.d.comb += [
             user.i.payload.eq(inbound.beats.payload),
-            # A broken pair drains, so that reads under way find their room.
+            # A broken pair discards its bytes, so that reads under way find room.
             user.i.valid.eq(inbound.beats.valid & ~broken),
             inbound.beats.ready.eq(user.i.ready | broken),
-            inbound.drain.eq(self.h2c_drained),
-            self.active.eq(self.c2h_running & (self._user.RATIO[0] == 0)),
+            inbound.drain.eq(self.h2c.drained),
+            self.active.eq(c2h.running & (self._user.RATIO[0] == 0)),
             inbound.flush.eq(flush),
             outbound.flush.eq(flush),
+            outbound.released.eq(self.released),
         ]
         return m
-
-    def join(self, m, h2c, c2h, requester, *, client):
-        """Connect the pair's channels: two `ChannelPipeline`, and the data client of H2C."""
-        inbound = self.inbound
-        placement, frontier = requester.placement, requester.frontier
-        for channel, ring in ((h2c, inbound), (c2h, self.outbound)):
-            m.d.comb += [
-                ring.length.eq(channel.ring_length),
-                channel.ring_ready.eq(ring.ready),
-                channel.ring_place.eq(ring.place),
-                ring.take.eq(channel.ring_take),
-                channel.start_ok.eq(self.start_ok),
-            ]
-        m.d.comb += [
-            inbound.placement.payload.eq(placement.payload),
-            inbound.placement.valid.eq(
-                placement.valid
-                & (placement.payload.client == client)
-                & placement.payload.address[exact_log2(RING_PLACE // 8)]
-            ),
-            inbound.frontier.eq(frontier.payload.place),
-            inbound.frontier_valid.eq(frontier.valid & (frontier.payload.client == client)),
-            self.h2c_running.eq(h2c.running),
-            self.c2h_running.eq(c2h.running),
-            self.h2c_breaks.eq(h2c.breaks),
-            self.c2h_breaks.eq(c2h.breaks),
-            self.h2c_failed.eq(h2c.piece_done & (h2c.piece_outcome != Outcome.OK)),
-            self.h2c_drained.eq(h2c.drained),
-        ]
-
-
-def read_memory(m, writer, ram, pairs):
-    """Connect the writer's memory port to card RAM and the rings of `pairs`: places tell which."""
-    wanted = writer.memory
-    from_ring = wanted.address[exact_log2(RING_PLACE // 8)]
-    number = wanted.address[exact_log2(PAIR_PLACE // 8) :][:2]
-    sources = [(ram.read, ~from_ring)]
-    sources += [(pair.outbound.read, from_ring & (number == pair.number)) for pair in pairs]
-    m.d.comb += wanted.data.eq(ram.read.data)
-    for index, (source, chosen) in enumerate(sources):
-        was_chosen = Signal(name=f"source{index}")
-        m.d.comb += [
-            source.address.eq(wanted.address),
-            source.enable.eq(wanted.enable & chosen),
-        ]
-        with m.If(wanted.enable):
-            m.d.sync += was_chosen.eq(chosen)
-        with m.If(was_chosen):
-            m.d.comb += wanted.data.eq(source.data)

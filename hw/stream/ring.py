@@ -10,12 +10,13 @@ room, a write only when all of its payload is here.
 """
 
 from amaranth import *
-from amaranth.lib import data, fifo, memory, stream, wiring
+from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
-from amaranth.utils import exact_log2
 
 from ..memory.card_ram import ReadPortSignature
-from ..records import JOB_BYTES, RING_PLACE, Placement
+from ..parts.queue import Queue
+from ..records import JOB_BYTES, CardMemory, InOrderMark, Placement
+from .link import ReservationSignature
 
 __all__ = ["InboundRing", "OutboundRing", "StreamBeat"]
 
@@ -30,37 +31,35 @@ class StreamBeat(data.Struct):
     last: 1
 
 
-def _check_size(size):
-    if size & (size - 1) or not 2 * JOB_BYTES <= size <= 1 << 15:
-        raise ValueError(f"ring size must be a power of two, 1 KiB to 32 KiB, not {size}")
+def _check_size(size, largest):
+    if size & (size - 1) or not 2 * JOB_BYTES <= size <= largest:
+        raise ValueError(
+            f"ring size must be a power of two, 1 KiB to {largest >> 10} KiB, not {size}"
+        )
 
 
 class InboundRing(wiring.Component):
     """Bytes that reads of a channel have placed, as a stream.
 
-    A beat leaves three cycles after `frontier` has passed it, then one per cycle. All beats are
-    of eight bytes, but for the one before a pause and the one after it: what does not fill a word
-    waits for more until `drain` says that none is on its way.
+    A beat leaves three cycles after the mark has passed it, then one per cycle. All beats have
+    eight bytes, except the ones before and after a pause: a part of a word waits for the rest of it
+    until `drain` says that no more bytes are on their way.
 
     Parameters
     ----------
     size : int
         Bytes, a power of two.
-    place : int
-        Where the ring begins among the places of its user.
 
     Members
     -------
-    length : In(10), ready : Out(1), place : Out(17), take : In(1)
-        The next read: if `ready`, there is room for it; its bytes go to `place`, and `take`
-        reserves them. Never ready in the cycle after `take`.
+    reservation : In(ReservationSignature)
+        Space for the next read, and where its bytes go. Never ready in the cycle after `take`.
     placement : In(stream of Placement, always ready)
         Words to write; only those of this ring.
-    frontier_valid : In(1), frontier : In(17)
-        Place up to which all bytes of the channel's oldest read have been written, be it one of
-        this ring or not.
+    mark : In(stream of InOrderMark, always ready)
+        Of the channel's oldest read, be it one of this ring or not.
     gap : In(1)
-        A read has failed. From here on `frontier` is not taken note of: bytes are missing.
+        A read has failed. From here on marks are ignored: bytes are missing.
     drain : In(1)
         Nothing is reserved that has not arrived.
     flush : In(1)
@@ -71,19 +70,14 @@ class InboundRing(wiring.Component):
     #: beats between memory and sink, to cover the read latency
     _DEPTH = 4
 
-    def __init__(self, size: int, *, place: int):
-        _check_size(size)
+    def __init__(self, size: int):
+        _check_size(size, 1 << 15)
         self._size = size
-        self._place = place
         super().__init__(
             {
-                "length": In(10),
-                "ready": Out(1),
-                "place": Out(17),
-                "take": In(1),
+                "reservation": In(ReservationSignature()),
                 "placement": In(stream.Signature(Placement, always_ready=True)),
-                "frontier_valid": In(1),
-                "frontier": In(17),
+                "mark": In(stream.Signature(InOrderMark, always_ready=True)),
                 "gap": In(1),
                 "drain": In(1),
                 "flush": In(1),
@@ -105,29 +99,31 @@ class InboundRing(wiring.Component):
             write.en.eq(placed.enable & self.placement.valid.replicate(8)),
         ]
 
-        # Byte positions; the bit above the ring's tells full from empty.
+        # Byte positions, one bit wider than an offset, to tell full from empty.
         reserved, arrived, left = (
             Signal(bits + 1, name=n) for n in ("reserved", "arrived", "left")
         )
         used = Signal(bits + 1)
-        # Told a cycle late, which hides only room that has just come; never right after a take.
+        # Registered for timing, so at most one cycle stale. Stale is safe after a beat has left, as
+        # free space only grows, but not after a take, which is why `ready` is low in the cycle
+        # after it.
         room = Signal(bits + 1)
         taken = Signal()
-        m.d.sync += [room.eq(self._size - used), taken.eq(self.take)]
+        reservation = self.reservation
+        m.d.sync += [room.eq(self._size - used), taken.eq(reservation.take)]
         m.d.comb += [
             used.eq(reserved - left),
-            self.ready.eq((self.length <= room) & ~taken),
-            self.place.eq(self._place | reserved),
+            reservation.ready.eq((reservation.length <= room) & ~taken),
+            Cat(reservation.place.offset, reservation.place.pair).eq(reserved),
+            reservation.place.memory.eq(CardMemory.RING),
         ]
-        with m.If(self.take):
-            m.d.sync += reserved.eq(reserved + self.length)
-        of_ring = self.frontier[exact_log2(RING_PLACE)]
-        with m.If(self.frontier_valid & of_ring & ~self.gap):
-            m.d.sync += arrived.eq(self.frontier)
+        with m.If(reservation.take):
+            m.d.sync += reserved.eq(reserved + reservation.length)
+        place = self.mark.payload.place
+        with m.If(self.mark.valid & (place.memory == CardMemory.RING) & ~self.gap):
+            m.d.sync += arrived.eq(Cat(place.offset, place.pair))
 
-        m.submodules.queue = queue = ResetInserter(self.flush)(
-            fifo.SyncFIFO(width=Shape.cast(StreamBeat).width, depth=self._DEPTH)
-        )
+        m.submodules.queue = queue = ResetInserter(self.flush)(Queue(StreamBeat, self._DEPTH))
         here = Signal(bits + 1)
         room_in_word = Signal(4)
         count = Signal(4)
@@ -152,15 +148,12 @@ class InboundRing(wiring.Component):
         with m.If(issue):
             m.d.sync += left.eq(left + count)
 
-        entry, beat = Signal(StreamBeat), self.beats.payload
+        wiring.connect(m, queue.o, wiring.flipped(self.beats))
+        entry = queue.i.payload
         m.d.comb += [
             entry.data.eq(read.data >> (skip << 3)),
             entry.count.eq(counted),
-            queue.w_data.eq(entry),
-            queue.w_en.eq(reading),
-            beat.eq(queue.r_data),
-            self.beats.valid.eq(queue.r_rdy),
-            queue.r_en.eq(self.beats.ready),
+            queue.i.valid.eq(reading),
         ]
         with m.If(self.flush):
             m.d.sync += [left.eq(reserved), arrived.eq(reserved), reading.eq(0)]
@@ -170,44 +163,41 @@ class InboundRing(wiring.Component):
 class OutboundRing(wiring.Component):
     """A stream, collected into payloads that can be written at once.
 
-    One beat is taken per cycle. In the next one it counts for `ready`, but for the bytes that
-    belong to a word which the beat does not fill up: they do a cycle later.
+    One beat is taken per cycle. Its bytes count for `ready` in the next cycle; those of a word that
+    the beat does not fill count one cycle later.
 
     Parameters
     ----------
     size : int
-        Bytes, a power of two.
-    place : int
-        Where the ring begins among the places of its user.
+        Bytes, a power of two from 1 KiB to 4 KiB: the position counts to twice the size and runs
+        on to the end of a write, all within the offset of a placement address.
+    pair : int
+        Number of the pair, for its placement addresses.
 
     Members
     -------
     beats : In(stream of StreamBeat)
-    length : In(10), ready : Out(1), place : Out(17), take : In(1)
-        The next write: if `ready`, all its bytes are here, from `place` on, and `take` claims
-        them.
+    reservation : In(ReservationSignature)
+        The bytes of the next write, and where they are.
     released : In(1)
-        The oldest claimed payload has been sent: its space is free again.
+        The oldest reserved payload has been sent: its space is free again.
     read : In(ReadPortSignature)
         For the writer, from the cycle after `take`; addresses count words modulo the size.
     flush : In(1)
         Forget all bytes. Nothing may be claimed that could still be released.
     """
 
-    #: Claims that are not released, at most: as many as the writer and the adapter can hold.
+    #: Payloads that are claimed and not released, at most: as many as writer and adapter can hold.
     _CLAIMS = 16
 
-    def __init__(self, size: int, *, place: int):
-        _check_size(size)
+    def __init__(self, size: int, *, pair: int = 0):
+        _check_size(size, 1 << 12)
         self._size = size
-        self._place = place
+        self._pair = pair
         super().__init__(
             {
                 "beats": In(stream.Signature(StreamBeat)),
-                "length": In(10),
-                "ready": Out(1),
-                "place": Out(17),
-                "take": In(1),
+                "reservation": In(ReservationSignature()),
                 "released": In(1),
                 "read": In(ReadPortSignature()),
                 "flush": In(1),
@@ -232,24 +222,25 @@ class OutboundRing(wiring.Component):
             Signal(bits + 1, name=n) for n in ("taken", "written", "claimed", "freed")
         )
         level = Signal(bits + 1)
-        m.submodules.claims = claims = ResetInserter(self.flush)(
-            fifo.SyncFIFO(width=10, depth=self._CLAIMS)
-        )
+        reservation = self.reservation
+        m.submodules.claims = claims = ResetInserter(self.flush)(Queue(10, self._CLAIMS))
         m.d.comb += [
             level.eq(written - claimed),
-            self.ready.eq((level >= self.length) & claims.w_rdy),
-            self.place.eq(self._place | claimed),
-            claims.w_data.eq(self.length),
-            claims.w_en.eq(self.take),
-            claims.r_en.eq(self.released),
+            reservation.ready.eq((level >= reservation.length) & claims.i.ready),
+            reservation.place.offset.eq(claimed),
+            reservation.place.pair.eq(self._pair),
+            reservation.place.memory.eq(CardMemory.RING),
+            claims.i.payload.eq(reservation.length),
+            claims.i.valid.eq(reservation.take),
+            claims.o.ready.eq(self.released),
         ]
-        with m.If(self.take):
-            m.d.sync += claimed.eq(claimed + self.length)
+        with m.If(reservation.take):
+            m.d.sync += claimed.eq(claimed + reservation.length)
         with m.If(self.released):
-            m.d.sync += freed.eq(freed + claims.r_data)
+            m.d.sync += freed.eq(freed + claims.o.payload)
 
-        # The bytes of a beat that belong to the next word are held until that word is written:
-        # with the next beat, or alone when there is none.
+        # The bytes of a beat that belong to the next word are held until that word is written, with
+        # the next beat or, if none follows, alone.
         beat = self.beats.payload
         held = Signal(56)
         holding = Signal()

@@ -2,34 +2,28 @@
 """Merges read and write requests into the one stream that goes to the PCIe block."""
 
 from amaranth import *
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from ..parts.round_robin import RoundRobin
+from ..records import Sent
 from ..seam import LinkState, RequestBeat, SentToken
 
-__all__ = ["WRITE_WINDOW", "Sent", "TxArbiter"]
+__all__ = ["WRITE_WINDOW", "RequestArbiter"]
 
-#: Cycles that a read may need to show in the block's count of credits, two of them in the adapter.
-CREDIT_LAG = 8
-#: Transmit buffers that writes may take: enough for the link, few for a read to wait behind.
+#: Transmit buffers that writes may take: enough to keep the link busy, few for a read to wait for.
 WRITE_WINDOW = 6
 
 
-class Sent(data.Struct):
-    """A write request was accepted by the PCIe block, or dropped because Bus Master is off."""
+class RequestArbiter(wiring.Component):
+    """Reads have priority, writers are served round robin, packets are never interleaved.
 
-    token: 8
-    dropped: 1
-
-
-class TxArbiter(wiring.Component):
-    """Reads go first, writes take turns, nothing ever goes into a packet.
-
-    No latency and no gaps: a packet may follow another in the next cycle. Only a writer whose turn
-    it is not waits one more cycle, and only if none was sending. A read starts if the block has a
+    No latency and no gaps: a packet may follow another in the next cycle. Only a writer that is not
+    granted waits one more cycle, and only if none was sending. A read starts if the block has a
     transmit buffer and the link partner a non-posted header credit for it, and not in the cycle
     after another read started; a write starts if fewer than `write_window` transmit buffers are
-    taken, for reads cannot overtake what is in them. Link state counts as it was one cycle before.
+    taken, because reads cannot overtake what is in them. The link state is registered: that of the
+    cycle before counts.
 
     While Bus Master is off nothing starts: requests are consumed and dropped, writes among them
     reported in order with all others.
@@ -37,8 +31,8 @@ class TxArbiter(wiring.Component):
     Parameters
     ----------
     writers : int
-    tx_buffers : int
-        Transmit buffers of the block, in TLPs.
+    tx_buffers, credit_lag : int
+        Of the block, as `hw.seam.Block` has them.
     write_window : int
 
     Members
@@ -46,16 +40,16 @@ class TxArbiter(wiring.Component):
     reads : In(stream of RequestBeat)
         Packets of one beat; their data is ignored.
     writes : array of In(stream of RequestBeat)
-    requester : Out(stream of RequestBeat)
+    request : Out(stream of RequestBeat)
         Reads have arbitrary data, which may change while they wait.
     seam_sent : In(stream of SentToken, always ready)
-        The block's tokens for what went to `requester`.
+        The block's tokens for what went to `request`.
     sent : Out(stream of Sent, always ready)
-        The tokens of all writes, in order, a cycle after the block told of them.
+        The tokens of all writes, in order, in the cycle after `seam_sent`.
     link : In(LinkState)
     """
 
-    def __init__(self, writers=1, *, tx_buffers=30, write_window=WRITE_WINDOW):
+    def __init__(self, writers=1, *, tx_buffers, credit_lag, write_window=WRITE_WINDOW):
         if writers < 1:
             raise ValueError(f"writers must be at least 1, not {writers}")
         if not 1 <= write_window <= tx_buffers:
@@ -64,12 +58,13 @@ class TxArbiter(wiring.Component):
             )
         self._writers = writers
         self._tx_buffers = tx_buffers
+        self._credit_lag = credit_lag
         self._write_window = write_window
         super().__init__(
             {
                 "reads": In(stream.Signature(RequestBeat)),
                 "writes": In(stream.Signature(RequestBeat)).array(writers),
-                "requester": Out(stream.Signature(RequestBeat)),
+                "request": Out(stream.Signature(RequestBeat)),
                 "seam_sent": In(stream.Signature(SentToken, always_ready=True)),
                 "sent": Out(stream.Signature(Sent, always_ready=True)),
                 "link": In(LinkState),
@@ -78,12 +73,12 @@ class TxArbiter(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        out = self.requester
+        out = self.request
 
         master = Signal()
         read_ok = Signal()
         write_ok = Signal()
-        # A packet was offered but is not finished: what was chosen stays.
+        # A packet was offered but is not finished: the choice is kept.
         locked = Signal()
         locked_reading = Signal()
         locked_dropping = Signal()
@@ -93,12 +88,12 @@ class TxArbiter(wiring.Component):
         valid = Signal()
         ready = Signal()
         done = Signal()
-        turn = Signal(range(self._writers))
         write = Signal(RequestBeat)
         write_valid = Signal()
         in_flight = Signal(range(self._tx_buffers + 1))
 
-        with m.Switch(turn):
+        m.submodules.round_robin = round_robin = RoundRobin(self._writers, registered=True)
+        with m.Switch(round_robin.grant):
             for number in range(self._writers):
                 with m.Case(number):
                     source = self.writes[number]
@@ -130,17 +125,13 @@ class TxArbiter(wiring.Component):
             locked_dropping.eq(dropping),
         ]
 
-        # The next writer that has something, once the present one has finished a packet or, between
-        # packets of its own, has nothing to send.
+        # Grant the next writer once the present one has finished a packet or has nothing to send
+        # between two packets.
         wrote = done & ~reading
-        with m.If(wrote | (~write_valid & ~(locked & ~reading))), m.Switch(turn):
-            for current in range(self._writers):
-                with m.Case(current):
-                    for step in reversed(range(1, self._writers)):
-                        other = (current + step) % self._writers
-                        with m.If(self.writes[other].valid):
-                            m.d.sync += turn.eq(other)
-
+        m.d.comb += [
+            round_robin.requests.eq(Cat(source.valid for source in self.writes)),
+            round_robin.advance.eq(wrote | (~write_valid & ~(locked & ~reading))),
+        ]
         m.d.sync += in_flight.eq(in_flight + (wrote & ~dropping) - self.seam_sent.valid)
         m.d.sync += [
             self.sent.valid.eq(self.seam_sent.valid | (wrote & dropping)),
@@ -150,11 +141,11 @@ class TxArbiter(wiring.Component):
             self.sent.payload.dropped.eq(~self.seam_sent.valid),
         ]
 
-        # Reads that the block's count of credits may not show yet. Their time stands still while
+        # Reads that the block's count of credits may not show yet. Their age does not advance while
         # the block takes nothing.
         starting = Signal()
-        recent = Signal(CREDIT_LAG)
-        unseen = Signal(range(CREDIT_LAG + 1))
+        recent = Signal(self._credit_lag)
+        unseen = Signal(range(self._credit_lag + 1))
         m.d.comb += starting.eq(~locked & reading & ~dropping)
         with m.If(starting | ~out.valid | out.ready):
             m.d.sync += [
@@ -163,7 +154,7 @@ class TxArbiter(wiring.Component):
             ]
 
         link = self.link
-        # Infinite credits need no care: they are reported as the largest number.
+        # Infinite credits need no special case: the block reports them as the largest number.
         credit = link.np_headers > unseen
         m.d.sync += [
             master.eq(link.bus_master),

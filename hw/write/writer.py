@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Writer: turns write jobs into memory write requests that carry bytes of card RAM."""
+"""Writer: turns write jobs into memory write requests that carry bytes of the card."""
 
 from amaranth import *
-from amaranth.lib import data, fifo, stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from ..memory.card_ram import ReadPortSignature
+from ..parts.queue import Queue
 from ..records import JOB_BYTES, WriteJob
 from ..seam import RequestBeat
 
 __all__ = ["Writer"]
 
-#: Beats, and packets, that wait for the sink: enough to cover the two cycles from a beat leaving
-#: to the read that it makes room for, and to read ahead of a packet's header beats.
+#: Depth of both queues, in beats and packets: covers the two cycles between a beat that leaves and
+#: the read that takes its room, and reading ahead while the sink sends a packet's header.
 DEPTH = 8
 
 
@@ -35,12 +37,12 @@ class _Beat(data.Struct):
 
 
 class Writer(wiring.Component):
-    """Reads the bytes of write jobs out of card RAM and offers them as write requests.
+    """Reads the bytes of write jobs from the card and offers them as write requests.
 
-    Any byte alignment on either side. Bytes that are not enabled hold whatever card RAM holds
+    Any byte alignment on either side. Bytes that are not enabled hold whatever the memory holds
     beside the job's.
 
-    The first beat is offered 3 cycles after its job was taken if its beats are words of card RAM,
+    The first beat is offered 3 cycles after its job was taken if its beats are words of the memory,
     that is, if the place less bits 1:0 of the address is a multiple of 8, and 4 cycles otherwise.
     Then comes a beat per cycle, without gaps within a packet, whatever the sink does. Jobs follow
     each other without a gap in the first case and with one of a cycle in the second: 128 aligned
@@ -50,20 +52,20 @@ class Writer(wiring.Component):
     -------
     job : In(stream of WriteJob)
         `ready` depends on whether the job before has been read, not on `valid`.
-    memory : Out(address: 14, enable: 1, data: In 64)
-        Card RAM. `address` counts 64-bit words; `data` is due in the cycle after `enable`.
+    memory : Out(ReadPortSignature)
+        Where the bytes are; `address` is a `WordAddress`.
     request : Out(stream of RequestBeat)
         Memory writes.
     """
 
     job: In(stream.Signature(WriteJob))
-    memory: Out(wiring.Signature({"address": Out(14), "enable": Out(1), "data": In(64)}))
+    memory: Out(ReadPortSignature())
     request: Out(stream.Signature(RequestBeat))
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.headers = headers = fifo.SyncFIFO(width=_Header.as_shape().size, depth=DEPTH)
-        m.submodules.beats = beats = fifo.SyncFIFO(width=_Beat.as_shape().size, depth=DEPTH)
+        m.submodules.headers = headers = Queue(_Header, DEPTH)
+        m.submodules.beats = beats = Queue(_Beat, DEPTH)
 
         # Read: one word per cycle while there is room for its beat.
         reading = Signal()
@@ -71,7 +73,7 @@ class Writer(wiring.Component):
         #: byte lane of a word that holds lane 0 of a beat; the beat ends in the word that arrives
         #: with it
         skew = Signal(3)
-        #: the word to read only fills the lanes below the first beat's end
+        #: the word to read has only the lower lanes of the first beat
         priming = Signal()
         first = Signal()
         #: beats after the one that the word to read completes
@@ -93,11 +95,11 @@ class Writer(wiring.Component):
         lane = job.address[:2]
         start = Signal(17)
         end = Signal(range(JOB_BYTES + 4))
-        header = data.View(_Header, headers.w_data)
+        header = headers.i.payload
         m.d.comb += [
-            self.job.ready.eq((~reading | final) & headers.w_rdy),
-            headers.w_en.eq(self.job.valid & self.job.ready),
-            start.eq(job.place - lane),
+            self.job.ready.eq((~reading | final) & headers.i.ready),
+            headers.i.valid.eq(self.job.valid & self.job.ready),
+            start.eq(job.place.as_value() - lane),
             end.eq(job.length + lane),
         ]
         # Byte enables of the last dword, counted from its lane 0.
@@ -121,7 +123,7 @@ class Writer(wiring.Component):
         ]
         with m.If(final):
             m.d.sync += reading.eq(0)
-        with m.If(headers.w_en):
+        with m.If(headers.i.valid):
             m.d.sync += [
                 reading.eq(1),
                 word.eq(start[3:]),
@@ -135,7 +137,7 @@ class Writer(wiring.Component):
         # Words are rotated by 0 to 3 lanes first, then by 0 or 4 as they are put together, which
         # makes each step a multiplexer of four inputs.
         previous = Signal(64)
-        beat = Signal(_Beat)
+        beat = beats.i.payload
         complete = Signal()
         shift = Signal.like(skew)
         first_beat = Signal()
@@ -165,16 +167,15 @@ class Writer(wiring.Component):
         m.d.comb += [
             beat.first.eq(first_beat),
             beat.last.eq(last_beat),
-            beats.w_data.eq(beat),
-            beats.w_en.eq(arrived & complete),
+            beats.i.valid.eq(arrived & complete),
         ]
 
         # Offer.
         offered = self.request.payload
-        queued = data.View(_Beat, beats.r_data)
-        ahead = data.View(_Header, headers.r_data)
+        queued = beats.o.payload
+        ahead = headers.o.payload
         m.d.comb += [
-            self.request.valid.eq(beats.r_rdy),
+            self.request.valid.eq(beats.o.valid),
             offered.data.eq(queued.data),
             offered.first.eq(queued.first),
             offered.last.eq(queued.last),
@@ -184,8 +185,8 @@ class Writer(wiring.Component):
             offered.header.first_be.eq(ahead.first_be),
             offered.header.last_be.eq(ahead.last_be),
             offered.header.token.eq(ahead.token),
-            beats.r_en.eq(self.request.ready),
-            headers.r_en.eq(self.request.valid & self.request.ready & queued.last),
+            beats.o.ready.eq(self.request.ready),
+            headers.o.ready.eq(self.request.valid & self.request.ready & queued.last),
         ]
 
         return m

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Compiles the core for cocotb: a simulator whose top-level ports cocotb can reach.
 
-As all that `sim.compile` compiles, it is kept under ``build/sim/`` by a hash of what it is
-made of.
+The core's ports towards the hard block are hashed in every cycle by `recorder.sv`, which leaves
+`PORT_LOG` in the simulator's working directory. As all that `sim.compile` compiles, the simulator
+is kept under ``build/sim/`` by a hash of what it is made of.
 """
 
 from __future__ import annotations
@@ -28,16 +29,25 @@ from sim.compile.tools import (
     say,
 )
 
-__all__ = ["CONFIG", "build"]
+__all__ = ["CONFIG", "PORT_LOG", "build"]
 
 #: The default core, but with a completion timeout that a simulation can wait for.
 CONFIG = CoreConfig(completion_timeout_us=50)
+#: File in the working directory with hashes of the core's ports: lines CYCLE:HASH.
+PORT_LOG = "ports.txt"
 
 _VERILATE = ("--cc", "--exe", "--vpi", "--prefix", "Vtop", "--timescale", "1ns/1ps", "-O3")
 #: cocotb sees the ports; all else can be optimised as if it were not there.
 _PORTS = "`verilator_config\n" + "".join(
     f'public_flat_rw -module "{MODULE_NAME}" -var "{port.name}"\n'
     for port in (*EXTRA_PORTS, *TRN_PORTS)
+)
+#: In the order of their names, so that the hash does not depend on that of the tables.
+_RECORDED = sorted(port.name for port in TRN_PORTS)
+_RECORDER = Path(__file__).with_name("recorder.sv").read_text() + (
+    f"bind {MODULE_NAME} port_recorder #(\n"
+    f'    .WIDTH({sum(port.width for port in TRN_PORTS)}), .FILE("{PORT_LOG}")\n'
+    f") recorder (.clk(clk), .rst(rst), .ports({{{', '.join(_RECORDED)}}}));\n"
 )
 _MAIN = cocotb_tools.config.share_dir / "lib" / "verilator" / "verilator.cpp"
 _LIBRARIES = cocotb_tools.config.libs_dir
@@ -66,8 +76,10 @@ def build(waves: bool = False, *, channels: int = 1, netlist: bool = False) -> P
     def simulator(at: Path) -> None:
         (at / "core.v").write_text(verilog)
         (at / "ports.vlt").write_text(_PORTS)
+        (at / "recorder.sv").write_text(_RECORDER)
         verilate = [str(home / "bin" / "verilator"), *_VERILATE, *trace, "-Wno-fatal"]
-        run_tool([*verilate, "--top-module", MODULE_NAME, "--Mdir", ".", "ports.vlt", "core.v"], at)
+        sources = ("ports.vlt", "core.v", "recorder.sv")
+        run_tool([*verilate, "--top-module", MODULE_NAME, "--Mdir", ".", *sources], at)
         # Constructors and reset code run once: not worth the optimiser's time.
         units: dict[str, list[Path]] = {"-O0": [], "-O2": [_MAIN]}
         for path in sorted(at.glob("*.cpp")):
@@ -92,7 +104,7 @@ def build(waves: bool = False, *, channels: int = 1, netlist: bool = False) -> P
             verilog = _netlist(verilog)
         tools = digest_of(verilator_version, version, *compiler)
         common = cached(f"cocotb-runtime-{tools}", runtime)
-        key = digest_of(tools, verilog, _PORTS, *_VERILATE, _MAIN.read_text())
+        key = digest_of(tools, verilog, _PORTS, _RECORDER, *_VERILATE, _MAIN.read_text())
         return cached(f"cocotb-{key}", simulator)
 
 

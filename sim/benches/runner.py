@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 from pathlib import Path
 
 from cocotb_tools.check_results import get_results
@@ -55,6 +56,9 @@ def run(test: str, seed: int, waves: bool = False, netlist: bool = False) -> boo
     where = folder_of(test, seed)
     results = where / "results.xml"
     simulator = build(waves, channels=int(channels or 1), netlist=netlist)
+    # Not as extra_env, which has to give way to the environment. The same seed is the same run:
+    # sets, too, have the same order.
+    os.environ |= {"SEED": str(seed), "CHANNELS": channels or "1", "PYTHONHASHSEED": "0"}
     try:
         with bounded(test):
             get_runner("verilator").test(
@@ -67,7 +71,6 @@ def run(test: str, seed: int, waves: bool = False, netlist: bool = False) -> boo
                 results_xml=str(results),
                 waves=waves,
                 seed=seed,
-                extra_env={"SEED": str(seed), "CHANNELS": channels or "1"},
             )
             count, failed = get_results(results)
     except (RuntimeError, SystemExit):  # the simulator died or was stopped

@@ -22,6 +22,8 @@ from cocotb.triggers import Event, FallingEdge, ReadOnly
 from cocotbext.pcie.core import Device
 from cocotbext.pcie.core.tlp import Tlp, TlpType
 
+from hw.pcie.series7.block import SERIES7
+from hw.pcie.series7.phy.pcie_parameters import PARAMETERS
 from hw.pcie.series7.ports import TRN_PORTS
 from peerdma import regs
 
@@ -29,12 +31,12 @@ from .checker import TlpChecker, TlpError
 from .configuration import configuration_space
 from .messages import interrupt_message
 
-__all__ = ["BUS_MASTER_GRACE", "TX_BUFFERS", "Series7Device"]
+__all__ = ["BUS_MASTER_GRACE", "Series7Device"]
 
-#: Transmit buffers of the reference configuration, in TLPs.
-TX_BUFFERS = 30
-#: Receive credits of the reference configuration; those for completions are infinite.
-RX_CREDITS = {"ph": 32, "pd": 437, "nph": 12, "npd": 24}
+#: Receive credits of the block; those for completions are infinite.
+RX_CREDITS = {
+    kind: PARAMETERS[f"VC0_TOTAL_CREDITS_{kind.upper()}"] for kind in ("ph", "pd", "nph", "npd")
+}
 #: Clock cycles after Bus Master Enable fell in which the core may still start a request, without
 #: those in which the block takes nothing or a completion: what is offered has to stay.
 BUS_MASTER_GRACE = 16
@@ -96,7 +98,7 @@ class Series7Device(Device):
         self.link_ready = Event()
         self.link_ready.set()
         self.timeouts = self.unexpected = 0
-        self.free_buffers = TX_BUFFERS
+        self.free_buffers = SERIES7.transmit_buffers
         self.on_tlp: list[Callable[[str, Tlp], None]] = []
 
         self._dut, self._rng = dut, rng
@@ -229,7 +231,7 @@ class Series7Device(Device):
                 self._drive_credits()
             self._drive_receive()
             self._drive_interrupt()
-            self.free_buffers = free = TX_BUFFERS - self._tx_used
+            self.free_buffers = free = SERIES7.transmit_buffers - self._tx_used
             room = (free > 0 or self._tx_raw is not None) and not self.hold_transmit
             self._set("trntdstrdy", int(room and not self._stalls()))
             self._set("trntbufav", free)

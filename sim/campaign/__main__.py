@@ -19,7 +19,7 @@ from .draw import draw
 from .report import Record
 from .worker import name_of
 
-__all__ = ["main"]
+__all__ = ["main", "replay_folder"]
 
 _BUILD = ROOT / "build" / "campaign"
 _PROGRAM = f"{shlex.quote(sys.executable)} -m sim.campaign"
@@ -68,10 +68,15 @@ def _again(seed: int, arguments: argparse.Namespace) -> str:
     return f"{_PROGRAM} replay {seed}" + ("" if usual else f" --episodes {arguments.episodes}")
 
 
+def replay_folder(seed: int) -> Path:
+    """Where the replay of a seed leaves all it writes."""
+    return _BUILD / f"replay-{seed}"
+
+
 def _replay(arguments: argparse.Namespace) -> int:
     seed = arguments.number
     channels = draw(seed, arguments.episodes).machine.channels
-    folder = _BUILD / f"replay-{seed}"
+    folder = replay_folder(seed)
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "models").mkdir(parents=True)
     waves = not arguments.no_waves

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from cocotbext.pcie.core.tlp import CplStatus, Tlp
 
+from hw.pcie.series7.block import SERIES7
 from hw.write.arbiter import WRITE_WINDOW
 from sim.benches.checker import MEMORY_READS
 from sim.benches.host import Gpu
-from sim.benches.series7 import TX_BUFFERS
 
 from .coverage import band
 from .plan import Episode
@@ -133,7 +133,7 @@ class Monitor:
             "pressure",
             way=way,
             stalls="none" if not device.stall else "light" if device.stall < 0.2 else "heavy",
-            buffers=_amount(device.free_buffers, TX_BUFFERS - WRITE_WINDOW),
+            buffers=_amount(device.free_buffers, SERIES7.transmit_buffers - WRITE_WINDOW),
             posted=_amount(min(credits.ph.tx_credits_available, data // _SMALLEST), 3),
             nonposted=_amount(credits.nph.tx_credits_available, 3),
             completion=_amount(credits.cplh.tx_credits_available, 3),

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
+from hw.pcie.series7.block import SERIES7
 from hw.pcie.series7.ports import TRN_PORTS
 from peerdma.regs import WaitsFor
 
@@ -59,7 +60,7 @@ def compile_ideal() -> Path:
 
 
 def pins_header() -> str:
-    """C++ of the core's ports: structs of those towards the hard block, texts of `waits_for`."""
+    """C++ of what simulation has to know of the core and the hard block: ports, buffers, texts."""
 
     def c_type(width: int) -> str:
         return next(f"uint{bits}_t" for bits in (8, 16, 32, 64) if width <= bits)
@@ -78,8 +79,9 @@ def pins_header() -> str:
     )
     texts = "".join(f'    "{each.text}",\n' for each in WaitsFor)
     return (
-        "// Generated from hw/pcie/series7/ports.py and peerdma/regs.py\n"
+        "// Generated from hw/pcie/series7 and peerdma/regs.py\n"
         "#pragma once\n#include <cstdint>\nnamespace peerdma {\n"
+        f"constexpr unsigned kTransmitBuffers = {SERIES7.transmit_buffers};  // in TLPs\n"
         f"{struct('ToCore', 'i')}{struct('FromCore', 'o')}"
         f"constexpr const char *kWaitsFor[] = {{\n{texts}}};\n"
         f"template <class Core> void drive(Core &core, const ToCore &to) {{\n{drive}}}\n"

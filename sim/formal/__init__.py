@@ -3,7 +3,7 @@
 
 from .arbiter import Arbiter
 from .descriptors import Slots
-from .interrupts import Edges, Masked, Pending, Posts
+from .interrupts import Edges, Masked, Pending, Records
 from .property import Property
 from .queues import Queue, ReadQueue, WriteQueues
 from .rings import Inbound, Outbound
@@ -28,5 +28,5 @@ PROPERTIES: dict[str, type[Property]] = {
     "edges": Edges,
     "masked": Masked,
     "pending": Pending,
-    "posts": Posts,
+    "records": Records,
 }

@@ -4,7 +4,8 @@
 from amaranth import *
 from amaranth.hdl import Assert, Assume
 
-from hw.write.arbiter import TxArbiter
+from hw.pcie.series7.block import SERIES7
+from hw.write.arbiter import RequestArbiter
 
 from .property import Property
 
@@ -23,7 +24,14 @@ class Arbiter(Property):
     BUFFERS, WINDOW = 6, 2
 
     def __init__(self):
-        super().__init__(TxArbiter(writers=2, tx_buffers=self.BUFFERS, write_window=self.WINDOW))
+        super().__init__(
+            RequestArbiter(
+                writers=2,
+                tx_buffers=self.BUFFERS,
+                credit_lag=SERIES7.credit_lag,
+                write_window=self.WINDOW,
+            )
+        )
 
     def _keeps_the_rules(self, m, stream, *, assume: bool) -> tuple[Signal, Signal, Signal]:
         """What is offered stays; first and last frame packets of one header.
@@ -47,7 +55,7 @@ class Arbiter(Property):
         return within, waits, header
 
     def _state(self, m):
-        block, out = self.block, self.block.requester
+        block, out = self.block, self.block.request
         sources = (block.reads, *block.writes)
         within, held, headers = zip(
             *(self._keeps_the_rules(m, source, assume=True) for source in sources), strict=True
@@ -84,7 +92,7 @@ class Arbiter(Property):
                     m.d.comb += Assert(out.payload.data == stream.payload.data)
 
         # What is inside: what was chosen stays until its packet has ended.
-        turn, locked = self.inside("turn"), self.inside("locked")
+        turn, locked = self.inside("round_robin.last"), self.inside("locked")
         reading, lost = self.inside("locked_reading"), self.inside("locked_dropping")
         m.d.comb += [
             Assert(inside == (Cat(within[1:]).any() & ~lost)),

@@ -45,8 +45,8 @@ class Slots(Property):
             with m.Else():
                 m.d.sync += asked[1].eq(count)
         m.d.comb += [
-            Assume(~(block.start & (block.active | block.flush))),
-            Assume(block.credit <= FETCH_DESCRIPTORS),
+            Assume(~(block.control.start & (block.control.active | block.control.flush))),
+            Assume(block.control.credit <= FETCH_DESCRIPTORS),
             Assume(~retired.valid | (asked[0] != 0)),
             Assume(retired.payload.length == asked[0] << _ALIGN),
         ]
@@ -68,11 +68,11 @@ class Slots(Property):
             Assert(~(good & ~flushed) | (asked[0] + asked[1] == ahead(filled))),
             Assert(~issue | (ahead(taken) + count <= self.SLOTS)),
             Assert(~issue | ((count != 0) & (count <= FETCH_DESCRIPTORS))),
-            Assert(~issue | (block.spent == count)),
+            Assert(~issue | (block.control.spent == count)),
             Assert(~issue | (job.payload.length[:_ALIGN] == 0)),
             Assert(~issue | (job.payload.address[:12] + job.payload.length <= PAGE_BYTES)),
             Assert(~issue | (job.payload.length <= JOB_BYTES)),
-            Assert(~issue | (job.payload.place == (reserved[:-1] << _ALIGN))),
+            Assert(~issue | (job.payload.place.as_value() == (reserved[:-1] << _ALIGN))),
             Assert(out == (asked[0] != 0) + (asked[1] != 0)),
             Assert((asked[1] == 0) | (asked[0] != 0)),
             Assert((asked[0] <= FETCH_DESCRIPTORS) & (asked[1] <= FETCH_DESCRIPTORS)),
@@ -92,9 +92,9 @@ class Slots(Property):
             Assert(~flushed | (inside("state") == _State.IDLE)),
             Assert(~flushed | (checked == taken)),
         ]
-        with m.If(block.flush):
+        with m.If(block.control.flush):
             m.d.sync += flushed.eq(1)
-        with m.If(block.start):
+        with m.If(block.control.start):
             m.d.sync += flushed.eq(0)
         self.cover(
             m,

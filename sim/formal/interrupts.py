@@ -6,12 +6,12 @@ from amaranth.hdl import Assert, Assume
 
 from hw.interrupts.irq import USER_INTERRUPTS, InterruptBlock
 from hw.interrupts.msix import MsixTable
-from hw.registers.bank import READ_LATENCY
-from hw.write.post import PostWriter
+from hw.registers.bus import READ_LATENCY
+from hw.write.record_writer import RecordWriter
 
 from .property import Property
 
-__all__ = ["Edges", "Masked", "Pending", "Posts"]
+__all__ = ["Edges", "Masked", "Pending", "Records"]
 
 
 class Edges(Property):
@@ -39,20 +39,21 @@ class Edges(Property):
 
         request = Signal()
         m.d.comb += request.eq(of("request"))
-        on = block.msi_enable | block.msix_enable
-        out, message = block.interrupt, block.message
+        on = block.link.msi_enable | block.link.msix_enable
+        out, records = block.interrupt, block.records
+        message = records.record
         # Messages that leave, an MSI one cycle later; and those that were dropped on their way.
         picked = inside("picked") == source
-        msix = message.valid & message.ready & ~block.message_masked
+        msix = message.valid & message.ready & ~records.masked
         msi = out.valid & out.payload.msi & ~self.past(m, out.valid & ~out.ready)
         offered = inside.state("", "Offer")
         under_way = Signal()
-        m.d.comb += Assume(~block.message_done | under_way)
-        with m.If(block.message_done):
+        m.d.comb += Assume(~records.done | under_way)
+        with m.If(records.done):
             m.d.sync += under_way.eq(0)
         with m.If(msix):
             m.d.sync += under_way.eq(1)
-        lost = block.message_done & block.message_dropped & picked
+        lost = records.done & records.dropped & picked
 
         # One message is owed from a rising edge until it is sent, or nothing is requested; `was`
         # is all of a cycle ago.
@@ -64,19 +65,19 @@ class Edges(Property):
             owed.eq(was_requested & (~was_high | (was_owed & ~sent))),
             high.eq(was_requested & ~self.past(m, lost)),
             Assume(~(on & self.past(m, ~on) & self.past(m, self.past(m, on)))),
-            Assert(~sent | (was_owed & self.past(m, block.bus_master))),
+            Assert(~sent | (was_owed & self.past(m, block.link.bus_master))),
             Assert(~(msi & self.past(m, msix))),
-            Assert(of("pending") == owed),
-            Assert(of("before") == high),
+            Assert(of("edges.pending") == owed),
+            Assert(of("edges.before") == high),
             # What is inside.
             Assert(inside("picked") < self.SOURCES),
-            Assert(~(offered & picked & inside("alive") & on) | owed),
+            Assert(~(offered & picked & inside("edges.alive") & on) | owed),
         ]
 
         # What the block is told of INTx is what is wanted, one change after the other.
         level, change = Signal(), out.valid & ~out.payload.msi
         told = change & out.ready
-        wanted = inside("request").any() & ~block.intx_disable
+        wanted = inside("request").any() & ~block.link.intx_disable
         asserted = inside("asserted")
         with m.If(on):
             m.d.sync += level.eq(0)
@@ -94,9 +95,9 @@ class Edges(Property):
 
         # Alone and with nothing in its way, a message leaves within eight cycles.
         others = (inside("request") & ~(1 << source)).any()
-        free = ~others & request & block.bus_master & ~block.message_masked & message.ready
-        free = free & ~block.msix_mask & ~inside("clear") & ~under_way & ~out.valid
-        alone = self.waiting(m, free & owed & ~of("deferred"), 8)
+        free = ~others & request & block.link.bus_master & ~records.masked & message.ready
+        free = free & ~block.link.msix_mask & ~inside("clear") & ~under_way & ~out.valid
+        alone = self.waiting(m, free & owed & ~of("edges.deferred"), 8)
         m.d.comb += [
             Assert((alone < 8) | ~on),
             Assert(inside.state("", "Wait") == under_way),
@@ -104,7 +105,7 @@ class Edges(Property):
         was_lost, was_masked = Signal(), Signal()
         with m.If(lost):
             m.d.sync += was_lost.eq(1)
-        with m.If(of("deferred")):
+        with m.If(of("edges.deferred")):
             m.d.sync += was_masked.eq(1)
         self.cover(
             m,
@@ -141,18 +142,18 @@ class Masked(Property):
         vectors = [registers[0][:5]]
         vectors += [registers[1 + n // 4][8 * (n % 4) :][:5] for n in range(USER_INTERRUPTS)]
         offered = inside.state("", "Offer")
-        deferred = inside("deferred").bit_select(source, 1)
+        deferred = inside("edges.deferred").bit_select(source, 1)
         m.d.comb += [
             Assume(source < Edges.SOURCES),
             Assume(Array(vectors)[source] == vector),
-            Assume(~(block.message.ready & picked) | (block.message_masked == found)),
-            Assert(~deferred | mask | block.msix_mask | self.past(m, block.msix_mask)),
+            Assume(~(block.records.record.ready & picked) | (block.records.masked == found)),
+            Assert(~deferred | mask | block.link.msix_mask | self.past(m, block.link.msix_mask)),
             # What is inside.
             Assert(inside.state("")),
             Assert(~(offered & picked) | (table.vector == vector)),
         ]
-        unmasked = ~mask & ~block.msix_mask
-        self.cover(m, deferred & mask & ~block.msix_mask, unmasked & self.past(m, deferred))
+        unmasked = ~mask & ~block.link.msix_mask
+        self.cover(m, deferred & mask & ~block.link.msix_mask, unmasked & self.past(m, deferred))
 
 
 class Pending(Property):
@@ -173,10 +174,10 @@ class Pending(Property):
         with m.Elif(block.pend & (block.vector == vector)):
             m.d.sync += pending.eq(1)
         bus = block.bus
-        entry = (bus.write_bar == 1) & (bus.write_address == 0x1000 + 2 * vector + 1)
-        written = bus.write_valid & entry & bus.write_enable[4:].all()
+        entry = (bus.write.bar == 1) & (bus.write.address == 0x1000 + 2 * vector + 1)
+        written = bus.write.valid & entry & bus.write.enable[4:].all()
         with m.If(written):
-            m.d.sync += mask.eq(bus.write_data[32])
+            m.d.sync += mask.eq(bus.write.data[32])
         now = inside("masks").bit_select(vector, 1)
         m.d.comb += [
             Assert(inside("pending").bit_select(vector, 1) == pending),
@@ -186,8 +187,8 @@ class Pending(Property):
         self.cover(m, pending & ~mask, self.past(m, pending) & ~pending)
 
 
-class Posts(Property):
-    """A post that is taken makes one write unless it is masked, and is reported done once.
+class Records(Property):
+    """A record that is taken makes one write unless it is masked, and is reported done once.
 
     Only what is offered is taken; the turn moves on behind each. Assumed: what is offered stays a
     cycle away when it is withdrawn; the token comes back once, after the write has been taken.
@@ -198,12 +199,14 @@ class Posts(Property):
     SOURCES = 2
 
     def __init__(self):
-        super().__init__(PostWriter(self.SOURCES, token=0))
+        super().__init__(RecordWriter(self.SOURCES, token=0))
 
     def _state(self, m):
         block, inside = self.block, self.inside
-        takes = [post.valid & post.ready for post in block.posts]
-        taken = Cat(takes).any() & ~block.masked
+        sources = [source.record for source in block.sources]
+        takes = [record.valid & record.ready for record in sources]
+        done = [source.done for source in block.sources]
+        taken = Cat(takes).any() & ~block.sources[0].masked
         request = block.request
         # A write is offered, is with the PCIe block, has been reported.
         offered, sending = Signal(), Signal()
@@ -223,19 +226,21 @@ class Posts(Property):
             Assert(request.valid == offered),
             Assert(~request.valid | (request.payload.first & request.payload.last)),
             Assert(block.busy == (offered | sending)),
-            *(Assert(block.done[n] == (block.sent & (owner == n))) for n in range(self.SOURCES)),
+            *(
+                Assert(block.sources[n].done == (block.sent & (owner == n)))
+                for n in range(self.SOURCES)
+            ),
             # What is inside: two reads, of the address and of the dword.
             Assert(~(offered & sending)),
             Assert(inside.state("")),
             Assert(block.busy == inside.state("", "Sent")),
             Assert(reads == Mux(inside.state("", "What"), 1, Mux(inside.state("", "Take"), 2, 0))),
-            Assert(~block.busy | (inside("turn") == owner)),
+            Assert(~block.busy | (inside("current") == owner)),
         ]
-        post = block.posts[0]
-        alone = post.valid & ~takes[0] & ~block.busy & ~block.posts[1].valid
-        late = self.waiting(m, alone & ~block.host.read_valid, 20)
+        alone = sources[0].valid & ~takes[0] & ~block.busy & ~sources[1].valid
+        late = self.waiting(m, alone & ~block.host.read.valid, 20)
         again = Signal()
-        with m.If(block.done[0]):
+        with m.If(done[0]):
             m.d.sync += again.eq(1)
         m.d.comb += Assert(late < 20)
-        self.cover(m, *block.done, taken & again, takes[0] & block.masked)
+        self.cover(m, *done, taken & again, takes[0] & block.sources[0].masked)

@@ -3,9 +3,8 @@
 
 from amaranth import *
 from amaranth.hdl import Assert, Assume
-from amaranth.lib import fifo, wiring
-from amaranth.lib.wiring import In, Out
 
+from hw.parts import queue as parts
 from hw.registers.completer import QUEUE_DEPTH, QUEUE_RESERVE, Completer
 from hw.seam import TargetKind
 from hw.write.writer import DEPTH, Writer
@@ -13,26 +12,6 @@ from hw.write.writer import DEPTH, Writer
 from .property import Property
 
 __all__ = ["Queue", "ReadQueue", "WriteQueues"]
-
-
-class _Queue(wiring.Component):
-    """Amaranth's queue, with ports that are declared."""
-
-    w_data: In(8)
-    w_en: In(1)
-    w_rdy: Out(1)
-    r_data: Out(8)
-    r_en: In(1)
-    r_rdy: Out(1)
-
-    def elaborate(self, platform):
-        m = Module()
-        m.submodules.queue = queue = fifo.SyncFIFO(width=8, depth=QUEUE_DEPTH)
-        for name in ("w_data", "w_en", "r_en"):
-            m.d.comb += getattr(queue, name).eq(getattr(self, name))
-        for name in ("w_rdy", "r_data", "r_rdy"):
-            m.d.comb += getattr(self, name).eq(getattr(queue, name))
-        return m
 
 
 class Queue(Property):
@@ -44,32 +23,32 @@ class Queue(Property):
     reach = 2 * QUEUE_DEPTH + 2
 
     def __init__(self):
-        super().__init__(_Queue())
+        super().__init__(parts.Queue(8, QUEUE_DEPTH))
 
     def _state(self, m):
         block, inside = self.block, self.inside
         follow = self.free(1, "follow")
-        into, out = block.w_en & block.w_rdy, block.r_en & block.r_rdy
+        into, out = block.i.valid & block.i.ready, block.o.valid & block.o.ready
         length, ahead = Signal(range(QUEUE_DEPTH + 1)), Signal(range(QUEUE_DEPTH + 1))
         held, value = Signal(), Signal(8)
         m.d.sync += length.eq(length + into - out)
         with m.If(held & out):
             m.d.sync += [ahead.eq(ahead - 1), held.eq(ahead != 0)]
         with m.If(into & follow & ~held):
-            m.d.sync += [held.eq(1), ahead.eq(length - out), value.eq(block.w_data)]
+            m.d.sync += [held.eq(1), ahead.eq(length - out), value.eq(block.i.payload)]
         with m.If(held & (ahead == 0)):
-            m.d.comb += [Assert(block.r_rdy), Assert(block.r_data == value)]
-        produce, consume = inside("queue.produce"), inside("queue.consume")
+            m.d.comb += [Assert(block.o.valid), Assert(block.o.payload == value)]
+        produce, consume = inside("fifo.produce"), inside("fifo.consume")
         place = (consume + ahead)[: len(consume)]
         m.d.comb += [
-            Assert(block.w_rdy == (length != QUEUE_DEPTH)),
-            Assert(block.r_rdy == (length != 0)),
+            Assert(block.i.ready == (length != QUEUE_DEPTH)),
+            Assert(block.o.valid == (length != 0)),
             # What is inside.
-            Assert(inside("queue.level") == length),
+            Assert(inside("fifo.level") == length),
             Assert(length <= QUEUE_DEPTH),
             Assert(~held | (ahead < length)),
             Assert((produce - consume)[: len(consume)] == length[: len(consume)]),
-            Assert(~held | (inside.word("queue.storage", place) == value)),
+            Assert(~held | (inside.word("fifo.storage", place) == value)),
         ]
         self.cover(m, held & (ahead == 0) & out & self.past(m, length == QUEUE_DEPTH))
 
@@ -104,8 +83,8 @@ class ReadQueue(Property):
         m.d.sync += late.eq(Mux(block.target_np_ok, 0, late + asks))
         level = self.inside("queue.level")
         m.d.comb += [
-            Assert(queue.w_en == asks),
-            Assert(~queue.w_en | queue.w_rdy),
+            Assert(queue.i.valid == asks),
+            Assert(~queue.i.valid | queue.i.ready),
             # What is inside.
             Assert(~block.target_np_ok | (level <= QUEUE_DEPTH - QUEUE_RESERVE)),
             Assert(block.target_np_ok | (level <= QUEUE_DEPTH - QUEUE_RESERVE + late)),
@@ -126,5 +105,5 @@ class WriteQueues(Property):
         m.d.comb += Assert(level + arrived <= DEPTH)
         for name in ("headers", "beats"):
             queue = self.inside.part(name)
-            m.d.comb += Assert(~queue.w_en | queue.w_rdy)
+            m.d.comb += Assert(~queue.i.valid | queue.i.ready)
         self.cover(m, level == DEPTH)

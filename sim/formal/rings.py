@@ -3,10 +3,9 @@
 
 from amaranth import *
 from amaranth.hdl import Assert, Assume
-from amaranth.lib import data
 
-from hw.records import JOB_BYTES, RING_PLACE
-from hw.stream.ring import InboundRing, OutboundRing, StreamBeat
+from hw.records import JOB_BYTES, CardMemory
+from hw.stream.ring import InboundRing, OutboundRing
 
 from .property import Property
 
@@ -22,15 +21,16 @@ class Inbound(Property):
 
     Room is free again once, when the byte is on its way out. Up to the queue in front of the sink,
     which has room for all that is read; see `Queue`. Assumed: a read is issued if the ring is
-    ready; its bytes are written before the frontier passes them and not afterwards; the ring is
+    ready; its bytes are written before the mark passes them and not afterwards; the ring is
     flushed when none can still come.
     """
 
     def __init__(self):
-        super().__init__(InboundRing(SIZE, place=RING_PLACE))
+        super().__init__(InboundRing(SIZE))
 
     def _state(self, m):
         block, inside = self.block, self.inside
+        ring = block.reservation
         byte = self.any(m, BITS, "byte")
         value = Signal(8)
         reserved, arrived, left = (inside(name) for name in ("reserved", "arrived", "left"))
@@ -44,20 +44,21 @@ class Inbound(Property):
         written = here & placed.payload.enable.bit_select(byte[:3], 1)
         come = Signal()  # of the bytes that are reserved, the one in question has been written
         coming = behind(arrived) < (reserved - arrived)[:BITS]
-        passes = block.frontier_valid & block.frontier[16] & ~block.gap
-        to = block.frontier[:BITS]
+        place = block.mark.payload.place
+        passes = block.mark.valid & (place.memory == CardMemory.RING) & ~block.gap
+        to = place.as_value()[:BITS]
         m.d.comb += [
-            Assume((block.length != 0) & (block.length <= JOB_BYTES)),
-            Assume(~block.take | block.ready),
+            Assume((ring.length != 0) & (ring.length <= JOB_BYTES)),
+            Assume(~ring.take | ring.ready),
             Assume(~written | coming),
             Assume(~passes | ((to - arrived)[:BITS] <= (reserved - arrived)[:BITS])),
             Assume(~(passes & (behind(arrived) < (to - arrived)[:BITS])) | come),
             # The next read waits for a cycle, as do writes of what was there before.
-            Assume(~block.flush | ~(block.take | passes | placed.valid)),
+            Assume(~block.flush | ~(ring.take | passes | placed.valid)),
         ]
         with m.If(written):
             m.d.sync += [come.eq(1), value.eq(placed.payload.data.word_select(byte[:3], 8))]
-        with m.If(block.take & (behind(reserved) < block.length)):
+        with m.If(ring.take & (behind(reserved) < ring.length)):
             m.d.sync += come.eq(0)
 
         word = inside.word("memory", byte[3:-1])
@@ -70,18 +71,19 @@ class Inbound(Property):
             Assert(unread <= used),
             Assert(~((behind(left) < unread) | (coming & come)) | (stored == value)),
             Assert(~(behind(left) < unread) | come),
-            Assert(~block.ready | (used + block.length <= SIZE)),
+            Assert(~ring.ready | (used + ring.length <= SIZE)),
             # Room is told a cycle after it has come, and not right after a read took some.
-            Assert(block.ready | (before + block.length > SIZE) | self.past(m, block.take)),
-            Assert(inside("taken") == self.past(m, block.take)),
+            Assert(ring.ready | (before + ring.length > SIZE) | self.past(m, ring.take)),
+            Assert(inside("taken") == self.past(m, ring.take)),
             Assert(inside("taken") | (inside("room") <= SIZE - used)),
             Assert(~self.started(m) | (inside("room") == SIZE - before)),
-            Assert(block.place == (RING_PLACE | reserved)),
+            Assert(ring.place.memory == CardMemory.RING),
+            Assert(ring.place.as_value()[:-1] == reserved),
         ]
         # What was read a cycle ago goes into the queue: it has the bytes before `left`.
         reading, counted, skip = (inside(name) for name in ("reading", "counted", "skip"))
         queued = (left - counted)[:BITS]
-        entry = data.View(StreamBeat, inside("w_data"))
+        entry = inside.part("queue").i.payload
         leaves = reading & (behind(queued) < counted)
         lane = entry.data.word_select(behind(queued)[:3], 8)
         m.d.comb += [
@@ -95,7 +97,7 @@ class Inbound(Property):
             leaves & (counted == 8) & byte[-1],
             leaves & (counted < 8) & (behind(left) > 1),
             (used == SIZE) & (reserved[:3] != 0),
-            block.take & self.past(m, block.flush) & (left != 0),
+            ring.take & self.past(m, block.flush) & (left != 0),
         )
 
 
@@ -111,10 +113,11 @@ class Outbound(Property):
     depth = 1
 
     def __init__(self):
-        super().__init__(OutboundRing(SIZE, place=RING_PLACE))
+        super().__init__(OutboundRing(SIZE))
 
     def _state(self, m):
         block, inside = self.block, self.inside
+        ring = block.reservation
         byte = self.any(m, BITS, "byte")
         value, come = Signal(8), Signal()
         taken, written, claimed, freed = (
@@ -130,14 +133,14 @@ class Outbound(Property):
         claims = inside.part("claims")
         m.d.comb += [
             Assume((beat.count != 0) & (beat.count <= 8)),
-            Assume((block.length != 0) & (block.length <= JOB_BYTES)),
-            Assume(~block.take | (block.ready & ~block.flush)),
-            Assume(~block.released | (claims.r_data <= (claimed - freed)[:BITS])),
+            Assume((ring.length != 0) & (ring.length <= JOB_BYTES)),
+            Assume(~ring.take | (ring.ready & ~block.flush)),
+            Assume(~block.released | (claims.o.payload <= (claimed - freed)[:BITS])),
             Assume(~block.flush | (claimed == freed)),
         ]
         with m.If(accept & (behind(taken) < beat.count)):
             m.d.sync += [come.eq(1), value.eq(beat.data.word_select(behind(taken)[:3], 8))]
-        with m.If(block.flush | (block.released & (behind(freed) < claims.r_data))):
+        with m.If(block.flush | (block.released & (behind(freed) < claims.o.payload))):
             m.d.sync += come.eq(0)
 
         # Where the byte is: in the memory, on its way there, or held for want of a whole word.
@@ -146,8 +149,8 @@ class Outbound(Property):
         goes = (write.addr == byte[3:-1]) & write.en.bit_select(byte[:3], 1)
         going = write.data.word_select(byte[:3], 8)
         holding, held = inside("holding"), inside("held")
-        out = Mux(block.released, claims.r_data, 0)
-        into = Mux(block.take, block.length, 0)
+        out = Mux(block.released, claims.o.payload, 0)
+        into = Mux(ring.take, ring.length, 0)
         here = (behind(freed) < used) & come
         waits = behind(written) < (taken - written)[:BITS]
         # What is claimed can be read from the next cycle on: it is in the memory by then.
@@ -160,9 +163,9 @@ class Outbound(Property):
             Assert(come == (behind(freed) < used)),
             Assert(~(here & ~waits) | (Mux(goes, going, stored) == value)),
             Assert(~(here & waits) | (held.word_select(byte[:3], 8) == value)),
-            Assert(~block.take | claims.w_rdy),
-            Assert((claims.w_en == block.take) & (claims.r_en == block.released)),
-            Assert(~block.take | (claims.w_data == block.length)),
+            Assert(~ring.take | claims.i.ready),
+            Assert((claims.i.valid == ring.take) & (claims.o.ready == block.released)),
+            Assert(~ring.take | (claims.i.payload == ring.length)),
             Assert(freed == self.past(m, Mux(block.flush, 0, freed + out)[:BITS])),
             Assert(claimed == self.past(m, Mux(block.flush, 0, claimed + into)[:BITS])),
             # What is inside.

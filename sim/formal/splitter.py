@@ -51,7 +51,7 @@ class Pieces(Property):
             length = piece.payload.length
             m.d.comb += [
                 Assert(piece.payload.address == at),
-                Assert(piece.payload.place == place),
+                Assert(piece.payload.place.as_value() == place),
                 Assert(piece.payload.first == first),
                 Assert((length != 0) & (length <= limit) & (length <= left)),
                 Assert(piece.payload.address[:12] + length <= PAGE),

@@ -15,7 +15,7 @@ class Tags(Property):
     """No tag is offered while its job has not retired or completions for it may come.
 
     Nor is one forgotten: a tag that is neither owned nor quarantined is offered, or another, as
-    long as any is left. Assumed is what the requester sees to: no job is taken in a cycle with
+    long as any is left. Assumed is what the read engine sees to: no job is taken in a cycle with
     `flush`; a job retires once, when it has ended; only what waits ends, only what is expected is
     closed.
     """
@@ -29,26 +29,26 @@ class Tags(Property):
         block = self.block
         tag = self.any(m, 4, "tag")
         owned, waiting, expected = Signal(), Signal(), Signal()
-        taken, released, subject = Signal(), Signal(), Signal()
+        taken, released, lookup = Signal(), Signal(), Signal()
         m.d.comb += [
             taken.eq(block.free.valid & block.free.ready & (block.free.payload == tag)),
             released.eq(block.released.valid & (block.released.payload[:4] == tag)),
-            subject.eq(block.subject[:4] == tag),
+            lookup.eq(block.lookup_tag[:4] == tag),
             Assume(~(block.free.ready & block.flush)),
             Assume(~released | (owned & ~waiting)),
-            Assume(~(subject & block.ended) | waiting),
-            Assume(~(subject & block.closed) | expected),
+            Assume(~(lookup & block.ended) | waiting),
+            Assume(~(lookup & block.closed) | expected),
         ]
         with m.If(released | block.flush):
             m.d.sync += owned.eq(0)
-        with m.If(block.flush | (subject & (block.ended | block.closed))):
+        with m.If(block.flush | (lookup & (block.ended | block.closed))):
             m.d.sync += waiting.eq(0)
-        with m.If(subject & block.closed):
+        with m.If(lookup & block.closed):
             m.d.sync += expected.eq(0)
         with m.If(taken):
             m.d.sync += [owned.eq(1), waiting.eq(block.wait), expected.eq(block.wait)]
         was_missing = Signal()
-        with m.If(subject & block.closed & ~waiting):
+        with m.If(lookup & block.closed & ~waiting):
             m.d.sync += was_missing.eq(1)
         offered = block.free.valid & (block.free.payload == tag)
         usable = ~owned & ~expected
@@ -89,20 +89,20 @@ class Order(Property):
     def _state(self, m):
         block, inside, tags = self.block, self.inside, self.TAGS
         tag = self.any(m, range(tags), "tag")
-        push, retire = block.push, block.retire
+        pushed_job, retire = block.taken, block.retire
         heads = Array(inside(f"head{n}") for n in range(self.CLIENTS))
         tails = Array(inside(f"tail{n}") for n in range(self.CLIENTS))
         lengths = Array((tails[n] - heads[n])[:3] for n in range(self.CLIENTS))
         held, owner, ahead, ended = Signal(), Signal(2), Signal(3), Signal()
         waits = block.waiting.bit_select(tag, 1)
-        pushed = push.valid & (push.payload.tag == tag)
+        pushed = pushed_job.valid & (pushed_job.payload.tag == tag)
         retired = retire.valid & (retire.payload.client == owner) & held
         m.d.comb += [
-            Assume(~push.valid | (push.payload.client < self.CLIENTS)),
-            Assume(~push.valid | (push.payload.tag < tags)),
-            Assume(~block.hint.valid | (block.hint.payload < self.CLIENTS)),
-            Assume(~push.valid | (lengths[push.payload.client] < tags)),
-            Assume(~(push.valid & block.flush)),
+            Assume(~pushed_job.valid | (pushed_job.payload.client < self.CLIENTS)),
+            Assume(~pushed_job.valid | (pushed_job.payload.tag < tags)),
+            Assume(~block.predicted.valid | (block.predicted.payload < self.CLIENTS)),
+            Assume(~pushed_job.valid | (lengths[pushed_job.payload.client] < tags)),
+            Assume(~(pushed_job.valid & block.flush)),
             Assume(~(pushed & held)),
             Assume(~(waits & ended)),
         ]
@@ -112,15 +112,15 @@ class Order(Property):
             with m.If(ahead == 0):
                 m.d.sync += ended.eq(0)
         with m.If(pushed):
-            length = lengths[push.payload.client]
-            left = retire.valid & (retire.payload.client == push.payload.client)
-            m.d.sync += [held.eq(1), owner.eq(push.payload.client), ahead.eq(length - left)]
+            length = lengths[pushed_job.payload.client]
+            left = retire.valid & (retire.payload.client == pushed_job.payload.client)
+            m.d.sync += [held.eq(1), owner.eq(pushed_job.payload.client), ahead.eq(length - left)]
         with m.If(block.flush):
             m.d.sync += [held.eq(0), ended.eq(0)]
 
         leaves = retire.valid & (retire.payload.tag == tag)
-        # A hint looks at another queue.
-        late = self.waiting(m, held & (ahead == 0) & ~waits & ~block.hint.valid, 8)
+        # A predicted client is looked up instead.
+        late = self.waiting(m, held & (ahead == 0) & ~waits & ~block.predicted.valid, 8)
         m.d.comb += [
             Assert(leaves == (retired & (ahead == 0))),
             Assert(~leaves | ended),
@@ -132,13 +132,13 @@ class Order(Property):
         self.cover(
             m,
             leaves & (lengths[owner] == tags),
-            pushed & (lengths[push.payload.client] == 2),
+            pushed & (lengths[pushed_job.payload.client] == 2),
             leaves & (heads[owner] == 2),
         )
 
     def _inside(self, m, tag, held, owner, ahead, ended, heads, lengths):
         """The queues hold the tag where it is followed, and nowhere else; stages are of heads."""
-        inside, turn = self.inside, self.inside("turn")
+        inside, slot = self.inside, self.inside("slot")
 
         def word(client, position):
             return inside.word("order", Cat((heads[client] + position)[:2], Const(client, 2)))
@@ -158,9 +158,9 @@ class Order(Property):
         stages = [inside(f"stage{n}") for n in range(4)]
         valids = [inside(f"valid{n}") for n in range(4)]
         owners, of = [stage[:4] for stage in stages], [stage[4:12] for stage in stages]
-        again = Cat(valids[n] & (owners[n] == owners[0]) for n in (1, 2, 3)).any()
+        duplicate = Cat(valids[n] & (owners[n] == owners[0]) for n in (1, 2, 3)).any()
         for number in range(3):
-            counts = valids[number] & ~(again if number == 0 else 0)
+            counts = valids[number] & ~(duplicate if number == 0 else 0)
             m.d.comb += [
                 Assert(~valids[number] | (owners[number] < self.CLIENTS)),
                 Assert(~counts | (lengths[owners[number]] != 0)),
@@ -170,4 +170,4 @@ class Order(Property):
                 m.d.comb += Assert(~(counts & (of[number] == tag)) | ended)
         for one, other in ((1, 2), (1, 3), (2, 3)):
             m.d.comb += Assert(~(valids[one] & valids[other]) | (owners[one] != owners[other]))
-        m.d.comb += Assert(turn < self.CLIENTS)
+        m.d.comb += Assert(slot < self.CLIENTS)

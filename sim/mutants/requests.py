@@ -8,8 +8,8 @@ ROWS = [
     (
         "stuck data bit",
         "pcie/series7/adapter.py",
-        "self.trntd.eq(beat.data)",
-        "self.trntd.eq(beat.data & ~(1 << 37))",
+        "trn.trntd.eq(beat.data)",
+        "trn.trntd.eq(beat.data & ~(1 << 37))",
         "pcie/series7/test_adapter.py",
         "demo",
     ),
@@ -111,7 +111,7 @@ ROWS = [
     (
         "a job that is looked up twice retires twice",
         "read/tags.py",
-        "& ~again),\n",
+        "& ~duplicate),\n",
         "),\n",
         "read/test_tags.py::test_order",
     ),
@@ -131,16 +131,16 @@ ROWS = [
     ),
     (
         "no completion timeout",
-        "read/engine.py",
-        "timed_out.eq(visit & states.subject_waiting & (age == 1))",
-        "timed_out.eq(0)",
+        "read/timeouts.py",
+        "self.timed_out.eq(self.scan & self.waiting & (age == 1))",
+        "self.timed_out.eq(0)",
         "read/test_engine_faults.py::test_timeout",
     ),
     (
         "quarantine for ever",
-        "read/engine.py",
-        "expired.eq(visit & open_ & (age == 1 + self._quarantine_timeouts))",
-        "expired.eq(0)",
+        "read/timeouts.py",
+        "self.expired.eq(self.scan & self.open & (age == 1 + self._quarantine_timeouts))",
+        "self.expired.eq(0)",
         "read/test_engine_faults.py::test_completions_after_quarantine",
     ),
     (

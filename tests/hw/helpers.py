@@ -8,6 +8,12 @@ import random
 
 from amaranth.sim import Simulator
 
+from hw.records import CardMemory, PlacementAddress
+
+#: Placement addresses, as numbers: where rings begin, and that of the next pair's ring.
+RING_PLACE = PlacementAddress.const({"memory": CardMemory.RING}).as_bits()
+PAIR_PLACE = PlacementAddress.const({"pair": 1}).as_bits()
+
 
 def seeded() -> random.Random:
     """A generator whose seed is printed, and taken from the environment variable SEED if set."""
@@ -54,6 +60,15 @@ async def send(ctx, stream, payloads, pause=lambda: 0):
         ctx.set(stream.valid, 1)
         await ctx.tick().until(stream.ready)
         ctx.set(stream.valid, 0)
+
+
+def placement(number):
+    """A `PlacementAddress` of that number, as `ctx.set` wants it."""
+    return {
+        "offset": number % (1 << 14),
+        "pair": number >> 14 & 3,
+        "memory": number >> 16 & 1,
+    }
 
 
 def watch(stream, log):

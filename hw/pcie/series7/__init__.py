@@ -3,6 +3,6 @@
 
 `receive` parses the TLPs that arrive: register accesses, and the completions of reads. `transmit`
 builds the TLPs that leave: read requests, writes, and completions of register reads. `adapter`
-joins both to the block's configuration and interrupt ports. `phy` has the block itself and its
-transceiver.
+joins both to the block's configuration and interrupt ports. `block` says what the engine has to
+know about the block. `phy` has the block itself and its transceiver.
 """

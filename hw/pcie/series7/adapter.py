@@ -11,7 +11,8 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from ...seam import InterruptRequest, SeamSignature
-from .ports import TRN_PORTS
+from .block import SERIES7
+from .ports import TrnSignature
 from .receive import Receiver
 from .transmit import Transmitter
 
@@ -22,28 +23,29 @@ FC_TRANSMIT_AVAILABLE = 4
 
 
 class Series7Adapter(wiring.Component):
-    """The seam on one side, the ports of `hw.pcie.series7.ports.TRN_PORTS` on the other.
+    """The seam on one side, the ports of the PCIe block on the other.
 
     Latency: 1 cycle from `requester` or `completion` to `trntd`, 1 or 2 from `trnrd` to `target`
     or `requester_completion` (see `Transmitter` and `Receiver`). `link` is not registered here.
-    Interrupts go one at a time, each held until the block takes it. ECRC errors are the block's
-    to report; its receive-side check does not keep a TLP back.
+    One interrupt request is outstanding at a time, and held until the block takes it. The block
+    reports ECRC errors itself; a TLP with one is passed on all the same.
+
+    Members
+    -------
+    seam : In(SeamSignature)
+    trn : Out(TrnSignature)
     """
 
     def __init__(self):
-        flow = {"i": In, "o": Out}
-        super().__init__(
-            {"seam": In(SeamSignature())}
-            | {port.name: flow[port.direction](port.width) for port in TRN_PORTS}
-        )
+        super().__init__({"seam": In(SeamSignature(SERIES7)), "trn": Out(TrnSignature())})
 
     def elaborate(self, platform):
         m = Module()
-        seam = self.seam
+        seam, trn = self.seam, self.trn
 
         requester_id = Signal(16)
-        with m.If(~self.cfgmsgreceived):
-            m.d.sync += requester_id.eq(self.cfgmsgdata)
+        with m.If(~trn.cfgmsgreceived):
+            m.d.sync += requester_id.eq(trn.cfgmsgdata)
 
         m.submodules.transmitter = transmitter = Transmitter()
         wiring.connect(m, transmitter.requester, wiring.flipped(seam.requester))
@@ -52,50 +54,51 @@ class Series7Adapter(wiring.Component):
         beat = transmitter.tlp.payload
         m.d.comb += [
             transmitter.requester_id.eq(requester_id),
-            transmitter.tlp.ready.eq(self.trntdstrdy),
-            self.trntsrcrdy.eq(transmitter.tlp.valid),
-            self.trntd.eq(beat.data),
-            self.trntrem.eq(beat.rem),
-            self.trntsof.eq(beat.sof),
-            self.trnteof.eq(beat.eof),
-            self.trntcfggnt.eq(1),
+            transmitter.tlp.ready.eq(trn.trntdstrdy),
+            trn.trntsrcrdy.eq(transmitter.tlp.valid),
+            trn.trntd.eq(beat.data),
+            trn.trntrem.eq(beat.rem),
+            trn.trntsof.eq(beat.sof),
+            trn.trnteof.eq(beat.eof),
+            trn.trntcfggnt.eq(1),
         ]
 
         m.submodules.receiver = receiver = Receiver()
         wiring.connect(m, receiver.target, wiring.flipped(seam.target))
         wiring.connect(m, receiver.completion, wiring.flipped(seam.requester_completion))
         m.d.comb += [
-            receiver.data.eq(self.trnrd),
-            receiver.sof.eq(self.trnrsof),
-            receiver.valid.eq(self.trnrsrcrdy),
-            receiver.discontinued.eq(self.trnrsrcdsc),
-            receiver.error.eq(self.trnrerrfwd),
-            receiver.bar_hit.eq(self.trnrbarhit),
-            self.trnrdstrdy.eq(1),
-            self.trnrfcpret.eq(1),
-            self.trnrnpok.eq(seam.target_np_ok),
+            receiver.data.eq(trn.trnrd),
+            receiver.sof.eq(trn.trnrsof),
+            receiver.valid.eq(trn.trnrsrcrdy),
+            receiver.discontinued.eq(trn.trnrsrcdsc),
+            receiver.error.eq(trn.trnrerrfwd),
+            receiver.bar_hit.eq(trn.trnrbarhit),
+            trn.trnrdstrdy.eq(1),
+            trn.trnrfcpret.eq(1),
+            trn.trnrnpok.eq(seam.target_np_ok),
         ]
 
         link = seam.link
         m.d.comb += [
-            self.trnfcsel.eq(FC_TRANSMIT_AVAILABLE),
-            link.link_up.eq(self.trnlnkup),
-            link.bus_master.eq(self.cfgcommandbusmasterenable),
-            link.intx_disable.eq(self.cfgcommandinterruptdisable),
-            link.msi_enable.eq(self.cfginterruptmsienable),
-            link.msi_granted.eq(self.cfginterruptmmenable),
-            link.msix_enable.eq(self.cfginterruptmsixenable),
-            link.msix_mask.eq(self.cfginterruptmsixfm),
-            link.max_payload.eq(self.cfgdevcontrolmaxpayload),
-            link.max_read_request.eq(self.cfgdevcontrolmaxreadreq),
-            link.rcb.eq(self.cfglinkcontrolrcb),
-            link.extended_tag.eq(self.cfgdevcontrolexttagen),
-            link.relaxed_ordering.eq(self.cfgdevcontrolenablero),
+            trn.trnfcsel.eq(FC_TRANSMIT_AVAILABLE),
+            link.link_up.eq(trn.trnlnkup),
+            link.bus_master.eq(trn.cfgcommandbusmasterenable),
+            link.intx_disable.eq(trn.cfgcommandinterruptdisable),
+            link.msi_enable.eq(trn.cfginterruptmsienable),
+            link.msi_granted.eq(trn.cfginterruptmmenable),
+            link.msix_enable.eq(trn.cfginterruptmsixenable),
+            link.msix_mask.eq(trn.cfginterruptmsixfm),
+            link.max_payload.eq(trn.cfgdevcontrolmaxpayload),
+            link.max_read_request.eq(trn.cfgdevcontrolmaxreadreq),
+            link.rcb.eq(trn.cfglinkcontrolrcb),
+            link.extended_tag.eq(trn.cfgdevcontrolexttagen),
+            link.relaxed_ordering.eq(trn.cfgdevcontrolenablero),
             link.requester_id.eq(requester_id),
-            link.speed.eq(self.cfglinkstatuscurrentspeed),
-            link.width.eq(self.cfglinkstatusnegotiatedwidth),
-            link.tx_buffers.eq(self.trntbufav),
-            link.np_headers.eq(self.trnfcnph),
+            # The block has the low bits of both fields of Link Status; its higher bits would be 0.
+            link.speed.eq(trn.cfglinkstatuscurrentspeed),
+            link.width.eq(trn.cfglinkstatusnegotiatedwidth),
+            link.tx_buffers.eq(trn.trntbufav),
+            link.np_headers.eq(trn.trnfcnph),
         ]
 
         requesting = Signal()
@@ -103,20 +106,20 @@ class Series7Adapter(wiring.Component):
         m.d.comb += seam.interrupt.ready.eq(~requesting)
         with m.If(~requesting):
             m.d.sync += [requesting.eq(seam.interrupt.valid), interrupt.eq(seam.interrupt.payload)]
-        with m.Elif(~self.cfginterruptrdyn):
+        with m.Elif(~trn.cfginterruptrdyn):
             m.d.sync += requesting.eq(0)
         m.d.comb += [
-            self.cfginterruptn.eq(~requesting),
-            self.cfginterruptassertn.eq(interrupt.msi | ~interrupt.asserted),
-            self.cfginterruptdi.eq(Mux(interrupt.msi, interrupt.vector, 0)),
-            self.cfginterruptstatn.eq(1),
+            trn.cfginterruptn.eq(~requesting),
+            trn.cfginterruptassertn.eq(interrupt.msi | ~interrupt.asserted),
+            trn.cfginterruptdi.eq(Mux(interrupt.msi, interrupt.vector, 0)),
+            trn.cfginterruptstatn.eq(1),
         ]
 
-        # Idle is 1, in reset too: a pulse there would be logged as an error.
+        # Inactive (1) in reset too: the block would log a pulse as an error.
         for port, event in (
-            (self.cfgtrnpendingn, seam.reads_pending),
-            (self.cfgerrcpltimeoutn, seam.timed_out),
-            (self.cfgerrcplunexpectn, seam.unexpected),
+            (trn.cfgtrnpendingn, seam.reads_pending),
+            (trn.cfgerrcpltimeoutn, seam.timed_out),
+            (trn.cfgerrcplunexpectn, seam.unexpected),
         ):
             idle = Signal(init=1)
             m.d.sync += idle.eq(~event)

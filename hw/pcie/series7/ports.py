@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The transaction, configuration and interrupt ports of the 7-series PCIe block, as data.
+"""The transaction, configuration and interrupt ports of the 7-series PCIe block: one table.
 
 Names and polarity are those of the PCIE_2_1 primitive in lower case (UG477; a trailing "n" on a
-`cfg...` name is active low), directions are the core's: "o" drives the hard block. The adapter's
-signature, the documented Verilog ports, the native model of the hard block and the cocotb model
-all follow this table.
+`cfg...` name is active low), directions are the core's: "o" drives the hard block. `TrnSignature`,
+the ports of the generated Verilog, the native model of the hard block and the cocotb model all
+follow this table.
 
 64-bit TRN rules: a beat moves when source and destination are both ready at a rising clock edge.
 `td`/`rd` hold the TLP's dwords big end first: the first dword of a beat in bits 63:32, and within
@@ -16,7 +16,10 @@ buffer, of which `trntbufav` packets are free.
 
 from dataclasses import dataclass
 
-__all__ = ["TRN_PORTS", "Port"]
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+__all__ = ["TRN_PORTS", "Port", "TrnSignature"]
 
 
 @dataclass(frozen=True)
@@ -122,3 +125,11 @@ TRN_PORTS: tuple[Port, ...] = (
         ("cfgerrcplunexpectn", 1, "0 for a cycle: an unexpected completion came"),
     ),
 )
+
+
+class TrnSignature(wiring.Signature):
+    """`TRN_PORTS` as an interface, seen from the core; the PCIe block has it with `In`."""
+
+    def __init__(self):
+        flow = {"i": In, "o": Out}
+        super().__init__({port.name: flow[port.direction](port.width) for port in TRN_PORTS})

@@ -20,11 +20,11 @@ __all__ = ["Receiver"]
 
 
 class Receiver(wiring.Component):
-    """Parses received TLPs. Never stalls, and beats may come with gaps.
+    """Parses received TLPs. Never stalls; the beats of a packet may have gaps between them.
 
-    The end of a packet is found by its length field, so that a trailing digest is left out and a
-    TLP that was cut off ends at the next start of frame; of such a packet the last beat is missing
-    on the seam. Latency: a beat that completes 64 bits of payload is passed on in the next cycle;
+    The end of a packet is derived from its length field, which leaves out a trailing digest. A TLP
+    that was cut off ends at the next start of frame; its last beat never appears on the seam.
+    Latency: a beat that completes 64 bits of payload is passed on in the next cycle;
     a packet or an odd dword that ends in the address beat or in lane 0, one cycle later.
 
     Members
@@ -45,7 +45,7 @@ class Receiver(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        # The hard block's ports have a long way to go: one register before any logic.
+        # The paths from the PCIe block's ports are long: register them before any logic.
         beat = Signal(64)
         sof = Signal()
         valid = Signal()
@@ -69,9 +69,9 @@ class Receiver(wiring.Component):
         #: the next beat is the address beat, or payload
         in_address = Signal()
         in_payload = Signal()
-        #: what is left of the packet is in `held`, or nothing
+        #: the packet's last beat is due, with the dword in `held` or without data
         flush = Signal()
-        #: nothing of the packet was passed on yet
+        #: no beat of the packet was passed on yet
         first = Signal()
         #: dwords of payload not passed on yet
         left = Signal(11)

@@ -8,11 +8,11 @@ from amaranth.lib.wiring import In, Out
 from ...seam import CompletionBeat, RequestBeat, SentToken
 from ..tlp import CompletionDword1, CompletionDword2, Dword0, RequestDword1, TlpType, swapped
 
-__all__ = ["RegisterSlice", "TransmitBeat", "Transmitter"]
+__all__ = ["SkidBuffer", "TransmitBeat", "Transmitter"]
 
 
 class TransmitBeat(data.Struct):
-    """One beat towards the block; `write` and `token` say what to report when it is the last."""
+    """One beat towards the block; `write` and `token` make the sent token of the last beat."""
 
     data: 64
     rem: 1
@@ -22,11 +22,11 @@ class TransmitBeat(data.Struct):
     token: 8
 
 
-class RegisterSlice(wiring.Component):
-    """A register in a stream that cuts both directions of the handshake.
+class SkidBuffer(wiring.Component):
+    """Registers both directions of a stream's handshake.
 
-    Latency 1 cycle, one beat per cycle; a spare register takes the beat that arrives in the cycle
-    in which the output stalls.
+    Latency 1 cycle, throughput one beat per cycle. A second register, the skid, takes the beat that
+    is accepted in the cycle in which the output stalls.
     """
 
     def __init__(self, shape):
@@ -34,36 +34,38 @@ class RegisterSlice(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        spare = Signal.like(self.i.payload)
-        spare_valid = Signal()
+        skid = Signal.like(self.i.payload)
+        skid_valid = Signal()
 
-        m.d.comb += self.i.ready.eq(~spare_valid)
-        with m.If(~spare_valid):
-            m.d.sync += spare.eq(self.i.payload)
+        m.d.comb += self.i.ready.eq(~skid_valid)
+        with m.If(~skid_valid):
+            m.d.sync += skid.eq(self.i.payload)
         with m.If(~self.o.valid | self.o.ready):
             m.d.sync += [
-                self.o.payload.eq(Mux(spare_valid, spare, self.i.payload)),
-                self.o.valid.eq(spare_valid | self.i.valid),
-                spare_valid.eq(0),
+                self.o.payload.eq(Mux(skid_valid, skid, self.i.payload)),
+                self.o.valid.eq(skid_valid | self.i.valid),
+                skid_valid.eq(0),
             ]
         with m.Elif(self.i.valid):
-            m.d.sync += spare_valid.eq(1)
+            m.d.sync += skid_valid.eq(1)
         return m
 
 
 class Transmitter(wiring.Component):
     """Merges our requests and completions into one stream of TLPs.
 
-    A TLP is the header beat, the address beat (which in a three-dword header also carries the
-    first dword of payload) and the rest of the payload; TLPs follow each other without a gap.
-    Whoever has a completion goes first, at packet boundaries. Latency: the header beat is offered
-    to the block one cycle after the packet's first beat is offered here.
+    A TLP is a header beat, an address beat, which behind a three-dword header also carries the
+    first dword of payload, and the rest of the payload. TLPs follow each other without a gap.
+    Completions have priority, at packet boundaries. Latency: the header beat is offered to the
+    block one cycle after the packet's first beat is offered here.
 
     Members
     -------
     requester, completion : In(stream)
-        Consumed from the address beat on; ready does not depend on `tlp.ready`.
+        The first beat is consumed with the address beat or later. `ready` does not depend on
+        `tlp.ready` combinationally.
     requester_id : In(16)
+        Our bus, device and function number, for the headers of requests and completions.
     tlp : Out(stream of TransmitBeat)
     sent : Out(stream of SentToken, always ready)
         Valid in the cycle after the block took the last beat of a memory write.
@@ -77,14 +79,14 @@ class Transmitter(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.slice = register_slice = RegisterSlice(TransmitBeat)
-        wiring.connect(m, register_slice.o, wiring.flipped(self.tlp))
-        tlp = register_slice.i
+        m.submodules.skid_buffer = skid_buffer = SkidBuffer(TransmitBeat)
+        wiring.connect(m, skid_buffer.o, wiring.flipped(self.tlp))
+        tlp = skid_buffer.i
         beat = tlp.payload
         request = self.requester.payload.header
         completion = self.completion.payload.header
 
-        # What the header beat decides is kept for the beats that follow.
+        # Decided with the header beat, and kept for the rest of the packet.
         completing = Signal()
         four_dwords = Signal()
         with_data = Signal()
@@ -92,7 +94,8 @@ class Transmitter(wiring.Component):
         odd = Signal()
         write = Signal()
         token = Signal(8)
-        #: second dword of the last beat consumed, when the header shifted the payload by a dword
+        #: second dword of the last beat consumed; it leaves with the next beat if the header has
+        #: three dwords
         held = Signal(32)
 
         dword0 = Signal(Dword0)
@@ -208,7 +211,7 @@ class Transmitter(wiring.Component):
                     with m.If(beat.eof):
                         m.next = "Header"
 
-            # Both dwords of the last beat were valid, and the second is still to go.
+            # The second dword of the last beat is still held.
             with m.State("Tail"):
                 m.d.comb += [tlp.valid.eq(1), beat.data.eq(Cat(low, held)), beat.eof.eq(1)]
                 with m.If(tlp.ready):

@@ -94,7 +94,7 @@ struct Engine {
             missing[tag] = n;
             beats = memory_read(kSource + requested, n, requester, tag);
             requested += n;
-        } else if (writes && sent < total && queued < (reads ? kWritesQueued : 30)) {
+        } else if (writes && sent < total && queued < (reads ? kWritesQueued : kTransmitBuffers)) {
             uint64_t n = std::min<uint64_t>(mps, total - sent);
             if (chained && received - sent < n) return;
             std::vector<uint8_t> data(n);

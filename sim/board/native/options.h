@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "pins.h"
+
 namespace peerdma {
 
 // What happens to one memory read of the core, counted from 1 since the client came.
@@ -21,7 +23,7 @@ struct Options {
     double ack_ns = 400;     // TLP received to its transmit buffer free again
     unsigned completion_boundary = 64;
     unsigned completion_bytes = 512;  // most payload of one completion, if MPS allows
-    unsigned transmit_buffers = 30;
+    unsigned transmit_buffers = kTransmitBuffers;
     uint64_t requester_id = 0x0100;
     bool reorder = false;
     uint64_t reorder_seed = 0;

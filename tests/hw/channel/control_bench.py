@@ -3,10 +3,11 @@
 
 from amaranth.sim import Simulator
 
-from hw.channel.control import Channel
+from hw.channel.control import ChannelControl
 from hw.records import Outcome
 from peerdma import regs
 from peerdma.regs import Status
+from tests.hw.registers.bus import bus_read, bus_write
 
 RUN = 1
 LOG_ALL = 0x00FF_FE7E
@@ -17,7 +18,7 @@ class Bench:
     """Feeds `descriptors` when the channel starts and finishes each span after `delay` cycles."""
 
     def __init__(self, c2h=False):
-        self.dut = Channel(index=0, c2h=c2h, ram_size=65536)
+        self.dut = ChannelControl(index=0, c2h=c2h, ram_size=65536)
         self.base = regs.C2H_CHANNEL_BASE if c2h else 0
         self.descriptors = []
         self.outcomes = {}
@@ -52,15 +53,15 @@ class Bench:
             failed,
             error,
         ) in ctx.tick().sample(
-            dut.start,
-            dut.flush,
+            dut.fetch.start,
+            dut.fetch.flush,
             dut.descriptor.valid,
             dut.descriptor.ready,
             dut.span.valid,
             dut.span.payload,
-            dut.interrupt,
-            dut.error_valid,
-            dut.error,
+            dut.host.interrupt,
+            dut.host.error.valid,
+            dut.host.error.payload,
         ):
             cycle += 1
             self.interrupt_rises += irq and not before
@@ -78,43 +79,27 @@ class Bench:
             if flush:
                 queue = []
             done = bool(moving) and moving[0][0] <= cycle and not self.stuck
-            ctx.set(dut.done, done)
+            ctx.set(dut.finished.valid, done)
             if done:
-                ctx.set(dut.done_outcome, moving.pop(0)[1])
+                ctx.set(dut.finished.payload, moving.pop(0)[1])
             if flush and not self.stuck:
                 moving = [entry for entry in moving if entry[0] <= cycle + self.delay]
-            ctx.set(dut.quiet, not moving and not done)
+            ctx.set(dut.drained, not moving and not done)
             ctx.set(dut.span.ready, 1)
             ctx.set(dut.descriptor.valid, bool(queue))
             if queue:
                 ctx.set(dut.descriptor.payload, queue[0])
 
     async def write(self, ctx, name, value, block=regs.CHANNEL):
-        base = self.base + block.base
-        offset = block.address(name, base=base)
-        bus, lane = self.dut.bus, offset >> 2 & 1
-        ctx.set(bus.write_valid, 1)
-        ctx.set(bus.write_bar, 1)
-        ctx.set(bus.write_address, offset >> 3)
-        ctx.set(bus.write_data, value << 32 * lane)
-        ctx.set(bus.write_enable, 0xF << 4 * lane)
-        await ctx.tick()
-        ctx.set(bus.write_valid, 0)
+        offset = block.address(name, base=self.base + block.base)
+        await bus_write(ctx, self.dut.host.bus, offset, value)
 
     async def read(self, ctx, name):
-        offset = regs.CHANNEL.address(name, base=self.base)
-        bus, lane = self.dut.bus, offset >> 2 & 1
-        ctx.set(bus.read_valid, 1)
-        ctx.set(bus.read_bar, 1)
-        ctx.set(bus.read_address, offset >> 3)
-        ctx.set(bus.read_enable, 0xF << 4 * lane)
-        await ctx.tick()
-        ctx.set(bus.read_valid, 0)
-        return ctx.get(bus.read_data) >> 32 * lane & 0xFFFF_FFFF
+        return await bus_read(ctx, self.dut.host.bus, regs.CHANNEL.address(name, base=self.base))
 
     async def wait_interrupt(self, ctx, cycles=200):
         for _ in range(cycles):
-            if ctx.get(self.dut.interrupt):
+            if ctx.get(self.dut.host.interrupt):
                 return
             await ctx.tick()
         raise AssertionError(f"no interrupt within {cycles} cycles")

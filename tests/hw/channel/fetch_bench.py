@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The world around a descriptor fetch: lists as each driver builds them, the reference algorithm,
-and a requester and a channel made of Python.
+and a read engine and a channel made of Python.
 
-The requester serves the reads out of a host memory that holds the list and nothing else, so that
+The read engine serves the reads out of a host memory that holds the list and nothing else, so that
 any read beside it fails, and brings the words of the reads under way in any order.
 """
 
@@ -150,7 +150,7 @@ class Read:
 
 
 class Bench:
-    """A requester and a channel around a fetch, a step a cycle.
+    """A read engine and a channel around a fetch, a step a cycle.
 
     `latency` gives the cycles from a job to its first word, `ready` and `consume` whether a job or
     a descriptor is taken in a cycle. With `shuffle`, words come in any order, some in halves.
@@ -190,22 +190,22 @@ class Bench:
     async def start(self, todo, limit=2, failures=None):
         """Starts a list; what is written down about the one before is forgotten."""
         dut, ctx = self.dut, self.ctx
-        assert not ctx.get(dut.active)
+        assert not ctx.get(dut.control.active)
         assert not self.under_way
         self._forget()
         self.memory, self.limit, self.failures = todo.memory, limit, failures or {}
-        ctx.set(dut.start, 1)
-        ctx.set(dut.address, todo.address | self.rng.randrange(SIZE))
-        ctx.set(dut.adjacent, todo.adjacent)
+        ctx.set(dut.control.start, 1)
+        ctx.set(dut.control.address, todo.address | self.rng.randrange(SIZE))
+        ctx.set(dut.control.adjacent, todo.adjacent)
         self.started = self.cycle
         await self.step()
-        ctx.set(dut.start, 0)
+        ctx.set(dut.control.start, 0)
 
     async def finish(self, todo, limit=2, failures=None):
         """Runs a list to its end and compares it with the reference."""
         reads, items = reference(todo, limit, failures)
         await self.start(todo, limit, failures)
-        while self.ctx.get(self.dut.active):
+        while self.ctx.get(self.dut.control.active):
             await self.step()
         assert not self.under_way
         for _ in range(5):
@@ -221,8 +221,8 @@ class Bench:
 
     async def step(self, flush=0):
         ctx, dut = self.ctx, self.dut
-        self._set(dut.flush, flush)
-        self._set(dut.halt, self.halt)
+        self._set(dut.control.flush, flush)
+        self._set(dut.control.halt, self.halt)
         self._set(dut.limit, self.limit)
         self._bring()
         ready, consume = self.ready(), self.consume()
@@ -232,7 +232,7 @@ class Bench:
         # What a channel does not take must stay, unless it was told to go the cycle before.
         job = ctx.get(self._job_bits) if ctx.get(dut.job.valid) else None
         assert job is None or not self._stopped
-        assert job is None or ctx.get(dut.active)
+        assert job is None or ctx.get(dut.control.active)
         assert job is None or self._held_job in (None, job)
         self._held_job = None if ready else job
         if job is not None and ready:
@@ -247,7 +247,7 @@ class Bench:
             self.item_times.append(self.cycle)
             self.items.append(self._decode(ctx.get(dut.descriptor.payload)))
         if item is not None or self.under_way:
-            assert ctx.get(dut.active)
+            assert ctx.get(dut.control.active)
         self._flushed, self._stopped = flush, flush or self.halt
         await ctx.tick()
         self.cycle += 1
@@ -273,7 +273,7 @@ class Bench:
             assert address in self.memory, f"read beside the list, at {address:#x}"
             for word in range(4):
                 raw = int.from_bytes(self.memory[address][8 * word : 8 * word + 8], "little")
-                place = (job.place >> 3) + 4 * n + word
+                place = (job.place.as_bits() >> 3) + 4 * n + word
                 halves = (0x0F, 0xF0) if self.shuffle and self.rng.random() < 0.1 else (0xFF,)
                 words += [(place, raw, enable) for enable in halves]
         outcome = self.failures.get(index, Outcome.OK)

@@ -21,12 +21,12 @@ def test_one_descriptor_as_picoevb_runs_it(c2h):
         assert await bench.read(ctx, "status_rc") == 0
         await bench.write(ctx, "interrupt_enable", 0xFFFF_FFFF)
         await bench.write(ctx, "control", 0x00FF_FE7F)
-        assert ctx.get(bench.dut.first_address) == 0x12_ABCD_EFE0
-        assert ctx.get(bench.dut.first_adjacent) == 5
+        assert ctx.get(bench.dut.fetch.address) == 0x12_ABCD_EFE0
+        assert ctx.get(bench.dut.fetch.adjacent) == 5
         assert await bench.read(ctx, "status") == Status.BUSY
         await bench.wait_interrupt(ctx)
         assert await bench.read(ctx, "status_rc") == GOOD
-        assert not ctx.get(bench.dut.interrupt)
+        assert not ctx.get(bench.dut.host.interrupt)
         assert await bench.read(ctx, "status_rc") == 0
         assert await bench.read(ctx, "completed_count") == 1
         await bench.write(ctx, "interrupt_enable", 0)
@@ -66,7 +66,7 @@ def test_run_rise_clears_status_and_count_and_drops_the_request():
         for _ in range(3):
             await bench.write(ctx, "control", RUN | LOG_ALL)
             await ctx.tick()
-            assert not ctx.get(bench.dut.interrupt)
+            assert not ctx.get(bench.dut.host.interrupt)
             await bench.wait_interrupt(ctx)
             assert await bench.read(ctx, "completed_count") == 2
             await bench.write(ctx, "control_w1c", RUN)
@@ -181,19 +181,19 @@ def test_busy_and_silent_as_long_as_anything_of_the_run_is_under_way(ending):
         if ending == "abort":
             await ctx.tick().repeat(10)
             await bench.write(ctx, "control", LOG_ALL)
-        while not ctx.get(bench.dut.flush):
+        while not ctx.get(bench.dut.fetch.flush):
             await ctx.tick()
         waited = 0
-        while not ctx.get(bench.dut.quiet):
+        while not ctx.get(bench.dut.drained):
             assert await bench.read(ctx, "status") == Status.BUSY
-            assert not ctx.get(bench.dut.interrupt)
+            assert not ctx.get(bench.dut.host.interrupt)
             # A run does not end in a cycle with an access.
             await ctx.tick()
             waited += 1
         assert waited
         await ctx.tick().repeat(3)
         assert not await bench.read(ctx, "status") & Status.BUSY
-        assert ctx.get(bench.dut.interrupt)
+        assert ctx.get(bench.dut.host.interrupt)
 
     bench.run(testbench)
 
@@ -206,7 +206,7 @@ def test_soft_reset_request_stops_like_an_abort():
     async def testbench(ctx):
         await bench.write(ctx, "control", RUN | LOG_ALL)
         await ctx.tick().repeat(10)
-        ctx.set(bench.dut.stop_request, 1)
+        ctx.set(bench.dut.host.settings.stop, 1)
         await ctx.tick().repeat(60)
         assert await bench.read(ctx, "status") & Status.BUSY == 0
 

@@ -95,13 +95,13 @@ class Metered(Bench):
     credits = 0
 
     async def step(self, flush=0):
-        self._set(self.dut.credit, min(self.credits, FETCH_DESCRIPTORS))
+        self._set(self.dut.control.credit, min(self.credits, FETCH_DESCRIPTORS))
         await super().step(flush)
 
     def _take(self, job):
         super()._take(job)
         count = job.length // SIZE
-        assert self.ctx.get(self.dut.spent) == count <= self.credits
+        assert self.ctx.get(self.dut.control.spent) == count <= self.credits
         self.credits -= count
 
 
@@ -113,7 +113,7 @@ def test_no_descriptor_is_read_without_credit(portion):
         todo = upstream(rng, 75)
         await bench.start(todo)
         given = 0
-        while bench.ctx.get(bench.dut.active):
+        while bench.ctx.get(bench.dut.control.active):
             for _ in range(rng.randrange(60)):
                 await bench.step()
             if given - bench.credits == given:  # all that was given is fetched
@@ -133,10 +133,10 @@ def test_a_fetch_without_credit_waits_and_can_be_flushed():
         await bench.start(chain(rng, [40]))
         for _ in range(100):
             await bench.step()
-        assert bench.reads == [] and bench.ctx.get(bench.dut.active)
+        assert bench.reads == [] and bench.ctx.get(bench.dut.control.active)
         await bench.step(flush=1)
         await bench.step(flush=1)
-        assert not bench.ctx.get(bench.dut.active)
+        assert not bench.ctx.get(bench.dut.control.active)
         bench.credits = 3
         await bench.finish(chain(rng, [3]))
         assert bench.credits == 0

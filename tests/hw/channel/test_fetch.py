@@ -76,7 +76,7 @@ def test_cyclic(periods):
         while len(bench.items) < 100:
             await bench.step()
         assert bench.items == reference(todo, 2, most=100)[1][:100]
-        while bench.ctx.get(bench.dut.active):
+        while bench.ctx.get(bench.dut.control.active):
             await bench.step(flush=1)
         await bench.finish(picoevb(rng))
 
@@ -193,7 +193,7 @@ def test_no_read_is_offered_past_the_end(error):
         await bench.step()
         assert not bench.ctx.get(bench.dut.job.valid)
         bench.ready = lambda: 1
-        while bench.ctx.get(bench.dut.active):
+        while bench.ctx.get(bench.dut.control.active):
             await bench.step()
         reads, items = reference(todo, 2, failures)
         assert (bench.reads, bench.items) == (reads[:1], items)
@@ -224,8 +224,8 @@ def test_flush_at_any_time():
             assert before == items[: len(before)]
             for _ in range(rng.choice((0, 0, 1, 50))):
                 await bench.step(flush=1)
-            assert bench.ctx.get(bench.dut.active) == bool(bench.under_way)
-            while bench.ctx.get(bench.dut.active):
+            assert bench.ctx.get(bench.dut.control.active) == bool(bench.under_way)
+            while bench.ctx.get(bench.dut.control.active):
                 await bench.step()
             assert not bench.under_way
             assert bench.items == before
@@ -254,7 +254,7 @@ def test_halt():
         assert len(bench.reads) == 1
         assert len(bench.items) == 16
         bench.halt = 0
-        while bench.ctx.get(bench.dut.active):
+        while bench.ctx.get(bench.dut.control.active):
             await bench.step()
         reads, items = reference(todo, 2)
         assert (bench.reads, bench.items) == (reads, items)

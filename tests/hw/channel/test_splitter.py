@@ -48,7 +48,7 @@ class Bench:
         if ctx.get(dut.piece.valid):
             piece = ctx.get(dut.piece.payload)
             flags = bool(piece.first), bool(piece.last)
-            offered = (piece.address, piece.place, piece.length, *flags)
+            offered = (piece.address, piece.place.as_bits(), piece.length, *flags)
         assert self._held is None or offered == self._held, "an offered piece changed"
         self._held = None if ready or abort else offered
         if offered and ready:

@@ -21,29 +21,29 @@ async def written(ctx, bench, said=0, wait=60, hold=3):
     """
     dut = bench.dut
     for _ in range(wait):
-        if ctx.get(dut.writeback.valid):
+        if ctx.get(dut.host.records.record.valid):
             break
         await ctx.tick()
     else:
         return None
-    post = ctx.get(dut.writeback.payload)
+    record = ctx.get(dut.host.records.record.payload)
     base = bench.base + regs.CHANNEL.base
-    assert post.message == 0
-    assert post.where << 3 == regs.CHANNEL.address("writeback_lo", base=base)
-    assert post.what << 3 == regs.CHANNEL.address("completed_count", base=base)
+    assert record.message == 0
+    assert record.where << 3 == regs.CHANNEL.address("writeback_lo", base=base)
+    assert record.what << 3 == regs.CHANNEL.address("completed_count", base=base)
     # Nothing is said yet of what is being written.
     assert await bench.read(ctx, "status") == Status.BUSY | said
     count = await bench.read(ctx, "completed_count")
-    ctx.set(dut.writeback.ready, 1)
+    ctx.set(dut.host.records.record.ready, 1)
     await ctx.tick()
-    ctx.set(dut.writeback.ready, 0)
+    ctx.set(dut.host.records.record.ready, 0)
     for _ in range(hold):
-        assert not ctx.get(dut.writeback.valid)
+        assert not ctx.get(dut.host.records.record.valid)
         assert await bench.read(ctx, "status") == Status.BUSY | said
-    ctx.set(dut.writeback_done, 1)
+    ctx.set(dut.host.records.done, 1)
     await ctx.tick()
-    ctx.set(dut.writeback_done, 0)
-    return count, post.error
+    ctx.set(dut.host.records.done, 0)
+    return count, record.error
 
 
 @pytest.mark.parametrize("c2h", [False, True])
@@ -158,10 +158,10 @@ def test_waits_until_nothing_of_the_run_is_left():
         # The environment takes both descriptors; the second one's data is still to come when
         # the first one stops the run.
         await bench.write(ctx, "control", XDMA_KO)
-        while not ctx.get(bench.dut.flush):
+        while not ctx.get(bench.dut.fetch.flush):
             await ctx.tick()
-        while not ctx.get(bench.dut.quiet):
-            assert not ctx.get(bench.dut.writeback.valid)
+        while not ctx.get(bench.dut.drained):
+            assert not ctx.get(bench.dut.host.records.record.valid)
             await ctx.tick()
         assert await written(ctx, bench) == (1, 0)
 
@@ -182,29 +182,31 @@ def test_nothing_is_written_after_run_was_cleared(at, restart):
         async def sink(cycles):
             nonlocal outstanding
             for cycle in range(cycles):
-                ctx.set(dut.writeback.ready, cycle % 3 == 0)
-                ctx.set(dut.writeback_done, outstanding == 1)
-                taken = ctx.get(dut.writeback.valid) and ctx.get(dut.writeback.ready)
+                ctx.set(dut.host.records.record.ready, cycle % 3 == 0)
+                ctx.set(dut.host.records.done, outstanding == 1)
+                taken = ctx.get(dut.host.records.record.valid) and ctx.get(
+                    dut.host.records.record.ready
+                )
                 outstanding = 4 if taken else max(0, outstanding - 1)
                 await ctx.tick()
-            ctx.set(dut.writeback.ready, 0)
-            ctx.set(dut.writeback_done, 0)
+            ctx.set(dut.host.records.record.ready, 0)
+            ctx.set(dut.host.records.done, 0)
 
         await bench.write(ctx, "control", XDMA_KO)
         await sink(at)
         await bench.write(ctx, "control", XDMA_KO & ~RUN)
-        assert not ctx.get(dut.writeback.valid)
+        assert not ctx.get(dut.host.records.record.valid)
         if restart:
             await bench.write(ctx, "control", XDMA_KO)
         for _ in range(outstanding):
-            assert not ctx.get(dut.writeback.valid)
-            ctx.set(dut.writeback_done, outstanding == 1)
+            assert not ctx.get(dut.host.records.record.valid)
+            ctx.set(dut.host.records.done, outstanding == 1)
             outstanding -= 1
             await ctx.tick()
-        ctx.set(dut.writeback_done, 0)
+        ctx.set(dut.host.records.done, 0)
         if not restart:
             for _ in range(40):
-                assert not ctx.get(dut.writeback.valid)
+                assert not ctx.get(dut.host.records.record.valid)
                 await ctx.tick()
             await bench.write(ctx, "control", XDMA_KO)
         assert [await written(ctx, bench) for _ in range(4)] == [(1, 0), (2, 0), (3, 0), None]

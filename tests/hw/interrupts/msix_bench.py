@@ -8,9 +8,9 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.interrupts.irq import InterruptBlock
-from hw.registers.bank import READ_LATENCY, BusSignature, delayed, fan_out
+from hw.registers.bus import READ_LATENCY, BusFanOut, BusSignature, BusStage
 from hw.seam import RequestBeat
-from hw.write.post import PostWriter
+from hw.write.record_writer import RecordWriter
 from peerdma import regs
 from tests.hw.helpers import simulate
 from tests.hw.registers.bus import bus_read, bus_write
@@ -20,7 +20,7 @@ SOURCES = 18
 
 
 class Messages(wiring.Component):
-    """`InterruptBlock` and `PostWriter` as the core connects them."""
+    """`InterruptBlock` and `RecordWriter` as the core connects them."""
 
     def __init__(self, channels=2):
         self.irq = InterruptBlock(channels)
@@ -36,16 +36,18 @@ class Messages(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.irq = irq = self.irq
-        m.submodules.post = post = PostWriter(1, 0)
-        wiring.connect(m, wiring.flipped(self.bus), post.host)
-        wiring.connect(m, irq.message, post.posts[0])
-        wiring.connect(m, post.request, wiring.flipped(self.request))
-        m.d.sync += post.bus.read_data.eq(fan_out(m, delayed(m, post.bus), [irq.bus]))
+        m.submodules.records = records = RecordWriter(1, 0)
+        wiring.connect(m, wiring.flipped(self.bus), records.host)
+        wiring.connect(m, irq.records, records.sources[0])
+        wiring.connect(m, records.request, wiring.flipped(self.request))
+        m.submodules.stage = stage = BusStage()
+        m.submodules.fan_out = fan_out = BusFanOut(1)
+        wiring.connect(m, records.bus, stage.bus)
+        wiring.connect(m, stage.target, fan_out.bus)
+        wiring.connect(m, fan_out.targets[0], irq.bus)
         m.d.comb += [
-            irq.message_masked.eq(post.masked),
-            irq.message_done.eq(post.done),
-            irq.message_dropped.eq(self.dropped),
-            post.sent.eq(self.sent),
+            records.dropped.eq(self.dropped),
+            records.sent.eq(self.sent),
         ]
         return m
 
@@ -69,8 +71,8 @@ class Bench:
 
     def run(self, testbench, cycles=100_000):
         async def body(ctx):
-            ctx.set(self.irq.bus_master, 1)
-            ctx.set(self.irq.msix_enable, 1)
+            ctx.set(self.irq.link.bus_master, 1)
+            ctx.set(self.irq.link.msix_enable, 1)
             for vector in range(regs.MSIX_ENTRIES):
                 await self.write(ctx, vector, 0, (ADDRESS + 16 * vector) & 0xFFFF_FFFF)
                 await self.write(ctx, vector, 1, ADDRESS >> 32)
@@ -132,7 +134,7 @@ class Bench:
         """The pending bits."""
         await bus_read(ctx, self.dut.bus, regs.MSIX_PBA_OFFSET)
         await ctx.tick().repeat(READ_LATENCY - 1)
-        return ctx.get(self.dut.bus.read_data) & 0xFFFF_FFFF
+        return ctx.get(self.dut.bus.read.data) & 0xFFFF_FFFF
 
     def level(self, ctx, source, value):
         """Set or clear a source: 0 and 1 are channels, the others user interrupts."""

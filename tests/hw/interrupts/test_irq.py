@@ -14,13 +14,13 @@ from peerdma import regs
 async def write(ctx, dut, name, value):
     offset = regs.IRQ.address(name)
     lane = offset >> 2 & 1
-    ctx.set(dut.bus.write_valid, 1)
-    ctx.set(dut.bus.write_bar, 1)
-    ctx.set(dut.bus.write_address, offset >> 3)
-    ctx.set(dut.bus.write_data, value << 32 * lane)
-    ctx.set(dut.bus.write_enable, 0xF << 4 * lane)
+    ctx.set(dut.bus.write.valid, 1)
+    ctx.set(dut.bus.write.bar, 1)
+    ctx.set(dut.bus.write.address, offset >> 3)
+    ctx.set(dut.bus.write.data, value << 32 * lane)
+    ctx.set(dut.bus.write.enable, 0xF << 4 * lane)
     await ctx.tick()
-    ctx.set(dut.bus.write_valid, 0)
+    ctx.set(dut.bus.write.valid, 0)
 
 
 def run(testbench, channels=2):
@@ -30,7 +30,7 @@ def run(testbench, channels=2):
     messages = []
 
     async def body(ctx):
-        ctx.set(dut.bus_master, 1)
+        ctx.set(dut.link.bus_master, 1)
         await testbench(ctx, dut, messages)
 
     async def sink(ctx):
@@ -72,15 +72,15 @@ def test_intx_follows_the_level():
 
 def test_intx_disable_and_msi_silence_intx():
     async def testbench(ctx, dut, messages):
-        ctx.set(dut.intx_disable, 1)
+        ctx.set(dut.link.intx_disable, 1)
         ctx.set(dut.channel, 1)
         await write(ctx, dut, "channel_enable", 3)
         await ctx.tick().repeat(20)
         assert messages == []
-        ctx.set(dut.intx_disable, 0)
+        ctx.set(dut.link.intx_disable, 0)
         await ctx.tick().repeat(20)
         assert messages == [("intx", 1)]
-        ctx.set(dut.msix_enable, 1)
+        ctx.set(dut.link.msix_enable, 1)
         await ctx.tick().repeat(20)
         ctx.set(dut.channel, 0)
         await ctx.tick().repeat(20)
@@ -92,8 +92,8 @@ def test_intx_disable_and_msi_silence_intx():
 @pytest.mark.parametrize(("granted", "expected"), [(0, 0), (1, 1), (2, 1), (3, 5), (5, 5)])
 def test_msi_vector_is_reduced_to_what_was_granted(granted, expected):
     async def testbench(ctx, dut, messages):
-        ctx.set(dut.msi_enable, 1)
-        ctx.set(dut.msi_granted, granted)
+        ctx.set(dut.link.msi_enable, 1)
+        ctx.set(dut.link.msi_granted, granted)
         await write(ctx, dut, "channel_vector0", 0x0500)
         await write(ctx, dut, "channel_enable", 3)
         ctx.set(dut.channel, 2)
@@ -105,7 +105,7 @@ def test_msi_vector_is_reduced_to_what_was_granted(granted, expected):
 
 def test_msi_on_each_edge_of_request():
     async def testbench(ctx, dut, messages):
-        ctx.set(dut.msi_enable, 1)
+        ctx.set(dut.link.msi_enable, 1)
         ctx.set(dut.channel, 1)
         await write(ctx, dut, "channel_enable_w1s", 1)
         await ctx.tick().repeat(20)
@@ -126,13 +126,13 @@ def test_msi_on_each_edge_of_request():
 
 def test_no_msi_while_bus_master_is_off_and_none_lost():
     async def testbench(ctx, dut, messages):
-        ctx.set(dut.bus_master, 0)
-        ctx.set(dut.msi_enable, 1)
+        ctx.set(dut.link.bus_master, 0)
+        ctx.set(dut.link.msi_enable, 1)
         ctx.set(dut.channel, 1)
         await write(ctx, dut, "channel_enable", 3)
         await ctx.tick().repeat(20)
         assert messages == []
-        ctx.set(dut.bus_master, 1)
+        ctx.set(dut.link.bus_master, 1)
         await ctx.tick().repeat(20)
         assert messages == [("msi", 0)]
 
@@ -145,8 +145,8 @@ def test_every_edge_gives_a_message_for_its_own_vector():
     rng = random.Random(seed)
 
     async def testbench(ctx, dut, messages):
-        ctx.set(dut.msi_enable, 1)
-        ctx.set(dut.msi_granted, 5)
+        ctx.set(dut.link.msi_enable, 1)
+        ctx.set(dut.link.msi_granted, 5)
         await write(ctx, dut, "channel_vector0", 0x0100)
         for index in range(4):
             base = 2 + 4 * index

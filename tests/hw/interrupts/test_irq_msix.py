@@ -65,7 +65,7 @@ def test_a_masked_message_waits_in_the_pending_bits(by):
 
     async def mask(ctx, value):
         if by == "function":
-            ctx.set(bench.irq.msix_mask, value)
+            ctx.set(bench.irq.link.msix_mask, value)
         else:
             for vector in (1, 4, 17):
                 await bench.mask(ctx, vector, value)
@@ -153,12 +153,12 @@ def test_bus_master_off_sends_nothing_and_loses_nothing():
     bench = Bench()
 
     async def testbench(ctx):
-        ctx.set(bench.irq.bus_master, 0)
+        ctx.set(bench.irq.link.bus_master, 0)
         for source in (0, 9):
             bench.level(ctx, source, 1)
         await bench.settle(ctx)
         assert bench.sent == []
-        ctx.set(bench.irq.bus_master, 1)
+        ctx.set(bench.irq.link.bus_master, 1)
         await bench.settle(ctx)
         assert bench.sent == [0, 9]
 
@@ -201,17 +201,17 @@ def test_enabling_sends_what_is_requested_by_then():
     bench = Bench()
 
     async def testbench(ctx):
-        ctx.set(bench.irq.msix_enable, 0)
+        ctx.set(bench.irq.link.msix_enable, 0)
         bench.level(ctx, 6, 1)
         await bench.settle(ctx)
         assert bench.sent == []
-        ctx.set(bench.irq.msix_enable, 1)
+        ctx.set(bench.irq.link.msix_enable, 1)
         await bench.settle(ctx)
         assert bench.sent == [6]
         await bench.mask(ctx, 7)
         bench.level(ctx, 7, 1)
         await bench.settle(ctx)
-        ctx.set(bench.irq.msix_enable, 0)
+        ctx.set(bench.irq.link.msix_enable, 0)
         await ctx.tick()
         assert await bench.pending(ctx) == 0
 
@@ -223,7 +223,7 @@ def test_the_block_is_not_asked_for_anything_while_msix_is_on(msi_enable):
     bench = Bench()
 
     async def testbench(ctx):
-        ctx.set(bench.irq.msi_enable, msi_enable)
+        ctx.set(bench.irq.link.msi_enable, msi_enable)
         bench.level(ctx, 0, 1)
         for _ in range(100):
             assert not ctx.get(bench.irq.interrupt.valid)
@@ -249,15 +249,15 @@ def test_masks_sweep_across_an_event():
                     if cycle == edge_at:
                         bench.level(ctx, 4, 1)
                     if how == "function":
-                        ctx.set(bench.irq.msix_mask, masked)
+                        ctx.set(bench.irq.link.msix_mask, masked)
                         await ctx.tick()
                     elif cycle in (mask_at, mask_at + unmask_after):
                         await bench.mask(ctx, 4, masked)
                     else:
-                        ctx.set(bench.dut.bus.read_valid, rng.random() < 0.3)
-                        ctx.set(bench.dut.bus.read_address, regs.MSIX_TABLE_OFFSET + 0x48 >> 3)
+                        ctx.set(bench.dut.bus.read.valid, rng.random() < 0.3)
+                        ctx.set(bench.dut.bus.read.address, regs.MSIX_TABLE_OFFSET + 0x48 >> 3)
                         await ctx.tick()
-                        ctx.set(bench.dut.bus.read_valid, 0)
+                        ctx.set(bench.dut.bus.read.valid, 0)
                 await ctx.tick().repeat(30)
                 place = f"{how} mask at {mask_at} for {unmask_after} cycles"
                 assert len(bench.sent) == sent + 1, place
@@ -283,7 +283,7 @@ def test_random_edges_and_masks():
                     masked[source] ^= 1
                     await bench.mask(ctx, source, masked[source])
                 case 1:
-                    ctx.set(bench.irq.bus_master, rng.randrange(2))
+                    ctx.set(bench.irq.link.bus_master, rng.randrange(2))
                 case _:
                     high[source] ^= 1
                     edges[source] += high[source]
@@ -292,7 +292,7 @@ def test_random_edges_and_masks():
         for source in range(SOURCES):
             assert bench.sent.count(source) <= edges[source]
         # Everything goes once more, and only once.
-        ctx.set(bench.irq.bus_master, 1)
+        ctx.set(bench.irq.link.bus_master, 1)
         for source in range(SOURCES):
             bench.level(ctx, source, 0)
             await bench.mask(ctx, source, 1)

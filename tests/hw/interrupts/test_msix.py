@@ -2,7 +2,7 @@
 """The MSI-X table as software sees it."""
 
 from hw.interrupts.msix import MsixTable
-from hw.registers.bank import READ_LATENCY
+from hw.registers.bus import READ_LATENCY
 from peerdma import regs
 from tests.hw.helpers import seeded, simulate
 from tests.hw.registers.bus import bus_read, bus_write
@@ -58,13 +58,13 @@ def test_one_write_of_the_bus_can_carry_two_dwords_or_parts():
             (TABLE + 8, 0x5555_5554_6666_6666, 0xFF),
             (TABLE + 8, 0x0000_0001_7777_7777, 0xEF),
         ):
-            ctx.set(bus.write_valid, 1)
-            ctx.set(bus.write_bar, regs.BAR_DMA[0])
-            ctx.set(bus.write_address, address >> 3)
-            ctx.set(bus.write_data, value)
-            ctx.set(bus.write_enable, enable)
+            ctx.set(bus.write.valid, 1)
+            ctx.set(bus.write.bar, regs.BAR_DMA[0])
+            ctx.set(bus.write.address, address >> 3)
+            ctx.set(bus.write.data, value)
+            ctx.set(bus.write.enable, enable)
             await ctx.tick()
-        ctx.set(bus.write_valid, 0)
+        ctx.set(bus.write.valid, 0)
         assert await dump(ctx, dut, TABLE, TABLE + 16) == [0x4444_4444, 0x1111_1111, 0x7777_7777, 0]
 
     run(testbench)
@@ -110,16 +110,16 @@ def test_pending_bits():
 def test_changed_covers_all_reads_that_do_not_show_a_new_mask():
     async def testbench(ctx, dut):
         bus = dut.bus
-        ctx.set(bus.write_bar, regs.BAR_DMA[0])
+        ctx.set(bus.write.bar, regs.BAR_DMA[0])
         for offset, lane, expected in ((8, 1, 1), (8, 0, 0), (0, 1, 0), (0, 0, 0)):
-            ctx.set(bus.write_valid, 1)
-            ctx.set(bus.write_address, TABLE + 0x50 + offset >> 3)
-            ctx.set(bus.write_enable, 0xF << 4 * lane)
+            ctx.set(bus.write.valid, 1)
+            ctx.set(bus.write.address, TABLE + 0x50 + offset >> 3)
+            ctx.set(bus.write.enable, 0xF << 4 * lane)
             seen = []
             for _ in range(READ_LATENCY + 3):
                 seen.append(ctx.get(dut.changed))
                 await ctx.tick()
-                ctx.set(bus.write_valid, 0)
+                ctx.set(bus.write.valid, 0)
             assert seen == [expected] * (READ_LATENCY + 1) + [0, 0], (offset, lane)
 
     run(testbench)

@@ -3,7 +3,7 @@
 
 Every cycle each byte at `placement` must belong to a job that is under way, be right, and be the
 first one written to its address; when a job retires with OK, each of its bytes must have been
-written in an earlier cycle, and `frontier` must have reached its end, never ahead of the data.
+written in an earlier cycle, and `mark` must have reached its end, never ahead of the data.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from amaranth.hdl import Cat, Module, Signal
 from amaranth.sim import Simulator
 
-from hw.read.engine import Requester
-from hw.records import JOB_BYTES, RING_PLACE, Outcome
+from hw.read.engine import ReadEngine
+from hw.records import JOB_BYTES, Outcome
+from tests.hw.helpers import RING_PLACE, placement
 from tests.hw.read.completions import Packet, Request, enabled_bytes, host_byte, smallest, split
 
 __all__ = ["PAGE", "RETIRES", "Bench", "Job"]
@@ -42,13 +43,13 @@ class Job:
     retired: int | None = None
     outcome: Outcome | None = None
     written: int = 0
-    #: bytes that `frontier` said are there
+    #: bytes that `mark` said are there
     reached: int = 0
 
 
 @dataclass
 class Bench:
-    """Drives a `Requester` cycle by cycle.
+    """Drives a `ReadEngine` cycle by cycle.
 
     Set the knobs, then call `run` with a coroutine that uses `submit`, `step` and `drain`.
     """
@@ -73,7 +74,9 @@ class Bench:
     manual: bool = False
 
     def __post_init__(self):
-        self.dut = Requester(self.clients, self.tags, self.timeout_cycles, self.quarantine_timeouts)
+        self.dut = ReadEngine(
+            self.clients, self.tags, self.timeout_cycles, self.quarantine_timeouts
+        )
         self.cycle = 0
         self.bus_master = 1
         self.flush = 0
@@ -95,7 +98,7 @@ class Bench:
         #: cycle and client of each placement; cycle of each beat
         self.placements: list[tuple[int, int]] = []
         self.beats: list[int] = []
-        #: (cycle, client, bytes of its oldest job) whenever `frontier` told of more
+        #: (cycle, client, bytes of its oldest job) whenever `mark` told of more
         self.steps: list[tuple[int, int, int]] = []
         #: changes the packets of a request before they are sent
         self.mutate = None
@@ -114,7 +117,7 @@ class Bench:
                 dut.request.valid,
                 dut.placement.valid,
                 dut.timed_out | dut.unexpected,
-                dut.frontier.valid,
+                dut.mark.valid,
                 *(client.ready for client in dut.jobs),
                 *(client.valid for client in dut.retired),
             )
@@ -240,8 +243,9 @@ class Bench:
             ctx.set(port.valid, bool(queue))
             if queue:
                 job = queue[0]
-                for name in ("address", "length", "place", "last"):
+                for name in ("address", "length", "last"):
                     ctx.set(getattr(port.payload, name), getattr(job, name))
+                ctx.set(port.payload.place, placement(job.place))
         self._drive_completion()
 
     def _drive_completion(self):
@@ -321,30 +325,30 @@ class Bench:
                     self.missing[number][place] = job, host_byte(job.address + index)
 
     def _place(self):
-        placement = self._ctx.get(self.dut.placement.payload)
-        self.placements.append((self.cycle, placement.client))
-        missing = self.missing[placement.client]
-        word = placement.data.to_bytes(8, "little")
-        assert placement.enable
+        placed = self._ctx.get(self.dut.placement.payload)
+        self.placements.append((self.cycle, placed.client))
+        missing = self.missing[placed.client]
+        word = placed.data.to_bytes(8, "little")
+        assert placed.enable
         for lane in range(8):
-            if placement.enable >> lane & 1:
-                place = placement.address * 8 + lane
-                assert place in missing, f"stray write to {place:#x} of {placement.client}"
+            if placed.enable >> lane & 1:
+                place = placed.address * 8 + lane
+                assert place in missing, f"stray write to {place:#x} of {placed.client}"
                 job, value = missing.pop(place)
-                assert word[lane] == value, f"byte {place:#x} of {placement.client} is wrong"
+                assert word[lane] == value, f"byte {place:#x} of {placed.client} is wrong"
                 job.written += 1
 
     def _reach(self):
-        frontier = self._ctx.get(self.dut.frontier.payload)
-        client = frontier.client
+        mark = self._ctx.get(self.dut.mark.payload)
+        client, place = mark.client, mark.place.as_bits()
         assert self.active[client], f"client {client} has no job"
         job = self.active[client][0]
-        assert frontier.place & RING_PLACE == job.place & RING_PLACE, "told of another memory"
-        reached = (frontier.place - job.place) % RING_PLACE
+        assert place & RING_PLACE == job.place & RING_PLACE, "told of another memory"
+        reached = (place - job.place) % RING_PLACE
         assert job.reached <= reached <= job.length, f"{reached} of a job, after {job.reached}"
         for index in range(job.reached, reached):
             place = (job.place + index) % PLACES
-            assert place not in self.missing[client], "the frontier is ahead of the data"
+            assert place not in self.missing[client], "the mark is ahead of the data"
         if reached > job.reached:
             self.steps.append((self.cycle, client, reached))
         job.reached = reached
@@ -369,4 +373,4 @@ class Bench:
                     self.missing[number].pop((job.place + index) % PLACES, None)
             else:
                 assert job.written == job.length, "retired before its data was placed"
-                assert job.reached == job.length, "retired before the frontier reached its end"
+                assert job.reached == job.length, "retired before the mark reached its end"

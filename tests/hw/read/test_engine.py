@@ -7,7 +7,7 @@ from bisect import bisect
 
 import pytest
 
-from hw.read.engine import Requester
+from hw.read.engine import ReadEngine
 from hw.records import Outcome
 from tests.hw.helpers import seeded
 from tests.hw.read.completions import packet_of, smallest
@@ -302,4 +302,4 @@ def test_bus_master_off():
 )
 def test_parameters(arguments, message):
     with pytest.raises(ValueError, match=message):
-        Requester(**arguments)
+        ReadEngine(**arguments)

@@ -30,21 +30,21 @@ def test_states(tags):
             flush = rng.random() < 0.01
             take = not flush and rng.random() < 0.7
             wait = rng.random() < 0.8
-            subject = rng.randrange(tags)
-            ended = subject in waiting and rng.random() < 0.3
-            closed = subject in waiting | quarantined and rng.random() < 0.3
+            lookup = rng.randrange(tags)
+            ended = lookup in waiting and rng.random() < 0.3
+            closed = lookup in waiting | quarantined and rng.random() < 0.3
             done = sorted(busy - waiting)
             released = rng.choice(done) if done and rng.random() < 0.5 else None
             ctx.set(dut.flush, flush)
             ctx.set(dut.free.ready, take)
             ctx.set(dut.wait, wait)
-            ctx.set(dut.subject, subject)
+            ctx.set(dut.lookup_tag, lookup)
             ctx.set(dut.ended, ended)
             ctx.set(dut.closed, closed)
             ctx.set(dut.released.valid, released is not None)
             ctx.set(dut.released.payload, released or 0)
-            assert ctx.get(dut.subject_waiting) == (subject in waiting)
-            assert ctx.get(dut.subject_quarantined) == (subject in quarantined)
+            assert ctx.get(dut.lookup_waiting) == (lookup in waiting)
+            assert ctx.get(dut.lookup_quarantined) == (lookup in quarantined)
 
             free = set(range(tags)) - busy - quarantined
             found = ctx.get(dut.free.valid)
@@ -56,14 +56,14 @@ def test_states(tags):
 
             busy.discard(released)
             if ended or closed:
-                waiting.discard(subject)
+                waiting.discard(lookup)
             if ended:
-                quarantined.add(subject)
+                quarantined.add(lookup)
             if flush:
                 quarantined |= waiting
                 busy, waiting = set(), set()
             if closed:
-                quarantined.discard(subject)
+                quarantined.discard(lookup)
             if take and found:
                 busy.add(tag)
                 waiting |= {tag} if wait else set()
@@ -84,22 +84,22 @@ def test_order(clients):
         ready = [0] * clients
         waiting = set()
         retired = 0
-        hint = False
+        predict = False
         for _ in range(3000):
             flush = rng.random() < 0.005
             waiting -= {tag for tag in sorted(waiting) if rng.random() < 0.1}
             free = set(range(tags)) - {tag for queue in queues for tag in queue}
             # A completion ends at most every other cycle, and may be anybody's.
-            hint = not hint and rng.random() < 0.3
-            hinted = rng.randrange(clients)
+            predict = not predict and rng.random() < 0.3
+            predicted = rng.randrange(clients)
             push = bool(free) and not flush and rng.random() < 0.3
             client, tag = rng.randrange(clients), rng.choice(sorted(free or {0}))
             ctx.set(dut.flush, flush)
             ctx.set(dut.waiting, sum(1 << tag for tag in waiting))
-            ctx.set(dut.hint.valid, hint)
-            ctx.set(dut.hint.p, hinted)
-            ctx.set(dut.push.valid, push)
-            ctx.set(dut.push.payload, {"client": client, "tag": tag})
+            ctx.set(dut.predicted.valid, predict)
+            ctx.set(dut.predicted.p, predicted)
+            ctx.set(dut.taken.valid, push)
+            ctx.set(dut.taken.payload, {"client": client, "tag": tag})
 
             assert members(ctx.get(dut.idle)) == {n for n in range(clients) if not queues[n]}
             if ctx.get(dut.retire.valid):
@@ -110,7 +110,7 @@ def test_order(clients):
                 retired += 1
             for number, queue in enumerate(queues):
                 ready[number] = ready[number] + 1 if queue and queue[0] not in waiting else 0
-                # A look-up that came just too early, and all of the next; hints in between
+                # A look-up that came just too early, and all of the next; predictions in between
                 assert ready[number] <= 2 * clients + 4
             if push:
                 queues[client].append(tag)
@@ -127,8 +127,8 @@ def test_order(clients):
 
 
 @pytest.mark.parametrize("clients", [1, 4, 7])
-def test_a_hint_needs_no_turn(clients):
-    """Whoever's turn it is: retired three cycles later, once."""
+def test_a_predicted_client_waits_for_no_slot(clients):
+    """Whoever's round-robin slot it is: retired three cycles later, once."""
     dut = OrderQueues(clients, 4)
 
     async def bench(ctx):
@@ -136,16 +136,16 @@ def test_a_hint_needs_no_turn(clients):
         for client in range(clients):
             for phase in range(clients):
                 ctx.set(dut.waiting, 0b1000)
-                ctx.set(dut.push.payload, {"client": client, "tag": 3})
-                ctx.set(dut.push.valid, 1)
+                ctx.set(dut.taken.payload, {"client": client, "tag": 3})
+                ctx.set(dut.taken.valid, 1)
                 await ctx.tick()
-                ctx.set(dut.push.valid, 0)
+                ctx.set(dut.taken.valid, 0)
                 await ctx.tick().repeat(clients + phase)
                 assert not ctx.get(dut.retire.valid)
-                ctx.set(dut.hint.p, client)
-                ctx.set(dut.hint.valid, 1)
+                ctx.set(dut.predicted.p, client)
+                ctx.set(dut.predicted.valid, 1)
                 await ctx.tick()
-                ctx.set(dut.hint.valid, 0)
+                ctx.set(dut.predicted.valid, 0)
                 ctx.set(dut.waiting, 0)
                 seen = []
                 for cycle in range(1, 12):

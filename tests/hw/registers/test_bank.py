@@ -39,24 +39,24 @@ def run(testbench):
 
 async def write(ctx, dut, offset, value, enable=None, bar=1):
     lane = offset >> 2 & 1
-    ctx.set(dut.bus.write_valid, 1)
-    ctx.set(dut.bus.write_bar, bar)
-    ctx.set(dut.bus.write_address, offset >> 3)
-    ctx.set(dut.bus.write_data, value << 32 * lane)
-    ctx.set(dut.bus.write_enable, 0xF << 4 * lane if enable is None else enable)
+    ctx.set(dut.bus.write.valid, 1)
+    ctx.set(dut.bus.write.bar, bar)
+    ctx.set(dut.bus.write.address, offset >> 3)
+    ctx.set(dut.bus.write.data, value << 32 * lane)
+    ctx.set(dut.bus.write.enable, 0xF << 4 * lane if enable is None else enable)
     await ctx.tick()
-    ctx.set(dut.bus.write_valid, 0)
+    ctx.set(dut.bus.write.valid, 0)
 
 
 async def read(ctx, dut, offset, enable=None, bar=1):
     lane = offset >> 2 & 1
-    ctx.set(dut.bus.read_valid, 1)
-    ctx.set(dut.bus.read_bar, bar)
-    ctx.set(dut.bus.read_address, offset >> 3)
-    ctx.set(dut.bus.read_enable, 0xF << 4 * lane if enable is None else enable)
+    ctx.set(dut.bus.read.valid, 1)
+    ctx.set(dut.bus.read.bar, bar)
+    ctx.set(dut.bus.read.address, offset >> 3)
+    ctx.set(dut.bus.read.enable, 0xF << 4 * lane if enable is None else enable)
     await ctx.tick()
-    ctx.set(dut.bus.read_valid, 0)
-    return ctx.get(dut.bus.read_data) >> 32 * lane & 0xFFFF_FFFF
+    ctx.set(dut.bus.read.valid, 0)
+    return ctx.get(dut.bus.read.data) >> 32 * lane & 0xFFFF_FFFF
 
 
 def test_reset_value_and_writable_bits():
@@ -113,13 +113,13 @@ def test_other_bar_and_other_block_are_not_ours():
 
 def test_64_bit_write_reaches_both_registers():
     async def testbench(ctx, dut):
-        ctx.set(dut.bus.write_valid, 1)
-        ctx.set(dut.bus.write_bar, 1)
-        ctx.set(dut.bus.write_address, 0x2008 >> 3)
-        ctx.set(dut.bus.write_data, 0x8000_0000_0000_000E)
-        ctx.set(dut.bus.write_enable, 0xFF)
+        ctx.set(dut.bus.write.valid, 1)
+        ctx.set(dut.bus.write.bar, 1)
+        ctx.set(dut.bus.write.address, 0x2008 >> 3)
+        ctx.set(dut.bus.write.data, 0x8000_0000_0000_000E)
+        ctx.set(dut.bus.write.enable, 0xFF)
         await ctx.tick()
-        ctx.set(dut.bus.write_valid, 0)
+        ctx.set(dut.bus.write.valid, 0)
         assert await read(ctx, dut, 0x2004) == 0x0000_001F
 
     run(testbench)
@@ -132,14 +132,14 @@ def test_64_bit_write_reaches_both_registers():
 def test_read_clears_only_through_its_alias(offset, enable, cleared):
     async def testbench(ctx, dut):
         ctx.set(dut.status, 0xA5)
-        ctx.set(dut.bus.read_valid, 1)
-        ctx.set(dut.bus.read_bar, 1)
-        ctx.set(dut.bus.read_address, offset >> 3)
-        ctx.set(dut.bus.read_enable, enable)
+        ctx.set(dut.bus.read.valid, 1)
+        ctx.set(dut.bus.read.bar, 1)
+        ctx.set(dut.bus.read.address, offset >> 3)
+        ctx.set(dut.bus.read.enable, enable)
         assert ctx.get(dut.status_clear) == cleared
         await ctx.tick()
-        ctx.set(dut.bus.read_valid, 0)
-        assert ctx.get(dut.bus.read_data) == 0xA5_0000_00A5
+        ctx.set(dut.bus.read.valid, 0)
+        assert ctx.get(dut.bus.read.data) == 0xA5_0000_00A5
         assert ctx.get(dut.status_clear) == 0
 
     run(testbench)
@@ -147,11 +147,11 @@ def test_read_clears_only_through_its_alias(offset, enable, cleared):
 
 def test_write_one_to_clear():
     async def testbench(ctx, dut):
-        ctx.set(dut.bus.write_valid, 1)
-        ctx.set(dut.bus.write_bar, 1)
-        ctx.set(dut.bus.write_address, 0x2040 >> 3)
-        ctx.set(dut.bus.write_data, 0x1FF)
-        ctx.set(dut.bus.write_enable, 0x0F)
+        ctx.set(dut.bus.write.valid, 1)
+        ctx.set(dut.bus.write.bar, 1)
+        ctx.set(dut.bus.write.address, 0x2040 >> 3)
+        ctx.set(dut.bus.write.data, 0x1FF)
+        ctx.set(dut.bus.write.enable, 0x0F)
         assert ctx.get(dut.status_clear) == 0xFE
 
     run(testbench)
@@ -160,14 +160,14 @@ def test_write_one_to_clear():
 def test_strobe_carries_the_data():
     async def testbench(ctx, dut):
         lane = 0
-        ctx.set(dut.bus.write_valid, 1)
-        ctx.set(dut.bus.write_bar, 1)
-        ctx.set(dut.bus.write_address, 0x2048 >> 3)
-        ctx.set(dut.bus.write_data, 0xFFFF_FFFF << 32 * lane)
-        ctx.set(dut.bus.write_enable, 0x0F)
+        ctx.set(dut.bus.write.valid, 1)
+        ctx.set(dut.bus.write.bar, 1)
+        ctx.set(dut.bus.write.address, 0x2048 >> 3)
+        ctx.set(dut.bus.write.data, 0xFFFF_FFFF << 32 * lane)
+        ctx.set(dut.bus.write.enable, 0x0F)
         assert ctx.get(dut.command_strobe) == 1
         assert ctx.get(dut.command_data) == 0x3
-        ctx.set(dut.bus.write_enable, 0x07)
+        ctx.set(dut.bus.write.enable, 0x07)
         assert ctx.get(dut.command_strobe) == 0
 
     run(testbench)

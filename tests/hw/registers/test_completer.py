@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from hw.registers.bank import READ_LATENCY
+from hw.registers.bus import READ_LATENCY
 from hw.registers.completer import QUEUE_DEPTH, QUEUE_RESERVE, Completer
 from hw.seam import CompletionStatus, TargetKind
 from peerdma import regs
@@ -35,35 +35,46 @@ class Registers:
     def bench(self, bus):
         async def run(ctx):
             cycle, pipe = 0, [0] * (READ_LATENCY - 1)
-            names = [name for name in bus.signature.members if name != "read_data"]
-            async for sample in ctx.tick().sample(*(getattr(bus, name) for name in names)):
-                now = dict(zip(names, sample[2:], strict=True))
-                pipe.append(self._read(cycle, now))
-                ctx.set(bus.read_data, pipe.pop(0))
-                self._write(cycle, now)
+            read, write = bus.read, bus.write
+            while True:
+                (
+                    _,
+                    _,
+                    reading,
+                    *wanted,
+                    writing,
+                    bar,
+                    address,
+                    data,
+                    enable,
+                ) = await ctx.tick().sample(
+                    *(read.valid, read.bar, read.address, read.enable),
+                    *(write.valid, write.bar, write.address, write.data, write.enable),
+                )
+                idle = self.random.randrange(1 << 64)
+                pipe.append(self._read(cycle, *wanted) if reading else idle)
+                ctx.set(read.data, pipe.pop(0))
+                if writing:
+                    self._write(cycle, bar, address, data, enable)
                 cycle += 1
 
         return run
 
-    def _read(self, cycle, now):
-        if not now["read_valid"]:
-            return self.random.randrange(1 << 64)
+    def _read(self, cycle, bar, address, enable):
         value = 0
         for lane in range(8):
-            key = now["read_bar"], 8 * now["read_address"] + lane
+            key = bar, 8 * address + lane
             value |= self.bytes.get(key, 0) << 8 * lane
-            if now["read_enable"] >> lane & 1:
+            if enable >> lane & 1:
                 self.reads.append((cycle, *key))
         return value
 
-    def _write(self, cycle, now):
-        if not now["write_valid"]:
-            return
+    def _write(self, cycle, bar, address, data, enable):
         self.words.append(cycle)
         for lane in range(8):
-            if now["write_enable"] >> lane & 1:
-                key = now["write_bar"], 8 * now["write_address"] + lane
-                self.bytes[key] = now["write_data"] >> 8 * lane & 0xFF
+            if enable >> lane & 1:
+                key = bar, 8 * address + lane
+                self.bytes[key] = data >> 8 * lane & 0xFF
                 self.writes.append((cycle, *key, self.bytes[key]))
 
 

@@ -46,11 +46,13 @@ async def captured(ctx, dut):
 
 
 async def fail(ctx, dut, outcome, address, *, channel=0, c2h=0, descriptor=0, times=1):
-    ctx.set(dut.error, {"outcome": outcome, "address": address, "channel": channel, "c2h": c2h})
-    ctx.set(dut.error.descriptor, descriptor)
-    ctx.set(dut.error_valid, 1)
+    ctx.set(
+        dut.error.payload, {"outcome": outcome, "address": address, "channel": channel, "c2h": c2h}
+    )
+    ctx.set(dut.error.payload.descriptor, descriptor)
+    ctx.set(dut.error.valid, 1)
     await ctx.tick().repeat(times)
-    ctx.set(dut.error_valid, 0)
+    ctx.set(dut.error.valid, 0)
 
 
 def test_the_first_error_is_kept_and_all_are_counted():
@@ -101,12 +103,12 @@ def test_both_halves_of_the_cycle_count_are_of_one_cycle():
         assert low == before
         await ctx.tick().repeat(10)
         assert await read(ctx, dut, "cycles_hi") == 0
-        ctx.set(dut.bus.read_enable, 0xFF)
-        ctx.set(dut.bus.read_address, regs.EXTENSION.base + 0x40 >> 3)
-        ctx.set(dut.bus.read_valid, 1)
+        ctx.set(dut.bus.read.enable, 0xFF)
+        ctx.set(dut.bus.read.address, regs.EXTENSION.base + 0x40 >> 3)
+        ctx.set(dut.bus.read.valid, 1)
         now = ctx.get(dut.cycles)
         await ctx.tick()
-        assert ctx.get(dut.bus.read_data) == now
+        assert ctx.get(dut.bus.read.data) == now
 
     run(scenario)
 
@@ -118,14 +120,14 @@ def test_requests_of_software_last_a_cycle():
             ("soft_reset", 2, dut.soft_reset, 0),
             ("stream_flush", 0x15, dut.stream_flush, 0x5),
         ):
-            ctx.set(dut.bus.write_bar, regs.BAR_DMA[0])
-            ctx.set(dut.bus.write_address, regs.EXTENSION.address(name) >> 3)
+            ctx.set(dut.bus.write.bar, regs.BAR_DMA[0])
+            ctx.set(dut.bus.write.address, regs.EXTENSION.address(name) >> 3)
             lane = regs.EXTENSION[name].offset >> 2 & 1
-            ctx.set(dut.bus.write_data, value << 32 * lane)
-            ctx.set(dut.bus.write_enable, 0xF << 4 * lane)
-            ctx.set(dut.bus.write_valid, 1)
+            ctx.set(dut.bus.write.data, value << 32 * lane)
+            ctx.set(dut.bus.write.enable, 0xF << 4 * lane)
+            ctx.set(dut.bus.write.valid, 1)
             assert ctx.get(member) == expected
-            ctx.set(dut.bus.write_valid, 0)
+            ctx.set(dut.bus.write.valid, 0)
             assert ctx.get(member) == 0
 
     run(scenario)

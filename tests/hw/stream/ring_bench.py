@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-from hw.records import JOB_BYTES, RING_PLACE
+from hw.records import JOB_BYTES
 from hw.stream.ring import InboundRing, OutboundRing
+from tests.hw.helpers import RING_PLACE, placement
 
 __all__ = ["CLAIMS", "SIZE", "Inbound", "Outbound", "Writes"]
 
@@ -15,7 +16,7 @@ CLAIMS = 16
 
 
 class Inbound:
-    """Reserves, places and drains an `InboundRing` cycle by cycle, as channel and requester would.
+    """Reserves, places and drains an `InboundRing`, as channel and read engine would.
 
     `sent` are the bytes in the order of their reads, `found` those that left the ring.
     """
@@ -24,7 +25,7 @@ class Inbound:
         self, rng, ring=None, *, reads=0, longest=JOB_BYTES, window=6, ready=0.7, place=0.7
     ):
         self.rng = rng
-        self.dut = ring or InboundRing(SIZE, place=RING_PLACE)
+        self.dut = ring or InboundRing(SIZE)
         self.reads, self.longest, self.window = reads, longest, window
         self.ready_rate, self.place_rate = ready, place
         self.sent, self.found = bytearray(), bytearray()
@@ -33,7 +34,7 @@ class Inbound:
         #: of each read under way: its place, and its words that are still to be written
         self.pending = []
         self.reserved = self.arrived = 0
-        #: bytes of the oldest read that the frontier has passed
+        #: bytes of the oldest read that the mark has passed
         self.told = 0
         self.cycle = 0
         self.drain = False
@@ -48,10 +49,10 @@ class Inbound:
             enable = sum(1 << lane for lane in lanes)
             yield (place + at) // 8, int.from_bytes(padded[at : at + 8], "little"), enable
 
-    async def step(self, ctx, *, take=0, frontier=None):
+    async def step(self, ctx, *, take=0, mark=None):
         """One cycle of the ring alone: the channel's part, and perhaps a beat leaves."""
         dut = self.dut
-        taken = self.drive(ctx, take=take, frontier=frontier)
+        taken = self.drive(ctx, take=take, mark=mark)
         ctx.set(dut.drain, self.drain)
         ready = self.rng.random() < self.ready_rate
         ctx.set(dut.beats.ready, ready)
@@ -65,18 +66,18 @@ class Inbound:
         self.cycle += 1
         return taken
 
-    def drive(self, ctx, *, take=0, frontier=None):
+    def drive(self, ctx, *, take=0, mark=None):
         """A cycle of the channel: reserve a read of `take` bytes if there is room, place a word."""
         dut, rng = self.dut, self.rng
-        ctx.set(dut.length, take)
-        told = frontier if frontier is not None else self.frontier()
-        ctx.set(dut.frontier_valid, told is not None)
+        ctx.set(dut.reservation.length, take)
+        told = mark if mark is not None else self.mark()
+        ctx.set(dut.mark.valid, told is not None)
         if told is not None:
-            ctx.set(dut.frontier, told)
-        taken = bool(take and ctx.get(dut.ready))
-        ctx.set(dut.take, taken)
+            ctx.set(dut.mark.payload.place, placement(told))
+        taken = bool(take and ctx.get(dut.reservation.ready))
+        ctx.set(dut.reservation.take, taken)
         if taken:
-            place, data = ctx.get(dut.place), rng.randbytes(take)
+            place, data = ctx.get(dut.reservation.place.as_value()), rng.randbytes(take)
             assert place == RING_PLACE + self.reserved % (2 * SIZE)
             self.pending.append([place, list(self.words(place, data)), take])
             self.sent += data
@@ -96,8 +97,8 @@ class Inbound:
             ctx.set(dut.placement.payload.data, word)
             ctx.set(dut.placement.payload.enable, enable)
 
-    def frontier(self):
-        """What the requester would tell: most often nothing, or how far the oldest read is."""
+    def mark(self):
+        """What the read engine would tell: most often nothing, or how far the oldest read is."""
         choice = self.rng.random()
         if choice < 0.1:
             # A read into card RAM is the oldest.
@@ -146,10 +147,10 @@ class Writes:
     def drive(self, ctx, length):
         """A cycle in which a payload of `length` is asked for, unless 0; `settle` after it."""
         dut = self.dut
-        ctx.set(dut.length, length)
-        taken = bool(length and ctx.get(dut.ready))
-        ctx.set(dut.take, taken)
-        self._taken = (ctx.get(dut.place), length) if taken else None
+        ctx.set(dut.reservation.length, length)
+        taken = bool(length and ctx.get(dut.reservation.ready))
+        ctx.set(dut.reservation.take, taken)
+        self._taken = (ctx.get(dut.reservation.place.as_value()), length) if taken else None
         unread = len(self.reading) == len(self.claims)
         released = bool(self.claims and not unread and self.rng.random() < self.release)
         ctx.set(dut.released, released)
@@ -180,7 +181,7 @@ class Outbound(Writes):
     """Feeds an `OutboundRing` as well, and knows exactly when it must be ready for what."""
 
     def __init__(self, rng, *, counts=(), offer=0.8, take=0.8, release=0.3, longest=JOB_BYTES):
-        super().__init__(rng, OutboundRing(SIZE, place=RING_PLACE), release=release)
+        super().__init__(rng, OutboundRing(SIZE), release=release)
         self.counts = list(counts)
         self.offer, self.take, self.longest = offer, take, longest
         self.sent = bytearray()
@@ -203,7 +204,7 @@ class Outbound(Writes):
         assert ctx.get(dut.beats.ready) == room
         ready = length <= self.written - self.claimed and len(self.claims) < CLAIMS
         self.drive(ctx, length)
-        assert ctx.get(dut.ready) == ready, f"ready is {not ready} for {length} bytes"
+        assert ctx.get(dut.reservation.ready) == ready, f"ready is {not ready} for {length} bytes"
 
         # What a beat leaves of a word that it does not fill up is written a cycle later.
         self.written = len(self.sent)

@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """A pair between two channels made of Python: copies, and what is left after they break."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from amaranth.hdl import Module, Signal
 
-from hw.records import RING_PLACE
-from hw.stream.pair import PAIR_PLACE, StreamPair
+from hw.stream.pair import StreamPair
 from hw.stream.user_blocks import PassThrough, PatternSource, UserBlock
 from peerdma import regs
 from peerdma.memory import pattern
-from tests.hw.helpers import seeded, simulate
+from tests.hw.helpers import PAIR_PLACE, RING_PLACE, seeded, simulate
 from tests.hw.stream.ring_bench import SIZE, Inbound, Writes
 
 
@@ -24,23 +25,32 @@ class Bench:
     def __init__(self, rng, user=None, number=0):
         self.rng = rng
         self.dut = StreamPair(user or PassThrough(), number=number, inbound=SIZE, outbound=SIZE)
-        self.h2c = Inbound(rng, self.dut.inbound)
-        self.c2h = Writes(rng, self.dut.outbound)
+        dut = self.dut
+        self.h2c = Inbound(
+            rng,
+            SimpleNamespace(
+                reservation=dut.h2c.reservation, placement=dut.placement, mark=dut.mark
+            ),
+        )
+        self.c2h = Writes(
+            rng,
+            SimpleNamespace(reservation=dut.c2h.reservation, released=dut.released, read=dut.read),
+        )
         self.running = {"h2c": False, "c2h": False}
         self.breaks = {"h2c": False, "c2h": False}
         #: start_ok of the last cycle
         self.ok = True
 
-    async def step(self, ctx, read=0, write=0, frontier=None):
+    async def step(self, ctx, read=0, write=0, mark=None):
         """A cycle in which H2C wants to read, and C2H to write, so many bytes; who did."""
         dut = self.dut
         for side in ("h2c", "c2h"):
-            ctx.set(getattr(dut, f"{side}_running"), self.running[side])
-            ctx.set(getattr(dut, f"{side}_breaks"), self.breaks[side])
-        ctx.set(dut.h2c_drained, not self.h2c.pending)
-        did_read = self.h2c.drive(ctx, take=read, frontier=frontier)
+            ctx.set(getattr(dut, side).run.running, self.running[side])
+            ctx.set(getattr(dut, side).run.breaks, self.breaks[side])
+        ctx.set(dut.h2c.drained, not self.h2c.pending)
+        did_read = self.h2c.drive(ctx, take=read, mark=mark)
         self.c2h.drive(ctx, write)
-        self.ok = ctx.get(dut.start_ok)
+        self.ok = ctx.get(dut.h2c.run.start_ok)
         await ctx.tick()
         return did_read, self.c2h.settle(ctx)
 
@@ -93,7 +103,7 @@ class Bench:
     def flushed(self, ctx):
         """The pair was flushed: the rings are empty, wherever they go on."""
         self.forget()
-        self.h2c.reserved = ctx.get(self.dut.inbound.place) - RING_PLACE
+        self.h2c.reserved = ctx.get(self.dut.h2c.reservation.place.as_value()) - RING_PLACE
         self.c2h.claimed = 0
 
 
@@ -104,13 +114,13 @@ def test_copies(number):
     base = RING_PLACE + number * PAIR_PLACE
 
     async def run(ctx):
-        assert ctx.get(bench.dut.outbound.place) == base
+        assert ctx.get(bench.dut.c2h.reservation.place.as_value()) == base
         for _ in range(6):
             total = bench.rng.choice([1, 5, 8, 127, 128, bench.rng.randint(1, 4000)])
             await bench.copy(ctx, bench.lengths(total), bench.lengths(total))
             assert bench.ok
             assert bench.c2h.found == bench.h2c.sent
-        assert base <= ctx.get(bench.dut.outbound.place) < base + 2 * SIZE
+        assert base <= ctx.get(bench.dut.c2h.reservation.place.as_value()) < base + 2 * SIZE
 
     simulate(bench.dut, run)
 
@@ -232,18 +242,18 @@ def test_nothing_behind_a_failed_read_is_delivered():
             bench.running.update(h2c=True, c2h=True)
             base = RING_PLACE + bench.h2c.reserved
             for length in (100, 200, 300):
-                assert (await bench.step(ctx, length, 1, frontier=0))[0]
-                await bench.step(ctx, 0, 1, frontier=0)
+                assert (await bench.step(ctx, length, 1, mark=0))[0]
+                await bench.step(ctx, 0, 1, mark=0)
             while any(words for _, words, _ in bench.h2c.pending):
-                await bench.step(ctx, 0, 1, frontier=0)
+                await bench.step(ctx, 0, 1, mark=0)
             # The first read is fine, the second fails half way, the others are fine again.
             for reached in (100, 180):
-                await bench.step(ctx, 0, 1, frontier=base + reached)
-            ctx.set(bench.dut.h2c_failed, 1)
-            await bench.step(ctx, 0, 1, frontier=base + 180)
-            ctx.set(bench.dut.h2c_failed, 0)
+                await bench.step(ctx, 0, 1, mark=base + reached)
+            ctx.set(bench.dut.h2c.failed, 1)
+            await bench.step(ctx, 0, 1, mark=base + 180)
+            ctx.set(bench.dut.h2c.failed, 0)
             for reached in (300, 500, 600):
-                await bench.step(ctx, 0, 1, frontier=base + reached)
+                await bench.step(ctx, 0, 1, mark=base + reached)
             bench.h2c.pending.clear()
             for _ in range(1000):
                 await bench.step(ctx, 0, 1)
@@ -253,9 +263,9 @@ def test_nothing_behind_a_failed_read_is_delivered():
             bench.flushed(ctx)
             # A read of card RAM that failed is nothing to the stream.
             bench.running["h2c"] = True
-            ctx.set(bench.dut.h2c_failed, 1)
+            ctx.set(bench.dut.h2c.failed, 1)
             await bench.step(ctx)
-            ctx.set(bench.dut.h2c_failed, 0)
+            ctx.set(bench.dut.h2c.failed, 0)
             await bench.end(ctx, "h2c", False)
             await bench.copy(ctx, [64], [64])
             assert bench.c2h.found == bench.h2c.sent
@@ -325,16 +335,16 @@ async def access(ctx, bus, name, value=None):
     """Writes a register of pair 1's pattern source, or reads it."""
     offset = regs.PATTERN_SOURCE.address(name, 1)
     lane = offset >> 2 & 1
-    way = "read" if value is None else "write"
-    ctx.set(getattr(bus, f"{way}_valid"), 1)
-    ctx.set(getattr(bus, f"{way}_bar"), regs.BAR_USER[0])
-    ctx.set(getattr(bus, f"{way}_address"), offset >> 3)
-    ctx.set(getattr(bus, f"{way}_enable"), 0xF << 4 * lane)
+    half = bus.read if value is None else bus.write
+    ctx.set(half.valid, 1)
+    ctx.set(half.bar, regs.BAR_USER[0])
+    ctx.set(half.address, offset >> 3)
+    ctx.set(half.enable, 0xF << 4 * lane)
     if value is not None:
-        ctx.set(bus.write_data, value << 32 * lane)
+        ctx.set(bus.write.data, value << 32 * lane)
     await ctx.tick()
-    ctx.set(getattr(bus, f"{way}_valid"), 0)
-    return ctx.get(bus.read_data) >> 32 * lane & 0xFFFF_FFFF
+    ctx.set(half.valid, 0)
+    return ctx.get(bus.read.data) >> 32 * lane & 0xFFFF_FFFF
 
 
 def test_a_source_has_registers_and_survives_a_flush():
@@ -366,5 +376,5 @@ def test_a_source_has_registers_and_survives_a_flush():
 
 
 def test_an_outbound_ring_must_leave_room_for_its_positions():
-    with pytest.raises(ValueError, match="at most 4096 bytes, not 8192"):
+    with pytest.raises(ValueError, match="1 KiB to 4 KiB, not 8192"):
         StreamPair(PassThrough(), outbound=8192)

@@ -3,9 +3,9 @@
 
 import pytest
 
-from hw.records import JOB_BYTES, RING_PLACE
+from hw.records import JOB_BYTES
 from hw.stream.ring import InboundRing, OutboundRing
-from tests.hw.helpers import seeded, simulate
+from tests.hw.helpers import RING_PLACE, seeded, simulate
 from tests.hw.stream.ring_bench import CLAIMS, Inbound, Outbound
 
 
@@ -37,28 +37,28 @@ def test_inbound_pauses_at_any_byte():
 
 
 def test_inbound_timing():
-    """A beat leaves three cycles after the frontier has passed it, then one in each cycle."""
+    """A beat leaves three cycles after the mark has passed it, then one in each cycle."""
     bench = Inbound(seeded(), ready=1.0, place=1.0)
 
     async def run(ctx):
-        await bench.step(ctx, frontier=0)
-        assert await bench.step(ctx, take=100, frontier=0)
+        await bench.step(ctx, mark=0)
+        assert await bench.step(ctx, take=100, mark=0)
         while bench.pending[0][1]:
-            await bench.step(ctx, frontier=0)
+            await bench.step(ctx, mark=0)
         for reached in (64, 96, 100):
             told = bench.cycle
             bench.arrived = reached
             bench.beats.clear()
-            await bench.step(ctx, frontier=RING_PLACE + reached)
+            await bench.step(ctx, mark=RING_PLACE + reached)
             for _ in range(20):
-                await bench.step(ctx, frontier=0)
+                await bench.step(ctx, mark=0)
             cycles = [cycle for cycle, _ in bench.beats]
             words = {64: 8, 96: 4, 100: 0}[reached]
             assert cycles == list(range(told + 3, told + 3 + words))
         bench.drain = True
         drained = bench.cycle
         for _ in range(10):
-            await bench.step(ctx, frontier=0)
+            await bench.step(ctx, mark=0)
         assert bench.beats == [(drained + 2, 4)]
         assert bench.found == bench.sent
 
@@ -72,19 +72,19 @@ def test_inbound_room_is_exact():
     async def run(ctx):
         for length in (500, 500, 24):
             # The cycle before took one, or was the reset.
-            assert not await bench.step(ctx, take=1, frontier=0)
-            assert await bench.step(ctx, take=length, frontier=0)
+            assert not await bench.step(ctx, take=1, mark=0)
+            assert await bench.step(ctx, take=length, mark=0)
         for _ in range(2):
-            assert not await bench.step(ctx, take=1, frontier=0)
+            assert not await bench.step(ctx, take=1, mark=0)
         while any(words for _, words, _ in bench.pending):
-            await bench.step(ctx, frontier=0)
+            await bench.step(ctx, mark=0)
         bench.arrived = 1000
-        await bench.step(ctx, frontier=RING_PLACE + 1000)
+        await bench.step(ctx, mark=RING_PLACE + 1000)
         for _ in range(10):
-            await bench.step(ctx, frontier=0)
+            await bench.step(ctx, mark=0)
         # Four words wait behind the memory.
-        assert not await bench.step(ctx, take=33, frontier=0)
-        assert await bench.step(ctx, take=32, frontier=0)
+        assert not await bench.step(ctx, take=33, mark=0)
+        assert await bench.step(ctx, take=32, mark=0)
 
     simulate(bench.dut, run)
 
@@ -104,7 +104,7 @@ def test_inbound_flush_forgets():
                 await bench.step(ctx)
             ctx.set(bench.dut.flush, 1)
             bench.ready_rate, rate = 0.0, bench.ready_rate
-            await bench.step(ctx, frontier=0)
+            await bench.step(ctx, mark=0)
             ctx.set(bench.dut.flush, 0)
             bench.ready_rate = rate
             bench.sent.clear(), bench.found.clear()
@@ -121,16 +121,16 @@ def test_inbound_takes_no_note_of_what_is_behind_a_gap():
 
     async def run(ctx):
         for _ in range(2):
-            await bench.step(ctx, take=64, frontier=0)
+            await bench.step(ctx, take=64, mark=0)
         for _ in range(20):
-            await bench.step(ctx, frontier=0)
+            await bench.step(ctx, mark=0)
         bench.arrived = 40
-        await bench.step(ctx, frontier=RING_PLACE + 40)
+        await bench.step(ctx, mark=RING_PLACE + 40)
         ctx.set(bench.dut.gap, 1)
-        await bench.step(ctx, frontier=RING_PLACE + 128)
+        await bench.step(ctx, mark=RING_PLACE + 128)
         bench.drain = True
         for _ in range(20):
-            await bench.step(ctx, frontier=0)
+            await bench.step(ctx, mark=0)
         assert bench.found == bench.sent[:40]
 
     simulate(bench.dut, run)
@@ -191,8 +191,10 @@ def test_outbound_flush_forgets():
     simulate(bench.dut, run)
 
 
-@pytest.mark.parametrize("ring", [InboundRing, OutboundRing])
+@pytest.mark.parametrize(("ring", "largest"), [(InboundRing, 32), (OutboundRing, 4)])
 @pytest.mark.parametrize("size", [512, 1000, 1 << 16])
-def test_sizes_that_cannot_be(ring, size):
-    with pytest.raises(ValueError, match=f"power of two, 1 KiB to 32 KiB, not {size}"):
-        ring(size, place=RING_PLACE)
+def test_sizes_that_cannot_be(ring, largest, size):
+    ring(largest << 10)
+    for wrong in (size, largest << 11):
+        with pytest.raises(ValueError, match=f"1 KiB to {largest} KiB, not {wrong}"):
+            ring(wrong)

@@ -7,12 +7,16 @@ from collections import deque
 
 import pytest
 
-from hw.write.arbiter import CREDIT_LAG, TxArbiter
+from hw.pcie.series7.block import SERIES7
+from hw.write.arbiter import RequestArbiter
 from tests.hw.helpers import seeded, send, simulate
 from tests.hw.pcie.tlps import seam_beats
 
 INFINITE = 0xFF
-TX_BUFFERS, WINDOW = 30, 6
+TX_BUFFERS, CREDIT_LAG = SERIES7.transmit_buffers, SERIES7.credit_lag
+WINDOW = 6
+#: What the arbiter knows of the block.
+BLOCK = {"tx_buffers": TX_BUFFERS, "credit_lag": CREDIT_LAG}
 #: A link on which everything may go.
 OPEN = {"bus_master": 1, "tx_buffers": TX_BUFFERS, "np_headers": INFINITE}
 
@@ -59,7 +63,7 @@ class Run:
         owe=lambda: 2,
         header=False,
     ):
-        dut = TxArbiter(len(writes), tx_buffers=TX_BUFFERS, write_window=WINDOW)
+        dut = RequestArbiter(len(writes), **BLOCK, write_window=WINDOW)
         self.packets, self.offers, self.sent, self.links = [], [], [], []
         self._inside = None
         tokens = deque()
@@ -77,15 +81,15 @@ class Run:
                 state = link(cycle, self)
                 self.links.append(state)
                 ctx.set(dut.link, state)
-                ctx.set(dut.requester.ready, not closed and ready())
+                ctx.set(dut.request.ready, not closed and ready())
                 due = tokens and tokens[0][0] <= cycle
                 ctx.set(dut.seam_sent.valid, bool(due))
                 if due:
                     ctx.set(dut.seam_sent.payload.token, tokens.popleft()[1])
                 _, _, beat, valid, taken, sent, reported, asking = await ctx.tick().sample(
-                    dut.requester.payload,
-                    dut.requester.valid,
-                    dut.requester.ready,
+                    dut.request.payload,
+                    dut.request.valid,
+                    dut.request.ready,
                     dut.sent.payload,
                     dut.sent.valid,
                     dut.reads.valid,
@@ -318,4 +322,4 @@ def test_bus_master_comes_and_goes(header):
 )
 def test_parameters_out_of_range(options, text):
     with pytest.raises(ValueError, match=text):
-        TxArbiter(**options)
+        RequestArbiter(**BLOCK, **options)

@@ -7,7 +7,7 @@ import pytest
 
 from hw.records import JOB_BYTES
 from hw.write.writer import DEPTH, Writer
-from tests.hw.helpers import seeded, simulate
+from tests.hw.helpers import placement, seeded, simulate
 
 RAM_BYTES = 1 << 17
 
@@ -68,7 +68,12 @@ class Bench:
                 address, length, place = jobs[index]
                 ctx.set(
                     dut.job.payload,
-                    {"address": address, "length": length, "place": place, "token": index % 256},
+                    {
+                        "address": address,
+                        "length": length,
+                        "place": placement(place),
+                        "token": index % 256,
+                    },
                 )
             ready = self.ready() and not headroom
             headroom = max(headroom - 1, 0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""All clocks of the board, from the transceiver's copy of the reference clock.
+"""Clock generation, from the transceiver's copy of the reference clock.
 
 TXOUTCLK 100 MHz ─▶ MMCM x 10 ─┬─▶ /8  125 MHz ─┬─▶ drp
                                │                └─▶┐
@@ -19,23 +19,22 @@ VCO_KHZ = 1_000_000
 
 
 class ClockTree(wiring.Component):
-    """MMCM and clock buffers; makes the domains `sync`, `pipe` and `drp`, all without reset.
+    """MMCM and clock buffers for the domains `sync`, `pipe` and `drp`.
 
     Parameters
     ----------
     clock_khz : int
-        Of the user clock.
+        Frequency of the user clock.
 
     Members
     -------
     tx_out_clock : In(1)
-        100 MHz while the reference clock runs, whatever the transceiver's PLL does.
+        100 MHz while the reference clock runs, independent of the transceiver's PLL.
     fast : In(1)
-        The PIPE clock is to be 250 MHz; of the domain `pipe`. The multiplexer makes no short
-        pulse.
-    clocks : Out(3)
-        `sync`, `pipe`, `drp`.
+        Selects a PIPE clock of 250 MHz, without a glitch; in the domain `pipe`.
+    sync_clock, pipe_clock, drp_clock : Out(1)
     locked : Out(1)
+        Asynchronous.
     """
 
     def __init__(self, clock_khz: int):
@@ -79,8 +78,8 @@ class ClockTree(wiring.Component):
             o_CLKOUT1=made[1],
             o_CLKOUT2=made[2],
             o_LOCKED=self.locked,
-            # Never reset: its input is good before anything uses its outputs, and a lost lock
-            # shows at LOCKED, which resets the PIPE side.
+            # Never reset: its input is stable before anything uses its outputs, and LOCKED, when
+            # it falls, resets all that uses them.
             i_RST=Const(0),
             i_PWRDWN=Const(0),
             # No reconfiguration and no phase shift.
@@ -103,7 +102,7 @@ class ClockTree(wiring.Component):
             i_S1=self.fast,
             i_CE0=Const(1),
             i_CE1=Const(1),
-            # Both clocks always run, so the multiplexer can wait for their edges.
+            # Both clocks always run, so the multiplexer may wait for edges of either.
             i_IGNORE0=Const(0),
             i_IGNORE1=Const(0),
             o_O=self.pipe_clock,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The transceiver: reference clock buffer, PLL, and the channel of the one lane."""
+"""The GTP transceiver: reference clock buffer, PLL, and the channel of the single lane."""
 
 from amaranth import *
 from amaranth.lib import wiring
@@ -7,12 +7,14 @@ from amaranth.lib.wiring import In, Out
 
 from .gtp_parameters import CHANNEL, COMMON, REFERENCE_CLOCK
 from .pipe import PipeSignature
+from .rx_width import DrpSignature
+from .tx_align import TxPhaseSignature
 
 __all__ = ["GtpChannel", "GtpCommon"]
 
-#: Inputs of the common block that nothing drives, (width, value); from the reference.
+#: Inputs of the common block that are tied off, (width, value), as in the reference.
 _COMMON_TIED = {
-    # Band gap and resistor calibration run by themselves.
+    # Band gap and resistor calibration are automatic.
     "BGBYPASSB": (1, 1),
     "BGMONITORENB": (1, 1),
     "BGPDB": (1, 1),
@@ -27,7 +29,7 @@ _COMMON_TIED = {
     "GTWESTREFCLK1": (1, 0),
     "GTGREFCLK0": (1, 1),
     "GTGREFCLK1": (1, 1),
-    # PLL0 makes all clocks, from GTREFCLK0; its lock is found without a clock of ours.
+    # PLL0 makes all clocks from GTREFCLK0; lock detection needs no clock from the fabric.
     "PLL0REFCLKSEL": (3, 1),
     "PLL0LOCKDETCLK": (1, 0),
     "PLL0LOCKEN": (1, 1),
@@ -48,7 +50,7 @@ _COMMON_TIED = {
     "DRPWE": (1, 0),
 }
 
-#: Inputs of the channel that nothing drives, (width, value); from the reference, but where said.
+#: Inputs of the channel that are tied off, (width, value), as in the reference unless noted.
 _CHANNEL_TIED = {
     # Clocks: all from PLL0; TXOUTCLK is the reference clock itself, so that it never stops.
     "TXSYSCLKSEL": (2, 0),
@@ -79,15 +81,15 @@ _CHANNEL_TIED = {
         ),
         (1, 0),
     ),
-    # Changes of rate are synchronous to the PIPE clock.
+    # Rate changes are synchronous to the PIPE clock.
     "TXRATEMODE": (1, 0),
     "RXRATEMODE": (1, 0),
-    # 8b/10b both ways, no bypass, disparity as it comes.
+    # 8b/10b coding in both directions, no bypass, running disparity.
     "TX8B10BEN": (1, 1),
     "RX8B10BEN": (1, 1),
     "TX8B10BBYPASS": (4, 0),
     "TXCHARDISPVAL": (4, 0),
-    # Drive: PIPE's margin and de-emphasis choose; cursors by hand are off.
+    # Drive strength is set by PIPE margin and de-emphasis; manual cursors are off.
     "TXBUFDIFFCTRL": (3, 4),
     "TXDIFFCTRL": (4, 12),
     "TXDIFFPD": (1, 0),
@@ -108,7 +110,7 @@ _CHANNEL_TIED = {
     "TXPIPPMPD": (1, 0),
     "TXPIPPMSEL": (1, 0),
     "TXPIPPMSTEPSIZE": (5, 0),
-    # Transmitter alignment by hand, enabled.
+    # Manual phase alignment of the transmitter, enabled.
     "TXPHALIGNEN": (1, 1),
     "TXPHDLYPD": (1, 0),
     "TXPHDLYRESET": (1, 0),
@@ -118,11 +120,11 @@ _CHANNEL_TIED = {
     "TXDLYHOLD": (1, 0),
     "TXDLYOVRDEN": (1, 0),
     "TXDLYUPDOWN": (1, 0),
-    # ... so not by the automatic way; the reference ties its chain into a ring of one.
+    # Automatic alignment is not used; the reference ties its chain into a ring of one.
     "TXSYNCMODE": (1, 1),
     "TXSYNCALLIN": (1, 0),
     "TXSYNCIN": (1, 0),
-    # Receiver alignment is bypassed: its buffer is on.
+    # The receiver has its elastic buffer and needs no alignment.
     "RXPHALIGN": (1, 0),
     "RXPHALIGNEN": (1, 0),
     "RXPHDLYPD": (1, 0),
@@ -136,18 +138,18 @@ _CHANNEL_TIED = {
     "RXSYNCMODE": (1, 1),
     "RXSYNCALLIN": (1, 0),
     "RXSYNCIN": (1, 0),
-    # Commas: find and align to both.
+    # Detect and align to commas of both polarities.
     "RXCOMMADETEN": (1, 1),
     "RXMCOMMAALIGNEN": (1, 1),
     "RXPCOMMAALIGNEN": (1, 1),
     "RXSLIDE": (1, 0),
-    # One lane: it is its own master and never bonds.
+    # One lane: no channel bonding.
     "RXCHBONDEN": (1, 0),
     "RXCHBONDI": (4, 0),
     "RXCHBONDLEVEL": (3, 0),
     "RXCHBONDMASTER": (1, 1),
     "RXCHBONDSLAVE": (1, 0),
-    # Receiver adapts by itself; offset and equaliser loops free.
+    # Receiver adaptation is automatic; offset and equaliser loops run freely.
     "RXCDRHOLD": (1, 0),
     "RXCDROVRDEN": (1, 0),
     "RXDFEXYDEN": (1, 0),
@@ -213,9 +215,9 @@ class GtpCommon(wiring.Component):
     pll_reset : In(1), pll_lock : Out(1)
         Asynchronous.
     clocks : Out(4)
-        PLL0CLK, PLL0REFCLK, PLL1CLK, PLL1REFCLK, on wires of their own to the channel.
+        PLL0CLK, PLL0REFCLK, PLL1CLK, PLL1REFCLK, on dedicated routing to the channel.
     drp_clock : In(1)
-        For the reconfiguration port that nothing uses; it wants a clock.
+        Clock of the reconfiguration port, which is not used but has to be clocked.
     """
 
     pll_reset: In(1)
@@ -235,7 +237,7 @@ class GtpCommon(wiring.Component):
             **{f"p_{name}": value for name, value in REFERENCE_CLOCK.items()},
             i_I=self._pads[0],
             i_IB=self._pads[1],
-            i_CEB=Const(0),  # on; open, it would be off
+            i_CEB=Const(0),  # enabled; left open, it would be disabled
             o_O=reference,
         )
         m.submodules.common = Instance(
@@ -255,7 +257,7 @@ class GtpCommon(wiring.Component):
 
 
 class GtpChannel(wiring.Component):
-    """GTPE2_CHANNEL as the PIPE of one lane; all in the domain `pipe` if not said otherwise.
+    """GTPE2_CHANNEL as the PIPE of one lane, in the domain `pipe` unless noted.
 
     Parameters
     ----------
@@ -271,10 +273,9 @@ class GtpChannel(wiring.Component):
         Asynchronous.
     rate : In(3)
     oob_clock : In(1)
-    dlysreset, phinit, phalign, dlyen, their ..._done
-        As in `hw.pcie.series7.phy.tx_align.TxAlign`.
-    drp_en, drp_we, drp_addr, drp_di, drp_do, drp_rdy
-        As in `hw.pcie.series7.phy.rx_width.RxWidth`; of the domain `drp`.
+    phase : In(TxPhaseSignature)
+    drp : In(DrpSignature)
+        In the domain `drp`.
     tx_out_clock : Out(1)
     tx_reset_done, rx_reset_done, rx_pma_reset_done : Out(1)
         Asynchronous.
@@ -291,19 +292,8 @@ class GtpChannel(wiring.Component):
                 "user_ready": In(1),
                 "rate": In(3),
                 "oob_clock": In(1),
-                "dlysreset": In(1),
-                "phinit": In(1),
-                "phalign": In(1),
-                "dlyen": In(1),
-                "dlysreset_done": Out(1),
-                "phinit_done": Out(1),
-                "phalign_done": Out(1),
-                "drp_en": In(1),
-                "drp_we": In(1),
-                "drp_addr": In(9),
-                "drp_di": In(16),
-                "drp_do": Out(16),
-                "drp_rdy": Out(1),
+                "phase": In(TxPhaseSignature()),
+                "drp": In(DrpSignature()),
                 "tx_out_clock": Out(1),
                 "tx_reset_done": Out(1),
                 "rx_reset_done": Out(1),
@@ -350,7 +340,7 @@ class GtpChannel(wiring.Component):
             i_TXDATA=Cat(pipe.tx_data, Const(0, 16)),
             i_TXCHARISK=Cat(pipe.tx_char_is_k, Const(0, 2)),
             i_TXELECIDLE=pipe.tx_elec_idle,
-            # Compliance wants the first symbol's disparity negative.
+            # A compliance pattern begins with negative disparity.
             i_TXCHARDISPMODE=Cat(pipe.tx_compliance, Const(0, 3)),
             i_TXDETECTRX=pipe.tx_detect_rx,
             i_TXDEEMPH=pipe.tx_deemph,
@@ -365,19 +355,19 @@ class GtpChannel(wiring.Component):
             o_RXSTATUS=pipe.rx_status,
             o_RXCHANISALIGNED=pipe.rx_aligned,
             o_PHYSTATUS=pipe.phystatus,
-            i_TXDLYSRESET=self.dlysreset,
-            i_TXPHINIT=self.phinit,
-            i_TXPHALIGN=self.phalign,
-            i_TXDLYEN=self.dlyen,
-            o_TXDLYSRESETDONE=self.dlysreset_done,
-            o_TXPHINITDONE=self.phinit_done,
-            o_TXPHALIGNDONE=self.phalign_done,
+            i_TXDLYSRESET=self.phase.dlysreset,
+            i_TXPHINIT=self.phase.phinit,
+            i_TXPHALIGN=self.phase.phalign,
+            i_TXDLYEN=self.phase.dlyen,
+            o_TXDLYSRESETDONE=self.phase.dlysreset_done,
+            o_TXPHINITDONE=self.phase.phinit_done,
+            o_TXPHALIGNDONE=self.phase.phalign_done,
             i_DRPCLK=ClockSignal("drp"),
-            i_DRPEN=self.drp_en,
-            i_DRPWE=self.drp_we,
-            i_DRPADDR=self.drp_addr,
-            i_DRPDI=self.drp_di,
-            o_DRPDO=self.drp_do,
-            o_DRPRDY=self.drp_rdy,
+            i_DRPEN=self.drp.en,
+            i_DRPWE=self.drp.we,
+            i_DRPADDR=self.drp.addr,
+            i_DRPDI=self.drp.di,
+            o_DRPDO=self.drp.do,
+            o_DRPRDY=self.drp.rdy,
         )
         return m

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The PCIe block PCIE_2_1: its ports to the core, the PIPE, its buffers, and all others tied."""
+"""The PCIe block PCIE_2_1 with its buffers; ports that this design does not use are tied off."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from amaranth import *
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from ..ports import TRN_PORTS
+from ..ports import TRN_PORTS, TrnSignature
 from .pcie_parameters import PARAMETERS, USER_CLOCK_CODES
 from .pipe import PipeSignature
 from .power import TurnOff
@@ -15,17 +15,17 @@ from .tlp_buffer import TlpBuffer
 
 __all__ = ["SERIAL_NUMBER", "Identity", "PcieBlock"]
 
-#: Device Serial Number: an EUI-64 of no registered maker, the same on all boards; software that
-#: wants to tell boards apart has their place on the bus.
+#: Device Serial Number: an EUI-64 of no registered vendor, the same on all boards. Software tells
+#: boards apart by their bus address.
 SERIAL_NUMBER = 0x0000_0001_0100_0A35
 
-#: Bits of the buffers' words.
+#: Bits of a word of the transmit and the receive buffer.
 _TX_WIDTH, _RX_WIDTH = 69, 68
 
 
 @dataclass(frozen=True)
 class Identity:
-    """Who the function says it is: 16-bit IDs."""
+    """Vendor, device and subsystem IDs of the function, 16 bits each."""
 
     vendor: int = 0x10EE
     device: int = 0x7021
@@ -33,10 +33,10 @@ class Identity:
     subsystem: int = 0x5045
 
 
-#: Ports wider than what a 64-bit core uses of them.
+#: Widths of ports of which a 64-bit core uses the low part only.
 _WIDE = {"trntd": 128, "trntrem": 2, "trnrd": 128, "trnrrem": 2, "trntdstrdy": 4}
 
-#: PIPE ports of lane 0, or of all lanes, by the names of `hw.pcie.series7.phy.pipe`.
+#: PIPE ports of lane 0, and those of all lanes, by the names in `hw.pcie.series7.phy.pipe`.
 _PIPE_OUT = {
     "tx_data": "PIPETX0DATA",
     "tx_char_is_k": "PIPETX0CHARISK",
@@ -58,15 +58,15 @@ _PIPE_IN = {
     "phystatus": "PIPERX0PHYSTATUS",
 }
 
-#: Inputs that nothing drives, (width, value). What is active low is 1.
+#: Inputs that are tied off, (width, value). Active-low inputs are 1.
 _TIED = {
-    # The block's own resets: SYSRSTN does it all.
+    # Resets of single layers: SYSRSTN resets the whole block.
     **dict.fromkeys(
         ("CMRSTN", "CMSTICKYRSTN", "DLRSTN", "FUNCLVLRSTN", "PLRSTN", "TLRSTN"), (1, 1)
     ),
     # No hot reset from an endpoint.
     "PLTRANSMITHOTRST": (1, 0),
-    # Link speed and width are what training finds; nobody directs them, no state is forced.
+    # Link speed and width are those of training: no directed changes, no forced LTSSM states.
     "PLDIRECTEDLINKAUTON": (1, 0),
     "PLDIRECTEDLINKCHANGE": (2, 0),
     "PLDIRECTEDLINKSPEED": (1, 0),
@@ -77,7 +77,7 @@ _TIED = {
     "PLUPSTREAMPREFERDEEMPH": (1, 0),
     "PLDOWNSTREAMDEEMPHSOURCE": (1, 0),
     "PL2DIRECTEDLSTATE": (5, 0),
-    # The block manages the link's power by itself.
+    # The block does link power management itself.
     "LL2SENDASREQL1": (1, 0),
     "LL2SENDENTERL1": (1, 0),
     "LL2SENDENTERL23": (1, 0),
@@ -92,10 +92,10 @@ _TIED = {
     "CFGPMHALTASPML1N": (1, 1),
     "CFGPMSENDPMETON": (1, 1),
     "CFGPMWAKEN": (1, 1),
-    # No data link packets of ours.
+    # The core sends no DLLPs.
     "TRNTDLLPDATA": (32, 0),
     "TRNTDLLPSRCRDY": (1, 0),
-    # Errors that the core does not report: it answers or counts them itself.
+    # Errors that the core does not report here: it answers them with a completion, or counts them.
     **dict.fromkeys(
         (
             "CFGERRACSN",
@@ -117,7 +117,7 @@ _TIED = {
     ),
     "CFGERRAERHEADERLOG": (128, 0),
     "CFGERRTLPCPLHEADER": (48, 0),
-    # Its configuration space is not read or written from inside.
+    # The core does not access the configuration space.
     "CFGMGMTBYTEENN": (4, 15),
     "CFGMGMTDI": (32, 0),
     "CFGMGMTDWADDR": (10, 0),
@@ -125,19 +125,19 @@ _TIED = {
     "CFGMGMTWRENN": (1, 1),
     "CFGMGMTWRREADONLYN": (1, 1),
     "CFGMGMTWRRW1CASRWN": (1, 1),
-    # Interrupt message numbers: vector 0. Nothing is forced on the link.
+    # Interrupt message numbers: vector 0. No link setting is forced.
     "CFGAERINTERRUPTMSGNUM": (5, 0),
     "CFGPCIECAPINTERRUPTMSGNUM": (5, 0),
     "CFGFORCECOMMONCLOCKOFF": (1, 0),
     "CFGFORCEEXTENDEDSYNCON": (1, 0),
     "CFGFORCEMPS": (3, 0),
-    # A downstream port's, and a port's number in a switch.
+    # For downstream ports and switches only.
     "CFGDSBUSNUMBER": (8, 0),
     "CFGDSDEVICENUMBER": (5, 0),
     "CFGDSFUNCTIONNUMBER": (3, 0),
     "CFGPORTNUMBER": (8, 0),
     "CFGREVID": (8, 0),
-    # No reconfiguration, no debugging. An idle clock is high, as in the reference.
+    # No reconfiguration, no debugging. The idle clock is high, as in the reference.
     "DRPADDR": (9, 0),
     "DRPCLK": (1, 1),
     "DRPDI": (16, 0),
@@ -146,7 +146,7 @@ _TIED = {
     "DBGMODE": (2, 0),
     "DBGSUBMODE": (1, 0),
     "PLDBGMODE": (3, 0),
-    # Lanes 1 to 7 are not there: idle and silent.
+    # Lanes 1 to 7 do not exist: electrical idle.
     **{
         f"PIPERX{lane}{name}": tie
         for lane in range(1, 8)
@@ -164,21 +164,21 @@ _TIED = {
 
 
 class PcieBlock(wiring.Component):
-    """PCIE_2_1 with its buffers and its answer to PME_Turn_Off, in the user clock's domain.
+    """PCIE_2_1 with its buffers and the answer to PME_Turn_Off, in the user clock's domain.
 
     Parameters
     ----------
     identity : Identity
     clock_khz : int
-        Of the user clock, a key of `hw.pcie.series7.phy.pcie_parameters.USER_CLOCK_CODES`.
+        Frequency of the user clock, a key of `USER_CLOCK_CODES` in `pcie_parameters`.
 
     Members
     -------
-    As in `hw.pcie.series7.ports.TRN_PORTS`, with the block's directions
+    trn : In(TrnSignature)
     pipe : Out(PipeSignature)
-        Of the domain `pipe`.
+        In the domain `pipe`.
     rate : Out(1)
-        1 asks for Gen2; of the domain `pipe`.
+        1 requests Gen2; in the domain `pipe`.
     sys_reset_n : In(1)
         Asynchronous.
     user_reset_n, hot_reset : Out(1)
@@ -190,10 +190,9 @@ class PcieBlock(wiring.Component):
                 f"the user clock has {' or '.join(map(str, USER_CLOCK_CODES))} kHz, not {clock_khz}"
             )
         self._identity, self._clock_khz = identity, clock_khz
-        flow = {"i": Out, "o": In}
         super().__init__(
-            {port.name: flow[port.direction](port.width) for port in TRN_PORTS}
-            | {
+            {
+                "trn": In(TrnSignature()),
                 "pipe": Out(PipeSignature()),
                 "rate": Out(1),
                 "sys_reset_n": In(1),
@@ -206,7 +205,7 @@ class PcieBlock(wiring.Component):
         m = Module()
         ports = {f"i_{name}": Const(value, width) for name, (width, value) in _TIED.items()}
         for port in TRN_PORTS:
-            signal = getattr(self, port.name)
+            signal = getattr(self.trn, port.name)
             width = _WIDE.get(port.name, port.width)
             if port.direction == "o":
                 ports[f"i_{port.name.upper()}"] = Cat(signal, Const(0, width - port.width))
@@ -217,7 +216,7 @@ class PcieBlock(wiring.Component):
         self._buffers(m, ports)
 
         m.submodules.turn_off = turn_off = TurnOff()
-        m.d.comb += turn_off.pending_n.eq(self.cfgtrnpendingn)
+        m.d.comb += turn_off.pending_n.eq(self.trn.cfgtrnpendingn)
         ids = self._identity
         m.submodules.block = Instance(
             "PCIE_2_1",

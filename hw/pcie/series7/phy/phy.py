@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Transceiver, clocks and PCIe block together: from the pads to the core's ports."""
+"""Transceiver, clocks and PCIe block together: from the pads to the transaction ports."""
 
 from dataclasses import dataclass
 
@@ -8,13 +8,13 @@ from amaranth.lib import wiring
 from amaranth.lib.cdc import ResetSynchronizer
 from amaranth.lib.wiring import In, Out
 
-from ..ports import TRN_PORTS
+from ..ports import TrnSignature
 from .clocking import ClockTree
 from .gtp import GtpChannel, GtpCommon
 from .pcie_block import Identity, PcieBlock
 from .pipe import OobClock, Pipe
 from .rate import RateChange
-from .reset import Patience, ResetSequence
+from .reset import ResetSequence, Watchdog
 from .rx_width import RxWidth
 from .synchronise import synchronised
 from .tx_align import TxAlign
@@ -37,8 +37,9 @@ class Pads:
 class Phy(wiring.Component):
     """A Gen2 x1 endpoint up to the transaction ports of its PCIe block.
 
-    Drives the domain `sync`, which the design around it defines: the user clock, in reset while the
-    link is down or the host resets it. Makes `pipe` and `drp` for itself.
+    Drives clock and reset of the domain `sync`, which the surrounding design has to define. Its
+    clock is the user clock; it is in reset while the link is down and during a hot reset. The
+    domains `pipe` and `drp` are defined here.
 
     Parameters
     ----------
@@ -49,26 +50,30 @@ class Phy(wiring.Component):
 
     Members
     -------
-    As in `hw.pcie.series7.ports.TRN_PORTS`, with the block's directions
+    trn : In(TrnSignature)
+        The PCIe block's.
     perst_n : In(1)
         Asynchronous.
     clock_good, transceiver_good : Out(1)
-        The MMCM is locked; the transceiver is up. For LEDs: asynchronous.
+        The MMCM is locked; the transceiver is up. Asynchronous, for LEDs.
     """
 
     def __init__(self, pads: Pads, clock_khz: int, identity: Identity = Identity()):
         self._pads, self._clock_khz, self._identity = pads, clock_khz, identity
-        flow = {"i": Out, "o": In}
         super().__init__(
-            {port.name: flow[port.direction](port.width) for port in TRN_PORTS}
-            | {"perst_n": In(1), "clock_good": Out(1), "transceiver_good": Out(1)}
+            {
+                "trn": In(TrnSignature()),
+                "perst_n": In(1),
+                "clock_good": Out(1),
+                "transceiver_good": Out(1),
+            }
         )
 
     def elaborate(self, platform):
         m = Module()
         for name in ("pipe", "drp"):
             m.domains += ClockDomain(name)
-        # The same clocks as drp's and sync's, without their resets: these find out about them.
+        # The clocks of drp and sync without their resets, for the logic that makes these resets.
         for name in ("watch", "user"):
             m.domains += ClockDomain(name, local=True, reset_less=True)
         pads = self._pads
@@ -99,17 +104,17 @@ class Phy(wiring.Component):
         m.submodules.oob = oob = in_pipe(OobClock())
         m.submodules.block = block = PcieBlock(self._identity, self._clock_khz)
 
-        # Without a lock, with PERST#, and after a sequence that hung, all starts anew.
-        m.submodules.patience = patience = DomainRenamer("watch")(Patience())
+        # PERST#, a lost MMCM lock and a hung sequence all restart transceiver and PCIe block.
+        m.submodules.watchdog = watchdog = DomainRenamer("watch")(Watchdog())
         down = Signal()
-        m.d.comb += down.eq(~self.perst_n | ~tree.locked | patience.expired)
+        m.d.comb += down.eq(~self.perst_n | ~tree.locked | watchdog.expired)
         for domain in ("pipe", "drp"):
             m.submodules[f"{domain}_reset"] = ResetSynchronizer(down, domain=domain)
         up = Signal()
         m.d.comb += [
             up.eq(reset.ready & rate.idle),
-            # PERST# is no sequence that hangs.
-            patience.done.eq(synchronised(m, up | ~self.perst_n, "watch")),
+            # While PERST# is asserted nothing is expected to make progress.
+            watchdog.done.eq(synchronised(m, up | ~self.perst_n, "watch")),
         ]
 
         m.d.comb += [
@@ -142,10 +147,10 @@ class Phy(wiring.Component):
 
     @staticmethod
     def _share(m, channel, width, align, users):
-        """Reset and change of rate are never at work at once, so they share their helpers."""
+        """Reset sequence and rate change never run at the same time, so they share helpers."""
         reset, rate = users
         request = Signal()
-        # Out of flip-flops of two sequences: the helper's clock must not see the gate between.
+        # Registered, for it crosses to another clock, which must not sample a glitch of the OR.
         m.d.pipe += request.eq(reset.width_request | rate.width_request)
         narrow = Signal()
         m.d.pipe += narrow.eq(Mux(reset.ready, rate.width_narrow, reset.width_narrow))
@@ -156,18 +161,11 @@ class Phy(wiring.Component):
         ]
         for user in users:
             m.d.comb += [user.width_done.eq(width.done), user.align_done.eq(align.done)]
-        for name in ("en", "we", "addr", "di"):
-            m.d.comb += getattr(channel, f"drp_{name}").eq(getattr(width, f"drp_{name}"))
-        m.d.comb += [width.drp_do.eq(channel.drp_do), width.drp_rdy.eq(channel.drp_rdy)]
-        for name in ("dlysreset", "phinit", "phalign", "dlyen"):
-            m.d.comb += getattr(channel, name).eq(getattr(align, name))
-        for name in ("dlysreset_done", "phinit_done", "phalign_done"):
-            m.d.comb += getattr(align, name).eq(getattr(channel, name))
+        wiring.connect(m, width.drp, channel.drp)
+        wiring.connect(m, align.phase, channel.phase)
 
     def _block(self, m, block, ready, tree):
-        for port in TRN_PORTS:
-            inner, outer = getattr(block, port.name), getattr(self, port.name)
-            m.d.comb += outer.eq(inner) if port.direction == "i" else inner.eq(outer)
+        wiring.connect(m, block.trn, wiring.flipped(self.trn))
         up = Signal()
         m.d.pipe += up.eq(ready)
         m.d.comb += [
@@ -175,10 +173,10 @@ class Phy(wiring.Component):
             self.clock_good.eq(tree.locked),
             self.transceiver_good.eq(up),
         ]
-        # Registers of their own clock, not of the domain that they reset.
+        # Clocked by `user`: in `sync` they would be held by the reset that they make.
         held, bad = Signal(init=1), Signal(init=1)
         m.d.user += [
-            bad.eq(~block.user_reset_n | ~block.trnlnkup | block.hot_reset),
+            bad.eq(~block.user_reset_n | ~block.trn.trnlnkup | block.hot_reset),
             held.eq(bad),
         ]
         m.d.comb += ResetSignal("sync").eq(held)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What lies between the transceiver's and the PCIe block's PIPE ports."""
+"""The PIPE interface between transceiver and PCIe block."""
 
 from amaranth import *
 from amaranth.lib import wiring
@@ -9,7 +9,7 @@ from .synchronise import synchronised
 
 __all__ = ["FROM_BLOCK", "TO_BLOCK", "VALID_CYCLES", "OobClock", "Pipe", "PipeSignature"]
 
-#: For so long RXVALID must be steady before the PCIe block hears of it: at the end of an
+#: Cycles that RXVALID must be steady before it is passed to the PCIe block: at the end of an
 #: electrical idle the receiver finds commas in noise.
 VALID_CYCLES = 16
 
@@ -46,19 +46,21 @@ class PipeSignature(wiring.Signature):
 
 
 class Pipe(wiring.Component):
-    """One register each way, and the status that the sequences make for the transceiver.
+    """One register in each direction, and PHYSTATUS as the sequences require it.
 
-    Transceiver and PCIe block are far apart; a register between them leaves each path a whole
-    period. RXVALID passes when it has been steady for `VALID_CYCLES`. PHYSTATUS is 1 until the
-    transceiver is up, which holds the PCIe block in its detect state; during a change of rate the
-    transceiver's own is not passed on, and one cycle of 1 ends the change.
+    Transceiver and PCIe block are far apart on the die; with a register between them each path has
+    a whole period. RXVALID is passed on once it has been steady for `VALID_CYCLES`. PHYSTATUS is 1
+    until the transceiver is up, which holds the PCIe block in its Detect state. During a rate
+    change the transceiver's own PHYSTATUS is masked, and a pulse of one cycle ends the change.
 
     Members
     -------
     block : In(PipeSignature), gt : Out(PipeSignature)
-        On the PCIe block's side and on the transceiver's.
-    ready, rate_idle, rate_done : In(1)
-        Of the sequences.
+        Towards the PCIe block and towards the transceiver.
+    ready : In(1)
+        The reset sequence has finished.
+    rate_idle, rate_done : In(1)
+        No rate change is in progress; pulses at the end of one.
     """
 
     block: In(PipeSignature())
@@ -89,12 +91,12 @@ class Pipe(wiring.Component):
 
 
 class OobClock(wiring.Component):
-    """62.5 MHz for the transceiver's idle detector, made of the PIPE clock.
+    """Divides the PIPE clock to 62.5 MHz for the transceiver's electrical idle detector.
 
     Members
     -------
     fast : In(1)
-        The PIPE clock has 250 MHz, not 125.
+        The PIPE clock has 250 MHz instead of 125.
     clock : Out(1)
     """
 

@@ -9,10 +9,10 @@ __all__ = ["TurnOff"]
 
 
 class TurnOff(wiring.Component):
-    """Lets the PCIe block answer a PME_Turn_Off once none of our requests is open.
+    """Lets the PCIe block answer a PME_Turn_Off once none of our requests is outstanding.
 
-    A host that suspends or shuts down sends PME_Turn_Off and takes the power away when
-    PME_TO_Ack has come (PCI Express 5.3.3.2.1). Open reads end by their completion timeout, so the
+    A host that suspends or shuts down sends PME_Turn_Off and removes power after PME_TO_Ack (PCI
+    Express 5.3.3.2.1). Outstanding reads end by their completion timeout at the latest, so the
     answer comes in bounded time.
 
     Members
@@ -20,9 +20,9 @@ class TurnOff(wiring.Component):
     received : In(1)
         CFGMSGRECEIVEDPMETO.
     pending_n : In(1)
-        CFGTRNPENDINGN: 0 while requests are open.
+        CFGTRNPENDINGN: 0 while requests are outstanding.
     ok_n : Out(1)
-        CFGPMTURNOFFOKN, 0 for a cycle.
+        CFGPMTURNOFFOKN: 0 for one cycle is the answer.
     """
 
     received: In(1)

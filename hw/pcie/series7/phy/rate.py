@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Changes between Gen1 and Gen2: 2.5 and 5 GT/s, a PIPE clock of 125 and 250 MHz."""
+"""Rate changes between Gen1 and Gen2: 2.5 and 5 GT/s, PIPE clocks of 125 and 250 MHz."""
 
 from amaranth import *
 from amaranth.lib import wiring
@@ -9,37 +9,39 @@ from .synchronise import synchronised
 
 __all__ = ["DRAIN_CYCLES", "RateChange"]
 
-#: From the last word at TXDATA to its last bit on the wire, with room (UG482, TX latency).
+#: Cycles from the last word at TXDATA to its last bit on the wire, with margin (UG482, TX latency).
 DRAIN_CYCLES = 16
 
 
 class RateChange(wiring.Component):
-    """What the transceiver wants done when the PCIe block changes its rate.
+    """Sequence of a rate change, which the PCIe block asks for and the transceiver executes.
 
-    Wait for the last word to be sent; switch the PIPE clock; receiver to 16 bits; give the
-    transceiver its new rate; its receiver goes into reset; receiver back to 20 bits; TXRATEDONE,
-    RXRATEDONE and PHYSTATUS have come, in any order; transmitter aligned. The clock of this
-    component is the one that changes.
+    1. Wait until the last word is sent; switch the PIPE clock, which is this component's clock.
+    2. Set the receiver to 16 bits and give the transceiver its new rate.
+    3. When the transceiver has put its receiver into reset, set the receiver back to 20 bits.
+    4. Wait for TXRATEDONE, RXRATEDONE and PHYSTATUS, in any order.
+    5. Align the transmitter.
 
     Members
     -------
     rate : In(1)
-        What the PCIe block asks for: 1 is Gen2.
+        The rate that the PCIe block requests: 1 is Gen2.
     enable : In(1)
         The transceiver is up.
     clock_select : Out(1)
         1 is 250 MHz.
     gt_rate : Out(3)
-        TXRATE and RXRATE: 0 leaves the divider at its parameter, 2; 1 divides by 1.
+        TXRATE and RXRATE: 0 selects the divider of the parameters, which is 2; 1 divides by 1.
     rx_pma_reset_done : In(1)
         Asynchronous.
     tx_rate_done, rx_rate_done, phystatus : In(1)
-        Of this clock; pulses.
+        Pulses, synchronous to this clock.
     width_request, width_narrow, width_done, align_request, align_done
         As in `hw.pcie.series7.phy.reset.ResetSequence`.
     done : Out(1)
-        For one cycle, after a change.
+        High for one cycle after a change.
     idle : Out(1)
+        No change is in progress.
     """
 
     rate: In(1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Brings PLL and transceiver up after configuration and after every PERST#."""
+"""Reset sequence of PLL and transceiver, after configuration and after every PERST#."""
 
 from amaranth import *
 from amaranth.lib import wiring
@@ -7,33 +7,38 @@ from amaranth.lib.wiring import In, Out
 
 from .synchronise import synchronised
 
-__all__ = ["SETTLE_CYCLES", "TIMEOUT_CYCLES", "Patience", "ResetSequence"]
+__all__ = ["SETTLE_CYCLES", "TIMEOUT_CYCLES", "ResetSequence", "Watchdog"]
 
-#: From the start of the clock to the PLL's reset: at least 500 ns after configuration (UG482), at
-#: up to 250 MHz.
+#: Cycles from the start of the clock to the PLL's reset, which may not come earlier than 500 ns
+#: after configuration (UG482); the clock has at most 250 MHz.
 SETTLE_CYCLES = 256
 
-#: What a sequence may take: 16.8 ms at 125 MHz. PLL lock and receiver reset need about 1 ms, and
-#: software waits 100 ms after a reset before it looks for the card (PCI Express 6.6.1).
+#: Cycles that a sequence may take: 16.8 ms at 125 MHz. PLL lock and receiver reset need about
+#: 1 ms, and software waits 100 ms after a reset before it accesses the card (PCI Express 6.6.1).
 TIMEOUT_CYCLES = 1 << 21
 
 
 class ResetSequence(wiring.Component):
-    """UG482's sequence for PLL, transmitter and receiver, with the receiver narrow meanwhile.
+    """Reset sequence of PLL, transmitter and receiver (UG482).
 
-    PLL and channel in reset; receiver to 16 bits; PLL out of reset and locked; channel out of
-    reset; RXPMARESETDONE goes up and down again; receiver back to 20 bits; clocks are good;
-    channel ready; transmitter aligned. It starts with its clock, and again when it is reset.
+    1. Put PLL and channel into reset, and set the receiver to 16 bits.
+    2. Release the PLL and wait for its lock; release the channel.
+    3. Wait until RXPMARESETDONE has risen and fallen; set the receiver back to 20 bits.
+    4. Wait for the MMCM, report the user clocks ready, and wait for the channel.
+    5. Align the transmitter.
+
+    Starts when its clock starts, and again after each reset of its domain.
 
     Parameters
     ----------
     settle : int
-        Cycles before the PLL's reset; fewer are for tests.
+        Cycles before the PLL's reset; tests use fewer.
 
     Members
     -------
     pll_lock, rx_pma_reset_done, reset_done, phystatus, mmcm_locked : In(1)
-        Asynchronous: of PLL0, RXPMARESETDONE, TXRESETDONE and RXRESETDONE, PHYSTATUS, LOCKED.
+        PLL0LOCK, RXPMARESETDONE, TXRESETDONE and RXRESETDONE, PHYSTATUS, the MMCM's LOCKED.
+        Asynchronous.
     pll_reset, gt_reset : Out(1)
     user_ready : Out(1)
         TXUSERRDY and RXUSERRDY.
@@ -42,7 +47,7 @@ class ResetSequence(wiring.Component):
     align_request : Out(1), align_done : In(1)
         To `hw.pcie.series7.phy.tx_align.TxAlign`.
     ready : Out(1)
-        The sequence is through.
+        The sequence has finished.
     """
 
     pll_lock: In(1)
@@ -120,19 +125,19 @@ class ResetSequence(wiring.Component):
         return m
 
 
-class Patience(wiring.Component):
-    """Says when a sequence has hung.
+class Watchdog(wiring.Component):
+    """Pulses `expired` when `done` was 0 for `limit` cycles, and again after each `limit` more.
 
     Parameters
     ----------
     limit : int
-        Cycles that a sequence may take.
 
     Members
     -------
     done : In(1)
+        Restarts the count.
     expired : Out(1)
-        For one cycle: `done` was 0 for `limit` cycles.
+        High for one cycle.
     """
 
     done: In(1)

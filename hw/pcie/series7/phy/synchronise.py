@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Signals from another clock."""
+"""Synchronisers for signals of another clock domain, and edge detection."""
 
 from amaranth import *
 from amaranth.lib.cdc import FFSynchronizer
@@ -8,7 +8,7 @@ __all__ = ["rose", "synchronised"]
 
 
 def synchronised(m: Module, signal: Value, domain: str = "sync", *, init: int = 0) -> Signal:
-    """`signal` as `domain` sees it, two cycles later."""
+    """`signal` through a two-stage synchroniser into `domain`."""
     inside = Signal(len(signal), init=init)
     m.submodules += FFSynchronizer(signal, inside, o_domain=domain, init=init)
     return inside

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The memories in which the PCIe block keeps TLPs until they are sent or taken."""
+"""Block RAM in which the PCIe block buffers TLPs to transmit and received ones."""
 
 from amaranth import *
 from amaranth.lib import memory, wiring
@@ -7,8 +7,8 @@ from amaranth.lib.wiring import In, Out
 
 __all__ = ["DEPTH", "READ_LATENCY", "TlpBuffer"]
 
-#: Words of 64 bits and their flags: 16 KiB each way, which is what MPS 512 with the reference's
-#: credits and 30 packets to send takes (UG477, memory requirements).
+#: Words of 64 bits and their flags: 16 KiB in each direction, as MPS 512 requires with the
+#: reference's credits and 30 transmit buffers (UG477, memory requirements).
 DEPTH = 2048
 
 #: Cycles from address to data; the block's TL_*X_RAM_RDATA_LATENCY.
@@ -16,12 +16,12 @@ READ_LATENCY = 2
 
 
 class TlpBuffer(wiring.Component):
-    """One write and one read port, of the user clock; reads take `READ_LATENCY` cycles.
+    """One write and one read port in the user clock's domain; read latency `READ_LATENCY`.
 
     Parameters
     ----------
     width : int
-        69 bits to send, 68 received.
+        Bits: 69 for transmit, 68 for receive.
     """
 
     def __init__(self, width: int):
@@ -49,7 +49,7 @@ class TlpBuffer(wiring.Component):
             read.en.eq(self.read_enable),
             read.addr.eq(self.read_address),
         ]
-        # Not reset with the core: the block may already be at work.
+        # Not reset with the core: the PCIe block may already use its buffers.
         output = Signal(self._width, reset_less=True)
         m.d.sync += output.eq(read.data)
         m.d.comb += self.read_data.eq(output)

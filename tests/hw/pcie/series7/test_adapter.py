@@ -6,23 +6,12 @@ from __future__ import annotations
 import pytest
 from amaranth import Module
 from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
 
 from hw.pcie.series7.adapter import Series7Adapter
-from hw.pcie.series7.ports import TRN_PORTS
-from hw.registers.bank import READ_LATENCY
+from hw.registers.bus import READ_LATENCY
 from hw.registers.completer import Completer
 from tests.hw.helpers import fields, seeded, send, simulate, toggle, watch
 from tests.hw.pcie.tlps import COMPLETION, MEMORY, Tlp, from_beats, seam_beats, to_beats
-
-
-def test_the_ports_are_those_of_the_block():
-    dut = Series7Adapter()
-    flow = {"i": In, "o": Out}
-    for port in TRN_PORTS:
-        member = dut.signature.members[port.name]
-        assert (member.flow, member.shape) == (flow[port.direction], port.width)
-    assert set(dut.signature.members) == {"seam"} | {port.name for port in TRN_PORTS}
 
 
 def test_link_state_and_constants():
@@ -63,14 +52,29 @@ def test_link_state_and_constants():
         for _ in range(50):
             wanted = {}
             for name, port in same.items():
-                wanted[name] = random.randrange(1 << len(getattr(dut, port)))
-                ctx.set(getattr(dut, port), wanted[name])
+                wanted[name] = random.randrange(1 << len(getattr(dut.trn, port)))
+                ctx.set(getattr(dut.trn, port), wanted[name])
             await ctx.delay(1e-9)
             link = fields(ctx.get(dut.seam.link))
             assert {name: link[name] for name in same} == wanted
             await ctx.tick()
         for name, value in constants.items():
-            assert ctx.get(getattr(dut, name)) == value, name
+            assert ctx.get(getattr(dut.trn, name)) == value, name
+
+    simulate(dut, bench)
+
+
+@pytest.mark.parametrize(("speed", "width"), [(1, 1), (2, 1), (2, 4), (2, 8)])
+def test_speed_and_width_are_in_the_codes_of_link_status(speed, width):
+    dut = Series7Adapter()
+    link = dut.seam.link
+    assert (len(link.speed), len(link.width)) == (4, 6)
+
+    async def bench(ctx):
+        ctx.set(dut.trn.cfglinkstatuscurrentspeed, speed)
+        ctx.set(dut.trn.cfglinkstatusnegotiatedwidth, width)
+        await ctx.delay(1e-9)
+        assert (ctx.get(link.speed), ctx.get(link.width)) == (speed, width)
 
     simulate(dut, bench)
 
@@ -79,14 +83,14 @@ def test_requester_id_is_captured_while_no_message_is_shown():
     dut = Series7Adapter()
 
     async def bench(ctx):
-        ctx.set(dut.cfgmsgdata, 0x0510)
+        ctx.set(dut.trn.cfgmsgdata, 0x0510)
         await ctx.tick()
-        ctx.set(dut.cfgmsgreceived, 1)
-        ctx.set(dut.cfgmsgdata, 0xBEEF)
+        ctx.set(dut.trn.cfgmsgreceived, 1)
+        ctx.set(dut.trn.cfgmsgdata, 0xBEEF)
         await ctx.tick().repeat(3)
         assert ctx.get(dut.seam.link.requester_id) == 0x0510
-        ctx.set(dut.cfgmsgreceived, 0)
-        ctx.set(dut.cfgmsgdata, 0x0618)
+        ctx.set(dut.trn.cfgmsgreceived, 0)
+        ctx.set(dut.trn.cfgmsgdata, 0x0618)
         await ctx.tick()
         assert ctx.get(dut.seam.link.requester_id) == 0x0618
 
@@ -107,22 +111,22 @@ def test_interrupts_go_one_at_a_time_and_are_held_until_taken():
     seen = []
 
     async def core(ctx):
-        ctx.set(dut.cfginterruptrdyn, 1)
+        ctx.set(dut.trn.cfginterruptrdyn, 1)
         await send(ctx, dut.seam.interrupt, requests, pause=lambda: random.choice((0, 0, 9)))
 
     async def block(ctx):
         while len(seen) < len(requests):
-            await ctx.tick().until(~dut.cfginterruptn)
-            held = ctx.get(dut.cfginterruptassertn), ctx.get(dut.cfginterruptdi)
+            await ctx.tick().until(~dut.trn.cfginterruptn)
+            held = ctx.get(dut.trn.cfginterruptassertn), ctx.get(dut.trn.cfginterruptdi)
             for _ in range(random.randrange(4)):
                 _, _, *now = await ctx.tick().sample(
-                    dut.cfginterruptassertn, dut.cfginterruptdi, dut.cfginterruptn
+                    dut.trn.cfginterruptassertn, dut.trn.cfginterruptdi, dut.trn.cfginterruptn
                 )
                 assert tuple(now) == (*held, 0)
-            ctx.set(dut.cfginterruptrdyn, 0)
+            ctx.set(dut.trn.cfginterruptrdyn, 0)
             await ctx.tick()
-            ctx.set(dut.cfginterruptrdyn, 1)
-            assert ctx.get(dut.cfginterruptn), "released once taken"
+            ctx.set(dut.trn.cfginterruptrdyn, 1)
+            assert ctx.get(dut.trn.cfginterruptn), "released once taken"
             seen.append(held)
 
     simulate(dut, core, block)
@@ -135,9 +139,9 @@ def test_interrupts_go_one_at_a_time_and_are_held_until_taken():
 def test_errors_are_pulses_and_none_comes_out_of_reset():
     dut = Series7Adapter()
     pairs = [
-        (dut.seam.timed_out, dut.cfgerrcpltimeoutn),
-        (dut.seam.unexpected, dut.cfgerrcplunexpectn),
-        (dut.seam.reads_pending, dut.cfgtrnpendingn),
+        (dut.seam.timed_out, dut.trn.cfgerrcpltimeoutn),
+        (dut.seam.unexpected, dut.trn.cfgerrcplunexpectn),
+        (dut.seam.reads_pending, dut.trn.cfgtrnpendingn),
     ]
 
     async def bench(ctx):
@@ -175,7 +179,7 @@ def test_transmit_at_the_ports(base):
     beats, tokens = [], []
 
     async def core(ctx):
-        ctx.set(dut.cfgmsgdata, 0x0100)
+        ctx.set(dut.trn.cfgmsgdata, 0x0100)
         await ctx.tick()
         packets = []
         for token, tlp in enumerate(sent):
@@ -188,7 +192,11 @@ def test_transmit_at_the_ports(base):
     async def block(ctx):
         cycle = 0
         async for _, _, data, rem, sof, eof, moved in ctx.tick().sample(
-            dut.trntd, dut.trntrem, dut.trntsof, dut.trnteof, dut.trntsrcrdy & dut.trntdstrdy
+            dut.trn.trntd,
+            dut.trn.trntrem,
+            dut.trn.trntsof,
+            dut.trn.trnteof,
+            dut.trn.trntsrcrdy & dut.trn.trntdstrdy,
         ):
             if moved:
                 beats.append((cycle, {"data": data, "rem": rem, "sof": sof, "eof": eof}))
@@ -197,7 +205,7 @@ def test_transmit_at_the_ports(base):
     simulate(
         dut,
         core,
-        background=[block, toggle(dut.trntdstrdy, lambda: 1), watch(dut.seam.sent, tokens)],
+        background=[block, toggle(dut.trn.trntdstrdy, lambda: 1), watch(dut.seam.sent, tokens)],
     )
     assert [Tlp.parse(dwords) for dwords in from_beats([beat for _, beat in beats])] == sent
     assert [cycle for cycle, _ in beats] == list(range(2, 2 + 4 * 18 + 2))
@@ -241,26 +249,26 @@ def test_a_register_read_at_the_ports():
     beats = []
 
     async def bench(ctx):
-        ctx.set(adapter.trntdstrdy, 1)
-        ctx.set(adapter.cfgmsgdata, 0x0100)
-        ctx.set(bus.read_data, 0x1122_3344_5566_7788)
+        ctx.set(adapter.trn.trntdstrdy, 1)
+        ctx.set(adapter.trn.cfgmsgdata, 0x0100)
+        ctx.set(bus.read.data, 0x1122_3344_5566_7788)
         await ctx.tick()
         for beat in to_beats(read.dwords()):
-            ctx.set(adapter.trnrd, beat["data"])
-            ctx.set(adapter.trnrsof, beat["sof"])
-            ctx.set(adapter.trnreof, beat["eof"])
-            ctx.set(adapter.trnrbarhit, 1)
-            ctx.set(adapter.trnrsrcrdy, 1)
+            ctx.set(adapter.trn.trnrd, beat["data"])
+            ctx.set(adapter.trn.trnrsof, beat["sof"])
+            ctx.set(adapter.trn.trnreof, beat["eof"])
+            ctx.set(adapter.trn.trnrbarhit, 1)
+            ctx.set(adapter.trn.trnrsrcrdy, 1)
             await ctx.tick()
-        ctx.set(adapter.trnrsrcrdy, 0)
+        ctx.set(adapter.trn.trnrsrcrdy, 0)
         cycles = 0
         while not beats or not beats[-1]["eof"]:
             _, _, valid, *values = await ctx.tick().sample(
-                adapter.trntsrcrdy,
-                adapter.trntd,
-                adapter.trntrem,
-                adapter.trntsof,
-                adapter.trnteof,
+                adapter.trn.trntsrcrdy,
+                adapter.trn.trntd,
+                adapter.trn.trntrem,
+                adapter.trn.trntsof,
+                adapter.trn.trnteof,
             )
             cycles += 1
             if valid:
@@ -278,7 +286,7 @@ def test_non_posted_requests_are_held_back_at_the_port():
         for value in (0, 1, 0):
             ctx.set(dut.seam.target_np_ok, value)
             await ctx.delay(1e-9)
-            assert ctx.get(dut.trnrnpok) == value
+            assert ctx.get(dut.trn.trnrnpok) == value
             await ctx.tick()
 
     simulate(dut, bench)

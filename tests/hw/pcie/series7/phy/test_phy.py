@@ -14,14 +14,14 @@ from hw.pcie.series7.phy import Pads, Phy, phy
 from hw.pcie.series7.phy.clocking import ClockTree
 from hw.pcie.series7.phy.gtp import GtpChannel, GtpCommon
 from hw.pcie.series7.phy.pcie_block import PcieBlock
-from hw.pcie.series7.phy.reset import Patience
+from hw.pcie.series7.phy.reset import Watchdog
 from hw.pcie.series7.phy.rx_width import WIDTH_BIT
 
 #: Seconds of one step of the models: a quarter of the fastest period.
 STEP = 1e-9
 #: In steps.
 PIPE_SLOW, PIPE_FAST, DRP, SYNC = 8, 4, 8, 16
-PATIENCE = 1500
+WATCHDOG_CYCLES = 1500
 
 
 class Models:
@@ -34,7 +34,7 @@ class Models:
         self.before: dict[str, int] = {}
         for original in (ClockTree, GtpChannel, GtpCommon, PcieBlock):
             monkeypatch.setattr(phy, original.__name__, self.model(original))
-        monkeypatch.setattr(phy, "Patience", lambda: Patience(PATIENCE))
+        monkeypatch.setattr(phy, "Watchdog", lambda: Watchdog(WATCHDOG_CYCLES))
         zero = Const(0)
         self.dut = Phy(Pads(zero, zero, zero, zero, zero, zero), 62_500)
         self.sync = ClockDomain("sync")
@@ -95,14 +95,14 @@ class Models:
 
     def reconfigure(self, ctx, channel):
         """The DRP, at the edge of its clock."""
-        if not ctx.get(channel.drp_en) or self.broken == "drp":
+        if not ctx.get(channel.drp.en) or self.broken == "drp":
             return
-        if ctx.get(channel.drp_we):
-            self.register = ctx.get(channel.drp_di)
+        if ctx.get(channel.drp.we):
+            self.register = ctx.get(channel.drp.di)
             self.seen.append("wide" if self.register >> WIDTH_BIT & 1 else "narrow")
-        ctx.set(channel.drp_do, self.register)
-        self.later(DRP - 2, channel.drp_rdy, 1)
-        self.later(DRP + 2, channel.drp_rdy, 0)
+        ctx.set(channel.drp.do, self.register)
+        self.later(DRP - 2, channel.drp.rdy, 1)
+        self.later(DRP + 2, channel.drp.rdy, 0)
 
     def lock(self, ctx, channel, common):
         reset = self.changed(ctx, "pll", common.pll_reset)
@@ -132,10 +132,10 @@ class Models:
 
     def align(self, ctx, channel):
         for name in ("dlysreset", "phinit", "phalign", "dlyen"):
-            if self.changed(ctx, name, getattr(channel, name)):
+            if self.changed(ctx, name, getattr(channel.phase, name)):
                 done = {"dlyen": "phalign"}.get(name, name)
-                self.later(100, getattr(channel, f"{done}_done"), 1)
-                self.later(200, getattr(channel, f"{done}_done"), 0)
+                self.later(100, getattr(channel.phase, f"{done}_done"), 1)
+                self.later(200, getattr(channel.phase, f"{done}_done"), 0)
                 self.seen.append(name)
 
     def change_rate(self, ctx, channel, pipe):
@@ -180,7 +180,7 @@ async def link_up(models, ctx):
     ctx.set(block.user_reset_n, 1)
     assert ctx.get(models.sync.rst), "the core is in reset while the link is down"
     await ctx.delay(100 * STEP)
-    ctx.set(block.trnlnkup, 1)
+    ctx.set(block.trn.trnlnkup, 1)
     await models.until(ctx, ~models.sync.rst, 100)
 
 
@@ -204,7 +204,7 @@ def test_from_power_to_gen2_and_through_resets(monkeypatch):
         await models.until(ctx, ~block.pipe.phystatus, 2 * PIPE_FAST)
 
         # Hot reset and a lost link reset the core, and nothing else.
-        for signal, bad in ((block.hot_reset, 1), (block.trnlnkup, 0), (block.user_reset_n, 0)):
+        for signal, bad in ((block.hot_reset, 1), (block.trn.trnlnkup, 0), (block.user_reset_n, 0)):
             ctx.set(signal, bad)
             await models.until(ctx, models.sync.rst, 100)
             ctx.set(signal, 1 - bad)
@@ -218,7 +218,7 @@ def test_from_power_to_gen2_and_through_resets(monkeypatch):
         await models.until(ctx, ~block.sys_reset_n, 100)
         await models.until(ctx, ~tree.fast, 100)
         assert not ctx.get(dut.transceiver_good)
-        ctx.set(block.trnlnkup, 0)
+        ctx.set(block.trn.trnlnkup, 0)
         await ctx.delay(1000 * STEP)
         ctx.set(dut.perst_n, 1)
         models.before.pop("rate", None)
@@ -237,7 +237,7 @@ def test_what_hangs_starts_anew(monkeypatch, broken):
         if broken == "rate":
             await link_up(models, ctx)
             ctx.set(models.PcieBlock.rate, 1)
-        for _ in range(3 * PATIENCE * DRP):
+        for _ in range(3 * WATCHDOG_CYCLES * DRP):
             await ctx.delay(STEP)
             if models.seen.count("PLL reset") == 2:
                 break
@@ -245,7 +245,7 @@ def test_what_hangs_starts_anew(monkeypatch, broken):
         models.broken = ""
         ctx.set(models.PcieBlock.rate, 0)
         models.before.pop("rate", None)
-        await models.until(ctx, models.PcieBlock.sys_reset_n, 3 * PATIENCE * DRP)
+        await models.until(ctx, models.PcieBlock.sys_reset_n, 3 * WATCHDOG_CYCLES * DRP)
 
     models.simulate(bench)
 

@@ -2,50 +2,36 @@
 """Byte rotation of read data: from the lanes of a packet to the lanes of a client's memory."""
 
 from amaranth import *
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..records import Placement
+from .records import RotatorBeat
 
-__all__ = ["Placer", "PlacerBeat"]
+__all__ = ["ByteRotator"]
 
 LANES = 8
 
 
-class PlacerBeat(data.Struct):
-    """One beat of a packet, and where the packet belongs."""
-
-    #: constant over the packet
-    client: 4
-    #: byte address in the client's memory, modulo its size, of lane 0 of the first beat; constant
-    #: over the packet
-    start: 17
-    data: 64
-    #: lanes to be written
-    enable: 8
-    first: 1
-    last: 1
-
-
-class Placer(wiring.Component):
+class ByteRotator(wiring.Component):
     """Rotates the bytes of each packet so that they can be written in place.
 
-    What does not fit the word of one beat is written with the next, or, after the last beat, in
-    a cycle of its own. Beats of a packet may have gaps between them; after its last beat there
-    must be at least one cycle without a beat.
+    Bytes of a beat that belong to the next word are written with the next beat or, after the last
+    beat, in a cycle of their own. Beats of a packet may have gaps between them; after its last
+    beat there must be at least one cycle without a beat.
 
     Latency: the word of a beat appears two cycles after it, the rest of the last beat three.
 
     Members
     -------
-    beats : In(stream of PlacerBeat, always ready)
+    beats : In(stream of RotatorBeat, always ready)
     discard : In(1)
         From the next cycle on nothing of the beats so far is written.
     placement : Out(stream of Placement, always ready)
         Only words with at least one byte to write.
     """
 
-    beats: In(stream.Signature(PlacerBeat, always_ready=True))
+    beats: In(stream.Signature(RotatorBeat, always_ready=True))
     discard: In(1)
     placement: Out(stream.Signature(Placement, always_ready=True))
 
@@ -95,7 +81,8 @@ class Placer(wiring.Component):
             byte = Mux(late, byte_before, byte_now)
             m.d.sync += [
                 place.data.word_select(i, 8).eq(byte[:8]),
-                # In a packet's first word nothing is left from before, in its rest nothing is new.
+                # A packet's first word has no bytes of an earlier beat, the cycle after its last
+                # beat has no new ones.
                 place.enable[i].eq(byte[8] & Mux(late, ~(valid & first), valid)),
             ]
         written = Signal()

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""`hw.read.placer`: every rotation, with gaps and discards."""
+"""`hw.read.byte_rotator`: every rotation, with gaps and discards."""
 
 from __future__ import annotations
 
 import pytest
 
-from hw.read.placer import Placer
+from hw.read.byte_rotator import ByteRotator
 from tests.hw.helpers import seeded, simulate
 
 
 @pytest.mark.parametrize("discards", [False, True])
 def test_random_packets(discards):
     rng = seeded()
-    dut = Placer()
+    dut = ByteRotator()
 
     async def bench(ctx):
         #: bytes of beats that were not discarded: (client, address) -> value

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""PostWriter: dwords that registers know, written one at a time, each source in its turn."""
+"""RecordWriter: dwords that registers know, written one at a time, each source in its turn."""
 
 import pytest
 
-from hw.registers.bank import READ_LATENCY
-from hw.write.post import PostWriter
+from hw.registers.bus import READ_LATENCY
+from hw.write.record_writer import RecordWriter
 from peerdma import regs
 from tests.hw.helpers import fields, seeded, simulate
 
@@ -14,7 +14,7 @@ MASKED = 1 << 32
 WORDS = {0x10: 0x12_3456_789B, 0x11: 0x8765_4321, 0x20: 0xFEE0_0000, 0x21: 0xFFFF_FFFE_ABCD_EF01}
 
 
-def post(where, *, message=0, error=0):
+def record(where, *, message=0, error=0):
     return {"where": where, "what": where + 1, "message": message, "error": error}
 
 
@@ -22,7 +22,7 @@ class Bench:
     """Registers, a sink that answers with tokens, and a log of what was written."""
 
     def __init__(self, sources, *, rng=None, answer=6):
-        self.dut = PostWriter(sources, TOKEN)
+        self.dut = RecordWriter(sources, TOKEN)
         self.words = dict(WORDS)
         self.written = []
         self._rng, self._answer = rng, answer
@@ -38,10 +38,10 @@ class Bench:
         coming = [0] * (READ_LATENCY - 1)
         while True:
             hosts = self._pause()
-            ctx.set(host.read_valid, hosts)
-            ctx.set(host.read_address, 0x1234)
+            ctx.set(host.read.valid, hosts)
+            ctx.set(host.read.address, 0x1234)
             _, _, valid, bar, address, enable = await ctx.tick().sample(
-                bus.read_valid, bus.read_bar, bus.read_address, bus.read_enable
+                bus.read.valid, bus.read.bar, bus.read.address, bus.read.enable
             )
             if hosts:
                 assert (valid, address) == (1, 0x1234), "the host's read did not go through"
@@ -49,7 +49,7 @@ class Bench:
                 assert (bar, enable) == (regs.BAR_DMA[0], 0xFF)
             word = self.words.get(address, 0) if valid else 0
             coming = [0xBAD << 20 if hosts else word, *coming]
-            ctx.set(bus.read_data, coming.pop())
+            ctx.set(bus.read.data, coming.pop())
 
     async def _sink(self, ctx):
         dut = self.dut
@@ -73,23 +73,24 @@ class Bench:
             ctx.set(dut.sent, 0)
 
     async def take(self, ctx, number, payload, cycles=200):
-        """Offer a post until it is taken; returns whether it was masked, and after how long."""
-        stream = self.dut.posts[number]
+        """Offer a record until it is taken; returns whether it was masked, and after how long."""
+        source = self.dut.sources[number]
+        stream = source.record
         ctx.set(stream.payload, payload)
         ctx.set(stream.valid, 1)
         for cycle in range(cycles):
-            _, _, ready, masked = await ctx.tick().sample(stream.ready, self.dut.masked)
+            _, _, ready, masked = await ctx.tick().sample(stream.ready, source.masked)
             if ready:
                 ctx.set(stream.valid, 0)
                 return masked, cycle
         raise AssertionError(f"not taken within {cycles} cycles")
 
     async def finish(self, ctx, number):
-        """Wait until the post that was taken from `number` is written."""
+        """Wait until the record that was taken from `number` is written."""
         for _ in range(100):
-            _, _, done = await ctx.tick().sample(self.dut.done)
-            if done >> number & 1:
-                assert done == 1 << number
+            _, _, *done = await ctx.tick().sample(*(source.done for source in self.dut.sources))
+            if done[number]:
+                assert sum(done) == 1
                 return
         raise AssertionError("not done within 100 cycles")
 
@@ -97,10 +98,10 @@ class Bench:
 @pytest.mark.parametrize(
     ("payload", "written"),
     [
-        (post(0x10), (0x12_3456_7898, 0x0065_4321)),
-        (post(0x10, error=1), (0x12_3456_7898, 0x8065_4321)),
-        (post(0x10, message=1), (0x12_3456_7898, 0x8765_4321)),
-        (post(0x20, message=1), (0xFEE0_0000, 0xABCD_EF01)),
+        (record(0x10), (0x12_3456_7898, 0x0065_4321)),
+        (record(0x10, error=1), (0x12_3456_7898, 0x8065_4321)),
+        (record(0x10, message=1), (0x12_3456_7898, 0x8765_4321)),
+        (record(0x20, message=1), (0xFEE0_0000, 0xABCD_EF01)),
     ],
 )
 def test_what_the_registers_say_is_written(payload, written):
@@ -123,12 +124,12 @@ def test_a_masked_message_is_taken_and_not_sent():
 
     async def testbench(ctx):
         for _ in range(3):
-            masked, _ = await bench.take(ctx, 0, post(0x20, message=1))
+            masked, _ = await bench.take(ctx, 0, record(0x20, message=1))
             assert masked
             await ctx.tick().repeat(20)
         assert bench.written == []
         # The same bit of what goes with a count is not looked at.
-        assert (await bench.take(ctx, 0, post(0x20)))[0] == 0
+        assert (await bench.take(ctx, 0, record(0x20)))[0] == 0
         await bench.finish(ctx, 0)
         assert bench.written == [(0xFEE0_0000, 0x00CD_EF01)]
 
@@ -136,18 +137,18 @@ def test_a_masked_message_is_taken_and_not_sent():
 
 
 @pytest.mark.parametrize("after", range(1, READ_LATENCY + 4))
-def test_a_withdrawn_post_is_not_sent_and_the_next_one_is_its_own(after):
+def test_a_withdrawn_record_is_not_sent_and_the_next_one_is_its_own(after):
     bench = Bench(1)
     taken_after = READ_LATENCY + 3
 
     async def testbench(ctx):
-        stream = bench.dut.posts[0]
-        ctx.set(stream.payload, post(0x20))
+        stream = bench.dut.sources[0].record
+        ctx.set(stream.payload, record(0x20))
         ctx.set(stream.valid, 1)
         await ctx.tick().repeat(after)
         ctx.set(stream.valid, 0)
         await ctx.tick()
-        await bench.take(ctx, 0, post(0x10))
+        await bench.take(ctx, 0, record(0x10))
         await bench.finish(ctx, 0)
         expected = [(0x12_3456_7898, 0x0065_4321)]
         if after == taken_after:
@@ -163,10 +164,10 @@ def test_a_request_that_is_dropped_at_once_is_done():
 
     async def testbench(ctx):
         for _ in range(3):
-            await bench.take(ctx, 0, post(0x10))
+            await bench.take(ctx, 0, record(0x10))
             ctx.set(dut.request.ready, 1)
             ctx.set(dut.sent, 1)
-            assert ctx.get(dut.request.valid) and ctx.get(dut.done) == 1
+            assert ctx.get(dut.request.valid) and ctx.get(dut.sources[0].done)
             await ctx.tick()
             ctx.set(dut.request.ready, 0)
             ctx.set(dut.sent, 0)
@@ -187,7 +188,7 @@ def test_sources_take_turns():
         async def run(ctx):
             for turn in range(30):
                 bench.words[2 * number + 1] = turn
-                await bench.take(ctx, number, post(2 * number), cycles=1000)
+                await bench.take(ctx, number, record(2 * number), cycles=1000)
                 await bench.finish(ctx, number)
                 left[number] -= 1
                 assert max(left) - min(left) <= 2 or 0 in left, f"somebody waits: {left}"

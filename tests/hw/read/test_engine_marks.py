@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import pytest
 
-from hw.records import JOB_BYTES, RING_PLACE, Outcome
+from hw.records import JOB_BYTES, Outcome
 from hw.seam import CompletionStatus
-from tests.hw.helpers import seeded
+from tests.hw.helpers import RING_PLACE, seeded
 from tests.hw.read.completions import smallest
 from tests.hw.read.engine_bench import PLACES, Bench
 

@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The engine: what runs on the lanes, how it is started and how it stops. It knows jobs and their
+ * queues as data.
+ */
+#ifndef PEERDMA_ENGINE_H
+#define PEERDMA_ENGINE_H
+
+#include "core.h"
+
+/* How often running lanes are looked at, in jiffies. */
+#define PEERDMA_WATCH_INTERVAL	(HZ / 4)
+
+/**
+ * struct peerdma_why - the last error of a file in words
+ * @lock: protects the other members
+ * @error: errno, 0 if there was none
+ * @text: what was asked, what was found, what to do
+ */
+struct peerdma_why {
+	spinlock_t lock;
+	int error;
+	char text[sizeof_field(struct peerdma_info, last_error)];
+};
+
+/**
+ * struct peerdma_file - an open file of the node: its handles, its jobs and their completions
+ * @ref: the open file and each job hold one
+ * @board: holds a reference
+ * @surfaces: by handle
+ * @next_handle: where the search for a free handle starts: a stale handle is not reused soon
+ * @why: last error
+ * @on_board: entry in the board's list of files
+ * @on_ready: entry in the board's ready list while @queue is not empty
+ * @queue: jobs that wait for lanes
+ * @jobs: all jobs that were submitted and whose event has not been read
+ * @job_count: length of @jobs
+ * @next_job: number of the last job submitted
+ * @events: jobs that have ended and whose event has not been read
+ * @wait: woken when something is added to @events
+ *
+ * Members from @on_board on are protected by the board's lock.
+ */
+struct peerdma_file {
+	struct kref ref;
+	struct peerdma_dev *board;
+	struct xarray surfaces;
+	u32 next_handle;
+	struct peerdma_why why;
+	struct list_head on_board;
+	struct list_head on_ready;
+	struct list_head queue;
+	struct list_head jobs;
+	unsigned int job_count;
+	u64 next_job;
+	struct list_head events;
+	wait_queue_head_t wait;
+};
+
+/**
+ * struct peerdma_leg - a job's part on one lane
+ * @used: the job uses the lane
+ * @surface: memory on this side; holds a reference until the job has ended
+ * @offset: first byte in @surface
+ * @card: card address of the first byte
+ * @started: bytes given to the engine
+ * @done: bytes that the engine has moved
+ * @cycles: clock cycles that the channel was busy
+ */
+struct peerdma_leg {
+	bool used;
+	struct peerdma_surface *surface;
+	u64 offset;
+	u64 card;
+	u64 started;
+	u64 done;
+	u64 cycles;
+};
+
+/**
+ * enum peerdma_path - what the card side of a job is
+ * @PATH_CARD: card RAM, or the stream window for C2H
+ * @PATH_STREAM: a copy through the stream, on both lanes at the same time
+ * @PATH_STAGED: a copy through the staging area, with C2H one chunk behind H2C
+ */
+enum peerdma_path {
+	PATH_CARD,
+	PATH_STREAM,
+	PATH_STAGED,
+};
+
+/**
+ * struct peerdma_job - one transfer
+ * @ref: the lanes hold one until the end, whoever waits or reads the event holds another
+ * @file: where completions go; holds a reference
+ * @link: entry in the file's queue, later in its events
+ * @on_file: entry in the file's list of jobs; empty if the submitter waits for the job
+ * @reap: the part of the job's end that may sleep
+ * @id: number of the job in its file
+ * @user_data: the program's, returned with the event
+ * @path: what the card side is
+ * @generation: board generation that the job depends on; 0: any
+ * @length: bytes
+ * @legs: its part on each lane
+ * @queued: it is in its file's queue
+ * @ended: nothing touches its memory any more
+ * @error: 0 or a negative errno; the first one is kept
+ * @reason: enum peerdma_reason
+ * @status: status of the channel that failed
+ * @kind: enum peerdma_error_kind, if the board has an extension block
+ * @address: where the board met the error
+ * @begin: time of the start
+ * @nanoseconds: from start to end
+ * @finished: completed when the job has ended
+ */
+struct peerdma_job {
+	struct kref ref;
+	struct peerdma_file *file;
+	struct list_head link;
+	struct list_head on_file;
+	struct work_struct reap;
+	u64 id;
+	u64 user_data;
+	enum peerdma_path path;
+	u32 generation;
+	u64 length;
+	struct peerdma_leg legs[PEERDMA_LANES];
+	bool queued;
+	bool ended;
+	int error;
+	u32 reason;
+	u32 status;
+	u32 kind;
+	u64 address;
+	ktime_t begin;
+	u64 nanoseconds;
+	struct completion finished;
+};
+
+/* engine.c */
+extern struct workqueue_struct *peerdma_wq;
+void peerdma_engine_settle(struct peerdma_job *job);
+void peerdma_engine_pump(struct peerdma_dev *board);
+void peerdma_engine_pump_work(struct work_struct *work);
+
+/* stop.c */
+void peerdma_stop_job(struct peerdma_job *job, int error, u32 reason);
+void peerdma_stop_file(struct peerdma_file *file, int error, u32 reason);
+void peerdma_stop_all(struct peerdma_dev *board, bool queued, int error, u32 reason);
+void peerdma_stop_outdated(struct peerdma_dev *board);
+void peerdma_stop_surface(struct peerdma_surface *surface, bool running, int error, u32 reason);
+void peerdma_stop_force(struct peerdma_dev *board);
+void peerdma_stop_lost(struct peerdma_dev *board);
+void peerdma_stop_bury(struct peerdma_dev *board);
+bool peerdma_stop_step(struct peerdma_dev *board, bool late);
+void peerdma_stop_work(struct work_struct *work);
+
+/* irq.c */
+int peerdma_irq_setup(struct peerdma_dev *board);
+void peerdma_irq_teardown(struct peerdma_dev *board);
+void peerdma_irq_watchdog_work(struct work_struct *work);
+
+#endif /* PEERDMA_ENGINE_H */

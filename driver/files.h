@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Files: what programs do with an open node.
+ */
+#ifndef PEERDMA_FILES_H
+#define PEERDMA_FILES_H
+
+#include "surface.h"
+
+/* mmap.c */
+int peerdma_mmap_inode_get(struct peerdma_dev *board);
+void peerdma_mmap_inode_put(struct peerdma_dev *board);
+bool peerdma_mmap_mailbox(const struct peerdma_dev *board);
+void peerdma_mmap_zap_mailbox(struct peerdma_dev *board);
+int peerdma_mmap_info(struct peerdma_file *file, struct peerdma_map_info *info);
+int peerdma_mmap(struct file *filp, struct vm_area_struct *vma);
+
+/* info.c */
+void peerdma_info_get(struct peerdma_file *file, struct peerdma_info *info);
+
+/* request.c */
+long peerdma_request_ioctl(struct peerdma_file *file, unsigned int command, unsigned long argument);
+
+/* legacy.c */
+long peerdma_legacy_ioctl(struct file *filp, unsigned int command, unsigned long argument);
+long peerdma_legacy_compat_ioctl(struct file *filp, unsigned int command, unsigned long argument);
+
+/* chardev.c */
+extern const struct file_operations peerdma_fops;
+void peerdma_chardev_free(struct kref *ref);
+
+#endif /* PEERDMA_FILES_H */

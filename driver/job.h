@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Jobs: from a request that has been checked to its completion.
+ */
+#ifndef PEERDMA_JOB_H
+#define PEERDMA_JOB_H
+
+#include "engine.h"
+
+/* Jobs of a file that are queued, running or have an event that has not been read. */
+#define PEERDMA_MAX_JOBS	256
+
+/* Process context. */
+static inline void peerdma_file_put(struct peerdma_file *file)
+{
+	kref_put(&file->ref, file->board->ops->file_free);
+}
+
+static inline void peerdma_surface_get(struct peerdma_surface *surface)
+{
+	kref_get(&surface->ref);
+}
+
+static inline void peerdma_surface_last(struct kref *ref)
+{
+	struct peerdma_surface *surface = container_of(ref, struct peerdma_surface, ref);
+
+	queue_work(peerdma_wq, &surface->release);
+}
+
+/* Any context: after the last reference, a work item gives the memory back. */
+static inline void peerdma_surface_put(struct peerdma_surface *surface)
+{
+	kref_put(&surface->ref, peerdma_surface_last);
+}
+
+/* fail.c */
+__printf(3, 4) int peerdma_fail(struct peerdma_file *file, int error, const char *format, ...);
+
+/* job.c */
+struct peerdma_job *peerdma_job_create(struct peerdma_file *file, u64 length);
+void peerdma_job_put(struct peerdma_job *job);
+void peerdma_job_end(struct peerdma_job *job);
+void peerdma_job_release_surfaces(struct peerdma_job *job);
+bool peerdma_job_cancel(struct peerdma_file *file, u64 id);
+int peerdma_job_explain(struct peerdma_job *job, int error);
+
+/* submit.c */
+int peerdma_submit_check_card(struct peerdma_file *file, u32 op, u64 card, u64 length);
+int peerdma_submit_check_surface(struct peerdma_file *file, const struct peerdma_surface *surface,
+				 u64 offset, u64 length);
+int peerdma_submit_prepare(struct peerdma_job *job, u32 op, struct peerdma_surface *source,
+			   u64 source_offset, struct peerdma_surface *destination,
+			   u64 destination_offset);
+int peerdma_submit_job(struct peerdma_job *job, u64 *id);
+int peerdma_submit_transfer(struct peerdma_file *file, u32 op, struct peerdma_surface *source,
+			    u64 source_offset, struct peerdma_surface *destination,
+			    u64 destination_offset, u64 length, u64 *nanoseconds);
+
+#endif /* PEERDMA_JOB_H */

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Jobs that end early, and lanes that are stopped: on an error, on request, or with the board.
+ */
+#include "engine.h"
+
+/**
+ * peerdma_stop_lost() - gives up a board that does not answer any more
+ * @board: called with its lock held, in any context
+ *
+ * The recovery work ends its jobs, with peerdma_stop_bury().
+ */
+void peerdma_stop_lost(struct peerdma_dev *board)
+{
+	if (board->state == PEERDMA_BOARD_DEAD)
+		return;
+	board->state = PEERDMA_BOARD_DEAD;
+	queue_work(peerdma_wq, &board->recovery);
+}
+
+/* Frees the lanes that were told to stop and have. Returns whether some are still busy. */
+static bool stop_poll(struct peerdma_dev *board)
+{
+	struct peerdma_lane *lane;
+	bool some = false;
+	u32 status;
+
+	for_each_lane(lane, board) {
+		if (lane->state != LANE_STOPPING)
+			continue;
+		status = peerdma_hw_status(lane, true);
+		if (status == ~0u) {
+			peerdma_stop_lost(board);
+			return false;
+		}
+		if (status & PEERDMA_STATUS_BUSY) {
+			some = true;
+			continue;
+		}
+		lane->state = LANE_IDLE;
+		peerdma_engine_settle(lane->job);
+	}
+	return some;
+}
+
+/**
+ * peerdma_stop_job() - makes a job end soon, with an error
+ * @job: any; nothing happens if it has ended. Called with the board's lock held, in any context
+ * @error: negative errno; the first one is kept
+ * @reason: enum peerdma_reason
+ *
+ * A queued job ends at once. A running one is stopped, and ends when its lanes are idle.
+ */
+void peerdma_stop_job(struct peerdma_job *job, int error, u32 reason)
+{
+	struct peerdma_dev *board = job->file->board;
+	struct peerdma_lane *lane;
+
+	if (job->ended)
+		return;
+	if (!job->error) {
+		job->error = error;
+		job->reason = reason;
+	}
+	if (job->queued) {
+		list_del_init(&job->link);
+		job->queued = false;
+		if (list_empty(&job->file->queue))
+			list_del_init(&job->file->on_ready);
+	}
+	for_each_lane(lane, board) {
+		if (lane->job != job || lane->state != LANE_RUNNING)
+			continue;
+		peerdma_hw_stop(lane);
+		lane->state = LANE_STOPPING;
+		lane->deadline = jiffies + peerdma_hw_scaled(board, PEERDMA_STOP_MS);
+	}
+	peerdma_engine_settle(job);
+	if (stop_poll(board))
+		queue_delayed_work(peerdma_wq, &board->stopper, 1);
+}
+
+/**
+ * peerdma_stop_file() - makes all of a file's jobs end
+ * @file: the file
+ * @error: negative errno
+ * @reason: enum peerdma_reason
+ *
+ * Does not wait for them. Process context.
+ */
+void peerdma_stop_file(struct peerdma_file *file, int error, u32 reason)
+{
+	struct peerdma_job *job;
+
+	spin_lock_irq(&file->board->lock);
+	list_for_each_entry(job, &file->jobs, on_file)
+		peerdma_stop_job(job, error, reason);
+	spin_unlock_irq(&file->board->lock);
+}
+
+/**
+ * peerdma_stop_all() - makes the jobs of a board end
+ * @board: called with its lock held
+ * @queued: also the queued ones
+ * @error: negative errno
+ * @reason: enum peerdma_reason
+ */
+void peerdma_stop_all(struct peerdma_dev *board, bool queued, int error, u32 reason)
+{
+	struct peerdma_lane *lane;
+	struct peerdma_file *file;
+
+	while (queued && !list_empty(&board->ready)) {
+		file = list_first_entry(&board->ready, struct peerdma_file, on_ready);
+		peerdma_stop_job(list_first_entry(&file->queue, struct peerdma_job, link), error,
+				 reason);
+	}
+	for_each_lane(lane, board)
+		if (lane->job)
+			peerdma_stop_job(lane->job, error, reason);
+}
+
+/**
+ * peerdma_stop_outdated() - ends queued jobs that depend on the former contents of card RAM
+ * @board: its generation has changed. Called with its lock held
+ */
+void peerdma_stop_outdated(struct peerdma_dev *board)
+{
+	struct peerdma_file *file, *next_file;
+	struct peerdma_job *job, *next_job;
+
+	list_for_each_entry_safe(file, next_file, &board->ready, on_ready)
+		list_for_each_entry_safe(job, next_job, &file->queue, link)
+			if (job->generation && job->generation != board->generation)
+				peerdma_stop_job(job, -ESTALE, PEERDMA_REASON_RESET);
+}
+
+static bool stop_uses(const struct peerdma_job *job, const struct peerdma_surface *surface)
+{
+	return job->legs[PEERDMA_H2C].surface == surface ||
+	       job->legs[PEERDMA_C2H].surface == surface;
+}
+
+/**
+ * peerdma_stop_surface() - makes the jobs of a surface end
+ * @surface: its board's lock is held
+ * @running: also the running ones
+ * @error: negative errno
+ * @reason: enum peerdma_reason
+ */
+void peerdma_stop_surface(struct peerdma_surface *surface, bool running, int error, u32 reason)
+{
+	struct peerdma_dev *board = surface->board;
+	struct peerdma_file *file, *next_file;
+	struct peerdma_job *job, *next_job;
+	struct peerdma_lane *lane;
+
+	list_for_each_entry_safe(file, next_file, &board->ready, on_ready)
+		list_for_each_entry_safe(job, next_job, &file->queue, link)
+			if (stop_uses(job, surface))
+				peerdma_stop_job(job, error, reason);
+	for_each_lane(lane, board)
+		if (running && lane->job && stop_uses(lane->job, surface))
+			peerdma_stop_job(lane->job, error, reason);
+}
+
+/**
+ * peerdma_stop_force() - declares the lanes of a board idle that cannot touch memory any more
+ * @board: it cannot master the bus. Called with its lock held
+ */
+void peerdma_stop_force(struct peerdma_dev *board)
+{
+	struct peerdma_lane *lane;
+
+	for_each_lane(lane, board) {
+		struct peerdma_job *job = lane->job;
+
+		if (lane->state == LANE_RUNNING || lane->state == LANE_STOPPING)
+			lane->state = LANE_IDLE;
+		if (!job)
+			continue;
+		if (!job->error) {
+			job->error = -EIO;
+			job->reason = PEERDMA_REASON_RESET;
+		}
+		peerdma_engine_settle(job);
+	}
+}
+
+/**
+ * peerdma_stop_bury() - ends all jobs of a board that is gone
+ * @board: its state is dead. Called with its lock held
+ *
+ * The board may only look as if it were off the bus and could then still write to memory:
+ * therefore its bus mastering is turned off first.
+ */
+void peerdma_stop_bury(struct peerdma_dev *board)
+{
+	struct peerdma_file *file;
+
+	pci_clear_master(board->pdev);
+	peerdma_stop_all(board, true, -ENODEV, PEERDMA_REASON_LOST);
+	peerdma_stop_force(board);
+	list_for_each_entry(file, &board->files, on_board)
+		wake_up_all(&file->wait);
+}
+
+/**
+ * peerdma_stop_step() - a step towards lanes that do not touch memory; to be repeated until then
+ * @board: its jobs have been told to stop. Called with its lock held
+ * @late: take the bus from the board if a lane is still busy
+ *
+ * Return: whether the bus was taken; the board has to be reset then.
+ */
+bool peerdma_stop_step(struct peerdma_dev *board, bool late)
+{
+	if (board->state == PEERDMA_BOARD_DEAD) {
+		peerdma_stop_bury(board);
+		return false;
+	}
+	if (!stop_poll(board) || !late)
+		return false;
+	board->broken = true;
+	pci_clear_master(board->pdev);
+	peerdma_stop_force(board);
+	return true;
+}
+
+/**
+ * peerdma_stop_work() - polls lanes that are stopping
+ * @work: a board's
+ *
+ * Starts the recovery when one does not stop in time.
+ */
+void peerdma_stop_work(struct work_struct *work)
+{
+	struct peerdma_dev *board = container_of(work, struct peerdma_dev, stopper.work);
+	struct peerdma_lane *lane;
+	bool some, late = false;
+
+	spin_lock_irq(&board->lock);
+	some = stop_poll(board);
+	for_each_lane(lane, board)
+		late |= lane->state == LANE_STOPPING && time_after(jiffies, lane->deadline);
+	board->broken |= late;
+	spin_unlock_irq(&board->lock);
+
+	if (late)
+		queue_work(peerdma_wq, &board->recovery);
+	else if (some)
+		queue_delayed_work(peerdma_wq, &board->stopper, 1);
+}

@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Checks what a job is to do, and hands it to the engine.
+ */
+#include <linux/sched/signal.h>
+
+#include "job.h"
+
+static bool submit_fits(u64 offset, u64 length, u64 size)
+{
+	return length <= size && offset <= size - length;
+}
+
+/**
+ * peerdma_submit_check_surface() - checks that a range is within pinned memory
+ * @file: notes why not
+ * @surface: the memory
+ * @offset: first byte
+ * @length: bytes
+ *
+ * Return: 0 or -EINVAL.
+ */
+int peerdma_submit_check_surface(struct peerdma_file *file, const struct peerdma_surface *surface,
+				 u64 offset, u64 length)
+{
+	if (submit_fits(offset, length, surface->length))
+		return 0;
+	return peerdma_fail(file, -EINVAL,
+			    "%llu bytes from %llu on are beyond the memory pinned, which has %llu",
+			    length, offset, surface->length);
+}
+
+/**
+ * peerdma_submit_check_card() - checks that a program may use a range of card addresses
+ * @file: notes why not
+ * @op: PEERDMA_OP_H2C or PEERDMA_OP_C2H
+ * @card: card address of the first byte
+ * @length: bytes
+ *
+ * Return: 0 or -EINVAL.
+ */
+int peerdma_submit_check_card(struct peerdma_file *file, u32 op, u64 card, u64 length)
+{
+	const struct peerdma_dev *board = file->board;
+
+	if (submit_fits(card, length, board->card_ram_size))
+		return 0;
+	/* Not to the stream: what nobody reads from it would end up in the next copy. */
+	if (op == PEERDMA_OP_C2H && board->stream_window && card == board->stream_window)
+		return 0;
+	return peerdma_fail(file, -EINVAL,
+			    "%llu bytes from card address %#llx on are beyond the card RAM, which has %llu",
+			    length, card, board->card_ram_size);
+}
+
+static int submit_check_side(struct peerdma_job *job, const struct peerdma_surface *surface,
+			     u64 offset, u32 access)
+{
+	if (surface->access & access)
+		return peerdma_submit_check_surface(job->file, surface, offset, job->length);
+	return peerdma_fail(job->file, -EINVAL, "the memory was not pinned for the board to %s it",
+			    access == PEERDMA_ACCESS_READ ? "read" : "write");
+}
+
+static int submit_check_copy(struct peerdma_job *job, const struct peerdma_surface *source,
+			     u64 source_offset, const struct peerdma_surface *destination,
+			     u64 destination_offset)
+{
+	u64 between = max(source_offset, destination_offset) -
+		      min(source_offset, destination_offset);
+
+	if (source == destination && between < job->length)
+		return peerdma_fail(job->file, -EINVAL,
+				    "source and destination overlap: %llu bytes from %llu and from %llu on of the same memory",
+				    job->length, source_offset, destination_offset);
+	if (job->file->board->stream_window || job->file->board->staging)
+		return 0;
+	return peerdma_fail(job->file, -EOPNOTSUPP, "this board has no card RAM to copy through");
+}
+
+static void submit_set_leg(struct peerdma_leg *leg, struct peerdma_surface *surface, u64 offset,
+			   u64 card)
+{
+	peerdma_surface_get(surface);
+	leg->used = true;
+	leg->surface = surface;
+	leg->offset = offset;
+	leg->card = card;
+}
+
+/**
+ * peerdma_submit_prepare() - checks what a job is to do and fills it in
+ * @job: new
+ * @op: enum peerdma_op
+ * @source: NULL for PEERDMA_OP_C2H
+ * @source_offset: byte in @source, or card address
+ * @destination: NULL for PEERDMA_OP_H2C
+ * @destination_offset: byte in @destination, or card address
+ *
+ * Waits for what others still do with memory that is shared as a dma-buf. Process context.
+ *
+ * Return: 0, or an errno that was explained.
+ */
+int peerdma_submit_prepare(struct peerdma_job *job, u32 op, struct peerdma_surface *source,
+			   u64 source_offset, struct peerdma_surface *destination,
+			   u64 destination_offset)
+{
+	const struct peerdma_dev *board = job->file->board;
+	u64 from_card = source_offset, to_card = destination_offset;
+	int error = 0;
+
+	if (source)
+		error = submit_check_side(job, source, source_offset, PEERDMA_ACCESS_READ);
+	if (!error && destination)
+		error = submit_check_side(job, destination, destination_offset,
+					  PEERDMA_ACCESS_WRITE);
+	if (error)
+		return error;
+
+	if (op == PEERDMA_OP_COPY) {
+		error = submit_check_copy(job, source, source_offset, destination,
+					  destination_offset);
+		job->path = board->stream_window ? PATH_STREAM : PATH_STAGED;
+		/* The staging area follows the card RAM that programs may use. */
+		from_card = board->stream_window ?: board->card_ram_size;
+		to_card = from_card;
+	} else {
+		error = peerdma_submit_check_card(job->file, op, source ? to_card : from_card,
+						  job->length);
+		job->path = PATH_CARD;
+	}
+	if (error)
+		return error;
+
+	if (source && source->provider->wait)
+		error = source->provider->wait(source, false);
+	if (!error && destination && destination->provider->wait)
+		error = destination->provider->wait(destination, true);
+	if (error)
+		return peerdma_fail(job->file, error, "others are still using the dma-buf");
+
+	if (source)
+		submit_set_leg(&job->legs[PEERDMA_H2C], source, source_offset, to_card);
+	if (destination)
+		submit_set_leg(&job->legs[PEERDMA_C2H], destination, destination_offset, from_card);
+	return 0;
+}
+
+/* Called with the board's lock held. */
+static int submit_check(const struct peerdma_job *job, bool notify)
+{
+	struct peerdma_file *file = job->file;
+	const struct peerdma_leg *leg;
+
+	if (file->board->state == PEERDMA_BOARD_DEAD)
+		return peerdma_fail(file, -ENODEV, "the board is gone");
+	if (job->generation && job->generation != file->board->generation)
+		return peerdma_fail(file, -ESTALE,
+				    "generation %u was asked for, the board is at %u: what was in card RAM is lost",
+				    job->generation, file->board->generation);
+	if (notify && file->job_count >= PEERDMA_MAX_JOBS)
+		return peerdma_fail(file, -EAGAIN,
+				    "%u jobs are outstanding, as many as may be: read() their events",
+				    file->job_count);
+	for (leg = job->legs; leg < job->legs + PEERDMA_LANES; leg++) {
+		if (!leg->used)
+			continue;
+		if (leg->surface->draining)
+			return peerdma_fail(file, -EINVAL, "the memory is being unpinned");
+		if (leg->surface->state != PEERDMA_SURFACE_LIVE)
+			return peerdma_fail(file, -ESTALE,
+					    "the memory was freed or moved by its owner: unpin it");
+	}
+	return 0;
+}
+
+/* Called with the board's lock held. */
+static void submit_hold(struct peerdma_job *job)
+{
+	struct peerdma_leg *leg;
+
+	for (leg = job->legs; leg < job->legs + PEERDMA_LANES; leg++)
+		if (leg->used)
+			leg->surface->inflight++;
+}
+
+/**
+ * peerdma_submit_job() - queues a job for the engine
+ * @job: prepared
+ * @id: set to the job's number; when the job ends there is an event to be read, which takes over
+ *	the caller's reference. NULL: the caller waits for job->finished
+ *
+ * Process context. While the board is frozen the job waits.
+ *
+ * Return: 0; or an errno that was explained if the job was not accepted.
+ */
+int peerdma_submit_job(struct peerdma_job *job, u64 *id)
+{
+	struct peerdma_leg *leg = &job->legs[PEERDMA_H2C];
+	struct peerdma_file *file = job->file;
+	struct peerdma_dev *board = file->board;
+	int error;
+
+	spin_lock_irq(&board->lock);
+	error = submit_check(job, id);
+	if (!error)
+		submit_hold(job);
+	spin_unlock_irq(&board->lock);
+	if (error)
+		return error;
+
+	/* The memory stays mapped from here on. */
+	if (leg->used && leg->surface->needs_sync)
+		leg->surface->provider->sync(leg->surface, leg->offset, job->length, false);
+
+	spin_lock_irq(&board->lock);
+	error = submit_check(job, id);
+	if (error) {
+		peerdma_job_release_surfaces(job);
+		spin_unlock_irq(&board->lock);
+		return error;
+	}
+	kref_get(&job->ref);
+	job->id = ++file->next_job;
+	if (id) {
+		*id = job->id;
+		list_add_tail(&job->on_file, &file->jobs);
+		file->job_count++;
+	}
+	if (job->length) {
+		job->queued = true;
+		if (list_empty(&file->queue))
+			list_add_tail(&file->on_ready, &board->ready);
+		list_add_tail(&job->link, &file->queue);
+	} else {
+		peerdma_job_end(job);
+	}
+	spin_unlock_irq(&board->lock);
+
+	peerdma_engine_pump(board);
+	return 0;
+}
+
+/*
+ * Submits a job and waits until it has ended. Only a fatal signal ends the wait early; the job is
+ * then being stopped, and keeps its memory until it has ended.
+ */
+static int submit_run(struct peerdma_job *job)
+{
+	struct peerdma_dev *board = job->file->board;
+	int error = peerdma_submit_job(job, NULL);
+
+	if (error)
+		return error;
+	if (wait_for_completion_killable(&job->finished)) {
+		spin_lock_irq(&board->lock);
+		peerdma_stop_job(job, -EINTR, PEERDMA_REASON_CANCELLED);
+		spin_unlock_irq(&board->lock);
+		return -EINTR;
+	}
+	return job->error ? peerdma_job_explain(job, job->error) : 0;
+}
+
+/**
+ * peerdma_submit_transfer() - makes a transfer and waits for it
+ * @file: whose
+ * @op: enum peerdma_op
+ * @source: NULL for PEERDMA_OP_C2H
+ * @source_offset: byte in @source, or card address
+ * @destination: NULL for PEERDMA_OP_H2C
+ * @destination_offset: byte in @destination, or card address
+ * @length: bytes, not 0
+ * @nanoseconds: the time that it took is added
+ *
+ * Process context.
+ *
+ * Return: 0, or an errno that was explained.
+ */
+int peerdma_submit_transfer(struct peerdma_file *file, u32 op, struct peerdma_surface *source,
+			    u64 source_offset, struct peerdma_surface *destination,
+			    u64 destination_offset, u64 length, u64 *nanoseconds)
+{
+	struct peerdma_job *job = peerdma_job_create(file, length);
+	int error;
+
+	if (!job)
+		return -ENOMEM;
+	error = peerdma_submit_prepare(job, op, source, source_offset, destination,
+				       destination_offset);
+	if (!error)
+		error = submit_run(job);
+	if (!error)
+		*nanoseconds += job->nanoseconds;
+	peerdma_job_put(job);
+	return error;
+}

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Surfaces and the providers of their memory. struct peerdma_surface and what provider modules
+ * call are in peerdma_provider.h.
+ */
+#ifndef PEERDMA_SURFACE_H
+#define PEERDMA_SURFACE_H
+
+#include "job.h"
+
+struct sg_table;
+
+#define PEERDMA_ACCESS_BOTH	(PEERDMA_ACCESS_READ | PEERDMA_ACCESS_WRITE)
+
+/**
+ * struct peerdma_pinning - a pin request in progress
+ * @surface: what was pinned; NULL if the request pins nothing
+ * @handle: its handle, reserved but not yet valid
+ */
+struct peerdma_pinning {
+	struct peerdma_surface *surface;
+	u32 handle;
+};
+
+/* release.c */
+void peerdma_release_init(struct peerdma_surface *surface);
+void peerdma_release_zap(struct peerdma_dev *board, u64 offset, u64 length);
+void peerdma_release_zap_surface(struct peerdma_surface *surface);
+void peerdma_release_unlist(struct peerdma_surface *surface);
+void peerdma_release_unmap(struct peerdma_surface *surface);
+void peerdma_release(struct peerdma_surface *surface);
+int peerdma_release_unpin(struct peerdma_file *file, u32 handle);
+void peerdma_release_drop(struct peerdma_surface *surface);
+
+/* revoke.c */
+void peerdma_revoke_work(struct work_struct *work);
+void peerdma_revoke_all(struct peerdma_dev *board, u32 state, bool gpu);
+
+/* surface.c */
+int peerdma_surface_add_table(struct peerdma_surface *surface, struct sg_table *table);
+struct peerdma_surface *peerdma_surface_create(struct peerdma_file *file,
+					       const struct peerdma_provider *provider,
+					       const struct peerdma_pin_request *request);
+struct peerdma_surface *peerdma_surface_find(struct peerdma_file *file, u64 handle);
+int peerdma_surface_pin(struct peerdma_file *file, const struct peerdma_provider *provider,
+			const struct peerdma_pin_request *request, struct peerdma_pinning *pinning);
+long peerdma_surface_finish(struct peerdma_file *file, struct peerdma_pinning *pinning, long error);
+
+/* pages.c, dmabuf.c */
+extern const struct peerdma_provider peerdma_pages;
+extern const struct peerdma_provider peerdma_dmabuf;
+
+/* provider.c */
+const struct peerdma_provider *peerdma_provider_take_gpu(void);
+bool peerdma_provider_names(char *text, size_t size);
+
+#endif /* PEERDMA_SURFACE_H */

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Which errors the error capture registers see."""
+
+from amaranth import *
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from ..read.engine import ReadError
+from ..records import ErrorReport, Outcome
+from ..registers.extension import CapturedError
+
+__all__ = ["ErrorCapture"]
+
+
+class ErrorCapture(wiring.Component):
+    """Merges failed reads with the errors that channels find by themselves, and names the channel.
+
+    The read engine tells of an error as it happens, with its address. The channel's report of the
+    same error is left out; of two errors in one cycle the first in the order of the ports is seen.
+
+    Parameters
+    ----------
+    h2c, c2h : int
+        Channels in each direction.
+
+    Members
+    -------
+    read : In(stream of ReadError, always ready)
+        Clients are numbered as in `hw.core`: the descriptor fetches of all channels, then the data
+        of H2C channels.
+    channels : array of In(stream of ErrorReport, always ready)
+        H2C channels, then C2H channels.
+    error : Out(stream of CapturedError, always ready)
+    """
+
+    def __init__(self, *, h2c: int, c2h: int):
+        self._h2c = h2c
+        always = {"always_ready": True}
+        super().__init__(
+            {
+                "read": In(stream.Signature(ReadError, **always)),
+                "channels": In(stream.Signature(ErrorReport, **always)).array(h2c + c2h),
+                "error": Out(stream.Signature(CapturedError, **always)),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        read, failed = Signal(CapturedError), self.read.payload
+        m.d.comb += [read.outcome.eq(failed.outcome), read.address.eq(failed.address)]
+        sources = [(self.read.valid, read)]
+        count = len(self.channels)
+        with m.Switch(failed.client):
+            for client in range(count + self._h2c):
+                with m.Case(client):
+                    m.d.comb += [
+                        read.descriptor.eq(client < count),
+                        *self._name(read, client % count),
+                    ]
+        for number, channel in enumerate(self.channels):
+            own, report = Signal(CapturedError), channel.payload
+            m.d.comb += [
+                own.outcome.eq(report.outcome),
+                own.address.eq(report.address),
+                own.descriptor.eq(report.descriptor),
+                *self._name(own, number),
+            ]
+            unreported = (report.outcome == Outcome.MAGIC) | (report.outcome == Outcome.DECODE)
+            if number >= self._h2c:
+                unreported = unreported | ~report.descriptor
+            sources.append((channel.valid & unreported, own))
+        # Merged by OR, as at most one is not 0: smaller than a chain of multiplexers.
+        merged, earlier = 0, Const(0, 1)
+        for valid, error in sources:
+            merged = merged | Mux(valid & ~earlier, error.as_value(), 0)
+            earlier = earlier | valid
+        m.d.comb += [self.error.valid.eq(earlier), self.error.payload.as_value().eq(merged)]
+        return m
+
+    def _name(self, error, number):
+        """Assign direction and index of channel `number`."""
+        c2h = number >= self._h2c
+        return [error.c2h.eq(c2h), error.channel.eq(number - self._h2c if c2h else number)]

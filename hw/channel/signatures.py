@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Signatures of a channel towards the host's side, and between its parts."""
+
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from ..records import FETCH_DESCRIPTORS, ErrorReport
+from ..registers.bus import BusSignature
+from ..write.record_writer import RecordSignature
+
+__all__ = [
+    "STATUS_BITS",
+    "ChannelHostSignature",
+    "ChannelSettings",
+    "FetchSignature",
+    "RunEventsSignature",
+    "WritebackSignature",
+]
+
+#: Bits of the registers Status, Control and Interrupt Enable that stand for events.
+STATUS_BITS = 24
+
+
+class ChannelSettings(data.Struct):
+    """What is set for a channel outside of its own registers."""
+
+    #: fetch no descriptors
+    halt: 1
+    #: fetch descriptors against credits only
+    credit_mode: 1
+    #: abort, and start no run (soft reset)
+    stop: 1
+    #: largest descriptor fetch and largest piece, PCIe encoding
+    read_limit: 3
+    piece_limit: 3
+
+
+class ChannelHostSignature(wiring.Signature):
+    """A channel as the host sees it, from the host's side.
+
+    Members
+    -------
+    bus : Out(BusSignature)
+        The channel's registers. Has cycles without an access: events wait for one.
+    settings : Out(ChannelSettings)
+    records : In(RecordSignature)
+        Poll-mode writebacks, one for each descriptor that asks for it; its status follows.
+        Withdrawn when Run is cleared.
+    interrupt : In(1)
+        Status AND interrupt enable: the source for the IRQ block.
+    error : In(stream of ErrorReport, always ready)
+        The error that ended a run.
+    """
+
+    def __init__(self):
+        super().__init__(
+            {
+                "bus": Out(BusSignature()),
+                "settings": Out(ChannelSettings),
+                "records": In(RecordSignature()),
+                "interrupt": In(1),
+                "error": In(stream.Signature(ErrorReport, always_ready=True)),
+            }
+        )
+
+
+class FetchSignature(wiring.Signature):
+    """Control of a descriptor fetch, from the channel's side.
+
+    Members
+    -------
+    start : Out(1)
+        High for one cycle: begin a list. Must not happen while `active` or `flush` is high.
+    address : Out(64)
+        Byte address of the first descriptor; bits 4:0 are ignored. Sampled with `start`.
+    adjacent : Out(6)
+        How many more descriptors follow the first one contiguously. Sampled with `start`.
+    halt : Out(1)
+        From the cycle after it rose, no read job is offered; reads under way finish.
+    flush : Out(1)
+        From the cycle after it rose, neither a job nor a descriptor is offered: the list is
+        dropped with all that is fetched of it. `active` falls when the last read has retired.
+    credit : Out(range(FETCH_DESCRIPTORS + 1))
+        Most descriptors that the next job may ask for. Follows `spent` in the cycle after the next.
+    spent : In(range(FETCH_DESCRIPTORS + 1))
+        How many the job that is taken in this cycle asks for.
+    active : In(1)
+        From the cycle after `start` until the list has ended, its descriptors are taken and
+        its reads have retired.
+    reading : In(1)
+        A read has not retired.
+    """
+
+    def __init__(self):
+        super().__init__(
+            {
+                "start": Out(1),
+                "address": Out(64),
+                "adjacent": Out(6),
+                "halt": Out(1),
+                "flush": Out(1),
+                "credit": Out(range(FETCH_DESCRIPTORS + 1), init=FETCH_DESCRIPTORS),
+                "spent": In(range(FETCH_DESCRIPTORS + 1)),
+                "active": In(1),
+                "reading": In(1),
+            }
+        )
+
+
+class RunEventsSignature(wiring.Signature):
+    """What a run tells status and counters, from the run's side.
+
+    Members
+    -------
+    busy : Out(1)
+        As the status register says it.
+    rise : Out(1)
+        A run begins: its status and count begin at 0, in this cycle already.
+    event : Out(24)
+        Status bits that occur in this cycle.
+    counted : Out(1)
+        A descriptor has completed.
+    """
+
+    def __init__(self):
+        super().__init__(
+            {"busy": Out(1), "rise": Out(1), "event": Out(STATUS_BITS), "counted": Out(1)}
+        )
+
+
+class WritebackSignature(wiring.Signature):
+    """Requests for writebacks, from the side of who asks.
+
+    Members
+    -------
+    request : Out(1), error : Out(1)
+        Write the completed count back, with its error bit if a run ended by an error. Only while
+        not `pending`.
+    allowed : Out(1)
+        Low: withdraw what is not taken yet, as software may free the memory.
+    hold : Out(1)
+        Not in this cycle: data of the run may still be under way.
+    pending : In(1)
+        From the cycle after `request` until the count is written or withdrawn.
+    """
+
+    def __init__(self):
+        super().__init__(
+            {
+                "request": Out(1),
+                "error": Out(1),
+                "allowed": Out(1),
+                "hold": Out(1),
+                "pending": In(1),
+            }
+        )

@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""All that the host accesses: the register bus with its blocks, interrupts, and record writes.
+
+    target ──▶ Completer ──▶ RecordWriter ──▶ BusStage ──▶ BusFanOut ─┬─▶ registers of channels
+                  │ completion    │ request                           ├─▶ user blocks of pairs
+                  ▼               ▼                                   ├─▶ IRQ block, MSI-X table
+                                                                      └─▶ user, common, extension
+
+Register accesses pass through the record writer, which looks up what it has to write in cycles in
+which the host reads nothing.
+"""
+
+from amaranth import *
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from peerdma import regs
+
+from .channel.capture import ErrorCapture
+from .channel.signatures import ChannelHostSignature
+from .interrupts.irq import USER_INTERRUPTS, InterruptBlock
+from .records import ReadError
+from .registers.bank import RegisterBank
+from .registers.bus import BusFanOut, BusSignature, BusStage
+from .registers.completer import Completer
+from .registers.extension import ExtensionBlock
+from .registers.soft_reset import SoftReset
+from .registers.user import UserRegisters
+from .seam import CompletionBeat, InterruptRequest, LinkState, RequestBeat, TargetBeat
+from .write.record_writer import RecordWriter
+
+__all__ = ["HostInterface"]
+
+
+class HostInterface(wiring.Component):
+    """Serves the host's accesses, and tells the host of what happens.
+
+    Parameters
+    ----------
+    h2c, c2h, pairs : int
+        Channels in each direction, and pairs of user streams.
+    tags : int
+        Tags of the read engine.
+    extension : ExtensionBlock
+    answers : bool
+        The extension block is on the register bus.
+    token : int
+        Token of the memory writes.
+
+    Members
+    -------
+    target : In(stream of TargetBeat, always ready), target_np_ok : Out(1)
+    completion : Out(stream of CompletionBeat)
+    interrupt : Out(stream of InterruptRequest)
+    link : In(LinkState)
+        As at the seam.
+    request : Out(stream of RequestBeat)
+        Interrupt messages and writebacks.
+    sent : In(1), dropped : In(1)
+        The token of such a write came back, and whether the write was dropped.
+    channels : array of Out(ChannelHostSignature)
+        H2C channels, then C2H channels.
+    pairs : array of Out(BusSignature), flush : Out(pairs)
+        Registers of the user blocks, and the pairs that software wants flushed.
+    read_error : In(stream of ReadError, always ready), quarantined : In(tags), relaxed : Out(1)
+        As at the read engine.
+    moving : In(1)
+        Writes of data are under way.
+    reset : Out(1)
+        High for one cycle: reset channels and pairs.
+    led, gpio, user_irq, time_scale
+        As at `hw.core.Core`.
+    """
+
+    def __init__(
+        self,
+        *,
+        h2c: int,
+        c2h: int,
+        pairs: int,
+        tags: int,
+        extension: ExtensionBlock,
+        answers: bool,
+        token: int,
+    ):
+        self._h2c, self._c2h = h2c, c2h
+        self._extension = extension
+        self._answers = answers
+        self._token = token
+        always = {"always_ready": True}
+        super().__init__(
+            {
+                "target": In(stream.Signature(TargetBeat, **always)),
+                "target_np_ok": Out(1),
+                "completion": Out(stream.Signature(CompletionBeat)),
+                "interrupt": Out(stream.Signature(InterruptRequest)),
+                "link": In(LinkState),
+                "request": Out(stream.Signature(RequestBeat)),
+                "sent": In(1),
+                "dropped": In(1),
+                "channels": Out(ChannelHostSignature()).array(h2c + c2h),
+                "pairs": Out(BusSignature()).array(pairs),
+                "flush": Out(pairs),
+                "read_error": In(stream.Signature(ReadError, **always)),
+                "quarantined": In(tags),
+                "relaxed": Out(1),
+                "moving": In(1),
+                "reset": Out(1),
+                "led": Out(3),
+                "gpio": In(4),
+                "user_irq": In(USER_INTERRUPTS),
+                "time_scale": In(32),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        channels, extension = self.channels, self._extension
+        m.submodules.completer = completer = Completer()
+        m.submodules.records = records = RecordWriter(1 + len(channels), self._token)
+        m.submodules.irq = irq = InterruptBlock(len(channels))
+        m.submodules.user = user = UserRegisters()
+        m.submodules.common = common = RegisterBank(regs.SGDMA_COMMON, bar=regs.BAR_DMA[0])
+        m.submodules.extension = extension
+        m.submodules.capture = capture = ErrorCapture(h2c=self._h2c, c2h=self._c2h)
+        m.submodules.soft_reset = soft_reset = SoftReset()
+
+        # The register bus
+        banks = [common.bus, irq.bus, user.bus]
+        banks += [wiring.flipped(channel.bus) for channel in channels]
+        banks += [wiring.flipped(pair) for pair in self.pairs]
+        if self._answers:
+            banks.append(extension.bus)
+        m.submodules.stage = stage = BusStage()
+        m.submodules.fan_out = fan_out = BusFanOut(len(banks))
+        wiring.connect(m, wiring.flipped(self.target), completer.target)
+        wiring.connect(m, completer.completion, wiring.flipped(self.completion))
+        wiring.connect(m, completer.bus, records.host)
+        wiring.connect(m, records.bus, stage.bus)
+        wiring.connect(m, stage.target, fan_out.bus)
+        for target, bank in zip(fan_out.targets, banks, strict=True):
+            wiring.connect(m, target, bank)
+
+        # Messages and writebacks
+        wiring.connect(m, irq.interrupt, wiring.flipped(self.interrupt))
+        wiring.connect(m, records.request, wiring.flipped(self.request))
+        wiring.connect(m, irq.records, records.sources[0])
+        for channel, source in zip(channels, records.sources[1:], strict=True):
+            wiring.connect(m, wiring.flipped(channel.records), source)
+
+        # Errors
+        wiring.connect(m, wiring.flipped(self.read_error), capture.read)
+        for channel, port in zip(channels, capture.channels, strict=True):
+            wiring.connect(m, wiring.flipped(channel.error), port)
+        wiring.connect(m, capture.error, extension.error)
+
+        for number, channel in enumerate(channels):
+            c2h = number >= self._h2c
+            bit = 16 + number - self._h2c if c2h else number
+            settings = channel.settings
+            m.d.comb += [
+                settings.halt.eq(common.halt[bit]),
+                settings.credit_mode.eq(common.credit_enable[bit]),
+                settings.stop.eq(soft_reset.stop),
+                settings.read_limit.eq(extension.read_limit),
+                settings.piece_limit.eq(extension.payload_limit if c2h else extension.read_limit),
+            ]
+        m.d.comb += [
+            self.target_np_ok.eq(completer.target_np_ok),
+            records.sent.eq(self.sent),
+            records.dropped.eq(self.dropped),
+            irq.link.eq(self.link),
+            irq.user.eq(self.user_irq),
+            irq.channel.eq(Cat(channel.interrupt for channel in channels)),
+            common.identifier.eq(regs.identifier(6)),
+            extension.link.eq(self.link),
+            extension.time_scale.eq(self.time_scale),
+            extension.quarantined.eq(self.quarantined),
+            self.relaxed.eq(extension.relaxed),
+            self.flush.eq(extension.stream_flush),
+            user.cycles.eq(extension.cycles),
+            user.gpio.eq(self.gpio),
+            self.led.eq(user.led),
+            soft_reset.request.eq(extension.soft_reset),
+            soft_reset.writing.eq(self.moving | records.busy),
+            self.reset.eq(soft_reset.reset),
+        ]
+        return m

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Which interrupt messages are owed: one for each rising edge of a request."""
+
+from amaranth import *
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+__all__ = ["EdgeTracker"]
+
+
+class EdgeTracker(wiring.Component):
+    """Keeps for each source whether a message is owed.
+
+    A request that falls takes its message back.
+
+    Parameters
+    ----------
+    sources : int
+
+    Members
+    -------
+    request : In(sources)
+        Levels.
+    enabled : In(1)
+        Messages are on. Edges count from that moment: what is requested by then makes one.
+    picked : In(range(sources))
+        The source that the three inputs below and `alive` are of.
+    sent : In(1)
+        Its message is on its way: until the next edge none is owed.
+    lost : In(1)
+        Its message was dropped: the level that stands counts as an edge.
+    masked : In(1)
+        Its vector was found masked: its message is deferred.
+    recheck : In(1)
+        No message is deferred any more; wins over `masked`.
+    ready : Out(sources)
+        Messages that are owed and not deferred.
+    alive : Out(1)
+        The message of `picked` was owed, and still requested, in the cycle before. Registered,
+        because this is the critical path.
+    withdrawn : Out(1)
+        The request of a deferred message has fallen.
+    """
+
+    def __init__(self, sources: int):
+        super().__init__(
+            {
+                "request": In(sources),
+                "enabled": In(1),
+                "picked": In(range(sources)),
+                "sent": In(1),
+                "lost": In(1),
+                "masked": In(1),
+                "recheck": In(1),
+                "ready": Out(sources),
+                "alive": Out(1),
+                "withdrawn": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        request = self.request
+        before, pending, deferred, bit = (
+            Signal.like(request, name=name) for name in ("before", "pending", "deferred", "bit")
+        )
+        m.d.comb += [
+            bit.eq(1 << self.picked),
+            self.ready.eq(pending & ~deferred),
+            self.withdrawn.eq((deferred & ~request).any()),
+        ]
+        m.d.sync += [
+            self.alive.eq((pending & request & bit).any()),
+            before.eq(request & ~Mux(self.lost, bit, 0)),
+            pending.eq(request & (~before | (pending & ~Mux(self.sent, bit, 0)))),
+            deferred.eq(request & (deferred | Mux(self.masked, bit, 0))),
+        ]
+        with m.If(self.recheck):
+            m.d.sync += deferred.eq(0)
+        with m.If(~self.enabled):
+            m.d.sync += [before.eq(0), pending.eq(0)]
+        return m

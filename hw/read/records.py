@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Records that the parts of the read engine pass to each other."""
+
+from amaranth.lib import data
+
+from ..records import Outcome
+
+__all__ = ["Ended", "Owner", "Progress", "RotatorBeat"]
+
+
+class Owner(data.Struct):
+    """Who uses a tag."""
+
+    #: number of the client
+    client: 4
+    tag: 8
+
+
+class Ended(data.Struct):
+    """The job of a tag has ended; no data of it will be placed any more."""
+
+    tag: 8
+    outcome: Outcome
+
+
+class Progress(data.Struct):
+    """What a request expects next."""
+
+    #: number of the client
+    client: 4
+    #: placement address, as a number, of lane 0 of the next completion: up to three bytes before
+    #: the next byte. It may wrap around; the bytes before the next one are never written
+    start: 17
+    #: bytes from there to the end of the read
+    end: 10
+    #: low bits of the PCIe address of the next byte
+    lower_address: 7
+
+
+class RotatorBeat(data.Struct):
+    """One beat of a packet, and where the packet belongs."""
+
+    #: constant over the packet
+    client: 4
+    #: placement address, as a number, of lane 0 of the first beat; constant over the packet
+    start: 17
+    data: 64
+    #: lanes to be written
+    enable: 8
+    first: 1
+    last: 1

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Single dwords that the engine writes by itself: interrupt messages, poll-mode writebacks.
+
+Registers hold the address and the dword of each. The record writer reads both over the register
+bus, as software would.
+"""
+
+from amaranth import *
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from peerdma import regs
+
+from ..registers.bus import READ_LATENCY, BusSignature
+from ..seam import RequestBeat
+
+__all__ = ["Record", "RecordSignature", "RecordWriter"]
+
+
+class Record(data.Struct):
+    """A dword to write on PCIe, by the words of the register bus that describe it."""
+
+    #: word that holds the address, of which bits 1:0 do not count
+    where: 13
+    #: word that holds the dword, in its lower half
+    what: 13
+    #: the words are an entry of the MSI-X table, and the upper half of `what` begins with the mask
+    #: bit; otherwise `what` holds a completed count
+    message: 1
+    #: error bit of a completed count
+    error: 1
+
+
+class RecordSignature(wiring.Signature):
+    """A source of records, from its own side.
+
+    Members
+    -------
+    record : Out(stream of Record)
+        May be withdrawn until taken; at least one cycle then passes before the next is offered.
+    masked : In(1)
+        The message that is taken in this cycle is masked, and is not sent.
+    done : In(1), dropped : In(1)
+        The record that was taken is with the PCIe block now; or, if `dropped`, is lost because Bus
+        Master is off.
+    """
+
+    def __init__(self):
+        super().__init__(
+            {
+                "record": Out(stream.Signature(Record)),
+                "masked": In(1),
+                "done": In(1),
+                "dropped": In(1),
+            }
+        )
+
+
+class RecordWriter(wiring.Component):
+    """Makes memory writes of records, one at a time, from several sources by round robin.
+
+    It looks at one source per cycle. A record is taken `READ_LATENCY` + 2 cycles later at the
+    earliest, when its dword has been read, and offered at `request` in the cycle after that. The
+    search for the next one begins two cycles after its token came back.
+
+    Parameters
+    ----------
+    sources : int
+    token : int
+        Token of the requests.
+
+    Members
+    -------
+    sources : array of In(RecordSignature)
+    request : Out(stream of RequestBeat)
+        Packets of one beat.
+    sent : In(1), dropped : In(1)
+        The token of a request came back, and whether the request was dropped.
+    busy : Out(1)
+        A record was taken whose token is not back.
+    host : In(BusSignature), bus : Out(BusSignature)
+        Accesses of the host pass through in the same cycle. Records are looked up in cycles in
+        which the host reads nothing.
+    """
+
+    def __init__(self, sources: int, token: int):
+        self._token = token
+        super().__init__(
+            {
+                "sources": In(RecordSignature()).array(sources),
+                "request": Out(stream.Signature(RequestBeat)),
+                "sent": In(1),
+                "dropped": In(1),
+                "busy": Out(1),
+                "host": In(BusSignature()),
+                "bus": Out(BusSignature()),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        beat, header = self.request.payload, self.request.payload.header
+        m.d.comb += [
+            beat.first.eq(1),
+            beat.last.eq(1),
+            header.write.eq(1),
+            header.dwords.eq(1),
+            header.first_be.eq(0xF),
+            header.token.eq(self._token),
+        ]
+
+        #: the source that is looked at or served
+        current = Signal(range(len(self.sources)))
+        following = Signal.like(current)
+        record = Signal(Record)
+        valid, ready, masked = Signal(), Signal(), Signal()
+        m.d.comb += following.eq(Mux(current == len(self.sources) - 1, 0, current + 1))
+        with m.Switch(current):
+            for number, source in enumerate(self.sources):
+                with m.Case(number):
+                    m.d.comb += [
+                        record.eq(source.record.payload),
+                        valid.eq(source.record.valid),
+                        source.record.ready.eq(ready),
+                        source.done.eq(self.busy & self.sent),
+                    ]
+        for source in self.sources:
+            m.d.comb += [source.masked.eq(masked), source.dropped.eq(self.dropped)]
+
+        host, bus = self.host, self.bus
+        wanted, read = Signal(), Signal()
+        address = Signal(13)
+        wiring.connect(m, wiring.flipped(host), wiring.flipped(bus))
+        m.d.comb += read.eq(wanted & ~host.read.valid)
+        with m.If(~host.read.valid):
+            m.d.comb += [
+                bus.read.valid.eq(wanted),
+                bus.read.bar.eq(regs.BAR_DMA[0]),
+                bus.read.address.eq(address),
+                bus.read.enable.eq(0xFF),
+            ]
+
+        # One bit per read under way; the address comes first.
+        coming = Signal(READ_LATENCY)
+        has_address = Signal()
+        arrived = coming[-1]
+        withdrawn = Signal()
+        m.d.sync += coming.eq(Cat(read, coming))
+        m.d.comb += [
+            ready.eq(arrived & has_address & ~withdrawn),
+            masked.eq(record.message & bus.read.data[32]),
+        ]
+        with m.If(~valid):
+            m.d.sync += withdrawn.eq(1)
+        with m.If(arrived):
+            m.d.sync += has_address.eq(~has_address)
+            with m.If(~has_address):
+                m.d.sync += header.address.eq(bus.read.data & ~0x3)
+            count = Cat(bus.read.data[:24], Const(0, 7), record.error)
+            m.d.sync += beat.data.eq(Mux(record.message, bus.read.data[:32], count))
+
+        with m.If(self.request.ready):
+            m.d.sync += self.request.valid.eq(0)
+        with m.FSM():
+            with m.State("Look"):
+                with m.If(valid):
+                    m.d.sync += withdrawn.eq(0)
+                    m.next = "Where"
+                with m.Else():
+                    m.d.sync += current.eq(following)
+            with m.State("Where"):
+                m.d.comb += [wanted.eq(1), address.eq(record.where)]
+                with m.If(read):
+                    m.next = "What"
+            with m.State("What"):
+                m.d.comb += [wanted.eq(1), address.eq(record.what)]
+                with m.If(read):
+                    m.next = "Take"
+            with m.State("Take"):
+                with m.If(arrived & has_address):
+                    m.next = "Leave"
+                    with m.If(valid & ready & ~masked):
+                        m.d.sync += [self.request.valid.eq(1), self.busy.eq(1)]
+                        m.next = "Sent"
+            with m.State("Leave"):
+                m.d.sync += current.eq(following)
+                m.next = "Look"
+            with m.State("Sent"):
+                with m.If(self.sent):
+                    m.d.sync += self.busy.eq(0)
+                    m.next = "Leave"
+        return m

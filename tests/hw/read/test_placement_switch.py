@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""`hw.read.placement_switch`: each word, and each mark, goes to one memory only."""
+
+from amaranth.hdl import ClockDomain, Module
+
+from hw.read.placement_switch import PlacementSwitch
+from tests.hw.helpers import RING_PLACE, placement, seeded, simulate
+
+FETCHES, RINGS = 4, 2
+
+
+def test_random_words_and_marks():
+    """Client 4 and 5 have a ring, client 6 has none."""
+    rng = seeded()
+    dut = PlacementSwitch(FETCHES, RINGS)
+
+    async def bench(ctx):
+        for _ in range(500):
+            client, reader = rng.randrange(7), rng.randrange(7)
+            ring = client in (4, 5) and rng.randrange(2)
+            valid, told = rng.randrange(2), rng.randrange(2)
+            word = {
+                "client": client,
+                "address": (RING_PLACE * ring + rng.randrange(RING_PLACE)) >> 3,
+                "data": rng.getrandbits(64),
+                "enable": rng.getrandbits(8),
+            }
+            place = rng.getrandbits(17)
+            ctx.set(dut.placement.payload, word)
+            ctx.set(dut.placement.valid, valid)
+            ctx.set(dut.mark.payload, {"client": reader, "place": placement(place)})
+            ctx.set(dut.mark.valid, told)
+
+            targets = [*dut.fetches, dut.ram, *dut.rings]
+            target = client if client < FETCHES else client + 1 if ring else FETCHES
+            for index, port in enumerate(targets):
+                assert ctx.get(port.valid) == (valid and index == target)
+                if valid and index == target:
+                    found = ctx.get(port.payload)
+                    assert {name: getattr(found, name) for name in word} == word
+            for index, port in enumerate(dut.marks):
+                mine = told and index == reader - FETCHES
+                assert ctx.get(port.valid) == mine
+                if mine:
+                    assert ctx.get(port.payload).place.as_bits() == place
+            await ctx.tick()
+
+    clocked = Module()
+    clocked.domains.sync = ClockDomain()
+    clocked.submodules.dut = dut
+    simulate(clocked, bench)

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""A PCIe block and a host as the seam shows them: the smallest thing that the core runs against."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from hw.core import Core
+from hw.seam import CompletionStatus, TargetKind
+from peerdma import regs
+from tests.hw.helpers import fields
+from tests.hw.pcie.tlps import seam_beats
+from tests.hw.read.completions import enabled_bytes
+
+__all__ = ["SeamModel"]
+
+#: Most bytes of one completion, which also ends at multiples of this.
+_COMPLETION_BYTES = 64
+#: Cycles from the end of a write to its token.
+_TOKEN_DELAY = 3
+
+
+class SeamModel:
+    """Host memory that the core reads and writes, and accesses to its DMA registers.
+
+    Completions come in order and writes are taken at once. Inbound packets are at least a cycle
+    apart, as the seam demands. A request outside of the memory fails the test.
+
+    Parameters
+    ----------
+    core : Core
+    base : int
+        Bus address of the first byte of memory.
+    size : int
+        Bytes of memory.
+    """
+
+    def __init__(self, core: Core, base: int, size: int):
+        self.core, self.seam, self.base = core, core.seam, base
+        self.memory = bytearray(size)
+        self._completions, self._targets, self._answers = deque(), deque(), []
+
+    @property
+    def benches(self):
+        """What has to run in the background."""
+        return (
+            self._take_requests,
+            self._send(self.seam.requester_completion, self._completions),
+            self._send(self.seam.target, self._targets),
+            self._take_answers,
+        )
+
+    async def link_up(self, ctx):
+        """The state of a link on which everything may go: MPS 128, MRRS 512."""
+        ctx.set(
+            self.seam.link,
+            {
+                "link_up": 1,
+                "bus_master": 1,
+                "max_read_request": 2,
+                "tx_buffers": self.core.block.transmit_buffers,
+                "np_headers": 0xFF,
+                "speed": 2,
+                "width": 1,
+            },
+        )
+        await ctx.tick().repeat(2)
+
+    def write(self, offset: int, value: int):
+        """Write a DMA register, in order with all other accesses."""
+        data = value.to_bytes(4, "little")
+        self._targets.append(seam_beats(self._header(TargetKind.WRITE, offset), data))
+
+    async def read(self, ctx, offset: int) -> int:
+        """Read a DMA register."""
+        self._answers.clear()
+        self._targets.append(seam_beats(self._header(TargetKind.READ, offset), None))
+        while not self._answers:
+            await ctx.tick()
+        (value,) = self._answers
+        return value
+
+    def _header(self, kind: TargetKind, offset: int) -> dict:
+        bar = regs.BAR_DMA[0]
+        return {"kind": kind, "address": offset, "dwords": 1, "first_be": 0xF, "bar": bar}
+
+    def _span(self, header: dict, count: int) -> slice:
+        at = header["address"] - self.base
+        assert 0 <= at <= at + count <= len(self.memory), f"request to {header['address']:#x}"
+        return slice(at, at + count)
+
+    async def _take_requests(self, ctx):
+        requester, sent = self.seam.requester, self.seam.sent
+        ctx.set(requester.ready, 1)
+        tokens, cycle, data = deque(), 0, b""
+        async for _, _, beat, valid in ctx.tick().sample(requester.payload, requester.valid):
+            cycle += 1
+            due = bool(tokens) and tokens[0][0] <= cycle
+            ctx.set(sent.valid, due)
+            if due:
+                ctx.set(sent.payload.token, tokens.popleft()[1])
+            if not valid:
+                continue
+            header = fields(beat.header)
+            if header["write"]:
+                data += beat.data.to_bytes(8, "little")
+                if beat.last:
+                    self._store(header, data)
+                    tokens.append((cycle + _TOKEN_DELAY, header["token"]))
+                    data = b""
+            else:
+                self._load(header)
+
+    def _store(self, header: dict, data: bytes):
+        first, count = enabled_bytes(header["first_be"], header["last_be"], header["dwords"])
+        span = self._span(header, 4 * header["dwords"])
+        self.memory[span.start + first : span.start + first + count] = data[first : first + count]
+
+    def _load(self, header: dict):
+        first, left = enabled_bytes(header["first_be"], header["last_be"], header["dwords"])
+        address = header["address"] + first
+        while left:
+            count = min(left, _COMPLETION_BYTES - address % _COMPLETION_BYTES)
+            start, end = address & ~3, address + count + 3 & ~3
+            completion = {
+                "status": CompletionStatus.SC,
+                "byte_count": left,
+                "lower_address": address & 0x7F,
+                "dwords": (end - start) // 4,
+                "tag": header["tag"],
+            }
+            content = self.memory[self._span({"address": start}, end - start)]
+            self._completions.append(seam_beats(completion, bytes(content)))
+            address, left = address + count, left - count
+
+    @staticmethod
+    def _send(stream, packets):
+        async def run(ctx):
+            while True:
+                for beat in packets.popleft() if packets else ():
+                    ctx.set(stream.payload, beat)
+                    ctx.set(stream.valid, 1)
+                    await ctx.tick()
+                ctx.set(stream.valid, 0)
+                await ctx.tick()
+
+        return run
+
+    async def _take_answers(self, ctx):
+        completion = self.seam.completion
+        ctx.set(completion.ready, 1)
+        async for _, _, beat, valid in ctx.tick().sample(completion.payload, completion.valid):
+            if valid:
+                assert beat.first and beat.last and beat.header.status == CompletionStatus.SC
+                self._answers.append(beat.data & 0xFFFF_FFFF)

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The whole core, attached at the seam: no adapter, no TLPs, no PCIe block."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from hw.core import Core, CoreConfig
+from hw.pcie.series7.block import SERIES7
+from peerdma import regs
+from tests.hw.helpers import seeded, simulate
+from tests.hw.seam_model import SeamModel
+
+BASE = 0x12_3456_0000
+#: Where descriptors, source and destination are in the model's memory.
+LISTS, SOURCE, DESTINATION = 0, 0x1000, 0x3000
+SMALL = CoreConfig(tags=8, ram_size=4096, user=None)
+
+
+async def transfer(ctx, model, *, c2h: bool, descriptors) -> int:
+    """Run one list, (source, destination, length) each, on channel 0; the channel's status."""
+    control = regs.DESC_MAGIC << 16
+    at = LISTS + 0x800 * c2h
+    rows = [
+        (control, length, source, destination, BASE + at + 32 * (number + 1))
+        for number, (source, destination, length) in enumerate(descriptors)
+    ]
+    table = np.array(rows, regs.DESCRIPTOR)
+    table["control"][-1] |= regs.DESC_STOP | regs.DESC_COMPLETED
+    model.memory[at : at + table.nbytes] = table.tobytes()
+
+    channel = regs.C2H_CHANNEL_BASE if c2h else regs.CHANNEL.base
+    sgdma = regs.C2H_SGDMA_BASE if c2h else regs.SGDMA.base
+    model.write(sgdma + regs.SGDMA["descriptor_lo"].offset, BASE + at & 0xFFFF_FFFF)
+    model.write(sgdma + regs.SGDMA["descriptor_hi"].offset, BASE + at >> 32)
+    events = regs.Status.DESCRIPTOR_STOPPED | regs.Status.errors()
+    control = regs.CHANNEL["control"]
+    model.write(channel + control.offset, control.field("run").put(1) | events & control.writable)
+    while True:
+        status = await model.read(ctx, channel + regs.CHANNEL["status"].offset)
+        if not status & regs.Status.BUSY:
+            return status
+
+
+def test_data_goes_to_card_ram_and_back():
+    random = seeded()
+    model = SeamModel(Core(SERIES7, SMALL), BASE, 0x6000)
+    data = random.randbytes(2000)
+    cuts = [0, 1, 700, 1500, 2000]
+    skew_in, card, skew_out = (random.randrange(16) for _ in range(3))
+    model.memory[SOURCE + skew_in : SOURCE + skew_in + len(data)] = data
+    before = bytes(model.memory[DESTINATION:])
+
+    async def bench(ctx):
+        await model.link_up(ctx)
+        spans = list(pairwise(cuts))
+        into = [(BASE + SOURCE + skew_in + a, card + a, b - a) for a, b in spans]
+        back = [(card + a, BASE + DESTINATION + skew_out + a, b - a) for a, b in spans]
+        for c2h, descriptors in ((False, into), (True, back)):
+            status = await transfer(ctx, model, c2h=c2h, descriptors=descriptors)
+            assert status == regs.Status.DESCRIPTOR_STOPPED
+
+    simulate(model.core, bench, background=model.benches)
+    after = bytearray(before)
+    after[skew_out : skew_out + len(data)] = data
+    assert model.memory[DESTINATION:] == after
+
+
+def test_registers_answer():
+    model = SeamModel(Core(SERIES7, SMALL), BASE, 0)
+
+    async def bench(ctx):
+        await model.link_up(ctx)
+        extension = regs.EXTENSION
+        link = await model.read(ctx, extension.base + extension["link"].offset)
+        names = ("speed", "width", "max_payload", "max_read_request", "bus_master")
+        assert [extension["link"].field(name).get(link) for name in names] == [2, 1, 0, 2, 1]
+
+    simulate(model.core, bench, background=model.benches)
+
+
+def test_a_block_of_another_width_is_refused():
+    with pytest.raises(ValueError, match="the engine is 64 bits wide, the PCIe block 128"):
+        Core(replace(SERIES7, width=128))

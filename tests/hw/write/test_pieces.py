@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""`hw.write.pieces`: channels are served round robin, and each hears of its own writes."""
+
+import pytest
+
+from hw.records import Outcome
+from hw.write.pieces import PieceWrites
+from tests.hw.helpers import placement, seeded, simulate
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_jobs_and_reports(channels):
+    """Tokens come back in order, some as dropped, and between them those of records."""
+    rng = seeded()
+    dut = PieceWrites(channels)
+
+    async def bench(ctx):
+        offered = [None] * channels
+        sent, served = [], 0
+        for number in range(600):
+            for channel, port in enumerate(dut.pieces):
+                if offered[channel] is None and rng.random() < 0.4:
+                    offered[channel] = {
+                        "address": rng.getrandbits(64),
+                        "length": rng.randint(1, 512),
+                        "stream": rng.randrange(2),
+                        "last": rng.randrange(2),
+                    }
+                    place = rng.getrandbits(17)
+                    ctx.set(port.payload, {**offered[channel], "place": placement(place)})
+                    offered[channel]["place"] = place
+                ctx.set(port.valid, offered[channel] is not None)
+            ready = rng.random() < 0.6
+            ctx.set(dut.job.ready, ready)
+
+            back, dropped = None, rng.randrange(2)
+            ctx.set(dut.sent.valid, 0)
+            if sent and rng.random() < 0.5:
+                token, back = sent.pop(0)
+                ctx.set(dut.sent.payload, {"token": token, "dropped": dropped})
+                ctx.set(dut.sent.valid, 1)
+            elif rng.random() < 0.3:
+                # A record, which no channel hears of.
+                ctx.set(dut.sent.payload, {"token": 1 | rng.getrandbits(4) << 1, "dropped": 0})
+                ctx.set(dut.sent.valid, 1)
+            for channel, report in enumerate(dut.reports):
+                mine = back is not None and back[0] == channel
+                assert ctx.get(report.valid) == mine
+                assert ctx.get(dut.released[channel]) == (mine and back[1]["stream"])
+                if mine:
+                    outcome = Outcome.BUS_MASTER_OFF if dropped else Outcome.OK
+                    assert ctx.get(report.payload.last) == back[1]["last"]
+                    assert ctx.get(report.payload.outcome) == outcome
+
+            assert ctx.get(dut.job.valid) == any(offered)
+            if any(offered):
+                circle = [(served + step) % channels for step in range(1, channels + 1)]
+                channel = next(each for each in circle if offered[each])
+                job, piece = ctx.get(dut.job.payload), offered[channel]
+                found = job.address, job.length, job.place.as_bits()
+                assert found == (piece["address"], piece["length"], piece["place"]), number
+                if ready:
+                    sent.append((job.token, (channel, piece)))
+                    offered[channel], served = None, channel
+            await ctx.tick()
+
+    simulate(dut, bench)
