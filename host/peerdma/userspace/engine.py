@@ -21,6 +21,8 @@ _LEAST_TIMEOUT = 10.0
 #: A stopped channel finishes what is under way within this much of the board's time.
 _STOP_SECONDS = 0.1
 _BUSY = int(Status.BUSY)
+#: The status of a chain that ended without an error.
+_GOOD = int(Status.DESCRIPTOR_STOPPED | Status.DESCRIPTOR_COMPLETED)
 
 
 class Deadline:
@@ -108,8 +110,7 @@ class Engine:
     def check(self, direction: Direction, status: int, descriptors: int) -> None:
         """TransferError unless a chain of so many descriptors ended without an error."""
         done = self.channels[direction].completed()
-        expected = Status.DESCRIPTOR_STOPPED | Status.DESCRIPTOR_COMPLETED
-        if status & ~_BUSY != expected or done != descriptors:
+        if status & ~_BUSY != _GOOD or done != descriptors:
             raise self.failure(direction, status, f"{done} of {descriptors} descriptors")
 
     def timed_out(self, direction: Direction, nbytes: int, seconds: float) -> Timeout:

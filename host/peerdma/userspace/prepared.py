@@ -82,7 +82,7 @@ class Side:
         self.channel = engine.channels[direction]
         self.nbytes = int(lengths.sum())
         self._ring = ring.bytes
-        self._write, self._read = engine.registers.write32, engine.registers.read32
+        self._registers = engine.registers
         self.chains: list[_Chain] = []
         columns = (bus, card) if direction is Direction.H2C else (card, bus)
         most = len(ring.descriptors)
@@ -98,11 +98,11 @@ class Side:
     def start(self, number: int) -> None:
         """Starts one of its chains."""
         image, _, load = self.chains[number]
-        write, channel = self._write, self.channel
+        write, channel = self._registers.write32, self.channel
         self._ring[: len(image)] = image
         for bar, offset, value in load:
             write(bar, offset, value)
-        self._read(*channel.status_rc)
+        self._registers.read32(*channel.status_rc)
         for bar, offset, value in channel.arm:
             write(bar, offset, value)
 

@@ -288,7 +288,8 @@ def test_the_only_frame_of_a_run_is_not_handed_out_if_it_did_not_arrive(sensor, 
         source.start(NBYTES)
         with pytest.raises(peerdma.TransferError, match=LOST) as caught:
             next(stream)
-        assert lost_bytes(caught.value) == NBYTES
+        # The run is stopped as soon as a look finds a loss: more of the frame may not have come.
+        assert 0 < lost_bytes(caught.value) <= NBYTES
 
 
 def test_asking_for_an_intact_frame_closes_a_stream_that_failed(sensor, source, memory):

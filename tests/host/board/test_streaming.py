@@ -178,7 +178,7 @@ def test_a_failure_closes_the_stream(sensor, source, gpu):
     """A list that the board cannot make sense of, after good ones."""
     source.start(FRAME)
     ring = ring_of(gpu, 2)
-    descriptors = sensor._backend._driver._ring
+    descriptors = sensor._backend._driver._ring.descriptors
 
     def spoil_and_go_on(stream):
         for _ in range(4):
