@@ -147,15 +147,7 @@ class Core(wiring.Component):
         m.submodules.writer = writer = Writer()
         m.submodules.ram = ram = CardRam(config.ram_size)
         streams = min(config.h2c, config.c2h) if config.user else 0
-        m.submodules.host = host = HostInterface(
-            h2c=config.h2c,
-            c2h=config.c2h,
-            pairs=streams,
-            tags=config.tags,
-            extension=self._extension(),
-            answers=config.extension,
-            token=WriteToken.const({"record": 1}).as_value(),
-        )
+        m.submodules.host = host = self._host(streams)
         reset = host.reset
         channels = []
         for c2h, number in ((False, config.h2c), (True, config.c2h)):
@@ -253,11 +245,11 @@ class Core(wiring.Component):
             m.d.comb += pair.released.eq(writes.released[index])
         return m
 
-    def _extension(self):
+    def _host(self, streams):
         config, capabilities = self._config, regs.Capability.MAILBOX | regs.Capability.WRITEBACK
         if config.user:
             capabilities |= regs.Capability.STREAM
-        return ExtensionBlock(
+        extension = ExtensionBlock(
             h2c=config.h2c,
             c2h=config.c2h,
             tags=config.tags,
@@ -265,4 +257,13 @@ class Core(wiring.Component):
             clock_khz=config.clock_khz,
             capabilities=capabilities,
             user=config.user,
+        )
+        return HostInterface(
+            h2c=config.h2c,
+            c2h=config.c2h,
+            pairs=streams,
+            tags=config.tags,
+            extension=extension,
+            answers=config.extension,
+            token=WriteToken.const({"record": 1}).as_value(),
         )
