@@ -37,7 +37,7 @@ _TAIL = 40
 
 
 class RecordError(Exception):
-    """A run failed, or a file is not a record; the message says which."""
+    """A run failed, a file is not a record, or there is nothing to run; the message says which."""
 
 
 @dataclass(frozen=True)
@@ -73,10 +73,11 @@ class Run:
             errors="replace",
             check=False,
         )
-        if done.returncode or not log.exists():
+        hashes = log.read_text().split() if log.exists() else []
+        if done.returncode or not hashes:
             tail = "\n".join(done.stdout.splitlines()[-_TAIL:])
             raise RecordError(f"{tail}\nFAILED python -m {' '.join(self.command)}")
-        return f"{self.name} {self.seed} {' '.join(log.read_text().split())}"
+        return f"{self.name} {self.seed} {' '.join(hashes)}"
 
 
 def plan(seed: int, seeds: int) -> list[Run]:
@@ -95,7 +96,7 @@ def plan(seed: int, seeds: int) -> list[Run]:
 def load(file: Path) -> dict[str, list[str]]:
     """CYCLE:HASH items of each run in a file, by "NAME SEED". Raises RecordError, OSError."""
     found = {}
-    for number, line in enumerate(file.read_text().splitlines(), 1):
+    for number, line in enumerate(file.read_text(errors="replace").splitlines(), 1):
         match = _LINE.fullmatch(line)
         if not match or match[1] in found:
             raise RecordError(f"{file}:{number} is not a line of a record: {line[:80]!r}")
