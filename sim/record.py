@@ -37,7 +37,7 @@ _TAIL = 40
 
 
 class RecordError(Exception):
-    """A run failed, or a file is not a record; the message says which."""
+    """A run failed, a file is not a record, or there is nothing to run; the message says which."""
 
 
 @dataclass(frozen=True)
@@ -73,10 +73,11 @@ class Run:
             errors="replace",
             check=False,
         )
-        if done.returncode or not log.exists():
+        hashes = log.read_text().split() if log.exists() else []
+        if done.returncode or not hashes:
             tail = "\n".join(done.stdout.splitlines()[-_TAIL:])
             raise RecordError(f"{tail}\nFAILED .venv/bin/python -m {' '.join(self.command)}")
-        return f"{self.name} {self.seed} {' '.join(log.read_text().split())}"
+        return f"{self.name} {self.seed} {' '.join(hashes)}"
 
 
 def plan(seed: int, seeds: int) -> list[Run]:
@@ -95,7 +96,7 @@ def plan(seed: int, seeds: int) -> list[Run]:
 def load(file: Path) -> dict[str, list[str]]:
     """CYCLE:HASH items of each run in a file, by "NAME SEED". Raises RecordError, OSError."""
     found = {}
-    for number, line in enumerate(file.read_text().splitlines(), 1):
+    for number, line in enumerate(file.read_text(errors="replace").splitlines(), 1):
         match = _LINE.fullmatch(line)
         if not match or match[1] in found:
             raise RecordError(f"{file}:{number} is not a line of a record: {line[:80]!r}")
@@ -136,32 +137,30 @@ def _write(arguments: argparse.Namespace) -> int:
     ]
     if not runs:
         raise RecordError(f"there is no run {arguments.test!r}: name a bench, its file or campaign")
-    if not arguments.file.parent.is_dir():
-        raise RecordError(f"there is no folder {arguments.file.parent}: make it first")
     # Nearly all runs need this model: an error in the gateware shows here, once.
     build()
-    lines, failed = [], 0
+    failed = 0
     began = time.monotonic()
     pool = ThreadPoolExecutor(len(os.sched_getaffinity(0)))
-    try:
-        pending = {pool.submit(run.record): run for run in runs}
-        for number, future in enumerate(as_completed(pending), 1):
-            run = pending[future]
-            try:
-                lines.append(future.result())
-                result = f"{_cycle(lines[-1].split()[-1])} cycles"
-            except RecordError as error:
-                failed += 1
-                result = f"FAILED\n{error}"
-            seconds = time.monotonic() - began
-            print(
-                f"{seconds:5.0f} s  {number}/{len(runs)} {run.name} {run.seed}: {result}",
-                flush=True,
-            )
-    finally:
-        pool.shutdown(cancel_futures=True)
-    arguments.file.write_text("".join(f"{line}\n" for line in sorted(lines)))
-    print(f"{arguments.file}: {len(lines)} runs, {failed} failed")
+    with arguments.file.open("w") as file:
+        try:
+            pending = {pool.submit(run.record): run for run in runs}
+            for number, future in enumerate(as_completed(pending), 1):
+                run = pending[future]
+                try:
+                    line = future.result()
+                    # At once: a recording that is stopped leaves what it has.
+                    print(line, file=file, flush=True)
+                    result = f"{_cycle(line.split()[-1])} cycles"
+                except RecordError as error:
+                    failed += 1
+                    result = f"FAILED\n{error}"
+                seconds = time.monotonic() - began
+                about = f"{number}/{len(runs)} {run.name} {run.seed}"
+                print(f"{seconds:5.0f} s  {about}: {result}", flush=True)
+        finally:
+            pool.shutdown(cancel_futures=True)
+    print(f"{arguments.file}: {len(runs) - failed} runs, {failed} failed")
     return int(failed > 0)
 
 

@@ -42,13 +42,6 @@ _PORTS = "`verilator_config\n" + "".join(
     f'public_flat_rw -module "{MODULE_NAME}" -var "{port.name}"\n'
     for port in (*EXTRA_PORTS, *TRN_PORTS)
 )
-#: In the order of their names, so that the hash does not depend on that of the tables.
-_RECORDED = sorted(port.name for port in TRN_PORTS)
-_RECORDER = Path(__file__).with_name("recorder.sv").read_text() + (
-    f"bind {MODULE_NAME} port_recorder #(\n"
-    f'    .WIDTH({sum(port.width for port in TRN_PORTS)}), .FILE("{PORT_LOG}")\n'
-    f") recorder (.clk(clk), .rst(rst), .ports({{{', '.join(_RECORDED)}}}));\n"
-)
 _MAIN = cocotb_tools.config.share_dir / "lib" / "verilator" / "verilator.cpp"
 _LIBRARIES = cocotb_tools.config.libs_dir
 _RUNTIME = ("verilated", "verilated_vpi", "verilated_dpi", "verilated_threads")
@@ -76,7 +69,7 @@ def build(waves: bool = False, *, channels: int = 1, netlist: bool = False) -> P
     def simulator(at: Path) -> None:
         (at / "core.v").write_text(verilog)
         (at / "ports.vlt").write_text(_PORTS)
-        (at / "recorder.sv").write_text(_RECORDER)
+        (at / "recorder.sv").write_text(recorder)
         verilate = [str(home / "bin" / "verilator"), *_VERILATE, *trace, "-Wno-fatal"]
         sources = ("ports.vlt", "core.v", "recorder.sv")
         run_tool([*verilate, "--top-module", MODULE_NAME, "--Mdir", ".", *sources], at)
@@ -104,8 +97,20 @@ def build(waves: bool = False, *, channels: int = 1, netlist: bool = False) -> P
             verilog = _netlist(verilog)
         tools = digest_of(verilator_version, version, *compiler)
         common = cached(f"cocotb-runtime-{tools}", runtime)
-        key = digest_of(tools, verilog, _PORTS, _RECORDER, *_VERILATE, _MAIN.read_text())
+        recorder = _recorder()
+        key = digest_of(tools, verilog, _PORTS, recorder, *_VERILATE, _MAIN.read_text())
         return cached(f"cocotb-{key}", simulator)
+
+
+def _recorder() -> str:
+    """Verilog that binds `recorder.sv` to the core."""
+    # In the order of their names, so that the hash does not depend on that of the tables.
+    names = sorted(port.name for port in TRN_PORTS)
+    return Path(__file__).with_name("recorder.sv").read_text() + (
+        f"bind {MODULE_NAME} port_recorder #(\n"
+        f'    .WIDTH({sum(port.width for port in TRN_PORTS)}), .FILE("{PORT_LOG}")\n'
+        f") recorder (.clk(clk), .rst(rst), .ports({{{', '.join(names)}}}));\n"
+    )
 
 
 def _netlist(verilog: str) -> str:

@@ -115,4 +115,4 @@ def test_an_unknown_run_starts_nothing(tmp_path, capsys):
     assert record.main(["write", str(tmp_path / "file"), "nonsense"]) == 2
     assert "no run 'nonsense'" in capsys.readouterr().err
     assert record.main(["write", str(tmp_path / "none" / "file"), BENCH]) == 2
-    assert f"no folder {tmp_path / 'none'}" in capsys.readouterr().err
+    assert f"No such file or directory: '{tmp_path / 'none' / 'file'}'" in capsys.readouterr().err
