@@ -49,6 +49,9 @@ def _is_source(path: Path) -> bool:
 
 
 def _build(kernel: Kernel, sources: list[Path], work: Path, to: Path) -> None:
+    # Kbuild takes no spaces: in a checkout that has them in its path, build/ is a link to a place
+    # that has none.
+    work = work.resolve()
     for path in sources:
         copy = work / path.relative_to(_DRIVER)
         copy.parent.mkdir(parents=True, exist_ok=True)
