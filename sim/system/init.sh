@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 #
 # First program of a guest: mounts the root that it is given read-only, and starts the agent in it.
-# /settings has CHECKOUT, a folder of that root to mount the checkout at or nothing, and AGENT.
+# /settings has CHECKOUT, a folder of that root to mount the checkout at or nothing, the agent's
+# PYTHON, and the PORT where it is reached.
 
 fail()
 {
@@ -17,6 +18,7 @@ export PATH=/bin
 mount -t proc proc /proc
 mount -t sysfs sys /sys
 mount -t devtmpfs dev /dev || fail "no devtmpfs"
+exec >/dev/console 2>&1
 for module in /modules/*.ko; do
 	[ ! -e "$module" ] || insmod "$module" || fail "cannot load $module"
 done
@@ -38,5 +40,5 @@ mkdir /host/run/guest/bin
 cp /bin/busybox /host/run/guest/bin
 chroot /host /run/guest/bin/busybox --install -s /run/guest/bin
 
-chroot /host $AGENT
+chroot /host "$PYTHON" -I -B /run/guest/agent.py "$PORT"
 fail "the agent ended"

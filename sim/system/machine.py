@@ -85,9 +85,9 @@ class Plan:
             *("-device", f"virtserialport,chardev=agent,name={_AGENT}"),
             *("-qmp", f"unix:{self.socket('monitor')}"),
             *("-serial", f"file:{self.console}"),
-            *("-fsdev", f"local,id=root,path={root},{share}"),
+            *("-fsdev", f"local,id=root,path={_escaped(root)},{share}"),
             *("-device", "virtio-9p-pci,fsdev=root,mount_tag=root"),
-            *("-fsdev", f"local,id=checkout,path={ROOT},{share}"),
+            *("-fsdev", f"local,id=checkout,path={_escaped(ROOT)},{share}"),
             *("-device", "virtio-9p-pci,fsdev=checkout,mount_tag=checkout"),
             *(f"-device pcie-root-port,id=gpu-slot,chassis={BOARD_SLOTS + 1}".split()),
             *("-object", f"memory-backend-memfd,id=gpu,size={self.aperture}M,share=on"),
@@ -136,7 +136,7 @@ class Plan:
         own = architecture == "amd64"
         python = sys.executable if own else "/usr/bin/python3"
         settings = f"CHECKOUT={'' if own else CHECKOUT}\n"
-        settings += f"AGENT={shlex.quote(f'{python} -I -B /run/guest/agent.py {_AGENT}')}\n"
+        settings += f"PYTHON={shlex.quote(python)}\nPORT={_AGENT}\n"
         modules = self.kernel.modules_for(_MODULES).items()
         return archive(
             {
@@ -161,6 +161,11 @@ def board_device(board: Board, slot: int) -> dict[str, object]:
         "x-msg-timeout": 600_000,
         "socket": {"type": "unix", "path": str(board.socket)},
     }
+
+
+def _escaped(path: Path) -> str:
+    """A path inside one of QEMU's options, where a comma begins the next word."""
+    return str(path).replace(",", ",,")
 
 
 def _compile(folder: Path) -> None:

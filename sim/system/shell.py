@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import sys
 import termios
 from collections.abc import Iterator, Sequence
@@ -34,7 +35,7 @@ def main(lane: str, board_options: Sequence[str], paths: Sequence[Path]) -> int:
             print(text, end="", flush=True)
             return status
         nodes = guest.check_run("ls /dev/picoevb* 2>/dev/null || echo none").split()
-        demo = guest.path(Path(__file__).resolve().parents[2] / "host/demo.py")
+        demo = shlex.quote(guest.path(Path(__file__).resolve().parents[2] / "host/demo.py"))
         names = " ".join([*(path.rpartition("/")[2] for path in guest.modules.values()), *files])
         welcome = _WELCOME.format(lane=lane, nodes=" ".join(nodes), files=names, demo=demo)
         print(welcome.replace("\n", "\r\n"), end="", flush=True)
