@@ -3,7 +3,8 @@
 
 `Series7Device` is a `cocotbext.pcie` device on its link side and drives the core's TRN,
 configuration and interrupt ports (`hw/pcie/series7/ports.py`) on the other. It has the reference
-configuration's buffers and credits, and it judges every TLP in both directions.
+configuration's buffers and credits, and it judges every TLP in both directions. What comes from the
+link waits in a `ReceiveBuffer`.
 
 Ports change at the falling clock edge and are sampled after they have settled, before the rising
 one: what is sampled is what the core's registers see, in any simulator.
@@ -12,7 +13,6 @@ one: what is sampled is what the core's registers see, in any simulator.
 from __future__ import annotations
 
 import random
-from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
 
@@ -30,6 +30,7 @@ from peerdma import regs
 from .checker import TlpChecker, TlpError
 from .configuration import configuration_space
 from .messages import interrupt_message
+from .receive_buffer import ReceiveBuffer
 
 __all__ = ["BUS_MASTER_GRACE", "Series7Device"]
 
@@ -42,8 +43,6 @@ RX_CREDITS = {
 BUS_MASTER_GRACE = 16
 #: Type of a completion.
 _COMPLETION = 0x0A
-#: Non-posted requests that may still arrive after trnrnpok fell.
-NP_OVERRUN = 2
 #: Clock cycles between updates of the credits that are shown.
 CREDIT_CYCLES = 8
 #: Value of trnfcsel for which this model shows credits: transmit credits available.
@@ -71,6 +70,7 @@ class Series7Device(Device):
     ----------
     function : Endpoint
         The configuration space.
+    received : ReceiveBuffer
     checker : TlpChecker
         Judge of both directions; a violation fails the running test.
     hold_transmit : bool
@@ -109,11 +109,7 @@ class Series7Device(Device):
         self._tx_bus_master = self._completing = False
         self._tx_used = 0
         self._tx: Queue = Queue()
-        # Receive: TLPs with the BARs they hit, and the beats of the one in progress.
-        self._rx: deque[tuple[Tlp, int]] = deque()
-        self._rx_beats: deque[dict[str, int]] = deque()
-        self._rx_tlp: Tlp | None = None
-        self._np_allowance = NP_OVERRUN
+        self.received = ReceiveBuffer(rng)
         self._cycle = 0
         self._configured = True
         #: cycles left of `BUS_MASTER_GRACE`; None while Bus Master Enable is set
@@ -139,11 +135,9 @@ class Series7Device(Device):
         for port in ("trnlnkup", "trnrsrcrdy", "trntdstrdy"):
             self._set(port, 0)
         self._dut.rst.value = 1
-        for tlp in (*(tlp for tlp, _ in self._rx), *filter(None, [self._rx_tlp])):
+        for tlp in self.received.clear():
             tlp.release_fc()
-        self._rx.clear()
-        self._rx_beats.clear()
-        self._rx_tlp = self._tx_raw = self._interrupt_delay = None
+        self._tx_raw = self._interrupt_delay = None
         self._tx_used = 0
         while not self._tx.empty():
             self._tx.get_nowait()
@@ -174,11 +168,11 @@ class Series7Device(Device):
             self._configured = True
         elif tlp.is_completion():
             if tlp.requester_id == self.function.pcie_id:
-                self._rx.append((tlp, 0))
+                self.received.put(tlp)
             else:
                 tlp.release_fc()
         elif (bar := self._bar_hit(tlp)) is not None:
-            self._rx.append((tlp, 1 << bar))
+            self.received.put(tlp, 1 << bar)
         else:
             tlp.release_fc()
             if tlp.is_nonposted():
@@ -287,52 +281,19 @@ class Series7Device(Device):
     # Receive: from the block to the core ----------------------------------------------------
 
     def _drive_receive(self) -> None:
-        if self._rx and not self._rx_beats:
-            self._start_receive()
-        offer = bool(self._rx_beats) and not self._stalls()
+        beat = self.received.beat(bool(self._get("trnrnpok")))
+        offer = beat is not None and not self._stalls()
         self._set("trnrsrcrdy", int(offer))
         if offer:
-            for name, value in self._rx_beats[0].items():
+            for name, value in beat.items():
                 self._set(name, value)
-
-    def _start_receive(self) -> None:
-        """Choose the next TLP: the oldest, but others may pass held non-posted requests (2.4)."""
-        if self._get("trnrnpok"):
-            self._np_allowance = NP_OVERRUN
-        for index, (tlp, bars) in enumerate(self._rx):
-            if tlp.is_nonposted():
-                if not self._np_allowance:
-                    continue
-                if not self._get("trnrnpok"):
-                    self._np_allowance -= 1
-            del self._rx[index]
-            self._rx_tlp = tlp
-            raw = tlp.pack()
-            whole = len(raw) % 8 == 0
-            if not whole:
-                raw += self._rng.randbytes(4)
-            for start in range(0, len(raw), 8):
-                last = start + 8 >= len(raw)
-                self._rx_beats.append(
-                    {
-                        "trnrd": int.from_bytes(raw[start : start + 8], "big"),
-                        "trnrsof": int(start == 0),
-                        "trnreof": int(last),
-                        "trnrrem": int(whole or not last),
-                        "trnrbarhit": bars,
-                        "trnrerrfwd": int(tlp.ep),
-                    }
-                )
-            return
 
     def _sample_receive(self) -> None:
         if not self._driven["trnrsrcrdy"]:
             return
         if not self._get("trnrdstrdy"):
             raise TlpError("the core does not take a receive beat; trnrdstrdy must stay 1")
-        beat = self._rx_beats.popleft()
-        if beat["trnreof"]:
-            tlp, self._rx_tlp = self._rx_tlp, None
+        if tlp := self.received.taken():
             self.checker.downstream(tlp)
             self._report("down", tlp)
             tlp.release_fc()

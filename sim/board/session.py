@@ -46,6 +46,12 @@ class Conditions:
         From a read request received to its first completion sent.
     max_payload, max_read_request, completion_bytes : int
         In bytes.
+    boundary : int
+        Read completion boundary in bytes, 64 or 128, as Link Control has it.
+    tlp_gap : int
+        Idle cycles of the PCIe block between two TLPs that it hands to the core.
+    beat_idle : float
+        Chance that it has nothing for the core in a cycle, also within a TLP.
     tags : int, optional
         Another number of reads in flight than the default core's; the model has to be of such one.
     """
@@ -56,6 +62,9 @@ class Conditions:
     max_payload: int = 128
     max_read_request: int = 512
     completion_bytes: int = 512
+    boundary: int = 64
+    tlp_gap: int = 0
+    beat_idle: float = 0.0
     tags: int | None = None
 
 
@@ -98,10 +107,13 @@ class Session:
             "link_mbps": conditions.link_mbps,
             "rtt_ns": conditions.rtt_ns,
             "completion_bytes": conditions.completion_bytes,
+            "completion_boundary": conditions.boundary,
+            "tlp_gap": conditions.tlp_gap,
+            "beat_idle": conditions.beat_idle,
             **({"tlp_log": log} if log else {}),
         }
         text = "".join(f"{key}={value}\n" for key, value in options.items())
-        space = config_space.build(config_space.Identity(msix=False))
+        space = config_space.build(config_space.Identity(msix=False, boundary=conditions.boundary))
         error = ctypes.create_string_buffer(500)
         self._handle = ctypes.c_void_p(
             self._native.session_open(

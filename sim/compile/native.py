@@ -82,6 +82,8 @@ def pins_header() -> str:
         "// Generated from hw/pcie/series7 and peerdma/regs.py\n"
         "#pragma once\n#include <cstdint>\nnamespace peerdma {\n"
         f"constexpr unsigned kTransmitBuffers = {SERIES7.transmit_buffers};  // in TLPs\n"
+        f"constexpr unsigned kCompletionHeaders = {SERIES7.completion_headers};\n"
+        f"constexpr unsigned kCompletionCredits = {SERIES7.completion_credits};  // of 16 bytes\n"
         f"{struct('ToCore', 'i')}{struct('FromCore', 'o')}"
         f"constexpr const char *kWaitsFor[] = {{\n{texts}}};\n"
         f"template <class Core> void drive(Core &core, const ToCore &to) {{\n{drive}}}\n"

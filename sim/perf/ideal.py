@@ -48,6 +48,9 @@ def ideal(
     max_payload: int = 128,
     max_read_request: int = 512,
     completion_bytes: int = 512,
+    boundary: int = 64,
+    tlp_gap: int = 0,
+    beat_idle: float = 0.0,
 ) -> Result:
     """Moves `total` bytes in the direction `what`.
 
@@ -59,8 +62,10 @@ def ideal(
     clock_khz, link_mbps, rtt_ns
         The engine's clock; raw 10^6 bytes per second of the link; last byte of a read request
         received to its first completion sent.
-    max_payload, max_read_request, completion_bytes : int
+    max_payload, max_read_request, completion_bytes, boundary : int
         In bytes.
+    tlp_gap, beat_idle
+        As for `sim.board.session.Conditions`.
 
     Raises
     ------
@@ -72,7 +77,8 @@ def ideal(
         raise ValueError(f"the ideal engine does h2c, c2h, copy, dual or lat_..., not {what!r}")
     options = (
         f"clock_khz={clock_khz}\nlink_mbps={link_mbps}\nrtt_ns={rtt_ns}\n"
-        f"completion_bytes={completion_bytes}\n"
+        f"completion_bytes={completion_bytes}\ncompletion_boundary={boundary}\n"
+        f"tlp_gap={tlp_gap}\nbeat_idle={beat_idle}\n"
     )
     numbers = (ctypes.c_double * len(Result._fields))()
     _library().ideal_run(

@@ -11,7 +11,7 @@ namespace {
 // Credits of a root port that takes everything at once (trnfcsel 4, transmit credits available).
 constexpr unsigned kPostedHeaders = 64, kNonPostedHeaders = 64, kPostedData = 1024;
 
-unsigned data_units(const Downstream &packet) { return (packet.words.size() - 3 + 3) / 4; }
+unsigned data_credits(const Downstream &packet) { return (packet.words.size() - 3 + 3) / 4; }
 
 // Bits of Device Status.
 constexpr uint16_t kCorrectableDetected = 1 << 0, kNonFatalDetected = 1 << 1;
@@ -20,7 +20,8 @@ constexpr uint16_t kCorrectableDetected = 1 << 0, kNonFatalDetected = 1 << 1;
 
 HardBlock::HardBlock(const Options &options, ConfigSpace &config, Link &link, Root &root, Log &log,
                      TlpLog &trace)
-    : options_(options), config_(config), link_(link), root_(root), log_(log), trace_(trace) {
+    : options_(options), config_(config), link_(link), root_(root), log_(log), trace_(trace),
+      random_(options.idle_seed) {
     reset(false);
 }
 
@@ -28,7 +29,7 @@ void HardBlock::reset(bool link_up) {
     transmit_.clear();
     received_.clear();
     current_.reset();
-    completion_headers_ = completion_units_ = 0;
+    completion_headers_ = completion_credits_ = gap_left_ = 0;
     non_posted_left_ = kNonPostedAfterHold;
     pins_ = ToCore();
     pins_.trnlnkup = link_up;
@@ -70,7 +71,10 @@ void HardBlock::edge(const FromCore &core) {
     config_.set_transactions_pending(!core.cfgtrnpendingn);
     link_.advance();
     root_.advance();
-    if (!current_ && !received_.empty()) choose_received();
+    if (gap_left_)
+        gap_left_--;
+    else if (!current_ && !received_.empty())
+        choose_received();
     present();
     unsigned used = link_.transmit_buffers_used() + !transmit_.empty();
     pins_.trntdstrdy = pins_.trnlnkup && (room() || !transmit_.empty());
@@ -152,9 +156,9 @@ void HardBlock::take_interrupt(const FromCore &core) {
 
 void HardBlock::receive(Downstream &&packet) {
     if (packet.kind == Kind::Completion) {
-        unsigned units = data_units(packet);
+        unsigned credits = data_credits(packet);
         bool full = completion_headers_ == kCompletionHeaders ||
-                    completion_units_ + units > kCompletionUnits;
+                    completion_credits_ + credits > kCompletionCredits;
         // A link without limit has no counterpart in hardware; nor has its burst of completions.
         if (full && options_.link_mbps > 0) {
             errors_++;
@@ -164,7 +168,7 @@ void HardBlock::receive(Downstream &&packet) {
             return root_.delivered(packet);
         }
         completion_headers_++;
-        completion_units_ += units;
+        completion_credits_ += credits;
     }
     trace_(link_.cycle(), "down", packet.words);
     received_.push_back(std::move(packet));
@@ -172,17 +176,18 @@ void HardBlock::receive(Downstream &&packet) {
 
 void HardBlock::take_receive(const FromCore &core) {
     if (core.trnrnpok) non_posted_left_ = kNonPostedAfterHold;
-    if (!current_ || !core.trnrdstrdy) return;
+    if (!pins_.trnrsrcrdy || !core.trnrdstrdy) return;
     position_ += 2;
     if (position_ < current_->words.size()) return;
     if (current_->kind == Kind::Completion) {
         completion_headers_--;
-        completion_units_ -= data_units(*current_);
+        completion_credits_ -= data_credits(*current_);
     } else if (current_->kind == Kind::MemoryRead && !core.trnrnpok) {
         non_posted_left_--;
     }
     root_.delivered(*current_);
     current_.reset();
+    gap_left_ = options_.tlp_gap;
 }
 
 void HardBlock::choose_received() {
@@ -197,8 +202,10 @@ void HardBlock::choose_received() {
 }
 
 void HardBlock::present() {
-    pins_.trnrsrcrdy = current_.has_value();
-    if (!current_) {
+    bool idle = options_.beat_idle > 0 &&
+                std::bernoulli_distribution(options_.beat_idle)(random_);
+    pins_.trnrsrcrdy = current_ && !idle;
+    if (!pins_.trnrsrcrdy) {
         pins_.trnrsof = pins_.trnreof = pins_.trnrerrfwd = 0;
         pins_.trnrbarhit = 0;
         return;

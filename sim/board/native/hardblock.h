@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The PCIe block between the core's transaction ports and the link (UG477), as far as a core can
-// tell: transmit buffers in order, a receive buffer of finite size that presents whole TLPs,
-// non-posted throttle, interrupt handshake, configuration state.
+// tell: transmit buffers in order, a receive buffer of finite size that presents TLPs in order, with
+// idle cycles if it is told to, non-posted throttle, interrupt handshake, configuration state.
 #pragma once
 
 #include <cstdint>
 #include <deque>
 #include <optional>
+#include <random>
 
 #include "config_space.h"
 #include "link.h"
@@ -40,8 +41,6 @@ public:
     uint64_t errors() const { return errors_; }
 
 private:
-    // Completion buffer of the reference configuration.
-    static constexpr unsigned kCompletionHeaders = 36, kCompletionUnits = 461;
     // Cycles after Bus Master Enable fell in which a TLP may still come out of the core.
     static constexpr uint64_t kBusMasterLag = 64;
     // Non-posted requests that may still be presented after trnrnpok falls.
@@ -69,7 +68,9 @@ private:
     std::deque<Downstream> received_;
     std::optional<Downstream> current_;
     size_t position_ = 0;  // dword of current_ in bits 63:32 of the beat shown
-    unsigned completion_headers_ = 0, completion_units_ = 0;
+    unsigned gap_left_ = 0;  // idle cycles until the next TLP
+    std::mt19937_64 random_;
+    unsigned completion_headers_ = 0, completion_credits_ = 0;
     unsigned non_posted_left_ = kNonPostedAfterHold;
     uint64_t bus_master_fell_ = 0;  // cycle
     uint64_t errors_ = 0;

@@ -24,6 +24,9 @@ struct Options {
     unsigned completion_boundary = 64;
     unsigned completion_bytes = 512;  // most payload of one completion, if MPS allows
     unsigned transmit_buffers = kTransmitBuffers;
+    unsigned tlp_gap = 0;   // idle cycles between two received TLPs
+    double beat_idle = 0;   // chance that there is no received beat in a cycle, also within a TLP
+    uint64_t idle_seed = 0;
     uint64_t requester_id = 0x0100;
     bool reorder = false;
     uint64_t reorder_seed = 0;

@@ -79,6 +79,22 @@ def test_completions_beyond_the_buffer_are_lost():
     assert result.errors > 0
 
 
+def test_idle_cycles_of_the_block_let_completions_pile_up():
+    """At 62.5 MHz a completion of 64 bytes takes 10 of the 10.5 cycles that it has on the link."""
+    small = {"clock_khz": 62_500, "completion_bytes": 64}
+    assert ideal("h2c", 1 << 20, **small).errors == 0
+    assert ideal("h2c", 1 << 20, **small, tlp_gap=1).errors > 0
+    assert ideal("h2c", 1 << 20, **small, beat_idle=0.1).errors > 0
+
+
+def test_idle_cycles_slow_the_port():
+    """128 bytes are 18 beats."""
+    rate = ideal("h2c", 65536, link_mbps=0, tlp_gap=2).read_rate
+    assert rate == pytest.approx(128 / 20, rel=0.01)
+    rate = ideal("h2c", 65536, link_mbps=0, beat_idle=0.25).read_rate
+    assert rate == pytest.approx(128 / 24, rel=0.03)
+
+
 def test_a_link_without_limit_fills_the_transaction_port():
     assert ideal("c2h", 65536, link_mbps=0).write_rate == pytest.approx(128 / 18, rel=0.001)
     result = ideal("h2c", 65536, link_mbps=0)
