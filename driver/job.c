@@ -15,6 +15,7 @@ static const char * const kinds[] = {
 	[PEERDMA_ERROR_UNEXPECTED_COMPLETION] = "unexpected completion",
 	[PEERDMA_ERROR_COMPLETION_TIMEOUT] = "no completion in time",
 	[PEERDMA_ERROR_BUS_MASTER_OFF] = "bus mastering is off",
+	[PEERDMA_ERROR_NO_COMPLETION_SPACE] = "no room for completions while earlier reads are unanswered",
 };
 
 static const char * const reasons[] = {

@@ -136,6 +136,8 @@ class Core(wiring.Component):
 
         m.submodules.engine = engine = ReadEngine(
             clients=count + config.h2c,
+            fetches=count,
+            capacity=self.block.completions,
             tags=config.tags,
             timeout_cycles=config.completion_timeout_us * config.clock_khz // 1000,
         )
@@ -190,6 +192,8 @@ class Core(wiring.Component):
             seam.unexpected.eq(engine.unexpected),
             engine.bus_master.eq(link.bus_master),
             engine.relaxed.eq(host.relaxed),
+            engine.boundary_128.eq(link.rcb),
+            engine.in_flight.eq(host.in_flight),
             engine.flush.eq(reset),
             arbiter.link.eq(link),
             host.link.eq(link),

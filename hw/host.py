@@ -62,7 +62,8 @@ class HostInterface(wiring.Component):
         H2C channels, then C2H channels.
     pairs : array of Out(BusSignature), flush : Out(pairs)
         Registers of the user blocks, and the pairs that software wants flushed.
-    read_error : In(stream of ReadError, always ready), quarantined : In(tags), relaxed : Out(1)
+    read_error : In(stream of ReadError, always ready), quarantined : In(tags), relaxed : Out(1),
+    in_flight : Out(4)
         As at the read engine.
     moving : In(1)
         Writes of data are under way.
@@ -104,6 +105,7 @@ class HostInterface(wiring.Component):
                 "read_error": In(stream.Signature(ReadError, **always)),
                 "quarantined": In(tags),
                 "relaxed": Out(1),
+                "in_flight": Out(4),
                 "moving": In(1),
                 "reset": Out(1),
                 "led": Out(3),
@@ -177,6 +179,7 @@ class HostInterface(wiring.Component):
             extension.time_scale.eq(self.time_scale),
             extension.quarantined.eq(self.quarantined),
             self.relaxed.eq(extension.relaxed),
+            self.in_flight.eq(extension.in_flight),
             self.flush.eq(extension.stream_flush),
             user.cycles.eq(extension.cycles),
             user.gpio.eq(self.gpio),

@@ -57,6 +57,7 @@ class Outcome(enum.Enum, shape=4):
     UNEXPECTED_COMPLETION = 6
     COMPLETION_TIMEOUT = 7
     BUS_MASTER_OFF = 8
+    NO_COMPLETION_SPACE = 9
 
 
 class CardMemory(enum.Enum, shape=1):

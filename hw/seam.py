@@ -67,6 +67,9 @@ class Block:
         advertises infinite credits: a completion that does not fit is lost.
     credit_lag : int
         Cycles that a read may need to show in the non-posted credits of `LinkState`.
+    cpl_overcommit : int
+        How many times as many completions may be under way as the buffer holds: 1, unless something
+        else is known to keep them from coming all at once.
     """
 
     width: int
@@ -74,6 +77,12 @@ class Block:
     completion_headers: int
     completion_credits: int
     credit_lag: int
+    cpl_overcommit: int = 1
+
+    @property
+    def completions(self) -> int:
+        """Completions that may be under way, of up to 128 bytes each: a header and 8 credits."""
+        return self.cpl_overcommit * min(self.completion_headers, self.completion_credits // 8)
 
 
 def beat(header, width: int = WIDTH) -> data.StructLayout:

@@ -448,7 +448,7 @@ SGDMA_COMMON = Block(
 #: "PDMA" as little-endian bytes.
 EXTENSION_MAGIC = 0x414D_4450
 #: (major, minor): another major is refused, a newer minor only adds.
-EXTENSION_VERSION = (1, 1)
+EXTENSION_VERSION = (1, 2)
 
 #: Name of the user block that hands the stream on as it is.
 PASS_THROUGH = "PASS"
@@ -487,6 +487,8 @@ class ErrorKind(enum.IntEnum):
     UNEXPECTED_COMPLETION = 6
     COMPLETION_TIMEOUT = 7
     BUS_MASTER_OFF = 8
+    #: reads before it were not answered, and the room for their completions is still taken
+    NO_COMPLETION_SPACE = 9
 
 
 class WaitsFor(enum.IntEnum):
@@ -596,6 +598,23 @@ EXTENSION = Block(
             Access.WO,
             "Bit n: pair n drops all that is in it, once both its channels are idle",
             writable=0xF,
+        ),
+        Register(
+            "reads",
+            0x58,
+            Access.RW,
+            "How data is read",
+            reset=8,
+            writable=0xF,
+            fields=(
+                Field(
+                    "in_flight",
+                    0,
+                    4,
+                    "data that may be asked for at the same time, in units of 512 bytes; 0: as "
+                    "much as the PCIe block has room for",
+                ),
+            ),
         ),
     ),
     "What this core has beyond XDMA",

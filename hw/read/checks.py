@@ -47,6 +47,8 @@ class CompletionChecker(wiring.Component):
         With `begins`: the job has ended, and how.
     ends : Out(1)
         It is the last of its packet.
+    arrives : Out(1), lower_address : Out(7), dwords : Out(11)
+        With the last beat: the packet was a good completion; from where, and how long it is.
     reaches : Out(1), reached : Out(17)
         All bytes of the job below this placement address, as a number, are on their way to the
         memory. Of a packet's first beat only if it is also the last.
@@ -76,6 +78,9 @@ class CompletionChecker(wiring.Component):
                 "failed": Out(1),
                 "outcome": Out(Outcome),
                 "ends": Out(1),
+                "arrives": Out(1),
+                "lower_address": Out(7),
+                "dwords": Out(11),
                 "reaches": Out(1),
                 "reached": Out(17),
                 "close": Out(1),
@@ -162,6 +167,9 @@ class CompletionChecker(wiring.Component):
             self.advanced.lower_address.eq(
                 Cat(C(0, 2), expected.lower_address[2:] + header.dwords)
             ),
+            self.arrives.eq(self.ends & mine & good),
+            self.lower_address.eq(expected.lower_address),
+            self.dwords.eq(header.dwords),
             # A first beat may hold only lanes before the first byte.
             self.reaches.eq(self.beats.valid & (~beat.first | beat.last)),
             self.reached.eq(

@@ -2,9 +2,10 @@
 """The read engine's top: requests go out, completions come in, data goes straight to its place.
 
     jobs ──▶ Issuer ──▶ request     completion ──▶ CompletionChecker ──▶ ByteRotator ──▶ placement
-               │                                     │           │
-               └────────▶ TagStates, progress ◀──────┘           └──▶ InOrderMarks ──▶ mark
-                          ▲          │                                     ▲
+               │ ▲                                   │           │
+               │ └── CompletionSpace ◀───────────────┤           └──▶ InOrderMarks ──▶ mark
+               └────────▶ TagStates, progress ◀──────┘                     ▲
+                          ▲          │                                     │
                  TimeoutScan    OrderQueues ───────────────────────────────┘
                                      └──▶ Retirement ──▶ retired, error
 
@@ -20,6 +21,7 @@ from ..records import InOrderMark, Outcome, Placement, ReadError, ReadJob, Retir
 from ..seam import CompletionBeat, RequestBeat
 from .byte_rotator import ByteRotator
 from .checks import CompletionChecker
+from .completion_space import CompletionSpace
 from .issuer import Issuer
 from .marks import InOrderMarks
 from .records import Owner, Progress
@@ -51,10 +53,19 @@ class ReadEngine(wiring.Component):
     A tag whose job ended while completions may still come is quarantined: not used until the
     rest of the completions, which are dropped, or `quarantine_timeouts` further timeouts passed.
 
+    The PCIe block always has room for the completions of all requests: a job waits for it. When
+    reads that have timed out take so much of it that others would wait for the end of their
+    quarantine, jobs end at once with NO_COMPLETION_SPACE, without a request.
+
     Parameters
     ----------
     clients : int
         Number of clients, 1 to 16.
+    fetches : int
+        The first clients, which are before the others when room is short. Jobs of the others do not
+        cross multiples of `JOB_BYTES`.
+    capacity : int
+        As for `hw.read.completion_space.CompletionSpace`.
     tags : int
         Reads in flight, a power of two from 2 to 256. More than 32 need extended tags.
     timeout_cycles : int
@@ -86,6 +97,8 @@ class ReadEngine(wiring.Component):
         offered before is up to whoever takes it; if it is dropped, the job ends by timeout.
     relaxed : In(1)
         Relaxed Ordering attribute of new requests.
+    boundary_128, in_flight
+        As for `hw.read.completion_space.CompletionSpace`.
     flush : In(1)
         Forgets all jobs: nothing is placed or retired from the next cycle on, and tags of
         requests without all their completions are quarantined. No job is taken meanwhile.
@@ -107,6 +120,8 @@ class ReadEngine(wiring.Component):
     def __init__(
         self,
         clients: int,
+        fetches: int,
+        capacity: int,
         tags: int = 32,
         timeout_cycles: int = 1_250_000,
         quarantine_timeouts: int = 4,
@@ -122,7 +137,8 @@ class ReadEngine(wiring.Component):
             )
         if quarantine_timeouts < 1:
             raise ValueError(f"quarantine_timeouts must be at least 1, not {quarantine_timeouts}")
-        self._clients = clients
+        self._clients, self._fetches = clients, fetches
+        self._space = CompletionSpace(tags, capacity)
         self._tags = tags
         self._timeout_cycles = timeout_cycles
         self._quarantine_timeouts = quarantine_timeouts
@@ -139,6 +155,8 @@ class ReadEngine(wiring.Component):
                 "error": Out(stream.Signature(ReadError, **always)),
                 "bus_master": In(1),
                 "relaxed": In(1),
+                "boundary_128": In(1),
+                "in_flight": In(4),
                 "flush": In(1),
                 "reads_pending": Out(1),
                 "timed_out": Out(1),
@@ -151,7 +169,8 @@ class ReadEngine(wiring.Component):
         m = Module()
         tags, clients = self._tags, self._clients
         m.submodules.states = states = TagStates(tags)
-        m.submodules.issuer = issuer = Issuer(clients)
+        m.submodules.issuer = issuer = Issuer(clients, self._fetches)
+        m.submodules.space = space = self._space
         m.submodules.checker = checker = CompletionChecker(tags)
         m.submodules.rotator = rotator = ByteRotator()
         m.submodules.queues = queues = OrderQueues(clients, tags)
@@ -176,12 +195,26 @@ class ReadEngine(wiring.Component):
         wiring.connect(m, queues.head, marks.head)
         wiring.connect(m, marks.mark, wiring.flipped(self.mark))
         wiring.connect(m, retirement.error, wiring.flipped(self.error))
-        for part in (queues, marks, retirement):
+        for part in (queues, marks, retirement, space):
             m.d.comb += [part.taken.valid.eq(taken.valid), part.taken.p.eq(taken.p)]
+        asks = issuer.outcome == Outcome.OK
         m.d.comb += [
+            space.boundary_128.eq(self.boundary_128),
+            space.in_flight.eq(self.in_flight),
+            space.job.eq(issuer.job),
+            space.asks.eq(asks),
+            space.tag.eq(states.lookup_tag),
+            space.arrives.eq(checker.arrives),
+            space.lower_address.eq(checker.lower_address),
+            space.dwords.eq(checker.dwords),
+            space.late.eq(scan.late),
+            space.closed.eq(states.closed),
+            issuer.room.eq(space.room),
+            issuer.data_room.eq(space.data_room),
+            issuer.hopeless.eq(space.hopeless),
             issuer.bus_master.eq(self.bus_master),
             issuer.relaxed.eq(self.relaxed),
-            states.wait.eq(self.bus_master),
+            states.wait.eq(asks),
             states.flush.eq(self.flush),
             states.released.p.eq(retire.p.tag),
             states.released.valid.eq(retire.valid),
@@ -197,7 +230,7 @@ class ReadEngine(wiring.Component):
             marks.tag.eq(checker.tag),
             marks.reached.eq(checker.reached),
             retirement.job.eq(issuer.job),
-            retirement.outcome.eq(Mux(self.bus_master, Outcome.OK, Outcome.BUS_MASTER_OFF)),
+            retirement.outcome.eq(issuer.outcome),
             retirement.retire.valid.eq(retire.valid),
             retirement.retire.p.eq(retire.p),
             self.idle.eq(queues.idle),

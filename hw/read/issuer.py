@@ -6,7 +6,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..parts.round_robin import RoundRobin
-from ..records import ReadJob
+from ..records import Outcome, ReadJob
 from ..seam import RequestBeat
 from .records import Owner, Progress
 
@@ -16,10 +16,13 @@ __all__ = ["Issuer"]
 class Issuer(wiring.Component):
     """Takes jobs round robin and makes a tagged request of each, one job in two cycles at best.
 
+    A job for which there is no room waits, and those of other clients pass it; but while one of the
+    first `fetches` clients waits for room, only they get what becomes free.
+
     Parameters
     ----------
-    clients : int
-        Number of clients.
+    clients, fetches : int
+        As for `hw.read.engine.ReadEngine`.
 
     Members
     -------
@@ -28,26 +31,35 @@ class Issuer(wiring.Component):
         Free tags.
     hold : In(1)
         No job is taken in this cycle.
+    room, data_room, hopeless : In(1)
+        Of `CompletionSpace`: for the first `fetches` clients, for the others, and for none.
     taken : Out(stream of Owner, always ready), job : Out(ReadJob), progress : Out(Progress)
         The job that is taken in this cycle, and what it expects first.
+    outcome : Out(Outcome)
+        OK: it makes a request. Else why it makes none.
     request : Out(stream of RequestBeat)
         From the cycle after the job was taken.
     bus_master : In(1)
-        Low: the job that is taken in this cycle makes no request.
+        Low: the job that is taken in this cycle ends with BUS_MASTER_OFF.
     relaxed : In(1)
         Relaxed Ordering attribute of the job that is taken in this cycle.
     """
 
-    def __init__(self, clients: int):
+    def __init__(self, clients: int, fetches: int):
         self._clients = clients
+        self._fetches = fetches
         super().__init__(
             {
                 "jobs": In(stream.Signature(ReadJob)).array(clients),
                 "free": In(stream.Signature(8)),
                 "hold": In(1),
+                "room": In(1),
+                "data_room": In(1),
+                "hopeless": In(1),
                 "taken": Out(stream.Signature(Owner, always_ready=True)),
                 "job": Out(ReadJob),
                 "progress": Out(Progress),
+                "outcome": Out(Outcome),
                 "request": Out(stream.Signature(RequestBeat)),
                 "bus_master": In(1),
                 "relaxed": In(1),
@@ -59,10 +71,20 @@ class Issuer(wiring.Component):
         m.submodules.round_robin = round_robin = RoundRobin(self._clients)
         grant = round_robin.grant
 
+        valid = Cat(client.valid for client in self.jobs)
+        short = Signal()
+        served = Signal(self._clients)
+        for number in range(self._clients):
+            room = self.room if number < self._fetches else self.data_room & ~short
+            m.d.comb += served[number].eq(room | self.hopeless)
+
         ready = Signal()
         taken = Signal()
+        room = Signal()
         m.d.comb += [
-            round_robin.requests.eq(Cat(client.valid for client in self.jobs)),
+            short.eq(valid[: self._fetches].any() & ~self.room),
+            room.eq(Mux(grant < self._fetches, self.room, self.data_room)),
+            round_robin.requests.eq(valid & served),
             round_robin.advance.eq(taken),
             ready.eq(self.free.valid & ~self.request.valid & ~self.hold),
             taken.eq(ready & round_robin.requests.any()),
@@ -73,7 +95,11 @@ class Issuer(wiring.Component):
             self.taken.p.tag.eq(self.free.p),
         ]
         for number, client in enumerate(self.jobs):
-            m.d.comb += client.ready.eq(ready & (grant == number))
+            m.d.comb += client.ready.eq(ready & served[number] & (grant == number))
+        with m.If(~self.bus_master):
+            m.d.comb += self.outcome.eq(Outcome.BUS_MASTER_OFF)
+        with m.Elif(~room):
+            m.d.comb += self.outcome.eq(Outcome.NO_COMPLETION_SPACE)
 
         offset = self.job.address[:2]
         m.d.comb += [
@@ -92,7 +118,7 @@ class Issuer(wiring.Component):
             m.d.sync += [
                 address.eq(self.job.address),
                 end.eq(self.progress.end),
-                self.request.valid.eq(self.bus_master),
+                self.request.valid.eq(self.outcome == Outcome.OK),
                 header.tag.eq(self.free.p),
                 header.relaxed.eq(self.relaxed),
             ]

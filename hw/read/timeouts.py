@@ -29,8 +29,10 @@ class TimeoutScan(wiring.Component):
         `tag` is scanned in this cycle.
     waiting, open : In(1)
         State of `tag` while it is scanned: a job waits for completions; completions may come.
+    late : Out(1)
+        With `scan`: the completions that may come have not come in time.
     timed_out : Out(1)
-        With `scan`: the job ends.
+        With `late`: a job waits for them, and ends.
     expired : Out(1)
         With `scan`: the quarantine ends.
     opened : In(stream of tag, always ready)
@@ -48,6 +50,7 @@ class TimeoutScan(wiring.Component):
                 "scan": Out(1),
                 "waiting": In(1),
                 "open": In(1),
+                "late": Out(1),
                 "timed_out": Out(1),
                 "expired": Out(1),
                 "opened": In(stream.Signature(8, always_ready=True)),
@@ -70,7 +73,8 @@ class TimeoutScan(wiring.Component):
         age = read.data
         m.d.comb += [
             self.scan.eq(due & self.allowed),
-            self.timed_out.eq(self.scan & self.waiting & (age == 1)),
+            self.late.eq(self.scan & self.open & (age == 1)),
+            self.timed_out.eq(self.late & self.waiting),
             self.expired.eq(self.scan & self.open & (age == 1 + self._quarantine_timeouts)),
             read.addr.eq(self.tag),
             write.addr.eq(Mux(self.scan, self.tag, self.opened.p)),

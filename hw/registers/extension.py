@@ -59,6 +59,8 @@ class ExtensionBlock(wiring.Component):
         config block allow, and the engine can do (512 bytes).
     relaxed : Out(1)
         Set the relaxed ordering attribute on reads.
+    in_flight : Out(4)
+        Most bytes of data reads in flight, as `hw.read.completion_space.CompletionSpace` takes it.
     """
 
     def __init__(self, *, h2c, c2h, tags, ram_size, clock_khz, capabilities, user):
@@ -80,6 +82,7 @@ class ExtensionBlock(wiring.Component):
                 "payload_limit": Out(3),
                 "read_limit": Out(3),
                 "relaxed": Out(1),
+                "in_flight": Out(4),
             }
         )
 
@@ -167,6 +170,7 @@ class ExtensionBlock(wiring.Component):
             config.msi_enable.eq(Cat(link.msi_enable, link.msix_enable)),
             config.data_width.eq(0),
             self.relaxed.eq(config.pcie_control[0] & link.relaxed_ordering),
+            self.in_flight.eq(field(ext.reads, regs.EXTENSION["reads"], "in_flight")),
         ]
         for user, allowed, limit in (
             ("user_max_payload", link.max_payload, self.payload_limit),

@@ -96,6 +96,8 @@ class _Drawer:
             latency_ns=latency,
             gap_ns=rng.choice(((0, 0), (0, 0), (0, 100))),
             stall=rng.choice((0, 0, 0.1, 0.35)),
+            idle=rng.choice(((0, 0), (0, 0), (1, 1), (0, 6))),
+            in_flight=rng.choice((8, 8, 8, 0, 2)),
             interrupts=rng.choice(("intx", "msi", "msix", "msix")),
         )
 

@@ -128,11 +128,13 @@ class Monitor:
             return
         device = rig.device
         credits = device.upstream_port.fc_state[0]
+        longest = device.received.gap[1]
         data = credits.pd.tx_credits_available
         rig.seen.sample(
             "pressure",
             way=way,
             stalls="none" if not device.stall else "light" if device.stall < 0.2 else "heavy",
+            idle="none" if not longest else "one" if longest == 1 else "several",
             buffers=_amount(device.free_buffers, SERIES7.transmit_buffers - WRITE_WINDOW),
             posted=_amount(min(credits.ph.tx_credits_available, data // _SMALLEST), 3),
             nonposted=_amount(credits.nph.tx_credits_available, 3),

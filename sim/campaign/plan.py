@@ -52,6 +52,10 @@ class Surroundings:
     latency_ns: tuple[int, int]
     gap_ns: tuple[int, int]
     stall: float
+    #: idle cycles between TLPs from the PCIe block: least and most
+    idle: tuple[int, int]
+    #: `in_flight` of the register `reads`
+    in_flight: int
     interrupts: str
 
 

@@ -137,7 +137,8 @@ class _Session:
         await rig.use_interrupts(around.interrupts)
         for completer in rig.completers:
             completer.set_manner(Split[around.split], around.latency_ns, around.gap_ns)
-        rig.device.stall = around.stall
+        rig.device.stall, rig.device.received.gap = around.stall, around.idle
+        await rig.write(regs.EXTENSION, "reads", around.in_flight)
         rig.interrupts.clear()
         rig.calm = not episode.disturbance
         self._monitor.begin(episode)

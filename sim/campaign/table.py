@@ -106,7 +106,7 @@ GROUPS = (
             "order": ("in order", "overtaken"),
             "split": ("LARGEST", "EVERY_RCB", "RANDOM"),
             "latency": ("none", "some", "long"),
-            "in flight": ("1", "2-7", "8-15", "16-31", "32+"),
+            "in flight": ("1", "2-7", "8-15", "16+"),
         },
         (("of", "completions"), ("of", "split", "latency"), ("latency", "order")),
         (
@@ -123,12 +123,19 @@ GROUPS = (
         {
             "way": ("h2c", "c2h", "both"),
             "stalls": ("none", "light", "heavy"),
+            "idle": ("none", "one", "several"),
             "buffers": ("plenty", "few", "none"),
             "posted": CREDITS,
             "nonposted": CREDITS,
             "completion": CREDITS,
         },
-        (("way", "stalls"), ("way", "buffers"), ("way", "posted"), ("way", "nonposted")),
+        (
+            ("way", "stalls"),
+            ("way", "idle"),
+            ("way", "buffers"),
+            ("way", "posted"),
+            ("way", "nonposted"),
+        ),
         (
             Exclusion(
                 "six writes, and reads of four descriptors or more by two rings of 32, leave some",

@@ -8,6 +8,7 @@ from .property import Property
 from .queues import Queue, ReadQueue, WriteQueues
 from .rings import Inbound, Outbound
 from .solve import design
+from .space import Space
 from .splitter import Pieces
 from .tags import Order, Tags
 
@@ -19,6 +20,7 @@ PROPERTIES: dict[str, type[Property]] = {
     "outbound": Outbound,
     "order": Order,
     "pieces": Pieces,
+    "space": Space,
     "tags": Tags,
     "arbiter": Arbiter,
     "slots": Slots,

@@ -132,7 +132,7 @@ ROWS = [
     (
         "no completion timeout",
         "read/timeouts.py",
-        "self.timed_out.eq(self.scan & self.waiting & (age == 1))",
+        "self.timed_out.eq(self.late & self.waiting)",
         "self.timed_out.eq(0)",
         "read/test_engine_faults.py::test_timeout",
     ),
@@ -144,6 +144,34 @@ ROWS = [
         "read/test_engine_faults.py::test_completions_after_quarantine",
     ),
     (
+        "reads are not charged for their completions",
+        "read/completion_space.py",
+        "charged.eq(Mux(self.taken.valid & self.asks, needed, 0))",
+        "charged.eq(0)",
+        "read/test_completion_space.py::test_reads_in_flight",
+    ),
+    (
+        "room for completions is given back twice",
+        "read/completion_space.py",
+        "charge.left - returns)",
+        "charge.left)",
+        "read/test_completion_space.py::test_reads_in_flight",
+    ),
+    (
+        "the read completion boundary is taken for 128 bytes",
+        "read/completion_space.py",
+        "wide.eq(self.boundary_128)",
+        "wide.eq(1)",
+        "read/test_completion_space.py::test_reads_in_flight",
+    ),
+    (
+        "room of a read that timed out is given back early",
+        "read/completion_space.py",
+        "with m.If(self.closed):",
+        "with m.If(self.closed | self.late):",
+        "read/test_completion_space.py::test_lost_reads",
+    ),
+    (
         "retired before the last word is written",
         "read/tags.py",
         "retire.p.eq(stages[2]),\n            retire.valid.eq(valids[2] & ~self.flush),",
@@ -153,8 +181,8 @@ ROWS = [
     (
         "reads without bus master",
         "read/issuer.py",
-        "self.request.valid.eq(self.bus_master)",
-        "self.request.valid.eq(1)",
+        "with m.If(~self.bus_master):",
+        "with m.If(0):",
         "read/test_engine.py::test_bus_master_off",
     ),
     # Transmission

@@ -72,15 +72,26 @@ class Bench:
     header_cycles: bool = False
     #: no automatic answers: the test sends packets itself
     manual: bool = False
+    #: clients that are fetches, all of them if None; completions that may be under way
+    fetches: int | None = None
+    capacity: int = 1000
 
     def __post_init__(self):
         self.dut = ReadEngine(
-            self.clients, self.tags, self.timeout_cycles, self.quarantine_timeouts
+            self.clients,
+            self.clients if self.fetches is None else self.fetches,
+            self.capacity,
+            self.tags,
+            self.timeout_cycles,
+            self.quarantine_timeouts,
         )
         self.cycle = 0
         self.bus_master = 1
         self.flush = 0
         self.relaxed = 0
+        self.in_flight = 0
+        #: there is no room, so that jobs are taken to fail
+        self.refuses = False
         #: jobs of each client that are not yet taken, and taken but not retired
         self.waiting = [deque() for _ in range(self.clients)]
         self.active = [deque() for _ in range(self.clients)]
@@ -98,6 +109,8 @@ class Bench:
         #: cycle and client of each placement; cycle of each beat
         self.placements: list[tuple[int, int]] = []
         self.beats: list[int] = []
+        #: packets whose last beat was sent
+        self.sent: list[Packet] = []
         #: (cycle, client, bytes of its oldest job) whenever `mark` told of more
         self.steps: list[tuple[int, int, int]] = []
         #: changes the packets of a request before they are sent
@@ -238,6 +251,8 @@ class Bench:
         ctx.set(dut.bus_master, self.bus_master)
         ctx.set(dut.flush, self.flush)
         ctx.set(dut.relaxed, self.relaxed)
+        ctx.set(dut.boundary_128, self.rcb == 128)
+        ctx.set(dut.in_flight, self.in_flight)
         ctx.set(dut.request.ready, self.rng.random() < self.ready_rate)
         for queue, port in zip(self.waiting, dut.jobs, strict=True):
             ctx.set(port.valid, bool(queue))
@@ -270,7 +285,10 @@ class Bench:
         chunk += self.rng.randbytes(8 - len(chunk))
         ctx.set(port.payload.data, int.from_bytes(chunk, "little"))
         ctx.set(port.payload.first, index == 0)
-        ctx.set(port.payload.last, 8 * index + 8 >= len(packet.data))
+        last = 8 * index + 8 >= len(packet.data)
+        ctx.set(port.payload.last, last)
+        if last:
+            self.sent.append(packet)
 
     def _next_packet(self):
         ready = [tag for tag, queue in self.answers.items() if queue[0].due <= self.cycle]
@@ -316,7 +334,7 @@ class Bench:
                 job = queue.popleft()
                 assert not self.flush
                 job.taken = self.cycle
-                if self.bus_master:
+                if self.bus_master and not self.refuses:
                     self.asking.append(job)
                 self.active[number].append(job)
                 for index in range(job.length):

@@ -287,6 +287,10 @@ def test_bus_master_off():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (
+            {"clients": 1, "capacity": 8},
+            "9 completions, and .* room for 8 of 128 bytes",
+        ),
         ({"clients": 0}, "clients must be 1 to 16, not 0"),
         ({"clients": 17}, "clients must be 1 to 16, not 17"),
         ({"clients": 1, "tags": 24}, "tags must be a power of two, 2 to 256, not 24"),
@@ -302,4 +306,4 @@ def test_bus_master_off():
 )
 def test_parameters(arguments, message):
     with pytest.raises(ValueError, match=message):
-        ReadEngine(**arguments)
+        ReadEngine(**{"fetches": 0, "capacity": 9} | arguments)

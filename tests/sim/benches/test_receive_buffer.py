@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 
 import pytest
 from cocotbext.pcie.core.tlp import Tlp, TlpType
@@ -54,7 +55,7 @@ def test_random_gaps_are_within_their_bounds():
     for _ in range(SERIES7.completion_headers):
         buffer.put(completion(64))
     ends = [cycle for cycle, _ in taken(buffer, 1000)]
-    gaps = {after - before - 10 for before, after in zip(ends, ends[1:], strict=False)}
+    gaps = {after - before - 10 for before, after in pairwise(ends)}
     assert gaps == {1, 2, 3, 4}
 
 

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Accounts for the room that outstanding reads need in the PCIe block's completion buffer."""
+
+from amaranth import *
+from amaranth.lib import data, memory, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from ..records import JOB_BYTES, ReadJob
+from .records import Owner
+
+__all__ = ["MOST_COMPLETIONS", "CompletionSpace"]
+
+#: The smaller read completion boundary; the larger one is twice that.
+BOUNDARY = 64
+#: Completions of a read of `JOB_BYTES` at most: one more than if it begins at a boundary.
+MOST_COMPLETIONS = JOB_BYTES // BOUNDARY + 1
+
+
+class _Charge(data.Struct):
+    """What is left of the charge of a tag."""
+
+    #: completions
+    left: range(MOST_COMPLETIONS + 1)
+    #: counted with a boundary of 128 bytes
+    wide: 1
+    #: the read has timed out
+    lost: 1
+
+
+class CompletionSpace(wiring.Component):
+    """Charges each read with the most completions that may answer it.
+
+    That is one for each block of 64 bytes that the read touches, or of 128 bytes if Link Control
+    says that the root complex completes at those boundaries. With every completion as many of them
+    are given back as end within it; with the last one, or when no more will come, the rest. A read
+    that has timed out keeps its charge, since its completions may still come; so does one that was
+    flushed.
+
+    Whether there is room is said for the largest read, two cycles after a job was taken; so there
+    is a cycle in which no job may be taken. Room for the job itself would have to be known in the
+    cycle in which it is chosen.
+
+    Parameters
+    ----------
+    tags : int
+    capacity : int
+        Completions for which the PCIe block has room, each with 128 bytes.
+
+    Members
+    -------
+    boundary_128 : In(1)
+        The read completion boundary is 128 bytes, not 64.
+    in_flight : In(4)
+        Most bytes of data reads in flight, in units of `JOB_BYTES`, those not counted that have
+        timed out; 0: as many as there is room for.
+    taken : In(stream of Owner, always ready), job : In(ReadJob), asks : In(1)
+        A job begins, and whether it makes a request. Not in a cycle with one of the events below.
+    tag : In(8)
+        The tag of the events below.
+    arrives : In(1), lower_address : In(7), dwords : In(11)
+        A completion of the request has left the PCIe block's buffer.
+    late : In(1)
+        The read has timed out, but completions may still come.
+    closed : In(1)
+        No more completions will come.
+    room, data_room : Out(1)
+        There is room for any read; for the data of a channel, which does not cross a multiple of
+        `JOB_BYTES` and has a limit.
+    hopeless : Out(1)
+        There will be no room for every read before completions of reads that have timed out come,
+        or are given up.
+
+    Raises
+    ------
+    ValueError
+        If there is not even room for one read.
+    """
+
+    def __init__(self, tags: int, capacity: int):
+        if capacity < MOST_COMPLETIONS:
+            raise ValueError(
+                f"a read of {JOB_BYTES} bytes may have {MOST_COMPLETIONS} completions, and the "
+                f"PCIe block has room for {capacity} of 128 bytes each: use one that has more"
+            )
+        self._tags = tags
+        self._capacity = capacity
+        super().__init__(
+            {
+                "boundary_128": In(1),
+                "in_flight": In(4),
+                "taken": In(stream.Signature(Owner, always_ready=True)),
+                "job": In(ReadJob),
+                "asks": In(1),
+                "tag": In(8),
+                "arrives": In(1),
+                "lower_address": In(7),
+                "dwords": In(11),
+                "late": In(1),
+                "closed": In(1),
+                "room": Out(1),
+                "data_room": Out(1),
+                "hopeless": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        # A job is charged for the boundary for which there was room.
+        wide = Signal()
+        m.d.sync += wide.eq(self.boundary_128)
+        m.submodules.charges = charges = memory.Memory(shape=_Charge, depth=self._tags, init=[])
+        write, read = charges.write_port(), charges.read_port(domain="comb")
+        charge = read.data
+
+        # Of a job: blocks up to its last byte, counted from a multiple of 128.
+        offset = self.job.address[:7]
+        last = Signal(10)
+        needed = Signal.like(charge.left)
+        charged = Signal.like(charge.left)
+        m.d.comb += [
+            last.eq(offset + self.job.length - 1),
+            needed.eq(Mux(wide, last[7:] + 1, last[6:] + 1 - offset[6])),
+        ]
+        m.d.sync += charged.eq(Mux(self.taken.valid & self.asks, needed, 0))
+
+        # Of a completion: boundaries up to its end, counted in the same way.
+        end = Signal(9)
+        ended = Signal.like(charge.left)
+        returns = Signal.like(charge.left)
+        returned = Signal.like(charge.left)
+        m.d.comb += [
+            end.eq(self.lower_address[2:] + self.dwords),
+            ended.eq(Mux(charge.wide, end[5:], end[4:] - self.lower_address[6])),
+        ]
+        with m.If(self.closed):
+            m.d.comb += returns.eq(charge.left)
+        with m.Elif(self.arrives):
+            m.d.comb += returns.eq(ended)
+        m.d.sync += returned.eq(returns)
+
+        m.d.comb += [
+            read.addr.eq(self.tag),
+            write.addr.eq(Mux(self.taken.valid, self.taken.p.tag, self.tag)),
+            write.data.left.eq(Mux(self.taken.valid, needed, charge.left - returns)),
+            write.data.wide.eq(Mux(self.taken.valid, wide, charge.wide)),
+            write.data.lost.eq(~self.taken.valid & (charge.lost | self.late)),
+            write.en.eq(self.taken.valid | self.arrives | self.late | self.closed),
+        ]
+
+        # Completions that may come, and those of them that are of reads that have timed out
+        expected = Signal(range(self._capacity + 1))
+        following = Signal.like(expected)
+        lost = Signal.like(expected)
+        m.d.comb += following.eq(expected + charged - returned)
+        m.d.sync += expected.eq(following)
+        with m.If(self.late):
+            m.d.sync += lost.eq(lost + charge.left)
+        with m.Elif(charge.lost):
+            m.d.sync += lost.eq(lost - returns)
+
+        wider = self.boundary_128
+        most = Mux(wider, MOST_COMPLETIONS // 2 + 1, MOST_COMPLETIONS)
+        most_data = Mux(wider, MOST_COMPLETIONS // 2, MOST_COMPLETIONS - 1)
+        others = ((self.in_flight - 1)[:4] << 3) >> wider
+        m.d.sync += [
+            self.room.eq(following <= self._capacity - most),
+            self.data_room.eq(
+                (following <= self._capacity - most_data)
+                & ((self.in_flight == 0) | (following - lost <= others))
+            ),
+            self.hopeless.eq(lost > self._capacity - most),
+        ]
+        return m

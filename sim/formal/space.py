@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Room for completions: what is charged is what may come, and never more than there is room for."""
+
+from functools import reduce
+from operator import add
+
+from amaranth import *
+from amaranth.hdl import Assert, Assume
+
+from hw.read.completion_space import CompletionSpace
+from hw.records import JOB_BYTES
+
+from .property import Property
+
+__all__ = ["Space"]
+
+
+class Space(Property):
+    """The completions that may come always have room, and none is counted that cannot come.
+
+    Followed is what of each tag has not come: its bytes, and where they begin. Assumed is what the
+    read engine sees to: a job is taken when there is room for it, at most every other cycle, for a
+    tag of which no completion may come, and not in a cycle with another event; a completion ends at
+    a read completion boundary or with its request, and a request is closed with the last one, or
+    before; only what may come is late, and closed.
+    """
+
+    TAGS, CAPACITY = 3, 13
+
+    def __init__(self):
+        super().__init__(CompletionSpace(4, self.CAPACITY))
+
+    def _state(self, m):
+        block = self.block
+        taken, job, tag = block.taken, block.job, block.tag
+        data = self.free(1, "data")
+        asked = taken.valid & block.asks
+        event = block.arrives | block.late | block.closed
+        m.d.comb += [
+            Assume(~(taken.valid & event)),
+            Assume(~(taken.valid & self.past(m, taken.valid))),
+            Assume(taken.payload.tag < self.TAGS),
+            Assume(tag < self.TAGS),
+            Assume((job.length != 0) & (job.length <= JOB_BYTES)),
+            Assume(~data | (job.address[:9] + job.length <= JOB_BYTES)),
+            Assume(~asked | Mux(data, block.data_room, block.room)),
+        ]
+        wide = self.past(m, block.boundary_128)
+        charges, lost = [], []
+        for number in range(self.TAGS):
+            here = tag == number
+            begins = taken.valid & (taken.payload.tag == number)
+            # Where what has not come begins, in its block of 128 bytes, and its length.
+            begin, left = Signal(7, name=f"begin{number}"), Signal(10, name=f"left{number}")
+            boundary, late = Signal(name=f"wide{number}"), Signal(name=f"late{number}")
+            last = begin + left - 1
+            may_come = Mux(left == 0, 0, Mux(boundary, last[7:] + 1, last[6:] + 1 - begin[6:]))
+            came = ((block.dwords << 2) - begin[:2])[:11]
+            end = (begin + came)[:11]
+            m.d.comb += [
+                Assume(~begins | (left == 0)),
+                Assume(~(here & event) | (left != 0)),
+                Assume(~(here & block.late) | ~(block.arrives | block.closed | late)),
+                Assume(~(here & block.arrives) | (block.lower_address == begin)),
+                Assume(~(here & block.arrives) | (block.dwords != 0) & (block.dwords <= 129)),
+                Assume(
+                    ~(here & block.arrives)
+                    | block.closed
+                    | ((came < left) & (end[:6] == 0) & (~boundary | ~end[6]))
+                ),
+            ]
+            with m.If(here & block.closed):
+                m.d.sync += left.eq(0)
+            with m.Elif(here & block.arrives):
+                m.d.sync += [left.eq(left - came), begin.eq(end)]
+            with m.If(here & block.late):
+                m.d.sync += late.eq(1)
+            with m.If(begins):
+                m.d.sync += [
+                    begin.eq(job.address),
+                    left.eq(Mux(block.asks, job.length, 0)),
+                    boundary.eq(wide),
+                    late.eq(0),
+                ]
+            word = self.inside.word("charges", Const(number, 2))
+            m.d.comb += [
+                Assert(left <= JOB_BYTES),
+                # What a job that makes no request leaves there counts for nobody.
+                Assert((left == 0) | (word[:4] == may_come)),
+                Assert((left == 0) | (word[4] == boundary)),
+                Assert((left == 0) | (word[5] == late)),
+            ]
+            charges.append(Mux(left == 0, 0, may_come))
+            lost.append(Mux((left != 0) & late, may_come, 0))
+        total = Signal(8)
+        following = self.inside("following")
+        m.d.comb += [
+            total.eq(reduce(add, charges)),
+            Assert(following == total),
+            Assert(self.inside("lost") == reduce(add, lost)),
+            Assert(total <= self.CAPACITY),
+            Assert(self.inside("expected") <= self.CAPACITY),
+        ]
+        self.cover(
+            m,
+            total == self.CAPACITY,
+            block.hopeless,
+            ~block.room & block.data_room,
+            self.past(m, block.hopeless) & ~block.hopeless & block.room,
+        )
