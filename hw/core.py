@@ -194,6 +194,7 @@ class Core(wiring.Component):
             engine.relaxed.eq(host.relaxed),
             engine.boundary_128.eq(link.rcb),
             engine.in_flight.eq(host.in_flight),
+            engine.tolerant.eq(host.tolerant),
             engine.flush.eq(reset),
             arbiter.link.eq(link),
             host.link.eq(link),

@@ -63,7 +63,7 @@ class HostInterface(wiring.Component):
     pairs : array of Out(BusSignature), flush : Out(pairs)
         Registers of the user blocks, and the pairs that software wants flushed.
     read_error : In(stream of ReadError, always ready), quarantined : In(tags), relaxed : Out(1),
-    in_flight : Out(4)
+    in_flight : Out(4), tolerant : Out(1)
         As at the read engine.
     moving : In(1)
         Writes of data are under way.
@@ -106,6 +106,7 @@ class HostInterface(wiring.Component):
                 "quarantined": In(tags),
                 "relaxed": Out(1),
                 "in_flight": Out(4),
+                "tolerant": Out(1),
                 "moving": In(1),
                 "reset": Out(1),
                 "led": Out(3),
@@ -180,6 +181,7 @@ class HostInterface(wiring.Component):
             extension.quarantined.eq(self.quarantined),
             self.relaxed.eq(extension.relaxed),
             self.in_flight.eq(extension.in_flight),
+            self.tolerant.eq(extension.tolerant),
             self.flush.eq(extension.stream_flush),
             user.cycles.eq(extension.cycles),
             user.gpio.eq(self.gpio),

@@ -152,6 +152,8 @@ class CompletionHeader(data.Struct):
     attributes: 3
     #: error forwarding: the data is corrupt
     poisoned: 1
+    #: for a locked read
+    locked: 1
 
 
 #: One beat of a completion stream.
@@ -186,6 +188,8 @@ class TargetHeader(data.Struct):
     traffic_class: 3
     attributes: 3
     poisoned: 1
+    #: a locked read, which is answered by a completion of its own kind
+    locked: 1
 
 
 #: One beat of the completer-requests-in stream.

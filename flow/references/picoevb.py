@@ -14,6 +14,7 @@ DIFFERENCES = {
     r"input PCIE_X0Y0\.CFG(VEND|DEV|SUBSYSVEND|SUBSYS)ID": "our IDs are Xilinx' XDMA's",
     r"input PCIE_X0Y0\.CFGDSN": "we have a serial number, the reference's is 0",
     _BLOCK + "BAR0": "BAR 0 has 16 KiB: registers, mailbox, doorbells; the reference's 4 KiB",
+    _BLOCK + "CPL_TIMEOUT_RANGES_SUPPORTED": "software cannot set the core's completion timeout",
     _BLOCK + "MSIX_CAP_.*": "MSI-X is the core's, the reference has none",
     _BLOCK + "PCIE_CAP_NEXTPTR": "MSI-X follows in the list of capabilities",
     # What the core uses of the PCIe block.

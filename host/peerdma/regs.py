@@ -369,7 +369,7 @@ CONFIG = Block(
         Register("system_id", 0x10, Access.RO, "System id", reset=0xFF01),
         Register("msi_enable", 0x14, Access.RO, "Bit 0 MSI, bit 1 MSI-X enabled"),
         Register("data_width", 0x18, Access.RO, "Data path: 0 is 64 bits"),
-        Register("pcie_control", 0x1C, Access.RW, "Bit 0: relaxed ordering on reads", 1, 0x1),
+        Register("pcie_control", 0x1C, Access.RW, "Bit 0: relaxed ordering on data reads", 1, 0x1),
         Register(
             "user_max_payload", 0x40, Access.RW, "[2:0] limit, [6:4] effective", 0x55, writable=0x7
         ),
@@ -603,9 +603,9 @@ EXTENSION = Block(
             "reads",
             0x58,
             Access.RW,
-            "How data is read",
+            "How memory is read",
             reset=8,
-            writable=0xF,
+            writable=0x1F,
             fields=(
                 Field(
                     "in_flight",
@@ -613,6 +613,12 @@ EXTENSION = Block(
                     4,
                     "data that may be asked for at the same time, in units of 512 bytes; 0: as "
                     "much as the PCIe block has room for",
+                ),
+                Field(
+                    "tolerant",
+                    4,
+                    1,
+                    "for bring-up: take completions whose Byte Count or Lower Address is wrong",
                 ),
             ),
         ),

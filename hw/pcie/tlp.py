@@ -22,7 +22,9 @@ class TlpType(enum.Enum, shape=5):
     """Type field of the TLPs that are distinguished here."""
 
     MEMORY = 0b00000
+    MEMORY_LOCKED = 0b00001
     COMPLETION = 0b01010
+    COMPLETION_LOCKED = 0b01011
 
 
 class Dword0(data.Struct):

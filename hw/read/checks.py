@@ -15,10 +15,11 @@ __all__ = ["CompletionChecker"]
 class CompletionChecker(wiring.Component):
     """Checks each completion, and passes on the data of good ones.
 
-    A successful completion must carry the Byte Count and the Lower Address of the next byte, and
-    no more dwords than are missing. In one with another status these fields are not looked at:
-    it ends the request in any case (PCI Express Base Specification, "Completion Rules" and
-    "Data Return for Read Requests").
+    A successful completion must carry the Byte Count and the Lower Address of the next byte, unless
+    `tolerant` says that this does not matter, and no more dwords than are missing. In one with
+    another status these fields are not looked at: it ends the request in any case (PCI Express Base
+    Specification, "Completion Rules" and "Data Return for Read Requests"). A completion of a locked
+    read belongs to no request of ours.
 
     Latency: `lookup` and `progress` belong to the beat that arrives; all other members belong to
     the beat of the cycle before (`valid`).
@@ -31,6 +32,8 @@ class CompletionChecker(wiring.Component):
     Members
     -------
     completion : In(stream of CompletionBeat, always ready)
+    tolerant : In(1)
+        Byte Count and Lower Address may be anything.
     lookup : Out(8), progress : In(Progress)
         Combinational look-up of a tag's progress, outside of this component.
     valid : Out(1), tag : Out(8)
@@ -65,6 +68,7 @@ class CompletionChecker(wiring.Component):
         super().__init__(
             {
                 "completion": In(stream.Signature(CompletionBeat, always_ready=True)),
+                "tolerant": In(1),
                 "lookup": Out(8),
                 "progress": In(Progress),
                 "valid": Out(1),
@@ -130,7 +134,7 @@ class CompletionChecker(wiring.Component):
                 ]
         status = header.status.as_value()
         success = status == CompletionStatus.SC.value
-        fits = matches.all()
+        fits = (matches | Cat(self.tolerant.replicate(2), 0)).all()
         m.d.comb += [good.eq(success & fits), misfit.eq(success & ~fits)]
         with m.If(status == CompletionStatus.CA.value):
             m.d.comb += outcome.eq(Outcome.COMPLETER_ABORT)
@@ -152,7 +156,8 @@ class CompletionChecker(wiring.Component):
         # first beat belongs to no request, even if the tag is opened before its last beat.
         owned = Signal()
         mine = Signal()
-        m.d.comb += mine.eq(Mux(beat.first, header.tag < self._tags, owned) & self.open)
+        ours = (header.tag < self._tags) & ~header.locked
+        m.d.comb += mine.eq(Mux(beat.first, ours, owned) & self.open)
         with m.If(self.valid):
             m.d.sync += owned.eq(mine)
         with m.If(self.disown):

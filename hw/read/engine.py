@@ -96,7 +96,9 @@ class ReadEngine(wiring.Component):
         Low: jobs are taken and end with BUS_MASTER_OFF without a request. A request that was
         offered before is up to whoever takes it; if it is dropped, the job ends by timeout.
     relaxed : In(1)
-        Relaxed Ordering attribute of new requests.
+        Relaxed Ordering attribute of new requests, but for those of fetches.
+    tolerant : In(1)
+        As for `hw.read.checks.CompletionChecker`.
     boundary_128, in_flight
         As for `hw.read.completion_space.CompletionSpace`.
     flush : In(1)
@@ -155,6 +157,7 @@ class ReadEngine(wiring.Component):
                 "error": Out(stream.Signature(ReadError, **always)),
                 "bus_master": In(1),
                 "relaxed": In(1),
+                "tolerant": In(1),
                 "boundary_128": In(1),
                 "in_flight": In(4),
                 "flush": In(1),
@@ -260,6 +263,7 @@ class ReadEngine(wiring.Component):
             checker.waiting.eq(states.lookup_waiting),
             checker.disown.eq(scan.expired & (checker.tag == scan.tag)),
             checker.progress.eq(progress_read.data),
+            checker.tolerant.eq(self.tolerant),
             states.ended.eq(checker.failed | scan.timed_out),
             states.closed.eq(checker.close | scan.expired),
             retirement.ended.valid.eq(states.ended),

@@ -42,7 +42,8 @@ class Issuer(wiring.Component):
     bus_master : In(1)
         Low: the job that is taken in this cycle ends with BUS_MASTER_OFF.
     relaxed : In(1)
-        Relaxed Ordering attribute of the job that is taken in this cycle.
+        Relaxed Ordering attribute of the job that is taken in this cycle, if it is no fetch: the
+        writes of a descriptor's owner come before those that say that it is there.
     """
 
     def __init__(self, clients: int, fetches: int):
@@ -81,9 +82,10 @@ class Issuer(wiring.Component):
         ready = Signal()
         taken = Signal()
         room = Signal()
+        fetch = grant < self._fetches
         m.d.comb += [
             short.eq(valid[: self._fetches].any() & ~self.room),
-            room.eq(Mux(grant < self._fetches, self.room, self.data_room)),
+            room.eq(Mux(fetch, self.room, self.data_room)),
             round_robin.requests.eq(valid & served),
             round_robin.advance.eq(taken),
             ready.eq(self.free.valid & ~self.request.valid & ~self.hold),
@@ -120,7 +122,7 @@ class Issuer(wiring.Component):
                 end.eq(self.progress.end),
                 self.request.valid.eq(self.outcome == Outcome.OK),
                 header.tag.eq(self.free.p),
-                header.relaxed.eq(self.relaxed),
+                header.relaxed.eq(self.relaxed & ~fetch),
             ]
 
         single = Signal()

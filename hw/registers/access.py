@@ -30,6 +30,8 @@ class QueuedRead(data.Struct):
     requester_id: 16
     traffic_class: 3
     attributes: 3
+    #: answer with a completion of a locked read
+    locked: 1
 
 
 class TargetWriter(wiring.Component):
@@ -228,6 +230,7 @@ class TargetReader(wiring.Component):
             header.requester_id.eq(request.requester_id),
             header.traffic_class.eq(request.traffic_class),
             header.attributes.eq(request.attributes),
+            header.locked.eq(request.locked),
         ]
 
         def start(at, dwords):

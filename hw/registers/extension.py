@@ -58,9 +58,11 @@ class ExtensionBlock(wiring.Component):
         Largest memory write and read, PCIe encoding: what the host allows, the user limits of the
         config block allow, and the engine can do (512 bytes).
     relaxed : Out(1)
-        Set the relaxed ordering attribute on reads.
+        Set the relaxed ordering attribute on reads of data.
     in_flight : Out(4)
         Most bytes of data reads in flight, as `hw.read.completion_space.CompletionSpace` takes it.
+    tolerant : Out(1)
+        Byte Count and Lower Address of completions may be anything.
     """
 
     def __init__(self, *, h2c, c2h, tags, ram_size, clock_khz, capabilities, user):
@@ -83,6 +85,7 @@ class ExtensionBlock(wiring.Component):
                 "read_limit": Out(3),
                 "relaxed": Out(1),
                 "in_flight": Out(4),
+                "tolerant": Out(1),
             }
         )
 
@@ -171,6 +174,7 @@ class ExtensionBlock(wiring.Component):
             config.data_width.eq(0),
             self.relaxed.eq(config.pcie_control[0] & link.relaxed_ordering),
             self.in_flight.eq(field(ext.reads, regs.EXTENSION["reads"], "in_flight")),
+            self.tolerant.eq(field(ext.reads, regs.EXTENSION["reads"], "tolerant")),
         ]
         for user, allowed, limit in (
             ("user_max_payload", link.max_payload, self.payload_limit),

@@ -16,6 +16,7 @@ from cocotbext.pcie.core.tlp import CplStatus, Tlp, TlpAt, TlpAttr, TlpType
 __all__ = ["TlpChecker", "TlpError"]
 
 MEMORY_READS = {TlpType.MEM_READ, TlpType.MEM_READ_64}
+LOCKED_READS = {TlpType.MEM_READ_LOCKED, TlpType.MEM_READ_LOCKED_64}
 MEMORY_WRITES = {TlpType.MEM_WRITE, TlpType.MEM_WRITE_64}
 #: An endpoint may split its completions at 128-byte boundaries only (2.3.1.1).
 ENDPOINT_RCB = 128
@@ -188,6 +189,12 @@ class TlpChecker:
         _require(
             (tlp.tc, tlp.attr) == (request.tc, request.attr),
             "2.2.9 traffic class or attributes differ from the request's",
+            tlp,
+        )
+        locked = tlp.fmt_type in (TlpType.CPL_LOCKED, TlpType.CPL_LOCKED_DATA)
+        _require(
+            locked == (request.fmt_type in LOCKED_READS),
+            "2.2.9 locked reads, and no others, have locked completions",
             tlp,
         )
         if tlp.status != CplStatus.SC:

@@ -163,8 +163,6 @@ def _express(identity: Identity) -> list[_Row]:
         _Row(EXPRESS + 0xC, 4, 0x0003_F412),
         _Row(EXPRESS + 0x10, 2, completes_at_128 << 3, writable=0x00CB),
         _Row(EXPRESS + 0x12, 2, 0x1010 | identity.link_speed),  # slot clock, x1
-        _Row(EXPRESS + 0x24, 4, 0x0000_0002),  # completion timeout range B
-        _Row(EXPRESS + 0x28, 2, 0, writable=0x000F),
         _Row(EXPRESS + 0x30, 2, 0x0002, writable=0x1FBF),  # target speed Gen2
     ]
 

@@ -128,7 +128,8 @@ class Receiver(wiring.Component):
         with m.If(passing):
             m.d.sync += first.eq(0)
 
-        is_completion = dword0.type == TlpType.COMPLETION
+        locked_completion = dword0.type == TlpType.COMPLETION_LOCKED
+        is_completion = (dword0.type == TlpType.COMPLETION) | locked_completion
         attributes = Cat(dword0.attributes, dword0.id_ordering)
 
         request1 = RequestDword1(dword1)
@@ -148,6 +149,7 @@ class Receiver(wiring.Component):
             target.header.traffic_class.eq(dword0.traffic_class),
             target.header.attributes.eq(attributes),
             target.header.poisoned.eq(poisoned),
+            target.header.locked.eq(dword0.type == TlpType.MEMORY_LOCKED),
         ]
         with m.If(dword0.type[3:] == 0b10):
             m.d.comb += target.header.kind.eq(TargetKind.MESSAGE)
@@ -175,5 +177,6 @@ class Receiver(wiring.Component):
             completion.header.traffic_class.eq(dword0.traffic_class),
             completion.header.attributes.eq(attributes),
             completion.header.poisoned.eq(poisoned),
+            completion.header.locked.eq(locked_completion),
         ]
         return m

@@ -117,7 +117,9 @@ class Transmitter(wiring.Component):
         ]
         with m.If(self.completion.valid):
             m.d.comb += [
-                dword0.type.eq(TlpType.COMPLETION),
+                dword0.type.eq(
+                    Mux(completion.locked, TlpType.COMPLETION_LOCKED, TlpType.COMPLETION)
+                ),
                 dword0.with_data.eq(completion.dwords != 0),
                 dword0.length.eq(completion.dwords),
                 dword0.traffic_class.eq(completion.traffic_class),

@@ -10,7 +10,9 @@ import struct
 from dataclasses import dataclass
 
 #: Type field of the TLPs that the tests send.
-MEMORY, LOCKED, IO, COMPLETION, FETCH_ADD, MESSAGE = 0, 1, 2, 0b01010, 0b01100, 0b10100
+MEMORY, LOCKED, IO, FETCH_ADD, MESSAGE = 0, 1, 2, 0b01100, 0b10100
+COMPLETION, COMPLETION_LOCKED = 0b01010, 0b01011
+COMPLETIONS = (COMPLETION, COMPLETION_LOCKED)
 
 
 @dataclass
@@ -40,7 +42,7 @@ class Tlp:
         return [*self._header(digest is not None), *payload, *trailer]
 
     def _header(self, digest: bool) -> list[int]:
-        four = self.type == MESSAGE or (self.type != COMPLETION and self.address >> 32 != 0)
+        four = self.type == MESSAGE or (self.type not in COMPLETIONS and self.address >> 32 != 0)
         first = (
             (self.data is not None) << 30
             | four << 29
@@ -52,7 +54,7 @@ class Tlp:
             | (self.attributes & 3) << 12
             | self.length & 0x3FF
         )
-        if self.type == COMPLETION:
+        if self.type in COMPLETIONS:
             return [
                 first,
                 self.completer_id << 16 | self.status << 13 | self.byte_count & 0xFFF,
@@ -75,13 +77,13 @@ class Tlp:
             attributes=first >> 16 & 4 | first >> 12 & 3,
             poisoned=first >> 14 & 1,
         )
-        if with_data or tlp.type != COMPLETION:
+        if with_data or tlp.type not in COMPLETIONS:
             tlp.length = tlp.length or 1024
         payload = dwords[3 + four :]
         assert len(payload) == (tlp.length if with_data else 0)
         if with_data:
             tlp.data = struct.pack(f">{len(payload)}I", *payload)
-        if tlp.type == COMPLETION:
+        if tlp.type in COMPLETIONS:
             assert not four
             tlp.completer_id, tlp.status = second >> 16, second >> 13 & 7
             tlp.byte_count = (second & 0xFFF) or 4096

@@ -32,6 +32,7 @@ class Packet:
     data: bytes
     status: CompletionStatus = CompletionStatus.SC
     poisoned: int = 0
+    locked: int = 0
     #: cycle from which on it may be sent
     due: int = 0
 

@@ -77,9 +77,10 @@ class Bench:
     capacity: int = 1000
 
     def __post_init__(self):
+        self.first_data = self.clients if self.fetches is None else self.fetches
         self.dut = ReadEngine(
             self.clients,
-            self.clients if self.fetches is None else self.fetches,
+            self.first_data,
             self.capacity,
             self.tags,
             self.timeout_cycles,
@@ -90,6 +91,7 @@ class Bench:
         self.flush = 0
         self.relaxed = 0
         self.in_flight = 0
+        self.tolerant = 0
         #: there is no room, so that jobs are taken to fail
         self.refuses = False
         #: jobs of each client that are not yet taken, and taken but not retired
@@ -253,6 +255,7 @@ class Bench:
         ctx.set(dut.relaxed, self.relaxed)
         ctx.set(dut.boundary_128, self.rcb == 128)
         ctx.set(dut.in_flight, self.in_flight)
+        ctx.set(dut.tolerant, self.tolerant)
         ctx.set(dut.request.ready, self.rng.random() < self.ready_rate)
         for queue, port in zip(self.waiting, dut.jobs, strict=True):
             ctx.set(port.valid, bool(queue))
@@ -281,6 +284,7 @@ class Bench:
             ctx.set(header.dwords, len(packet.data) // 4)
             ctx.set(header.tag, packet.tag)
             ctx.set(header.poisoned, packet.poisoned)
+            ctx.set(header.locked, packet.locked)
         chunk = packet.data[8 * index : 8 * index + 8]
         chunk += self.rng.randbytes(8 - len(chunk))
         ctx.set(port.payload.data, int.from_bytes(chunk, "little"))
@@ -309,12 +313,13 @@ class Bench:
         beat = self._ctx.get(self.dut.request.payload)
         header = beat.header
         assert beat.first and beat.last and not header.write and header.address % 4 == 0
-        assert header.relaxed == self.relaxed and header.tag < self.tags
+        assert header.tag < self.tags
         offset, length = enabled_bytes(header.first_be, header.last_be, header.dwords)
         request = Request(header.tag, header.address + offset, length, self.cycle)
         assert self.asking, f"nobody asked for {length} bytes at {request.address:#x}"
         job = self.asking.popleft()
         assert (request.address, length) == (job.address, job.length)
+        assert header.relaxed == (self.relaxed and job.client >= self.first_data)
         self.requests.append(request)
         if self.manual:
             return

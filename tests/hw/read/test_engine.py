@@ -25,6 +25,7 @@ def test_random_reads(clients, tags, rcb):
         latency=(5, 200),
         rcb=rcb,
         reorder=True,
+        fetches=clients // 2,
     )
 
     async def test(bench):

@@ -140,6 +140,53 @@ def test_completions_that_do_not_fit(spoil):
     bench.run(test)
 
 
+@pytest.mark.parametrize(
+    "spoil", [byte_count_low, byte_count_high, lower_address_dword, lower_address_byte]
+)
+def test_a_sloppy_completer_can_be_tolerated(spoil):
+    """Where its bytes go follows from what was asked for and what has come."""
+    bench = Bench(2, 2, manual=True)
+
+    async def test(bench):
+        bench.tolerant = 1
+        for bad in range(len(PIECES)):
+            job, request = await bench.ask(LENGTH, START)
+            packets = smallest(request)
+            spoil(packets[bad])
+            bench.answer(packets)
+            await bench.drain()
+            assert job.outcome == Outcome.OK
+        # There is no place for more than was asked for.
+        job, request = await bench.ask(LENGTH, START)
+        packets = smallest(request)
+        long_data(packets[0])
+        bench.answer(packets[:1])
+        await bench.drain()
+        assert job.outcome == Outcome.UNEXPECTED_COMPLETION and len(bench.unexpected) == 1
+        bench.answer(smallest(request))
+        await bench.until(lambda: not bench.answers and not bench.sending)
+        await bench.check_tags()
+
+    bench.run(test)
+
+
+def test_completions_of_locked_reads_belong_to_nobody():
+    bench = Bench(1, 8, manual=True)
+
+    async def test(bench):
+        job, request = await bench.ask(LENGTH, START)
+        locked = smallest(request)
+        for packet in locked:
+            packet.locked = 1
+        bench.answer([*locked, *smallest(request)])
+        await bench.drain()
+        assert job.outcome == Outcome.OK
+        assert len(bench.unexpected) == len(PIECES)
+        await bench.check_tags()
+
+    bench.run(test)
+
+
 def test_completions_for_nobody():
     bench = Bench(1, 8, manual=True)
 

@@ -107,6 +107,7 @@ class Request:
             "traffic_class": random.randrange(8),
             "attributes": random.randrange(8),
             "poisoned": poisoned,
+            "locked": int(kind is TargetKind.OTHER and random.random() < 0.5),
         }
 
     def enabled(self) -> list[int]:
@@ -135,7 +136,7 @@ class Request:
         kind = self.header["kind"]
         if self.posted():
             return []
-        names = ("tag", "requester_id", "traffic_class", "attributes")
+        names = ("tag", "requester_id", "traffic_class", "attributes", "locked")
         same = {name: self.header[name] for name in names} | {"poisoned": 0}
         if kind is TargetKind.OTHER:
             status = {"status": CompletionStatus.UR.value, "byte_count": 4, "lower_address": 0}

@@ -133,6 +133,15 @@ def test_requests_of_software_last_a_cycle():
     run(scenario)
 
 
+def test_how_memory_is_read_is_for_software_to_say():
+    async def scenario(ctx, dut):
+        assert (ctx.get(dut.in_flight), ctx.get(dut.tolerant)) == (8, 0)
+        await write(ctx, dut, "reads", 0x13)
+        assert (ctx.get(dut.in_flight), ctx.get(dut.tolerant)) == (3, 1)
+
+    run(scenario)
+
+
 def test_relaxed_ordering_is_for_host_and_software_to_allow():
     async def scenario(ctx, dut):
         assert ctx.get(dut.relaxed) == 0

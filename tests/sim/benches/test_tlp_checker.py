@@ -162,6 +162,19 @@ def test_split_off_the_boundary(checker):
         checker.downstream(completion(request, 0, 16))
 
 
+@pytest.mark.parametrize("locked", [False, True])
+def test_locked_reads_have_locked_completions(checker, locked):
+    kind = TlpType.MEM_READ_LOCKED if locked else TlpType.MEM_READ
+    request = read(requester=ROOT, fmt_type=kind)
+    kinds = [TlpType.CPL, TlpType.CPL_LOCKED]
+    answer = Tlp.create_ur_completion_for_tlp(request, US)
+    checker.downstream(request)
+    with pytest.raises(TlpError, match="locked completions"):
+        checker.upstream(change(answer, fmt_type=kinds[not locked]), bus_master=False)
+    checker.upstream(change(answer, fmt_type=kinds[locked]), bus_master=False)
+    assert checker.unanswered == []
+
+
 def test_completer_id(checker):
     request = read(requester=ROOT)
     checker.downstream(request)

@@ -119,9 +119,10 @@ PARAMETERS = {
     "DEV_CONTROL_AUX_POWER_SUPPORTED": "FALSE",
     "DEV_CONTROL_EXT_TAG_DEFAULT": "FALSE",
     "MPS_FORCE": "FALSE",
-    # Device capabilities 2: completion timeout range B and no more.
+    # Device capabilities 2: nothing. The core's completion timeout is fixed (CoreConfig), in the
+    # default range.
     "CPL_TIMEOUT_DISABLE_SUPPORTED": "FALSE",
-    "CPL_TIMEOUT_RANGES_SUPPORTED": 2,
+    "CPL_TIMEOUT_RANGES_SUPPORTED": 0,
     "DEV_CAP2_ARI_FORWARDING_SUPPORTED": "FALSE",
     "DEV_CAP2_ATOMICOP32_COMPLETER_SUPPORTED": "FALSE",
     "DEV_CAP2_ATOMICOP64_COMPLETER_SUPPORTED": "FALSE",
@@ -262,8 +263,8 @@ PARAMETERS = {
     "TRN_DW": "FALSE",
     "TRN_NP_FC": "FALSE",
     # Credits and buffers: 16 KiB each way (hw.pcie.series7.phy.tlp_buffer), shared as the reference
-    # shares them. Completion credits are infinite, as an endpoint's must be; the core
-    # never asks for more than fits.
+    # shares them. Completion credits are infinite, as an endpoint's must be; the core never asks
+    # for more than fits (hw.read.completion_space).
     "VC0_CPL_INFINITE": "TRUE",
     "VC0_RX_RAM_LIMIT": DEPTH - 1,
     "VC0_TOTAL_CREDITS_CD": 0x1CD,

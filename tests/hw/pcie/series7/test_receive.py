@@ -10,7 +10,18 @@ import pytest
 from hw.pcie.series7.receive import Receiver
 from hw.seam import TargetKind
 from tests.hw.helpers import packets, seeded, simulate, watch
-from tests.hw.pcie.tlps import COMPLETION, FETCH_ADD, IO, LOCKED, MEMORY, MESSAGE, Tlp, to_beats
+from tests.hw.pcie.tlps import (
+    COMPLETION,
+    COMPLETION_LOCKED,
+    COMPLETIONS,
+    FETCH_ADD,
+    IO,
+    LOCKED,
+    MEMORY,
+    MESSAGE,
+    Tlp,
+    to_beats,
+)
 
 NO_BAR = 7
 BASES = (0x4000_0000, 0xFFFF_F000, 0x1_0000_0000, 0xFEDC_BA98_7654_3000)
@@ -37,7 +48,7 @@ def request_tlp(random, type=MEMORY, dwords=None, address=None, with_data=True) 
 def completion_tlp(random, dwords=None, byte_count=None) -> Tlp:
     dwords = random.choice((0, 1, 2, 3, 16, 31, 32)) if dwords is None else dwords
     return Tlp(
-        COMPLETION,
+        random.choice((COMPLETION, COMPLETION, COMPLETION_LOCKED)),
         random.randbytes(4 * dwords) if dwords else None,
         length=dwords,
         completer_id=random.randrange(1 << 16),
@@ -74,10 +85,11 @@ def expected(tlp: Tlp, bar: int = NO_BAR) -> tuple:
     """What the seam shows: the port's name, the header, the payload."""
     data = tlp.data or b""
     names = ["requester_id", "tag", "traffic_class", "attributes", "poisoned"]
-    if tlp.type == COMPLETION:
+    locked = {"locked": int(tlp.type in (LOCKED, COMPLETION_LOCKED))}
+    if tlp.type in COMPLETIONS:
         names += ["status", "byte_count", "lower_address"]
         header = {name: int(getattr(tlp, name)) for name in names}
-        return "completion", header | {"dwords": len(data) // 4}, data
+        return "completion", header | locked | {"dwords": len(data) // 4}, data
     kind = {
         (MEMORY, False): TargetKind.READ,
         (MEMORY, True): TargetKind.WRITE,
@@ -86,7 +98,8 @@ def expected(tlp: Tlp, bar: int = NO_BAR) -> tuple:
     }.get((tlp.type, bool(data)), TargetKind.OTHER)
     names += ["first_be", "last_be", "address"]
     header = {name: int(getattr(tlp, name)) for name in names}
-    return "target", header | {"dwords": tlp.length, "kind": kind.value, "bar": bar}, data
+    header |= locked | {"dwords": tlp.length, "kind": kind.value, "bar": bar}
+    return "target", header, data
 
 
 def run(script) -> dict[str, list]:

@@ -7,7 +7,15 @@ import pytest
 
 from hw.pcie.series7.transmit import Transmitter
 from tests.hw.helpers import seeded, send, simulate, toggle, watch
-from tests.hw.pcie.tlps import COMPLETION, MEMORY, Tlp, from_beats, seam_beats
+from tests.hw.pcie.tlps import (
+    COMPLETION,
+    COMPLETION_LOCKED,
+    COMPLETIONS,
+    MEMORY,
+    Tlp,
+    from_beats,
+    seam_beats,
+)
 
 REQUESTER_ID = 0x2A08
 
@@ -31,7 +39,8 @@ def completion(tlp: Tlp) -> list[dict]:
     """The seam's beats of a completion."""
     names = "status byte_count lower_address tag requester_id traffic_class attributes poisoned"
     header = {name: getattr(tlp, name) for name in names.split()}
-    return seam_beats(header | {"dwords": tlp.length}, tlp.data)
+    header |= {"dwords": tlp.length, "locked": tlp.type == COMPLETION_LOCKED}
+    return seam_beats(header, tlp.data)
 
 
 def write_tlp(random, dwords: int, address: int) -> Tlp:
@@ -59,7 +68,7 @@ def read_tlp(random, address: int) -> Tlp:
 def completion_tlp(random, dwords: int) -> Tlp:
     """A completion with `dwords` of data, or without."""
     return Tlp(
-        COMPLETION,
+        random.choice((COMPLETION, COMPLETION_LOCKED)),
         random.randbytes(4 * dwords) if dwords else None,
         length=dwords,
         completer_id=REQUESTER_ID,
@@ -180,7 +189,7 @@ def test_any_mixture_leaves_no_gap_between_packets():
     )
     got = tlps(out)
     assert [tlp for tlp in got if tlp.type == MEMORY] == requests
-    assert [tlp for tlp in got if tlp.type == COMPLETION] == completions
+    assert [tlp for tlp in got if tlp.type in COMPLETIONS] == completions
     beats = sum((len(tlp.dwords()) + 1) // 2 for tlp in requests + completions)
     assert [cycle for cycle, _ in out] == [1 + n for n in range(beats)]
 
@@ -199,7 +208,7 @@ def test_any_mixture_survives_stalls_of_both_sides(stall):
     )
     got = tlps(out)
     assert [tlp for tlp in got if tlp.type == MEMORY] == requests
-    assert [tlp for tlp in got if tlp.type == COMPLETION] == completions
+    assert [tlp for tlp in got if tlp.type in COMPLETIONS] == completions
 
 
 def test_completions_go_first_but_never_into_a_packet():
