@@ -28,6 +28,10 @@ _CURVE = tuple(64 << step for step in range(11))
 #: A 64-byte read while writes fill the link: microseconds of an engine that keeps a few writes
 #: queued, by max payload, on Gen2 x1 with a round trip of 1 µs.
 _BEHIND_WRITES = {128: 2.5, 256: 4.1}
+#: Microseconds until a C2H run that starts while reads fill the link has its first descriptor, at
+#: most; and what share of its rate descriptors of 256 bytes keep beside them.
+_BEHIND_READS, _SHARE_BESIDE_READS = 10, 0.9
+_MEDIUM = 256
 
 
 @dataclass(frozen=True)
@@ -105,11 +109,15 @@ def jobs() -> Iterator[Job]:
                 yield Job(_rates, replace(usual, clock_khz=clock, max_payload=payload, rtt_ns=rtt))
             now = replace(usual, clock_khz=clock, max_payload=payload)
             yield Job(_small_completions, replace(now, completion_bytes=64))
+            yield Job(_beside_reads, now)
+            yield Job(_beside_reads, replace(now, boundary=128))
             yield Job(_small_descriptors, now)
         for payload in (128, 256):
             now = replace(usual, clock_khz=clock, max_payload=payload)
             yield Job(_times, now)
             yield Job(_behind_writes, now)
+    idle = replace(usual, clock_khz=62_500, completion_bytes=64, tlp_gap=1)
+    yield Job(_idle_cycles, idle)
     yield Job(_curve, usual)
     yield Job(_curve, replace(usual, max_payload=256))
     for tags in (8, 16):
@@ -136,6 +144,51 @@ def _small_completions(conditions: Conditions) -> list[Figure]:
             _rate("64-byte completions", rig, "h2c", conditions, None, 0.99),
             _rate("64-byte completions", rig, "copy", conditions, None, 0.98),
         ]
+
+
+def _idle_cycles(conditions: Conditions) -> list[Figure]:
+    """The PCIe block pauses between TLPs, so that the port carries less than the link."""
+    found = []
+    with Rig(conditions, _BULK) as rig:
+        for kind in ("h2c", "copy"):
+            value = _mbps(rig.bytes_per_cycle(kind, _BULK), conditions)
+            bound = _port_bound(conditions) / 1e6
+            what = f"{kind}, one idle cycle between TLPs"
+            found.append(
+                Figure("64-byte completions", what, conditions, value, "MB/s", None, bound, 0.98)
+            )
+    return found
+
+
+def _beside_reads(conditions: Conditions) -> list[Figure]:
+    """What a C2H run has of the link while H2C reads all that it carries."""
+    boundary = f"boundary {conditions.boundary}"
+    with Rig(conditions, 2 * _BULK) as rig:
+        runs = [rig.write_under_reads(4096, 2 * _BULK, 5000 + 97 * turn) for turn in range(8)]
+        alone = rig.bytes_per_cycle("c2h", 2000 * _MEDIUM, _MEDIUM)
+        beside = rig.writes_under_reads(2000 * _MEDIUM, _MEDIUM, 2 * _BULK, 5000)
+    fetched = max(times.fetched for times in runs)
+    most = _BEHIND_READS * conditions.clock_khz / 1000
+    return [
+        Figure(
+            "times",
+            f"c2h while reads fill the link: descriptor, {boundary}",
+            conditions,
+            fetched,
+            "cycles",
+            bound=most,
+            target=0,
+        ),
+        Figure(
+            "256-byte descriptors",
+            f"c2h while reads fill the link, {boundary}",
+            conditions,
+            _mbps(beside, conditions),
+            "MB/s",
+            bound=_mbps(alone, conditions),
+            target=_SHARE_BESIDE_READS,
+        ),
+    ]
 
 
 def _reads_by_tags(conditions: Conditions) -> list[Figure]:
@@ -253,7 +306,7 @@ def _limit(kind: str, conditions: Conditions) -> float | None:
 
 def _port_bound(conditions: Conditions) -> float:
     """Bytes per second of 64-byte writes or completions at the core's port: 10 beats each."""
-    return _SMALL / 10 * conditions.clock_khz * 1000
+    return _SMALL / (10 + conditions.tlp_gap) * conditions.clock_khz * 1000
 
 
 def _small_bound(kind: str, conditions: Conditions) -> float:

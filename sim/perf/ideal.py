@@ -2,7 +2,7 @@
 """The engine without bubbles, on the board's own model of hard block, link and root complex.
 
 It fetches no descriptors and has no logic of its own: an upper bound for any core at that clock,
-round trip and payload size.
+round trip and payload size, with that room for completions.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ def ideal(
     boundary: int = 64,
     tlp_gap: int = 0,
     beat_idle: float = 0.0,
+    accounts: bool = True,
 ) -> Result:
     """Moves `total` bytes in the direction `what`.
 
@@ -66,6 +67,9 @@ def ideal(
         In bytes.
     tlp_gap, beat_idle
         As for `sim.board.session.Conditions`.
+    accounts : bool
+        Asks only for what the PCIe block has room to receive, as the core does: charged is a
+        completion for each read completion boundary.
 
     Raises
     ------
@@ -86,6 +90,7 @@ def ideal(
         what.encode(),
         max_payload,
         max_read_request,
+        ctypes.c_bool(accounts),
         ctypes.c_uint64(total),
         numbers,
     )

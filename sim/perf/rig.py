@@ -119,18 +119,48 @@ class Rig:
 
         The latter is of `writes` bytes, and must take longer.
         """
-        self.session.events()
-        self._start("dual", C2H, writes, DESCRIPTOR_BYTES)
-        self.session.run(after)
-        begin = self.session.cycle
-        self._start("dual", H2C, nbytes, nbytes)
-        self._finish((H2C,), 1)
-        if self._driver.engine.channels[C2H].completed() * DESCRIPTOR_BYTES >= writes:
-            raise RuntimeError(f"writing {writes} bytes ended before the read: write more")
+        begin = self._beside(H2C, nbytes, nbytes, C2H, writes, after)
         self._driver.engine.stop((C2H, H2C))
         return self._times("h2c", begin, nbytes)
 
+    def write_under_reads(self, nbytes: int, reads: int, after: int) -> Times:
+        """Of a C2H transfer that is started `after` cycles of an H2C one that fills the link.
+
+        The latter is of `reads` bytes, and must take longer.
+        """
+        begin = self._beside(C2H, nbytes, nbytes, H2C, reads, after)
+        self._rest((C2H, H2C))
+        return self._times("c2h", begin, nbytes)
+
+    def writes_under_reads(self, nbytes: int, piece: int, reads: int, after: int) -> float:
+        """Bytes per cycle of a chain like `bytes_per_cycle`'s, C2H, beside such reads."""
+        self._beside(C2H, nbytes, piece, H2C, reads, after)
+        cycles = self._driver.engine.channels[C2H].busy_cycles()
+        self._rest((C2H, H2C))
+        self._require_legal()
+        return nbytes / cycles
+
     # Parts -----------------------------------------------------------------------------------
+
+    def _beside(
+        self, side: Direction, nbytes: int, piece: int, other: Direction, most: int, after: int
+    ) -> int:
+        """Runs a chain `after` cycles of one of `most` bytes the other way; when it was started."""
+        self.session.events()
+        self._start("dual", other, most, DESCRIPTOR_BYTES)
+        self.session.run(after)
+        begin = self.session.cycle
+        self._start("dual", side, nbytes, piece)
+        self._finish((side,), -(-nbytes // piece))
+        if self._driver.engine.channels[other].completed() * DESCRIPTOR_BYTES >= most:
+            raise RuntimeError(f"{most} bytes of {other.name} ended before {side.name}: move more")
+        return begin
+
+    def _rest(self, sides: tuple[Direction, ...]) -> None:
+        """Stops what runs, and waits for what is under way."""
+        self._driver.engine.stop(sides)
+        while self.session.run(1 << 20):
+            pass
 
     def _start(self, kind: str, side: Direction, nbytes: int, piece: int) -> None:
         count = -(-nbytes // piece)

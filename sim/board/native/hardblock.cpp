@@ -157,10 +157,8 @@ void HardBlock::take_interrupt(const FromCore &core) {
 void HardBlock::receive(Downstream &&packet) {
     if (packet.kind == Kind::Completion) {
         unsigned credits = data_credits(packet);
-        bool full = completion_headers_ == kCompletionHeaders ||
-                    completion_credits_ + credits > kCompletionCredits;
-        // A link without limit has no counterpart in hardware; nor has its burst of completions.
-        if (full && options_.link_mbps > 0) {
+        if (completion_headers_ == kCompletionHeaders ||
+            completion_credits_ + credits > kCompletionCredits) {
             errors_++;
             trace_(link_.cycle(), "down", packet.words, "lost: completion buffer full");
             log_("error: cycle %llu: completion buffer overflow, completion lost: %s",

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // An engine without bubbles, without descriptors and without RTL on the model of hard block, link
 // and root complex: the upper bound that the core is measured against, and the model's own test.
+#include <algorithm>
 #include <cstring>
 #include <deque>
 #include <set>
@@ -22,6 +23,8 @@ constexpr unsigned kTags = 32;
 // Writes queued in the transmit buffer while there are reads to send too.
 constexpr unsigned kWritesQueued = 16;
 constexpr uint64_t kLimit = 4'000'000;
+// Completions of up to 128 bytes, of 8 credits, for which the hard block has room.
+constexpr unsigned kCompletions = std::min(kCompletionHeaders, kCompletionCredits / 8);
 
 // (cycle, bytes up to then)
 using Progress = std::vector<std::pair<uint64_t, uint64_t>>;
@@ -69,7 +72,8 @@ struct Memory : Host {
 struct Engine {
     bool reads, writes;
     bool chained;  // what is written was read before
-    unsigned mps, mrrs;
+    bool accounts;  // asks only for what the block has room for
+    unsigned mps, mrrs, boundary;
     uint64_t total;
 
     uint64_t requested = 0, sent = 0, received = 0;
@@ -77,6 +81,7 @@ struct Engine {
     size_t at = 0;
     std::set<unsigned> free;
     std::vector<unsigned> missing = std::vector<unsigned>(kTags);
+    unsigned expected = 0;  // completions that may come
     Progress progress;
 
     Engine() {
@@ -85,13 +90,21 @@ struct Engine {
 
     bool sending() const { return at < beats.size(); }
 
+    // Completions that n bytes may come in, the last ones before a boundary.
+    unsigned completions(unsigned n) const { return (n + boundary - 1) / boundary; }
+
+    bool room() const {
+        return !accounts || expected + completions(mrrs) <= kCompletions;
+    }
+
     void choose(unsigned queued, uint16_t requester) {
         if (sending()) return;
         beats.clear(), at = 0;
-        if (reads && requested < total && !free.empty()) {
+        if (reads && requested < total && !free.empty() && room()) {
             unsigned tag = *free.begin(), n = std::min<uint64_t>(mrrs, total - requested);
             free.erase(free.begin());
             missing[tag] = n;
+            expected += completions(n);
             beats = memory_read(kSource + requested, n, requester, tag);
             requested += n;
         } else if (writes && sent < total && queued < (reads ? kWritesQueued : kTransmitBuffers)) {
@@ -117,7 +130,9 @@ struct Engine {
     void take(const Words &words, uint64_t now) {
         Header header = Header::parse(words);
         unsigned n = 4 * header.dws;
-        if ((missing[header.tag] -= n) == 0) free.insert(header.tag);
+        unsigned &left = missing[header.tag];
+        expected -= completions(left) - completions(left - n);
+        if ((left -= n) == 0) free.insert(header.tag);
         progress.emplace_back(now - 1, received += n);
     }
 };
@@ -130,7 +145,7 @@ struct Result {
 };
 
 Result run(const Options &options, const std::string &what, unsigned mps, unsigned mrrs,
-           uint64_t total) {
+           bool accounts, uint64_t total) {
     bool latency = what.rfind("lat_", 0) == 0;
     std::string kind = latency ? what.substr(4) : what;
     Engine engine;
@@ -138,6 +153,7 @@ Result run(const Options &options, const std::string &what, unsigned mps, unsign
     engine.writes = kind != "h2c";
     engine.chained = kind == "copy";
     engine.mps = mps, engine.mrrs = mrrs, engine.total = total;
+    engine.accounts = accounts, engine.boundary = options.completion_boundary;
 
     Log log;
     TlpLog trace{{}};
@@ -208,8 +224,8 @@ Result run(const Options &options, const std::string &what, unsigned mps, unsign
 
 // Called by sim/perf/ideal.py, which documents the arguments; `result` has the numbers of Result.
 extern "C" void ideal_run(const char *options, const char *what, unsigned mps, unsigned mrrs,
-                          uint64_t total, double *result) {
-    auto r = peerdma::run(peerdma::Options::parse(options), what, mps, mrrs, total);
+                          bool accounts, uint64_t total, double *result) {
+    auto r = peerdma::run(peerdma::Options::parse(options), what, mps, mrrs, accounts, total);
     double numbers[] = {r.write_bytes_per_cycle, r.read_bytes_per_cycle, r.cycles, r.doorbell,
                         r.data,                  r.interrupt,            r.errors};
     memcpy(result, numbers, sizeof numbers);
