@@ -136,18 +136,21 @@ def test_a_place_that_cannot_be_used_is_named(tmp_path, cache, reason):
     assert reason in line
 
 
-@pytest.mark.parametrize(
-    "change", [None, {"python": ["cpython-309", "/usr"]}, {"root": "/elsewhere"}]
-)
-def test_what_is_unfinished_or_of_another_python_or_place_is_made_anew(checkout, change):
+@pytest.mark.parametrize("state", ["unfinished", "of another Python", "moved"])
+def test_an_environment_that_cannot_be_used_is_made_anew(checkout, state):
     offline = checkout.folder / "offline"
     offline.touch()
     assert checkout.run().returncode == 1
     assert not checkout.stamp.exists()
     offline.unlink()
-    if change:
+    if state != "unfinished":
         assert checkout.run().returncode == 0
-        checkout.stamp.write_text(json.dumps({**json.loads(checkout.stamp.read_text()), **change}))
+    if state == "of another Python":
+        stamp = json.loads(checkout.stamp.read_text())
+        stamp["python"][0] = "cpython-309"
+        checkout.stamp.write_text(json.dumps(stamp))
+    if state == "moved":
+        checkout.folder = checkout.folder.rename(checkout.folder.with_name("elsewhere"))
     leftover = checkout.folder / ".venv" / "leftover"
     leftover.touch()
     assert checkout.run().returncode == 0
