@@ -149,7 +149,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _changed(space: ConfigSpace, arguments: argparse.Namespace) -> ConfigSpace:
-    """A configuration space with what the options say otherwise."""
+    """The model's configuration space with the changes that the options ask for."""
     express, msi = space.capabilities[EXPRESS], space.capabilities[MSI]
     for offset, nbytes, value in (
         (0x00, 4, arguments.ids),
