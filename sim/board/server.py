@@ -13,6 +13,7 @@ import ctypes
 import errno
 import json
 import os
+import re
 import signal
 import socket
 import stat
@@ -23,7 +24,7 @@ from pathlib import Path
 
 from peerdma import regs
 
-from . import config_space
+from .config_space import EXPRESS, MSI, MSIX, ConfigSpace
 from .loader import Model
 
 __all__ = ["StartError", "main"]
@@ -57,13 +58,17 @@ def _say(text: str) -> None:
 # Options ------------------------------------------------------------------------------------
 
 
-def _number(text: str) -> int:
-    return int(text, 0)
+def _class_code(text: str) -> int:
+    if not 0 <= (number := int(text, 0)) < 1 << 24:
+        raise argparse.ArgumentTypeError(f"{text} does not fit into 24 bits")
+    return number
 
 
-def _ids(text: str) -> tuple[int, int]:
-    first, second = (int(part, 16) for part in text.split(":"))
-    return first, second
+def _ids(text: str) -> int:
+    """The dword that both IDs are in."""
+    if not (found := re.fullmatch("([0-9a-fA-F]{1,4}):([0-9a-fA-F]{1,4})", text)):
+        raise argparse.ArgumentTypeError(f"{text!r} is not two IDs in hex, for example 10ee:7021")
+    return int(found[2], 16) << 16 | int(found[1], 16)
 
 
 def _natural(text: str) -> int:
@@ -94,10 +99,10 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--socket", metavar="PATH", required=True, help="UNIX socket to serve at")
     add("--once", action="store_true", help="end when the client leaves")
-    add("--ids", type=_ids, metavar="V:D", default=(0x10EE, 0x7021), help="vendor:device, hex")
-    add("--subsystem", type=_ids, metavar="V:D", default=(0x10EE, 0x5045), help="the same")
-    add("--class-code", type=_number, metavar="N", default=0x058000, help="24 bits")
-    add("--msi", type=int, metavar="N", default=1, help="MSI vectors, 0 for none (1)")
+    add("--ids", type=_ids, metavar="V:D", help="vendor:device, hex")
+    add("--subsystem", type=_ids, metavar="V:D", help="the same")
+    add("--class-code", type=_class_code, metavar="N", help="24 bits")
+    add("--msi", type=int, choices=(0, 1, 2, 4, 8, 16, 32), help="MSI vectors, 0 for no MSI")
     add("--msix", action=argparse.BooleanOptionalAction, default=True, help="MSI-X capability")
     add("--link", choices=_LINKS, default="gen2x1", help="rate of the link (gen2x1)")
     add(
@@ -143,16 +148,25 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _identity(arguments: argparse.Namespace) -> config_space.Identity:
-    return config_space.Identity(
-        *arguments.ids,
-        *arguments.subsystem,
-        arguments.class_code,
-        msi_vectors=arguments.msi,
-        msix=arguments.msix,
-        link_speed=1 if arguments.link == "gen1x1" else 2,
-        boundary=arguments.rcb,
-    )
+def _changed(space: ConfigSpace, arguments: argparse.Namespace) -> ConfigSpace:
+    """The model's configuration space with the changes that the options ask for."""
+    express, msi = space.capabilities[EXPRESS], space.capabilities[MSI]
+    for offset, nbytes, value in (
+        (0x00, 4, arguments.ids),
+        (0x2C, 4, arguments.subsystem),
+        (0x09, 3, arguments.class_code),
+    ):
+        if value is not None:
+            space = space.changed(offset, nbytes, value)
+    if arguments.link == "gen1x1":
+        space = space.changed(express + 0x12, 1, 1, mask=0x0F)
+    if arguments.rcb == 128:
+        space = space.changed(express + 0x10, 1, 1 << 3, mask=1 << 3)
+    if arguments.msi == 0:
+        space = space.without(MSI)
+    elif arguments.msi:
+        space = space.changed(msi + 2, 1, (arguments.msi.bit_length() - 1) << 1, mask=0x0E)
+    return space if arguments.msix else space.without(MSIX)
 
 
 def _native_options(arguments: argparse.Namespace, clock_khz: int) -> str:
@@ -254,7 +268,7 @@ def _listen(path: str) -> Iterator[socket.socket]:
 class _Board:
     """The library's board; a context manager."""
 
-    def __init__(self, model: Model, options: str, space: config_space.ConfigSpace, listener: int):
+    def __init__(self, model: Model, options: str, space: ConfigSpace, listener: int):
         self._native = model.load()
         self._native.board_open.restype = ctypes.c_void_p
         self._native.board_log.restype = ctypes.c_size_t
@@ -303,17 +317,13 @@ def main(make: Callable[..., Model], argv: Sequence[str] | None = None) -> int:
     make : callable
         Makes the model of a board: ``make(user, plain=..., waves=...)``. StartError if it cannot.
     """
-    parser = _parser()
-    arguments = parser.parse_args(argv)
-    try:
-        space = config_space.build(_identity(arguments))
-    except ValueError as problem:
-        parser.error(str(problem))
+    arguments = _parser().parse_args(argv)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: sys.exit(0))
     try:
         model = make(arguments.user, plain=arguments.plain, waves=arguments.waves is not None)
         options = _native_options(arguments, model.clock_khz)
+        space = _changed(model.space, arguments)
         with (
             _listen(arguments.socket) as listener,
             _Board(model, options, space, listener.fileno()) as board,

@@ -15,7 +15,7 @@ import numpy as np
 
 from peerdma import regs
 
-from . import config_space
+from .config_space import EXPRESS, MSI, ConfigSpace
 from .loader import Model
 
 __all__ = ["BASE", "EVENT", "Conditions", "Session"]
@@ -101,7 +101,7 @@ class Session:
             **({"tlp_log": log} if log else {}),
         }
         text = "".join(f"{key}={value}\n" for key, value in options.items())
-        space = config_space.build(config_space.Identity(msix=False))
+        space = model.space
         error = ctypes.create_string_buffer(500)
         self._handle = ctypes.c_void_p(
             self._native.session_open(
@@ -118,9 +118,9 @@ class Session:
         )
         if not self._handle:
             raise ValueError(error.value.decode())
-        self._set_up(conditions)
+        self._set_up(space, conditions)
 
-    def _set_up(self, conditions: Conditions) -> None:
+    def _set_up(self, space: ConfigSpace, conditions: Conditions) -> None:
         """What firmware and operating system do."""
         bars = (regs.BAR_DMA[0], regs.BAR_USER[0])
         for bar in bars:
@@ -129,10 +129,11 @@ class Session:
             (size // 128).bit_length() - 1
             for size in (conditions.max_payload, conditions.max_read_request)
         )
+        express, msi = space.capabilities[EXPRESS], space.capabilities[MSI]
         # Extended tags.
-        self._config(config_space.EXPRESS + 8, request << 12 | 1 << 8 | payload << 5, 2)
-        self._config(config_space.MSI + 4, _MSI_ADDRESS, 4)
-        self._config(config_space.MSI + 2, 1, 2)
+        self._config(express + 8, request << 12 | 1 << 8 | payload << 5, 2)
+        self._config(msi + 4, _MSI_ADDRESS, 4)
+        self._config(msi + 2, 1, 2)
         # Memory space, bus master, no INTx.
         self._config(0x04, 0x406, 2)
 

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
-from hw.pcie.series7.block import SERIES7
+from hw.pcie.series7.parameters import TRANSMIT_BUFFERS
 from hw.pcie.series7.ports import TRN_PORTS
 from peerdma.regs import WaitsFor
 
@@ -81,7 +81,7 @@ def pins_header() -> str:
     return (
         "// Generated from hw/pcie/series7 and peerdma/regs.py\n"
         "#pragma once\n#include <cstdint>\nnamespace peerdma {\n"
-        f"constexpr unsigned kTransmitBuffers = {SERIES7.transmit_buffers};  // in TLPs\n"
+        f"constexpr unsigned kTransmitBuffers = {TRANSMIT_BUFFERS};  // in TLPs\n"
         f"{struct('ToCore', 'i')}{struct('FromCore', 'o')}"
         f"constexpr const char *kWaitsFor[] = {{\n{texts}}};\n"
         f"template <class Core> void drive(Core &core, const ToCore &to) {{\n{drive}}}\n"

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from hw.pcie.series7.parameters import Identity
 from peerdma.doctor.examine import examine
 from peerdma.doctor.system import Finding, Verdict
 from peerdma.errors import BoardLost, BoardNotFound, PeerdmaError
 from peerdma.identity import IDENTITIES
-from sim.board.config_space import Identity
 from tests.host.doctor.machine import BOARD, CLOSED, Jetson, Machine, Pc, config_space
 
 ROOT = Path(__file__).resolve().parents[3]

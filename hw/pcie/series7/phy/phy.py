@@ -8,10 +8,11 @@ from amaranth.lib import wiring
 from amaranth.lib.cdc import ResetSynchronizer
 from amaranth.lib.wiring import In, Out
 
-from ..ports import TrnSignature
+from ..parameters import Identity
+from ..trn import TrnSignature
 from .clocking import ClockTree
 from .gtp import GtpChannel, GtpCommon
-from .pcie_block import Identity, PcieBlock
+from .pcie_block import PcieBlock
 from .pipe import OobClock, Pipe
 from .rate import RateChange
 from .reset import ResetSequence, Watchdog
@@ -19,7 +20,7 @@ from .rx_width import RxWidth
 from .synchronise import synchronised
 from .tx_align import TxAlign
 
-__all__ = ["Identity", "Pads", "Phy"]
+__all__ = ["Pads", "Phy"]
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,13 @@ from itertools import pairwise
 
 import pytest
 
+from hw.pcie.series7.parameters import BUFFER_DEPTH, BUFFER_READ_LATENCY
 from hw.pcie.series7.phy.clocking import ClockTree
 from hw.pcie.series7.phy.gtp import _CHANNEL_TIED, _COMMON_TIED
 from hw.pcie.series7.phy.pcie_block import _TIED, PcieBlock
 from hw.pcie.series7.phy.pipe import FROM_BLOCK, VALID_CYCLES, OobClock, Pipe
 from hw.pcie.series7.phy.power import TurnOff
-from hw.pcie.series7.phy.tlp_buffer import DEPTH, READ_LATENCY, TlpBuffer
+from hw.pcie.series7.phy.tlp_buffer import TlpBuffer
 from tests.hw.helpers import seeded, simulate
 
 
@@ -110,7 +111,7 @@ def test_idle_detector_gets_62_mhz_at_both_rates(fast, cycles):
 def test_buffer_answers_after_the_latency_that_the_block_is_told(width):
     random = seeded()
     dut = TlpBuffer(width)
-    words = {random.randrange(DEPTH): random.getrandbits(width) for _ in range(50)}
+    words = {random.randrange(BUFFER_DEPTH): random.getrandbits(width) for _ in range(50)}
 
     async def bench(ctx):
         ctx.set(dut.write_enable, 1)
@@ -120,7 +121,7 @@ def test_buffer_answers_after_the_latency_that_the_block_is_told(width):
             await ctx.tick()
         ctx.set(dut.write_enable, 0)
         ctx.set(dut.read_enable, 1)
-        expected = [None] * (READ_LATENCY - 1)
+        expected = [None] * (BUFFER_READ_LATENCY - 1)
         for address, word in words.items():
             ctx.set(dut.read_address, address)
             await ctx.tick()

@@ -1,18 +1,50 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Every parameter of the PCIe block, with the reason for it.
+"""What the PCIe block is given: every parameter, with the reason for it, and the function's IDs.
 
 "The reference" is the decoded configuration of NVIDIA's image for the PicoEVB, which is known to
-work there. Codes are those of UG477.
+work there. Codes are those of UG477. This is plain data, which imports no Amaranth: the simulated
+board derives its configuration space from it, on machines without Amaranth too.
 """
+
+from dataclasses import dataclass
 
 from peerdma import regs
 
-from .tlp_buffer import DEPTH, READ_LATENCY
+__all__ = [
+    "BUFFER_DEPTH",
+    "BUFFER_READ_LATENCY",
+    "PARAMETERS",
+    "SERIAL_NUMBER",
+    "TRANSMIT_BUFFERS",
+    "USER_CLOCK_CODES",
+    "Identity",
+]
 
-__all__ = ["PARAMETERS", "USER_CLOCK_CODES"]
+#: TLPs that the transmit buffer holds.
+TRANSMIT_BUFFERS = 30
+#: Words of 64 bits and their flags in each buffer: 16 KiB in each direction, as MPS 512 requires
+#: with the reference's credits and so many TLPs (UG477, memory requirements).
+BUFFER_DEPTH = 2048
+#: Cycles from address to data of a buffer.
+BUFFER_READ_LATENCY = 2
+
+#: Device Serial Number: an EUI-64 of no registered vendor, the same on all boards. Software tells
+#: boards apart by their bus address.
+SERIAL_NUMBER = 0x0000_0001_0100_0A35
 
 #: USER_CLK_FREQ by frequency of the user clock in kHz.
 USER_CLOCK_CODES = {62_500: 1, 125_000: 2}
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Vendor, device and subsystem IDs of the function, 16 bits each, and its revision, 8 bits."""
+
+    vendor: int = 0x10EE
+    device: int = 0x7021
+    subsystem_vendor: int = 0x10EE
+    subsystem: int = 0x5045
+    revision: int = 0
 
 
 def _bar(bar: tuple[int, int]) -> int:
@@ -261,24 +293,24 @@ PARAMETERS = {
     "TL_TX_CHECKS_DISABLE": "FALSE",
     "TRN_DW": "FALSE",
     "TRN_NP_FC": "FALSE",
-    # Credits and buffers: 16 KiB each way (hw.pcie.series7.phy.tlp_buffer), shared as the reference
-    # shares them. Completion credits are infinite, as an endpoint's must be; the core
-    # never asks for more than fits.
+    # Credits and buffers: 16 KiB each way (`BUFFER_DEPTH`), shared as the reference shares
+    # them. Completion credits are infinite, as an endpoint's must be; the core never asks for
+    # more than fits.
     "VC0_CPL_INFINITE": "TRUE",
-    "VC0_RX_RAM_LIMIT": DEPTH - 1,
+    "VC0_RX_RAM_LIMIT": BUFFER_DEPTH - 1,
     "VC0_TOTAL_CREDITS_CD": 0x1CD,
     "VC0_TOTAL_CREDITS_CH": 36,
     "VC0_TOTAL_CREDITS_NPD": 24,
     "VC0_TOTAL_CREDITS_NPH": 12,
     "VC0_TOTAL_CREDITS_PD": 0x1B5,
     "VC0_TOTAL_CREDITS_PH": 32,
-    "VC0_TX_LASTPACKET": 29,
+    "VC0_TX_LASTPACKET": TRANSMIT_BUFFERS - 1,
     # Buffer memories answer two cycles after the address, with their output register.
     "TL_RX_RAM_RADDR_LATENCY": 0,
-    "TL_RX_RAM_RDATA_LATENCY": READ_LATENCY,
+    "TL_RX_RAM_RDATA_LATENCY": BUFFER_READ_LATENCY,
     "TL_RX_RAM_WRITE_LATENCY": 0,
     "TL_TX_RAM_RADDR_LATENCY": 0,
-    "TL_TX_RAM_RDATA_LATENCY": READ_LATENCY,
+    "TL_TX_RAM_RDATA_LATENCY": BUFFER_READ_LATENCY,
     "TL_TX_RAM_WRITE_LATENCY": 0,
     # Data link layer: acknowledge at the specified latency, replay timer as the reference
     # adds to it for the transceiver's latency.
