@@ -34,7 +34,7 @@ def fails(pattern: str, **settings) -> Iterator[Guest]:
 
 def console(message: str) -> str:
     """The kernel's log, where an error message says that it is."""
-    found = re.search(r"logs are in (\S+)|(?:[Ll]og is|said is in) (\S+)/[^/]+$", message)
+    found = re.search(r"logs are in (.+)|(?:[Ll]og is|said is in) (.+)/[^/]+$", message)
     assert found, message
     return Path(found[1] or found[2], "console.log").read_text()
 
