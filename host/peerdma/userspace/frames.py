@@ -59,6 +59,8 @@ class FrameRun:
             )
         #: descriptors finished in all, and the board's 32-bit count at that time
         self._done = self._count = 0
+        #: the run's status: what was cleared in the register so far
+        self._status = 0
         self.ended = False
         xdma.start(
             Direction.C2H,
@@ -70,11 +72,16 @@ class FrameRun:
 
     def filled(self) -> int:
         """Frames filled since the start; TransferError if the board wrote some to no memory."""
-        count = self._engine.channels[Direction.C2H].completed()
-        # Checked after the count is read: lost writes of the frames it covers are known by then.
+        channel = self._engine.channels[Direction.C2H]
+        # Checked after the count is read: status and lost writes of the frames that it covers are
+        # known by then. A descriptor that failed is counted, and its frame is not filled.
+        count = channel.completed()
+        new = (count - self._count) & _COUNT_MASK
+        if new and (self._status | channel.status()) & Status.errors():
+            new, count = new - 1, count - 1
         self._require_arrived()
-        self._done += (count - self._count) & _COUNT_MASK
-        self._count = count
+        self._done += new
+        self._count = count & _COUNT_MASK
         rounds, rest = divmod(self._done, int(self._ends[-1]))
         return rounds * len(self._ends) + int(np.searchsorted(self._ends, rest, side="right"))
 
@@ -97,6 +104,7 @@ class FrameRun:
                     f"{deadline.seconds:g} s, after {self.filled()}. Is the source switched on? "
                     "If it is slow, give a longer timeout"
                 )
+            self._status |= status
             if status & Status.errors():
                 raise engine.failure(Direction.C2H, status, f"{self.filled()} frames")
         except BaseException:
