@@ -159,8 +159,8 @@ def _express(identity: Identity) -> list[_Row]:
         # Device Control: relaxed ordering, no snoop, MPS 128, MRRS 512. Device Status.
         _Row(EXPRESS + 8, 2, 0x2810, writable=0x79FF),
         _Row(EXPRESS + 0xA, 2, 0, clearable=0x000F),
-        # Link Capabilities: Gen2 x1, L0s, exit latencies without limit.
-        _Row(EXPRESS + 0xC, 4, 0x0003_F412),
+        # Link Capabilities: Gen2 x1, no ASPM, exit latencies without limit.
+        _Row(EXPRESS + 0xC, 4, 0x0043_F012),
         _Row(EXPRESS + 0x10, 2, completes_at_128 << 3, writable=0x00CB),
         _Row(EXPRESS + 0x12, 2, 0x1010 | identity.link_speed),  # slot clock, x1
         _Row(EXPRESS + 0x24, 4, 0x0000_0002),  # completion timeout range B

@@ -13,8 +13,9 @@ __all__ = ["SETTLE_CYCLES", "TIMEOUT_CYCLES", "ResetSequence", "Watchdog"]
 #: after configuration (UG482); the clock has at most 250 MHz.
 SETTLE_CYCLES = 256
 
-#: Cycles that a sequence may take: 16.8 ms at 125 MHz. PLL lock and receiver reset need about
-#: 1 ms, and software waits 100 ms after a reset before it accesses the card (PCI Express 6.6.1).
+#: Cycles of the reference clock that a sequence may take: 21 ms. PLL lock and receiver reset need
+#: about 1 ms, and software waits 100 ms after a reset before it accesses the card (PCI Express
+#: 6.6.1).
 TIMEOUT_CYCLES = 1 << 21
 
 
