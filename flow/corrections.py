@@ -48,8 +48,8 @@ _INVERTERS = ("PSEN", "PSINCDEC", "PWRDWN", "RST")
 def clock_manager(parameters: Mapping[str, Value]) -> set[str]:
     """Features of an MMCM with a multiplier of 10, below its name.
 
-    ZINV_RST and its like stand for an inverter, whatever their name says: images that work have
-    them where the input is open, so 1, and must be 0; nextpnr writes a PLL's in the same sense.
+    ZINV_RST and its like put an inverter in, other than their name says: images that work have them
+    where the input is open, so 1, and must be 0, and nextpnr writes them in the same sense.
 
     Raises
     ------
