@@ -17,8 +17,6 @@ from tests.hw.helpers import seeded, simulate
 
 FTS, SKP, STP = 0x3C, 0x1C, 0xFB
 EIOS = [(COM, 1), (IDL, 1), (IDL, 1), (IDL, 1)]
-#: Cycles from RXELECIDLE to the port for the block: a synchroniser.
-SYNCHRONISED = 2
 #: LTSSM states: Polling.Active, L1 Entry, Recovery.Speed (PG054).
 ELSEWHERE = (0x04, 0x17, 0x1E)
 
@@ -130,7 +128,6 @@ def test_electrical_idle_is_as_late_as_the_words():
     random = seeded()
     cycles, _, _ = sleep(random, False, 5)
     found = received(cycles)
-    assert LATENCY == SYNCHRONISED
     assert [c.rx_elec_idle for c in found] == [c.rx_elec_idle for c in cycles]
 
 
