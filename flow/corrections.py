@@ -41,8 +41,15 @@ def pads(database: Database, used: Iterable[Pad]) -> set[str]:
     return found
 
 
+#: Inputs of an MMCM that have an inverter.
+_INVERTERS = ("PSEN", "PSINCDEC", "PWRDWN", "RST")
+
+
 def clock_manager(parameters: Mapping[str, Value]) -> set[str]:
     """Features of an MMCM with a multiplier of 10, below its name.
+
+    ZINV_RST and its like put an inverter in, other than their name says: images that work have them
+    where the input is open, so 1, and must be 0, and nextpnr writes them in the same sense.
 
     Raises
     ------
@@ -56,7 +63,7 @@ def clock_manager(parameters: Mapping[str, Value]) -> set[str]:
     found = {
         "IN_USE",
         "COMP.Z_ZHOLD",
-        *(f"ZINV_{n}" for n in ("PSEN", "PSINCDEC", "PWRDWN", "RST")),
+        *(f"ZINV_{n}" for n in _INVERTERS if parameters.get(f"IS_{n}_INVERTED")),
     }
     # Loop filter and lock detector for that multiplier (Xilinx XAPP888's tables), and the rest of
     # what Vivado sets always.

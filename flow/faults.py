@@ -122,6 +122,13 @@ def _other_clock(design: Design) -> set[str]:
     return correct(design.database, design.features, manager, design.board.pads)
 
 
+def _clocks_in_reset(design: Design) -> set[str]:
+    """The design with the clock manager's reset inverted: it would never run."""
+    end = ".MMCME2_ADV.IN_USE"
+    (tile,) = (f.removesuffix(end) for f in design.features if f.endswith(end))
+    return design.features | {f"{tile}.MMCME2_ADV.ZINV_RST"}
+
+
 def _stray_bit(design: Design) -> list[str]:
     frames = {a: list(words) for a, words in assemble(design.database, design.features).items()}
     # Beyond what any feature of the last frame with something in it uses.
@@ -171,6 +178,7 @@ _FAULTS: dict[str, Callable[[Design], list[str]]] = {
         d, _other_parameter(d, "GTPE2_COMMON", "PLL0_CFG", 0x1F03DC)
     ),
     "parameter: PIPE clock of 125 MHz at Gen2": lambda d: _compared(d, _other_clock(d)),
+    "inverter: clock manager's reset active low": lambda d: _compared(d, _clocks_in_reset(d)),
     "pin: a GPIO at another pad": lambda d: _compared(d, _other_pads(d)),
     "constraint: slow configuration clock": lambda d: _compared(
         d, d.features, dataclasses.replace(d.board.boot, rate=3)

@@ -44,8 +44,8 @@ DEDICATED = {
 }
 _PADS = {"GTPRXN", "GTPRXP", "GTPTXN", "GTPTXP", "I", "IB"}
 
-#: Inputs with an inverter of their own: a constant 0 is left open and inverted, as Vivado does it;
-#: `flow.corrections` sets the inverters.
+#: Inputs with an inverter of their own: a constant 0 is left open and inverted, as Vivado does it,
+#: which a parameter then says; `flow.corrections` sets the inverters.
 _OPEN_LOW = {
     "MMCME2_ADV": {"RST", "PWRDWN", "PSEN", "PSINCDEC"},
     "BUFGCTRL": {"IGNORE0", "IGNORE1"},
@@ -107,6 +107,7 @@ def prepare(
         for port in _OPEN_LOW.get(cell["type"], ()):
             if cell["connections"].get(port) == ["0"]:
                 del cell["connections"][port]
+                cell["parameters"][f"IS_{port}_INVERTED"] = "1"
         if cell["type"] not in BEL_TYPES:
             continue
         primitive = primitives[cell["type"]]

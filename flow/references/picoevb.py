@@ -16,6 +16,7 @@ DIFFERENCES = {
     _BLOCK + "BAR0": "BAR 0 has 16 KiB: registers, mailbox, doorbells; the reference's 4 KiB",
     _BLOCK + "MSIX_CAP_.*": "MSI-X is the core's, the reference has none",
     _BLOCK + "PCIE_CAP_NEXTPTR": "MSI-X follows in the list of capabilities",
+    _BLOCK + "LINK_CAP_ASPM_(OPTIONALITY|SUPPORT)": "no ASPM until L0s has been tried on a board",
     # What the core uses of the PCIe block.
     r"input PCIE_X0Y0\.CFGERRCPL(TIMEOUT|UNEXPECT)N": "the core reports these errors",
     r"input PCIE_X0Y0\.CFGTRNPENDINGN": "the core says when requests are open",
@@ -23,6 +24,8 @@ DIFFERENCES = {
     r"input PCIE_X0Y0\.TRNRDSTRDY": "the core always takes what comes",
     r"input PCIE_X0Y0\.TRNTCFGGNT": "the block may always send its own TLPs",
     # Clocks and pins.
+    r"input MMCM\.RST": "the clock manager is reset when it has lost its lock",
+    r"feature MMCM\.ZINV_RST": "that reset is active high, the reference's a constant 0, inverted",
     r"feature MMCM\.CLKOUT[34]_.*": "outputs that nothing uses, in the reference neither",
     r"feature LIOB33_X0Y8[35]\.IOB_Y[01]\.\w+\.(IN_ONLY|SLEW\.SLOW|DRIVE\.I12_I16)": (
         "GPIO are inputs, in the reference inputs and outputs"

@@ -162,6 +162,8 @@ class PcieBlock(wiring.Component):
         In the domain `pipe`.
     rate : Out(1)
         1 requests Gen2; in the domain `pipe`.
+    ltssm : Out(6)
+        PLLTSSMSTATE, by the codes of PG054; in the domain `pipe`.
     sys_reset_n : In(1)
         Asynchronous.
     user_reset_n, hot_reset : Out(1)
@@ -178,6 +180,7 @@ class PcieBlock(wiring.Component):
                 "trn": In(TrnSignature()),
                 "pipe": Out(PipeSignature()),
                 "rate": Out(1),
+                "ltssm": Out(6),
                 "sys_reset_n": In(1),
                 "user_reset_n": Out(1),
                 "hot_reset": Out(1),
@@ -213,6 +216,7 @@ class PcieBlock(wiring.Component):
             o_USERRSTN=self.user_reset_n,
             o_PLRECEIVEDHOTRST=self.hot_reset,
             o_PIPETXRATE=self.rate,
+            o_PLLTSSMSTATE=self.ltssm,
             o_CFGMSGRECEIVEDPMETO=turn_off.received,
             i_CFGPMTURNOFFOKN=turn_off.ok_n,
             i_CFGVENDID=Const(ids.vendor, 16),
