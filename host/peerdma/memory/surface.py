@@ -23,7 +23,7 @@ __all__ = ["Gpu", "Surface", "layout", "not_arrived", "wrong_word"]
 class Gpu(abc.ABC):
     """A GPU, real or emulated: allocates surfaces and runs kernels on them.
 
-    Use it as a context manager, or `close` it, when done. Surfaces remain usable after that.
+    Use it as a context manager, or `close` it, when done. Surfaces keep their memory after that.
 
     Attributes
     ----------
