@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A compiled model of the board, and how it gets into this process."""
+"""A compiled model of the board, and loading it into this process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Model"]
 
 @dataclass(frozen=True)
 class Model:
-    """A compiled model: the core, and the native model of its surroundings.
+    """A compiled model: the core, and the native model of PCIe block, link and root complex.
 
     Attributes
     ----------

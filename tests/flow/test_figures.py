@@ -58,4 +58,4 @@ SAID = "3.88 ns, 3.25 of them wires, 3 nets: first -> last"
 
 def test_the_longest_path_is_between_registers():
     assert figures.longest(CRITICAL) == SAID
-    assert figures.longest({"critical_paths": CRITICAL["critical_paths"][:1]}) == "not told"
+    assert figures.longest({"critical_paths": CRITICAL["critical_paths"][:1]}) == "not reported"

@@ -52,7 +52,7 @@ def test_qemu_dies():
 
 
 def test_the_guest_starts_again_by_itself():
-    with fails("started again by itself") as guest:
+    with fails("rebooted by itself") as guest:
         guest.run("sleep 1; echo b >/proc/sysrq-trigger; sleep 1000")
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Reception of frames: a run of the engine that writes the user stream to memory."""
+"""Receiving frames: a run of the C2H channel that writes the user stream to memory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class FrameRun:
     ----------
     xdma : Xdma
     frames : sequence of ScatterList
-        Where they go; one at least, none empty.
+        Where they are written; at least one, none empty.
     lost : callable
         Returns the error for writes, since its last call, to addresses without memory; or None.
     cyclic : bool
@@ -54,8 +54,9 @@ class FrameRun:
         needed = int(self._ends[-1])
         if needed > xdma.ring_size:
             raise TransferError(
-                f"asked for {len(frames)} frames in {needed} pieces of memory; the board's ring "
-                f"holds {xdma.ring_size}. Use fewer, smaller or less scattered surfaces"
+                f"cannot stream to {len(frames)} frames in {needed} pieces of memory: the "
+                f"descriptor ring holds {xdma.ring_size}. Use fewer, smaller or less scattered "
+                "surfaces"
             )
         #: descriptors finished in all, and the board's 32-bit count at that time
         self._done = self._count = 0
@@ -71,7 +72,7 @@ class FrameRun:
         )
 
     def filled(self) -> int:
-        """Frames filled since the start; TransferError if the board wrote some to no memory."""
+        """Frames filled since the start; TransferError if the board wrote to unmapped addresses."""
         channel = self._engine.channels[Direction.C2H]
         # Checked after the count is read: status and lost writes of the frames that it covers are
         # known by then. A descriptor that failed is counted, and its frame is not filled.
@@ -91,18 +92,18 @@ class FrameRun:
         Raises
         ------
         Timeout
-            If it does not.
+            If none comes.
         TransferError
-            If the run failed, or the board wrote to no memory.
+            If the run failed, or the board wrote to unmapped addresses.
         """
         engine, deadline = self._engine, self._deadline()
         try:
             status = engine.statuses([Direction.C2H], deadline).get(Direction.C2H)
             if status is None:
                 raise Timeout(
-                    f"asked for a frame of {self._nbytes} bytes; none came within "
-                    f"{deadline.seconds:g} s, after {self.filled()}. Is the source switched on? "
-                    "If it is slow, give a longer timeout"
+                    f"no frame of {self._nbytes} bytes came within {deadline.seconds:g} s, after "
+                    f"{self.filled()} frames. Is the source switched on? If it is slow, give a "
+                    "longer timeout"
                 )
             self._status |= status
             if status & Status.errors():
@@ -118,7 +119,7 @@ class FrameRun:
         """Ends the run; nothing moves any more."""
         self.ended = True
         self._engine.stop([Direction.C2H])
-        # Cleared, so that this run's lost writes are not reported by the next transfer.
+        # Discarded, so that the next transfer does not report this run's lost writes.
         self._lost()
 
     def _require_arrived(self) -> None:

@@ -59,7 +59,7 @@ PARAMETERS = {
     "CLASS_CODE": 0x58000,
     "HEADER_TYPE": 0,
     "INTERRUPT_PIN": 1,
-    # BARs: 32-bit, not prefetchable: reads of registers have effects. No expansion ROM.
+    # BARs: 32-bit; not prefetchable, as register reads have side effects. No expansion ROM.
     "BAR0": _bar(regs.BAR_USER),
     "BAR1": _bar(regs.BAR_DMA),
     "BAR2": 0,
@@ -67,11 +67,11 @@ PARAMETERS = {
     "BAR4": 0,
     "BAR5": 0,
     "EXPANSION_ROM": 0,
-    # INTx is implemented, its status bit kept by the block from CFGINTERRUPT.
+    # INTx is implemented; the block sets its status bit from CFGINTERRUPT.
     "CMD_INTX_IMPLEMENTED": "TRUE",
     "INTERRUPT_STAT_AUTO": "TRUE",
-    # Power management: version 3, PME from D0 to D3hot as the reference says, no D1 and
-    # D2, no soft reset on leaving D3hot; no data register.
+    # Power management: version 3, PME from D0 to D3hot as in the reference, no D1 and D2, no soft
+    # reset on leaving D3hot, no data register.
     "PM_BASE_PTR": 0x40,
     "PM_CAP_AUXCURRENT": 0,
     "PM_CAP_D1SUPPORT": "FALSE",
@@ -113,8 +113,7 @@ PARAMETERS = {
     "MSI_CAP_NEXTPTR": 0x60,
     "MSI_CAP_ON": "TRUE",
     "MSI_CAP_PER_VECTOR_MASKING_CAPABLE": "FALSE",
-    # MSI-X: its table and pending bits are the core's, in BAR 1; offsets in units of 8
-    # bytes.
+    # MSI-X: the core implements table and pending bits, in BAR 1; offsets in units of 8 bytes.
     "MSIX_BASE_PTR": 0x9C,
     "MSIX_CAP_ID": 0x11,
     "MSIX_CAP_NEXTPTR": 0x0,
@@ -134,8 +133,8 @@ PARAMETERS = {
     "PCIE_CAP_RSVD_15_14": 0,
     "PCIE_CAP_SLOT_IMPLEMENTED": "FALSE",
     "PCIE_REVISION": 2,
-    # Device capabilities: MPS, extended tags, role-based errors; the slot's power limit
-    # is kept. No function level reset: nothing in the core would answer it.
+    # Device capabilities: MPS, extended tags, role-based errors, the slot's power limit. No
+    # function level reset, which the core does not implement.
     "DEV_CAP_ENABLE_SLOT_PWR_LIMIT_SCALE": "TRUE",
     "DEV_CAP_ENABLE_SLOT_PWR_LIMIT_VALUE": "TRUE",
     "DEV_CAP_ENDPOINT_L0S_LATENCY": 0,
@@ -151,7 +150,7 @@ PARAMETERS = {
     "DEV_CONTROL_AUX_POWER_SUPPORTED": "FALSE",
     "DEV_CONTROL_EXT_TAG_DEFAULT": "FALSE",
     "MPS_FORCE": "FALSE",
-    # Device capabilities 2: completion timeout range B and no more.
+    # Device capabilities 2: only completion timeout range B.
     "CPL_TIMEOUT_DISABLE_SUPPORTED": "FALSE",
     "CPL_TIMEOUT_RANGES_SUPPORTED": 2,
     "DEV_CAP2_ARI_FORWARDING_SUPPORTED": "FALSE",
@@ -166,7 +165,7 @@ PARAMETERS = {
     "DEV_CAP2_NO_RO_ENABLED_PRPR_PASSING": "FALSE",
     "DEV_CAP2_TPH_COMPLETER_SUPPORTED": 0,
     "ENDEND_TLP_PREFIX_FORWARDING_SUPPORTED": "FALSE",
-    # Link: Gen2 x1, exit latencies without promise, reference clock of the slot. No ASPM, which the
+    # Link: Gen2 x1, largest exit latencies, reference clock of the slot. No ASPM, which the
     # optionality bit permits: waking from L0s is the receiver's analog part, which no model shows
     # (docs/picoevb.md).
     "LINK_CAP_ASPM_OPTIONALITY": "TRUE",
@@ -192,7 +191,7 @@ PARAMETERS = {
     "LINK_CTRL2_TARGET_LINK_SPEED": 2,
     "LINK_STATUS_SLOT_CLOCK_CONFIG": "TRUE",
     "ROOT_CAP_CRS_SW_VISIBILITY": "FALSE",
-    # No slot: an endpoint has none.
+    # No slot registers: for ports only.
     "SLOT_CAP_ATT_BUTTON_PRESENT": "FALSE",
     "SLOT_CAP_ATT_INDICATOR_PRESENT": "FALSE",
     "SLOT_CAP_ELEC_INTERLOCK_PRESENT": "FALSE",
@@ -211,8 +210,7 @@ PARAMETERS = {
     "DSN_CAP_NEXTPTR": 0x0,
     "DSN_CAP_ON": "TRUE",
     "DSN_CAP_VERSION": 1,
-    # Extended capabilities that are off; IDs and versions stand as in the reference,
-    # where they have no effect.
+    # Extended capabilities that are off. IDs and versions are as in the reference, without effect.
     "AER_BASE_PTR": 0x0,
     "AER_CAP_ECRC_CHECK_CAPABLE": "FALSE",
     "AER_CAP_ECRC_GEN_CAPABLE": "FALSE",
@@ -262,12 +260,12 @@ PARAMETERS = {
     "VSEC_CAP_NEXTPTR": 0x0,
     "VSEC_CAP_ON": "FALSE",
     "VSEC_CAP_VERSION": 1,
-    # Configuration space of the user: none, the block answers for all of it.
+    # No user configuration space: the block answers all configuration requests.
     "EXT_CFG_CAP_PTR": 0x3F,
     "EXT_CFG_XP_CAP_PTR": 0x3FF,
     "LAST_CONFIG_DWORD": 0x3FF,
-    # What the transaction layer filters and answers by itself: UR for requests that hit
-    # no BAR, everything else as the specification has it.
+    # Requests that the transaction layer filters and answers itself: UR for those that hit no BAR,
+    # all others as specified.
     "CFG_ECRC_ERR_CPLSTAT": 0,
     "DISABLE_BAR_FILTERING": "FALSE",
     "DISABLE_ERR_MSG": "FALSE",
@@ -283,7 +281,7 @@ PARAMETERS = {
     "UR_INV_REQ": "TRUE",
     "UR_PRS_RESPONSE": "TRUE",
     "USE_RID_PINS": "FALSE",
-    # No ECRC: the core asks for none, and leaves what comes with one untouched.
+    # No ECRC: not generated, not checked, and not removed from received TLPs.
     "ENABLE_RX_TD_ECRC_TRIM": "FALSE",
     "RECRC_CHK": 0,
     "RECRC_CHK_TRIM": "FALSE",
@@ -295,9 +293,9 @@ PARAMETERS = {
     "TL_TX_CHECKS_DISABLE": "FALSE",
     "TRN_DW": "FALSE",
     "TRN_NP_FC": "FALSE",
-    # Credits and buffers: 16 KiB each way (`BUFFER_DEPTH`), shared as the reference shares
-    # them. Completion credits are infinite, as an endpoint's must be; the core never asks for
-    # more than fits.
+    # Credits and buffers: 16 KiB in each direction (`BUFFER_DEPTH`), divided as in the reference.
+    # Completion credits are infinite, as an endpoint's must be; the core never requests more than
+    # fits.
     "VC0_CPL_INFINITE": "TRUE",
     "VC0_RX_RAM_LIMIT": BUFFER_DEPTH - 1,
     "VC0_TOTAL_CREDITS_CD": 0x1CD,
@@ -307,15 +305,15 @@ PARAMETERS = {
     "VC0_TOTAL_CREDITS_PD": 0x1B5,
     "VC0_TOTAL_CREDITS_PH": 32,
     "VC0_TX_LASTPACKET": TRANSMIT_BUFFERS - 1,
-    # Buffer memories answer two cycles after the address, with their output register.
+    # The buffers' read latency is two cycles, with their output register.
     "TL_RX_RAM_RADDR_LATENCY": 0,
     "TL_RX_RAM_RDATA_LATENCY": BUFFER_READ_LATENCY,
     "TL_RX_RAM_WRITE_LATENCY": 0,
     "TL_TX_RAM_RADDR_LATENCY": 0,
     "TL_TX_RAM_RDATA_LATENCY": BUFFER_READ_LATENCY,
     "TL_TX_RAM_WRITE_LATENCY": 0,
-    # Data link layer: acknowledge at the specified latency, replay timer as the reference
-    # adds to it for the transceiver's latency.
+    # Data link layer: ACK latency as specified; the replay timer has the reference's addition for
+    # the transceiver's latency.
     "LL_ACK_TIMEOUT": 0,
     "LL_ACK_TIMEOUT_EN": "FALSE",
     "LL_ACK_TIMEOUT_FUNC": 0,
@@ -323,8 +321,8 @@ PARAMETERS = {
     "LL_REPLAY_TIMEOUT_EN": "FALSE",
     "LL_REPLAY_TIMEOUT_FUNC": 1,
     "SELECT_DLL_IF": "FALSE",
-    # Physical layer: one lane, which may not be reversed; Gen2 when both can; timers and
-    # training as the specification has them, not shortened for simulation.
+    # Physical layer: one lane without lane reversal; Gen2 if both ends support it; timers and
+    # training as specified, not shortened for simulation.
     "ALLOW_X8_GEN2": "FALSE",
     "DISABLE_LANE_REVERSAL": "TRUE",
     "DISABLE_SCRAMBLING": "FALSE",
@@ -350,10 +348,10 @@ PARAMETERS = {
     "PM_ASPML0S_TIMEOUT_EN": "FALSE",
     "PM_ASPML0S_TIMEOUT_FUNC": 0,
     "PM_ASPM_FASTEXIT": "FALSE",
-    # Clocks: the user clock's code is set per build; both user clocks are one.
+    # Clocks: USER_CLK_FREQ is set per build; both user clocks are the same.
     "USER_CLK2_DIV2": "FALSE",
     "USER_CLK_FREQ": 1,
-    # Resets at their defaults; spare bits have no function.
+    # Resets: defaults. Spare bits: no function.
     "CRM_MODULE_RSTS": 0,
     "SPARE_BIT0": 0,
     "SPARE_BIT1": 0,

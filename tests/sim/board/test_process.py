@@ -79,7 +79,7 @@ def test_other_files_are_left_alone(tmp_path):
     path.write_text("data")
     run = program("--socket", str(path))
     assert run.returncode == 1
-    assert "exists and is no socket" in run.stderr
+    assert "exists and is not a socket" in run.stderr
     assert path.read_text() == "data"
 
 
