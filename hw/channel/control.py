@@ -16,9 +16,8 @@ Follows PG195 for what the registers do. Where that is silent, the choice is nam
 * A card address outside card RAM and stream window is a decode error, found before any byte of
   its descriptor moves.
 * Errors set their own status bit and, as drivers look at that one only, bit 0 of their field.
-* A run that ends by an error or an abort also says "descriptor stopped": Linux' xdma driver enables
-  no other event for it. The descriptor that failed is counted: xdma.ko takes no notice of an error
-  with a count of 0.
+* A run that ends by an error also says "descriptor stopped", and the descriptor that failed is
+  counted: xdma.ko takes no notice of an error with a count of 0.
 * An error that ends a run is written back, too, whatever the failed descriptor's flags say. After
   Run was cleared nothing is: a word in memory must not be mistaken for the next run's.
 """

@@ -201,8 +201,7 @@ class RunState(wiring.Component):
                 with m.If(settled):
                     m.d.sync += self.flush.eq(0)
                     with m.If(~restarted & ~rise):
-                        stopped = _STATUS.IDLE_STOPPED | _STATUS.DESCRIPTOR_STOPPED
-                        m.d.comb += events.event.eq(int(stopped))
+                        m.d.comb += events.event.eq(int(_STATUS.IDLE_STOPPED))
                     m.next = "Idle"
         # A completion without Stop waits for a cycle in which software cannot clear the status: a
         # clear then shows as a low interrupt request, and the event makes a new edge.

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import secrets
+import shlex
 import signal
 import subprocess
 import sys
@@ -135,7 +136,8 @@ def test_bugs_are_found(mutant, kind, tmp_path, monkeypatch):
     assert re.search(r"seed \d+ FAILED", done.stdout)
     failed = re.search(r"FAILED seed (\d+); again with waveforms: (.+)", done.stdout)
     assert failed, done.stdout
-    assert failed[2] == f"{sys.executable} -m sim.campaign replay {failed[1]} --episodes 4"
+    python = shlex.quote(sys.executable)
+    assert failed[2] == f"{python} -m sim.campaign replay {failed[1]} --episodes 4"
 
 
 def test_plans_are_possible_and_repeat():
