@@ -130,9 +130,9 @@ class Job:
         return range(buffer.address, buffer.address + buffer.size)
 
     def _written_back(self, tlp: Tlp) -> None:
-        """Data before writeback: what it counts has been written by the card."""
+        """Data before writeback: what it counts has been written by the card, unless it failed."""
         value = int.from_bytes(tlp.get_data(), "little")
-        count = value & ~WRITEBACK_ERROR
+        count = (value & ~WRITEBACK_ERROR) - bool(value & WRITEBACK_ERROR)
         assert count <= len(self._parts), f"{self.channel!r} writes {value:#x} back"
         if self.channel.c2h:
             for number, part in enumerate(self._parts[:count]):
