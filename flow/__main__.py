@@ -20,8 +20,8 @@ from .image import IMPOSSIBLE, build
 
 __all__ = ["main"]
 
-#: User clock of the boards: what the open tools meet with room to spare. At Gen2 x1 the link, not
-#: the core's 64 bits at this clock, limits throughput (docs/picoevb.md).
+#: User clock of the boards, which the open tools reach with margin. At Gen2 x1 the link, not the
+#: core's 64 bits at this clock, limits throughput (docs/picoevb.md).
 BOARD_CLOCK_KHZ = 62_500
 
 

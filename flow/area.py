@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What each block takes of a 7-series FPGA, in a netlist that was synthesized as one.
+"""The area of each block on a 7-series FPGA, counted in the netlist of the whole design.
 
-So what is optimised across blocks counts. A register or memory belongs to the block that it is in;
-a LUT to the blocks of what it drives, in parts if they are several.
+The whole design is synthesized at once, so optimisation across blocks is included. A register or
+memory is counted for the block that it is in; a LUT for the blocks of what it drives, divided if
+they are several.
 
-Columns: LUT (of any size, but for those used as memory), LUTRAM (LUTs used as memory), FF, BRAM36
-(a BRAM18 counts half), DSP. Two small LUTs can share one of the FPGA's.
+Columns: LUT (of any size, except those used as memory), LUTRAM (LUTs used as memory), FF, BRAM36
+(a BRAM18 counts half), DSP. Two small LUTs can share a physical one.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ _LUTRAM |= {"RAM32X1S": 1, "RAM64X1S": 1, "SRL16E": 1, "SRLC32E": 1}
 
 
 def _kind(cell: str) -> tuple[str, float] | None:
-    """(column, amount) that one primitive adds; None for one that costs nothing here.
+    """(column, amount) that one primitive adds; None for one that is not counted.
 
-    An inverter costs nothing: it is merged into the LUT or register behind it.
+    An inverter is not counted: it is merged into the LUT or register that it drives.
     """
     if re.fullmatch(r"LUT\d", cell):
         return "LUT", 1
@@ -45,14 +46,14 @@ def _kind(cell: str) -> tuple[str, float] | None:
 
 
 def _is_logic(cell: str) -> bool:
-    """Whether a primitive only combines its inputs: what it drives says where it belongs."""
+    """Whether a primitive is combinational, so that it is counted for what it drives."""
     return re.fullmatch(r"LUT\d|INV|MUXF\d|CARRY4", cell) is not None
 
 
 def attribute(netlist: dict, blocks: Iterable[str]) -> dict[str, Counter]:
-    """Counts by column of each block, by its path; "" is the whole design.
+    """Counts by column for each block, by its path; "" is the whole design.
 
-    Counts include the blocks below. What drives nothing but ports is in "" alone.
+    Counts include the blocks inside. Cells that drive only ports are counted in "" alone.
 
     Parameters
     ----------
@@ -68,7 +69,7 @@ def attribute(netlist: dict, blocks: Iterable[str]) -> dict[str, Counter]:
             name = name.rpartition(".")[0]
         return name
 
-    # A net has a name in each block that it comes through; the innermost one made it.
+    # A net has a name in each block that it passes; the innermost of these drives it.
     named: dict[int, str] = {}
     for name, net in netlist["netnames"].items():
         if not net.get("hide_name"):
@@ -93,7 +94,7 @@ def attribute(netlist: dict, blocks: Iterable[str]) -> dict[str, Counter]:
     shares: dict[str, Counter] = {}
 
     def share(name: str) -> Counter:
-        """How much of a cell belongs to which block; the amounts add up to 1."""
+        """The share of a cell that is counted for each block; the shares add up to 1."""
         if name in shares:
             return shares[name]
         cell, found = cells[name], Counter()
@@ -115,7 +116,7 @@ def attribute(netlist: dict, blocks: Iterable[str]) -> dict[str, Counter]:
 
     counts: dict[str, Counter] = {"": Counter(), **{block: Counter() for block in sorted(blocks)}}
     limit = sys.getrecursionlimit()
-    sys.setrecursionlimit(100_000)  # a path of logic is as deep as its carry chains are long
+    sys.setrecursionlimit(100_000)  # the depth of recursion is that of logic with carry chains
     try:
         for name, cell in cells.items():
             if not (kind := _kind(cell["type"])):
@@ -132,7 +133,7 @@ def attribute(netlist: dict, blocks: Iterable[str]) -> dict[str, Counter]:
 
 
 def table(counts: dict[str, Counter], depth: int) -> list[str]:
-    """Lines with a row for each block, down to so many levels."""
+    """Lines of a table with a row for each block, down to level `depth`."""
     lines = [f"{'block':32}" + "".join(f"{column:>9}" for column in COLUMNS)]
     for path, total in counts.items():
         level = path.count(".") + bool(path)

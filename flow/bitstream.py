@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The packets of a 7-series bitstream, written and read (UG470).
+"""Writes and reads 7-series bitstreams (UG470).
 
-After power-up and before a load by JTAG every configuration bit is 0, so only frames with
-something in them are written: runs of frames, each with its address and, as the last frame of a
-write only pushes the one before it out of the buffer, a frame of zeros behind. That makes the
-image about as small as Vivado's compression does, and needs nothing but ordinary writes.
+Every configuration bit is 0 after power-up and before a load by JTAG, so only frames that are not
+empty are written: runs of frames, each with its address. A frame of zeros follows each run, because
+a written frame only leaves the frame buffer when the next one arrives. The image is about as small
+as with Vivado's compression, but needs only ordinary writes.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ class _Command:
 
 _SYNC = 0xAA995566
 _NOP = 0x2000_0000
-#: Tells the configuration logic the width of a parallel bus; serial flash ignores it.
+#: Bus width detection pattern for parallel flash; without effect for serial flash.
 _BUS_WIDTH = (0x0000_00BB, 0x1122_0044)
-#: Empty frames that are cheaper to write than a new address is.
+#: Most empty frames in a run: writing these takes fewer words than starting a new run.
 _GAP = 1
 
 
@@ -54,14 +54,14 @@ _BSPI = {1: 0x0B, 2: 0x13B, 4: 0x26B}
 
 
 def cor0(boot: Boot) -> int:
-    """Configuration options: the board's clock rate, else as Vivado sets them; ValueError."""
+    """COR0: the board's clock rate, the rest as Vivado sets it; ValueError for an unknown rate."""
     if boot.rate not in _OSCFSEL:
         raise ValueError(f"no configuration rate of {boot.rate} MHz")
     return 0x0200_3FE5 | _OSCFSEL[boot.rate] << 17
 
 
 def bspi(boot: Boot) -> int:
-    """Width and opcode of the read command of the board's flash; ValueError."""
+    """BSPI: width and opcode of the flash's read command; ValueError for other widths."""
     if boot.lanes not in _BSPI:
         raise ValueError(f"SPI flash has 1, 2 or 4 data lines, not {boot.lanes}")
     return _BSPI[boot.lanes]
@@ -69,7 +69,7 @@ def bspi(boot: Boot) -> int:
 
 @dataclass
 class Image:
-    """What a bitstream says.
+    """The content of a bitstream.
 
     Attributes
     ----------
@@ -79,7 +79,7 @@ class Image:
         Every frame written, empty ones included.
     commands : list of int
     checked : int
-        CRC words in it that were right; a wrong one raises.
+        Number of CRC words, all correct: a wrong one is an error.
     size : int
         Bytes from the first to the last packet, leading pad words included.
     """
@@ -107,7 +107,7 @@ class _Crc:
             _Crc._TABLE = tuple(table)
 
     def add(self, register: int, word: int) -> None:
-        """One word written to a register."""
+        """Adds one word that is written to a register."""
         crc, table = self.value, _Crc._TABLE
         for byte in word.to_bytes(4, "little"):
             crc = crc >> 8 ^ table[(crc ^ byte) & 0xFF]
@@ -129,7 +129,7 @@ def write(
     idcode : int
     boot : Boot
     name, part : str
-        For the header that programming tools show: design, and part without package options.
+        For the header, which programming tools show: design, and part without package options.
     """
     words = [0xFFFF_FFFF] * 8 + [*_BUS_WIDTH] + [0xFFFF_FFFF] * 2 + [_SYNC]
     crc = _Crc()
@@ -189,7 +189,7 @@ def write(
 
 
 def _header(name: str, part: str, length: int) -> bytes:
-    # The time is fixed: the same sources make the same file.
+    # A fixed time, so that the same sources make the same file.
     fields = (("a", name), ("b", part), ("c", "2026/01/01"), ("d", "00:00:00"))
     head = bytes.fromhex("00090ff00ff00ff00ff0000001")
     for key, text in fields:
@@ -199,7 +199,7 @@ def _header(name: str, part: str, length: int) -> bytes:
 
 
 def _runs(frames: Frames, columns: dict[int, int]) -> Iterator[tuple[int, list[int]]]:
-    """Address and words of each run of frames that holds something."""
+    """Address and words of each run of frames that are not empty."""
     empty = [0] * FRAME_WORDS
     start, run, gap = None, [], 0
     row = None
@@ -225,7 +225,7 @@ def _runs(frames: Frames, columns: dict[int, int]) -> Iterator[tuple[int, list[i
 
 
 def read(data: bytes, columns: dict[int, int]) -> Image:
-    """What a bitstream, `.bit` or bare, configures.
+    """Parses a bitstream, with or without the header of a `.bit` file.
 
     Raises
     ------
@@ -234,7 +234,7 @@ def read(data: bytes, columns: dict[int, int]) -> Image:
     """
     at = data.find(_SYNC.to_bytes(4, "big"))
     if at < 0:
-        raise ValueError("no synchronisation word: this is no bitstream")
+        raise ValueError("no synchronisation word: this is not a bitstream")
     count = (len(data) - at) // 4
     words = struct.unpack_from(f">{count}I", data, at)
     order = [a for column in sorted(columns) for a in range(column, column + columns[column])]
@@ -265,7 +265,7 @@ def read(data: bytes, columns: dict[int, int]) -> Image:
             crc.add(register, value)
         if register == Register.FDRI:
             whole = [list(values[n : n + FRAME_WORDS]) for n in range(0, length, FRAME_WORDS)]
-            # The last frame stays in the buffer: padding, or what MFWR puts in many places.
+            # The last frame stays in the buffer: it is padding, or MFWR writes it several times.
             targets = list(_increments(order, place[address], len(whole)))
             image.frames.update(zip(targets[:-1], whole, strict=False))
             image.frames.pop(-1, None)
@@ -285,7 +285,7 @@ def read(data: bytes, columns: dict[int, int]) -> Image:
 
 
 def _increments(order: list[int], first: int, count: int) -> Iterator[int]:
-    """Addresses that `count` frames go to, from the one at place `first`; -1 for padding."""
+    """Addresses of `count` frames that are written from index `first` on; -1 for padding."""
     index = first
     while count > 0:
         yield order[index]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What must hold of a bitstream before anybody loads it. Each check returns what it found wrong."""
+"""Checks that a bitstream must pass before anybody loads it. Each returns the faults it found."""
 
 from __future__ import annotations
 
@@ -30,12 +30,16 @@ __all__ = [
 
 
 def bits(database: Database, features: set[str], frames: Frames) -> tuple[set[str], list[str]]:
-    """The features that the image's frames disassemble to, and whether they are all and only ours.
+    """The features that the image's frames disassemble to, and how they differ from `features`.
 
     `frames` are those read back from the finished image.
     """
     found, unknown = disassemble(database, frames)
-    wrong = [f"{len(unknown)} bits of no known feature, as {sorted(unknown)[0]}"] if unknown else []
+    wrong = (
+        [f"{len(unknown)} bits belong to no known feature, such as {sorted(unknown)[0]}"]
+        if unknown
+        else []
+    )
     with_bits = {feature for feature in features if sets_bits(database, feature)}
     wrong += [f"{feature} is not in the image" for feature in sorted(with_bits - found)]
     ours = bits_of(assemble(database, features))
@@ -46,7 +50,7 @@ def bits(database: Database, features: set[str], frames: Frames) -> tuple[set[st
 
 
 def other_reader(lines: Iterable[str], frames: Frames) -> list[str]:
-    """Whether Project X-Ray's `bitread` sees the same bits; `lines` are what it wrote."""
+    """Compares the bits with those that Project X-Ray's `bitread` printed as `lines`."""
     theirs = {line.strip() for line in lines if line.startswith("bit_")}
     ours = {f"bit_{address:08x}_{word:03}_{bit:02}" for address, word, bit in bits_of(frames)}
     return [f"{len(ours ^ theirs)} bits are read differently"] if ours != theirs else []
@@ -55,7 +59,7 @@ def other_reader(lines: Iterable[str], frames: Frames) -> list[str]:
 def inputs(
     database: Database, features: set[str], blocks: Iterable[HardBlock], sites: Mapping[str, str]
 ) -> tuple[int, list[str]]:
-    """Traces every input of every hard block; how many, and those not driven as in the netlist.
+    """Traces every input of every hard block: (how many, those not driven as in the netlist).
 
     A constant must be that constant. Inputs on one net must have one source, and inputs on
     different nets different ones.
@@ -93,14 +97,14 @@ def _net(wanted: int | str) -> str:
 
 
 def reference(ours: Record, theirs: Record, allowed: Mapping[str, str]) -> list[str]:
-    """Compares with a configuration that is known to work."""
+    """Compares a record with that of a configuration that is known to work."""
     different, unused = compare(ours, theirs, allowed)
     wrong = [str(difference) for difference in different]
-    return wrong + [f"nothing differs any more where {pattern} allows it" for pattern in unused]
+    return wrong + [f"{pattern} is allowed to differ, but nothing does" for pattern in unused]
 
 
 def boot(image: bitstream.Image, wanted: Boot, idcode: int) -> list[str]:
-    """The image's registers, and that its checksums are there."""
+    """Checks the image's configuration registers, and that it has its checksums."""
     register = bitstream.Register
     wrong = []
     for name, number, value in (
@@ -115,36 +119,36 @@ def boot(image: bitstream.Image, wanted: Boot, idcode: int) -> list[str]:
     return wrong
 
 
-#: From stable power to the first configuration (DS181, TPOR, 50 ms ramp), at most; and from stable
-#: power to when a card must be ready to train its link: PERST# may rise after 100 ms (TPVPERL) and
-#: the link has 20 ms from then (PCI Express 6.6.1).
+#: Longest time from stable power to the start of configuration (DS181, TPOR, 50 ms ramp), and time
+#: from stable power until a card must be ready to train its link: PERST# may rise after 100 ms
+#: (TPVPERL) and the link has 20 ms from then (PCI Express 6.6.1).
 POWER_ON_MS, READY_MS = 50.0, 120.0
-#: The configuration clock is within a half of its nominal rate (DS181, FMCCKTOL).
+#: Lowest configuration clock, as a part of its nominal rate (DS181, FMCCKTOL: +-50 %).
 _SLOWEST = 0.5
 
 
 def loading_ms(size: int, how: Boot, slowest: bool = False) -> float:
-    """How long an image of `size` bytes takes from flash, with the nominal or the slowest clock."""
+    """Time to load `size` bytes from flash, with the nominal or the slowest clock."""
     return size * 8 / how.lanes / (how.rate * 1e3 * (_SLOWEST if slowest else 1))
 
 
 def enumeration(size: int, how: Boot) -> list[str]:
-    """Whether the FPGA is loaded when the host looks for the card."""
+    """Checks that the FPGA is loaded before the host enumerates."""
     needed = POWER_ON_MS + loading_ms(size, how, slowest=True)
     if needed <= READY_MS:
         return []
     return [
-        f"{size} bytes are loaded {needed:.0f} ms after power is good, {READY_MS:g} are allowed"
+        f"{size} bytes are loaded {needed:.0f} ms after power is good, the limit is {READY_MS:g} ms"
     ]
 
 
 def timing(results: Iterable[Result], wanted: Mapping[str, float]) -> list[str]:
-    """Every clock of every run against the MHz it must have.
+    """Compares the clocks of every run with their required MHz.
 
     Parameters
     ----------
     wanted : mapping of str to float
-        By net. A clock that is not in a report is wrong too.
+        Required MHz by net. A clock that is missing in a report is a fault too.
     """
     wrong = []
     for result in results:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Features that nextpnr-himbaechel gets wrong or leaves out, made anew from the design.
+"""Replaces features that nextpnr-himbaechel gets wrong or leaves out.
 
-What was seen with version 0.11, by comparing with an image that works on the board: the clock
-manager has settings that Vivado gives differently (filter, power, the inverters of constant
-inputs); pads have no pull resistors, one drive strength, and some are configured in the other half
-of their tile; a clock multiplexer has other inverters than the reference's.
+Found with version 0.11, by comparison with an image that works on the board: the clock manager has
+other settings than Vivado's (filter, power, the inverters of constant inputs); pads have no pull
+resistors, only one drive strength, and some are configured in the other half of their tile; a
+clock multiplexer has other inverters than the reference's.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["clock_manager", "correct", "pads"]
 _COMMON = "LVCMOS12_LVCMOS15_LVCMOS18_LVCMOS25_LVCMOS33"
 _SLOW = f"{_COMMON}_LVTTL_SSTL135_SSTL15.SLEW.SLOW"
 _DRIVE = {8: "LVCMOS33_LVTTL.DRIVE.I12_I8", 12: "LVCMOS33_LVTTL.DRIVE.I12_I16"}
-#: A pull-down is what is there when no bit is set.
+#: A pull-down is the default, without a bit.
 _PULL = {"UP": ("PULLTYPE.PULLUP",), "DOWN": (), "": ("PULLTYPE.NONE",)}
 _INPUT = (f"{_COMMON}_LVDS_25_LVTTL_SSTL135_SSTL15_TMDS_33.IN_ONLY", "LVCMOS25_LVCMOS33_LVTTL.IN")
 
@@ -41,13 +41,20 @@ def pads(database: Database, used: Iterable[Pad]) -> set[str]:
     return found
 
 
+#: Inputs of an MMCM that have an inverter.
+_INVERTERS = ("PSEN", "PSINCDEC", "PWRDWN", "RST")
+
+
 def clock_manager(parameters: Mapping[str, Value]) -> set[str]:
-    """Features of an MMCM with a multiplier of 10, below its name.
+    """Features of an MMCM with a multiplier of 10, without its name.
+
+    ZINV_RST and its like put an inverter in, other than their name says: images that work have them
+    where the input is open, so 1, and must be 0, and nextpnr writes them in the same sense.
 
     Raises
     ------
     FrameError
-        If the parameters are others than these features are for.
+        If the features for these parameters are not known.
     """
     multiply = float(parameters["CLKFBOUT_MULT_F"])
     divide = int(parameters.get("DIVCLK_DIVIDE", 1))
@@ -56,10 +63,10 @@ def clock_manager(parameters: Mapping[str, Value]) -> set[str]:
     found = {
         "IN_USE",
         "COMP.Z_ZHOLD",
-        *(f"ZINV_{n}" for n in ("PSEN", "PSINCDEC", "PWRDWN", "RST")),
+        *(f"ZINV_{n}" for n in _INVERTERS if parameters.get(f"IS_{n}_INVERTED")),
     }
-    # Loop filter and lock detector for that multiplier (Xilinx XAPP888's tables), and the rest of
-    # what Vivado sets always.
+    # Loop filter and lock detector for that multiplier (Xilinx XAPP888's tables), and features that
+    # Vivado always sets.
     found |= _number("TABLE", 0x3D4) | _number("LKTABLE", 0xE7_3E8F_A401)
     found |= _number("FILTREG1_RESERVED", 0x8) | _number("LOCKREG3_RESERVED", 0x1)
     found |= _number("POWER_REG_POWER_REG_POWER_REG", 0x100)
@@ -74,7 +81,7 @@ def clock_manager(parameters: Mapping[str, Value]) -> set[str]:
 
 
 def _counter(name: str, divide: float, second: str, enabled: bool) -> set[str]:
-    """A counter without phase shift; one that divides by 1 is passed by."""
+    """A counter without phase shift; one that divides by 1 is bypassed."""
     if divide == 1:
         high, found = 1, {f"{name}_{second}_NO_COUNT[0]"}
     elif divide % 2 == 0 and divide <= 126:
@@ -93,7 +100,7 @@ def _number(name: str, value: int) -> set[str]:
     return {f"{name}[{bit}]" for bit in range(value.bit_length()) if value >> bit & 1}
 
 
-#: A multiplexer whose selects are logic and whose other inputs are constant and open, so 1.
+#: A multiplexer with selects driven by logic; its other inputs are constant and open, so 1.
 _MULTIPLEXER = ("IN_USE", "ZINV_CE0", "ZINV_CE1", "ZINV_S0", "ZINV_S1", "ZPRESELECT_I0")
 
 
@@ -103,7 +110,7 @@ def correct(
     manager: Mapping[str, Value],
     used: Iterable[Pad],
 ) -> set[str]:
-    """A configuration by nextpnr with clock manager, multiplexers and pads as they should be.
+    """nextpnr's features with those of clock manager, multiplexers and pads replaced.
 
     Parameters
     ----------

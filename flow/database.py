@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Project X-Ray's database of a 7-series FPGA: which bits mean what, and how wires connect.
+"""Project X-Ray's database of a 7-series FPGA: the meaning of bits, and how wires connect.
 
-A feature's name is that of FASM: `TILE.SITE.WHAT`, with the tile's type instead of its name in the
-database. A segment bit `26_33` is bit 33 of the tile's words in its 27th frame.
+Features are named as in FASM, `TILE.SITE.WHAT`; the database has the tile's type in place of its
+name. A segment bit `26_33` is bit 33 of the tile's words in its 27th frame.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Bit = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Feature:
-    """What a feature sets and clears: pairs (frame, bit) relative to its tile."""
+    """The bits that a feature sets and clears: pairs (frame, bit) relative to its tile."""
 
     ones: tuple[tuple[int, int], ...]
     zeros: tuple[tuple[int, int], ...]
@@ -52,14 +52,14 @@ class Place:
 
 
 class Database:
-    """The database of one part, read as it is asked for.
+    """The database of one part; files are read on first use.
 
     Parameters
     ----------
     root : pathlib.Path
         Folder of the family, with `segbits_*.db` in it.
     fabric, part : str
-        As "xc7a50t" and "xc7a50tcsg325-2".
+        For example "xc7a50t" and "xc7a50tcsg325-2".
     """
 
     def __init__(self, root: Path, fabric: str, part: str):
@@ -71,7 +71,7 @@ class Database:
 
     @functools.cached_property
     def idcode(self) -> int:
-        """What the part answers on JTAG, revision included."""
+        """The part's JTAG IDCODE, revision included."""
         return self._json(f"{self.part}/part.json")["idcode"]
 
     @functools.cached_property
@@ -99,7 +99,7 @@ class Database:
         return self._tiles_of_sites[site]
 
     def site(self, site: str) -> tuple[str, dict]:
-        """The tile that a site is in, and its entry in the tile's type: name, type, pins."""
+        """A site's tile, and the site's entry in the tile type: name, type, pins."""
         tile = self.tile_of_site(site)
         sites = self.grid[tile]["sites"]
         alike = sorted((name for name in sites if sites[name] == sites[site]), key=_position)
@@ -114,7 +114,7 @@ class Database:
 
     @functools.cache  # noqa: B019, a database lives as long as the program
     def places(self, tile: str) -> tuple[Place, ...]:
-        """Where the tile's bits are; empty for one without."""
+        """Where the tile's bits are; empty for a tile without bits."""
         found = []
         entry = self.grid[tile]
         for kind, bits in entry["bits"].items():
@@ -152,14 +152,14 @@ class Database:
 
     @functools.cache  # noqa: B019
     def pseudo(self, tile_type: str) -> frozenset[str]:
-        """Connections of a tile type that are there without a bit: `DESTINATION.SOURCE`."""
+        """Connections of a tile type that have no bit (pseudo PIPs): `DESTINATION.SOURCE`."""
         path = self.root / f"ppips_{tile_type.lower()}.db"
         lines = path.read_text().splitlines() if path.exists() else []
         return frozenset(line.split()[0].partition(".")[2] for line in lines)
 
     @functools.cache  # noqa: B019
     def always(self, tile_type: str) -> dict[str, str]:
-        """Destination -> source of the connections of a tile type that cannot be opened."""
+        """Destination -> source of the permanent connections of a tile type."""
         path = self.root / f"ppips_{tile_type.lower()}.db"
         lines = path.read_text().splitlines() if path.exists() else []
         names = (name.split(".") for name, how in map(str.split, lines) if how == "always")
@@ -167,7 +167,7 @@ class Database:
 
     @functools.cache  # noqa: B019
     def sources(self, tile_type: str) -> dict[str, list[str]]:
-        """Destination -> sources of the connections of a tile type that a bit closes."""
+        """Destination -> sources of the programmable connections of a tile type."""
         found: dict[str, list[str]] = {}
         for name in self.features(tile_type, "CLB_IO_CLK"):
             destination, dot, source = name.partition(".")
@@ -198,7 +198,7 @@ class Database:
 
     @functools.cache  # noqa: B019
     def node(self, tile: str, wire: str) -> frozenset[tuple[str, str]]:
-        """All (tile, wire) that are one piece of metal with this one."""
+        """All (tile, wire) of the same electrical node as this one."""
         seen = {(tile, wire)}
         left = [(tile, wire)]
         while left:
@@ -213,7 +213,7 @@ class Database:
 
 
 def _plain(name: str) -> str:
-    """Without leading zeros in an index: INIT_00[007] is INIT_00[7]."""
+    """The name without leading zeros in an index: INIT_00[007] is INIT_00[7]."""
     return re.sub(r"\[0+(\d)", r"[\1", name)
 
 

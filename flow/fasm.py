@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""FASM, the text form of a configuration: one feature a line, `TILE.FEATURE` or with a value.
+"""FASM, the text form of a configuration: one feature per line, `TILE.FEATURE` or with a value.
 
-Between functions of this package a configuration is a set of single-bit features: a value of many
-bits is one feature for each bit that is set, `TILE.FEATURE[7]`.
+Functions of this package pass a configuration as a set of single-bit features: a value of several
+bits is one feature per bit that is set, `TILE.FEATURE[7]`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def parse(lines: Iterable[str]) -> set[str]:
     Raises
     ------
     ValueError
-        If a line is none of FASM.
+        If a line is not FASM.
     """
     found = set()
     for text in lines:
@@ -44,7 +44,7 @@ def parse(lines: Iterable[str]) -> set[str]:
 
 
 def line(name: str, value: int, width: int) -> str:
-    """The line that gives a feature of `width` bits a value."""
+    """The line that sets a feature of `width` bits to a value."""
     return f"{name}[{width - 1}:0] = {width}'b{value:0{width}b}"
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Plants faults in a finished design, to see that the checks find them.
+"""Plants faults in a finished design, to show that the checks find them.
 
-A check that has only ever passed may not be one. Each fault here is of a kind that was made or
-nearly made, is put into a copy of the design, and must make a check fail.
+A check that has never failed may check nothing. Each fault is of a kind that really occurred, or
+nearly did; it is put into a copy of the design and must make a check fail.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ __all__ = ["Design", "plant"]
 
 @dataclass(frozen=True)
 class Design:
-    """A finished design, which the faults are planted in.
+    """A finished design, in which faults are planted.
 
     Attributes
     ----------
     features : set of str
-        That the image disassembles to.
+        Features that the image disassembles to.
     blocks : list of HardBlock
     manager : dict of str to Value
         Parameters of the clock manager.
@@ -122,9 +122,16 @@ def _other_clock(design: Design) -> set[str]:
     return correct(design.database, design.features, manager, design.board.pads)
 
 
+def _clocks_in_reset(design: Design) -> set[str]:
+    """The design with the clock manager's reset inverted: it would never run."""
+    end = ".MMCME2_ADV.IN_USE"
+    (tile,) = (f.removesuffix(end) for f in design.features if f.endswith(end))
+    return design.features | {f"{tile}.MMCME2_ADV.ZINV_RST"}
+
+
 def _stray_bit(design: Design) -> list[str]:
     frames = {a: list(words) for a, words in assemble(design.database, design.features).items()}
-    # Beyond what any feature of the last frame with something in it uses.
+    # A bit that no feature uses, in the last frame that is not empty.
     used = bits_of(frames)
     address = max(frames)
     word, bit = next(
@@ -144,7 +151,7 @@ def _damaged(design: Design) -> list[str]:
     return []
 
 
-#: What is planted -> what a check says to it.
+#: Fault -> function that plants it and returns what a check found.
 _FAULTS: dict[str, Callable[[Design], list[str]]] = {
     "tie-off: reference clock buffer's CEB left open": lambda d: _traced(
         d, _open(d, "IBUFDS_GTE2", "CEB")
@@ -171,6 +178,7 @@ _FAULTS: dict[str, Callable[[Design], list[str]]] = {
         d, _other_parameter(d, "GTPE2_COMMON", "PLL0_CFG", 0x1F03DC)
     ),
     "parameter: PIPE clock of 125 MHz at Gen2": lambda d: _compared(d, _other_clock(d)),
+    "inverter: clock manager's reset active low": lambda d: _compared(d, _clocks_in_reset(d)),
     "pin: a GPIO at another pad": lambda d: _compared(d, _other_pads(d)),
     "constraint: slow configuration clock": lambda d: _compared(
         d, d.features, dataclasses.replace(d.board.boot, rate=3)

@@ -5,7 +5,7 @@ The board's whole design is synthesized, placed and routed with the tools of `ma
 several seeds of the placer: the clock is that of the core's net after routing, in the slowest
 corner that the tools know. Area is counted in the synthesized netlist, by block (`flow.area`).
 
-Writes FOLDER/figures.json; ends with status 1 if a figure is beyond its limit.
+Writes FOLDER/figures.json; exits with status 1 if a figure is beyond its limit.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ _TOP = "peerdma_picoevb"
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure with what is aimed at and what must hold."""
+    """A figure with its goal, and the limit that must hold."""
 
     name: str
     unit: str
     goal: float
     limit: float
-    #: whether more is better
+    #: whether a larger value is better
     more: bool
 
     def met(self, value: float, bound: float) -> bool:
@@ -54,7 +54,7 @@ class Figure:
         return value >= bound if self.more else value <= bound
 
 
-#: MHz are those of every seed. 78 MHz is a quarter above the board's user clock.
+#: The clock has to hold for every seed. 78 MHz is a quarter above the board's user clock.
 FIGURES = {
     "area": Figure("area", "LUT", 4000, 6000, more=False),
     "clock": Figure("clock", "MHz", 125, 78, more=True),
@@ -67,7 +67,7 @@ def judge(values: dict[str, tuple[str, float]]) -> tuple[list[str], bool]:
     Parameters
     ----------
     values : dict of str to (str, float)
-        Key of `FIGURES` and value, by what is measured.
+        (key of `FIGURES`, value), by name of the measurement.
     """
     lines = [f"{'figure':32}{'value':>9}{'goal':>8}{'limit':>8}"]
     within = True
@@ -91,18 +91,18 @@ def longest(report: dict) -> str:
             total = sum(step["delay"] for step in path["path"])
             wires = [step for step in path["path"] if step["type"] == "routing"]
             wiring = sum(step["delay"] for step in wires)
-            # The tools' own names say nothing.
+            # Names that the tools made up say nothing.
             nets = [step["net"] for step in wires if not step["net"].startswith("$")]
             way = " -> ".join(dict.fromkeys(nets[:1] + nets[-1:]))
             return f"{total:.2f} ns, {wiring:.2f} of them wires, {len(wires)} nets: {way}"
-    return "not told"
+    return "not reported"
 
 
 def _blocks(netlist: dict, folder: Path) -> tuple[dict[str, Counter], float]:
-    """Counts by block; and how many of the FPGA's LUTs the core needs.
+    """Counts by block; and the number of physical LUTs that the core needs.
 
-    Yosys estimates how many there are of the whole design when small ones share; the core's part
-    is taken to share as much. LUTs that are memory are counted with it.
+    Yosys estimates that number for the whole design, where small LUTs share one; the same share is
+    assumed for the core. LUTs used as memory are included.
     """
     paths = (folder / "blocks.txt").read_text().split()
     counts = attribute(netlist, (path.partition("/")[2] for path in paths))
@@ -135,7 +135,7 @@ def main(argv: list[str] | None = None) -> int:
 def _measure(folder: Path, depth: int, seeds: int) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     board, tools, goal = BOARDS["picoevb"], Toolchain.obtain(), FIGURES["clock"].goal
-    # Clocked at the goal, so that placer and router have no reason to stop before it.
+    # The goal as clock, so that placer and router do not stop before reaching it.
     design = Top(CoreConfig(clock_khz=int(goal * 1000)))
     plan = board.platform(toolchain="Vivado").prepare(design, name=_TOP, **vivado.overrides(board))
     say("synthesis")

@@ -14,16 +14,16 @@ Frames = dict[int, list[int]]
 
 
 class FrameError(Exception):
-    """Features that the database does not know, or that contradict each other."""
+    """The database does not know a feature, or features contradict each other."""
 
 
 def assemble(database: Database, features: Iterable[str]) -> Frames:
-    """The frames that configure all of `features`; those without a bit are left out.
+    """The frames that configure all of `features`; empty frames are left out.
 
     Raises
     ------
     FrameError
-        With every feature that is missing from the database, or with two that want different
+        Names every feature that is missing in the database, or two features that need different
         values of one bit.
     """
     wanted: dict[Bit, tuple[bool, str]] = {}
@@ -45,7 +45,7 @@ def assemble(database: Database, features: Iterable[str]) -> Frames:
                 bit = place.bit(*pair)
                 before = wanted.setdefault(bit, (value, feature))
                 if before[0] != value:
-                    raise FrameError(f"{before[1]} and {feature} want different values of one bit")
+                    raise FrameError(f"{before[1]} and {feature} need different values of one bit")
     if unknown:
         raise FrameError(
             f"{len(unknown)} features are not in the database:\n  " + "\n  ".join(unknown)
@@ -68,14 +68,14 @@ def _find(database: Database, tile: str, name: str):
 
 
 def sets_bits(database: Database, feature: str) -> bool:
-    """Whether a feature sets a bit; some only want bits clear, some connections have none."""
+    """Whether a feature sets a bit; some only clear bits, and some connections have no bit."""
     tile, _, name = feature.partition(".")
     found = _find(database, tile, name)
     return found is not None and bool(found[1][0])
 
 
 def bits_of(frames: Frames) -> set[Bit]:
-    """Every bit that is set, but for those of the frames' own error code."""
+    """Every bit that is set, except those of the frames' ECC word."""
     return {
         (address, word, bit)
         for address, words in frames.items()
@@ -87,7 +87,7 @@ def bits_of(frames: Frames) -> set[Bit]:
 
 
 def disassemble(database: Database, frames: Frames) -> tuple[set[str], set[Bit]]:
-    """The features that frames configure, and the bits set that belong to none."""
+    """The features that frames configure, and the set bits that belong to none."""
     bits = bits_of(frames)
     known: set[Bit] = set()
     found: set[str] = set()
@@ -103,14 +103,14 @@ def disassemble(database: Database, frames: Frames) -> tuple[set[str], set[Bit]]
                 if here.isdisjoint(feature.zeros):
                     first, dot, rest = name.partition(".")
                     if place.start and first not in names:
-                        continue  # the other half of a tile that this one is half of
+                        continue  # a feature of the other half of a tile of which this is one half
                     found.add(f"{tile}.{names.get(first, first)}{dot}{rest}")
                     known.update(place.bit(*pair) for pair in feature.ones)
     return found, bits - known
 
 
 def _bits_in(place: Place, bits: set[Bit], frames: Frames) -> set[tuple[int, int]]:
-    """The bits that are set in a tile, as the database counts them."""
+    """The bits that are set in a tile, as (frame, bit) of the database."""
     found = set()
     for frame in range(place.frames):
         words = frames.get(place.base + frame)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Ties inputs of hard blocks to 0 after routing.
 
-A hard block has hundreds of inputs that are constant 0. A general router takes minutes to bring
-one net to all of them, where each needs but a few connections in the interconnect tile beside it,
-which has a 0 of its own (GND_WIRE). What is tied is found again by `flow.trace`.
+A hard block has hundreds of inputs that are constant 0. A general router takes minutes to route one
+net to all of them, while each needs only a few connections in the interconnect tile beside it,
+which has its own constant 0 (GND_WIRE). `flow.trace` verifies the result.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ _GROUND = "GND_WIRE"
 def tie(
     database: Database, features: set[str], blocks: Iterable[HardBlock], sites: Mapping[str, str]
 ) -> set[str]:
-    """The connections that bring 0 to every input that is to have it.
+    """The connections that tie to 0 every input that is 0 in the netlist.
 
     Parameters
     ----------
     features : set of str
-        What is routed already; none of its wires is used for anything else.
+        The routed design, whose wires are not changed.
 
     Raises
     ------
     FrameError
-        If an input cannot be reached: all ways to it are in use.
+        If an input cannot be reached because all routes to it are in use.
     """
     driver = drivers(features)
     added: set[str] = set()
@@ -60,7 +60,7 @@ def tie(
 def _way(
     database: Database, driver: Mapping[tuple[str, str], str], tile: str, wire: str
 ) -> list[tuple[str, str, str]] | None:
-    """Connections (tile, destination, source) from a 0 to a wire; the shortest way there is."""
+    """Connections (tile, destination, source) of the shortest route from a 0 to a wire."""
     left = deque([(tile, wire, ())])
     seen = set()
     while left:

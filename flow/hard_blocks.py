@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Parameters of the hard blocks as features of the configuration.
+"""Translates the hard blocks' parameters to features of the configuration.
 
 nextpnr-himbaechel places and routes these blocks, but does not configure them. Almost every
-parameter has a feature of its own name that holds its value; the exceptions are here.
+parameter has a feature of the same name with its value; the exceptions are listed here.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from .primitives import Value
 
 __all__ = ["ConfigurationError", "configure", "features"]
 
-#: Where a block's features are in its tile.
+#: Prefix of a block's features in its tile.
 _PREFIXES = {"GTPE2_CHANNEL": "GTPE2_CHANNEL", "GTPE2_COMMON": "GTPE2_COMMON", "PCIE_2_1": "PCIE"}
-#: Features that come with the block and not from a parameter; the common block's reconfiguration
-#: port has a clock, so it is on, as in the reference.
+#: Features of a block in use that do not depend on parameters. The common block's reconfiguration
+#: port has a clock, so it is enabled, as in the reference.
 _PRESENT = {
     "GTPE2_CHANNEL": {"IN_USE"},
     "GTPE2_COMMON": {"IN_USE", "ENABLE_DRP"},
@@ -27,7 +27,7 @@ _PRESENT = {
 
 
 class ConfigurationError(Exception):
-    """Parameters that cannot be expressed; the message names each."""
+    """Some parameters cannot be translated; the message names each."""
 
 
 _FEEDBACK = {1: 16, 2: 0, 3: 1, 4: 2, 5: 3}
@@ -35,7 +35,7 @@ _DIVIDER = {1: 16, 2: 0}
 _OUTPUT = {1: 0, 2: 1, 4: 2, 8: 3}
 _WIDTH = {16: 2, 20: 3, 32: 4, 40: 5}
 
-#: Stored value by parameter value, where they differ (UG482's DRP map).
+#: Stored value by parameter value, for parameters where they differ (UG482's DRP map).
 _STORED: dict[str, Mapping[int, int]] = {
     "RXOUT_DIV": _OUTPUT,
     "TXOUT_DIV": _OUTPUT,
@@ -48,7 +48,7 @@ _STORED: dict[str, Mapping[int, int]] = {
     "PLL0_REFCLK_DIV": _DIVIDER,
     "PLL1_REFCLK_DIV": _DIVIDER,
 }
-#: Stored less one.
+#: Parameters that are stored minus one.
 _COUNTS = {
     "RX_CLK25_DIV",
     "TX_CLK25_DIV",
@@ -56,7 +56,7 @@ _COUNTS = {
     "CHAN_BOND_SEQ_LEN",
     "RX_SIG_VALID_DLY",
 }
-#: Words that have a feature of their own; other words of the same parameter have none.
+#: Parameters whose values are words; each word may have a feature of its own.
 _WORDS = {
     "CBCC_DATA_SOURCE_SEL": {"DECODED", "ENCODED"},
     "RXBUF_ADDR_MODE": {"FAST", "FULL"},
@@ -82,7 +82,7 @@ def configure(database: Database, block: HardBlock, site: str) -> set[str]:
     tile = database.tile_of_site(site)
     known = database.features(database.grid[tile]["type"], "CLB_IO_CLK")
     if block.type == "IBUFDS_GTE2":
-        # The quad has two of these buffers; which one is in use is the common block's to know.
+        # The quad has two of these buffers; a feature of the common block selects one.
         number = int(site[-1]) % 2
         parameters = dict(block.parameters)
         swing = {"IBUFDS_GTE2.CLKSWING_CFG": parameters.pop("CLKSWING_CFG")}
@@ -110,7 +110,7 @@ def features(parameters: Mapping[str, Value], known: set[str]) -> set[str]:
     Parameters
     ----------
     parameters : mapping of str to Value
-        All of the primitive's.
+        All parameters of the primitive.
     known : set of str
         The block's features in the database.
 

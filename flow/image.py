@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A board's bitstream from source, and everything that is checked about it."""
+"""Builds a board's bitstream from source, and runs all checks on it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = ["IMPOSSIBLE", "Report", "build", "constraints", "say", "synthesize"]
 #: Errors after which there is no image to check.
 IMPOSSIBLE = (ToolError, NetlistError, FrameError, ConfigurationError)
 
-#: What nextpnr calls the nets of the PIPE clock and the user clock.
+#: nextpnr's names of the nets of the PIPE clock and the user clock.
 _PIPE_NET, _USER_NET = "phy.pipe_clk", "clk"
 #: MHz of the PIPE clock at Gen2.
 _PIPE_MHZ = 250.0
@@ -41,14 +41,14 @@ _PIPE_MHZ = 250.0
 
 @dataclass
 class Report:
-    """What a build found out.
+    """The results of a build.
 
     Attributes
     ----------
     facts : dict of str to str
         In the order of the build.
     checks : dict of str to list of str
-        What is wrong, by check; an empty list has passed.
+        Faults found, by check; a check with an empty list has passed.
     """
 
     facts: dict[str, str] = field(default_factory=dict)
@@ -56,11 +56,11 @@ class Report:
 
     @property
     def passed(self) -> bool:
-        """Whether all checks have."""
+        """Whether all checks passed."""
         return not any(self.checks.values())
 
     def text(self) -> str:
-        """For people."""
+        """The report as text for people."""
         lines = [f"{name + ':':<28}{value}" for name, value in self.facts.items()]
         lines.append("")
         for name, wrong in self.checks.items():
@@ -75,14 +75,14 @@ class Report:
         return "\n".join(lines) + "\n"
 
     def json(self) -> str:
-        """For programs."""
+        """The report as JSON for programs."""
         return json.dumps(
             {"facts": self.facts, "checks": self.checks, "passed": self.passed}, indent=1
         )
 
 
 def constraints(xdc: str) -> str:
-    """Pins and I/O standards of Amaranth's constraints, in the form that nextpnr reads."""
+    """Pins and I/O standards of Amaranth's constraints, in nextpnr's syntax."""
     lines = []
     for line in xdc.splitlines():
         match = re.match(r'set_property (\w+) "?([\w.]+)"? \[get_ports "(.+)"\]$', line)
@@ -96,8 +96,8 @@ def constraints(xdc: str) -> str:
 def synthesize(tools: Toolchain, verilog: str, top: str, folder: Path) -> dict:
     """Yosys' netlist of a design for 7-series FPGAs.
 
-    Beside it, in `folder`, are counts of its cells (`cells.json`) and the paths of the blocks that
-    it was made of (`blocks.txt`), from which names of nets and cells begin.
+    Also writes to `folder` the counts of its cells (`cells.json`) and the paths of the design's
+    blocks (`blocks.txt`), with which names of nets and cells begin.
 
     Raises
     ------
@@ -138,7 +138,7 @@ def build(
         User clock.
     folder : pathlib.Path
     seeds : int
-        Placements, each of which must meet timing; the fastest becomes the image.
+        Number of placements, each of which must meet timing; the fastest becomes the image.
 
     Raises
     ------
@@ -217,7 +217,7 @@ def _finish(
     report: Report,
     allowed: dict[str, str],
 ) -> tuple[bytes, set[str]]:
-    """From features to the image, and back from it to what it says: both are returned."""
+    """Makes the image from features, and reads back the image's features; returns both."""
     frames = assemble(database, features)
     part = board.part.rpartition("-")[0]
     data = bitstream.write(frames, database.columns, database.idcode, board.boot, top, part)
@@ -228,7 +228,7 @@ def _finish(
     report.facts["from flash"] = (
         f"{image.size * 8} bits / {board.boot.lanes} / {board.boot.rate} MHz = {usual:.0f} ms; "
         f"at worst {checks.POWER_ON_MS:g} + {slowest:.0f} ms after power, "
-        f"{checks.READY_MS:g} are allowed"
+        f"the limit is {checks.READY_MS:g} ms"
     )
     found, wrong = checks.bits(database, features, image.frames)
     report.checks["the image says what was built, no bit unknown"] = wrong
@@ -278,6 +278,6 @@ def _cells(folder: Path) -> str:
 
 
 def say(what: str) -> None:
-    """Tell on stderr what is being done, as a line of its own whoever else does."""
+    """Print the current step to stderr, as one write, so that lines of threads do not mix."""
     sys.stderr.write(f"{what} ...\n")
     sys.stderr.flush()

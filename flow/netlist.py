@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Yosys' netlist made such that nextpnr-himbaechel can place and route it with its hard blocks.
+"""Prepares Yosys' netlist so that nextpnr-himbaechel can place and route it with its hard blocks.
 
 nextpnr knows the sites of transceiver and PCIe block and routes to their pins, but does not pack
-them: ports of several bits have to come apart into pins, and wires that are not of the general
-routing (pads, PLL outputs to the channel) have to go. What a block's parameters are is kept aside
+them: ports of several bits have to be split into pins, and dedicated wires that are not general
+routing (pads, PLL outputs to the channel) have to be removed. The blocks' parameters are returned
 for `flow.hard_blocks`.
 
-Constant inputs are not nextpnr's to route: left open, an input reads 1 (UG474), and
-`flow.ground` ties the others to 0. `flow.checks` finds in the bitstream that they are.
+nextpnr does not route constant inputs: an open input reads 1 (UG474), and `flow.ground` ties the
+others to 0. `flow.checks` verifies that in the bitstream.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .primitives import Primitive, Value, value
 
 __all__ = ["BEL_TYPES", "DEDICATED", "HardBlock", "NetlistError", "pin", "prepare"]
 
-#: Hard blocks that nextpnr does not pack -> the type it has a bel of.
+#: Hard blocks that nextpnr does not pack -> nextpnr's type of bel.
 BEL_TYPES = {
     "GTPE2_CHANNEL": "GTPE2_CHANNEL",
     "GTPE2_COMMON": "GTPE2_COMMON",
@@ -28,7 +28,7 @@ BEL_TYPES = {
     "PCIE_2_1": "PCIE_2_1_PCIE_2_1",
 }
 
-#: Ports on wires of their own, which the site fixes: pads, and clocks within the quad.
+#: Ports with dedicated wires, fixed by the site: pads, and clocks within the quad.
 DEDICATED = {
     "GTPE2_CHANNEL": {
         *("GTPRXN", "GTPRXP", "GTPTXN", "GTPTXP"),
@@ -44,8 +44,8 @@ DEDICATED = {
 }
 _PADS = {"GTPRXN", "GTPRXP", "GTPTXN", "GTPTXP", "I", "IB"}
 
-#: Inputs with an inverter of their own: a constant 0 is left open and inverted, as Vivado does it;
-#: `flow.corrections` sets the inverters.
+#: Inputs with a programmable inverter: for a constant 0 they are left open, so 1, and inverted, as
+#: Vivado does it, which a parameter then says; `flow.corrections` sets the inverters.
 _OPEN_LOW = {
     "MMCME2_ADV": {"RST", "PWRDWN", "PSEN", "PSINCDEC"},
     "BUFGCTRL": {"IGNORE0", "IGNORE1"},
@@ -53,7 +53,7 @@ _OPEN_LOW = {
 
 
 class NetlistError(Exception):
-    """A netlist that cannot become a bitstream; the message names cells and ports."""
+    """No bitstream can be made of the netlist; the message names cells and ports."""
 
 
 @dataclass
@@ -65,9 +65,9 @@ class HardBlock:
     name, type : str
         Cell, and primitive.
     parameters : dict of str to Value
-        All of the primitive's.
+        All parameters of the primitive.
     inputs : dict of str to str or int
-        By pin, as the site calls it: "0", "1", or the number of a net.
+        By the site's name of the pin: "0", "1", or the number of a net.
     inverted : set of str
         Clock inputs that are constant 0: open, so 1, and inverted.
     """
@@ -80,7 +80,7 @@ class HardBlock:
 
 
 def pin(primitive: str, port: str, index: int, width: int) -> str:
-    """The name of a port's bit as the site has it."""
+    """The site's name for a bit of a port."""
     return port if width == 1 else f"{port}{index}"
 
 
@@ -107,6 +107,7 @@ def prepare(
         for port in _OPEN_LOW.get(cell["type"], ()):
             if cell["connections"].get(port) == ["0"]:
                 del cell["connections"][port]
+                cell["parameters"][f"IS_{port}_INVERTED"] = "1"
         if cell["type"] not in BEL_TYPES:
             continue
         primitive = primitives[cell["type"]]
@@ -127,7 +128,7 @@ def prepare(
 
 
 def _inputs(block: HardBlock, cell: dict, primitive: Primitive) -> list[str]:
-    """Fills the block's inputs; what is not connected."""
+    """Fills the block's inputs; returns errors for those that are not connected."""
     wrong = []
     for port, width in primitive.inputs.items():
         bits = cell["connections"].get(port, ())
@@ -142,7 +143,7 @@ def _inputs(block: HardBlock, cell: dict, primitive: Primitive) -> list[str]:
 
 
 def _flatten(block: HardBlock, cell: dict, primitive: Primitive) -> None:
-    """Gives the cell nextpnr's type, pins and only what is to be routed."""
+    """Changes the cell to nextpnr's type and pins, with only the connections to route."""
     connections, directions = {}, {}
     for port, bits in cell["connections"].items():
         if port in DEDICATED[block.type] or port in block.inverted:
@@ -166,7 +167,7 @@ def _flatten(block: HardBlock, cell: dict, primitive: Primitive) -> None:
 
 
 def _drop_pads(module: dict, pads: set) -> None:
-    """Takes out ports of the transceiver, and the I/O buffers that synthesis put behind some."""
+    """Removes the transceiver's ports, and the I/O buffers that synthesis added to some."""
     for name, cell in list(module["cells"].items()):
         if cell["type"] in ("IBUF", "OBUF"):
             bits = {*cell["connections"]["I"], *cell["connections"]["O"]}

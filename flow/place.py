@@ -19,7 +19,7 @@ from .toolchain import Toolchain, ToolError
 __all__ = ["Result", "place_and_route", "several"]
 
 T = TypeVar("T")
-#: Runs at a time, and seeds that may fail or hang.
+#: Concurrent runs, and number of seeds that may fail or hang.
 _WORKERS, _SPARE = 2, 4
 
 
@@ -32,7 +32,7 @@ class Result:
     seed : int
     fasm : pathlib.Path
     frequencies : dict of str to float
-        MHz that each clock reaches after routing, by its net.
+        MHz that each clock reaches after routing, by net.
     utilisation : dict of str to int
         Bels in use by type.
     """
@@ -60,18 +60,18 @@ def place_and_route(
     ----------
     tools, database
     folder : pathlib.Path
-        For its files, whose names begin with the seed: runs of other seeds may share it.
+        For nextpnr's files, whose names begin with the seed, so runs of other seeds may share it.
     design : dict
-        Of `flow.netlist.prepare`.
+        As returned by `flow.netlist.prepare`.
     constraints : str
         Pins, as XDC.
     sites : mapping of str to str
         Site by primitive.
     seed : int
     frequency : float
-        MHz that the router aims at.
+        Target of the router in MHz.
     stop : threading.Event
-        Ends it.
+        Ends the run when set.
 
     Raises
     ------
@@ -100,7 +100,7 @@ def place_and_route(
         *("--device", database.part, "--chipdb", tools.chips(database.fabric)),
         *("--json", names["design.json"]),
         *("-o", f"xdc={names['xdc']}", "-o", f"fasm={names['fasm']}"),
-        # The static placer makes nets a sixth shorter than the default one, so routing is faster.
+        # The static placer's nets are a sixth shorter than the default placer's: faster routing.
         *("--pre-place", names["py"], "--placer", "static", "--router", "router2"),
         *("--seed", str(seed)),
         *("--freq", str(frequency), "--timing-allow-fail"),
@@ -118,21 +118,22 @@ def place_and_route(
 
 
 def several(run: Callable[[int, threading.Event], T], wanted: int) -> list[T]:
-    """What `run` makes of the seeds that end first, two at a time.
+    """Results of `run` for the seeds that finish first, two at a time.
 
-    There are placements that the router does not come to an end with. So a seed is begun whenever
-    another has ended, and what still runs when there are enough is stopped.
+    The router never finishes some placements. So a further seed is started whenever one has ended,
+    and runs that are left when there are enough results are stopped.
 
     Parameters
     ----------
     run : callable
-        Gets a seed, from 1 on, and an event that ends it.
+        Called with a seed, from 1 on, and an event that stops it.
     wanted : int
+        Number of results.
 
     Raises
     ------
     ToolError
-        If too many fail; its message is that of the last.
+        If too many seeds fail; has the message of the last failure.
     """
     stop = threading.Event()
     found: dict[int, T] = {}
@@ -158,6 +159,6 @@ def several(run: Callable[[int, threading.Event], T], wanted: int) -> list[T]:
 
 
 def _site(primitive: str, entry: dict) -> str:
-    """A site's name in its tile, as nextpnr has it: "GTPE2_CHANNEL_X0Y0"."""
+    """nextpnr's name of a site in its tile: "GTPE2_CHANNEL_X0Y0"."""
     prefix = "PCIE" if primitive == "PCIE_2_1" else primitive
     return f"{prefix}_{entry['name']}"

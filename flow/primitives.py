@@ -9,7 +9,7 @@ from pathlib import Path
 
 __all__ = ["Primitive", "Value", "load", "value"]
 
-#: A parameter: a number, a real number or a word as "TRUE".
+#: A parameter's value: an integer, a real number or a word such as "TRUE".
 Value = int | float | str
 
 _DECLARATION = re.compile(r"^\s*(input|output|inout)\s+(?:\[(\d+):0\]\s*)?(\w+);", re.MULTILINE)

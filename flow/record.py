@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A configuration that is known to work on a board, and how another one differs from it.
+"""Records of configurations, to compare an image with one that is known to work on a board.
 
     .venv/bin/python -m flow.record picoevb IMAGE   prints the record of a .bit, .bin or .mcs
 
-A record has a line for each value that the hard blocks, their clocks and the board's pins are
-given, for each of the hard blocks' inputs (bit by bit, high end first: 0, 1, or n where a net
-drives it), and for each configuration register that says how the image is loaded.
+A record has a line for each configuration value of the hard blocks, their clocks and the board's
+pins, for each input of the hard blocks (bit by bit, highest first: 0, 1, or n where a net drives
+it), and for each configuration register that controls how the image is loaded.
 """
 
 from __future__ import annotations
@@ -23,19 +23,18 @@ from .trace import HIGH, LOW, Tracer
 
 __all__ = ["Difference", "Record", "compare", "main", "record"]
 
-#: Configuration registers that say how an image is loaded, by their names in a record.
+#: Configuration registers that control how an image is loaded, by their names in a record.
 _REGISTERS = {"BSPI": bitstream.Register.BSPI, "COR0": bitstream.Register.COR0}
 
 
 @dataclass
 class Record:
-    """What is compared.
+    """The values of a configuration that are compared.
 
     Attributes
     ----------
     values : dict of str to str
-        By what they are of: "feature PCIE_BOT_X71Y115.PCIE.BAR0", "input PCIE_X0Y0.CFGDEVID",
-        "register BSPI".
+        By name: "feature PCIE_BOT_X71Y115.PCIE.BAR0", "input PCIE_X0Y0.CFGDEVID", "register BSPI".
     """
 
     values: dict[str, str] = field(default_factory=dict)
@@ -53,7 +52,7 @@ class Record:
 
 @dataclass(frozen=True)
 class Difference:
-    """One value that differs; `None` is none at all."""
+    """One value that differs; None if a side does not have it."""
 
     what: str
     ours: str | None
@@ -90,7 +89,7 @@ def record(
             prefixes.append(f"{tile}.IOB_Y{int(site.rpartition('Y')[2]) % 2}.")
     found: dict[str, int] = {}
     for feature in features:
-        # Where the clock manager is does not matter.
+        # The place of the clock manager does not matter.
         name = re.sub(r"^CMT_TOP_\w+\.MMCME2_ADV\.", "MMCM.", feature)
         if feature.startswith(tuple(prefixes)) or name.startswith("MMCM."):
             name, bracket, index = name.partition("[")
@@ -111,7 +110,7 @@ def record(
 
 
 def _vectors(inputs: Mapping[str, str]) -> dict[str, str]:
-    """Inputs by name without index -> what drives them, high end first."""
+    """Inputs by name without index -> what drives each bit, highest first."""
     found: dict[str, dict[int, str]] = {}
     for name, source in inputs.items():
         head, index = re.fullmatch(r"(.*?)(\d*)", name).groups()  # type: ignore[union-attr]
@@ -152,13 +151,13 @@ def _clock_buffers(features: set[str]) -> dict[str, set[str]]:
 def compare(
     ours: Record, theirs: Record, allowed: Mapping[str, str]
 ) -> tuple[list[Difference], list[str]]:
-    """Differences that nothing allows, and patterns that allow none.
+    """Differences that are not allowed, and patterns of `allowed` that match none.
 
     Parameters
     ----------
     ours, theirs : Record
     allowed : mapping of str to str
-        Regular expression for the whole of what may differ -> why.
+        Regular expression for the full name of values that may differ -> why.
     """
     different = [
         Difference(what, ours.values.get(what), theirs.values.get(what))

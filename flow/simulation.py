@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The core after synthesis, as Verilog that a simulator can run."""
+"""The synthesized core as Verilog for simulation."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _MODELS = Path(__file__).resolve().parent / "models"
 
 
 def netlist(verilog: str, top: str) -> str:
-    """What synthesis for a 7-series FPGA makes of a design, and the primitives that it uses.
+    """The netlist of a design for a 7-series FPGA, with models of the primitives that it uses.
 
     As for a bitstream (`flow.image.synthesize`), but without I/O buffers.
 
     Raises
     ------
     flow.toolchain.ToolError, tools.debian_tree.TreeError
-        If Yosys fails or cannot be had.
+        If Yosys fails or cannot be downloaded.
     """
     tools = Toolchain.obtain()
     with tempfile.TemporaryDirectory() as scratch:
@@ -45,6 +45,6 @@ def _with_models(text: str, library: str) -> str:
         for match in re.finditer(r"^module\s+(\w+)\b.*?^endmodule\n", source, re.M | re.S):
             models[match.group(1)] = match.group(0)
     used = set(re.findall(r"^  ([A-Z][A-Z0-9]+) (?:#\(|\\?\S+ \()", text, re.MULTILINE))
-    # Contents of block RAM, which the model starts with: zeros, or nothing in particular.
+    # Initial contents of block RAM, which are all zero or undefined here; the model has zeros.
     text = re.sub(r"^ *\.INITP?_[0-9A-F]{2}\(256'[bh][0x]+\),\n", "", text, flags=re.MULTILINE)
     return text + "".join(models[name] for name in sorted(used & models.keys()))

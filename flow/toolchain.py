@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The open tools, from Debian's packages, unpacked privately: nothing is installed."""
+"""The open tools, from Debian's packages, unpacked into the user's cache and not installed."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from tools.debian_tree import Tree, obtain
 __all__ = ["PACKAGES", "ToolError", "Toolchain"]
 
 PACKAGES = ("yosys", "nextpnr-himbaechel-xilinx", "prjxray", "prjxray-database")
-#: The suite that has all of them; nextpnr with the Xilinx architecture is new.
+#: The first suite with all of them: nextpnr's Xilinx architecture is new.
 _SUITE = "forky"
-#: Seconds of processor time after which a tool is taken to hang.
+#: Seconds of processor time after which a tool is considered to hang.
 _CPU_SECONDS = 3600
 
 
 class ToolError(Exception):
-    """A tool failed; the message has what it said last."""
+    """A tool failed; the message has the end of its output."""
 
 
 def _link_beside_loader(draft: Path, root: Path) -> None:
-    """Yosys looks for its files beside the program that runs, which is the tree's loader."""
+    """Makes links for Yosys, which finds its files beside its executable: here, the loader."""
     (draft / "usr/lib/share").symlink_to("../share")
     for loader in (draft / "usr/lib").glob("*/ld-linux*"):
         (loader.parent / "yosys-abc").symlink_to(f"{root}/usr/bin/yosys-abc")
@@ -49,12 +49,12 @@ class Toolchain:
 
     @classmethod
     def obtain(cls) -> Toolchain:
-        """Unpacks the tools unless they are in the cache.
+        """Downloads and unpacks the tools unless they are in the cache.
 
         Raises
         ------
         tools.debian_tree.TreeError
-            If they cannot be had.
+            If that fails.
         """
         return cls(obtain(Tree(_SUITE, PACKAGES), _link_beside_loader))
 
@@ -110,7 +110,7 @@ class Toolchain:
                 command, cwd=folder, env=environment, stdout=output, stderr=subprocess.STDOUT
             )
             try:
-                # At the second of the two it would be killed without saying why.
+                # The soft limit raises SIGXCPU, by which a hang is recognised; the hard one kills.
                 most = (_CPU_SECONDS, _CPU_SECONDS + 10)
                 resource.prlimit(process.pid, resource.RLIMIT_CPU, most)
                 while process.poll() is None and not (stop and stop.is_set()):

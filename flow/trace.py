@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What drives an input of a hard block, found in the configuration alone.
+"""Finds what drives an input of a hard block, from the configuration alone.
 
-From the pin's wire the search goes upstream, through the connections that the configuration closes
-and those that are always there. A wire that nothing drives reads 1 (UG474).
+The search goes upstream from the pin's wire, through the connections of the configuration and
+permanent ones. A wire that nothing drives reads 1 (UG474).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .database import Database
 
 __all__ = ["HIGH", "LOW", "Tracer", "drivers"]
 
-#: What the search ends at if it does not end at the output of a site.
+#: Results of the search if it does not end at the output of a site: constants.
 LOW, HIGH = "0", "1"
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A Vivado project of a board, for those who have it: Amaranth's, with what this design needs."""
+"""A Vivado project for a board: Amaranth's, with the constraints of this design."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["overrides", "write"]
 
 
 def overrides(board: Board) -> dict[str, str]:
-    """What Amaranth's templates for Vivado are given for a board."""
+    """Arguments for Amaranth's Vivado templates for a board."""
     constraints = [
-        "# Where the board's wires are.",
+        "# Sites that the board's wiring determines.",
         *(
             f"set_property LOC {site} [get_cells -hierarchical -filter {{REF_NAME == {primitive}}}]"
             for primitive, site in board.sites.items()
@@ -24,14 +24,14 @@ def overrides(board: Board) -> dict[str, str]:
         "set mux [get_cells -hierarchical -filter {REF_NAME == BUFGCTRL}]",
         "set_case_analysis 0 [get_pins -of_objects $mux -filter {REF_PIN_NAME == S0}]",
         "set_case_analysis 1 [get_pins -of_objects $mux -filter {REF_PIN_NAME == S1}]",
-        "# Clocks of PIPE and core meet in synchronizers only.",
+        "# Signals between the clocks of PIPE and core pass synchronizers only.",
         "set tree [get_cells -hierarchical -filter {REF_NAME == MMCME2_ADV}]",
         "set of_tree [get_pins -of_objects $tree -filter {NAME =~ */CLKOUT*}]",
         "set_clock_groups -asynchronous"
         " -group [get_clocks -of_objects [filter $of_tree {REF_PIN_NAME == CLKOUT2}]]"
         " -group [get_clocks -of_objects [filter $of_tree {REF_PIN_NAME != CLKOUT2}]]",
         "set_false_path -from [get_ports pcie_0__perst__io]",
-        "# How the FPGA loads itself from flash.",
+        "# Loading from flash.",
         f"set_property BITSTREAM.CONFIG.CONFIGRATE {board.boot.rate} [current_design]",
         f"set_property BITSTREAM.CONFIG.SPI_BUSWIDTH {board.boot.lanes} [current_design]",
         f"set_property CONFIG_MODE SPIx{board.boot.lanes} [current_design]",

@@ -30,30 +30,31 @@ def generate(config: CoreConfig = CoreConfig()) -> str:
     for port in (*EXTRA_PORTS, *TRN_PORTS):
         direction = {"i": "input", "o": "output"}[port.direction]
         lines.append(f"//   {direction:6} [{port.width - 1:2}:0] {port.name:28} {port.doc}")
-    # Source positions would make every edit of a comment a new model.
+    # Without source positions, which would change the Verilog, and so the compiled model, with
+    # every edit of a comment.
     endpoint = Endpoint(config)
     text = verilog.convert(endpoint, name=MODULE_NAME, ports=_ports(endpoint), emit_src=False)
     return "\n".join(lines) + "\n" + text
 
 
 def _ports(endpoint: Endpoint) -> dict[str, tuple[Value, None]]:
-    """The ports of the module, but for clock and reset, which are its domain's.
+    """The ports of the module, except clock and reset, which belong to its clock domain.
 
-    A member of `trn` is a port of its own name, without a prefix. Amaranth finds the directions:
-    an output is what the endpoint drives.
+    A member of `trn` becomes a port of the same name, without a prefix. Amaranth derives the
+    directions: a signal that the endpoint drives is an output.
     """
     members = endpoint.signature.flatten(endpoint)
     return {str(path[-1]): (value, None) for path, _, value in members}
 
 
 def add_core_options(parser: argparse.ArgumentParser, **defaults: int) -> None:
-    """Adds an option for each parameter of `hw.core.CoreConfig`; `defaults` replace its own."""
+    """Adds an option for each parameter of `hw.core.CoreConfig`; `defaults` override its own."""
     parser.add_argument(
         "--user",
         default="pass",
         metavar="NAME",
-        help=f"user block: {', '.join(BLOCKS)}, none for a core without streams, or a class of "
-        "your own as module:Class (pass)",
+        help=f"user block: {', '.join(BLOCKS)}, none for a core without streams, or your own class "
+        "as module:Class (pass)",
     )
     for field in _numbers():
         parser.add_argument(
@@ -65,7 +66,7 @@ def add_core_options(parser: argparse.ArgumentParser, **defaults: int) -> None:
 
 
 def chosen_core(arguments: argparse.Namespace) -> CoreConfig:
-    """What the options of `add_core_options` choose; ValueError if they make no core."""
+    """The configuration that `add_core_options` options select; ValueError if it is invalid."""
     numbers = {field.name: getattr(arguments, field.name) for field in _numbers()}
     return CoreConfig(**numbers, user=find(arguments.user))
 

@@ -9,7 +9,8 @@ from .core import Core, CoreConfig
 from .interrupts.irq import USER_INTERRUPTS
 from .pcie.series7.adapter import Series7Adapter
 from .pcie.series7.block import SERIES7
-from .pcie.series7.ports import Port, TrnSignature
+from .pcie.series7.ports import Port
+from .pcie.series7.trn import TrnSignature
 
 __all__ = ["EXTRA_PORTS", "MODULE_NAME", "Endpoint"]
 

@@ -6,7 +6,8 @@ from amaranth.lib import io, wiring
 
 from .core import CoreConfig
 from .endpoint import Endpoint
-from .pcie.series7.phy import Identity, Pads, Phy
+from .pcie.series7.parameters import Identity
+from .pcie.series7.phy import Pads, Phy
 from .pcie.series7.phy.synchronise import synchronised
 
 __all__ = ["Top"]

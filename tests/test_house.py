@@ -20,6 +20,7 @@ ORDER = (
     "tests",
     "sim.record",
     "sim.campaign sim.formal sim.mutants sim.perf sim.system",
+    "sim.copies",
     "sim.benches",
     # The program, which joins the server to the compiler.
     "sim.board.__main__",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Unpacks tar archives so that nothing is written outside the folder asked for.
+"""Unpacks tar archives without writing anything outside the given folder.
 
 Standard library only, and nothing newer than Python 3.6, as set-up uses it.
 """
@@ -18,20 +18,20 @@ def unpack(archive, folder):
     tarfile.TarError
         If a member would lie, or is a link that leads, outside `folder`, or is a device.
     """
-    # Releases of one minor version differ: 3.10.12 and 3.11.4 brought filters, 3.14 the default.
+    # Patch releases differ: 3.10.12 and 3.11.4 added filters; 3.14 made "data" the default.
     if hasattr(tarfile, "data_filter"):
         archive.extractall(str(folder), filter="data")
         return
     root = os.path.realpath(str(folder))
     for member in archive:
         place = os.path.join(root, member.name)
-        # A symbolic link counts from where it lies, a hard link from the top of the archive.
+        # A symbolic link is relative to its own folder, a hard link to the top of the archive.
         start = os.path.dirname(place) if member.issym() else root
         target = os.path.join(start, member.linkname)
         inside = all(_is_inside(root, path) for path in (place, target))
         if not inside or not (member.isreg() or member.isdir() or member.issym() or member.islnk()):
             raise tarfile.ExtractError(f"{member.name!r} would not stay in {root}: not unpacked")
-        # Files belong to who unpacks them; who packed them may not exist here.
+        # The files get this user as owner; the archive's owner may not exist here.
         member.uid, member.gid, member.uname, member.gname = os.getuid(), os.getgid(), "", ""
         member.mode &= 0o755
         archive.extract(member, root)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Debian packages unpacked into a private folder, without touching the system.
 
-apt resolves and verifies them in a state of its own, as any user; their programs then run on this
-machine whatever its C library, each through the loader that was unpacked with it. A tree is made
-once: it lies in the user's cache, named by what was asked for.
+apt resolves and verifies them with a private state, as any user. Their programs run on this machine
+with any C library, as each is started through the dynamic loader that was unpacked with it. A tree
+is made once and kept in the user's cache, under a hash of its description.
 
 Standard library only. Needs apt, dpkg and Debian's keyring.
 """
@@ -29,7 +29,7 @@ __all__ = ["Tree", "TreeError", "architecture", "archive", "cache", "obtain", "o
 #: Changes when a tree of the same packages would be unpacked differently.
 _LAYOUT = 1
 _KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
-#: The loader that programs ask for, and where Debian keeps an architecture's libraries.
+#: The dynamic loader that programs name, and Debian's folder of an architecture's libraries.
 _LOADERS = {"amd64": "/lib64/ld-linux-x86-64.so.2", "arm64": "/lib/ld-linux-aarch64.so.1"}
 _TRIPLETS = {"amd64": "x86_64-linux-gnu", "arm64": "aarch64-linux-gnu"}
 _WRAPPER = """#!/bin/sh
@@ -50,14 +50,14 @@ class Tree:
     suite : str
         Release by its code name, "trixie".
     packages : tuple of str
-        Unpacked with all they depend on.
+        Packages to unpack with their dependencies.
     alone : tuple of str
-        Unpacked without.
+        Packages to unpack without their dependencies.
     kernel : str
-        Metapackage of kernel headers, "linux-headers-amd64", with ":arch" if not this machine's:
-        the headers it stands for and what they share with others.
+        Metapackage of kernel headers, "linux-headers-amd64", with ":arch" if not this machine's.
+        The headers that it depends on are unpacked, with their common and kbuild packages.
     image : bool
-        The kernel's image and modules of the same version, too.
+        Whether to unpack the kernel's image and modules of the same version, too.
     backports : bool
         Prefer the suite's backports.
     foreign : str
@@ -75,7 +75,7 @@ class Tree:
 
 
 def cache() -> Path:
-    """The folder that everything fetched is kept in."""
+    """The folder for all that is downloaded."""
     base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return Path(base, "peerdma", "debian")
 
@@ -104,15 +104,15 @@ def obtain(tree: Tree, finish: Callable[[Path, Path], None] | None = None) -> Pa
     Parameters
     ----------
     finish : callable, optional
-        Changes the tree before it is put in place; called with where it is and where it will be.
+        Modifies the tree before it is moved into place; called with its path now and then.
 
     Raises
     ------
     TreeError
-        If a program or the archive is missing, or a package cannot be had.
+        If a program or the archive is missing, or a package cannot be downloaded.
     """
-    asked = [_LAYOUT, asdict(tree), finish.__name__ if finish else None]
-    key = hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:16]
+    description = [_LAYOUT, asdict(tree), finish.__name__ if finish else None]
+    key = hashlib.sha256(json.dumps(description).encode()).hexdigest()[:16]
     root = cache() / f"{tree.suite}-{key}"
     if root.exists():
         return root
@@ -140,7 +140,7 @@ def obtain(tree: Tree, finish: Callable[[Path, Path], None] | None = None) -> Pa
 
 @contextlib.contextmanager
 def one_at_a_time(folder: Path) -> Iterator[None]:
-    """Makes a folder, and lets one process at a time work in it; not reentrant."""
+    """Makes a folder and locks it against other processes; not reentrant."""
     folder.mkdir(parents=True, exist_ok=True)
     lock = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -160,7 +160,7 @@ def _run(command: list[str], cwd: Path | None = None, config: Path | None = None
 
 
 def _download(tree: Tree, scratch: Path) -> list[Path]:
-    """Downloads into `scratch`; the packages' files."""
+    """Downloads into `scratch`; returns the packages' files."""
     config = _private_apt(tree, scratch)
     _run(["apt-get", "-qq", "update"], config=config)
     packages, alone = list(tree.packages), list(tree.alone)
@@ -207,7 +207,7 @@ def _private_apt(tree: Tree, scratch: Path) -> Path:
         "APT::Architecture": native,
         "APT::Architectures": ",".join(architectures),
         "Acquire::Languages": "none",
-        # An archive that lags behind is still signed, and what was signed is what is wanted.
+        # A mirror that lags behind, with an expired index, is acceptable: it is still signed.
         "Acquire::Check-Valid-Until": "0",
     }
     config = scratch / "apt.conf"
@@ -223,7 +223,7 @@ def _depends(package: str, config: Path) -> list[str]:
 
 
 def _wrap_programs(draft: Path, root: Path) -> None:
-    """Makes the tree's own dynamic programs run by the tree's own loader."""
+    """Replaces the tree's dynamic programs by scripts that start them with the tree's loader."""
     triplet = _TRIPLETS[architecture()]
     wanted = _LOADERS[architecture()]
     places = (f"{folder}/{triplet}/{Path(wanted).name}" for folder in ("lib", "usr/lib"))
@@ -232,7 +232,7 @@ def _wrap_programs(draft: Path, root: Path) -> None:
         return
     folders = (f"lib/{triplet}", f"usr/lib/{triplet}", f"usr/{triplet}/lib", "usr/lib")
     libraries = ":".join(f"{root}/{folder}" for folder in folders)
-    # Since glibc 2.33; some programs look for others beside their own name.
+    # Supported since glibc 2.33; some programs find others relative to their own name.
     help_text = subprocess.run([draft / loader, "--help"], capture_output=True, check=False)
     keeps_name = b"--argv0" in help_text.stdout
     for program in list(_programs(draft, wanted)):
@@ -257,7 +257,7 @@ def _programs(draft: Path, loader: str) -> Iterator[Path]:
                 continue
             with path.open("rb") as file:
                 head = file.read(4096)
-            # A program names its loader at its beginning; libraries and static programs do not.
+            # A dynamic program names its loader near the start; other ELF files do not.
             if head.startswith(b"\x7fELF") and f"{loader}\0".encode() in head:
                 yield path
 

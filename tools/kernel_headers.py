@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Kernel headers with the compiler they want, and NVIDIA's nv-p2p.h, from Debian's packages.
+"""Kernel headers with a matching compiler, and NVIDIA's nv-p2p.h, from Debian's packages.
 
     python3 tools/kernel_headers.py            list the kernels
     python3 tools/kernel_headers.py 6.12 ...   get these; prints each one's build folder
@@ -25,8 +25,8 @@ else:
 __all__ = ["KERNELS", "NV_P2P", "Headers", "headers", "main", "nv_p2p", "scripts", "sparse"]
 
 
-#: What the driver is built against: the oldest that Debian has, its stable ones, the newest. Those
-#: with an image are also what it runs on.
+#: Kernels that the driver is built against: Debian's oldest, stable and newest. It also runs on
+#: those with an image.
 KERNELS = {
     "5.10": Tree("bullseye", ("gcc-10",), kernel="linux-headers-amd64"),
     "6.1": Tree("bookworm", ("gcc-12",), kernel="linux-headers-amd64"),
@@ -52,11 +52,11 @@ class Headers:
     Attributes
     ----------
     build : pathlib.Path
-        What ``make KDIR=`` wants.
+        The folder for ``make KDIR=``.
     options : tuple of str
-        For that make.
+        Arguments of that make.
     environment : dict of str to str
-        For that make: finds the compiler.
+        Environment of that make, with the compiler in PATH.
     """
 
     build: Path
@@ -65,12 +65,12 @@ class Headers:
 
 
 def headers(name: str) -> Headers:
-    """The headers of KERNELS[`name`], fetched unless they are there; TreeError if that fails."""
+    """The headers of KERNELS[`name`], downloaded if needed; TreeError if that fails."""
     root = obtain(KERNELS[name], _fix_paths)
     architecture = name.partition("-")[2] or "amd64"
     build = next((root / "usr/src").glob(f"linux-headers-*-{architecture}"))
     path = f"{root}/usr/bin:{os.environ.get('PATH', '')}"
-    # Without BTF, for which the kernel's uncompressed image would have to be there.
+    # Without BTF, which would need the kernel's uncompressed image.
     options = [f"KDIR={build}", "CONFIG_DEBUG_INFO_BTF_MODULES="]
     if architecture == "arm64":
         options.append("ARCH=arm64")
@@ -89,21 +89,22 @@ def sparse() -> Path:
 
 
 def scripts() -> Path:
-    """The folder with the kernel's checkpatch.pl, and what it reads, and kernel-doc."""
+    """The folder with the kernel's checkpatch.pl, its data files, and kernel-doc."""
     return obtain(_SOURCE, _unpack_scripts) / "scripts"
 
 
 def _fix_paths(draft: Path, root: Path) -> None:
-    """The headers refer to each other by where the packages would be installed."""
+    """Makes the headers refer to each other in the tree, and not where packages install them."""
     for makefile in (draft / "usr/src").glob("linux-headers-*/Makefile"):
         text = makefile.read_text()
         makefile.write_text(re.sub(r"(?<=[ =])/usr/src/", f"{root}/usr/src/", text))
-    # Starts the one for the kernel's word size and byte order, by a name that it may not have.
+    # A wrapper that starts the modpost for the kernel's word size and byte order, whose path is
+    # not right in the tree: replaced by a link to it.
     for modpost in (draft / "usr/lib").glob("linux-kbuild-*/scripts/mod/modpost"):
         modpost.unlink()
         modpost.symlink_to("modpost.real-lsb-64")
     for tool in (draft / "usr/bin").glob("*-linux-gnu-*"):
-        # gcc looks for its assembler and linker by their plain names in its own folder.
+        # gcc finds its assembler and linker by their plain names in its own folder.
         triplet, _, plain = tool.name.partition("-linux-gnu-")
         for folder in (draft / "usr").glob(f"lib*/gcc*/{triplet}-linux-gnu/*"):
             if plain in ("as", "ld") and not (folder / plain).exists():

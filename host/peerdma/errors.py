@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""One tree of errors. Each message says what was asked, what was found and what to do next.
+"""One tree of errors. Each message says what failed, why, and what to do next.
 
 Each class has the exit code that `peerdma` and `host/demo.py` end with when it is the cause.
 """
@@ -41,7 +41,7 @@ class PeerdmaError(Exception):
 
 
 class BoardNotFound(PeerdmaError):
-    """There is no board where one was asked for, or it did not start."""
+    """There is no board in the given place, or it did not start."""
 
     exit_code = 3
     cause = "no board, or it did not start"
@@ -62,13 +62,13 @@ class Timeout(PeerdmaError):
 
 
 class TransferError(PeerdmaError):
-    """A DMA transfer failed, or could not be made as asked.
+    """A DMA transfer failed, or its arguments were invalid.
 
     Attributes
     ----------
     status : int
         The channel's status register, see `peerdma.regs.Status`; 0 if no DMA was started, or the
-        board knows of no error: of writes that reach no memory it cannot.
+        board reported none: it does not learn of writes that reached no memory.
     kind : peerdma.regs.ErrorKind or None
         What the board captured as the first error.
     address : int or None
@@ -94,7 +94,7 @@ class TransferError(PeerdmaError):
 
 
 class VerifyError(PeerdmaError):
-    """Memory does not hold what it should.
+    """Memory does not have the expected content.
 
     Attributes
     ----------
@@ -118,10 +118,10 @@ class VerifyError(PeerdmaError):
 
 
 class VersionMismatch(PeerdmaError):
-    """Board and library do not speak the same version."""
+    """Board and library are of incompatible versions."""
 
     exit_code = 8
-    cause = "board and library versions do not fit"
+    cause = "board and library versions are incompatible"
 
 
 class PinError(PeerdmaError):
@@ -132,14 +132,14 @@ class PinError(PeerdmaError):
 
 
 class UnsupportedError(PeerdmaError):
-    """This version, board or GPU does not have what was asked for."""
+    """This version, board or GPU does not support the operation."""
 
     exit_code = 10
     cause = "not in this version, or not on this board or GPU"
 
 
 class ProtocolError(PeerdmaError):
-    """The other side of the socket answered with an error, or not by the protocol."""
+    """The other side of the socket answered with an error, or violated the protocol."""
 
     exit_code = 11
     cause = "the board refused a request or broke the protocol"
@@ -157,8 +157,8 @@ class GpuNotFound(PeerdmaError):
     exit_code = 12
     cause = "no CUDA GPU, or what it needs is not installed"
 
-    def __init__(self, asked: str, found: str, step: str):
-        super().__init__(f"asked for {asked}: {found}. {step}")
+    def __init__(self, action: str, found: str, step: str):
+        super().__init__(f"cannot {action}: {found}. {step}")
         self.found = found
 
 
@@ -168,7 +168,7 @@ class CudaError(PeerdmaError):
     Attributes
     ----------
     name : str
-        The error's name in CUDA, as ``CUDA_ERROR_OUT_OF_MEMORY``.
+        The error's name in CUDA, such as ``CUDA_ERROR_OUT_OF_MEMORY``.
     found, step : str
         What CUDA says, and what to do.
     """
@@ -176,8 +176,8 @@ class CudaError(PeerdmaError):
     exit_code = 13
     cause = "CUDA failed"
 
-    def __init__(self, asked: str, found: str, step: str, *, name: str):
-        super().__init__(f"asked for {asked}: {found}. {step}")
+    def __init__(self, action: str, found: str, step: str, *, name: str):
+        super().__init__(f"cannot {action}: {found}. {step}")
         self.name = name
         self.found = found
         self.step = step

@@ -85,8 +85,8 @@ def open_board(
 
         if path == "auto" and not is_checkout():
             raise BoardNotFound(
-                f"asked for any board: there is no {_NODE}, and no source checkout here to start a "
-                "simulated one from. `peerdma doctor` says what keeps a board from being found"
+                f"no board found: there is no {_NODE}, and no source checkout to start a simulated "
+                "one from. `peerdma doctor` says what keeps a board from being found"
             )
         return Board(StartedBoard(arguments, **options))
     if arguments:
@@ -97,8 +97,8 @@ def open_board(
         return Board(open_node(path, timeout))
     if os.path.exists(path) and not stat.S_ISSOCK(mode := os.stat(path).st_mode):
         raise BoardNotFound(
-            f"asked for the board at {path}, which is {kind_of(mode)}; a board is a device node, "
-            f"as {_NODE}, or the socket of a simulated board that runs"
+            f"cannot open a board at {path}, which is {kind_of(mode)}; a board is a device node, "
+            f"such as {_NODE}, or the socket of a running simulated board"
         )
     from .userspace.backend import UserSpaceBackend
 

@@ -197,13 +197,14 @@ class Status(enum.IntFlag):
     MAGIC_STOPPED = 1 << 4
     INVALID_LENGTH = 1 << 5
     IDLE_STOPPED = 1 << 6
-    #: H2C: the data read was answered Unsupported Request, or not at all. C2H: decode error.
+    #: The card address does not decode. H2C also: the data read was answered Unsupported Request,
+    #: or not at all.
     READ_UNSUPPORTED = 1 << 9
     READ_ABORT = 1 << 10
     READ_PARITY = 1 << 11
     READ_POISONED = 1 << 12
     READ_UNEXPECTED = 1 << 13
-    #: H2C: the card address is neither card RAM nor a window.
+    #: H2C: the card address does not decode.
     WRITE_DECODE = 1 << 14
     WRITE_SLAVE = 1 << 15
     DESC_UNSUPPORTED = 1 << 19
@@ -260,7 +261,12 @@ CHANNEL = Block(
             writable=_STATUS_BITS,
         ),
         Register("status_rc", 0x44, Access.RC, "Status; reading clears bits 23:1", alias="status"),
-        Register("completed_count", 0x48, Access.RO, "Descriptors finished since Run rose"),
+        Register(
+            "completed_count",
+            0x48,
+            Access.RO,
+            "Descriptors finished since Run rose, one that ended in an error included",
+        ),
         Register(
             "alignments", 0x4C, Access.RO, "Address and length granularity", reset=ALIGNMENTS_MM
         ),

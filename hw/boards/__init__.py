@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Boards as plain data: part, pins, links and identity.
 
-`hw.top` takes a board's pins from here, `flow` all that it needs to make and check an image. What
-an image is compared with is not the board's, and is in `flow.references`.
+`hw.top` takes a board's pins from here, and `flow` all that it needs to make and check an image.
+The reference that an image is compared with is in `flow.references`.
 """
 
 from .board import BOARDS, Board, Boot, Pad

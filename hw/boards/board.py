@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What a board is, to the tools that build for it: data only."""
+"""The description of a board for the tools that build for it: data only."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ class Pad:
         Package pin.
     output : bool
     drive : int
-        mA, 8 or 12; of an output.
+        Drive strength of an output in mA, 8 or 12.
     pull : str
         "UP", "DOWN" or "".
     """
@@ -58,12 +58,12 @@ class Board:
     name : str
         Its key in `BOARDS`.
     platform : type of XilinxPlatform
-        Pins and part. Resources that a design asks for: `pcie` (refclk, rx, tx, perst, clkreq),
+        Pins and part. Resources that the design needs: `pcie` (refclk, rx, tx, perst, clkreq),
         `led` and `gpio`.
     fabric : str
         The die, by Project X-Ray's name: "xc7a50t".
     sites : dict of str to str
-        Site by primitive, for what must be where the board's wires are.
+        Site by primitive, for primitives whose place the board's wiring determines.
     boot : Boot
     """
 
@@ -75,12 +75,12 @@ class Board:
 
     @property
     def part(self) -> str:
-        """With package and speed grade, "xc7a50tcsg325-2"."""
+        """The part with package and speed grade, "xc7a50tcsg325-2"."""
         return f"{self.platform.device}{self.platform.package}-{self.platform.speed}"
 
     @property
     def pads(self) -> list[Pad]:
-        """Its I/O, without the transceiver's."""
+        """The board's I/O pins, without those of transceivers."""
         found = []
         for resource in self.platform.resources:
             for subsignal in _leaves(resource):
@@ -121,11 +121,11 @@ _BOARDS = (
         sites={
             "GTPE2_CHANNEL": "GTPE2_CHANNEL_X0Y3",
             "GTPE2_COMMON": "GTPE2_COMMON_X0Y0",
-            # Its pads are the pins of the reference clock.
+            # The buffer whose pads are the reference clock's pins.
             "IBUFDS_GTE2": "IBUFDS_GTE2_X0Y1",
             "PCIE_2_1": "PCIE_X0Y0",
         },
-        # 66 MHz and four lanes: from power-on to a loaded FPGA in time for enumeration.
+        # 66 MHz and four lanes load the FPGA fast enough after power-on for enumeration.
         boot=Boot(rate=66, lanes=4),
     ),
 )

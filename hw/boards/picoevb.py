@@ -16,14 +16,14 @@ class PicoEVBPlatform(XilinxPlatform):
     device = "xc7a50t"
     package = "csg325"
     speed = "2"
-    resources = [  # noqa: RUF012, as Amaranth has it
+    resources = [  # noqa: RUF012, Amaranth's convention
         Resource(
             "pcie",
             0,
             Subsignal("refclk", DiffPairs("B6", "B5", dir="i"), Clock(100e6)),
             Subsignal("rx", DiffPairs("G4", "G3", dir="i")),
             Subsignal("tx", DiffPairs("B2", "B1", dir="o")),
-            # Low until the host's power is good; a card on its own desk has no host.
+            # The host asserts it until its power is good. Pulled low, so also asserted without one.
             Subsignal(
                 "perst", PinsN("A10", dir="i"), Attrs(IOSTANDARD="LVCMOS33", PULLDOWN="TRUE")
             ),

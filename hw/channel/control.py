@@ -13,10 +13,11 @@ Follows PG195 for what the registers do. Where that is silent, the choice is nam
   requested is waited for, then the channel is idle. Drivers free their buffers right after it,
   so finishing up to 256 MiB would write into memory that is no longer theirs.
 * A descriptor of length 0 moves nothing and completes in order.
-* A card address outside card RAM and stream window is a decode error, found before any data
-  moves. If its logging is off (xdma.ko leaves write errors off) the descriptor completes without
-  moving data.
+* A card address outside card RAM and stream window is a decode error, found before any byte of
+  its descriptor moves.
 * Errors set their own status bit and, as drivers look at that one only, bit 0 of their field.
+* A run that ends by an error also says "descriptor stopped", and the descriptor that failed is
+  counted: xdma.ko takes no notice of an error with a count of 0.
 * An error that ends a run is written back, too, whatever the failed descriptor's flags say. After
   Run was cleared nothing is: a word in memory must not be mistaken for the next run's.
 """
@@ -150,7 +151,6 @@ class ChannelControl(wiring.Component):
 
         # Descriptors
         fetch = self.fetch
-        decode = "ie_read_error" if c2h else "ie_write_error"
         wiring.connect(m, wiring.flipped(self.descriptor), intake.descriptor)
         wiring.connect(m, intake.entry, in_flight.entry)
         wiring.connect(m, intake.span, wiring.flipped(self.span))
@@ -163,7 +163,6 @@ class ChannelControl(wiring.Component):
             fetch.halt.eq(run.halt | host.settings.halt),
             fetch.flush.eq(run.flush),
             fetch.credit.eq(credits.allowed),
-            intake.decode_logged.eq(field(csr.control, control, decode).any()),
             intake.start.eq(run.start),
             intake.flush.eq(run.flush),
             in_flight.flush.eq(run.flush),

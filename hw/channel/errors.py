@@ -14,13 +14,15 @@ def error_table(*, fetch: bool, c2h: bool) -> dict[Outcome, Status]:
     """Status bits of each outcome but OK, of the descriptor fetch or else of the data path.
 
     Besides the error's own bit they have bit 0 of its field, because that is the only one that all
-    drivers look at. It also stands for errors that have none.
+    drivers look at. It also stands for errors that have none. No driver looks at write errors:
+    a card address that does not decode has the bit of reads in both directions.
     """
     source = "DESC" if fetch else "READ"
     unsupported = Status[f"{source}_UNSUPPORTED"]
+    decode = Status.READ_UNSUPPORTED
     return {
         Outcome.MAGIC: Status.MAGIC_STOPPED,
-        Outcome.DECODE: Status.READ_UNSUPPORTED if c2h else Status.WRITE_DECODE,
+        Outcome.DECODE: decode if c2h else decode | Status.WRITE_DECODE,
         Outcome.UNSUPPORTED_REQUEST: unsupported,
         Outcome.COMPLETER_ABORT: Status[f"{source}_ABORT"] | unsupported,
         Outcome.POISONED: Status[f"{source}_POISONED"] | unsupported,

@@ -28,8 +28,6 @@ class DescriptorIntake(wiring.Component):
     Members
     -------
     descriptor : In(stream of Descriptor)
-    decode_logged : In(1)
-        A card address that does not decode is an error; otherwise its descriptor moves nothing.
     start : In(1)
         A run starts.
     flush : In(1)
@@ -51,7 +49,6 @@ class DescriptorIntake(wiring.Component):
         super().__init__(
             {
                 "descriptor": In(stream.Signature(Descriptor)),
-                "decode_logged": In(1),
                 "start": In(1),
                 "flush": In(1),
                 "entry": Out(stream.Signature(InFlight)),
@@ -78,7 +75,7 @@ class DescriptorIntake(wiring.Component):
             entry.immediate.eq(outside | (descriptor.length == 0) | ~fetched),
             entry.outcome.eq(descriptor.outcome),
         ]
-        with m.If(fetched & outside & self.decode_logged):
+        with m.If(fetched & outside):
             m.d.comb += entry.outcome.eq(Outcome.DECODE)
 
         # The address of an error waits in the span, which an error does not have. If it is the card

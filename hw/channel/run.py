@@ -21,7 +21,8 @@ class RunState(wiring.Component):
     """Starts runs, retires descriptors, and ends runs: by Stop, by an error, or by an abort.
 
     The event of the end, busy and the count change in one cycle, so that a driver that sees one of
-    them sees all, and only when nothing of the run can touch memory any more.
+    them sees all, and only when nothing of the run can touch memory any more. In poll mode a
+    descriptor that failed is counted earlier: what is written back has to include it.
 
     Parameters
     ----------
@@ -104,6 +105,8 @@ class RunState(wiring.Component):
         ending = Signal(STATUS_BITS)
         #: a descriptor without Stop has completed, and status does not show it yet
         completed = Signal()
+        #: the descriptor that failed is not counted yet
+        uncounted = Signal()
         #: software has started the next run while this one was ending
         restarted = Signal()
         settled, resting = Signal(), Signal()
@@ -140,9 +143,17 @@ class RunState(wiring.Component):
                 with m.Elif(completed):
                     pass  # the writeback and the event of the last descriptor come first
                 with m.Elif(outcome != Outcome.OK):
-                    m.d.comb += [writeback.request.eq(self.poll_mode), writeback.error.eq(1)]
+                    m.d.comb += [
+                        writeback.request.eq(self.poll_mode),
+                        writeback.error.eq(1),
+                        events.counted.eq(self.poll_mode),
+                    ]
                     m.d.sync += [
-                        ending.eq(error_bits(outcome, of_fetch, c2h=self._c2h)),
+                        uncounted.eq(~self.poll_mode),
+                        ending.eq(
+                            error_bits(outcome, of_fetch, c2h=self._c2h)
+                            | _STATUS.DESCRIPTOR_STOPPED
+                        ),
                         self.flush.eq(1),
                         self.error.valid.eq(1),
                         report.outcome.eq(outcome),
@@ -165,10 +176,10 @@ class RunState(wiring.Component):
                     use.breaks.eq(self.streamed & (ending & int(_STATUS.errors())).any()),
                 ]
                 with m.If(settled):
-                    m.d.sync += self.flush.eq(0)
+                    m.d.sync += [self.flush.eq(0), uncounted.eq(0)]
                     m.next = "Idle"
                     with m.If(~restarted & ~rise):
-                        m.d.comb += events.event.eq(ending)
+                        m.d.comb += [events.event.eq(ending), events.counted.eq(uncounted)]
                         with m.If(run):
                             m.next = "Stopped"
             with m.State("Stopped"):

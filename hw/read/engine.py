@@ -93,8 +93,9 @@ class ReadEngine(wiring.Component):
     error : Out(stream of ReadError, always ready)
         Each failed job, in the cycle in which it retires.
     bus_master : In(1)
-        Low: jobs are taken, as room allows, and end with BUS_MASTER_OFF without a request. A request
-        that was offered before is up to whoever takes it; if it is dropped, the job ends by timeout.
+        Low: jobs are taken, as room allows, and end with BUS_MASTER_OFF without a request. A
+        request that was offered before is up to whoever takes it; if it is dropped, the job ends by
+        timeout.
     relaxed : In(1)
         Relaxed Ordering attribute of new requests, but for those of fetches.
     tolerant : In(1)

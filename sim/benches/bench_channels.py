@@ -154,7 +154,7 @@ async def faults_and_aborts_stay_where_they_are(tb: TB):
         before = held.data
         await first.start(tb.chain([Transfer(bad.address, 0, 4096)]))
         run = cocotb.start_soon(second.run(tb.chain([Transfer(good.address, 8192, 8192)]), 300))
-        await first.expect_end(regs.Status.READ_UNSUPPORTED, 0)
+        await first.expect_failed(regs.Status.READ_UNSUPPORTED, 0)
         await run
         target = tb.buffer(8192)
         run = cocotb.start_soon(

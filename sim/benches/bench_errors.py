@@ -63,12 +63,12 @@ async def expect_failure(
     await tb.write(regs.EXTENSION, "error_clear", 0)
     messages = len(tb.messages)
     await channel.start(chain)
-    await channel.expect_end(failure.status, failure.count, us)
+    await channel.expect_failed(failure.status, failure.count, us)
     await tb.wait_messages(messages + 1)
     await expect_capture(tb, channel, failure)
     await Timer(2, "us")
     assert len(tb.messages) == messages + 1, "more than one interrupt for one error"
-    assert await channel.read("status_rc") == failure.status
+    assert await channel.read("status_rc") == failure.status | Status.DESCRIPTOR_STOPPED
     await channel.write("control", CONTROL_STOP)
     await expect_working(tb)
 
@@ -142,12 +142,14 @@ async def card_address(tb: TB):
         into = tb.chain([*good(tb, 2), Transfer(buffer.address, address, 64)])
         out = tb.chain([Transfer(address, buffer.address, 64)])
         before = buffer.data
+        bits = Status.READ_UNSUPPORTED
         await expect_failure(
-            tb, tb.h2c, into, Failure(Status.WRITE_DECODE, ErrorKind.DECODE, 2, address=address)
+            tb,
+            tb.h2c,
+            into,
+            Failure(bits | Status.WRITE_DECODE, ErrorKind.DECODE, 2, address=address),
         )
-        await expect_failure(
-            tb, tb.c2h, out, Failure(Status.READ_UNSUPPORTED, ErrorKind.DECODE, 0, address=address)
-        )
+        await expect_failure(tb, tb.c2h, out, Failure(bits, ErrorKind.DECODE, 0, address=address))
         buffer.expect(before)
 
 
@@ -225,7 +227,7 @@ async def bus_master_off(tb: TB):
     for channel, (chain, _) in errors.items():
         tb.host.requests.clear()
         await channel.start(chain)
-        await channel.expect_end(Status.DESC_UNSUPPORTED, 0)
+        await channel.expect_failed(Status.DESC_UNSUPPORTED, 0)
         assert not tb.host.requests
         await channel.write("control", CONTROL_STOP)
 
@@ -234,7 +236,7 @@ async def bus_master_off(tb: TB):
         await channel.start(chain, CONTROL_START)
         await Timer(3, "us")
         await tb.pci.clear_master()
-        await channel.expect_end(status, 0)
+        await channel.expect_failed(status, 0)
         await channel.write("control", CONTROL_STOP)
     await tb.pci.set_master()
     await prepare(tb)

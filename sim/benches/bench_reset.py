@@ -66,7 +66,7 @@ async def quarantine(tb: TB):
     tb.host.inject(range(source.address, source.address + 4096), Fault.WITHHELD)
     chain = tb.chain([Transfer(source.address, 0, 4096)])
     await tb.h2c.start(chain)
-    await tb.h2c.expect_end(Status.READ_UNSUPPORTED, 0, 300)
+    await tb.h2c.expect_failed(Status.READ_UNSUPPORTED, 0, 300)
     assert await tb.read(regs.EXTENSION, "quarantined") != 0
     assert tb.device.timeouts
     tb.device.timeouts = 0

@@ -94,5 +94,9 @@ class Channel:
         completed = await self.read("completed_count")
         assert completed == count, f"{self!r}: {completed} descriptors completed, not {count}"
 
+    async def expect_failed(self, status: regs.Status, before: int, us: float = 100) -> None:
+        """The same for a run that ended with these error bits, behind `before` good descriptors."""
+        await self.expect_end(status | regs.Status.DESCRIPTOR_STOPPED, before + 1, us)
+
     def __repr__(self) -> str:
         return f"<{'C2H' if self.c2h else 'H2C'} {self.number}>"

@@ -6,6 +6,7 @@ from __future__ import annotations
 from cocotbext.pcie.core import Endpoint
 from cocotbext.pcie.core.caps import MsiCapability, MsixCapability
 
+from hw.pcie.series7.parameters import PARAMETERS, Identity
 from peerdma import regs
 
 __all__ = ["configuration_space"]
@@ -14,26 +15,28 @@ __all__ = ["configuration_space"]
 def configuration_space(lanes: int) -> Endpoint:
     """The function with its BARs and capabilities, on a Gen2 link of so many lanes."""
     function = Endpoint()
-    function.vendor_id, function.device_id = 0x10EE, 0x7021
-    function.subsystem_vendor_id, function.subsystem_id = 0x10EE, 0x5045
-    function.class_code = 0x058000
-    function.interrupt_pin = 1
+    ids = Identity()
+    function.vendor_id, function.device_id = ids.vendor, ids.device
+    function.subsystem_vendor_id, function.subsystem_id = ids.subsystem_vendor, ids.subsystem
+    function.class_code = PARAMETERS["CLASS_CODE"]
+    function.interrupt_pin = PARAMETERS["INTERRUPT_PIN"]
     for bar, size in (regs.BAR_USER, regs.BAR_DMA):
         function.configure_bar(bar, size)
     capability = function.pcie_cap
-    capability.max_payload_size_supported = 2
-    capability.max_link_speed = capability.current_link_speed = 2
+    capability.max_payload_size_supported = PARAMETERS["DEV_CAP_MAX_PAYLOAD_SUPPORTED"]
+    speed = PARAMETERS["LINK_CAP_MAX_LINK_SPEED"]
+    capability.max_link_speed = capability.current_link_speed = speed
     capability.max_link_width = capability.negotiated_link_width = lanes
     msi = MsiCapability()
     msi.msi_64bit_address_capable = 1
     function.msi_cap = msi
     function.register_capability(msi)
     msix = MsixCapability()
-    msix.msix_table_size = regs.MSIX_ENTRIES - 1
-    msix.msix_table_bar_indicator_register = regs.BAR_DMA[0]
-    msix.msix_table_offset = regs.MSIX_TABLE_OFFSET
-    msix.msix_pba_bar_indicator_register = regs.BAR_DMA[0]
-    msix.msix_pba_offset = regs.MSIX_PBA_OFFSET
+    msix.msix_table_size = PARAMETERS["MSIX_CAP_TABLE_SIZE"]
+    msix.msix_table_bar_indicator_register = PARAMETERS["MSIX_CAP_TABLE_BIR"]
+    msix.msix_table_offset = 8 * PARAMETERS["MSIX_CAP_TABLE_OFFSET"]
+    msix.msix_pba_bar_indicator_register = PARAMETERS["MSIX_CAP_PBA_BIR"]
+    msix.msix_pba_offset = 8 * PARAMETERS["MSIX_CAP_PBA_OFFSET"]
     function.msix_cap = msix
     function.register_capability(msix)
     return function

@@ -23,7 +23,7 @@ from cocotbext.pcie.core import Device
 from cocotbext.pcie.core.tlp import Tlp, TlpType
 
 from hw.pcie.series7.block import SERIES7
-from hw.pcie.series7.phy.pcie_parameters import PARAMETERS
+from hw.pcie.series7.parameters import PARAMETERS
 from hw.pcie.series7.ports import TRN_PORTS
 from peerdma import regs
 

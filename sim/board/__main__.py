@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The simulated board as a program: `sim.board.server` with a model of this checkout.
 
-The only file here that needs `sim.compile`, which makes the model.
+The only file here that imports `sim.compile`, which makes the model.
 """
 
 import sys

@@ -2,8 +2,8 @@
 """The simulated board: serves a PCIe function over vfio-user at a socket.
 
 The first start compiles the core, which takes a minute or two; later starts are immediate. Prints
-``ready: PATH`` to standard output when a client can connect, and what happens to standard error.
-Exit status: 0 ended as asked, 1 could not start, 2 wrong usage, 3 the core broke a PCIe rule.
+``ready: PATH`` to standard output when a client can connect, and events to standard error.
+Exit status: 0 normal end, 1 could not start, 2 wrong usage, 3 the core broke a PCIe rule.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import ctypes
 import errno
 import json
 import os
+import re
 import signal
 import socket
 import stat
@@ -23,14 +24,14 @@ from pathlib import Path
 
 from peerdma import regs
 
-from . import config_space
+from .config_space import EXPRESS, MSI, MSIX, ConfigSpace
 from .loader import Model
 
 __all__ = ["StartError", "main"]
 
-#: Raw bytes per second of a link after its line code, in 10^6; 0 is without limit.
+#: Raw 10^6 bytes per second of a link, less its line code; 0 is no limit.
 _LINKS = {"gen2x1": 500.0, "gen1x1": 250.0, "unlimited": 0.0}
-#: So often are signals looked at, in milliseconds.
+#: Milliseconds between checks for signals.
 _SLICE_MS = 100
 _LOG_ROOM = 1 << 16
 
@@ -57,13 +58,17 @@ def _say(text: str) -> None:
 # Options ------------------------------------------------------------------------------------
 
 
-def _number(text: str) -> int:
-    return int(text, 0)
+def _class_code(text: str) -> int:
+    if not 0 <= (number := int(text, 0)) < 1 << 24:
+        raise argparse.ArgumentTypeError(f"{text} does not fit into 24 bits")
+    return number
 
 
-def _ids(text: str) -> tuple[int, int]:
-    first, second = (int(part, 16) for part in text.split(":"))
-    return first, second
+def _ids(text: str) -> int:
+    """The dword that both IDs are in."""
+    if not (found := re.fullmatch("([0-9a-fA-F]{1,4}):([0-9a-fA-F]{1,4})", text)):
+        raise argparse.ArgumentTypeError(f"{text!r} is not two IDs in hex, for example 10ee:7021")
+    return int(found[2], 16) << 16 | int(found[1], 16)
 
 
 def _natural(text: str) -> int:
@@ -93,11 +98,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("--socket", metavar="PATH", required=True, help="UNIX socket to serve at")
-    add("--once", action="store_true", help="end when the client leaves")
-    add("--ids", type=_ids, metavar="V:D", default=(0x10EE, 0x7021), help="vendor:device, hex")
-    add("--subsystem", type=_ids, metavar="V:D", default=(0x10EE, 0x5045), help="the same")
-    add("--class-code", type=_number, metavar="N", default=0x058000, help="24 bits")
-    add("--msi", type=int, metavar="N", default=1, help="MSI vectors, 0 for none (1)")
+    add("--once", action="store_true", help="end when the client disconnects")
+    add("--ids", type=_ids, metavar="V:D", help="vendor:device, hex")
+    add("--subsystem", type=_ids, metavar="V:D", help="the same")
+    add("--class-code", type=_class_code, metavar="N", help="24 bits")
+    add("--msi", type=int, choices=(0, 1, 2, 4, 8, 16, 32), help="MSI vectors, 0 for none")
     add("--msix", action=argparse.BooleanOptionalAction, default=True, help="MSI-X capability")
     add("--link", choices=_LINKS, default="gen2x1", help="rate of the link (gen2x1)")
     add(
@@ -105,7 +110,7 @@ def _parser() -> argparse.ArgumentParser:
         type=_nanoseconds,
         metavar="NS",
         default=1000.0,
-        help="read to first data (1000)",
+        help="from read request to first data (1000)",
     )
     add("--rcb", type=int, choices=(64, 128), default=64, help="read completion boundary (64)")
     add(
@@ -113,7 +118,7 @@ def _parser() -> argparse.ArgumentParser:
         type=int,
         choices=(64, 128, 256, 512),
         default=512,
-        help="at most (512)",
+        help="largest completion in bytes (512)",
     )
     add("--reorder", type=_natural, metavar="SEED", help="shuffle completions of different reads")
     add(
@@ -122,37 +127,53 @@ def _parser() -> argparse.ArgumentParser:
         metavar="KIND@N",
         action="append",
         default=[],
-        help="read N of a client gets ur, ca, poison, drop (no answer) or hang (none from then on)",
+        help="answer read request N with ur, ca or poison, drop it (no answer), or hang (answer "
+        "none from then on)",
     )
     add(
         "--mailbox-page",
         action="store_true",
         help="offer the mailbox registers as a page of memory that a client can map, for a GPU to "
-        "write (QEMU then makes every register write wait for its end)",
+        "write (with QEMU, every register write then waits until it is done)",
     )
     core = parser.add_mutually_exclusive_group()
     core.add_argument("--user", metavar="NAME", help="user block, as for hw.build core (pass)")
     core.add_argument(
         "--plain",
         action="store_true",
-        help="a plain XDMA core, as NVIDIA's design is: no user block, no extension block",
+        help="a plain XDMA core, such as NVIDIA's design: no user block, no extension block",
     )
-    add("--time-scale", type=_natural, metavar="N", default=1000, help="told to drivers (1000)")
+    add(
+        "--time-scale",
+        type=_natural,
+        metavar="N",
+        default=1000,
+        help="times slower than real time, as reported to drivers (1000)",
+    )
     add("--log-tlps", type=Path, metavar="FILE", help="write a line per TLP")
     add("--waves", type=Path, metavar="FILE", help="write a VCD trace; slow")
     return parser
 
 
-def _identity(arguments: argparse.Namespace) -> config_space.Identity:
-    return config_space.Identity(
-        *arguments.ids,
-        *arguments.subsystem,
-        arguments.class_code,
-        msi_vectors=arguments.msi,
-        msix=arguments.msix,
-        link_speed=1 if arguments.link == "gen1x1" else 2,
-        boundary=arguments.rcb,
-    )
+def _changed(space: ConfigSpace, arguments: argparse.Namespace) -> ConfigSpace:
+    """The model's configuration space with the changes that the options ask for."""
+    express, msi = space.capabilities[EXPRESS], space.capabilities[MSI]
+    for offset, nbytes, value in (
+        (0x00, 4, arguments.ids),
+        (0x2C, 4, arguments.subsystem),
+        (0x09, 3, arguments.class_code),
+    ):
+        if value is not None:
+            space = space.changed(offset, nbytes, value)
+    if arguments.link == "gen1x1":
+        space = space.changed(express + 0x12, 1, 1, mask=0x0F)
+    if arguments.rcb == 128:
+        space = space.changed(express + 0x10, 1, 1 << 3, mask=1 << 3)
+    if arguments.msi == 0:
+        space = space.without(MSI)
+    elif arguments.msi:
+        space = space.changed(msi + 2, 1, (arguments.msi.bit_length() - 1) << 1, mask=0x0E)
+    return space if arguments.msix else space.without(MSIX)
 
 
 def _native_options(arguments: argparse.Namespace, clock_khz: int) -> str:
@@ -183,7 +204,7 @@ def _native_options(arguments: argparse.Namespace, clock_khz: int) -> str:
 
 
 def _capabilities(text: bytes) -> int:
-    """Most bytes of one DMA message to the client whose version data is `text`; ValueError."""
+    """The client's limit of bytes per DMA message, from its version data; ValueError if invalid."""
     found = json.loads(text) if text else {}
     offered = found.get("capabilities", {}) if isinstance(found, dict) else None
     if not isinstance(offered, dict):
@@ -202,7 +223,7 @@ def _negotiate(major, minor, text, length, reply, room, most_data):
     try:
         most_data[0] = min(_capabilities(text[:length]), 1 << 20)
     except (ValueError, RecursionError) as problem:
-        _say(f"the client's version data is no good: {problem}")
+        _say(f"the client's version data is invalid: {problem}")
         return -errno.EINVAL
     ours = {"max_msg_fds": 16, "max_data_xfer_size": 1 << 20, "write_multiple": True}
     answer = json.dumps({"capabilities": ours}).encode()
@@ -213,11 +234,11 @@ def _negotiate(major, minor, text, length, reply, room, most_data):
 # Socket -------------------------------------------------------------------------------------
 
 
-def _clear_the_way(path: str) -> None:
-    """Removes a socket that nobody serves any more; StartError if `path` is something else."""
+def _remove_stale(path: str) -> None:
+    """Removes a socket that no process serves any more; StartError if `path` is something else."""
     with suppress(FileNotFoundError):
         if not stat.S_ISSOCK(os.stat(path).st_mode):
-            raise StartError(f"{path} exists and is no socket: choose another path")
+            raise StartError(f"{path} exists and is not a socket: choose another path")
         with socket.socket(socket.AF_UNIX) as probe:
             try:
                 probe.connect(path)
@@ -229,8 +250,8 @@ def _clear_the_way(path: str) -> None:
 
 @contextmanager
 def _listen(path: str) -> Iterator[socket.socket]:
-    """A listening socket at `path`; the file is removed at the end if it is still ours."""
-    _clear_the_way(path)
+    """A listening socket at `path`; removes the file at the end unless another replaced it."""
+    _remove_stale(path)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     with listener:
         try:
@@ -252,9 +273,9 @@ def _listen(path: str) -> Iterator[socket.socket]:
 
 
 class _Board:
-    """The library's board; a context manager."""
+    """A board of the native library; a context manager."""
 
-    def __init__(self, model: Model, options: str, space: config_space.ConfigSpace, listener: int):
+    def __init__(self, model: Model, options: str, space: ConfigSpace, listener: int):
         self._native = model.load()
         self._native.board_open.restype = ctypes.c_void_p
         self._native.board_log.restype = ctypes.c_size_t
@@ -282,7 +303,7 @@ class _Board:
         self._native.board_close(self._handle)
 
     def serve(self) -> bool:
-        """Serves for a while and prints the log; False when there is nobody left to serve."""
+        """Serves for a time slice and prints the log; False when the board is to end."""
         more = self._native.board_serve(self._handle, _SLICE_MS)
         n = self._native.board_log(self._handle, self._text, ctypes.c_size_t(_LOG_ROOM))
         for line in self._text.raw[:n].decode(errors="replace").splitlines():
@@ -291,7 +312,7 @@ class _Board:
 
     @property
     def errors(self) -> int:
-        """PCIe rules that the core broke."""
+        """Number of PCIe rules that the core broke."""
         return self._native.board_errors(self._handle)
 
 
@@ -301,19 +322,15 @@ def main(make: Callable[..., Model], argv: Sequence[str] | None = None) -> int:
     Parameters
     ----------
     make : callable
-        Makes the model of a board: ``make(user, plain=..., waves=...)``. StartError if it cannot.
+        Makes a board's model: ``make(user, plain=..., waves=...)``; raises StartError on failure.
     """
-    parser = _parser()
-    arguments = parser.parse_args(argv)
-    try:
-        space = config_space.build(_identity(arguments))
-    except ValueError as problem:
-        parser.error(str(problem))
+    arguments = _parser().parse_args(argv)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: sys.exit(0))
     try:
         model = make(arguments.user, plain=arguments.plain, waves=arguments.waves is not None)
         options = _native_options(arguments, model.clock_khz)
+        space = _changed(model.space, arguments)
         with (
             _listen(arguments.socket) as listener,
             _Board(model, options, space, listener.fileno()) as board,

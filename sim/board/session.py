@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The simulated board without its socket: in this process, clock by clock, for measurements.
 
-The same core, hard block, link and root complex as behind `sim.board`. Here the caller owns
-memory and time: nothing moves but by `run` and by register reads, so that every number repeats.
+The same core, hard block, link and root complex as behind `sim.board`. Here the caller controls
+memory and time: the clock only runs in `run` and in register reads, so all results are repeatable.
 """
 
 from __future__ import annotations
@@ -15,35 +15,35 @@ import numpy as np
 
 from peerdma import regs
 
-from . import config_space
+from .config_space import EXPRESS, MSI, ConfigSpace
 from .loader import Model
 
 __all__ = ["BASE", "EVENT", "Conditions", "Session"]
 
 #: Bus address of the session's memory: below 4 GiB, so that requests have short headers.
 BASE = 0x1000_0000
-#: What reached the host: a write, or an interrupt where `nbytes` is 0.
+#: An event that reached the host: a write, or an interrupt if `nbytes` is 0.
 EVENT = np.dtype([("cycle", "u8"), ("address", "u8"), ("nbytes", "u4"), ("vector", "u4")])
 
 _FIRST_BAR_ADDRESS, _BAR_STEP = 0x4000_0000, 0x10_0000
 _MSI_ADDRESS = 0xFEE0_0000
-#: Cycles after which a read without an answer is given up.
-_PATIENCE = 10_000_000
+#: Cycles after which a register read without an answer fails.
+_TIMEOUT_CYCLES = 10_000_000
 _MOST_EVENTS = 1 << 20
 
 
 @dataclass(frozen=True)
 class Conditions:
-    """What a board finds around it.
+    """The conditions that a board runs under.
 
     Attributes
     ----------
     clock_khz : int
         The core's clock.
     link_mbps : float
-        Raw 10^6 bytes per second; 0 is a link without limit.
+        Raw 10^6 bytes per second of the link; 0 is no limit.
     rtt_ns : float
-        From a read request received to its first completion sent.
+        Time from receiving a read request to sending its first completion.
     max_payload, max_read_request, completion_bytes : int
         In bytes.
     boundary : int
@@ -53,7 +53,7 @@ class Conditions:
     beat_idle : float
         Chance that it has nothing for the core in a cycle, also within a TLP.
     tags : int, optional
-        Another number of reads in flight than the default core's; the model has to be of such one.
+        Number of reads in flight, if not the default core's; the model has to be of such a core.
     """
 
     clock_khz: int = 125_000
@@ -113,7 +113,7 @@ class Session:
             **({"tlp_log": log} if log else {}),
         }
         text = "".join(f"{key}={value}\n" for key, value in options.items())
-        space = config_space.build(config_space.Identity(msix=False, boundary=conditions.boundary))
+        space = model.space
         error = ctypes.create_string_buffer(500)
         self._handle = ctypes.c_void_p(
             self._native.session_open(
@@ -130,10 +130,10 @@ class Session:
         )
         if not self._handle:
             raise ValueError(error.value.decode())
-        self._set_up(conditions)
+        self._set_up(space, conditions)
 
-    def _set_up(self, conditions: Conditions) -> None:
-        """What firmware and operating system do."""
+    def _set_up(self, space: ConfigSpace, conditions: Conditions) -> None:
+        """Configures the board as firmware and operating system would."""
         bars = (regs.BAR_DMA[0], regs.BAR_USER[0])
         for bar in bars:
             self._config(0x10 + 4 * bar, _FIRST_BAR_ADDRESS + bar * _BAR_STEP, 4)
@@ -141,10 +141,13 @@ class Session:
             (size // 128).bit_length() - 1
             for size in (conditions.max_payload, conditions.max_read_request)
         )
+        express, msi = space.capabilities[EXPRESS], space.capabilities[MSI]
         # Extended tags.
-        self._config(config_space.EXPRESS + 8, request << 12 | 1 << 8 | payload << 5, 2)
-        self._config(config_space.MSI + 4, _MSI_ADDRESS, 4)
-        self._config(config_space.MSI + 2, 1, 2)
+        self._config(express + 8, request << 12 | 1 << 8 | payload << 5, 2)
+        # Link Control, the root complex's read completion boundary.
+        self._config(express + 0x10, 8 if conditions.boundary == 128 else 0, 2)
+        self._config(msi + 4, _MSI_ADDRESS, 4)
+        self._config(msi + 2, 1, 2)
         # Memory space, bus master, no INTx.
         self._config(0x04, 0x406, 2)
 
@@ -158,24 +161,29 @@ class Session:
     def read32(self, bar: int, offset: int) -> int:
         """The register at byte `offset` of a BAR; TimeoutError if the board does not answer."""
         value = ctypes.c_uint32()
-        arguments = (bar, ctypes.c_uint64(offset), ctypes.c_uint64(_PATIENCE), ctypes.byref(value))
+        arguments = (
+            bar,
+            ctypes.c_uint64(offset),
+            ctypes.c_uint64(_TIMEOUT_CYCLES),
+            ctypes.byref(value),
+        )
         if not self._native.session_read(self._handle, *arguments):
-            raise TimeoutError(f"BAR{bar} {offset:#x} was not answered in {_PATIENCE} cycles")
+            raise TimeoutError(f"BAR{bar} {offset:#x} was not answered in {_TIMEOUT_CYCLES} cycles")
         return value.value
 
     def write32(self, bar: int, offset: int, value: int) -> None:
-        """Writes the register at byte `offset` of a BAR, as soon as the clock runs."""
+        """Writes the register at byte `offset` of a BAR; arrives once the clock runs."""
         arguments = (bar, ctypes.c_uint64(offset), ctypes.c_uint32(value))
         self._native.session_write(self._handle, *arguments)
 
     def wait_interrupt(self, timeout: float) -> bool:
-        """Runs until an interrupt; False if none comes. `timeout` means nothing here."""
-        return bool(self._native.session_wait(self._handle, ctypes.c_uint64(_PATIENCE)))
+        """Runs until an interrupt; False if none comes. `timeout` is ignored: time is simulated."""
+        return bool(self._native.session_wait(self._handle, ctypes.c_uint64(_TIMEOUT_CYCLES)))
 
     def interrupt_done(self) -> None:
         """Nothing to do for MSI."""
 
-    # Time and what happened ------------------------------------------------------------------
+    # Time and events -------------------------------------------------------------------------
 
     @property
     def cycle(self) -> int:
@@ -183,7 +191,7 @@ class Session:
         return self._native.session_cycle(self._handle)
 
     def run(self, cycles: int) -> int:
-        """Lets so many cycles go by, fewer if nothing is left to do; returns how many."""
+        """Runs so many cycles, fewer if nothing is left to do; returns how many."""
         return self._native.session_run(self._handle, ctypes.c_uint64(cycles))
 
     def events(self) -> np.ndarray:
@@ -193,12 +201,12 @@ class Session:
             self._handle, events.ctypes.data_as(ctypes.c_void_p), ctypes.c_size_t(len(events))
         )
         if count > len(events):
-            raise OverflowError(f"{count} events, room is for {len(events)}: take them more often")
+            raise OverflowError(f"{count} events, but room for {len(events)}: call events() more")
         return events[:count].copy()
 
     @property
     def errors(self) -> int:
-        """PCIe rules that the core broke; brings the log up to date."""
+        """Number of PCIe rules that the core broke; also flushes the log."""
         return self._native.session_errors(self._handle)
 
     def close(self) -> None:

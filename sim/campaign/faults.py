@@ -42,7 +42,8 @@ def _expected(fault: PlantedFault, c2h: bool) -> tuple[Status, ErrorKind]:
     if fault.kind == "magic":
         return Status.MAGIC_STOPPED, ErrorKind.MAGIC
     if fault.kind == "decode":
-        return Status.READ_UNSUPPORTED if c2h else Status.WRITE_DECODE, ErrorKind.DECODE
+        status = Status.READ_UNSUPPORTED
+        return status if c2h else status | Status.WRITE_DECODE, ErrorKind.DECODE
     _, kind, name = _READS[fault.kind]
     source = "DESC" if fault.place == "descriptor" else "READ"
     status = Status[f"{source}_UNSUPPORTED"]

@@ -66,7 +66,9 @@ class Job:
     @property
     def finished(self) -> bool:
         """Whether it is known to have come to its good end."""
-        return bool(self.rig.events[self.channel] & Status.DESCRIPTOR_STOPPED) or (
+        events = self.rig.events[self.channel]
+        failed = events & (Status.errors() | Status.IDLE_STOPPED)
+        return (bool(events & Status.DESCRIPTOR_STOPPED) and not failed) or (
             self.channel.c2h and all(part.span.left == 0 for part in self._parts)
         )
 
@@ -128,9 +130,9 @@ class Job:
         return range(buffer.address, buffer.address + buffer.size)
 
     def _written_back(self, tlp: Tlp) -> None:
-        """Data before writeback: what it counts has been written by the card."""
+        """Data before writeback: what it counts has been written by the card, unless it failed."""
         value = int.from_bytes(tlp.get_data(), "little")
-        count = value & ~WRITEBACK_ERROR
+        count = (value & ~WRITEBACK_ERROR) - bool(value & WRITEBACK_ERROR)
         assert count <= len(self._parts), f"{self.channel!r} writes {value:#x} back"
         if self.channel.c2h:
             for number, part in enumerate(self._parts[:count]):
@@ -333,8 +335,9 @@ class Job:
         """The run ended with these status bits, and `most` descriptors done or, unless `exact`,
         fewer; nothing was done for those behind a descriptor that could not be used."""
         channel, rig = self.channel, self.rig
-        count = await self.close()
+        count = await self.close() - 1  # without the one that failed
         found = rig.events[channel] & ~Status.BUSY & ~Status.DESCRIPTOR_COMPLETED
+        status |= Status.DESCRIPTOR_STOPPED
         assert found == status, f"{channel!r}: status {found!r}, expected {status!r}: {self.run}"
         assert count == most or (not exact and count < most), (
             f"{channel!r} counts {count}, expected {most}: {self.run}"
@@ -355,8 +358,8 @@ class Job:
         if self._word:
             # The count that was written back is what was done, or less if it failed in between.
             written = int.from_bytes(self._word.data, "little")
-            assert written == WRITEBACK_ERROR | count, (
-                f"{channel!r} wrote {written:#x} back, and not an error with {count}: {self.run}"
+            assert written == WRITEBACK_ERROR | count + 1, (
+                f"{channel!r} wrote {written:#x} back, no error with {count + 1}: {self.run}"
             )
         return count
 

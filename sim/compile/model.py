@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from sim.board.loader import Model
 
+from .configuration import configuration_space
 from .generated import obtain
 from .native import compile_board
 
@@ -23,4 +24,4 @@ def compiled(
     BuildError
     """
     core = obtain(user, tags=tags, plain=plain, waves=waves)
-    return Model(compile_board(core), core.clock_khz)
+    return Model(compile_board(core), core.clock_khz, configuration_space())

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
-from hw.pcie.series7.block import SERIES7
+from hw.pcie.series7.parameters import PARAMETERS, TRANSMIT_BUFFERS
 from hw.pcie.series7.ports import TRN_PORTS
 from peerdma.regs import WaitsFor
 
@@ -78,12 +78,13 @@ def pins_header() -> str:
         f"    from.{p.name} = core.{p.name};\n" for p in TRN_PORTS if p.direction == "o"
     )
     texts = "".join(f'    "{each.text}",\n' for each in WaitsFor)
+    headers, credits = (PARAMETERS[f"VC0_TOTAL_CREDITS_{kind}"] for kind in ("CH", "CD"))
     return (
         "// Generated from hw/pcie/series7 and peerdma/regs.py\n"
         "#pragma once\n#include <cstdint>\nnamespace peerdma {\n"
-        f"constexpr unsigned kTransmitBuffers = {SERIES7.transmit_buffers};  // in TLPs\n"
-        f"constexpr unsigned kCompletionHeaders = {SERIES7.completion_headers};\n"
-        f"constexpr unsigned kCompletionCredits = {SERIES7.completion_credits};  // of 16 bytes\n"
+        f"constexpr unsigned kTransmitBuffers = {TRANSMIT_BUFFERS};  // in TLPs\n"
+        f"constexpr unsigned kCompletionHeaders = {headers};\n"
+        f"constexpr unsigned kCompletionCredits = {credits};  // of 16 bytes\n"
         f"{struct('ToCore', 'i')}{struct('FromCore', 'o')}"
         f"constexpr const char *kWaitsFor[] = {{\n{texts}}};\n"
         f"template <class Core> void drive(Core &core, const ToCore &to) {{\n{drive}}}\n"

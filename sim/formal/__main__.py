@@ -13,8 +13,6 @@ Traces are in build/formal/.
 from __future__ import annotations
 
 import argparse
-import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -24,13 +22,14 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from functools import partial
 from pathlib import Path
 
+from ..compile.tools import ROOT
+from ..copies import Edit, environment, private_copy
 from . import PROPERTIES
-from .bugs import BUGS, Bug
+from .bugs import BUGS
 from .solve import Answer, design, solve
 
 __all__ = ["main"]
 
-ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "build" / "formal"
 #: Tasks at a time.
 WORKERS = 2
@@ -54,27 +53,25 @@ def _covers(name: str) -> tuple[bool, str, Answer]:
     return passed, f"{name}: what it covers {word}", answer
 
 
-def _finds(bug: Bug) -> tuple[bool, str, Answer]:
-    with tempfile.TemporaryDirectory() as copy:
-        for part in ("hw", "sim", "host/peerdma"):
-            skip = shutil.ignore_patterns("__pycache__")
-            shutil.copytree(ROOT / part, Path(copy, part), ignore=skip)
-        bug.plant(Path(copy))
+def _finds(name: str, bug: Edit) -> tuple[bool, str, Answer]:
+    with tempfile.TemporaryDirectory() as folder:
+        copy = private_copy(Path(folder))
+        bug.apply(copy)
         program = (
-            f"from sim.formal import PROPERTIES, design; print(design(PROPERTIES[{bug.prop!r}]()))"
+            f"from sim.formal import PROPERTIES, design; print(design(PROPERTIES[{name!r}]()))"
         )
         text = subprocess.run(
-            [sys.executable, "-c", program, bug.prop],
+            [sys.executable, "-c", program],
             cwd=copy,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join((copy, str(Path(copy, "host"))))},
+            env=environment(copy),
             capture_output=True,
             text=True,
             check=True,
         ).stdout
-    folder = FOLDER / f"{bug.prop}-{bug.name.replace(' ', '-')}"
-    answer = solve(text, "bmc", PROPERTIES[bug.prop].reach, folder)
+    traces = FOLDER / f"{name}-{bug.name.replace(' ', '-')}"
+    answer = solve(text, "bmc", PROPERTIES[name].reach, traces)
     found = answer.status == "FAIL"
-    return found, f"{bug.prop}: a bug is {'found' if found else 'NOT FOUND'}: {bug.name}", answer
+    return found, f"{name}: a bug is {'found' if found else 'NOT FOUND'}: {bug.name}", answer
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -88,7 +85,7 @@ def main(argv: list[str] | None = None) -> int:
     names = parser.parse_args(argv).name or list(PROPERTIES)
     tasks: list[Callable[[], tuple[bool, str, Answer]]] = [partial(_holds, name) for name in names]
     tasks += [partial(_covers, name) for name in names]
-    tasks += [partial(_finds, bug) for bug in BUGS if bug.prop in names]
+    tasks += [partial(_finds, name, bug) for name in names for bug in BUGS[name]]
     began, wrong = time.monotonic(), 0
     with ThreadPoolExecutor(WORKERS) as pool:
         running = [pool.submit(task) for task in tasks]

@@ -15,8 +15,12 @@ import sys
 import time
 from pathlib import Path
 
-from .run import ROOT, break_it, private_copy, run_tests
+from ..compile.tools import ROOT
+from ..copies import private_copy
+from .run import run_tests
 from .table import MUTANTS, Mutant
+
+__all__ = ["attempt", "main"]
 
 KEPT = ROOT / "build" / "mutants.json"
 
@@ -40,18 +44,23 @@ def _state(checkout: Path, tests: tuple[str, ...]) -> str:
     return {0: "green", 1: "red"}.get(done.returncode, f"no result:\n{done.stdout}")
 
 
-def _try(checkout: Path, mutant: Mutant, kept: dict[str, str]) -> str:
-    """ "found", or what else became of a bug."""
+def attempt(checkout: Path, mutant: Mutant, kept: dict[str, str]) -> str:
+    """Put a bug into a copy and take it out again: "found", or what else its tests said.
+
+    `kept` has what tests said without a bug, by their digest, and is added to.
+    """
     sound = _digest(checkout, *mutant.tests)
     if sound not in kept:
         kept[sound] = _state(checkout, mutant.tests)
     if kept[sound] != "green":
         return f"its tests are {kept[sound]} without it"
-    text = break_it(checkout, mutant)
+    source = checkout / mutant.file
+    text = source.read_text()
+    mutant.apply(checkout)
     try:
         state = _state(checkout, mutant.tests)
     finally:
-        (checkout / mutant.file).write_text(text)
+        source.write_text(text)
     return {"red": "found", "green": "SURVIVED"}.get(state, state)
 
 
@@ -74,7 +83,7 @@ def main(argv: list[str] | None = None) -> int:
         key = _digest(checkout, mutant.file, mutant.old, mutant.new, *mutant.tests)
         began = time.monotonic()
         if kept.get(key) != "found":
-            kept[key] = _try(checkout, mutant, kept)
+            kept[key] = attempt(checkout, mutant, kept)
             KEPT.write_text(json.dumps(kept))
         seconds = time.monotonic() - began
         print(f"{number:3}/{len(chosen)} {mutant.name}: {kept[key]} ({seconds:.0f} s)", flush=True)

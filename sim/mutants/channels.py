@@ -129,8 +129,8 @@ ROWS = [
     (
         "idle_stopped at a normal end",
         "channel/run.py",
-        "m.d.comb += events.event.eq(ending)",
-        "m.d.comb += events.event.eq(ending | int(_STATUS.IDLE_STOPPED))",
+        "events.event.eq(ending)",
+        "events.event.eq(ending | int(_STATUS.IDLE_STOPPED))",
         "channel/test_control.py::test_one_descriptor_as_picoevb_runs_it",
     ),
     (
@@ -183,6 +183,28 @@ ROWS = [
         "with m.If(1):\n"
         "                        m.d.comb += events.event.eq(int(_STATUS.IDLE_STOPPED",
         "channel/test_control.py::test_restart_while_draining_is_a_clean_run",
+    ),
+    (
+        "a failed descriptor is not counted",
+        "channel/run.py",
+        "events.counted.eq(uncounted)",
+        "events.counted.eq(0)",
+        "channel/test_control_errors.py::test_drivers_see_an_error_of_the_first_descriptor",
+    ),
+    (
+        "a failed descriptor is counted before its error shows",
+        "channel/run.py",
+        "events.counted.eq(self.poll_mode)",
+        "events.counted.eq(1)",
+        "channel/test_control_errors.py::"
+        "test_the_count_includes_a_failed_descriptor_no_earlier_than_status_says_so",
+    ),
+    (
+        "a card address that does not decode is a write error only",
+        "channel/errors.py",
+        "decode if c2h else decode | Status.WRITE_DECODE",
+        "decode if c2h else Status.WRITE_DECODE",
+        "channel/test_control_errors.py::test_drivers_see_an_error_of_the_first_descriptor",
     ),
     (
         "over while data is on its way",

@@ -1,29 +1,23 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The mutants: realistic bugs of the gateware, each with a quick test that must turn red.
 
-A row is: the rule that is broken, file in hw/, source fragment, what it becomes, tests, and "demo"
-if the demo must notice it as well. The fragment is in its file exactly once.
+A row is: name, file in hw/, old text, new text, tests, and "demo" if the demo must notice it, too.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from . import channels, requests, surroundings, whole
+from ..copies import Edit
+from . import channels, physical, requests, surroundings, whole
 
 __all__ = ["MUTANTS", "Mutant"]
 
 
 @dataclass(frozen=True)
-class Mutant:
-    """One bug."""
+class Mutant(Edit):
+    """A bug, and what has to find it."""
 
-    #: the rule that it breaks
-    name: str
-    #: path from the root of the checkout
-    file: str
-    old: str
-    new: str
     #: pytest's arguments, apart from options: at least one of these tests fails
     tests: tuple[str, ...]
     #: the demo, too, must notice it
@@ -38,7 +32,7 @@ def _mutant(folder: str, name: str, file: str, old: str, new: str, tests: str, *
 MUTANTS = [
     *(
         _mutant("tests/hw", *row)
-        for part in (requests, channels, surroundings)
+        for part in (requests, channels, surroundings, physical)
         for row in part.ROWS
     ),
     *(_mutant("tests/sim", *row) for row in whole.ROWS),

@@ -19,7 +19,7 @@ from .lanes import LANES
 def _file(text: str) -> Path:
     path = Path(text).resolve()
     if not path.is_file():
-        raise argparse.ArgumentTypeError(f"{text!r} is no file")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a file")
     return path
 
 
@@ -32,9 +32,11 @@ def main() -> int:
     one.add_argument("--lane", choices=LANES, action="append", help=f"{lane_help} (all)")
     two = commands.add_parser("shell", help="a prompt in a guest, or a script on standard input")
     two.add_argument("--lane", choices=LANES, default="identity", help=f"{lane_help} (identity)")
-    two.add_argument("--board", metavar="OPTIONS", default="", help="for sim.board, in one word")
     two.add_argument(
-        "file", nargs="*", type=_file, help="module or program that the guest has in /run/guest"
+        "--board", metavar="OPTIONS", default="", help="for sim.board, as one argument"
+    )
+    two.add_argument(
+        "file", nargs="*", type=_file, help="module or program to copy to the guest's /run/guest"
     )
     arguments = parser.parse_args()
     try:

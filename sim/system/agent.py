@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Runs in the guest: starts the commands that come from the host, and sends what they say.
+"""Runs in the guest: starts the commands that the host sends, and sends back their output.
 
 Messages are lines of JSON, over a port of the virtio console. From the host:
 
-- ``{"environment": {NAME: VALUE}}``, for all that is started from then on,
-- ``{"id": N, "run": COMMAND}``, for a shell,
-- ``{"id": N, "python": CODE}``: runs in a copy of this process, in which numpy and peerdma are
-  imported already; importing them takes seconds in an emulated processor,
-- ``{"id": N, "kill": true}``, that command with all of its process group,
-- ``{"log": TEXT}``, for the kernel's log.
+- ``{"environment": {NAME: VALUE}}`` sets variables for all later commands,
+- ``{"id": N, "run": COMMAND}`` runs a shell command,
+- ``{"id": N, "python": CODE}`` runs Python code in a fork of this process that has imported numpy
+  and peerdma, because importing them takes seconds on an emulated processor,
+- ``{"id": N, "kill": true}`` kills that command with its process group,
+- ``{"log": TEXT}`` writes to the kernel's log.
 
-To it: ``{"hello": RELEASE}``, ``{"id": N, "text": TEXT}`` as it is written, and at a command's end
-``{"id": N, "status": STATUS}``.
+To the host: ``{"hello": RELEASE}`` at the start, ``{"id": N, "text": TEXT}`` for output, and
+``{"id": N, "status": STATUS}`` at a command's end.
 
-Only what comes with Python is imported before it is asked for, and the process stays without
-threads, so that it can be copied.
+Imports only the standard library until Python code is sent, and starts no threads, so that it can
+fork.
 """
 
 import codecs
@@ -29,7 +29,7 @@ import sys
 import time
 import traceback
 
-#: What copies of this process find imported: what a program needs that opens a board and a GPU.
+#: Modules to import before forking: those of a program that opens a board and a GPU.
 _PREPARED = (
     "numpy",
     "peerdma",
@@ -49,7 +49,7 @@ def _port(name):
 
 
 class _Command:
-    """A process, and what its end of the pipe is read with."""
+    """A process, the pipe with its output, and the decoder for that."""
 
     def __init__(self, number, action):
         self.number = number
@@ -66,7 +66,7 @@ class _Command:
 
 
 def _become(output, action):
-    """The child's life; never returns."""
+    """Runs `action` in the child process; never returns."""
     status = 1
     try:
         os.setsid()
@@ -106,7 +106,7 @@ class _Agent:
                     self._forward(key.data)
                     continue
                 data = os.read(self._port, 1 << 16)
-                if not data:  # nobody is there
+                if not data:  # the host is not connected
                     time.sleep(0.01)
                 *lines, rest = (rest + data).split(b"\n")
                 for line in lines:
@@ -132,7 +132,7 @@ class _Agent:
         if not self._ready:
             self._ready = True
             sys.path[:0] = os.environ["PYTHONPATH"].split(":")
-            # What fails here fails in the copy again, and is reported from there.
+            # An import that fails here fails again in the fork, which reports it.
             with contextlib.suppress(Exception):
                 for name in _PREPARED:
                     importlib.import_module(name)
@@ -148,7 +148,7 @@ class _Agent:
         if data:
             self._send({"id": command.number, "text": command.decode(data)})
             return
-        # All that had its output has closed it.
+        # End of file: all processes that had the pipe have closed it.
         self._selector.unregister(command.output)
         os.close(command.output)
         del self._commands[command.number]

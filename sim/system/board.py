@@ -27,13 +27,13 @@ class Board:
     Parameters
     ----------
     name : str
-        Of its socket and its log.
+        Name of its socket and its log.
     sockets, logs : Path
-        Folders; the former with a short path.
+        Folders; the path of the former has to be short.
     options : sequence of str
         See its ``--help``.
     checkout : Path
-        Whose gateware it is.
+        The checkout with its gateware.
 
     Raises
     ------
@@ -74,52 +74,52 @@ class Board:
         if not ready or not output.readline().startswith("ready: "):
             self.end()
             raise GuestError(
-                f"the simulated board did not start: {process.last_words(self.log)}\n"
+                f"the simulated board did not start: {process.last_output(self.log)}\n"
                 f"Its log is {self.log}"
             )
 
     @property
     def alive(self) -> bool:
-        """Whether its process is there."""
+        """Whether its process runs."""
         return self._process.poll() is None
 
     @property
     def pid(self) -> int:
-        """Its process."""
+        """Id of its process."""
         return self._process.pid
 
     def kill(self) -> None:
-        """Ends it at once, as a board whose power fails: reads of it give all ones."""
+        """Kills it, which to the guest is a board that loses power: reads return all ones."""
         self._killed = True
         self._process.kill()
         self._process.wait()
 
     def why_ended(self) -> str:
-        """The exit status and last words of a process that is not `alive`."""
+        """The exit status and last output of a process that is not `alive`."""
         status = self._process.returncode
-        return f"ended with exit status {status}, last words: {process.last_words(self.log)}"
+        return f"ended with exit status {status}, last output: {process.last_output(self.log)}"
 
     def check_end(self) -> None:
-        """Waits for the end of a board whose client has gone; GuestError if it ended badly."""
+        """Waits for the end of a board whose client has disconnected; GuestError if it failed."""
         if self._killed:
             return
         try:
             status = self._process.wait(_END)
         except subprocess.TimeoutExpired:
-            raise GuestError(f"{self.name} did not end when its client left") from None
+            raise GuestError(f"{self.name} did not end when its client disconnected") from None
         if status:
             raise GuestError(f"{self.name} {self.why_ended()}\nIts log is {self.log}")
 
     def freeze(self) -> None:
-        """It answers nothing any more, not even reads of its registers, until `thaw`."""
+        """Stops it until `thaw`: it answers nothing, not even register reads."""
         self._process.send_signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """It goes on where it was frozen."""
+        """Resumes it after `freeze`."""
         self._process.send_signal(signal.SIGCONT)
 
     def end(self) -> int:
-        """Ends it as an operator would; its exit status, 3 if the core broke a PCIe rule."""
+        """Ends it with SIGTERM; returns its exit status, 3 if the core broke a PCIe rule."""
         status = process.end(self._process, _END)
         if self._process.stdout is not None:
             self._process.stdout.close()

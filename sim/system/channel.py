@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Commands in a guest: the host's end of the agent's port."""
+"""Commands in a guest: the host's side of the connection to the agent."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ __all__ = ["Channel", "Running"]
 
 
 class Channel:
-    """The connection to the agent; a thread takes in what it says.
+    """The connection to the agent; a thread receives its messages.
 
     Attributes
     ----------
     hellos : int
-        How often an agent has started: once, and once for each reboot.
+        How often an agent has started: once per boot.
     release : str
-        The guest's kernel.
+        Release of the guest's kernel.
     """
 
     def __init__(self, connection: socket.socket):
@@ -38,22 +38,22 @@ class Channel:
         self._reader.start()
 
     def close(self) -> None:
-        """Ends it."""
+        """Closes the connection."""
         self._connection.shutdown(socket.SHUT_RDWR)
         self._reader.join()
         self._connection.close()
 
     def wait(self, seconds: float) -> None:
-        """Waits until the agent says something."""
+        """Waits for the agent's next message, up to `seconds`."""
         with self._changed:
             self._changed.wait(seconds)
 
     def environment(self, words: dict[str, str]) -> None:
-        """Of all commands from then on."""
+        """Sets environment variables for all later commands."""
         self._write({"environment": words})
 
     def start(self, kind: str, command: str) -> int:
-        """Starts a command to "run" by a shell, or of "python" code; its number."""
+        """Starts a shell command ("run") or Python code ("python"); returns its number."""
         with self._changed:
             number = len(self._commands)
             self._commands[number] = {"text": [], "status": None}
@@ -69,7 +69,7 @@ class Channel:
         self._write({"id": number, "kill": True})
 
     def text(self, number: int) -> str:
-        """What a command said up to now."""
+        """A command's output so far."""
         return "".join(self._commands[number]["text"])
 
     def status(self, number: int) -> int | None:
@@ -110,7 +110,7 @@ class Channel:
 class Running:
     """A command, or Python code, that was started in a guest."""
 
-    #: Seconds that a killed command may take to end, before it is taken to hang in the kernel.
+    #: Seconds after which a killed command that has not ended counts as hanging in the kernel.
     _KILLED = 30.0
 
     def __init__(
@@ -123,7 +123,7 @@ class Running:
 
     @property
     def text(self) -> str:
-        """What it said up to now, on either output."""
+        """Its standard output and error so far."""
         return self._channel.text(self._number)
 
     @property
@@ -136,27 +136,27 @@ class Running:
         self._channel.kill(self._number)
 
     def wait(self, timeout: float | None = 120.0) -> tuple[int, str]:
-        """Waits for its end; (exit status, what it said).
+        """Waits for its end; returns (exit status, output).
 
-        It is killed after `timeout` seconds, and Overdue is raised; None is for programs that wait
-        for a person.
+        After `timeout` seconds it is killed and Overdue is raised; None, no limit, is for
+        interactive programs.
         """
         if not self._ends(timeout):
             self.kill()
             ended = self._ends(self._KILLED)
-            how = "was killed" if ended else "hangs in the kernel, as it does not die when killed"
+            how = "was killed" if ended else "hangs in the kernel, as killing it did not end it"
             raise Overdue(
-                f"{self._name} did not end within {timeout:g} s and {how}. It said:\n{self.text}"
+                f"{self._name} did not end within {timeout:g} s and {how}. Its output:\n{self.text}"
             )
         assert self.status is not None
         return self.status, self.text
 
     def wait_for(self, text: str, timeout: float = 120.0) -> str:
-        """Waits until it has said `text`; what it said up to then."""
+        """Waits until its output contains `text`; returns the output so far."""
         deadline = time.monotonic() + timeout
         while text not in self.text:
             if self.status is not None or time.monotonic() > deadline:
-                raise GuestError(f"{self._name} did not say {text!r}, but:\n{self.text}")
+                raise GuestError(f"{self._name} did not print {text!r}, but:\n{self.text}")
             self._require_alive()
             self._channel.wait(0.1)
         return self.text

@@ -30,11 +30,11 @@ _PATIENCE = 300.0
 
 @dataclass(frozen=True)
 class _Way:
-    """A kind of memory that surfaces are in, and how the driver gets at it."""
+    """A kind of memory for surfaces, and how the driver pins it."""
 
     name: str
     arguments: tuple[str, ...] = ()
-    #: a shell command before
+    #: a shell command to run first
     prepare: str = ""
 
 
@@ -52,10 +52,10 @@ _WAYS = {
 
 
 def main(lanes: Sequence[str]) -> int:
-    """Runs the demo in lanes, side by side if there are several; the first failure's status."""
+    """Runs the demo in lanes, in parallel if several; returns the first failure's status."""
     if len(lanes) == 1:
         return _run(lanes[0])
-    # Once, and not by each lane.
+    # Compiled once here, and not by each lane.
     for plain in (False, True):
         compiled(plain=plain)
     failed = 0
@@ -76,7 +76,7 @@ def main(lanes: Sequence[str]) -> int:
 
 
 def _run(lane: str) -> int:
-    # One program at a time runs in it, and lanes run side by side.
+    # One processor is enough: the guest runs one program at a time, and lanes run in parallel.
     with Guest(lane, further_boards=[_PLAIN], processors=1) as guest:
         for way in _WAYS[lane]:
             if way.prepare:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What can go wrong with a guest."""
+"""Errors of guests."""
 
 __all__ = ["GuestError", "KernelComplaint", "Overdue"]
 
@@ -9,7 +9,7 @@ class GuestError(Exception):
 
 
 class KernelComplaint(GuestError):
-    """The guest's kernel logged what nobody announced, or not what was announced."""
+    """The guest's kernel logged a complaint that was not expected."""
 
 
 class Overdue(GuestError):

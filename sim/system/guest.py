@@ -31,8 +31,8 @@ from .qmp import Monitor
 __all__ = ["Guest"]
 
 _LOGS = ROOT / "build" / "system" / "logs"
-#: Seconds until what was announced has come; until a guest has started, on a busy machine; until
-#: QEMU has ended; until the log has what the kernel was told to write; until a device has gone.
+#: Limits in seconds: for an expected complaint; for booting on a busy machine; for QEMU to end;
+#: for a mark to appear in the log; for the removal of a device.
 _ANNOUNCED, _BOOT, _END, _LOG, _GONE = 30.0, 300.0, 10.0, 60.0, 60.0
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/run/guest/bin"
 _RESTART = "import ctypes, os; os.sync(); ctypes.CDLL(None).reboot(0x01234567)"
@@ -41,51 +41,50 @@ _RESTART = "import ctypes, os; os.sync(); ctypes.CDLL(None).reboot(0x01234567)"
 class Guest:
     """A guest; a context manager.
 
-    It boots when it is made, loads the lane's modules, and sees all files of the host read-only
-    at their own places (arm64: a Debian of its own, with the checkout at /checkout). Commands
-    write to /run. Its kernel's log is watched: what looks like a fault, a warning or a crash and
-    was not announced with `expects` raises KernelComplaint after the `run` that caused it, at the
-    latest at the end.
+    Creating it boots the guest and loads the lane's modules. It has all files of the host,
+    read-only, at the same paths (arm64: a Debian of its own, with the checkout at /checkout). /run
+    is writable. The kernel's log is watched: a fault, warning or crash that was not announced with
+    `expects` raises KernelComplaint, after the `run` that caused it or at the latest at the end.
 
     Parameters
     ----------
     lane : str
         One of `LANES`: "strict" (an IOMMU translates), "identity", "arm64".
     board_options : sequence of str, or None
-        For ``.venv/bin/python -m sim.board``; None is a machine without a board.
+        For ``.venv/bin/python -m sim.board``; None for a machine without a board.
     further_boards : sequence of sequence of str
         Options of more boards.
     kernel : Kernel, optional
-        Another one than Debian's own.
+        The kernel to boot, by default Debian's.
     load : bool
-        Load the lane's modules. Else `load` does it, with parameters.
+        Whether to load the lane's modules. Else call `load`, with parameters.
     files : mapping of str to Path
-        Further files of the host that the guest has as /run/guest/NAME.
+        Files of the host to copy to the guest as /run/guest/NAME.
     append : str
-        Further words for the kernel.
+        Further kernel parameters.
     memory : int
         MiB of RAM.
     aperture : int
         MiB of memory of the simulated GPU, a power of two.
     processors : int
-        A single one waits for no other: less work where several guests run at a time.
+        With a single one there is no waiting for others: faster where several guests run.
     terminal : bool
-        Make this process's terminal the guest's /dev/hvc0.
+        Connect this process's terminal to the guest's /dev/hvc0.
 
     Attributes
     ----------
     board : Board or None
         The first simulated board that it was started with.
     logs : Path
-        Folder of the logs: console.log, qemu.log, board-0.log. Removed when all went well: no
-        error named it.
+        Folder of the logs: console.log, qemu.log, board-0.log. Removed at the end unless an error
+        referred to it.
     modules : dict of str to str
         Path in the guest of each module that was built.
 
     Raises
     ------
     GuestError
-        If it does not start; says what was the matter and where the logs are. So do all methods.
+        If it does not start, or in any method; says why and where the logs are.
     """
 
     def __init__(
@@ -105,7 +104,7 @@ class Guest:
     ):
         self.lane = LANES[lane]
         self.board: Board | None = None
-        #: all there ever were, and those that are plugged in
+        #: all boards that were ever plugged in; those in use, by slot
         self._boards: list[Board] = []
         self._slots: dict[int, Board] = {}
         self._boots = 0
@@ -114,7 +113,7 @@ class Guest:
         self._resources = contextlib.ExitStack()
         _LOGS.mkdir(parents=True, exist_ok=True)
         self.logs = Path(tempfile.mkdtemp(dir=_LOGS, prefix=f"{lane}-"))
-        # Names of sockets are short.
+        # Not in build/: the path of a UNIX socket is limited to about 100 bytes.
         self._sockets = Path(tempfile.mkdtemp(prefix="peerdma-"))
         self._resources.callback(shutil.rmtree, self._sockets, ignore_errors=True)
         self._log = KernelLog(self.logs / "console.log")
@@ -158,7 +157,7 @@ class Guest:
     def _new_board(self, options: Sequence[str], checkout: Path = ROOT) -> Board:
         free = [slot for slot in range(BOARD_SLOTS) if slot not in self._slots]
         if not free:
-            raise GuestError(f"a guest has {BOARD_SLOTS} slots for boards, and all are used")
+            raise GuestError(f"a guest has {BOARD_SLOTS} slots for boards, and all are in use")
         name = f"board-{len(self._boards)}"
         board = Board(name, self._sockets, self.logs, options, checkout)
         self._boards.append(board)
@@ -190,14 +189,14 @@ class Guest:
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
-        """Ends the guest, see `close`; after an error without looking for further ones."""
+        """Ends the guest; see `close`. After an error, without checking for others."""
         if kind is None:
             self.close()
         else:
             self._resources.close()
 
     def close(self) -> None:
-        """Ends the guest; KernelComplaint or GuestError if something was the matter with it.
+        """Ends the guest; KernelComplaint or GuestError if anything went wrong in it.
 
         Closing again does nothing.
         """
@@ -217,7 +216,7 @@ class Guest:
 
     @property
     def qemu(self) -> int:
-        """QEMU's process."""
+        """Id of QEMU's process."""
         return self._qemu.pid
 
     # Commands --------------------------------------------------------------------------------
@@ -228,34 +227,34 @@ class Guest:
         return Running(self._channel, "run", words, self._require_alive)
 
     def start_python(self, code: str) -> Running:
-        """Starts Python code, in a process in which numpy and peerdma are imported already."""
+        """Starts Python code, in a process that has already imported numpy and peerdma."""
         return Running(self._channel, "python", textwrap.dedent(code), self._require_alive)
 
     def run(self, command: str | Sequence[str], timeout: float = 120.0) -> tuple[int, str]:
-        """Runs a shell command, or a program with arguments, as root; (exit status, what it said).
+        """Runs a shell command, or a program with arguments, as root; (exit status, output).
 
-        The exit status is negative if a signal ended it. It and all it started are killed after
-        `timeout` seconds, and GuestError is raised.
+        The exit status is negative if a signal ended it. After `timeout` seconds it and its
+        children are killed, and GuestError is raised.
         """
         return self.finish(self.start(command), timeout)
 
     def check_run(self, command: str | Sequence[str], timeout: float = 120.0) -> str:
-        """`run`, but GuestError unless the exit status is 0; what it said."""
+        """As `run`, but GuestError unless the exit status is 0; returns the output."""
         status, text = self.run(command, timeout)
         if status:
             words = command if isinstance(command, str) else shlex.join(command)
-            raise self._failed(f"{words} ended with exit status {status}. It said:\n{text}")
+            raise self._failed(f"{words} ended with exit status {status}. Its output:\n{text}")
         return text
 
     def python(self, code: str, timeout: float = 120.0) -> str:
-        """Runs Python code as `start_python` does; what it printed. GuestError if it raises."""
+        """Runs Python code as `start_python` does; returns its output. GuestError if it raises."""
         status, text = self.finish(self.start_python(code), timeout)
         if status:
-            raise self._failed(f"Python code ended with exit status {status}. It said:\n{text}")
+            raise self._failed(f"Python code ended with exit status {status}. Its output:\n{text}")
         return text
 
     def finish(self, running: Running, timeout: float | None = 120.0) -> tuple[int, str]:
-        """Waits for what was started, and checks the kernel's log; as `run`."""
+        """Waits for the end of a command, and checks the kernel's log; otherwise as `run`."""
         try:
             result = running.wait(timeout)
         except Overdue as error:
@@ -264,7 +263,7 @@ class Guest:
         return result
 
     def path(self, path: Path) -> str:
-        """Where the guest has a file of the checkout."""
+        """The guest's path of a file of the checkout."""
         if self.lane.architecture == "amd64":
             return str(path)
         return str(Path(CHECKOUT, path.relative_to(ROOT)))
@@ -297,7 +296,7 @@ class Guest:
             self.load(name)
 
     def plug(self, options: Sequence[str] = (), checkout: Path = ROOT) -> Board:
-        """Plugs a further board in while the guest runs, with the gateware of a checkout."""
+        """Hot-plugs a further board, with the gateware of a checkout."""
         board = self._new_board(options, checkout)
         with self._with_logs():
             self._monitor.command("device_add", **board_device(board, self._slot(board)))
@@ -307,9 +306,9 @@ class Guest:
         return next(slot for slot, there in self._slots.items() if there is board)
 
     def unplug(self, board: Board) -> None:
-        """Pulls a board; returns when the guest has let go of it.
+        """Hot-unplugs a board; returns when the guest has released it.
 
-        QEMU ends if the board has MSI-X: give it the option ``--no-msix``.
+        QEMU exits if the board has MSI-X: give it the option ``--no-msix``.
         """
         slot = self._slot(board)
         name = f"board{slot}"
@@ -319,14 +318,14 @@ class Guest:
         del self._slots[slot]
 
     def report_error(self, board: Board, error: str) -> None:
-        """The port above a board reports an error of the link; its name as in QEMU's
+        """Makes the port above a board report a link error, by its name in QEMU's
         pcie_aer_inject_error: "COMP_TIME" is not fatal, "DLP" is.
         """
         line = f"pcie_aer_inject_error slot{self._slot(board)} {error}"
         self._monitor.command("human-monitor-command", **{"command-line": line})
 
     def reboot(self, *, load: bool = True) -> None:
-        """Restarts the guest as the system call does; drivers shut their devices down before."""
+        """Reboots the guest by the system call, so drivers shut their devices down first."""
         self.check()
         self.start(["python3", "-c", _RESTART])
         self._wait_for_boot()
@@ -356,12 +355,12 @@ class Guest:
                 return found
             if time.monotonic() > deadline:
                 said = "\n".join(lines[-20:])
-                raise self._failed(f"the kernel did not say {pattern!r}, but:\n{said}")
+                raise self._failed(f"the kernel did not log {pattern!r}, but:\n{said}")
             time.sleep(0.05)
 
     @contextlib.contextmanager
     def expects(self, pattern: str) -> Iterator[None]:
-        """Within, the kernel may complain in lines that match `pattern`, and has to."""
+        """Inside the ``with`` block the kernel has to complain, in lines that match `pattern`."""
         self.check()
         since = self.mark()
         self._log.announced.append(re.compile(pattern))
@@ -374,17 +373,16 @@ class Guest:
         self.check()
 
     def check(self) -> None:
-        """KernelComplaint if the kernel complained, and nobody had announced that."""
+        """KernelComplaint if the kernel logged a complaint that was not expected."""
         self._sync()
         if complaints := self._log.take_complaints():
             self._logs_named = True
             raise KernelComplaint(
-                f"the guest's kernel complains:\n{complaints}\nAll that it said is in "
-                f"{self._log.path}"
+                f"the guest's kernel complains:\n{complaints}\nThe whole log is {self._log.path}"
             )
 
     def _sync(self) -> None:
-        """Takes in all that the kernel has logged by now."""
+        """Reads all that the kernel has logged so far."""
         self._marks += 1
         mark = f"guest: mark {self._marks}"
         self._channel.log(mark)
@@ -398,14 +396,14 @@ class Guest:
     # Failures --------------------------------------------------------------------------------
 
     def _require_alive(self) -> None:
-        """GuestError if the guest cannot answer any more."""
+        """GuestError if the guest has crashed, ended or rebooted."""
         if (status := self._qemu.poll()) is not None:
             raise self._failed(f"QEMU ended with exit status {status}")
         self._log.follow()
         if self._log.panic:
             raise self._failed(f"the guest's kernel panicked: {self._log.panic}")
         if self._channel_reboots():
-            raise self._failed("the guest started again by itself")
+            raise self._failed("the guest rebooted by itself")
 
     def _channel_reboots(self) -> bool:
         channel = getattr(self, "_channel", None)
@@ -413,7 +411,7 @@ class Guest:
 
     @contextlib.contextmanager
     def _with_logs(self) -> Iterator[None]:
-        """What QEMU refuses is said with what else is known."""
+        """Adds boards' and logs' state to errors of the monitor."""
         try:
             yield
         except GuestError as error:
@@ -427,10 +425,10 @@ class Guest:
                 [
                     what,
                     *boards,
-                    "QEMU said last:",
-                    process.last_words(self.logs / "qemu.log"),
-                    "The kernel said last:",
-                    process.last_words(self._log.path),
+                    "QEMU's last output:",
+                    process.last_output(self.logs / "qemu.log"),
+                    "The end of the kernel's log:",
+                    process.last_output(self._log.path),
                     f"All logs are in {self.logs}",
                 ]
             )

@@ -1,9 +1,9 @@
 #!/bin/busybox sh
 # SPDX-License-Identifier: BSD-2-Clause
 #
-# First program of a guest: mounts the root that it is given read-only, and starts the agent in it.
-# /settings has CHECKOUT, a folder of that root to mount the checkout at or nothing, the agent's
-# PYTHON, and the PORT where it is reached.
+# Init of a guest: mounts its root file system read-only, and starts the agent in it. /settings sets
+# CHECKOUT, the folder to mount the checkout at (empty: none), PYTHON, the agent's interpreter, and
+# PORT, the name of its virtio port.
 
 fail()
 {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The first root of a guest: a static shell, modules, and files to bring along."""
+"""Makes a guest's initramfs: a static shell, modules, and other files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from io import BytesIO
 __all__ = ["archive"]
 
 _DIRECTORY, _FILE, _DEVICE = stat.S_IFDIR | 0o755, stat.S_IFREG | 0o755, stat.S_IFCHR | 0o600
-#: The kernel opens it before there is a /dev.
+#: Device number of /dev/console, which the kernel opens before devtmpfs is mounted.
 _CONSOLE = (5, 1)
 
 

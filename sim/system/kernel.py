@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Kernels that guests boot, and what of them an initramfs needs."""
+"""Kernels that guests boot, and their modules for the initramfs."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class Kernel:
     ----------
     architecture : "amd64" or "arm64"
     image : Path
-        What QEMU loads.
+        Kernel image that QEMU loads.
     headers : Headers
-        To build modules for it.
+        For building modules.
     modules : Path or None
-        Its folder of modules; None if all that a guest needs is built in.
+        Folder with its modules; None if all that a guest needs is built in.
     """
 
     architecture: str
@@ -45,11 +45,11 @@ class Kernel:
         return {path.name.partition(".")[0].replace("-", "_"): path for path in found}
 
     def modules_for(self, names: Iterable[str]) -> dict[str, bytes]:
-        """The modules `names` and all they depend on, in the order to load them in; name to file.
+        """The modules `names` and their dependencies in load order: name to content.
 
-        Those that the kernel does not have as modules are taken to be built in.
+        Those that the kernel does not have as modules are assumed to be built in.
         """
-        # An unpacked package has no modules.dep: each module says itself what it depends on.
+        # An unpacked package has no modules.dep, but each module lists its dependencies.
         ordered: dict[str, bytes] = {}
 
         def add(name: str) -> None:
@@ -70,7 +70,7 @@ class Kernel:
 
 
 def stock(architecture: str = "amd64") -> Kernel:
-    """Debian's own kernel, fetched unless it is there; TreeError if that fails."""
+    """Debian's kernel, downloaded if needed; TreeError if that fails."""
     found = headers(_STOCK[architecture])
     version = found.build.name.removeprefix("linux-headers-")
     root = found.build.parents[2]
@@ -79,7 +79,7 @@ def stock(architecture: str = "amd64") -> Kernel:
     modules = next((folder for folder in folders if folder.is_dir()), None)
     if not image.exists() or modules is None:
         raise GuestError(
-            f"{root} has no image of kernel {version} with its modules; remove that folder, and "
-            "it is fetched again"
+            f"{root} has no image of kernel {version} with its modules; remove that folder to "
+            "download it again"
         )
     return Kernel(architecture, image, found, modules)

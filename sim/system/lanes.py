@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The machines that are simulated: what is between board, memory and GPU."""
+"""The simulated kinds of machine, which differ in what is between board, memory and GPU."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ class Lane:
     ----------
     name : str
     about : str
-        What it is, in a few words.
+        Short description.
     architecture : "amd64" or "arm64"
     machine : tuple of str
         Arguments of QEMU.
     console : str
-        The serial port, for the kernel.
+        The kernel's name of the serial port.
     append : str
-        Further words for the kernel.
+        Further kernel parameters.
     modules : tuple of str
-        Loaded at the start, in this order.
+        Modules to load at the start, in this order.
     """
 
     name: str
@@ -38,11 +38,11 @@ class Lane:
 
 
 _PC = (
-    # Hot-plug by PCI Express: by ACPI, ports never say that their link is up, and the kernel takes
-    # a reset of what is behind them for failed.
+    # Native PCI Express hot-plug. With ACPI hot-plug, ports never report that their link is up, and
+    # the kernel considers a reset of the device behind them failed.
     *("-global", "ICH9-LPC.acpi-pci-hotplug-with-bridge-support=off"),
     *("-machine", "q35,accel=tcg,memory-backend=ram,kernel-irqchip=off", "-cpu", "max"),
-    # Without caching mode QEMU ends when the guest turns the IOMMU on.
+    # Without caching mode, QEMU exits when the guest enables the IOMMU.
     *("-device", "intel-iommu,caching-mode=on"),
 )
 _VIRT = (*("-machine", "virt,accel=tcg,memory-backend=ram,gic-version=3", "-cpu", "cortex-a57"),)
@@ -50,8 +50,8 @@ _VIRT = (*("-machine", "virt,accel=tcg,memory-backend=ram,gic-version=3", "-cpu"
 LANES = {
     lane.name: lane
     for lane in (
-        # An IOMMU translates, and unmaps at once: a stray access of the board faults. Memory is
-        # pages of the host, and the GPU's as a dma-buf.
+        # An IOMMU translates and unmaps at once, so that a stray access of the board faults. Pins
+        # host pages, and GPU memory as a dma-buf.
         Lane(
             "strict",
             "an IOMMU translates",
@@ -61,7 +61,7 @@ LANES = {
             "intel_iommu=on iommu.strict=1 no_timer_check",
             ("peerdma", "simgpu"),
         ),
-        # Bus addresses are physical ones, as NVIDIA's driver wants it for discrete GPUs.
+        # Bus addresses are physical, as NVIDIA's driver requires for discrete GPUs.
         Lane(
             "identity",
             "an IOMMU that does not translate",
@@ -71,7 +71,7 @@ LANES = {
             "intel_iommu=on iommu=pt no_timer_check",
             ("peerdma", "simgpu", "peerdma_nvp2p"),
         ),
-        # No IOMMU, as a Jetson's GPU memory is the host's.
+        # No IOMMU; as on a Jetson, GPU memory is host memory.
         Lane(
             "arm64",
             "no IOMMU, as on a Jetson",

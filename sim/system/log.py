@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The guest's kernel log, and what in it is a complaint."""
+"""The guest's kernel log, and recognising complaints in it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 
 __all__ = ["COMPLAINT", "KernelLog"]
 
-#: What no kernel says in a test that goes well: failed assertions, crashes, hangs, IOMMU faults,
-#: and what the checkers of debug kernels find.
+#: Messages that must not appear in a test unless expected: failed assertions, crashes, hangs, IOMMU
+#: faults, and reports of the checkers in debug kernels.
 COMPLAINT = re.compile(
     "|".join(
         (
@@ -39,16 +39,16 @@ class KernelLog:
     Attributes
     ----------
     lines : list of str
-        All whole lines up to the last `follow`, but for marks.
+        All complete lines up to the last `follow`, except marks.
     announced : list of re.Pattern
-        Lines that match are no complaints.
+        Lines that match one of these are expected and no complaints.
     mark : str
-        The last one that came: what was written to the log to see how far it is.
+        The last mark: a line that the host writes to the log, to know that it has read all before.
     panic : str
-        What the kernel said, if it panicked.
+        The kernel's message if it panicked.
     """
 
-    #: Lines that are shown before a complaint, and from it on.
+    #: Number of lines to show before a complaint, and from it on.
     _BEFORE, _AFTER = 3, 80
 
     def __init__(self, path: Path):
@@ -62,7 +62,7 @@ class KernelLog:
         self._complaints: list[int] = []
 
     def follow(self) -> None:
-        """Takes in the lines that came since the last call."""
+        """Reads the lines since the last call."""
         for line in self._new():
             if mark := _MARK.search(line):
                 self.mark = mark[0]
@@ -74,7 +74,7 @@ class KernelLog:
             self.lines.append(line)
 
     def take_complaints(self) -> str:
-        """The complaints since the last call, with what was said around them."""
+        """The complaints since the last call, with the lines around them."""
         if not self._complaints:
             return ""
         first, last = self._complaints[0], self._complaints[-1]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The command that starts a guest, and what it boots from."""
+"""The QEMU command for a guest, its initramfs and its root file system."""
 
 from __future__ import annotations
 
@@ -22,37 +22,37 @@ from .lanes import Lane
 
 __all__ = ["BOARD_SLOTS", "CHECKOUT", "Plan", "board_device"]
 
-#: Where a guest that cannot run the host's programs has the checkout.
+#: Mount point of the checkout in guests that do not have the host's root.
 CHECKOUT = "/checkout"
-#: Boards that can be plugged in, each behind a root port of its own.
+#: Number of slots for boards, each behind a root port of its own.
 BOARD_SLOTS = 3
 _AGENT = "agent"
-#: The root over 9p, and the port that the agent is reached by.
+#: Modules for the root over 9p, and for the agent's port.
 _MODULES = ("virtio_pci", "9p", "9pnet_virtio", "virtio_console")
-#: The Python of a foreign root, for this machine.
+#: The Python version of a foreign root, for this machine.
 _PYTHON = Tree("trixie", ("python3",))
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How a guest is started.
+    """How to start a guest.
 
     Attributes
     ----------
     lane, kernel
-        What runs on what.
+        Kind of machine, and the kernel to boot.
     sockets : Path
         Folder of the sockets.
     console : Path
-        File that the console writes.
+        File for the console's output.
     memory, aperture : int
         MiB of RAM and of the simulated GPU's memory.
     processors : int
-        How many.
+        Number of processors.
     terminal : bool
-        Standard input and output are the guest's /dev/hvc0.
+        Connect standard input and output to the guest's /dev/hvc0.
     append : str
-        Further words for the kernel.
+        Further kernel parameters.
     """
 
     lane: Lane
@@ -66,7 +66,7 @@ class Plan:
     append: str
 
     def socket(self, name: str) -> Path:
-        """Where QEMU connects to for the "agent" or the "monitor"."""
+        """Path of the socket that QEMU connects to for the "agent" or the "monitor"."""
         return self.sockets / f"{name}.sock"
 
     def command(
@@ -106,7 +106,7 @@ class Plan:
             *("-nodefaults", "-no-user-config", "-display", "none"),
             *self.lane.machine,
             *("-smp", str(self.processors), "-m", f"{self.memory}M"),
-            # The board reaches the guest's memory by its file.
+            # The board maps the guest's memory by this file.
             *("-object", f"memory-backend-memfd,id=ram,size={self.memory}M,share=on"),
             *("-kernel", self.kernel.image, "-initrd", initramfs, "-append", words),
             *devices,
@@ -114,14 +114,14 @@ class Plan:
         return command, found.environment
 
     def _root(self) -> Path:
-        """What the guest mounts as its root."""
+        """The folder that the guest mounts as its root."""
         if self.lane.architecture == "amd64":
-            # Nobody could do it there, and it would be done for each program anew.
+            # The guest cannot write byte code, and would compile for each program again.
             compileall.compile_dir(ROOT / "host", quiet=1)
             return Path("/")
-        # bash brings the folders that every root has; tests import pytest.
+        # bash depends on the package with the standard folders; tests import pytest.
         packages = ("python3-numpy", "python3-pytest", "dash", "bash")
-        obtain(_PYTHON)  # before it is needed in the middle of the next one
+        obtain(_PYTHON)  # now, as `_as_root` needs it while `obtain` has its lock, not reentrant
         root = obtain(Tree("trixie", packages, foreign=self.lane.architecture), _as_root)
         _compile(ROOT / "host")
         return root
@@ -157,28 +157,28 @@ def board_device(board: Board, slot: int) -> dict[str, object]:
         "id": f"board{slot}",
         "bus": f"slot{slot}",
         "rombar": 0,
-        # A reply that is later than this, 5 s by default, could not be told from the next one's.
+        # QEMU would confuse a reply after this time-out, 5 s by default, with the next request's.
         "x-msg-timeout": 600_000,
         "socket": {"type": "unix", "path": str(board.socket)},
     }
 
 
 def _escaped(path: Path) -> str:
-    """A path inside one of QEMU's options, where a comma begins the next word."""
+    """A path with its commas escaped, for QEMU's options."""
     return str(path).replace(",", ",,")
 
 
 def _compile(folder: Path) -> None:
-    """Compiles a folder's Python code for the Python of a foreign root, by the same here."""
+    """Compiles a folder's Python code with the Python version of a foreign root."""
     python = obtain(_PYTHON) / "usr/bin/python3"
     subprocess.run([python, "-I", "-m", "compileall", "-q", folder], check=True)
 
 
 def _as_root(draft: Path, root: Path) -> None:
-    """Makes a root of unpacked packages: what a guest mounts on, what scripts would install."""
+    """Completes a root of unpacked packages: mount points, and what package scripts would do."""
     _compile(draft / "usr/lib")
     (draft / CHECKOUT.lstrip("/")).mkdir()
-    # Numpy wants both of these.
+    # Links that package scripts would make, for numpy.
     for library in draft.glob("usr/lib/*/*/lib*.so.3"):
         if library.parent.name in ("blas", "lapack"):
             (library.parents[1] / library.name).symlink_to(f"{library.parent.name}/{library.name}")

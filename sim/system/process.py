@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["end", "last_words", "start"]
+__all__ = ["end", "last_output", "start"]
 
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None)
@@ -20,12 +20,12 @@ _libc = ctypes.CDLL(None)
 def start(
     command: Sequence[str | Path], log: Path, environment: Mapping[str, str], **options: Any
 ) -> subprocess.Popen[str]:
-    """Starts `command`; what it writes goes to `log`, unless `options` for Popen say other."""
+    """Starts `command`; its output goes to `log`, unless `options` for Popen redirect it."""
     parent = os.getpid()
 
     def die_with_parent() -> None:
         _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # gone before prctl could tell
+        if os.getppid() != parent:  # the parent died before prctl took effect
             os._exit(1)
 
     with log.open("w") as file:
@@ -40,7 +40,7 @@ def start(
 
 
 def end(process: subprocess.Popen[str], patience: float) -> int:
-    """Asks a process to end, makes it after `patience` seconds; its exit status."""
+    """Terminates a process, kills it after `patience` seconds; returns its exit status."""
     if process.poll() is None:
         process.send_signal(signal.SIGCONT)
         process.terminate()
@@ -51,7 +51,7 @@ def end(process: subprocess.Popen[str], patience: float) -> int:
     return process.wait()
 
 
-def last_words(log: Path, lines: int = 8) -> str:
+def last_output(log: Path, lines: int = 8) -> str:
     """The end of a log."""
     text = log.read_text(errors="replace") if log.exists() else ""
     return "\n".join(text.splitlines()[-lines:]) or "nothing"

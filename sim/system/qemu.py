@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The QEMU to use: the machine's own if it can talk to the simulated board, else Debian's."""
+"""The QEMU to use: the machine's own if it supports vfio-user, else Debian's."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tools.debian_tree import Tree, architecture, obtain
 
 __all__ = ["Qemu", "find"]
 
-#: The first with vfio-user-pci.
+#: First version with vfio-user-pci.
 _OLDEST = (10, 1)
 _PROGRAMS = {"amd64": "qemu-system-x86_64", "arm64": "qemu-system-aarch64"}
 _PACKAGES = {"amd64": "qemu-system-x86", "arm64": "qemu-system-arm"}
@@ -23,15 +23,15 @@ _TRIPLETS = {"amd64": "x86_64-linux-gnu", "arm64": "aarch64-linux-gnu"}
 
 @dataclass(frozen=True)
 class Qemu:
-    """A program that emulates a machine.
+    """A QEMU program and how to start it.
 
     Attributes
     ----------
     program : Path
     arguments : tuple of str
-        It always needs: where its data is.
+        Arguments that it always needs, with the paths of its data.
     environment : dict of str to str
-        ... and where its modules are.
+        Variables that it always needs, with the path of its modules.
     """
 
     program: Path
@@ -41,7 +41,7 @@ class Qemu:
 
 @cache
 def find(guest: str) -> Qemu:
-    """QEMU for guests of an architecture, fetched if need be; TreeError if that fails."""
+    """QEMU for guests of an architecture, downloaded if needed; TreeError if that fails."""
     own = shutil.which(_PROGRAMS[guest])
     if own and _serves(Path(own)):
         return Qemu(Path(own))
@@ -56,7 +56,7 @@ def find(guest: str) -> Qemu:
 
 
 def _serves(program: Path) -> bool:
-    """Whether it is new enough and was built with vfio-user."""
+    """Whether a QEMU is new enough and was built with vfio-user."""
     version = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)
     found = re.search(r"version (\d+)\.(\d+)", version.stdout)
     if not found or (int(found[1]), int(found[2])) < _OLDEST:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""QEMU's monitor, as far as guests need it."""
+"""A client for QEMU's monitor (QMP), as far as guests need it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .errors import GuestError
 
 __all__ = ["Monitor"]
 
-#: Seconds for an answer; QEMU gives it between two things it does for the guest.
+#: Seconds to wait for an answer; QEMU's main loop may be busy with the guest.
 _ANSWER = 60.0
 
 
@@ -24,23 +24,23 @@ class Monitor:
         self._connection.settimeout(_ANSWER)
         self._lines = connection.makefile("r")
         self._events: list[dict[str, Any]] = []
-        self._next()  # its greeting
+        self._next()  # the greeting
         self.command("qmp_capabilities")
 
     def close(self) -> None:
-        """Lets go of it."""
+        """Closes the connection."""
         self._lines.close()
         self._connection.close()
 
     def command(self, name: str, **arguments: Any) -> Any:
-        """Executes a command and returns what it returns; GuestError if it fails."""
+        """Executes a command and returns its result; GuestError if it fails."""
         request = {"execute": name, "arguments": arguments}
         try:
             self._connection.sendall(json.dumps(request).encode() + b"\n")
             while True:
                 message = self._next()
                 if "error" in message:
-                    raise GuestError(f"QEMU refuses {name}: {message['error']['desc']}")
+                    raise GuestError(f"QEMU refused {name}: {message['error']['desc']}")
                 if "return" in message:
                     return message["return"]
                 self._events.append(message)
@@ -48,7 +48,7 @@ class Monitor:
             raise GuestError(f"QEMU does not answer {name}: {error}") from None
 
     def wait_for(self, event: str, timeout: float, **data: Any) -> None:
-        """Waits for an event with these data, which may have come since the connection was made."""
+        """Waits for an event with these data; an event that came earlier counts, once."""
         deadline = time.monotonic() + timeout
         try:
             while True:
@@ -60,7 +60,7 @@ class Monitor:
                 self._connection.settimeout(max(0.01, deadline - time.monotonic()))
                 self._events.append(self._next())
         except TimeoutError:
-            raise GuestError(f"QEMU did not say {event} {data} within {timeout:g} s") from None
+            raise GuestError(f"QEMU sent no {event} {data} within {timeout:g} s") from None
         finally:
             self._connection.settimeout(_ANSWER)
 

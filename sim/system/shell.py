@@ -18,12 +18,12 @@ __all__ = ["main"]
 _WELCOME = """\
 A guest with the driver, lane {lane}. Boards: {nodes}
 All files of the host are here, read-only; /run can be written. In /run/guest: {files}
-Try `peerdma info`, or `python3 {demo}`. The end: exit
+Try `peerdma info`, or `python3 {demo}`. Leave with: exit
 """
 
 
 def main(lane: str, board_options: Sequence[str], paths: Sequence[Path]) -> int:
-    """A shell on this terminal, or the shell script on standard input; its exit status."""
+    """Runs a shell on this terminal, or the script on standard input; returns its exit status."""
     terminal = sys.stdin.isatty()
     files = {path.name: path for path in paths}
     with (
@@ -40,7 +40,7 @@ def main(lane: str, board_options: Sequence[str], paths: Sequence[Path]) -> int:
         welcome = _WELCOME.format(lane=lane, nodes=" ".join(nodes), files=names, demo=demo)
         print(welcome.replace("\n", "\r\n"), end="", flush=True)
         size = os.get_terminal_size(sys.stdin.fileno())
-        # A command is the first of its session: the terminal that it opens becomes its own.
+        # A command is a session leader, so the terminal that it opens becomes its controlling one.
         shell = guest.start(
             f"export TERM=vt100; exec <>/dev/hvc0 >&0 2>&0; "
             f"stty rows {size.lines} cols {size.columns}; exec bash -i"
@@ -50,7 +50,7 @@ def main(lane: str, board_options: Sequence[str], paths: Sequence[Path]) -> int:
 
 @contextlib.contextmanager
 def _restored(terminal: bool) -> Iterator[None]:
-    """QEMU changes how the terminal works, and may not be able to change it back."""
+    """Restores the terminal's settings, which QEMU changes and may not be able to restore."""
     if not terminal:
         yield
         return

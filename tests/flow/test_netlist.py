@@ -71,7 +71,11 @@ def design(**changes):
             "connections": {"I": [3], "CEB": ["0"], "O": [5]},
         },
         "pad": {"type": "IBUF", "connections": {"I": [2], "O": [3]}},
-        "tree": {"type": "MMCME2_ADV", "connections": {"RST": ["0"], "CLKINSEL": ["1"]}},
+        "tree": {
+            "type": "MMCME2_ADV",
+            "parameters": {},
+            "connections": {"RST": [11], "PWRDWN": ["0"], "CLKINSEL": ["1"]},
+        },
     }
     ports = {"refclk": {"bits": [2]}, "led": {"bits": [9]}}
     return {"creator": "", "modules": {"top": {"cells": cells, "ports": ports}, "lib": {}}}
@@ -87,7 +91,9 @@ def test_a_netlist_for_nextpnr(primitives):
     pll = module["cells"]["pll"]
     assert pll["connections"] == {"PLL0REFCLKSEL[1]": [7], "PLL0LOCK[0]": [8], "PLL0LOCK[1]": [9]}
     assert pll["port_directions"]["PLL0LOCK[1]"] == "output" and pll["parameters"] == {}
-    assert module["cells"]["tree"]["connections"] == {"CLKINSEL": ["1"]}
+    tree = module["cells"]["tree"]
+    assert tree["connections"] == {"RST": [11], "CLKINSEL": ["1"]}
+    assert tree["parameters"] == {"IS_PWRDWN_INVERTED": "1"}, "open, so 1, and inverted"
     assert given == design(), "the netlist that was given is as it was"
     by_type = {block.type: block for block in blocks}
     common = by_type["GTPE2_COMMON"]
@@ -187,6 +193,14 @@ def test_counters_of_the_clock_manager():
         clock_manager({"CLKFBOUT_MULT_F": 10.0, "CLKOUT1_DIVIDE": 5})
     with pytest.raises(FrameError, match="not x12"):
         clock_manager({"CLKFBOUT_MULT_F": 12.0})
+
+
+def test_inverters_are_on_for_open_inputs_only():
+    """An inverter too many at RST would keep the clocks in reset."""
+    given = {"CLKFBOUT_MULT_F": 10.0}
+    assert not any("ZINV" in feature for feature in clock_manager(given))
+    found = clock_manager(given | {"IS_PWRDWN_INVERTED": 1, "IS_PSEN_INVERTED": 1})
+    assert {f for f in found if "ZINV" in f} == {"ZINV_PWRDWN", "ZINV_PSEN"}
 
 
 def test_constraints_for_nextpnr():

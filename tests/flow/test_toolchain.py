@@ -11,8 +11,8 @@ import threading
 
 import pytest
 
-from flow import __main__ as command
-from flow import image, toolchain
+from flow import __main__ as flow_command
+from flow import figures, toolchain
 from flow.place import place_and_route, several
 from flow.toolchain import Toolchain, ToolError
 from tests.flow.small_fpga import make
@@ -125,12 +125,6 @@ class Cell:
         self.attributes[name] = value
 
 
-def test_a_tool_that_fails_says_why(tools, tmp_path):
-    program(tools, "yosys", "#!/bin/sh\necho many lines; echo ERROR: no such module >&2; exit 3\n")
-    with pytest.raises(ToolError, match=r"yosys failed \(exit status 3\):\n.*\n?.*no such module"):
-        image.synthesize(tools, "module a; endmodule", "a", tmp_path)
-
-
 def test_versions_are_of_the_packages(tools):
     folder = tools.root / "usr/share/doc/yosys"
     folder.mkdir(parents=True)
@@ -151,9 +145,12 @@ def test_yosys_finds_its_files_beside_the_loader(tmp_path):
     assert os.readlink(libraries / "yosys-abc") == str(tmp_path / "final/usr/bin/yosys-abc")
 
 
-def test_without_the_tools_one_line_says_why(monkeypatch, tmp_path, capsys):
+@pytest.mark.parametrize(
+    ("name", "command", "options"),
+    [("flow", flow_command, ("picoevb", "--ram-size", "4096")), ("flow.figures", figures, ())],
+)
+def test_without_the_tools_it_says_why(monkeypatch, tmp_path, capsys, name, command, options):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("PEERDMA_DEBIAN", f"file://{tmp_path}/nothing")
-    assert command.main(["picoevb", "-o", str(tmp_path / "out"), "--ram-size", "4096"]) == 1
-    said = capsys.readouterr().err.splitlines()
-    assert said[-1].startswith(("flow: TreeError", "E:")) or "TreeError" in "".join(said)
+    assert command.main([*options, "-o", str(tmp_path / "out")]) == 1
+    assert f"{name}: TreeError: " in capsys.readouterr().err

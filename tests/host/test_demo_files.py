@@ -110,7 +110,7 @@ def test_a_device_without_end_is_refused(socket, tmp_path):
     result = run("--board", socket, "--input", "/dev/zero", "--output", tmp_path / "out")
     assert result.returncode == 1
     last = result.stderr.splitlines()[-1]
-    assert "a character device that goes on after 268435456 bytes" in last
+    assert "a character device with more than the 268435456 bytes" in last
     assert "to a file first" in last
     assert last.endswith("'/dev/zero'")
     assert list(tmp_path.iterdir()) == []

@@ -6,7 +6,7 @@ import pytest
 
 import peerdma
 
-PIN_IT = r"which is not pinned; pin it first: with board\.pin\(surface\) as s"
+PIN_IT = r"that is not pinned; pin it first: with board\.pin\(surface\) as s"
 
 
 @pytest.fixture

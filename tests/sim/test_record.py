@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -12,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from sim import record
-from sim.mutants import MUTANTS, break_it
-from sim.mutants.run import private_copy
+from sim.compile.tools import ROOT
+from sim.copies import environment, private_copy
+from sim.mutants import MUTANTS
 
-ROOT = Path(__file__).resolve().parents[2]
 #: Bound of a command, in seconds; a model may have to be built first.
 LIMIT = 900
 #: A short bench, with a seed that no other test takes.
@@ -25,12 +24,11 @@ A, B, C, D = (f"{256 * n}:{n:016x}" for n in range(1, 5))
 
 def write(checkout: Path, file: Path) -> str:
     """Record `BENCH` in a checkout; the environment has another SEED, which it must not heed."""
-    paths = os.pathsep.join((str(checkout), str(checkout / "host")))
     command = ("sim.record", "write", str(file), BENCH, "--seed", str(SEED))
     done = subprocess.run(
         [sys.executable, "-m", *command],
         cwd=checkout,
-        env={**os.environ, "PYTHONPATH": paths, "SEED": str(SEED + 1)},
+        env={**environment(checkout), "SEED": str(SEED + 1)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -51,7 +49,7 @@ def test_a_run_repeats_and_another_timing_is_found(tmp_path: Path, capsys):
 
     checkout = private_copy(tmp_path / "checkout")
     early = "retired before the last word is written"
-    break_it(checkout, next(one for one in MUTANTS if one.name == early))
+    next(one for one in MUTANTS if one.name == early).apply(checkout)
     write(checkout, new)
     assert record.main(["compare", str(old), str(new)]) == 1
     said = capsys.readouterr().out

@@ -43,7 +43,7 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DebugGuest]:
     [
         ("wrong-unmap", r"DMA-API: .*frees DMA memory with different size"),
         ("wide-shift", r"UBSAN: shift-out-of-bounds in .*planted"),
-        ("leak", r"lost memory:\n.*\(size 64\):\n +comm .insmod"),
+        ("leak", r"leaked memory:\n.*\(size 64\):\n +comm .insmod"),
         ("sleep-with-lock", r"BUG: sleeping function called from invalid context|scheduling while"),
         ("two-orders", r"WARNING: possible circular locking dependency detected"),
         ("use-after-free", r"BUG: KASAN: slab-use-after-free in .*planted"),

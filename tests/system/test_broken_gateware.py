@@ -12,7 +12,8 @@ import sys
 
 import pytest
 
-from sim.mutants import MUTANTS, break_it, private_copy, run_tests
+from sim.copies import private_copy
+from sim.mutants import MUTANTS, run_tests
 
 
 @pytest.fixture
@@ -35,7 +36,7 @@ def demo(checkout):
     "mutant", [mutant for mutant in MUTANTS if mutant.demo], ids=lambda mutant: mutant.name
 )
 def test_demo_and_a_quick_test_notice(checkout, mutant):
-    break_it(checkout, mutant)
+    mutant.apply(checkout)
     broken = demo(checkout)
     assert broken.returncode, f"the demo did not notice:\n{broken.stdout}"
     assert "verified    every word" not in broken.stdout

@@ -65,7 +65,7 @@ def test_a_script_runs_in_the_shell_with_a_program(tmp_path: Path):
 def test_what_goes_wrong_is_said(tmp_path: Path):
     done = system("shell", tmp_path / "missing")
     assert done.returncode == 2
-    assert "is no file" in done.stderr
+    assert "is not a file" in done.stderr
     done = system("shell", script="echo c >/proc/sysrq-trigger")
     assert done.returncode == 1
     assert "kernel panicked" in done.stderr

@@ -111,7 +111,7 @@ def test_what_the_kernel_complains_of_fails_a_test(guest: Guest, line: str):
 def test_what_was_announced_has_to_come(guest: Guest, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("sim.system.guest._ANNOUNCED", 0.1)
     with (
-        pytest.raises(GuestError, match="the kernel did not say 'WARNING: a'"),
+        pytest.raises(GuestError, match="the kernel did not log 'WARNING: a'"),
         guest.expects("WARNING: a"),
     ):
         guest.run("true")

@@ -10,7 +10,7 @@ import pytest
 
 import peerdma
 from peerdma.regs import EXTENSION_VERSION
-from sim.mutants import private_copy
+from sim.copies import Edit, private_copy
 from sim.system import Board, Guest
 
 pytestmark = pytest.mark.system
@@ -23,11 +23,8 @@ NEWER = KNOWN + 1
 def later_release(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkout whose gateware has the next major version of the register map."""
     checkout = private_copy(tmp_path_factory.mktemp("later"))
-    file = checkout / "host/peerdma/regs.py"
-    text = file.read_text()
-    line = f"EXTENSION_VERSION = {EXTENSION_VERSION}\n"
-    assert text.count(line) == 1
-    file.write_text(text.replace(line, f"EXTENSION_VERSION = ({NEWER}, 0)\n"))
+    old, new = (f"EXTENSION_VERSION = {version}\n" for version in (EXTENSION_VERSION, (NEWER, 0)))
+    Edit("a later release", "host/peerdma/regs.py", old, new).apply(checkout)
     return checkout
 
 

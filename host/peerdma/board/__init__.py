@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What a user does with a board, whichever way it is reached.
+"""The interface of a board to its users, the same on every backend.
 
-`board` has `Board`; it checks what it is asked and hands it to one of the classes with the
-interface in `backend`, which are in `peerdma.kernel` and `peerdma.userspace`.
+`board` has `Board`, which checks arguments and calls a backend. `backend` defines the interface of
+backends; the classes are in `peerdma.kernel` and `peerdma.userspace`.
 """

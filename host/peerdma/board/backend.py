@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What `Board` stands on: one class per way to reach a board, all with this interface."""
+"""The interface of backends: one class per way to reach a board, all used by `Board`."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ class Extension:
     time_scale: int
     #: four characters, see `peerdma.regs`; "" if there is none, or the driver does not report it
     user_block: str = ""
-    #: it makes the second number of bytes out of the first; of a source the first is 0
+    #: (bytes in, bytes out): for every so many bytes in, the user block puts so many out; a
+    #: source takes 0
     user_ratio: tuple[int, int] = (0, 0)
 
 
@@ -55,12 +56,12 @@ class Extension:
 class BoardInfo:
     """What is known about a board; `extension` is None on a plain XDMA core."""
 
-    #: to be shown
+    #: as shown to users
     name: str
     simulated: bool
     #: PCI vendor and device, subsystem vendor and subsystem
     identity: tuple[int, int, int, int]
-    #: how the board interrupts
+    #: kind of interrupt in use: INTX, MSI or MSIX
     interrupts: str
     #: (H2C, C2H)
     channels: tuple[int, int]
@@ -70,7 +71,10 @@ class BoardInfo:
 
 
 class Piece(NamedTuple):
-    """Bytes `start` to `stop` of pinned memory."""
+    """Bytes `start` to `stop` of pinned memory.
+
+    A `Span` of a backend's: a backend knows its handles, but neither pins nor who owns the memory.
+    """
 
     #: what `Backend.pin` returned
     handle: Any
@@ -79,7 +83,7 @@ class Piece(NamedTuple):
 
 
 class Moved(NamedTuple):
-    """What a backend reports about a finished transfer."""
+    """A backend's report on a finished transfer."""
 
     #: clock cycles that the board's channels were busy
     cycles: int
@@ -94,8 +98,8 @@ class Moved(NamedTuple):
 class Backend(Protocol):
     """A way to reach a board.
 
-    Callers have checked ranges, overlaps, that there is something to move and that handles are
-    live. What transfers raise is in `peerdma.errors`; when they raise nothing moves any more.
+    Callers have checked ranges, overlaps, that there is something to transfer and that handles are
+    valid. Transfers raise the errors in `peerdma.errors`; the board is then idle.
     """
 
     @property
@@ -104,15 +108,15 @@ class Backend(Protocol):
         ...
 
     def pin(self, memory: Memory, access: Access) -> Any:
-        """Makes memory reachable for the board; a handle for `Piece` and `unpin`.
+        """Pins memory for the board's DMA; returns a handle for `Piece` and `unpin`.
 
-        The board needs no more than this access, which the memory allows. It may get more: callers
-        also check each transfer.
+        The memory allows `access`. The mapping may give the board more than that, as callers check
+        the access of each transfer.
         """
         ...
 
     def path(self, handle: Any) -> Path:
-        """The way the bytes of pinned memory take on this board."""
+        """The path of the bytes between pinned memory and this board."""
         ...
 
     def unpin(self, handle: Any) -> None:
@@ -128,9 +132,9 @@ class Backend(Protocol):
     def prepare_copy(
         self, source: Sequence[Piece], destination: Sequence[Piece]
     ) -> Callable[[], Moved] | None:
-        """What `copy` does with these, as often as it is called while all is pinned.
+        """Prepares a copy without progress; the result does it, any number of times while pinned.
 
-        None if that would save nothing.
+        None if preparation would save nothing.
         """
         ...
 
@@ -161,7 +165,7 @@ class Filling(Protocol):
     Attributes
     ----------
     ended : bool
-        It is over: all is filled, or it was stopped.
+        Whether the run is over: all frames are filled, or it was stopped.
     """
 
     ended: bool
@@ -171,31 +175,31 @@ class Filling(Protocol):
         ...
 
     def wait(self) -> None:
-        """Waits until that may have changed, or the run has ended; Timeout, TransferError."""
+        """Waits until `filled` may have changed or the run ended; raises Timeout, TransferError."""
         ...
 
     def stop(self) -> None:
-        """Ends the run; nothing moves any more."""
+        """Ends the run; the board writes nothing any more."""
         ...
 
 
 @runtime_checkable
 class StreamBackend(Protocol):
-    """A backend that also reaches the user block; rules as for `Backend`."""
+    """A backend that also supports the user block; the rules of `Backend` apply."""
 
     def process(
         self, source: Sequence[Piece], destination: Sequence[Piece], progress: Progress | None
     ) -> Moved:
-        """Moves memory through the user block to memory, whose lengths are as its ratio says."""
+        """Transfers memory through the user block to memory; lengths match `user_ratio`."""
         ...
 
     def fill(
         self, frames: Sequence[Piece], *, cyclic: bool, fresh: bool, timeout: float | None
     ) -> Filling:
-        """Begins to fill frames from the user stream: once, or round and round if `cyclic`.
+        """Starts filling frames from the user stream: once, or as a ring if `cyclic`.
 
-        `fresh` first drops what was in the stream. `timeout` is how many seconds to wait for a
-        frame; None: chosen to fit.
+        `fresh` first discards what was in the stream. `timeout` is how many seconds to wait for a
+        frame; None: by its size and the board's time scale.
         """
         ...
 
@@ -205,21 +209,19 @@ class StreamBackend(Protocol):
 
 
 def stream_backend(backend: Backend) -> tuple[StreamBackend, Extension]:
-    """The same backend, which reaches the user block, and what the extension block says.
+    """The backend, checked to support the user block, and the board's extension block.
 
     Raises
     ------
     UnsupportedError
-        If the board has no user block, or its driver does not reach it.
+        If the board has no user block, or its driver does not support it.
     """
     extension = backend.info.extension
     if extension is None or Capability.STREAM not in extension.capabilities:
-        raise UnsupportedError(
-            "asked for the board's user block; its gateware has none. Build it with --user"
-        )
+        raise UnsupportedError("this board has no user block; build its gateware with --user")
     if not isinstance(backend, StreamBackend):
         raise UnsupportedError(
-            "asked for the board's user block; its driver does not reach that. So far the "
-            "simulated board's does"
+            "this board's driver does not support the user block; so far only that of the "
+            "simulated board does"
         )
     return backend, extension

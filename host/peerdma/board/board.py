@@ -12,21 +12,24 @@ from typing import Any
 import numpy as np
 
 from ..arguments import integer, wrong_type
-from ..errors import PeerdmaError, PinError, TransferError, UnsupportedError
+from ..errors import PeerdmaError, PinError, UnsupportedError
 from ..memory.mailbox import Mailbox
 from ..memory.memory import HostArray, Memory, is_memory
 from ..regs import USER, USER_BLOCK_SIZE
 from ..uapi import Access
 from .backend import Backend, BoardInfo, Filling, Progress, stream_backend
 from .pin import Pin, Span
-from .plan import Plan
+from .plan import Plan, PlanCache
 from .spans import (
     piece,
+    pieces,
     read_only,
     refuse_overlap,
+    require_frames,
     require_on_card,
+    require_ratio,
+    require_same_length,
     resolved,
-    total_bytes,
     unpinned,
 )
 from .streaming import Stream
@@ -36,8 +39,6 @@ __all__ = ["Board"]
 
 #: What a side of a copy can be, apart from a sequence of these.
 _ONE = (Pin, Span)
-#: Copies that are remembered, at most.
-_PLANS = 64
 #: What a board may do with memory that is not read-only.
 _READ_WRITE = Access.READ | Access.WRITE
 
@@ -45,15 +46,13 @@ _READ_WRITE = Access.READ | Access.WRITE
 class Board:
     """A board. Use it as a context manager, or `close` it.
 
-    Not to be built directly: use `peerdma.open`. Calls from several threads are done one after
-    the other.
+    Not to be built directly: use `peerdma.open`. Calls from several threads are serialised.
     """
 
     def __init__(self, backend: Backend):
         self._backend = backend
         self._pins: set[Pin] = set()
-        #: copies that were made, by their sides; none is of a pin that is closed
-        self._plans: dict[tuple[Pin | Span, Pin | Span], Plan] = {}
+        self._plans = PlanCache()
         self._lock = threading.RLock()
         self._stream: Stream | None = None
         self.closed = False
@@ -128,7 +127,7 @@ class Board:
             memory = HostArray(memory)
         if not is_memory(memory):
             raise PinError(
-                f"asked to pin a {type(memory).__name__}; pin a surface of a GPU or a numpy array. "
+                f"cannot pin a {type(memory).__name__}; pin a surface of a GPU or a numpy array. "
                 "gpu.register(...) makes surfaces of other libraries' arrays"
             )
         if access is None:
@@ -137,12 +136,12 @@ class Board:
             raise read_only("pin", memory.nbytes, memory.address)
         with self._lock:
             self._require_open()
-            memory.hold()
+            memory.acquire()
             try:
                 handle = self._backend.pin(memory, access)
                 pin = Pin(memory, handle, self._backend.path(handle), access, self._unpin)
             except BaseException:
-                memory.drop()
+                memory.release()
                 raise
             self._pins.add(pin)
             return pin
@@ -162,18 +161,18 @@ class Board:
             Any byte ranges; a sequence is taken as one memory, piece after piece. Both sides
             have the same length, but may be divided differently.
         progress : callable, optional
-            Called with (bytes done, bytes in all) as it goes.
+            Called with (bytes done, bytes in all) during the copy.
 
         Raises
         ------
         TransferError
-            If lengths differ or source and destination overlap (nothing has been moved then),
-            or the transfer failed (what the destination holds is then unknown).
+            If lengths differ or source and destination overlap (nothing has been transferred then),
+            or the transfer failed (the content of the destination is then undefined).
         PinError
-            If something is not pinned on this board, or not for this use, as a destination that
-            is read-only (nothing has been moved then).
+            If something is not pinned on this board, or not with the access that the transfer
+            needs, as a read-only destination (nothing has been transferred then).
         BoardLost, Timeout
-            If the board went away or did not finish; nothing moves any more.
+            If the board went away or did not finish; it accesses no memory any more.
         """
         sides = None
         if progress is None and isinstance(source, _ONE) and isinstance(destination, _ONE):
@@ -183,22 +182,18 @@ class Board:
                 return self._transfer(plan)
         sources = self._spans(source, Access.READ)
         destinations = self._spans(destination, Access.WRITE)
-        sizes = total_bytes(sources), total_bytes(destinations)
-        if sizes[0] != sizes[1]:
-            raise TransferError(
-                f"asked to copy {sizes[0]} bytes into {sizes[1]}; give both sides the same length, "
-                "for example by pin[:n]"
-            )
+        nbytes = require_same_length(sources, destinations)
         refuse_overlap(sources, destinations)
-        pieces = [piece(span) for span in sources], [piece(span) for span in destinations]
-        repeat = self._backend.prepare_copy(*pieces) if sides and sizes[0] else None
+        both = pieces(sources), pieces(destinations)
+        repeat = self._backend.prepare_copy(*both) if sides and nbytes else None
         if sides is None or repeat is None:
             return self._transfer(
-                Plan.of(lambda: self._backend.copy(*pieces, progress), sources, destinations)
+                Plan.of(lambda: self._backend.copy(*both, progress), sources, destinations)
             )
         plan = Plan.of(repeat, sources, destinations)
         transfer = self._transfer(plan)
-        self._keep(sides, plan)
+        with self._lock:
+            self._plans.keep(sides, plan)
         return transfer
 
     def process(
@@ -208,35 +203,29 @@ class Board:
         *,
         progress: Progress | None = None,
     ) -> Transfer:
-        """Moves memory through the board's user block to memory.
+        """Transfers memory through the board's user block to memory.
 
-        The destination is as long as the user block makes it, see `Extension.user_ratio`. All
-        else is as for `copy`, which never changes a byte; `Transfer.bytes` are the source's.
+        The length of the destination follows from `Extension.user_ratio`. All else is as for
+        `copy`, which never changes a byte; `Transfer.bytes` counts the source.
 
         Raises
         ------
         UnsupportedError
-            If the board has no user block that takes bytes, or its driver does not reach it.
+            If the board has no user block that takes bytes, or its driver does not support it.
         """
         backend, extension = stream_backend(self._backend)
-        taken, made = extension.user_ratio
-        if not taken:
+        if not extension.user_ratio[0]:
             raise UnsupportedError(
-                f"asked to process memory; the board's user block {extension.user_block} takes no "
-                "bytes, it makes them. Use board.stream(...)"
+                f"cannot process memory: the board's user block {extension.user_block} is a source "
+                "and takes no bytes. Use board.stream(...)"
             )
         sources = self._spans(source, Access.READ)
         destinations = self._spans(destination, Access.WRITE)
-        sizes = total_bytes(sources), total_bytes(destinations)
-        if sizes[0] % taken or sizes[1] != sizes[0] // taken * made:
-            raise TransferError(
-                f"asked to process {sizes[0]} bytes into {sizes[1]}; the user block "
-                f"{extension.user_block} makes {made} bytes of each {taken}"
-            )
+        require_ratio(sources, destinations, extension)
         refuse_overlap(sources, destinations)
-        pieces = [piece(span) for span in sources], [piece(span) for span in destinations]
+        both = pieces(sources), pieces(destinations)
         return self._transfer(
-            Plan.of(lambda: backend.process(*pieces, progress), sources, destinations)
+            Plan.of(lambda: backend.process(*both, progress), sources, destinations)
         )
 
     def stream(
@@ -247,7 +236,7 @@ class Board:
         overwrite: bool = False,
         timeout: float | None = None,
     ) -> Stream:
-        """Lets a source on the board fill surfaces, round and round, until the stream is closed.
+        """Fills surfaces with frames of a source on the board, in a ring, until it is closed.
 
         No other transfer can be made meanwhile.
 
@@ -258,27 +247,27 @@ class Board:
         Parameters
         ----------
         surfaces : sequence of Surface, numpy.ndarray, Pin or Span
-            Where frames go, in this order; what the stream hands out. It pins them itself.
+            Where frames go, in this order; the stream yields them. It pins them itself.
         frame_bytes : int, optional
-            Bytes of a frame, from the start of each surface; all of them unless given.
+            Bytes of a frame, from the start of each surface; by default the whole surface.
         overwrite : bool
-            The board never waits: it goes round by itself, each frame handed out is the newest,
-            and those in between are counted as dropped. Else the board waits for surfaces.
+            If true, the board never waits and overwrites the oldest surface; the stream yields the
+            newest frame and counts those in between as dropped. Else the board waits for surfaces.
         timeout : float, optional
             Seconds to wait for a frame.
 
         Raises
         ------
         UnsupportedError
-            If the board has no source, or its driver does not reach it.
+            If the board has no source, or its driver does not support it.
         PinError
-            If a surface cannot be pinned for the board to write, as a read-only array.
+            If a surface cannot be pinned for the board to write, such as a read-only array.
         """
         backend, extension = stream_backend(self._backend)
         if extension.user_ratio[0]:
             raise UnsupportedError(
-                f"asked for a stream; the board's user block {extension.user_block} makes no "
-                "frames by itself. Build its gateware with a source, as --user pattern"
+                f"cannot stream: the board's user block {extension.user_block} is not a source of "
+                "frames. Build its gateware with one, such as --user pattern"
             )
         if not isinstance(surfaces, (Sequence, np.ndarray)):
             raise wrong_type("a stream fills a sequence of surfaces", surfaces, "write [a, b]")
@@ -287,17 +276,12 @@ class Board:
         with self._lock, contextlib.ExitStack() as undo:
             self._require_idle()
             spans = [self._frame_of(each, frame_bytes, undo) for each in surfaces]
-            sizes = {span.nbytes for span in spans}
-            if len(sizes) > 1 or 0 in sizes:
-                raise ValueError(
-                    f"frames have one size above 0; these surfaces have {sorted(sizes)} bytes. "
-                    "Give a frame_bytes that fits all of them"
-                )
+            require_frames(spans)
             fresh = itertools.chain([True], itertools.repeat(False))
 
             def fill(indices: Sequence[int]) -> Filling:
                 return backend.fill(
-                    [piece(spans[index]) for index in indices],
+                    pieces([spans[index] for index in indices]),
                     cyclic=overwrite,
                     fresh=next(fresh),
                     timeout=timeout,
@@ -311,7 +295,7 @@ class Board:
                 surfaces,
                 fill,
                 overwrite=overwrite,
-                taken=lambda index: spans[index].pin.memory.written(),
+                taken=lambda index: spans[index].pin.memory.flush_writes(),
                 closed=closed,
                 lock=self._lock,
             )
@@ -319,12 +303,12 @@ class Board:
             return stream
 
     def user_register(self, offset: int, value: int | None = None) -> int:
-        """Writes the 32-bit register at byte `offset` of the user block unless None; reads it.
+        """Writes `value`, if given, to the 32-bit register at byte `offset`; returns its value.
 
         Raises
         ------
         UnsupportedError
-            If the board has no user block, or its driver does not reach it.
+            If the board has no user block, or its driver does not support it.
         """
         backend, _ = stream_backend(self._backend)
         if integer(offset, "a register's offset") % 4 or not 0 <= offset < USER_BLOCK_SIZE:
@@ -339,12 +323,12 @@ class Board:
             return backend.user_register(offset, value)
 
     def write(self, source: Pin | Span | np.ndarray, card_address: int = 0) -> Transfer:
-        """Copies memory to card RAM at byte `card_address`; an array is pinned for the time.
+        """Copies memory to card RAM at byte `card_address`; pins an array for as long as it takes.
 
         Raises
         ------
         TransferError
-            If it does not fit card RAM (nothing has been moved then), or failed.
+            If it does not fit card RAM (nothing has been transferred then), or failed.
         """
         if isinstance(source, np.ndarray):
             with self.pin(source) as pin:
@@ -370,7 +354,7 @@ class Board:
         )
 
     def _frame_of(self, surface: Any, frame_bytes: int | None, undo: contextlib.ExitStack) -> Span:
-        """Pins an argument of `stream`, for as long as `undo`; returns where its frames go."""
+        """Pins an argument of `stream`, until `undo`; returns where its frames go."""
         start, stop = 0, None
         if isinstance(surface, Pin | Span):
             (span,) = self._spans(surface, Access.WRITE)
@@ -384,7 +368,7 @@ class Board:
         return span if frame_bytes is None else pin[start : start + frame_bytes]
 
     def _one(self, memory: Any, needed: Access, call: str) -> Span:
-        """The span meant by an argument of a call that takes only one."""
+        """The span of an argument that has to be a single pin or span."""
         if not isinstance(memory, _ONE):
             raise unpinned(memory, f"the memory of {call} is a pin, a span of it or a numpy array")
         (span,) = self._spans(memory, needed)
@@ -398,18 +382,6 @@ class Board:
             self._require_idle()
             return plan.run(self._backend.info)
 
-    def _keep(self, sides: tuple[Pin | Span, Pin | Span], plan: Plan) -> None:
-        """Remembers a copy's plan until a pin is closed."""
-        with self._lock:
-            if len(self._plans) == _PLANS:
-                self._plans.clear()
-            if not any(self._pin_of(side).closed for side in sides):
-                self._plans[sides] = plan
-
-    @staticmethod
-    def _pin_of(side: Pin | Span) -> Pin:
-        return side.pin if isinstance(side, Span) else side
-
     def _unpin(self, pin: Pin) -> None:
         with self._lock:
             if pin in self._pins:
@@ -419,12 +391,9 @@ class Board:
 
     def _require_open(self) -> None:
         if self.closed:
-            raise PeerdmaError("asked to use a board that is closed; open it again")
+            raise PeerdmaError("the board is closed; open it again")
 
     def _require_idle(self) -> None:
-        if self.closed:
-            self._require_open()
+        self._require_open()
         if self._stream is not None:
-            raise PeerdmaError(
-                "asked for a transfer while a stream is open; close the stream first"
-            )
+            raise PeerdmaError("cannot transfer while a stream is open; close the stream first")

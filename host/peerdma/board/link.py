@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """What a PCIe link can carry: the upper bound that measured rates are compared with.
 
-Payload bytes per second after line code, skip ordered sets, framing and headers, and the data
-link layer packets that answer them. PCI Express Base Specification: encoding, ordered sets, TLP
-and DLLP formats. Assumptions: one ACK per 4 TLPs, one credit update per 4 posted or non-posted
-TLPs, completions as large as the max payload size, no ECRC.
+Payload bytes per second, less the overhead of line code, skip ordered sets, framing, headers, and
+the data link layer packets that acknowledge them. PCI Express Base Specification: encoding, ordered
+sets, TLP and DLLP formats. Assumptions: one ACK per 4 TLPs, one credit update per 4 posted or
+non-posted TLPs, completions as large as the max payload size, no ECRC.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 __all__ = ["Link"]
 
-#: Bytes per second and lane after line code, less the share of skip ordered sets, by generation.
+#: Bytes per second and lane, less line code and skip ordered sets, by PCIe generation.
 _LANE_RATE = {
     1: 250e6 * (1 - 4 / 1538),
     2: 500e6 * (1 - 4 / 1538),

@@ -14,7 +14,7 @@ _MOST = 0xFFFF_FFFF
 
 
 class PatternSource:
-    """The board's pattern source, if that is the user block that its gateware was built with.
+    """The board's pattern source, a user block that its gateware is built with (--user pattern).
 
     Frame n holds the pattern of seed ``seed + n``, so that ``gpu.verify(surface, seed=seed + n)``
     checks it. After a stream has ended it begins with frame 0 again.
@@ -22,7 +22,7 @@ class PatternSource:
     Raises
     ------
     UnsupportedError
-        If the board has another user block, or its driver gives no access to it.
+        If the board has another user block, or its driver does not support user blocks.
     """
 
     def __init__(self, board: Board):
@@ -30,22 +30,22 @@ class PatternSource:
         found = extension.user_block if extension else ""
         if found != PATTERN_SOURCE_NAME:
             raise UnsupportedError(
-                f"asked for the pattern source; the board's user block is {found or 'unknown'}. "
+                f"this board has no pattern source: its user block is {found or 'unknown'}. "
                 'Build its gateware with --user pattern; the simulated board: open("sim", '
                 'arguments=["--user", "pattern"])'
             )
         self._board = board
 
     def start(self, frame_bytes: int, *, interval: int = 0, seed: int = 0) -> None:
-        """Makes frames from now on.
+        """Starts making frames.
 
         Parameters
         ----------
         frame_bytes : int
             A multiple of 4.
         interval : int
-            Clock cycles of the board from the start of a frame to that of the next; a frame that
-            finds no room then is dropped. 0: one after the other, as fast as there is room.
+            Clock cycles of the board from the start of a frame to that of the next; a frame for
+            which there is no room by then is dropped. 0: back to back, as fast as there is room.
         seed : int
             Of the first frame.
         """
@@ -60,12 +60,12 @@ class PatternSource:
             self._register(name, value)
 
     def stop(self) -> None:
-        """Makes no further frames."""
+        """Stops making frames."""
         self._register("frame_words", 0)
 
     @property
     def dropped(self) -> int:
-        """Frames dropped for want of room since the stream began."""
+        """Frames dropped since the stream began because there was no room."""
         return self._register("dropped")
 
     def _register(self, name: str, value: int | None = None) -> int:

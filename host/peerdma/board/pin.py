@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Pinned memory: what a board can reach, and ranges of bytes of it."""
+"""Pinned memory, which a board can access, and ranges of its bytes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Pin:
         What was pinned.
     nbytes : int
     path : Path
-        The way the bytes take.
+        The path of the bytes between the memory and the board.
     access : Access
         What the board may do with the memory.
     """
@@ -63,7 +63,7 @@ class Pin:
 
     @property
     def closed(self) -> bool:
-        """True when the board cannot reach the memory through this pin any more."""
+        """True once the board cannot access the memory through this pin any more."""
         return self.handle is None
 
     def close(self) -> None:
@@ -72,9 +72,9 @@ class Pin:
             self._unpin(self)
 
     def forget(self) -> Any:
-        """Marks the pin closed and returns its handle; the board does the rest."""
+        """Marks the pin closed, releases the memory and returns the handle to unpin."""
         handle, self.handle = self.handle, None
-        self.memory.drop()
+        self.memory.release()
         return handle
 
 

@@ -12,15 +12,19 @@ from ..arguments import integer, wrong_type
 from ..errors import PinError, TransferError
 from ..memory.memory import Path, is_memory
 from ..uapi import Access
-from .backend import Piece
+from .backend import Extension, Piece
 from .pin import Pin, Span
 
 __all__ = [
     "longest_path",
     "piece",
+    "pieces",
     "read_only",
     "refuse_overlap",
+    "require_frames",
     "require_on_card",
+    "require_ratio",
+    "require_same_length",
     "resolved",
     "total_bytes",
     "unpinned",
@@ -28,10 +32,10 @@ __all__ = [
 
 
 def unpinned(given: Any, wanted: str) -> PinError | TypeError:
-    """The error for something that is no pin: memory to be pinned first, or no memory at all."""
+    """The error for an argument that is no pin: PinError for unpinned memory, else TypeError."""
     if isinstance(given, np.ndarray) or is_memory(given):
         return PinError(
-            f"asked to transfer a {type(given).__name__}, which is not pinned; pin it first: "
+            f"cannot transfer a {type(given).__name__} that is not pinned; pin it first: "
             "with board.pin(surface) as s: ..."
         )
     return wrong_type(
@@ -40,7 +44,7 @@ def unpinned(given: Any, wanted: str) -> PinError | TypeError:
 
 
 def _pieces(given: Pin | Span | Sequence[Pin | Span]) -> list[Pin | Span]:
-    """The pins and spans that a side of a transfer was given as.
+    """The pins and spans of one side of a transfer, as a list.
 
     Raises
     ------
@@ -61,12 +65,12 @@ def _pieces(given: Pin | Span | Sequence[Pin | Span]) -> list[Pin | Span]:
 def resolved(
     given: Pin | Span | Sequence[Pin | Span], pins: Container[Pin], needed: Access
 ) -> list[Span]:
-    """The spans that a side of a transfer was given as.
+    """The spans of one side of a transfer, checked; a pin becomes a span of all of it.
 
     Raises
     ------
     PinError
-        If one is not of these pins, or its pin does not give the access that the transfer needs.
+        If one is not of these pins, or was pinned without the access that the transfer needs.
     TypeError
         If there is anything else among them.
     """
@@ -76,8 +80,8 @@ def resolved(
         if span.pin not in pins:
             state = "closed" if span.pin.closed else "another board's"
             raise PinError(
-                f"asked to transfer {span.nbytes} bytes at {span.address:#x}, but their pin is "
-                f"{state}; pin the memory on this board with board.pin(...)"
+                f"cannot transfer {span.nbytes} bytes at {span.address:#x}: their pin is {state}; "
+                "pin the memory on this board with board.pin(...)"
             )
         if needed not in span.pin.access:
             raise _misused(span, needed)
@@ -90,29 +94,63 @@ def require_on_card(span: Span, address: int, size: int) -> None:
     address = integer(address, "a card address")
     if address < 0 or address + span.nbytes > size:
         raise TransferError(
-            f"asked to move {span.nbytes} bytes at card address {address:#x}; card RAM has "
-            f"{size} bytes from address 0. Move less at a time",
+            f"{span.nbytes} bytes at card address {address:#x} are not all inside card RAM, which "
+            f"has {size} bytes from address 0. Transfer less at a time",
             address=address,
+        )
+
+
+def require_same_length(sources: Sequence[Span], destinations: Sequence[Span]) -> int:
+    """The bytes of either side of a copy; TransferError unless both have the same number."""
+    nbytes, room = total_bytes(sources), total_bytes(destinations)
+    if nbytes != room:
+        raise TransferError(
+            f"cannot copy {nbytes} bytes into {room}; give both sides the same length, for example "
+            "by pin[:n]"
+        )
+    return nbytes
+
+
+def require_ratio(
+    sources: Sequence[Span], destinations: Sequence[Span], extension: Extension
+) -> None:
+    """TransferError unless the user block makes as many bytes of the sources as there is room."""
+    nbytes, room = total_bytes(sources), total_bytes(destinations)
+    taken, made = extension.user_ratio
+    if nbytes % taken or room != nbytes // taken * made:
+        raise TransferError(
+            f"cannot process {nbytes} bytes into {room}: the user block {extension.user_block} "
+            f"makes {made} bytes of each {taken}"
+        )
+
+
+def require_frames(spans: Sequence[Span]) -> None:
+    """ValueError unless all spans have the same length, and are not empty."""
+    sizes = {span.nbytes for span in spans}
+    if len(sizes) > 1 or 0 in sizes:
+        raise ValueError(
+            f"frames have one size above 0; these surfaces have {sorted(sizes)} bytes. Give a "
+            "frame_bytes that fits all of them"
         )
 
 
 def _misused(span: Span, needed: Access) -> PinError:
     """The error for a transfer that needs an access which its pin does not give."""
     if needed is Access.WRITE and span.pin.memory.readonly:
-        return read_only("transfer", span.nbytes, span.address)
+        return read_only("use", span.nbytes, span.address)
     side = "source" if needed is Access.READ else "destination"
     return PinError(
-        f"asked for {span.nbytes} bytes at {span.address:#x} as the {side} of a transfer, but they "
-        f"are pinned without Access.{needed.name}; nothing was moved. Pin them with "
+        f"cannot use {span.nbytes} bytes at {span.address:#x} as the {side} of a transfer: they "
+        f"are pinned without Access.{needed.name}; nothing was transferred. Pin them with "
         "access=Access.READ | Access.WRITE, or without access"
     )
 
 
-def read_only(asked: str, nbytes: int, address: int) -> PinError:
-    """The error for a destination that nothing can be written to."""
+def read_only(action: str, nbytes: int, address: int) -> PinError:
+    """The error for a destination that is read-only."""
     return PinError(
-        f"asked to {asked} {nbytes} bytes at {address:#x} as a destination, but that memory is "
-        "read-only; nothing was moved. Make a writeable array the destination, for example "
+        f"cannot {action} {nbytes} bytes at {address:#x} as a destination: that memory is "
+        "read-only; nothing was transferred. Use a writable array as the destination, for example "
         "target = numpy.empty_like(array), and use target afterwards: the read-only one never "
         "changes"
     )
@@ -124,31 +162,37 @@ def total_bytes(spans: Sequence[Span]) -> int:
 
 
 def piece(span: Span) -> Piece:
-    """A span as backends know it."""
+    """A span as backends take it."""
     return Piece(span.pin.handle, span.start, span.stop)
 
 
+def pieces(spans: Sequence[Span]) -> list[Piece]:
+    """Spans as backends take them."""
+    return [piece(span) for span in spans]
+
+
 def longest_path(spans: Sequence[Span]) -> Path | None:
-    """The path of the bytes that take the longest one; None if there are no bytes."""
+    """The longest path (last in `Path`) that any of the bytes take; None if there are no bytes."""
     paths = {span.pin.path for span in spans if span.nbytes}
     return max(paths, key=list(Path).index, default=None)
 
 
 def refuse_overlap(sources: Sequence[Span], destinations: Sequence[Span]) -> None:
-    """TransferError if a byte of the one is also one of the other."""
+    """TransferError if a source and a destination share a byte."""
     ranges = sorted(
         (span.address, span.address + span.nbytes, side)
         for side, spans in enumerate((sources, destinations))
         for span in spans
         if span.nbytes
     )
-    # Of each side, how far the ranges before reach; sorted by start, that shows any overlap.
+    # Highest end of the ranges so far, per side. As they are sorted by start, a range overlaps the
+    # other side exactly if it starts below that side's end.
     reach = [0, 0]
     for start, stop, side in ranges:
         if start < reach[1 - side]:
             raise TransferError(
-                f"asked to copy between memories that overlap at {start:#x}; nothing was "
-                "moved. Copy to memory of its own first",
+                f"source and destination overlap at {start:#x}; nothing was transferred. Copy to "
+                "separate memory first",
                 address=start,
             )
         reach[side] = max(reach[side], stop)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Streaming: a source on the board fills a ring of surfaces, and a loop here works on them."""
+"""Streaming: a source on the board fills a ring of surfaces, which a loop in Python consumes."""
 
 from __future__ import annotations
 
@@ -15,21 +15,22 @@ __all__ = ["Stream"]
 
 
 class Stream:
-    """An iterator over surfaces, each as the board has filled it with the next frame.
+    """An iterator over surfaces, each filled by the board with the next frame.
 
-    A surface is the loop's until the next one is asked for. Use it as a context manager, or
-    `close` it: the board works until then. Not to be built directly: use `Board.stream`.
+    The board does not reuse a surface before the next one is requested (unless `overwrite`). Use
+    the stream as a context manager, or `close` it: the board writes frames until then. Not to be
+    built directly: use `Board.stream`.
 
     Parameters
     ----------
     items : sequence
-        What is handed out, in the order of the ring.
+        What the iterator yields, in the order of the ring.
     fill : callable
         ``fill(indices)`` starts a run that fills the items of these indices.
     overwrite : bool
         See `Board.stream`.
     taken : callable
-        Called with the index of an item before it is handed out.
+        Called with the index of an item before the iterator yields it.
     closed : callable
         Called once, when the stream is closed.
     lock : threading.RLock
@@ -38,10 +39,10 @@ class Stream:
     Attributes
     ----------
     number : int
-        Of the frame that was handed out last, counted from 0; -1 before the first.
+        Number of the last yielded frame, counted from 0; -1 before the first.
     dropped : int
-        Frames that were not handed out, or were overwritten while they were in use. Always 0
-        unless `overwrite`.
+        Frames that were not yielded, or were overwritten while they were in use. Always 0 unless
+        `overwrite`.
     closed : bool
     """
 
@@ -84,7 +85,7 @@ class Stream:
     def __next__(self) -> Any:
         with self._lock:
             if self.closed:
-                raise PeerdmaError("asked a stream that is closed for a frame; start another one")
+                raise PeerdmaError("the stream is closed; start another one")
             try:
                 index = self._newest() if self._overwrite else self._next()
                 self._taken(index)
@@ -94,9 +95,10 @@ class Stream:
         return self._items[index]
 
     def intact(self) -> bool:
-        """Whether the surface that was handed out last still holds its frame.
+        """Whether the last yielded surface still holds its frame, and was not overwritten.
 
-        Asked after using it, the answer is about what was used. Always true unless `overwrite`.
+        Call it after using the surface, to know that all that was read is of one frame. Always true
+        unless `overwrite`.
         """
         with self._lock:
             if not self._overwrite or self.closed or self.number < 0:
@@ -108,7 +110,7 @@ class Stream:
                 raise
 
     def close(self) -> None:
-        """Stops the board; nothing is written any more. Closing again does nothing."""
+        """Stops the board, which writes nothing any more. Closing again does nothing."""
         with self._lock:
             if self.closed:
                 return
@@ -120,13 +122,13 @@ class Stream:
                 self._when_closed()
 
     def _running(self) -> Filling:
-        assert self._run is not None, "a frame is waited for, but no run fills any"
+        assert self._run is not None, "waiting for a frame, but no run is in progress"
         return self._run
 
-    # The board waits for us ------------------------------------------------------------------
+    # Without overwrite: the board waits for surfaces -----------------------------------------
 
     def _begin(self) -> None:
-        """Has the board fill all that is free, if it does nothing."""
+        """Starts a run that fills all free items, unless one is in progress."""
         if self._run is None and self._free:
             self._filling = self._free
             self._free = deque()
@@ -160,7 +162,7 @@ class Stream:
                 self._run.wait()
             self._run = None
 
-    # The board never waits -------------------------------------------------------------------
+    # With overwrite: the board never waits ---------------------------------------------------
 
     def _newest(self) -> int:
         run = self._running()

@@ -12,11 +12,11 @@ __all__ = ["Paths", "Through", "Transfer"]
 
 
 class Through(str, enum.Enum):
-    """What bytes go through on the board."""
+    """Where bytes pass on the board."""
 
-    #: the user stream: in and out at the same time, and nothing is kept
+    #: the user stream: in and out at the same time, nothing is stored
     STREAM = "user stream"
-    #: its memory, which is filled and emptied in turn
+    #: its memory: filled first, then emptied
     CARD_RAM = "card RAM"
 
     def __str__(self) -> str:
@@ -24,7 +24,7 @@ class Through(str, enum.Enum):
 
 
 class Paths(NamedTuple):
-    """The way the bytes took, per direction; None for a direction without bytes."""
+    """The path of the bytes, per direction; None for a direction without bytes."""
 
     to_board: Path | None
     from_board: Path | None
@@ -44,21 +44,21 @@ class Transfer(NamedTuple):
     cycles : int
         Clock cycles of the board during which its channels were busy.
     seconds : float
-        Time on the board's clock from when the transfer was begun until it was seen to be over,
-        what software did in between included. Where the board does not tell it, that of `cycles`;
-        on a board that does not tell its clock, `wall_seconds`. A simulated board's clock is
-        simulated too.
+        Time on the board's clock (simulated, on a simulated board) from the start of the transfer
+        until software saw its end, including the time that software took in between. If the board
+        does not report that, the time of `cycles`; if it does not report its clock rate either,
+        `wall_seconds`.
     wall_seconds : float
-        Time the call took here.
+        Real time that the call took.
     limit : float or None
         Most bytes per second that the board's link can carry of such a transfer, see
-        `peerdma.board.link`; None if the board does not tell its link.
+        `peerdma.board.link`; None if the board does not report its link.
     path : Paths
     through : Through or None
-        What the bytes went through on the board; None if there were none, or the driver
-        does not report it.
+        Where the bytes passed on the board; None if there were none, or the driver does not
+        report it.
     simulated : bool
-        Whether the board was.
+        Whether the board is simulated.
     """
 
     bytes: int

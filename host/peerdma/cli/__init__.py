@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The `peerdma` command.
 
-Top of the library, with `peerdma.doctor`: `main` has the command's words, their arguments and exit
-codes, `flash` writes a design into a board.
+`main` has the subcommands, their arguments and exit codes; `flash` loads an FPGA image into a
+board; the doctor is in `peerdma.doctor`.
 """

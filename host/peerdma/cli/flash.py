@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """``peerdma flash``: loads an FPGA image into a PicoEVB over its USB port, with openFPGALoader.
 
-First into the FPGA's own memory, where it lasts until power goes; then, if asked for, into the
-flash that the FPGA loads itself from, after what the flash held was saved.
+First into the FPGA's configuration memory, where it lasts until power is lost; then, on request,
+into the flash that the FPGA boots from, after saving the flash's content.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["FLASH_BYTES", "PART", "Programmer", "image_part"]
 
 #: Part of the board's FPGA, as an image's header names it.
 PART = "xc7a50tcsg325"
-#: JTAG identification of that die; the highest four bits are its revision.
+#: JTAG IDCODE of that die; the highest four bits are its revision.
 _IDCODE, _IDCODE_MASK = 0x0362_C093, 0x0FFF_FFFF
 #: The board's flash: S25FL132K.
 FLASH_BYTES = 4 << 20
@@ -29,13 +29,13 @@ FLASH_BYTES = 4 << 20
 _PROGRAM = "openFPGALoader"
 #: USB bridge FT230X, bit by bit: TDI, TDO, TCK and TMS are at D1, D2, D0 and D3.
 _CABLE = ("--cable", "ft231X", "--pins", "RXD:RTS:TXD:CTS")
-#: openFPGALoader reaches the flash through a design of its own, of which it has none for this
-#: package. The one for the same die in another package drives the same pads: configuration pins
-#: belong to the die (Project X-Ray's database: D00 to D03 and FCS_B are IOB_X0Y48, Y47, Y46, Y45
-#: and Y38 in both).
+#: openFPGALoader accesses the flash through a bridge design, of which it has none for this package.
+#: The one for the same die in another package drives the same pads: configuration pins belong to
+#: the die (Project X-Ray's database: D00 to D03 and FCS_B are IOB_X0Y48, Y47, Y46, Y45 and Y38 in
+#: both).
 _BRIDGE = ("--fpga-part", "xc7a50tcsg324")
 
-#: What each step may take, in seconds: a cable that sends bit by bit needs minutes for megabytes.
+#: Time limit of each step, in seconds: a bit-banging cable takes minutes per megabyte.
 _DETECT_SECONDS, _LOAD_SECONDS, _FLASH_SECONDS = 60, 900, 3600
 
 
@@ -60,7 +60,7 @@ def image_part(image: Path) -> str:
             if letter == ord("b"):
                 return text.lower().partition("-")[0]
     raise UnsupportedError(
-        f"{image} is not an FPGA image: a .bit file is wanted, as `make bitstream` writes one"
+        f"{image} is not an FPGA image: give a .bit file, which `make bitstream` writes"
     )
 
 
@@ -70,7 +70,7 @@ class Programmer:
     Parameters
     ----------
     say : callable
-        Is told what is being done, a line at a time.
+        Called with a line of text for each step.
 
     Raises
     ------
@@ -96,7 +96,7 @@ class Programmer:
             )
         except subprocess.TimeoutExpired:
             raise Timeout(
-                f"{what}: {_PROGRAM} was not done after {seconds:.0f} s. Unplug the board's USB "
+                f"{what}: {_PROGRAM} did not finish within {seconds:.0f} s. Unplug the board's USB "
                 "cable and plug it in again; use a port of the machine itself, not of a hub"
             ) from None
         said = done.stdout + done.stderr
@@ -117,16 +117,16 @@ class Programmer:
         if not found:
             raise BoardNotFound(
                 "the USB bridge is there, but no FPGA answers behind it: is the card in its slot, "
-                "and has the slot power? The USB port does not power the FPGA"
+                "and is the slot powered? The USB port does not power the FPGA"
             )
         if [idcode & _IDCODE_MASK for idcode in found] != [_IDCODE]:
             raise BoardNotFound(
-                f"the cable leads to {', '.join(f'{idcode:#010x}' for idcode in found)}, a PicoEVB "
-                f"has {_IDCODE:#010x} (XC7A50T) alone: is another board plugged in?"
+                f"found JTAG devices {', '.join(f'{idcode:#010x}' for idcode in found)}, but a "
+                f"PicoEVB has only {_IDCODE:#010x} (XC7A50T): is another board plugged in?"
             )
 
     def load(self, image: Path) -> None:
-        """Loads an image into the FPGA, where it lasts until power goes or another is loaded.
+        """Loads an image into the FPGA, where it lasts until power is lost or another is loaded.
 
         Raises
         ------
@@ -137,12 +137,12 @@ class Programmer:
         self._run(f"loading {image} into the FPGA", ["--write-sram", str(image)], _LOAD_SECONDS)
 
     def save(self, backup: Path) -> None:
-        """Saves what the flash holds.
+        """Saves the flash's content to a file.
 
         Raises
         ------
         PeerdmaError
-            If `backup` exists or comes out too short.
+            If `backup` exists, or what is read is too short.
         """
         if backup.exists():
             raise PeerdmaError(f"{backup} exists: name another file for the old image (--backup)")
@@ -168,7 +168,7 @@ class Programmer:
         self._run(f"writing {image} to the flash", arguments, _FLASH_SECONDS)
 
     def program(self, image: Path, *, permanent: bool, backup: Path | None = None) -> None:
-        """All of it: look for the board, load, and with `permanent` save and write the flash.
+        """Finds the board, loads the image, and with `permanent` saves and writes the flash.
 
         A `.bin` file is a backup to restore: it goes to the flash only.
         """
@@ -185,7 +185,7 @@ class Programmer:
 
 
 def _check(image: Path) -> None:
-    """Refuses what is no image for this board, before the board is touched."""
+    """UnsupportedError for a file that is no image for this board, before the board is touched."""
     if image.suffix == ".bin":
         size = image.stat().st_size
         if size > FLASH_BYTES:
@@ -196,7 +196,7 @@ def _check(image: Path) -> None:
         raise UnsupportedError(f"{image} is for {part}, the board has {PART}")
 
 
-#: What openFPGALoader says -> the error that it is, and what to do.
+#: Pattern of openFPGALoader's output, class of the error that it means, and what to do.
 _CAUSES: tuple[tuple[str, type[PeerdmaError], str], ...] = (
     (
         r"device not found",
@@ -206,8 +206,8 @@ _CAUSES: tuple[tuple[str, type[PeerdmaError], str], ...] = (
     (
         r"(?i)permission|access denied|unable to open ftdi device: -[48]\b",
         BoardNotFound,
-        "the USB bridge may not be opened: run this as root, or install openFPGALoader's udev "
-        "rules; a driver or program that has it open (a serial console, xvcd) has to end first",
+        "the USB bridge cannot be opened: run this as root, or install openFPGALoader's udev "
+        "rules; end any program that has it open (a serial console, xvcd)",
     ),
     (
         r"(?i)usb bulk (write|read) failed|usb_open",
@@ -217,12 +217,12 @@ _CAUSES: tuple[tuple[str, type[PeerdmaError], str], ...] = (
     (
         r"(?i)verif\w* (failed|error)|verify.*fail",
         VerifyError,
-        "the flash does not hold what was written: write it again, or restore the backup",
+        "the flash's content differs from the image: write it again, or restore the backup",
     ),
     (
         r"(?i)JTAG init failed|no device|empty",
         BoardNotFound,
-        "no FPGA answers behind the USB bridge: is the card in its slot, and has the slot power?",
+        "no FPGA answers behind the USB bridge: is the card in its slot, and is the slot powered?",
     ),
 )
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The `peerdma` command: look at a board, find what is wrong, use its LEDs, load an image."""
+"""The `peerdma` command: show a board, diagnose it, set its LEDs, load an image."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ EXIT_CODES = "exit codes:\n" + "\n".join(
 
 
 def guarded(program: str, action: Callable[[], int]) -> int:
-    """Runs `action`; errors become a line on stderr and their exit code."""
+    """Runs `action`; prints an error as one line on stderr and returns its exit code."""
     try:
         return action()
     except PeerdmaError as error:
@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit code."""
     parser = argparse.ArgumentParser(
         prog="peerdma",
-        description="Looks at a peerdma board.",
+        description="Shows, checks and programs peerdma boards.",
         epilog=EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -58,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     for name, action, text in (
         ("info", _info, "show what is known about a board"),
-        ("doctor", None, "look for what keeps a board and a GPU from working together"),
+        ("doctor", None, "find what keeps a board and a GPU from working together"),
         ("leds", _leds, "show or set a board's LEDs"),
     ):
         command = commands.add_parser(
@@ -79,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 "value",
                 nargs="?",
                 type=_led_number,
-                help="number whose bits are the LEDs, bit 0 the first; without it only shows them",
+                help="number whose bits are the LEDs, bit 0 the first; without it, only show them",
             )
     _add_flash(commands)
     arguments = parser.parse_args(argv)
@@ -91,7 +91,7 @@ def _add_flash(commands) -> None:
         "flash",
         help="load an FPGA image into a PicoEVB over USB",
         description="Loads an FPGA image into a PicoEVB, over its USB port: into the FPGA, where "
-        "it lasts until power goes, and with --permanent into the flash that it starts from.",
+        "it lasts until power is lost, and with --permanent into the flash that it boots from.",
         epilog=EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -112,9 +112,9 @@ def _flash(arguments: argparse.Namespace) -> int:
     programmer = Programmer(lambda line: print(f"{line} ...", flush=True))
     programmer.program(arguments.image, permanent=arguments.permanent, backup=arguments.backup)
     if arguments.permanent:
-        print("done; the card starts with it when its power comes on: shut down, not reboot")
+        print("done; the card loads it at its next power-on: shut down and switch on again")
     else:
-        print("done, until power goes; the host sees it after a warm reboot")
+        print("done, until power is lost; reboot without switching off, and the host sees it")
     return 0
 
 
@@ -153,7 +153,7 @@ def _lines(info: BoardInfo) -> list[tuple[str, str]]:
     ]
     extension = info.extension
     if extension is None:
-        return [*lines, ("extensions", "none: a plain XDMA core, which says no more")]
+        return [*lines, ("extensions", "none: a plain XDMA core, which reports no more")]
     names = [str(bit.name).lower() for bit in Capability if bit in extension.capabilities]
     return [
         *lines,

@@ -25,53 +25,54 @@ POINTER, SIZE, WORD = ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint32
 
 
 class CudaDevice:
-    """Device number `index`, shared by a GPU object, its surfaces and whoever else holds it.
+    """Device number `index`, shared by a GPU object, its surfaces and other users, and counts them.
 
     The primary context is the one that the CUDA runtime, and with it PyTorch and CuPy, uses:
-    pointers mean the same to all of them. Work goes into a stream of our own that does not wait
-    for other streams, and has finished when methods return.
+    pointers mean the same to all of them. Work goes into a non-blocking stream of our own, and has
+    finished when methods return unless they say that they queue it.
 
     Attributes
     ----------
     name : str
-        The product's.
+        The product's name.
     index : int
     capability : (int, int)
         Compute capability.
     context : CUcontext
     idle : Idle
-        Of the GPU.
+        Postpones frees while a kernel of this process watches the GPU.
     """
 
     def __init__(self, driver: Driver, index: int):
         self.driver = driver
         self.index = index
-        # Reentrant: garbage collection may run `drop` of a surface while this thread is inside.
+        # Reentrant: garbage collection may call `release` while this thread has the lock.
         self._lock = threading.RLock()
         self._users = 1
         self.idle = Idle.of(driver.api, index)
-        count = driver.call("cuDeviceGetCount", asked="the number of CUDA devices")
+        count = driver.call("cuDeviceGetCount", action="count the CUDA devices")
         if not 0 <= index < count:
             raise GpuNotFound(
-                f"CUDA device {index}",
+                f"use CUDA device {index}",
                 f"this process sees {count}, numbered from 0",
                 "nvidia-smi lists them; CUDA_VISIBLE_DEVICES may hide some",
             )
-        device = driver.call("cuDeviceGet", index, asked=f"CUDA device {index}")
+        action = f"use CUDA device {index}"
+        device = driver.call("cuDeviceGet", index, action=action)
         self._device = device
         self.capability = (
             self.attribute("COMPUTE_CAPABILITY_MAJOR"),
             self.attribute("COMPUTE_CAPABILITY_MINOR"),
         )
-        asked = f"the use of CUDA device {index}"
-        name = driver.call("cuDeviceGetName", 256, device, asked=asked)
+
+        name = driver.call("cuDeviceGetName", 256, device, action=action)
         self.name = bytes(name).split(b"\0")[0].decode()
         code = compiled(driver, self.capability)
         with contextlib.ExitStack() as undo:
-            self.context = driver.call("cuDevicePrimaryCtxRetain", device, asked=asked)
+            self.context = driver.call("cuDevicePrimaryCtxRetain", device, action=action)
             undo.callback(driver.api.cuDevicePrimaryCtxRelease, device)
             with self.current():
-                self._module = driver.call("cuModuleLoadData", code, asked="our kernels")
+                self._module = driver.call("cuModuleLoadData", code, action="load the kernels")
                 undo.callback(self._in_context, "cuModuleUnload", self._module)
                 self.stream = self.new_stream(undo)
             self._undo = undo.pop_all()
@@ -83,8 +84,8 @@ class CudaDevice:
 
     @contextlib.contextmanager
     def current(self) -> Iterator[None]:
-        """The context is the thread's current one, for the time."""
-        self.driver.call("cuCtxPushCurrent", self.context, asked="the GPU's context")
+        """Makes the context the thread's current one inside a ``with`` block."""
+        self.driver.call("cuCtxPushCurrent", self.context, action="make the GPU's context current")
         try:
             yield
         finally:
@@ -92,15 +93,15 @@ class CudaDevice:
 
     # Lifetime --------------------------------------------------------------------------------
 
-    def hold(self) -> None:
-        """One user more."""
+    def acquire(self) -> None:
+        """Adds a user of the device; PeerdmaError if the last one is gone."""
         with self._lock:
             if not self._users:
-                raise PeerdmaError("asked for memory of a GPU that is closed; open another")
+                raise PeerdmaError("the GPU is closed; open another")
             self._users += 1
 
-    def drop(self) -> None:
-        """One user less; with the last one the device is let go."""
+    def release(self) -> None:
+        """Removes a user; the last one to go releases the context and all in it."""
         with self._lock:
             self._users -= 1
             if self._users:
@@ -108,7 +109,7 @@ class CudaDevice:
         self._undo.close()
 
     def _in_context(self, function: str, handle: Any) -> None:
-        """Releases a handle. Errors, which a broken context causes, are of no use here."""
+        """Releases a handle. Ignores errors: they mean that the context is broken anyway."""
         with contextlib.suppress(PeerdmaError), self.current():
             getattr(self.driver.api, function)(handle)
 
@@ -133,22 +134,22 @@ class CudaDevice:
             stream or self.stream,
             (values, types),
             0,
-            asked=f"a run of the kernel {kernel}",
+            action=f"launch the kernel {kernel}",
         )
 
     def synchronize(self, stream: Any = None) -> None:
         """Waits until what was queued in a stream is done. The context must be current."""
-        asked = "the end of work on the GPU"
-        self.driver.call("cuStreamSynchronize", stream or self.stream, asked=asked)
+        action = "wait for work on the GPU"
+        self.driver.call("cuStreamSynchronize", stream or self.stream, action=action)
 
     def set_bytes(self, address: int, nbytes: int, value: int, stream: Any = None) -> None:
         """Sets `nbytes` bytes to `value`, in a stream. The context must be current."""
         arguments = address, value, nbytes, stream or self.stream
-        self.driver.call("cuMemsetD8Async", *arguments, asked=f"{nbytes} bytes set")
+        self.driver.call("cuMemsetD8Async", *arguments, action=f"set {nbytes} bytes")
 
     def new_stream(self, undo: contextlib.ExitStack) -> Any:
         """A stream that waits for no other; `undo` destroys it. The context must be current."""
-        stream = self.driver.call("cuStreamCreate", _NON_BLOCKING, asked="a CUDA stream")
+        stream = self.driver.call("cuStreamCreate", _NON_BLOCKING, action="create a CUDA stream")
         undo.callback(self._in_context, "cuStreamDestroy", stream)
         return stream
 
@@ -161,7 +162,7 @@ class CudaDevice:
                 data,
                 nbytes,
                 self.stream,
-                asked=f"{nbytes} bytes copied to the GPU",
+                action=f"copy {nbytes} bytes to the GPU",
             )
             self.synchronize()
 
@@ -174,18 +175,18 @@ class CudaDevice:
                 address,
                 nbytes,
                 self.stream,
-                asked=f"{nbytes} bytes copied from the GPU",
+                action=f"copy {nbytes} bytes from the GPU",
             )
             self.synchronize()
 
     def _kernel(self, name: str) -> tuple[Any, int]:
         """(function, blocks that fill the device)."""
         if name not in self._kernels:
-            asked = f"the kernel {name}"
+            action = f"find the kernel {name}"
             call = self.driver.call
-            function = call("cuModuleGetFunction", self._module, name.encode(), asked=asked)
+            function = call("cuModuleGetFunction", self._module, name.encode(), action=action)
             per_processor = call(
-                "cuOccupancyMaxActiveBlocksPerMultiprocessor", function, _BLOCK, 0, asked=asked
+                "cuOccupancyMaxActiveBlocksPerMultiprocessor", function, _BLOCK, 0, action=action
             )
             self._kernels[name] = function, per_processor * self.attribute("MULTIPROCESSOR_COUNT")
         return self._kernels[name]

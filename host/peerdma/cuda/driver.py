@@ -18,11 +18,11 @@ from ..errors import CudaError, GpuNotFound
 __all__ = ["Driver", "install_command", "load"]
 
 _LIBRARY = "libcuda.so.1"
-_ASKED = "a CUDA GPU"
+_ACTION = "use a CUDA GPU"
 
 _START_ANEW = (
-    "A kernel of this process failed and took its CUDA context with it: start the program anew, "
-    "under compute-sanitizer to see where"
+    "A kernel of this process failed, which breaks its CUDA context: restart the program, under "
+    "compute-sanitizer to see where"
 )
 #: What to do about an error of the driver.
 _NEXT_STEPS = {
@@ -30,12 +30,12 @@ _NEXT_STEPS = {
     "the GPU's memory",
     "CUDA_ERROR_NO_DEVICE": "Check nvidia-smi and CUDA_VISIBLE_DEVICES",
     "CUDA_ERROR_INVALID_DEVICE": "Check nvidia-smi and CUDA_VISIBLE_DEVICES",
-    "CUDA_ERROR_DEVICE_UNAVAILABLE": "Another process has the GPU for itself: end it, or ask for "
-    "the default compute mode",
+    "CUDA_ERROR_DEVICE_UNAVAILABLE": "Another process uses the GPU exclusively: end it, or set "
+    "the default compute mode (nvidia-smi -c DEFAULT)",
     "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH": "Kernel module and library are of different driver "
     "versions, as after an update: reboot",
-    "CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE": "Take the compatibility package out of "
-    "LD_LIBRARY_PATH: this GPU needs a driver of its own",
+    "CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE": "Remove the CUDA compatibility package from "
+    "LD_LIBRARY_PATH: this GPU needs the real driver of that version",
     "CUDA_ERROR_SYSTEM_NOT_READY": "Start the services that the driver needs, on NVSwitch "
     "systems nvidia-fabricmanager",
     "CUDA_ERROR_ILLEGAL_ADDRESS": _START_ANEW,
@@ -53,12 +53,12 @@ _NEXT_STEPS = {
     "these pages, or have its other owner unregister them",
     "CUDA_ERROR_NOT_PERMITTED": "This system does not allow it to this user or container; its "
     "administrator can tell why",
-    "CUDA_ERROR_NOT_SUPPORTED": "This GPU or driver has no such thing; docs/cuda.md lists what is "
-    "needed where",
+    "CUDA_ERROR_NOT_SUPPORTED": "This GPU or driver does not support it; docs/cuda.md lists what "
+    "is needed where",
     "CUDA_ERROR_INVALID_CONTEXT": "Something in this process reset the GPU's primary context: "
-    "open the GPU anew after that",
+    "open the GPU again after that",
     "CUDA_ERROR_CONTEXT_IS_DESTROYED": "Something in this process reset the GPU's primary context: "
-    "open the GPU anew after that",
+    "open the GPU again after that",
     "CUDA_ERROR_DEINITIALIZED": "The process is ending: use the GPU before that",
 }
 _LOOK_UP = "The documentation of the CUDA driver API has more under this name"
@@ -70,11 +70,11 @@ class Driver:
     Parameters
     ----------
     api : module
-        ``cuda.bindings.driver``, or what acts like it.
+        ``cuda.bindings.driver``, or a stand-in.
     nvrtc : callable
-        Returns ``cuda.bindings.nvrtc``, or what acts like it.
+        Returns ``cuda.bindings.nvrtc``, or a stand-in.
     version : (int, int)
-        Of CUDA in the driver: major, minor.
+        The driver's CUDA version: major, minor.
     """
 
     def __init__(self, api: Any, nvrtc: Callable[[], Any], version: tuple[int, int]):
@@ -82,17 +82,17 @@ class Driver:
         self.nvrtc = nvrtc
         self.version = version
 
-    def call(self, function: str, *arguments: Any, asked: str) -> Any:
+    def call(self, function: str, *arguments: Any, action: str) -> Any:
         """Calls a function of the driver; returns its result, a tuple if there are several.
 
         Raises
         ------
         CudaError
-            If it fails; `asked` says what for.
+            If it fails, which is then "cannot `action`".
         """
         error, *results = getattr(self.api, function)(*arguments)
         if int(error):
-            raise self._failure(function, error, asked)
+            raise self._failure(function, error, action)
         return results[0] if len(results) == 1 else tuple(results)
 
     def device_attribute(self, device: Any, name: str) -> int:
@@ -104,34 +104,34 @@ class Driver:
         return 0 if int(error) else int(value)
 
     def memory_type(self, address: int) -> int:
-        """CUmemorytype of the memory that a pointer is to; 0 if CUDA does not know it."""
-        # For one attribute there is another function; but for that, not to know is an error.
+        """CUmemorytype of the memory that a pointer points to; 0 if CUDA does not know it."""
+        # cuPointerGetAttribute, without the s, fails for a pointer that CUDA does not know.
         wanted = [self.api.CUpointer_attribute.CU_POINTER_ATTRIBUTE_MEMORY_TYPE]
-        asked = f"what memory is at {address:#x}"
-        (found,) = self.call("cuPointerGetAttributes", 1, wanted, address, asked=asked)
+        action = f"look up the memory at {address:#x}"
+        (found,) = self.call("cuPointerGetAttributes", 1, wanted, address, action=action)
         return int(found)
 
     def pointer_attribute(self, address: int, name: str) -> int:
         """The attribute CU_POINTER_ATTRIBUTE_`name` of a pointer that CUDA knows."""
         attribute = getattr(self.api.CUpointer_attribute, f"CU_POINTER_ATTRIBUTE_{name}")
-        asked = f"what memory is at {address:#x}"
-        return int(self.call("cuPointerGetAttribute", attribute, address, asked=asked))
+        action = f"look up the memory at {address:#x}"
+        return int(self.call("cuPointerGetAttribute", attribute, address, action=action))
 
     def device_of(self, context: int) -> int:
-        """Index of the device that a context is of."""
-        asked = "the device of a CUDA context"
-        self.call("cuCtxPushCurrent", self.api.CUcontext(context), asked=asked)
+        """Index of the device that a context belongs to."""
+        action = "look up the device of a CUDA context"
+        self.call("cuCtxPushCurrent", self.api.CUcontext(context), action=action)
         try:
-            return int(self.call("cuCtxGetDevice", asked=asked))
+            return int(self.call("cuCtxGetDevice", action=action))
         finally:
             self.api.cuCtxPopCurrent()
 
-    def _failure(self, function: str, error: Any, asked: str) -> CudaError:
+    def _failure(self, function: str, error: Any, action: str) -> CudaError:
         name = getattr(error, "name", str(error))
         status, text = self.api.cuGetErrorString(error)
         text = text.decode() if not int(status) and text else "no description"
         found = f"{function} failed with {name} ({text})"
-        return CudaError(asked, found, _NEXT_STEPS.get(name, _LOOK_UP), name=name)
+        return CudaError(action, found, _NEXT_STEPS.get(name, _LOOK_UP), name=name)
 
 
 def install_command(major: int) -> str:
@@ -161,8 +161,9 @@ def load() -> Driver:
     install = install_command(version[0])
     found = f"this machine's NVIDIA driver speaks CUDA {version[0]}.{version[1]}"
     if version[0] < 12:
-        raise GpuNotFound(_ASKED, f"{found}, peerdma needs 12 or later", "Update the driver")
-    # A fifth of what importing this library would take, and not needed without such a driver.
+        raise GpuNotFound(_ACTION, f"{found}, peerdma needs 12 or later", "Update the driver")
+    # Imported only here: it takes a fifth of the library's import time, and is not needed without
+    # such a driver.
     from importlib import metadata
 
     try:
@@ -170,31 +171,31 @@ def load() -> Driver:
         bindings = metadata.version("cuda-bindings")
     except ImportError as error:
         found += f", but its Python bindings cannot be imported ({error})"
-        raise GpuNotFound(_ASKED, found, f"Install them: {install}") from None
+        raise GpuNotFound(_ACTION, found, f"Install them: {install}") from None
     if int(bindings.split(".")[0]) > version[0]:
         found += f", but the package cuda-bindings is {bindings}, for a newer driver"
         step = f"Install the one that fits, {install}, or update the driver"
-        raise GpuNotFound(_ASKED, found, step)
+        raise GpuNotFound(_ACTION, found, step)
     driver = Driver(api, lambda: importlib.import_module("cuda.bindings.nvrtc"), version)
     try:
-        driver.call("cuInit", 0, asked=_ASKED)
+        driver.call("cuInit", 0, action=_ACTION)
     except CudaError as error:
-        raise GpuNotFound(_ASKED, error.found, error.step) from None
+        raise GpuNotFound(_ACTION, error.found, error.step) from None
     return driver
 
 
 def _driver_version() -> tuple[int, int]:
-    """(major, minor) of CUDA in the driver; asked without bindings, to tell which ones fit."""
+    """(major, minor) of CUDA in the driver, found without bindings, to tell which ones fit."""
     try:
         library = ctypes.CDLL(_LIBRARY)
     except OSError:
         raise GpuNotFound(
-            _ASKED,
+            _ACTION,
             f"this machine has no NVIDIA driver ({_LIBRARY} is not found)",
             'Install one, or use the emulated GPU: gpu("emulated") or --gpu emulated',
         ) from None
     number = ctypes.c_int()
     if library.cuDriverGetVersion(ctypes.byref(number)):
-        found = "the NVIDIA driver of this machine does not tell its version"
-        raise GpuNotFound(_ASKED, found, "Check that nvidia-smi works")
+        found = "the NVIDIA driver of this machine does not report its version"
+        raise GpuNotFound(_ACTION, found, "Check that nvidia-smi works")
     return number.value // 1000, number.value % 1000 // 10

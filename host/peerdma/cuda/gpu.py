@@ -12,7 +12,7 @@ from numpy.typing import DTypeLike
 
 from ..errors import PeerdmaError, UnsupportedError
 from ..memory import pattern
-from ..memory.foreign import describe
+from ..memory.external import describe
 from ..memory.mailbox import Mailbox
 from ..memory.memory import Path
 from ..memory.surface import Gpu, Surface, layout, wrong_word
@@ -34,7 +34,7 @@ class CudaGpu(Gpu):
     Parameters
     ----------
     index : int
-        Of the device, among those that this process sees.
+        Of the device, counting those that this process sees.
     memory : "auto", "device" or "host"
         Where surfaces live. "auto" is the GPU's own memory if other devices can reach it, else
         pinned memory of the host; `memory` says which and why.
@@ -64,7 +64,7 @@ class CudaGpu(Gpu):
             self.name = f"{self.device.name}, CUDA {major}.{minor}"
             self._result = DeviceMemory(self.device, _RESULT_BYTES)
         except BaseException:
-            self.device.drop()
+            self.device.release()
             raise
 
     def __repr__(self) -> str:
@@ -80,24 +80,24 @@ class CudaGpu(Gpu):
         return CudaSurface(self, self.device, memory, shape, dtype, self._path)
 
     def register(self, array: Any) -> CudaSurface:
-        """See `Gpu.register`. What its library does to it in CUDA streams is waited for."""
+        """See `Gpu.register`. Waits for the work in CUDA streams that the array's library names."""
         self._require_open()
-        foreign = describe(array)
-        if not foreign.nbytes:
-            path = Path.PEER_TO_PEER if foreign.on_gpu else Path.HOST_MEMORY
-            return CudaSurface(self, self.device, None, foreign.shape, foreign.dtype, path)
-        memory = register(self.device, foreign)
-        if foreign.stream is not None:
+        external = describe(array)
+        if not external.nbytes:
+            path = Path.PEER_TO_PEER if external.on_gpu else Path.HOST_MEMORY
+            return CudaSurface(self, self.device, None, external.shape, external.dtype, path)
+        memory = register(self.device, external)
+        if external.stream is not None:
             with self.device.current():
                 self.device.driver.call(
-                    "cuStreamSynchronize", foreign.stream, asked="the end of work on an array"
+                    "cuStreamSynchronize", external.stream, action="wait for work on an array"
                 )
-        return CudaSurface(self, self.device, memory, foreign.shape, foreign.dtype, memory.path)
+        return CudaSurface(self, self.device, memory, external.shape, external.dtype, memory.path)
 
     def synchronize(self) -> None:
         """Waits until everything that this process queued on the GPU is done, by any library."""
         with self.device.current():
-            self.device.driver.call("cuCtxSynchronize", asked="the end of all work on the GPU")
+            self.device.driver.call("cuCtxSynchronize", action="wait for all work on the GPU")
 
     # Kernels ---------------------------------------------------------------------------------
 
@@ -152,14 +152,14 @@ class CudaGpu(Gpu):
         return CudaWatch(self.device, surface, mailbox, seed, token, timeout, wrong)
 
     def close(self) -> None:
-        """No new surfaces from here on; those in use stay. Can be called again."""
+        """Ends the allocation of surfaces; those in use stay. Closing again does nothing."""
         if not self.closed:
             self.closed = True
             del self._result
-            self.device.drop()
+            self.device.release()
 
     def _run(self, kernel: str, nbytes: int, initial: int, *arguments: Any) -> tuple[int, int]:
-        """Runs a kernel whose last argument is its result; the two numbers of that."""
+        """Runs a kernel whose last argument is its result; returns that, two numbers."""
         result = np.array([initial & (1 << 64) - 1, 0], np.uint64)
         if nbytes:
             device, where = self.device, self._result.device_address
@@ -200,7 +200,7 @@ class CudaGpu(Gpu):
 
     def _require_open(self) -> None:
         if self.closed:
-            raise PeerdmaError("asked for work on a GPU that is closed; open another")
+            raise PeerdmaError("the GPU is closed; open another")
 
 
 def _choose(device: CudaDevice, memory: str) -> tuple[Path, str]:
@@ -209,12 +209,12 @@ def _choose(device: CudaDevice, memory: str) -> tuple[Path, str]:
     if memory == "device":
         if integrated:
             raise UnsupportedError(
-                f"asked for GPU memory of {device.name}: it is integrated and uses the host's "
-                'memory. Ask for memory="host" or "auto"'
+                f"cannot use GPU memory of {device.name}: it is integrated and uses the host's "
+                'memory. Give memory="host" or "auto"'
             )
-        return Path.PEER_TO_PEER, "as asked"
+        return Path.PEER_TO_PEER, "as requested"
     if memory == "host":
-        return Path.HOST_MEMORY, "as asked"
+        return Path.HOST_MEMORY, "as requested"
     if integrated:
         return Path.HOST_MEMORY, "an integrated GPU has no other"
     reachable = device.attribute("GPU_DIRECT_RDMA_SUPPORTED") or device.attribute(

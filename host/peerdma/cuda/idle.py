@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Freeing GPU memory while a kernel watches: later, since CUDA would wait for the kernel."""
+"""Postpones freeing GPU memory while a kernel watches, since CUDA would wait for the kernel."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 __all__ = ["Idle"]
 
 _lock = threading.RLock()
-#: Of each driver, by device: all objects for one GPU share it.
+#: One per driver and device, which all objects for that GPU share.
 _known: weakref.WeakKeyDictionary[Any, dict[int, Idle]] = weakref.WeakKeyDictionary()
 
 
 class Idle:
-    """What waits until no kernel of this process watches a GPU. Use `Idle.of`."""
+    """Frees that wait until no kernel of this process watches a GPU. Use `Idle.of`."""
 
     def __init__(self):
         self._watches = 0
@@ -24,7 +24,7 @@ class Idle:
 
     @staticmethod
     def of(api: Any, index: int) -> Idle:
-        """That of device `index` of a driver."""
+        """The instance for device `index` of a driver."""
         with _lock:
             return _known.setdefault(api, {}).setdefault(index, Idle())
 
@@ -37,12 +37,12 @@ class Idle:
         free()
 
     def watch_begins(self) -> None:
-        """A kernel is about to run that waits for something other than the GPU."""
+        """Call before launching a kernel that waits for something other than the GPU."""
         with _lock:
             self._watches += 1
 
     def watch_ended(self) -> None:
-        """It does not run any more."""
+        """Call when it has ended; runs what was postponed."""
         postponed: list[Callable[[], Any]] = []
         with _lock:
             self._watches -= 1

@@ -19,12 +19,12 @@ from .driver import Driver, install_command
 __all__ = ["compiled", "source"]
 
 _NAME = "kernels.cu"
-_ASKED = "kernels for the GPU"
+_ACTION = "compile kernels for the GPU"
 
 
 def source() -> str:
     """The kernels as CUDA C++."""
-    # It takes long to import, and machines without CUDA do without.
+    # Imported only here: it takes long, and machines without CUDA do not need it.
     from importlib import resources
 
     return resources.files("peerdma.cuda").joinpath(_NAME).read_text()
@@ -80,10 +80,10 @@ def _nvrtc(driver: Driver) -> Any:
     # The bindings report a library that they do not find by one error or another.
     except (ImportError, RuntimeError, OSError) as error:
         found = f"NVRTC, CUDA's compiler, was not found ({error})"
-        raise GpuNotFound(_ASKED, found, advice) from None
+        raise GpuNotFound(_ACTION, found, advice) from None
     if found[0] > major:
         raise GpuNotFound(
-            _ASKED,
+            _ACTION,
             f"NVRTC is of CUDA {found[0]}.{found[1]}, the driver of CUDA {major}, which does not "
             "load what a newer major compiles",
             advice,
@@ -94,7 +94,7 @@ def _nvrtc(driver: Driver) -> Any:
 def _checked(nvrtc: Any, returned: tuple) -> Any:
     error, *results = returned
     if int(error):
-        raise _refused(nvrtc, error, "its own bookkeeping", "")
+        raise _refused(nvrtc, error, "no options", "")
     return results[0] if len(results) == 1 else tuple(results)
 
 
@@ -107,7 +107,7 @@ def _refused(nvrtc: Any, error: Any, option: str, log: str) -> CudaError:
         else "This is a fault of peerdma: please report it with this message"
     )
     found = f"NVRTC {'.'.join(map(str, version))} with {option} says {name}"
-    return CudaError(_ASKED, f"{found}: {log}" if log else found, step, name=name)
+    return CudaError(_ACTION, f"{found}: {log}" if log else found, step, name=name)
 
 
 def _cache() -> Path:
@@ -116,7 +116,7 @@ def _cache() -> Path:
 
 
 def _keep(place: Path, code: bytes) -> None:
-    """Puts the file there whole; a cache that cannot be written is done without."""
+    """Writes the file atomically; does nothing if the cache cannot be written."""
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         file, draft = tempfile.mkstemp(dir=place.parent, prefix=place.name + ".")

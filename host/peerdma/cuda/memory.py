@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Memory that a CUDA GPU and a board can both reach, of each kind there is.
 
-Each object frees its memory when nothing refers to it any more: a surface, the arrays over it,
-and the tensors that other libraries made of it all do.
+Each object frees its memory when nothing refers to it any more. A surface, the arrays over it, and
+the tensors that other libraries made of it all refer to it.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from typing import Any, cast
 import numpy as np
 
 from ..errors import CudaError, PinError
-from ..memory.foreign import Foreign
+from ..memory.external import ExternalArray
 from ..memory.memory import Extent, Path, Staged
 from .device import CudaDevice
 
 __all__ = ["Allocation", "DeviceMemory", "allocate_host", "from_cuda", "map_host", "register"]
 
-#: What a GPU's aperture is divided into: a pin reaches whole ones, so no two surfaces share one.
+#: Granularity of a GPU's aperture. A pin covers whole pages, so no two surfaces share one.
 _GPU_PAGE = 64 * 1024
 _PORTABLE, _DEVICE_MAP = 1, 2
 _MAPPED = _PORTABLE | _DEVICE_MAP
@@ -42,9 +42,9 @@ class Allocation:
     path : Path
         The way bytes take to a board.
     owner : object
-        What else has to live as long.
+        Kept alive as long as the allocation.
     fd : int or None
-        The file that holds it, if one does.
+        The file that backs it, if there is one.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Allocation:
         weakref.finalize(self, device.idle.call, free).atexit = False
 
     def array(self) -> np.ndarray:
-        """All of it as uint8, keeping it alive; of memory that the CPU reaches only."""
+        """All of it as uint8; the array keeps it alive. Only for memory that the CPU can access."""
         return np.asarray(cast(np.ndarray, _Bytes(self)))
 
     def extents(self) -> list[Extent]:
@@ -79,7 +79,7 @@ class Allocation:
 
 
 class _Bytes:
-    """For numpy: bytes at an address, which keep their owner alive."""
+    """Lets numpy make an array of an allocation, which the array then keeps alive."""
 
     def __init__(self, owner: Allocation):
         self._owner = owner
@@ -92,7 +92,7 @@ class _Bytes:
 
 
 class _DeviceBytes(Staged):
-    """GPU memory that the CPU copies into and out of."""
+    """GPU memory that the CPU accesses by copies."""
 
     readonly = False
 
@@ -136,9 +136,9 @@ class DeviceMemory(Allocation):
 
     def __init__(self, device: CudaDevice, nbytes: int):
         whole = -(-nbytes // _GPU_PAGE) * _GPU_PAGE
-        device.hold()
+        device.acquire()
         with contextlib.ExitStack() as undo:
-            undo.callback(device.drop)
+            undo.callback(device.release)
             with device.current():
                 # CUDA does not promise alignment to GPU pages: ask for one page more if needed.
                 for extra in (0, _GPU_PAGE):
@@ -146,7 +146,7 @@ class DeviceMemory(Allocation):
                         device.driver.call(
                             "cuMemAlloc",
                             whole + extra,
-                            asked=f"a surface of {nbytes} bytes in GPU memory",
+                            action=f"allocate a surface of {nbytes} bytes in GPU memory",
                         )
                     )
                     skip = -block % _GPU_PAGE
@@ -178,8 +178,8 @@ def allocate_host(device: CudaDevice, nbytes: int) -> Allocation:
     return from_cuda(device, nbytes)
 
 
-def register(device: CudaDevice, array: Foreign) -> Allocation:
-    """Memory of somebody else, made reachable for the GPU if it is not yet; keeps it alive.
+def register(device: CudaDevice, array: ExternalArray) -> Allocation:
+    """Another library's array as an allocation, mapped for the GPU; keeps the array alive.
 
     Raises
     ------
@@ -188,24 +188,24 @@ def register(device: CudaDevice, array: Foreign) -> Allocation:
         GPU's driver does not export.
     """
     kind = _reachable(device, array)
-    asked = f"an array of {array.nbytes} bytes in host memory as a surface"
+    action = f"register an array of {array.nbytes} bytes in host memory as a surface"
     with contextlib.ExitStack() as undo:
-        device.hold()
-        undo.callback(device.drop)
+        device.acquire()
+        undo.callback(device.release)
         if array.on_gpu:
             mapped, path = array.address, Path.PEER_TO_PEER
         elif kind:
             path = Path.HOST_MEMORY
             with device.current():
                 call = device.driver.call
-                mapped = int(call("cuMemHostGetDevicePointer", array.address, 0, asked=asked))
+                mapped = int(call("cuMemHostGetDevicePointer", array.address, 0, action=action))
         else:
-            return _registered(device, array.address, array.nbytes, undo, asked, array.owner)
+            return _registered(device, array.address, array.nbytes, undo, action, array.owner)
         free = undo.pop_all().close
         return Allocation(device, array.address, mapped, array.nbytes, path, free, array.owner)
 
 
-def _reachable(device: CudaDevice, array: Foreign) -> int:
+def _reachable(device: CudaDevice, array: ExternalArray) -> int:
     """The kind of memory, a CUmemorytype, or 0 if CUDA does not know it.
 
     PinError if a board cannot reach it.
@@ -214,7 +214,8 @@ def _reachable(device: CudaDevice, array: Foreign) -> int:
 
     def refuse(found: str, step: str = advice) -> PinError:
         return PinError(
-            f"asked for {array.nbytes} bytes at {array.address:#x} as a surface: {found}. {step}"
+            f"cannot register {array.nbytes} bytes at {array.address:#x} as a surface: {found}. "
+            f"{step}"
         )
 
     if array.readonly:
@@ -223,7 +224,9 @@ def _reachable(device: CudaDevice, array: Foreign) -> int:
         kind = driver.memory_type(array.address)
         if not kind:
             if array.on_gpu:
-                raise refuse("it is pageable memory, which CUDA does not know and can move")
+                raise refuse(
+                    "it is pageable memory, which CUDA does not know and the system can move"
+                )
             return kind
         managed, context, capable = (
             driver.pointer_attribute(array.address, name)
@@ -239,7 +242,7 @@ def _reachable(device: CudaDevice, array: Foreign) -> int:
     if context and context != int(device.context):
         other = driver.device_of(context)
         if other != device.index:
-            step = f'Ask the GPU that has it: gpu("cuda:{other}")'
+            step = f'Register it with that GPU: gpu("cuda:{other}")'
             raise refuse(f"it is in GPU {other}, this is GPU {device.index}", step)
         raise refuse(
             "it belongs to another CUDA context than the primary one",
@@ -247,10 +250,10 @@ def _reachable(device: CudaDevice, array: Foreign) -> int:
         )
     if not capable:
         raise refuse(
-            "its allocator made it so that no other device can reach it",
-            "Memory of cudaMalloc can be reached, that of cudaMallocAsync and of virtual memory "
-            "management only if they were told: PyTorch's allocator with "
-            "expandable_segments:False, CuPy's default pool",
+            "its allocator did not make it accessible to other devices (GPUDirect RDMA)",
+            "Memory of cudaMalloc is; that of cudaMallocAsync and of virtual memory management is "
+            "only if it was created so. Use PyTorch's allocator with expandable_segments:False, or "
+            "CuPy's default pool",
         )
     return kind
 
@@ -264,10 +267,10 @@ def _shared(device: CudaDevice, nbytes: int) -> Allocation:
         memory = mmap.mmap(fd, whole)
         undo.callback(memory.close)
         address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-        asked = f"a surface of {nbytes} bytes in host memory"
-        device.hold()
-        undo.callback(device.drop)
-        allocation = _registered(device, address, whole, undo, asked)
+        action = f"allocate a surface of {nbytes} bytes in host memory"
+        device.acquire()
+        undo.callback(device.release)
+        allocation = _registered(device, address, whole, undo, action)
     allocation.fd = fd
     return allocation
 
@@ -277,11 +280,11 @@ def _registered(
     address: int,
     nbytes: int,
     undo: contextlib.ExitStack,
-    asked: str,
+    action: str,
     owner: object = None,
 ) -> Allocation:
-    """Host memory that exists, registered with CUDA; `undo` is what follows its end."""
-    mapped = map_host(device, address, nbytes, undo, asked)
+    """Existing host memory, registered with CUDA; when it is freed, so is all in `undo`."""
+    mapped = map_host(device, address, nbytes, undo, action)
     path, free = Path.HOST_MEMORY, undo.pop_all().close
     return Allocation(device, address, mapped, nbytes, path, free, owner)
 
@@ -291,34 +294,34 @@ def map_host(
     address: int,
     nbytes: int,
     undo: contextlib.ExitStack,
-    asked: str,
+    action: str,
     flags: int = 0,
 ) -> int:
-    """Registers host memory with CUDA, which `undo` takes back; the address that kernels use."""
+    """Registers host memory with CUDA until `undo`; returns the address that kernels use."""
     with device.current():
         call = device.driver.call
-        call("cuMemHostRegister", address, nbytes, _MAPPED | flags, asked=asked)
+        call("cuMemHostRegister", address, nbytes, _MAPPED | flags, action=action)
         undo.callback(_quietly, device, "cuMemHostUnregister", address)
-        return int(call("cuMemHostGetDevicePointer", address, 0, asked=asked))
+        return int(call("cuMemHostGetDevicePointer", address, 0, action=action))
 
 
 def from_cuda(device: CudaDevice, nbytes: int) -> Allocation:
     """Pinned memory of the host that CUDA allocates, zeroed; CudaError if there is not enough."""
     whole = -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
-    asked = f"a surface of {nbytes} bytes in host memory"
+    action = f"allocate a surface of {nbytes} bytes in host memory"
     call = device.driver.call
-    device.hold()
+    device.acquire()
     with contextlib.ExitStack() as undo:
-        undo.callback(device.drop)
+        undo.callback(device.release)
         with device.current():
-            address = int(call("cuMemHostAlloc", whole, _MAPPED, asked=asked))
+            address = int(call("cuMemHostAlloc", whole, _MAPPED, action=action))
             undo.callback(_quietly, device, "cuMemFreeHost", address)
-            mapped = int(call("cuMemHostGetDevicePointer", address, 0, asked=asked))
+            mapped = int(call("cuMemHostGetDevicePointer", address, 0, action=action))
         ctypes.memset(address, 0, whole)
         return Allocation(device, address, mapped, whole, Path.HOST_MEMORY, undo.pop_all().close)
 
 
 def _quietly(device: CudaDevice, function: str, address: int) -> None:
-    """Frees memory. A failure means that the context is broken; its next use reports that."""
+    """Frees memory. Ignores errors: they mean that the context is broken; its next use says so."""
     with contextlib.suppress(CudaError), device.current():
         getattr(device.driver.api, function)(address)

@@ -20,15 +20,15 @@ from .memory import Allocation
 
 __all__ = ["CudaSurface"]
 
-#: Values of CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING from which on the GPU sees what a
-#: device wrote without being asked to.
+#: Values of CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING from which on the GPU sees what
+#: other devices wrote without a flush.
 _ORDERED_FOR_OWNER = 100
 #: Bit of CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS.
 _FLUSH_BY_HOST = 1
 
 
 class CudaSurface(Surface):
-    """A surface of a `CudaGpu`: CuPy, PyTorch and others see it as an array of theirs.
+    """A surface of a `CudaGpu`. CuPy, PyTorch and others can use it as an array of their own.
 
     Attributes
     ----------
@@ -65,8 +65,8 @@ class CudaSurface(Surface):
         """
         if self.on_gpu:
             raise UnsupportedError(
-                f"asked for {self!r} as a numpy array: it is in the GPU's memory, which the CPU "
-                "cannot reach. Copy with get() and set(), or make surfaces in host memory: "
+                f"cannot make a numpy array of {self!r}: it is in the GPU's memory, which the CPU "
+                "cannot access. Copy with get() and set(), or make surfaces in host memory: "
                 'gpu("cuda", memory="host")'
             )
         self.require_open()
@@ -76,7 +76,7 @@ class CudaSurface(Surface):
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        """For CuPy, PyTorch, Numba. The memory is theirs to use until the surface is closed."""
+        """For CuPy, PyTorch, Numba, which may use the memory until the surface is closed."""
         self.require_open()
         return {
             "shape": self.shape,
@@ -135,8 +135,8 @@ class CudaSurface(Surface):
         self.require_open()
         return self._memory.extents() if self._memory else []
 
-    def hold(self) -> None:
-        """The surface was pinned; from now on CUDA's own copies of it are in order with DMA."""
+    def acquire(self) -> None:
+        """See `Surface.acquire`; also orders CUDA's own copies with DMA (SYNC_MEMOPS)."""
         if self._memory and not self.closed:
             device = self._device
             with device.current():
@@ -145,12 +145,12 @@ class CudaSurface(Surface):
                     True,
                     device.driver.api.CUpointer_attribute.CU_POINTER_ATTRIBUTE_SYNC_MEMOPS,
                     self.device_address,
-                    asked=f"{self!r} to be pinned",
+                    action=f"pin {self!r}",
                 )
-        super().hold()
+        super().acquire()
 
-    def written(self) -> None:
-        """A board has written the surface: has the GPU see it, where that does not go by itself."""
+    def flush_writes(self) -> None:
+        """Flushes a board's writes, on GPUs that do not order them before their own reads."""
         device = self._device
         if (
             not self.on_gpu
@@ -166,7 +166,7 @@ class CudaSurface(Surface):
                 "cuFlushGPUDirectRDMAWrites",
                 target.CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX,
                 scope.CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_OWNER,
-                asked="what a board wrote to be visible to the GPU",
+                action="flush a board's writes to the GPU",
             )
 
     def dmabuf(self) -> DmaBuf:
@@ -175,21 +175,21 @@ class CudaSurface(Surface):
         Raises
         ------
         UnsupportedError
-            If this GPU and driver export no dma-buf of such memory.
+            If this GPU and driver cannot export such memory.
         """
         self.require_open()
         device = self._device
         name = "DMA_BUF_SUPPORTED" if self.on_gpu else "HOST_ALLOC_DMA_BUF_SUPPORTED"
         if self._memory is None or not device.attribute(name):
             raise UnsupportedError(
-                f"asked for {self!r} as a dma-buf: this GPU and driver export none of "
-                f"{self.path} memory, or there are no bytes. Open kernel modules are needed, and "
-                "a GPU with GPUDirect RDMA; docs/cuda.md says more"
+                f"cannot export {self!r} as a dma-buf: this GPU and driver export no {self.path} "
+                "memory, or the surface is empty. It needs NVIDIA's open kernel modules and a GPU "
+                "with GPUDirect RDMA; docs/cuda.md says more"
             )
         skip = self.device_address % mmap.PAGESIZE
         whole = -(-(skip + self.nbytes) // mmap.PAGESIZE) * mmap.PAGESIZE
         kinds = device.driver.api.CUmemRangeHandleType
-        self.hold()
+        self.acquire()
         try:
             with device.current():
                 fd = device.driver.call(
@@ -198,17 +198,17 @@ class CudaSurface(Surface):
                     whole,
                     kinds.CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD,
                     0,
-                    asked=f"{self!r} as a dma-buf",
+                    action=f"export {self!r} as a dma-buf",
                 )
         except BaseException:
-            self.drop()
+            self.release()
             raise
         return DmaBuf(self, int(fd), skip)
 
     def require_open(self) -> None:
         """PinError if the surface is closed."""
         if self.closed:
-            raise PinError("asked for the memory of a surface that is closed; make a new one")
+            raise PinError("the surface is closed; make a new one")
 
     def _free(self) -> None:
         self._memory = None

@@ -18,7 +18,7 @@ from .surface import CudaSurface
 __all__ = ["CudaWatch"]
 
 _IO_MEMORY = 4
-#: Words of the memory that host and kernels share: how far they came, and whether to give up.
+#: Words of the memory that host and kernels share: how many words arrived; a request to give up.
 _SEEN, _CANCEL = 0, 1
 #: Both words have been seen.
 _ALL = 2
@@ -28,7 +28,7 @@ class CudaWatch(Watch):
     """See `Gpu.watch`.
 
     Three kernels in a stream of their own: one waits for the words, one verifies, and one reports
-    that this is done. `wrong` makes the error of (number of the first wrong word, how many).
+    the end. `wrong` makes the error from (number of the first wrong word, number of wrong words).
     """
 
     def __init__(
@@ -47,20 +47,20 @@ class CudaWatch(Watch):
         self._wrong = wrong
         with contextlib.ExitStack() as undo:
             for used in (surface, mailbox):
-                used.hold()
-                undo.callback(used.drop)
-            device.hold()
-            undo.callback(device.drop)
+                used.acquire()
+                undo.callback(used.release)
+            device.acquire()
+            undo.callback(device.release)
             self._shared = from_cuda(device, 8)
             self._words = self._shared.array()[:8].view(np.uint32)
             self._result = DeviceMemory(device, 16)
             flags = _IO_MEMORY if mailbox.page.io else 0
             length = len(mailbox.page.memory)
-            page = map_host(device, mailbox.address, length, undo, "the board's mailbox", flags)
+            page = map_host(device, mailbox.address, length, undo, "map the board's mailbox", flags)
             with device.current():
                 self._stream = device.new_stream(undo)
                 device.idle.watch_begins()
-                # Before it is given back, kernels that use any of this must have ended.
+                # Kernels that use any of this must have ended before it is released.
                 undo.callback(self._end)
                 result, shared = self._result.device_address, self._shared.device_address
                 device.set_bytes(result, 8, 0xFF, self._stream)
@@ -73,8 +73,8 @@ class CudaWatch(Watch):
                 seen, cancel = (shared + 4 * _SEEN, POINTER), (shared + 4 * _CANCEL, POINTER)
                 limit = (int(timeout * 1e9), SIZE)
                 launch = device.launch
-                # CUDA loads a kernel when it is first launched, and waits for running ones then:
-                # these two must not wait for the watch.
+                # CUDA loads a kernel at its first launch and waits for running ones then. Launched
+                # here first, these two do not wait for the watch below.
                 launch("verify", at[0], (0, SIZE), at[2], (result, POINTER), stream=self._stream)
                 launch("report", done, told, seen, stream=self._stream, one=True)
                 watching = (*at, first, last, told, limit, cancel, seen)

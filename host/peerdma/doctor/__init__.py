@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What keeps a board or a GPU from working here: `peerdma doctor`.
+"""`peerdma doctor` diagnoses what keeps a board or a GPU from working on this machine.
 
-`examine` is the command. The other files each look at one thing and yield a `Finding` for each
-fact: the machine, its PCI devices, the GPUs, the board itself. They read the system through
-`system`, which tests replace by a folder.
+`examine` is the command. The other files each examine one subject (the machine, its PCI devices,
+the GPUs, the board itself) and yield a `Finding` for each fact. They read the system's files
+through `system`, for which tests substitute a folder.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The doctor's look at a board from inside: versions, state, and transfers each way."""
+"""The doctor's checks through the driver: versions, state, and transfers in each direction."""
 
 from __future__ import annotations
 
@@ -26,48 +26,48 @@ __all__ = [
     "try_host_memory",
 ]
 
-#: Bytes of a test transfer, where card RAM has as many: several pages and many packets.
+#: Bytes of a test transfer, or the size of card RAM if that is less: several pages, many packets.
 _TEST_BYTES = 16384
 
 
 def look_at_versions(node: KernelNode) -> Iterator[Finding]:
-    """What the kernel driver says of itself."""
+    """The versions of driver and library, and the driver's sources of memory."""
     info = node.info()
     version = f"{info.uapi_version >> 16}.{info.uapi_version & 0xFFFF}"
     mine = f"{UAPI_VERSION[0]}.{UAPI_VERSION[1]}"
     found = f"the driver's interface is {version}"
     if version == mine:
-        yield ok("version", f"{found}, the library's too")
+        yield ok("version", f"{found}, as is the library's")
     else:
-        yield note("version", f"{found}, the library's {mine}: they work together")
-    yield ok("providers", f"what can be pinned comes from: {info.providers.decode()}")
+        yield note("version", f"{found}, the library's is {mine}: they are compatible")
+    yield ok("providers", f"kinds of memory that can be pinned: {info.providers.decode()}")
 
 
 def look_at_counts(node: KernelNode) -> Finding:
-    """What the kernel driver has seen of the board."""
+    """The board's state and the driver's counts of transfers and failures."""
     info = node.info()
     if info.state == BoardState.DEAD:
         return fail(
             "state",
-            "the driver has given the board up: it is gone or could not be reset",
+            "the driver has stopped using the board: it is gone or could not be reset",
             "dmesg | grep peerdma says why; then unbind and bind it, or restart the machine",
             BoardLost,
         )
-    counts = f"{info.jobs} transfers so far, {info.failures} failed, {info.timeouts} of them late"
+    counts = f"{info.jobs} transfers, {info.failures} failed, {info.timeouts} of these timed out"
     if info.lost_interrupts:
         return warn(
             "state",
             f"{counts}; {info.lost_interrupts} ended without their interrupt",
-            "grep peerdma /proc/interrupts shows whether any arrive; try another kind: start the "
-            "kernel with pci=nomsi",
+            "grep peerdma /proc/interrupts shows whether any arrive; try INTx: start the kernel "
+            "with pci=nomsi",
         )
     if info.state == BoardState.FROZEN:
-        return note("state", f"{counts}; it is suspended or being reset just now")
+        return note("state", f"{counts}; it is currently suspended or being reset")
     return ok("state", counts)
 
 
 def look_at_gateware(board: Board) -> Iterator[Finding]:
-    """What the board is."""
+    """The board's channels, memory, interrupts, register map, link and clock."""
     info = board.info()
     where = ", simulated" if info.simulated and "simul" not in info.name else ""
     h2c, c2h = info.channels
@@ -80,8 +80,8 @@ def look_at_gateware(board: Board) -> Iterator[Finding]:
     if extension is None:
         yield note(
             "gateware",
-            "plain XDMA, without the extension block: copies go through card RAM, errors have no "
-            "address",
+            "plain XDMA, without the extension block: copies go through card RAM, and errors are "
+            "reported without an address",
         )
         return
     found = f"register map {extension.version[0]}.{extension.version[1]}"
@@ -89,14 +89,14 @@ def look_at_gateware(board: Board) -> Iterator[Finding]:
         yield note(
             "gateware",
             f"{found}, newer than this library's {EXTENSION_VERSION[0]}.{EXTENSION_VERSION[1]}: "
-            "what it added is not used",
+            "what is new in it is not used",
         )
     else:
         yield ok("gateware", f"{found}, {extension.link}, {extension.clock_khz / 1e3:g} MHz")
 
 
 def try_host_memory(board: Board) -> Iterator[Finding]:
-    """Transfers between host memory and the card, each way by itself, then through the board."""
+    """Transfers between host memory and the card, each direction by itself, then a copy."""
     nbytes = min(_TEST_BYTES, board.info().card_ram_size)
     sent, seed = _pattern(nbytes)
     received = np.zeros(nbytes, np.uint8)
@@ -120,9 +120,9 @@ def try_host_memory(board: Board) -> Iterator[Finding]:
 
 
 def try_gpu_memory(board: Board, gpu: Gpu) -> Iterator[Finding]:
-    """Transfers between a GPU's surfaces and the card: platforms may forward only one way.
+    """Transfers between a GPU's surface and the card, as platforms may forward only one direction.
 
-    The other half of each way is through host memory, which is known to work by then.
+    Checks the card's side of each with host memory, which has been found to work before.
     """
     nbytes = min(_TEST_BYTES, board.info().card_ram_size)
     with contextlib.ExitStack() as undo:
@@ -156,7 +156,7 @@ def try_gpu_memory(board: Board, gpu: Gpu) -> Iterator[Finding]:
 
 
 def _seed() -> int:
-    """A new one each time: what an earlier test left looks wrong."""
+    """A new seed each time, so that data of an earlier test does not verify."""
     return secrets.randbits(32)
 
 
@@ -182,19 +182,19 @@ def _compare(found: np.ndarray, seed: int, what: str) -> None:
 
 def _tried(subject: str, action: Callable[[], object]) -> Finding:
     try:
-        return ok(subject, f"works, by way of {action()}")
+        return ok(subject, f"works, through {action()}")
     except PeerdmaError as error:
         return _failure(subject, error)
 
 
 def _failure(subject: str, error: PeerdmaError) -> Finding:
     steps = {
-        "read host memory": "Look at link, IOMMU and dmesg (DMAR, AER): the board's read requests "
-        "or their answers are lost",
-        "write host memory": "Look at IOMMU and dmesg (DMAR, AER): reads work, writes do not",
-        "read GPU memory": "If writing works, this platform forwards no peer-to-peer reads: use "
+        "read host memory": "Check the link, the IOMMU and dmesg (DMAR, AER): the board's read "
+        "requests or their completions are lost",
+        "write host memory": "Check the IOMMU and dmesg (DMAR, AER): reads work, writes do not",
+        "read GPU memory": "If writes work, this platform does not forward peer-to-peer reads: use "
         'surfaces in host memory as sources, memory="host"',
         "write GPU memory": 'Use surfaces in host memory, memory="host", or another slot',
     }
-    step = steps.get(subject, "docs/driver.md lists what else it can be")
+    step = steps.get(subject, "docs/driver.md lists other causes")
     return fail(subject, f"{type(error).__name__}: {error}", step, type(error))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""`peerdma doctor`: looks for whatever can keep a board and a GPU from working together."""
+"""`peerdma doctor`: finds what keeps a board and a GPU from working together."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ from .system import Finding, System, Verdict, fail, note
 
 __all__ = ["add_doctor", "examine"]
 
-_DESCRIPTION = """Look for what keeps a board and a GPU from working together, and say what to do.
+_DESCRIPTION = """Find what keeps a board and a GPU from working together, and say what to do.
 
-Looks at the bus, the driver, GPUs and the way between, then tries transfers, each way by itself,
-which overwrite the first 16 KiB of card RAM. More is seen as root. The exit code is that of what
-fails first, 0 if nothing does."""
+Examines the bus, the driver, GPUs and the path between board and GPU, then tries transfers in each
+direction, which overwrite the first 16 KiB of card RAM. Root sees more. The exit code is that of
+the first check that fails, 0 if none does."""
 
 
 def add_doctor(command: argparse.ArgumentParser) -> None:
-    """Adds the command's arguments, and what it does to its description."""
+    """Adds the command's arguments and description."""
     command.description = _DESCRIPTION
     add_board_option(command, simulates=False)
     command.add_argument("--json", action="store_true", help="print one JSON object instead")
@@ -71,12 +71,12 @@ def _summary(findings: Iterable[Finding]) -> str:
     verdicts = [finding.verdict for finding in findings]
     failed, warned = verdicts.count(Verdict.FAIL), verdicts.count(Verdict.WARN)
     if not failed and not warned:
-        return "all well"
-    return f"{failed} failed, {warned} could be better"
+        return "no problems found"
+    return f"{failed} failed, {warned} warnings"
 
 
 def examine(board: str = "auto", system: System | None = None) -> Iterator[Finding]:
-    """Everything that the doctor finds, in the order in which things depend on each other.
+    """Yields all findings, each after those that it depends on.
 
     Transfers of the test overwrite the first 16 KiB of card RAM.
 
@@ -85,7 +85,7 @@ def examine(board: str = "auto", system: System | None = None) -> Iterator[Findi
     board : str
         As for `peerdma.open`, but "auto" never starts the simulated board.
     system : System, optional
-        By default this machine. Boards of another are not opened.
+        By default this machine. Boards are only opened on this machine.
     """
     system = system or System()
     hardware = board == "auto" or is_node(board)
@@ -115,7 +115,7 @@ def _around(system: System) -> Iterator[Finding]:
 
 
 def _inside(path: str, hardware: bool) -> Iterator[Finding]:
-    """The board itself: what it says, and what it does."""
+    """The board itself: its registers, and test transfers."""
     try:
         if not hardware:
             yield from _transfers(path, "auto")
@@ -125,7 +125,7 @@ def _inside(path: str, hardware: bool) -> Iterator[Finding]:
             yield from _transfers(path, "cuda")
             yield look_at_counts(node)
     except PeerdmaError as error:
-        # Its text ends with what to do.
+        # The error's text ends with the next step.
         yield fail("board", f"{type(error).__name__}: {error}", "", type(error))
 
 

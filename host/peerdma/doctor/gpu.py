@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The doctor's look at GPUs, what makes their memory reachable, and the way from a board there."""
+"""The doctor's checks of GPUs, of access to their memory, and of the path to a board."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from .system import Finding, System, note, ok, warn
 __all__ = ["gpus", "look_at_gpus", "look_at_iommu", "look_at_path"]
 
 _NVIDIA = 0x10DE
-#: Of NVIDIA's GPUs: their memory is behind this one.
+#: The BAR of NVIDIA's GPUs that maps their memory.
 _MEMORY_BAR = 1
 _SMALL_BAR = 256 << 20
-#: Tegras by the name in the device tree, and what provides memory to other devices there.
+#: Product names of Tegras, by the name in the device tree.
 _TEGRAS = {"tegra194": "Xavier", "tegra234": "Orin", "tegra264": "Thor"}
-_HOST_INSTEAD = 'Surfaces in host memory work: memory="host", which is the default there'
+_HOST_INSTEAD = 'Surfaces in host memory work: memory="host", which is then the default'
 
 
 def gpus(system: System) -> list[PciDevice]:
-    """The discrete GPUs of a machine; a board that borrows NVIDIA's number is none."""
+    """The discrete GPUs of a machine, by class: a board may have NVIDIA's vendor number."""
     return [each for each in functions(system) if each.is_display]
 
 
 def look_at_gpus(system: System) -> Iterator[Finding]:
-    """Which GPUs there are, and through what their memory can be pinned."""
+    """Which GPUs there are, and which module can pin their memory."""
     if system.tegra:
         yield from _tegra(system)
         return
     found = gpus(system)
     if not found:
-        yield note("GPU", "none on the PCI bus: transfers to and from host memory work without")
+        yield note("GPU", "none on the PCI bus: only transfers to and from host memory work")
     for gpu in found:
         yield from _nvidia(system, gpu) if gpu.identity[0] == _NVIDIA else _other(gpu)
     if any(gpu.identity[0] == _NVIDIA for gpu in found) and system.module("nvidia"):
@@ -49,7 +49,7 @@ def _tegra(system: System) -> Iterator[Finding]:
     if system.module("peerdma_nvp2p_tegra"):
         yield ok("provider", "peerdma_nvp2p_tegra is loaded, for programs with PIN_CUDA")
     elif name == "Thor":
-        yield ok("provider", "none needed: nv-p2p is gone here, host memory is pinned as pages")
+        yield ok("provider", "none needed: Thor has no nv-p2p, host memory is pinned as pages")
     else:
         yield note("provider", "peerdma_nvp2p_tegra is not loaded: memory is pinned as pages")
 
@@ -63,7 +63,7 @@ def _nvidia(system: System, gpu: PciDevice) -> Iterator[Finding]:
         yield warn(
             "GPU",
             f"{gpu.address} is {name}, but its driver is not loaded"
-            + (f" ({gpu.driver} has it)" if gpu.driver else ""),
+            + (f" (bound to {gpu.driver})" if gpu.driver else ""),
             "Install NVIDIA's driver with the open kernel modules; nvidia-smi shows the GPU then",
         )
         return
@@ -72,7 +72,7 @@ def _nvidia(system: System, gpu: PciDevice) -> Iterator[Finding]:
     if "GeForce" in name:
         yield warn(
             "GPU",
-            f"{gpu.address} is {name}, {driver}: NVIDIA does not let other devices reach the "
+            f"{gpu.address} is {name}, {driver}: NVIDIA does not let other devices access the "
             "memory of GeForce GPUs",
             f"{_HOST_INSTEAD}. Peer-to-peer needs an RTX PRO, Quadro or data-centre GPU",
         )
@@ -93,16 +93,16 @@ def _nvidia(system: System, gpu: PciDevice) -> Iterator[Finding]:
 def _memory_bar(gpu: PciDevice) -> Iterator[Finding]:
     size = gpu.bars[_MEMORY_BAR].size if len(gpu.bars) > _MEMORY_BAR else 0
     if not size:
-        yield note("BAR1", f"{gpu.address}: the kernel does not tell its size")
+        yield note("BAR1", f"{gpu.address}: the kernel does not report its size")
     elif size <= _SMALL_BAR:
         yield warn(
             "BAR1",
-            f"{gpu.address} shows {size >> 20} MiB of its memory, of which some is taken: about "
+            f"{gpu.address} maps {size >> 20} MiB of its memory, some of it reserved: about "
             f"{size * 7 // 8 >> 20} MiB can be pinned at a time",
             "Turn Resizable BAR (and Above 4G Decoding) on in the firmware's setup",
         )
     else:
-        yield ok("BAR1", f"{gpu.address} shows {size >> 20} MiB of its memory")
+        yield ok("BAR1", f"{gpu.address} maps {size >> 20} MiB of its memory")
 
 
 def _providers(system: System) -> Iterator[Finding]:
@@ -111,11 +111,11 @@ def _providers(system: System) -> Iterator[Finding]:
     elif system.module("peerdma"):
         step = "As root: modprobe peerdma_nvp2p"
         if not system.installed("peerdma_nvp2p"):
-            step = "Build the driver anew where NVIDIA's open kernel modules' source is in /usr/src"
+            step = "Rebuild the driver with the source of NVIDIA's open kernel modules in /usr/src"
         yield note(
             "provider",
-            "peerdma_nvp2p is not loaded: GPU memory is pinned as dma-buf only, programs for "
-            "NVIDIA's PicoEVB driver pin none",
+            "peerdma_nvp2p is not loaded: GPU memory can only be pinned as a dma-buf, and not by "
+            "programs for NVIDIA's PicoEVB driver",
             step,
         )
     if system.module("nvidia_peermem"):
@@ -131,25 +131,25 @@ def _other(gpu: PciDevice) -> Iterator[Finding]:
 
 
 def look_at_iommu(system: System, board: PciDevice) -> Finding:
-    """What stands between the board and memory."""
+    """Whether an IOMMU translates the board's addresses."""
     kind = board.iommu
     if not kind:
-        return ok("IOMMU", f"none is in {board.address}'s way")
+        return ok("IOMMU", f"none between {board.address} and memory")
     if kind == "identity":
-        return ok("IOMMU", f"{board.address} passes through unchanged")
+        return ok("IOMMU", f"does not translate {board.address}'s addresses (identity)")
     found = f"{board.address}'s addresses are translated ({kind})"
     if system.module("peerdma_nvp2p") and not system.tegra:
         return warn(
             "IOMMU",
-            f"{found}; NVIDIA supports nv-p2p only without",
+            f"{found}; NVIDIA supports nv-p2p only without translation",
             "Start the kernel with iommu=pt, on Arm iommu.passthrough=1. Memory pinned as dma-buf "
-            "or as pages works as it is",
+            "or as pages works with translation",
         )
-    return ok("IOMMU", f"{found}, which memory of the host and dma-bufs are mapped through")
+    return ok("IOMMU", f"{found}; host memory and dma-bufs are mapped for it")
 
 
 def look_at_path(board: PciDevice, gpu: PciDevice) -> Finding:
-    """What peer-to-peer transfers between the two pass through."""
+    """The bridges between the two, and whether these forward peer-to-peer transfers."""
     subject, pair = "path", f"{board.address} to {gpu.address}"
     shared = common(board, gpu)
     host = 'Surfaces in host memory work everywhere: memory="host"'
@@ -165,9 +165,9 @@ def look_at_path(board: PciDevice, gpu: PciDevice) -> Finding:
             subject,
             f"{pair}: below different root ports of {shared[0]}. Many root complexes forward "
             "peer-to-peer writes there, fewer also reads",
-            f"The tests below show what this one does. A switch forwards both. {host}",
+            f"The tests below show what this one forwards. A switch forwards both. {host}",
         )
-    # Redirection is by the ports on the way down, from the switch's own to the devices.
+    # ACS redirects at the ports below the shared switch, down to the devices.
     ports = {*board.above[len(shared) :], *gpu.above[len(shared) :]}
     states = {port: board.beside(port).redirects for port in sorted(ports)}
     redirecting = [port for port, state in states.items() if state]
@@ -175,14 +175,14 @@ def look_at_path(board: PciDevice, gpu: PciDevice) -> Finding:
         return warn(
             subject,
             f"{pair}: below one switch, {shared[-1]}, but access control (ACS) of "
-            f"{', '.join(redirecting)} sends peer-to-peer through the root complex",
+            f"{', '.join(redirecting)} redirects peer-to-peer to the root complex",
             "Turn ACS off for these ports in the firmware's setup, or start the kernel with "
             f"pci=disable_acs_redir={';'.join(redirecting)}",
         )
     unknown = None in states.values()
-    text = "; whether ACS redirects is shown to root only" if unknown else ", which forwards both"
+    text = "; only root sees whether ACS redirects" if unknown else ", which forwards both"
     return (note if unknown else ok)(subject, f"{pair}: below one switch, {shared[-1]}{text}")
 
 
 def _bridge(device: PciDevice) -> str:
-    return device.above[0] if device.above else "one that is not known"
+    return device.above[0] if device.above else "an unknown one"

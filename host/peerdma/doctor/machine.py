@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The doctor's look at a board from outside: on the bus, with its driver and its device node."""
+"""The doctor's checks of a board from outside: on the bus, its driver and its device node."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from .system import Finding, System, fail, note, ok, warn
 __all__ = ["boards", "look_at_board", "look_at_driver", "look_at_nodes", "look_for_boards"]
 
 _MODULE = "peerdma"
-#: Read requests smaller than this cost rate; the engine makes none larger.
+#: Max read request in bytes below which reads are slower; the engine's requests are not larger.
 _READ_REQUEST = 512
 _RESCAN = (
-    "Check its power and seat. Boards that load their design late are missed when the machine "
-    "starts: restart it without switching it off, or as root: echo 1 > /sys/bus/pci/rescan"
+    "Check that it is powered and seated. A board that loads its design too late is not found at "
+    "boot: restart without switching off, or as root: echo 1 > /sys/bus/pci/rescan"
 )
 
 
 def boards(system: System) -> list[PciDevice]:
-    """The functions that the driver takes."""
+    """The PCI functions that the driver binds to."""
     return [each for each in functions(system) if each.identity in IDENTITIES]
 
 
@@ -34,13 +34,13 @@ def look_for_boards(system: System) -> Iterator[Finding]:
     if found:
         return
     everything = functions(system)
-    asked = "; ".join(f"{_ids(identity)} ({name})" for identity, name in IDENTITIES.items())
+    known = "; ".join(f"{_ids(identity)} ({name})" for identity, name in IDENTITIES.items())
     like = [each for each in everything if each.identity[0] == XILINX]
-    text = f"looked for {asked}: none of the {len(everything)} PCI functions is one"
+    text = f"none of the {len(everything)} PCI functions is a known board: {known}"
     step = _RESCAN
     if like:
         names = ", ".join(f"{each.address} is {_ids(each.identity)}" for each in like)
-        text += f"; but {names}, a Xilinx design"
+        text += f"; but {names}, an unknown Xilinx design"
         step = (
             "If that is the board, load gateware with one of these identities; or, for an XDMA "
             "design with the same BARs, give its ids to the driver: "
@@ -50,7 +50,7 @@ def look_for_boards(system: System) -> Iterator[Finding]:
 
 
 def look_at_driver(system: System, found: list[PciDevice]) -> Iterator[Finding]:
-    """Whether the kernel module is there and has the board."""
+    """Whether the kernel module is loaded and bound to the board."""
     if not system.module(_MODULE):
         yield _not_loaded(system)
         return
@@ -69,8 +69,8 @@ def look_at_driver(system: System, found: list[PciDevice]) -> Iterator[Finding]:
         else:
             yield fail(
                 "driver",
-                f"{_MODULE} is loaded, but has not taken {each.address}",
-                f"dmesg | grep {_MODULE} says why; docs/driver.md lists what it can be",
+                f"{_MODULE} is loaded, but not bound to {each.address}",
+                f"dmesg | grep {_MODULE} says why; docs/driver.md lists possible causes",
                 BoardNotFound,
             )
 
@@ -94,7 +94,7 @@ def _not_loaded(system: System) -> Finding:
             f"{_MODULE} is installed, but not loaded, and Secure Boot is on: the kernel loads only "
             "modules signed with a key that the machine's owner enrolled",
             "modprobe peerdma; if it says “Key was rejected”: mokutil --import "
-            "/var/lib/dkms/mok.pub, restart, and enroll the key in the screen that comes",
+            "/var/lib/dkms/mok.pub, restart, and enroll the key in the screen that appears",
             BoardNotFound,
         )
     return fail(
@@ -112,20 +112,20 @@ def look_at_nodes(system: System) -> Iterator[Finding]:
         if system.module(_MODULE):
             yield fail(
                 "node",
-                "looked for /dev/picoevb: there is none, though the module is loaded",
-                "dmesg | grep peerdma says whether the driver took the board",
+                "there is no /dev/picoevb, though the module is loaded",
+                "dmesg | grep peerdma says whether the driver bound to the board",
                 BoardNotFound,
             )
         else:
-            yield note("node", "looked for /dev/picoevb: there is none without the module")
+            yield note("node", "there is no /dev/picoevb, as the module is not loaded")
     for node in nodes:
         if system.may_open(node[1:]):
             yield ok("node", f"{node} can be opened")
             continue
         yield fail(
             "node",
-            f"{node} is there, but this user may not open it",
-            "Use it at the machine itself, or join its group, video: usermod -aG video USER, and "
+            f"{node} exists, but this user may not open it",
+            "Log in at the machine itself, or join the node's group: usermod -aG video USER, and "
             "log in again. Without the udev rule only root may: driver/install.sh installs it",
             BoardNotFound,
         )
@@ -137,7 +137,7 @@ def look_at_board(system: System, board: PciDevice) -> Iterator[Finding]:
         yield fail(
             "board",
             f"{board.address} does not answer: its configuration space reads all ones",
-            "It lost its link or its power, or its design was loaded anew. Remove it (echo 1 > "
+            "It lost its link or its power, or its design was reloaded. Remove it (echo 1 > "
             f"/sys/bus/pci/devices/{board.address}/remove), rescan, or restart the machine",
             BoardLost,
         )
@@ -149,8 +149,8 @@ def look_at_board(system: System, board: PciDevice) -> Iterator[Finding]:
         yield fail(
             "BARs",
             f"{board.address} has no address for BAR {' and '.join(map(str, missing))}",
-            "The bridge above has no room: start the kernel with pci=realloc, or take other "
-            "cards out",
+            "The bridge above it has no address space left: start the kernel with pci=realloc, or "
+            "remove other cards",
             BoardNotFound,
         )
     if board.driver == _MODULE:
@@ -161,27 +161,27 @@ def look_at_board(system: System, board: PciDevice) -> Iterator[Finding]:
 def _link(board: PciDevice) -> Iterator[Finding]:
     now, own = board.speed("current"), board.speed("max")
     if not (now and own):
-        yield note("link", f"{board.address}: the kernel does not tell its link")
+        yield note("link", f"{board.address}: the kernel does not report its link")
         return
     slot = board.parent.speed("max") if board.parent else None
     most = own.limited(slot)
     if now.generation < most.generation or now.width < most.width:
         yield warn(
             "link",
-            f"{board.address} runs at {now}, though board and slot can {most}",
-            "Bad contact, a riser or adapter, or power saving: seat it anew, try another slot, "
-            "start the kernel with pcie_aspm=off; firmware setup may have set the slot lower",
+            f"{board.address} runs at {now}, though board and slot support {most}",
+            "Bad contact, a riser or adapter, or power saving: reseat it, try another slot, start "
+            "the kernel with pcie_aspm=off; the firmware's setup may limit the slot",
         )
     elif slot and most != own:
-        yield note("link", f"{board.address} runs at {now}, all that its slot can; it could {own}")
+        yield note("link", f"{board.address} runs at {now}, its slot's most; it supports {own}")
     else:
-        yield ok("link", f"{board.address} runs at {now}, all that it can")
+        yield ok("link", f"{board.address} runs at {now}, the most it supports")
 
 
 def _packets(board: PciDevice) -> Iterator[Finding]:
     sizes = board.packet_sizes
     if sizes is None:
-        yield note("packets", f"{board.address}: sizes are shown to root only")
+        yield note("packets", f"{board.address}: only root sees the sizes")
         return
     supported, payload, request = sizes
     above = board.parent.packet_sizes if board.parent else None
@@ -190,7 +190,7 @@ def _packets(board: PciDevice) -> Iterator[Finding]:
     if payload < possible:
         yield warn(
             "packets",
-            f"{found}, though board and slot can a payload of {possible} B",
+            f"{found}, though board and slot support a payload of {possible} B",
             "Start the kernel with pci=pcie_bus_perf; writes get faster",
         )
     elif request < _READ_REQUEST:
@@ -213,7 +213,7 @@ def _interrupts(board: PciDevice) -> Finding:
         return note("interrupts", f"{board.address} uses INTx, line {line}, maybe shared")
     return fail(
         "interrupts",
-        f"{board.address} has neither messages nor a line",
+        f"{board.address} has neither MSI nor an INTx line",
         "Start the kernel without pci=nomsi, and look for IRQ messages in dmesg",
     )
 
@@ -223,7 +223,7 @@ def _errors(board: PciDevice) -> Finding:
     found = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
     if not found:
         return ok("bus errors", f"{board.address}: none counted")
-    step = "Seat the board anew, try another slot or without a riser; dmesg | grep AER has details"
+    step = "Reseat the board, try another slot or without a riser; dmesg | grep AER has details"
     return warn("bus errors", f"{board.address} since the machine started: {found}", step)
 
 

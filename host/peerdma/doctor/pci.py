@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""PCI functions as sysfs shows them: identity, link, BARs, configuration space, place.
+"""PCI functions as sysfs shows them: identity, link, BARs, configuration space, place on the bus.
 
-Registers as in the PCI Express Base Specification, chapter 7. Configuration space beyond its first
-64 bytes is for root only.
+Registers as in the PCI Express Base Specification, chapter 7. Only root can read configuration
+space beyond its first 64 bytes.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _EXPRESS, _ACS = 0x10, 0x000D
 _CAPABILITIES, _EXTENDED = 0x34, 0x100
 _DEVICE_CAPS, _DEVICE_CONTROL = 4, 8
 _ACS_CONTROL = 6
-#: ACS: peer-to-peer requests, and completions, are sent to the root complex.
+#: ACS: redirect peer-to-peer requests, and completions, to the root complex.
 _REDIRECT = 1 << 2 | 1 << 3
 _DISPLAY = 0x03
 _GENERATIONS = {"2.5": 1, "5.0": 2, "5": 2, "8.0": 3, "16.0": 4, "32.0": 5, "64.0": 6}
 
 
 class Bar(NamedTuple):
-    """A base address register: where it is on the bus, and its bytes; 0 if there is none."""
+    """A base address register: bus address, and size in bytes; 0 if there is none."""
 
     start: int
     size: int
@@ -43,7 +43,7 @@ class Speed(NamedTuple):
         return f"Gen{self.generation} x{self.width}"
 
     def limited(self, other: Speed | None) -> Speed:
-        """What two ends of a link reach together."""
+        """The speed of a link between this and another end."""
         return self if other is None else Speed(*map(min, self, other))
 
 
@@ -102,13 +102,13 @@ class PciDevice:
 
     @property
     def bars(self) -> list[Bar]:
-        """BARs 0 to 5; a wide one is two, the second of no size."""
+        """BARs 0 to 5; a 64-bit BAR takes two, of which the second has size 0."""
         lines = (self._system.text(f"{self._folder}/resource") or "").splitlines()[:6]
         bounds = (tuple(int(word, 16) for word in line.split()[:2]) for line in lines)
         return [Bar(start, end - start + 1 if end else 0) for start, end in bounds]
 
     def speed(self, which: str) -> Speed | None:
-        """The link's "current" speed, or the "max" that the function could; None if it has none."""
+        """The link's "current" speed, or the "max" of the function; None if it has none."""
         found = self._system.text(f"{self._folder}/{which}_link_speed") or ""
         generation = _GENERATIONS.get(found.split(" ")[0])
         width = self.number(f"{which}_link_width")
@@ -126,7 +126,7 @@ class PciDevice:
         return [self._system.text(f"{folder}/{n}") or "" for n in self._system.names(folder)]
 
     def errors(self, kind: str) -> int:
-        """How many errors of a kind, "correctable", "nonfatal", "fatal", AER counted."""
+        """AER's count of errors of a kind: "correctable", "nonfatal", "fatal"."""
         text = self._system.text(f"{self._folder}/aer_dev_{kind}") or ""
         return sum(map(int, re.findall(r"TOTAL_ERR_\w+ (\d+)", text)))
 
@@ -134,7 +134,7 @@ class PciDevice:
 
     @property
     def answers(self) -> bool:
-        """Whether it still answers; reads of what does not are all ones."""
+        """Whether it still answers; reads of a function that does not return all ones."""
         return self._config[:4] != b"\xff" * 4
 
     @property
@@ -149,7 +149,7 @@ class PciDevice:
 
     @property
     def redirects(self) -> bool | None:
-        """Whether ACS sends what comes from below to the root complex; None if not readable."""
+        """Whether ACS redirects requests from below to the root complex; None if not readable."""
         if len(self._config) <= _EXTENDED:
             return None
         at = self._extended(_ACS)
@@ -163,7 +163,7 @@ class PciDevice:
         return int.from_bytes(self._config[at : at + 2], "little")
 
     def _capability(self, kind: int) -> int:
-        """Where a capability is; 0 if there is none, or it cannot be read."""
+        """Offset of a capability; 0 if there is none, or it cannot be read."""
         config, seen = self._config, set()
         at = config[_CAPABILITIES] & 0xFC if len(config) > _CAPABILITIES else 0
         while at and at not in seen and at + 1 < len(config):

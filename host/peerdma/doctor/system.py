@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What the kernel says of a machine, in files below one root; and the doctor's findings."""
+"""A machine's system files, below one root; and the doctor's findings."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ __all__ = ["Finding", "System", "Verdict", "fail", "note", "ok", "warn"]
 
 
 class Verdict(enum.Enum):
-    """What a finding means."""
+    """How good or bad a finding is."""
 
     #: as it should be
     OK = "ok"
-    #: worth to know; nothing to do
+    #: for information; nothing has to be done
     NOTE = "note"
-    #: works, but slower or with less than there could be
+    #: works, but slower or with less than possible
     WARN = "warn"
     #: does not work
     FAIL = "fail"
@@ -29,19 +29,19 @@ class Verdict(enum.Enum):
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at.
+    """The result of one check.
 
     Attributes
     ----------
     subject : str
-        What was looked at, in a few words.
+        What was checked, in a few words.
     verdict : Verdict
     found : str
-        What there is.
+        What was found.
     step : str
         What to do next; "" if there is nothing to do.
     exit_code : int
-        That of the command if this is what fails first, as in `peerdma.errors`; else 0.
+        The command's exit code, as in `peerdma.errors`, if this is the first failure; else 0.
     """
 
     subject: str
@@ -57,7 +57,7 @@ def ok(subject: str, found: str) -> Finding:
 
 
 def note(subject: str, found: str, step: str = "") -> Finding:
-    """Worth to know."""
+    """For information."""
     return Finding(subject, Verdict.NOTE, found, step)
 
 
@@ -67,14 +67,14 @@ def warn(subject: str, found: str, step: str) -> Finding:
 
 
 def fail(subject: str, found: str, step: str, kind: type[PeerdmaError] = PeerdmaError) -> Finding:
-    """Does not work; `kind` is the class of error that a program would meet."""
+    """Does not work; `kind` is the class of error that a program would get."""
     return Finding(subject, Verdict.FAIL, found, step, kind.exit_code)
 
 
 class System:
-    """Files of the kernel, below `root`: those of this machine, or a copy of another's.
+    """System files below `root`: those of this machine, or a copy of another's.
 
-    What cannot be read is as if it were not there.
+    A file that cannot be read counts as missing.
     """
 
     def __init__(self, root: str | os.PathLike[str] = "/"):
@@ -82,7 +82,7 @@ class System:
 
     @property
     def here(self) -> bool:
-        """Whether it is the machine that this runs on."""
+        """Whether these are the files of the machine that this runs on."""
         return self.root == Path("/")
 
     def path(self, name: str) -> Path:
@@ -102,7 +102,7 @@ class System:
         return None if data is None else data.decode(errors="replace").strip("\0 \t\n")
 
     def number(self, name: str) -> int | None:
-        """A number that a file consists of, decimal or with 0x in front."""
+        """The number in a file, decimal or with 0x in front; None if there is none."""
         try:
             return int(self.text(name) or "", 0)
         except ValueError:
@@ -120,7 +120,7 @@ class System:
         return self.path(name).exists()
 
     def target(self, link: str) -> Path | None:
-        """Where a link leads in the end."""
+        """Where a symbolic link leads, resolved; None if nowhere."""
         path = self.path(link)
         return path.resolve() if path.exists() else None
 
@@ -130,7 +130,7 @@ class System:
 
     @property
     def kernel(self) -> str:
-        """The kernel's release; "" if it does not say."""
+        """The kernel's release; "" if unknown."""
         return self.text("proc/sys/kernel/osrelease") or ""
 
     def module(self, name: str) -> bool:
@@ -138,19 +138,19 @@ class System:
         return self.exists(f"sys/module/{name}")
 
     def installed(self, name: str) -> bool:
-        """Whether the running kernel has a module to load."""
+        """Whether a module is installed for the running kernel."""
         return f"/{name}.ko" in (self.text(f"lib/modules/{self.kernel}/modules.dep") or "")
 
     @property
     def nodes(self) -> list[str]:
         """Paths of the boards' device nodes."""
-        # picoevb0 is another name of the first.
+        # picoevb0 is another name of picoevb.
         found = (n for n in self.names("dev") if re.fullmatch(r"picoevb([1-9]\d*)?", n))
         return [f"/dev/{name}" for name in found]
 
     @property
     def secure_boot(self) -> bool:
-        """Whether the kernel loads only modules that are signed, since Secure Boot is on."""
+        """Whether Secure Boot is on, so that the kernel loads only signed modules."""
         for name in self.names("sys/firmware/efi/efivars"):
             if name.startswith("SecureBoot-"):
                 # Four bytes of attributes come before the value.
@@ -159,7 +159,7 @@ class System:
 
     @property
     def tegra(self) -> str:
-        """Which Tegra this is, as ``"tegra234"``; "" on other machines."""
+        """Which Tegra this is, for example ``"tegra234"``; "" on other machines."""
         compatible = (self.data("proc/device-tree/compatible") or b"").split(b"\0")
         names = (name.decode(errors="replace") for name in compatible)
         return next((n[7:] for n in names if n.startswith("nvidia,tegra")), "")

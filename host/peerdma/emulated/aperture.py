@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Memory whose pages lie scattered in bus address space, yet contiguous to the program.
+"""Memory whose pages are scattered in bus address space but contiguous to the program.
 
 An `Aperture` is a window of bus addresses backed by a memfd: bus address minus `base` is the
 offset in the file. Allocations get their pages in a shuffled order, as a GPU's or an operating
@@ -48,7 +48,7 @@ class Mapping:
     pieces : ScatterList
         Offsets and lengths in the file, multiples of the page size; at least one.
     released : callable
-        Called once, without arguments, after the memory has been given back.
+        Called once, without arguments, after the memory has been unmapped.
     """
 
     def __init__(self, fd: int, pieces: ScatterList, released):
@@ -74,7 +74,7 @@ class Mapping:
             "version": 3,
         }
         # Not at exit: arrays may still be in use by then, and the kernel cleans up anyway.
-        weakref.finalize(self, _give_back, self._base, size, released).atexit = False
+        weakref.finalize(self, _unmap, self._base, size, released).atexit = False
 
 
 def _mmap(address: int | None, length: int, rights: int, flags: int, fd: int, offset: int = 0):
@@ -82,14 +82,14 @@ def _mmap(address: int | None, length: int, rights: int, flags: int, fd: int, of
     if result == _MAP_FAILED:
         number = ctypes.get_errno()
         raise PeerdmaError(
-            f"asked to map {length} bytes of emulated GPU memory: {os.strerror(number)}. Use "
+            f"cannot map {length} bytes of emulated GPU memory: {os.strerror(number)}. Use "
             "smaller surfaces, or raise the limit on mappings (sysctl vm.max_map_count)",
             errno=number,
         )
     return result
 
 
-def _give_back(base: int, size: int, released) -> None:
+def _unmap(base: int, size: int, released) -> None:
     _libc.madvise(base, size, _MADV_REMOVE)
     _libc.munmap(base, size)
     released()
@@ -103,7 +103,7 @@ class Aperture:
     base : int
         Bus address of the window.
     size : int
-        Bytes; pages are only taken from the system when they are written.
+        Bytes; the system allocates pages only when they are written.
     page_bytes : int
         Granularity of allocation.
     longest_run : int
@@ -127,11 +127,11 @@ class Aperture:
 
     @property
     def closed(self) -> bool:
-        """True when nothing can be allocated or pinned any more."""
+        """Whether it was closed: nothing can be allocated or pinned any more."""
         return self._fd is None
 
     def allocate(self, nbytes: int) -> tuple[ScatterList, Mapping]:
-        """Memory of at least `nbytes`, zeroed: (its place on the bus, what maps it).
+        """Memory of at least `nbytes`, zeroed: (its bus addresses, its mapping).
 
         Raises
         ------
@@ -171,7 +171,7 @@ class Aperture:
 
     def _require_fd(self) -> int:
         if self._fd is None:
-            raise PeerdmaError("asked for memory of an emulated GPU that is closed; open another")
+            raise PeerdmaError("the emulated GPU is closed; open another")
         return self._fd
 
     def _take(self, count: int) -> int:
@@ -185,8 +185,8 @@ class Aperture:
                     return start
             largest = max((length for _, length in self._free), default=0) * self.page_bytes
         raise PeerdmaError(
-            f"asked for {count * self.page_bytes} bytes of emulated GPU memory, "
-            f"{largest} of {self.size} are free in one piece; close surfaces or use smaller ones"
+            f"cannot allocate {count * self.page_bytes} bytes of emulated GPU memory: the largest "
+            f"free piece has {largest} of {self.size}; close surfaces or use smaller ones"
         )
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The emulated GPU: shared memory for surfaces, numpy for kernels, so that all runs anywhere.
+"""The emulated GPU: shared memory for surfaces, numpy for kernels, so that it runs anywhere.
 
 Two personalities. A *discrete* GPU's surfaces are 64 KiB pages scattered over an aperture high
 above 4 GiB, reached peer-to-peer. An *integrated* GPU's are short runs of 4 KiB pages of the
@@ -19,7 +19,7 @@ from numpy.typing import DTypeLike
 
 from ..errors import PinError
 from ..memory import pattern
-from ..memory.foreign import describe
+from ..memory.external import describe
 from ..memory.mailbox import Mailbox
 from ..memory.memory import Extent, Path
 from ..memory.scatter import ScatterList
@@ -56,13 +56,13 @@ class _Slots:
         self._used: set[int] = set()
         self._lock = threading.Lock()
 
-    def take(self) -> int:
+    def acquire(self) -> int:
         with self._lock:
             number = next(n for n in range(len(self._used) + 1) if n not in self._used)
             self._used.add(number)
             return number
 
-    def give_back(self, number: int) -> None:
+    def release(self, number: int) -> None:
         self._used.discard(number)
 
 
@@ -77,7 +77,7 @@ class EmulatedGpu(Gpu):
     personality : Personality
         `DISCRETE` or `INTEGRATED`.
     seed : int
-        Of the order in which pages are handed out.
+        Of the order in which pages are allocated.
     """
 
     emulated = True
@@ -86,8 +86,7 @@ class EmulatedGpu(Gpu):
         self.personality = personality
         self.name = f"emulated {personality.name} GPU"
         self.memory = f"emulated {str(personality.path).removesuffix(' memory')} memory"
-        slot = _slots.take()
-        # The aperture, not the GPU: surfaces may outlive the GPU object.
+        slot = _slots.acquire()
         self._aperture = Aperture(
             personality.base + slot * _APERTURE_BYTES,
             _APERTURE_BYTES,
@@ -95,7 +94,8 @@ class EmulatedGpu(Gpu):
             personality.longest_run,
             seed,
         )
-        weakref.finalize(self._aperture, _slots.give_back, slot)
+        # Released with the aperture, not the GPU: surfaces may outlive the GPU object.
+        weakref.finalize(self._aperture, _slots.release, slot)
 
     def __repr__(self) -> str:
         state = ", closed" if self._aperture.closed else ""
@@ -115,18 +115,18 @@ class EmulatedGpu(Gpu):
 
     def register(self, array: Any) -> EmulatedSurface:
         """See `Gpu.register`: any array in host memory; not read-only, as surfaces are not."""
-        foreign = describe(array)
-        if foreign.on_gpu or foreign.readonly:
-            where = "in a GPU's memory" if foreign.on_gpu else "read-only"
+        external = describe(array)
+        if external.on_gpu or external.readonly:
+            where = "in a GPU's memory" if external.on_gpu else "read-only"
             raise PinError(
-                f"asked for a {type(array).__name__} that is {where} as a surface of an emulated "
-                "GPU; give it a writable one in host memory"
+                f"cannot register a {type(array).__name__} that is {where} as a surface of an "
+                "emulated GPU; use a writable one in host memory"
             )
-        data = cast(np.ndarray, foreign.owner).reshape(-1).view(np.uint8)
+        data = cast(np.ndarray, external.owner).reshape(-1).view(np.uint8)
         return EmulatedSurface(
             self,
-            foreign.shape,
-            foreign.dtype,
+            external.shape,
+            external.dtype,
             Path.HOST_MEMORY,
             data,
             lambda pages: [Extent(pages.data)] if pages.size else [],
@@ -181,7 +181,7 @@ class EmulatedGpu(Gpu):
         return EmulatedWatch(surface, mailbox, seed, token, timeout, verify)
 
     def close(self) -> None:
-        """No new surfaces and pins from here on; surfaces in use stay. Can be called again."""
+        """Ends the allocation and pinning of surfaces; those in use stay. Can be called again."""
         self._aperture.close()
 
     def _bytes(self, surface: Surface) -> np.ndarray:
@@ -205,7 +205,7 @@ class EmulatedGpu(Gpu):
 
 
 class EmulatedSurface(Surface):
-    """A surface of an `EmulatedGpu`: numpy sees its memory, and so can a board."""
+    """A surface of an `EmulatedGpu`, in memory that numpy and a board can both access."""
 
     def __init__(
         self,
@@ -233,15 +233,15 @@ class EmulatedSurface(Surface):
         return self.bytes.view(self.dtype).reshape(self.shape)
 
     def extents(self) -> list[Extent]:
-        """The runs of whole pages that the surface starts at the beginning of."""
+        """The runs of whole pages; the surface starts at the beginning of the first."""
         return self._extents(self._whole_pages())
 
-    def written(self) -> None:
+    def flush_writes(self) -> None:
         """Nothing to do: the CPU's memory is coherent."""
 
     def _whole_pages(self) -> np.ndarray:
         if self._pages is None:
-            raise PinError("asked for the memory of a surface that is closed; make a new one")
+            raise PinError("the surface is closed; make a new one")
         return self._pages
 
     def _free(self) -> None:

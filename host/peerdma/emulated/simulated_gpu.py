@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The simulated GPU of the full system in QEMU: emulated, but its memory is a PCI device's.
 
-The stand-in for NVIDIA's driver (driver/testing) hands that memory out. So the kernel driver pins
-surfaces as it would a real GPU's, and what a board reads and writes goes from device to device.
+The stand-in for NVIDIA's driver (driver/testing) allocates that memory. The kernel driver therefore
+pins surfaces as it would a real GPU's, and a board's transfers go from device to device.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .gpu import DISCRETE, EmulatedGpu, EmulatedSurface
 
 __all__ = ["NODE", "Allocation", "Export", "Request", "SimulatedGpu", "SimulatedSurface"]
 
-#: Where the stand-in is, if this is a guest that has one.
+#: Device node of the stand-in, in guests that have one.
 NODE = "/dev/simgpu"
 
 
@@ -69,9 +69,9 @@ class _Device:
             self.fd = os.open(NODE, os.O_RDWR | os.O_CLOEXEC)
         except OSError as error:
             raise GpuNotFound(
-                f"the simulated GPU at {NODE}",
+                f"use the simulated GPU at {NODE}",
                 str(error.strerror),
-                "The module simgpu has to be loaded, and this user allowed to open it",
+                "Load the module simgpu, and allow this user to open it",
             ) from None
         weakref.finalize(self, os.close, self.fd)
 
@@ -82,8 +82,8 @@ class _Device:
             fcntl.ioctl(self.fd, Request.ALLOC, memory)
         except OSError as error:
             raise PeerdmaError(
-                f"asked for {nbytes} bytes of the simulated GPU's memory: {error.strerror}. Close "
-                "surfaces, use smaller ones, or give the guest a larger GPU",
+                f"cannot allocate {nbytes} bytes of the simulated GPU's memory: {error.strerror}. "
+                "Close surfaces, use smaller ones, or give the guest a larger GPU",
                 errno=error.errno,
             ) from None
         return memory.va
@@ -114,13 +114,13 @@ class SimulatedGpu(EmulatedGpu):
     def surface(self, shape: int | Sequence[int], dtype: DTypeLike = "u1") -> EmulatedSurface:
         """A new surface, zeroed; PeerdmaError if there is no memory for it."""
         if self._device is None:
-            raise PeerdmaError("asked for memory of a simulated GPU that is closed; open another")
+            raise PeerdmaError("the simulated GPU is closed; open another")
         if not layout(shape, dtype)[2]:
             return super().surface(shape, dtype)
         return SimulatedSurface(self, self._device, shape, dtype)
 
     def close(self) -> None:
-        """No new surfaces from here on; those in use stay. Can be called again."""
+        """Ends the allocation of surfaces; those in use stay. Closing again does nothing."""
         super().close()
         self._device = None
 
@@ -136,7 +136,7 @@ class SimulatedSurface(EmulatedSurface):
         _, _, nbytes = layout(shape, dtype)
         address = device.allocate(nbytes)
         free = weakref.finalize(self, device.free, address)
-        # At the end of the process its memory goes with its files.
+        # Not at exit: closing the process's files frees its memory.
         free.atexit = False
         try:
             pages = np.frombuffer(mmap.mmap(device.fd, nbytes, offset=address), np.uint8)
@@ -147,7 +147,7 @@ class SimulatedSurface(EmulatedSurface):
         super().__init__(gpu, shape, dtype, DISCRETE.path, pages, _one_piece)
         self.address = address
         self._device = device
-        self._release = free
+        self._free_memory = free
 
     def dmabuf(self) -> DmaBuf:
         """The memory as a dma-buf, for drivers of other devices; counts as a pin until closed.
@@ -155,27 +155,27 @@ class SimulatedSurface(EmulatedSurface):
         Raises
         ------
         UnsupportedError
-            If the stand-in was told to export none.
+            If the stand-in was loaded with no_dmabuf=1.
         """
         export = Export(va=self.address)
-        self.hold()
+        self.acquire()
         try:
             fcntl.ioctl(self._device.fd, Request.EXPORT, export)
         except OSError as error:
-            self.drop()
+            self.release()
             kind = UnsupportedError if error.errno == errno.EOPNOTSUPP else PeerdmaError
             raise kind(
-                f"asked for {self!r} as a dma-buf: {error.strerror}. The module simgpu may have "
-                "been loaded with no_dmabuf=1",
+                f"cannot export {self!r} as a dma-buf: {error.strerror}. The module simgpu may "
+                "have been loaded with no_dmabuf=1",
                 errno=error.errno,
             ) from None
         return DmaBuf(self, export.fd, 0)
 
     def _free(self) -> None:
         super()._free()
-        self._release()
+        self._free_memory()
 
 
 def _one_piece(pages: np.ndarray) -> list[Extent]:
-    """For a board that this process maps memory for: it has no address on the bus here."""
+    """For a board that this process maps memory for; this process knows no bus address."""
     return [Extent(pages.data)]

@@ -46,8 +46,8 @@ class EmulatedWatch(Watch):
         self._thread = threading.Thread(target=self._run, args=(data, last), daemon=True)
         with contextlib.ExitStack() as undo:
             for used in (surface, mailbox):
-                used.hold()
-                undo.callback(used.drop)
+                used.acquire()
+                undo.callback(used.release)
             self._thread.start()
             undo.callback(self._end)
             self._undo = undo.pop_all()

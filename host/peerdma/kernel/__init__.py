@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A board behind the kernel driver, `/dev/picoevb`: the way to hardware.
+"""Boards behind the kernel driver, `/dev/picoevb`: real hardware.
 
-`backend` makes a transfer jobs of the driver, `node` issues the requests. Their structures are in
-`peerdma.uapi`.
+`backend` pins memory and makes jobs of transfers, `jobs` runs these, and `node` issues the ioctls,
+whose structures are in `peerdma.uapi`.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A board's device node: the kernel driver's requests, with its errors in words."""
+"""A board's device node: the kernel driver's ioctls, with readable errors."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ _KINDS: dict[int, type[PeerdmaError]] = {
     errno.ENOTTY: VersionMismatch,
     errno.E2BIG: VersionMismatch,
 }
-#: What to do, where the driver's own words may not say.
+#: What to do, by errno, in case the driver's own message does not say.
 _NEXT_STEPS = {
     errno.ENOMEM: "Use less memory, or raise the limit of locked memory (ulimit -l)",
-    errno.EFAULT: "Check that the memory is this process's, and still allocated",
+    errno.EFAULT: "Check that the memory belongs to this process and is still allocated",
     errno.EOPNOTSUPP: "`peerdma doctor` shows which provider modules are loaded",
-    errno.ENOTTY: "Install driver and library of one release",
-    errno.E2BIG: "Install driver and library of one release",
+    errno.ENOTTY: "Install driver and library of the same release",
+    errno.E2BIG: "Install driver and library of the same release",
     errno.ENODEV: "Check the board and open it again",
     errno.EBUSY: "Try again",
 }
@@ -55,7 +55,7 @@ class KernelNode:
     BoardNotFound
         If there is none, or it cannot be opened.
     VersionMismatch
-        If its driver is another one, or of another major version.
+        If it belongs to another driver, or to one of another major version.
     """
 
     def __init__(self, path: str):
@@ -64,7 +64,7 @@ class KernelNode:
             self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         except OSError as error:
             raise BoardNotFound(
-                f"asked for the board at {path}: {error.strerror}. {_how_to_open(error)}",
+                f"cannot open the board at {path}: {error.strerror}. {_how_to_open(error)}",
                 errno=error.errno,
             ) from None
         self._poll = select.poll()
@@ -80,15 +80,15 @@ class KernelNode:
         os.close(self._fd)
 
     def info(self) -> Info:
-        """What is known of driver, board and this file descriptor."""
+        """What the driver reports about itself, the board and this file descriptor."""
         info = Info()
-        self.request(Ioctl.GET_INFO, info, "information about the board")
+        self.request(Ioctl.GET_INFO, info, "query the board")
         return info
 
-    def request(self, code: Ioctl, argument: Any, asked: str) -> None:
+    def request(self, code: Ioctl, argument: Any, action: str) -> None:
         """Makes a request; `argument` is a structure, which the driver fills in, or a number.
 
-        `asked` are words for it, with what they say of the argument as for `str.format`.
+        An error says "cannot `action`"; `action` may have fields of the argument for `str.format`.
 
         Raises
         ------
@@ -98,7 +98,7 @@ class KernelNode:
         try:
             fcntl.ioctl(self._fd, code, argument)
         except OSError as error:
-            raise self._failure(code, asked.format(argument), error.errno or errno.EIO) from None
+            raise self._failure(code, action.format(argument), error.errno or errno.EIO) from None
 
     def wait(self, seconds: float) -> list[Event]:
         """The events of jobs that ended, waiting up to `seconds` for the first; [] if none ended.
@@ -106,7 +106,7 @@ class KernelNode:
         Raises
         ------
         BoardLost
-            If the board is gone, and there are no more events.
+            If the board is gone and all events have been read.
         """
         ready = self._poll.poll(max(0.0, seconds) * 1000)
         if not ready:
@@ -136,19 +136,19 @@ class KernelNode:
             version = self.info().uapi_version
         except VersionMismatch as error:
             raise VersionMismatch(
-                f"asked for the board at {self.path}: its driver does not know the requests of "
-                "this library; NVIDIA's picoevb driver has the same node. Load the peerdma driver "
-                "in its place",
+                f"cannot use the board at {self.path}: its driver does not know this library's "
+                "requests. NVIDIA's picoevb driver uses the same node: load the peerdma driver "
+                "instead",
                 errno=error.errno,
             ) from None
         if version >> 16 != UAPI_VERSION[0]:
             raise VersionMismatch(
-                f"asked for the board at {self.path}: its driver speaks version "
-                f"{version >> 16}.{version & 0xFFFF}, this library {UAPI_VERSION[0]}."
-                f"{UAPI_VERSION[1]}. Install driver and library of one release"
+                f"cannot use the board at {self.path}: its driver's interface has version "
+                f"{version >> 16}.{version & 0xFFFF}, this library's {UAPI_VERSION[0]}."
+                f"{UAPI_VERSION[1]}. Install driver and library of the same release"
             )
 
-    def _failure(self, code: Ioctl, asked: str, number: int) -> PeerdmaError:
+    def _failure(self, code: Ioctl, action: str, number: int) -> PeerdmaError:
         kind = _KINDS.get(number, PinError if code in _PINS else TransferError)
         words = os.strerror(number)
         if code is not Ioctl.GET_INFO:
@@ -161,12 +161,12 @@ class KernelNode:
                 if info.last_errno == number and info.last_error:
                     words = info.last_error.decode(errors="replace")
         step = _NEXT_STEPS.get(number, "The kernel's log may say more (dmesg)")
-        return kind(f"asked for {asked}: {words}. {step}", errno=number)
+        return kind(f"cannot {action}: {words}. {step}", errno=number)
 
 
 def _how_to_open(error: OSError) -> str:
     if error.errno == errno.EACCES:
-        return "Let this user use the board: the driver's udev rule gives it to a group"
+        return "Add this user to the group that the driver's udev rule gives the board to"
     if error.errno in (errno.ENOENT, errno.ENXIO, errno.ENODEV):
         return "Check that the board is there (lspci) and the driver loaded (lsmod)"
     return "`peerdma doctor` may say more"

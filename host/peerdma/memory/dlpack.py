@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """DLPack: tensors handed from library to library without a copy (DLPack 1.0, unversioned form).
 
-A tensor travels as a capsule named "dltensor", which points to a record of ours or theirs. Who
-takes it renames the capsule and calls the record's deleter when done; else the capsule's own
-destructor does.
+A tensor is exported as a capsule named "dltensor", which points to a record of the exporter's. The
+consumer renames the capsule and calls the record's deleter when done; if nobody consumed it, the
+capsule's destructor does.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["CPU", "CUDA", "CUDA_HOST", "CUDA_MANAGED", "STREAM", "Imported", "ex
 
 #: Kinds of device, DLDeviceType.
 CPU, CUDA, CUDA_HOST, CUDA_MANAGED = 1, 2, 3, 13
-#: The stream that tensors are taken over in: CUDA's legacy default stream, as DLPack numbers it.
+#: The stream in which imported tensors are ready: DLPack's number for CUDA's legacy default stream.
 STREAM = 1
 
 _NAME = b"dltensor"
@@ -70,7 +70,7 @@ _is_capsule = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)
 _pointer_in = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
     ("PyCapsule_GetPointer", ctypes.pythonapi)
 )
-# The destructor gets the capsule when nothing refers to it any more: by address, not as an object.
+# The destructor gets the capsule when its reference count is 0: by address, not as an object.
 _is_dying_capsule = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)(
     ("PyCapsule_IsValid", ctypes.pythonapi)
 )
@@ -78,30 +78,32 @@ _pointer_in_dying = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c
     ("PyCapsule_GetPointer", ctypes.pythonapi)
 )
 
-#: Records in use by others, by address: the record, its shape, and the memory's owner.
-_lent: dict[int, tuple[_Managed, Any, object]] = {}
+#: Exported records in use, by address: the record, its shape, and the memory's owner.
+_exported: dict[int, tuple[_Managed, Any, object]] = {}
 
 
 @_Deleter
-def _give_back(record, lent=_lent, address_of=ctypes.addressof):
-    lent.pop(address_of(record.contents), None)
+def _release(record, exported=_exported, address_of=ctypes.addressof):
+    exported.pop(address_of(record.contents), None)
 
 
 @_Destructor
-def _unused(capsule, lent=_lent, name=_NAME, ours=_is_dying_capsule, pointer=_pointer_in_dying):
+def _unused(
+    capsule, exported=_exported, name=_NAME, ours=_is_dying_capsule, pointer=_pointer_in_dying
+):
     if ours(capsule, name):
-        lent.pop(pointer(capsule, name), None)
+        exported.pop(pointer(capsule, name), None)
 
 
-# Other libraries free tensors as late as at the program's end, when modules are taken apart.
-for _needed in (_give_back, _unused):
+# Other libraries free tensors as late as at interpreter exit, when modules are torn down.
+for _needed in (_release, _unused):
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(_needed))
 
 
 def export(
     address: int, shape: tuple[int, ...], dtype: np.dtype, device: int, owner: object
 ) -> object:
-    """A capsule for memory of CUDA device `device`; `owner` lives as long as it is in use.
+    """A capsule for memory of CUDA device `device`; keeps `owner` alive while it is in use.
 
     Raises
     ------
@@ -114,14 +116,14 @@ def export(
     sizes = (ctypes.c_int64 * len(shape))(*shape)
     data_type = _DataType(code, dtype.itemsize * 8, 1)
     tensor = _Tensor(address, _Device(CUDA, device), len(shape), data_type, sizes, None, 0)
-    record = _Managed(tensor, None, _give_back)
-    _lent[ctypes.addressof(record)] = record, sizes, owner
+    record = _Managed(tensor, None, _release)
+    _exported[ctypes.addressof(record)] = record, sizes, owner
     return _new_capsule(ctypes.byref(record), _NAME, _unused)
 
 
 @dataclass(frozen=True)
 class Imported:
-    """A tensor of another library; it lives as long as `owner`."""
+    """A tensor of another library; `owner` keeps it alive."""
 
     device: int
     address: int
@@ -137,12 +139,14 @@ def read(array: Any) -> Imported:
     Raises
     ------
     PinError
-        If it is of a data type that numpy has none for.
+        If numpy does not have its data type.
     """
     capsule = array.__dlpack__(stream=STREAM)
     if not _is_capsule(capsule, _NAME):
-        raise PinError(f"asked for a {type(array).__name__} by DLPack: it gave no tensor")
-    # The capsule is not renamed: its destructor then ends the loan, with the last reference to it.
+        raise PinError(
+            f"cannot import a {type(array).__name__} by DLPack: it exports no such tensor"
+        )
+    # Not renamed, so that the capsule's destructor calls the deleter when nothing refers to it.
     pointer = ctypes.cast(_pointer_in(capsule, _NAME), ctypes.POINTER(_Managed))
     tensor = pointer.contents.tensor
     shape = tuple(tensor.shape[: tensor.ndim])
@@ -156,12 +160,12 @@ def _numpy_type(found: _DataType) -> np.dtype:
     size = found.bits // 8
     if found.lanes == 1 and found.bits % 8 == 0:
         if found.code == _BFLOAT:
-            # numpy has no such number: as plain bytes.
+            # numpy has no bfloat16: as plain bytes.
             return np.dtype(f"V{size}")
         for kind, code in _CODES.items():
             if code == found.code:
                 return np.dtype(f"{kind}{size}")
     raise PinError(
-        f"asked for a tensor of DLPack type {found.code}, {found.bits} bits, {found.lanes} lanes "
-        "as a surface: numpy has no such type. View it as bytes first"
+        f"cannot register a tensor of DLPack type {found.code}, {found.bits} bits, {found.lanes} "
+        "lanes: numpy has no such type. View it as bytes first"
     )

@@ -42,5 +42,5 @@ class DmaBuf:
         """Closes the descriptor and releases the surface. Closing again does nothing."""
         if self._surface is not None:
             os.close(self.fd)
-            self._surface.drop()
+            self._surface.release()
             self._surface = None

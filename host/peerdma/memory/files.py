@@ -37,7 +37,7 @@ File: TypeAlias = "str | os.PathLike[str] | int"
 
 
 class Content(Protocol):
-    """Memory that files are read into and written from, as a surface.
+    """Memory that files are read into and written from, such as a surface.
 
     Attributes
     ----------
@@ -68,7 +68,7 @@ class FileTransfer:
     seconds : float
         Time the call took.
     direct : bool
-        Whether storage and GPU moved the bytes between them, by GPUDirect Storage.
+        Whether the bytes went directly between storage and GPU, by GPUDirect Storage.
     way : str
         The path of the bytes and why, as shown to users.
     """
@@ -83,15 +83,15 @@ class FileTransfer:
 
 
 class Input:
-    """What is in a file, for a surface.
+    """A file to load into a surface.
 
-    The content of a pipe, a device or a file of /proc, which have no length beforehand, is read to
-    its end at once, into memory.
+    A pipe, a device or a file of /proc, whose length is not known beforehand, is read into memory
+    at once, to its end.
 
     Parameters
     ----------
     path : path, or int
-        An int is the descriptor of a file that is open, as 0 for standard input.
+        An int is the descriptor of an open file, such as 0 for standard input.
     at_most : int
         Bytes that may be read at once.
 
@@ -102,7 +102,7 @@ class Input:
     Raises
     ------
     OSError
-        If it cannot be read, or has no length beforehand and goes on after `at_most` bytes.
+        If it cannot be read, or its length is not known and exceeds `at_most` bytes.
     """
 
     def __init__(self, path: File, at_most: int = _AT_MOST):
@@ -110,7 +110,7 @@ class Input:
         self._content: np.ndarray | None = None
         with _naming(path):
             status = os.stat(path)
-            # Files of /proc claim to have no bytes; of an open file some may have been read.
+            # Files of /proc report no bytes; an open file may have been read in part.
             if stat.S_ISREG(status.st_mode) and status.st_size and not isinstance(path, int):
                 self.nbytes = status.st_size
                 return
@@ -119,17 +119,17 @@ class Input:
             if len(content) > at_most:
                 raise OSError(
                     errno.EFBIG,
-                    f"{kind_of(status.st_mode)} that goes on after {at_most} bytes, which is as "
-                    "far as it is read. Write what you need of it to a file first, as with head -c",
+                    f"{kind_of(status.st_mode)} with more than the {at_most} bytes that are read "
+                    "of it. Write the part that you need to a file first, for example with head -c",
                 )
         self._content = np.frombuffer(content, np.uint8)
         self.nbytes = len(content)
 
     def load(self, surface: Content) -> FileTransfer:
-        """Fills a surface with it; ValueError if that has another length."""
+        """Fills a surface with the file; ValueError if their lengths differ."""
         if self.nbytes != surface.nbytes:
             raise ValueError(
-                f"asked to load {_name(self._path)}, {self.nbytes} bytes, into a surface of "
+                f"cannot load {_name(self._path)}, {self.nbytes} bytes, into a surface of "
                 f"{surface.nbytes}; make the surface as long as the file"
             )
         path, content = self._path, self._content
@@ -153,22 +153,21 @@ class Input:
     def _require_whole(self, found: int, expected: int | None = None) -> None:
         if found != (self.nbytes if expected is None else expected):
             raise OSError(
-                f"{_name(self._path)}: ended after {found} of the {self.nbytes} bytes that it is "
-                "said to have"
+                f"{_name(self._path)}: ended after {found} of the {self.nbytes} bytes that the "
+                "system reports for it"
             )
 
 
 class Output:
-    """A file for what is in a surface, tried at once, so that no work is lost on a bad path.
+    """A file to save a surface to, opened at once, so that a bad path fails early.
 
-    A regular file appears complete or not at all, in place of what had its name; where the name is
-    a symbolic link, in place of what that leads to. Pipes and devices are written to. Use it as a
-    context manager, or `close` it.
+    A regular file is replaced atomically; of a symbolic link, the file that it points to is. Pipes
+    and devices are written to. Use it as a context manager, or `close` it.
 
     Parameters
     ----------
     path : path, or int
-        An int is the descriptor of a file that is open, as 1 for standard output.
+        An int is the descriptor of an open file, such as 1 for standard output.
 
     Attributes
     ----------
@@ -184,7 +183,7 @@ class Output:
     def __init__(self, path: File):
         self.name = _name(path)
         self._path = path
-        #: what becomes the file at `_target`; None where there is nothing to replace
+        #: temporary file that `save` renames to `_target`; None for pipes, devices and descriptors
         self._draft: str | None = None
         with _naming(path):
             if isinstance(path, int):
@@ -220,7 +219,7 @@ class Output:
             for start, data in _chunks(surface):
                 surface.copy_out(start, data)
                 left = data.data
-                # Pipes take what they have room for, and full storage says so in the next call.
+                # A pipe may take fewer bytes; full storage does too, and fails in the next call.
                 while left:
                     left = left[self._file.write(left) :]
 
@@ -233,7 +232,7 @@ class Output:
         return transfer
 
     def close(self) -> None:
-        """Leaves nothing behind unless `save` is done. Closing again does nothing."""
+        """Closes the file; removes what `save` did not complete. Closing again does nothing."""
         with contextlib.suppress(OSError):
             self._file.close()
         if self._draft:
@@ -279,7 +278,7 @@ def kind_of(mode: int) -> str:
 
 
 def _is_replaced(path: str | os.PathLike[str]) -> bool:
-    """Whether a file of this name is replaced, or made, and not written to as it is."""
+    """Whether saving replaces or creates a regular file, and does not write to a pipe or device."""
     try:
         mode = os.stat(path).st_mode
     except FileNotFoundError:
@@ -296,7 +295,7 @@ def _opened(path: str | os.PathLike[str]) -> io.FileIO:
         descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
     except OSError as error:
         if error.errno == errno.ENXIO:
-            raise OSError(errno.ENXIO, "nobody reads from it; start its reader first") from None
+            raise OSError(errno.ENXIO, "no process reads from it; start the reader first") from None
         raise
     os.set_blocking(descriptor, True)
     return open(descriptor, "wb", buffering=0)
@@ -310,7 +309,7 @@ def _name(path: File) -> str:
 
 @contextlib.contextmanager
 def _naming(path: File) -> Iterator[None]:
-    """Has the system's errors name this file, whatever name it had for a while."""
+    """Makes the system's errors name this file, and not the temporary one."""
     try:
         yield
     except OSError as error:
@@ -322,10 +321,10 @@ def _naming(path: File) -> Iterator[None]:
 def _timed(
     surface: Content, directly: Callable[[Any], None] | None, by_copy: Callable[[], None]
 ) -> FileTransfer:
-    """Moves the bytes; by copying if `directly` is None, as what is no regular file needs it."""
+    """Transfers the bytes; by copying if `directly` is None, for all but regular files."""
     kvikio, why = _kvikio(surface)
     if directly is None:
-        kvikio, why = None, "it is no regular file"
+        kvikio, why = None, "it is not a regular file"
     began = time.perf_counter()
     if kvikio is None or directly is None:
         by_copy()
@@ -337,11 +336,11 @@ def _timed(
 
 
 def _kvikio(surface: Content) -> tuple[Any, str]:
-    """KvikIO if it can move the surface's bytes directly; and why, or why not."""
+    """KvikIO if it can transfer the surface's bytes directly, else None; and why."""
     if not surface.nbytes:
         return None, "there is nothing to move"
     if not surface.on_gpu:
-        return None, "the surface is in memory that the CPU reaches"
+        return None, "the surface is not in GPU memory"
     try:
         kvikio = importlib.import_module("kvikio")
         driver = importlib.import_module("kvikio.cufile_driver")
@@ -354,7 +353,7 @@ def _kvikio(surface: Content) -> tuple[Any, str]:
 
 
 def _chunks(surface: Content) -> Iterator[tuple[int, np.ndarray]]:
-    """(first byte, buffer of as many bytes as are next) over a surface."""
+    """(first byte, buffer) for each chunk of a surface."""
     buffer = np.empty(min(surface.nbytes, _CHUNK), np.uint8)
     for start in range(0, surface.nbytes, _CHUNK):
         yield start, buffer[: surface.nbytes - start]

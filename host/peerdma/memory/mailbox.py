@@ -33,7 +33,7 @@ class MailboxPage:
     memory : mmap.mmap
         The page of registers, mapped; stores to it become writes of the registers.
     io : bool
-        Whether that is the device itself, and not memory that a simulated one looks at.
+        Whether that is device memory, and not host memory that a simulated board polls.
     read32 : callable
         Reads the register at an offset from `regs.MAILBOX.base`.
     """
@@ -51,7 +51,7 @@ class Stamp(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """When a GPU saw the first word, saw the last word, and was done with the data."""
+    """When a GPU saw the first word, saw the last word, and had checked the data."""
 
     first: Stamp
     last: Stamp
@@ -83,7 +83,7 @@ class Mailbox:
         self.close()
 
     def read(self) -> Progress:
-        """What the registers hold. What a GPU was seen to have written before is in it."""
+        """The registers' values. Includes every write of a GPU that finished before the call."""
         self.require_open()
         return Progress(*(self._stamp(name) for name in Progress._fields))
 
@@ -92,26 +92,26 @@ class Mailbox:
         self.require_open()
         return self.address + MAILBOX[name].offset
 
-    def hold(self) -> None:
-        """A watch uses the registers, until `drop`; PeerdmaError if another one does."""
+    def acquire(self) -> None:
+        """Reserves the registers for a watch until `release`; PeerdmaError if another has them."""
         self.require_open()
         if self._in_use:
-            raise PeerdmaError("asked for a mailbox that another watch uses; close that one first")
+            raise PeerdmaError("another watch uses the mailbox; close that one first")
         self._in_use = True
 
-    def drop(self) -> None:
-        """No watch uses the registers any more."""
+    def release(self) -> None:
+        """Undoes `acquire`."""
         self._in_use = False
 
     def require_open(self) -> None:
         """PeerdmaError if the mailbox is closed."""
         if self.closed:
-            raise PeerdmaError("asked for a mailbox that is closed; ask the board for it again")
+            raise PeerdmaError("the mailbox is closed; call board.mailbox() again")
 
     def close(self) -> None:
         """Unmaps the page; PeerdmaError while a watch uses it. Closing again does nothing."""
         if self._in_use:
-            raise PeerdmaError("asked to close a mailbox that a watch uses; close that one first")
+            raise PeerdmaError("cannot close a mailbox that a watch uses; close the watch first")
         if not self.closed:
             self.closed = True
             self.page.memory.close()

@@ -20,9 +20,9 @@ class Path(str, enum.Enum):
 
     #: straight into or out of the GPU's memory
     PEER_TO_PEER = "peer-to-peer"
-    #: through memory of the host, which GPU and board both reach
+    #: through host memory that GPU and board can both access
     HOST_MEMORY = "host memory"
-    #: copied by the CPU on the way: as a last resort, and into a simulated board
+    #: copied by the CPU on the way: only where nothing else works, and for a simulated board
     STAGED = "staged"
 
     def __str__(self) -> str:
@@ -30,7 +30,7 @@ class Path(str, enum.Enum):
 
 
 class Staged(abc.ABC):
-    """Memory that the CPU only reaches by copying; acts as a memoryview of bytes for that."""
+    """Memory that the CPU can only copy from and to; acts as a memoryview of bytes."""
 
     readonly: bool
 
@@ -49,10 +49,10 @@ class Staged(abc.ABC):
 
 @dataclass(frozen=True)
 class Extent:
-    """A contiguous piece of memory, as a platform without an operating system needs it.
+    """A contiguous piece of memory, for backends that map memory themselves.
 
-    `memory` is the piece itself. `bus_address` is where it appears on the bus, None if the
-    platform is to choose. `fd` and `fd_offset` give the file that backs it, if there is one.
+    `memory` is the piece itself. `bus_address` is where it appears on the bus; None lets the
+    backend choose. `fd` and `fd_offset` give the file that backs it, if there is one.
     """
 
     memory: memoryview | Staged
@@ -76,7 +76,7 @@ class Memory(Protocol):
 
     @property
     def on_gpu(self) -> bool:
-        """Whether it is in a GPU, whose driver has to pin it, and not pages of this process."""
+        """Whether it is GPU memory, which the GPU's driver has to pin, and not process memory."""
         ...
 
     @property
@@ -86,32 +86,32 @@ class Memory(Protocol):
 
     @property
     def readonly(self) -> bool:
-        """Whether a board may read it only."""
+        """Whether a board may only read it."""
         ...
 
     def extents(self) -> list[Extent]:
-        """The pieces of the memory, in order; for platforms that map them themselves.
+        """The pieces of the memory, in order; for backends that map them themselves.
 
         The memory starts at the beginning of the first piece; the last may run past its end.
         """
         ...
 
-    def hold(self) -> None:
-        """Counts a pin: the memory must stay where it is until as many calls of `drop`."""
+    def acquire(self) -> None:
+        """Adds a user: the memory must not be freed or moved until each has called `release`."""
         ...
 
-    def drop(self) -> None:
-        """Undoes one `hold`."""
+    def release(self) -> None:
+        """Undoes one `acquire`."""
         ...
 
-    def written(self) -> None:
-        """Called after a transfer into the memory: makes the data visible to its next user."""
+    def flush_writes(self) -> None:
+        """Makes what a board wrote visible to the memory's users; called after a transfer."""
         ...
 
 
 def is_memory(thing: Any) -> bool:
     """Whether an object has the methods of `Memory`; it need not derive from it."""
-    return all(hasattr(thing, name) for name in ("extents", "hold", "drop", "readonly"))
+    return all(hasattr(thing, name) for name in ("extents", "acquire", "release", "readonly"))
 
 
 @runtime_checkable
@@ -143,10 +143,10 @@ class HostArray:
     def __init__(self, array: np.ndarray):
         if not array.flags.c_contiguous or array.dtype.hasobject:
             raise PinError(
-                f"asked to pin an array of shape {array.shape}, dtype {array.dtype}, strides "
-                f"{array.strides}: its bytes are not one contiguous piece of plain data. As a "
+                f"cannot pin an array of shape {array.shape}, dtype {array.dtype}, strides "
+                f"{array.strides}: its bytes are not one contiguous piece of plain data. For a "
                 "source, pin numpy.ascontiguousarray(...) of it; a destination has to be "
-                "contiguous itself, since the board's bytes would go to that copy"
+                "contiguous itself, since the board would write to that copy instead"
             )
         self._bytes = array.reshape(-1).view(np.uint8)
         self.readonly = not self._bytes.flags.writeable
@@ -157,14 +157,14 @@ class HostArray:
         return f"<HostArray {self.nbytes} bytes at {self.address:#x}>"
 
     def extents(self) -> list[Extent]:
-        """One piece without a file behind it; none if the array is empty."""
+        """One piece that no file backs; none if the array is empty."""
         return [Extent(self._bytes.data)] if self.nbytes else []
 
-    def hold(self) -> None:
-        """Nothing to do: the reference to the array keeps it."""
+    def acquire(self) -> None:
+        """Nothing to do: the reference to the array keeps it alive."""
 
-    def drop(self) -> None:
+    def release(self) -> None:
         """Nothing to do."""
 
-    def written(self) -> None:
+    def flush_writes(self) -> None:
         """Nothing to do: the host's memory is coherent."""

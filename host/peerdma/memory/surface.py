@@ -23,7 +23,7 @@ __all__ = ["Gpu", "Surface", "layout", "not_arrived", "wrong_word"]
 class Gpu(abc.ABC):
     """A GPU, real or emulated: allocates surfaces and runs kernels on them.
 
-    Use it as a context manager, or `close` it, when done. Surfaces keep what they need of it.
+    Use it as a context manager, or `close` it, when done. Surfaces keep their memory after that.
 
     Attributes
     ----------
@@ -32,7 +32,7 @@ class Gpu(abc.ABC):
     emulated : bool
         Whether its memory and kernels are the CPU's.
     memory : str
-        Where surfaces live and why, as shown to users.
+        Where surfaces are allocated and why, as shown to users.
     """
 
     name: str
@@ -45,26 +45,26 @@ class Gpu(abc.ABC):
 
     @abc.abstractmethod
     def register(self, array: Any) -> Surface:
-        """Makes an array that exists a surface, which shares its memory and keeps it.
+        """Makes a surface of an existing array; it shares the array's memory and keeps it alive.
 
         Parameters
         ----------
         array : numpy.ndarray, or another library's
-            C-contiguous and writable, in memory that this GPU and a board can reach: of numpy, or
-            with ``__cuda_array_interface__`` or DLPack, as those of CuPy and PyTorch.
+            C-contiguous and writable, in memory that this GPU and a board can access: of numpy, or
+            with ``__cuda_array_interface__`` or DLPack, such as those of CuPy and PyTorch.
 
         Raises
         ------
         PinError
-            If it is none of these; says what to do.
+            If it does not meet these conditions; says what to do.
         """
 
     @abc.abstractmethod
     def synchronize(self) -> None:
-        """Waits until all work on the GPU is done that this process gave it, by any library.
+        """Waits until all work that this process queued on the GPU is done, by any library.
 
-        What this library does has always finished when its calls return. What others queued, in
-        PyTorch say, has to be waited for before a board reads a surface.
+        This library's own work has finished when its calls return. Work that other libraries
+        queued, PyTorch for example, must be waited for before a board reads a surface.
         """
 
     @abc.abstractmethod
@@ -93,11 +93,11 @@ class Gpu(abc.ABC):
         token: int = 1,
         timeout: float = 60.0,
     ) -> Watch:
-        """Has the GPU report to a board as a pattern arrives in a surface, and returns meanwhile.
+        """Starts a kernel that reports to a board when a pattern arrives in a surface.
 
-        It writes `token` to `first` of the mailbox when the surface's first word is that of the
-        pattern of `seed`, to `last` when the last word is, and to `done` when it has checked all
-        of it, whatever it found.
+        It writes `token` to `first` of the mailbox when the surface's first word matches the
+        pattern of `seed`, to `last` when the last word does, and to `done` when it has checked
+        every word, whether they match or not.
 
         Parameters
         ----------
@@ -109,10 +109,10 @@ class Gpu(abc.ABC):
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Releases what no surface uses. Closing again does nothing."""
+        """Releases all that no surface uses. Closing again does nothing."""
 
     def require_own(self, surface: Surface) -> None:
-        """ValueError if the surface is another GPU's, TypeError if it is none."""
+        """ValueError if the surface is another GPU's, TypeError if it is no surface."""
         if not isinstance(surface, Surface):
             raise wrong_type(
                 "a GPU works on surfaces",
@@ -128,17 +128,17 @@ class Gpu(abc.ABC):
         self.require_own(other)
         if surface.nbytes != other.nbytes:
             raise ValueError(
-                f"asked to compare a surface of {surface.nbytes} bytes with one of {other.nbytes}; "
+                f"cannot compare a surface of {surface.nbytes} bytes with one of {other.nbytes}; "
                 "only surfaces of one size can be equal"
             )
 
     def require_watchable(self, surface: Surface, seed: int, token: int) -> None:
-        """ValueError if these are no arguments of `watch`."""
+        """ValueError if these are invalid arguments of `watch`."""
         self.require_own(surface)
         pattern.require_seed(seed)
         require_token(token)
         if not surface.nbytes:
-            raise ValueError("asked to watch a surface without bytes: nothing can arrive")
+            raise ValueError("cannot watch an empty surface: nothing can arrive")
 
     def __enter__(self):
         return self
@@ -208,7 +208,7 @@ class Surface(abc.ABC):
         dl_device: tuple[Any, int] | None = None,
         copy: bool | None = None,
     ) -> object:
-        """The surface as a tensor that shares its memory, and keeps it after `close`."""
+        """The surface as a tensor that shares its memory, and keeps it alive after `close`."""
         if max_version is None:
             return self.array.__dlpack__()
         return self.array.__dlpack__(max_version=max_version, dl_device=dl_device, copy=copy)
@@ -220,7 +220,7 @@ class Surface(abc.ABC):
         return data
 
     def set(self, array: np.ndarray) -> None:
-        """Copies an array into the surface; its shape is the surface's, or broadcasts to it."""
+        """Copies an array into the surface; its shape must broadcast to the surface's."""
         whole = np.broadcast_to(np.asarray(array, self.dtype), self.shape)
         self.copy_in(0, np.ascontiguousarray(whole).reshape(-1).view(np.uint8))
 
@@ -247,25 +247,25 @@ class Surface(abc.ABC):
     def extents(self) -> list[Extent]:
         """The pieces of the memory, see `peerdma.memory.memory.Memory`."""
 
-    def hold(self) -> None:
-        """The surface was pinned: it cannot be closed until as many calls of `drop`."""
+    def acquire(self) -> None:
+        """Adds a user: the surface cannot be closed until each has called `release`."""
         if self.closed:
-            raise PinError("asked to pin a surface that is closed; make a new one")
+            raise PinError("the surface is closed; make a new one")
         self._pins += 1
 
-    def drop(self) -> None:
-        """Undoes one `hold`."""
+    def release(self) -> None:
+        """Undoes one `acquire`."""
         self._pins -= 1
 
     @abc.abstractmethod
-    def written(self) -> None:
-        """A transfer into the surface is done; see `peerdma.memory.memory.Memory`."""
+    def flush_writes(self) -> None:
+        """Makes what a board wrote visible; see `peerdma.memory.memory.Memory`."""
 
     def close(self) -> None:
         """Frees the memory; PinError while it is pinned. Closing again does nothing."""
         if self._pins:
             raise PinError(
-                f"asked to close a surface that is pinned {self._pins} times; close the pins first"
+                f"cannot close a surface that is pinned {self._pins} times; close the pins first"
             )
         if not self.closed:
             self.closed = True
@@ -292,7 +292,7 @@ def layout(
     TypeError
         If the shape is no integer nor a sequence of them, or `dtype` is no data type.
     ValueError
-        If there is no surface of these.
+        If a dimension is negative, or the elements are Python objects.
     """
     each = shape if isinstance(shape, Iterable) and not isinstance(shape, str) else (shape,)
     sizes = tuple(integer(size, "a dimension of a surface") for size in each)
@@ -308,7 +308,7 @@ def not_arrived(surface: Surface, word: int, timeout: float) -> Timeout:
     """The error for a word of the pattern that a watch did not see in time."""
     return Timeout(
         f"word {word} of the pattern did not arrive in a surface of {surface.nbytes} bytes: the "
-        f"watch was closed, or {timeout:g} s were over. Check that the transfer into this surface "
+        f"watch was closed, or {timeout:g} s passed. Check that the transfer into this surface "
         "was started, covers all of it, and has the pattern's seed as its source"
     )
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""An XDMA-compatible engine driven from this process, by its registers.
+"""A user-space driver for an XDMA-compatible engine.
 
-`backend` maps memory for the board and divides transfers, `xdma` makes descriptors of them, and
-`engine` runs these: start, wait, check, stop. All of it works on any platform with the methods of
-`registers.Registers`; `peerdma.vfio` is the one the library has.
+`backend` maps memory for the board and splits transfers into steps, `xdma` makes descriptors of
+these, and `engine` runs the chains: start, wait, check, stop. All but `backend` only need the
+methods of `registers.Registers`, which `peerdma.vfio` implements.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A board on a vfio-user socket, driven from this process: platform and driver in user space."""
+"""The backend for a board on a vfio-user socket: host platform and driver are in this process."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from .xdma import Direction, Xdma
 __all__ = ["UserSpaceBackend"]
 
 _PAGE = 4096
-#: The descriptor ring, below 4 GiB: requests to it have short headers.
+#: Bus address of the descriptor ring, below 4 GiB, so that requests to it have short headers.
 _RING_ADDRESS = 0x1000_0000
 _RING_DESCRIPTORS = 4096
-#: Arrays in host memory are given bus addresses from here on, above any emulated GPU.
+#: First bus address for arrays in host memory, above any emulated GPU.
 _HOST_ADDRESS = 0x100_0000_0000
-#: Seconds for any one answer on the socket.
+#: Seconds to wait for any one answer on the socket.
 _ANSWER_TIMEOUT = 60.0
 
 
@@ -50,7 +50,7 @@ class _Window:
 
 
 class _Mapped:
-    """Memory that the board can reach, and how many pins it has."""
+    """Memory that is mapped for the board, and how many pins share the mapping."""
 
     def __init__(self, memory: Memory, windows: list[_Window], path: Path):
         self.memory = memory
@@ -80,9 +80,9 @@ def _in_steps(
     move: Callable[[ScatterList, ScatterList], int],
     progress: Progress | None,
 ) -> int:
-    """Calls `move` with parts that belong together, up to `most` bytes of the source; all cycles.
+    """Calls `move` step by step, with up to `most` bytes of the source; returns the cycles of all.
 
-    Out of ratio[0] bytes of the source come ratio[1] of the destination.
+    For every ratio[0] bytes of the source, the destination gets ratio[1].
     """
     cycles, total = 0, source.nbytes
     step = most - most % ratio[0]
@@ -103,13 +103,13 @@ class UserSpaceBackend:
     path : str
         The socket.
     name : str
-        The board's, as shown to users.
+        Name of the board, as shown to users.
     timeout : float or None
         Seconds to wait for one descriptor chain, and for one answer; None: chosen to fit.
     interrupts, max_payload, max_read_request
         See `PciFunction`.
     why_lost : callable
-        Returns why the board's process ended, as far as it is known.
+        Returns why the board's process ended, if that is known.
     notes : callable
         Returns the board's notes since a time of `time.monotonic`; empty if there are none.
     """
@@ -181,7 +181,7 @@ class UserSpaceBackend:
         return mapped
 
     def path(self, handle: _Mapped) -> Path:
-        """Staged if this process has to copy on the board's behalf, else the memory's own."""
+        """`STAGED` if this process has to copy the bytes for the board, else the memory's path."""
         return handle.path
 
     def unpin(self, handle: _Mapped) -> None:
@@ -194,7 +194,7 @@ class UserSpaceBackend:
     def copy(
         self, source: Sequence[Piece], destination: Sequence[Piece], progress: Progress | None
     ) -> Moved:
-        """Copies in one pass where the board can, else through card RAM, a fill at a time."""
+        """Copies in one pass if the board can, else through card RAM, one filling at a time."""
         driver = self._driver
 
         def chunk(here: ScatterList, there: ScatterList) -> int:
@@ -215,7 +215,7 @@ class UserSpaceBackend:
     def prepare_copy(
         self, source: Sequence[Piece], destination: Sequence[Piece]
     ) -> Callable[[], Moved] | None:
-        """Lays out a copy without progress once; None if it takes several steps."""
+        """Prepares the descriptors of a copy; None if it takes several steps."""
         driver = self._driver
         sources, destinations = _scatter(source), _scatter(destination)
         if not driver.copies or sources.nbytes > _STREAM_STEP:
@@ -274,7 +274,7 @@ class UserSpaceBackend:
         )
 
     def _moved(self, move: Callable[[], int], limit: float | None, through: Through) -> Moved:
-        """Makes a transfer by calling `move`, which returns its busy cycles, and reports on it."""
+        """Runs a transfer, by calling `move`, which returns its busy cycles; returns its report."""
         since, began = time.monotonic(), self._driver.clock()
         try:
             cycles = move()
@@ -283,7 +283,7 @@ class UserSpaceBackend:
                 raise Timeout(f"{error}. The board noted: {notes}") from None
             raise
         finally:
-            # Also after a failure: the next transfer starts clean.
+            # Also after a failure, so that the next transfer does not report them.
             lost = self._lost()
         if lost:
             raise lost
@@ -296,8 +296,8 @@ class UserSpaceBackend:
         lost = self._client.take_lost_writes()
         return lost and TransferError(
             f"the board made {lost.writes} writes of {lost.nbytes} bytes in all to bus addresses "
-            f"where it has no memory to write, the first at {lost.address:#x}. They are lost, and "
-            "what the destination holds is not known. Keep memory pinned until the transfer ends, "
+            f"that are not mapped writable, the first at {lost.address:#x}. They are lost, and the "
+            "content of the destination is undefined. Keep memory pinned until the transfer ends, "
             "and try again",
             address=lost.address,
         )
@@ -306,18 +306,18 @@ class UserSpaceBackend:
         """Maps the page, which the simulated board offers with --mailbox-page."""
         extension = self._driver.extension
         if extension is None or Capability.MAILBOX not in extension.capabilities:
-            raise UnsupportedError("asked for the mailbox: this board's gateware has none")
+            raise UnsupportedError("this board's gateware has no mailbox")
         found = self._client.region_map(BAR_USER[0])
         if found is None:
             raise UnsupportedError(
-                "asked for the mailbox: this simulated board does not offer its page. Start it "
-                'with --mailbox-page, or open("sim", arguments=["--mailbox-page"])'
+                "this simulated board does not offer the mailbox page. Start it with "
+                '--mailbox-page, or open("sim", arguments=["--mailbox-page"])'
             )
         offset, memory = found
         if offset != MAILBOX.base:
             memory.close()
             raise ProtocolError(
-                f"the board offers the page at {offset:#x} of its user BAR, the mailbox is at "
+                f"the board offers a page at {offset:#x} of its user BAR, but the mailbox is at "
                 f"{MAILBOX.base:#x}; use the simulated board of this checkout"
             )
         return MailboxPage(
@@ -347,7 +347,7 @@ class UserSpaceBackend:
         nbytes = len(extent.memory)
         address = extent.bus_address
         if address is None:
-            # Keeps the place within the page, as an operating system's mapping would.
+            # Same offset in the page as the virtual address, as an operating system would map it.
             address = self._next_host_address + in_page
         skip = address % _PAGE
         window = _Window(address, nbytes, address - skip, -(-(skip + nbytes) // _PAGE) * _PAGE)
@@ -374,10 +374,10 @@ class UserSpaceBackend:
             self._client.dma_unmap(window.base, window.size, skip=window.address - window.base)
 
     def _reset(self) -> None:
-        """Resets the board, whose last user may have left it in any state."""
+        """Resets the board, which its last user may have left in any state."""
         flags = self._client.device_info().flags
         if not flags & DeviceFlag.PCI:
-            raise ProtocolError("the device on this socket is no PCI device; is it a board?")
+            raise ProtocolError("the device on this socket is not a PCI device; is it a board?")
         if flags & DeviceFlag.RESET:
             self._client.reset()
 

@@ -37,22 +37,22 @@ def write_chain(
     sources, destinations, lengths : numpy.ndarray of uint64
         One entry per descriptor, at least one; lengths in bytes.
     completed : numpy.ndarray of bool, optional
-        Which descriptors interrupt when they are finished; only the last one unless given.
+        Which descriptors interrupt when they are finished; by default only the last one.
     cyclic : bool
-        The last descriptor leads to the first; else it stops.
+        Whether the last descriptor points to the first; else it stops the channel.
     """
     count = len(lengths)
     index = np.arange(count, dtype=np.int64)
     chain = ring[:count]
-    # Beyond the next descriptor: those left in its block, those left in the chain.
+    # Descriptors adjacent to the next one: what is left of its block, or of the chain.
     in_block = BLOCK_DESCRIPTORS - 1 - (index + 1) % BLOCK_DESCRIPTORS
     adjacent = np.clip(np.minimum(in_block, count - 2 - index), 0, None)
     first_adjacent = min(BLOCK_DESCRIPTORS, count) - 1
     if cyclic:
         adjacent[-1] = first_adjacent
     chain["control"] = DESC_MAGIC << _MAGIC_SHIFT | adjacent << _ADJACENT_SHIFT
-    tells = index == count - 1 if completed is None else completed
-    chain["control"] |= np.where(tells, DESC_COMPLETED, 0).astype(np.uint32)
+    interrupts = index == count - 1 if completed is None else completed
+    chain["control"] |= np.where(interrupts, DESC_COMPLETED, 0).astype(np.uint32)
     chain["length"] = lengths
     chain["source"] = sources
     chain["destination"] = destinations

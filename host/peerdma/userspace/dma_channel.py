@@ -42,7 +42,7 @@ class DmaChannel:
     registers : Registers
     direction : Direction
     irq_bit : int
-        Its bit in the interrupt block.
+        The channel's bit in the interrupt block.
 
     Attributes
     ----------
@@ -58,7 +58,7 @@ class DmaChannel:
         irq = Bank(registers, IRQ).place
         self.direction = direction
         self._registers = registers
-        # Found once: a transfer of a few bytes is little more than these accesses.
+        # Looked up once: a transfer of a few bytes is little more than these accesses.
         self._address = [address(f"descriptor_{part}") for part in ("lo", "hi", "adjacent")]
         self._status, self.status_rc = channel("status"), channel("status_rc")
         self.completed_count = channel("completed_count")
@@ -79,12 +79,12 @@ class DmaChannel:
         ]
 
     def load(self, address: int, adjacent: int) -> list[Access]:
-        """Writes that say where descriptors are: at a bus address, `adjacent` behind the first."""
+        """Writes that load the first descriptor's bus address and how many are adjacent to it."""
         values = (address & _ALL_BITS, address >> 32, adjacent)
         return [(*place, value) for place, value in zip(self._address, values, strict=True)]
 
     def start(self, address: int, adjacent: int) -> None:
-        """Runs the descriptors at bus address `address`, with `adjacent` more behind the first."""
+        """Starts the chain at bus address `address`; `adjacent` descriptors follow the first."""
         write = self._registers.write32
         for bar, offset, value in self.load(address, adjacent):
             write(bar, offset, value)
@@ -105,7 +105,7 @@ class DmaChannel:
         return self._registers.read32(*self.completed_count)
 
     def busy_cycles(self) -> int:
-        """Clock cycles that the last run took up to now."""
+        """Clock cycles of the current or last run so far."""
         read = self._registers.read32
         low = read(*self._cycles_lo)
         return (read(*self._cycles_hi) & _HIGH_CYCLES) << 32 | low

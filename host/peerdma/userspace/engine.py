@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The channels of an XDMA-compatible engine: deadlines, what interrupts say, errors, stopping."""
+"""The channels of an XDMA-compatible engine: deadlines, status on interrupts, errors, stopping."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from .registers import Bank, Registers
 
 __all__ = ["Deadline", "Engine"]
 
-#: A chain is given this much of the board's time, plus the time of its bytes at this rate.
+#: Time limit of a chain in the board's time: so many seconds, plus its bytes at this rate.
 _CHAIN_SECONDS, _CHAIN_RATE = 0.1, 1e6
-#: ... and never less than this, since the machine may be busy.
+#: Least time limit in real time, since the machine may be busy.
 _LEAST_TIMEOUT = 10.0
-#: A stopped channel finishes what is under way within this much of the board's time.
+#: Seconds, in the board's time, within which a stopped channel finishes what is in progress.
 _STOP_SECONDS = 0.1
 _BUSY = int(Status.BUSY)
 #: The status of a chain that ended without an error.
@@ -26,7 +26,7 @@ _GOOD = int(Status.DESCRIPTOR_STOPPED | Status.DESCRIPTOR_COMPLETED)
 
 
 class Deadline:
-    """So many seconds from now."""
+    """The point in time `seconds` from now."""
 
     def __init__(self, seconds: float):
         self.seconds = seconds
@@ -38,7 +38,7 @@ class Deadline:
 
 
 class Engine:
-    """The first channel of each direction, and what they share. Its creation stops both.
+    """The first channel of each direction, and what they share. Creating it stops both.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ class Engine:
     Raises
     ------
     BoardNotFound
-        If what answers is no XDMA-compatible engine with a channel each way.
+        If the device is no XDMA-compatible engine with a channel in each direction.
     VersionMismatch
         If its extension block has another major version.
     """
@@ -76,7 +76,7 @@ class Engine:
         }
         self.stop(Direction)
 
-    def require_sound(self) -> None:
+    def require_usable(self) -> None:
         """TransferError if a channel could not be stopped."""
         if self._stuck:
             raise TransferError(self._stuck)
@@ -95,8 +95,8 @@ class Engine:
     def statuses(self, directions: Iterable[Direction], deadline: Deadline) -> dict[Direction, int]:
         """Waits for an interrupt of these channels.
 
-        Returns the status of each channel that has more to report than whether it is busy; empty
-        if no interrupt came before the deadline.
+        Returns the status of each channel that has a bit set besides Busy; empty if no interrupt
+        came before the deadline.
         """
         channels = {direction: self.channels[direction] for direction in directions}
         while self.registers.wait_interrupt(deadline.left()):
@@ -111,7 +111,9 @@ class Engine:
         """TransferError unless a chain of so many descriptors ended without an error."""
         done = self.channels[direction].completed()
         if status & ~_BUSY != _GOOD or done != descriptors:
-            raise self.failure(direction, status, f"{done} of {descriptors} descriptors")
+            # Our engine counts the one that failed; PG195 does not say what others do.
+            good = done - 1 if done and status & Status.errors() else done
+            raise self.failure(direction, status, f"{good} of {descriptors} descriptors")
 
     def timed_out(self, direction: Direction, nbytes: int, seconds: float) -> Timeout:
         """The error for a transfer without an interrupt within so many seconds."""
@@ -123,9 +125,9 @@ class Engine:
         )
 
     def failure(self, direction: Direction, value: int, after: str) -> TransferError:
-        """The error for a run that ended with this status, with what the board captured of it.
+        """The error for a run that ended with this status, with the board's error capture.
 
-        Clears the capture. `after` says how far the run came.
+        Clears the capture. `after` says how far the run got.
         """
         status = Status(value)
         wrong = [bit.name for bit in Status if bit in status & Status.errors() and bit.name]
@@ -152,21 +154,22 @@ class Engine:
     # Stop ------------------------------------------------------------------------------------
 
     def stop(self, directions: Iterable[Direction]) -> None:
-        """Aborts what runs and waits until nothing moves; does nothing if the board is gone."""
+        """Aborts what runs and waits until the channels are idle; nothing if the board is gone."""
         if self.registers.lost:
             return
         channels = [self.channels[direction] for direction in directions]
         for channel in channels:
             channel.disarm()
         for channel in channels:
-            if not self._comes_to_rest(channel):
+            if not self._goes_idle(channel):
                 self._stuck = (
                     f"the {channel.direction.name} channel does not stop, so no transfer can be "
                     "made. Close the board and open it again, which resets it"
                 )
             channel.take_status()
 
-    def _comes_to_rest(self, channel: DmaChannel) -> bool:
+    def _goes_idle(self, channel: DmaChannel) -> bool:
+        """Waits until a channel that was disarmed is idle; resets the engine if it does not."""
         seconds = max(1.0, _STOP_SECONDS * self._time_scale)
         if channel.goes_idle(seconds):
             return True

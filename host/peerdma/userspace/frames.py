@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Reception of frames: a run of the engine that writes the user stream to memory."""
+"""Receiving frames: a run of the C2H channel that writes the user stream to memory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class FrameRun:
     ----------
     xdma : Xdma
     frames : sequence of ScatterList
-        Where they go; one at least, none empty.
+        Where they are written; at least one, none empty.
     lost : callable
         Returns the error for writes, since its last call, to addresses without memory; or None.
     cyclic : bool
@@ -54,11 +54,14 @@ class FrameRun:
         needed = int(self._ends[-1])
         if needed > xdma.ring_size:
             raise TransferError(
-                f"asked for {len(frames)} frames in {needed} pieces of memory; the board's ring "
-                f"holds {xdma.ring_size}. Use fewer, smaller or less scattered surfaces"
+                f"cannot stream to {len(frames)} frames in {needed} pieces of memory: the "
+                f"descriptor ring holds {xdma.ring_size}. Use fewer, smaller or less scattered "
+                "surfaces"
             )
         #: descriptors finished in all, and the board's 32-bit count at that time
         self._done = self._count = 0
+        #: the run's status: what was cleared in the register so far
+        self._status = 0
         self.ended = False
         xdma.start(
             Direction.C2H,
@@ -69,12 +72,17 @@ class FrameRun:
         )
 
     def filled(self) -> int:
-        """Frames filled since the start; TransferError if the board wrote some to no memory."""
-        count = self._engine.channels[Direction.C2H].completed()
-        # Checked after the count is read: lost writes of the frames it covers are known by then.
+        """Frames filled since the start; TransferError if the board wrote to unmapped addresses."""
+        channel = self._engine.channels[Direction.C2H]
+        # Checked after the count is read: status and lost writes of the frames that it covers are
+        # known by then. A descriptor that failed is counted, and its frame is not filled.
+        count = channel.completed()
+        new = (count - self._count) & _COUNT_MASK
+        if new and (self._status | channel.status()) & Status.errors():
+            new, count = new - 1, count - 1
         self._require_arrived()
-        self._done += (count - self._count) & _COUNT_MASK
-        self._count = count
+        self._done += new
+        self._count = count & _COUNT_MASK
         rounds, rest = divmod(self._done, int(self._ends[-1]))
         return rounds * len(self._ends) + int(np.searchsorted(self._ends, rest, side="right"))
 
@@ -84,19 +92,20 @@ class FrameRun:
         Raises
         ------
         Timeout
-            If it does not.
+            If none comes.
         TransferError
-            If the run failed, or the board wrote to no memory.
+            If the run failed, or the board wrote to unmapped addresses.
         """
         engine, deadline = self._engine, self._deadline()
         try:
             status = engine.statuses([Direction.C2H], deadline).get(Direction.C2H)
             if status is None:
                 raise Timeout(
-                    f"asked for a frame of {self._nbytes} bytes; none came within "
-                    f"{deadline.seconds:g} s, after {self.filled()}. Is the source switched on? "
-                    "If it is slow, give a longer timeout"
+                    f"no frame of {self._nbytes} bytes came within {deadline.seconds:g} s, after "
+                    f"{self.filled()} frames. Is the source switched on? If it is slow, give a "
+                    "longer timeout"
                 )
+            self._status |= status
             if status & Status.errors():
                 raise engine.failure(Direction.C2H, status, f"{self.filled()} frames")
         except BaseException:
@@ -110,7 +119,7 @@ class FrameRun:
         """Ends the run; nothing moves any more."""
         self.ended = True
         self._engine.stop([Direction.C2H])
-        # Cleared, so that this run's lost writes are not reported by the next transfer.
+        # Discarded, so that the next transfer does not report this run's lost writes.
         self._lost()
 
     def _require_arrived(self) -> None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Transfers whose chains are laid out once, to be run once or again and again.
+"""Transfers whose descriptors are prepared once and run any number of times.
 
-A transfer of a few bytes takes little more than its register accesses, and laying out a chain
-takes longer than these. So whatever does not change from run to run is computed beforehand.
+A transfer of a few bytes takes little more than its register accesses, and preparing a chain takes
+longer than these. So everything that does not change from run to run is computed beforehand.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Ring:
 
     def __init__(self, memory: np.ndarray, address: int):
         self.descriptors = memory
-        #: the same memory
+        #: the same memory as `descriptors`
         self.bytes = memory.view(np.uint8).data
         self.address = address
 
@@ -52,19 +52,19 @@ class _Chain(NamedTuple):
 
     image: bytes
     descriptors: int
-    #: register writes that say where it is
+    #: register writes that give its address to the channel
     load: list[Access]
 
 
 class Side:
-    """One direction of a transfer, as one chain after the other.
+    """One direction of a transfer, as a sequence of chains.
 
     Parameters
     ----------
     engine : Engine
     direction : Direction
     ring : Ring
-        Where its chains are put. A side with more descriptors than fit makes several chains.
+        Where its chains are written. If the descriptors do not fit, there are several chains.
     bus, card, lengths : numpy.ndarray of uint64
         One entry per descriptor, at least one: bus addresses, card addresses, bytes.
     """
@@ -123,22 +123,22 @@ class Prepared:
         self._seconds = engine.seconds_for(sum(side.nbytes for side in sides))
 
     def run(self) -> int:
-        """Makes the transfer; returns the busy clock cycles of the side that is started first.
+        """Runs the transfer; returns the busy clock cycles of the side that is started first.
 
         Raises
         ------
         TransferError, Timeout
-            The engine has then been stopped: nothing moves any more, and the next transfer
-            starts clean. How much was moved is unknown.
+            The engine has then been stopped: it accesses no memory any more, and the next transfer
+            is not affected. How much was transferred is unknown.
         """
         engine, sides = self._engine, self._sides
         first = sides[0]
-        engine.require_sound()
+        engine.require_usable()
         registers = engine.registers
         left = self._seconds
         end = time.monotonic() + left
         cycles = 0
-        #: of each side that has not ended, the number of the chain that runs
+        #: number of the chain that runs, for each side that has not ended
         running = dict.fromkeys(sides, 0)
         try:
             for side in sides:
@@ -165,7 +165,7 @@ class Prepared:
                         del running[side]
                 left = max(0.0, end - time.monotonic())
         except BaseException:
-            # Memory may be unmapped next: nothing may be moving by then.
+            # The caller may unmap the memory next, so the engine must not access it any more.
             engine.stop([side.direction for side in sides])
             raise
         return cycles

@@ -21,7 +21,7 @@ from .registers import Bank, Registers
 __all__ = ["count_channels", "read_extension"]
 
 _MAX_CHANNELS = 4
-#: No simulation is so much slower than real time.
+#: Above this, the value is implausible: no simulation is so much slower than real time.
 _MOST_TIME_SCALE = 1_000_000
 
 
@@ -37,8 +37,8 @@ def count_channels(registers: Registers) -> tuple[int, int]:
     c2h = _count(registers, C2H_CHANNEL_BASE)
     if not (h2c and c2h):
         raise BoardNotFound(
-            f"asked for an XDMA-compatible engine; found {h2c} H2C and {c2h} C2H memory-mapped "
-            f"channels behind BAR {BAR_DMA[0]}, where one each is needed (the first register reads "
+            f"no XDMA-compatible engine: found {h2c} H2C and {c2h} C2H memory-mapped channels "
+            f"behind BAR {BAR_DMA[0]}, but one of each is needed (the first register reads "
             f"{Bank(registers, CHANNEL).read('identifier'):#010x}; 0xffffffff: no device answers). "
             "Check that this is a peerdma board and that its design is loaded"
         )
@@ -79,9 +79,9 @@ def read_extension(registers: Registers) -> Extension | None:
     time_scale = bank.read("time_scale")
     if time_scale > _MOST_TIME_SCALE:
         raise BoardNotFound(
-            f"asked the board how much slower than real time it runs; found {time_scale:#x}, "
-            f"where up to {_MOST_TIME_SCALE} makes sense. Its registers cannot be relied on: "
-            "check the gateware, and the link"
+            f"the board's time scale register reads {time_scale:#x}, more than the largest "
+            f"plausible value {_MOST_TIME_SCALE}, so its registers cannot be trusted. Check the "
+            "gateware and the link"
         )
     ratio = bank.fields("user_ratio")
     return Extension(

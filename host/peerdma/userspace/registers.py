@@ -11,7 +11,7 @@ __all__ = ["Bank", "Registers"]
 
 
 class Registers(Protocol):
-    """The platform, as the driver sees it."""
+    """Access to a board, as the driver needs it: its registers and interrupts."""
 
     def read32(self, bar: int, offset: int) -> int:
         """The register at byte `offset` of a BAR."""
@@ -26,7 +26,7 @@ class Registers(Protocol):
         ...
 
     def interrupt_done(self) -> None:
-        """The cause of the interrupt has been removed."""
+        """Call when the cause of the interrupt has been removed; unmasks a level interrupt."""
         ...
 
     @property

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The simulated board of the checkout: started, opened, and ended with `close`."""
+"""The backend that starts the simulated board of the checkout, and ends it with `close`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["StartedBoard", "is_checkout"]
 
 
 class StartedBoard(UserSpaceBackend):
-    """The simulated board with a process of its own, which ends with it."""
+    """A simulated board in a process of its own, which `close` ends."""
 
     def __init__(self, arguments: Sequence[str], **options):
         self._process = SimulatedBoard(arguments)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A user-space driver for the engine: makes descriptors of memory and card addresses.
+"""Transfers on the engine: makes descriptors of memory and card addresses, and runs them.
 
-Works on any XDMA-compatible core (PG195); where the extension block is there it also uses that
-for sizes, time scale, error capture, the user stream and reset.
+Works on any XDMA-compatible core (PG195); with the extension block it also uses that, for sizes,
+time scale, error capture, the user stream and reset.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Xdma:
         return len(self._ring.descriptors)
 
     def transfer(self, direction: Direction, memory: ScatterList, card_address: int) -> int:
-        """Moves all of `memory`, which is not empty, to (H2C) or from (C2H) the card.
+        """Transfers all of `memory`, which is not empty, to (H2C) or from (C2H) the card.
 
         Returns the clock cycles that the channel was busy; raises as `Prepared.run` does.
         """
@@ -96,20 +96,20 @@ class Xdma:
 
     @property
     def copies(self) -> bool:
-        """Whether what goes through `stream` comes out as it was."""
+        """Whether the user block passes bytes through unchanged, so that `stream` copies."""
         return self.user_block == PASS_THROUGH
 
     def stream(self, source: ScatterList, destination: ScatterList) -> int:
-        """Moves all of `source` through the user block to `destination`, both ways at once.
+        """Transfers all of `source` through the user block to `destination`, H2C and C2H at once.
 
-        What the user block makes of the bytes decides how long the two may be; neither is empty.
+        Their lengths have to match what the user block makes of the bytes; neither is empty.
         Returns the clock cycles until the last byte was written; raises as `Prepared.run` does.
         """
         return self.prepare(source, destination).run()
 
     def prepare(self, source: ScatterList, destination: ScatterList) -> Prepared:
-        """Lays out the transfer that `stream` makes, so that it can be made more than once."""
-        # The receiving side first: its counter of cycles then covers the whole copy.
+        """Prepares the transfer that `stream` makes, so that it can run more than once."""
+        # C2H is started first, so that its cycle counter covers the whole copy.
         memories = (Direction.C2H, destination), (Direction.H2C, source)
         sides = [
             Side(self.engine, direction, self._ring.part(index, 2), *stream_columns(memory))
@@ -121,13 +121,13 @@ class Xdma:
         """The board's free-running cycle count; None if it has none."""
         if self.extension is None:
             return None
-        # Reading the lower half keeps the upper one for the next read.
+        # Reading the lower half latches the upper one for the next read.
         read, (low, high) = self._registers.read32, self._clock
         lower = read(*low)
         return read(*high) << 32 | lower
 
     def flush(self) -> None:
-        """Discards the bytes that are left in the user stream."""
+        """Discards the bytes in the user stream."""
         if self.user_block is not None:
             self._extension_bank.write("stream_flush", _ALL_PAIRS)
 
@@ -142,12 +142,12 @@ class Xdma:
         completed: np.ndarray | None = None,
         cyclic: bool = False,
     ) -> None:
-        """Starts a chain, laid out from entry `first` of the ring on, and returns at once.
+        """Writes a chain to the ring from entry `first` on, starts it and returns at once.
 
-        `completed` and `cyclic` are as for `write_chain`. The caller waits for it and stops it, by
-        `engine`.
+        `completed` and `cyclic` are as for `write_chain`. The caller waits for the chain and stops
+        it, with the methods of `engine`.
         """
-        self.engine.require_sound()
+        self.engine.require_usable()
         source, destination = (bus, card) if direction is Direction.H2C else (card, bus)
         address = self._ring.address + first * DESCRIPTOR.itemsize
         adjacent = write_chain(

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Messages over a vfio-user socket: requests and their replies, and serving the other side's.
+"""Messages over a vfio-user socket: sends requests, and serves those of the device.
 
-Messages of the device are served in the order they come, also while a reply is awaited, but
-only inside calls of `Channel`: a device that asks for something between calls waits.
+The device's requests are served in their order, also while this side waits for a reply, but only
+inside calls of `Channel`: between calls the device waits.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class Channel:
     timeout : float
         Seconds to wait for any one answer.
     serve : callable
-        Does a command of the device: takes command number and payload, returns the payload of
-        the reply. An OSError it raises is replied with its errno.
+        Executes a command of the device: takes command number and payload, returns the payload of
+        the reply. If it raises OSError, the reply is an error with that errno.
     why_lost : callable
-        Returns what is known about the end of the device's process, for `BoardLost`.
+        Returns what is known about the end of the device's process, for the text of `BoardLost`.
 
     Raises
     ------
@@ -72,8 +72,8 @@ class Channel:
         except OSError as error:
             self._socket.close()
             raise BoardNotFound(
-                f"asked for the board at socket {path}: {error.strerror or error}. Start one, in a "
-                f"checkout: `{start_command(path)}`",
+                f"cannot open the board at socket {path}: {error.strerror or error}. Start one in "
+                f"a checkout: `{start_command(path)}`",
                 errno=error.errno,
             ) from None
 
@@ -95,7 +95,7 @@ class Channel:
         Raises
         ------
         ProtocolError
-            If the device answers with an error (then with its errno), or nonsense.
+            If the device answers with an error (then with its errno), or violates the protocol.
         BoardLost, Timeout
             If it is gone or does not answer.
         """
@@ -113,7 +113,7 @@ class Channel:
         return payload
 
     def take_fds(self) -> list[int]:
-        """The file descriptors that came with replies since; the caller's to close."""
+        """File descriptors received since the last call; the caller closes them."""
         fds, self._fds = self._fds, []
         return fds
 
@@ -139,7 +139,7 @@ class Channel:
             self._receive()
 
     def broken(self, what: str) -> NoReturn:
-        """Gives the connection up with a ProtocolError: the device did `what`."""
+        """Marks the connection as broken; raises a ProtocolError that the device did `what`."""
         self._lost = f"it {what}"
         raise ProtocolError(
             f"the board at {self._path} {what}, which vfio-user does not allow; "
@@ -163,7 +163,7 @@ class Channel:
                 self._lost = "it stopped answering"
                 raise Timeout(
                     f"the board did not answer {command.name} within {self._timeout:g} s: it "
-                    "hangs, or its machine is overloaded. Close it and open it again"
+                    "hangs, or the machine is overloaded. Close it and open it again"
                 )
 
     def _command(
@@ -182,7 +182,7 @@ class Channel:
         error: int = 0,
         fds: Sequence[int] = (),
     ) -> None:
-        """Sends a message; buffers, but does not serve, what the device sends meanwhile."""
+        """Sends a message; buffers what the device sends meanwhile, without serving it."""
         if self._lost is not None:
             raise BoardLost(f"the board at {self._path} is gone: {self._lost}. Open it again")
         header = Header(message_id, command, _HEADER_BYTES + len(body), flags, error)
@@ -196,14 +196,14 @@ class Channel:
                 if not self._poll(select.POLLIN | select.POLLOUT, deadline):
                     self._lost = "it stopped reading"
                     raise Timeout(
-                        f"the board took no message for {self._timeout:g} s: it hangs, or its "
+                        f"the board read no message for {self._timeout:g} s: it hangs, or the "
                         "machine is overloaded. Close it and open it again"
                     ) from None
                 self._receive()
             except OSError as failure:
                 self._gone(failure)
             except KeyboardInterrupt:
-                # Half a message may be out: nothing can follow it.
+                # Part of a message may have been sent: nothing can follow it.
                 self._lost = "sending to it was interrupted"
                 raise
 

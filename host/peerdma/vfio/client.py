@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A vfio-user client: plugs a PCI device served over a socket into this process.
+"""A vfio-user client: connects this process to a PCI device that is served over a socket.
 
-The client is the platform: it gives the device memory to do DMA in, by file descriptor or by
-serving messages, and takes its interrupts as eventfds.
+The client acts as the host: it gives the device memory for DMA, by file descriptor or by serving
+messages, and receives its interrupts as eventfds.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ _Record = TypeVar("_Record")
 
 
 class LostWrites(NamedTuple):
-    """Writes of the device to addresses without memory, as an IOMMU would record them.
+    """Writes of the device to unmapped addresses, as an IOMMU would record them.
 
-    Posted writes have no answer, so the device cannot know.
+    Posted writes have no completion, so the device does not know.
     """
 
     #: bus address of the first
@@ -139,7 +139,7 @@ class VfioUserClient:
                 os.close(fd)
 
     def _mappable(self, info: RegionInfo, answer: bytes) -> Area:
-        """The first area of a region that can be mapped: all of it unless a capability says."""
+        """The first area of a region that can be mapped; all of it if no capability lists areas."""
         place = info.cap_offset if info.flags & RegionFlag.CAPABILITIES else 0
         while place:
             sparse = self._read(SparseMmap, answer[place:])
@@ -182,18 +182,18 @@ class VfioUserClient:
         fd: int | None = None,
         fd_offset: int = 0,
     ) -> None:
-        """Lets the device do DMA at bus addresses `address` to ``address + size - 1``.
+        """Maps memory for the device's DMA at bus addresses `address` to ``address + size - 1``.
 
         Parameters
         ----------
         address, size : int
             The window, in whole pages.
         memory : memoryview of bytes
-            What is there; read-only memory makes the window read-only. Must not change size.
+            The memory to map; if it is read-only, so is the window. Must not change size.
         skip : int
             Bytes from the start of the window to the first byte of `memory`.
         fd, fd_offset : int
-            The file that holds the memory, if there is one: the device then maps it itself.
+            The file that backs the memory, if there is one: the device then maps it itself.
 
         Raises
         ------
@@ -206,7 +206,7 @@ class VfioUserClient:
         try:
             self._channel.request(Command.DMA_MAP, pack(request), () if fd is None else (fd,))
         except KeyboardInterrupt:
-            # The device maps it all the same.
+            # The request was sent, so the device maps it anyway.
             if not self.lost:
                 self.dma_unmap(address, size, skip=skip)
             raise
@@ -223,10 +223,9 @@ class VfioUserClient:
             self._memory.remove(address + skip)
 
     def take_lost_writes(self) -> LostWrites | None:
-        """The writes that were lost since this was last asked; None if there were none.
+        """The writes that were lost since the last call; None if there were none.
 
-        They are those that the device made before its last interrupt, or before it answered the
-        last request.
+        Covers what the device wrote before its last interrupt and before its last reply.
         """
         lost, self._lost_writes = self._lost_writes, None
         return lost
@@ -234,17 +233,17 @@ class VfioUserClient:
     # Interrupts ------------------------------------------------------------------------------
 
     def irq_count(self, index: Irq) -> int:
-        """How many interrupts of `index` the device has."""
+        """Number of interrupts of kind `index` that the device has."""
         query = IrqInfo(IrqInfo.FORMAT.size, irq=index)
         answer = self._channel.request(Command.DEVICE_GET_IRQ_INFO, pack(query))
         return self._read(IrqInfo, answer).interrupts
 
     def irq_connect(self, index: Irq, eventfd: int) -> None:
-        """Has the device write the eventfd when interrupt 0 of `index` fires."""
+        """Makes the device signal the eventfd when interrupt 0 of `index` fires."""
         self._set_irqs(index, IrqSetFlag.DATA_EVENTFD | IrqSetFlag.ACTION_TRIGGER, 1, eventfd)
 
     def irq_disconnect(self, index: Irq) -> None:
-        """Ends all interrupts of `index`."""
+        """Disconnects all interrupts of `index`."""
         self._set_irqs(index, IrqSetFlag.DATA_NONE | IrqSetFlag.ACTION_TRIGGER, 0)
 
     def irq_unmask(self, index: Irq) -> None:
@@ -268,7 +267,7 @@ class VfioUserClient:
             self._channel.broken(f"sent {len(payload)} bytes where a {kind.__name__} belongs")
 
     def _serve(self, command: int, payload: bytes) -> bytes:
-        """Does a command of the device; the payload of the reply."""
+        """Executes a command of the device; returns the payload of the reply."""
         if command not in (Command.DMA_READ, Command.DMA_WRITE):
             raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
         access = self._read(DmaAccess, payload)
@@ -288,10 +287,10 @@ class VfioUserClient:
 
 
 class _Memory:
-    """What DMA messages can reach.
+    """The memory that DMA messages read and write.
 
-    Bytes of this process are copied by the kernel, by way of a file: where the program has cut the
-    file behind them, unmapped or protected them, that fails with EFAULT instead of a signal.
+    The kernel copies the bytes, through a file: if the program has meanwhile unmapped or protected
+    them, or truncated the file behind them, that fails with EFAULT and not with a signal.
     """
 
     def __init__(self):
@@ -314,11 +313,11 @@ class _Memory:
         self._closer()
 
     def load(self, address: int, count: int) -> bytes:
-        """The bytes at the bus addresses; OSError if not all are there."""
+        """Reads from bus addresses; OSError if some of them are not mapped."""
         return b"".join(map(self._get, self._pieces(address, count, write=False)))
 
     def store(self, address: int, data: bytes) -> None:
-        """Writes the bytes at the bus addresses on; OSError if not all can be written."""
+        """Writes from bus address `address` on; OSError if some of it cannot be written."""
         for piece in self._pieces(address, len(data), write=True):
             self._put(piece, data[: len(piece)])
             data = data[len(piece) :]
@@ -342,7 +341,7 @@ class _Memory:
             raise OSError(errno.EFAULT, f"only {copied} of {len(piece)} bytes are memory")
 
     def _pieces(self, address: int, count: int, write: bool) -> list[memoryview | Staged]:
-        """The memory at the bus addresses; OSError if not all is there, and writable if asked."""
+        """The memory at the bus addresses; OSError if some is not mapped, or not writable."""
         found: list[memoryview | Staged] = []
         while count:
             index = bisect_right(self._starts, address) - 1

@@ -51,14 +51,14 @@ class PciFunction:
     interrupts : "auto", "msi" or "intx"
         "auto" takes MSI if the function has it.
     max_payload, max_read_request : int
-        Bytes, 128 to 4096; the max payload is lowered to what the function can do.
+        Bytes, 128 to 4096; the max payload is reduced to what the function supports.
 
     Raises
     ------
     UnsupportedError
-        If the function cannot interrupt in the way asked for.
+        If the function does not have the requested kind of interrupt.
     ProtocolError
-        If what the device says about itself makes no sense.
+        If the device's configuration space is invalid.
     """
 
     def __init__(
@@ -138,8 +138,8 @@ class PciFunction:
         while offset:
             if offset in found.values():
                 raise ProtocolError(
-                    f"the board's capability list runs in a circle at {offset:#x}; "
-                    "its configuration space is broken"
+                    f"the board's capability list has a loop at {offset:#x}; its configuration "
+                    "space is broken"
                 )
             found.setdefault(self._config(offset, 1), offset)
             offset = self._config(offset + 1, 1) & 0xFC
@@ -170,22 +170,22 @@ class PciFunction:
         kept = self._config(at) & ~(0x7 << 5 | 0x7 << 12)
         self._config_write(at, kept | _EXTENDED_TAG | payload << 5 | request << 12)
 
-    def _choose_interrupt(self, asked: str) -> Irq:
+    def _choose_interrupt(self, kind: str) -> Irq:
         choices = {"auto": (Irq.MSI, Irq.INTX), "msi": (Irq.MSI,), "intx": (Irq.INTX,)}
-        if asked not in choices:
-            raise ValueError(f"interrupts is one of {', '.join(choices)}, not {asked!r}")
+        if kind not in choices:
+            raise ValueError(f"interrupts is one of {', '.join(choices)}, not {kind!r}")
         present = {
             Irq.MSI: _Capability.MSI in self._capabilities,
             Irq.INTX: self._config(_PIN, 1) == 1,
         }
-        for irq in choices[asked]:
+        for irq in choices[kind]:
             if present[irq] and self._client.irq_count(irq):
                 return irq
-        names = " or ".join(irq.name for irq in choices[asked])
+        names = " or ".join(irq.name for irq in choices[kind])
         has = ", ".join(irq.name for irq, there in present.items() if there) or "none"
         raise UnsupportedError(
-            f"asked for interrupts by {names}; the board has {has}. Start the board with one of "
-            "them, or ask for another"
+            f"cannot use {names} interrupts: the board has {has}. Start the board with "
+            "them, or open it with others"
         )
 
     def _enable_msi(self) -> None:

@@ -25,7 +25,7 @@ __all__ = ["SimulatedBoard", "checkout_root", "is_checkout", "start_command"]
 #: The first run builds the RTL model, which takes minutes on a small machine.
 _START_TIMEOUT = 1800.0
 _END_TIMEOUT = 5.0
-#: A board whose client has gone ends by itself within this.
+#: Seconds within which a board whose client has disconnected ends by itself.
 _LINGER = 2.0
 _READY = "ready: "
 #: Prefix of the lines that a user who waits for the board should see.
@@ -34,7 +34,7 @@ _HOST = Path(__file__).resolve().parents[2]
 
 
 def is_checkout() -> bool:
-    """Whether this package runs from a checkout, which has a simulated board, or was installed."""
+    """Whether this package runs from a checkout, which includes the simulated board."""
     return (_HOST.parent / "sim" / "board" / "__main__.py").is_file()
 
 
@@ -49,8 +49,8 @@ def checkout_root() -> Path:
     root = _HOST.parent
     if not is_checkout():
         raise BoardNotFound(
-            f"asked for the simulated board; it is part of the source checkout, and {root} is "
-            "none. Start one in a checkout, "
+            "cannot start the simulated board: it is part of the source checkout, and this "
+            f"package is not in one ({root}). Start a board in a checkout, "
             f"`{start_command('board.sock')}`, and open that socket"
         )
     return root
@@ -59,9 +59,8 @@ def checkout_root() -> Path:
 class SimulatedBoard:
     """A simulated board that serves one client and then ends.
 
-    What it notes, as that a channel does not move, goes to standard error.
-
-    Ends with `close`, and also when this process dies: the child asks the kernel for that.
+    Its notes, for example that a channel makes no progress, go to standard error. It ends with
+    `close`, or when this process dies, which the child asks the kernel to ensure.
 
     Parameters
     ----------
@@ -71,7 +70,7 @@ class SimulatedBoard:
     Raises
     ------
     BoardNotFound
-        If it does not start; names its last words.
+        If it does not start; has the last line of its output.
     """
 
     def __init__(self, arguments: Sequence[str] = ()):
@@ -79,14 +78,14 @@ class SimulatedBoard:
         self._directory = tempfile.mkdtemp(prefix="peerdma-")
         self.path = os.path.join(self._directory, "board.sock")
         self._last_lines: deque[str] = deque(maxlen=5)
-        #: when each came, and its text
+        #: (time of arrival, text)
         self._notes: deque[tuple[float, str]] = deque(maxlen=5)
         self._events: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._process: subprocess.Popen[str] | None = None
         self._ready = False
         command = [sys.executable, "-m", "peerdma.vfio.simboard_child", str(os.getpid())]
         command += [self._directory, "--socket", self.path, "--once", *arguments]
-        # The kernel ends the child with the *thread* that started it: this one stays until then.
+        # The kernel ends the child with the *thread* that started it, so this one lives as long.
         self._keeper = threading.Thread(target=self._keep, args=(command,), daemon=True)
         self._keeper.start()
         try:
@@ -108,8 +107,8 @@ class SimulatedBoard:
                 stderr=subprocess.STDOUT,
                 text=True,
                 errors="replace",
-                # A process group of its own: Ctrl-C reaches only us, and ending the group ends
-                # what a build starts.
+                # A process group of its own: Ctrl-C does not reach it, and ending the group also
+                # ends the processes that a build starts.
                 start_new_session=True,
             )
         except OSError as error:
@@ -140,18 +139,18 @@ class SimulatedBoard:
             event = "late"
         if event == "late":
             raise BoardNotFound(
-                f"the simulated board was not ready after {_START_TIMEOUT:g} s; its last words: "
-                f"{self._last_words()}. Start it by itself, with no such limit, in {self._root}: "
-                f"`{start_command('board.sock')}`"
+                f"the simulated board was not ready after {_START_TIMEOUT:g} s; its last output: "
+                f"{self._last_output()}. Start it by itself, without a time limit, in "
+                f"{self._root}: `{start_command('board.sock')}`"
             )
         if event == "ended":
             raise BoardNotFound(
-                f"the simulated board did not start: {self.why_lost()}. Its messages above say "
-                "more; what it needs is in the README"
+                f"the simulated board did not start: {self.why_lost()}. See its messages above; "
+                "the README lists what it needs"
             )
 
     def connected(self) -> None:
-        """The client is connected: the socket's name is not needed any more."""
+        """Call once the client is connected: removes the socket's name, no longer needed."""
         shutil.rmtree(self._directory, ignore_errors=True)
 
     def notes(self, since: float) -> str:
@@ -168,7 +167,7 @@ class SimulatedBoard:
             ended = f"its process was ended by {signal.Signals(-status).name}"
         else:
             ended = f"its process ended with exit status {status}"
-        return f"{ended}, last words: {self._last_words()}"
+        return f"{ended}, last output: {self._last_output()}"
 
     def close(self) -> None:
         """Ends the process, at once if no client is connected. Closing again does nothing."""
@@ -186,5 +185,5 @@ class SimulatedBoard:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, number)
 
-    def _last_words(self) -> str:
+    def _last_output(self) -> str:
         return next((line for line in reversed(self._last_lines) if line), "none")

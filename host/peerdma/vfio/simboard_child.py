@@ -23,7 +23,7 @@ def main() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     sys.argv[1:] = sys.argv[3:]
     try:
-        # The parent may have gone before prctl could tell.
+        # The parent may have died before prctl took effect.
         if os.getppid() == parent:
             runpy.run_module("sim.board", run_name="__main__", alter_sys=True)
     finally:

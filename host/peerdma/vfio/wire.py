@@ -39,11 +39,11 @@ __all__ = [
     "unpack",
 ]
 
-#: (major, minor) that we speak.
+#: (major, minor) of the protocol version implemented here.
 PROTOCOL_VERSION = (0, 0)
 #: Most payload bytes of one read or write message; the protocol's default.
 MAX_DATA_BYTES = 1 << 20
-#: Most file descriptors that come with one message to us.
+#: Most file descriptors that one message to this side carries.
 MAX_FDS = 16
 #: Number of the region that is the PCI configuration space.
 CONFIG_REGION = 7
@@ -196,13 +196,13 @@ class SparseMmap(NamedTuple):
     areas: int
     reserved: int = 0
 
-    #: `kind` of this one
+    #: the `kind` of this capability
     KIND = 1
     FORMAT = struct.Struct("<HHIII")
 
 
 class Area(NamedTuple):
-    """Part of a region; in the region's file it is as far from `RegionInfo.offset`."""
+    """Part of a region; in the region's file it is at `RegionInfo.offset` plus this offset."""
 
     offset: int
     size: int

@@ -12,9 +12,9 @@ from amaranth.lib.wiring import In, Out
 
 from ...seam import InterruptRequest, SeamSignature
 from .block import SERIES7
-from .ports import TrnSignature
 from .receive import Receiver
 from .transmit import Transmitter
+from .trn import TrnSignature
 
 __all__ = ["Series7Adapter"]
 

@@ -2,14 +2,14 @@
 """What the engine has to know about the 7-series PCIe block, out of the block's parameters."""
 
 from ...seam import Block
-from .phy.pcie_parameters import PARAMETERS
+from .parameters import PARAMETERS, TRANSMIT_BUFFERS
 
 __all__ = ["SERIES7"]
 
 #: Two of the cycles of `credit_lag` are in the adapter.
 SERIES7 = Block(
     width=128 if PARAMETERS["TRN_DW"] == "TRUE" else 64,
-    transmit_buffers=PARAMETERS["VC0_TX_LASTPACKET"] + 1,
+    transmit_buffers=TRANSMIT_BUFFERS,
     completion_headers=PARAMETERS["VC0_TOTAL_CREDITS_CH"],
     completion_credits=PARAMETERS["VC0_TOTAL_CREDITS_CD"],
     credit_lag=8,

@@ -4,7 +4,8 @@
 Names and polarity are those of the PCIE_2_1 primitive in lower case (UG477; a trailing "n" on a
 `cfg...` name is active low), directions are the core's: "o" drives the hard block. `TrnSignature`,
 the ports of the generated Verilog, the native model of the hard block and the cocotb model all
-follow this table.
+follow this table. It is plain data, which imports no Amaranth: machines without it compile
+the native model, too.
 
 64-bit TRN rules: a beat moves when source and destination are both ready at a rising clock edge.
 `td`/`rd` hold the TLP's dwords big end first: the first dword of a beat in bits 63:32, and within
@@ -16,10 +17,7 @@ buffer, of which `trntbufav` packets are free.
 
 from dataclasses import dataclass
 
-from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
-
-__all__ = ["TRN_PORTS", "Port", "TrnSignature"]
+__all__ = ["TRN_PORTS", "Port"]
 
 
 @dataclass(frozen=True)
@@ -125,11 +123,3 @@ TRN_PORTS: tuple[Port, ...] = (
         ("cfgerrcplunexpectn", 1, "0 for a cycle: an unexpected completion came"),
     ),
 )
-
-
-class TrnSignature(wiring.Signature):
-    """`TRN_PORTS` as an interface, seen from the core; the PCIe block has it with `In`."""
-
-    def __init__(self):
-        flow = {"i": In, "o": Out}
-        super().__init__({port.name: flow[port.direction](port.width) for port in TRN_PORTS})

@@ -31,7 +31,7 @@ peerdma::Server *board_open(const char *options, const uint8_t *image, const uin
     }
 }
 
-// 0 when the one client that was to be served has left, else 1.
+// 0 when the only client to serve has disconnected, else 1.
 int board_serve(peerdma::Server *server, int milliseconds) { return server->serve(milliseconds); }
 
 // Copies the log's lines since the last call; returns their length, at most `room`.

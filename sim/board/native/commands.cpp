@@ -130,7 +130,7 @@ int Server::region_info(Bytes &reply) {
     }
     uint32_t whole = sizeof info + sizeof(wire::SparseMmap);
     flags |= info.kMmap | info.kCapabilities;
-    bool fits = room >= whole;  // else the client asks again with as much room as it is told
+    bool fits = room >= whole;  // else the client repeats the request with the size in the reply
     append(reply, wire::RegionInfo{whole, flags, info.index, fits ? uint32_t(sizeof info) : 0, size,
                                    0});
     if (!fits) return 0;
@@ -166,8 +166,8 @@ int Server::set_irqs() {
 }
 
 void Server::program_msix(uint32_t start, uint32_t count) {
-    // The client keeps the table from its users and connects eventfds instead; the core's table
-    // is filled in here so that its messages come to the root complex.
+    // The client does not pass on its user's table and connects eventfds instead. The core's table
+    // is filled in here, so that its messages reach the root complex.
     const ConfigSpace &config = model_.config();
     for (uint32_t vector = start; vector < start + count; vector++) {
         uint64_t address = Root::kMsixWindow + 4 * vector;

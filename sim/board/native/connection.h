@@ -20,10 +20,10 @@ public:
     int socket() const { return socket_; }
 
     enum class State { More, Ready, Closed };
-    // Takes in what has arrived of the next message. Ready: `message`, `body` and `fds` hold it
-    // until next(). Closed: the client is gone or cannot be understood, see `why`.
+    // Receives what has arrived of the next message. Ready: `message`, `body` and `fds` hold it
+    // until next(). Closed: the client is gone or sent an invalid message, see `why`.
     State receive();
-    // Done with the message; fds that nobody took are closed.
+    // Ends the handling of the message; closes fds that were not taken.
     void next();
 
     wire::Message message{};
@@ -37,12 +37,12 @@ public:
     // The next message that is queued carries the file descriptor, which stays the caller's and
     // open until the connection ends.
     void attach(int fd) { attached_.push_back({out_.size(), fd}); }
-    // Sends what the socket takes. False: the client is gone or takes nothing any more.
+    // Sends as much as the socket accepts. False: the client is gone or has stopped reading.
     bool flush();
     bool flushed() const { return sent_ == out_.size(); }
 
 private:
-    // A client that reads nothing for this many bytes is given up.
+    // Disconnects a client when this many bytes wait for it to read.
     static constexpr size_t kMostUnsent = 64 << 20;
 
     struct Attached {

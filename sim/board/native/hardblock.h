@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The PCIe block between the core's transaction ports and the link (UG477), as far as a core can
-// tell: transmit buffers in order, a receive buffer of finite size that presents TLPs in order, with
-// idle cycles if it is told to, non-posted throttle, interrupt handshake, configuration state.
+// observe it: transmit buffers in order, a receive buffer of finite size that presents TLPs with idle
+// cycles if it is told to, non-posted throttle, interrupt handshake, configuration state.
 #pragma once
 
 #include <cstdint>
@@ -31,9 +31,9 @@ public:
     void edge(const FromCore &core);
     void receive(Downstream &&packet) override;
 
-    // Something is on its way between core and link.
+    // A TLP or interrupt is in flight between core and link.
     bool busy() const { return !transmit_.empty() || current_ || !received_.empty(); }
-    // Forgets everything under way and takes the link down or up.
+    // Discards everything in flight; takes the link down or up.
     void reset(bool link_up);
     // Configuration bits reach the core's inputs.
     void refresh();

@@ -102,7 +102,7 @@ void Interrupts::enable(uint32_t index, bool on) {
 
 void Interrupts::fire(uint32_t index, uint32_t vector) {
     int fd = connected(index, vector) ? eventfds_[index][vector] : -1;
-    // An eventfd whose counter is full would block; its reader has an interrupt waiting anyway.
+    // Skips an eventfd whose counter is full, which would block: an interrupt is pending anyway.
     pollfd room = {fd, POLLOUT, 0};
     if (fd < 0 || poll(&room, 1, 0) != 1) return;
     uint64_t one = 1;

@@ -53,7 +53,7 @@ public:
     void send_down(double ready, Downstream &&packet);
     // One clock edge.
     void advance();
-    // Forgets everything under way; time goes on.
+    // Discards everything in flight; does not reset time.
     void flush();
 
     uint64_t cycle() const { return cycle_; }

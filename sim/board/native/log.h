@@ -31,7 +31,7 @@ public:
     // All lines since the last call, each ending in a newline.
     std::string take() { return std::exchange(text_, {}); }
 
-    // Lines are counted from here; says how many were not shown.
+    // Restarts the count of lines; logs how many were not shown.
     void restart() {
         unsigned hidden = lines_ > kLimit ? lines_ - kLimit : 0;
         lines_ = 0;

@@ -30,8 +30,8 @@ Mailbox::~Mailbox() {
 }
 
 void Mailbox::take(const std::function<void(uint64_t, uint32_t)> &write) {
-    // Looked at from the last to the first: whatever was stored before a word that is found is
-    // found too.
+    // Polled from the last to the first word, so that if a store is found, all stores to lower
+    // words that precede it are found too.
     std::vector<std::pair<uint64_t, uint32_t>> found;
     for (auto word = words_.rbegin(); word != words_.rend(); ++word) {
         auto *at = reinterpret_cast<uint32_t *>(memory_ + (*word - page_));

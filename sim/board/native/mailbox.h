@@ -2,10 +2,10 @@
 // The mailbox as a page of shared memory, for clients that cannot make register accesses: a GPU
 // kernel stores to the page, and the stores become writes of the registers.
 //
-// A word of the page is 0, "empty", or the value of a write that has not been taken: one of
-// 1 to 2^32 - 1, since a write of 0 cannot be told from none. Taking exchanges a word for 0, so
-// that no store is lost that the one before it was taken from; two stores that meet in a word
-// leave the later one, as two writes of a register would.
+// A word of the page is 0, "empty", or a value that has been stored and not yet forwarded: 1 to
+// 2^32 - 1, since 0 would not be noticed. Forwarding atomically exchanges the word for 0, so that a
+// store at the same time is not lost. Of two stores to a word that has not been forwarded the later
+// one remains, as with two writes of a register.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +28,8 @@ public:
     int fd() const { return fd_; }
     uint64_t page() const { return page_; }
 
-    // Calls `write` with offset and value of what has been stored since, in ascending order.
-    // Whoever stores in ascending order has it written in that order.
+    // Calls `write` with offset and value of each word stored since, in ascending order. Stores
+    // that are made in ascending order are therefore written in that order.
     void take(const std::function<void(uint64_t, uint32_t)> &write);
 
 private:

@@ -15,7 +15,7 @@ namespace peerdma {
 
 namespace {
 
-// A client behind an IOMMU with 4 KiB pages can map 4 GiB; more is not honest use.
+// Enough for a client behind an IOMMU to map 4 GiB in 4 KiB pages; a bound on misuse.
 constexpr size_t kMostWindows = 1 << 20;
 
 // Volatile, and fenced below: the handler reads it in the middle of a copy.
@@ -73,7 +73,7 @@ int Memory::back(Window &window, uint64_t size, int fd, uint64_t offset) {
     struct stat status;
     if (fstat(fd, &status)) return errno;
     bool file = S_ISREG(status.st_mode);
-    // Other things than files (dma-buf, device nodes) need not know their size.
+    // Only regular files have a reliable size, not dma-bufs and device nodes.
     uint64_t end = offset + size;
     if (end < offset || (file && end > uint64_t(status.st_size))) return EINVAL;
     if (!file && offset % 4096) return EINVAL;

@@ -20,11 +20,11 @@ public:
         size_t n = 0;           // bytes of the wanted range that are there
     };
 
-    // Takes note of a window. `fd` < 0: its bytes can only be reached by messages. The caller
-    // keeps the fd. Returns 0 or an errno: EEXIST if something is mapped there.
+    // Adds a window. `fd` < 0: its bytes can only be accessed by messages. The fd stays the
+    // caller's. Returns 0 or an errno: EEXIST if something is mapped there.
     int map(uint64_t address, uint64_t size, bool readable, bool writable, int fd,
             uint64_t offset);
-    // Forgets all windows, and parts of windows, in [address, address + size); 2^64 may be the end.
+    // Removes all windows, and parts of windows, in [address, address + size); 2^64 may be the end.
     void unmap(uint64_t address, uint64_t size);
     void clear() { windows_.clear(), files_.clear(); }
 
@@ -51,14 +51,14 @@ private:
     int back(Window &window, uint64_t size, int fd, uint64_t offset);
 
     std::map<uint64_t, Window> windows_;  // by first address
-    // Behind an IOMMU the client maps one file page by page: each is mapped here once.
+    // Behind an IOMMU the client maps a file page by page; here each file is mapped once.
     std::map<std::pair<uint64_t, uint64_t>, std::weak_ptr<Backing>> files_;
 };
 
-// Copies to or from memory whose file the client may have truncated; false if it is not there.
+// Copies to or from memory whose file the client may have truncated; false if a page is missing.
 bool guarded_copy(uint8_t *to, const uint8_t *from, size_t n);
 
-// While this lives, guarded_copy survives a missing page (SIGBUS).
+// While an instance exists, guarded_copy survives a missing page (SIGBUS).
 class BusErrorGuard {
 public:
     BusErrorGuard();

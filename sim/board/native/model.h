@@ -23,14 +23,14 @@ public:
     // Runs at most `cycles` cycles; less when nothing is left to do or the client must act first.
     // Returns the cycles run.
     uint64_t run(uint64_t cycles);
-    // Ends run() after the current cycle: there is something to say to the client.
+    // Ends run() after the current cycle, because there is a message for the client.
     void interrupt_run() { stop_ = true; }
     // True if run() would do something.
     bool runnable() const { return active() && !root_.awaits_client(); }
-    // Something is outstanding, or was a moment ago.
+    // A request is outstanding, or was until recently.
     bool active() const { return idle_ < kGrace || busy(); }
 
-    // Logs the channels that have not moved for long; to be called while the model rests, too.
+    // Logs channels without progress for long; to be called while the model rests, too.
     void tell_stalls() { stalls_.tell(cycle(), !active()); }
 
     // Fundamental reset: the configuration space too.
@@ -53,7 +53,7 @@ public:
     void flush_log() { trace_.flush(); }
 
 private:
-    // The core may be at work without showing it for this many cycles.
+    // For this many cycles the core may be active without activity at its pins.
     static constexpr uint64_t kGrace = 256;
 
     void cycle_once(bool reset);

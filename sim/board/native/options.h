@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What the caller chooses about link, root complex and board; parsed from "key=value" lines.
+// Options of link, root complex and board; parsed from "key=value" lines.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace peerdma {
 
-// What happens to one memory read of the core, counted from 1 since the client came.
+// A fault of one memory read of the core, counted from 1 since the client connected.
 struct Fault {
     enum Kind { UnsupportedRequest, CompleterAbort, Poison, Drop, Hang } kind;
     uint64_t read;

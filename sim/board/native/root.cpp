@@ -13,7 +13,7 @@ constexpr uint16_t kRootId = 0;
 constexpr double kNever = std::numeric_limits<double>::infinity();
 // A CPU's register accesses do not cross a cache line.
 constexpr size_t kLine = 64;
-// What a CPU's register read waits for its completion, in simulated milliseconds.
+// Completion timeout of a CPU's register read, in simulated milliseconds.
 constexpr double kAnswerLimitMs = 10;
 // Bits of Status and Device Status.
 constexpr uint16_t kReceivedMasterAbort = 1 << 13, kReceivedTargetAbort = 1 << 12;
@@ -43,7 +43,7 @@ void Root::reset() {
     queue_.clear();
     posted_ = reads_ = 0;
     tag_use_.fill({});
-    // Whoever waits for a register gets what a reset device answers.
+    // Register reads that wait are answered as by a device in reset.
     auto unanswered = std::move(answers_);
     answers_.clear();
     for (auto &[key, answer] : unanswered) {
@@ -72,7 +72,7 @@ void Root::receive(double time, Upstream &&packet) {
 }
 
 void Root::drain() {
-    // What waited for the client counts as arrived when it is served.
+    // A request that waited for the client counts as arrived when it is served.
     double earliest = stalled_ ? link_.cycle() : 0;
     for (stalled_ = false; !arrived_.empty() && !stalled_;) {
         Arrival &first = arrived_.front();

@@ -20,15 +20,15 @@ namespace peerdma {
 
 class TlpLog;
 
-// Whoever owns memory and interrupts behind the root complex.
+// The owner of memory and interrupts behind the root complex.
 struct Host {
     static constexpr int kUnmapped = -1;
 
     virtual ~Host() = default;
-    // Fills `to`, or asks the client for it: returns how many calls of Root::supply will follow,
-    // 0 when the data is there, kUnmapped when nobody has that address.
+    // Fills `to`, or requests the data from the client: returns how many calls of Root::supply will
+    // follow, 0 if `to` is filled, kUnmapped if the address is not mapped.
     virtual int read(uint64_t address, uint8_t *to, size_t n, uint64_t token) = 0;
-    // False if nobody has that address, or it is read-only.
+    // False if the address is not mapped, or is read-only.
     virtual bool write(uint64_t address, const uint8_t *from, size_t n) = 0;
     // True if a request to `address` must wait until the client acknowledged earlier writes.
     virtual bool must_wait(uint64_t address, bool write) const = 0;
@@ -51,7 +51,7 @@ public:
          TlpLog &trace);
 
     void receive(double time, Upstream &&packet) override;
-    // The hard block gave the core the last beat of `packet`, or lost it.
+    // The hard block has presented the last beat of `packet` to the core, or lost the packet.
     void delivered(const Downstream &packet);
 
     // Register accesses of the host; `offset` and `n` > 0 have been checked.
@@ -62,11 +62,11 @@ public:
 
     // The client answered part of a read: `data` is null if it refused. Late answers are ignored.
     void supply(uint64_t token, uint64_t address, const uint8_t *data, size_t n);
-    // The client answered: what waited for that may go on.
+    // The client answered: continues what waited for that.
     void client_answered() { drain(); }
     // Once per clock edge, after Link::advance.
     void advance();
-    // Time must not go on: the next thing to happen is up to the client.
+    // Simulated time must stop, because the next event is an answer of the client.
     bool awaits_client() const {
         return mmio_pending() == 0 && (!arrived_.empty() || due_ <= link_.cycle());
     }

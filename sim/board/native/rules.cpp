@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The rules that the core's TLPs are judged by, for those who have no core.
+// The rules that the core's TLPs are checked against, as a C function for use without a core.
 #include <cstdio>
 
 #include "tlp.h"

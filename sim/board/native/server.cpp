@@ -13,15 +13,15 @@
 namespace peerdma {
 
 namespace {
-// Cycles between looks at the socket.
+// Cycles between polls of the socket.
 constexpr uint64_t kSlice = 64;
-// Messages handled in one go, so that nobody can keep the board from its other work.
+// Messages handled at a time, so that a client cannot starve the simulation.
 constexpr int kMostMessages = 256;
 // DMA messages without a reply before memory requests wait.
 constexpr size_t kMostQuestions = 4096;
-// Register writes taken in before the core has had them.
+// Register writes accepted before they have reached the core.
 constexpr size_t kMostAccesses = 1024;
-// Between looks at the mailbox page while nothing else happens, in milliseconds.
+// Milliseconds between polls of the mailbox page while the board is idle.
 constexpr int kMailboxInterval = 1;
 }  // namespace
 
@@ -128,7 +128,7 @@ bool Server::accesses_bar() const {
 }
 
 void Server::take_mailbox() {
-    // Before a register access of the client is done, so that what it saw stored comes first.
+    // Before a register access of the client, so that stores that it has seen come first.
     if (!mailbox_) return;
     mailbox_->take([&](uint64_t offset, uint32_t value) {
         model_.mmio_write(options_.mailbox_bar, offset, reinterpret_cast<uint8_t *>(&value),
@@ -151,7 +151,7 @@ void Server::answer(uint64_t cookie, const std::vector<uint8_t> &data) {
 
 Memory::Piece Server::find(uint64_t address, size_t n, bool write) const {
     Memory::Piece piece = memory_.find(address, n, write);
-    // The client is the platform: it refuses what nobody has, and knows then, as an IOMMU does.
+    // The client acts as the host: like an IOMMU, it refuses unmapped addresses and records that.
     if (piece.place == Memory::Place::Nowhere) piece = {Memory::Place::ByMessage, nullptr, n};
     if (piece.place == Memory::Place::ByMessage) piece.n = std::min<size_t>(piece.n, most_data_);
     return piece;
@@ -164,7 +164,7 @@ bool Server::must_wait(uint64_t address, bool write) const {
 }
 
 int Server::read(uint64_t address, uint8_t *to, size_t n, uint64_t token) {
-    // Nothing is asked of the client before it is known that all shared bytes are there.
+    // No message is sent to the client before all shared bytes are known to be present.
     for (size_t at = 0; at < n;) {
         Memory::Piece piece = find(address + at, n - at, false);
         if (piece.place == Memory::Place::Shared && !guarded_copy(to + at, piece.at, piece.n)) {
@@ -189,7 +189,7 @@ int Server::read(uint64_t address, uint8_t *to, size_t n, uint64_t token) {
 bool Server::write(uint64_t address, const uint8_t *from, size_t n) {
     for (size_t at = 0; at < n;) {
         Memory::Piece piece = find(address + at, n - at, true);
-        // The client is also told of what it has truncated: no write is lost without its knowing.
+        // Sent even if the client truncated the file, so that it records the write as lost.
         if (piece.place == Memory::Place::ByMessage || !guarded_copy(piece.at, from + at, piece.n))
             ask(true, 0, address + at, from + at, piece.n);
         at += piece.n;

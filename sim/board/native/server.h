@@ -17,8 +17,8 @@
 
 namespace peerdma {
 
-// Judges the client's version and capabilities (JSON without its NUL) and writes ours; returns
-// the bytes written to `reply`, or minus an errno. `most_data`: bytes of one DMA message.
+// Checks the client's version and capabilities (JSON without its NUL) and writes the board's;
+// returns the bytes written to `reply`, or a negative errno. `most_data`: bytes of one DMA message.
 using Negotiate = int (*)(unsigned major, unsigned minor, const char *json, size_t n, char *reply,
                           size_t room, uint64_t *most_data);
 
@@ -27,8 +27,8 @@ public:
     // `listener` is a listening, non-blocking socket that stays the caller's.
     Server(const Options &options, const ConfigSpace &config, int listener, Negotiate negotiate);
 
-    // Serves for at most `milliseconds`, less if there is something in the log. False: the one
-    // client that was to be served has left.
+    // Serves for at most `milliseconds`, less if there are lines in the log. False: the only client
+    // to serve has disconnected.
     bool serve(int milliseconds);
     std::string take_log() { return log_.take(); }
     // PCIe rules that the core broke.
@@ -93,7 +93,7 @@ private:
     std::optional<Interrupts> interrupts_;
     std::unique_ptr<Connection> client_;
     std::unique_ptr<Mailbox> mailbox_;  // the client's, if one is offered
-    bool held_ = false;  // a message waits until register accesses are done
+    bool held_ = false;  // a message waits for the end of register accesses
     bool negotiated_ = false, finished_ = false;
     uint64_t most_data_ = 0;
     std::unordered_map<uint16_t, Question> questions_;

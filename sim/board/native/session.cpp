@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A board in the caller's own process: memory, register accesses and clock are the caller's, and
-// every write and interrupt is noted with its cycle. For measurements; called by sim/board/session.py.
+// A board in the caller's process: the caller controls memory, accesses and clock, and each
+// write and interrupt is recorded with its cycle. For measurements; called by sim/board/session.py.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -140,7 +140,7 @@ uint64_t session_run(Session *session, uint64_t cycles) { return session->model(
 
 uint64_t session_cycle(Session *session) { return session->model().cycle(); }
 
-// Copies what reached the host since the last call, at most `room` entries, and returns how many
+// Copies the events that reached the host since the last call, at most `room`, and returns how many
 // there were.
 size_t session_events(Session *session, peerdma::Event *to, size_t room) {
     auto events = session->take_events();

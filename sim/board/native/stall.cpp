@@ -6,8 +6,8 @@
 namespace peerdma {
 
 namespace {
-// About a second on a usual machine, and less than the core's completion timeout: what is said of
-// a lost completion is said before the error.
+// About a second on a usual machine, and less than the core's completion timeout, so that a lost
+// completion is logged before the error that it causes.
 constexpr uint64_t kLeastCycles = 100'000;
 // With --reorder a read's last completion comes up to five round trips after its request.
 constexpr double kRoundTrips = 8;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Notices channels whose run does not move, and logs once per stall what each waits for.
+// Detects channels whose run makes no progress, and logs once per stall what each waits for.
 //
-// A channel has stalled when it has waited for the same thing for more cycles than any answer takes
-// on this link. Time stands still while the model rests: then it has stalled when nothing is under
-// way that could move it, some time of the wall clock after that was so first.
+// A channel has stalled when it has waited for the same event for more cycles than any answer takes
+// on this link. While the model rests, simulated time stands still: then a channel has stalled when
+// nothing has been in flight that could end its wait for some wall-clock time.
 #pragma once
 
 #include <array>
@@ -24,7 +24,7 @@ public:
     void edge(uint64_t cycle, uint32_t waits_for) {
         if (waits_for != waits_for_) change(cycle, waits_for);
     }
-    // Logs what there is to say. `rests`: nothing is under way, and time stands still.
+    // Logs new stalls. `rests`: nothing is in flight, and simulated time stands still.
     void tell(uint64_t cycle, bool rests);
 
 private:

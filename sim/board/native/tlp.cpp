@@ -121,7 +121,7 @@ std::string violation(const Words &words, const Limits &limits) {
     if (id != limits.requester)
         return text("id %04llx instead of %04llx", id, limits.requester);
     if (h.kind != Kind::Completion) return request_violation(h, limits);
-    // The host's register accesses carry none, and an answer returns what its request had.
+    // The host's register accesses have no attributes, and a completion copies its request's.
     return h.attributes ? text("attributes %llu in a completion", h.attributes) : std::string();
 }
 

@@ -16,13 +16,13 @@ from .kernel import debug_kernel
 
 __all__ = ["DebugGuest"]
 
-#: All patience is this much longer: for a kernel with every checker on, of which two run at a time.
+#: Factor for all time limits: the kernel has every checker on, and two guests run at a time.
 _SLOWNESS = 4
-#: With page tables of 5 levels KASAN reports an interrupt that comes while the kernel finds out
-#: what the processor is: https://lkml.iu.edu/hypermail/linux/kernel/2606.1/11911.html
+#: With 5-level page tables, KASAN reports an interrupt during the kernel's detection of processor
+#: features: https://lkml.iu.edu/hypermail/linux/kernel/2606.1/11911.html
 _WORDS = "no5lvl"
-#: Looks for lost memory. kmemleak reports what it has not found for longer than 5 s. Neither a
-#: program nor a library is loaded for it: after a suspend the guest's root does not answer.
+#: Looks for leaked memory. kmemleak reports objects that have been unreferenced for over 5 s. This
+#: loads neither programs nor libraries, as the guest's root does not respond after a suspend.
 _SCAN = """
 import time
 
@@ -39,7 +39,7 @@ with open("/sys/kernel/debug/kmemleak") as kmemleak:
 ask("clear")
 print("that is all", flush=True)
 """
-#: What the report of hot-plugging is of.
+#: Locks that lockdep's report of hot-plugging names.
 _SLOT_LOCKS = ("reset_lock", "pci_rescan_remove_lock")
 _PIN_OFTEN = """
 from tests.system.picoevb import Buffer, Node
@@ -54,10 +54,10 @@ with Node() as node:
 class DebugGuest(Guest):
     """A guest with the debug kernel; parameters are those of `Guest`.
 
-    At its end, memory that its kernel lost is a KernelComplaint, too.
+    At its end, a memory leak of the kernel is a KernelComplaint, too.
     """
 
-    #: Whether lockdep has made its one report of a start.
+    #: Whether lockdep has made its report, of which there is only one per boot.
     _has_reported = False
 
     def __init__(
@@ -80,19 +80,19 @@ class DebugGuest(Guest):
         return super().wait_for(pattern, since, _SLOWNESS * timeout)
 
     def _use_up_overlaps(self) -> None:
-        """Makes the kernel say now what is of no interest.
+        """Provokes a warning that is of no interest, as the kernel gives it only once.
 
-        It can count to 7 mappings of one page, and says once that there were more, which programs
-        may have.
+        The kernel's check of DMA counts up to 7 mappings of a page and warns of more, which are
+        legitimate.
         """
         with self.expects("exceeded 7 overlapping mappings|add_dma_entry|Call Trace:"):
             self.python(_PIN_OFTEN)
 
     def plug(self, options: Sequence[str] = (), checkout: Path = ROOT) -> Board:
-        """See `Guest.plug`; returns when the kernel is through with it.
+        """See `Guest.plug`; returns when the kernel has handled it.
 
-        By then lockdep is off: the kernel's own code for slots takes two locks in both orders,
-        which is what the first board that is plugged in shows. A report of anything else fails.
+        The first hot-plug makes lockdep report that the kernel's own code for slots takes two locks
+        in both orders, and switches lockdep off. A report of anything else is an error.
         """
         if self._has_reported:
             return super().plug(options, checkout)
@@ -112,14 +112,14 @@ class DebugGuest(Guest):
         self._has_reported = False
 
     def check_leaks(self) -> None:
-        """KernelComplaint with where it was allocated, if memory was lost since the last check."""
+        """KernelComplaint, with the place of allocation, if memory leaked since the last check."""
         self.check()
         report = self.start_python(_SCAN).wait_for("that is all", 300)
-        # The log says how much was lost, but not where.
+        # The log has the number of leaks, but not their places.
         with contextlib.suppress(KernelComplaint):
             self.check()
         if "unreferenced object" in report:
-            raise KernelComplaint(f"the guest's kernel lost memory:\n{report}")
+            raise KernelComplaint(f"the guest's kernel leaked memory:\n{report}")
 
     def close(self) -> None:
         """See `Guest.close`."""

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The debug kernel: Debian's source of 6.12, with every checker on that a driver can trip.
 
-Built once, which takes 5 to 10 minutes on two idle cores, and kept in the user's cache under a
-name that its source, its configuration and its compiler give it.
+Built once, which takes 5 to 10 minutes on two idle cores, and kept in the user's cache, under a
+hash of its source, configuration and compiler.
 
-    .venv/bin/python -m sim.system.debug.kernel       build it, and print where it is
+    .venv/bin/python -m sim.system.debug.kernel       build it, and print its folder
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ __all__ = ["debug_kernel", "main", "missing"]
 _CONFIG = Path(__file__).with_name("kernel.config")
 _SOURCE = Tree("trixie", alone=("linux-source-6.12",))
 _TOOLS = Tree("trixie", ("gcc-14", "libc6-dev", "flex", "bison", "bc", "libelf-dev"))
-#: Changes when the same source and configuration would be built differently.
+#: To be changed when the same source and configuration would be built differently.
 _RECIPE = 1
-#: Seconds between two lines that say how far it is.
+#: Seconds between two lines of progress.
 _EVERY = 15.0
 
 
 def debug_kernel() -> Kernel:
-    """The kernel, built unless it is there; says on stderr how far it is.
+    """The kernel, built if needed; prints progress to stderr.
 
     Raises
     ------
     GuestError
-        If it cannot be built; has the end of what make said.
+        If it cannot be built; has the end of make's output.
     TreeError
-        If source or tools cannot be had.
+        If source or tools cannot be downloaded.
     """
     source, tools = obtain(_SOURCE), obtain(_TOOLS, _merge_usr)
     version = next((source / "usr/share/doc").glob("linux-source-*/changelog.Debian.gz"))
@@ -65,14 +65,14 @@ def debug_kernel() -> Kernel:
 
 
 def _merge_usr(draft: Path, root: Path) -> None:
-    """The C library's own linker script names it by /lib, which Debian is installed with."""
+    """Makes the links /lib and /lib64, which the C library's linker script uses."""
     for name in ("lib", "lib64"):
         (draft / name).symlink_to(f"usr/{name}")
 
 
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """One process at a time builds; others wait for it."""
+    """Locks the folder, so that one process builds and others wait."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with open(f"{folder}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -80,7 +80,7 @@ def _alone(folder: Path) -> Iterator[None]:
 
 
 def _compiler(tools: Path) -> str:
-    # For the kernel and for the programs of its build alike: the same one also builds modules.
+    # The same compiler for the kernel, the programs of its build, and modules.
     return f"CC=gcc-14 --sysroot={tools}"
 
 
@@ -94,11 +94,10 @@ def _environment(tools: Path) -> dict[str, str]:
 
 
 def _make(source: Path, tools: Path, folder: Path) -> None:
-    """Builds, and keeps what boots and what builds modules."""
+    """Builds the kernel, and keeps its image and the files for building modules."""
     compiler = _compiler(tools)
     libraries = tools / "usr/lib/x86_64-linux-gnu"
-    # Programs of the build run with the libraries that they were built with, whatever this
-    # machine has.
+    # Programs of the build run with the libraries of the tree, not with this machine's.
     loader = f"--dynamic-linker={libraries}/ld-linux-x86-64.so.2"
     make = [
         *("nice", "make", "-j2", compiler, f"HOST{compiler}"),
@@ -120,7 +119,7 @@ def _make(source: Path, tools: Path, folder: Path) -> None:
         run("tinyconfig", "peerdma_debug.config")
         if lost := missing(_CONFIG.read_text(), (work / ".config").read_text()):
             raise GuestError(
-                f"{_CONFIG.name} asks for what depends on something that is off: {', '.join(lost)}"
+                f"options of {_CONFIG.name} depend on others that are off: {', '.join(lost)}"
             )
         run("bzImage", "modules")
         draft = Path(scratch, "kernel")
@@ -132,7 +131,7 @@ def _make(source: Path, tools: Path, folder: Path) -> None:
 
 
 def missing(wanted: str, made: str) -> list[str]:
-    """Lines of a configuration fragment that are not so in a kernel's .config."""
+    """Lines of a configuration fragment that a kernel's .config does not have."""
     lines = set(made.splitlines())
     lost = []
     for line in wanted.splitlines():
@@ -148,7 +147,7 @@ def missing(wanted: str, made: str) -> list[str]:
 
 
 def _run(command: list[str], folder: Path, environment: dict[str, str]) -> None:
-    """Runs make, and says from time to time how far it is."""
+    """Runs make, and prints progress from time to time."""
     said: list[str] = []
     count, spoke = 0, time.monotonic()
     with subprocess.Popen(

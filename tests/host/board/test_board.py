@@ -252,14 +252,14 @@ def test_beyond_card_ram(board, source, address):
     with board.pin(source) as s:
         with pytest.raises(peerdma.TransferError, match=r"500 bytes at card address .* 65536 b"):
             board.write(s[:500], address)
-        with pytest.raises(peerdma.TransferError, match="Move less at a time"):
+        with pytest.raises(peerdma.TransferError, match="Transfer less at a time"):
             board.read(s[:500], address)
 
 
 def test_only_pinned_memory_is_transferred(board, source, target):
     address = f"{source.address:#x}"
     with board.pin(target) as d:
-        with pytest.raises(peerdma.PinError, match=r"which is not pinned; .* board\.pin"):
+        with pytest.raises(peerdma.PinError, match=r"that is not pinned; .* board\.pin"):
             board.copy([source], d)
         pin = board.pin(source)
         span = pin[10:20]
@@ -267,7 +267,7 @@ def test_only_pinned_memory_is_transferred(board, source, target):
         pin.close()
         assert pin.closed
         assert "closed" in repr(pin)
-        with pytest.raises(peerdma.PinError, match=f"20000 bytes at {address}, .* is closed"):
+        with pytest.raises(peerdma.PinError, match=f"20000 bytes at {address}: .* is closed"):
             board.copy(pin, d)
         with pytest.raises(peerdma.PinError, match=r"10 bytes at .* is closed"):
             board.copy(span, d[:10])
@@ -278,7 +278,7 @@ def test_only_pinned_memory_is_transferred(board, source, target):
     [
         (np.zeros((10, 10))[:, ::2], "not one contiguous piece"),
         (np.array([object()]), "not one contiguous piece"),
-        (b"bytes", "asked to pin a bytes; pin a surface of a GPU or a numpy array"),
+        (b"bytes", "cannot pin a bytes; pin a surface of a GPU or a numpy array"),
     ],
 )
 def test_what_cannot_be_pinned(board, memory, message):
@@ -294,7 +294,7 @@ def test_surfaces_stay_while_they_are_pinned(board, gpu):
     for pin in pins:
         pin.close()
     surface.close()
-    with pytest.raises(peerdma.PinError, match="surface that is closed"):
+    with pytest.raises(peerdma.PinError, match="surface is closed"):
         board.pin(surface)
 
 

@@ -111,7 +111,7 @@ def test_lengths_that_the_user_block_cannot_make(converter, gpu):
         for taken, made in ((4096, 4096), (6, 3), (4096, 2047)):
             with pytest.raises(
                 peerdma.TransferError,
-                match=rf"process {taken} bytes into {made}; the user block BF16 makes 2 .* each 4",
+                match=rf"process {taken} bytes into {made}: the user block BF16 makes 2 .* each 4",
             ):
                 converter.process(s[:taken], d[:made])
         with pytest.raises(peerdma.TransferError, match="overlap"):

@@ -108,8 +108,8 @@ def test_cuda_host_alloc_memory(monkeypatch):
             surface.fill(5)
             assert (surface.array == pattern.fill_bytes(5, 0, 1 << 20)).all()
             gpu.verify(surface, seed=5)
-            surface.hold()
-            surface.drop()
+            surface.acquire()
+            surface.release()
 
 
 def managed_of_cupy(gpu):
@@ -123,7 +123,7 @@ def pool_of_cupy(gpu):
     return cupy.ndarray(1024, "f4", cupy.cuda.malloc_async(4096))
 
 
-REFUSED = {"managed": (managed_of_cupy, "managed memory"), "pool": (pool_of_cupy, "no other dev")}
+REFUSED = {"managed": (managed_of_cupy, "managed memory"), "pool": (pool_of_cupy, "other devices")}
 
 
 @pytest.mark.parametrize("kind", REFUSED if "cupy" in LIBRARIES else [])
@@ -143,5 +143,5 @@ def test_tensors_of_the_cpu_are_registered(pinned):
             assert surface.path is peerdma.Path.HOST_MEMORY
             surface.fill(6)
             assert (tensor.numpy() == pattern.fill_bytes(6, 0, 5000)).all()
-            surface.hold()
-            surface.drop()
+            surface.acquire()
+            surface.release()

@@ -63,7 +63,7 @@ def installed(monkeypatch):
     ("version", "bindings", "message"),
     [
         ("none", None, r"no NVIDIA driver \(libcuda.so.1 is not found\). .* gpu\(\"emulated\"\)"),
-        (None, None, "does not tell its version. Check that nvidia-smi works"),
+        (None, None, "does not report its version. Check that nvidia-smi works"),
         (11040, "12.9.0", "speaks CUDA 11.4, peerdma needs 12 or later. Update the driver"),
         (12020, None, r"CUDA 12.2, but .* cannot be imported .*pip install '\.\[cuda12\]'`"),
         (13000, None, r"pip install '\.\[cuda13\]'`"),

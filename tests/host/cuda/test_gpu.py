@@ -32,10 +32,10 @@ def opened(api: FakeCuda, memory: str = "device") -> CudaGpu:
     ("attributes", "memory", "path", "why"),
     [
         (DISCRETE, "auto", Path.PEER_TO_PEER, "GPU memory: other devices can reach it"),
-        (DISCRETE, "device", Path.PEER_TO_PEER, "GPU memory: as asked"),
-        (DISCRETE, "host", Path.HOST_MEMORY, "host memory: as asked"),
+        (DISCRETE, "device", Path.PEER_TO_PEER, "GPU memory: as requested"),
+        (DISCRETE, "host", Path.HOST_MEMORY, "host memory: as requested"),
         (CONSUMER, "auto", Path.HOST_MEMORY, "no GPUDirect RDMA"),
-        (CONSUMER, "device", Path.PEER_TO_PEER, "as asked"),
+        (CONSUMER, "device", Path.PEER_TO_PEER, "as requested"),
         (CONSUMER | {"DMA_BUF_SUPPORTED": 1}, "auto", Path.PEER_TO_PEER, "can reach it"),
         (INTEGRATED, "auto", Path.HOST_MEMORY, "an integrated GPU has no other"),
     ],
@@ -129,8 +129,8 @@ def test_memory_that_is_registered_already_is_named(cuda_api):
 def test_pins_ask_for_synchronous_memory_operations(cuda_api):
     with opened(cuda_api) as gpu, gpu.surface(10) as surface:
         assert not cuda_api.named("cuPointerSetAttribute")
-        surface.hold()
-        surface.drop()
+        surface.acquire()
+        surface.release()
         sync = cuda_api.CUpointer_attribute.CU_POINTER_ATTRIBUTE_SYNC_MEMOPS
         assert cuda_api.named("cuPointerSetAttribute") == [(True, sync, surface.device_address)]
 
@@ -152,7 +152,7 @@ def test_writes_are_flushed_exactly_where_the_device_asks(
         GPU_DIRECT_RDMA_WRITES_ORDERING=ordering, GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS=options
     )
     with opened(cuda_api, memory) as gpu, gpu.surface(10) as surface:
-        surface.written()
+        surface.flush_writes()
     assert cuda_api.named("cuFlushGPUDirectRDMAWrites") == [(0, 100)] * flushes
 
 
@@ -252,8 +252,8 @@ def test_a_surface_that_cannot_be_pinned_is_not_held(cuda_api):
     with opened(cuda_api) as gpu:
         surface = gpu.surface(10)
         cuda_api.failures["cuPointerSetAttribute"] = 0, Result.CUDA_ERROR_NOT_SUPPORTED
-        with pytest.raises(peerdma.CudaError, match="to be pinned: cuPointerSetAttribute failed"):
-            surface.hold()
+        with pytest.raises(peerdma.CudaError, match=r"cannot pin .*: cuPointerSetAttribute failed"):
+            surface.acquire()
         cuda_api.failures["cuMemGetHandleForAddressRange"] = 0, Result.CUDA_ERROR_NOT_SUPPORTED
         with pytest.raises(peerdma.CudaError, match="as a dma-buf"):
             surface.dmabuf()
@@ -264,7 +264,7 @@ def test_a_surface_that_cannot_be_pinned_is_not_held(cuda_api):
 def test_kernels_that_fail_say_what_to_do(cuda_api, function):
     with opened(cuda_api) as gpu, gpu.surface(10) as surface:
         cuda_api.failures[function] = 0, Result.CUDA_ERROR_LAUNCH_FAILED
-        with pytest.raises(peerdma.CudaError, match="start the program anew") as caught:
+        with pytest.raises(peerdma.CudaError, match="restart the program") as caught:
             gpu.verify(surface, seed=1)
         assert caught.value.name == "CUDA_ERROR_LAUNCH_FAILED"
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from hw.pcie.series7.parameters import Identity
 from peerdma.doctor.examine import examine
 from peerdma.doctor.system import Finding, Verdict
 from peerdma.errors import BoardLost, BoardNotFound, PeerdmaError
 from peerdma.identity import IDENTITIES
-from sim.board.config_space import Identity
 from tests.host.doctor.machine import BOARD, CLOSED, Jetson, Machine, Pc, config_space
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -67,11 +67,11 @@ def test_all_well(tmp_path):
         *("IOMMU", "GPU", "BAR1", "provider", "path"),
     ]
     said = {each.subject: each.found for each in found}
-    assert said["link"] == "0000:03:00.0 runs at Gen2 x1, all that it can"
+    assert said["link"] == "0000:03:00.0 runs at Gen2 x1, the most it supports"
     assert said["packets"].endswith("max payload 256 B, max read request 512 B")
     assert said["interrupts"].endswith("uses MSI-X, 2 vectors")
     assert "RTX 6000 Ada Generation, driver 580.95.05, open kernel modules" in said["GPU"]
-    assert said["BAR1"] == "0000:04:00.0 shows 65536 MiB of its memory"
+    assert said["BAR1"] == "0000:04:00.0 maps 65536 MiB of its memory"
     assert said["path"] == (
         "0000:03:00.0 to 0000:04:00.0: below one switch, 0000:01:00.0, which forwards both"
     )
@@ -185,20 +185,26 @@ def acs(pc: Pc) -> None:
 @pytest.mark.parametrize(
     ("trouble", "subject", "verdict", "found", "step"),
     [
-        (unbind, "driver", Verdict.FAIL, "has not taken 0000:03:00.0", "dmesg"),
+        (unbind, "driver", Verdict.FAIL, "not bound to 0000:03:00.0", "dmesg"),
         (rebind, "driver", Verdict.FAIL, "bound to xdma", "drivers/xdma/unbind; echo 0000:03:00.0"),
-        (forbid, "node", Verdict.FAIL, "/dev/picoevb is there, but this user may not", "group"),
-        (no_node, "node", Verdict.FAIL, "there is none, though the module is loaded", "dmesg"),
+        (forbid, "node", Verdict.FAIL, "/dev/picoevb exists, but this user may not", "group"),
+        (no_node, "node", Verdict.FAIL, "no /dev/picoevb, though the module is loaded", "dmesg"),
         (
             gen1,
             "link",
             Verdict.WARN,
-            "at Gen1 x1, though board and slot can Gen2 x1",
+            "at Gen1 x1, though board and slot support Gen2 x1",
             "another slot",
         ),
-        (narrow, "link", Verdict.WARN, "at Gen2 x1, though board and slot can Gen2 x4", "seat"),
-        (slow_slot, "link", Verdict.NOTE, "Gen1 x1, all that its slot can; it could Gen2 x1", ""),
-        (small_payload, "packets", Verdict.WARN, "can a payload of 256 B", "pci=pcie_bus_perf"),
+        (
+            narrow,
+            "link",
+            Verdict.WARN,
+            "at Gen2 x1, though board and slot support Gen2 x4",
+            "reseat",
+        ),
+        (slow_slot, "link", Verdict.NOTE, "Gen1 x1, its slot's most; it supports Gen2 x1", ""),
+        (small_payload, "packets", Verdict.WARN, "support a payload of 256 B", "pci=pcie_bus_perf"),
         (
             small_request,
             "packets",
@@ -206,11 +212,11 @@ def acs(pc: Pc) -> None:
             "request 128 B; reads are faster",
             "setpci -s 0000",
         ),
-        (not_root, "packets", Verdict.NOTE, "shown to root only", ""),
+        (not_root, "packets", Verdict.NOTE, "only root sees the sizes", ""),
         (gone, "board", Verdict.FAIL, "does not answer", "rescan"),
         (no_bars, "BARs", Verdict.FAIL, "no address for BAR 0 and 1", "pci=realloc"),
         (intx, "interrupts", Verdict.NOTE, "uses INTx, line 16", ""),
-        (no_interrupt, "interrupts", Verdict.FAIL, "neither messages nor a line", "pci=nomsi"),
+        (no_interrupt, "interrupts", Verdict.FAIL, "neither MSI nor an INTx line", "pci=nomsi"),
         (bus_errors, "bus errors", Verdict.WARN, "12 correctable, 1 fatal", "riser"),
         (iommu, "IOMMU", Verdict.WARN, r"translated \(DMA\); NVIDIA supports nv-p2p", "iommu=pt"),
         (geforce, "GPU", Verdict.WARN, "GeForce RTX 4090, driver 580.95.05", 'memory="host"'),
@@ -221,7 +227,7 @@ def acs(pc: Pc) -> None:
             "with proprietary kernel modules",
             "open kernel modules",
         ),
-        (nouveau, "GPU", Verdict.WARN, r"not loaded \(nouveau has it\)", "nvidia-smi"),
+        (nouveau, "GPU", Verdict.WARN, r"not loaded \(bound to nouveau\)", "nvidia-smi"),
         (
             small_bar,
             "BAR1",
@@ -229,10 +235,22 @@ def acs(pc: Pc) -> None:
             "256 MiB .* about 224 MiB can be pinned",
             "Resizable BAR",
         ),
-        (no_provider, "provider", Verdict.NOTE, "as dma-buf only", "modprobe peerdma_nvp2p"),
-        (unbuilt_provider, "provider", Verdict.NOTE, "as dma-buf only", "Build the driver anew"),
+        (
+            no_provider,
+            "provider",
+            Verdict.NOTE,
+            "only be pinned as a dma-buf",
+            "modprobe peerdma_nvp2p",
+        ),
+        (
+            unbuilt_provider,
+            "provider",
+            Verdict.NOTE,
+            "only be pinned as a dma-buf",
+            "Rebuild the driver",
+        ),
         (peermem, "provider", Verdict.NOTE, "network adapters", ""),
-        (acs, "path", Verdict.WARN, "of 0000:02:00.0 sends", "disable_acs_redir=0000:02:00.0"),
+        (acs, "path", Verdict.WARN, "of 0000:02:00.0 redirects", "disable_acs_redir=0000:02:00.0"),
     ],
     ids=lambda value: value.__name__ if isinstance(value, Callable) else "",
 )
@@ -264,8 +282,8 @@ def _with(pc: Pc, trouble: Callable[[Pc], None]) -> Pc:
 def test_nothing_at_all(tmp_path):
     board, module, node, gpu = findings(Machine(tmp_path))
     assert (board.verdict, board.exit_code) == (Verdict.FAIL, BoardNotFound.exit_code)
-    assert "looked for 10ee:7021, subsystem 10ee:5045 (peerdma); 10de:0001" in board.found
-    assert "none of the 0 PCI functions is one" in board.found
+    assert "is a known board: 10ee:7021, subsystem 10ee:5045 (peerdma); 10de:0001" in board.found
+    assert "none of the 0 PCI functions is a known board" in board.found
     assert (module.verdict, module.step) == (
         Verdict.FAIL,
         "Install it: driver/install.sh (docs/driver.md)",
@@ -277,7 +295,10 @@ def test_another_xilinx_design(tmp_path):
     machine = Machine(tmp_path)
     machine.function("pci0000:00/0000:00:01.0", (0x10EE, 0x9034, 0x10EE, 0x0007))
     board = findings(machine)[0]
-    assert "but 0000:00:01.0 is 10ee:9034, subsystem 10ee:0007, a Xilinx design" in board.found
+    assert (
+        "but 0000:00:01.0 is 10ee:9034, subsystem 10ee:0007, an unknown Xilinx design"
+        in board.found
+    )
     assert "new_id" in board.step
 
 
@@ -306,7 +327,7 @@ def test_no_module(tmp_path, kernel, secure, found, step):
     [
         (ORIN, "", r"Orin \(tegra234\): NVIDIA Jetson AGX Orin.*L4T 36.4.3\.", "pinned as pages"),
         (ORIN, "peerdma_nvp2p_tegra", "Orin", "peerdma_nvp2p_tegra is loaded"),
-        (THOR, "", r"Thor \(tegra264\).*L4T 38.2.0\.", "nv-p2p is gone here"),
+        (THOR, "", r"Thor \(tegra264\).*L4T 38.2.0\.", "Thor has no nv-p2p"),
     ],
     ids=["Orin", "Orin with nv-p2p", "Thor"],
 )
@@ -320,7 +341,7 @@ def test_jetson(tmp_path, what, module, gpu, provider):
     assert re.search(gpu, said["GPU"]), said["GPU"]
     assert "cudaHostAlloc" in said["GPU"]
     assert provider in said["provider"]
-    assert "translated (DMA), which memory of the host" in said["IOMMU"]
+    assert "translated (DMA); host memory and dma-bufs" in said["IOMMU"]
     assert "path" not in said
 
 
@@ -342,7 +363,7 @@ def test_acs_that_cannot_be_read(tmp_path):
     pc.write(f"{pc.port}/config", config_space()[:64])
     (path,) = [each for each in troubles(pc) if each.subject == "path"]
     assert path.verdict is Verdict.NOTE
-    assert "whether ACS redirects is shown to root only" in path.found
+    assert "only root sees whether ACS redirects" in path.found
 
 
 def test_a_gpu_of_another_vendor(tmp_path):

@@ -27,7 +27,7 @@ from tests.host.doctor.machine import Pc
 
 BROKEN = {"result": -errno.EIO, "reason": Reason.ENGINE, "status": 0x80, "address": 0x1234000}
 LATE = {"result": -errno.ETIMEDOUT, "reason": Reason.TIMEOUT}
-#: Ends well, but nothing was moved.
+#: Ends well, but nothing was transferred.
 EMPTY = {"bytes": 16384}
 HOST = ["read host memory", "write host memory", "copy host memory"]
 GPU = ["pin GPU memory", "read GPU memory", "write GPU memory"]
@@ -56,7 +56,7 @@ def test_all_well(machine, node_driver):
     inside = [each.subject for each in found][-11:]
     assert inside == ["version", "providers", "opened", "gateware", *HOST, *GPU, "state"]
     said = {each.subject: each.found for each in found}
-    assert said["read GPU memory"] == "works, by way of peer-to-peer"
+    assert said["read GPU memory"] == "works, through peer-to-peer"
     assert said["gateware"].startswith("register map 1.0, PCIe Gen2 x1")
     assert not node_driver.pins
 
@@ -68,8 +68,8 @@ def test_all_well(machine, node_driver):
         ([{}, BROKEN], HOST[1:2], TransferError, "reads work, writes do not"),
         ([{}, EMPTY], HOST[1:2], VerifyError, "IOMMU"),
         ([{}, {}, EMPTY], HOST[2:], VerifyError, "docs/driver.md"),
-        ([{}, {}, {}, BROKEN], GPU[1:2], TransferError, "no peer-to-peer reads"),
-        ([{}, {}, {}, EMPTY], GPU[1:2], VerifyError, "no peer-to-peer reads"),
+        ([{}, {}, {}, BROKEN], GPU[1:2], TransferError, "does not forward peer-to-peer reads"),
+        ([{}, {}, {}, EMPTY], GPU[1:2], VerifyError, "does not forward peer-to-peer reads"),
         ([{}, {}, {}, {}, {}, {}, LATE], GPU[2:], Timeout, "another slot"),
         ([{}, {}, {}, {}, {}, {}, EMPTY], GPU[2:], VerifyError, "another slot"),
     ],
@@ -99,12 +99,12 @@ def test_memory_that_cannot_be_pinned(machine, node_driver):
 
 def test_gpu_memory_that_is_not_where_it_should_be(machine, node_driver):
     node_driver.placement = Placement.HOST
-    assert examined(machine)[GPU[1]].found == "works, by way of host memory"
+    assert examined(machine)[GPU[1]].found == "works, through host memory"
 
 
 def test_no_cuda(machine, monkeypatch):
     def none(kind):
-        raise GpuNotFound("a CUDA GPU", "there is none here", "Install one")
+        raise GpuNotFound("use a CUDA GPU", "there is none here", "Install one")
 
     monkeypatch.setattr(doctor, "gpu", none)
     found = examined(machine)
@@ -138,16 +138,20 @@ def test_a_driver_of_another_version(machine, node_driver):
     node_driver.info.uapi_version = 0x20000
     found = examined(machine)["board"]
     assert found.exit_code == VersionMismatch.exit_code
-    assert "its driver speaks version 2.0" in found.found
+    assert "its driver's interface has version 2.0" in found.found
 
 
 @pytest.mark.parametrize(
     ("members", "verdict", "said"),
     [
-        ({"state": BoardState.DEAD}, Verdict.FAIL, "given the board up"),
-        ({"state": BoardState.FROZEN}, Verdict.NOTE, "being reset just now"),
+        ({"state": BoardState.DEAD}, Verdict.FAIL, "has stopped using the board"),
+        ({"state": BoardState.FROZEN}, Verdict.NOTE, "currently suspended or being reset"),
         ({"lost_interrupts": 3, "jobs": 9}, Verdict.WARN, "9 .*; 3 ended without their interrupt"),
-        ({"jobs": 9, "failures": 2, "timeouts": 1}, Verdict.OK, "9 .*, 2 failed, 1 of them late"),
+        (
+            {"jobs": 9, "failures": 2, "timeouts": 1},
+            Verdict.OK,
+            "9 .*, 2 failed, 1 of these timed out",
+        ),
     ],
     ids=["dead", "frozen", "lost interrupts", "counts"],
 )
@@ -164,7 +168,7 @@ def test_a_node_that_is_not_there(tmp_path, monkeypatch):
     monkeypatch.setattr(System, "here", True)
     found = examined(Pc(tmp_path).system, "/dev/peerdma-none")["board"]
     assert found.exit_code == BoardNotFound.exit_code
-    assert "asked for the board at /dev/peerdma-none" in found.found
+    assert "cannot open the board at /dev/peerdma-none" in found.found
 
 
 def test_the_simulated_board(capsys):
@@ -174,16 +178,16 @@ def test_the_simulated_board(capsys):
         *("opened", "gateware", *HOST, *GPU),
     ]
     assert all(line.startswith("ok ") for line in lines[:-1])
-    assert lines[-1] == "all well"
+    assert lines[-1] == "no problems found"
 
 
 def test_nothing_here(capsys, monkeypatch, tmp_path):
     monkeypatch.setattr(doctor, "System", lambda: System(tmp_path))
     assert main(["doctor"]) == BoardNotFound.exit_code
     out = capsys.readouterr().out
-    assert "fail  board: looked for 10ee:7021" in out
+    assert "fail  board: none of the " in out
     assert "\n      next: " in out
-    assert out.endswith("2 failed, 0 could be better\n")
+    assert out.endswith("2 failed, 0 warnings\n")
 
 
 def test_json(capsys, monkeypatch, tmp_path):
@@ -200,5 +204,5 @@ def test_exit_codes_are_in_the_help(capsys):
     with pytest.raises(SystemExit):
         main(["doctor", "--help"])
     out = capsys.readouterr().out
-    assert "that of what\nfails first" in out
+    assert "exit code is that of\nthe first check that fails" in out
     assert "16 KiB of card RAM" in out

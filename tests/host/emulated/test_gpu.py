@@ -136,7 +136,7 @@ def test_arrays_outlive_surfaces_and_nothing_leaks():
     assert aperture_mappings() > mappings
     with pytest.raises(peerdma.PinError, match="closed; make a new one"):
         _ = surface.array
-    with pytest.raises(peerdma.PeerdmaError, match="emulated GPU that is closed"):
+    with pytest.raises(peerdma.PeerdmaError, match="emulated GPU is closed"):
         gpu.surface(4)
     assert "closed" in repr(gpu)
     assert "closed" in repr(surface)

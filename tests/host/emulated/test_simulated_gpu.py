@@ -166,5 +166,5 @@ def test_what_is_not_there_is_said(node, monkeypatch):
         with pytest.raises(OSError, match="no room"):
             gpu.surface(100)
     node.path.unlink()
-    with pytest.raises(peerdma.GpuNotFound, match="module simgpu has to be loaded"):
+    with pytest.raises(peerdma.GpuNotFound, match="Load the module simgpu"):
         simulated_gpu.SimulatedGpu()

@@ -157,7 +157,7 @@ def test_the_emulated_gpus_memory_is_the_hosts_for_a_real_board(
         (errno.EINVAL, "PinError", "dmesg"),
         (errno.EOPNOTSUPP, "UnsupportedError", "peerdma doctor"),
         (errno.ENODEV, "BoardLost", "open it again"),
-        (errno.E2BIG, "VersionMismatch", "one release"),
+        (errno.E2BIG, "VersionMismatch", "the same release"),
     ],
 )
 @pytest.mark.parametrize("code", [Ioctl.PIN_PAGES, Ioctl.PIN_CUDA, Ioctl.PIN_DMABUF])
@@ -177,7 +177,7 @@ def test_pins_that_fail_hold_nothing(node_driver, device_gpu, cuda_api, code, nu
 
 def test_a_pin_whose_place_is_not_told_is_taken_back(node_driver, node_board):
     node_driver.failures[Ioctl.QUERY] = 0, errno.EIO
-    with pytest.raises(peerdma.TransferError, match="where pinned memory is"):
+    with pytest.raises(peerdma.TransferError, match="cannot query pinned memory"):
         node_board.pin(np.zeros(10, np.uint8))
     assert len(node_driver.named("UNPIN_CUDA")) == 1
 
@@ -185,7 +185,7 @@ def test_a_pin_whose_place_is_not_told_is_taken_back(node_driver, node_board):
 def test_a_surface_that_cuda_refuses_is_not_pinned(node_driver, node_board, device_gpu, cuda_api):
     cuda_api.failures["cuPointerSetAttribute"] = 0, Result.CUDA_ERROR_NOT_SUPPORTED
     with device_gpu.surface(10) as surface:
-        with pytest.raises(peerdma.CudaError, match="to be pinned"):
+        with pytest.raises(peerdma.CudaError, match="cannot pin"):
             node_board.pin(surface)
         assert not node_driver.named("PIN_DMABUF", "PIN_CUDA")
 
@@ -233,7 +233,7 @@ def test_the_mailbox_is_the_boards_own_page(
 
 def test_a_board_without_a_mailbox(node_driver):
     node_driver.info.features = Feature.CUDA
-    with peerdma.open() as board, pytest.raises(peerdma.UnsupportedError, match="has none"):
+    with peerdma.open() as board, pytest.raises(peerdma.UnsupportedError, match="has no mailbox"):
         board.mailbox()
 
 
@@ -255,8 +255,8 @@ def test_nodes_that_cannot_be_opened(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"failure": errno.ENOTTY}, "NVIDIA's picoevb driver has the same node"),
-        ({"uapi_version": 0x20001}, "driver speaks version 2.1, this library 1.0"),
+        ({"failure": errno.ENOTTY}, "NVIDIA's picoevb driver uses the same node"),
+        ({"uapi_version": 0x20001}, "driver's interface has version 2.1, this library's 1.0"),
         ({"board_version": 0x30002}, "register map 3.2, this library knows 1."),
     ],
 )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Transfers by the kernel driver's jobs, against a stand-in for the node_driver."""
+"""Transfers by the kernel driver's jobs, against a stand-in for the driver."""
 
 import errno
 
@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import peerdma
-from peerdma.kernel import backend as kernel
+from peerdma.kernel import jobs
 from peerdma.kernel import node as kernel_node
 from peerdma.uapi import Op, Reason
 
@@ -37,15 +37,15 @@ def test_sides_that_are_divided_differently_make_a_job_each(node_driver, node_bo
         steps = []
         transfer = node_board.copy(*sides, progress=lambda *step: steps.append(step))
     assert (target[:5000] == source[:5000]).all()
-    jobs = node_driver.named("SUBMIT")
+    submitted = node_driver.named("SUBMIT")
     # Of these the driver refused some with EAGAIN, and took them again.
-    assert transfer.cycles == 10 * len(steps) <= 10 * len(jobs)
+    assert transfer.cycles == 10 * len(steps) <= 10 * len(submitted)
     assert len(steps) == len({*cuts[0], *cuts[1], 5000} - {0})
     assert steps[-1] == (5000, 5000)
 
 
 def test_large_copies_are_several_jobs(node_driver, node_board, monkeypatch):
-    monkeypatch.setattr(kernel, "_JOB_BYTES", 1000)
+    monkeypatch.setattr(jobs, "JOB_BYTES", 1000)
     source, target = np.arange(2500, dtype="u2").view("u1"), np.zeros(5000, np.uint8)
     with node_board.pin(source) as s, node_board.pin(target) as d:
         node_board.copy(s, d)
@@ -76,7 +76,7 @@ def test_nothing_to_move_asks_nothing_of_the_driver(node_driver, node_board):
 def test_jobs_that_fail_end_the_copy_and_the_other_jobs(
     node_driver, node_board, monkeypatch, end, kind, message
 ):
-    monkeypatch.setattr(kernel, "_JOB_BYTES", 100)
+    monkeypatch.setattr(jobs, "JOB_BYTES", 100)
     node_driver.ends = [{}, {"result": -errno.EIO, "bytes": 30, **end}]
     source, target = np.ones(600, np.uint8), np.zeros(600, np.uint8)
     with node_board.pin(source) as s, node_board.pin(target) as d:
@@ -103,7 +103,7 @@ def test_a_driver_that_hangs_is_given_up_and_its_jobs_cancelled(node_driver):
 
 
 def test_ctrl_c_cancels_what_is_under_way(node_driver, node_board, monkeypatch):
-    monkeypatch.setattr(kernel, "_JOB_BYTES", 10)
+    monkeypatch.setattr(jobs, "JOB_BYTES", 10)
 
     def interrupts(done, total):
         raise KeyboardInterrupt

@@ -155,7 +155,7 @@ def test_surfaces_that_the_cpu_reaches_need_no_kvikio(emulated_gpu, tmp_path, mo
     kvikio = Kvikio(monkeypatch, direct=True)
     with emulated_gpu.surface(10) as surface:
         saved = surface.save(tmp_path / "file")
-    assert "in memory that the CPU reaches" in saved.way
+    assert "is not in GPU memory" in saved.way
     assert not kvikio.files
 
 
@@ -167,13 +167,13 @@ def test_a_surface_is_loaded_from_a_pipe(every_gpu, tmp_path):
         for written, error, words in (
             (content, None, ""),
             (content[1:], ValueError, "4999 bytes, into a surface of 5000"),
-            (content + b"x", OSError, "a pipe that goes on after 5000 bytes"),
+            (content + b"x", OSError, "a pipe with more than the 5000 bytes"),
         ):
             writer = threading.Thread(target=pipe.write_bytes, args=(written,))
             writer.start()
             expected = pytest.raises(error, match=words) if error else contextlib.nullcontext()
             with expected:
-                assert surface.load(pipe).way == "copied by the CPU: it is no regular file"
+                assert surface.load(pipe).way == "copied by the CPU: it is not a regular file"
             writer.join(30)
             assert surface.get().tobytes() == content
 
@@ -182,7 +182,7 @@ def test_a_file_that_becomes_shorter_is_named(emulated_gpu, tmp_path):
     (tmp_path / "in").write_bytes(b"12345")
     content = files.Input(tmp_path / "in")
     (tmp_path / "in").write_bytes(b"123")
-    message = "in: ended after 3 of the 5 bytes that it is said to have"
+    message = "in: ended after 3 of the 5 bytes that the system reports for it"
     with emulated_gpu.surface(5) as surface, pytest.raises(OSError, match=message):
         content.load(surface)
 
@@ -192,7 +192,7 @@ def test_a_pipe_is_written_to_and_stays(emulated_gpu, tmp_path):
     os.mkfifo(pipe)
     with emulated_gpu.surface(300_000) as surface:
         surface.fill(3)
-        with pytest.raises(OSError, match=r"nobody reads from it; start its reader.*pipe'"):
+        with pytest.raises(OSError, match=r"no process reads from it; start the reader.*pipe'"):
             surface.save(pipe)
         found = []
         reader = threading.Thread(target=lambda: found.append(pipe.read_bytes()))

@@ -54,9 +54,9 @@ def test_numpy_sees_memory_that_the_cpu_reaches(every_gpu):
         assert np.asarray(surface, dtype="f8").dtype == np.float64
         assert np.from_dlpack(surface)[3, 7] == 5
     else:
-        with pytest.raises(peerdma.UnsupportedError, match=r"the CPU cannot reach.* get\(\)"):
+        with pytest.raises(peerdma.UnsupportedError, match=r"the CPU cannot access.* get\(\)"):
             _ = surface.array
-        with pytest.raises(peerdma.UnsupportedError, match="the CPU cannot reach"):
+        with pytest.raises(peerdma.UnsupportedError, match="the CPU cannot access"):
             np.asarray(surface)
 
 
@@ -170,7 +170,7 @@ def test_registered_arrays_keep_shape_and_type(every_gpu):
 @pytest.mark.parametrize(
     ("array", "message"),
     [
-        ([1, 2], "asked for a list as a surface, which is no array; give a numpy array"),
+        ([1, 2], "cannot register a list, which is no array; give a numpy array"),
         (np.arange(10)[::2], r"shape \(5,\) and strides .* Make it contiguous first"),
         (np.array([object()]), "one contiguous piece of plain data"),
         (np.broadcast_to(np.uint8(1), 10), "one contiguous piece"),
@@ -193,7 +193,7 @@ def test_a_closed_surface_is_refused(every_gpu):
     surface = every_gpu.surface(100)
     surface.close()
     surface.close()
-    for use in (surface.get, lambda: surface.fill(1), surface.extents, surface.hold):
+    for use in (surface.get, lambda: surface.fill(1), surface.extents, surface.acquire):
         with pytest.raises(peerdma.PinError, match="closed; make a new one"):
             use()
     assert "closed" in repr(surface)
@@ -201,10 +201,10 @@ def test_a_closed_surface_is_refused(every_gpu):
 
 def test_a_pinned_surface_stays_open(every_gpu):
     surface = every_gpu.surface(100)
-    surface.hold()
+    surface.acquire()
     with pytest.raises(peerdma.PinError, match="pinned 1 times"):
         surface.close()
-    surface.drop()
+    surface.release()
     surface.close()
 
 

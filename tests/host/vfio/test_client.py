@@ -356,7 +356,7 @@ def test_a_device_that_does_not_read_is_a_timeout(client):
         for _ in range(100_000):
             board.region_write(1, 0, 4, 0)
 
-    with pytest.raises(peerdma.Timeout, match="took no message"):
+    with pytest.raises(peerdma.Timeout, match="read no message"):
         write_on()
     hold.set()
 
@@ -415,7 +415,7 @@ def test_a_device_that_only_asks_is_a_timeout(client):
 def test_nobody_there(tmp_path):
     path = str(tmp_path / "none.sock")
     command = f"`make setup && .venv/bin/python -m sim.board --socket {path}`"
-    message = f"No such file or directory. Start one, in a checkout: {command}"
+    message = f"No such file or directory. Start one in a checkout: {command}"
     with pytest.raises(peerdma.BoardNotFound, match=message) as caught:
         peerdma.open(path)
     assert caught.value.errno == errno.ENOENT

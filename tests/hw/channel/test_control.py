@@ -117,20 +117,21 @@ def test_busy_count_and_both_bits_change_in_one_cycle():
     bench.run(testbench)
 
 
-@pytest.mark.parametrize("enabled", [True, False])
+@pytest.mark.parametrize("enabled", [Status.IDLE_STOPPED, GOOD | Status.IDLE_STOPPED, GOOD, 0])
 def test_idle_stopped_only_when_run_is_cleared_under_way(enabled):
     bench = Bench()
     bench.delay = 50
     bench.descriptors = [descriptor(), descriptor(**LAST)]
-    ie_idle = int(Status.IDLE_STOPPED)
+    stopped = int(enabled & Status.IDLE_STOPPED)
 
     async def testbench(ctx):
         await bench.write(ctx, "interrupt_enable", 0xFFFF_FFFF)
         await bench.write(ctx, "control", RUN | LOG_ALL)
         await ctx.tick().repeat(10)
-        await bench.write(ctx, "control", ie_idle if enabled else 0)
+        await bench.write(ctx, "control", int(enabled))
         await ctx.tick().repeat(100)
-        assert await bench.read(ctx, "status_rc") == (ie_idle if enabled else 0)
+        assert bench.interrupt_rises == bool(stopped)
+        assert await bench.read(ctx, "status_rc") == stopped
         assert await bench.read(ctx, "completed_count") == 0
 
     bench.run(testbench)

@@ -109,7 +109,7 @@ def test_without_the_mode_nothing_is_written():
 
 
 @pytest.mark.parametrize("log", [0, LOG_ALL])
-def test_an_error_is_written_once_with_the_descriptors_before_it(log):
+def test_an_error_is_written_once_with_the_failed_descriptor_counted(log):
     bench = Bench()
     bench.descriptors = [descriptor(), descriptor(completed=1), descriptor(**LAST)]
     bench.outcomes = {2: Outcome.POISONED}
@@ -120,7 +120,7 @@ def test_an_error_is_written_once_with_the_descriptors_before_it(log):
         await ctx.tick()
         logged = Status.DESCRIPTOR_COMPLETED if log else Status(0)
         assert await bench.read(ctx, "status_rc") == Status.BUSY | logged
-        assert await written(ctx, bench) == (2, 1)
+        assert await written(ctx, bench) == (3, 1)
         await ctx.tick()
         status = Status(await bench.read(ctx, "status"))
         assert bool(status & Status.errors()) == bool(log)
@@ -142,7 +142,7 @@ def test_a_descriptor_error_is_written_too():
 
     async def testbench(ctx):
         await bench.write(ctx, "control", XDMA_KO)
-        assert await written(ctx, bench) == (1, 1)
+        assert await written(ctx, bench) == (2, 1)
         await ctx.tick()
         assert await bench.read(ctx, "status") == Status.MAGIC_STOPPED
 

@@ -10,80 +10,63 @@ import pytest
 from peerdma import regs
 from peerdma.vfio.wire import CONFIG_REGION, Command
 from sim.board import config_space
-from sim.board.config_space import EXPRESS, MSI, MSIX, POWER, SERIAL, Identity
+from sim.compile import configuration
+from sim.compile.configuration import configuration_space
 from tests.sim.board.client import BAR_DMA, BAR_USER, Client
 
-PM_ID, MSI_ID, EXPRESS_ID, MSIX_ID = 0x01, 0x05, 0x10, 0x11
-
-
-def chain(image: bytes) -> dict[int, int]:
-    """Capability ID -> offset, by walking the list as software does."""
-    found, at = {}, image[0x34]
-    while at:
-        assert image[at] not in found
-        found[image[at]] = at
-        at = image[at + 1]
-    return found
+SPACE = configuration_space()
+POWER, MSI, EXPRESS, MSIX = (SPACE.capabilities[number] for number in (0x01, 0x05, 0x10, 0x11))
+SERIAL = 0x100
 
 
 def test_identity_and_class():
-    image = config_space.build().image
+    image = SPACE.image
     assert struct.unpack_from("<HH", image, 0) == (0x10EE, 0x7021)
     assert struct.unpack_from("<HH", image, 0x2C) == (0x10EE, 0x5045)
     assert image[9:12] == bytes([0x00, 0x80, 0x05])
     assert image[0x3D] == 1
-    other = config_space.build(Identity(0x10DE, 1, 0x10DE, 2, 0x123456)).image
-    assert struct.unpack_from("<HH", other, 0) == (0x10DE, 1)
-    assert struct.unpack_from("<HH", other, 0x2C) == (0x10DE, 2)
-    assert other[9:12] == bytes([0x56, 0x34, 0x12])
 
 
-@pytest.mark.parametrize("msi", [0, 1, 8])
-@pytest.mark.parametrize("msix", [False, True])
-def test_capability_list(msi, msix):
-    image = config_space.build(Identity(msi_vectors=msi, msix=msix)).image
-    expected = {PM_ID: POWER, EXPRESS_ID: EXPRESS}
-    expected |= {MSI_ID: MSI} if msi else {}
-    expected |= {MSIX_ID: MSIX} if msix else {}
-    assert chain(image) == expected
-    assert struct.unpack_from("<I", image, SERIAL)[0] == 0x00010003
-    if msi:
-        control = struct.unpack_from("<H", image, MSI + 2)[0]
-        assert 1 << (control >> 1 & 7) == msi and control & 0x80
-    if msix:
-        control, table, pending = struct.unpack_from("<HII", image, MSIX + 2)
-        assert control + 1 == regs.MSIX_ENTRIES
-        assert table == regs.MSIX_TABLE_OFFSET | BAR_DMA
-        assert pending == regs.MSIX_PBA_OFFSET | BAR_DMA
-
-
-def test_link_and_limits():
-    image = config_space.build(Identity(link_speed=1, boundary=128)).image
-    capabilities = struct.unpack_from("<I", image, EXPRESS + 4)[0]
+def test_capabilities():
+    msi_control = struct.unpack_from("<H", SPACE.image, MSI + 2)[0]
+    assert msi_control == 0x80, "64-bit address, one message"
+    control, table, pending = struct.unpack_from("<HII", SPACE.image, MSIX + 2)
+    assert control + 1 == regs.MSIX_ENTRIES
+    assert table == regs.MSIX_TABLE_OFFSET | BAR_DMA
+    assert pending == regs.MSIX_PBA_OFFSET | BAR_DMA
+    assert struct.unpack_from("<I", SPACE.image, SERIAL)[0] == 0x00010003
+    capabilities = struct.unpack_from("<I", SPACE.image, EXPRESS + 4)[0]
     assert 128 << (capabilities & 7) == 512
     assert not capabilities >> 28 & 1, "no function level reset"
-    assert struct.unpack_from("<H", image, EXPRESS + 0x12)[0] & 0x3FF == 0x011
-    assert struct.unpack_from("<H", image, EXPRESS + 0x10)[0] >> 3 & 1
-    assert struct.unpack_from("<H", config_space.build().image, EXPRESS + 0x12)[0] & 0x3FF == 0x012
+    assert struct.unpack_from("<H", SPACE.image, EXPRESS + 0x12)[0] & 0x3FF == 0x012
 
 
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"vendor": 0x10000}, "vendor is a 16-bit ID, not 0x10000"),
-        ({"class_code": 1 << 24}, "24 bits"),
-        ({"msi_vectors": 3}, "not 3"),
-        ({"boundary": 32}, "not 32"),
-    ],
-)
-def test_wrong_identity(wrong, message):
-    with pytest.raises(ValueError, match=message):
-        Identity(**wrong)
+@pytest.mark.parametrize("removed", [(0x05,), (0x11,), (0x05, 0x11), (0x11, 0x05)])
+def test_capabilities_are_taken_out(removed):
+    """The others stay where they are, and nothing is left of these."""
+    space = SPACE
+    for number in removed:
+        space = space.without(number)
+    left = {number: at for number, at in SPACE.capabilities.items() if number not in removed}
+    assert space.capabilities == left
+    for at in (SPACE.capabilities[number] for number in removed):
+        assert not any(space.image[at : at + 12] + space.writable[at : at + 12])
+    assert space.image[SERIAL:] == SPACE.image[SERIAL:]
+
+
+def test_it_follows_the_parameters(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(configuration.PARAMETERS, "CMD_INTX_IMPLEMENTED", "FALSE")
+    assert SPACE.writable[5] ^ configuration_space().writable[5] == 0x04
+    monkeypatch.setitem(configuration.PARAMETERS, "PM_CAP_NEXTPTR", EXPRESS)
+    monkeypatch.setitem(configuration.PARAMETERS, "MSI_CAP_ON", "FALSE")
+    assert configuration_space().image == SPACE.without(config_space.MSI).image
+    monkeypatch.setitem(configuration.PARAMETERS, "AER_CAP_ON", "TRUE")
+    with pytest.raises(KeyError, match="AER"):
+        configuration_space()
 
 
 def test_no_bit_is_both_set_and_cleared_by_a_write():
-    space = config_space.build(Identity(msi_vectors=32, msix=True))
-    for writable, clearable in zip(space.writable, space.clearable, strict=True):
+    for writable, clearable in zip(SPACE.writable, SPACE.clearable, strict=True):
         assert not writable & clearable
 
 
@@ -92,14 +75,13 @@ def test_no_bit_is_both_set_and_cleared_by_a_write():
 
 def test_every_bit_follows_its_mask(client: Client):
     """All ones, then all zeros, into every byte: exactly the writable bits follow."""
-    space = config_space.build()
     for value in (0xFF, 0x00):
         for offset in range(0, config_space.SIZE, 4):
             client.write(CONFIG_REGION, offset, value * 0x01010101)
         for offset in range(0, config_space.SIZE, 4):
             mask, initial = (
                 struct.unpack_from("<I", image, offset)[0]
-                for image in (space.writable, space.image)
+                for image in (SPACE.writable, SPACE.image)
             )
             # Only state that the hardware reports may differ; at rest there is none.
             expected = initial & ~mask | value * 0x01010101 & mask
@@ -168,9 +150,8 @@ def test_reset_restores_it(client: Client):
 
 
 def test_any_size_and_alignment(client: Client):
-    space = config_space.build()
     for offset, count in ((0, 1), (1, 2), (3, 4), (0x2D, 7), (0xFF8, 8), (0, 4096)):
-        expected = bytearray(space.image[offset : offset + count])
+        expected = bytearray(SPACE.image[offset : offset + count])
         for at in range(4, 6):
             if offset <= at < offset + count:
                 expected[at - offset] = (6, 0)[at - 4]

@@ -13,6 +13,7 @@ import pytest
 from peerdma import regs
 from peerdma.vfio.wire import Irq
 from sim.board.config_space import MSIX
+from sim.compile.configuration import configuration_space
 from tests.sim.board.client import ANSWER, BAR_DMA, Board, Client, Memory
 from tests.sim.board.dma import DATA, DONE, LIST, list_of
 
@@ -52,7 +53,7 @@ def quiet(*eventfds: int) -> bool:
 
 
 def test_each_channel_has_its_message(board, client, lists, data, vectors):
-    assert client.config(MSIX + 2, 2) & 0x8000, "MSI-X Enable"
+    assert client.config(configuration_space().capabilities[MSIX] + 2, 2) & 0x8000, "MSI-X Enable"
     since = board.log()
     for turn in range(3):
         for c2h, eventfd in enumerate(vectors):

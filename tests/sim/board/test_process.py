@@ -79,7 +79,7 @@ def test_other_files_are_left_alone(tmp_path):
     path.write_text("data")
     run = program("--socket", str(path))
     assert run.returncode == 1
-    assert "exists and is no socket" in run.stderr
+    assert "exists and is not a socket" in run.stderr
     assert path.read_text() == "data"
 
 
@@ -120,6 +120,7 @@ def test_failure_to_start(tmp_path, arguments, message):
         ["--socket", "s", "--link", "gen9"],
         ["--socket", "s", "--ids", "10ee"],
         ["--socket", "s", "--ids", "10ee:12345"],
+        ["--socket", "s", "--class-code", "0x1000000"],
         ["--socket", "s", "--completion-size", "100"],
         ["--socket", "s", "--rtt-ns", "-1"],
         ["--socket", "s", "--time-scale", "0"],

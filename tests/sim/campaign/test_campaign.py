@@ -7,6 +7,7 @@ import json
 import os
 import re
 import secrets
+import shlex
 import signal
 import subprocess
 import sys
@@ -29,10 +30,10 @@ from sim.campaign.plan import Plan
 from sim.campaign.report import Record
 from sim.campaign.scoreboard import CardRam, Pair, Scope, check_either
 from sim.campaign.table import GROUPS
-from sim.mutants import MUTANTS, break_it
-from sim.mutants.run import private_copy
+from sim.compile.tools import ROOT
+from sim.copies import Edit, environment, private_copy
+from sim.mutants import MUTANTS
 
-ROOT = Path(__file__).resolve().parents[3]
 #: Bound of a command, in seconds; models may have to be built first.
 LIMIT = 600
 
@@ -42,12 +43,11 @@ def start(checkout: Path, *arguments: str) -> subprocess.Popen[str]:
 
     The environment has the SEED of something else, which it must not heed.
     """
-    paths = os.pathsep.join((str(checkout), str(checkout / "host")))
     other = str(secrets.randbits(20))
     return subprocess.Popen(
         [sys.executable, "-m", "sim.campaign", *arguments],
         cwd=checkout,
-        env={**os.environ, "PYTHONPATH": paths, "SEED": other},
+        env={**environment(checkout), "SEED": other},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -123,11 +123,9 @@ def suits(plan: Plan, kind: str) -> bool:
 def test_bugs_are_found(mutant, kind, tmp_path, monkeypatch):
     """Planted in a copy, each shows within a few seeds; the replay's command is there."""
     checkout = private_copy(tmp_path)
-    break_it(checkout, next(one for one in MUTANTS if one.name == mutant))
-    # One model to build instead of two.
-    plans = checkout / "sim" / "campaign" / "plan.py"
-    assert plans.read_text().count("CHANNELS = (1, 2)") == 1
-    plans.write_text(plans.read_text().replace("CHANNELS = (1, 2)", "CHANNELS = (1,)"))
+    next(one for one in MUTANTS if one.name == mutant).apply(checkout)
+    plans = ("sim/campaign/plan.py", "CHANNELS = (1, 2)", "CHANNELS = (1,)")
+    Edit("one model to build instead of two", *plans).apply(checkout)
     monkeypatch.setattr(drawing, "CHANNELS", (1,))
     number = next(n for n in range(2000) if suits(draw(n * SEEDS, 4), kind))
     arguments = ("--seed", str(number), "--seeds", "3", "--episodes", "4", "--seconds", str(LIMIT))
@@ -138,7 +136,8 @@ def test_bugs_are_found(mutant, kind, tmp_path, monkeypatch):
     assert re.search(r"seed \d+ FAILED", done.stdout)
     failed = re.search(r"FAILED seed (\d+); again with waveforms: (.+)", done.stdout)
     assert failed, done.stdout
-    assert failed[2] == f"{sys.executable} -m sim.campaign replay {failed[1]} --episodes 4"
+    python = shlex.quote(sys.executable)
+    assert failed[2] == f"{python} -m sim.campaign replay {failed[1]} --episodes 4"
 
 
 def test_plans_are_possible_and_repeat():

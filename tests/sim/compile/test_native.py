@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from hw.pcie.series7.block import SERIES7
+from hw.pcie.series7.parameters import TRANSMIT_BUFFERS
 from sim.compile import native, tools
 
 
@@ -45,7 +45,7 @@ def test_missing_compiler_is_named(monkeypatch):
 
 def test_pins_follow_the_port_table():
     header = native.pins_header()
-    assert f"kTransmitBuffers = {SERIES7.transmit_buffers};" in header
+    assert f"kTransmitBuffers = {TRANSMIT_BUFFERS};" in header
     assert "uint64_t trntd = 0;" in header
     assert "from.trntd = core.trntd;" in header
     assert "core.trntdstrdy = to.trntdstrdy;" in header

@@ -1,21 +1,65 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Clock generation, from the transceiver's copy of the reference clock.
 
-TXOUTCLK 100 MHz ─▶ MMCM x 10 ─┬─▶ /8  125 MHz ─┬─▶ drp
-                               │                └─▶┐
-                               ├─▶ /4  250 MHz ──▶ mux ─▶ pipe   (Gen1: 125, Gen2: 250)
-                               └─▶ /16 or /8 ───────────▶ sync   (user clock)
+TXOUTCLK 100 MHz ─┬─▶ MMCM x 10 ─┬─▶ /8  125 MHz ─┬─▶ drp
+                  │              │                └─▶┐
+                  │              ├─▶ /4  250 MHz ──▶ mux ─▶ pipe   (Gen1: 125, Gen2: 250)
+                  │              └─▶ /16 or /8 ───────────▶ sync   (user clock)
+                  └─▶ reference, which runs without the MMCM's lock
 """
 
 from amaranth import *
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-__all__ = ["REFERENCE_KHZ", "VCO_KHZ", "ClockTree"]
+from .synchronise import synchronised
+
+__all__ = ["REFERENCE_KHZ", "VCO_KHZ", "ClockTree", "MmcmReset"]
 
 REFERENCE_KHZ = 100_000
 #: Of the MMCM; 600 to 1440 MHz in speed grade 2 (DS181).
 VCO_KHZ = 1_000_000
+
+#: Cycles of the reference clock: of a reset pulse, which is at least 5 ns long (DS181), and from
+#: one pulse to the next: 164 µs, of which locking takes 100 µs at most (DS181, TLOCKMAX).
+_PULSE_CYCLES, _RETRY_CYCLES = 16, 1 << 14
+
+
+class MmcmReset(wiring.Component):
+    """Resets an MMCM that is not locked, again and again until it is.
+
+    An MMCM whose input stopped does not lock again by itself when the input returns: it has to be
+    reset then (PG065, resets). This component runs on the input clock, so it stops and returns with
+    it, and begins with a pulse.
+
+    Parameters
+    ----------
+    retry : int
+        Cycles from one pulse to the next, a power of two.
+
+    Members
+    -------
+    locked : In(1)
+        Asynchronous.
+    reset : Out(1)
+    """
+
+    locked: In(1)
+    reset: Out(1)
+
+    def __init__(self, retry: int = _RETRY_CYCLES):
+        self._retry = retry
+        super().__init__()
+
+    def elaborate(self, platform):
+        m = Module()
+        locked = synchronised(m, self.locked)
+        count = Signal(range(self._retry))
+        m.d.sync += [
+            count.eq(Mux(locked, 0, count + 1)),
+            self.reset.eq(~locked & (count < _PULSE_CYCLES)),
+        ]
+        return m
 
 
 class ClockTree(wiring.Component):
@@ -30,9 +74,14 @@ class ClockTree(wiring.Component):
     -------
     tx_out_clock : In(1)
         100 MHz while the reference clock runs, independent of the transceiver's PLL.
+    reset : In(1)
+        Resets the MMCM; asynchronous.
     fast : In(1)
         Selects a PIPE clock of 250 MHz, without a glitch; in the domain `pipe`.
+    reference_clock : Out(1)
+        `tx_out_clock` on a clock net.
     sync_clock, pipe_clock, drp_clock : Out(1)
+        Good while `locked`.
     locked : Out(1)
         Asynchronous.
     """
@@ -44,7 +93,9 @@ class ClockTree(wiring.Component):
         super().__init__(
             {
                 "tx_out_clock": In(1),
+                "reset": In(1),
                 "fast": In(1),
+                "reference_clock": Out(1),
                 "sync_clock": Out(1),
                 "pipe_clock": Out(1),
                 "drp_clock": Out(1),
@@ -54,9 +105,9 @@ class ClockTree(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        reference, feedback = Signal(), Signal()
+        feedback = Signal()
         made = Signal(3)
-        m.submodules.reference = Instance("BUFG", i_I=self.tx_out_clock, o_O=reference)
+        m.submodules.reference = Instance("BUFG", i_I=self.tx_out_clock, o_O=self.reference_clock)
         m.submodules.mmcm = Instance(
             "MMCME2_ADV",
             p_BANDWIDTH="OPTIMIZED",
@@ -69,7 +120,7 @@ class ClockTree(wiring.Component):
             p_CLKOUT0_DIVIDE_F=8.0,
             p_CLKOUT1_DIVIDE=4,
             p_CLKOUT2_DIVIDE=self._divide,
-            i_CLKIN1=reference,
+            i_CLKIN1=self.reference_clock,
             i_CLKIN2=Const(0),
             i_CLKINSEL=Const(1),
             i_CLKFBIN=feedback,
@@ -78,9 +129,7 @@ class ClockTree(wiring.Component):
             o_CLKOUT1=made[1],
             o_CLKOUT2=made[2],
             o_LOCKED=self.locked,
-            # Never reset: its input is stable before anything uses its outputs, and LOCKED, when
-            # it falls, resets all that uses them.
-            i_RST=Const(0),
+            i_RST=self.reset,
             i_PWRDWN=Const(0),
             # No reconfiguration and no phase shift.
             i_DADDR=Const(0, 7),

@@ -11,8 +11,8 @@ CHANNEL = {
     # Data path: 16 bits at PIPE, 20 inside, for 8b/10b.
     "RX_DATA_WIDTH": 20,
     "TX_DATA_WIDTH": 20,
-    # Rates: the PLL's 2.5 GHz halved for Gen1; RATE 1 overrides to undivided for Gen2.
-    # Counters of 25 MHz from the 100 MHz reference.
+    # Rates: the PLL's 2.5 GHz, divided by 2 for Gen1; for Gen2, RATE 1 overrides the divider to 1.
+    # Dividers to 25 MHz, from the 100 MHz reference, for internal timers.
     "CLK_COMMON_SWING": 0,
     "OUTREFCLK_SEL_INV": 3,
     "RXOUT_DIV": 2,
@@ -21,8 +21,8 @@ CHANNEL = {
     "TXOUT_DIV": 2,
     "TX_CLK25_DIV": 4,
     "TX_CLKMUX_EN": 1,
-    # Clocks of the tie-offs are not inverted in the netlist; flow inverts what it ties
-    # high.
+    # No inversion of tied-off clocks in the netlist: flow uses the inverter where it ties an
+    # input high.
     "IS_CLKRSVD0_INVERTED": 0,
     "IS_CLKRSVD1_INVERTED": 0,
     "IS_DMONITORCLK_INVERTED": 0,
@@ -36,7 +36,7 @@ CHANNEL = {
     # PIPE mode, out-of-band circuit on at power-up (PCS_RSVD_ATTR bit 8).
     "PCS_PCIE_EN": "TRUE",
     "PCS_RSVD_ATTR": 0x100,
-    # PIPE power states: how long a change takes, in 25 MHz cycles.
+    # PIPE power states: duration of a change, in 25 MHz cycles.
     "PD_TRANS_TIME_FROM_P2": 60,
     "PD_TRANS_TIME_NONE_P2": 9,
     "PD_TRANS_TIME_TO_P2": 0x64,
@@ -82,7 +82,7 @@ CHANNEL = {
     "RXSYNC_MULTILANE": 0,
     "RXSYNC_OVRD": 1,
     "RXSYNC_SKIP_DA": 0,
-    # Commas: align to both, at any byte, K28.5 within 8b/10b; PMA slides as PIPE wants.
+    # Commas: K28.5 of both disparities, aligned to any byte; the PMA slides, as PIPE requires.
     "ALIGN_COMMA_DOUBLE": "FALSE",
     "ALIGN_COMMA_ENABLE": 0x3FF,
     "ALIGN_COMMA_WORD": 1,
@@ -115,8 +115,8 @@ CHANNEL = {
     "CLK_COR_SEQ_2_ENABLE": 0,
     "CLK_COR_SEQ_2_USE": "FALSE",
     "CLK_COR_SEQ_LEN": 1,
-    # Channel bonding and lane deskew: set for ordered sets as in the reference; one lane
-    # never bonds.
+    # Channel bonding and lane deskew: sequences as in the reference, without effect for a single
+    # lane.
     "CHAN_BOND_KEEP_ALIGN": "TRUE",
     "CHAN_BOND_MAX_SKEW": 7,
     "CHAN_BOND_SEQ_1_1": 74,
@@ -165,7 +165,7 @@ CHANNEL = {
     "TX_MARGIN_LOW_3": 66,
     "TX_MARGIN_LOW_4": 64,
     "TX_PREDRIVER_MODE": 0,
-    # Electrical idle: delays around it, and the idle detector's clock from the fabric.
+    # Electrical idle: entry and exit delays; the idle detector's clock comes from the fabric.
     "RXOOB_CFG": 0x6,
     "RXOOB_CLK_CFG": "FABRIC",
     "RX_SIG_VALID_DLY": 10,
@@ -183,8 +183,8 @@ CHANNEL = {
     "RXPMARESET_TIME": 3,
     "TXPCSRESET_TIME": 1,
     "TXPMARESET_TIME": 3,
-    # Receiver's analog front end: termination, bias, offset and equaliser as
-    # characterised (UG482 recommends the wizard's values; these are the reference's).
+    # Receiver's analog front end: termination, bias, offset and equaliser. UG482 recommends the
+    # wizard's values, which depend on characterisation; these are the reference's.
     "ADAPT_CFG0": 0,
     "CFOK_CFG": 0x49000040E80,
     "CFOK_CFG2": 32,
@@ -216,13 +216,13 @@ CHANNEL = {
     "RX_OS_CFG": 0x80,
     "TERM_RCAL_CFG": 0x4210,
     "TERM_RCAL_OVRD": 0,
-    # Clock recovery: held during electrical idle, for PCIe's spread spectrum.
+    # Clock recovery: for PCIe's spread spectrum, and held during electrical idle.
     "RXCDR_CFG": 0x107FE406001041010,
     "RXCDR_FR_RESET_ON_EIDLE": 0,
     "RXCDR_HOLD_DURING_EIDLE": 1,
     "RXCDR_LOCK_CFG": 0x15,
     "RXCDR_PH_RESET_ON_EIDLE": 0,
-    # Other analog settings, reserved in UG482: the reference's.
+    # Other analog settings, reserved in UG482: values of the reference.
     "DMONITOR_CFG": 0xB01,
     "PMA_LOOPBACK_CFG": 0x0,
     "PMA_RSV": 0x333,
@@ -273,7 +273,7 @@ CHANNEL = {
 }
 
 COMMON = {
-    # Both PLLs make 2.5 GHz of 100 MHz: 100 x 5 x 5 / 1; PLL1 is in power-down and alike.
+    # Both PLLs multiply 100 MHz to 2.5 GHz: 100 x 5 x 5 / 1. PLL1 is powered down; same values.
     "PLL0_FBDIV": 5,
     "PLL0_FBDIV_45": 5,
     "PLL0_REFCLK_DIV": 1,
@@ -290,12 +290,12 @@ COMMON = {
     "PLL1_INIT_CFG": 0x1E,
     "PLL1_LOCK_CFG": 0x1E8,
     "PLL_CLKOUT_CFG": 0,
-    # Bias of the quad as in the reference; the rest is reserved.
+    # Bias of the quad as in the reference; all others are reserved.
     "BIAS_CFG": 0x50001,
     "COMMON_CFG": 0,
     "RSVD_ATTR0": 0,
     "RSVD_ATTR1": 0,
-    # Clocks of the tie-offs: see above.
+    # Tied-off clocks: as above.
     "IS_DRPCLK_INVERTED": 0,
     "IS_GTGREFCLK0_INVERTED": 0,
     "IS_GTGREFCLK1_INVERTED": 0,
@@ -303,5 +303,5 @@ COMMON = {
     "IS_PLL1LOCKDETCLK_INVERTED": 0,
 }
 
-#: IBUFDS_GTE2: common mode and termination of the reference clock's input are the pad's own.
+#: IBUFDS_GTE2: internal common mode and termination at the reference clock's pads.
 REFERENCE_CLOCK = {"CLKCM_CFG": "TRUE", "CLKRCV_TRST": "TRUE", "CLKSWING_CFG": 3}

@@ -1,37 +1,21 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The PCIe block PCIE_2_1 with its buffers; ports that this design does not use are tied off."""
 
-from dataclasses import dataclass
-
 from amaranth import *
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from ..ports import TRN_PORTS, TrnSignature
-from .pcie_parameters import PARAMETERS, USER_CLOCK_CODES
+from ..parameters import PARAMETERS, SERIAL_NUMBER, USER_CLOCK_CODES, Identity
+from ..ports import TRN_PORTS
+from ..trn import TrnSignature
 from .pipe import PipeSignature
 from .power import TurnOff
 from .tlp_buffer import TlpBuffer
 
-__all__ = ["SERIAL_NUMBER", "Identity", "PcieBlock"]
-
-#: Device Serial Number: an EUI-64 of no registered vendor, the same on all boards. Software tells
-#: boards apart by their bus address.
-SERIAL_NUMBER = 0x0000_0001_0100_0A35
+__all__ = ["PcieBlock"]
 
 #: Bits of a word of the transmit and the receive buffer.
 _TX_WIDTH, _RX_WIDTH = 69, 68
-
-
-@dataclass(frozen=True)
-class Identity:
-    """Vendor, device and subsystem IDs of the function, 16 bits each."""
-
-    vendor: int = 0x10EE
-    device: int = 0x7021
-    subsystem_vendor: int = 0x10EE
-    subsystem: int = 0x5045
-
 
 #: Widths of ports of which a 64-bit core uses the low part only.
 _WIDE = {"trntd": 128, "trntrem": 2, "trnrd": 128, "trnrrem": 2, "trntdstrdy": 4}
@@ -136,7 +120,6 @@ _TIED = {
     "CFGDSDEVICENUMBER": (5, 0),
     "CFGDSFUNCTIONNUMBER": (3, 0),
     "CFGPORTNUMBER": (8, 0),
-    "CFGREVID": (8, 0),
     # No reconfiguration, no debugging. The idle clock is high, as in the reference.
     "DRPADDR": (9, 0),
     "DRPCLK": (1, 1),
@@ -170,7 +153,7 @@ class PcieBlock(wiring.Component):
     ----------
     identity : Identity
     clock_khz : int
-        Frequency of the user clock, a key of `USER_CLOCK_CODES` in `pcie_parameters`.
+        Frequency of the user clock, a key of `USER_CLOCK_CODES` in `hw.pcie.series7.parameters`.
 
     Members
     -------
@@ -179,6 +162,8 @@ class PcieBlock(wiring.Component):
         In the domain `pipe`.
     rate : Out(1)
         1 requests Gen2; in the domain `pipe`.
+    ltssm : Out(6)
+        PLLTSSMSTATE, by the codes of PG054; in the domain `pipe`.
     sys_reset_n : In(1)
         Asynchronous.
     user_reset_n, hot_reset : Out(1)
@@ -195,6 +180,7 @@ class PcieBlock(wiring.Component):
                 "trn": In(TrnSignature()),
                 "pipe": Out(PipeSignature()),
                 "rate": Out(1),
+                "ltssm": Out(6),
                 "sys_reset_n": In(1),
                 "user_reset_n": Out(1),
                 "hot_reset": Out(1),
@@ -230,12 +216,14 @@ class PcieBlock(wiring.Component):
             o_USERRSTN=self.user_reset_n,
             o_PLRECEIVEDHOTRST=self.hot_reset,
             o_PIPETXRATE=self.rate,
+            o_PLLTSSMSTATE=self.ltssm,
             o_CFGMSGRECEIVEDPMETO=turn_off.received,
             i_CFGPMTURNOFFOKN=turn_off.ok_n,
             i_CFGVENDID=Const(ids.vendor, 16),
             i_CFGDEVID=Const(ids.device, 16),
             i_CFGSUBSYSVENDID=Const(ids.subsystem_vendor, 16),
             i_CFGSUBSYSID=Const(ids.subsystem, 16),
+            i_CFGREVID=Const(ids.revision, 8),
             i_CFGDSN=Const(SERIAL_NUMBER, 64),
         )
         return m

@@ -8,10 +8,12 @@ from amaranth.lib import wiring
 from amaranth.lib.cdc import ResetSynchronizer
 from amaranth.lib.wiring import In, Out
 
-from ..ports import TrnSignature
-from .clocking import ClockTree
+from ..parameters import Identity
+from ..trn import TrnSignature
+from .clocking import ClockTree, MmcmReset
+from .eios import EiosFilter
 from .gtp import GtpChannel, GtpCommon
-from .pcie_block import Identity, PcieBlock
+from .pcie_block import PcieBlock
 from .pipe import OobClock, Pipe
 from .rate import RateChange
 from .reset import ResetSequence, Watchdog
@@ -19,7 +21,7 @@ from .rx_width import RxWidth
 from .synchronise import synchronised
 from .tx_align import TxAlign
 
-__all__ = ["Identity", "Pads", "Phy"]
+__all__ = ["Pads", "Phy"]
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,8 @@ class Phy(wiring.Component):
         m = Module()
         for name in ("pipe", "drp"):
             m.domains += ClockDomain(name)
-        # The clocks of drp and sync without their resets, for the logic that makes these resets.
+        # The reference clock, which does not depend on the MMCM, and the user clock without its
+        # reset, for the logic that makes resets.
         for name in ("watch", "user"):
             m.domains += ClockDomain(name, local=True, reset_less=True)
         pads = self._pads
@@ -88,7 +91,7 @@ class Phy(wiring.Component):
             ClockSignal("sync").eq(tree.sync_clock),
             ClockSignal("pipe").eq(tree.pipe_clock),
             ClockSignal("drp").eq(tree.drp_clock),
-            ClockSignal("watch").eq(tree.drp_clock),
+            ClockSignal("watch").eq(tree.reference_clock),
             ClockSignal("user").eq(tree.sync_clock),
         ]
         self._sequences(m, common, channel, tree)
@@ -100,18 +103,23 @@ class Phy(wiring.Component):
         m.submodules.rate = rate = in_pipe(RateChange())
         m.submodules.align = align = in_pipe(TxAlign())
         m.submodules.width = width = DomainRenamer("drp")(RxWidth())
+        m.submodules.eios = eios = in_pipe(EiosFilter())
         m.submodules.pipe = pipe = in_pipe(Pipe())
         m.submodules.oob = oob = in_pipe(OobClock())
         m.submodules.block = block = PcieBlock(self._identity, self._clock_khz)
 
         # PERST#, a lost MMCM lock and a hung sequence all restart transceiver and PCIe block.
-        m.submodules.watchdog = watchdog = DomainRenamer("watch")(Watchdog())
+        in_watch = DomainRenamer("watch")
+        m.submodules.mmcm_reset = mmcm_reset = in_watch(MmcmReset())
+        m.submodules.watchdog = watchdog = in_watch(Watchdog())
         down = Signal()
         m.d.comb += down.eq(~self.perst_n | ~tree.locked | watchdog.expired)
         for domain in ("pipe", "drp"):
             m.submodules[f"{domain}_reset"] = ResetSynchronizer(down, domain=domain)
         up = Signal()
         m.d.comb += [
+            mmcm_reset.locked.eq(tree.locked),
+            tree.reset.eq(mmcm_reset.reset),
             up.eq(reset.ready & rate.idle),
             # While PERST# is asserted nothing is expected to make progress.
             watchdog.done.eq(synchronised(m, up | ~self.perst_n, "watch")),
@@ -141,7 +149,9 @@ class Phy(wiring.Component):
             pipe.rate_done.eq(rate.done),
         ]
         self._share(m, channel, width, align, (reset, rate))
-        wiring.connect(m, gt=pipe.gt, channel=channel.pipe)
+        m.d.comb += eios.ltssm.eq(block.ltssm)
+        wiring.connect(m, eios=eios.gt, channel=channel.pipe)
+        wiring.connect(m, gt=pipe.gt, eios=eios.block)
         wiring.connect(m, block=block.pipe, pipe=pipe.block)
         self._block(m, block, reset.ready, tree)
 

@@ -5,12 +5,10 @@ from amaranth import *
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from .synchronise import synchronised
-
 __all__ = ["FROM_BLOCK", "TO_BLOCK", "VALID_CYCLES", "OobClock", "Pipe", "PipeSignature"]
 
-#: Cycles that RXVALID must be steady before it is passed to the PCIe block: at the end of an
-#: electrical idle the receiver finds commas in noise.
+#: Cycles that RXVALID must be steady and without errors before it is passed to the PCIe block: at
+#: the end of an electrical idle the receiver finds commas in noise.
 VALID_CYCLES = 16
 
 #: PIPE signals of one lane (PHY Interface for PCI Express 2.00) and what they are at reset.
@@ -49,14 +47,16 @@ class Pipe(wiring.Component):
     """One register in each direction, and PHYSTATUS as the sequences require it.
 
     Transceiver and PCIe block are far apart on the die; with a register between them each path has
-    a whole period. RXVALID is passed on once it has been steady for `VALID_CYCLES`. PHYSTATUS is 1
-    until the transceiver is up, which holds the PCIe block in its Detect state. During a rate
-    change the transceiver's own PHYSTATUS is masked, and a pulse of one cycle ends the change.
+    a whole period. RXVALID is passed on once it has been steady for `VALID_CYCLES` without an error
+    in RXSTATUS; errors after that are the block's to count. PHYSTATUS is 1 until the transceiver is
+    up, which holds the PCIe block in its Detect state. During a rate change RXVALID is 0, for the
+    receiver is in reset, and the transceiver's own PHYSTATUS is masked; a pulse of one cycle ends
+    the change.
 
     Members
     -------
     block : In(PipeSignature), gt : Out(PipeSignature)
-        Towards the PCIe block and towards the transceiver.
+        Towards the PCIe block and towards the transceiver. All of it is synchronous.
     ready : In(1)
         The reset sequence has finished.
     rate_idle, rate_done : In(1)
@@ -74,17 +74,18 @@ class Pipe(wiring.Component):
         gt, block = self.gt, self.block
         for name in FROM_BLOCK:
             m.d.sync += getattr(gt, name).eq(getattr(block, name))
-        for name in ("rx_data", "rx_char_is_k", "rx_status", "rx_aligned"):
+        for name in ("rx_data", "rx_char_is_k", "rx_elec_idle", "rx_status", "rx_aligned"):
             m.d.sync += getattr(block, name).eq(getattr(gt, name))
-        m.d.comb += block.rx_elec_idle.eq(synchronised(m, gt.rx_elec_idle, init=1))
 
-        steady = Signal(range(VALID_CYCLES + 1))
-        with m.If(~gt.rx_valid):
-            m.d.sync += steady.eq(0)
-        with m.Elif(steady != VALID_CYCLES):
-            m.d.sync += steady.eq(steady + 1)
+        valid, error = self.rate_idle & gt.rx_valid, gt.rx_status[2]
+        count = Signal(range(VALID_CYCLES + 1))
+        steady = count == VALID_CYCLES
+        with m.If(~valid | (error & ~steady)):
+            m.d.sync += count.eq(0)
+        with m.Elif(~steady):
+            m.d.sync += count.eq(count + 1)
         m.d.sync += [
-            block.rx_valid.eq(self.ready & gt.rx_valid & (steady == VALID_CYCLES)),
+            block.rx_valid.eq(self.ready & valid & steady),
             block.phystatus.eq(~self.ready | (self.rate_idle & gt.phystatus) | self.rate_done),
         ]
         return m

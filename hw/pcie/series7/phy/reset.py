@@ -5,6 +5,7 @@ from amaranth import *
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from .clocking import REFERENCE_KHZ
 from .synchronise import synchronised
 
 __all__ = ["SETTLE_CYCLES", "TIMEOUT_CYCLES", "ResetSequence", "Watchdog"]
@@ -13,9 +14,10 @@ __all__ = ["SETTLE_CYCLES", "TIMEOUT_CYCLES", "ResetSequence", "Watchdog"]
 #: after configuration (UG482); the clock has at most 250 MHz.
 SETTLE_CYCLES = 256
 
-#: Cycles that a sequence may take: 16.8 ms at 125 MHz. PLL lock and receiver reset need about
-#: 1 ms, and software waits 100 ms after a reset before it accesses the card (PCI Express 6.6.1).
-TIMEOUT_CYCLES = 1 << 21
+#: Cycles of the reference clock that a sequence may take: 17 ms. PLL lock and receiver reset need
+#: about 1 ms, so that a second attempt, too, ends within the 20 ms after a reset in which the link
+#: has to begin its training (PCI Express 6.6.1).
+TIMEOUT_CYCLES = 17 * REFERENCE_KHZ
 
 
 class ResetSequence(wiring.Component):

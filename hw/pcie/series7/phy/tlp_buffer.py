@@ -5,18 +5,13 @@ from amaranth import *
 from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In, Out
 
-__all__ = ["DEPTH", "READ_LATENCY", "TlpBuffer"]
+from ..parameters import BUFFER_DEPTH
 
-#: Words of 64 bits and their flags: 16 KiB in each direction, as MPS 512 requires with the
-#: reference's credits and 30 transmit buffers (UG477, memory requirements).
-DEPTH = 2048
-
-#: Cycles from address to data; the block's TL_*X_RAM_RDATA_LATENCY.
-READ_LATENCY = 2
+__all__ = ["TlpBuffer"]
 
 
 class TlpBuffer(wiring.Component):
-    """One write and one read port in the user clock's domain; read latency `READ_LATENCY`.
+    """One write and one read port in the user clock's domain; read latency `BUFFER_READ_LATENCY`.
 
     Parameters
     ----------
@@ -26,7 +21,7 @@ class TlpBuffer(wiring.Component):
 
     def __init__(self, width: int):
         self._width = width
-        address = (DEPTH - 1).bit_length()
+        address = (BUFFER_DEPTH - 1).bit_length()
         super().__init__(
             {
                 "write_enable": In(1),
@@ -40,7 +35,9 @@ class TlpBuffer(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.storage = storage = memory.Memory(shape=self._width, depth=DEPTH, init=[])
+        m.submodules.storage = storage = memory.Memory(
+            shape=self._width, depth=BUFFER_DEPTH, init=[]
+        )
         write, read = storage.write_port(), storage.read_port()
         m.d.comb += [
             write.en.eq(self.write_enable),

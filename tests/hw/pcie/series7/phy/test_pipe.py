@@ -7,19 +7,20 @@ from itertools import pairwise
 
 import pytest
 
+from hw.pcie.series7.parameters import BUFFER_DEPTH, BUFFER_READ_LATENCY
 from hw.pcie.series7.phy.clocking import ClockTree
 from hw.pcie.series7.phy.gtp import _CHANNEL_TIED, _COMMON_TIED
 from hw.pcie.series7.phy.pcie_block import _TIED, PcieBlock
 from hw.pcie.series7.phy.pipe import FROM_BLOCK, VALID_CYCLES, OobClock, Pipe
 from hw.pcie.series7.phy.power import TurnOff
-from hw.pcie.series7.phy.tlp_buffer import DEPTH, READ_LATENCY, TlpBuffer
+from hw.pcie.series7.phy.tlp_buffer import TlpBuffer
 from tests.hw.helpers import seeded, simulate
 
 
 def test_pipe_is_one_register_each_way():
     random = seeded()
     dut = Pipe()
-    receive = {"rx_data": 16, "rx_char_is_k": 2, "rx_status": 3, "rx_aligned": 1}
+    receive = {"rx_data": 16, "rx_char_is_k": 2, "rx_elec_idle": 1, "rx_status": 3, "rx_aligned": 1}
 
     async def bench(ctx):
         for _ in range(100):
@@ -41,6 +42,7 @@ def test_receiver_counts_as_valid_when_it_is_steady():
 
     async def bench(ctx):
         ctx.set(dut.ready, 1)
+        ctx.set(dut.rate_idle, 1)
         for length in (1, VALID_CYCLES - 1, VALID_CYCLES):
             ctx.set(dut.gt.rx_valid, 1)
             for _ in range(length):
@@ -62,6 +64,59 @@ def test_receiver_counts_as_valid_when_it_is_steady():
         for _ in range(VALID_CYCLES + 5):
             await ctx.tick()
             assert not ctx.get(dut.block.rx_valid), "not before the transceiver is up"
+
+    simulate(dut, bench)
+
+
+async def settle(ctx, dut):
+    """Until the receiver counts as valid; returns the cycles that it took."""
+    for cycle in range(3 * VALID_CYCLES):
+        await ctx.tick()
+        if ctx.get(dut.block.rx_valid):
+            return cycle
+    raise AssertionError("never valid")
+
+
+@pytest.mark.parametrize("status", range(8))
+def test_symbols_with_errors_do_not_count_as_steady(status):
+    """RXSTATUS[2] is set for decoding and buffer errors; 1 and 2 are SKPs added and removed."""
+    dut = Pipe()
+
+    async def bench(ctx):
+        ctx.set(dut.ready, 1)
+        ctx.set(dut.rate_idle, 1)
+        ctx.set(dut.gt.rx_valid, 1)
+        for _ in range(5 if status >= 4 else 1):
+            await ctx.tick().repeat(VALID_CYCLES - 1)
+            ctx.set(dut.gt.rx_status, status)
+            await ctx.tick()
+            ctx.set(dut.gt.rx_status, 0)
+            assert not ctx.get(dut.block.rx_valid)
+        assert await settle(ctx, dut) == (VALID_CYCLES if status >= 4 else 0)
+        # Errors of a link that is up are for the block to count.
+        ctx.set(dut.gt.rx_status, status)
+        for _ in range(2 * VALID_CYCLES):
+            await ctx.tick()
+            assert ctx.get(dut.block.rx_valid)
+            assert ctx.get(dut.block.rx_status) == status
+
+    simulate(dut, bench)
+
+
+def test_nothing_is_valid_in_a_change_of_rate():
+    dut = Pipe()
+
+    async def bench(ctx):
+        ctx.set(dut.ready, 1)
+        ctx.set(dut.rate_idle, 1)
+        ctx.set(dut.gt.rx_valid, 1)
+        await settle(ctx, dut)
+        ctx.set(dut.rate_idle, 0)
+        for _ in range(3 * VALID_CYCLES):
+            await ctx.tick()
+            assert not ctx.get(dut.block.rx_valid)
+        ctx.set(dut.rate_idle, 1)
+        assert await settle(ctx, dut) == VALID_CYCLES, "counted from the end of the change"
 
     simulate(dut, bench)
 
@@ -110,7 +165,7 @@ def test_idle_detector_gets_62_mhz_at_both_rates(fast, cycles):
 def test_buffer_answers_after_the_latency_that_the_block_is_told(width):
     random = seeded()
     dut = TlpBuffer(width)
-    words = {random.randrange(DEPTH): random.getrandbits(width) for _ in range(50)}
+    words = {random.randrange(BUFFER_DEPTH): random.getrandbits(width) for _ in range(50)}
 
     async def bench(ctx):
         ctx.set(dut.write_enable, 1)
@@ -120,7 +175,7 @@ def test_buffer_answers_after_the_latency_that_the_block_is_told(width):
             await ctx.tick()
         ctx.set(dut.write_enable, 0)
         ctx.set(dut.read_enable, 1)
-        expected = [None] * (READ_LATENCY - 1)
+        expected = [None] * (BUFFER_READ_LATENCY - 1)
         for address, word in words.items():
             ctx.set(dut.read_address, address)
             await ctx.tick()

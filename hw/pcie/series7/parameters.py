@@ -1,18 +1,50 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Every parameter of the PCIe block, with the reason for it.
+"""What the PCIe block is given: every parameter, with the reason for it, and the function's IDs.
 
 "The reference" is the decoded configuration of NVIDIA's image for the PicoEVB, which is known to
-work there. Codes are those of UG477.
+work there. Codes are those of UG477. This is plain data, which imports no Amaranth: the simulated
+board derives its configuration space from it, on machines without Amaranth too.
 """
+
+from dataclasses import dataclass
 
 from peerdma import regs
 
-from .tlp_buffer import DEPTH, READ_LATENCY
+__all__ = [
+    "BUFFER_DEPTH",
+    "BUFFER_READ_LATENCY",
+    "PARAMETERS",
+    "SERIAL_NUMBER",
+    "TRANSMIT_BUFFERS",
+    "USER_CLOCK_CODES",
+    "Identity",
+]
 
-__all__ = ["PARAMETERS", "USER_CLOCK_CODES"]
+#: TLPs that the transmit buffer holds.
+TRANSMIT_BUFFERS = 30
+#: Words of 64 bits and their flags in each buffer: 16 KiB in each direction, as MPS 512 requires
+#: with the reference's credits and so many TLPs (UG477, memory requirements).
+BUFFER_DEPTH = 2048
+#: Cycles from address to data of a buffer.
+BUFFER_READ_LATENCY = 2
+
+#: Device Serial Number: an EUI-64 of no registered vendor, the same on all boards. Software tells
+#: boards apart by their bus address.
+SERIAL_NUMBER = 0x0000_0001_0100_0A35
 
 #: USER_CLK_FREQ by frequency of the user clock in kHz.
 USER_CLOCK_CODES = {62_500: 1, 125_000: 2}
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Vendor, device and subsystem IDs of the function, 16 bits each, and its revision, 8 bits."""
+
+    vendor: int = 0x10EE
+    device: int = 0x7021
+    subsystem_vendor: int = 0x10EE
+    subsystem: int = 0x5045
+    revision: int = 0
 
 
 def _bar(bar: tuple[int, int]) -> int:
@@ -27,7 +59,7 @@ PARAMETERS = {
     "CLASS_CODE": 0x58000,
     "HEADER_TYPE": 0,
     "INTERRUPT_PIN": 1,
-    # BARs: 32-bit, not prefetchable: reads of registers have effects. No expansion ROM.
+    # BARs: 32-bit; not prefetchable, as register reads have side effects. No expansion ROM.
     "BAR0": _bar(regs.BAR_USER),
     "BAR1": _bar(regs.BAR_DMA),
     "BAR2": 0,
@@ -35,11 +67,11 @@ PARAMETERS = {
     "BAR4": 0,
     "BAR5": 0,
     "EXPANSION_ROM": 0,
-    # INTx is implemented, its status bit kept by the block from CFGINTERRUPT.
+    # INTx is implemented; the block sets its status bit from CFGINTERRUPT.
     "CMD_INTX_IMPLEMENTED": "TRUE",
     "INTERRUPT_STAT_AUTO": "TRUE",
-    # Power management: version 3, PME from D0 to D3hot as the reference says, no D1 and
-    # D2, no soft reset on leaving D3hot; no data register.
+    # Power management: version 3, PME from D0 to D3hot as in the reference, no D1 and D2, no soft
+    # reset on leaving D3hot, no data register.
     "PM_BASE_PTR": 0x40,
     "PM_CAP_AUXCURRENT": 0,
     "PM_CAP_D1SUPPORT": "FALSE",
@@ -81,8 +113,7 @@ PARAMETERS = {
     "MSI_CAP_NEXTPTR": 0x60,
     "MSI_CAP_ON": "TRUE",
     "MSI_CAP_PER_VECTOR_MASKING_CAPABLE": "FALSE",
-    # MSI-X: its table and pending bits are the core's, in BAR 1; offsets in units of 8
-    # bytes.
+    # MSI-X: the core implements table and pending bits, in BAR 1; offsets in units of 8 bytes.
     "MSIX_BASE_PTR": 0x9C,
     "MSIX_CAP_ID": 0x11,
     "MSIX_CAP_NEXTPTR": 0x0,
@@ -102,8 +133,8 @@ PARAMETERS = {
     "PCIE_CAP_RSVD_15_14": 0,
     "PCIE_CAP_SLOT_IMPLEMENTED": "FALSE",
     "PCIE_REVISION": 2,
-    # Device capabilities: MPS, extended tags, role-based errors; the slot's power limit
-    # is kept. No function level reset: nothing in the core would answer it.
+    # Device capabilities: MPS, extended tags, role-based errors, the slot's power limit. No
+    # function level reset, which the core does not implement.
     "DEV_CAP_ENABLE_SLOT_PWR_LIMIT_SCALE": "TRUE",
     "DEV_CAP_ENABLE_SLOT_PWR_LIMIT_VALUE": "TRUE",
     "DEV_CAP_ENDPOINT_L0S_LATENCY": 0,
@@ -135,9 +166,11 @@ PARAMETERS = {
     "DEV_CAP2_NO_RO_ENABLED_PRPR_PASSING": "FALSE",
     "DEV_CAP2_TPH_COMPLETER_SUPPORTED": 0,
     "ENDEND_TLP_PREFIX_FORWARDING_SUPPORTED": "FALSE",
-    # Link: Gen2 x1, L0s, exit latencies without promise, reference clock of the slot.
-    "LINK_CAP_ASPM_OPTIONALITY": "FALSE",
-    "LINK_CAP_ASPM_SUPPORT": 1,
+    # Link: Gen2 x1, largest exit latencies, reference clock of the slot. No ASPM, which the
+    # optionality bit permits: waking from L0s is the receiver's analog part, which no model shows
+    # (docs/picoevb.md).
+    "LINK_CAP_ASPM_OPTIONALITY": "TRUE",
+    "LINK_CAP_ASPM_SUPPORT": 0,
     "LINK_CAP_CLOCK_POWER_MANAGEMENT": "FALSE",
     "LINK_CAP_DLL_LINK_ACTIVE_REPORTING_CAP": "FALSE",
     "LINK_CAP_L0S_EXIT_LATENCY_COMCLK_GEN1": 7,
@@ -159,7 +192,7 @@ PARAMETERS = {
     "LINK_CTRL2_TARGET_LINK_SPEED": 2,
     "LINK_STATUS_SLOT_CLOCK_CONFIG": "TRUE",
     "ROOT_CAP_CRS_SW_VISIBILITY": "FALSE",
-    # No slot: an endpoint has none.
+    # No slot registers: for ports only.
     "SLOT_CAP_ATT_BUTTON_PRESENT": "FALSE",
     "SLOT_CAP_ATT_INDICATOR_PRESENT": "FALSE",
     "SLOT_CAP_ELEC_INTERLOCK_PRESENT": "FALSE",
@@ -178,8 +211,7 @@ PARAMETERS = {
     "DSN_CAP_NEXTPTR": 0x0,
     "DSN_CAP_ON": "TRUE",
     "DSN_CAP_VERSION": 1,
-    # Extended capabilities that are off; IDs and versions stand as in the reference,
-    # where they have no effect.
+    # Extended capabilities that are off. IDs and versions are as in the reference, without effect.
     "AER_BASE_PTR": 0x0,
     "AER_CAP_ECRC_CHECK_CAPABLE": "FALSE",
     "AER_CAP_ECRC_GEN_CAPABLE": "FALSE",
@@ -229,12 +261,12 @@ PARAMETERS = {
     "VSEC_CAP_NEXTPTR": 0x0,
     "VSEC_CAP_ON": "FALSE",
     "VSEC_CAP_VERSION": 1,
-    # Configuration space of the user: none, the block answers for all of it.
+    # No user configuration space: the block answers all configuration requests.
     "EXT_CFG_CAP_PTR": 0x3F,
     "EXT_CFG_XP_CAP_PTR": 0x3FF,
     "LAST_CONFIG_DWORD": 0x3FF,
-    # What the transaction layer filters and answers by itself: UR for requests that hit
-    # no BAR, everything else as the specification has it.
+    # Requests that the transaction layer filters and answers itself: UR for those that hit no BAR,
+    # all others as specified.
     "CFG_ECRC_ERR_CPLSTAT": 0,
     "DISABLE_BAR_FILTERING": "FALSE",
     "DISABLE_ERR_MSG": "FALSE",
@@ -250,7 +282,7 @@ PARAMETERS = {
     "UR_INV_REQ": "TRUE",
     "UR_PRS_RESPONSE": "TRUE",
     "USE_RID_PINS": "FALSE",
-    # No ECRC: the core asks for none, and leaves what comes with one untouched.
+    # No ECRC: not generated, not checked, and not removed from received TLPs.
     "ENABLE_RX_TD_ECRC_TRIM": "FALSE",
     "RECRC_CHK": 0,
     "RECRC_CHK_TRIM": "FALSE",
@@ -262,27 +294,27 @@ PARAMETERS = {
     "TL_TX_CHECKS_DISABLE": "FALSE",
     "TRN_DW": "FALSE",
     "TRN_NP_FC": "FALSE",
-    # Credits and buffers: 16 KiB each way (hw.pcie.series7.phy.tlp_buffer), shared as the reference
-    # shares them. Completion credits are infinite, as an endpoint's must be; the core never asks
-    # for more than fits (hw.read.completion_space).
+    # Credits and buffers: 16 KiB in each direction (`BUFFER_DEPTH`), divided as in the reference.
+    # Completion credits are infinite, as an endpoint's must be; the core never requests more than
+    # fits (hw.read.completion_space).
     "VC0_CPL_INFINITE": "TRUE",
-    "VC0_RX_RAM_LIMIT": DEPTH - 1,
+    "VC0_RX_RAM_LIMIT": BUFFER_DEPTH - 1,
     "VC0_TOTAL_CREDITS_CD": 0x1CD,
     "VC0_TOTAL_CREDITS_CH": 36,
     "VC0_TOTAL_CREDITS_NPD": 24,
     "VC0_TOTAL_CREDITS_NPH": 12,
     "VC0_TOTAL_CREDITS_PD": 0x1B5,
     "VC0_TOTAL_CREDITS_PH": 32,
-    "VC0_TX_LASTPACKET": 29,
-    # Buffer memories answer two cycles after the address, with their output register.
+    "VC0_TX_LASTPACKET": TRANSMIT_BUFFERS - 1,
+    # The buffers' read latency is two cycles, with their output register.
     "TL_RX_RAM_RADDR_LATENCY": 0,
-    "TL_RX_RAM_RDATA_LATENCY": READ_LATENCY,
+    "TL_RX_RAM_RDATA_LATENCY": BUFFER_READ_LATENCY,
     "TL_RX_RAM_WRITE_LATENCY": 0,
     "TL_TX_RAM_RADDR_LATENCY": 0,
-    "TL_TX_RAM_RDATA_LATENCY": READ_LATENCY,
+    "TL_TX_RAM_RDATA_LATENCY": BUFFER_READ_LATENCY,
     "TL_TX_RAM_WRITE_LATENCY": 0,
-    # Data link layer: acknowledge at the specified latency, replay timer as the reference
-    # adds to it for the transceiver's latency.
+    # Data link layer: ACK latency as specified; the replay timer has the reference's addition for
+    # the transceiver's latency.
     "LL_ACK_TIMEOUT": 0,
     "LL_ACK_TIMEOUT_EN": "FALSE",
     "LL_ACK_TIMEOUT_FUNC": 0,
@@ -290,8 +322,8 @@ PARAMETERS = {
     "LL_REPLAY_TIMEOUT_EN": "FALSE",
     "LL_REPLAY_TIMEOUT_FUNC": 1,
     "SELECT_DLL_IF": "FALSE",
-    # Physical layer: one lane, which may not be reversed; Gen2 when both can; timers and
-    # training as the specification has them, not shortened for simulation.
+    # Physical layer: one lane without lane reversal; Gen2 if both ends support it; timers and
+    # training as specified, not shortened for simulation.
     "ALLOW_X8_GEN2": "FALSE",
     "DISABLE_LANE_REVERSAL": "TRUE",
     "DISABLE_SCRAMBLING": "FALSE",
@@ -317,10 +349,10 @@ PARAMETERS = {
     "PM_ASPML0S_TIMEOUT_EN": "FALSE",
     "PM_ASPML0S_TIMEOUT_FUNC": 0,
     "PM_ASPM_FASTEXIT": "FALSE",
-    # Clocks: the user clock's code is set per build; both user clocks are one.
+    # Clocks: USER_CLK_FREQ is set per build; both user clocks are the same.
     "USER_CLK2_DIV2": "FALSE",
     "USER_CLK_FREQ": 1,
-    # Resets at their defaults; spare bits have no function.
+    # Resets: defaults. Spare bits: no function.
     "CRM_MODULE_RSTS": 0,
     "SPARE_BIT0": 0,
     "SPARE_BIT1": 0,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Arrays of other libraries: where their bytes are, by the protocols they share memory with."""
+"""Arrays of other libraries: where their bytes are, according to the protocols for sharing them."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ import numpy as np
 from ..errors import PinError
 from . import dlpack
 
-__all__ = ["Foreign", "describe"]
+__all__ = ["ExternalArray", "describe"]
 
 _WANTED = (
-    "give a numpy array, or one of a library with __cuda_array_interface__ or DLPack, as CuPy "
+    "give a numpy array, or one with __cuda_array_interface__ or DLPack, such as those of CuPy "
     "and PyTorch"
 )
 
 
 @dataclass(frozen=True)
-class Foreign:
-    """A contiguous array of somebody else's.
+class ExternalArray:
+    """A contiguous array of another library.
 
     Attributes
     ----------
     on_gpu : bool
-        Whether its library says that it is in a GPU's memory.
+        Whether its library reports it in a GPU's memory.
     stream : int or None
-        CUDA stream whose work has to be done before the bytes are used.
+        CUDA stream whose work has to finish before the bytes are used.
     owner : object
-        Keeps the memory while it lives.
+        Object that keeps the memory alive.
     """
 
     address: int
@@ -47,8 +47,8 @@ class Foreign:
         return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
 
 
-def describe(array: Any) -> Foreign:
-    """Where an array is: of numpy, or by ``__cuda_array_interface__`` or DLPack.
+def describe(array: Any) -> ExternalArray:
+    """Where an array's bytes are: of numpy, or by ``__cuda_array_interface__`` or DLPack.
 
     Raises
     ------
@@ -57,7 +57,7 @@ def describe(array: Any) -> Foreign:
     """
     if isinstance(array, np.ndarray):
         return _host(array)
-    # Some have the attribute always and raise if it makes no sense, as for a tensor of the CPU.
+    # Libraries may raise AttributeError where it does not apply, PyTorch for a tensor of the CPU.
     interface = getattr(array, "__cuda_array_interface__", None)
     if interface is not None:
         return _cuda(array, interface)
@@ -66,45 +66,47 @@ def describe(array: Any) -> Foreign:
         if kind in (dlpack.CPU, dlpack.CUDA_HOST):
             return _host(np.from_dlpack(array))
         return _imported(array)
-    raise PinError(f"asked for a {type(array).__name__} as a surface, which is no array; {_WANTED}")
+    raise PinError(f"cannot register a {type(array).__name__}, which is no array; {_WANTED}")
 
 
-def _host(array: np.ndarray) -> Foreign:
+def _host(array: np.ndarray) -> ExternalArray:
     if not array.flags.c_contiguous or array.dtype.hasobject:
         raise _scattered(array, array.shape, array.strides)
-    return Foreign(
+    return ExternalArray(
         array.ctypes.data, array.shape, array.dtype, not array.flags.writeable, False, None, array
     )
 
 
-def _cuda(array: Any, interface: dict[str, Any]) -> Foreign:
+def _cuda(array: Any, interface: dict[str, Any]) -> ExternalArray:
     shape, dtype = tuple(interface["shape"]), np.dtype(interface["typestr"])
     address, readonly = interface["data"]
     strides = interface.get("strides")
     if interface.get("mask") is not None or not _contiguous(shape, strides, dtype.itemsize):
         raise _scattered(array, shape, strides)
     stream = interface.get("stream")
-    return Foreign(address, shape, dtype, readonly, True, stream, array)
+    return ExternalArray(address, shape, dtype, readonly, True, stream, array)
 
 
-def _imported(array: Any) -> Foreign:
+def _imported(array: Any) -> ExternalArray:
     tensor = dlpack.read(array)
     if tensor.device == dlpack.CUDA_MANAGED:
         raise PinError(
-            f"asked for a {type(array).__name__} in managed memory as a surface: it moves between "
-            "CPU and GPU. Copy it into a surface of gpu.surface(...) instead"
+            f"cannot register a {type(array).__name__} in managed memory, which moves between CPU "
+            "and GPU. Copy it into a surface of gpu.surface(...) instead"
         )
     if tensor.device != dlpack.CUDA:
         raise PinError(
-            f"asked for a {type(array).__name__} as a surface: it is on a device of DLPack kind "
-            f"{tensor.device}, which is neither the host nor a CUDA GPU. Move it there first"
+            f"cannot register a {type(array).__name__} on a device of DLPack kind {tensor.device}, "
+            "which is neither the host nor a CUDA GPU. Move it to one of these first"
         )
     itemsize = tensor.dtype.itemsize
     strides = tensor.strides and tuple(stride * itemsize for stride in tensor.strides)
     if not _contiguous(tensor.shape, strides, itemsize):
         raise _scattered(array, tensor.shape, strides)
     stream = dlpack.STREAM
-    return Foreign(tensor.address, tensor.shape, tensor.dtype, False, True, stream, tensor.owner)
+    return ExternalArray(
+        tensor.address, tensor.shape, tensor.dtype, False, True, stream, tensor.owner
+    )
 
 
 def _contiguous(shape: tuple[int, ...], strides: tuple[int, ...] | None, itemsize: int) -> bool:
@@ -120,6 +122,6 @@ def _contiguous(shape: tuple[int, ...], strides: tuple[int, ...] | None, itemsiz
 
 def _scattered(array: Any, shape: tuple[int, ...], strides: tuple[int, ...] | None) -> PinError:
     return PinError(
-        f"asked for a {type(array).__name__} of shape {shape} and strides {strides} as a surface: "
-        "its bytes are not one contiguous piece of plain data. Make it contiguous first"
+        f"cannot register a {type(array).__name__} of shape {shape} and strides {strides}: its "
+        "bytes are not one contiguous piece of plain data. Make it contiguous first"
     )
