@@ -217,7 +217,8 @@ class Job:
         raise AssertionError(f"{self.channel!r} wrote nothing back in {RUN_US} us")
 
     async def close(self) -> int:
-        """Leave the channel as a driver does: idle, stopped, status read. Returns the count.
+        """Leave the channel as a driver does: idle, stopped, status read. Returns how many
+        descriptors are done: one that failed is counted, too.
 
         From now on the card may not touch anything of this run.
         """
@@ -235,7 +236,7 @@ class Job:
         await channel.write("control", CONTROL_STOP)
         if self.run.credits:
             await rig.write(regs.SGDMA_COMMON, "credit_enable_w1c", channel.halt_bit)
-        return count
+        return count - bool(rig.events[channel] & Status.errors())
 
     def abandon(self) -> None:
         """A reset has ended the run, and all that software had set up for the channel."""
@@ -335,7 +336,7 @@ class Job:
         """The run ended with these status bits, and `most` descriptors done or, unless `exact`,
         fewer; nothing was done for those behind a descriptor that could not be used."""
         channel, rig = self.channel, self.rig
-        count = await self.close() - 1  # without the one that failed
+        count = await self.close()
         found = rig.events[channel] & ~Status.BUSY & ~Status.DESCRIPTOR_COMPLETED
         status |= Status.DESCRIPTOR_STOPPED
         assert found == status, f"{channel!r}: status {found!r}, expected {status!r}: {self.run}"

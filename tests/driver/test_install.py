@@ -92,7 +92,9 @@ def test_installs_and_removes(machine: Machine):
     assert not rules.exists()
 
 
-def test_dkms_reads_the_modules_that_would_be_built(machine: Machine):
+@pytest.mark.parametrize("flags", ["", "w"], ids=["alone", "below make -C"])
+def test_dkms_reads_the_modules_that_would_be_built(machine: Machine, monkeypatch, flags: str):
+    monkeypatch.setenv("MAKEFLAGS", flags)
     assert machine.install().returncode == 0
     script = f'source_tree={machine.root}/usr/src kernelver={KERNEL}; . "{DRIVER}/dkms.conf"; '
     script += 'echo "${BUILT_MODULE_NAME[*]}"'
