@@ -67,6 +67,8 @@ class Block:
         advertises infinite credits: a completion that does not fit is lost.
     credit_lag : int
         Cycles that a read may need to show in the non-posted credits of `LinkState`.
+    drop_lag : int
+        Cycles from the last beat of a TLP in which the block may still say that it dropped it.
     """
 
     width: int
@@ -74,6 +76,7 @@ class Block:
     completion_headers: int
     completion_credits: int
     credit_lag: int
+    drop_lag: int
 
 
 def beat(header, width: int = WIDTH) -> data.StructLayout:

@@ -19,6 +19,7 @@ from functools import partial
 import cocotb
 from cocotb.queue import Queue
 from cocotb.triggers import Event, FallingEdge, ReadOnly
+from cocotb.utils import get_sim_time
 from cocotbext.pcie.core import Device
 from cocotbext.pcie.core.tlp import Tlp, TlpType
 
@@ -27,7 +28,7 @@ from hw.pcie.series7.phy.pcie_parameters import PARAMETERS
 from hw.pcie.series7.ports import TRN_PORTS
 from peerdma import regs
 
-from .checker import TlpChecker, TlpError
+from .checker import MEMORY_WRITES, TlpChecker, TlpError
 from .configuration import configuration_space
 from .messages import interrupt_message
 
@@ -73,6 +74,14 @@ class Series7Device(Device):
         The configuration space.
     checker : TlpChecker
         Judge of both directions; a violation fails the running test.
+    buffers : int
+        Transmit buffers; each holds a TLP until it is acknowledged.
+    ack_ns : int
+        From a TLP sent to its buffer free again.
+    buffer_lag : int
+        Cycles by which `trntbufav` is late.
+    discard : callable
+        Called with each memory write of the core: whether the block discards it.
     hold_transmit : bool
         The block takes no transmit beat while this is True.
     free_buffers : int
@@ -98,7 +107,9 @@ class Series7Device(Device):
         self.link_ready = Event()
         self.link_ready.set()
         self.timeouts = self.unexpected = 0
-        self.free_buffers = SERIES7.transmit_buffers
+        self.buffers = self.free_buffers = SERIES7.transmit_buffers
+        self.ack_ns = self.buffer_lag = 0
+        self.discard: Callable[[Tlp], bool] = lambda tlp: False
         self.on_tlp: list[Callable[[str, Tlp], None]] = []
 
         self._dut, self._rng = dut, rng
@@ -109,6 +120,12 @@ class Series7Device(Device):
         self._tx_bus_master = self._completing = False
         self._tx_used = 0
         self._tx: Queue = Queue()
+        #: when the buffers of TLPs that were sent are free again, in nanoseconds
+        self._unacknowledged: deque[float] = deque()
+        #: free buffers in the last cycles, the newest last
+        self._free_before: deque[int] = deque()
+        #: cycles until the block says that it discarded a TLP
+        self._discarded: list[int] = []
         # Receive: TLPs with the BARs they hit, and the beats of the one in progress.
         self._rx: deque[tuple[Tlp, int]] = deque()
         self._rx_beats: deque[dict[str, int]] = deque()
@@ -145,6 +162,9 @@ class Series7Device(Device):
         self._rx_beats.clear()
         self._rx_tlp = self._tx_raw = self._interrupt_delay = None
         self._tx_used = 0
+        self._unacknowledged.clear()
+        self._free_before.clear()
+        self._discarded.clear()
         while not self._tx.empty():
             self._tx.get_nowait()
         self.checker.forget()
@@ -199,8 +219,7 @@ class Series7Device(Device):
             send, buffers = await self._tx.get()
             await self.link_ready.wait()
             await send()
-            # A reset in the meantime has freed the buffer already.
-            self._tx_used = max(self._tx_used - buffers, 0)
+            self._unacknowledged += [get_sim_time("ns") + self.ack_ns] * buffers
 
     def _queue(self, send: Callable[[], Awaitable[None]], buffers: int) -> None:
         self._tx.put_nowait((send, buffers))
@@ -231,10 +250,7 @@ class Series7Device(Device):
                 self._drive_credits()
             self._drive_receive()
             self._drive_interrupt()
-            self.free_buffers = free = SERIES7.transmit_buffers - self._tx_used
-            room = (free > 0 or self._tx_raw is not None) and not self.hold_transmit
-            self._set("trntdstrdy", int(room and not self._stalls()))
-            self._set("trntbufav", free)
+            self._drive_transmit()
             await ReadOnly()
             self._sample_receive()
             self._sample_transmit()
@@ -339,6 +355,22 @@ class Series7Device(Device):
 
     # Transmit: from the core to the block ---------------------------------------------------
 
+    def _drive_transmit(self) -> None:
+        now = get_sim_time("ns")
+        while self._unacknowledged and self._unacknowledged[0] <= now:
+            self._unacknowledged.popleft()
+            # A reset in the meantime has freed the buffer already.
+            self._tx_used = max(self._tx_used - 1, 0)
+        self.free_buffers = free = max(self.buffers - self._tx_used, 0)
+        self._free_before.append(free)
+        while len(self._free_before) > self.buffer_lag + 1:
+            self._free_before.popleft()
+        room = (free > 0 or self._tx_raw is not None) and not self.hold_transmit
+        self._set("trntdstrdy", int(room and not self._stalls()))
+        self._set("trntbufav", self._free_before[0])
+        self._set("trnterrdrop", int(0 in self._discarded))
+        self._discarded = [cycles - 1 for cycles in self._discarded if cycles]
+
     def _sample_transmit(self) -> None:
         if not self._driven["trntdstrdy"]:
             return
@@ -374,6 +406,10 @@ class Series7Device(Device):
         if tlp.pack() != raw:
             raise TlpError(f"reserved header bits are set: {raw.hex()}")
         self.checker.upstream(tlp, bus_master=self._tx_bus_master)
+        if tlp.fmt_type in MEMORY_WRITES and self.discard(tlp):
+            self._tx_used -= 1
+            self._discarded.append(self._rng.randrange(SERIES7.drop_lag))
+            return
         self._report("up", tlp)
         self._queue(partial(self.upstream_send, tlp), 1)
 

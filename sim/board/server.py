@@ -80,7 +80,8 @@ def _nanoseconds(text: str) -> float:
 
 def _fault(text: str) -> str:
     kind, _, number = text.partition("@")
-    if kind not in ("ur", "ca", "poison", "drop", "hang") or not number.isdigit() or number == "0":
+    kinds = ("ur", "ca", "poison", "drop", "hang", "discard")
+    if kind not in kinds or not number.isdigit() or number == "0":
         raise argparse.ArgumentTypeError(f"{text!r} is not KIND@N, for example ur@3")
     return text
 
@@ -122,7 +123,8 @@ def _parser() -> argparse.ArgumentParser:
         metavar="KIND@N",
         action="append",
         default=[],
-        help="read N of a client gets ur, ca, poison, drop (no answer) or hang (none from then on)",
+        help="read N of a client gets ur, ca, poison, drop (no answer) or hang (none from then "
+        "on), or the PCIe block loses its write N: discard",
     )
     add(
         "--mailbox-page",

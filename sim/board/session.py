@@ -46,6 +46,21 @@ class Conditions:
         From a read request received to its first completion sent.
     max_payload, max_read_request, completion_bytes : int
         In bytes.
+    ack_ns : float
+        From a TLP of the board received to its transmit buffer free again.
+    transmit_buffers, buffer_lag : int
+        TLPs that the hard block keeps until they are acknowledged, 0 for what its parameters say;
+        and cycles by which it tells late how many more it takes.
+    transmit_stall : float, stall_seed : int
+        Probability, per cycle, that the block takes no transmit beat.
+    posted, nonposted : (int, int), int
+        Credits of the root port: headers and units of 16 bytes, headers; 0 is without limit.
+    credit_ns : float
+        From a TLP received to its credits back.
+    discards : tuple of int
+        Memory writes that the block discards, counted from 1.
+    discard_lag : int
+        Cycles from the last beat of such a one until the block says so, at least 1.
     tags : int, optional
         Another number of reads in flight than the default core's; the model has to be of such one.
     """
@@ -56,7 +71,41 @@ class Conditions:
     max_payload: int = 128
     max_read_request: int = 512
     completion_bytes: int = 512
+    ack_ns: float = 400.0
+    transmit_buffers: int = 0
+    buffer_lag: int = 0
+    transmit_stall: float = 0.0
+    stall_seed: int = 0
+    posted: tuple[int, int] = (0, 0)
+    nonposted: int = 0
+    credit_ns: float = 0.0
+    discards: tuple[int, ...] = ()
+    discard_lag: int = 1
     tags: int | None = None
+
+    def options(self) -> str:
+        """What of it is the native model's, as its "key=value" lines."""
+        lines = {
+            key: getattr(self, key)
+            for key in (
+                "clock_khz",
+                "link_mbps",
+                "rtt_ns",
+                "completion_bytes",
+                "ack_ns",
+                "buffer_lag",
+                "transmit_stall",
+                "stall_seed",
+                "credit_ns",
+                "discard_lag",
+            )
+        }
+        lines |= dict(zip(("posted_headers", "posted_data"), self.posted, strict=True))
+        lines["nonposted_headers"] = self.nonposted
+        if self.transmit_buffers:
+            lines["transmit_buffers"] = self.transmit_buffers
+        faults = [f"fault=discard@{number}\n" for number in self.discards]
+        return "".join([*(f"{key}={value}\n" for key, value in lines.items()), *faults])
 
 
 class Session:
@@ -93,14 +142,7 @@ class Session:
         for name in ("session_cycle", "session_run", "session_errors", "session_events"):
             getattr(self._native, name).restype = ctypes.c_uint64
         self._native.session_open.restype = ctypes.c_void_p
-        options = {
-            "clock_khz": conditions.clock_khz,
-            "link_mbps": conditions.link_mbps,
-            "rtt_ns": conditions.rtt_ns,
-            "completion_bytes": conditions.completion_bytes,
-            **({"tlp_log": log} if log else {}),
-        }
-        text = "".join(f"{key}={value}\n" for key, value in options.items())
+        text = conditions.options() + (f"tlp_log={log}\n" if log else "")
         space = config_space.build(config_space.Identity(msix=False))
         error = ctypes.create_string_buffer(500)
         self._handle = ctypes.c_void_p(

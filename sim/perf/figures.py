@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, replace
 
 from peerdma.board.link import Link
 from sim.board.session import Conditions
-from sim.perf.ideal import Result, ideal
+from sim.perf.ideal import USUAL, Result, ideal
 
 from .rig import Rig
 
@@ -98,24 +98,23 @@ class Job:
 
 def jobs() -> Iterator[Job]:
     """Everything that is measured."""
-    usual = Conditions()
     for clock in (125_000, 62_500):
         for payload in (128, 256, 512):
             for rtt in (500.0, 1000.0, 2000.0, 4000.0):
-                yield Job(_rates, replace(usual, clock_khz=clock, max_payload=payload, rtt_ns=rtt))
-            now = replace(usual, clock_khz=clock, max_payload=payload)
+                yield Job(_rates, replace(USUAL, clock_khz=clock, max_payload=payload, rtt_ns=rtt))
+            now = replace(USUAL, clock_khz=clock, max_payload=payload)
             yield Job(_small_completions, replace(now, completion_bytes=64))
             yield Job(_small_descriptors, now)
         for payload in (128, 256):
-            now = replace(usual, clock_khz=clock, max_payload=payload)
+            now = replace(USUAL, clock_khz=clock, max_payload=payload)
             yield Job(_times, now)
             yield Job(_behind_writes, now)
-    yield Job(_curve, usual)
-    yield Job(_curve, replace(usual, max_payload=256))
+    yield Job(_curve, USUAL)
+    yield Job(_curve, replace(USUAL, max_payload=256))
     for tags in (8, 16):
         for rtt in (1000.0, 4000.0, 16_000.0):
-            yield Job(_reads_by_tags, replace(usual, tags=tags, rtt_ns=rtt))
-    yield Job(_reads_by_tags, replace(usual, tags=32, rtt_ns=16_000.0))
+            yield Job(_reads_by_tags, replace(USUAL, tags=tags, rtt_ns=rtt))
+    yield Job(_reads_by_tags, replace(USUAL, tags=32, rtt_ns=16_000.0))
 
 
 # Kinds of jobs -------------------------------------------------------------------------------
@@ -229,9 +228,7 @@ def _rate(
 
 
 def _ideal(what: str, nbytes: int, conditions: Conditions) -> Result:
-    options = asdict(conditions)
-    del options["tags"]
-    result = ideal(what, nbytes, **options)
+    result = ideal(what, nbytes, conditions)
     if result.errors:
         raise RuntimeError(f"the ideal engine broke a rule under {conditions}")
     return result

@@ -69,7 +69,7 @@ struct Memory : Host {
 struct Engine {
     bool reads, writes;
     bool chained;  // what is written was read before
-    unsigned mps, mrrs;
+    unsigned mps, mrrs, buffers;
     uint64_t total;
 
     uint64_t requested = 0, sent = 0, received = 0;
@@ -94,7 +94,7 @@ struct Engine {
             missing[tag] = n;
             beats = memory_read(kSource + requested, n, requester, tag);
             requested += n;
-        } else if (writes && sent < total && queued < (reads ? kWritesQueued : kTransmitBuffers)) {
+        } else if (writes && sent < total && queued < (reads ? std::min(kWritesQueued, buffers) : buffers)) {
             uint64_t n = std::min<uint64_t>(mps, total - sent);
             if (chained && received - sent < n) return;
             std::vector<uint8_t> data(n);
@@ -138,6 +138,7 @@ Result run(const Options &options, const std::string &what, unsigned mps, unsign
     engine.writes = kind != "h2c";
     engine.chained = kind == "copy";
     engine.mps = mps, engine.mrrs = mrrs, engine.total = total;
+    engine.buffers = options.transmit_buffers;
 
     Log log;
     TlpLog trace{{}};
