@@ -239,6 +239,7 @@
  * @PEERDMA_ERROR_UNEXPECTED_COMPLETION: unexpected completion
  * @PEERDMA_ERROR_COMPLETION_TIMEOUT: completion timeout
  * @PEERDMA_ERROR_BUS_MASTER_OFF: bus master off
+ * @PEERDMA_ERROR_WRITE_DROPPED: write dropped
  */
 enum peerdma_error_kind {
 	PEERDMA_ERROR_NONE = 0,
@@ -250,6 +251,7 @@ enum peerdma_error_kind {
 	PEERDMA_ERROR_UNEXPECTED_COMPLETION = 6,
 	PEERDMA_ERROR_COMPLETION_TIMEOUT = 7,
 	PEERDMA_ERROR_BUS_MASTER_OFF = 8,
+	PEERDMA_ERROR_WRITE_DROPPED = 9,
 };
 
 /* Control word and length of a descriptor */

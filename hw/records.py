@@ -57,6 +57,7 @@ class Outcome(enum.Enum, shape=4):
     UNEXPECTED_COMPLETION = 6
     COMPLETION_TIMEOUT = 7
     BUS_MASTER_OFF = 8
+    WRITE_DROPPED = 9
 
 
 class CardMemory(enum.Enum, shape=1):
@@ -241,8 +242,10 @@ class WriteToken(data.Struct):
 
 
 class Sent(data.Struct):
-    """A write request was accepted by the PCIe block, or dropped because Bus Master is off."""
+    """A write request was accepted by the PCIe block, or dropped."""
 
     #: that of the request: a `WriteToken` in its low bits
     token: 8
     dropped: 1
+    #: if dropped: by the PCIe block; otherwise because Bus Master is off
+    by_block: 1

@@ -126,6 +126,8 @@ class SentToken(data.Struct):
     """A write was accepted by the PCIe block: no later completion or interrupt can pass it."""
 
     token: 8
+    #: the block has dropped it instead
+    dropped: 1
 
 
 class CompletionHeader(data.Struct):
@@ -221,8 +223,9 @@ class LinkState(data.Struct):
     speed: 4
     #: Link Status, Negotiated Link Width: lanes
     width: 6
-    #: transmit buffers free in the PCIe block, in TLPs
-    tx_buffers: 6
+    #: the PCIe block has room for a read, for a write: reads cannot overtake what it has taken
+    read_room: 1
+    write_room: 1
     #: non-posted header credits left; the block reports infinite credits as all ones
     np_headers: 8
 
@@ -238,7 +241,8 @@ class SeamSignature(wiring.Signature):
     -------
     requester : Out(stream of RequestBeat)
     sent : In(stream of SentToken, always ready)
-        One token for each write request, in order, once the block has taken its last beat.
+        One token for each write request, in order, once the block has taken its last beat and can
+        drop it no more.
     requester_completion : In(stream of CompletionBeat, always ready)
     target : In(stream of TargetBeat, always ready)
     target_np_ok : Out(1)

@@ -487,6 +487,8 @@ class ErrorKind(enum.IntEnum):
     UNEXPECTED_COMPLETION = 6
     COMPLETION_TIMEOUT = 7
     BUS_MASTER_OFF = 8
+    #: by the PCIe block, see `trnterrdrop` of its ports
+    WRITE_DROPPED = 9
 
 
 class WaitsFor(enum.IntEnum):

@@ -14,7 +14,7 @@ def error_table(*, fetch: bool, c2h: bool) -> dict[Outcome, Status]:
     """Status bits of each outcome but OK, of the descriptor fetch or else of the data path.
 
     Besides the error's own bit they have bit 0 of its field, because that is the only one that all
-    drivers look at. It also stands for a timeout, which has none.
+    drivers look at. It also stands for a timeout and for a write that was dropped: they have none.
     """
     source = "DESC" if fetch else "READ"
     unsupported = Status[f"{source}_UNSUPPORTED"]
@@ -27,6 +27,7 @@ def error_table(*, fetch: bool, c2h: bool) -> dict[Outcome, Status]:
         Outcome.UNEXPECTED_COMPLETION: Status[f"{source}_UNEXPECTED"] | unsupported,
         Outcome.COMPLETION_TIMEOUT: unsupported,
         Outcome.BUS_MASTER_OFF: unsupported,
+        Outcome.WRITE_DROPPED: unsupported,
     }
 
 

@@ -19,7 +19,6 @@ from functools import partial
 import cocotb
 from cocotb.queue import Queue
 from cocotb.triggers import Event, FallingEdge, ReadOnly
-from cocotb.utils import get_sim_time
 from cocotbext.pcie.core import Device
 from cocotbext.pcie.core.tlp import Tlp, TlpType
 
@@ -31,6 +30,7 @@ from peerdma import regs
 from .checker import MEMORY_WRITES, TlpChecker, TlpError
 from .configuration import configuration_space
 from .messages import interrupt_message
+from .transmit_buffers import TransmitBuffers
 
 __all__ = ["BUS_MASTER_GRACE", "Series7Device"]
 
@@ -74,18 +74,11 @@ class Series7Device(Device):
         The configuration space.
     checker : TlpChecker
         Judge of both directions; a violation fails the running test.
-    buffers : int
-        Transmit buffers; each holds a TLP until it is acknowledged.
-    ack_ns : int
-        From a TLP sent to its buffer free again.
-    buffer_lag : int
-        Cycles by which `trntbufav` is late.
+    buffers : TransmitBuffers
     discard : callable
         Called with each memory write of the core: whether the block discards it.
     hold_transmit : bool
         The block takes no transmit beat while this is True.
-    free_buffers : int
-        Transmit buffers without a TLP.
     timeouts, unexpected : int
         Completion timeouts and unexpected completions that the core reported.
     on_tlp : list of callable
@@ -107,8 +100,7 @@ class Series7Device(Device):
         self.link_ready = Event()
         self.link_ready.set()
         self.timeouts = self.unexpected = 0
-        self.buffers = self.free_buffers = SERIES7.transmit_buffers
-        self.ack_ns = self.buffer_lag = 0
+        self.buffers = TransmitBuffers()
         self.discard: Callable[[Tlp], bool] = lambda tlp: False
         self.on_tlp: list[Callable[[str, Tlp], None]] = []
 
@@ -118,12 +110,7 @@ class Series7Device(Device):
         # Transmit: the TLP in progress, TLPs taken but not sent, and what sends them in order.
         self._tx_raw: bytearray | None = None
         self._tx_bus_master = self._completing = False
-        self._tx_used = 0
         self._tx: Queue = Queue()
-        #: when the buffers of TLPs that were sent are free again, in nanoseconds
-        self._unacknowledged: deque[float] = deque()
-        #: free buffers in the last cycles, the newest last
-        self._free_before: deque[int] = deque()
         #: cycles until the block says that it discarded a TLP
         self._discarded: list[int] = []
         # Receive: TLPs with the BARs they hit, and the beats of the one in progress.
@@ -161,9 +148,7 @@ class Series7Device(Device):
         self._rx.clear()
         self._rx_beats.clear()
         self._rx_tlp = self._tx_raw = self._interrupt_delay = None
-        self._tx_used = 0
-        self._unacknowledged.clear()
-        self._free_before.clear()
+        self.buffers.reset()
         self._discarded.clear()
         while not self._tx.empty():
             self._tx.get_nowait()
@@ -219,7 +204,7 @@ class Series7Device(Device):
             send, buffers = await self._tx.get()
             await self.link_ready.wait()
             await send()
-            self._unacknowledged += [get_sim_time("ns") + self.ack_ns] * buffers
+            self.buffers.sent(buffers)
 
     def _queue(self, send: Callable[[], Awaitable[None]], buffers: int) -> None:
         self._tx.put_nowait((send, buffers))
@@ -356,18 +341,10 @@ class Series7Device(Device):
     # Transmit: from the core to the block ---------------------------------------------------
 
     def _drive_transmit(self) -> None:
-        now = get_sim_time("ns")
-        while self._unacknowledged and self._unacknowledged[0] <= now:
-            self._unacknowledged.popleft()
-            # A reset in the meantime has freed the buffer already.
-            self._tx_used = max(self._tx_used - 1, 0)
-        self.free_buffers = free = max(self.buffers - self._tx_used, 0)
-        self._free_before.append(free)
-        while len(self._free_before) > self.buffer_lag + 1:
-            self._free_before.popleft()
-        room = (free > 0 or self._tx_raw is not None) and not self.hold_transmit
-        self._set("trntdstrdy", int(room and not self._stalls()))
-        self._set("trntbufav", self._free_before[0])
+        self.buffers.cycle()
+        room = (self.buffers.free or self._tx_raw is not None) and not self.hold_transmit
+        self._set("trntdstrdy", int(bool(room) and not self._stalls()))
+        self._set("trntbufav", self.buffers.shown)
         self._set("trnterrdrop", int(0 in self._discarded))
         self._discarded = [cycles - 1 for cycles in self._discarded if cycles]
 
@@ -388,7 +365,7 @@ class Series7Device(Device):
             if self._get("trnfcsel") != FC_TRANSMIT_AVAILABLE:
                 raise TlpError("trnfcsel is not 4, so the core reads credits wrongly")
             self._tx_raw = bytearray()
-            self._tx_used += 1
+            self.buffers.take()
             self._tx_bus_master = self._bus_master_grace != 0
             self._completing = self._get("trntd") >> 56 & 0x1F == _COMPLETION
         self._tx_raw += self._get("trntd").to_bytes(8, "big")
@@ -407,7 +384,7 @@ class Series7Device(Device):
             raise TlpError(f"reserved header bits are set: {raw.hex()}")
         self.checker.upstream(tlp, bus_master=self._tx_bus_master)
         if tlp.fmt_type in MEMORY_WRITES and self.discard(tlp):
-            self._tx_used -= 1
+            self.buffers.give_back()
             self._discarded.append(self._rng.randrange(SERIES7.drop_lag))
             return
         self._report("up", tlp)

@@ -68,8 +68,9 @@ class Rig(TB):
         super().__init__(dut, log, lanes=machine.lanes, gpu=True)
         self.machine = machine
         self._limit_credits(machine)
-        self.device.buffers, self.device.ack_ns = machine.buffers, machine.ack_ns
-        self.device.buffer_lag = machine.buffer_lag
+        buffers = self.device.buffers
+        buffers.count, buffers.ack_ns = machine.buffers, machine.ack_ns
+        buffers.lag = machine.buffer_lag
         self.scope, self.ram = Scope(), CardRam()
         self.pairs = [Pair() for _ in range(machine.channels)]
         self.device.on_tlp.append(self.scope.listen)

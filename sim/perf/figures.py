@@ -28,6 +28,10 @@ _CURVE = tuple(64 << step for step in range(11))
 #: A 64-byte read while writes fill the link: microseconds of an engine that keeps a few writes
 #: queued, by max payload, on Gen2 x1 with a round trip of 1 µs.
 _BEHIND_WRITES = {128: 2.5, 256: 4.1}
+#: From a TLP received to its transmit buffer free again, in ns; and buffers of public designs with
+#: this block, and some between.
+_ACKS = (400.0, 1000.0, 2000.0)
+_BUFFERS = (14, 15, 24, 28, 29, 32)
 
 
 @dataclass(frozen=True)
@@ -108,9 +112,13 @@ def jobs() -> Iterator[Job]:
         for payload in (128, 256):
             now = replace(USUAL, clock_khz=clock, max_payload=payload)
             yield Job(_times, now)
-            yield Job(_behind_writes, now)
+            for ack in _ACKS:
+                yield Job(_behind_writes, replace(now, ack_ns=ack))
     yield Job(_curve, USUAL)
     yield Job(_curve, replace(USUAL, max_payload=256))
+    for ack in _ACKS:
+        for buffers in _BUFFERS:
+            yield Job(_written, replace(USUAL, ack_ns=ack, transmit_buffers=buffers))
     for tags in (8, 16):
         for rtt in (1000.0, 4000.0, 16_000.0):
             yield Job(_reads_by_tags, replace(USUAL, tags=tags, rtt_ns=rtt))
@@ -163,6 +171,14 @@ def _small_descriptors(conditions: Conditions) -> list[Figure]:
     return found
 
 
+def _written(conditions: Conditions) -> list[Figure]:
+    """With other numbers of transmit buffers, and acknowledgements that take longer."""
+    what = f"c2h, {conditions.transmit_buffers} buffers, ack {_us(conditions)}"
+    with Rig(conditions, _BULK) as rig:
+        figure = _rate("acknowledgements", rig, "c2h", conditions, None, 0.99)
+    return [replace(figure, what=what)]
+
+
 def _times(conditions: Conditions) -> list[Figure]:
     found = []
     with Rig(conditions, max(_SIZES)) as rig:
@@ -191,7 +207,7 @@ def _behind_writes(conditions: Conditions) -> list[Figure]:
         runs = [rig.read_under_writes(_SMALL, _BULK, 5000 + 97 * turn) for turn in range(16)]
     best = _BEHIND_WRITES[conditions.max_payload] * conditions.clock_khz / 1000
     value = sum(times.data - times.fetched for times in runs) / len(runs)
-    what = "h2c 64 B while writes fill the link: data"
+    what = f"h2c 64 B behind writes, ack {_us(conditions)}: data"
     return [Figure("times", what, conditions, value, "cycles", best, target=12)]
 
 
@@ -236,6 +252,10 @@ def _ideal(what: str, nbytes: int, conditions: Conditions) -> Result:
 
 def _mbps(bytes_per_cycle: float, conditions: Conditions) -> float:
     return bytes_per_cycle * conditions.clock_khz / 1000
+
+
+def _us(conditions: Conditions) -> str:
+    return f"{conditions.ack_ns / 1000:g} µs"
 
 
 def _link(conditions: Conditions) -> Link:
