@@ -97,14 +97,13 @@ class InterruptBlock(wiring.Component):
         m.d.comb += [
             edges.enabled.eq(link.msi_enable | link.msix_enable),
             edges.masked.eq(table.pend),
-            # On any change that may let a deferred message go, all are looked at again.
-            table.clear.eq(
-                ~link.msix_enable
-                | table.changed
-                | (link.msix_mask != mask_before)
-                | edges.withdrawn
+            # Pending bits stand for vectors that sources had, when they had them.
+            table.clear.eq(~link.msix_enable | self._vectors_written(csr)),
+            # On any change that may let a deferred message go, all are looked at again. So they are
+            # when one was taken back: another source may have the same vector, and its pending bit.
+            edges.recheck.eq(
+                table.clear | table.changed | (link.msix_mask != mask_before) | edges.settled
             ),
-            edges.recheck.eq(table.clear),
         ]
 
         vectors = Array(
@@ -139,6 +138,7 @@ class InterruptBlock(wiring.Component):
                 m.next = "Offer"
             with m.State("Offer"):
                 with m.If(~edges.alive):
+                    m.d.comb += [edges.settled.eq(1), table.settle.eq(1)]
                     m.next = "Pick"
                 with m.Elif(~link.msix_enable):
                     with m.If(link.msi_enable & link.bus_master & ~out.valid):
@@ -158,7 +158,7 @@ class InterruptBlock(wiring.Component):
                         m.d.comb += table.pend.eq(1)
                         m.next = "Pick"
                     with m.Elif(message.ready):
-                        m.d.comb += edges.sent.eq(1)
+                        m.d.comb += [edges.sent.eq(1), table.settle.eq(1)]
                         m.next = "Wait"
             with m.State("Wait"):
                 with m.If(self.records.done):
@@ -175,6 +175,14 @@ class InterruptBlock(wiring.Component):
                 out.payload.asserted.eq(wanted),
             ]
         return m
+
+    def _vectors_written(self, csr):
+        written = {
+            f"{name}_vector{number // 4}_strobe"
+            for name, count in (("channel", self._channels), ("user", USER_INTERRUPTS))
+            for number in range(count)
+        }
+        return Cat(getattr(csr, strobe) for strobe in sorted(written)).any()
 
     @staticmethod
     def _vector(csr, name, number):

@@ -164,8 +164,8 @@ BUGS = [
         "edges",
         "a message that is sent takes back no other",
         "hw/interrupts/edges.py",
-        "(pending & ~Mux(self.sent, bit, 0))",
-        "(pending & ~Mux(self.sent, -1, 0))",
+        "owed = pending & ~Mux(self.sent, bit, 0)",
+        "owed = pending & ~Mux(self.sent, -1, 0)",
     ),
     Bug(
         "edges",
@@ -187,6 +187,20 @@ BUGS = [
         "hw/interrupts/msix.py",
         "self.changed.eq(masking | late.any())",
         "self.changed.eq(masking)",
+    ),
+    Bug(
+        "masked",
+        "a pending bit stands until its message is sent",
+        "hw/interrupts/irq.py",
+        "table.clear.eq(~link.msix_enable | ",
+        "table.clear.eq(~link.msix_enable | table.changed | ",
+    ),
+    Bug(
+        "pending",
+        "the pending bit of one vector is settled",
+        "hw/interrupts/msix.py",
+        "with m.If(self.clear):",
+        "with m.If(self.clear | self.settle):",
     ),
     Bug(
         "pending",

@@ -106,4 +106,25 @@ ROWS = [
         "            h2c.start_ok.eq(1)",
         "stream/test_pair.py",
     ),
+    (
+        "a mask that is written clears all pending bits",
+        "interrupts/irq.py",
+        "table.clear.eq(~link.msix_enable | self._vectors_written(csr))",
+        "table.clear.eq(~link.msix_enable | table.changed | self._vectors_written(csr))",
+        "interrupts/test_irq_msix.py::test_pending_bits_stand_while_their_messages_wait",
+    ),
+    (
+        "a message that was taken back leaves its pending bit",
+        "interrupts/irq.py",
+        "m.d.comb += [edges.settled.eq(1), table.settle.eq(1)]",
+        "m.d.comb += edges.settled.eq(1)",
+        "interrupts/test_irq_msix.py::test_a_request_that_falls_takes_its_message_back",
+    ),
+    (
+        "a request that falls while masks change leaves its pending bit",
+        "interrupts/edges.py",
+        "| (~request & (deferred | owed)",
+        "| (~request & deferred",
+        "interrupts/test_irq_msix.py::test_a_request_that_falls_while_it_is_looked_at_again",
+    ),
 ]
