@@ -31,11 +31,11 @@ class EdgeTracker(wiring.Component):
     lost : In(1)
         Its message was dropped: the level that stands counts as an edge.
     masked : In(1)
-        Its vector was found masked: its message is deferred.
+        Its vector was found masked: its message is deferred. Never together with `recheck`.
     settled : In(1)
-        No message of it is owed, and no pending bit stands for one.
+        No message of it is owed, and no pending bit stands for one. Only together with `recheck`.
     recheck : In(1)
-        No message is deferred any more; wins over `masked`.
+        No message is deferred any more.
     ready : Out(sources)
         To be looked at: messages that are owed and not deferred, or that were taken back.
     alive : Out(1)
@@ -69,17 +69,17 @@ class EdgeTracker(wiring.Component):
             bit.eq(1 << self.picked),
             self.ready.eq(pending ^ deferred),
         ]
-        owed = pending & ~Mux(self.sent, bit, 0)
-        masked = Mux(self.masked, bit, 0)
+        # With `recheck`, `hit` is for what is settled, and without for what is masked.
+        hit = Mux(self.masked | self.settled, bit, 0)
         again = self.recheck.replicate(len(request))
         m.d.sync += [
             self.alive.eq((pending & request & bit).any()),
             before.eq(request & ~Mux(self.lost, bit, 0)),
-            pending.eq(request & (~before | owed)),
+            pending.eq(request & (~before | (pending & ~Mux(self.sent, bit, 0)))),
             # Without a request: what was taken back, until that is settled. An edge starts anew.
             deferred.eq(
-                (request & before & ~again & (deferred | masked))
-                | (~request & (deferred | owed) & ~Mux(self.settled, bit, 0))
+                (request & pending & ~again & (deferred | hit))
+                | (~request & (deferred | pending) & ~(hit & again))
             ),
         ]
         with m.If(~self.enabled):

@@ -92,18 +92,17 @@ class InterruptBlock(wiring.Component):
             csr.user_pending.eq(self.user),
         ]
 
-        mask_before = Signal()
+        mask_before, changed = Signal(), Signal()
         m.d.sync += mask_before.eq(link.msix_mask)
         m.d.comb += [
             edges.enabled.eq(link.msi_enable | link.msix_enable),
-            edges.masked.eq(table.pend),
+            table.pend.eq(edges.masked),
             # Pending bits stand for vectors that sources had, when they had them.
             table.clear.eq(~link.msix_enable | self._vectors_written(csr)),
             # On any change that may let a deferred message go, all are looked at again. So they are
             # when one was taken back: another source may have the same vector, and its pending bit.
-            edges.recheck.eq(
-                table.clear | table.changed | (link.msix_mask != mask_before) | edges.settled
-            ),
+            changed.eq(table.clear | table.changed | (link.msix_mask != mask_before)),
+            edges.recheck.eq(changed | edges.settled),
         ]
 
         vectors = Array(
@@ -150,12 +149,12 @@ class InterruptBlock(wiring.Component):
                         m.d.comb += edges.sent.eq(1)
                         m.next = "Pick"
                 with m.Elif(link.msix_mask):
-                    m.d.comb += table.pend.eq(1)
+                    m.d.comb += edges.masked.eq(~changed)
                     m.next = "Pick"
                 with m.Elif(link.bus_master):
                     m.d.comb += message.valid.eq(1)
                     with m.If(message.ready & self.records.masked):
-                        m.d.comb += table.pend.eq(1)
+                        m.d.comb += edges.masked.eq(~changed)
                         m.next = "Pick"
                     with m.Elif(message.ready):
                         m.d.comb += [edges.sent.eq(1), table.settle.eq(1)]

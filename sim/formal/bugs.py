@@ -164,8 +164,8 @@ BUGS = [
         "edges",
         "a message that is sent takes back no other",
         "hw/interrupts/edges.py",
-        "owed = pending & ~Mux(self.sent, bit, 0)",
-        "owed = pending & ~Mux(self.sent, -1, 0)",
+        "(pending & ~Mux(self.sent, bit, 0))",
+        "(pending & ~Mux(self.sent, -1, 0))",
     ),
     Bug(
         "edges",
@@ -178,7 +178,7 @@ BUGS = [
         "masked",
         "unmasking the function lets messages go",
         "hw/interrupts/irq.py",
-        "| (link.msix_mask != mask_before)",
+        " | (link.msix_mask != mask_before)",
         "",
     ),
     Bug(

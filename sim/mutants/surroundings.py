@@ -30,9 +30,9 @@ ROWS = [
         "a masked message is forgotten",
         "interrupts/irq.py",
         "with m.If(message.ready & self.records.masked):\n"
-        "                        m.d.comb += table.pend.eq(1)",
+        "                        m.d.comb += edges.masked.eq(~changed)",
         "with m.If(message.ready & self.records.masked):\n"
-        "                        m.d.comb += [table.pend.eq(1), edges.sent.eq(1)]",
+        "                        m.d.comb += [edges.masked.eq(~changed), edges.sent.eq(1)]",
         "interrupts/test_irq_msix.py::test_a_masked_message_waits_in_the_pending_bits",
     ),
     (
@@ -123,7 +123,7 @@ ROWS = [
     (
         "a request that falls while masks change leaves its pending bit",
         "interrupts/edges.py",
-        "| (~request & (deferred | owed)",
+        "| (~request & (deferred | pending)",
         "| (~request & deferred",
         "interrupts/test_irq_msix.py::test_a_request_that_falls_while_it_is_looked_at_again",
     ),
