@@ -16,6 +16,7 @@ static const char * const kinds[] = {
 	[PEERDMA_ERROR_COMPLETION_TIMEOUT] = "no completion in time",
 	[PEERDMA_ERROR_BUS_MASTER_OFF] = "bus mastering is off",
 	[PEERDMA_ERROR_NO_COMPLETION_SPACE] = "no room for completions while earlier reads are unanswered",
+	[PEERDMA_ERROR_WRITE_DROPPED] = "write dropped by the PCIe block",
 };
 
 static const char * const reasons[] = {

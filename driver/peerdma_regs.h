@@ -244,6 +244,7 @@
  * @PEERDMA_ERROR_COMPLETION_TIMEOUT: completion timeout
  * @PEERDMA_ERROR_BUS_MASTER_OFF: bus master off
  * @PEERDMA_ERROR_NO_COMPLETION_SPACE: no completion space
+ * @PEERDMA_ERROR_WRITE_DROPPED: write dropped
  */
 enum peerdma_error_kind {
 	PEERDMA_ERROR_NONE = 0,
@@ -256,6 +257,7 @@ enum peerdma_error_kind {
 	PEERDMA_ERROR_COMPLETION_TIMEOUT = 7,
 	PEERDMA_ERROR_BUS_MASTER_OFF = 8,
 	PEERDMA_ERROR_NO_COMPLETION_SPACE = 9,
+	PEERDMA_ERROR_WRITE_DROPPED = 10,
 };
 
 /* Control word and length of a descriptor */

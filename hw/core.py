@@ -143,7 +143,7 @@ class Core(wiring.Component):
         )
         m.submodules.arbiter = arbiter = RequestArbiter(
             writers=2,
-            tx_buffers=self.block.transmit_buffers,
+            transmit_buffers=self.block.transmit_buffers,
             credit_lag=self.block.credit_lag,
         )
         m.submodules.writer = writer = Writer()

@@ -54,7 +54,7 @@ class Endpoint(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.core = core = Core(SERIES7, self._config)
-        m.submodules.adapter = adapter = Series7Adapter()
+        m.submodules.adapter = adapter = Series7Adapter(self._config.clock_khz)
         wiring.connect(m, core.seam, adapter.seam)
         wiring.connect(m, adapter.trn, wiring.flipped(self.trn))
         for port in _BOARD_PORTS:

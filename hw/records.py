@@ -58,6 +58,7 @@ class Outcome(enum.Enum, shape=4):
     COMPLETION_TIMEOUT = 7
     BUS_MASTER_OFF = 8
     NO_COMPLETION_SPACE = 9
+    WRITE_DROPPED = 10
 
 
 class CardMemory(enum.Enum, shape=1):
@@ -242,8 +243,10 @@ class WriteToken(data.Struct):
 
 
 class Sent(data.Struct):
-    """A write request was accepted by the PCIe block, or dropped because Bus Master is off."""
+    """A write request was accepted by the PCIe block, or dropped."""
 
     #: that of the request: a `WriteToken` in its low bits
     token: 8
     dropped: 1
+    #: if dropped: by the PCIe block; otherwise because Bus Master is off
+    by_block: 1

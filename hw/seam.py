@@ -67,6 +67,8 @@ class Block:
         advertises infinite credits: a completion that does not fit is lost.
     credit_lag : int
         Cycles that a read may need to show in the non-posted credits of `LinkState`.
+    drop_lag : int
+        Cycles from the last beat of a TLP in which the block may still say that it dropped it.
     cpl_overcommit : int
         How many times as many completions may be under way as the buffer holds: 1, unless something
         else is known to keep them from coming all at once.
@@ -77,6 +79,7 @@ class Block:
     completion_headers: int
     completion_credits: int
     credit_lag: int
+    drop_lag: int
     cpl_overcommit: int = 1
 
     @property
@@ -132,6 +135,8 @@ class SentToken(data.Struct):
     """A write was accepted by the PCIe block: no later completion or interrupt can pass it."""
 
     token: 8
+    #: the block has dropped it instead
+    dropped: 1
 
 
 class CompletionHeader(data.Struct):
@@ -231,8 +236,9 @@ class LinkState(data.Struct):
     speed: 4
     #: Link Status, Negotiated Link Width: lanes
     width: 6
-    #: transmit buffers free in the PCIe block, in TLPs
-    tx_buffers: 6
+    #: the PCIe block has room for a read, for a write: reads cannot overtake what it has taken
+    read_room: 1
+    write_room: 1
     #: non-posted header credits left; the block reports infinite credits as all ones
     np_headers: 8
 
@@ -248,7 +254,8 @@ class SeamSignature(wiring.Signature):
     -------
     requester : Out(stream of RequestBeat)
     sent : In(stream of SentToken, always ready)
-        One token for each write request, in order, once the block has taken its last beat.
+        One token for each write request, in order, once the block has taken its last beat and can
+        drop it no more.
     requester_completion : In(stream of CompletionBeat, always ready)
     target : In(stream of TargetBeat, always ready)
     target_np_ok : Out(1)

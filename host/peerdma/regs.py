@@ -495,6 +495,8 @@ class ErrorKind(enum.IntEnum):
     BUS_MASTER_OFF = 8
     #: reads before it were not answered, and the room for their completions is still taken
     NO_COMPLETION_SPACE = 9
+    #: by the PCIe block, see `trnterrdrop` of its ports
+    WRITE_DROPPED = 10
 
 
 class WaitsFor(enum.IntEnum):

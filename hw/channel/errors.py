@@ -30,6 +30,7 @@ def error_table(*, fetch: bool, c2h: bool) -> dict[Outcome, Status]:
         Outcome.COMPLETION_TIMEOUT: unsupported,
         Outcome.BUS_MASTER_OFF: unsupported,
         Outcome.NO_COMPLETION_SPACE: unsupported,
+        Outcome.WRITE_DROPPED: unsupported,
     }
 
 

@@ -11,7 +11,8 @@ __all__ = ["EdgeTracker"]
 class EdgeTracker(wiring.Component):
     """Keeps for each source whether a message is owed.
 
-    A request that falls takes its message back.
+    A request that falls takes its message back. The source is then looked at once more, because
+    the message may have left a pending bit.
 
     Parameters
     ----------
@@ -30,16 +31,16 @@ class EdgeTracker(wiring.Component):
     lost : In(1)
         Its message was dropped: the level that stands counts as an edge.
     masked : In(1)
-        Its vector was found masked: its message is deferred.
+        Its vector was found masked: its message is deferred. Never together with `recheck`.
+    settled : In(1)
+        No message of it is owed, and no pending bit stands for one. Only together with `recheck`.
     recheck : In(1)
-        No message is deferred any more; wins over `masked`.
+        No message is deferred any more.
     ready : Out(sources)
-        Messages that are owed and not deferred.
+        To be looked at: messages that are owed and not deferred, or that were taken back.
     alive : Out(1)
         The message of `picked` was owed, and still requested, in the cycle before. Registered,
         because this is the critical path.
-    withdrawn : Out(1)
-        The request of a deferred message has fallen.
     """
 
     def __init__(self, sources: int):
@@ -51,10 +52,10 @@ class EdgeTracker(wiring.Component):
                 "sent": In(1),
                 "lost": In(1),
                 "masked": In(1),
+                "settled": In(1),
                 "recheck": In(1),
                 "ready": Out(sources),
                 "alive": Out(1),
-                "withdrawn": Out(1),
             }
         )
 
@@ -66,17 +67,21 @@ class EdgeTracker(wiring.Component):
         )
         m.d.comb += [
             bit.eq(1 << self.picked),
-            self.ready.eq(pending & ~deferred),
-            self.withdrawn.eq((deferred & ~request).any()),
+            self.ready.eq(pending ^ deferred),
         ]
+        # With `recheck`, `hit` is for what is settled, and without for what is masked.
+        hit = Mux(self.masked | self.settled, bit, 0)
+        again = self.recheck.replicate(len(request))
         m.d.sync += [
             self.alive.eq((pending & request & bit).any()),
             before.eq(request & ~Mux(self.lost, bit, 0)),
             pending.eq(request & (~before | (pending & ~Mux(self.sent, bit, 0)))),
-            deferred.eq(request & (deferred | Mux(self.masked, bit, 0))),
+            # Without a request: what was taken back, until that is settled. An edge starts anew.
+            deferred.eq(
+                (request & pending & ~again & (deferred | hit))
+                | (~request & (deferred | pending) & ~(hit & again))
+            ),
         ]
-        with m.If(self.recheck):
-            m.d.sync += deferred.eq(0)
         with m.If(~self.enabled):
             m.d.sync += [before.eq(0), pending.eq(0)]
         return m

@@ -92,19 +92,17 @@ class InterruptBlock(wiring.Component):
             csr.user_pending.eq(self.user),
         ]
 
-        mask_before = Signal()
+        mask_before, changed = Signal(), Signal()
         m.d.sync += mask_before.eq(link.msix_mask)
         m.d.comb += [
             edges.enabled.eq(link.msi_enable | link.msix_enable),
-            edges.masked.eq(table.pend),
-            # On any change that may let a deferred message go, all are looked at again.
-            table.clear.eq(
-                ~link.msix_enable
-                | table.changed
-                | (link.msix_mask != mask_before)
-                | edges.withdrawn
-            ),
-            edges.recheck.eq(table.clear),
+            table.pend.eq(edges.masked),
+            # Pending bits stand for vectors that sources had, when they had them.
+            table.clear.eq(~link.msix_enable | self._vectors_written(csr)),
+            # On any change that may let a deferred message go, all are looked at again. So they are
+            # when one was taken back: another source may have the same vector, and its pending bit.
+            changed.eq(table.clear | table.changed | (link.msix_mask != mask_before)),
+            edges.recheck.eq(changed | edges.settled),
         ]
 
         vectors = Array(
@@ -139,6 +137,7 @@ class InterruptBlock(wiring.Component):
                 m.next = "Offer"
             with m.State("Offer"):
                 with m.If(~edges.alive):
+                    m.d.comb += [edges.settled.eq(1), table.settle.eq(1)]
                     m.next = "Pick"
                 with m.Elif(~link.msix_enable):
                     with m.If(link.msi_enable & link.bus_master & ~out.valid):
@@ -150,15 +149,15 @@ class InterruptBlock(wiring.Component):
                         m.d.comb += edges.sent.eq(1)
                         m.next = "Pick"
                 with m.Elif(link.msix_mask):
-                    m.d.comb += table.pend.eq(1)
+                    m.d.comb += edges.masked.eq(~changed)
                     m.next = "Pick"
                 with m.Elif(link.bus_master):
                     m.d.comb += message.valid.eq(1)
                     with m.If(message.ready & self.records.masked):
-                        m.d.comb += table.pend.eq(1)
+                        m.d.comb += edges.masked.eq(~changed)
                         m.next = "Pick"
                     with m.Elif(message.ready):
-                        m.d.comb += edges.sent.eq(1)
+                        m.d.comb += [edges.sent.eq(1), table.settle.eq(1)]
                         m.next = "Wait"
             with m.State("Wait"):
                 with m.If(self.records.done):
@@ -175,6 +174,14 @@ class InterruptBlock(wiring.Component):
                 out.payload.asserted.eq(wanted),
             ]
         return m
+
+    def _vectors_written(self, csr):
+        written = {
+            f"{name}_vector{number // 4}_strobe"
+            for name, count in (("channel", self._channels), ("user", USER_INTERRUPTS))
+            for number in range(count)
+        }
+        return Cat(getattr(csr, strobe) for strobe in sorted(written)).any()
 
     @staticmethod
     def _vector(csr, name, number):

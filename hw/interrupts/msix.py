@@ -37,8 +37,8 @@ class MsixTable(wiring.Component):
         The record writer reads messages over it, too.
     changed : Out(1)
         A mask bit was written; reads of the table that began before may return the old one.
-    pend : In(1), vector : In(5)
-        Set the pending bit of a vector.
+    pend : In(1), settle : In(1), vector : In(5)
+        Set the pending bit of a vector, or clear it.
     clear : In(1)
         Clear all pending bits; wins over `pend`.
     """
@@ -46,6 +46,7 @@ class MsixTable(wiring.Component):
     bus: In(BusSignature())
     changed: Out(1)
     pend: In(1)
+    settle: In(1)
     vector: In(range(_ENTRIES))
     clear: In(1)
 
@@ -96,8 +97,8 @@ class MsixTable(wiring.Component):
             upper.eq(Mux(from_table & ~from_control, read.data[32:], 0) | (from_control & mask)),
         ]
 
-        with m.If(self.pend):
-            m.d.sync += pending.bit_select(self.vector, 1).eq(1)
+        with m.If(self.pend | self.settle):
+            m.d.sync += pending.bit_select(self.vector, 1).eq(self.pend)
         with m.If(self.clear):
             m.d.sync += pending.eq(0)
         return m

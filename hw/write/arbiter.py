@@ -9,20 +9,16 @@ from ..parts.round_robin import RoundRobin
 from ..records import Sent
 from ..seam import LinkState, RequestBeat, SentToken
 
-__all__ = ["WRITE_WINDOW", "RequestArbiter"]
-
-#: Transmit buffers that writes may take: enough to keep the link busy, few for a read to wait for.
-WRITE_WINDOW = 6
+__all__ = ["RequestArbiter"]
 
 
 class RequestArbiter(wiring.Component):
     """Reads have priority, writers are served round robin, packets are never interleaved.
 
     No latency and no gaps: a packet may follow another in the next cycle. Only a writer that is not
-    granted waits one more cycle, and only if none was sending. A read starts if the block has a
-    transmit buffer and the link partner a non-posted header credit for it, and not in the cycle
-    after another read started; a write starts if fewer than `write_window` transmit buffers are
-    taken, because reads cannot overtake what is in them. The link state is registered: that of the
+    granted waits one more cycle, and only if none was sending. A read starts if the block has room
+    and the link partner a non-posted header credit for it, and not in the cycle after another read
+    started; a write starts if the block has room for it. The link state is registered: that of the
     cycle before counts.
 
     While Bus Master is off nothing starts: requests are consumed and dropped, writes among them
@@ -31,9 +27,8 @@ class RequestArbiter(wiring.Component):
     Parameters
     ----------
     writers : int
-    tx_buffers, credit_lag : int
-        Of the block, as `hw.seam.Block` has them.
-    write_window : int
+    transmit_buffers, credit_lag : int
+        Of the block, as `hw.seam.Block` has them. It owes tokens for no more writes than buffers.
 
     Members
     -------
@@ -49,17 +44,12 @@ class RequestArbiter(wiring.Component):
     link : In(LinkState)
     """
 
-    def __init__(self, writers=1, *, tx_buffers, credit_lag, write_window=WRITE_WINDOW):
+    def __init__(self, writers=1, *, transmit_buffers, credit_lag):
         if writers < 1:
             raise ValueError(f"writers must be at least 1, not {writers}")
-        if not 1 <= write_window <= tx_buffers:
-            raise ValueError(
-                f"write_window must be 1 to tx_buffers ({tx_buffers}), not {write_window}"
-            )
         self._writers = writers
-        self._tx_buffers = tx_buffers
+        self._transmit_buffers = transmit_buffers
         self._credit_lag = credit_lag
-        self._write_window = write_window
         super().__init__(
             {
                 "reads": In(stream.Signature(RequestBeat)),
@@ -90,7 +80,7 @@ class RequestArbiter(wiring.Component):
         done = Signal()
         write = Signal(RequestBeat)
         write_valid = Signal()
-        in_flight = Signal(range(self._tx_buffers + 1))
+        in_flight = Signal(range(self._transmit_buffers + 1))
 
         m.submodules.round_robin = round_robin = RoundRobin(self._writers, registered=True)
         with m.Switch(round_robin.grant):
@@ -138,7 +128,8 @@ class RequestArbiter(wiring.Component):
             self.sent.payload.token.eq(
                 Mux(self.seam_sent.valid, self.seam_sent.payload.token, write.header.token)
             ),
-            self.sent.payload.dropped.eq(~self.seam_sent.valid),
+            self.sent.payload.dropped.eq(~self.seam_sent.valid | self.seam_sent.payload.dropped),
+            self.sent.payload.by_block.eq(self.seam_sent.valid),
         ]
 
         # Reads that the block's count of credits may not show yet. Their age does not advance while
@@ -158,7 +149,7 @@ class RequestArbiter(wiring.Component):
         credit = link.np_headers > unseen
         m.d.sync += [
             master.eq(link.bus_master),
-            read_ok.eq((link.tx_buffers != 0) & credit & ~starting),
-            write_ok.eq(link.tx_buffers > self._tx_buffers - self._write_window),
+            read_ok.eq(link.read_room & credit & ~starting),
+            write_ok.eq(link.write_room),
         ]
         return m

@@ -73,12 +73,17 @@ class PieceWrites(wiring.Component):
                         token.last.eq(piece.last),
                     ]
 
-        back, dropped = token_of(self.sent.payload), self.sent.payload.dropped
+        back, sent = token_of(self.sent.payload), self.sent.payload
+        outcome = Signal(Outcome)
+        with m.If(sent.dropped):
+            m.d.comb += outcome.eq(
+                Mux(sent.by_block, Outcome.WRITE_DROPPED, Outcome.BUS_MASTER_OFF)
+            )
         for number, report in enumerate(self.reports):
             m.d.comb += [
                 report.valid.eq(self.sent.valid & ~back.record & (back.channel == number)),
                 report.payload.last.eq(back.last),
-                report.payload.outcome.eq(Mux(dropped, Outcome.BUS_MASTER_OFF, Outcome.OK)),
+                report.payload.outcome.eq(outcome),
                 self.released[number].eq(report.valid & back.stream),
             ]
         return m

@@ -111,6 +111,21 @@ def good(tb: TB, count: int) -> list[Transfer]:
 
 
 @bench(us=1500, lanes=4)
+async def dropped_writes(tb: TB):
+    """A write that the PCIe block drops ends the run; its descriptor does not count."""
+    await prepare(tb)
+    for victim in (0, 1, 2):
+        targets = [tb.buffer(300) for _ in range(3)]
+        place = targets[victim]
+        # The last piece of it.
+        end = range(place.address + 256, place.address + 300)
+        tb.device.discard = lambda tlp, end=end: tlp.address in end
+        chain = tb.chain([Transfer(0, target.address, 300) for target in targets])
+        failure = Failure(Status.READ_UNSUPPORTED, ErrorKind.WRITE_DROPPED, victim)
+        await expect_failure(tb, tb.c2h, chain, failure)
+
+
+@bench(us=1500, lanes=4)
 async def bad_magic(tb: TB):
     """A wrong magic at any place of a block stops there; nothing is done with that descriptor."""
     await prepare(tb)

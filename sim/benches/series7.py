@@ -27,10 +27,11 @@ from hw.pcie.series7.parameters import PARAMETERS
 from hw.pcie.series7.ports import TRN_PORTS
 from peerdma import regs
 
-from .checker import TlpChecker, TlpError
+from .checker import MEMORY_WRITES, TlpChecker, TlpError
 from .configuration import configuration_space
 from .messages import interrupt_message
 from .receive_buffer import ReceiveBuffer
+from .transmit_buffers import TransmitBuffers
 
 __all__ = ["BUS_MASTER_GRACE", "Series7Device"]
 
@@ -73,10 +74,11 @@ class Series7Device(Device):
     received : ReceiveBuffer
     checker : TlpChecker
         Judge of both directions; a violation fails the running test.
+    buffers : TransmitBuffers
+    discard : callable
+        Called with each memory write of the core: whether the block discards it.
     hold_transmit : bool
         The block takes no transmit beat while this is True.
-    free_buffers : int
-        Transmit buffers without a TLP.
     timeouts, unexpected : int
         Completion timeouts and unexpected completions that the core reported.
     on_tlp : list of callable
@@ -98,7 +100,8 @@ class Series7Device(Device):
         self.link_ready = Event()
         self.link_ready.set()
         self.timeouts = self.unexpected = 0
-        self.free_buffers = SERIES7.transmit_buffers
+        self.buffers = TransmitBuffers()
+        self.discard: Callable[[Tlp], bool] = lambda tlp: False
         self.on_tlp: list[Callable[[str, Tlp], None]] = []
 
         self._dut, self._rng = dut, rng
@@ -107,9 +110,10 @@ class Series7Device(Device):
         # Transmit: the TLP in progress, TLPs taken but not sent, and what sends them in order.
         self._tx_raw: bytearray | None = None
         self._tx_bus_master = self._completing = False
-        self._tx_used = 0
         self._tx: Queue = Queue()
         self.received = ReceiveBuffer(rng)
+        #: cycles until the block says that it discarded a TLP
+        self._discarded: list[int] = []
         self._cycle = 0
         self._configured = True
         #: cycles left of `BUS_MASTER_GRACE`; None while Bus Master Enable is set
@@ -138,7 +142,8 @@ class Series7Device(Device):
         for tlp in self.received.clear():
             tlp.release_fc()
         self._tx_raw = self._interrupt_delay = None
-        self._tx_used = 0
+        self.buffers.reset()
+        self._discarded.clear()
         while not self._tx.empty():
             self._tx.get_nowait()
         self.checker.forget()
@@ -193,8 +198,7 @@ class Series7Device(Device):
             send, buffers = await self._tx.get()
             await self.link_ready.wait()
             await send()
-            # A reset in the meantime has freed the buffer already.
-            self._tx_used = max(self._tx_used - buffers, 0)
+            self.buffers.sent(buffers)
 
     def _queue(self, send: Callable[[], Awaitable[None]], buffers: int) -> None:
         self._tx.put_nowait((send, buffers))
@@ -225,10 +229,7 @@ class Series7Device(Device):
                 self._drive_credits()
             self._drive_receive()
             self._drive_interrupt()
-            self.free_buffers = free = SERIES7.transmit_buffers - self._tx_used
-            room = (free > 0 or self._tx_raw is not None) and not self.hold_transmit
-            self._set("trntdstrdy", int(room and not self._stalls()))
-            self._set("trntbufav", free)
+            self._drive_transmit()
             await ReadOnly()
             self._sample_receive()
             self._sample_transmit()
@@ -300,6 +301,14 @@ class Series7Device(Device):
 
     # Transmit: from the core to the block ---------------------------------------------------
 
+    def _drive_transmit(self) -> None:
+        self.buffers.cycle()
+        room = (self.buffers.free or self._tx_raw is not None) and not self.hold_transmit
+        self._set("trntdstrdy", int(bool(room) and not self._stalls()))
+        self._set("trntbufav", self.buffers.shown)
+        self._set("trnterrdrop", int(0 in self._discarded))
+        self._discarded = [cycles - 1 for cycles in self._discarded if cycles]
+
     def _sample_transmit(self) -> None:
         if not self._driven["trntdstrdy"]:
             return
@@ -317,7 +326,7 @@ class Series7Device(Device):
             if self._get("trnfcsel") != FC_TRANSMIT_AVAILABLE:
                 raise TlpError("trnfcsel is not 4, so the core reads credits wrongly")
             self._tx_raw = bytearray()
-            self._tx_used += 1
+            self.buffers.take()
             self._tx_bus_master = self._bus_master_grace != 0
             self._completing = self._get("trntd") >> 56 & 0x1F == _COMPLETION
         self._tx_raw += self._get("trntd").to_bytes(8, "big")
@@ -335,6 +344,10 @@ class Series7Device(Device):
         if tlp.pack() != raw:
             raise TlpError(f"reserved header bits are set: {raw.hex()}")
         self.checker.upstream(tlp, bus_master=self._tx_bus_master)
+        if tlp.fmt_type in MEMORY_WRITES and self.discard(tlp):
+            self.buffers.give_back()
+            self._discarded.append(self._rng.randrange(SERIES7.drop_lag))
+            return
         self._report("up", tlp)
         self._queue(partial(self.upstream_send, tlp), 1)
 

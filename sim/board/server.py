@@ -85,7 +85,8 @@ def _nanoseconds(text: str) -> float:
 
 def _fault(text: str) -> str:
     kind, _, number = text.partition("@")
-    if kind not in ("ur", "ca", "poison", "drop", "hang") or not number.isdigit() or number == "0":
+    kinds = ("ur", "ca", "poison", "drop", "hang", "discard")
+    if kind not in kinds or not number.isdigit() or number == "0":
         raise argparse.ArgumentTypeError(f"{text!r} is not KIND@N, for example ur@3")
     return text
 
@@ -127,8 +128,8 @@ def _parser() -> argparse.ArgumentParser:
         metavar="KIND@N",
         action="append",
         default=[],
-        help="answer read request N with ur, ca or poison, drop it (no answer), or hang (answer "
-        "none from then on)",
+        help="answer read request N of a client with ur, ca or poison, drop it (no answer), or "
+        "hang (answer none from then on); discard: the PCIe block loses write request N",
     )
     add(
         "--mailbox-page",

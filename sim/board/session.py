@@ -51,7 +51,24 @@ class Conditions:
     tlp_gap : int
         Idle cycles of the PCIe block between two TLPs that it hands to the core.
     beat_idle : float
-        Chance that it has nothing for the core in a cycle, also within a TLP.
+        Probability, per cycle, that it has nothing for the core, also within a TLP.
+    ack_ns : float
+        From a TLP of the board received to its transmit buffer free again.
+    transmit_buffers, buffer_lag : int
+        TLPs that the hard block keeps until they are acknowledged, 0 for what its parameters say;
+        and cycles by which it tells late how many more it takes.
+    transmit_stall : float
+        Probability, per cycle, that the block takes no transmit beat.
+    block_seed : int
+        For what the block does by chance.
+    posted, nonposted : (int, int), int
+        Credits of the root port: headers and units of 16 bytes, headers; 0 is without limit.
+    credit_ns : float
+        From a TLP received to its credits back.
+    discards : tuple of int
+        Memory writes that the block discards, counted from 1.
+    discard_lag : int
+        Cycles from the last beat of such a one until the block says so, at least 1.
     tags : int, optional
         Number of reads in flight, if not the default core's; the model has to be of such a core.
     """
@@ -65,7 +82,44 @@ class Conditions:
     boundary: int = 64
     tlp_gap: int = 0
     beat_idle: float = 0.0
+    ack_ns: float = 400.0
+    transmit_buffers: int = 0
+    buffer_lag: int = 0
+    transmit_stall: float = 0.0
+    block_seed: int = 0
+    posted: tuple[int, int] = (0, 0)
+    nonposted: int = 0
+    credit_ns: float = 0.0
+    discards: tuple[int, ...] = ()
+    discard_lag: int = 1
     tags: int | None = None
+
+    def options(self) -> str:
+        """What of it is the native model's, as its "key=value" lines."""
+        lines = {
+            key: getattr(self, key)
+            for key in (
+                "clock_khz",
+                "link_mbps",
+                "rtt_ns",
+                "completion_bytes",
+                "tlp_gap",
+                "beat_idle",
+                "ack_ns",
+                "buffer_lag",
+                "transmit_stall",
+                "block_seed",
+                "credit_ns",
+                "discard_lag",
+            )
+        }
+        lines |= dict(zip(("posted_headers", "posted_data"), self.posted, strict=True))
+        lines["completion_boundary"] = self.boundary
+        lines["nonposted_headers"] = self.nonposted
+        if self.transmit_buffers:
+            lines["transmit_buffers"] = self.transmit_buffers
+        faults = [f"fault=discard@{number}\n" for number in self.discards]
+        return "".join([*(f"{key}={value}\n" for key, value in lines.items()), *faults])
 
 
 class Session:
@@ -102,17 +156,7 @@ class Session:
         for name in ("session_cycle", "session_run", "session_errors", "session_events"):
             getattr(self._native, name).restype = ctypes.c_uint64
         self._native.session_open.restype = ctypes.c_void_p
-        options = {
-            "clock_khz": conditions.clock_khz,
-            "link_mbps": conditions.link_mbps,
-            "rtt_ns": conditions.rtt_ns,
-            "completion_bytes": conditions.completion_bytes,
-            "completion_boundary": conditions.boundary,
-            "tlp_gap": conditions.tlp_gap,
-            "beat_idle": conditions.beat_idle,
-            **({"tlp_log": log} if log else {}),
-        }
-        text = "".join(f"{key}={value}\n" for key, value in options.items())
+        text = conditions.options() + (f"tlp_log={log}\n" if log else "")
         space = model.space
         error = ctypes.create_string_buffer(500)
         self._handle = ctypes.c_void_p(

@@ -59,6 +59,10 @@ def draw(seed: int, episodes: int) -> Plan:
         posted=(rng.choice((4, 16, 64)), rng.choice((40, 128, 1024))),
         nonposted=rng.choice((2, 8, 64)),
         completion=(rng.choice((4, 64)), rng.choice((40, 1024))),
+        credit_ns=rng.choice((0, 300, 1500)),
+        buffers=rng.choice((14, 15, 24, 28, 29, 30, 32)),
+        ack_ns=rng.choice((0, 400, 1000, 2000)),
+        buffer_lag=rng.choice((0, 0, rng.randint(1, 8))),
     )
     drawer = _Drawer(rng, machine)
     found: list[Episode] = []

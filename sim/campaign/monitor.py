@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from cocotbext.pcie.core.tlp import CplStatus, Tlp
 
-from hw.pcie.series7.block import SERIES7
-from hw.write.arbiter import WRITE_WINDOW
 from sim.benches.checker import MEMORY_READS
 from sim.benches.host import Gpu
 
@@ -23,6 +21,8 @@ _READ = next(group.points for group in GROUPS if group.name == "read")
 #: No tag of a read that is lost may come back before: four completion timeouts of 50 us each have
 #: to pass since it timed out, and a driver hears of that at most two later.
 QUARANTINE_NS = 100_000
+#: Writes that the core has in the block on a link that acknowledges at once.
+_USUAL_WRITES = 4
 #: Data credits of a memory write of 128 bytes.
 _SMALLEST = 8
 
@@ -135,7 +135,7 @@ class Monitor:
             way=way,
             stalls="none" if not device.stall else "light" if device.stall < 0.2 else "heavy",
             idle="none" if not longest else "one" if longest == 1 else "several",
-            buffers=_amount(device.free_buffers, SERIES7.transmit_buffers - WRITE_WINDOW),
+            buffers=_amount(device.buffers.free, device.buffers.count - _USUAL_WRITES),
             posted=_amount(min(credits.ph.tx_credits_available, data // _SMALLEST), 3),
             nonposted=_amount(credits.nph.tx_credits_available, 3),
             completion=_amount(credits.cplh.tx_credits_available, 3),

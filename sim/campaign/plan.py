@@ -30,13 +30,22 @@ EMPTYING = ("soft reset", "hot reset", "link loss")
 
 @dataclass(frozen=True)
 class Machine:
-    """What stays as it is for the whole seed: channels each way, lanes, credits of the far end."""
+    """What stays as it is for the whole seed.
+
+    Channels each way, lanes, credits of the far end, and the transmit side of the block.
+    """
 
     channels: int
     lanes: int
     posted: tuple[int, int]
     nonposted: int
     completion: tuple[int, int]
+    #: from a TLP that the far end took to its credits back
+    credit_ns: int
+    buffers: int
+    #: from a TLP sent to its buffer free again, and cycles by which that shows late
+    ack_ns: int
+    buffer_lag: int
 
 
 @dataclass(frozen=True)

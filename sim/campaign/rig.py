@@ -10,7 +10,7 @@ from typing import TextIO
 
 import cocotb
 from cocotb.triggers import Event, SimTimeoutError, Timer, with_timeout
-from cocotb.utils import get_sim_time
+from cocotb.utils import get_sim_steps, get_sim_time
 from cocotbext.pcie.core.caps import PciCapId
 from cocotbext.pcie.core.port import FcStateData, FcStateHeader
 from cocotbext.pcie.core.tlp import Tlp
@@ -68,6 +68,9 @@ class Rig(TB):
         super().__init__(dut, log, lanes=machine.lanes, gpu=True)
         self.machine = machine
         self._limit_credits(machine)
+        buffers = self.device.buffers
+        buffers.count, buffers.ack_ns = machine.buffers, machine.ack_ns
+        buffers.lag = machine.buffer_lag
         self.scope, self.ram = Scope(), CardRam()
         self.pairs = [Pair() for _ in range(machine.channels)]
         self.device.on_tlp.append(self.scope.listen)
@@ -124,6 +127,9 @@ class Rig(TB):
     async def start(self) -> None:
         """As `TB.start`; the GPU may make requests, too."""
         await super().start()
+        # The link is up: how late its far end gives credits back is known, and can be changed.
+        late = get_sim_steps(self.machine.credit_ns, "ns")
+        self.device.upstream_port.other.max_latency_timer_steps += late
         await self._gpu_pci.set_master()
 
     def let_go(self) -> None:

@@ -60,7 +60,12 @@ class GeneratedCore:
 
 
 def obtain(
-    user: str | None = None, *, tags: int | None = None, plain: bool = False, waves: bool = False
+    user: str | None = None,
+    *,
+    tags: int | None = None,
+    clock_khz: int | None = None,
+    plain: bool = False,
+    waves: bool = False,
 ) -> GeneratedCore:
     """The core, by default the default one, which can have been brought along.
 
@@ -70,6 +75,8 @@ def obtain(
         Another user block; as for `hw.stream.user_blocks.find`.
     tags : int, optional
         Another number of reads in flight; as for `hw.core.CoreConfig`.
+    clock_khz : int, optional
+        For another clock; the same.
     plain : bool
         A plain XDMA core: without a user block, streams and the extension block.
     waves : bool
@@ -79,8 +86,10 @@ def obtain(
     ------
     BuildError
     """
-    brought = None if user or tags or plain or waves else _brought()
-    return brought or _generate(user, tags, plain, waves)
+    others = {"tags": tags, "clock_khz": clock_khz}
+    others = {name: value for name, value in others.items() if value}
+    brought = None if user or others or plain or waves else _brought()
+    return brought or _generate(user, others, plain, waves)
 
 
 @cache
@@ -121,7 +130,7 @@ def _brought() -> GeneratedCore | None:
     return GeneratedCore(*folders, about["clock_khz"], False, about["digest"])
 
 
-def _generate(user: str | None, tags: int | None, plain: bool, waves: bool) -> GeneratedCore:
+def _generate(user: str | None, others: dict[str, int], plain: bool, waves: bool) -> GeneratedCore:
     try:
         from hw.core import CoreConfig
         from hw.endpoint import MODULE_NAME
@@ -134,7 +143,7 @@ def _generate(user: str | None, tags: int | None, plain: bool, waves: bool) -> G
         ) from None
     try:
         chosen = {"user": find("none" if plain else user)} if user or plain else {}
-        config = CoreConfig(extension=not plain, **chosen, **({"tags": tags} if tags else {}))
+        config = CoreConfig(extension=not plain, **chosen, **others)
     except ValueError as error:
         raise BuildError(str(error)) from error
     verilog = verilog_of(config)

@@ -13,7 +13,12 @@ __all__ = ["compiled"]
 
 
 def compiled(
-    user: str | None = None, *, tags: int | None = None, plain: bool = False, waves: bool = False
+    user: str | None = None,
+    *,
+    tags: int | None = None,
+    clock_khz: int | None = None,
+    plain: bool = False,
+    waves: bool = False,
 ) -> Model:
     """The model of a board, compiled if it is not there yet.
 
@@ -23,5 +28,5 @@ def compiled(
     ------
     BuildError
     """
-    core = obtain(user, tags=tags, plain=plain, waves=waves)
+    core = obtain(user, tags=tags, clock_khz=clock_khz, plain=plain, waves=waves)
     return Model(compile_board(core), core.clock_khz, configuration_space())

@@ -21,15 +21,14 @@ class Arbiter(Property):
     """
 
     depth = 4
-    BUFFERS, WINDOW = 6, 2
+    BUFFERS = 6
 
     def __init__(self):
         super().__init__(
             RequestArbiter(
                 writers=2,
-                tx_buffers=self.BUFFERS,
+                transmit_buffers=self.BUFFERS,
                 credit_lag=SERIES7.credit_lag,
-                write_window=self.WINDOW,
             )
         )
 
@@ -71,7 +70,7 @@ class Arbiter(Property):
         master = self.past(m, block.link.bus_master)
         m.d.comb += [
             Assert(~starts | master),
-            Assert(~(starts & out.payload.header.write) | self.past(m, self._window(block))),
+            Assert(~(starts & out.payload.header.write) | self.past(m, block.link.write_room)),
             Assert(~(starts & ~out.payload.header.write) | self.past(m, self._read_ok(block))),
         ]
 
@@ -139,7 +138,8 @@ class Arbiter(Property):
         link = block.link
         easy = (
             out.ready
-            & (link.tx_buffers == self.BUFFERS)
+            & link.read_room
+            & link.write_room
             & (link.np_headers == 0xFF)
             & ~block.seam_sent.valid
             & (owed == 0)
@@ -156,9 +156,6 @@ class Arbiter(Property):
             drops & within[1],
         )
 
-    def _window(self, block):
-        return block.link.tx_buffers > self.BUFFERS - self.WINDOW
-
     @staticmethod
     def _read_ok(block):
-        return (block.link.tx_buffers != 0) & (block.link.np_headers != 0)
+        return block.link.read_room & (block.link.np_headers != 0)

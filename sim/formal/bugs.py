@@ -173,7 +173,7 @@ BUGS: dict[str, list[Edit]] = {
         Edit(
             "unmasking the function lets messages go",
             "hw/interrupts/irq.py",
-            "| (link.msix_mask != mask_before)",
+            " | (link.msix_mask != mask_before)",
             "",
         ),
         Edit(
@@ -182,8 +182,20 @@ BUGS: dict[str, list[Edit]] = {
             "self.changed.eq(masking | late.any())",
             "self.changed.eq(masking)",
         ),
+        Edit(
+            "a pending bit stands until its message is sent",
+            "hw/interrupts/irq.py",
+            "table.clear.eq(~link.msix_enable | ",
+            "table.clear.eq(~link.msix_enable | table.changed | ",
+        ),
     ],
     "pending": [
+        Edit(
+            "the pending bit of one vector is settled",
+            "hw/interrupts/msix.py",
+            "with m.If(self.clear):",
+            "with m.If(self.clear | self.settle):",
+        ),
         Edit(
             "the mask bit is in the upper dword",
             "hw/interrupts/msix.py",

@@ -96,7 +96,9 @@ class Edges(Property):
         # Alone and with nothing in its way, a message leaves within eight cycles.
         others = (inside("request") & ~(1 << source)).any()
         free = ~others & request & block.link.bus_master & ~records.masked & message.ready
-        free = free & ~block.link.msix_mask & ~inside("clear") & ~under_way & ~out.valid
+        free = free & ~block.link.msix_mask & ~inside("recheck") & ~under_way & ~out.valid
+        # Those that were taken back are looked at, too.
+        free = free & ~(inside("edges.deferred") & ~(1 << source)).any()
         alone = self.waiting(m, free & owed & ~of("edges.deferred"), 8)
         m.d.comb += [
             Assert((alone < 8) | ~on),
@@ -117,7 +119,9 @@ class Edges(Property):
 
 
 class Masked(Property):
-    """A message that is held back as masked is masked: unmasking lets it go, at any time.
+    """A message that is held back as masked is masked, and has its pending bit.
+
+    Unmasking lets it go, at any time.
 
     Followed is any one source. Assumed: the writer of messages finds the mask as it was when it
     read the table; the source's vector is not written meanwhile.
@@ -139,25 +143,50 @@ class Masked(Property):
             found = self.past(m, found)
         registers = [inside.part("registers").channel_vector0]
         registers += [getattr(inside.part("registers"), f"user_vector{n}") for n in range(4)]
+        written = Cat(
+            inside.part("registers").channel_vector0_strobe,
+            *(getattr(inside.part("registers"), f"user_vector{n}_strobe") for n in range(4)),
+        )
         vectors = [registers[0][:5]]
         vectors += [registers[1 + n // 4][8 * (n % 4) :][:5] for n in range(USER_INTERRUPTS)]
         offered = inside.state("", "Offer")
         deferred = inside("edges.deferred").bit_select(source, 1)
+        waits = inside("edges.pending").bit_select(source, 1)
+        pending = inside("table.pending").bit_select(vector, 1)
+        # No other source has had the vector since vectors were written, with no message offered.
+        others = Cat((source != n) & (each == vector) for n, each in enumerate(vectors))
+        sole, was_sole = Signal(), Signal(init=1)
+        m.d.comb += sole.eq(was_sole & ~others.any())
+        m.d.sync += was_sole.eq(sole | (written.any() & inside.state("", "Pick")))
+        # From when it was held back until it is sent, taken back, or MSI-X is off.
+        record = block.records.record
+        leaves = picked & record.valid & record.ready & ~block.records.masked
+        requested = inside("request").bit_select(source, 1)
+        held, noted = Signal(), Signal()
+        m.d.comb += noted.eq(sole & waits & (deferred | held))
+        m.d.sync += held.eq(noted & requested & ~leaves & block.link.msix_enable & ~written.any())
         m.d.comb += [
             Assume(source < Edges.SOURCES),
             Assume(Array(vectors)[source] == vector),
             Assume(~(block.records.record.ready & picked) | (block.records.masked == found)),
-            Assert(~deferred | mask | block.link.msix_mask | self.past(m, block.link.msix_mask)),
+            Assert(
+                ~(deferred & waits)
+                | mask
+                | block.link.msix_mask
+                | self.past(m, block.link.msix_mask)
+            ),
+            Assert(~noted | pending),
             # What is inside.
             Assert(inside.state("")),
             Assert(~(offered & picked) | (table.vector == vector)),
+            Assert(~(offered & ~picked & was_sole) | (table.vector != vector)),
         ]
         unmasked = ~mask & ~block.link.msix_mask
         self.cover(m, deferred & mask & ~block.link.msix_mask, unmasked & self.past(m, deferred))
 
 
 class Pending(Property):
-    """A pending bit of MSI-X is set for its vector alone, and cleared with all others.
+    """A pending bit of MSI-X is set and cleared for its vector alone, or cleared with all others.
 
     A mask bit is what software wrote last, and each change of one is told.
     """
@@ -171,8 +200,8 @@ class Pending(Property):
         pending, mask = Signal(), Signal(init=1)
         with m.If(block.clear):
             m.d.sync += pending.eq(0)
-        with m.Elif(block.pend & (block.vector == vector)):
-            m.d.sync += pending.eq(1)
+        with m.Elif((block.pend | block.settle) & (block.vector == vector)):
+            m.d.sync += pending.eq(block.pend)
         bus = block.bus
         entry = (bus.write.bar == 1) & (bus.write.address == 0x1000 + 2 * vector + 1)
         written = bus.write.valid & entry & bus.write.enable[4:].all()

@@ -30,9 +30,9 @@ ROWS = [
         "a masked message is forgotten",
         "interrupts/irq.py",
         "with m.If(message.ready & self.records.masked):\n"
-        "                        m.d.comb += table.pend.eq(1)",
+        "                        m.d.comb += edges.masked.eq(~changed)",
         "with m.If(message.ready & self.records.masked):\n"
-        "                        m.d.comb += [table.pend.eq(1), edges.sent.eq(1)]",
+        "                        m.d.comb += [edges.masked.eq(~changed), edges.sent.eq(1)]",
         "interrupts/test_irq_msix.py::test_a_masked_message_waits_in_the_pending_bits",
     ),
     (
@@ -105,5 +105,26 @@ ROWS = [
         "            h2c.start_ok.eq(~broken)",
         "            h2c.start_ok.eq(1)",
         "stream/test_pair.py",
+    ),
+    (
+        "a mask that is written clears all pending bits",
+        "interrupts/irq.py",
+        "table.clear.eq(~link.msix_enable | self._vectors_written(csr))",
+        "table.clear.eq(~link.msix_enable | table.changed | self._vectors_written(csr))",
+        "interrupts/test_irq_msix.py::test_pending_bits_stand_while_their_messages_wait",
+    ),
+    (
+        "a message that was taken back leaves its pending bit",
+        "interrupts/irq.py",
+        "m.d.comb += [edges.settled.eq(1), table.settle.eq(1)]",
+        "m.d.comb += edges.settled.eq(1)",
+        "interrupts/test_irq_msix.py::test_a_request_that_falls_takes_its_message_back",
+    ),
+    (
+        "a request that falls while masks change leaves its pending bit",
+        "interrupts/edges.py",
+        "| (~request & (deferred | pending)",
+        "| (~request & deferred",
+        "interrupts/test_irq_msix.py::test_a_request_that_falls_while_it_is_looked_at_again",
     ),
 ]

@@ -31,8 +31,10 @@ def _measure(work: list[Job]) -> list[Figure]:
     figures: list[Figure] = []
     # Built once, before two processes would do it side by side.
     compile_ideal()
-    for tags in dict.fromkeys(job.conditions.tags for job in work):
-        compiled(tags=tags)
+    for tags, clock in dict.fromkeys(
+        (job.conditions.tags, job.conditions.clock_khz) for job in work
+    ):
+        compiled(tags=tags, clock_khz=clock)
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         for done, found in enumerate(pool.map(Job.__call__, work), 1):
             figures += found

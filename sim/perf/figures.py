@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, replace
 
 from peerdma.board.link import Link
 from sim.board.session import Conditions
-from sim.perf.ideal import Result, ideal
+from sim.perf.ideal import USUAL, Result, ideal
 
 from .rig import Rig
 
@@ -32,6 +32,10 @@ _BEHIND_WRITES = {128: 2.5, 256: 4.1}
 #: most; and what share of its rate descriptors of 256 bytes keep beside them.
 _BEHIND_READS, _SHARE_BESIDE_READS = 10, 0.9
 _MEDIUM = 256
+#: From a TLP received to its transmit buffer free again, in ns; and buffers of public designs with
+#: this block, and some between.
+_ACKS = (400.0, 1000.0, 2000.0)
+_BUFFERS = (14, 15, 24, 28, 29, 32)
 
 
 @dataclass(frozen=True)
@@ -102,28 +106,31 @@ class Job:
 
 def jobs() -> Iterator[Job]:
     """Everything that is measured."""
-    usual = Conditions()
     for clock in (125_000, 62_500):
         for payload in (128, 256, 512):
             for rtt in (500.0, 1000.0, 2000.0, 4000.0):
-                yield Job(_rates, replace(usual, clock_khz=clock, max_payload=payload, rtt_ns=rtt))
-            now = replace(usual, clock_khz=clock, max_payload=payload)
+                yield Job(_rates, replace(USUAL, clock_khz=clock, max_payload=payload, rtt_ns=rtt))
+            now = replace(USUAL, clock_khz=clock, max_payload=payload)
             yield Job(_small_completions, replace(now, completion_bytes=64))
             yield Job(_beside_reads, now)
             yield Job(_beside_reads, replace(now, boundary=128))
             yield Job(_small_descriptors, now)
         for payload in (128, 256):
-            now = replace(usual, clock_khz=clock, max_payload=payload)
+            now = replace(USUAL, clock_khz=clock, max_payload=payload)
             yield Job(_times, now)
-            yield Job(_behind_writes, now)
-    idle = replace(usual, clock_khz=62_500, completion_bytes=64, tlp_gap=1)
+            for ack in _ACKS:
+                yield Job(_behind_writes, replace(now, ack_ns=ack))
+    idle = replace(USUAL, clock_khz=62_500, completion_bytes=64, tlp_gap=1)
     yield Job(_idle_cycles, idle)
-    yield Job(_curve, usual)
-    yield Job(_curve, replace(usual, max_payload=256))
+    yield Job(_curve, USUAL)
+    yield Job(_curve, replace(USUAL, max_payload=256))
+    for ack in _ACKS:
+        for buffers in _BUFFERS:
+            yield Job(_written, replace(USUAL, ack_ns=ack, transmit_buffers=buffers))
     for tags in (8, 16):
         for rtt in (1000.0, 4000.0, 16_000.0):
-            yield Job(_reads_by_tags, replace(usual, tags=tags, rtt_ns=rtt))
-    yield Job(_reads_by_tags, replace(usual, tags=32, rtt_ns=16_000.0))
+            yield Job(_reads_by_tags, replace(USUAL, tags=tags, rtt_ns=rtt))
+    yield Job(_reads_by_tags, replace(USUAL, tags=32, rtt_ns=16_000.0))
 
 
 # Kinds of jobs -------------------------------------------------------------------------------
@@ -217,6 +224,14 @@ def _small_descriptors(conditions: Conditions) -> list[Figure]:
     return found
 
 
+def _written(conditions: Conditions) -> list[Figure]:
+    """With other numbers of transmit buffers, and acknowledgements that take longer."""
+    what = f"c2h, {conditions.transmit_buffers} buffers, ack {_us(conditions)}"
+    with Rig(conditions, _BULK) as rig:
+        figure = _rate("acknowledgements", rig, "c2h", conditions, None, 0.99)
+    return [replace(figure, what=what)]
+
+
 def _times(conditions: Conditions) -> list[Figure]:
     found = []
     with Rig(conditions, max(_SIZES)) as rig:
@@ -245,7 +260,7 @@ def _behind_writes(conditions: Conditions) -> list[Figure]:
         runs = [rig.read_under_writes(_SMALL, _BULK, 5000 + 97 * turn) for turn in range(16)]
     best = _BEHIND_WRITES[conditions.max_payload] * conditions.clock_khz / 1000
     value = sum(times.data - times.fetched for times in runs) / len(runs)
-    what = "h2c 64 B while writes fill the link: data"
+    what = f"h2c 64 B behind writes, ack {_us(conditions)}: data"
     return [Figure("times", what, conditions, value, "cycles", best, target=12)]
 
 
@@ -282,9 +297,7 @@ def _rate(
 
 
 def _ideal(what: str, nbytes: int, conditions: Conditions) -> Result:
-    options = asdict(conditions)
-    del options["tags"]
-    result = ideal(what, nbytes, **options)
+    result = ideal(what, nbytes, conditions)
     if result.errors:
         raise RuntimeError(f"the ideal engine broke a rule under {conditions}")
     return result
@@ -292,6 +305,10 @@ def _ideal(what: str, nbytes: int, conditions: Conditions) -> Result:
 
 def _mbps(bytes_per_cycle: float, conditions: Conditions) -> float:
     return bytes_per_cycle * conditions.clock_khz / 1000
+
+
+def _us(conditions: Conditions) -> str:
+    return f"{conditions.ack_ns / 1000:g} µs"
 
 
 def _link(conditions: Conditions) -> Link:

@@ -11,9 +11,14 @@ import ctypes
 from functools import cache
 from typing import NamedTuple
 
+from sim.board.session import Conditions
+
 from ..compile.native import compile_ideal
 
-__all__ = ["Result", "ideal"]
+__all__ = ["USUAL", "Result", "ideal"]
+
+#: What a board usually finds around it.
+USUAL = Conditions()
 
 
 class Result(NamedTuple):
@@ -41,16 +46,8 @@ def _library() -> ctypes.CDLL:
 def ideal(
     what: str,
     total: int,
+    conditions: Conditions = USUAL,
     *,
-    clock_khz: float = 125_000,
-    link_mbps: float = 500,
-    rtt_ns: float = 1000,
-    max_payload: int = 128,
-    max_read_request: int = 512,
-    completion_bytes: int = 512,
-    boundary: int = 64,
-    tlp_gap: int = 0,
-    beat_idle: float = 0.0,
     accounts: bool = True,
 ) -> Result:
     """Moves `total` bytes in the direction `what`.
@@ -60,13 +57,8 @@ def ideal(
     what : str
         "h2c", "c2h", "copy" (from host to host) or "dual" (both at once, unrelated);
         "lat_h2c", "lat_c2h" and "lat_copy" start with a doorbell and end with an interrupt.
-    clock_khz, link_mbps, rtt_ns
-        The engine's clock; raw 10^6 bytes per second of the link; last byte of a read request
-        received to its first completion sent.
-    max_payload, max_read_request, completion_bytes, boundary : int
-        In bytes.
-    tlp_gap, beat_idle
-        As for `sim.board.session.Conditions`.
+    conditions : Conditions
+        Its `tags` mean nothing here: this engine has 32.
     accounts : bool
         Asks only for what the PCIe block has room to receive, as the core does: charged is a
         completion for each read completion boundary.
@@ -79,17 +71,12 @@ def ideal(
     directions = ("h2c", "c2h", "copy")
     if what not in (*directions, "dual", *(f"lat_{direction}" for direction in directions)):
         raise ValueError(f"the ideal engine does h2c, c2h, copy, dual or lat_..., not {what!r}")
-    options = (
-        f"clock_khz={clock_khz}\nlink_mbps={link_mbps}\nrtt_ns={rtt_ns}\n"
-        f"completion_bytes={completion_bytes}\ncompletion_boundary={boundary}\n"
-        f"tlp_gap={tlp_gap}\nbeat_idle={beat_idle}\n"
-    )
     numbers = (ctypes.c_double * len(Result._fields))()
     _library().ideal_run(
-        options.encode(),
+        conditions.options().encode(),
         what.encode(),
-        max_payload,
-        max_read_request,
+        conditions.max_payload,
+        conditions.max_read_request,
         ctypes.c_bool(accounts),
         ctypes.c_uint64(total),
         numbers,

@@ -67,7 +67,10 @@ class Rig:
         self._log_folder = tempfile.TemporaryDirectory(prefix="peerdma-perf-")
         self._log = Path(self._log_folder.name) / "tlps"
         self.session = Session(
-            compiled(tags=conditions.tags), conditions, _RING_BYTES + 2 * nbytes, log=self._log
+            compiled(tags=conditions.tags, clock_khz=conditions.clock_khz),
+            conditions,
+            _RING_BYTES + 2 * nbytes,
+            log=self._log,
         )
         self._source = BASE + _RING_BYTES
         self._target = self._source + nbytes

@@ -11,10 +11,12 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from ...seam import InterruptRequest, SeamSignature
+from ..tlp import Dword0
 from .block import SERIES7
 from .receive import Receiver
 from .transmit import Transmitter
 from .trn import TrnSignature
+from .window import WriteWindow
 
 __all__ = ["Series7Adapter"]
 
@@ -30,13 +32,18 @@ class Series7Adapter(wiring.Component):
     One interrupt request is outstanding at a time, and held until the block takes it. The block
     reports ECRC errors itself; a TLP with one is passed on all the same.
 
+    Parameters
+    ----------
+    clock_khz : int
+
     Members
     -------
     seam : In(SeamSignature)
     trn : Out(TrnSignature)
     """
 
-    def __init__(self):
+    def __init__(self, clock_khz: int):
+        self._clock_khz = clock_khz
         super().__init__({"seam": In(SeamSignature(SERIES7)), "trn": Out(TrnSignature())})
 
     def elaborate(self, platform):
@@ -47,13 +54,14 @@ class Series7Adapter(wiring.Component):
         with m.If(~trn.cfgmsgreceived):
             m.d.sync += requester_id.eq(trn.cfgmsgdata)
 
-        m.submodules.transmitter = transmitter = Transmitter()
+        m.submodules.transmitter = transmitter = Transmitter(SERIES7.drop_lag)
         wiring.connect(m, transmitter.requester, wiring.flipped(seam.requester))
         wiring.connect(m, transmitter.completion, wiring.flipped(seam.completion))
         wiring.connect(m, transmitter.sent, wiring.flipped(seam.sent))
         beat = transmitter.tlp.payload
         m.d.comb += [
             transmitter.requester_id.eq(requester_id),
+            transmitter.drop.eq(trn.trnterrdrop),
             transmitter.tlp.ready.eq(trn.trntdstrdy),
             trn.trntsrcrdy.eq(transmitter.tlp.valid),
             trn.trntd.eq(beat.data),
@@ -61,6 +69,18 @@ class Series7Adapter(wiring.Component):
             trn.trntsof.eq(beat.sof),
             trn.trnteof.eq(beat.eof),
             trn.trntcfggnt.eq(1),
+        ]
+
+        m.submodules.window = window = WriteWindow(self._clock_khz)
+        m.d.comb += [
+            window.link_up.eq(trn.trnlnkup),
+            window.speed.eq(trn.cfglinkstatuscurrentspeed),
+            window.lanes.eq(trn.cfglinkstatusnegotiatedwidth),
+            window.beat.eq(transmitter.tlp.valid & transmitter.tlp.ready),
+            window.first.eq(beat.sof),
+            window.last.eq(beat.eof),
+            window.payload.eq(Dword0(beat.data[32:]).with_data),
+            window.free.eq(trn.trntbufav),
         ]
 
         m.submodules.receiver = receiver = Receiver()
@@ -97,7 +117,8 @@ class Series7Adapter(wiring.Component):
             # The block has the low bits of both fields of Link Status; its higher bits would be 0.
             link.speed.eq(trn.cfglinkstatuscurrentspeed),
             link.width.eq(trn.cfglinkstatusnegotiatedwidth),
-            link.tx_buffers.eq(trn.trntbufav),
+            link.read_room.eq(window.read),
+            link.write_room.eq(window.write),
             link.np_headers.eq(trn.trnfcnph),
         ]
 

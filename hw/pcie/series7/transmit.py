@@ -59,6 +59,11 @@ class Transmitter(wiring.Component):
     Completions have priority, at packet boundaries. Latency: the header beat is offered to the
     block one cycle after the packet's first beat is offered here.
 
+    Parameters
+    ----------
+    drop_lag : int
+        Of the block, as `hw.seam.Block` has it.
+
     Members
     -------
     requester, completion : In(stream)
@@ -67,15 +72,23 @@ class Transmitter(wiring.Component):
     requester_id : In(16)
         Our bus, device and function number, for the headers of requests and completions.
     tlp : Out(stream of TransmitBeat)
+    drop : In(1)
+        The block has dropped a TLP. It does not say which one: all writes count as dropped that it
+        was given a beat of in the last `drop_lag` cycles, or of which it has not the last one yet.
     sent : Out(stream of SentToken, always ready)
-        Valid in the cycle after the block took the last beat of a memory write.
+        Valid `drop_lag` + 2 cycles after the block took the last beat of a memory write.
     """
 
     requester: In(stream.Signature(RequestBeat))
     completion: In(stream.Signature(CompletionBeat))
     requester_id: In(16)
     tlp: Out(stream.Signature(TransmitBeat))
+    drop: In(1)
     sent: Out(stream.Signature(SentToken, always_ready=True))
+
+    def __init__(self, drop_lag: int):
+        self._drop_lag = drop_lag
+        super().__init__()
 
     def elaborate(self, platform):
         m = Module()
@@ -219,9 +232,29 @@ class Transmitter(wiring.Component):
                 with m.If(tlp.ready):
                     m.next = "Header"
 
+        # What has been sent waits until the block can drop it no more.
         taken = self.tlp.payload
-        m.d.sync += [
-            self.sent.valid.eq(self.tlp.valid & self.tlp.ready & taken.eof & taken.write),
-            self.sent.payload.token.eq(taken.token),
+        takes = self.tlp.valid & self.tlp.ready
+        drop, inside, hit = Signal(), Signal(), Signal()
+        m.d.sync += drop.eq(self.drop)
+        with m.If(takes):
+            m.d.sync += inside.eq(~taken.eof)
+        with m.If(takes & taken.eof):
+            m.d.sync += hit.eq(0)
+        with m.Elif(drop & inside):
+            m.d.sync += hit.eq(1)
+        valid, token, dropped = takes & taken.eof & taken.write, taken.token, hit
+        for number in range(self._drop_lag + 2):
+            before = (valid, token, dropped | drop)
+            valid, token, dropped = (
+                Signal(name=f"valid{number}"),
+                Signal(8, name=f"token{number}"),
+                Signal(name=f"dropped{number}"),
+            )
+            m.d.sync += [valid.eq(before[0]), token.eq(before[1]), dropped.eq(before[2])]
+        m.d.comb += [
+            self.sent.valid.eq(valid),
+            self.sent.payload.token.eq(token),
+            self.sent.payload.dropped.eq(dropped),
         ]
         return m

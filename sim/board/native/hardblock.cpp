@@ -8,7 +8,7 @@ namespace peerdma {
 
 namespace {
 
-// Credits of a root port that takes everything at once (trnfcsel 4, transmit credits available).
+// Credits shown of a root port without limits (trnfcsel 4, transmit credits available).
 constexpr unsigned kPostedHeaders = 64, kNonPostedHeaders = 64, kPostedData = 1024;
 
 unsigned data_credits(const Downstream &packet) { return (packet.words.size() - 3 + 3) / 4; }
@@ -21,7 +21,7 @@ constexpr uint16_t kCorrectableDetected = 1 << 0, kNonFatalDetected = 1 << 1;
 HardBlock::HardBlock(const Options &options, ConfigSpace &config, Link &link, Root &root, Log &log,
                      TlpLog &trace)
     : options_(options), config_(config), link_(link), root_(root), log_(log), trace_(trace),
-      random_(options.idle_seed) {
+      random_(options.block_seed) {
     reset(false);
 }
 
@@ -33,14 +33,11 @@ void HardBlock::reset(bool link_up) {
     non_posted_left_ = kNonPostedAfterHold;
     pins_ = ToCore();
     pins_.trnlnkup = link_up;
-    pins_.trnfcph = kPostedHeaders;
-    pins_.trnfcpd = kPostedData;
-    pins_.trnfcnph = kNonPostedHeaders;
-    pins_.trnfcnpd = kNonPostedHeaders;
     pins_.cfginterruptrdyn = 1;
     pins_.cfgmsgdata = options_.requester_id;
-    pins_.trntdstrdy = link_up;
-    pins_.trntbufav = options_.transmit_buffers;
+    free_.assign(options_.buffer_lag, options_.transmit_buffers);
+    discarded_.clear();
+    show_transmit();
     refresh();
 }
 
@@ -76,12 +73,27 @@ void HardBlock::edge(const FromCore &core) {
     else if (!current_ && !received_.empty())
         choose_received();
     present();
-    unsigned used = link_.transmit_buffers_used() + !transmit_.empty();
-    pins_.trntdstrdy = pins_.trnlnkup && (room() || !transmit_.empty());
-    pins_.trntbufav = options_.transmit_buffers - std::min(used, options_.transmit_buffers);
+    show_transmit();
 }
 
 // Transmit -----------------------------------------------------------------------------------
+
+void HardBlock::show_transmit() {
+    unsigned used = link_.transmit_buffers_used() + !transmit_.empty();
+    free_.push_back(options_.transmit_buffers - std::min(used, options_.transmit_buffers));
+    pins_.trntbufav = free_.front();
+    free_.pop_front();
+    pins_.trntdstrdy = pins_.trnlnkup && (room() || !transmit_.empty());
+    if (options_.transmit_stall > 0)
+        pins_.trntdstrdy &= !std::bernoulli_distribution(options_.transmit_stall)(random_);
+    pins_.trnterrdrop = !discarded_.empty() && discarded_.front() <= link_.cycle();
+    if (pins_.trnterrdrop) discarded_.pop_front();
+    uint64_t now = link_.cycle();
+    pins_.trnfcph = link_.posted().headers_left(now, kPostedHeaders);
+    pins_.trnfcpd = link_.posted().data_left(now, kPostedData);
+    pins_.trnfcnph = link_.nonposted().headers_left(now, kNonPostedHeaders);
+    pins_.trnfcnpd = link_.nonposted().data_left(now, kNonPostedHeaders);
+}
 
 void HardBlock::take_transmit(const FromCore &core) {
     if (!core.trntsrcrdy || !pins_.trntdstrdy) return;
@@ -107,6 +119,7 @@ void HardBlock::check(const Words &words) {
     std::string wrong = violation(words, limits);
     if (wrong.empty()) {
         lags &= Header::parse(words).kind != Kind::Completion;
+        if (!lags && discards(words)) return;
         trace_(link_.cycle(), "up", words, lags ? "dropped: Bus Master Enable fell" : "");
         if (!lags) link_.send_up({Upstream::Packet, 0, words});
         return;
@@ -115,6 +128,19 @@ void HardBlock::check(const Words &words) {
     errors_++;
     log_("error: cycle %llu: the core sent an illegal TLP: %s: %s",
          (unsigned long long)link_.cycle(), wrong.c_str(), describe(words).c_str());
+}
+
+bool HardBlock::discards(const Words &words) {
+    if (Header::parse(words).kind != Kind::MemoryWrite) return false;
+    writes_++;
+    for (const Fault &fault : options_.faults) {
+        if (fault.kind != Fault::Discard || fault.request != writes_) continue;
+        trace_(link_.cycle(), "up", words, "discarded by the block");
+        log_("fault: the block discards write %llu", (unsigned long long)writes_);
+        discarded_.push_back(link_.cycle() + options_.discard_lag);
+        return true;
+    }
+    return false;
 }
 
 void HardBlock::take_interrupt(const FromCore &core) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The PCIe block between the core's transaction ports and the link (UG477), as far as a core can
-// observe it: transmit buffers in order, a receive buffer of finite size that presents TLPs with idle
-// cycles if it is told to, non-posted throttle, interrupt handshake, configuration state.
+// tell: transmit buffers in order whose count may be shown late, a receive buffer of finite size that
+// presents TLPs with idle cycles if it is told to, non-posted throttle, interrupt handshake,
+// configuration state.
 #pragma once
 
 #include <cstdint>
@@ -37,6 +38,7 @@ public:
     void reset(bool link_up);
     // Configuration bits reach the core's inputs.
     void refresh();
+    void restart_faults() { writes_ = 0; }
 
     uint64_t errors() const { return errors_; }
 
@@ -55,6 +57,8 @@ private:
     bool bus_master_lags() const {
         return !config_.bus_master() && link_.cycle() < bus_master_fell_ + kBusMasterLag;
     }
+    bool discards(const Words &words);
+    void show_transmit();
     bool room() const { return link_.transmit_buffers_used() < options_.transmit_buffers; }
 
     const Options &options_;
@@ -65,6 +69,10 @@ private:
     TlpLog &trace_;
     ToCore pins_;
     Words transmit_;
+    std::mt19937_64 random_;
+    std::deque<unsigned> free_;        // transmit buffers, the newest last
+    uint64_t writes_ = 0;              // memory writes of the core
+    std::deque<uint64_t> discarded_;  // cycles in which trnterrdrop says so
     std::deque<Downstream> received_;
     std::optional<Downstream> current_;
     size_t position_ = 0;  // dword of current_ in bits 63:32 of the beat shown

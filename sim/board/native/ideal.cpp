@@ -73,7 +73,7 @@ struct Engine {
     bool reads, writes;
     bool chained;  // what is written was read before
     bool accounts;  // asks only for what the block has room for
-    unsigned mps, mrrs, boundary;
+    unsigned mps, mrrs, boundary, buffers;
     uint64_t total;
 
     uint64_t requested = 0, sent = 0, received = 0;
@@ -107,7 +107,7 @@ struct Engine {
             expected += completions(n);
             beats = memory_read(kSource + requested, n, requester, tag);
             requested += n;
-        } else if (writes && sent < total && queued < (reads ? kWritesQueued : kTransmitBuffers)) {
+        } else if (writes && sent < total && queued < (reads ? std::min(kWritesQueued, buffers) : buffers)) {
             uint64_t n = std::min<uint64_t>(mps, total - sent);
             if (chained && received - sent < n) return;
             std::vector<uint8_t> data(n);
@@ -154,6 +154,7 @@ Result run(const Options &options, const std::string &what, unsigned mps, unsign
     engine.chained = kind == "copy";
     engine.mps = mps, engine.mrrs = mrrs, engine.total = total;
     engine.accounts = accounts, engine.boundary = options.completion_boundary;
+    engine.buffers = options.transmit_buffers;
 
     Log log;
     TlpLog trace{{}};

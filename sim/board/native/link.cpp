@@ -18,19 +18,28 @@ Link::Link(const Options &options)
     : bytes_per_cycle_(options.link_mbps > 0
                            ? options.link_mbps * 1000 / options.clock_khz * (1 - kSkp)
                            : std::numeric_limits<double>::infinity()),
-      ack_(options.ack_ns * options.clock_khz * 1e-6) {}
+      ack_(options.ack_ns * options.clock_khz * 1e-6),
+      posted_(options.posted_headers, options.posted_data,
+              options.credit_ns * options.clock_khz * 1e-6),
+      nonposted_(options.nonposted_headers, 0, options.credit_ns * options.clock_khz * 1e-6) {}
 
 void Link::send_up(Upstream &&packet) {
     if (up_dllps_) {
         up_free_ = std::max(up_free_, double(cycle_)) + up_dllps_ * kDllp / bytes_per_cycle_;
         up_dllps_ = 0;
     }
+    Header header = Header::parse(packet.words);
+    bool completion = packet.what == Upstream::Packet && header.kind == Kind::Completion;
     double start = std::max(up_free_, cycle_ + 1.0);
+    Credits *credits = completion                          ? nullptr
+                       : header.kind == Kind::MemoryRead ? &nonposted_
+                                                           : &posted_;
+    unsigned data = header.has_data ? (header.dws + 3) / 4 : 0;
+    if (credits) start = credits->when(start, data);
     up_free_ = start + (4 * packet.words.size() + kFraming) / bytes_per_cycle_;
+    if (credits) credits->use(start, up_free_, data);
     unacknowledged_.push_back(up_free_ + ack_);
     if (++up_count_ % kTlpsPerAck == 0) down_dllps_++;
-    bool completion = packet.what == Upstream::Packet &&
-                      Header::parse(packet.words).kind == Kind::Completion;
     if (!completion && ++up_requests_ % kRequestsPerUpdate == 0) down_dllps_++;
     up_.push_back({up_free_, std::move(packet)});
 }
@@ -42,6 +51,8 @@ void Link::send_down(double ready, Downstream &&packet) {
 
 void Link::advance() {
     ++cycle_;
+    posted_.advance(cycle_);
+    nonposted_.advance(cycle_);
     while (!unacknowledged_.empty() && unacknowledged_.front() <= cycle_)
         unacknowledged_.pop_front();
     while (!up_.empty() && up_.front().finish <= cycle_) {
@@ -73,6 +84,8 @@ void Link::advance() {
 void Link::flush() {
     up_free_ = down_free_ = cycle_;
     unacknowledged_.clear();
+    posted_.flush();
+    nonposted_.flush();
     up_.clear();
     waiting_.clear();
     down_.clear();

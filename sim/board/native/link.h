@@ -2,7 +2,8 @@
 // The PCIe link as two serialisers with DLLP overhead; times are in cycles of the core's clock.
 //
 // Upstream: each TLP costs header + payload + framing at the link's rate and keeps its transmit
-// buffer until it is acknowledged. Downstream: the same cost; a TLP arrives when its last byte
+// buffer until it is acknowledged; a request waits for credits of the root port, and all behind it
+// with it. Downstream: the same cost; a TLP arrives when its last byte
 // does. One ACK per four TLPs, and one UpdateFC per four posted or non-posted TLPs, take link
 // time in the opposite direction. SKP ordered sets scale the rate.
 #pragma once
@@ -11,6 +12,7 @@
 #include <deque>
 #include <vector>
 
+#include "credits.h"
 #include "options.h"
 #include "tlp.h"
 
@@ -58,6 +60,8 @@ public:
 
     uint64_t cycle() const { return cycle_; }
     unsigned transmit_buffers_used() const { return unacknowledged_.size(); }
+    const Credits &posted() const { return posted_; }
+    const Credits &nonposted() const { return nonposted_; }
     bool busy() const {
         return !unacknowledged_.empty() || !up_.empty() || !waiting_.empty() || !down_.empty();
     }
@@ -82,6 +86,7 @@ private:
     LowerEnd *lower_ = nullptr;
     double bytes_per_cycle_;
     double ack_;
+    Credits posted_, nonposted_;
     uint64_t cycle_ = 0;
     double up_free_ = 0, down_free_ = 0;
     std::deque<double> unacknowledged_;

@@ -50,6 +50,7 @@ public:
     uint64_t cycle() const { return link_.cycle(); }
     // PCIe rules that the core broke.
     uint64_t errors() const { return root_.errors() + block_.errors(); }
+    void restart_faults() { root_.restart_faults(), block_.restart_faults(); }
     void flush_log() { trace_.flush(); }
 
 private:

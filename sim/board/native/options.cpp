@@ -12,11 +12,12 @@ static Fault parse_fault(const std::string &text) {
     static const std::map<std::string, Fault::Kind> kinds = {
         {"ur", Fault::UnsupportedRequest}, {"ca", Fault::CompleterAbort}, {"poison", Fault::Poison},
         {"drop", Fault::Drop},             {"hang", Fault::Hang},
+        {"discard", Fault::Discard},
     };
     size_t at = text.find('@');
     auto kind = kinds.find(text.substr(0, at));
     if (at == std::string::npos || kind == kinds.end())
-        throw std::invalid_argument("a fault is ur, ca, poison, drop or hang and @N");
+        throw std::invalid_argument("a fault is ur, ca, poison, drop, hang or discard and @N");
     return {kind->second, std::stoull(text.substr(at + 1))};
 }
 
@@ -44,7 +45,14 @@ Options Options::parse(const std::string &text) {
         {"transmit_buffers", integer(o.transmit_buffers)},
         {"tlp_gap", integer(o.tlp_gap)},
         {"beat_idle", number(o.beat_idle)},
-        {"idle_seed", integer(o.idle_seed)},
+        {"buffer_lag", integer(o.buffer_lag)},
+        {"discard_lag", integer(o.discard_lag)},
+        {"transmit_stall", number(o.transmit_stall)},
+        {"block_seed", integer(o.block_seed)},
+        {"posted_headers", integer(o.posted_headers)},
+        {"posted_data", integer(o.posted_data)},
+        {"nonposted_headers", integer(o.nonposted_headers)},
+        {"credit_ns", number(o.credit_ns)},
         {"requester_id", integer(o.requester_id)},
         {"reorder",
          [&](const std::string &v) { o.reorder = true, o.reorder_seed = std::stoull(v); }},

@@ -10,10 +10,11 @@
 
 namespace peerdma {
 
-// A fault of one memory read of the core, counted from 1 since the client connected.
+// What happens to one memory read of the core, or to one memory write: Discard, by the hard block.
+// Each kind of request is counted from 1 since the client connected.
 struct Fault {
-    enum Kind { UnsupportedRequest, CompleterAbort, Poison, Drop, Hang } kind;
-    uint64_t read;
+    enum Kind { UnsupportedRequest, CompleterAbort, Poison, Drop, Hang, Discard } kind;
+    uint64_t request;
 };
 
 struct Options {
@@ -21,12 +22,18 @@ struct Options {
     double link_mbps = 500;  // raw bytes per microsecond after line code; 0: unlimited
     double rtt_ns = 1000;    // last byte of a read request received to its completion ready
     double ack_ns = 400;     // TLP received to its transmit buffer free again
+    // The root port's credits, 0: without limit; and a TLP received to its credits back.
+    unsigned posted_headers = 0, posted_data = 0, nonposted_headers = 0;
+    double credit_ns = 0;
     unsigned completion_boundary = 64;
     unsigned completion_bytes = 512;  // most payload of one completion, if MPS allows
     unsigned transmit_buffers = kTransmitBuffers;
     unsigned tlp_gap = 0;   // idle cycles between two received TLPs
-    double beat_idle = 0;   // chance that there is no received beat in a cycle, also within a TLP
-    uint64_t idle_seed = 0;
+    double beat_idle = 0;   // probability, per cycle, that there is no received beat, even in a TLP
+    unsigned buffer_lag = 0;    // cycles by which trntbufav is late
+    unsigned discard_lag = 1;   // cycles from the last beat of a TLP to trnterrdrop, at least 1
+    double transmit_stall = 0;  // probability, per cycle, that the block takes no beat
+    uint64_t block_seed = 0;    // of both
     uint64_t requester_id = 0x0100;
     bool reorder = false;
     uint64_t reorder_seed = 0;

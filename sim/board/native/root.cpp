@@ -129,7 +129,9 @@ void Root::serve_read(double time, const Header &header) {
              (unsigned long long)link_.cycle(), header.tag);
     }
     for (const Fault &fault : options_.faults) {
-        if (fault.kind == Fault::Hang ? read_count_ < fault.read : read_count_ != fault.read)
+        if (fault.kind == Fault::Discard) continue;  // the hard block's
+        if (fault.kind == Fault::Hang ? read_count_ < fault.request
+                                      : read_count_ != fault.request)
             continue;
         const char *const kNames[] = {"Unsupported Request", "Completer Abort", "poisoned data",
                                       "no answer", "no answer from now on"};
@@ -141,6 +143,7 @@ void Root::serve_read(double time, const Header &header) {
             case Fault::Poison: read.poisoned = true; break;
             case Fault::Hang: hung_ = true; [[fallthrough]];
             case Fault::Drop: tags_.erase(header.tag); return;
+            case Fault::Discard: break;
         }
     }
     uint64_t token = next_read_++;

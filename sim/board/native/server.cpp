@@ -93,7 +93,7 @@ void Server::drop_client(const std::string &why) {
     memory_.clear();
     interrupts_->clear();
     model_.reset();
-    model_.root().restart_faults();
+    model_.restart_faults();
     model_.flush_log();
     finished_ = options_.once && served;
 }

@@ -62,6 +62,19 @@ def test_a_descriptor_fetch_fails(gpu):
         works(board, gpu)
 
 
+@pytest.mark.parametrize("number", [1, 3])
+def test_a_write_is_lost_in_the_pcie_block(gpu, number):
+    """It is an error, not a success with bytes missing."""
+    with peerdma.open("sim", arguments=["--fault", f"discard@{number}"]) as board:
+        with gpu.surface(1000) as surface, board.pin(surface) as pin:
+            with pytest.raises(peerdma.TransferError, match="write dropped") as caught:
+                board.read(pin)
+            assert caught.value.status & Status.READ_UNSUPPORTED
+            assert caught.value.kind == ErrorKind.WRITE_DROPPED
+            assert str(caught.value).startswith("C2H transfer failed after 0 of 1 descriptors")
+        works(board, gpu)
+
+
 def test_a_failure_in_the_middle_of_a_copy(gpu):
     """In the second half: the first has arrived by then."""
     with peerdma.open("sim", arguments=["--fault", "ur@200"]) as board:

@@ -136,6 +136,22 @@ class Bench:
         await ctx.tick().repeat(READ_LATENCY - 1)
         return ctx.get(self.dut.bus.read.data) & 0xFFFF_FFFF
 
+    async def watch_pending(self, ctx, cycles, often):
+        """The pending bits of as many cycles, of those in which `often()`."""
+        bus, due, seen = self.dut.bus, [False] * READ_LATENCY, []
+        for _ in range(cycles):
+            due.append(often())
+            ctx.set(bus.read.valid, due[-1])
+            ctx.set(bus.read.bar, regs.BAR_DMA[0])
+            ctx.set(bus.read.address, regs.MSIX_PBA_OFFSET >> 3)
+            ctx.set(bus.read.enable, 0xF)
+            await ctx.tick()
+            due.pop(0)
+            if due[0]:
+                seen.append(ctx.get(bus.read.data) & 0xFFFF_FFFF)
+        ctx.set(bus.read.valid, 0)
+        return seen
+
     def level(self, ctx, source, value):
         """Set or clear a source: 0 and 1 are channels, the others user interrupts."""
         signal, bit = (self.irq.channel, source) if source < 2 else (self.irq.user, source - 2)

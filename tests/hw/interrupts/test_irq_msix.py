@@ -149,6 +149,108 @@ def test_two_sources_of_one_vector_are_pending_until_both_are_satisfied():
     bench.run(testbench)
 
 
+def test_pending_bits_stand_while_their_messages_wait():
+    """In every cycle: what is done to one vector or source does not show in the others' bits."""
+    rng = seeded()
+    bench = Bench()
+    every = (1 << SOURCES) - 1
+
+    async def testbench(ctx):
+        async def expect(steady, after):
+            seen = await bench.watch_pending(ctx, 25 * SOURCES, lambda: rng.random() < 0.7)
+            assert len(seen) > 10 * SOURCES
+            assert {bits & steady for bits in seen} == {after & steady}
+            assert seen[-1] == after
+
+        for source in range(SOURCES):
+            await bench.mask(ctx, source)
+            bench.level(ctx, source, 1)
+        await bench.settle(ctx)
+        # Vectors that have no source, or no message.
+        for vector, masked in ((30, 1), (30, 0), (31, 1)):
+            await bench.mask(ctx, vector, masked)
+            await expect(every, every)
+        await bench.mask(ctx, 5, 1)
+        await expect(every, every)
+        for masked in (1, 0):
+            ctx.set(bench.irq.link.msix_mask, masked)
+            await expect(every, every)
+        left = every
+        for source in rng.sample(range(SOURCES), 4):
+            await bench.mask(ctx, source, 0)
+            left &= ~(1 << source)
+            await expect(every & ~(1 << source), left)
+            assert bench.sent[-1] == source
+        for source in rng.sample([n for n in range(SOURCES) if left >> n & 1], 4):
+            bench.level(ctx, source, 0)
+            left &= ~(1 << source)
+            await expect(every & ~(1 << source), left)
+        assert len(bench.sent) == 4
+        # Software takes many back at once, some of which come again.
+        ctx.set(bench.irq.user, 0)
+        ctx.set(bench.irq.channel, 0)
+        await ctx.tick()
+        bench.level(ctx, 9, 1)
+        await bench.settle(ctx)
+        assert await bench.pending(ctx) & ~(1 << 9) == 0
+
+    bench.run(testbench)
+
+
+def test_a_source_that_gets_another_vector_leaves_no_pending_bit_behind():
+    bench = Bench()
+
+    async def testbench(ctx):
+        for vector in (0, 7):
+            await bench.mask(ctx, vector)
+        bench.level(ctx, 0, 1)
+        await bench.settle(ctx)
+        assert await bench.pending(ctx) == 1 << 0
+        await bench.set(ctx, "channel_vector0", 0x0107)
+        await bench.settle(ctx)
+        assert await bench.pending(ctx) == 1 << 7
+        await bench.mask(ctx, 7, 0)
+        await bench.settle(ctx)
+        assert bench.sent == [7]
+        assert await bench.pending(ctx) == 0
+
+    bench.run(testbench)
+
+
+def test_a_request_that_falls_while_it_is_looked_at_again():
+    """Masks change when it falls, by every few cycles: no bit stays, and no message is lost."""
+    rng = seeded()
+    bench = Bench()
+
+    async def testbench(ctx):
+        for distance in range(-12, 13):
+            for vector in (1, 2):
+                await bench.mask(ctx, vector)
+                bench.level(ctx, vector, 1)
+            await bench.settle(ctx)
+            sent = len(bench.sent)
+            for step in range(-12, 13):
+                if step == 0:
+                    await bench.mask(ctx, rng.choice((2, 30)), 0)
+                else:
+                    await ctx.tick()
+                if step == distance:
+                    bench.level(ctx, 1, 0)
+            await bench.settle(ctx)
+            assert await bench.pending(ctx) & 1 << 1 == 0, distance
+            bench.level(ctx, 1, 1)
+            await bench.mask(ctx, 1, 0)
+            await bench.mask(ctx, 2, 0)
+            await bench.settle(ctx)
+            assert sorted(bench.sent[sent:]) == [1, 2], distance
+            assert await bench.pending(ctx) == 0, distance
+            for vector in (1, 2):
+                bench.level(ctx, vector, 0)
+            await bench.settle(ctx)
+
+    bench.run(testbench, cycles=200_000)
+
+
 def test_bus_master_off_sends_nothing_and_loses_nothing():
     bench = Bench()
 

@@ -97,6 +97,13 @@ def test_pending_bits():
                 expected |= 1 << vector
                 ctx.set(dut.pend, 0)
                 assert await bus_read(ctx, dut.bus, PBA) == expected
+            for vector in rng.sample(range(32), 8):
+                ctx.set(dut.vector, vector)
+                ctx.set(dut.settle, 1)
+                await ctx.tick()
+                expected &= ~(1 << vector)
+                ctx.set(dut.settle, 0)
+                assert await bus_read(ctx, dut.bus, PBA) == expected
             ctx.set(dut.clear, 1)
             ctx.set(dut.pend, rng.randrange(2))
             await ctx.tick()

@@ -33,11 +33,13 @@ def test_jobs_and_reports(channels):
             ready = rng.random() < 0.6
             ctx.set(dut.job.ready, ready)
 
-            back, dropped = None, rng.randrange(2)
+            back, dropped, by_block = None, rng.randrange(2), rng.randrange(2)
             ctx.set(dut.sent.valid, 0)
             if sent and rng.random() < 0.5:
                 token, back = sent.pop(0)
-                ctx.set(dut.sent.payload, {"token": token, "dropped": dropped})
+                ctx.set(
+                    dut.sent.payload, {"token": token, "dropped": dropped, "by_block": by_block}
+                )
                 ctx.set(dut.sent.valid, 1)
             elif rng.random() < 0.3:
                 # A record, which no channel hears of.
@@ -48,7 +50,9 @@ def test_jobs_and_reports(channels):
                 assert ctx.get(report.valid) == mine
                 assert ctx.get(dut.released[channel]) == (mine and back[1]["stream"])
                 if mine:
-                    outcome = Outcome.BUS_MASTER_OFF if dropped else Outcome.OK
+                    outcome = Outcome.OK
+                    if dropped:
+                        outcome = Outcome.WRITE_DROPPED if by_block else Outcome.BUS_MASTER_OFF
                     assert ctx.get(report.payload.last) == back[1]["last"]
                     assert ctx.get(report.payload.outcome) == outcome
 

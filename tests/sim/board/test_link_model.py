@@ -9,8 +9,11 @@ after the last byte, reads of 512 bytes with 32 tags, at most 16 writes queued b
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from sim.board.session import Conditions
 from sim.perf.ideal import ideal
 
 # what, clock MHz, link MB/s, RTT ns, MPS, completion size, bytes,
@@ -55,16 +58,14 @@ GOLDEN = [
 def test_agrees_with_the_reference(row):
     what, clock, link, rtt, mps, completion, total, *expected = row
     write_rate, read_rate, doorbell, data, interrupt = expected
-    result = ideal(
-        what,
-        total,
-        clock_khz=clock * 1000,
+    conditions = Conditions(
+        clock_khz=int(clock * 1000),
         link_mbps=link,
         rtt_ns=rtt,
         max_payload=mps,
         completion_bytes=completion,
-        accounts=False,
     )
+    result = ideal(what, total, conditions, accounts=False)
     assert result.errors == 0
     assert result.write_rate == pytest.approx(write_rate, rel=0.01)
     assert result.read_rate == pytest.approx(read_rate, rel=0.01)
@@ -76,39 +77,41 @@ def test_agrees_with_the_reference(row):
 
 def test_completions_beyond_the_buffer_are_lost():
     """32 reads of 512 bytes are more than the receive buffer holds, if the link is fast enough."""
-    assert ideal("h2c", 65536, link_mbps=4000, accounts=False).errors > 0
-    assert ideal("h2c", 65536, link_mbps=4000).errors == 0
+    fast = Conditions(link_mbps=4000)
+    assert ideal("h2c", 65536, fast, accounts=False).errors > 0
+    assert ideal("h2c", 65536, fast).errors == 0
 
 
 def test_idle_cycles_of_the_block_let_completions_pile_up():
     """At 62.5 MHz a completion of 64 bytes takes 10 of the 10.5 cycles that it has on the link."""
-    small = {"clock_khz": 62_500, "completion_bytes": 64}
-    assert ideal("h2c", 1 << 20, **small, accounts=False).errors == 0
-    for idle in ({"tlp_gap": 1}, {"beat_idle": 0.1}):
-        assert ideal("h2c", 1 << 20, **small, **idle, accounts=False).errors > 0
-        assert ideal("h2c", 1 << 20, **small, **idle).errors == 0
+    small = Conditions(clock_khz=62_500, completion_bytes=64)
+    assert ideal("h2c", 1 << 20, small, accounts=False).errors == 0
+    for idle in (replace(small, tlp_gap=1), replace(small, beat_idle=0.1)):
+        assert ideal("h2c", 1 << 20, idle, accounts=False).errors > 0
+        assert ideal("h2c", 1 << 20, idle).errors == 0
 
 
 @pytest.mark.parametrize(("boundary", "reads"), [(64, 4), (128, 9)])
 def test_reads_in_flight_are_limited_by_the_room_for_completions(boundary, reads):
     """A round trip that nothing else can be long beside."""
     rtt_ns = 100_000
-    conditions = {"rtt_ns": rtt_ns, "boundary": boundary, "max_payload": 512}
-    rate = ideal("h2c", 1 << 18, **conditions).read_rate * 125
+    conditions = Conditions(rtt_ns=rtt_ns, boundary=boundary, max_payload=512)
+    rate = ideal("h2c", 1 << 18, conditions).read_rate * 125
     assert rate == pytest.approx(reads * 512 / (rtt_ns / 1000), rel=0.1)
 
 
 def test_idle_cycles_slow_the_port():
     """128 bytes are 18 beats."""
-    rate = ideal("h2c", 65536, link_mbps=0, tlp_gap=2).read_rate
+    rate = ideal("h2c", 65536, Conditions(link_mbps=0, tlp_gap=2)).read_rate
     assert rate == pytest.approx(128 / 20, rel=0.01)
-    rate = ideal("h2c", 65536, link_mbps=0, beat_idle=0.25).read_rate
+    rate = ideal("h2c", 65536, Conditions(link_mbps=0, beat_idle=0.25)).read_rate
     assert rate == pytest.approx(128 / 24, rel=0.03)
 
 
 def test_a_link_without_limit_fills_the_transaction_port():
-    assert ideal("c2h", 65536, link_mbps=0).write_rate == pytest.approx(128 / 18, rel=0.001)
-    result = ideal("h2c", 65536, link_mbps=0)
+    unlimited = Conditions(link_mbps=0)
+    assert ideal("c2h", 65536, unlimited).write_rate == pytest.approx(128 / 18, rel=0.001)
+    result = ideal("h2c", 65536, unlimited)
     assert result.read_rate == pytest.approx(128 / 18, rel=0.01)
     assert result.errors == 0
 
@@ -116,3 +119,48 @@ def test_a_link_without_limit_fills_the_transaction_port():
 def test_unknown_direction():
     with pytest.raises(ValueError, match="not 'sideways'"):
         ideal("sideways", 64)
+
+
+# Transmit side ---------------------------------------------------------------------------------
+
+#: A write of 128 bytes takes so many cycles of the link, at 125 MHz; and bytes per cycle with that.
+_WRITE = (12 + 128 + 8) / 4
+_FULL = 128 / _WRITE * (1 - 4 / 1538)
+
+
+@pytest.mark.parametrize("buffers", [1, 4, 8])
+@pytest.mark.parametrize("ack_ns", [400, 2000])
+def test_a_write_keeps_its_buffer_until_it_is_acknowledged(buffers, ack_ns):
+    conditions = Conditions(transmit_buffers=buffers, ack_ns=ack_ns)
+    rate = ideal("c2h", 65536, conditions).write_rate
+    # One buffer: filled in 18 cycles, sent, acknowledged. More: that many in each such time.
+    turn = 18 + _WRITE + ack_ns / 8
+    assert rate == pytest.approx(min(_FULL, buffers * 128 / turn), rel=0.03)
+
+
+@pytest.mark.parametrize(("headers", "data"), [(4, 0), (0, 32), (64, 1024)])
+@pytest.mark.parametrize("credit_ns", [0, 1000])
+def test_writes_wait_for_posted_credits(headers, data, credit_ns):
+    conditions = Conditions(posted=(headers, data), credit_ns=credit_ns)
+    rate = ideal("c2h", 65536, conditions).write_rate
+    writes = min(headers or 64, (data or 1024) // 8)
+    assert rate == pytest.approx(min(_FULL, writes * 128 / (_WRITE + credit_ns / 8)), rel=0.03)
+
+
+def test_reads_wait_for_non_posted_credits():
+    """A read of 512 bytes is 24 bytes on the link, and its credit comes back 1 µs later."""
+    conditions = Conditions(nonposted=1, credit_ns=2000)
+    rate = ideal("h2c", 65536, conditions).read_rate
+    assert rate == pytest.approx(512 / (5 + 250), rel=0.03)
+
+
+def test_a_block_that_pauses_takes_as_much():
+    """A transmit beat in two cycles is still as fast as the link; one in four is not."""
+    conditions = Conditions(transmit_stall=0.4)
+    assert ideal("c2h", 65536, conditions).write_rate == pytest.approx(_FULL, rel=0.01)
+    conditions = Conditions(transmit_stall=0.75)
+    result = ideal("c2h", 65536, conditions)
+    assert result.write_rate == pytest.approx(128 / 18 / 4, rel=0.05)
+    assert result == ideal("c2h", 65536, conditions)
+    assert result != ideal("c2h", 65536, replace(conditions, block_seed=1))
+    assert result.errors == 0

@@ -118,6 +118,9 @@ def test_all_that_is_promised_is_measured():
                 assert replace(USUAL, clock_khz=clock, max_payload=payload, rtt_ns=rtt) in found
             small = replace(USUAL, clock_khz=clock, max_payload=payload, completion_bytes=64)
             assert small in found
+    for ack in (400, 1000, 2000):
+        for buffers in (14, 15, 24, 28, 29, 32):
+            assert replace(USUAL, ack_ns=ack, transmit_buffers=buffers) in found
 
 
 def test_a_transfer_that_never_ends_is_given_up():

@@ -9,11 +9,9 @@ import pytest
 
 from peerdma import regs
 from peerdma.userspace.registers import Bank
-from sim.board.session import Conditions
-from sim.perf.ideal import ideal
+from sim.perf.ideal import USUAL, ideal
 from sim.perf.rig import Rig
 
-USUAL = Conditions()
 SLOW = replace(USUAL, clock_khz=62_500, completion_bytes=64)
 SIZE = 1 << 18
 #: Cycles of 125 MHz in 10 µs
@@ -34,10 +32,10 @@ def test_a_block_that_pauses_loses_nothing(kind, idle, beats):
 @pytest.mark.parametrize(("rtt_ns", "payload"), [(2000.0, 128), (2000.0, 512), (4000.0, 512)])
 def test_rates_of_an_engine_without_bubbles(kind, rtt_ns, payload):
     """4 µs are more than 36 completions of 64 bytes carry: that engine is slower, too."""
-    conditions = {"rtt_ns": rtt_ns, "max_payload": payload}
-    best = ideal(kind, SIZE, **conditions)
-    free = ideal(kind, SIZE, **conditions, accounts=False)
-    with Rig(replace(USUAL, **conditions), SIZE) as rig:
+    conditions = replace(USUAL, rtt_ns=rtt_ns, max_payload=payload)
+    best = ideal(kind, SIZE, conditions)
+    free = ideal(kind, SIZE, conditions, accounts=False)
+    with Rig(conditions, SIZE) as rig:
         rate = rig.bytes_per_cycle(kind, SIZE)
     assert rate > 0.97 * (best.read_rate if kind == "h2c" else best.write_rate)
     if rtt_ns == 2000:

@@ -20,6 +20,7 @@ from peerdma.memory.scatter import ScatterList
 from peerdma.regs import STREAM_WINDOW
 from peerdma.userspace.backend import UserSpaceBackend
 from peerdma.userspace.dma_channel import Direction
+from sim.board.session import Conditions
 from sim.perf.ideal import ideal
 from tests.sim.board.client import Board, Memory
 
@@ -88,7 +89,7 @@ def engine(
 def bound(what: str, link: str, max_payload: int) -> float:
     """Bytes per cycle that no engine exceeds."""
     if link in MBPS:
-        best = ideal(what, COUNT * SIZE, link_mbps=MBPS[link], max_payload=max_payload)
+        best = ideal(what, COUNT * SIZE, Conditions(link_mbps=MBPS[link], max_payload=max_payload))
         assert not best.errors
         return best.read_rate if what == "h2c" else best.write_rate
     beats = -(-(12 + max_payload) // 8)

@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
+from hw.pcie.series7.block import SERIES7
 from hw.pcie.series7.transmit import Transmitter
 from tests.hw.helpers import seeded, send, simulate, toggle, watch
 from tests.hw.pcie.tlps import (
@@ -18,6 +21,9 @@ from tests.hw.pcie.tlps import (
 )
 
 REQUESTER_ID = 0x2A08
+DROP_LAG = SERIES7.drop_lag
+#: Cycles from the last beat of a write to its token.
+TOKEN_LAG = DROP_LAG + 2
 
 
 def request(tlp: Tlp, relaxed: int = 0, token: int = 0) -> list[dict]:
@@ -83,13 +89,16 @@ def completion_tlp(random, dwords: int) -> Tlp:
     )
 
 
-def transmit(requests, completions=(), *, ready=None, pause=lambda: 0, pause_completion=None):
+def transmit(
+    requests, completions=(), *, ready=None, pause=lambda: 0, pause_completion=None, drop=()
+):
     """Run packets, given as lists of beats, through a Transmitter.
 
-    Returns (cycle, beat) of the TLP stream, and (cycle, token) of `sent`; cycle 0 is the one in
-    which the first packet is offered.
+    Returns (cycle, beat) of the TLP stream, and (cycle, token) of `sent`, the token negative if it
+    was dropped; cycle 0 is the one in which the first packet is offered. `drop` are the cycles in
+    which the block says that it dropped something.
     """
-    dut = Transmitter()
+    dut = Transmitter(DROP_LAG)
     out, tokens = [], []
 
     async def requester(ctx):
@@ -105,7 +114,7 @@ def transmit(requests, completions=(), *, ready=None, pause=lambda: 0, pause_com
         while ended < len(requests) + len(completions):
             await ctx.tick().until(dut.tlp.valid & dut.tlp.ready & dut.tlp.payload.eof)
             ended += 1
-        await ctx.tick().repeat(2)
+        await ctx.tick().repeat(TOKEN_LAG + 1)
 
     async def held(ctx):
         """The block sees a beat unchanged until it takes it."""
@@ -118,6 +127,11 @@ def transmit(requests, completions=(), *, ready=None, pause=lambda: 0, pause_com
                 assert payload == before
             before = payload if valid and not taken else None
 
+    async def dropper(ctx):
+        for cycle in itertools.count():
+            ctx.set(dut.drop, cycle in drop)
+            await ctx.tick()
+
     simulate(
         dut,
         done,
@@ -128,13 +142,16 @@ def transmit(requests, completions=(), *, ready=None, pause=lambda: 0, pause_com
             toggle(dut.tlp.ready, ready or (lambda: 1)),
             watch(dut.tlp, out),
             watch(dut.sent, tokens),
+            dropper,
         ],
     )
     as_dict = [
         (cycle, {name: int(getattr(beat, name)) for name in ("data", "sof", "eof", "rem")})
         for cycle, beat in out
     ]
-    return as_dict, [(cycle, token.token) for cycle, token in tokens]
+    return as_dict, [
+        (cycle, -token.token if token.dropped else token.token) for cycle, token in tokens
+    ]
 
 
 def tlps(out) -> list[Tlp]:
@@ -236,7 +253,7 @@ def test_a_token_follows_the_end_of_each_write(stall):
     )
     ends = [cycle for cycle, beat in out if beat["eof"]]
     written = [
-        end + 1
+        end + TOKEN_LAG
         for end, tlp in zip(ends, tlps(out), strict=True)
         if tlp.type == MEMORY and tlp.data is not None
     ]
@@ -244,3 +261,40 @@ def test_a_token_follows_the_end_of_each_write(stall):
     assert [token for _, token in tokens] == [
         n for n, tlp in enumerate(requests) if tlp.data is not None
     ]
+
+
+def test_a_write_that_the_block_drops_is_not_reported_as_sent():
+    """Whenever it says so, from the first beat of one to as late as it may; others are sent."""
+    random = seeded()
+    requests = [write_tlp(random, 8, 0x1000 * n) for n in range(1, 4)]
+    beats = 6
+    for at in range(beats + DROP_LAG + 6):
+        # Between the three there is nothing.
+        pauses = iter([0, 0, 0, 0, 20, 0, 0, 0, 20, 0, 0, 0])
+        out, tokens = transmit(
+            [request(tlp, tlp.attributes >> 1, token=n) for n, tlp in enumerate(requests, 1)],
+            pause=lambda pauses=pauses: next(pauses),
+            drop={20 + at},
+        )
+        first = [cycle for cycle, beat in out if beat["sof"]][1]
+        last = [cycle for cycle, beat in out if beat["eof"]][1]
+        hit = first <= 20 + at <= last + DROP_LAG
+        assert [token for _, token in tokens] == [1, -2 if hit else 2, 3], at
+
+
+def test_what_may_have_been_dropped_counts_as_dropped():
+    """Writes of three beats, one behind the other: the block does not say which it was."""
+    random = seeded()
+    requests = [write_tlp(random, 2, 0x1000 * n) for n in range(1, 9)]
+    out, tokens = transmit(
+        [request(tlp, tlp.attributes >> 1, token=n) for n, tlp in enumerate(requests, 1)],
+        drop={13},
+    )
+    starts = [cycle for cycle, beat in out if beat["sof"]]
+    ends = [cycle for cycle, beat in out if beat["eof"]]
+    expected = [
+        -n if start <= 13 <= end + DROP_LAG else n
+        for n, (start, end) in enumerate(zip(starts, ends, strict=True), 1)
+    ]
+    assert [token for _, token in tokens] == expected
+    assert min(expected) < 0 < expected[0]
