@@ -274,6 +274,7 @@ u32 peerdma_hw_status(struct peerdma_lane *lane, bool clear);
 bool peerdma_hw_done(struct peerdma_lane *lane, u32 status);
 u64 peerdma_hw_cycles(struct peerdma_lane *lane);
 u32 peerdma_hw_error(struct peerdma_dev *board, u64 *address);
+u32 peerdma_hw_waits_for(struct peerdma_lane *lane);
 unsigned long peerdma_hw_scaled(struct peerdma_dev *board, u64 ms);
 
 #endif /* PEERDMA_CORE_H */

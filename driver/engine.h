@@ -109,6 +109,7 @@ enum peerdma_path {
  * @status: status of the channel that failed
  * @kind: enum peerdma_error_kind, if the board has an extension block
  * @address: where the board met the error
+ * @waits_for: enum peerdma_waits_for, of the channel that was late
  * @begin: time of the start
  * @nanoseconds: from start to end
  * @finished: completed when the job has ended
@@ -132,6 +133,7 @@ struct peerdma_job {
 	u32 status;
 	u32 kind;
 	u64 address;
+	u32 waits_for;
 	ktime_t begin;
 	u64 nanoseconds;
 	struct completion finished;

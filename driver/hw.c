@@ -284,3 +284,21 @@ u32 peerdma_hw_error(struct peerdma_dev *board, u64 *address)
 	peerdma_write(board, PEERDMA_EXTENSION_BASE + PEERDMA_EXTENSION_ERROR_CLEAR_REG, 1);
 	return kind;
 }
+
+/**
+ * peerdma_hw_waits_for() - reads why a lane does not move
+ * @lane: of a board that is not gone
+ *
+ * Return: enum peerdma_waits_for; NOTHING also if the board cannot tell.
+ */
+u32 peerdma_hw_waits_for(struct peerdma_lane *lane)
+{
+	struct peerdma_dev *board = lane->board;
+	u32 waits_for;
+
+	if (!board->version)
+		return PEERDMA_WAITS_FOR_NOTHING;
+	waits_for = hw_extension(board, PEERDMA_EXTENSION_WAITS_FOR_REG);
+	return lane->index == PEERDMA_H2C ? FIELD_GET(PEERDMA_EXTENSION_WAITS_FOR_H2C0, waits_for) :
+					    FIELD_GET(PEERDMA_EXTENSION_WAITS_FOR_C2H0, waits_for);
+}

@@ -106,6 +106,8 @@ void peerdma_info_get(struct peerdma_file *file, struct peerdma_info *info)
 	down_read(&board->gate);
 	if (board->state != PEERDMA_BOARD_DEAD) {
 		info_link(board->pdev, info);
+		info->h2c_waits_for = peerdma_hw_waits_for(&board->lanes[PEERDMA_H2C]);
+		info->c2h_waits_for = peerdma_hw_waits_for(&board->lanes[PEERDMA_C2H]);
 		if (info_translated(board->pdev))
 			info->features |= PEERDMA_FEATURE_IOMMU;
 	}

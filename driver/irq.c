@@ -164,9 +164,11 @@ static void irq_watch(struct peerdma_lane *lane)
 	if (lane->state == LANE_RUNNING && time_after(jiffies, lane->deadline)) {
 		board->timeouts++;
 		lane->job->status = status;
+		lane->job->waits_for = peerdma_hw_waits_for(lane);
 		dev_warn_ratelimited(&board->pdev->dev,
-				     "%s: %llu bytes in %u descriptors not done in time, status %#x\n",
-				     lane->name, lane->bytes, lane->count, status);
+				     "%s: %llu bytes in %u descriptors not done in time, status %#x, waits for %u\n",
+				     lane->name, lane->bytes, lane->count, status,
+				     lane->job->waits_for);
 		peerdma_stop_job(lane->job, -ETIMEDOUT, PEERDMA_REASON_TIMEOUT);
 	}
 }

@@ -19,6 +19,8 @@ static const char * const kinds[] = {
 	[PEERDMA_ERROR_WRITE_DROPPED] = "write dropped by the PCIe block",
 };
 
+static const char * const waits[] = PEERDMA_WAITS_FOR_TEXTS;
+
 static const char * const reasons[] = {
 	[PEERDMA_REASON_ENGINE] = "check that the memory is still allocated and that the board may reach it (IOMMU, peer-to-peer)",
 	[PEERDMA_REASON_TIMEOUT] = "the board was stopped; try again, with a longer timeout_ms if it is slow",
@@ -190,6 +192,11 @@ int peerdma_job_explain(struct peerdma_job *job, int error)
 		return peerdma_fail(job->file, error,
 				    "transfer of %llu bytes failed after %llu: %s at address %#llx, status %#x; %s",
 				    job->length, moved, kinds[job->kind], job->address, job->status,
+				    reasons[job->reason]);
+	if (job->waits_for && job->waits_for < ARRAY_SIZE(waits))
+		return peerdma_fail(job->file, error,
+				    "transfer of %llu bytes failed after %llu: it waited for %s, status %#x; %s",
+				    job->length, moved, waits[job->waits_for], job->status,
 				    reasons[job->reason]);
 	return peerdma_fail(job->file, error,
 			    "transfer of %llu bytes failed after %llu: status %#x; %s",

@@ -186,6 +186,15 @@
 #define PEERDMA_EXTENSION_READS_RESET		0x8
 #define PEERDMA_EXTENSION_READS_IN_FLIGHT	GENMASK(3, 0)
 #define PEERDMA_EXTENSION_READS_TOLERANT	BIT(4)
+#define PEERDMA_EXTENSION_WAITS_FOR_REG		0x5c	/* ro */
+#define PEERDMA_EXTENSION_WAITS_FOR_H2C0	GENMASK(3, 0)
+#define PEERDMA_EXTENSION_WAITS_FOR_H2C1	GENMASK(7, 4)
+#define PEERDMA_EXTENSION_WAITS_FOR_H2C2	GENMASK(11, 8)
+#define PEERDMA_EXTENSION_WAITS_FOR_H2C3	GENMASK(15, 12)
+#define PEERDMA_EXTENSION_WAITS_FOR_C2H0	GENMASK(19, 16)
+#define PEERDMA_EXTENSION_WAITS_FOR_C2H1	GENMASK(23, 20)
+#define PEERDMA_EXTENSION_WAITS_FOR_C2H2	GENMASK(27, 24)
+#define PEERDMA_EXTENSION_WAITS_FOR_C2H3	GENMASK(31, 28)
 
 /* User registers; LED where NVIDIA's design has it (PEERDMA_BAR_USER) */
 #define PEERDMA_USER_BASE			0x0000
@@ -259,6 +268,46 @@ enum peerdma_error_kind {
 	PEERDMA_ERROR_NO_COMPLETION_SPACE = 9,
 	PEERDMA_ERROR_WRITE_DROPPED = 10,
 };
+
+/**
+ * enum peerdma_waits_for - what a channel waits for, in the extension block's waits_for register
+ * @PEERDMA_WAITS_FOR_NOTHING: nothing
+ * @PEERDMA_WAITS_FOR_DESCRIPTOR: descriptor
+ * @PEERDMA_WAITS_FOR_CREDIT: credit
+ * @PEERDMA_WAITS_FOR_RELEASE: release
+ * @PEERDMA_WAITS_FOR_FLUSH: flush
+ * @PEERDMA_WAITS_FOR_COMPLETION: completion
+ * @PEERDMA_WAITS_FOR_USER_INPUT: user input
+ * @PEERDMA_WAITS_FOR_USER_OUTPUT: user output
+ * @PEERDMA_WAITS_FOR_TRANSMIT: transmit
+ * @PEERDMA_WAITS_FOR_SPACE: space
+ */
+enum peerdma_waits_for {
+	PEERDMA_WAITS_FOR_NOTHING = 0,
+	PEERDMA_WAITS_FOR_DESCRIPTOR = 1,
+	PEERDMA_WAITS_FOR_CREDIT = 2,
+	PEERDMA_WAITS_FOR_RELEASE = 3,
+	PEERDMA_WAITS_FOR_FLUSH = 4,
+	PEERDMA_WAITS_FOR_COMPLETION = 5,
+	PEERDMA_WAITS_FOR_USER_INPUT = 6,
+	PEERDMA_WAITS_FOR_USER_OUTPUT = 7,
+	PEERDMA_WAITS_FOR_TRANSMIT = 8,
+	PEERDMA_WAITS_FOR_SPACE = 9,
+};
+
+/* Texts of enum peerdma_waits_for, in its order */
+#define PEERDMA_WAITS_FOR_TEXTS { \
+	"nothing", \
+	"the completion of a descriptor fetch", \
+	"descriptor credits (normal until software gives some)", \
+	"software to clear its halt bit", \
+	"the other channel of its pair to end its run, for the user stream to be flushed", \
+	"the completion of a read", \
+	"the user block to take data (normal while its output has nowhere to go)", \
+	"the user block to give data (normal while there is none)", \
+	"a write to be sent", \
+	"room for completions, which reads of other channels take", \
+}
 
 /* Control word and length of a descriptor */
 #define PEERDMA_DESC_STOP			BIT(0)

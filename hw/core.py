@@ -33,6 +33,7 @@ from .read.engine import ReadEngine
 from .read.pieces import PieceReads
 from .read.placement_switch import PlacementSwitch
 from .records import WriteToken
+from .registers.bank import field
 from .registers.extension import ExtensionBlock
 from .seam import WIDTH, Block, SeamSignature
 from .stream.pair import StreamPair
@@ -107,8 +108,7 @@ class Core(wiring.Component):
     active : Out(1)
         A source is at work that shows at no other port; for simulations that rest.
     waits_for : Out(32)
-        What each channel waits for, for simulations: a `peerdma.regs.WaitsFor` in four bits, that
-        of H2C channel n from bit 4 * n up, that of C2H channel n from bit 16 + 4 * n up.
+        What each channel waits for, as in register `waits_for` of the extension block.
     """
 
     def __init__(self, block: Block, config: CoreConfig = CoreConfig()):
@@ -171,9 +171,10 @@ class Core(wiring.Component):
             wiring.connect(m, host.pairs[index], pair.bus)
             m.d.comb += pair.flush.eq(host.flush[index])
         m.d.comb += self.active.eq(Cat(pair.active for pair in pairs).any())
-        for first, side in ((0, h2c), (16, c2h)):
+        for way, side in (("h2c", h2c), ("c2h", c2h)):
             for index, channel in enumerate(side):
-                m.d.comb += self.waits_for[first + 4 * index :][:4].eq(channel.waits_for)
+                waits_for = field(self.waits_for, regs.EXTENSION["waits_for"], f"{way}{index}")
+                m.d.comb += waits_for.eq(channel.waits_for)
 
         # The seam
         wiring.connect(m, wiring.flipped(seam.target), host.target)
@@ -210,6 +211,7 @@ class Core(wiring.Component):
             host.quarantined.eq(engine.quarantined),
             host.moving.eq(Cat(channel.moving for channel in c2h).any()),
             host.time_scale.eq(self.time_scale),
+            host.waits_for.eq(self.waits_for),
             host.user_irq.eq(self.user_irq),
             host.gpio.eq(self.gpio),
             self.led.eq(host.led),
@@ -224,12 +226,14 @@ class Core(wiring.Component):
             wiring.connect(m, channel.fetch_job, engine.jobs[client])
             wiring.connect(m, engine.retired[client], channel.fetch_retired)
             wiring.connect(m, placements.fetches[client], channel.fetch_placement)
+            m.d.comb += channel.fetch_short.eq(engine.short[client])
         for index, channel in enumerate(h2c):
             m.submodules[f"reads{index}"] = reads = PieceReads()
             wiring.connect(m, channel.piece, reads.piece)
             wiring.connect(m, reads.report, channel.report)
             wiring.connect(m, reads.job, engine.jobs[count + index])
             wiring.connect(m, engine.retired[count + index], reads.retired)
+            m.d.comb += channel.piece_short.eq(engine.short[count + index])
 
         # Writes: the data of C2H channels
         m.submodules.writes = writes = PieceWrites(config.c2h)

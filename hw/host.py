@@ -69,7 +69,7 @@ class HostInterface(wiring.Component):
         Writes of data are under way.
     reset : Out(1)
         High for one cycle: reset channels and pairs.
-    led, gpio, user_irq, time_scale
+    led, gpio, user_irq, time_scale, waits_for
         As at `hw.core.Core`.
     """
 
@@ -113,6 +113,7 @@ class HostInterface(wiring.Component):
                 "gpio": In(4),
                 "user_irq": In(USER_INTERRUPTS),
                 "time_scale": In(32),
+                "waits_for": In(32),
             }
         )
 
@@ -179,6 +180,7 @@ class HostInterface(wiring.Component):
             extension.link.eq(self.link),
             extension.time_scale.eq(self.time_scale),
             extension.quarantined.eq(self.quarantined),
+            extension.waits_for.eq(self.waits_for),
             self.relaxed.eq(extension.relaxed),
             self.in_flight.eq(extension.in_flight),
             self.tolerant.eq(extension.tolerant),

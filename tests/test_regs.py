@@ -172,6 +172,7 @@ def expected_macros() -> dict[str, int]:
     expected["STATUS_ERRORS"] = regs.Status.errors().value
     expected |= {f"CAPABILITY_{each.name}": each.value for each in regs.Capability}
     expected |= {f"ERROR_{kind.name}": kind.value for kind in regs.ErrorKind}
+    expected |= {f"WAITS_FOR_{each.name}": each.value for each in regs.WaitsFor}
     # Reset values of registers and bases of blocks have other names, given above.
     elsewhere = {"ALIGNMENTS_MM", "C2H_CHANNEL_BASE", "C2H_SGDMA_BASE", "EXTENSION_MAGIC"}
     values = {name: getattr(regs, name) for name in regs.__all__ if name not in elsewhere}
@@ -193,6 +194,9 @@ def test_header_compiles_and_means_what_the_map_says(tmp_path):
         for name, (_, offset) in regs.DESCRIPTOR.fields.items()
     }
     layout["sizeof(struct peerdma_descriptor)"] = regs.DESCRIPTOR.itemsize
+    texts = "(const char *[])PEERDMA_WAITS_FOR_TEXTS"
+    layout |= {f"strlen(({texts})[{each.value}])": len(each.text) for each in regs.WaitsFor}
+    layout[f"sizeof({texts}) / sizeof(char *)"] = len(regs.WaitsFor)
     assert run_c(tmp_path, [*expected, *layout]) == [*expected.values(), *layout.values()]
 
 
@@ -204,7 +208,8 @@ def run_c(folder: Path, expressions: list[str]) -> list[int]:
     prints = "\n".join(f'printf("%llu\\n", (unsigned long long)({e}));' for e in expressions)
     source = folder / "main.c"
     source.write_text(
-        "#include <stddef.h>\n#include <stdio.h>\n#include <peerdma_regs.h>\n"
+        "#include <stddef.h>\n#include <stdio.h>\n#include <string.h>\n"
+        "#include <peerdma_regs.h>\n"
         f"int main(void) {{\n{prints}\nreturn 0;\n}}\n"
     )
     compiler = shutil.which("cc") or shutil.which("c++")

@@ -127,16 +127,27 @@ def _capabilities() -> Iterator[str]:
     yield from _flags("CAPABILITY", regs.Capability)
 
 
-def _error_kinds() -> Iterator[str]:
-    yield "/**"
-    yield " * enum peerdma_error_kind - kind in the extension block's error_info register"
-    for kind in regs.ErrorKind:
-        yield f" * @PEERDMA_ERROR_{kind.name}: {kind.name.lower().replace('_', ' ')}"
-    yield " */"
-    yield "enum peerdma_error_kind {"
-    for kind in regs.ErrorKind:
-        yield f"\tPEERDMA_ERROR_{kind.name} = {kind.value},"
+def _enum(name: str, doc: str, prefix: str, members: type[enum.IntEnum]) -> Iterator[str]:
+    yield f"/**\n * enum peerdma_{name} - {doc}"
+    for member in members:
+        yield f" * @PEERDMA_{prefix}_{member.name}: {member.name.lower().replace('_', ' ')}"
+    yield f" */\nenum peerdma_{name} {{"
+    yield from (f"\tPEERDMA_{prefix}_{member.name} = {member.value}," for member in members)
     yield "};"
+
+
+def _error_kinds() -> Iterator[str]:
+    doc = "kind in the extension block's error_info register"
+    return _enum("error_kind", doc, "ERROR", regs.ErrorKind)
+
+
+def _waits_for() -> Iterator[str]:
+    doc = "what a channel waits for, in the extension block's waits_for register"
+    yield from _enum("waits_for", doc, "WAITS_FOR", regs.WaitsFor)
+    yield "\n/* Texts of enum peerdma_waits_for, in its order */"
+    yield "#define PEERDMA_WAITS_FOR_TEXTS { \\"
+    yield from (f'\t"{each.text}", \\' for each in regs.WaitsFor)
+    yield "}"
 
 
 def _descriptor() -> Iterator[str]:
@@ -174,7 +185,7 @@ def render() -> str:
     parts = [_constants()]
     parts += [_block(block, "BAR_DMA") for block in regs.BLOCKS_DMA]
     parts += [_block(block, "BAR_USER") for block in regs.BLOCKS_USER]
-    parts += [_status(), _capabilities(), _error_kinds(), _descriptor()]
+    parts += [_status(), _capabilities(), _error_kinds(), _waits_for(), _descriptor()]
     body = "\n\n".join("\n".join(part) for part in parts)
     return f"{_TOP}\n{body}\n\n#endif /* PEERDMA_REGS_H */\n"
 

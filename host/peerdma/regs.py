@@ -64,6 +64,7 @@ __all__ = [
     "WaitsFor",
     "four_characters",
     "identifier",
+    "waits_for_text",
 ]
 
 
@@ -520,6 +521,12 @@ class WaitsFor(enum.IntEnum):
     USER_INPUT = 6, "the user block to take data (normal while its output has nowhere to go)"
     USER_OUTPUT = 7, "the user block to give data (normal while there is none)"
     TRANSMIT = 8, "a write to be sent"
+    SPACE = 9, "room for completions, which reads of other channels take"
+
+
+def waits_for_text(value: int) -> str:
+    """The text of a field of register `waits_for`; a newer core may have other values."""
+    return WaitsFor(value).text if value in set(WaitsFor) else f"something unknown ({value})"
 
 
 EXTENSION = Block(
@@ -628,6 +635,17 @@ EXTENSION = Block(
                     1,
                     "for bring-up: take completions whose Byte Count or Lower Address is wrong",
                 ),
+            ),
+        ),
+        Register(
+            "waits_for",
+            0x5C,
+            Access.RO,
+            "What each channel waits for, see WaitsFor",
+            fields=tuple(
+                Field(f"{way}{number}", first + 4 * number, 4)
+                for way, first in (("h2c", 0), ("c2h", 16))
+                for number in range(4)
             ),
         ),
     ),

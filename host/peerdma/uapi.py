@@ -176,6 +176,8 @@ class Info(_Sized):
         ("bus_id", ctypes.c_char * 16),
         ("providers", ctypes.c_char * 64),
         ("last_error", ctypes.c_char * 256),
+        ("h2c_waits_for", _u32),
+        ("c2h_waits_for", _u32),
     )
 
 

@@ -30,6 +30,8 @@ class Channel(wiring.Component):
     host : In(ChannelHostSignature)
     fetch_job, fetch_retired, fetch_placement
         To the read engine, as a client of its own.
+    fetch_short, piece_short : In(1)
+        The read engine has no room for what is offered at `fetch_job`, or at `piece`.
     piece : Out(stream of Piece)
         Every other cycle at most.
     report : In(stream of PieceReport, always ready)
@@ -55,6 +57,8 @@ class Channel(wiring.Component):
                 "fetch_job": Out(stream.Signature(ReadJob)),
                 "fetch_retired": In(stream.Signature(Retired, **always)),
                 "fetch_placement": In(stream.Signature(Placement, **always)),
+                "fetch_short": In(1),
+                "piece_short": In(1),
                 "piece": Out(stream.Signature(Piece)),
                 "report": In(stream.Signature(PieceReport, **always)),
                 "stream": Out(StreamChannelSignature()),
@@ -131,6 +135,9 @@ class Channel(wiring.Component):
             m.d.comb += self.waits_for.eq(WaitsFor.NOTHING)
         with m.Elif(outstanding != 0):
             m.d.comb += self.waits_for.eq(WaitsFor.TRANSMIT if self._c2h else WaitsFor.COMPLETION)
+            # Nothing but what is offered: no completion of this channel's own will make room.
+            with m.If(self.piece_short & (outstanding == 1)):
+                m.d.comb += self.waits_for.eq(WaitsFor.SPACE)
         with m.Elif(piece.valid & piece.payload.stream & ~ring.ready):
             waits = WaitsFor.USER_OUTPUT if self._c2h else WaitsFor.USER_INPUT
             m.d.comb += self.waits_for.eq(waits)
@@ -140,6 +147,8 @@ class Channel(wiring.Component):
                 m.d.comb += self.waits_for.eq(WaitsFor.RELEASE)
             with m.Elif(~control.fetch.reading & (control.fetch.credit == 0)):
                 m.d.comb += self.waits_for.eq(WaitsFor.CREDIT)
+            with m.Elif(~control.fetch.reading & self.fetch_short):
+                m.d.comb += self.waits_for.eq(WaitsFor.SPACE)
         with m.Else():  # all that is left is to write back
             m.d.comb += self.waits_for.eq(WaitsFor.TRANSMIT)
         return m

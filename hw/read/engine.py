@@ -113,6 +113,8 @@ class ReadEngine(wiring.Component):
         High for a cycle for each completion that belongs to no request or does not fit it.
     quarantined : Out(tags)
         Bit n: tag n is quarantined.
+    short : Out(clients)
+        Bit n: client n has a job that waits for room in the PCIe block.
 
     Raises
     ------
@@ -166,6 +168,7 @@ class ReadEngine(wiring.Component):
                 "timed_out": Out(1),
                 "unexpected": Out(1),
                 "quarantined": Out(tags),
+                "short": Out(clients),
             }
         )
 
@@ -240,6 +243,7 @@ class ReadEngine(wiring.Component):
             self.idle.eq(queues.idle),
             self.reads_pending.eq((states.waiting | states.quarantined).any()),
             self.quarantined.eq(states.quarantined),
+            self.short.eq(issuer.short),
         ]
 
         # A completion cannot be for a request that is not offered yet, even if its tag waits

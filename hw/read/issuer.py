@@ -37,6 +37,8 @@ class Issuer(wiring.Component):
         The job that is taken in this cycle, and what it expects first.
     outcome : Out(Outcome)
         OK: it makes a request. Else why it makes none.
+    short : Out(clients)
+        Bit n: there is no room for the job of client n.
     request : Out(stream of RequestBeat)
         From the cycle after the job was taken.
     bus_master : In(1)
@@ -61,6 +63,7 @@ class Issuer(wiring.Component):
                 "job": Out(ReadJob),
                 "progress": Out(Progress),
                 "outcome": Out(Outcome),
+                "short": Out(clients),
                 "request": Out(stream.Signature(RequestBeat)),
                 "bus_master": In(1),
                 "relaxed": In(1),
@@ -73,10 +76,10 @@ class Issuer(wiring.Component):
         grant = round_robin.grant
 
         valid = Cat(client.valid for client in self.jobs)
-        short = Signal()
+        fetch_waits = Signal()
         served = Signal(self._clients)
         for number in range(self._clients):
-            room = self.room if number < self._fetches else self.data_room & ~short
+            room = self.room if number < self._fetches else self.data_room & ~fetch_waits
             m.d.comb += served[number].eq(room | self.hopeless)
 
         ready = Signal()
@@ -84,9 +87,10 @@ class Issuer(wiring.Component):
         room = Signal()
         fetch = grant < self._fetches
         m.d.comb += [
-            short.eq(valid[: self._fetches].any() & ~self.room),
+            fetch_waits.eq(valid[: self._fetches].any() & ~self.room),
             room.eq(Mux(fetch, self.room, self.data_room)),
             round_robin.requests.eq(valid & served),
+            self.short.eq(valid & ~served),
             round_robin.advance.eq(taken),
             ready.eq(self.free.valid & ~self.request.valid & ~self.hold),
             taken.eq(ready & round_robin.requests.any()),

@@ -48,6 +48,8 @@ class ExtensionBlock(wiring.Component):
     error : In(stream of CapturedError, always ready)
         Errors as they happen; the first one since the last clear is kept.
     quarantined : In(tags)
+    waits_for : In(32)
+        As at `hw.core.Core`.
     cycles : Out(64)
         Clock cycles since reset.
     soft_reset : Out(1)
@@ -78,6 +80,7 @@ class ExtensionBlock(wiring.Component):
                 "time_scale": In(32),
                 "error": In(stream.Signature(CapturedError, always_ready=True)),
                 "quarantined": In(tags),
+                "waits_for": In(32),
                 "cycles": Out(64),
                 "soft_reset": Out(1),
                 "stream_flush": Out(4),
@@ -118,6 +121,7 @@ class ExtensionBlock(wiring.Component):
             ext.clock_khz.eq(self._clock_khz),
             ext.time_scale.eq(self.time_scale),
             ext.quarantined.eq(self.quarantined),
+            ext.waits_for.eq(self.waits_for),
             ext.user_block.eq(name),
             self.soft_reset.eq(ext.soft_reset_strobe & ext.soft_reset_data[0]),
             self.stream_flush.eq(Mux(ext.stream_flush_strobe, ext.stream_flush_data, 0)),

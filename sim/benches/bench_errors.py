@@ -112,7 +112,7 @@ def good(tb: TB, count: int) -> list[Transfer]:
 
 @bench(us=1500, lanes=4)
 async def dropped_writes(tb: TB):
-    """A write that the PCIe block drops ends the run; its descriptor does not count."""
+    """A write that the PCIe block drops ends the run at its descriptor."""
     await prepare(tb)
     for victim in (0, 1, 2):
         targets = [tb.buffer(300) for _ in range(3)]

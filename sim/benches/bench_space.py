@@ -53,7 +53,7 @@ async def lost_reads(tb: TB):
         chain = tb.chain([Transfer(victim.address, 0, size)])
         tb.host.inject(range(victim.address, victim.address + size), Fault.WITHHELD)
         await tb.h2c.start(chain)
-        await tb.h2c.expect_end(Status.READ_UNSUPPORTED, 0, 3 * timeout_us)
+        await tb.h2c.expect_failed(Status.READ_UNSUPPORTED, 0, 3 * timeout_us)
         assert tb.device.timeouts == most
         tb.device.timeouts = 0
         tb.host.clear_faults()
@@ -67,7 +67,7 @@ async def lost_reads(tb: TB):
             await tb.write(regs.EXTENSION, "error_clear", 0)
             tb.host.requests.clear()
             await channel.start(tb.chain([Transfer(0, 0, 64)]))
-            await channel.expect_end(Status.DESC_UNSUPPORTED, 0, 5)
+            await channel.expect_failed(Status.DESC_UNSUPPORTED, 0, 5)
             info = await tb.read(regs.EXTENSION, "error_info")
             kind = regs.EXTENSION["error_info"].field("kind").get(info)
             assert kind == ErrorKind.NO_COMPLETION_SPACE

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The output that says what each channel waits for; `tests/sim/test_stall.py` has its other values.
+"""What each channel waits for, at the output and in the register.
 
-Here the PCIe block takes and gives nothing from some TLP on, which the simulated board's never do.
+Here the PCIe block takes and gives nothing from some TLP on, or reads are not answered, which does not
+happen on the simulated board; `tests/sim/board/test_stall.py` has what happens there.
 """
 
 from __future__ import annotations
@@ -9,10 +10,12 @@ from __future__ import annotations
 from cocotb.triggers import Timer
 from cocotbext.pcie.core.tlp import Tlp, TlpType
 
+from peerdma import regs
 from peerdma.regs import WaitsFor
 
 from .bench_writeback import POLL, RUN, Word
 from .channel import Channel
+from .completer import Fault
 from .memory import Transfer
 from .tb import TB, bench
 
@@ -79,3 +82,24 @@ async def the_word_behind_the_data(tb: TB):
     await tb.c2h.start(tb.chain([Transfer(0, memory.address, 64)]), POLL | RUN)
     await _stalls(tb, tb.c2h, WaitsFor.TRANSMIT)
     assert word.value == 1
+
+
+@bench(us=400)
+async def room_for_completions(tb: TB):
+    """Four reads of 512 bytes that are not answered leave too little for a descriptor."""
+    source, target = tb.buffer(4 * 512), tb.buffer(64)
+    tb.host.inject(range(source.address, source.address + 4 * 512), Fault.WITHHELD)
+    await tb.h2c.start(tb.chain([Transfer(source.address, 0, 4 * 512)]))
+    await Timer(5, "us")
+    await tb.c2h.start(tb.chain([Transfer(0, target.address, 64)]))
+    await Timer(5, "us")
+    register = regs.EXTENSION["waits_for"]
+    value = await tb.read(regs.EXTENSION, "waits_for")
+    assert value == int(tb.dut.waits_for.value)
+    assert register.field("h2c0").get(value) == WaitsFor.COMPLETION
+    assert register.field("c2h0").get(value) == WaitsFor.SPACE
+    await tb.host.release_withheld()
+    for channel in (tb.h2c, tb.c2h):
+        await channel.idle(20)
+    assert await tb.read(regs.EXTENSION, "waits_for") == 0
+    target.expect(source.data[:64])

@@ -49,6 +49,7 @@ from pathlib import Path
 
 import pytest
 
+from peerdma.regs import WaitsFor
 from peerdma.uapi import BoardState, Ioctl, Op, Reason, SurfaceState, UnpinCuda
 from tests.system.picoevb import (
     GPU_PAGE,
@@ -336,7 +337,7 @@ def test_timeout_hangs():
 
 def test_a_waiter_is_told_why():
     memory = Buffer(PAGE)
-    words = "failed after 0: status 0x1; the board was stopped"
+    words = "failed after 0: it waited for the completion of a descriptor fetch, status 0x1; the"
     with (
         Node(HUNG) as node,
         setting("peerdma", "timeout_ms", 1),
@@ -347,6 +348,8 @@ def test_a_waiter_is_told_why():
 
 def test_a_hang_is_its_boards_own():
     with Gpu() as gpu, hangs(gpu) as (node, _, job), Node() as other:
+        info = node.info()
+        assert WaitsFor.DESCRIPTOR in (info.h2c_waits_for, info.c2h_waits_for)
         other.load(other.pages(Buffer(GPU_PAGE)), 2)
         assert results(other.events(2)) == [(0, 0)] * 2
         assert by_job(node, 1) == {job: TIMEOUT}

@@ -45,6 +45,9 @@ class Extension:
     clock_khz: int
     #: how much slower than real time the board runs; 1 on hardware
     time_scale: int
+    #: (H2C, C2H): as text, what channel 0 of each direction waited for when the board was opened;
+    #: "nothing" if it moved, was idle, or the board does not tell
+    waits_for: tuple[str, str]
     #: four characters, see `peerdma.regs`; "" if there is none, or the driver does not report it
     user_block: str = ""
     #: (bytes in, bytes out): for every so many bytes in, the user block puts so many out; a

@@ -162,6 +162,7 @@ def _lines(info: BoardInfo) -> list[tuple[str, str]]:
         ("link", str(extension.link)),
         ("clock", f"{extension.clock_khz / 1e3:g} MHz"),
         ("time scale", f"{extension.time_scale} times slower than real time"),
+        ("waits for", "H2C: {}; C2H: {}".format(*extension.waits_for)),
     ]
 
 

@@ -14,7 +14,7 @@ from ..board.transfer import Through
 from ..errors import BoardLost, UnsupportedError, VersionMismatch
 from ..memory.mailbox import MailboxPage
 from ..memory.memory import DmaBufMemory, Memory, Path
-from ..regs import EXTENSION_VERSION, Capability
+from ..regs import EXTENSION_VERSION, Capability, waits_for_text
 from ..uapi import (
     Access,
     Feature,
@@ -257,6 +257,7 @@ def _describe(path: str, info) -> BoardInfo:
             ),
             clock_khz=info.clock_khz,
             time_scale=info.time_scale,
+            waits_for=(waits_for_text(info.h2c_waits_for), waits_for_text(info.c2h_waits_for)),
         )
     return BoardInfo(
         name=f"board {info.index} at {info.bus_id.decode()}",

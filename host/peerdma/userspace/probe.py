@@ -15,6 +15,7 @@ from ..regs import (
     EXTENSION_VERSION,
     Capability,
     identifier,
+    waits_for_text,
 )
 from .registers import Bank, Registers
 
@@ -83,7 +84,7 @@ def read_extension(registers: Registers) -> Extension | None:
             f"plausible value {_MOST_TIME_SCALE}, so its registers cannot be trusted. Check the "
             "gateware and the link"
         )
-    ratio = bank.fields("user_ratio")
+    ratio, waits_for = bank.fields("user_ratio"), bank.fields("waits_for")
     return Extension(
         version=found,
         capabilities=Capability(bank.read("capabilities")),
@@ -91,6 +92,7 @@ def read_extension(registers: Registers) -> Extension | None:
         link=_read_link(bank),
         clock_khz=bank.read("clock_khz"),
         time_scale=max(1, time_scale),
+        waits_for=(waits_for_text(waits_for["h2c0"]), waits_for_text(waits_for["c2h0"])),
         user_block=_text(bank.read("user_block")),
         user_ratio=(ratio["bytes_in"], ratio["bytes_out"]),
     )

@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 import peerdma
+from peerdma.cli.main import main
 from peerdma.cuda.gpu import CudaGpu
 from peerdma.kernel import node as kernel_node
 from peerdma.memory import pattern
 from peerdma.memory.memory import Path
+from peerdma.regs import WaitsFor
 from peerdma.uapi import Feature, Ioctl, Op, Placement
 from tests.host.cuda.fake_cuda import Result, fake_driver
 from tests.host.kernel.fake_kernel import CARD_RAM
@@ -39,6 +41,15 @@ def test_what_the_driver_tells_is_the_boards_information(node_board):
     assert (info.interrupts, info.channels, info.card_ram_size) == ("MSIX", (1, 1), CARD_RAM)
     assert info.extension.version == (1, 0)
     assert str(info.extension.link).startswith("PCIe Gen2 x1, max payload 128 B")
+    assert info.extension.waits_for == ("nothing", "nothing")
+
+
+def test_what_channels_wait_for(node_driver, capsys):
+    node_driver.info.h2c_waits_for = WaitsFor.COMPLETION
+    node_driver.info.c2h_waits_for = 15
+    assert main(["info", "--board", node_driver.path]) == 0
+    expected = f"H2C: {WaitsFor.COMPLETION.text}; C2H: something unknown (15)"
+    assert expected in capsys.readouterr().out
 
 
 def test_plain_xdma_has_no_extension(node_driver):

@@ -151,3 +151,13 @@ def test_relaxed_ordering_is_for_host_and_software_to_allow():
         assert ctx.get(dut.relaxed) == 0
 
     run(scenario)
+
+
+def test_software_reads_what_channels_wait_for():
+    async def scenario(ctx, dut):
+        for number, name in enumerate(("h2c0", "h2c3", "c2h0", "c2h3")):
+            field = regs.EXTENSION["waits_for"].field(name)
+            ctx.set(dut.waits_for, (number + 5) << field.lsb)
+            assert field.get(await read(ctx, dut, "waits_for")) == number + 5
+
+    run(scenario)
