@@ -15,6 +15,7 @@ import fcntl
 import hashlib
 import json
 import os
+import platform
 import shlex
 import shutil
 import stat
@@ -85,13 +86,13 @@ def archive() -> str:
     if url := os.environ.get("PEERDMA_DEBIAN"):
         return url
     with contextlib.suppress(OSError, KeyError, StopIteration):
-        lines = Path("/etc/os-release").read_text().splitlines()
-        release = dict(line.partition("=")[::2] for line in lines)
+        release = platform.freedesktop_os_release()
         if release["ID"] == "debian":
             command = ["apt-get", "indextargets", "--format", "$(RELEASE) $(REPO_URI)"]
             targets = _run([*command, "Created-By: Packages", "Component: main"]).splitlines()
-            wanted = release["VERSION_CODENAME"]
-            return next(url for name, url in map(str.split, targets) if name == wanted)
+            # Its code name or its state; Debian unstable calls itself as the next release will be.
+            wanted = {release["VERSION_CODENAME"], "stable", "testing", "unstable", "sid"}
+            return next(url for name, url in map(str.split, targets) if name in wanted)
     raise TreeError(
         "no Debian archive: this machine's package sources name none. Set PEERDMA_DEBIAN to the "
         "URL of one"

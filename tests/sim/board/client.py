@@ -170,7 +170,9 @@ class Client:
         self._id = (self._id + 1) & 0xFFFF
         message = pack(Header(self._id, command, Header.FORMAT.size + len(body), flags)) + body
         sent = socket.send_fds(self.socket, [message], list(fds))
-        self.socket.sendall(message[sent:])
+        # Nothing is left but for the longest: the board may have closed the connection by now.
+        if sent < len(message):
+            self.socket.sendall(message[sent:])
         return self._id
 
     def receive(self) -> tuple[Header, bytes]:
