@@ -68,6 +68,16 @@ class Figure:
     target: float | None = None
 
     @property
+    def name(self) -> str:
+        """What was measured, and under which conditions."""
+        found = self.conditions
+        tags = f", {found.tags} tags" if found.tags else ""
+        return (
+            f"{self.group}, {self.what}, {found.clock_khz / 1000:g} MHz, MPS {found.max_payload}, "
+            f"RTT {found.rtt_ns / 1000:g} µs{tags}"
+        )
+
+    @property
     def reference(self) -> float | None:
         """What it is held against."""
         return self.bound if self.ideal is None else self.ideal

@@ -93,7 +93,7 @@ def test_a_prompt_at_a_terminal():
                 seen += os.read(person, 4096).decode(errors="replace")
 
     try:
-        until("The end: exit")
+        until("Leave with: exit")
         os.write(person, b"echo $((6 * 7)) is it; exit 9\r")
         until("42 is it")
         assert process.wait(_PATIENCE) == 9

@@ -17,6 +17,7 @@ from peerdma.userspace.xdma import Xdma
 from sim.board.session import BASE, Conditions, Session
 from sim.compile.model import compiled
 from sim.perf import speed
+from sim.perf.accepted import deviations
 from sim.perf.figures import Figure, jobs
 from sim.perf.report import summary, table
 from sim.perf.rig import KINDS, Rig
@@ -107,6 +108,24 @@ def test_figures_are_judged():
     assert text.count("missed: ") == 2
     assert "+17, target +12: MISSED" in table([late])
     assert json.loads(json.dumps(slow.as_dict()))["conditions"]["max_payload"] == 128
+
+
+def test_what_is_missed_is_accepted_to_the_cycle():
+    met = Figure("times", "c2h 64 B: data", USUAL, 40.0, "cycles", 33.0, target=12)
+    missed = replace(met, what="copy 64 B: data", value=50.0)
+    accepted = {"it takes long": {missed.name: 50.0}}
+    assert deviations([met, missed], accepted) == []
+    assert deviations([met, missed], {}) == [
+        "missed, and not accepted: times, copy 64 B: data, 125 MHz, MPS 128, RTT 1 µs: 50.0 cycles"
+    ]
+    for value in (49.0, 51.0):
+        (line,) = deviations([met, replace(missed, value=value)], accepted)
+        assert line.startswith(f"accepted as 50.0, but {value} cycles: times")
+    (line,) = deviations([met, replace(missed, value=44.0)], accepted)
+    assert line.startswith("accepted, but met: times, copy")
+    assert deviations([met], accepted) == [f"accepted, but not measured: {missed.name}"]
+    with pytest.raises(ValueError, match="figures of one name"):
+        deviations([met, met], {})
 
 
 def test_all_that_is_promised_is_measured():

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Targets that are missed, with the exact value and its cause.
+
+A figure that misses its target has to be here, with this value: any change, for the better too,
+comes with a change of this table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from .figures import Figure
+
+__all__ = ["ACCEPTED", "deviations"]
+
+#: By cause: values by name of the figure.
+ACCEPTED: dict[str, dict[str, float]] = {
+    "splitter, card RAM and writer follow one another": {
+        "times, c2h 64 B: data, 125 MHz, MPS 128, RTT 1 µs": 46,
+        "times, c2h 4096 B: data, 125 MHz, MPS 128, RTT 1 µs": 1221,
+        "times, c2h 65536 B: data, 125 MHz, MPS 128, RTT 1 µs": 19026,
+        "times, c2h 64 B: data, 125 MHz, MPS 256, RTT 1 µs": 46,
+        "times, c2h 4096 B: data, 125 MHz, MPS 256, RTT 1 µs": 1156,
+        "times, c2h 65536 B: data, 125 MHz, MPS 256, RTT 1 µs": 17759,
+        "times, c2h 64 B: data, 62.5 MHz, MPS 128, RTT 1 µs": 35,
+        "times, c2h 4096 B: data, 62.5 MHz, MPS 128, RTT 1 µs": 626,
+        "times, c2h 65536 B: data, 62.5 MHz, MPS 128, RTT 1 µs": 9529,
+        "times, c2h 64 B: data, 62.5 MHz, MPS 256, RTT 1 µs": 35,
+        "times, c2h 4096 B: data, 62.5 MHz, MPS 256, RTT 1 µs": 602,
+        "times, c2h 65536 B: data, 62.5 MHz, MPS 256, RTT 1 µs": 8904,
+    },
+    "the writing side of a piece begins when the reading side has ended": {
+        "times, copy 4096 B: data, 125 MHz, MPS 128, RTT 1 µs": 1464,
+        "times, copy 4096 B: data, 125 MHz, MPS 256, RTT 1 µs": 1431,
+        "times, copy 4096 B: data, 62.5 MHz, MPS 128, RTT 1 µs": 765,
+        "times, copy 4096 B: data, 62.5 MHz, MPS 256, RTT 1 µs": 764,
+    },
+    "writes that the PCIe block has taken are sent before the read": {
+        "times, h2c 64 B while writes fill the link: data, 125 MHz, MPS 128, RTT 1 µs": 351.125,
+    },
+}
+
+
+def deviations(
+    figures: list[Figure], accepted: Mapping[str, Mapping[str, float]] = ACCEPTED
+) -> list[str]:
+    """What is not as the table says, a line each.
+
+    Raises
+    ------
+    ValueError
+        If two figures have one name.
+    """
+    values = {name: value for rows in accepted.values() for name, value in rows.items()}
+    names = [figure.name for figure in figures]
+    if twice := {name for name in names if names.count(name) > 1}:
+        raise ValueError(f"figures of one name: {', '.join(sorted(twice))}")
+    found = [f"accepted, but not measured: {name}" for name in values if name not in names]
+    for figure in figures:
+        value, wanted = round(figure.value, 3), values.get(figure.name)
+        if wanted is None:
+            if figure.met is False:
+                found.append(f"missed, and not accepted: {figure.name}: {value} {figure.unit}")
+        elif figure.met is not False:
+            found.append(f"accepted, but met: {figure.name}: {value} {figure.unit}")
+        elif value != wanted:
+            found.append(f"accepted as {wanted}, but {value} {figure.unit}: {figure.name}")
+    return found
