@@ -52,8 +52,8 @@ ROWS = [
     (
         "noise until electrical idle is detected",
         f"{_PHY}/eios.py",
-        '            with m.State("Idle-Expected"):\n                m.d.comb += silent.eq(1)',
-        '            with m.State("Idle-Expected"):\n                m.d.comb += silent.eq(0)',
+        '            with m.State("Idle-Expected"):\n                m.d.comb += silence.eq(1)',
+        '            with m.State("Idle-Expected"):\n                m.d.comb += silence.eq(0)',
         f"{_TESTS}/test_phy.py::test_the_link_sleeps_and_wakes",
     ),
     (

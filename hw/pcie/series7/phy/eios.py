@@ -86,27 +86,33 @@ class EiosFilter(wiring.Component):
         eios = (com_idl & idl[0]) | (only_com & idl.all())
 
         idle = synchronised(m, gt.rx_elec_idle, init=1)
-        left, silent = Signal(range(IDLE_WITHIN)), Signal()
+        left = Signal(range(IDLE_WITHIN))
+        silence = Signal()
         with m.FSM():
             with m.State("Pass"):
+                m.d.comb += silence.eq(eios)
                 m.d.sync += left.eq(IDLE_WITHIN - 1)
                 with m.If(eios):
                     m.next = "Idle-Expected"
             with m.State("Idle-Expected"):
-                m.d.comb += silent.eq(1)
+                m.d.comb += silence.eq(1)
                 m.d.sync += left.eq(left - 1)
                 with m.If(idle):
                     m.next = "Idle"
                 with m.Elif(left == 0):
+                    m.d.comb += silence.eq(0)
                     m.next = "Pass"
             with m.State("Idle"):
-                m.d.comb += silent.eq(1)
+                m.d.comb += silence.eq(idle)
                 with m.If(~idle):
                     m.next = "Pass"
 
+        # Registers of their own, as there is more logic behind them at 250 MHz.
+        silent, status_cleared = Signal(), Signal()
+        m.d.sync += [silent.eq(silence), status_cleared.eq(silence & in_l0)]
         m.d.comb += block.rx_elec_idle.eq(idle)
         with m.If(silent):
             m.d.comb += [block.rx_valid.eq(0), block.rx_char_is_k.eq(0)]
-            with m.If(in_l0):
-                m.d.comb += block.rx_status.eq(0)
+        with m.If(status_cleared):
+            m.d.comb += block.rx_status.eq(0)
         return m
