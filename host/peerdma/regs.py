@@ -230,11 +230,11 @@ _CONTROL_FIELDS = (
     Field("ie_read_error", 9, 5),
     Field("ie_write_error", 14, 5),
     Field("ie_desc_error", 19, 5),
-    Field("non_inc_mode", 25, doc="fixed card address; stored, not acted on"),
+    Field("non_inc_mode", 25, doc="fixed card address: not supported, reads 0"),
     Field("pollmode_wb_enable", 26),
     Field("stream_wb_disable", 27),
 )
-_CONTROL_BITS = 0x0EFF_FE7F
+_CONTROL_BITS = 0x0CFF_FE7F
 _STATUS_BITS = 0x00FF_FE7E
 _WIDE_COUNT = (Field("high", 0, 10), Field("saturated", 16))
 
