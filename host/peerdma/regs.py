@@ -643,6 +643,13 @@ USER = Block(
         Register("led", 0x00, Access.RW, "LEDs, a bit each", writable=0x7),
         Register("gpio", 0x08, Access.RO, "Auxiliary inputs"),
         Register("scratch", 0x10, Access.RW, "Holds what was written"),
+        Register(
+            "raise_interrupts",
+            0x18,
+            Access.RW,
+            "User interrupts, a bit each, that software raises by 1 and ends by 0",
+            writable=0xFFFF,
+        ),
     ),
     "User registers; LED where NVIDIA's design has it",
 )
