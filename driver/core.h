@@ -142,7 +142,9 @@ struct peerdma_ops {
  * @dma: mapped DMA BAR
  * @dma_length: length of the DMA BAR in bytes
  * @card_ram_size: bytes of card RAM that programs may use
- * @staging: bytes behind them that copies go through; 0 if the board has a stream
+ * @staging: bytes at the end of card RAM that copies go through; 0 if the board has a stream. They
+ *	follow @card_ram_size, or are the last of it on plain XDMA
+ * @staging_base: their card address
  * @h2c_channels: number of H2C channels found
  * @c2h_channels: number of C2H channels found
  * @version: version of the extension block; 0 if there is none
@@ -189,6 +191,7 @@ struct peerdma_dev {
 	resource_size_t dma_length;
 	u64 card_ram_size;
 	u64 staging;
+	u64 staging_base;
 	u32 h2c_channels;
 	u32 c2h_channels;
 	u32 version;

@@ -116,7 +116,13 @@ int peerdma_hw_identify(struct peerdma_dev *board)
 	if (!board->stream_window && board->card_ram_size >= PAGE_SIZE) {
 		/* A power of two, so that offsets into it can be masked. */
 		board->staging = rounddown_pow_of_two(min_t(u64, board->card_ram_size / 4, SZ_1M));
-		board->card_ram_size -= board->staging;
+		board->staging_base = board->card_ram_size - board->staging;
+		/*
+		 * Copies leave alone what programs have in card RAM. Not on plain XDMA: NVIDIA's
+		 * driver gives all of it to programs, whose copies overwrite it.
+		 */
+		if (board->version)
+			board->card_ram_size = board->staging_base;
 	}
 	board->lanes[PEERDMA_H2C].irq_bit = BIT(0);
 	board->lanes[PEERDMA_C2H].irq_bit = BIT(board->h2c_channels);

@@ -201,6 +201,7 @@
 #define PEERDMA_USER_LED_REG			0x00	/* rw */
 #define PEERDMA_USER_GPIO_REG			0x08	/* ro */
 #define PEERDMA_USER_SCRATCH_REG		0x10	/* rw */
+#define PEERDMA_USER_RAISE_INTERRUPTS_REG	0x18	/* rw */
 
 /* Mailbox page: a GPU reports its progress, the board timestamps it (PEERDMA_BAR_USER) */
 #define PEERDMA_MAILBOX_BASE			0x1000

@@ -116,7 +116,9 @@ enum peerdma_board_state {
  * @max_payload: bytes
  * @max_read_request: bytes
  * @card_ram_size: bytes that transfers may use
- * @staging_size: bytes of card RAM behind these that copies go through; 0 if they need none
+ * @staging_size: bytes of card RAM that copies go through; 0 if they need none. They are behind
+ *	@card_ram_size, but on plain XDMA (@board_version 0) the last of it: there copies overwrite
+ *	what programs have in them
  * @stream_window: card address of the user stream; 0 if there is none
  * @clock_khz: frequency of the board's engine; 0 if it does not say
  * @time_scale: how much slower than real time the board runs; 1 is hardware

@@ -121,8 +121,7 @@ int peerdma_submit_prepare(struct peerdma_job *job, u32 op, struct peerdma_surfa
 		error = submit_check_copy(job, source, source_offset, destination,
 					  destination_offset);
 		job->path = board->stream_window ? PATH_STREAM : PATH_STAGED;
-		/* The staging area follows the card RAM that programs may use. */
-		from_card = board->stream_window ?: board->card_ram_size;
+		from_card = board->stream_window ?: board->staging_base;
 		to_card = from_card;
 	} else {
 		error = peerdma_submit_check_card(job->file, op, source ? to_card : from_card,

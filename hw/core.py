@@ -82,8 +82,11 @@ class CoreConfig:
                 raise ValueError(f"{name} must be 1 to 4 channels, not {getattr(self, name)}")
         if self.tags not in (8, 16, 32):
             raise ValueError(f"tags must be 8, 16 or 32, not {self.tags}")
-        if self.ram_size > 1 << 16:
-            raise ValueError(f"card RAM is at most 64 KiB, not {self.ram_size} bytes")
+        # Places on the card have 17 bits, one of which tells card RAM from rings (`hw.records`).
+        if self.ram_size not in (1 << bits for bits in range(12, 17)):
+            raise ValueError(
+                f"card RAM must be a power of two, 4 KiB to 64 KiB, not {self.ram_size} bytes"
+            )
 
 
 class Core(wiring.Component):
@@ -102,7 +105,7 @@ class Core(wiring.Component):
         LEDs as software set them, 1 is on.
     gpio : In(4)
     user_irq : In(16)
-        Level-sensitive user interrupt requests.
+        Level-sensitive user interrupt requests, beside those that software raises by a register.
     time_scale : In(32)
         How much slower than real time this core runs; 1 on hardware.
     active : Out(1)

@@ -174,7 +174,7 @@ class HostInterface(wiring.Component):
             records.sent.eq(self.sent),
             records.dropped.eq(self.dropped),
             irq.link.eq(self.link),
-            irq.user.eq(self.user_irq),
+            irq.user.eq(self.user_irq | user.user_irq),
             irq.channel.eq(Cat(channel.interrupt for channel in channels)),
             common.identifier.eq(regs.identifier(6)),
             extension.link.eq(self.link),

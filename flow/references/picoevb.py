@@ -17,6 +17,7 @@ DIFFERENCES = {
     _BLOCK + "CPL_TIMEOUT_RANGES_SUPPORTED": "software cannot set the core's completion timeout",
     _BLOCK + "MSIX_CAP_.*": "the core has MSI-X, the reference has none",
     _BLOCK + "PCIE_CAP_NEXTPTR": "MSI-X follows in the list of capabilities",
+    _BLOCK + "PM_CAP_PMESUPPORT": "the core sends no PME, and the reference's wakes nothing",
     _BLOCK + "LINK_CAP_ASPM_(OPTIONALITY|SUPPORT)": "no ASPM until L0s has been tried on a board",
     # Features of the PCIe block that the core uses.
     r"input PCIE_X0Y0\.CFGERRCPL(TIMEOUT|UNEXPECT)N": "the core reports these errors",

@@ -231,11 +231,11 @@ _CONTROL_FIELDS = (
     Field("ie_read_error", 9, 5),
     Field("ie_write_error", 14, 5),
     Field("ie_desc_error", 19, 5),
-    Field("non_inc_mode", 25, doc="fixed card address; stored, not acted on"),
+    Field("non_inc_mode", 25, doc="fixed card address: not supported, reads 0"),
     Field("pollmode_wb_enable", 26),
     Field("stream_wb_disable", 27),
 )
-_CONTROL_BITS = 0x0EFF_FE7F
+_CONTROL_BITS = 0x0CFF_FE7F
 _STATUS_BITS = 0x00FF_FE7E
 _WIDE_COUNT = (Field("high", 0, 10), Field("saturated", 16))
 
@@ -661,6 +661,13 @@ USER = Block(
         Register("led", 0x00, Access.RW, "LEDs, a bit each", writable=0x7),
         Register("gpio", 0x08, Access.RO, "Auxiliary inputs"),
         Register("scratch", 0x10, Access.RW, "Holds what was written"),
+        Register(
+            "raise_interrupts",
+            0x18,
+            Access.RW,
+            "User interrupts, a bit each, that software raises by 1 and ends by 0",
+            writable=0xFFFF,
+        ),
     ),
     "User registers; LED where NVIDIA's design has it",
 )

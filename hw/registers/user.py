@@ -26,12 +26,15 @@ class UserRegisters(wiring.Component):
     cycles : In(64)
         Free-running cycle count.
     led : Out(3), gpio : In(4)
+    user_irq : Out(16)
+        User interrupts that software raises.
     """
 
     bus: In(BusSignature())
     cycles: In(64)
     led: Out(3)
     gpio: In(4)
+    user_irq: Out(16)
 
     def elaborate(self, platform):
         m = Module()
@@ -45,6 +48,7 @@ class UserRegisters(wiring.Component):
         m.d.comb += [
             self.led.eq(user.led),
             user.gpio.eq(self.gpio),
+            self.user_irq.eq(user.raise_interrupts),
         ]
         for name in ("first", "last", "done"):
             stamp = Signal(64, name=f"{name}_time")

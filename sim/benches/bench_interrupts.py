@@ -186,3 +186,13 @@ async def user_interrupts(tb: TB):
         tb.dut.user_irq.value = 0
         await Timer(SILENCE_US, "us")
         assert len(tb.messages) == turn
+
+    # By software, beside the inputs.
+    await tb.write(regs.USER, "raise_interrupts", 0x8000)
+    await tb.wait_messages(3)
+    tb.dut.user_irq.value = 1
+    assert await tb.read(regs.IRQ, "user_pending") == 0x8001
+    tb.dut.user_irq.value = 0
+    await tb.write(regs.USER, "raise_interrupts", 0)
+    assert await tb.read(regs.IRQ, "user_pending") == 0
+    assert len(tb.messages) == 3

@@ -13,9 +13,9 @@ from .loader import Model
 from .server import StartError, main
 
 
-def _model(user: str | None, *, plain: bool, waves: bool) -> Model:
+def _model(user: str | None, *, plain: bool, waves: bool, **numbers: int | None) -> Model:
     try:
-        return compiled(user, plain=plain, waves=waves)
+        return compiled(user, plain=plain, waves=waves, **numbers)
     except BuildError as problem:
         raise StartError(str(problem)) from None
 

@@ -144,6 +144,16 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="a plain XDMA core, such as NVIDIA's design: no user block, no extension block",
     )
+    for direction in ("h2c", "c2h"):
+        name = f"--{direction}"
+        add(name, type=int, choices=range(1, 5), help=f"{direction.upper()} channels (1)")
+    add(
+        "--ram-size",
+        type=_natural,
+        metavar="BYTES",
+        help="card RAM: a power of two, 4096 to 65536 (65536); drivers of a plain XDMA core know "
+        "no other size",
+    )
     add(
         "--time-scale",
         type=_natural,
@@ -323,13 +333,21 @@ def main(make: Callable[..., Model], argv: Sequence[str] | None = None) -> int:
     Parameters
     ----------
     make : callable
-        Makes a board's model: ``make(user, plain=..., waves=...)``; raises StartError on failure.
+        Makes a board's model: ``make(user, plain=..., waves=..., h2c=..., c2h=...,
+        ram_size=...)``, None where the command does not say; raises StartError on failure.
     """
     arguments = _parser().parse_args(argv)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: sys.exit(0))
     try:
-        model = make(arguments.user, plain=arguments.plain, waves=arguments.waves is not None)
+        model = make(
+            arguments.user,
+            plain=arguments.plain,
+            waves=arguments.waves is not None,
+            h2c=arguments.h2c,
+            c2h=arguments.c2h,
+            ram_size=arguments.ram_size,
+        )
         options = _native_options(arguments, model.clock_khz)
         space = _changed(model.space, arguments)
         with (

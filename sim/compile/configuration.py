@@ -84,11 +84,13 @@ def _power(at: int) -> list[_Row]:
         D2SUPPORT=10,
         PMESUPPORT=11,
     )
+    # PMCSR: power state; PME enable and status, which are there only if PME is.
+    enable, status = (0x0100, 0x8000) if PARAMETERS["PM_CAP_PMESUPPORT"] else (0, 0)
+    control = _bits("PM_CSR", NOSOFTRST=3)
     return [
         _Row(at, 2, _bits("PM_CAP", ID=0, NEXTPTR=8)),
         _Row(at + 2, 2, power),
-        # PMCSR: power state and PME enable; PME status.
-        _Row(at + 4, 2, _bits("PM_CSR", NOSOFTRST=3), writable=0x0103, clearable=0x8000),
+        _Row(at + 4, 2, control, writable=0x0003 | enable, clearable=status),
     ]
 
 

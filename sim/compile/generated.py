@@ -62,10 +62,9 @@ class GeneratedCore:
 def obtain(
     user: str | None = None,
     *,
-    tags: int | None = None,
-    clock_khz: int | None = None,
     plain: bool = False,
     waves: bool = False,
+    **numbers: int | None,
 ) -> GeneratedCore:
     """The core, by default the default one, which can have been brought along.
 
@@ -73,21 +72,19 @@ def obtain(
     ----------
     user : str, optional
         Another user block; as for `hw.stream.user_blocks.find`.
-    tags : int, optional
-        Another number of reads in flight; as for `hw.core.CoreConfig`.
-    clock_khz : int, optional
-        For another clock; the same.
     plain : bool
         A plain XDMA core: without a user block, streams and the extension block.
     waves : bool
         Put VCD tracing in it, at the cost of speed.
+    **numbers
+        Those of `hw.core.CoreConfig` that are to be others: channels, tags, bytes of card RAM,
+        clock; None is its own.
 
     Raises
     ------
     BuildError
     """
-    others = {"tags": tags, "clock_khz": clock_khz}
-    others = {name: value for name, value in others.items() if value}
+    others = {name: value for name, value in numbers.items() if value is not None}
     brought = None if user or others or plain or waves else _brought()
     return brought or _generate(user, others, plain, waves)
 

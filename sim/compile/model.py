@@ -15,10 +15,9 @@ __all__ = ["compiled"]
 def compiled(
     user: str | None = None,
     *,
-    tags: int | None = None,
-    clock_khz: int | None = None,
     plain: bool = False,
     waves: bool = False,
+    **numbers: int | None,
 ) -> Model:
     """The model of a board, compiled if it is not there yet.
 
@@ -28,5 +27,5 @@ def compiled(
     ------
     BuildError
     """
-    core = obtain(user, tags=tags, clock_khz=clock_khz, plain=plain, waves=waves)
+    core = obtain(user, plain=plain, waves=waves, **numbers)
     return Model(compile_board(core), core.clock_khz, configuration_space())

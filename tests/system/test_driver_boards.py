@@ -161,35 +161,70 @@ with Node("/dev/picoevb1") as node:
         )
 
 
-def test_plain_xdma(guest: Guest):
-    """NVIDIA's published design: copies go through card RAM, a part of which is kept for them."""
-    identity = ("--ids", "10de:0001", "--subsystem", "10de:0001")
-    with plugged(guest, "--plain", *identity):
-        within(
-            guest,
-            """
+_COPIES = """
 source, destination = Buffer(400000), Buffer(400000, b"")
-with Node("/dev/picoevb1") as node, Node("/dev/picoevb1") as other:
-    info = node.info()
-    assert (info.board_version, info.stream_window, info.time_scale) == (0, 0, 1)
-    assert (info.card_ram_size, info.staging_size) == (49152, 16384)
-    assert not info.features & uapi.Feature.STREAM_COPY
-    assert not info.features & uapi.Feature.MAILBOX
-    assert node.request(Ioctl.CARD_INFO, uapi.CardInfo()).fpga_ram_size == 49152
-    with node.refused(errno.EINVAL, "beyond the card RAM, which has 49152"):
-        node.h2c(source.address, 49152, 1)
-    with node.refused(errno.EOPNOTSUPP, "no mailbox page"):
-        node.mailbox()
-    # What is in card RAM stays there while others copy.
-    node.h2c(source.address, 0, 49152)
+def copies():
     for start, end, length in ((0, 0, 16384), (3, 5, 399990), (1, 0, 8191), (7, 3, 8193)):
         destination[:] = bytes(400000)
         other.h2c2h(source.address + start, destination.address + end, length)
         expected = bytes(end) + source[start:start + length]
         assert destination[:end + length] == expected, length
         assert not any(destination[end + length:])
+with Node("/dev/picoevb1") as node, Node("/dev/picoevb1") as other:
+"""
+
+
+def test_an_image_of_ours_without_a_stream(guest: Guest):
+    """Copies go through a part of card RAM that is kept for them, and change nothing else of it."""
+    with plugged(guest, "--user", "none"):
+        within(
+            guest,
+            _COPIES
+            + """
+    info = node.info()
+    assert info.board_version and not info.stream_window
+    assert (info.card_ram_size, info.staging_size) == (49152, 16384)
+    assert node.request(Ioctl.CARD_INFO, uapi.CardInfo()).fpga_ram_size == 49152
+    with node.refused(errno.EINVAL, "beyond the card RAM, which has 49152"):
+        node.h2c(source.address, 49152, 1)
+    node.h2c(source.address, 0, 49152)
+    copies()
     node.c2h(0, destination.address, 49152)
     assert destination[:49152] == source[:49152]
+""",
+        )
+
+
+def test_plain_xdma(guest: Guest):
+    """NVIDIA's published design: all of card RAM is for programs, and copies go through its end."""
+    identity = ("--ids", "10de:0001", "--subsystem", "10de:0001")
+    with plugged(guest, "--plain", *identity):
+        within(
+            guest,
+            _COPIES
+            + """
+    info = node.info()
+    assert (info.board_version, info.stream_window, info.time_scale) == (0, 0, 1)
+    assert (info.card_ram_size, info.staging_size) == (65536, 16384)
+    assert not info.features & uapi.Feature.STREAM_COPY
+    assert not info.features & uapi.Feature.MAILBOX
+    assert node.request(Ioctl.CARD_INFO, uapi.CardInfo()).fpga_ram_size == 65536
+    with node.refused(errno.EINVAL, "beyond the card RAM, which has 65536"):
+        node.h2c(source.address, 65536, 1)
+    with node.refused(errno.EOPNOTSUPP, "no mailbox page"):
+        node.mailbox()
+    # In pieces: with a time scale of 1 the simulation has seconds for each.
+    pieces = range(0, 65536, 16384)
+    for at in pieces:
+        node.h2c(source.address + at, at, 16384)
+    for at in pieces:
+        node.c2h(at, destination.address + at, 16384)
+    assert destination[:65536] == source[:65536]
+    copies()
+    for at in pieces:
+        node.c2h(at, destination.address + at, 16384)
+    assert destination[:49152] == source[:49152]
+    assert destination[49152:65536] != source[49152:65536]
     s, d = node.pages(source), node.pages(destination)
     for at in range(0, 400000, 50000):
         node.submit(Op.COPY, 50000, src_handle=s, dst_handle=d, src_offset=at, dst_offset=at)

@@ -63,7 +63,8 @@ def look_at_driver(system: System, found: list[PciDevice]) -> Iterator[Finding]:
                 "driver",
                 f"{each.address} is bound to {each.driver}",
                 f"As root: echo {each.address} > /sys/bus/pci/drivers/{each.driver}/unbind; "
-                f"echo {each.address} > /sys/bus/pci/drivers/{_MODULE}/bind",
+                f"echo {each.address} > /sys/bus/pci/drivers/{_MODULE}/bind; "
+                "docs/driver.md says how to choose for good (Another driver has the board)",
                 BoardNotFound,
             )
         else:

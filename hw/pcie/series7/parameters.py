@@ -70,8 +70,8 @@ PARAMETERS = {
     # INTx is implemented; the block sets its status bit from CFGINTERRUPT.
     "CMD_INTX_IMPLEMENTED": "TRUE",
     "INTERRUPT_STAT_AUTO": "TRUE",
-    # Power management: version 3, PME from D0 to D3hot as in the reference, no D1 and D2, no soft
-    # reset on leaving D3hot, no data register.
+    # Power management: version 3, no PME, which the core never asks for (CFGPMWAKEN), no D1 and
+    # D2, no soft reset on leaving D3hot, no data register.
     "PM_BASE_PTR": 0x40,
     "PM_CAP_AUXCURRENT": 0,
     "PM_CAP_D1SUPPORT": "FALSE",
@@ -80,7 +80,7 @@ PARAMETERS = {
     "PM_CAP_ID": 0x1,
     "PM_CAP_NEXTPTR": 0x48,
     "PM_CAP_ON": "TRUE",
-    "PM_CAP_PMESUPPORT": 15,
+    "PM_CAP_PMESUPPORT": 0,
     "PM_CAP_PME_CLOCK": "FALSE",
     "PM_CAP_RSVD_04": 0,
     "PM_CAP_VERSION": 3,
@@ -212,6 +212,7 @@ PARAMETERS = {
     "DSN_CAP_ON": "TRUE",
     "DSN_CAP_VERSION": 1,
     # Extended capabilities that are off. IDs and versions are as in the reference, without effect.
+    # AER: docs/picoevb.md says why.
     "AER_BASE_PTR": 0x0,
     "AER_CAP_ECRC_CHECK_CAPABLE": "FALSE",
     "AER_CAP_ECRC_GEN_CAPABLE": "FALSE",

@@ -358,6 +358,19 @@ def test_two_gpus_behind_different_roots(tmp_path):
     assert "different host bridges, pci0000:00 and pci0000:80" in other_bridge.found
 
 
+def test_another_driver_is_named_and_the_guide_says_how_to_choose(tmp_path):
+    pc = Pc(tmp_path)
+    rebind(pc)
+    (driver,) = [each for each in troubles(pc) if each.subject == "driver"]
+    title = re.search(r"docs/driver.md says how to choose for good \((.*)\)", driver.step)
+    assert title
+    _, guide = (ROOT / "docs/driver.md").read_text().split(f"\n## {title[1]}\n")
+    for ids in IDENTITIES:
+        vendor, device, subsystem_vendor, subsystem = (f"{number:04X}" for number in ids)
+        (row,) = re.findall(rf"^\| {vendor}:{device}, .*\|$", guide, re.M)
+        assert f"{subsystem_vendor}:{subsystem}" in row
+
+
 def test_acs_that_cannot_be_read(tmp_path):
     pc = Pc(tmp_path)
     pc.write(f"{pc.port}/config", config_space()[:64])

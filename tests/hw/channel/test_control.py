@@ -57,6 +57,24 @@ def test_nothing_is_logged_or_raised_without_its_enable(control):
     bench.run(testbench)
 
 
+@pytest.mark.parametrize("register", ["control", "control_w1s"])
+def test_fixed_card_addresses_are_refused(register):
+    """The bit that asks for them is not kept, so that software can tell; the others are."""
+    bench = Bench()
+    bench.descriptors = [descriptor(64, 0x100, **LAST), descriptor(64, 0x100, **LAST)]
+    non_inc = regs.CHANNEL["control"].field("non_inc_mode").mask
+
+    async def testbench(ctx):
+        await bench.write(ctx, register, non_inc | LOG_ALL)
+        assert await bench.read(ctx, "control") == LOG_ALL
+        await bench.write(ctx, register, non_inc | LOG_ALL | RUN)
+        await ctx.tick().repeat(40)
+        assert await bench.read(ctx, "control") == LOG_ALL | RUN
+        assert await bench.read(ctx, "status") == GOOD
+
+    bench.run(testbench)
+
+
 def test_run_rise_clears_status_and_count_and_drops_the_request():
     bench = Bench()
     bench.descriptors = [descriptor(), descriptor(**LAST)]

@@ -276,37 +276,38 @@ class Client:
 
     # DMA engine
 
-    def start(self, c2h: bool, descriptor: int, interrupt: bool = False) -> None:
-        """Has channel 0 run the descriptors that start at bus address `descriptor`."""
-        sgdma = regs.C2H_SGDMA_BASE if c2h else regs.SGDMA.base
-        channel = regs.C2H_CHANNEL_BASE if c2h else regs.CHANNEL.base
-        self.write(
-            BAR_DMA, regs.SGDMA.address("descriptor_lo", base=sgdma), descriptor & 0xFFFFFFFF
-        )
-        self.write(BAR_DMA, regs.SGDMA.address("descriptor_hi", base=sgdma), descriptor >> 32)
+    def start(self, c2h: bool, descriptor: int, interrupt: bool = False, number: int = 0) -> None:
+        """Has a channel run the descriptors that start at bus address `descriptor`."""
+        base = regs.C2H_SGDMA_BASE if c2h else regs.SGDMA.base
+        for half, value in (("lo", descriptor & 0xFFFFFFFF), ("hi", descriptor >> 32)):
+            at = regs.SGDMA.address(f"descriptor_{half}", base=base, channel=number)
+            self.write(BAR_DMA, at, value)
         events = regs.CHANNEL["control"].writable & regs.Status.errors() | 0x6
         if interrupt:
-            enable = regs.CHANNEL.address("interrupt_enable", base=channel)
-            self.write(BAR_DMA, enable, events)
+            self.write(BAR_DMA, _register("interrupt_enable", c2h, number), events)
             self.write(BAR_DMA, regs.IRQ.address("channel_enable"), 0x3)
-        self.write(BAR_DMA, regs.CHANNEL.address("control", base=channel), events | 1)
+        self.write(BAR_DMA, _register("control", c2h, number), events | 1)
 
-    def status(self, c2h: bool) -> regs.Status:
-        base = regs.C2H_CHANNEL_BASE if c2h else regs.CHANNEL.base
-        return regs.Status(self.read(BAR_DMA, regs.CHANNEL.address("status", base=base)))
+    def status(self, c2h: bool, number: int = 0) -> regs.Status:
+        return regs.Status(self.read(BAR_DMA, _register("status", c2h, number)))
 
-    def finish(self, c2h: bool) -> regs.Status:
-        """Waits until channel 0 is not busy; its status, the channel stopped."""
-        base = regs.C2H_CHANNEL_BASE if c2h else regs.CHANNEL.base
+    def finish(self, c2h: bool, number: int = 0) -> regs.Status:
+        """Waits until a channel is not busy; its status, the channel stopped."""
         end = time.monotonic() + ANSWER
-        while (status := self.status(c2h)) & regs.Status.BUSY:
+        while (status := self.status(c2h, number)) & regs.Status.BUSY:
             assert time.monotonic() < end, status
-        self.write(BAR_DMA, regs.CHANNEL.address("control", base=base), 0)
+        self.write(BAR_DMA, _register("control", c2h, number), 0)
         return status
 
     def run(self, c2h: bool, descriptor: int) -> regs.Status:
         self.start(c2h, descriptor)
         return self.finish(c2h)
+
+
+def _register(name: str, c2h: bool, number: int) -> int:
+    """Where a register of a channel is."""
+    base = regs.C2H_CHANNEL_BASE if c2h else regs.CHANNEL.base
+    return regs.CHANNEL.address(name, base=base, channel=number)
 
 
 def descriptor(source: int, destination: int, length: int) -> np.ndarray:

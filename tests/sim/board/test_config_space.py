@@ -7,6 +7,8 @@ import struct
 
 import pytest
 
+from hw.pcie.series7.parameters import PARAMETERS
+from hw.pcie.series7.phy.pcie_block import TIED
 from peerdma import regs
 from peerdma.vfio.wire import CONFIG_REGION, Command
 from sim.board import config_space
@@ -39,6 +41,32 @@ def test_capabilities():
     assert 128 << (capabilities & 7) == 512
     assert not capabilities >> 28 & 1, "no function level reset"
     assert struct.unpack_from("<H", SPACE.image, EXPRESS + 0x12)[0] & 0x3FF == 0x012
+
+
+def test_no_pme_is_claimed_as_none_is_sent():
+    assert TIED["CFGPMWAKEN"] == (1, 1), "active low: the core never asks for PME"
+    power, control = struct.unpack_from("<HH", SPACE.image, POWER + 2)
+    assert power >> 9 == 0, "no D1, D2, nor PME from any state"
+    assert control & 0x8100 == 0
+    assert struct.unpack_from("<H", SPACE.writable, POWER + 4)[0] == 0x0003, "power state only"
+    assert not any(SPACE.clearable[POWER : POWER + 8])
+
+
+def test_pme_can_be_enabled_only_where_it_is_claimed(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(configuration.PARAMETERS, "PM_CAP_PMESUPPORT", 0b01001)
+    space = configuration_space()
+    assert struct.unpack_from("<H", space.image, POWER + 2)[0] >> 11 == 0b01001
+    assert struct.unpack_from("<H", space.writable, POWER + 4)[0] == 0x0103
+    assert struct.unpack_from("<H", space.clearable, POWER + 4)[0] == 0x8000
+
+
+def test_the_serial_number_is_the_only_extended_capability():
+    """No AER: its log would have no headers of the core's errors, nor do its errors reach it."""
+    header = struct.unpack_from("<I", SPACE.image, SERIAL)[0]
+    assert (header & 0xFFFF, header >> 20) == (0x0003, 0), "serial number, and the list ends"
+    assert not any(SPACE.image[SERIAL + 12 :] + SPACE.writable[SERIAL:] + SPACE.clearable[SERIAL:])
+    assert PARAMETERS["AER_CAP_ON"] == "FALSE"
+    assert TIED["CFGERRAERHEADERLOG"] == (128, 0)
 
 
 @pytest.mark.parametrize("removed", [(0x05,), (0x11,), (0x05, 0x11), (0x11, 0x05)])

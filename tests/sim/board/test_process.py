@@ -98,6 +98,8 @@ def test_socket_of_somebody_else_is_not_removed(tmp_path):
         (["--socket", "/nonexistent/folder/socket"], "cannot serve at"),
         (["--socket", "/tmp/" + "x" * 200], "cannot serve at"),
         (["--log-tlps", "/nonexistent/log"], "cannot write /nonexistent/log"),
+        (["--ram-size", "12288"], "card RAM must be a power of two, 4 KiB to 64 KiB, not 12288"),
+        (["--ram-size", "131072"], "card RAM must be a power of two, 4 KiB to 64 KiB, not 131072"),
     ],
 )
 def test_failure_to_start(tmp_path, arguments, message):
@@ -124,6 +126,9 @@ def test_failure_to_start(tmp_path, arguments, message):
         ["--socket", "s", "--completion-size", "100"],
         ["--socket", "s", "--rtt-ns", "-1"],
         ["--socket", "s", "--time-scale", "0"],
+        ["--socket", "s", "--h2c", "5"],
+        ["--socket", "s", "--c2h", "0"],
+        ["--socket", "s", "--ram-size", "0"],
     ],
 )
 def test_wrong_usage(arguments):

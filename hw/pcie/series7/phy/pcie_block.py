@@ -12,7 +12,7 @@ from .pipe import PipeSignature
 from .power import TurnOff
 from .tlp_buffer import TlpBuffer
 
-__all__ = ["PcieBlock"]
+__all__ = ["TIED", "PcieBlock"]
 
 #: Bits of a word of the transmit and the receive buffer.
 _TX_WIDTH, _RX_WIDTH = 69, 68
@@ -43,7 +43,7 @@ _PIPE_IN = {
 }
 
 #: Inputs that are tied off, (width, value). Active-low inputs are 1.
-_TIED = {
+TIED = {
     # Resets of single layers: SYSRSTN resets the whole block.
     **dict.fromkeys(
         ("CMRSTN", "CMSTICKYRSTN", "DLRSTN", "FUNCLVLRSTN", "PLRSTN", "TLRSTN"), (1, 1)
@@ -189,7 +189,7 @@ class PcieBlock(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        ports = {f"i_{name}": Const(value, width) for name, (width, value) in _TIED.items()}
+        ports = {f"i_{name}": Const(value, width) for name, (width, value) in TIED.items()}
         for port in TRN_PORTS:
             signal = getattr(self.trn, port.name)
             width = _WIDE.get(port.name, port.width)
