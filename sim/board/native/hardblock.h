@@ -77,7 +77,6 @@ private:
     std::optional<Downstream> current_;
     size_t position_ = 0;  // dword of current_ in bits 63:32 of the beat shown
     unsigned gap_left_ = 0;  // idle cycles until the next TLP
-    std::mt19937_64 random_;
     unsigned completion_headers_ = 0, completion_credits_ = 0;
     unsigned non_posted_left_ = kNonPostedAfterHold;
     uint64_t bus_master_fell_ = 0;  // cycle
