@@ -22,7 +22,7 @@ if __package__:
 else:
     from debian_tree import Tree, TreeError, obtain
 
-__all__ = ["KERNELS", "NV_P2P", "Headers", "headers", "main", "nv_p2p", "scripts", "sparse"]
+__all__ = ["KERNELS", "NV_P2P", "Headers", "headers", "main", "nv_p2p", "scripts", "sparse", "xdma"]
 
 
 #: Kernels that the driver is built against: Debian's oldest, stable and newest. It also runs on
@@ -90,7 +90,12 @@ def sparse() -> Path:
 
 def scripts() -> Path:
     """The folder with the kernel's checkpatch.pl, its data files, and kernel-doc."""
-    return obtain(_SOURCE, _unpack_scripts) / "scripts"
+    return obtain(_SOURCE, _unpack_source) / "scripts"
+
+
+def xdma() -> Path:
+    """The kernel's folder drivers/dma, with what its own driver for XDMA needs: xilinx/xdma.c."""
+    return obtain(_SOURCE, _unpack_source) / "dma"
 
 
 def _fix_paths(draft: Path, root: Path) -> None:
@@ -127,10 +132,15 @@ def _unpack_nv_p2p(draft: Path, root: Path) -> None:
     source.unlink()
 
 
-def _unpack_scripts(draft: Path, root: Path) -> None:
+def _unpack_source(draft: Path, root: Path) -> None:
     source = next((draft / "usr/src").glob("linux-source-*.tar.xz"))
     names = ("checkpatch.pl", "spelling.txt", "const_structs.checkpatch", "kernel-doc")
-    _unpack(source, {f"/scripts/{name}": draft / "scripts" / name for name in names})
+    driver = ("Makefile", "xdma.c", "xdma-regs.h")
+    shared = ("virt-dma.h", "dmaengine.h")
+    wanted = {f"/scripts/{name}": draft / "scripts" / name for name in names}
+    for name in (*(f"xilinx/{name}" for name in driver), *shared):
+        wanted[f"/drivers/dma/{name}"] = draft / "dma" / name
+    _unpack(source, wanted)
     source.unlink()
 
 

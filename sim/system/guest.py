@@ -25,7 +25,7 @@ from .kernel import Kernel, stock
 from .lanes import LANES
 from .log import KernelLog
 from .machine import BOARD_SLOTS, CHECKOUT, Plan, board_device
-from .modules import build
+from .modules import build, build_xdma
 from .qmp import Monitor
 
 __all__ = ["Guest"]
@@ -58,6 +58,8 @@ class Guest:
         The kernel to boot, by default Debian's.
     load : bool
         Whether to load the lane's modules. Else call `load`, with parameters.
+    xdma : bool
+        Whether to build the kernel's own driver for XDMA and its client, for `load`.
     files : mapping of str to Path
         Files of the host to copy to the guest as /run/guest/NAME.
     append : str
@@ -95,6 +97,7 @@ class Guest:
         further_boards: Sequence[Sequence[str]] = (),
         kernel: Kernel | None = None,
         load: bool = True,
+        xdma: bool = False,
         files: Mapping[str, Path] | None = None,
         append: str = "",
         memory: int = 1024,
@@ -119,7 +122,7 @@ class Guest:
         self._log = KernelLog(self.logs / "console.log")
         try:
             kernel = kernel or stock(self.lane.architecture)
-            built = build(kernel)
+            built = {**build(kernel), **(build_xdma(kernel) if xdma else {})}
             self.modules = {name: f"/run/guest/{path.name}" for name, path in built.items()}
             brought = {path.name: path for path in built.values()}
             sizes = memory, aperture, processors

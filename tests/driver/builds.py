@@ -108,6 +108,13 @@ def build_stand_ins(driver: Build, kernel: str, nvidia: str) -> Build:
     return _make(driver.folder / "testing", kernel, f"NVIDIA={nv_p2p(nvidia)}")
 
 
+def build_client(tmp: Path, kernel: str, *extra: str) -> Build:
+    """Builds a copy in `tmp` of the parent and client of the kernel's own driver for XDMA."""
+    folder = tmp / "driver"
+    shutil.copytree(DRIVER, folder)
+    return _make(folder / "testing/dmaengine", kernel, *extra)
+
+
 def check_quiet(built: Build) -> None:
     """That a build went well, without a warning."""
     assert built.status == 0, built.output

@@ -8,7 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.driver.builds import DRIVER, build, build_stand_ins, check, check_quiet
+from tests.driver.builds import (
+    DRIVER,
+    Build,
+    build,
+    build_client,
+    build_stand_ins,
+    check,
+    check_quiet,
+)
 from tools.kernel_headers import scripts, sparse
 
 CORE, DISCRETE, TEGRA = "peerdma", "peerdma_nvp2p", "peerdma_nvp2p_tegra"
@@ -58,14 +66,28 @@ def test_stand_ins_have_the_symbols_that_the_provider_was_built_for(
     assert made == checksums(stand_ins.folder)
 
 
-@pytest.mark.parametrize("kernel", ["6.1", "6.12"])  # the headers of 7.2 cannot run it
-def test_sparse(tmp_path: Path, kernel: str):
-    options = ["C=2", f"CHECK={sparse()}", "CF=-D__CHECK_ENDIAN__"]
-    built = build(tmp_path, kernel, "535", "r36", *options)
+def sparse_options() -> list[str]:
+    """Arguments of a build that runs sparse."""
+    return ["C=2", f"CHECK={sparse()}", "CF=-D__CHECK_ENDIAN__"]
+
+
+def check_sparse(built: Build) -> None:
+    """That sparse was run, and said nothing."""
     assert built.status == 0, built.output
     said = [line for line in built.output.splitlines() if line.startswith(str(built.folder))]
     assert said == []
     assert "  CHECK " in built.output, "sparse was not run"
+
+
+@pytest.mark.parametrize("kernel", ["6.1", "6.12"])  # the headers of 7.2 cannot run it
+def test_sparse(tmp_path: Path, kernel: str):
+    check_sparse(build(tmp_path, kernel, "535", "r36", *sparse_options()))
+
+
+def test_client_of_the_kernels_own_driver(tmp_path: Path):
+    built = build_client(tmp_path, "6.12", *sparse_options())
+    check_quiet(built)
+    check_sparse(built)
 
 
 def sources() -> list[Path]:

@@ -4,7 +4,9 @@
 With PEERDMA_KERNEL=debug in the environment it is one with the debug kernel.
 
 A test marked ``in_guest`` is called in the guest instead of here: its module is imported there. It
-may be parametrized by literals, and has no fixtures but `guest`.
+may be parametrized by literals, and has no fixtures but `guest`. Its output is a section of its
+report, which ``-rA`` shows. It is called by `call` of the module that HELPERS of its module names,
+by default `picoevb`.
 """
 
 from __future__ import annotations
@@ -18,8 +20,8 @@ from sim.system import Guest, GuestError
 from sim.system.debug.guest import DebugGuest
 
 _CALL = """
-from tests.system import picoevb
-picoevb.call({module!r}, {function!r}, {arguments!r})
+from tests.system import {helpers}
+{helpers}.call({module!r}, {function!r}, {arguments!r})
 """
 #: Seconds for one test in a guest.
 _PATIENCE = 150.0
@@ -41,12 +43,13 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     guest: Guest = pyfuncitem.funcargs["guest"]
     arguments = pyfuncitem.callspec.params if hasattr(pyfuncitem, "callspec") else {}
     code = _CALL.format(
+        helpers=getattr(pyfuncitem.module, "HELPERS", "picoevb"),
         module=f"tests.system.{pyfuncitem.path.stem}",
         function=pyfuncitem.originalname,
         arguments=arguments,
     )
     try:
-        guest.python(code, _PATIENCE)
+        pyfuncitem.add_report_section("call", "guest", guest.python(code, _PATIENCE))
     except GuestError as error:
         pytest.fail(str(error), pytrace=False)
     return True
