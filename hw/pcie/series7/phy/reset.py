@@ -81,47 +81,35 @@ class ResetSequence(wiring.Component):
         width_done = synchronised(m, self.width_done)
 
         settled = Signal(range(self._settle + 1))
+        m.d.sync += settled.eq(settled + 1)
+        # What each step waits for, and what then happens.
+        steps = {
+            "Settle": (settled == self._settle, [self.pll_reset.eq(1), self.gt_reset.eq(1)]),
+            "Reset": (
+                ~pll_lock & ~reset_done & ~width_done,
+                [self.width_narrow.eq(1), self.width_request.eq(1)],
+            ),
+            "Narrow": (width_done, [self.width_request.eq(0), self.pll_reset.eq(0)]),
+            "PLL-Lock": (pll_lock & ~width_done, [self.gt_reset.eq(0)]),
+            "PMA-Up": (pma_done, []),
+            "PMA-Down": (~pma_done, [self.width_narrow.eq(0), self.width_request.eq(1)]),
+            "Widen": (width_done, [self.width_request.eq(0)]),
+            "Clocks": (locked & ~width_done, [self.user_ready.eq(1)]),
+            "Channel": (reset_done & ~phystatus, [self.align_request.eq(1)]),
+            "Align": (self.align_done, [self.align_request.eq(0)]),
+        }
+        # Looked at one cycle before, as the choice among all of them is long at 250 MHz.
+        holds, met = Signal(), Signal()
+        m.d.sync += met.eq(holds & ~met)
         with m.FSM():
-            with m.State("Settle"):
-                m.d.sync += settled.eq(settled + 1)
-                with m.If(settled == self._settle):
-                    m.d.sync += [self.pll_reset.eq(1), self.gt_reset.eq(1)]
-                    m.next = "Reset"
-            with m.State("Reset"):
-                with m.If(~pll_lock & ~reset_done & ~width_done):
-                    m.d.sync += [self.width_narrow.eq(1), self.width_request.eq(1)]
-                    m.next = "Narrow"
-            with m.State("Narrow"):
-                with m.If(width_done):
-                    m.d.sync += [self.width_request.eq(0), self.pll_reset.eq(0)]
-                    m.next = "PLL-Lock"
-            with m.State("PLL-Lock"):
-                with m.If(pll_lock & ~width_done):
-                    m.d.sync += self.gt_reset.eq(0)
-                    m.next = "PMA-Up"
-            with m.State("PMA-Up"):
-                with m.If(pma_done):
-                    m.next = "PMA-Down"
-            with m.State("PMA-Down"):
-                with m.If(~pma_done):
-                    m.d.sync += [self.width_narrow.eq(0), self.width_request.eq(1)]
-                    m.next = "Widen"
-            with m.State("Widen"):
-                with m.If(width_done):
-                    m.d.sync += self.width_request.eq(0)
-                    m.next = "Clocks"
-            with m.State("Clocks"):
-                with m.If(locked & ~width_done):
-                    m.d.sync += self.user_ready.eq(1)
-                    m.next = "Channel"
-            with m.State("Channel"):
-                with m.If(reset_done & ~phystatus):
-                    m.d.sync += self.align_request.eq(1)
-                    m.next = "Align"
-            with m.State("Align"):
-                with m.If(self.align_done):
-                    m.d.sync += self.align_request.eq(0)
-                    m.next = "Ready"
+            for (name, (condition, actions)), following in zip(
+                steps.items(), (*list(steps)[1:], "Ready"), strict=True
+            ):
+                with m.State(name):
+                    m.d.comb += holds.eq(condition)
+                    with m.If(met):
+                        m.d.sync += actions
+                        m.next = following
             with m.State("Ready"):
                 m.d.comb += self.ready.eq(1)
         return m
