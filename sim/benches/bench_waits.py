@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """What each channel waits for, at the output and in the register.
 
-Here the PCIe block takes and gives nothing from some TLP on, or reads are not answered, which does not
-happen on the simulated board; `tests/sim/board/test_stall.py` has what happens there.
+Here the PCIe block takes and gives nothing from some TLP on, or reads are not answered, which does
+not happen on the simulated board; `tests/sim/board/test_stall.py` has what happens there.
 """
 
 from __future__ import annotations
