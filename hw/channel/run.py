@@ -201,7 +201,11 @@ class RunState(wiring.Component):
                 with m.If(settled):
                     m.d.sync += self.flush.eq(0)
                     with m.If(~restarted & ~rise):
-                        m.d.comb += events.event.eq(int(_STATUS.IDLE_STOPPED))
+                        # Stopped as well: Linux' driver waits for an interrupt after it has cleared
+                        # Run, and does not enable the other bit.
+                        m.d.comb += events.event.eq(
+                            int(_STATUS.IDLE_STOPPED | _STATUS.DESCRIPTOR_STOPPED)
+                        )
                     m.next = "Idle"
         # A completion without Stop waits for a cycle in which software cannot clear the status: a
         # clear then shows as a low interrupt request, and the event makes a new edge.

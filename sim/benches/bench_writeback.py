@@ -238,7 +238,8 @@ async def credits(tb: TB):
     await Timer(4, "us")
     assert await channel.read("completed_count") == 2
     await channel.write("control", CONTROL_STOP)
-    await channel.expect_end(regs.Status.IDLE_STOPPED, 2)
+    stopped = regs.Status.IDLE_STOPPED | regs.Status.DESCRIPTOR_STOPPED
+    await channel.expect_end(stopped, 2)
     assert await credit() == 0
     await tb.write(regs.SGDMA_COMMON, "credit_enable_w1c", enable)
     await there_and_back(tb, [(1280, 0, 0, 0)])

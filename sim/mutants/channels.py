@@ -176,12 +176,17 @@ ROWS = [
         "channel/test_control.py::test_nothing_is_logged_or_raised_without_its_enable",
     ),
     (
+        "an abort without stopped",
+        "channel/run.py",
+        "int(_STATUS.IDLE_STOPPED | _STATUS.DESCRIPTOR_STOPPED)",
+        "int(_STATUS.IDLE_STOPPED)",
+        "channel/test_control.py::test_idle_stopped_only_when_run_is_cleared_under_way",
+    ),
+    (
         "an aborted run speaks in the next",
         "channel/run.py",
-        "with m.If(~restarted & ~rise):\n"
-        "                        m.d.comb += events.event.eq(int(_STATUS.IDLE_STOPPED",
-        "with m.If(1):\n"
-        "                        m.d.comb += events.event.eq(int(_STATUS.IDLE_STOPPED",
+        "with m.If(~restarted & ~rise):\n                        # Stopped as well",
+        "with m.If(1):\n                        # Stopped as well",
         "channel/test_control.py::test_restart_while_draining_is_a_clean_run",
     ),
     (

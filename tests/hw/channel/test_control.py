@@ -140,7 +140,7 @@ def test_idle_stopped_only_when_run_is_cleared_under_way(enabled):
     bench = Bench()
     bench.delay = 50
     bench.descriptors = [descriptor(), descriptor(**LAST)]
-    stopped = int(enabled & Status.IDLE_STOPPED)
+    stopped = int(enabled & (Status.IDLE_STOPPED | Status.DESCRIPTOR_STOPPED))
 
     async def testbench(ctx):
         await bench.write(ctx, "interrupt_enable", 0xFFFF_FFFF)
