@@ -32,7 +32,7 @@ from .memory.read_switch import ReadSwitch
 from .read.engine import ReadEngine
 from .read.pieces import PieceReads
 from .read.placement_switch import PlacementSwitch
-from .records import WriteToken
+from .records import RAM_ADDRESS_BITS, WriteToken, offset_bits
 from .registers.bank import field
 from .registers.extension import ExtensionBlock
 from .seam import WIDTH, Block, SeamSignature
@@ -56,7 +56,7 @@ class CoreConfig:
     tags : int
         Reads in flight, at most 32 (five tag bits need no configuration by the host).
     ram_size : int
-        Bytes of card RAM, a power of two from 4 KiB to 64 KiB.
+        Bytes of card RAM, a power of two from 4 KiB to 16 MiB.
     clock_khz : int
         Frequency of the core's clock, for software that turns cycles into time.
     completion_timeout_us : int
@@ -82,10 +82,9 @@ class CoreConfig:
                 raise ValueError(f"{name} must be 1 to 4 channels, not {getattr(self, name)}")
         if self.tags not in (8, 16, 32):
             raise ValueError(f"tags must be 8, 16 or 32, not {self.tags}")
-        # Places on the card have 17 bits, one of which tells card RAM from rings (`hw.records`).
-        if self.ram_size not in (1 << bits for bits in range(12, 17)):
+        if self.ram_size not in (1 << bits for bits in range(12, RAM_ADDRESS_BITS + 1)):
             raise ValueError(
-                f"card RAM must be a power of two, 4 KiB to 64 KiB, not {self.ram_size} bytes"
+                f"card RAM must be a power of two, 4 KiB to 16 MiB, not {self.ram_size} bytes"
             )
 
 
@@ -143,13 +142,14 @@ class Core(wiring.Component):
             capacity=self.block.completions,
             tags=config.tags,
             timeout_cycles=config.completion_timeout_us * config.clock_khz // 1000,
+            offset_bits=offset_bits(config.ram_size),
         )
         m.submodules.arbiter = arbiter = RequestArbiter(
             writers=2,
             transmit_buffers=self.block.transmit_buffers,
             credit_lag=self.block.credit_lag,
         )
-        m.submodules.writer = writer = Writer()
+        m.submodules.writer = writer = Writer(offset_bits(config.ram_size))
         m.submodules.ram = ram = CardRam(config.ram_size)
         streams = min(config.h2c, config.c2h) if config.user else 0
         m.submodules.host = host = self._host(streams)

@@ -16,6 +16,9 @@ from peerdma import regs
 __all__ = [
     "FETCH_DESCRIPTORS",
     "JOB_BYTES",
+    "OFFSET_BITS",
+    "PLACE_BITS",
+    "RAM_ADDRESS_BITS",
     "STREAM_WINDOW_BIT",
     "CardMemory",
     "Descriptor",
@@ -35,8 +38,16 @@ __all__ = [
     "WordAddress",
     "WriteJob",
     "WriteToken",
+    "moved",
+    "offset_bits",
 ]
 
+#: Bits of a byte address in the largest card RAM.
+RAM_ADDRESS_BITS = 24
+#: Bits of a placement address, as a number.
+PLACE_BITS = RAM_ADDRESS_BITS + 1
+#: Bits of an offset that count, unless card RAM has more: 64 KiB, and all rings.
+OFFSET_BITS = 16
 #: Most bytes that one memory request of ours asks for or carries.
 JOB_BYTES = 512
 #: Most descriptors that one read asks for.
@@ -71,16 +82,29 @@ class CardMemory(enum.Enum, shape=1):
 class PlacementAddress(data.Struct):
     """Where a byte is on the card.
 
-    As a number it is a byte address: code that counts it up, or down by the bytes before the first
-    one of a dword, uses `as_value`. Only an outbound ring has its pair's number in `pair`. In
-    card RAM and in an inbound ring these are the upper two bits of the offset: which inbound ring
-    it is, the client of the read tells.
+    As a number it is a byte address, which counts by `moved`. Only an outbound ring has its pair's
+    number in `pair`. In card RAM and in an inbound ring these are the upper bits of the offset:
+    which inbound ring it is, the client of the read tells.
     """
 
     #: bytes
     offset: 14
-    pair: 2
+    pair: RAM_ADDRESS_BITS - 14
     memory: CardMemory
+
+
+def offset_bits(ram_size: int) -> int:
+    """How many bits of an offset count on a card with so many bytes of RAM."""
+    return max(OFFSET_BITS, exact_log2(ram_size))
+
+
+def moved(place, count, bits: int) -> Value:
+    """A placement address, as a number, `count` further, or back if that is negative.
+
+    Its lowest `bits` count modulo ``2**bits`` and the others stay, so that those that no memory of
+    the card needs cost nothing, and the memory stays the same.
+    """
+    return Cat((place + count)[:bits], place[bits:])
 
 
 class WordAddress(data.Struct):
@@ -88,7 +112,7 @@ class WordAddress(data.Struct):
 
     #: words
     offset: 11
-    pair: 2
+    pair: RAM_ADDRESS_BITS - 14
     memory: CardMemory
 
 
@@ -191,8 +215,7 @@ class InOrderMark(data.Struct):
 
     #: number of the client
     client: 4
-    #: all bytes of the job below this place are in the client's memory. `memory` is that of the
-    #: job, even where the address behind its last byte is beyond that memory
+    #: all bytes of the job below this place are in the client's memory
     place: PlacementAddress
 
 
@@ -210,7 +233,7 @@ class Placement(data.Struct):
     #: number of the client
     client: 4
     #: a `WordAddress`, as a number
-    address: 14
+    address: PLACE_BITS - 3
     data: 64
     #: byte enables
     enable: 8

@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 
 from peerdma.regs import WaitsFor
 
-from ..records import Outcome, Piece, PieceReport, Placement, ReadJob, Retired
+from ..records import Outcome, Piece, PieceReport, Placement, ReadJob, Retired, offset_bits
 from ..stream.link import StreamChannelSignature
 from .control import ChannelControl
 from .fetch import DescriptorFetch
@@ -47,6 +47,7 @@ class Channel(wiring.Component):
 
     def __init__(self, *, index: int, c2h: bool, ram_size: int, has_stream: bool = False):
         self._c2h = c2h
+        self._offset_bits = offset_bits(ram_size)
         self._control = ChannelControl(
             index=index, c2h=c2h, ram_size=ram_size, has_stream=has_stream
         )
@@ -71,7 +72,7 @@ class Channel(wiring.Component):
         m = Module()
         m.submodules.control = control = self._control
         m.submodules.fetch = fetch = DescriptorFetch(c2h=self._c2h)
-        m.submodules.splitter = splitter = Splitter()
+        m.submodules.splitter = splitter = Splitter(self._offset_bits)
 
         wiring.connect(m, wiring.flipped(self.host), control.host)
         wiring.connect(m, fetch.job, wiring.flipped(self.fetch_job))

@@ -5,7 +5,7 @@ from amaranth import *
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..records import JOB_BYTES, STREAM_WINDOW_BIT, Piece, Span
+from ..records import JOB_BYTES, OFFSET_BITS, STREAM_WINDOW_BIT, Piece, Span, moved
 
 __all__ = ["Splitter", "request_bytes"]
 
@@ -35,10 +35,15 @@ class Splitter(wiring.Component):
     The first piece is offered in the cycle after its span was taken, the others one per cycle. The
     next span is taken no earlier than the cycle after the last piece was.
 
+    Parameters
+    ----------
+    offset_bits : int
+        How many bits of the card address count.
+
     Members
     -------
     span : In(stream of Span)
-        Taken only between spans. The card address counts modulo ``2**17``.
+        Taken only between spans.
     limit : In(3)
         Max payload or max read request size, PCIe encoding; above 512 bytes it counts as 512.
         Sampled when a span is taken.
@@ -49,10 +54,16 @@ class Splitter(wiring.Component):
         Once valid it stays, unless `abort` withdraws it.
     """
 
-    span: In(stream.Signature(Span))
-    limit: In(3)
-    abort: In(1)
-    piece: Out(stream.Signature(Piece))
+    def __init__(self, offset_bits: int = OFFSET_BITS):
+        self._offset_bits = offset_bits
+        super().__init__(
+            {
+                "span": In(stream.Signature(Span)),
+                "limit": In(3),
+                "abort": In(1),
+                "piece": Out(stream.Signature(Piece)),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -90,7 +101,7 @@ class Splitter(wiring.Component):
             m.d.sync += [
                 self.piece.valid.eq(1),
                 piece.first.eq(1),
-                piece.place.as_value().eq(span.card_address),
+                piece.place.as_value().eq(span.card_address[: self._offset_bits]),
                 piece.stream.eq(span.card_address[STREAM_WINDOW_BIT]),
                 size.eq(limit),
             ]
@@ -98,7 +109,9 @@ class Splitter(wiring.Component):
             m.d.sync += [
                 self.piece.valid.eq(~piece.last),
                 piece.first.eq(0),
-                piece.place.as_value().eq(piece.place.as_value() + piece.length),
+                piece.place.as_value().eq(
+                    moved(piece.place.as_value(), piece.length, self._offset_bits)
+                ),
             ]
         with m.If(self.abort):
             m.d.sync += self.piece.valid.eq(0)

@@ -5,7 +5,7 @@ from amaranth import *
 from amaranth.lib import memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..records import Placement
+from ..records import PLACE_BITS, RAM_ADDRESS_BITS, Placement
 
 __all__ = ["CardRam", "ReadPortSignature", "leaves"]
 
@@ -29,7 +29,7 @@ class ReadPortSignature(wiring.Signature):
 
     Members
     -------
-    address : Out(14)
+    address : Out(PLACE_BITS - 3)
         Word address: byte address >> 3.
     enable : Out(1)
     data : In(64)
@@ -37,7 +37,7 @@ class ReadPortSignature(wiring.Signature):
     """
 
     def __init__(self):
-        super().__init__({"address": Out(14), "enable": Out(1), "data": In(64)})
+        super().__init__({"address": Out(PLACE_BITS - 3), "enable": Out(1), "data": In(64)})
 
 
 class CardRam(wiring.Component):
@@ -48,7 +48,7 @@ class CardRam(wiring.Component):
     Parameters
     ----------
     size : int
-        Bytes; a power of two from 4 KiB to 128 KiB.
+        Bytes; a power of two from 4 KiB to 16 MiB.
 
     Members
     -------
@@ -58,8 +58,8 @@ class CardRam(wiring.Component):
     """
 
     def __init__(self, size: int):
-        if size & (size - 1) or not 4096 <= size <= 1 << 17:
-            raise ValueError(f"card RAM size must be a power of two, 4 KiB to 128 KiB, not {size}")
+        if size & (size - 1) or not 4096 <= size <= 1 << RAM_ADDRESS_BITS:
+            raise ValueError(f"card RAM size must be a power of two, 4 KiB to 16 MiB, not {size}")
         self._size = size
         super().__init__(
             {

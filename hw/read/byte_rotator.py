@@ -5,7 +5,7 @@ from amaranth import *
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..records import Placement
+from ..records import OFFSET_BITS, Placement, moved
 from .records import RotatorBeat
 
 __all__ = ["ByteRotator"]
@@ -22,6 +22,11 @@ class ByteRotator(wiring.Component):
 
     Latency: the word of a beat appears two cycles after it, the rest of the last beat three.
 
+    Parameters
+    ----------
+    offset_bits : int
+        As for `hw.read.engine.ReadEngine`.
+
     Members
     -------
     beats : In(stream of RotatorBeat, always ready)
@@ -31,9 +36,15 @@ class ByteRotator(wiring.Component):
         Only words with at least one byte to write.
     """
 
-    beats: In(stream.Signature(RotatorBeat, always_ready=True))
-    discard: In(1)
-    placement: Out(stream.Signature(Placement, always_ready=True))
+    def __init__(self, offset_bits: int = OFFSET_BITS):
+        self._offset_bits = offset_bits
+        super().__init__(
+            {
+                "beats": In(stream.Signature(RotatorBeat, always_ready=True)),
+                "discard": In(1),
+                "placement": Out(stream.Signature(Placement, always_ready=True)),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -60,7 +71,7 @@ class ByteRotator(wiring.Component):
         ]
         with m.If(valid):
             m.d.sync += [before[i].eq(now[i]) for i in range(LANES)]
-            m.d.sync += word.eq(word + 1)
+            m.d.sync += word.eq(moved(word, 1, self._offset_bits - 3))
         with m.If(self.beats.valid):
             m.d.sync += [first.eq(beat.first), last.eq(beat.last)]
             for i in range(LANES):

@@ -5,7 +5,7 @@ from amaranth import *
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..records import Outcome
+from ..records import PLACE_BITS, Outcome, moved
 from ..seam import CompletionBeat, CompletionStatus
 from .records import Progress, RotatorBeat
 
@@ -28,6 +28,8 @@ class CompletionChecker(wiring.Component):
     ----------
     tags : int
         Number of tags.
+    offset_bits : int
+        As for `hw.read.engine.ReadEngine`.
 
     Members
     -------
@@ -52,7 +54,7 @@ class CompletionChecker(wiring.Component):
         It is the last of its packet.
     arrives : Out(1), lower_address : Out(7), dwords : Out(11)
         With the last beat: the packet was a good completion; from where, and how long it is.
-    reaches : Out(1), reached : Out(17)
+    reaches : Out(1), reached : Out(PLACE_BITS)
         All bytes of the job below this placement address, as a number, are on their way to the
         memory. Of a packet's first beat only if it is also the last.
     close : Out(1)
@@ -63,8 +65,9 @@ class CompletionChecker(wiring.Component):
         The data of good completions whose job waits.
     """
 
-    def __init__(self, tags: int):
+    def __init__(self, tags: int, offset_bits: int):
         self._tags = tags
+        self._offset_bits = offset_bits
         super().__init__(
             {
                 "completion": In(stream.Signature(CompletionBeat, always_ready=True)),
@@ -86,7 +89,7 @@ class CompletionChecker(wiring.Component):
                 "lower_address": Out(7),
                 "dwords": Out(11),
                 "reaches": Out(1),
-                "reached": Out(17),
+                "reached": Out(PLACE_BITS),
                 "close": Out(1),
                 "unexpected": Out(1),
                 "beats": Out(stream.Signature(RotatorBeat, always_ready=True)),
@@ -95,6 +98,7 @@ class CompletionChecker(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
+        offset_bits, word_bits = self._offset_bits, self._offset_bits - 3
         beat = Signal(CompletionBeat)
         header = beat.header
         expected = Signal(Progress)
@@ -105,7 +109,7 @@ class CompletionChecker(wiring.Component):
         misfit = Signal()
         outcome = Signal(Outcome)
         #: the first word that this beat does not fill
-        word = Signal(14)
+        word = Signal(PLACE_BITS - 3)
 
         comes = self.completion.p.header
         count = Signal(14)
@@ -120,11 +124,11 @@ class CompletionChecker(wiring.Component):
         ]
         m.d.sync += self.valid.eq(self.completion.valid)
         with m.If(self.completion.valid):
-            m.d.sync += [beat.eq(self.completion.p), word.eq(word + 1)]
+            m.d.sync += [beat.eq(self.completion.p), word.eq(moved(word, 1, word_bits))]
             with m.If(self.completion.p.first):
                 m.d.sync += [
                     expected.eq(self.progress),
-                    word.eq(self.progress.start[3:] + 1),
+                    word.eq(moved(self.progress.start[3:], 1, word_bits)),
                     complete.eq(delivered >= self.progress.end),
                     # Compared here, ANDed in the next cycle: `progress` comes from LUTRAM, and this
                     # is the critical path.
@@ -167,7 +171,7 @@ class CompletionChecker(wiring.Component):
         m.d.comb += [
             self.advance.eq(self.begins & mine & good),
             self.advanced.client.eq(expected.client),
-            self.advanced.start.eq(expected.start + taken),
+            self.advanced.start.eq(moved(expected.start, taken, offset_bits)),
             self.advanced.end.eq(expected.end - taken),
             self.advanced.lower_address.eq(
                 Cat(C(0, 2), expected.lower_address[2:] + header.dwords)
@@ -180,7 +184,7 @@ class CompletionChecker(wiring.Component):
             self.reached.eq(
                 Mux(
                     beat.last,
-                    expected.start + Mux(complete, expected.end, taken),
+                    moved(expected.start, Mux(complete, expected.end, taken), offset_bits),
                     Cat(C(0, 3), word),
                 )
             ),

@@ -17,7 +17,15 @@ from amaranth import *
 from amaranth.lib import memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..records import InOrderMark, Outcome, Placement, ReadError, ReadJob, Retired
+from ..records import (
+    OFFSET_BITS,
+    InOrderMark,
+    Outcome,
+    Placement,
+    ReadError,
+    ReadJob,
+    Retired,
+)
 from ..seam import CompletionBeat, RequestBeat
 from .byte_rotator import ByteRotator
 from .checks import CompletionChecker
@@ -75,6 +83,8 @@ class ReadEngine(wiring.Component):
     quarantine_timeouts : int
         How many timeouts, one after the other, a quarantined tag stays out of use at least. After
         an end other than by timeout up to two more pass.
+    offset_bits : int
+        How many bits of a place's offset count.
 
     Members
     -------
@@ -130,6 +140,7 @@ class ReadEngine(wiring.Component):
         tags: int = 32,
         timeout_cycles: int = 1_250_000,
         quarantine_timeouts: int = 4,
+        offset_bits: int = OFFSET_BITS,
     ):
         if not 1 <= clients <= 16:
             raise ValueError(f"clients must be 1 to 16, not {clients}")
@@ -147,6 +158,7 @@ class ReadEngine(wiring.Component):
         self._tags = tags
         self._timeout_cycles = timeout_cycles
         self._quarantine_timeouts = quarantine_timeouts
+        self._offset_bits = offset_bits
         always = {"always_ready": True}
         super().__init__(
             {
@@ -176,10 +188,10 @@ class ReadEngine(wiring.Component):
         m = Module()
         tags, clients = self._tags, self._clients
         m.submodules.states = states = TagStates(tags)
-        m.submodules.issuer = issuer = Issuer(clients, self._fetches)
+        m.submodules.issuer = issuer = Issuer(clients, self._fetches, self._offset_bits)
         m.submodules.space = space = self._space
-        m.submodules.checker = checker = CompletionChecker(tags)
-        m.submodules.rotator = rotator = ByteRotator()
+        m.submodules.checker = checker = CompletionChecker(tags, self._offset_bits)
+        m.submodules.rotator = rotator = ByteRotator(self._offset_bits)
         m.submodules.queues = queues = OrderQueues(clients, tags)
         m.submodules.scan = scan = TimeoutScan(
             tags, self._timeout_cycles, self._quarantine_timeouts

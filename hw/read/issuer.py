@@ -6,7 +6,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..parts.round_robin import RoundRobin
-from ..records import Outcome, ReadJob
+from ..records import Outcome, ReadJob, moved
 from ..seam import RequestBeat
 from .records import Owner, Progress
 
@@ -21,7 +21,7 @@ class Issuer(wiring.Component):
 
     Parameters
     ----------
-    clients, fetches : int
+    clients, fetches, offset_bits : int
         As for `hw.read.engine.ReadEngine`.
 
     Members
@@ -48,7 +48,8 @@ class Issuer(wiring.Component):
         writes of a descriptor's owner come before those that say that it is there.
     """
 
-    def __init__(self, clients: int, fetches: int):
+    def __init__(self, clients: int, fetches: int, offset_bits: int):
+        self._offset_bits = offset_bits
         self._clients = clients
         self._fetches = fetches
         super().__init__(
@@ -110,7 +111,7 @@ class Issuer(wiring.Component):
         offset = self.job.address[:2]
         m.d.comb += [
             self.progress.client.eq(grant),
-            self.progress.start.eq(self.job.place.as_value() - offset),
+            self.progress.start.eq(moved(self.job.place.as_value(), -offset, self._offset_bits)),
             self.progress.end.eq(self.job.length + offset),
             self.progress.lower_address.eq(self.job.address),
         ]

@@ -5,7 +5,7 @@ from amaranth import *
 from amaranth.lib import memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..records import CardMemory, InOrderMark, PlacementAddress
+from ..records import PLACE_BITS, InOrderMark, PlacementAddress
 from .records import Owner
 
 __all__ = ["InOrderMarks"]
@@ -22,7 +22,7 @@ class InOrderMarks(wiring.Component):
     -------
     taken : In(stream of Owner, always ready), place : In(PlacementAddress)
         A job begins, with its first byte.
-    reaches : In(1), tag : In(8), reached : In(17)
+    reaches : In(1), tag : In(8), reached : In(PLACE_BITS)
         All bytes of the tag below `reached`, an address as a number, are on their way. Ignored in a
         cycle in which a job begins: the next beat of the packet reaches further.
     head : In(stream of Owner, always ready)
@@ -43,7 +43,7 @@ class InOrderMarks(wiring.Component):
                 "place": In(PlacementAddress),
                 "reaches": In(1),
                 "tag": In(8),
-                "reached": In(17),
+                "reached": In(PLACE_BITS),
                 "head": In(owner),
                 "flush": In(1),
                 "mark": Out(stream.Signature(InOrderMark, always_ready=True)),
@@ -54,29 +54,18 @@ class InOrderMarks(wiring.Component):
         m = Module()
         taken, head = self.taken, self.head
 
-        def table(name, shape):
-            m.submodules[name] = ram = memory.Memory(shape=shape, depth=self._tags, init=[])
-            write, read = ram.write_port(), ram.read_port(domain="comb")
-            m.d.comb += read.addr.eq(head.p.tag)
-            return write, read
-
-        # The memory that a job is for is kept apart: behind its last byte the address may be that
-        # of another one.
-        memory_bits = CardMemory.as_shape().width
-        reached_write, reached_read = table("reached", 17 - memory_bits)
-        memory_write, memory_read = table("memory", CardMemory)
+        m.submodules.table = table = memory.Memory(shape=PLACE_BITS, depth=self._tags, init=[])
+        write, read = table.write_port(), table.read_port(domain="comb")
         m.d.comb += [
-            reached_write.addr.eq(Mux(taken.valid, taken.p.tag, self.tag)),
-            reached_write.data.eq(Mux(taken.valid, self.place.as_value(), self.reached)),
-            reached_write.en.eq(taken.valid | self.reaches),
-            memory_write.addr.eq(taken.p.tag),
-            memory_write.data.eq(self.place.memory),
-            memory_write.en.eq(taken.valid),
+            write.addr.eq(Mux(taken.valid, taken.p.tag, self.tag)),
+            write.data.eq(Mux(taken.valid, self.place.as_value(), self.reached)),
+            write.en.eq(taken.valid | self.reaches),
+            read.addr.eq(head.p.tag),
         ]
         seen, seen_valid = Signal(InOrderMark), Signal()
         m.d.sync += [
             seen.client.eq(head.p.client),
-            seen.place.as_value().eq(Cat(reached_read.data, memory_read.data)),
+            seen.place.as_value().eq(read.data),
             seen_valid.eq(head.valid),
             self.mark.p.eq(seen),
             self.mark.valid.eq(seen_valid & ~self.flush),

@@ -3,7 +3,7 @@
 
 from amaranth.lib import data
 
-from ..records import Outcome
+from ..records import PLACE_BITS, Outcome
 
 __all__ = ["Ended", "Owner", "Progress", "RotatorBeat"]
 
@@ -30,7 +30,7 @@ class Progress(data.Struct):
     client: 4
     #: placement address, as a number, of lane 0 of the next completion: up to three bytes before
     #: the next byte. It may wrap around; the bytes before the next one are never written
-    start: 17
+    start: PLACE_BITS
     #: bytes from there to the end of the read
     end: 10
     #: low bits of the PCIe address of the next byte
@@ -43,7 +43,7 @@ class RotatorBeat(data.Struct):
     #: constant over the packet
     client: 4
     #: placement address, as a number, of lane 0 of the first beat; constant over the packet
-    start: 17
+    start: PLACE_BITS
     data: 64
     #: lanes to be written
     enable: 8

@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 
 from ..memory.card_ram import ReadPortSignature
 from ..parts.queue import Queue
-from ..records import JOB_BYTES, WriteJob
+from ..records import JOB_BYTES, OFFSET_BITS, PLACE_BITS, WriteJob, moved
 from ..seam import RequestBeat
 
 __all__ = ["Writer"]
@@ -48,6 +48,11 @@ class Writer(wiring.Component):
     each other without a gap in the first case and with one of a cycle in the second: 128 aligned
     bytes take 16 or 17 cycles. Up to `DEPTH` beats are read ahead of a sink that stalls.
 
+    Parameters
+    ----------
+    offset_bits : int
+        How many bits of a place's offset count.
+
     Members
     -------
     job : In(stream of WriteJob)
@@ -58,9 +63,15 @@ class Writer(wiring.Component):
         Memory writes.
     """
 
-    job: In(stream.Signature(WriteJob))
-    memory: Out(ReadPortSignature())
-    request: Out(stream.Signature(RequestBeat))
+    def __init__(self, offset_bits: int = OFFSET_BITS):
+        self._offset_bits = offset_bits
+        super().__init__(
+            {
+                "job": In(stream.Signature(WriteJob)),
+                "memory": Out(ReadPortSignature()),
+                "request": Out(stream.Signature(RequestBeat)),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -69,7 +80,7 @@ class Writer(wiring.Component):
 
         # Read: one word per cycle while there is room for its beat.
         reading = Signal()
-        word = Signal(14)
+        word = Signal(PLACE_BITS - 3)
         #: byte lane of a word that holds lane 0 of a beat; the beat ends in the word that arrives
         #: with it
         skew = Signal(3)
@@ -86,20 +97,20 @@ class Writer(wiring.Component):
         ]
         final = self.memory.enable & ~priming & last
         with m.If(self.memory.enable):
-            m.d.sync += [word.eq(word + 1), priming.eq(0)]
+            m.d.sync += [word.eq(moved(word, 1, self._offset_bits - 3)), priming.eq(0)]
             with m.If(~priming):
                 m.d.sync += [first.eq(0), left.eq(left - 1)]
 
         # Load the next job as the last word of this one is read.
         job = self.job.payload
         lane = job.address[:2]
-        start = Signal(17)
+        start = Signal(PLACE_BITS)
         end = Signal(range(JOB_BYTES + 4))
         header = headers.i.payload
         m.d.comb += [
             self.job.ready.eq((~reading | final) & headers.i.ready),
             headers.i.valid.eq(self.job.valid & self.job.ready),
-            start.eq(job.place.as_value() - lane),
+            start.eq(moved(job.place.as_value(), -lane, self._offset_bits)),
             end.eq(job.length + lane),
         ]
         # Byte enables of the last dword, counted from its lane 0.

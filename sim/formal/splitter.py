@@ -5,6 +5,7 @@ from amaranth import *
 from amaranth.hdl import Assert, Assume
 
 from hw.channel.splitter import Splitter, request_bytes
+from hw.records import OFFSET_BITS
 
 from .property import Property
 
@@ -26,7 +27,7 @@ class Pieces(Property):
         block = self.block
         span, piece = block.span, block.piece
         at, left, limit = Signal(64), Signal(28), Signal(10)
-        place = Signal(17)
+        place = Signal(OFFSET_BITS)
         busy, first, aborted = Signal(), Signal(), self.past(m, block.abort)
         begins = Signal()
         m.d.comb += [

@@ -8,7 +8,7 @@ import random
 
 from amaranth.sim import Simulator
 
-from hw.records import CardMemory, PlacementAddress
+from hw.records import OFFSET_BITS, RAM_ADDRESS_BITS, CardMemory, PlacementAddress
 
 #: Placement addresses, as numbers: where rings begin, and that of the next pair's ring.
 RING_PLACE = PlacementAddress.const({"memory": CardMemory.RING}).as_bits()
@@ -66,9 +66,15 @@ def placement(number):
     """A `PlacementAddress` of that number, as `ctx.set` wants it."""
     return {
         "offset": number % (1 << 14),
-        "pair": number >> 14 & 3,
-        "memory": number >> 16 & 1,
+        "pair": number >> 14 & (1 << RAM_ADDRESS_BITS - 14) - 1,
+        "memory": number >> RAM_ADDRESS_BITS & 1,
     }
+
+
+def further(place: int, count: int, bits: int = OFFSET_BITS) -> int:
+    """A placement address, as a number, `count` bytes further in a memory of ``2**bits`` bytes."""
+    size = 1 << bits
+    return place - place % size + (place + count) % size
 
 
 def watch(stream, log):

@@ -12,7 +12,7 @@ import numpy as np
 from amaranth import Value
 
 from hw.channel.fetch import DescriptorFetch
-from hw.records import JOB_BYTES, Outcome
+from hw.records import JOB_BYTES, PLACE_BITS, Outcome
 from peerdma import regs
 from tests.hw.helpers import simulate
 
@@ -299,7 +299,7 @@ class Bench:
                 dut.placement.payload,
                 {
                     "client": 5,
-                    "address": place % (1 << 14),
+                    "address": place % (1 << PLACE_BITS - 3),
                     "data": raw & mask | noise & ~mask,
                     "enable": enable,
                 },

@@ -4,18 +4,19 @@
 import pytest
 
 from hw.channel.splitter import Splitter
+from hw.records import OFFSET_BITS
 from tests.hw.helpers import seeded, simulate
 
 #: limit encoding: bytes
 LIMITS = {0: 128, 1: 256, **dict.fromkeys(range(2, 8), 512)}
 
 
-def cut(address, place, length, limit):
+def cut(address, place, length, limit, bits=OFFSET_BITS):
     """The pieces of a span, as (address, place, length, first, last)."""
     pieces = []
     while length:
         size = min(length, LIMITS[limit] - address % LIMITS[limit])
-        pieces.append((address, place % (1 << 17), size, not pieces, size == length))
+        pieces.append((address, place % (1 << bits), size, not pieces, size == length))
         address, place, length = address + size, place + size, length - size
     return pieces
 

@@ -16,16 +16,14 @@ from amaranth.hdl import Cat, Module, Signal
 from amaranth.sim import Simulator
 
 from hw.read.engine import ReadEngine
-from hw.records import JOB_BYTES, Outcome
-from tests.hw.helpers import RING_PLACE, placement
+from hw.records import JOB_BYTES, OFFSET_BITS, Outcome
+from tests.hw.helpers import RING_PLACE, further, placement
 from tests.hw.read.completions import Packet, Request, enabled_bytes, host_byte, smallest, split
 
 __all__ = ["PAGE", "RETIRES", "Bench", "Job"]
 
 CLOCK_PERIOD = 8e-9
 PAGE = 4096
-#: bytes of a client's memory
-PLACES = 1 << 17
 #: cycles from the last beat of a job that is alone until it retires
 RETIRES = 5
 
@@ -75,6 +73,7 @@ class Bench:
     #: clients that are fetches, all of them if None; completions that may be under way
     fetches: int | None = None
     capacity: int = 1000
+    offset_bits: int = OFFSET_BITS
 
     def __post_init__(self):
         self.first_data = self.clients if self.fetches is None else self.fetches
@@ -85,6 +84,7 @@ class Bench:
             self.tags,
             self.timeout_cycles,
             self.quarantine_timeouts,
+            self.offset_bits,
         )
         self.cycle = 0
         self.bus_master = 1
@@ -190,7 +190,10 @@ class Bench:
     def submit_random(self, count: int):
         """Submits jobs for random clients, with gaps of 0 to 9 bytes between their places."""
         rng = self.rng
-        places = [rng.randrange(PLACES) for _ in range(self.clients)]
+        places = [
+            rng.choice((0, RING_PLACE)) + rng.randrange(1 << self.offset_bits)
+            for _ in range(self.clients)
+        ]
         jobs = []
         for _ in range(count):
             client = rng.randrange(self.clients)
@@ -198,13 +201,17 @@ class Bench:
             address = rng.choice([rng.randrange(1 << 32), rng.randrange(1 << 64)])
             address -= max(0, address % PAGE + length - PAGE)
             jobs.append(self.submit(client, address, length, places[client], rng.getrandbits(1)))
-            places[client] = (places[client] + length + rng.randint(0, 9)) % PLACES
+            places[client] = self.further(places[client], length + rng.randint(0, 9))
         return jobs
+
+    def further(self, place: int, count: int) -> int:
+        """A place `count` bytes further in its memory."""
+        return further(place, count, self.offset_bits)
 
     async def ask(self, length: int, address: int = 0x1000, client: int = 0):
         """A job, at a place that no other job of the test had, and its request."""
         count = len(self.requests)
-        job = self.submit(client, address, length, count * (JOB_BYTES + 8) % PLACES)
+        job = self.submit(client, address, length, self.further(0, count * (JOB_BYTES + 8)))
         await self.until(lambda: len(self.requests) > count)
         return job, self.requests[-1]
 
@@ -343,7 +350,7 @@ class Bench:
                     self.asking.append(job)
                 self.active[number].append(job)
                 for index in range(job.length):
-                    place = (job.place + index) % PLACES
+                    place = self.further(job.place, index)
                     assert place not in self.missing[number], "the test places two jobs in one"
                     self.missing[number][place] = job, host_byte(job.address + index)
 
@@ -367,10 +374,10 @@ class Bench:
         assert self.active[client], f"client {client} has no job"
         job = self.active[client][0]
         assert place & RING_PLACE == job.place & RING_PLACE, "told of another memory"
-        reached = (place - job.place) % RING_PLACE
+        reached = (place - job.place) % (1 << self.offset_bits)
         assert job.reached <= reached <= job.length, f"{reached} of a job, after {job.reached}"
         for index in range(job.reached, reached):
-            place = (job.place + index) % PLACES
+            place = self.further(job.place, index)
             assert place not in self.missing[client], "the mark is ahead of the data"
         if reached > job.reached:
             self.steps.append((self.cycle, client, reached))
@@ -393,7 +400,7 @@ class Bench:
                 assert error.outcome == job.outcome
                 self.errors.append((number, job.address, job.outcome))
                 for index in range(job.length):
-                    self.missing[number].pop((job.place + index) % PLACES, None)
+                    self.missing[number].pop(self.further(job.place, index), None)
             else:
                 assert job.written == job.length, "retired before its data was placed"
                 assert job.reached == job.length, "retired before the mark reached its end"

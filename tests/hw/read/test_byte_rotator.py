@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from hw.read.byte_rotator import ByteRotator
-from tests.hw.helpers import seeded, simulate
+from tests.hw.helpers import RING_PLACE, further, seeded, simulate
 
 
 @pytest.mark.parametrize("discards", [False, True])
@@ -41,7 +41,7 @@ def test_random_packets(discards):
 
         for packet in range(300):
             # Far enough from each other to tell them apart, and across the end of the memory
-            start = (128 * packet + rng.randrange(8) - 8000) % (1 << 17)
+            start = further(rng.choice((0, RING_PLACE)), 128 * packet + rng.randrange(8) - 8000)
             client = rng.randrange(16)
             beats = rng.choice([1, 1, 2, 3, 8])
             for index in range(beats):
@@ -68,7 +68,7 @@ def test_random_packets(discards):
                 }
                 for lane in range(8):
                     if enable >> lane & 1:
-                        address = (start + 8 * index + lane) % (1 << 17)
+                        address = further(start, 8 * index + lane)
                         expected[client, address] = value >> 8 * lane & 0xFF
                 if await cycle(beat):
                     break

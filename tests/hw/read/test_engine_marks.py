@@ -8,24 +8,25 @@ from __future__ import annotations
 
 import pytest
 
-from hw.records import JOB_BYTES, Outcome
+from hw.records import JOB_BYTES, OFFSET_BITS, RAM_ADDRESS_BITS, Outcome
 from hw.seam import CompletionStatus
 from tests.hw.helpers import RING_PLACE, seeded
 from tests.hw.read.completions import smallest
-from tests.hw.read.engine_bench import PLACES, Bench
+from tests.hw.read.engine_bench import Bench
 
 
-@pytest.mark.parametrize("place", [RING_PLACE - 5, RING_PLACE, RING_PLACE + 5, PLACES - 3])
-def test_odd_lengths_are_told_to_the_byte(place):
-    """Also of a read that ends where another memory begins, or begins where one has ended."""
-    bench = Bench(1, 8, seeded())
+@pytest.mark.parametrize("offset_bits", [OFFSET_BITS, RAM_ADDRESS_BITS])
+@pytest.mark.parametrize(("memory", "begin"), [(0, -5), (RING_PLACE, 0), (RING_PLACE, -3)])
+def test_odd_lengths_are_told_to_the_byte(memory, begin, offset_bits):
+    """Also of reads across the end of their memory, which go on at its start."""
+    bench = Bench(1, 8, seeded(), offset_bits=offset_bits)
 
     async def test(bench):
-        at = place
+        at = bench.further(memory, begin)
         for length in (1, 2, 3, 5, 7, 9, 63, 65, JOB_BYTES - 1):
             for offset in range(4):
-                bench.submit(0, 0x2000 + offset, length, at % PLACES)
-                at += length
+                bench.submit(0, 0x2000 + offset, length, at)
+                at = bench.further(at, length)
         await bench.drain()
 
     bench.run(test)

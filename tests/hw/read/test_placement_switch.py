@@ -4,6 +4,7 @@
 from amaranth.hdl import ClockDomain, Module
 
 from hw.read.placement_switch import PlacementSwitch
+from hw.records import PLACE_BITS
 from tests.hw.helpers import RING_PLACE, placement, seeded, simulate
 
 FETCHES, RINGS = 4, 2
@@ -25,7 +26,7 @@ def test_random_words_and_marks():
                 "data": rng.getrandbits(64),
                 "enable": rng.getrandbits(8),
             }
-            place = rng.getrandbits(17)
+            place = rng.getrandbits(PLACE_BITS)
             ctx.set(dut.placement.payload, word)
             ctx.set(dut.placement.valid, valid)
             ctx.set(dut.mark.payload, {"client": reader, "place": placement(place)})

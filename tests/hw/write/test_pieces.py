@@ -3,7 +3,7 @@
 
 import pytest
 
-from hw.records import Outcome
+from hw.records import PLACE_BITS, Outcome
 from hw.write.pieces import PieceWrites
 from tests.hw.helpers import placement, seeded, simulate
 
@@ -26,7 +26,7 @@ def test_jobs_and_reports(channels):
                         "stream": rng.randrange(2),
                         "last": rng.randrange(2),
                     }
-                    place = rng.getrandbits(17)
+                    place = rng.getrandbits(PLACE_BITS)
                     ctx.set(port.payload, {**offered[channel], "place": placement(place)})
                     offered[channel]["place"] = place
                 ctx.set(port.valid, offered[channel] is not None)

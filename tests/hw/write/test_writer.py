@@ -5,11 +5,9 @@ from itertools import pairwise
 
 import pytest
 
-from hw.records import JOB_BYTES
+from hw.records import JOB_BYTES, OFFSET_BITS, RAM_ADDRESS_BITS
 from hw.write.writer import DEPTH, Writer
-from tests.hw.helpers import placement, seeded, simulate
-
-RAM_BYTES = 1 << 17
+from tests.hw.helpers import RING_PLACE, placement, seeded, simulate
 
 
 class Packet:
@@ -40,7 +38,9 @@ class Bench:
     """Feeds jobs to a writer over a RAM, collects its packets, checks the rules of the stream."""
 
     def __init__(self, rng, ready=lambda: True, pause=lambda: False, header_beats=0):
-        self.ram = rng.randbytes(RAM_BYTES)
+        self.offset_bits = rng.choice((OFFSET_BITS, RAM_ADDRESS_BITS))
+        #: contents of the memories, by where they begin
+        self.memories = {place: rng.randbytes(1 << self.offset_bits) for place in (0, RING_PLACE)}
         self.rng = rng
         self.ready, self.pause, self.header_beats = ready, pause, header_beats
         self.packets, self.accepted = [], []
@@ -49,7 +49,7 @@ class Bench:
 
     def run(self, jobs):
         """Jobs are (address, length, place); returns the packets."""
-        dut = Writer()
+        dut = Writer(self.offset_bits)
 
         async def testbench(ctx):
             await self._drive(ctx, dut, jobs)
@@ -103,8 +103,14 @@ class Bench:
             word = ctx.get(dut.memory.address) if ctx.get(dut.memory.enable) else None
             await ctx.tick()
             cycle += 1
-            data = self.rng.randbytes(8) if word is None else self.ram[8 * word :][:8]
+            data = self.rng.randbytes(8) if word is None else self.at(8 * word, 8)
             ctx.set(dut.memory.data, int.from_bytes(data, "little"))
+
+    def at(self, place, length):
+        """So many bytes from a place on."""
+        place, offset = place & RING_PLACE, place % RING_PLACE
+        ends = self.memories[place][offset : offset + length]
+        return ends + self.memories[place][: length - len(ends)]
 
     def check(self, jobs):
         """Every packet writes its job's bytes, where they go, and nothing else."""
@@ -113,7 +119,8 @@ class Bench:
             address, length, place = job
             header = packet.header
             context = f"job {index}: {length} bytes from {place:#x} to {address:#x}"
-            expected = {address + n: self.ram[(place + n) % RAM_BYTES] for n in range(length)}
+            data = self.at(place, length)
+            expected = {address + n: data[n] for n in range(length)}
             assert packet.bytes_written() == expected, context
             assert header.write == 1
             assert header.address % 4 == 0, context
@@ -151,7 +158,7 @@ def test_random_jobs_with_stalls():
         length = rng.randrange(1, 1 << rng.randrange(1, 10))
         address = rng.randrange(1 << rng.choice((16, 34, 64)))
         address -= max(0, address % 4096 + length - 4096)
-        place = rng.randrange(RAM_BYTES)
+        place = rng.choice((0, RING_PLACE)) + rng.randrange(1 << OFFSET_BITS)
         jobs.append((address, length, place))
     bench = Bench(rng, ready=ready, pause=lambda: rng.random() < 0.2)
     bench.run(jobs)
