@@ -56,7 +56,7 @@ class CoreConfig:
     tags : int
         Reads in flight, at most 32 (five tag bits need no configuration by the host).
     ram_size : int
-        Bytes of card RAM, a power of two from 4 KiB to 16 MiB.
+        Bytes of card RAM, a power of two from 4 KiB to 1 MiB.
     clock_khz : int
         Frequency of the core's clock, for software that turns cycles into time.
     completion_timeout_us : int
@@ -84,7 +84,7 @@ class CoreConfig:
             raise ValueError(f"tags must be 8, 16 or 32, not {self.tags}")
         if self.ram_size not in (1 << bits for bits in range(12, RAM_ADDRESS_BITS + 1)):
             raise ValueError(
-                f"card RAM must be a power of two, 4 KiB to 16 MiB, not {self.ram_size} bytes"
+                f"card RAM must be a power of two, 4 KiB to 1 MiB, not {self.ram_size} bytes"
             )
 
 

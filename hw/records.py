@@ -43,7 +43,7 @@ __all__ = [
 ]
 
 #: Bits of a byte address in the largest card RAM.
-RAM_ADDRESS_BITS = 24
+RAM_ADDRESS_BITS = 20
 #: Bits of a placement address, as a number.
 PLACE_BITS = RAM_ADDRESS_BITS + 1
 #: Bits of an offset that count, unless card RAM has more: 64 KiB, and all rings.

@@ -48,7 +48,7 @@ class CardRam(wiring.Component):
     Parameters
     ----------
     size : int
-        Bytes; a power of two from 4 KiB to 16 MiB.
+        Bytes; a power of two from 4 KiB to 1 MiB.
 
     Members
     -------
@@ -59,7 +59,7 @@ class CardRam(wiring.Component):
 
     def __init__(self, size: int):
         if size & (size - 1) or not 4096 <= size <= 1 << RAM_ADDRESS_BITS:
-            raise ValueError(f"card RAM size must be a power of two, 4 KiB to 16 MiB, not {size}")
+            raise ValueError(f"card RAM size must be a power of two, 4 KiB to 1 MiB, not {size}")
         self._size = size
         super().__init__(
             {

@@ -151,7 +151,7 @@ def _parser() -> argparse.ArgumentParser:
         "--ram-size",
         type=_natural,
         metavar="BYTES",
-        help="card RAM: a power of two, 4096 to 65536 (65536); drivers of a plain XDMA core know "
+        help="card RAM: a power of two, 4096 to 1048576 (65536); drivers of a plain XDMA core know "
         "no other size",
     )
     add(

@@ -98,8 +98,8 @@ def test_socket_of_somebody_else_is_not_removed(tmp_path):
         (["--socket", "/nonexistent/folder/socket"], "cannot serve at"),
         (["--socket", "/tmp/" + "x" * 200], "cannot serve at"),
         (["--log-tlps", "/nonexistent/log"], "cannot write /nonexistent/log"),
-        (["--ram-size", "12288"], "card RAM must be a power of two, 4 KiB to 64 KiB, not 12288"),
-        (["--ram-size", "131072"], "card RAM must be a power of two, 4 KiB to 64 KiB, not 131072"),
+        (["--ram-size", "12288"], "card RAM must be a power of two, 4 KiB to 1 MiB, not 12288"),
+        (["--ram-size", "2097152"], "card RAM must be a power of two, 4 KiB to 1 MiB, not 2097152"),
     ],
 )
 def test_failure_to_start(tmp_path, arguments, message):
