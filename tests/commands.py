@@ -18,6 +18,8 @@ PROGRAMS = {
     **dict.fromkeys(("cat", "cd", "cp", "echo", "tee", "reboot", "."), "every system"),
     **dict.fromkeys(("dmesg", "grep", "sudo", "modprobe", "insmod"), "every system"),
     "apt-get": "every Debian",
+    "hexdump": "bsdextrautils",
+    "reg_rw": "Xilinx' tools, which the guest was given",
     "dkms": "dkms, which docs/driver.md has installed",
     "mokutil": "mokutil, which Debian installs with Secure Boot",
     "lspci": "pciutils",

@@ -96,8 +96,9 @@ async def room_for_completions(tb: TB):
     register = regs.EXTENSION["waits_for"]
     value = await tb.read(regs.EXTENSION, "waits_for")
     assert value == int(tb.dut.waits_for.value)
-    assert register.field("h2c0").get(value) == WaitsFor.COMPLETION
-    assert register.field("c2h0").get(value) == WaitsFor.SPACE
+    number = tb.h2c.number
+    assert register.field(f"h2c{number}").get(value) == WaitsFor.COMPLETION
+    assert register.field(f"c2h{number}").get(value) == WaitsFor.SPACE
     await tb.host.release_withheld()
     for channel in (tb.h2c, tb.c2h):
         await channel.idle(20)

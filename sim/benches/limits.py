@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import resource
+import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -37,9 +38,10 @@ def bounded(what: str) -> Iterator[None]:
     used, began = _children_cpu(), time.monotonic()
     try:
         yield
-    except (RuntimeError, SystemExit):
-        # The kernel counts by ticks when it judges, and more finely when it reports.
-        if _children_cpu() - used >= 0.9 * CPU_SECONDS:
+    except (RuntimeError, SystemExit) as error:
+        # The kernel counts by ticks when it judges, which can be long before it reports as much.
+        by_limit = str(error).endswith(f": {-signal.SIGXCPU}")
+        if by_limit or _children_cpu() - used >= CPU_SECONDS:
             print(f"{what}: the simulator was stopped after {CPU_SECONDS} s of processor time")
         elif time.monotonic() - began >= WALL_SECONDS:
             print(f"{what}: the simulator was stopped after {WALL_SECONDS} s")

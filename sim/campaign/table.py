@@ -136,12 +136,6 @@ GROUPS = (
             ("way", "posted"),
             ("way", "nonposted"),
         ),
-        (
-            Exclusion(
-                "six writes, and reads of four descriptors or more by two rings of 32, leave some",
-                {"way": ("c2h",), "buffers": ("none",)},
-            ),
-        ),
     ),
     # One for each pair that moved bytes both ways, in an episode that ended well. The user stream
     # holds H2C up when it has sent more than the rings hold long before C2H begins, and C2H when

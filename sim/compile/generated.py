@@ -160,7 +160,7 @@ def _generate(user: str | None, others: dict[str, int], plain: bool, waves: bool
 
 def pack(file: Path) -> None:
     """Writes the default core as a compressed archive; raises BuildError."""
-    core = _generate(None, None, plain=False, waves=False)
+    core = _generate(None, {}, plain=False, waves=False)
     about = {"sources": _source_digest(), "clock_khz": core.clock_khz, "digest": core.digest}
     with tempfile.TemporaryDirectory() as folder:
         top = Path(folder, "model")

@@ -10,7 +10,7 @@ import pytest
 from hw.pcie.series7.parameters import BUFFER_DEPTH, BUFFER_READ_LATENCY
 from hw.pcie.series7.phy.clocking import ClockTree
 from hw.pcie.series7.phy.gtp import _CHANNEL_TIED, _COMMON_TIED
-from hw.pcie.series7.phy.pcie_block import _TIED, PcieBlock
+from hw.pcie.series7.phy.pcie_block import TIED, PcieBlock
 from hw.pcie.series7.phy.pipe import FROM_BLOCK, VALID_CYCLES, OobClock, Pipe
 from hw.pcie.series7.phy.power import TurnOff
 from hw.pcie.series7.phy.tlp_buffer import TlpBuffer
@@ -217,7 +217,7 @@ def test_only_clocks_that_there_are():
         ClockTree(clock_khz=60_000)
 
 
-@pytest.mark.parametrize("table", [_TIED, _CHANNEL_TIED, _COMMON_TIED])
+@pytest.mark.parametrize("table", [TIED, _CHANNEL_TIED, _COMMON_TIED])
 def test_ties_fit_their_width(table):
     for name, (width, value) in table.items():
         assert 0 <= value < 1 << width, name
