@@ -18,9 +18,9 @@ __all__ = ["WriteWindow"]
 UNIT = 8
 #: kHz of a clock in which a lane of 2.5 GT/s carries a unit per cycle.
 _LANE_KHZ = 250_000 // UNIT
-#: TLPs that may wait in the block: one on its way out, one that follows, and one that the core
-#: hands over meanwhile. What that leaves to spare is for acknowledgements that come later.
-_WAITING = 3
+#: TLPs that may wait in the block: one on its way out, and one that the core hands over meanwhile.
+#: With a third one, reads wait so long for writes of 512 bytes that both together lose a tenth.
+_WAITING = 2
 #: Reads in a row that do not count among these: fewer than make what the counters hold.
 _READS = 15
 #: TLPs whose beginnings are remembered. More of them in the block are taken for fewer.
@@ -36,9 +36,9 @@ _SETTLED = 16
 class WriteWindow(wiring.Component):
     """Says when a write may start.
 
-    It does if all TLPs in the block but the last three are no more than the link carries while an
+    It does if all TLPs in the block but the last two are no more than the link carries while an
     acknowledgement is on its way, and if another TLP then has a buffer, too. Reads do not
-    count among the last three, unless there are very many in a row.
+    count among the last two, unless there are very many in a row.
 
     The latency of an acknowledgement is measured with each TLP of two beats (a read request, or
     what carries a dword) that finds the block empty: from its first beat to the first buffer that
