@@ -21,6 +21,8 @@ _LANE_KHZ = 250_000 // UNIT
 #: TLPs that may wait in the block: one on its way out, and one that the core hands over meanwhile.
 #: With a third one, reads wait so long for writes of 512 bytes that both together lose a tenth.
 _WAITING = 2
+#: Units by which acknowledgements may be later than measured.
+_SPARE = 20
 #: Reads in a row that do not count among these: fewer than make what the counters hold.
 _READS = 15
 #: TLPs whose beginnings are remembered. More of them in the block are taken for fewer.
@@ -157,7 +159,7 @@ class WriteWindow(wiring.Component):
             forget.eq(late & ~measuring & ~changed),
             inside.eq(start - oldest),
             self.read.eq(free != 0),
-            self.write.eq((free > 1) & (empty | (inside <= latency))),
+            self.write.eq((free > 1) & (empty | (inside <= latency + _SPARE))),
         ]
         return m
 
