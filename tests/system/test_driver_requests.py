@@ -91,7 +91,14 @@ def test_structures_grow():
         assert bytes(larger[8:12]) == b"\0\0\1\0"
         larger[599] = 1
         node.refuses(errno.E2BIG, "older than the program", Ioctl.GET_INFO, larger)
-        struct.pack_into("I", larger, 0, ctypes.sizeof(Info) - 1)
+        # The first version ended where the channels' states were appended.
+        first = Info.h2c_waits_for.offset
+        older = bytearray(first)
+        struct.pack_into("I", older, 0, first)
+        fcntl.ioctl(node.fd, Ioctl.GET_INFO, older)
+        assert struct.unpack_from("I", older)[0] == first
+        assert Info.from_buffer(older + bytes(ctypes.sizeof(Info) - first)).h2c_channels
+        struct.pack_into("I", larger, 0, first - 1)
         node.refuses(errno.EINVAL, "but at least", Ioctl.GET_INFO, larger)
         struct.pack_into("I", larger, 0, 1 << 31)
         node.refuses(errno.E2BIG, "which none has", Ioctl.GET_INFO, larger)
