@@ -112,7 +112,7 @@ class ChannelControl(wiring.Component):
         m.submodules.intake = intake = self._intake
         m.submodules.run = run = RunState(c2h=c2h)
         m.submodules.in_flight = in_flight = InFlightQueue()
-        m.submodules.status = status = ChannelStatus()
+        m.submodules.status = status = ChannelStatus(c2h=c2h)
         m.submodules.credits = credits = CreditPool()
         m.submodules.counters = counters = PerformanceCounters()
         m.submodules.writeback = writeback = Writeback(
