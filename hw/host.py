@@ -139,7 +139,7 @@ class HostInterface(wiring.Component):
         if self._answers:
             banks.append(extension.bus)
         m.submodules.stage = stage = BusStage()
-        m.submodules.file = file = RegisterFile(extension.contents)
+        m.submodules.file = file = RegisterFile()
         m.submodules.fan_out = fan_out = BusFanOut(len(banks), registered=False)
         wiring.connect(m, wiring.flipped(self.target), completer.target)
         wiring.connect(m, completer.completion, wiring.flipped(self.completion))

@@ -49,17 +49,9 @@ class RegisterBank(wiring.Component):
         Register the read data. A bank without that goes behind a `BusFanOut` that has it.
     in_file : bool
         Leave it to the register file to read back what is `plain`. The bank is behind one then.
-    constants : dict of str to int
-        RO registers with their values, which are in the register file from the beginning. They have
-        no members.
 
-    Attributes
-    ----------
-    contents : dict of int to int
-        Words of the register bus with constants, by their address on it.
-
-    Members, for each other register of the block
-    ---------------------------------------------
+    Members, for each register of the block
+    ---------------------------------------
     RO : ``name`` In(32), the value; ``name_read`` Out(1), high while it is read
     RW : ``name`` Out(32), the value; ``name_live`` In(32), what its read-only bits read as;
         ``name_strobe`` Out(1) and ``name_data`` Out(32), high for the cycle of a write
@@ -77,7 +69,6 @@ class RegisterBank(wiring.Component):
         base: int | None = None,
         registered: bool = True,
         in_file: bool = False,
-        constants: dict[str, int] | None = None,
     ):
         self._block = block
         self._in_file = plain(block) if in_file else []
@@ -87,14 +78,8 @@ class RegisterBank(wiring.Component):
         if self._base % block.size:
             raise ValueError(f"base {self._base:#x} of {block.name} is not aligned to its size")
         members = {"bus": In(BusSignature())}
-        self._constants = constants or {}
-        self.contents: dict[int, int] = {}
         for register in block.registers:
             name = register.name
-            if name in self._constants:
-                word, bits = divmod(8 * (self._base + register.offset), 64)
-                self.contents[word] = self.contents.get(word, 0) | self._constants[name] << bits
-                continue
             match register.access:
                 case Access.RO:
                     members |= {name: In(32, init=register.reset), f"{name}_read": Out(1)}
@@ -164,9 +149,6 @@ class RegisterBank(wiring.Component):
         for register in block.registers:
             name = register.name
             aliases = [other for other in block.registers if other.alias == name]
-            if name in self._constants:
-                readable(register, nothing, Const(0xFFFF_FFFF, 32))
-                continue
             match register.access:
                 case Access.RO:
                     value = getattr(self, name)

@@ -40,11 +40,6 @@ class ExtensionBlock(wiring.Component):
     user : type of UserBlock, or None
         The user block of this build.
 
-    Attributes
-    ----------
-    contents : dict of int to int
-        As of `hw.registers.bank.RegisterBank`.
-
     Members
     -------
     bus : In(BusSignature)
@@ -73,27 +68,11 @@ class ExtensionBlock(wiring.Component):
     """
 
     def __init__(self, *, h2c, c2h, tags, ram_size, clock_khz, capabilities, user):
-        window, name, ratio = 0, 0, (0, 0)
-        if user:
-            window, ratio = regs.STREAM_WINDOW, user.RATIO
-            name = regs.four_characters(user.NAME)
-        fields = zip(regs.EXTENSION["user_ratio"].fields, ratio, strict=True)
-        constants = {
-            "magic": regs.EXTENSION_MAGIC,
-            "version": regs.EXTENSION["version"].reset,
-            "capabilities": int(capabilities),
-            "channels": h2c | c2h << 4 | tags << 8,
-            "card_ram_size": ram_size,
-            "stream_window_lo": window & 0xFFFF_FFFF,
-            "stream_window_hi": window >> 32,
-            "clock_khz": clock_khz,
-            "user_block": name,
-            "user_ratio": sum(field.put(value) for field, value in fields),
-        }
-        self._bank = RegisterBank(
-            regs.EXTENSION, bar=regs.BAR_DMA[0], registered=False, constants=constants
-        )
-        self.contents = self._bank.contents
+        self._channels = h2c | c2h << 4 | tags << 8
+        self._ram_size = ram_size
+        self._clock_khz = clock_khz
+        self._capabilities = capabilities
+        self._user = user
         super().__init__(
             {
                 "bus": In(BusSignature()),
@@ -116,7 +95,7 @@ class ExtensionBlock(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         bar = regs.BAR_DMA[0]
-        m.submodules.extension = ext = self._bank
+        m.submodules.extension = ext = RegisterBank(regs.EXTENSION, bar=bar, registered=False)
         m.submodules.config = config = RegisterBank(regs.CONFIG, bar=bar, registered=False)
         link = self.link
         m.submodules.fan_out = fan_out = BusFanOut(2)
@@ -124,10 +103,26 @@ class ExtensionBlock(wiring.Component):
         wiring.connect(m, fan_out.targets[0], ext.bus)
         wiring.connect(m, fan_out.targets[1], config.bus)
 
+        window, name, ratio = 0, 0, (0, 0)
+        if self._user:
+            window, ratio = regs.STREAM_WINDOW, self._user.RATIO
+            name = regs.four_characters(self._user.NAME)
+        register = regs.EXTENSION["user_ratio"]
+        for value, part in zip(ratio, register.fields, strict=True):
+            m.d.comb += field(ext.user_ratio, register, part.name).eq(value)
         m.d.comb += [
+            ext.magic.eq(regs.EXTENSION_MAGIC),
+            ext.version.eq(regs.EXTENSION["version"].reset),
+            ext.capabilities.eq(int(self._capabilities)),
+            ext.channels.eq(self._channels),
+            ext.card_ram_size.eq(self._ram_size),
+            ext.stream_window_lo.eq(window & 0xFFFF_FFFF),
+            ext.stream_window_hi.eq(window >> 32),
+            ext.clock_khz.eq(self._clock_khz),
             ext.time_scale.eq(self.time_scale),
             ext.quarantined.eq(self.quarantined),
             ext.waits_for.eq(self.waits_for),
+            ext.user_block.eq(name),
             self.soft_reset.eq(ext.soft_reset_strobe & ext.soft_reset_data[0]),
             self.stream_flush.eq(Mux(ext.stream_flush_strobe, ext.stream_flush_data, 0)),
         ]

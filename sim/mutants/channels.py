@@ -57,8 +57,8 @@ ROWS = [
     (
         "two words share a row of the register file",
         "registers/file.py",
-        "word = address & 0x7F | (page & 4) >> 1",
-        "word = address & 0x7F",
+        "word = address[:7] | page[2] << 1",
+        "word = address[:7]",
         "registers/test_file.py::test_no_two_words_share_a_row",
     ),
     (

@@ -42,7 +42,7 @@ class Messages(wiring.Component):
         wiring.connect(m, irq.records, records.sources[0])
         wiring.connect(m, records.request, wiring.flipped(self.request))
         m.submodules.stage = stage = BusStage()
-        m.submodules.file = file = RegisterFile({})
+        m.submodules.file = file = RegisterFile()
         wiring.connect(m, records.bus, stage.bus)
         wiring.connect(m, stage.target, file.bus)
         wiring.connect(m, file.target, irq.bus)

@@ -20,14 +20,14 @@ class BehindFile(wiring.Component):
     `reset` resets `dut`, as a soft reset does the channels, and not the file.
     """
 
-    def __init__(self, dut, contents=None):
-        self._dut, self._contents = dut, contents or {}
+    def __init__(self, dut):
+        self._dut = dut
         self.reset = Signal()
         super().__init__({"bus": In(BusSignature())})
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.file = file = RegisterFile(self._contents)
+        m.submodules.file = file = RegisterFile()
         m.submodules.dut = ResetInserter(self.reset)(self._dut)
         wiring.connect(m, wiring.flipped(self.bus), file.bus)
         wiring.connect(m, file.target, self._dut.bus)

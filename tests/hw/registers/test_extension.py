@@ -5,26 +5,22 @@ import pytest
 
 from hw.records import Outcome
 from hw.registers.extension import ExtensionBlock
-from hw.stream.user_blocks import PassThrough, find
+from hw.stream.user_blocks import PassThrough
 from peerdma import regs
 from tests.hw.helpers import simulate
-from tests.hw.registers.bus import BehindFile, bus_read, bus_write
+from tests.hw.registers.bus import bus_read, bus_write
 
 
-def extension(user=PassThrough):
-    return ExtensionBlock(
+def run(scenario):
+    dut = ExtensionBlock(
         h2c=1,
-        c2h=3,
+        c2h=1,
         tags=32,
         ram_size=1 << 16,
         clock_khz=125_000,
         capabilities=regs.Capability.STREAM,
-        user=user,
+        user=PassThrough,
     )
-
-
-def run(scenario):
-    dut = extension()
 
     async def bench(ctx):
         await scenario(ctx, dut)
@@ -165,33 +161,3 @@ def test_software_reads_what_channels_wait_for():
             assert field.get(await read(ctx, dut, "waits_for")) == number + 5
 
     run(scenario)
-
-
-@pytest.mark.parametrize(
-    ("user", "window", "name", "ratio"),
-    [
-        ("pass", regs.STREAM_WINDOW, "PASS", (1, 1)),
-        ("bfloat16", regs.STREAM_WINDOW, "BF16", (4, 2)),
-        ("none", 0, None, (0, 0)),
-    ],
-)
-def test_software_reads_what_this_build_is(user, window, name, ratio):
-    block = extension(find(user))
-    dut = BehindFile(block, block.contents)
-
-    async def testbench(ctx):
-        async def found(name):
-            return await bus_read(ctx, dut.bus, regs.EXTENSION.address(name), latency=2)
-
-        assert await found("magic") == regs.EXTENSION_MAGIC
-        assert await found("version") == regs.EXTENSION["version"].reset
-        assert await found("capabilities") == regs.Capability.STREAM
-        assert await found("channels") == 0x2031
-        assert await found("card_ram_size") == 0x10000
-        halves = [await found(f"stream_window_{half}") for half in ("lo", "hi")]
-        assert halves == [window & 0xFFFF_FFFF, window >> 32]
-        assert await found("clock_khz") == 125_000
-        assert await found("user_block") == (regs.four_characters(name) if name else 0)
-        assert await found("user_ratio") == ratio[0] | ratio[1] << 8
-
-    simulate(dut, testbench)
