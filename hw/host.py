@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """All that the host accesses: the register bus with its blocks, interrupts, and record writes.
 
-    target ──▶ Completer ──▶ RecordWriter ──▶ BusStage ──▶ BusFanOut ─┬─▶ registers of channels
-                  │ completion    │ request                           ├─▶ user blocks of pairs
-                  ▼               ▼                                   ├─▶ IRQ block, MSI-X table
-                                                                      └─▶ user, common, extension
+    target ──▶ Completer ──▶ RecordWriter ──▶ BusStage ──▶ RegisterFile
+                  │ completion    │ request                     │
+                  ▼               ▼                         BusFanOut ─┬─▶ registers of channels
+                                                                       ├─▶ user blocks of pairs
+                                                                       ├─▶ IRQ block, MSI-X table
+                                                                       └─▶ user, common, extension
 
 Register accesses pass through the record writer, which looks up what it has to write in cycles in
 which the host reads nothing.
@@ -24,6 +26,7 @@ from .registers.bank import RegisterBank
 from .registers.bus import BusFanOut, BusSignature, BusStage
 from .registers.completer import Completer
 from .registers.extension import ExtensionBlock
+from .registers.file import RegisterFile
 from .registers.soft_reset import SoftReset
 from .registers.user import UserRegisters
 from .seam import CompletionBeat, InterruptRequest, LinkState, RequestBeat, TargetBeat
@@ -136,12 +139,14 @@ class HostInterface(wiring.Component):
         if self._answers:
             banks.append(extension.bus)
         m.submodules.stage = stage = BusStage()
-        m.submodules.fan_out = fan_out = BusFanOut(len(banks))
+        m.submodules.file = file = RegisterFile()
+        m.submodules.fan_out = fan_out = BusFanOut(len(banks), registered=False)
         wiring.connect(m, wiring.flipped(self.target), completer.target)
         wiring.connect(m, completer.completion, wiring.flipped(self.completion))
         wiring.connect(m, completer.bus, records.host)
         wiring.connect(m, records.bus, stage.bus)
-        wiring.connect(m, stage.target, fan_out.bus)
+        wiring.connect(m, stage.target, file.bus)
+        wiring.connect(m, file.target, fan_out.bus)
         for target, bank in zip(fan_out.targets, banks, strict=True):
             wiring.connect(m, target, bank)
 

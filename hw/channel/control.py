@@ -103,16 +103,16 @@ class ChannelControl(wiring.Component):
         base = (regs.C2H_CHANNEL_BASE if c2h else regs.CHANNEL.base) + 0x100 * self._index
         sgdma_base = (regs.C2H_SGDMA_BASE if c2h else regs.SGDMA.base) + 0x100 * self._index
         m.submodules.registers = csr = RegisterBank(
-            regs.CHANNEL, bar=bar, base=base, registered=False
+            regs.CHANNEL, bar=bar, base=base, registered=False, in_file=True
         )
         m.submodules.sgdma = sgdma = RegisterBank(
-            regs.SGDMA, bar=bar, base=sgdma_base, registered=False
+            regs.SGDMA, bar=bar, base=sgdma_base, registered=False, in_file=True
         )
         m.submodules.fan_out = fan_out = BusFanOut(2)
         m.submodules.intake = intake = self._intake
         m.submodules.run = run = RunState(c2h=c2h)
         m.submodules.in_flight = in_flight = InFlightQueue()
-        m.submodules.status = status = ChannelStatus()
+        m.submodules.status = status = ChannelStatus(c2h=c2h)
         m.submodules.credits = credits = CreditPool()
         m.submodules.counters = counters = PerformanceCounters()
         m.submodules.writeback = writeback = Writeback(

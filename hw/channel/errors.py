@@ -7,7 +7,7 @@ from peerdma.regs import Status
 
 from ..records import Outcome
 
-__all__ = ["error_bits", "error_table"]
+__all__ = ["error_bits", "error_table", "status_bits"]
 
 
 def error_table(*, fetch: bool, c2h: bool) -> dict[Outcome, Status]:
@@ -32,6 +32,15 @@ def error_table(*, fetch: bool, c2h: bool) -> dict[Outcome, Status]:
         Outcome.NO_COMPLETION_SPACE: unsupported,
         Outcome.WRITE_DROPPED: unsupported,
     }
+
+
+def status_bits(*, c2h: bool) -> Status:
+    """All bits that a channel can set but for busy; software reads the others as 0."""
+    found = Status.DESCRIPTOR_STOPPED | Status.DESCRIPTOR_COMPLETED | Status.IDLE_STOPPED
+    for fetch in (True, False):
+        for flags in error_table(fetch=fetch, c2h=c2h).values():
+            found |= flags
+    return found
 
 
 def error_bits(outcome: Value, fetch: Value, *, c2h: bool) -> Value:

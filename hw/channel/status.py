@@ -5,8 +5,7 @@ from amaranth import *
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from peerdma import regs
-
+from .errors import status_bits
 from .signatures import STATUS_BITS, RunEventsSignature
 
 __all__ = ["ChannelStatus"]
@@ -14,6 +13,11 @@ __all__ = ["ChannelStatus"]
 
 class ChannelStatus(wiring.Component):
     """Keeps the events of a run until software clears them, and counts its descriptors.
+
+    Parameters
+    ----------
+    c2h : bool
+        The channel's direction, which decides about the status bits that there are.
 
     Members
     -------
@@ -37,19 +41,23 @@ class ChannelStatus(wiring.Component):
     count: Out(32)
     interrupt: Out(1)
 
+    def __init__(self, *, c2h: bool):
+        self._bits = int(status_bits(c2h=c2h))
+        super().__init__()
+
     def elaborate(self, platform):
         m = Module()
         run = self.run
         logged, kept = Signal(STATUS_BITS), Signal(STATUS_BITS)
         count = Signal(32)
         m.d.comb += [
-            logged.eq(run.event & self.control & ~int(regs.Status.BUSY)),
+            logged.eq(run.event & self.control),
             self.status.eq(Cat(run.busy, Mux(run.rise, 0, kept[1:]))),
             self.count.eq(Mux(run.rise, 0, count)),
             self.interrupt.eq((kept & self.interrupt_enable[:STATUS_BITS]).any()),
         ]
         m.d.sync += [
-            kept.eq((kept & ~self.clear[:STATUS_BITS]) | logged),
+            kept.eq(((kept & ~self.clear[:STATUS_BITS]) | logged) & self._bits),
             count.eq(count + run.counted),
         ]
         with m.If(run.rise):

@@ -71,7 +71,7 @@ class InterruptBlock(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         link = self.link
-        m.submodules.registers = csr = RegisterBank(regs.IRQ, bar=regs.BAR_DMA[0])
+        m.submodules.registers = csr = RegisterBank(regs.IRQ, bar=regs.BAR_DMA[0], in_file=True)
         m.submodules.table = table = MsixTable()
         m.submodules.fan_out = fan_out = BusFanOut(2, registered=False)
         wiring.connect(m, wiring.flipped(self.bus), fan_out.bus)

@@ -2,7 +2,7 @@
 """The MSI-X table and its pending bits (PCI Local Bus Specification 3.0, section 6.8.2)."""
 
 from amaranth import *
-from amaranth.lib import memory, wiring
+from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from peerdma import regs
@@ -25,7 +25,7 @@ def entry_word(vector: Value, word: int) -> Value:
 
 
 class MsixTable(wiring.Component):
-    """Stores the message and the mask bit of each vector, and its pending bit.
+    """Keeps the mask bit and the pending bit of each vector; its message is in the register file.
 
     Each dword of an entry is written with all four byte enables or not at all. Of vector control
     only the mask bit is kept; it is 1 after reset. A message that was written before a reset is
@@ -53,22 +53,17 @@ class MsixTable(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         bus = self.bus
-        m.submodules.entries = entries = memory.Memory(
-            shape=64, depth=_WORDS, init=[], attrs={"ram_style": "block"}
-        )
         masks = Signal(_ENTRIES, init=-1)
         pending = Signal(_ENTRIES)
 
         def in_table(bar, address):
             return (bar == _BAR) & (address[_PLACE:] == _BASE)
 
-        write = entries.write_port(granularity=32)
         odd = bus.write.address[0]
         dwords = Cat(bus.write.enable[:4].all(), bus.write.enable[4:].all())
         masking = Signal()
-        m.d.comb += [write.addr.eq(bus.write.address), write.data.eq(bus.write.data)]
         with m.If(bus.write.valid & in_table(bus.write.bar, bus.write.address)):
-            m.d.comb += [write.en.eq(dwords), masking.eq(odd & dwords[1])]
+            m.d.comb += [bus.write.store.eq(dwords), masking.eq(odd & dwords[1])]
         with m.If(masking):
             m.d.sync += masks.bit_select(bus.write.address[1:_PLACE], 1).eq(bus.write.data[32])
 
@@ -77,10 +72,8 @@ class MsixTable(wiring.Component):
         m.d.sync += late.eq(Cat(masking, late))
         m.d.comb += self.changed.eq(masking | late.any())
 
-        read = entries.read_port()
         from_table, from_control, from_pending, mask = Signal(), Signal(), Signal(), Signal()
         reading = bus.read.valid & in_table(bus.read.bar, bus.read.address)
-        m.d.comb += read.addr.eq(bus.read.address)
         m.d.sync += [
             from_table.eq(reading),
             from_control.eq(reading & bus.read.address[0]),
@@ -91,10 +84,10 @@ class MsixTable(wiring.Component):
             ),
             mask.eq(masks.bit_select(bus.read.address[1:_PLACE], 1)),
         ]
-        lower, upper = bus.read.data[:32], bus.read.data[32:]
+        message = Cat(from_table.replicate(32), (from_table & ~from_control).replicate(32))
         m.d.comb += [
-            lower.eq(Mux(from_table, read.data[:32], 0) | Mux(from_pending, pending, 0)),
-            upper.eq(Mux(from_table & ~from_control, read.data[32:], 0) | (from_control & mask)),
+            bus.read.stored.eq(message),
+            bus.read.data.eq(Cat(Mux(from_pending, pending, 0), from_control & mask)),
         ]
 
         with m.If(self.pend | self.settle):

@@ -38,9 +38,9 @@ class TagStates(wiring.Component):
         The tag that the next four members report or change.
     lookup_waiting, lookup_quarantined : Out(1)
     ended : In(1)
-        Waiting becomes quarantined: the job has ended.
+        Waiting becomes quarantined: the job has ended. Not in a cycle in which a tag is taken.
     closed : In(1)
-        No more completions will come; wins over `ended`.
+        No more completions will come; wins over `ended`. Nor this.
     released : In(stream of tag, always ready)
         The job of this tag has retired.
     flush : In(1)
@@ -78,17 +78,24 @@ class TagStates(wiring.Component):
         def every(condition):
             return condition.replicate(tags)
 
-        taken = one_hot(self.free.p, self.free.valid & self.free.ready)
+        # A tag is taken or its completions change, so that one decoder serves both.
+        taken = self.free.valid & self.free.ready
+        changed = one_hot(
+            Mux(taken, self.free.p, self.lookup_tag), taken | self.ended | self.closed
+        )
         released = one_hot(self.released.p, self.released.valid)
-        lookup = one_hot(self.lookup_tag, 1)
         busy = Signal(tags)
         free = Signal(tags)
-        stops = every(self.flush) | (lookup & every(self.ended | self.closed))
-        lost = self.waiting & (every(self.flush) | (lookup & every(self.ended)))
+        kept = ~changed
+        lost = self.waiting & every(self.flush)
         m.d.sync += [
-            busy.eq((busy | taken) & ~released & ~every(self.flush)),
-            self.waiting.eq((self.waiting | (taken & every(self.wait))) & ~stops),
-            self.quarantined.eq((self.quarantined | lost) & ~(lookup & every(self.closed))),
+            busy.eq((busy | (changed & every(taken))) & ~released & ~every(self.flush)),
+            self.waiting.eq(
+                ((self.waiting & kept) | (changed & every(taken & self.wait))) & ~every(self.flush)
+            ),
+            self.quarantined.eq(
+                ((self.quarantined | lost) & kept) | (changed & every(self.ended & ~self.closed))
+            ),
         ]
         m.d.comb += [
             self.lookup_waiting.eq(self.waiting.bit_select(self.lookup_tag[:width], 1)),

@@ -223,8 +223,10 @@ class TargetReader(wiring.Component):
         ending = Mux(request.dwords == 1, request.first_be, request.last_be)
         lead, trail = Signal(2), Signal(2)
 
-        unsent = Signal.like(header.dwords)
+        #: dwords of the completion; those that are left to send
+        dwords, unsent = Signal(range(BOUNDARY // 4 + 1)), Signal(range(BOUNDARY // 4 + 1))
         m.d.comb += [
+            header.dwords.eq(dwords),
             completion.last.eq(unsent <= 2),
             header.tag.eq(request.tag),
             header.requester_id.eq(request.requester_id),
@@ -233,15 +235,15 @@ class TargetReader(wiring.Component):
             header.locked.eq(request.locked),
         ]
 
-        def start(at, dwords):
-            """Begin a completion at dword `at`, with `dwords` of the request left."""
+        def start(at, rest):
+            """Begin a completion at dword `at`, with `rest` dwords of the request left."""
             return [
                 address.eq(at),
-                left.eq(dwords),
+                left.eq(rest),
                 start_address.eq(at),
-                start_left.eq(dwords),
+                start_left.eq(rest),
                 word.eq(at[1:]),
-                header.dwords.eq(0),
+                dwords.eq(0),
                 unsent.eq(0),
                 completion.first.eq(1),
             ]
@@ -268,7 +270,7 @@ class TargetReader(wiring.Component):
                     read.valid.eq(1),
                     address.eq(address + step),
                     left.eq(left - step),
-                    header.dwords.eq(header.dwords + step),
+                    dwords.eq(dwords + step),
                     first_word.eq(0),
                     finished.eq(one_left | (two & two_left)),
                 ]
@@ -277,9 +279,9 @@ class TargetReader(wiring.Component):
 
             with m.State("Land"):
                 m.d.sync += [
-                    unsent.eq(header.dwords),
+                    unsent.eq(dwords),
                     header.status.eq(CompletionStatus.SC),
-                    header.byte_count.eq((start_left << 2) - trail - lead),
+                    header.byte_count.eq((start_left << 2) - (trail + lead)),
                     header.lower_address.eq(Cat(lead, start_address)),
                 ]
                 with m.If(~words.coming):

@@ -13,13 +13,23 @@ from peerdma.regs import Access, Block, Register
 
 from .bus import BusSignature
 
-__all__ = ["RegisterBank", "field"]
+__all__ = ["RegisterBank", "field", "plain"]
 
 
 def field(value: Value, register: Register, name: str) -> Value:
     """The bits of a register's value that are its field `name`; they can be assigned to, too."""
     bits = register.field(name)
     return value[bits.lsb : bits.lsb + bits.width]
+
+
+def plain(block: Block) -> list[Register]:
+    """The registers of a block that begin at 0 and read back as they were written, bit by bit."""
+    aliased = {register.alias for register in block.registers}
+    return [
+        register
+        for register in block.registers
+        if register.access is Access.RW and not register.reset and register.name not in aliased
+    ]
 
 
 class RegisterBank(wiring.Component):
@@ -37,6 +47,8 @@ class RegisterBank(wiring.Component):
         Byte address within the BAR, by default that of the block; aligned to the block's size.
     registered : bool
         Register the read data. A bank without that goes behind a `BusFanOut` that has it.
+    in_file : bool
+        Leave it to the register file to read back what is `plain`. The bank is behind one then.
 
     Members, for each register of the block
     ---------------------------------------
@@ -49,8 +61,17 @@ class RegisterBank(wiring.Component):
     ADD : ``name`` In(32), the value; ``name_strobe`` Out(1), ``name_data`` Out(32), what to add
     """
 
-    def __init__(self, block: Block, *, bar: int, base: int | None = None, registered: bool = True):
+    def __init__(
+        self,
+        block: Block,
+        *,
+        bar: int,
+        base: int | None = None,
+        registered: bool = True,
+        in_file: bool = False,
+    ):
         self._block = block
+        self._in_file = plain(block) if in_file else []
         self._registered = registered
         self._bar = bar
         self._base = block.base if base is None else base
@@ -116,12 +137,14 @@ class RegisterBank(wiring.Component):
         def data_of(register):
             return write.data.word_select(lane(register), 32)
 
+        # What the two registers of a word read as, and which of their bits the file has.
         words: dict[int, list] = {}
+        nothing = Const(0, 32)
 
-        def readable(register, value):
+        def readable(register, value, in_file=nothing):
             assert len(value) == 32, f"{register.name} would shift its neighbour"
-            lanes = words.setdefault(register.offset >> 3, [Const(0, 32), Const(0, 32)])
-            lanes[lane(register)] = value
+            lanes = words.setdefault(register.offset >> 3, [(nothing, nothing)] * 2)
+            lanes[lane(register)] = (value, in_file)
 
         for register in block.registers:
             name = register.name
@@ -136,7 +159,16 @@ class RegisterBank(wiring.Component):
                     live = getattr(self, f"{name}_live")
                     strobe, data = getattr(self, f"{name}_strobe"), getattr(self, f"{name}_data")
                     read_only = 0xFFFF_FFFF ^ register.writable
-                    readable(register, stored | (live & read_only))
+                    if register in self._in_file:
+                        # The file is not reset with the register.
+                        in_file = Signal(name=f"{name}_in_file")
+                        with m.If(strobe):
+                            m.d.sync += in_file.eq(1)
+                            m.d.comb += write.store[lane(register)].eq(1)
+                        bits = in_file.replicate(32) & register.writable
+                        readable(register, live & read_only, bits)
+                    else:
+                        readable(register, stored | (live & read_only))
                     m.d.comb += [
                         getattr(self, name).eq(stored),
                         strobe.eq(written(register)),
@@ -167,9 +199,10 @@ class RegisterBank(wiring.Component):
                         readable(register, getattr(self, name))
 
         domain = m.d.sync if self._registered else m.d.comb
-        domain += read.data.eq(0)
+        domain += [read.data.eq(0), read.stored.eq(0)]
         with m.If(reading), m.Switch(read.address[: size_bits - 3]):
             for word, lanes in words.items():
+                values, in_file = zip(*lanes, strict=True)
                 with m.Case(word):
-                    domain += read.data.eq(Cat(*lanes))
+                    domain += [read.data.eq(Cat(values)), read.stored.eq(Cat(in_file))]
         return m

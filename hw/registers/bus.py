@@ -3,6 +3,9 @@
 
 Reads and writes are independent halves. A write is visible to a read of a later cycle. A target
 that is not selected returns 0, so that the read data of several targets is merged by OR.
+
+What software reads back as it wrote it, a target may leave to the register file in front of the
+targets (`hw.registers.file`): `write.store` and `read.stored` say which bits.
 """
 
 from amaranth import *
@@ -16,10 +19,11 @@ __all__ = [
     "BusStage",
     "RegisterRead",
     "RegisterWrite",
+    "hand_on",
 ]
 
 #: Clock cycles from `read.valid` at the initiator to `read.data`: one in the request stage in front
-#: of the banks, one in the bank or in the fan-out of a few banks, one in the fan-out of all.
+#: of the banks, one in the bank or in the fan-out of a few banks, one in the register file.
 READ_LATENCY = 3
 
 
@@ -34,6 +38,8 @@ class RegisterWrite(wiring.Signature):
         BAR number, and byte address within the BAR >> 3.
     data, enable : Out(64), Out(8)
         The word and its byte enables.
+    store : In(2)
+        In the same cycle: the dwords that are for the register file to store.
     """
 
     def __init__(self):
@@ -44,6 +50,7 @@ class RegisterWrite(wiring.Signature):
                 "address": Out(13),
                 "data": Out(64),
                 "enable": Out(8),
+                "store": In(2),
             }
         )
 
@@ -62,6 +69,8 @@ class RegisterRead(wiring.Signature):
     data : In(64)
         Valid a fixed number of cycles after `valid`, for the initiator `READ_LATENCY`; 0 where no
         register is.
+    stored : In(64)
+        With `data`: the bits that are in the register file instead.
     """
 
     def __init__(self):
@@ -72,6 +81,7 @@ class RegisterRead(wiring.Signature):
                 "address": Out(13),
                 "enable": Out(8),
                 "data": In(64),
+                "stored": In(64),
             }
         )
 
@@ -89,6 +99,21 @@ class BusSignature(wiring.Signature):
         super().__init__({"write": Out(RegisterWrite()), "read": Out(RegisterRead())})
 
 
+def hand_on(source, target) -> list:
+    """Assignments of the accesses at a `BusSignature` to another one, from initiator to target."""
+    return [
+        target.write.valid.eq(source.write.valid),
+        target.write.bar.eq(source.write.bar),
+        target.write.address.eq(source.write.address),
+        target.write.data.eq(source.write.data),
+        target.write.enable.eq(source.write.enable),
+        target.read.valid.eq(source.read.valid),
+        target.read.bar.eq(source.read.bar),
+        target.read.address.eq(source.read.address),
+        target.read.enable.eq(source.read.enable),
+    ]
+
+
 class BusStage(wiring.Component):
     """A pipeline register for accesses: they arrive at `target` one cycle later.
 
@@ -104,30 +129,19 @@ class BusStage(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        write, read = self.bus.write, self.bus.read
-        m.d.sync += [
-            self.target.write.valid.eq(write.valid),
-            self.target.write.bar.eq(write.bar),
-            self.target.write.address.eq(write.address),
-            self.target.write.data.eq(write.data),
-            self.target.write.enable.eq(write.enable),
-            self.target.read.valid.eq(read.valid),
-            self.target.read.bar.eq(read.bar),
-            self.target.read.address.eq(read.address),
-            self.target.read.enable.eq(read.enable),
-        ]
-        m.d.comb += read.data.eq(self.target.read.data)
+        m.d.sync += hand_on(self.bus, self.target)
+        m.d.comb += self.bus.read.data.eq(self.target.read.data)
         return m
 
 
 class BusFanOut(wiring.Component):
-    """Gives every access to all targets, and merges their read data by OR.
+    """Gives every access to all targets, and merges their answers by OR.
 
     Parameters
     ----------
     targets : int
     registered : bool
-        Register the merged read data, which adds a cycle of read latency.
+        Register what is merged of reads, which adds a cycle of read latency.
 
     Members
     -------
@@ -141,16 +155,13 @@ class BusFanOut(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        read, merged = self.bus.read, 0
+        read, store, data, stored = self.bus.read, 0, 0, 0
         for target in self.targets:
-            wiring.connect(m, wiring.flipped(self.bus.write), wiring.flipped(target.write))
-            m.d.comb += [
-                target.read.valid.eq(read.valid),
-                target.read.bar.eq(read.bar),
-                target.read.address.eq(read.address),
-                target.read.enable.eq(read.enable),
-            ]
-            merged = merged | target.read.data
+            m.d.comb += hand_on(self.bus, target)
+            store = store | target.write.store
+            data = data | target.read.data
+            stored = stored | target.read.stored
+        m.d.comb += self.bus.write.store.eq(store)
         domain = m.d.sync if self._registered else m.d.comb
-        domain += read.data.eq(merged)
+        domain += [read.data.eq(data), read.stored.eq(stored)]
         return m

@@ -39,8 +39,10 @@ class UserRegisters(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         bar = regs.BAR_USER[0]
-        m.submodules.user = user = RegisterBank(regs.USER, bar=bar, registered=False)
-        m.submodules.mailbox = mailbox = RegisterBank(regs.MAILBOX, bar=bar, registered=False)
+        m.submodules.user = user = RegisterBank(regs.USER, bar=bar, registered=False, in_file=True)
+        m.submodules.mailbox = mailbox = RegisterBank(
+            regs.MAILBOX, bar=bar, registered=False, in_file=True
+        )
         m.submodules.fan_out = fan_out = BusFanOut(2)
         wiring.connect(m, wiring.flipped(self.bus), fan_out.bus)
         wiring.connect(m, fan_out.targets[0], user.bus)

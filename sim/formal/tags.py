@@ -16,8 +16,8 @@ class Tags(Property):
 
     Nor is one forgotten: a tag that is neither owned nor quarantined is offered, or another, as
     long as any is left. Assumed is what the read engine sees to: no job is taken in a cycle with
-    `flush`; a job retires once, when it has ended; only what waits ends, only what is expected is
-    closed.
+    `flush`, `ended` or `closed`; a job retires once, when it has ended; only what waits ends, only
+    what is expected is closed.
     """
 
     depth = 4
@@ -34,7 +34,7 @@ class Tags(Property):
             taken.eq(block.free.valid & block.free.ready & (block.free.payload == tag)),
             released.eq(block.released.valid & (block.released.payload[:4] == tag)),
             lookup.eq(block.lookup_tag[:4] == tag),
-            Assume(~(block.free.ready & block.flush)),
+            Assume(~(block.free.ready & (block.flush | block.ended | block.closed))),
             Assume(~released | (owned & ~waiting)),
             Assume(~(lookup & block.ended) | waiting),
             Assume(~(lookup & block.closed) | expected),

@@ -8,7 +8,8 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from hw.interrupts.irq import InterruptBlock
-from hw.registers.bus import READ_LATENCY, BusFanOut, BusSignature, BusStage
+from hw.registers.bus import READ_LATENCY, BusSignature, BusStage
+from hw.registers.file import RegisterFile
 from hw.seam import RequestBeat
 from hw.write.record_writer import RecordWriter
 from peerdma import regs
@@ -41,10 +42,10 @@ class Messages(wiring.Component):
         wiring.connect(m, irq.records, records.sources[0])
         wiring.connect(m, records.request, wiring.flipped(self.request))
         m.submodules.stage = stage = BusStage()
-        m.submodules.fan_out = fan_out = BusFanOut(1)
+        m.submodules.file = file = RegisterFile()
         wiring.connect(m, records.bus, stage.bus)
-        wiring.connect(m, stage.target, fan_out.bus)
-        wiring.connect(m, fan_out.targets[0], irq.bus)
+        wiring.connect(m, stage.target, file.bus)
+        wiring.connect(m, file.target, irq.bus)
         m.d.comb += [
             records.dropped.eq(self.dropped),
             records.sent.eq(self.sent),

@@ -5,7 +5,7 @@ from hw.interrupts.msix import MsixTable
 from hw.registers.bus import READ_LATENCY
 from peerdma import regs
 from tests.hw.helpers import seeded, simulate
-from tests.hw.registers.bus import bus_read, bus_write
+from tests.hw.registers.bus import BehindFile, bus_read, bus_write
 
 TABLE, PBA = regs.MSIX_TABLE_OFFSET, regs.MSIX_PBA_OFFSET
 END = TABLE + 16 * regs.MSIX_ENTRIES
@@ -13,22 +13,27 @@ END = TABLE + 16 * regs.MSIX_ENTRIES
 
 def run(testbench):
     dut = MsixTable()
+    behind = BehindFile(dut)
 
     async def bench(ctx):
-        await testbench(ctx, dut)
+        await testbench(ctx, dut, behind.bus)
 
-    simulate(dut, bench)
+    simulate(behind, bench)
 
 
-async def dump(ctx, dut, start=TABLE, end=END):
-    return [await bus_read(ctx, dut.bus, offset) for offset in range(start, end, 4)]
+async def read(ctx, bus, offset, **where):
+    return await bus_read(ctx, bus, offset, latency=2, **where)
+
+
+async def dump(ctx, bus, start=TABLE, end=END):
+    return [await read(ctx, bus, offset) for offset in range(start, end, 4)]
 
 
 def test_all_vectors_are_masked_after_reset():
-    async def testbench(ctx, dut):
-        assert (await dump(ctx, dut))[3::4] == [1] * regs.MSIX_ENTRIES
-        assert await bus_read(ctx, dut.bus, PBA) == 0
-        assert await bus_read(ctx, dut.bus, PBA + 4) == 0
+    async def testbench(ctx, dut, bus):
+        assert (await dump(ctx, bus))[3::4] == [1] * regs.MSIX_ENTRIES
+        assert await read(ctx, bus, PBA) == 0
+        assert await read(ctx, bus, PBA + 4) == 0
 
     run(testbench)
 
@@ -36,22 +41,21 @@ def test_all_vectors_are_masked_after_reset():
 def test_every_dword_is_stored_but_of_vector_control_the_mask_only():
     rng = seeded()
 
-    async def testbench(ctx, dut):
+    async def testbench(ctx, dut, bus):
         offsets = [*range(TABLE, END, 4)] * 2
         rng.shuffle(offsets)
         expected = {}
         for offset in offsets:
             value = rng.getrandbits(32)
-            await bus_write(ctx, dut.bus, offset, value)
+            await bus_write(ctx, bus, offset, value)
             expected[offset] = value & 1 if offset % 16 == 12 else value
-        assert await dump(ctx, dut) == [expected[offset] for offset in range(TABLE, END, 4)]
+        assert await dump(ctx, bus) == [expected[offset] for offset in range(TABLE, END, 4)]
 
     run(testbench)
 
 
 def test_one_write_of_the_bus_can_carry_two_dwords_or_parts():
-    async def testbench(ctx, dut):
-        bus = dut.bus
+    async def testbench(ctx, dut, bus):
         for address, value, enable in (
             (TABLE, 0x1111_1111_2222_2222, 0xFF),
             (TABLE, 0x3333_3333_4444_4444, 0x7F),
@@ -65,21 +69,21 @@ def test_one_write_of_the_bus_can_carry_two_dwords_or_parts():
             ctx.set(bus.write.enable, enable)
             await ctx.tick()
         ctx.set(bus.write.valid, 0)
-        assert await dump(ctx, dut, TABLE, TABLE + 16) == [0x4444_4444, 0x1111_1111, 0x7777_7777, 0]
+        assert await dump(ctx, bus, TABLE, TABLE + 16) == [0x4444_4444, 0x1111_1111, 0x7777_7777, 0]
 
     run(testbench)
 
 
 def test_nothing_else_is_there():
-    async def testbench(ctx, dut):
+    async def testbench(ctx, dut, bus):
         for offset in range(TABLE, END, 4):
-            await bus_write(ctx, dut.bus, offset, 0xFFFF_FFFF)
+            await bus_write(ctx, bus, offset, 0xFFFF_FFFF)
         for offset in (0, TABLE - 4, END, PBA - 8, PBA, PBA + 4, 0xFFFC):
-            await bus_write(ctx, dut.bus, offset, 0)
-            assert await bus_read(ctx, dut.bus, offset) == 0, hex(offset)
-        await bus_write(ctx, dut.bus, TABLE, 0, bar=regs.BAR_USER[0])
-        assert await bus_read(ctx, dut.bus, TABLE, bar=regs.BAR_USER[0]) == 0
-        assert set((await dump(ctx, dut))[0::4]) == {0xFFFF_FFFF}
+            await bus_write(ctx, bus, offset, 0)
+            assert await read(ctx, bus, offset) == 0, hex(offset)
+        await bus_write(ctx, bus, TABLE, 0, bar=regs.BAR_USER[0])
+        assert await read(ctx, bus, TABLE, bar=regs.BAR_USER[0]) == 0
+        assert set((await dump(ctx, bus))[0::4]) == {0xFFFF_FFFF}
 
     run(testbench)
 
@@ -87,7 +91,7 @@ def test_nothing_else_is_there():
 def test_pending_bits():
     rng = seeded()
 
-    async def testbench(ctx, dut):
+    async def testbench(ctx, dut, bus):
         for _ in range(5):
             expected = 0
             for vector in rng.sample(range(32), 8):
@@ -96,27 +100,26 @@ def test_pending_bits():
                 await ctx.tick()
                 expected |= 1 << vector
                 ctx.set(dut.pend, 0)
-                assert await bus_read(ctx, dut.bus, PBA) == expected
+                assert await read(ctx, bus, PBA) == expected
             for vector in rng.sample(range(32), 8):
                 ctx.set(dut.vector, vector)
                 ctx.set(dut.settle, 1)
                 await ctx.tick()
                 expected &= ~(1 << vector)
                 ctx.set(dut.settle, 0)
-                assert await bus_read(ctx, dut.bus, PBA) == expected
+                assert await read(ctx, bus, PBA) == expected
             ctx.set(dut.clear, 1)
             ctx.set(dut.pend, rng.randrange(2))
             await ctx.tick()
             ctx.set(dut.clear, 0)
             ctx.set(dut.pend, 0)
-            assert await bus_read(ctx, dut.bus, PBA) == 0
+            assert await read(ctx, bus, PBA) == 0
 
     run(testbench)
 
 
 def test_changed_covers_all_reads_that_do_not_show_a_new_mask():
-    async def testbench(ctx, dut):
-        bus = dut.bus
+    async def testbench(ctx, dut, bus):
         ctx.set(bus.write.bar, regs.BAR_DMA[0])
         for offset, lane, expected in ((8, 1, 1), (8, 0, 0), (0, 1, 0), (0, 0, 0)):
             ctx.set(bus.write.valid, 1)

@@ -28,11 +28,11 @@ def test_states(tags):
             assert members(ctx.get(dut.waiting)) == waiting
             assert members(ctx.get(dut.quarantined)) == quarantined
             flush = rng.random() < 0.01
-            take = not flush and rng.random() < 0.7
-            wait = rng.random() < 0.8
             lookup = rng.randrange(tags)
             ended = lookup in waiting and rng.random() < 0.3
             closed = lookup in waiting | quarantined and rng.random() < 0.3
+            take = not (flush or ended or closed) and rng.random() < 0.7
+            wait = rng.random() < 0.8
             done = sorted(busy - waiting)
             released = rng.choice(done) if done and rng.random() < 0.5 else None
             ctx.set(dut.flush, flush)

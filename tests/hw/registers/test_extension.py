@@ -5,21 +5,21 @@ import pytest
 
 from hw.records import Outcome
 from hw.registers.extension import ExtensionBlock
-from hw.stream.user_blocks import PassThrough
+from hw.stream.user_blocks import PassThrough, find
 from peerdma import regs
 from tests.hw.helpers import simulate
 from tests.hw.registers.bus import bus_read, bus_write
 
 
-def run(scenario):
+def run(scenario, user=PassThrough):
     dut = ExtensionBlock(
         h2c=1,
-        c2h=1,
+        c2h=3,
         tags=32,
         ram_size=1 << 16,
         clock_khz=125_000,
         capabilities=regs.Capability.STREAM,
-        user=PassThrough,
+        user=user,
     )
 
     async def bench(ctx):
@@ -161,3 +161,27 @@ def test_software_reads_what_channels_wait_for():
             assert field.get(await read(ctx, dut, "waits_for")) == number + 5
 
     run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("user", "window", "name", "ratio"),
+    [
+        ("pass", regs.STREAM_WINDOW, "PASS", (1, 1)),
+        ("bfloat16", regs.STREAM_WINDOW, "BF16", (4, 2)),
+        ("none", 0, None, (0, 0)),
+    ],
+)
+def test_software_reads_what_this_build_is(user, window, name, ratio):
+    async def scenario(ctx, dut):
+        assert await read(ctx, dut, "magic") == regs.EXTENSION_MAGIC
+        assert await read(ctx, dut, "version") == regs.EXTENSION["version"].reset
+        assert await read(ctx, dut, "capabilities") == regs.Capability.STREAM
+        assert await read(ctx, dut, "channels") == 0x2031
+        assert await read(ctx, dut, "card_ram_size") == 0x10000
+        halves = [await read(ctx, dut, f"stream_window_{half}") for half in ("lo", "hi")]
+        assert halves == [window & 0xFFFF_FFFF, window >> 32]
+        assert await read(ctx, dut, "clock_khz") == 125_000
+        assert await read(ctx, dut, "user_block") == (regs.four_characters(name) if name else 0)
+        assert await read(ctx, dut, "user_ratio") == ratio[0] | ratio[1] << 8
+
+    run(scenario, find(user))
