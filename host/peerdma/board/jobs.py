@@ -16,7 +16,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 
-from ..errors import Cancelled, PeerdmaError
+from ..errors import CANCELLED, Cancelled, PeerdmaError
 from .backend import Backend, Moved, Progress
 from .job import Call, Job, Task, log_callback
 from .pin import Pin
@@ -241,7 +241,10 @@ class Jobs:
             self._backend.cancel(job)
             self.wake()
         while job._outcome is None:
-            self.wait()
+            self.wait(time.monotonic() + 1.0)
+            if job._outcome is None and not self._led and self._backend.deadline() is None:
+                # Ctrl-C came before the backend knew of it.
+                self._end(job, Cancelled(CANCELLED))
 
     # The thread ------------------------------------------------------------------------------
 

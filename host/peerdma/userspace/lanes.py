@@ -57,6 +57,7 @@ class _Job:
         "since",
         "steps",
         "tag",
+        "told",
         "work",
     )
 
@@ -67,8 +68,8 @@ class _Job:
         self.tag = tag
         self.progress = progress
         self.steps = work.steps()
-        #: bytes that have been transferred when the step that runs has ended
-        self.reached = 0
+        #: bytes that have been transferred when the step that runs has ended, and were last told
+        self.reached = self.told = 0
         self.cycles = 0
 
     def begin(self, xdma: Xdma) -> None:
@@ -204,7 +205,8 @@ class Lanes:
             if not job.run.ended:
                 return
             job.cycles += job.run.cycles
-            if job.progress:
+            if job.progress and job.reached > job.told:
+                job.told = job.reached
                 job.progress(job.reached, job.work.nbytes)
             if not job.next():
                 self._end(job, self._moved(job))

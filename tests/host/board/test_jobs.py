@@ -335,6 +335,26 @@ def test_the_board_can_be_closed_in_a_callback(held):
     assert closed.wait(PATIENCE)
 
 
+@pytest.mark.parametrize("name", ["start", "wait", "collect"])
+def test_ctrl_c_anywhere_ends_the_copy_and_leaves_the_board_usable(node_board, monkeypatch, name):
+    """Also before the backend has heard of the copy."""
+    target = np.zeros(100, np.uint8)
+
+    def interrupt(*_):
+        patch.undo()
+        raise KeyboardInterrupt
+
+    with node_board.pin(np.ones(100, np.uint8)) as s, node_board.pin(target) as d:
+        with monkeypatch.context() as patch:
+            patch.setattr(node_board._backend, name, interrupt)
+            began = time.monotonic()
+            with pytest.raises(KeyboardInterrupt):
+                node_board.copy(s, d)
+            assert time.monotonic() - began < 20
+        assert not node_board._jobs._pending
+        works(node_board)
+
+
 def test_a_pin_that_is_closed_waits_for_its_jobs(node_driver, node_board):
     source, target = np.ones(100, np.uint8), np.zeros(100, np.uint8)
     node_driver.silent = True
