@@ -172,3 +172,21 @@ def test_an_interrupt_by_hand_ends_what_it_meets(registers, lanes, start, monkey
         lanes.interrupted()
     ((_, error),) = lanes.ended
     assert isinstance(error, peerdma.Cancelled)
+
+
+def test_progress_is_told_when_bytes_have_arrived(registers, lanes, xdma):
+    """Not after the half of a copy through card RAM that only brings them to the card."""
+
+    def steps():
+        for end in (32, 64):
+            yield xdma.prepare_card(H2C, ONE, 0), end - 32
+            yield xdma.prepare_card(C2H, ONE, 0), end
+
+    told = []
+    work = Work(steps, 64, frozenset(Direction), None, Through.CARD_RAM)
+    lanes.start(work, "copy", lambda *step: told.append(step))
+    for direction in (H2C, C2H, H2C, C2H):
+        assert not lanes.ended
+        report(registers, lanes, direction)
+    assert names(lanes) == ["copy"]
+    assert told == [(32, 64), (64, 64)]
