@@ -13,13 +13,16 @@
 
 from .board.backend import BoardInfo
 from .board.board import Board
+from .board.job import Job
 from .board.pattern_source import PatternSource
 from .board.pin import Pin, Span
+from .board.plan import Plan
 from .board.streaming import Stream
 from .board.transfer import Paths, Through, Transfer
 from .errors import (
     BoardLost,
     BoardNotFound,
+    Cancelled,
     CudaError,
     GpuNotFound,
     PeerdmaError,
@@ -47,9 +50,11 @@ __all__ = [
     "BoardInfo",
     "BoardLost",
     "BoardNotFound",
+    "Cancelled",
     "CudaError",
     "Gpu",
     "GpuNotFound",
+    "Job",
     "Mailbox",
     "Path",
     "Paths",
@@ -57,6 +62,7 @@ __all__ = [
     "PeerdmaError",
     "Pin",
     "PinError",
+    "Plan",
     "Progress",
     "ProtocolError",
     "Span",

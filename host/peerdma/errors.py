@@ -7,8 +7,10 @@ Each class has the exit code that `peerdma` and `host/demo.py` end with when it 
 from __future__ import annotations
 
 __all__ = [
+    "CANCELLED",
     "BoardLost",
     "BoardNotFound",
+    "Cancelled",
     "CudaError",
     "GpuNotFound",
     "PeerdmaError",
@@ -91,6 +93,14 @@ class TransferError(PeerdmaError):
         self.status = status
         self.kind = kind
         self.address = address
+
+
+class Cancelled(TransferError):
+    """A transfer was cancelled before its end."""
+
+
+#: What an error says of a transfer that its owner cancelled.
+CANCELLED = "the transfer was cancelled before its end. The content of the destination is undefined"
 
 
 class VerifyError(PeerdmaError):

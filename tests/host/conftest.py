@@ -164,9 +164,7 @@ def node_driver(tmp_path, monkeypatch, cuda_api):
     read = os.read
 
     def reads(fd, length):
-        data = read(fd, length)
-        driver.taken(data)
-        return data
+        return driver.read(read(fd, length))
 
     monkeypatch.setattr(kernel_node.os, "read", reads)
     monkeypatch.setattr(opening, "_NODE", driver.path)

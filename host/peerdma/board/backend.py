@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-from ..errors import UnsupportedError
+from ..errors import PeerdmaError, Timeout, UnsupportedError
 from ..memory.mailbox import MailboxPage
 from ..memory.memory import Memory, Path
 from ..regs import Capability
@@ -101,8 +101,9 @@ class Moved(NamedTuple):
 class Backend(Protocol):
     """A way to reach a board.
 
-    Callers have checked ranges, overlaps, that there is something to transfer and that handles are
-    valid. Transfers raise the errors in `peerdma.errors`; the board is then idle.
+    One thread at a time calls these methods, `wait` and `wake` excepted, and none of them waits for
+    a transfer. Callers have checked ranges, overlaps, that there is something to transfer and that
+    handles are valid.
     """
 
     @property
@@ -126,27 +127,48 @@ class Backend(Protocol):
         """Undoes one `pin`; the board does not access the memory after this."""
         ...
 
-    def copy(
-        self, source: Sequence[Piece], destination: Sequence[Piece], progress: Progress | None
-    ) -> Moved:
-        """Copies memory to memory; both sides have the same length."""
+    def prepare_copy(self, source: Sequence[Piece], destination: Sequence[Piece]) -> Any:
+        """Prepares a copy from memory to memory, for `start`; both sides have the same length."""
         ...
 
-    def prepare_copy(
-        self, source: Sequence[Piece], destination: Sequence[Piece]
-    ) -> Callable[[], Moved] | None:
-        """Prepares a copy without progress; the result does it, any number of times while pinned.
+    def prepare_write(self, source: Piece, card_address: int) -> Any:
+        """Prepares a copy from memory to the card."""
+        ...
 
-        None if preparation would save nothing.
+    def prepare_read(self, destination: Piece, card_address: int) -> Any:
+        """Prepares a copy from the card to memory."""
+        ...
+
+    def start(self, work: Any, tag: Any, progress: Progress | None) -> None:
+        """Starts a transfer that was prepared, as soon as the board can take it.
+
+        It ends in `collect`, with its tag, an object that no other transfer in progress has. Raises
+        no error of the board. `progress` is called in `collect`.
         """
         ...
 
-    def write(self, source: Piece, card_address: int) -> Moved:
-        """Copies memory to the card."""
+    def cancel(self, tag: Any) -> None:
+        """Stops a transfer; returns before its end, which may still be that it succeeded."""
         ...
 
-    def read(self, destination: Piece, card_address: int) -> Moved:
-        """Copies from the card to memory."""
+    def deadline(self) -> float | None:
+        """When `collect` has to be called again at the latest, as `time.monotonic` counts."""
+        ...
+
+    def wait(self, until: float | None) -> None:
+        """Waits until something has happened, `until`, or `wake`. One thread at a time calls it."""
+        ...
+
+    def wake(self) -> None:
+        """Ends `wait`, from any thread."""
+        ...
+
+    def collect(self) -> list[tuple[Any, Moved | PeerdmaError]]:
+        """The tags of transfers that have ended since the last call, and how; does not wait.
+
+        The board accesses no memory any more for those that failed, except after a Timeout of a
+        driver that does not end what it was told to cancel.
+        """
         ...
 
     def mailbox(self) -> MailboxPage:
@@ -169,16 +191,27 @@ class Filling(Protocol):
     ----------
     ended : bool
         Whether the run is over: all frames are filled, or it was stopped.
+    reports : int
+        Counts what the board reported of it; `check` and `filled` may then say something new.
     """
 
     ended: bool
+    reports: int
 
     def filled(self) -> int:
         """Frames filled since the start; TransferError if not all of them arrived."""
         ...
 
-    def wait(self) -> None:
-        """Waits until `filled` may have changed or the run ended; raises Timeout, TransferError."""
+    def check(self) -> None:
+        """Ends the run if the board reported its end; raises an error if it failed."""
+        ...
+
+    def seconds(self) -> float:
+        """How long to wait for a report, at most."""
+        ...
+
+    def late(self) -> Timeout:
+        """Ends the run; returns the error for one that did not report in its time."""
         ...
 
     def stop(self) -> None:
@@ -190,10 +223,8 @@ class Filling(Protocol):
 class StreamBackend(Protocol):
     """A backend that also supports the user block; the rules of `Backend` apply."""
 
-    def process(
-        self, source: Sequence[Piece], destination: Sequence[Piece], progress: Progress | None
-    ) -> Moved:
-        """Transfers memory through the user block to memory; lengths match `user_ratio`."""
+    def prepare_process(self, source: Sequence[Piece], destination: Sequence[Piece]) -> Any:
+        """Prepares a transfer through the user block; lengths match `user_ratio`."""
         ...
 
     def fill(

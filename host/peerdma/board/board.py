@@ -5,31 +5,34 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from ..arguments import integer, wrong_type
+from ..arguments import integer
 from ..errors import PeerdmaError, PinError, UnsupportedError
 from ..memory.mailbox import Mailbox
 from ..memory.memory import HostArray, Memory, is_memory
 from ..regs import USER, USER_BLOCK_SIZE
 from ..uapi import Access
 from .backend import Backend, BoardInfo, Filling, Progress, stream_backend
-from .pin import Pin, Span
-from .plan import Plan, PlanCache
+from .job import Job
+from .jobs import Jobs
+from .pin import Pin, Side, Span
+from .plan import Plan
 from .spans import (
-    piece,
+    frame_in,
     pieces,
     read_only,
     refuse_overlap,
     require_frames,
     require_on_card,
     require_ratio,
+    require_ring,
     require_same_length,
     resolved,
+    total_bytes,
     unpinned,
 )
 from .streaming import Stream
@@ -37,8 +40,6 @@ from .transfer import Transfer
 
 __all__ = ["Board"]
 
-#: What a side of a copy can be, apart from a sequence of these.
-_ONE = (Pin, Span)
 #: What a board may do with memory that is not read-only.
 _READ_WRITE = Access.READ | Access.WRITE
 
@@ -46,14 +47,15 @@ _READ_WRITE = Access.READ | Access.WRITE
 class Board:
     """A board. Use it as a context manager, or `close` it.
 
-    Not to be built directly: use `peerdma.open`. Calls from several threads are serialised.
+    Not to be built directly: use `peerdma.open`. All methods can be called from any thread, also
+    while another one waits for a transfer: a `write` and a `read` go on at once.
     """
 
     def __init__(self, backend: Backend):
         self._backend = backend
         self._pins: set[Pin] = set()
-        self._plans = PlanCache()
-        self._lock = threading.RLock()
+        self._jobs = Jobs(backend, self._require_idle)
+        self._lock = self._jobs.lock
         self._stream: Stream | None = None
         self.closed = False
 
@@ -68,16 +70,21 @@ class Board:
         self.close()
 
     def close(self) -> None:
-        """Closes all pins and the board. Closing again does nothing."""
+        """Cancels jobs, closes all pins and the board, in seconds. Closing again does nothing."""
         with self._lock:
-            if not self.closed:
-                if self._stream is not None:
-                    self._stream.close()
-                self.closed = True
-                self._plans.clear()
-                self._backend.close()
-                while self._pins:
-                    self._pins.pop().forget()
+            if self.closed:
+                return
+            self.closed = True
+            if self._stream is not None:
+                self._stream.close()
+            self._jobs.close()
+            self._backend.close()
+            self._jobs.forget()
+            for pin in self._pins:
+                pin.handle = None
+                pin.memory.release()
+            self._pins.clear()
+        self._jobs.join()
 
     def info(self) -> BoardInfo:
         """What is known about the board."""
@@ -147,11 +154,7 @@ class Board:
             return pin
 
     def copy(
-        self,
-        source: Pin | Span | Sequence[Pin | Span],
-        destination: Pin | Span | Sequence[Pin | Span],
-        *,
-        progress: Progress | None = None,
+        self, source: Side, destination: Side, *, progress: Progress | None = None
     ) -> Transfer:
         """Copies memory to memory through the board.
 
@@ -174,34 +177,38 @@ class Board:
         BoardLost, Timeout
             If the board went away or did not finish; it accesses no memory any more.
         """
-        sides = None
-        if progress is None and isinstance(source, _ONE) and isinstance(destination, _ONE):
-            sides = source, destination
-            plan = self._plans.get(sides)
-            if plan is not None:
-                return self._transfer(plan)
-        sources = self._spans(source, Access.READ)
-        destinations = self._spans(destination, Access.WRITE)
-        nbytes = require_same_length(sources, destinations)
+        return self.prepare(source, destination).run(progress=progress)
+
+    def submit(self, source: Side, destination: Side) -> Job:
+        """Starts a copy and returns at once; else as `copy`, which is ``submit().result()``.
+
+        What is wrong with the arguments is raised here, what goes wrong later by `Job.result`.
+        """
+        return self.prepare(source, destination).submit()
+
+    def submit_batch(self, pairs: Iterable[tuple[Side, Side]]) -> list[Job]:
+        """Starts a copy for each pair of source and destination, or none if one of them is wrong.
+
+        >>> jobs = board.submit_batch([(s[:4096], d[:4096]), (t, e)])
+        >>> transfers = [job.result() for job in jobs]
+        """
+        return self._jobs.submit(*(self.prepare(*sides) for sides in pairs))
+
+    def prepare(self, source: Side, destination: Side) -> Plan:
+        """Checks and prepares a copy, to be made any number of times; arguments as for `copy`.
+
+        >>> plan = board.prepare(s, d)
+        >>> plan.run()  # as board.copy(s, d), but the work of checking it is done
+        >>> job = plan.submit()
+        """
+        sources = resolved(source, self._pins, Access.READ)
+        destinations = resolved(destination, self._pins, Access.WRITE)
+        require_same_length(sources, destinations)
         refuse_overlap(sources, destinations)
-        both = pieces(sources), pieces(destinations)
-        repeat = self._backend.prepare_copy(*both) if sides and nbytes else None
-        if sides is None or repeat is None:
-            return self._transfer(
-                Plan.of(lambda: self._backend.copy(*both, progress), sources, destinations)
-            )
-        plan = Plan.of(repeat, sources, destinations)
-        transfer = self._transfer(plan)
-        with self._lock:
-            self._plans.keep(sides, plan)
-        return transfer
+        return self._plan(self._backend.prepare_copy, sources, destinations)
 
     def process(
-        self,
-        source: Pin | Span | Sequence[Pin | Span],
-        destination: Pin | Span | Sequence[Pin | Span],
-        *,
-        progress: Progress | None = None,
+        self, source: Side, destination: Side, *, progress: Progress | None = None
     ) -> Transfer:
         """Transfers memory through the board's user block to memory.
 
@@ -219,14 +226,11 @@ class Board:
                 f"cannot process memory: the board's user block {extension.user_block} is a source "
                 "and takes no bytes. Use board.stream(...)"
             )
-        sources = self._spans(source, Access.READ)
-        destinations = self._spans(destination, Access.WRITE)
+        sources = resolved(source, self._pins, Access.READ)
+        destinations = resolved(destination, self._pins, Access.WRITE)
         require_ratio(sources, destinations, extension)
         refuse_overlap(sources, destinations)
-        both = pieces(sources), pieces(destinations)
-        return self._transfer(
-            Plan.of(lambda: backend.process(*both, progress), sources, destinations)
-        )
+        return self._plan(backend.prepare_process, sources, destinations).run(progress=progress)
 
     def stream(
         self,
@@ -264,16 +268,10 @@ class Board:
             If a surface cannot be pinned for the board to write, such as a read-only array.
         """
         backend, extension = stream_backend(self._backend)
-        if extension.user_ratio[0]:
-            raise UnsupportedError(
-                f"cannot stream: the board's user block {extension.user_block} is not a source of "
-                "frames. Build its gateware with one, such as --user pattern"
-            )
-        if not isinstance(surfaces, (Sequence, np.ndarray)):
-            raise wrong_type("a stream fills a sequence of surfaces", surfaces, "write [a, b]")
-        if len(surfaces) < 1 + overwrite:
-            raise ValueError(f"a ring of {len(surfaces)} surfaces is too small")
+        require_ring(surfaces, overwrite, extension)
         with self._lock, contextlib.ExitStack() as undo:
+            self._require_idle()
+            self._jobs.settle()
             self._require_idle()
             spans = [self._frame_of(each, frame_bytes, undo) for each in surfaces]
             require_frames(spans)
@@ -297,7 +295,7 @@ class Board:
                 overwrite=overwrite,
                 taken=lambda index: spans[index].pin.memory.flush_writes(),
                 closed=closed,
-                lock=self._lock,
+                jobs=self._jobs,
             )
             pins = undo.pop_all()
             return stream
@@ -333,11 +331,9 @@ class Board:
         if isinstance(source, np.ndarray):
             with self.pin(source) as pin:
                 return self.write(pin, card_address)
-        span = self._one(source, Access.READ, "board.write(memory, card_address)")
-        require_on_card(span, card_address, self._backend.info.card_ram_size)
-        return self._transfer(
-            Plan.of(lambda: self._backend.write(piece(span), card_address), [span], [])
-        )
+        span = self._one(source, Access.READ, "write", card_address)
+        prepare = self._backend.prepare_write
+        return self._plan(lambda here, _: prepare(here[0], card_address), [span], []).run()
 
     def read(self, destination: Pin | Span | np.ndarray, card_address: int = 0) -> Transfer:
         """Copies card RAM from byte `card_address` to memory; the rest as for `write`.
@@ -347,53 +343,58 @@ class Board:
         if isinstance(destination, np.ndarray):
             with self.pin(destination, access=_READ_WRITE) as pin:
                 return self.read(pin, card_address)
-        span = self._one(destination, Access.WRITE, "board.read(memory, card_address)")
-        require_on_card(span, card_address, self._backend.info.card_ram_size)
-        return self._transfer(
-            Plan.of(lambda: self._backend.read(piece(span), card_address), [], [span])
-        )
+        span = self._one(destination, Access.WRITE, "read", card_address)
+        prepare = self._backend.prepare_read
+        return self._plan(lambda _, there: prepare(there[0], card_address), [], [span]).run()
 
     def _frame_of(self, surface: Any, frame_bytes: int | None, undo: contextlib.ExitStack) -> Span:
         """Pins an argument of `stream`, until `undo`; returns where its frames go."""
         start, stop = 0, None
         if isinstance(surface, Pin | Span):
-            (span,) = self._spans(surface, Access.WRITE)
+            (span,) = resolved(surface, self._pins, Access.WRITE)
             surface, start, stop = span.pin.memory, span.start, span.stop
         pin = undo.enter_context(self.pin(surface, access=_READ_WRITE))
-        span = pin[start:stop]
-        if frame_bytes is not None and frame_bytes > span.nbytes:
-            raise ValueError(
-                f"frames of {frame_bytes} bytes do not fit a surface of {span.nbytes} bytes"
-            )
-        return span if frame_bytes is None else pin[start : start + frame_bytes]
+        return frame_in(pin[start:stop], frame_bytes)
 
-    def _one(self, memory: Any, needed: Access, call: str) -> Span:
-        """The span of an argument that has to be a single pin or span."""
-        if not isinstance(memory, _ONE):
+    def _one(self, memory: Any, needed: Access, call: str, card_address: int) -> Span:
+        """The span of an argument that has to be a single pin or span, for a card address."""
+        if not isinstance(memory, (Pin, Span)):
+            call = f"board.{call}(memory, card_address)"
             raise unpinned(memory, f"the memory of {call} is a pin, a span of it or a numpy array")
-        (span,) = self._spans(memory, needed)
+        (span,) = resolved(memory, self._pins, needed)
+        require_on_card(span, card_address, self._backend.info.card_ram_size)
         return span
 
-    def _spans(self, given: Pin | Span | Sequence[Pin | Span], needed: Access) -> list[Span]:
-        return resolved(given, self._pins, needed)
-
-    def _transfer(self, plan: Plan) -> Transfer:
+    def _plan(self, prepare: Callable[..., Any], here: list[Span], there: list[Span]) -> Plan:
+        """A plan of what `prepare` makes of the pieces; card RAM as a side has none."""
         with self._lock:
-            self._require_idle()
-            return plan.run(self._backend.info)
+            self._require_open()
+            for span in (*here, *there):
+                span.pin.require_open()
+            nbytes = total_bytes(here or there)
+            work = prepare(pieces(here), pieces(there)) if nbytes else None
+            return Plan(self._jobs, work, nbytes, here, there, self._backend.info)
 
     def _unpin(self, pin: Pin) -> None:
         with self._lock:
+            if pin not in self._pins:
+                return
+            handle, pin.handle = pin.handle, None  # no job can start with it from here on
+            try:
+                self._jobs.settle(pin)
+            except BaseException:
+                pin.handle = handle
+                raise
             if pin in self._pins:
                 self._pins.remove(pin)
-                self._plans.clear()
-                self._backend.unpin(pin.forget())
+                pin.memory.release()
+                self._backend.unpin(handle)
 
     def _require_open(self) -> None:
         if self.closed:
             raise PeerdmaError("the board is closed; open it again")
 
     def _require_idle(self) -> None:
-        self._require_open()
-        if self._stream is not None:
+        if self.closed or self._stream is not None:
+            self._require_open()
             raise PeerdmaError("cannot transfer while a stream is open; close the stream first")

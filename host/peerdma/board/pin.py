@@ -3,14 +3,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..errors import PinError
 from ..memory.memory import Memory, Path
 from ..uapi import Access
 
-__all__ = ["Pin", "Span"]
+__all__ = ["Pin", "Side", "Span"]
 
 
 class Pin:
@@ -67,15 +68,20 @@ class Pin:
         return self.handle is None
 
     def close(self) -> None:
-        """Unpins; the board does not access the memory after this. Closing again does nothing."""
+        """Unpins; the board does not access the memory after this. Closing again does nothing.
+
+        Waits for the jobs that use the pin. To end them early, cancel them before.
+        """
         if not self.closed:
             self._unpin(self)
 
-    def forget(self) -> Any:
-        """Marks the pin closed, releases the memory and returns the handle to unpin."""
-        handle, self.handle = self.handle, None
-        self.memory.release()
-        return handle
+    def require_open(self) -> None:
+        """PinError if the pin is closed."""
+        if self.handle is None:
+            raise PinError(
+                f"cannot transfer {self.nbytes} bytes at {self.memory.address:#x}: their pin is "
+                "closed; pin the memory on this board with board.pin(...)"
+            )
 
 
 @dataclass(frozen=True)
@@ -95,3 +101,7 @@ class Span:
     def address(self) -> int:
         """Virtual address of the first byte."""
         return self.pin.memory.address + self.start
+
+
+#: What a transfer takes as its source or destination: a sequence is one memory, piece after piece.
+Side = Pin | Span | Sequence[Pin | Span]

@@ -4,84 +4,85 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
-from .backend import BoardInfo, Moved
-from .pin import Pin, Span
-from .spans import longest_path, total_bytes
+from .backend import BoardInfo, Moved, Progress
+from .job import Job
+from .jobs import Jobs
+from .pin import Span
+from .spans import longest_path
 from .transfer import Paths, Transfer
 
-__all__ = ["Plan", "PlanCache"]
+__all__ = ["Plan"]
 
-#: Most plans to keep.
-_PLANS = 64
 _NOTHING = Moved(0, None)
 
 
-class Plan(NamedTuple):
-    """A transfer that has been checked."""
+class Plan:
+    """A transfer that was checked and prepared once, to be made any number of times.
 
-    #: runs the transfer; not called if there are no bytes
-    move: Callable[[], Moved]
-    nbytes: int
-    #: `Memory.flush_writes` of each destination's memory, to be called after the transfer
-    flushes: list[Callable[[], None]]
-    paths: Paths
+    Not to be built directly: use `Board.prepare`. It can be run while its pins are open, and does
+    not keep them open. Several jobs of it can be in progress.
 
-    @classmethod
-    def of(
-        cls, move: Callable[[], Moved], sources: Sequence[Span], destinations: Sequence[Span]
-    ) -> Plan:
-        """The plan for a transfer of these spans; card RAM as a side has none."""
+    Attributes
+    ----------
+    nbytes : int
+        Payload; a copy counts each byte once.
+    path : Paths
+    pins : tuple of Pin
+        Those of both sides.
+    """
+
+    def __init__(
+        self,
+        jobs: Jobs,
+        work: Any,
+        nbytes: int,
+        sources: Sequence[Span],
+        destinations: Sequence[Span],
+        info: BoardInfo,
+    ):
+        self._jobs = jobs
+        self.work = work
+        self.nbytes = nbytes
+        self.path = Paths(longest_path(sources), longest_path(destinations))
+        self.pins = tuple(dict.fromkeys(span.pin for span in (*sources, *destinations)))
         memories = {id(span.pin.memory): span.pin.memory for span in destinations}
-        return cls(
-            move,
-            total_bytes(sources or destinations),
-            [memory.flush_writes for memory in memories.values()],
-            Paths(longest_path(sources), longest_path(destinations)),
-        )
+        self._flushes = [memory.flush_writes for memory in memories.values()]
+        self._clock = info.extension.clock_khz * 1e3 if info.extension else 0.0
+        self._simulated = info.simulated
 
-    def run(self, info: BoardInfo) -> Transfer:
-        """Runs the transfer; `info` is that of its board."""
-        began = time.perf_counter()
-        moved = self.move() if self.nbytes else _NOTHING
-        for flush_writes in self.flushes:
-            flush_writes()
+    def __repr__(self) -> str:
+        return f"<Plan of {self.nbytes} bytes, {self.path}>"
+
+    def submit(self) -> Job:
+        """Starts the transfer and returns at once; see `Board.submit`.
+
+        Raises
+        ------
+        PinError
+            If one of its pins was closed.
+        """
+        (job,) = self._jobs.submit(self)
+        return job
+
+    def run(self, *, progress: Progress | None = None) -> Transfer:
+        """Makes the transfer and waits for its end; see `Board.copy`."""
+        return self._jobs.run(self, progress)
+
+    def finish(self, moved: Moved | None, began: float) -> Transfer:
+        """Flushes what was written; returns the report on a transfer that began at that time."""
+        if moved is None:
+            moved = _NOTHING
+        else:
+            for flush_writes in self._flushes:
+                flush_writes()
         wall = time.perf_counter() - began
         cycles, limit, through, elapsed = moved
         if elapsed is None:
             elapsed = cycles
-        clock = info.extension.clock_khz if info.extension else 0
-        seconds = elapsed / (clock * 1e3) if clock else wall
+        seconds = elapsed / self._clock if self._clock else wall
         return Transfer(
-            self.nbytes, cycles, seconds, wall, limit, self.paths, through, info.simulated
+            self.nbytes, cycles, seconds, wall, limit, self.path, through, self._simulated
         )
-
-
-class PlanCache:
-    """Plans of earlier copies, so that a copy that is made again is not checked again.
-
-    Cleared whenever a pin is closed, so that no plan has a closed pin.
-    """
-
-    def __init__(self):
-        self._plans: dict[tuple[Pin | Span, Pin | Span], Plan] = {}
-
-    def __len__(self) -> int:
-        return len(self._plans)
-
-    def get(self, sides: tuple[Pin | Span, Pin | Span]) -> Plan | None:
-        """The plan of a copy between these (source, destination), if there is one."""
-        return self._plans.get(sides)
-
-    def keep(self, sides: tuple[Pin | Span, Pin | Span], plan: Plan) -> None:
-        """Keeps a plan, unless a pin has been closed since it was made."""
-        if len(self._plans) == _PLANS:
-            self._plans.clear()
-        if not any((side.pin if isinstance(side, Span) else side).closed for side in sides):
-            self._plans[sides] = plan
-
-    def clear(self) -> None:
-        """Forgets all plans."""
-        self._plans.clear()

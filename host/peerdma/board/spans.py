@@ -9,21 +9,22 @@ from typing import Any
 import numpy as np
 
 from ..arguments import integer, wrong_type
-from ..errors import PinError, TransferError
+from ..errors import PinError, TransferError, UnsupportedError
 from ..memory.memory import Path, is_memory
 from ..uapi import Access
 from .backend import Extension, Piece
 from .pin import Pin, Span
 
 __all__ = [
+    "frame_in",
     "longest_path",
-    "piece",
     "pieces",
     "read_only",
     "refuse_overlap",
     "require_frames",
     "require_on_card",
     "require_ratio",
+    "require_ring",
     "require_same_length",
     "resolved",
     "total_bytes",
@@ -124,6 +125,30 @@ def require_ratio(
         )
 
 
+def require_ring(surfaces: Any, overwrite: bool, extension: Extension) -> None:
+    """Raises unless the board has a source that can fill these surfaces in turn."""
+    if extension.user_ratio[0]:
+        raise UnsupportedError(
+            f"cannot stream: the board's user block {extension.user_block} is not a source of "
+            "frames. Build its gateware with one, such as --user pattern"
+        )
+    if not isinstance(surfaces, (Sequence, np.ndarray)):
+        raise wrong_type("a stream fills a sequence of surfaces", surfaces, "write [a, b]")
+    if len(surfaces) < 1 + overwrite:
+        raise ValueError(f"a ring of {len(surfaces)} surfaces is too small")
+
+
+def frame_in(span: Span, frame_bytes: int | None) -> Span:
+    """The start of a span that a frame takes; None: all of it. ValueError if it does not fit."""
+    if frame_bytes is None:
+        return span
+    if frame_bytes > span.nbytes:
+        raise ValueError(
+            f"frames of {frame_bytes} bytes do not fit a surface of {span.nbytes} bytes"
+        )
+    return span.pin[span.start : span.start + frame_bytes]
+
+
 def require_frames(spans: Sequence[Span]) -> None:
     """ValueError unless all spans have the same length, and are not empty."""
     sizes = {span.nbytes for span in spans}
@@ -158,22 +183,19 @@ def read_only(action: str, nbytes: int, address: int) -> PinError:
 
 def total_bytes(spans: Sequence[Span]) -> int:
     """Bytes of all of them."""
-    return sum(span.nbytes for span in spans)
-
-
-def piece(span: Span) -> Piece:
-    """A span as backends take it."""
-    return Piece(span.pin.handle, span.start, span.stop)
+    return sum([span.stop - span.start for span in spans])
 
 
 def pieces(spans: Sequence[Span]) -> list[Piece]:
     """Spans as backends take them."""
-    return [piece(span) for span in spans]
+    return [Piece(span.pin.handle, span.start, span.stop) for span in spans]
 
 
 def longest_path(spans: Sequence[Span]) -> Path | None:
     """The longest path (last in `Path`) that any of the bytes take; None if there are no bytes."""
-    paths = {span.pin.path for span in spans if span.nbytes}
+    paths = {span.pin.path for span in spans if span.stop > span.start}
+    if len(paths) < 2:
+        return paths.pop() if paths else None
     return max(paths, key=list(Path).index, default=None)
 
 

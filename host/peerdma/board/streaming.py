@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..errors import PeerdmaError
 from .backend import Filling
+from .jobs import Jobs
 
 __all__ = ["Stream"]
 
@@ -18,8 +20,9 @@ class Stream:
     """An iterator over surfaces, each filled by the board with the next frame.
 
     The board does not reuse a surface before the next one is requested (unless `overwrite`). Use
-    the stream as a context manager, or `close` it: the board writes frames until then. Not to be
-    built directly: use `Board.stream`.
+    the stream as a context manager, or `close` it: the board writes frames until then. Any thread
+    may close it, also while another one waits for a frame: the loop there ends. Not to be built
+    directly: use `Board.stream`.
 
     Parameters
     ----------
@@ -33,8 +36,8 @@ class Stream:
         Called with the index of an item before the iterator yields it.
     closed : callable
         Called once, when the stream is closed.
-    lock : threading.RLock
-        Held while the board is used.
+    jobs : Jobs
+        Its lock is held while the board is used, but not while the stream waits.
 
     Attributes
     ----------
@@ -54,14 +57,17 @@ class Stream:
         overwrite: bool,
         taken: Callable[[int], None],
         closed: Callable[[], None],
-        lock: threading.RLock,
+        jobs: Jobs,
     ):
         self._items = items
         self._fill = fill
         self._overwrite = overwrite
         self._taken = taken
         self._when_closed = closed
-        self._lock = lock
+        self._jobs = jobs
+        self._lock = jobs.lock
+        #: held by the thread that waits for the next frame
+        self._turn = threading.Lock()
         self.number = -1
         self.dropped = 0
         self.closed = False
@@ -83,11 +89,14 @@ class Stream:
         self.close()
 
     def __next__(self) -> Any:
-        with self._lock:
-            if self.closed:
-                raise PeerdmaError("the stream is closed; start another one")
+        if self.closed:
+            raise PeerdmaError("the stream is closed; start another one")
+        with self._turn:
             try:
-                index = self._newest() if self._overwrite else self._next()
+                with self._lock:
+                    if self.closed:
+                        raise StopIteration
+                    index = self._newest() if self._overwrite else self._next()
                 self._taken(index)
             except BaseException:
                 self.close()
@@ -120,10 +129,26 @@ class Stream:
                     self._run.stop()
             finally:
                 self._when_closed()
+                self._jobs.wake()
 
     def _running(self) -> Filling:
         assert self._run is not None, "waiting for a frame, but no run is in progress"
         return self._run
+
+    def _wait(self) -> None:
+        """Waits until the run has reported something; StopIteration if the stream was closed."""
+        run = self._running()
+        run.check()
+        if run.ended:
+            return
+        reports, until = run.reports, time.monotonic() + run.seconds()
+        while run.reports == reports:
+            if time.monotonic() >= until:
+                raise run.late()
+            self._jobs.wait(until)
+            if self.closed:
+                raise StopIteration
+        run.check()
 
     # Without overwrite: the board waits for surfaces -----------------------------------------
 
@@ -142,7 +167,7 @@ class Stream:
         self._collect()
         while not self._filled:
             self._begin()
-            self._running().wait()
+            self._wait()
             self._collect()
         self._begin()
         self.number += 1
@@ -159,7 +184,7 @@ class Stream:
             self._counted += 1
         if not self._filling:
             while not self._run.ended:
-                self._run.wait()
+                self._wait()
             self._run = None
 
     # With overwrite: the board never waits ---------------------------------------------------
@@ -167,7 +192,7 @@ class Stream:
     def _newest(self) -> int:
         run = self._running()
         while (filled := run.filled()) <= self.number + 1:
-            run.wait()
+            self._wait()
         used_until_overwritten = 0 <= self.number <= filled - len(self._items)
         newest = filled - 1
         self.dropped += newest - self.number - 1 + used_until_overwritten

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ..board.backend import BoardInfo, Extension, Moved, Piece, Progress
 from ..board.link import Link
 from ..board.transfer import Through
-from ..errors import BoardLost, UnsupportedError, VersionMismatch
+from ..errors import BoardLost, PeerdmaError, UnsupportedError, VersionMismatch
 from ..memory.mailbox import MailboxPage
 from ..memory.memory import DmaBufMemory, Memory, Path
 from ..regs import EXTENSION_VERSION, Capability, waits_for_text
@@ -31,7 +32,7 @@ from ..uapi import (
     Submit,
     UnpinCuda,
 )
-from . import jobs
+from .jobs import Jobs, Work, copy_jobs
 from .node import KernelNode
 
 __all__ = ["KernelBackend", "open_node"]
@@ -69,7 +70,7 @@ class KernelBackend:
         self._closed = False
         info = node.info()
         self._features = Feature(info.features)
-        self._jobs = jobs.Jobs(node, info.time_scale, timeout)
+        self._jobs = Jobs(node, info.time_scale, timeout)
         self._info = _describe(node.path, info)
         streams = Feature.STREAM_COPY in self._features
         self._copies_through = Through.STREAM if streams else Through.CARD_RAM
@@ -140,32 +141,15 @@ class KernelBackend:
 
     # Transfers -------------------------------------------------------------------------------
 
-    def copy(
-        self, source: Sequence[Piece], destination: Sequence[Piece], progress: Progress | None
-    ) -> Moved:
-        """Copies memory to memory, as one job per run of bytes that is in one pin on both sides."""
+    def prepare_copy(self, source: Sequence[Piece], destination: Sequence[Piece]) -> Work:
+        """Prepares a copy, as one job per run of bytes that is in one pin on both sides."""
         total = sum(piece.stop - piece.start for piece in source)
-        cycles = self._jobs.run(jobs.copy_jobs(source, destination), total, progress)
-        return Moved(cycles, self._copy_limit(), self._copies_through)
-
-    def prepare_copy(
-        self, source: Sequence[Piece], destination: Sequence[Piece]
-    ) -> Callable[[], Moved] | None:
-        """Prepares the requests of a copy; None if it is too large to gain from that."""
-        total = sum(piece.stop - piece.start for piece in source)
-        if total > jobs.JOB_BYTES:
-            return None
-        requests, limit = list(jobs.copy_jobs(source, destination)), self._copy_limit()
-        return lambda: Moved(self._jobs.run(requests, total), limit, self._copies_through)
-
-    def _copy_limit(self) -> float | None:
-        # Computed per copy, not on opening: a board that does not answer reports link speed 0,
-        # for which there is no limit.
         link = self._link()
-        return link.copy_limit(wide=False) if link else None
+        limit = link.copy_limit(wide=False) if link else None
+        return Work(list(copy_jobs(source, destination)), total, limit, self._copies_through)
 
-    def write(self, source: Piece, card_address: int) -> Moved:
-        """Copies memory to the card."""
+    def prepare_write(self, source: Piece, card_address: int) -> Work:
+        """Prepares a copy from memory to the card."""
         length, link = source.stop - source.start, self._link()
         job = Submit(
             op=Op.H2C,
@@ -174,11 +158,10 @@ class KernelBackend:
             dst_offset=card_address,
             length=length,
         )
-        cycles = self._jobs.run([job], length)
-        return Moved(cycles, link.read_limit(wide=False) if link else None)
+        return Work([job], length, link.read_limit(wide=False) if link else None, None)
 
-    def read(self, destination: Piece, card_address: int) -> Moved:
-        """Copies from the card to memory."""
+    def prepare_read(self, destination: Piece, card_address: int) -> Work:
+        """Prepares a copy from the card to memory."""
         length, link = destination.stop - destination.start, self._link()
         job = Submit(
             op=Op.C2H,
@@ -187,8 +170,34 @@ class KernelBackend:
             dst_offset=destination.start,
             length=length,
         )
-        cycles = self._jobs.run([job], length)
-        return Moved(cycles, link.write_limit(wide=False) if link else None)
+        return Work([job], length, link.write_limit(wide=False) if link else None, None)
+
+    def start(self, work: Work, tag: Any, progress: Progress | None) -> None:
+        """Starts a transfer; see `Jobs`."""
+        self._jobs.start(work, tag, progress)
+
+    def cancel(self, tag: Any) -> None:
+        """Has the driver stop a transfer."""
+        self._jobs.cancel(tag)
+
+    def deadline(self) -> float | None:
+        """When the first transfer is late."""
+        return self._jobs.deadline()
+
+    def wait(self, until: float | None) -> None:
+        """Waits for events of the driver."""
+        if not self._jobs.ended:
+            self._node.wait(until)
+
+    def wake(self) -> None:
+        """Ends `wait`."""
+        self._node.wake()
+
+    def collect(self) -> list[tuple[Any, Moved | PeerdmaError]]:
+        """What has ended."""
+        self._jobs.collect()
+        ended, self._jobs.ended = self._jobs.ended, []
+        return ended
 
     # LEDs, mailbox, closing -------------------------------------------------------------------
 

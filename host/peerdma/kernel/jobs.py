@@ -1,21 +1,35 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Transfers as jobs of the kernel driver: divides, submits, awaits and cancels them."""
+"""Transfers as jobs of the kernel driver: divides, submits and cancels them, and reads their ends.
+
+A transfer is one job of the driver, or several if it is long or scattered. Nothing here waits.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
-from ..board.backend import Piece, Progress
-from ..errors import BoardLost, PeerdmaError, PinError, Timeout, TransferError
+from ..board.backend import Moved, Piece, Progress
+from ..board.transfer import Through
+from ..errors import (
+    CANCELLED,
+    BoardLost,
+    Cancelled,
+    PeerdmaError,
+    PinError,
+    Timeout,
+    TransferError,
+)
 from ..uapi import Cancel, Event, Ioctl, Op, Reason, Submit
 from .node import KernelNode
 
-__all__ = ["JOB_BYTES", "Jobs", "copy_jobs"]
+__all__ = ["JOB_BYTES", "Jobs", "Work", "copy_jobs"]
 
-#: Bytes of one job: progress is reported, and Ctrl-C acted on, between jobs.
+#: Bytes of one job: progress is reported, and a cancelled transfer ends, between jobs.
 JOB_BYTES = 64 << 20
 #: Time limit of a transfer: so many seconds, plus the time of its bytes at this rate (bytes per
 #: second), times the board's time scale. The driver's own watchdog ends jobs long before that.
@@ -24,8 +38,38 @@ _BASE_SECONDS, _SLOWEST = 60.0, 100e6
 _CANCEL_SECONDS = 60.0
 
 
+class Work(NamedTuple):
+    """A transfer that can be run, any number of times."""
+
+    requests: Sequence[Submit]
+    nbytes: int
+    limit: float | None
+    through: Through | None
+
+
+class _Run:
+    """A transfer from its start on.
+
+    It is late at `until`. Its time counts from when all that were started before it have ended, and
+    is None before.
+    """
+
+    __slots__ = ("cycles", "done", "failure", "left", "progress", "sent", "tag", "until", "work")
+
+    def __init__(self, work: Work, tag: Any, progress: Progress | None):
+        self.work = work
+        self.tag = tag
+        self.progress = progress
+        #: requests that the driver has taken, and how many of these jobs have not ended
+        self.sent = self.left = 0
+        self.cycles = self.done = 0
+        #: why it is being ended early
+        self.failure: PeerdmaError | None = None
+        self.until: float | None = None
+
+
 class Jobs:
-    """Runs jobs on a board.
+    """What is in progress on a board.
 
     Parameters
     ----------
@@ -34,75 +78,165 @@ class Jobs:
         How much slower than real time the board runs.
     timeout : float or None
         Seconds to wait for one transfer; None: by its size and the board's time scale.
+
+    Attributes
+    ----------
+    ended : list of (object, Moved or PeerdmaError)
+        Tags of transfers that ended, with how; whoever takes note removes them.
     """
 
     def __init__(self, node: KernelNode, time_scale: int, timeout: float | None):
         self._node = node
         self._time_scale = time_scale
         self._timeout = timeout
+        #: in the order of their start
+        self._runs: dict[Any, _Run] = {}
+        #: those with requests that the driver has not taken, in that order
+        self._waiting: deque[_Run] = deque()
+        #: those that are being ended early
+        self._stopping: list[_Run] = []
+        #: By the number of the driver's job. Keeps the run, and so its memory, until that has
+        #: ended, also if it is late and was given up.
+        self._numbers: dict[int, _Run] = {}
+        self.ended: list[tuple[Any, Moved | PeerdmaError]] = []
 
-    def run(self, jobs: Iterable[Submit], total: int, progress: Progress | None = None) -> int:
-        """Runs the jobs of a transfer of `total` bytes; returns their busy clock cycles.
-
-        When it raises, none of them is in progress any more.
-        """
-        seconds = self._timeout or _BASE_SECONDS + total * self._time_scale / _SLOWEST
-        deadline = time.monotonic() + seconds
-        under_way: set[int] = set()
-        cycles = done = 0
-        left = iter(jobs)
+    def start(self, work: Work, tag: Any, progress: Progress | None) -> None:
+        """Starts a transfer; errors are in `ended`."""
+        run = self._runs[tag] = _Run(work, tag, progress)
+        if len(self._runs) == 1:
+            self._begin_time(run)
         try:
-            job = next(left, None)
-            while job or under_way:
-                if job and self._submit(job, under_way):
-                    job = next(left, None)
-                    continue
-                for event in self._events(under_way, deadline):
-                    if event.result:
-                        raise _failure(event)
-                    cycles += event.cycles
-                    done += event.bytes
-                    if progress:
-                        progress(done, total)
-        except BaseException:
-            self._abort(under_way)
-            raise
-        return cycles
-
-    def _submit(self, submit: Submit, under_way: set[int]) -> bool:
-        """Starts a job; False if the driver's queue is full until another one ends."""
-        submit.job = 0  # the driver returns the job's number here; the request may be a repeat
-        try:
-            self._node.request(Ioctl.SUBMIT, submit, "transfer {0.length} bytes")
+            if self._waiting or not self._submit(run):
+                self._waiting.append(run)
         except PeerdmaError as error:
-            if error.errno == errno.EAGAIN and under_way:
-                return False
-            raise
-        under_way.add(submit.job)
+            self._stop(run, error)
+
+    def cancel(self, tag: Any) -> None:
+        """Has the driver stop a transfer, unless it has ended."""
+        if run := self._runs.get(tag):
+            self._stop(run, Cancelled(CANCELLED))
+
+    def deadline(self) -> float | None:
+        """When the first of them is late, as `time.monotonic` counts; None: there are none."""
+        for oldest in self._runs.values():
+            if not self._stopping:
+                return oldest.until
+            return min(run.until for run in (oldest, *self._stopping) if run.until is not None)
+        return None
+
+    def collect(self) -> None:
+        """Reads what has ended, and submits what the driver has room for then."""
+        try:
+            for event in self._node.events():
+                self._note(event)
+        except BoardLost as error:
+            self._lose(error)
+        if self._waiting:
+            self._feed()
+        until = self.deadline()
+        if until is not None and time.monotonic() > until:
+            self._expire()
+
+    def _feed(self) -> None:
+        """Submits what the driver's queue has room for."""
+        while self._waiting:
+            run = self._waiting[0]
+            try:
+                if not self._submit(run):
+                    return
+            except PeerdmaError as error:
+                self._stop(run, error)
+            else:
+                self._waiting.popleft()
+
+    def _submit(self, run: _Run) -> bool:
+        """Submits the requests of a run; False if the queue is full before all are in it."""
+        requests = run.work.requests
+        while run.sent < len(requests):
+            request = requests[run.sent]
+            request.job = 0  # the driver returns the job's number here; the request may be a repeat
+            try:
+                self._node.request(Ioctl.SUBMIT, request, "transfer {0.length} bytes")
+            except PeerdmaError as error:
+                if error.errno == errno.EAGAIN and self._numbers:
+                    return False
+                raise
+            self._numbers[request.job] = run
+            run.left += 1
+            run.sent += 1
         return True
 
-    def _events(self, under_way: set[int], deadline: float) -> list[Event]:
-        events = self._node.wait(deadline - time.monotonic())
-        if not events:
-            raise Timeout(
-                f"{len(under_way)} jobs of the board at {self._node.path} did not end in time; "
-                "they were cancelled. The kernel's log may say why (dmesg)"
-            )
-        ours = [event for event in events if event.job in under_way]
-        for event in ours:
-            under_way.discard(event.job)
-        return ours
+    def _note(self, event: Event) -> None:
+        """Notes that a job has ended."""
+        run = self._numbers.pop(event.job, None)
+        if run is None:
+            return
+        run.left -= 1
+        if event.result:
+            self._stop(run, _failure(event))
+            return
+        run.cycles += event.cycles
+        run.done += event.bytes
+        if run.progress:
+            run.progress(run.done, run.work.nbytes)
+        if not run.left and (run.failure or run.sent == len(run.work.requests)):
+            self._end(run)
 
-    def _abort(self, under_way: set[int]) -> None:
-        """Cancels the jobs in progress and waits for their end, whose time the driver limits."""
-        for job in under_way:
-            # Fails if the job ended meanwhile.
-            with contextlib.suppress(PeerdmaError):
-                self._node.request(Ioctl.CANCEL, Cancel(job=job), "cancel a job")
-        deadline = time.monotonic() + _CANCEL_SECONDS
-        with contextlib.suppress(PeerdmaError):
-            while under_way:
-                self._events(under_way, deadline)
+    def _stop(self, run: _Run, error: PeerdmaError) -> None:
+        """Ends a run early; it has ended when its jobs have, whose time the driver limits."""
+        if run.failure is None:
+            run.failure = error
+            run.until = time.monotonic() + _CANCEL_SECONDS
+            self._stopping.append(run)
+            if run in self._waiting:
+                self._waiting.remove(run)
+            for number in [number for number, of in self._numbers.items() if of is run]:
+                # Fails if the job ended meanwhile.
+                with contextlib.suppress(PeerdmaError):
+                    self._node.request(Ioctl.CANCEL, Cancel(job=number), "cancel a job")
+        if not run.left:
+            self._end(run)
+
+    def _expire(self) -> None:
+        """Ends early what is late, and gives up what does not end then."""
+        now = time.monotonic()
+        for run in [next(iter(self._runs.values())), *self._stopping]:
+            if run.until is None or run.until > now or run.tag not in self._runs:
+                continue
+            if run.failure is None:
+                late = f"{run.left} jobs of the board at {self._node.path} did not end in time"
+                what = f"{late}; they were cancelled. The kernel's log may say why (dmesg)"
+                self._stop(run, Timeout(what))
+            else:
+                self._end(run)
+
+    def _lose(self, error: BoardLost) -> None:
+        """Ends all: the board is gone, and with it its jobs."""
+        self._numbers.clear()
+        self._waiting.clear()
+        for run in list(self._runs.values()):
+            run.failure = run.failure or error
+            self._end(run)
+
+    def _end(self, run: _Run) -> None:
+        work = run.work
+        if self._runs.pop(run.tag, None) is None:
+            return
+        if run in self._stopping:
+            self._stopping.remove(run)
+        if run.done == work.nbytes:
+            self.ended.append((run.tag, Moved(run.cycles, work.limit, work.through)))
+        else:
+            short = f"the driver reported the transfer of {run.done} of {work.nbytes} bytes only"
+            self.ended.append((run.tag, run.failure or TransferError(short)))
+        for oldest in self._runs.values():
+            if oldest.until is None:
+                self._begin_time(oldest)
+            break
+
+    def _begin_time(self, run: _Run) -> None:
+        seconds = self._timeout or _BASE_SECONDS + run.work.nbytes * self._time_scale / _SLOWEST
+        run.until = time.monotonic() + seconds
 
 
 def copy_jobs(source: Sequence[Piece], destination: Sequence[Piece]) -> Iterator[Submit]:

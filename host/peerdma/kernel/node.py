@@ -8,9 +8,9 @@ import errno
 import fcntl
 import mmap
 import os
-import select
 from typing import Any
 
+from ..board.waiter import Waiter
 from ..errors import (
     BoardLost,
     BoardNotFound,
@@ -50,6 +50,11 @@ _EVENT_BYTES = ctypes.sizeof(Event)
 class KernelNode:
     """An open device node.
 
+    Attributes
+    ----------
+    wait, wake : callable
+        Those of a `Waiter` for events of jobs, or the board's end.
+
     Raises
     ------
     BoardNotFound
@@ -61,22 +66,27 @@ class KernelNode:
     def __init__(self, path: str):
         self.path = path
         try:
-            self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
         except OSError as error:
             raise BoardNotFound(
                 f"cannot open the board at {path}: {error.strerror}. {_how_to_open(error)}",
                 errno=error.errno,
             ) from None
-        self._poll = select.poll()
-        self._poll.register(self._fd, select.POLLIN)
         try:
-            self._require_version()
+            self._waiter = Waiter(self._fd)
+            self.wait, self.wake = self._waiter.wait, self._waiter.wake
+            try:
+                self._require_version()
+            except BaseException:
+                self._waiter.close()
+                raise
         except BaseException:
             os.close(self._fd)
             raise
 
     def close(self) -> None:
         """Closes the node: the driver stops this process's jobs and unpins its memory."""
+        self._waiter.close()
         os.close(self._fd)
 
     def info(self) -> Info:
@@ -100,20 +110,22 @@ class KernelNode:
         except OSError as error:
             raise self._failure(code, action.format(argument), error.errno or errno.EIO) from None
 
-    def wait(self, seconds: float) -> list[Event]:
-        """The events of jobs that ended, waiting up to `seconds` for the first; [] if none ended.
+    def events(self) -> list[Event]:
+        """The events of jobs that have ended; [] if there are none yet.
 
         Raises
         ------
         BoardLost
             If the board is gone and all events have been read.
         """
-        ready = self._poll.poll(max(0.0, seconds) * 1000)
-        if not ready:
+        try:
+            data = os.read(self._fd, _EVENTS_AT_ONCE * _EVENT_BYTES)
+        except BlockingIOError:
             return []
-        if not ready[0][1] & select.POLLIN:
-            raise BoardLost(f"the board at {self.path} is gone. Check it and open it again")
-        data = os.read(self._fd, _EVENTS_AT_ONCE * _EVENT_BYTES)
+        except OSError as error:
+            raise BoardLost(
+                f"the board at {self.path} is gone. Check it and open it again", errno=error.errno
+            ) from None
         events, at, end = [], 0, len(data)
         while at < end:
             # A newer driver's records are longer, an older one's shorter.

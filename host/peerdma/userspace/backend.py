@@ -6,16 +6,16 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from ..board.backend import BoardInfo, Moved, Piece, Progress
 from ..board.link import Link
 from ..board.transfer import Through
-from ..errors import PeerdmaError, ProtocolError, Timeout, TransferError, UnsupportedError
+from ..errors import PeerdmaError, ProtocolError, TransferError, UnsupportedError
 from ..memory.mailbox import MailboxPage
 from ..memory.memory import Extent, Memory, Path, Staged
 from ..memory.scatter import ScatterList
@@ -25,6 +25,8 @@ from ..vfio.client import VfioUserClient
 from ..vfio.pci import PciFunction
 from ..vfio.wire import DeviceFlag
 from .frames import FrameRun
+from .lanes import Lanes, Work, once
+from .prepared import Prepared
 from .xdma import Direction, Xdma
 
 __all__ = ["UserSpaceBackend"]
@@ -70,29 +72,7 @@ def _scatter(pieces: Sequence[Piece]) -> ScatterList:
 
 #: Bytes that go into the user stream between two reports of progress.
 _STREAM_STEP = 1 << 20
-
-
-def _in_steps(
-    source: ScatterList,
-    destination: ScatterList,
-    ratio: tuple[int, int],
-    most: int,
-    move: Callable[[ScatterList, ScatterList], int],
-    progress: Progress | None,
-) -> int:
-    """Calls `move` step by step, with up to `most` bytes of the source; returns the cycles of all.
-
-    For every ratio[0] bytes of the source, the destination gets ratio[1].
-    """
-    cycles, total = 0, source.nbytes
-    step = most - most % ratio[0]
-    for start in range(0, total, step):
-        stop = min(start + step, total)
-        ends = (end * ratio[1] // ratio[0] for end in (start, stop))
-        cycles += move(source.part(start, stop), destination.part(*ends))
-        if progress:
-            progress(stop, total)
-    return cycles
+_BOTH = frozenset(Direction)
 
 
 class UserSpaceBackend:
@@ -126,7 +106,6 @@ class UserSpaceBackend:
         why_lost: Callable[[], str] = lambda: "",
         notes: Callable[[float], str] = lambda since: "",
     ):
-        self._notes = notes
         self._mapped: dict[int, _Mapped] = {}
         self._next_host_address = _HOST_ADDRESS
         with contextlib.ExitStack() as undo:
@@ -152,6 +131,7 @@ class UserSpaceBackend:
                 os.close(fd)
             ring = np.frombuffer(memory, DESCRIPTOR)
             self._driver = Xdma(self._function, ring, _RING_ADDRESS, timeout)
+            self._lanes = Lanes(self._driver, self._lost, notes)
             self._info = self._describe(name)
             undo.pop_all()
 
@@ -191,56 +171,69 @@ class UserSpaceBackend:
             del self._mapped[id(handle.memory)]
             self._unmap(handle.windows)
 
-    def copy(
-        self, source: Sequence[Piece], destination: Sequence[Piece], progress: Progress | None
-    ) -> Moved:
-        """Copies in one pass if the board can, else through card RAM, one filling at a time."""
-        driver = self._driver
-
-        def chunk(here: ScatterList, there: ScatterList) -> int:
-            into = driver.transfer(Direction.H2C, here, 0)
-            return into + driver.transfer(Direction.C2H, there, 0)
-
-        sources, destinations = _scatter(source), _scatter(destination)
-        if driver.copies:
-            through, step, move = Through.STREAM, _STREAM_STEP, driver.stream
-        else:
-            through, step, move = Through.CARD_RAM, driver.card_ram_size, chunk
-        return self._moved(
-            lambda: _in_steps(sources, destinations, (1, 1), step, move, progress),
-            self._copy_limit(sources, destinations),
-            through,
-        )
-
-    def prepare_copy(
-        self, source: Sequence[Piece], destination: Sequence[Piece]
-    ) -> Callable[[], Moved] | None:
-        """Prepares the descriptors of a copy; None if it takes several steps."""
+    def prepare_copy(self, source: Sequence[Piece], destination: Sequence[Piece]) -> Work:
+        """Prepares a copy: in one pass if the board can, else through card RAM, piece by piece."""
         driver = self._driver
         sources, destinations = _scatter(source), _scatter(destination)
-        if not driver.copies or sources.nbytes > _STREAM_STEP:
-            return None
-        run = driver.prepare(sources, destinations).run
-        limit = self._copy_limit(sources, destinations)
-        return lambda: self._moved(run, limit, Through.STREAM)
-
-    def _copy_limit(self, sources: ScatterList, destinations: ScatterList) -> float | None:
         link = self._link()
-        return link.copy_limit(sources.wide or destinations.wide) if link else None
+        limit = link.copy_limit(sources.wide or destinations.wide) if link else None
+        if driver.copies:
+            return self._streamed(sources, destinations, (1, 1), limit)
 
-    def process(
-        self, source: Sequence[Piece], destination: Sequence[Piece], progress: Progress | None
-    ) -> Moved:
-        """Moves memory through the user block."""
-        driver = self._driver
-        assert driver.extension, "no user block without the extension block"
-        sources, destinations = _scatter(source), _scatter(destination)
-        ratio = driver.extension.user_ratio
-        return self._moved(
-            lambda: _in_steps(sources, destinations, ratio, _STREAM_STEP, driver.stream, progress),
-            None,
-            Through.STREAM,
-        )
+        def steps() -> Iterator[tuple[Prepared, int]]:
+            size = driver.card_ram_size
+            for start in range(0, sources.nbytes, size):
+                stop = min(start + size, sources.nbytes)
+                yield driver.prepare_card(Direction.H2C, sources.part(start, stop), 0), start
+                yield driver.prepare_card(Direction.C2H, destinations.part(start, stop), 0), stop
+
+        return Work(steps, sources.nbytes, _BOTH, limit, Through.CARD_RAM)
+
+    def prepare_process(self, source: Sequence[Piece], destination: Sequence[Piece]) -> Work:
+        """Prepares a transfer through the user block."""
+        extension = self._driver.extension
+        assert extension, "no user block without the extension block"
+        return self._streamed(_scatter(source), _scatter(destination), extension.user_ratio, None)
+
+    def _streamed(
+        self,
+        source: ScatterList,
+        destination: ScatterList,
+        ratio: tuple[int, int],
+        limit: float | None,
+    ) -> Work:
+        """A transfer that makes ratio[1] bytes of every ratio[0]."""
+        driver, total = self._driver, source.nbytes
+
+        def steps() -> Iterator[tuple[Prepared, int]]:
+            step = _STREAM_STEP - _STREAM_STEP % ratio[0]
+            for start in range(0, total, step):
+                stop = min(start + step, total)
+                ends = (end * ratio[1] // ratio[0] for end in (start, stop))
+                yield driver.prepare(source.part(start, stop), destination.part(*ends)), stop
+
+        only = total <= _STREAM_STEP
+        chosen = once(driver.prepare(source, destination), total) if only else steps
+        return Work(chosen, total, _BOTH, limit, Through.STREAM)
+
+    def prepare_write(self, source: Piece, card_address: int) -> Work:
+        """Prepares a copy from memory to the card."""
+        memory, link = _scatter([source]), self._link()
+        limit = link.read_limit(memory.wide) if link else None
+        return self._card(Direction.H2C, memory, card_address, limit)
+
+    def prepare_read(self, destination: Piece, card_address: int) -> Work:
+        """Prepares a copy from the card to memory."""
+        memory, link = _scatter([destination]), self._link()
+        limit = link.write_limit(memory.wide) if link else None
+        return self._card(Direction.C2H, memory, card_address, limit)
+
+    def _card(
+        self, direction: Direction, memory: ScatterList, card_address: int, limit: float | None
+    ) -> Work:
+        prepared = self._driver.prepare_card(direction, memory, card_address)
+        steps = once(prepared, memory.nbytes)
+        return Work(steps, memory.nbytes, frozenset({direction}), limit, Through.CARD_RAM)
 
     def fill(
         self, frames: Sequence[Piece], *, cyclic: bool, fresh: bool, timeout: float | None
@@ -249,47 +242,53 @@ class UserSpaceBackend:
         if fresh:
             self._driver.flush()
         places = [_scatter([frame]) for frame in frames]
-        return FrameRun(self._driver, places, self._lost, cyclic=cyclic, timeout=timeout)
+        run = FrameRun(self._driver, places, self._lost, cyclic=cyclic, timeout=timeout)
+        self._lanes.frames = run
+        return run
+
+    def start(self, work: Work, tag: Any, progress: Progress | None) -> None:
+        """Starts a transfer; see `Lanes`."""
+        self._or_lose(self._lanes.start, work, tag, progress)
+
+    def cancel(self, tag: Any) -> None:
+        """Ends a transfer."""
+        self._or_lose(self._lanes.cancel, tag)
+
+    def deadline(self) -> float | None:
+        """When the first transfer is late."""
+        return self._lanes.deadline()
+
+    def wait(self, until: float | None) -> None:
+        """Waits for messages of the device, or its interrupt."""
+        if not self._lanes.ended:
+            self._function.wait(until)
+
+    def wake(self) -> None:
+        """Ends `wait`."""
+        self._function.wake()
+
+    def collect(self) -> list[tuple[Any, Moved | PeerdmaError]]:
+        """What has ended; serves the messages of the device."""
+        lanes = self._lanes
+        self._or_lose(self._look)
+        ended, lanes.ended = lanes.ended, []
+        return ended
+
+    def _look(self) -> None:
+        if self._function.take_interrupt():
+            self._lanes.interrupted()
+        self._lanes.expire()
+
+    def _or_lose(self, call: Callable[..., None], *arguments: Any) -> None:
+        """Calls it; ends all transfers if the board goes away, or breaks the protocol."""
+        try:
+            call(*arguments)
+        except PeerdmaError as error:
+            self._lanes.lose(error)
 
     def user_register(self, offset: int, value: int | None) -> int:
         """Writes a register of the user block unless `value` is None; returns what it reads."""
         return self._register(USER_BLOCK_BASE + offset, value)
-
-    def write(self, source: Piece, card_address: int) -> Moved:
-        """Copies memory to the card."""
-        memory, link = _scatter([source]), self._link()
-        return self._moved(
-            lambda: self._driver.transfer(Direction.H2C, memory, card_address),
-            link.read_limit(memory.wide) if link else None,
-            Through.CARD_RAM,
-        )
-
-    def read(self, destination: Piece, card_address: int) -> Moved:
-        """Copies from the card to memory."""
-        memory, link = _scatter([destination]), self._link()
-        return self._moved(
-            lambda: self._driver.transfer(Direction.C2H, memory, card_address),
-            link.write_limit(memory.wide) if link else None,
-            Through.CARD_RAM,
-        )
-
-    def _moved(self, move: Callable[[], int], limit: float | None, through: Through) -> Moved:
-        """Runs a transfer, by calling `move`, which returns its busy cycles; returns its report."""
-        since, began = time.monotonic(), self._driver.clock()
-        try:
-            cycles = move()
-        except Timeout as error:
-            if notes := self._notes(since):
-                raise Timeout(f"{error}. The board noted: {notes}") from None
-            raise
-        finally:
-            # Also after a failure, so that the next transfer does not report them.
-            lost = self._lost()
-        if lost:
-            raise lost
-        ended = self._driver.clock()
-        elapsed = None if began is None or ended is None else ended - began
-        return Moved(cycles, limit, through, elapsed)
 
     def _lost(self) -> TransferError | None:
         """The error for writes, since the last call, to addresses without memory; None if none."""

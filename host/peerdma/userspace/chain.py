@@ -42,6 +42,11 @@ def write_chain(
         Whether the last descriptor points to the first; else it stops the channel.
     """
     count = len(lengths)
+    if count == 1 and completed is None and not cyclic:
+        # What most transfers are; as below, at a fraction of the time.
+        control = DESC_MAGIC << _MAGIC_SHIFT | DESC_COMPLETED | DESC_STOP
+        ring[0] = (control, lengths[0], sources[0], destinations[0], 0)
+        return 0
     index = np.arange(count, dtype=np.int64)
     chain = ring[:count]
     # Descriptors adjacent to the next one: what is left of its block, or of the chain.

@@ -53,6 +53,8 @@ class Engine:
     channel_counts : tuple of int
         Number of H2C and of C2H channels.
     channels : dict of Direction to DmaChannel
+    resets : int
+        How often `stop` had to reset the engine, which ends the transfers of both directions.
 
     Raises
     ------
@@ -67,6 +69,7 @@ class Engine:
         self._timeout = timeout
         #: Why no more transfers can be made, once a channel could not be stopped.
         self._stuck: str | None = None
+        self.resets = 0
         self.channel_counts = count_channels(registers)
         self.extension = read_extension(registers)
         self._extension_bank = Bank(registers, EXTENSION)
@@ -176,6 +179,7 @@ class Engine:
         if self.extension is None:
             return False
         self._extension_bank.write("soft_reset", 1)
+        self.resets += 1
         return channel.goes_idle(seconds)
 
     @property

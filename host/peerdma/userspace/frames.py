@@ -7,10 +7,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ..errors import Timeout, TransferError
+from ..errors import PeerdmaError, Timeout, TransferError
 from ..memory.scatter import ScatterList
 from ..regs import Status
-from .engine import Deadline
 from .xdma import Direction, Xdma, stream_columns
 
 __all__ = ["FrameRun"]
@@ -62,6 +61,8 @@ class FrameRun:
         self._done = self._count = 0
         #: the run's status: what was cleared in the register so far
         self._status = 0
+        self.reports = 0
+        self._failure: PeerdmaError | None = None
         self.ended = False
         xdma.start(
             Direction.C2H,
@@ -86,34 +87,46 @@ class FrameRun:
         rounds, rest = divmod(self._done, int(self._ends[-1]))
         return rounds * len(self._ends) + int(np.searchsorted(self._ends, rest, side="right"))
 
-    def wait(self) -> None:
-        """Waits for the next interrupt of the run.
+    def seconds(self) -> float:
+        """How long to wait for a report, at most."""
+        return self._engine.seconds_for(self._nbytes) if self._timeout is None else self._timeout
 
-        Raises
-        ------
-        Timeout
-            If none comes.
-        TransferError
-            If the run failed, or the board wrote to unmapped addresses.
-        """
-        engine, deadline = self._engine, self._deadline()
-        try:
-            status = engine.statuses([Direction.C2H], deadline).get(Direction.C2H)
-            if status is None:
-                raise Timeout(
-                    f"no frame of {self._nbytes} bytes came within {deadline.seconds:g} s, after "
-                    f"{self.filled()} frames. Is the source switched on? If it is slow, give a "
-                    "longer timeout"
-                )
+    def report(self, status: int) -> None:
+        """Notes the channel's status after an interrupt; `check` says what follows."""
+        if status & ~Status.BUSY:
             self._status |= status
-            if status & Status.errors():
-                raise engine.failure(Direction.C2H, status, f"{self.filled()} frames")
+            self.reports += 1
+
+    def fail(self, error: PeerdmaError) -> None:
+        """Notes that the board does not answer any more."""
+        self._failure = error
+        self.reports += 1
+
+    def check(self) -> None:
+        """Ends the run if that is what was reported; raises an error if it failed."""
+        if self._failure is not None:
+            self.ended = True
+            raise self._failure
+        if self.ended:
+            return
+        try:
+            if self._status & Status.errors():
+                raise self._engine.failure(Direction.C2H, self._status, f"{self.filled()} frames")
+            if self._status & Status.DESCRIPTOR_STOPPED:
+                self._require_arrived()
+                self.stop()
         except BaseException:
             self.stop()
             raise
-        if status & Status.DESCRIPTOR_STOPPED:
-            self._require_arrived()
-            self.stop()
+
+    def late(self) -> Timeout:
+        """Stops the run; returns the error for one that has not reported in its time."""
+        filled = self.filled()
+        self.stop()
+        return Timeout(
+            f"no frame of {self._nbytes} bytes came within {self.seconds():g} s, after "
+            f"{filled} frames. Is the source switched on? If it is slow, give a longer timeout"
+        )
 
     def stop(self) -> None:
         """Ends the run; nothing moves any more."""
@@ -126,8 +139,3 @@ class FrameRun:
         if error := self._lost():
             self.stop()
             raise error
-
-    def _deadline(self) -> Deadline:
-        if self._timeout is not None:
-            return Deadline(self._timeout)
-        return self._engine.deadline(self._nbytes)

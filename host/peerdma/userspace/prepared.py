@@ -13,12 +13,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..errors import Timeout
 from ..regs import DESCRIPTOR, Status
 from .chain import write_chain
 from .dma_channel import Access, Direction
 from .engine import Engine
 
-__all__ = ["Prepared", "Ring", "Side"]
+__all__ = ["Prepared", "Ring", "Run", "Side"]
 
 _BUSY = int(Status.BUSY)
 
@@ -118,9 +119,13 @@ class Prepared:
     """
 
     def __init__(self, engine: Engine, sides: Sequence[Side]):
-        self._engine = engine
-        self._sides = list(sides)
-        self._seconds = engine.seconds_for(sum(side.nbytes for side in sides))
+        self.engine = engine
+        self.sides = list(sides)
+        self.seconds = engine.seconds_for(sum(side.nbytes for side in sides))
+
+    def start(self) -> Run:
+        """Starts the transfer; raises TransferError if the engine cannot be used."""
+        return Run(self)
 
     def run(self) -> int:
         """Runs the transfer; returns the busy clock cycles of the side that is started first.
@@ -131,41 +136,87 @@ class Prepared:
             The engine has then been stopped: it accesses no memory any more, and the next transfer
             is not affected. How much was transferred is unknown.
         """
-        engine, sides = self._engine, self._sides
-        first = sides[0]
-        engine.require_usable()
-        registers = engine.registers
-        left = self._seconds
-        end = time.monotonic() + left
-        cycles = 0
-        #: number of the chain that runs, for each side that has not ended
-        running = dict.fromkeys(sides, 0)
+        run = self.start()
+        registers = self.engine.registers
+        left = self.seconds
         try:
-            for side in sides:
-                side.start(0)
-            while running:
+            while not run.ended:
                 if not registers.wait_interrupt(left):
-                    late = next(iter(running))
-                    raise engine.timed_out(late.direction, late.nbytes, self._seconds)
-                found = [(side, side.channel.take_status()) for side in running]
+                    raise run.late()
+                found = run.look()
                 registers.interrupt_done()
-                for side, status in found:
-                    if not status & ~_BUSY:
-                        continue
-                    number = running[side]
-                    engine.check(side.direction, status, side.chains[number].descriptors)
-                    busy = side.channel.busy_cycles()
-                    if side is first:
-                        cycles += busy
-                    side.channel.disarm()
-                    if number + 1 < len(side.chains):
-                        running[side] = number + 1
-                        side.start(number + 1)
-                    else:
-                        del running[side]
-                left = max(0.0, end - time.monotonic())
+                run.advance(found)
+                left = max(0.0, run.until - time.monotonic())
         except BaseException:
-            # The caller may unmap the memory next, so the engine must not access it any more.
-            engine.stop([side.direction for side in sides])
+            run.stop()
             raise
-        return cycles
+        return run.cycles
+
+
+class Run:
+    """A run of a prepared transfer, from its start on.
+
+    Attributes
+    ----------
+    until : float
+        When it must have ended, as `time.monotonic` counts.
+    ended : bool
+        Whether all sides have ended without an error.
+    cycles : int
+        Busy clock cycles of the side that was started first, of the chains that have ended.
+    """
+
+    __slots__ = ("_prepared", "_running", "cycles", "ended", "until")
+
+    def __init__(self, prepared: Prepared):
+        prepared.engine.require_usable()
+        self._prepared = prepared
+        self.cycles = 0
+        self.ended = False
+        self.until = time.monotonic() + prepared.seconds
+        #: number of the chain that runs, for each side that has not ended
+        self._running = dict.fromkeys(prepared.sides, 0)
+        try:
+            for side in prepared.sides:
+                side.start(0)
+        except BaseException:
+            self.stop()
+            raise
+
+    def look(self) -> list[tuple[Side, int]]:
+        """What each side that runs reports; to be called after an interrupt."""
+        return [(side, side.channel.take_status()) for side in self._running]
+
+    def advance(self, found: list[tuple[Side, int]]) -> None:
+        """Goes on after `look`: starts the next chain of a side, or notes its end.
+
+        Raises
+        ------
+        TransferError
+            If a side failed. The caller stops the run.
+        """
+        engine, running = self._prepared.engine, self._running
+        for side, status in found:
+            if not status & ~_BUSY:
+                continue
+            number = running[side]
+            engine.check(side.direction, status, side.chains[number].descriptors)
+            busy = side.channel.busy_cycles()
+            if side is self._prepared.sides[0]:
+                self.cycles += busy
+            side.channel.disarm()
+            if number + 1 < len(side.chains):
+                running[side] = number + 1
+                side.start(number + 1)
+            else:
+                del running[side]
+        self.ended = not running
+
+    def late(self) -> Timeout:
+        """The error for a run that has not ended in its time."""
+        side = next(iter(self._running))
+        return self._prepared.engine.timed_out(side.direction, side.nbytes, self._prepared.seconds)
+
+    def stop(self) -> None:
+        """Stops all sides: the engine does not access the memory any more."""
+        self._prepared.engine.stop([side.direction for side in self._prepared.sides])

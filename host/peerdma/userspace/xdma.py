@@ -60,6 +60,10 @@ class Xdma:
     ):
         self._registers = registers
         self._ring = Ring(ring, ring_address)
+        self._rings = {
+            direction: self._ring.part(index, 2)
+            for index, direction in enumerate((Direction.C2H, Direction.H2C))
+        }
         self.engine = Engine(registers, timeout)
         self.extension = self.engine.extension
         self._extension_bank = Bank(registers, EXTENSION)
@@ -82,10 +86,19 @@ class Xdma:
 
         Returns the clock cycles that the channel was busy; raises as `Prepared.run` does.
         """
+        return self.prepare_card(direction, memory, card_address).run()
+
+    def prepare_card(
+        self, direction: Direction, memory: ScatterList, card_address: int
+    ) -> Prepared:
+        """Prepares the transfer that `transfer` makes; it needs the channel of one direction."""
         addresses, lengths = memory.pieces_up_to(DESC_MAX_LENGTH)
         cards = np.uint64(card_address) + np.cumsum(lengths, dtype=np.uint64) - lengths
-        side = Side(self.engine, direction, self._ring, addresses, cards, lengths)
-        return Prepared(self.engine, [side]).run()
+        return Prepared(self.engine, [self._side(direction, addresses, cards, lengths)])
+
+    def _side(self, direction: Direction, *columns: np.ndarray) -> Side:
+        """A side of a transfer, with the direction's half of the ring."""
+        return Side(self.engine, direction, self._rings[direction], *columns)
 
     @property
     def user_block(self) -> str | None:
@@ -111,10 +124,7 @@ class Xdma:
         """Prepares the transfer that `stream` makes, so that it can run more than once."""
         # C2H is started first, so that its cycle counter covers the whole copy.
         memories = (Direction.C2H, destination), (Direction.H2C, source)
-        sides = [
-            Side(self.engine, direction, self._ring.part(index, 2), *stream_columns(memory))
-            for index, (direction, memory) in enumerate(memories)
-        ]
+        sides = [self._side(direction, *stream_columns(memory)) for direction, memory in memories]
         return Prepared(self.engine, sides)
 
     def clock(self) -> int | None:

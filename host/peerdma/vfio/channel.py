@@ -2,7 +2,8 @@
 """Messages over a vfio-user socket: sends requests, and serves those of the device.
 
 The device's requests are served in their order, also while this side waits for a reply, but only
-inside calls of `Channel`: between calls the device waits.
+inside calls of `Channel`: between calls the device waits. No request that was received is left when
+a call returns, so that the socket tells whether there is more to serve.
 """
 
 from __future__ import annotations
@@ -107,6 +108,7 @@ class Channel:
             raise
         if (header.message_id, header.command) != (message_id, command):
             self.broken(f"answered {header} to message {message_id}, {command.name}")
+        self._serve_rest()
         if header.flags & HeaderFlag.ERROR:
             reason = os.strerror(header.error) if header.error else "no reason given"
             raise ProtocolError(f"the board refused {command.name}: {reason}", errno=header.error)
@@ -120,16 +122,24 @@ class Channel:
     def post(self, command: Command, body: bytes) -> None:
         """Sends a command that gets no reply."""
         self._command(command, body, HeaderFlag.NO_REPLY)
+        if self._inbox:
+            self._serve_rest()
+
+    def fileno(self) -> int:
+        """The socket: readable when there is something to `serve`."""
+        return self._socket.fileno()
+
+    def serve(self) -> None:
+        """Serves the commands that have arrived; does not wait for more."""
+        self._receive()
+        self._serve_rest()
 
     def wait_event(self, eventfd: int, timeout: float) -> bool:
         """Waits up to `timeout` seconds for the eventfd, serving commands; False if none came."""
         deadline = time.monotonic() + timeout
         while True:
             overdue = time.monotonic() > deadline
-            while (reply := self._serve_waiting()) is not None:
-                if reply[0].message_id not in self._abandoned:
-                    self.broken("replied to a command that it was not sent")
-                self._abandoned.remove(reply[0].message_id)
+            self._serve_rest()
             ready = self._poll(select.POLLIN, deadline, eventfd)
             if eventfd in ready:
                 os.eventfd_read(eventfd)
@@ -137,6 +147,13 @@ class Channel:
             if overdue or not ready:
                 return False
             self._receive()
+
+    def _serve_rest(self) -> None:
+        """Serves the commands that have been received; no request is waiting for its reply."""
+        while (reply := self._serve_waiting()) is not None:
+            if reply[0].message_id not in self._abandoned:
+                self.broken("replied to a command that it was not sent")
+            self._abandoned.remove(reply[0].message_id)
 
     def broken(self, what: str) -> NoReturn:
         """Marks the connection as broken; raises a ProtocolError that the device did `what`."""

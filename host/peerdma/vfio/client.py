@@ -254,6 +254,14 @@ class VfioUserClient:
         """Waits up to `timeout` seconds for the eventfd, serving DMA; False if it never came."""
         return self._channel.wait_event(eventfd, timeout)
 
+    def fileno(self) -> int:
+        """Readable when the device has sent something that `serve` has to see."""
+        return self._channel.fileno()
+
+    def serve(self) -> None:
+        """Serves DMA that the device has asked for; does not wait."""
+        self._channel.serve()
+
     def _set_irqs(self, index: Irq, flags: IrqSetFlag, count: int, *eventfds: int) -> None:
         request = IrqSet(IrqSet.FORMAT.size, flags, index, 0, count)
         self._channel.request(Command.DEVICE_SET_IRQS, pack(request), eventfds)

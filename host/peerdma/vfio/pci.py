@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 import os
 
+from ..board.waiter import Waiter
 from ..errors import ProtocolError, UnsupportedError
 from .client import VfioUserClient
 from .wire import CONFIG_REGION, Irq
@@ -53,6 +54,11 @@ class PciFunction:
     max_payload, max_read_request : int
         Bytes, 128 to 4096; the max payload is reduced to what the function supports.
 
+    Attributes
+    ----------
+    wait, wake : callable
+        Those of a `Waiter` for messages of the device and interrupts.
+
     Raises
     ------
     UnsupportedError
@@ -66,11 +72,13 @@ class PciFunction:
     ):
         self._client = client
         self._eventfd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._waiter = Waiter(client.fileno(), self._eventfd)
+        self.wait, self.wake = self._waiter.wait, self._waiter.wake
         self.closed = False
         try:
             self._set_up(interrupts, max_payload, max_read_request)
         except BaseException:
-            os.close(self._eventfd)
+            self._release()
             raise
 
     def _set_up(self, interrupts: str, max_payload: int, max_read_request: int) -> None:
@@ -101,6 +109,15 @@ class PciFunction:
         """Waits for an interrupt, up to `timeout` seconds; False if none came."""
         return self._client.wait_event(self._eventfd, timeout)
 
+    def take_interrupt(self) -> bool:
+        """Serves what the device has sent; says whether an interrupt came. Does not wait."""
+        self._client.serve()
+        try:
+            os.eventfd_read(self._eventfd)
+        except BlockingIOError:
+            return False
+        return True
+
     def interrupt_done(self) -> None:
         """Unmasks a level interrupt, once its cause has been removed."""
         if self.interrupt is Irq.INTX:
@@ -122,7 +139,11 @@ class PciFunction:
                 self._client.irq_disconnect(self.interrupt)
         finally:
             self._client.close()
-            os.close(self._eventfd)
+            self._release()
+
+    def _release(self) -> None:
+        self._waiter.close()
+        os.close(self._eventfd)
 
     # Set-up ----------------------------------------------------------------------------------
 

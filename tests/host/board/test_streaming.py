@@ -3,6 +3,7 @@
 
 import itertools
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -211,6 +212,60 @@ def test_a_stream_can_be_used_by_several_threads(sensor, source, gpu):
         for thread in threads:
             thread.join(60)
         assert stream.number == 9
+
+
+def test_a_source_that_is_still_holds_nobody_up(sensor, gpu):
+    """The board answers meanwhile, and any thread can end the wait, and the loop."""
+    frames, ended = [], threading.Event()
+    stream = sensor.stream(ring_of(gpu, 2), timeout=100)
+
+    def consume():
+        frames.extend(stream)
+        ended.set()
+
+    threads = [threading.Thread(target=consume) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    while not sensor._jobs._led:
+        time.sleep(0.001)
+    began = time.monotonic()
+    assert sensor.leds(6) == 6
+    assert sensor.user_register(8, 5) == 5
+    assert stream.intact()
+    stream.close()
+    for thread in threads:
+        thread.join(20)
+        assert not thread.is_alive()
+    assert time.monotonic() - began < 20
+    assert ended.is_set() and not frames
+    with gpu.surface(8) as surface, sensor.pin(surface) as pin:
+        sensor.read(pin)
+
+
+def test_a_board_is_closed_while_its_source_is_still():
+    board = peerdma.open("sim", arguments=["--user", "pattern"])
+    stream = board.stream([np.zeros(FRAME, np.uint8)], timeout=100)
+    closer = threading.Timer(0.5, board.close)
+    closer.start()
+    began = time.monotonic()
+    assert list(stream) == []
+    assert time.monotonic() - began < 30
+    closer.join()
+    assert stream.closed and board.closed
+
+
+def test_a_stream_waits_for_jobs_and_jobs_not_for_it(sensor, source, gpu):
+    source.start(FRAME, seed=3)
+    here, there = np.ones(100_000, np.uint8), np.zeros(100_000, np.uint8)
+    with sensor.pin(here) as s, sensor.pin(there) as d:
+        # The source takes no bytes, so this one has to be cancelled.
+        job = sensor.submit(s, d)
+        threading.Timer(0.3, job.cancel).start()
+        with sensor.stream(ring_of(gpu, 2)) as stream:
+            assert job.done()
+            with pytest.raises(peerdma.PeerdmaError, match="close the stream first"):
+                sensor.submit(s, d)
+            gpu.verify(next(stream), seed=3)
 
 
 def test_closing_the_board_closes_its_stream():

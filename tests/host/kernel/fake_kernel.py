@@ -11,6 +11,7 @@ import errno
 import itertools
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 
@@ -32,7 +33,11 @@ class FakeKernel:
     ends : list of dict
         How the next jobs end: members of their events; those after them succeed.
     silent : bool
-        Whether jobs end only when they are cancelled.
+        Whether jobs end only when they are cancelled, or by `end_all`.
+    stuck : bool
+        Whether they do not end then, either.
+    gone : bool
+        Whether the board was unplugged: there are no events any more.
     most_jobs : int
         Jobs outstanding until the driver says EAGAIN.
     """
@@ -44,7 +49,7 @@ class FakeKernel:
         self.calls = [] if calls is None else calls
         self.failures: dict[Ioctl, tuple[int, int]] = {}
         self.ends: list[dict] = []
-        self.silent = False
+        self.silent = self.stuck = self.gone = False
         self.most_jobs = 4
         self.placement = Placement.PEER
         self.pins: dict[int, tuple[int, int]] = {}
@@ -53,7 +58,9 @@ class FakeKernel:
         self.card = np.zeros(CARD_RAM, np.uint8)
         self._handles = itertools.count(1)
         self._jobs = itertools.count(100)
-        self._outstanding: list[int] = []
+        #: jobs without an event that was read, and whether they have one
+        self._outstanding: dict[int, bool] = {}
+        self._requests: dict[int, SimpleNamespace] = {}
         self._last_error = (0, b"")
         self.info = uapi.Info(
             uapi_version=0x10000,
@@ -154,27 +161,52 @@ class FakeKernel:
         submit.job = next(self._jobs)
         assert bool(submit.src_handle) == (submit.op != Op.C2H)
         assert bool(submit.dst_handle) == (submit.op != Op.H2C)
-        end = self.ends.pop(0) if self.ends else {}
-        if not end:
-            source = self._side(submit.src_handle, submit.src_offset, submit.length)
-            self._side(submit.dst_handle, submit.dst_offset, submit.length)[:] = source
-        self._outstanding.append(submit.job)
+        self._outstanding[submit.job] = False
+        members = {name: getattr(submit, name) for name, _ in submit._fields_}
+        self._requests[submit.job] = SimpleNamespace(**members)
         if not self.silent:
-            self._end(submit.job, **{"bytes": submit.length, "cycles": 10, **end})
+            self._end_well(submit.job, **(self.ends.pop(0) if self.ends else {}))
+
+    def _end_well(self, job: int, **members) -> None:
+        """Ends a job; it has moved its bytes unless `members` of its event say else."""
+        request = self._requests.pop(job)
+        if not members:
+            source = self._side(request.src_handle, request.src_offset, request.length)
+            self._side(request.dst_handle, request.dst_offset, request.length)[:] = source
+        self._end(job, **{"bytes": request.length, "cycles": 10, **members})
 
     def _cancel(self, cancel):
         if cancel.job not in self._outstanding:
             self._fail(errno.ENOENT, "no such job")
-        self._end(cancel.job, result=-errno.ECANCELED, reason=Reason.CANCELLED)
+        if not self._outstanding[cancel.job] and not self.stuck:
+            self._end(cancel.job, result=-errno.ECANCELED, reason=Reason.CANCELLED)
 
     def _end(self, job: int, **members) -> None:
         """The job's event; one of a newer driver, with a member more."""
+        self._outstanding[job] = True
         event = uapi.Event(job=job, **members)
         event.size += 8
         os.write(self.pipe, bytes(event) + bytes(8))
 
+    def end_all(self, **members) -> None:
+        """Ends the jobs that have not ended, with these members of their events."""
+        for job in [job for job, ended in self._outstanding.items() if not ended]:
+            self._end_well(job, **members)
+
+    def unplug(self) -> None:
+        """As when the board is pulled out: the node can be read, and says ENODEV."""
+        self.gone = True
+        os.write(self.pipe, b"?")
+
+    def read(self, data: bytes) -> bytes:
+        """What `os.read` of the node returns, given what is in the pipe."""
+        if self.gone:
+            raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
+        self.taken(data)
+        return data
+
     def taken(self, data: bytes) -> None:
         """The program has read events."""
         while data:
-            self._outstanding.remove(uapi.Event.from_buffer_copy(data).job)
+            del self._outstanding[uapi.Event.from_buffer_copy(data).job]
             data = data[int.from_bytes(data[:4], "little") :]

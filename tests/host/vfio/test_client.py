@@ -234,6 +234,31 @@ def test_dma_is_served_while_an_interrupt_is_awaited(client):
     os.close(event)
 
 
+def test_what_comes_behind_a_reply_is_served_before_the_call_returns(client):
+    """Else nobody would know of it, as the socket has nothing more to read."""
+    memory = bytearray(b"data" * 1024)
+    answered = threading.Event()
+
+    def script(end):
+        header, _ = end.expect(Command.DMA_MAP)
+        end.reply(header)
+        header, payload = end.expect(Command.REGION_READ)
+        body = payload + bytes(4)
+        size = Header.FORMAT.size
+        reply = header._replace(flags=HeaderFlag.REPLY, size=size + len(body))
+        access = pack(DmaAccess(BASE, 4))
+        question = Header(7, Command.DMA_READ, size + len(access), 0)
+        end.connection.sendall(pack(reply) + body + pack(question) + access)
+        header, payload = end.receive()
+        assert (header.message_id, payload[-4:]) == (7, b"data")
+        answered.set()
+
+    board = client(script)
+    board.dma_map(BASE, 4096, memoryview(memory))
+    assert board.region_read(1, 0, 4) == 0
+    assert answered.wait(10)
+
+
 def test_an_interrupt_that_does_not_come(client):
     hold = threading.Event()
     event = os.eventfd(0, os.EFD_NONBLOCK)

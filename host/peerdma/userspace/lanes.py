@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Transfers that take turns on the engine's two channels, one way and the other at once.
+
+Nothing here waits: `start` starts what can start, and each interrupt leads to what comes next.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from ..board.backend import Moved, Progress
+from ..board.transfer import Through
+from ..errors import CANCELLED, Cancelled, PeerdmaError, Timeout, TransferError
+from .frames import FrameRun
+from .prepared import Prepared, Run
+from .xdma import Direction, Xdma
+
+__all__ = ["Lanes", "Work", "once"]
+
+_INTERRUPTED = "the transfer was interrupted; the content of the destination is undefined"
+_RESET = (
+    "the engine was reset, as the channel of the other direction did not stop. The content of the "
+    "destination is undefined; try again"
+)
+#: Makes the parts of a transfer, one after the other, each with how far it gets, in bytes.
+Steps = Callable[[], Iterator[tuple[Prepared, int]]]
+
+
+def once(prepared: Prepared, nbytes: int) -> Steps:
+    """The steps of a transfer of so many bytes that is made at once."""
+    return lambda: iter(((prepared, nbytes),))
+
+
+class Work(NamedTuple):
+    """A transfer that can be run, any number of times."""
+
+    steps: Steps
+    nbytes: int
+    #: the channels that it needs, from its first step to its last
+    lanes: frozenset[Direction]
+    limit: float | None
+    through: Through
+
+
+class _Job:
+    """A transfer from its start on: it waits for its channels, then runs step by step."""
+
+    __slots__ = (
+        "began",
+        "cycles",
+        "progress",
+        "reached",
+        "run",
+        "since",
+        "steps",
+        "tag",
+        "told",
+        "work",
+    )
+
+    run: Run
+
+    def __init__(self, work: Work, tag: Any, progress: Progress | None):
+        self.work = work
+        self.tag = tag
+        self.progress = progress
+        self.steps = work.steps()
+        #: bytes that have been transferred when the step that runs has ended, and were last told
+        self.reached = self.told = 0
+        self.cycles = 0
+
+    def begin(self, xdma: Xdma) -> None:
+        """Notes the time, then starts the first step."""
+        self.since, self.began = time.monotonic(), xdma.clock()
+        self.next()
+
+    def next(self) -> bool:
+        """Starts the next step; False if there is none."""
+        step = next(self.steps, None)
+        if step is None:
+            return False
+        prepared, self.reached = step
+        self.run = prepared.start()
+        return True
+
+
+class Lanes:
+    """What runs on the engine, and what waits for its turn.
+
+    A transfer starts when none of its channels is used or wanted by an earlier one.
+
+    Parameters
+    ----------
+    xdma : Xdma
+    lost : callable
+        Returns the error for writes, since its last call, to addresses without memory; or None.
+    notes : callable
+        Returns the board's notes since a time of `time.monotonic`; empty if there are none.
+
+    Attributes
+    ----------
+    frames : FrameRun or None
+        The run of the C2H channel that fills frames, to be told what the channel reports.
+    ended : list of (object, Moved or PeerdmaError)
+        Tags of transfers that ended, with how; whoever takes note removes them.
+    """
+
+    def __init__(
+        self,
+        xdma: Xdma,
+        lost: Callable[[], TransferError | None],
+        notes: Callable[[float], str],
+    ):
+        self._xdma = xdma
+        self._lost = lost
+        self._notes = notes
+        self._queue: list[_Job] = []
+        self._running: list[_Job] = []
+        self.frames: FrameRun | None = None
+        self.ended: list[tuple[Any, Moved | PeerdmaError]] = []
+
+    def start(self, work: Work, tag: Any, progress: Progress | None) -> None:
+        """Starts a transfer, now or in its turn; errors are in `ended`."""
+        job = _Job(work, tag, progress)
+        if self._running or self._queue:
+            self._queue.append(job)
+            self._begin()
+        else:
+            self._begin_one(job)
+
+    def cancel(self, tag: Any) -> None:
+        """Ends a transfer, unless it has ended."""
+        for job in [*self._queue, *self._running]:
+            if job.tag is tag:
+                self._fail(job, Cancelled(CANCELLED))
+        self._begin()
+
+    def deadline(self) -> float | None:
+        """When the first of those that run is late, as `time.monotonic` counts; None: none runs."""
+        if not self._running:
+            return None
+        return min([job.run.until for job in self._running])
+
+    def interrupted(self) -> None:
+        """Goes on after an interrupt."""
+        looks = [(job, job.run.look()) for job in self._running]
+        engine = self._xdma.engine
+        if self.frames is not None and self.frames.ended:
+            self.frames = None
+        if self.frames is None:
+            engine.registers.interrupt_done()
+        else:
+            status = engine.channels[Direction.C2H].take_status()
+            engine.registers.interrupt_done()
+            self.frames.report(status)
+        for job, found in looks:
+            if job in self._running:
+                self._advance(job, found)
+        if self._queue:
+            self._begin()
+
+    def expire(self) -> None:
+        """Ends the transfers that are late."""
+        if not self._running:
+            return
+        now = time.monotonic()
+        late = [job for job in self._running if now > job.run.until]
+        for job in late:
+            self._fail(job, job.run.late())
+        if late:
+            self._begin()
+
+    def lose(self, error: PeerdmaError) -> None:
+        """Ends all: the board does not answer any more."""
+        for job in [*self._running, *self._queue]:
+            self._fail(job, error)
+        if self.frames is not None:
+            self.frames.fail(error)
+
+    def _begin(self) -> None:
+        """Starts what can start."""
+        taken = {lane for job in self._running for lane in job.work.lanes}
+        for job in list(self._queue):
+            if taken.isdisjoint(job.work.lanes):
+                self._queue.remove(job)
+                self._begin_one(job)
+            taken |= job.work.lanes
+
+    def _begin_one(self, job: _Job) -> None:
+        try:
+            job.begin(self._xdma)
+            self._running.append(job)
+        except PeerdmaError as error:
+            self._end(job, error)
+        except BaseException:
+            self._end(job, Cancelled(_INTERRUPTED))
+            raise
+
+    def _advance(self, job: _Job, found: list) -> None:
+        try:
+            job.run.advance(found)
+            if not job.run.ended:
+                return
+            job.cycles += job.run.cycles
+            if job.progress and job.reached > job.told:
+                job.told = job.reached
+                job.progress(job.reached, job.work.nbytes)
+            if not job.next():
+                self._end(job, self._moved(job))
+        except PeerdmaError as error:
+            self._fail(job, error)
+        except BaseException:
+            self._fail(job, Cancelled(_INTERRUPTED))
+            raise
+
+    def _moved(self, job: _Job) -> Moved:
+        """The report on a transfer that has ended; TransferError if writes of it were lost."""
+        if Direction.C2H in job.work.lanes and (lost := self._lost()):
+            raise lost
+        ended = self._xdma.clock()
+        elapsed = None if job.began is None or ended is None else ended - job.began
+        return Moved(job.cycles, job.work.limit, job.work.through, elapsed)
+
+    def _fail(self, job: _Job, error: PeerdmaError) -> None:
+        """Stops a transfer, which is over then."""
+        if job in self._running:
+            engine = self._xdma.engine
+            resets = engine.resets
+            with contextlib.suppress(PeerdmaError):
+                # A board that is gone accesses no memory.
+                job.run.stop()
+            if isinstance(error, Timeout) and (notes := self._notes(job.since)):
+                error = Timeout(f"{error}. The board noted: {notes}")
+            if Direction.C2H in job.work.lanes:
+                # Taken, so that the next transfer does not report them.
+                self._lost()
+            self._end(job, error)
+            if engine.resets != resets:
+                for other in list(self._running):
+                    self._fail(other, TransferError(_RESET))
+        elif job in self._queue:
+            self._end(job, error)
+
+    def _end(self, job: _Job, outcome: Moved | PeerdmaError) -> None:
+        for jobs in (self._running, self._queue):
+            if job in jobs:
+                jobs.remove(job)
+        self.ended.append((job.tag, outcome))

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Which transfers the user-space driver runs at once, against registers that answer as scripted."""
+
+import pytest
+
+import peerdma
+from peerdma.board.transfer import Through
+from peerdma.regs import C2H_CHANNEL_BASE, CHANNEL, EXTENSION, Status
+from peerdma.userspace.dma_channel import Direction
+from peerdma.userspace.lanes import Lanes, Work, once
+from peerdma.userspace.prepared import Run
+from tests.host.userspace.test_xdma import GOOD, ONE, Registers, driver
+
+H2C, C2H = Direction.H2C, Direction.C2H
+BASE = {H2C: 0, C2H: C2H_CHANNEL_BASE}
+
+
+@pytest.fixture
+def registers():
+    registers = Registers()
+    registers.outcome = int(Status.BUSY)
+    return registers
+
+
+@pytest.fixture
+def xdma(registers):
+    return driver(registers, timeout=100)
+
+
+@pytest.fixture
+def lanes(xdma):
+    return Lanes(xdma, lambda: None, lambda since: "")
+
+
+@pytest.fixture
+def start(lanes, xdma):
+    """Starts a transfer one way, or both ways at once; its tag is its name."""
+
+    def start(name, *directions):
+        if len(directions) == 1:
+            prepared = xdma.prepare_card(*directions, ONE, 0)
+        else:
+            prepared = xdma.prepare(ONE, ONE)
+        lanes.start(
+            Work(once(prepared, 64), 64, frozenset(directions), None, Through.STREAM), name, None
+        )
+
+    return start
+
+
+def report(registers, lanes, *directions, status=GOOD):
+    """The channels end, and interrupt."""
+    for direction in directions:
+        registers.set(CHANNEL, "status", int(status), BASE[direction])
+    lanes.interrupted()
+
+
+def names(lanes):
+    """What has ended since the last call."""
+    ended, lanes.ended = lanes.ended, []
+    return [name for name, _ in ended]
+
+
+def running(lanes):
+    return [job.tag for job in lanes._running]
+
+
+def test_one_way_and_the_other_go_on_at_once(registers, lanes, start):
+    start("write", H2C)
+    start("read", C2H)
+    assert running(lanes) == ["write", "read"]
+    report(registers, lanes, C2H)
+    assert names(lanes) == ["read"]
+    report(registers, lanes, H2C)
+    assert names(lanes) == ["write"]
+    assert lanes.deadline() is None
+
+
+def test_both_may_end_with_one_interrupt(registers, lanes, start):
+    start("write", H2C)
+    start("read", C2H)
+    report(registers, lanes, H2C, C2H)
+    assert names(lanes) == ["write", "read"]
+
+
+def test_nobody_overtakes_who_wants_the_same_channel(registers, lanes, start):
+    """Else copies, which need both, would wait for ever for a stream of the others."""
+    start("write", H2C)
+    start("copy", H2C, C2H)
+    start("read", C2H)
+    start("write again", H2C)
+    assert running(lanes) == ["write"]
+    report(registers, lanes, H2C)
+    assert running(lanes) == ["copy"]
+    report(registers, lanes, H2C, C2H)
+    assert running(lanes) == ["read", "write again"]
+    assert names(lanes) == ["write", "copy"]
+
+
+def test_what_waits_is_cancelled_without_the_board(registers, lanes, start):
+    start("write", H2C)
+    start("copy", H2C, C2H)
+    start("read", C2H)
+    registers.writes.clear()
+    lanes.cancel("copy")
+    assert names(lanes) == ["copy"]
+    assert running(lanes) == ["write", "read"]
+    lanes.cancel("copy")
+    assert not lanes.ended
+
+
+def test_a_failure_of_one_way_leaves_the_other_alone(registers, lanes, start):
+    start("write", H2C)
+    start("read", C2H)
+    report(registers, lanes, H2C, status=Status.READ_ABORT)
+    ((name, error),) = lanes.ended
+    assert name == "write" and isinstance(error, peerdma.TransferError)
+    control = CHANNEL.address("control", base=C2H_CHANNEL_BASE)
+    assert (control, 0) not in registers.writes[-6:]
+    assert running(lanes) == ["read"]
+
+
+def test_a_reset_ends_both_ways(registers, lanes, start, xdma):
+    """The engine is reset if a channel does not stop: what the other one did is lost, too."""
+    start("write", H2C)
+    start("read", C2H)
+    write32 = registers.write32
+
+    def reset(bar, offset, value):
+        write32(bar, offset, value)
+        if offset == EXTENSION.address("soft_reset"):
+            for base in BASE.values():
+                registers.set(CHANNEL, "status", 0, base)
+
+    registers.write32 = reset
+    lanes.cancel("write")
+    (cancelled, other) = lanes.ended
+    assert cancelled[0] == "write" and isinstance(cancelled[1], peerdma.Cancelled)
+    assert other[0] == "read" and "the engine was reset" in str(other[1])
+    assert xdma.engine.resets == 1
+
+
+def test_what_is_late_makes_room(registers, lanes, start):
+    start("write", H2C)
+    start("next", H2C)
+    lanes._running[0].run.until = 0
+    registers.set(CHANNEL, "status", 0)
+    lanes.expire()
+    ((name, error),) = lanes.ended
+    assert name == "write" and isinstance(error, peerdma.Timeout)
+    assert running(lanes) == ["next"]
+
+
+def test_a_lost_board_ends_all(registers, lanes, start):
+    for name in ("first", "second"):
+        start(name, H2C, C2H)
+    registers.lost = True
+    lanes.lose(peerdma.BoardLost("gone"))
+    assert names(lanes) == ["first", "second"]
+
+
+def test_an_interrupt_by_hand_ends_what_it_meets(registers, lanes, start, monkeypatch):
+    """Ctrl-C between two registers: that transfer is stopped, and said to have been interrupted."""
+    start("write", H2C)
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Run, "advance", interrupt)
+    registers.set(CHANNEL, "status", 0)
+    with pytest.raises(KeyboardInterrupt):
+        lanes.interrupted()
+    ((_, error),) = lanes.ended
+    assert isinstance(error, peerdma.Cancelled)
+
+
+def test_progress_is_told_when_bytes_have_arrived(registers, lanes, xdma):
+    """Not after the half of a copy through card RAM that only brings them to the card."""
+
+    def steps():
+        for end in (32, 64):
+            yield xdma.prepare_card(H2C, ONE, 0), end - 32
+            yield xdma.prepare_card(C2H, ONE, 0), end
+
+    told = []
+    work = Work(steps, 64, frozenset(Direction), None, Through.CARD_RAM)
+    lanes.start(work, "copy", lambda *step: told.append(step))
+    for direction in (H2C, C2H, H2C, C2H):
+        assert not lanes.ended
+        report(registers, lanes, direction)
+    assert names(lanes) == ["copy"]
+    assert told == [(32, 64), (64, 64)]
