@@ -89,7 +89,7 @@ enum peerdma_lane_state {
  * @ring: memory for the descriptors of one chain
  * @ring_address: bus address of @ring
  * @state: what it is doing
- * @job: its owner, from start to end of the job
+ * @job: its owner, from the start of the job until its data is where the CPU sees it
  * @bytes: length of the running chain
  * @count: number of descriptors of the running chain
  * @seen: status events of the running chain so far
@@ -119,8 +119,8 @@ struct peerdma_lane {
 /**
  * struct peerdma_ops - what lower layers call in those above them
  * @job_end: engine to jobs: the engine has finished with a job, nothing touches its memory any
- *	more. The job is on no lane and in no queue; called with the board's lock held, in any
- *	context
+ *	more. It is in no queue, and keeps its lanes until peerdma_engine_free(); called with the
+ *	board's lock held, in any context
  * @file_free: jobs to files: the last reference to an open file is gone. Process context
  * @reset: files to life cycle: stops all running jobs and resets the board. May sleep, nothing
  *	held. Returns 0, -EBUSY if the board is frozen, -ENODEV if it is gone or does not come back

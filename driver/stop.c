@@ -177,7 +177,7 @@ void peerdma_stop_force(struct peerdma_dev *board)
 
 		if (lane->state == LANE_RUNNING || lane->state == LANE_STOPPING)
 			lane->state = LANE_IDLE;
-		if (!job)
+		if (!job || job->ended)
 			continue;
 		if (!job->error) {
 			job->error = -EIO;
