@@ -152,7 +152,7 @@ void peerdma_stop_file(struct peerdma_file *file, int error, u32 reason);
 void peerdma_stop_all(struct peerdma_dev *board, bool queued, int error, u32 reason);
 void peerdma_stop_outdated(struct peerdma_dev *board);
 void peerdma_stop_surface(struct peerdma_surface *surface, bool running, int error, u32 reason);
-void peerdma_stop_force(struct peerdma_dev *board);
+void peerdma_stop_cut_off(struct peerdma_dev *board);
 void peerdma_stop_lost(struct peerdma_dev *board);
 void peerdma_stop_bury(struct peerdma_dev *board);
 bool peerdma_stop_step(struct peerdma_dev *board, bool late);
