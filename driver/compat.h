@@ -14,6 +14,7 @@
 #include <linux/mm.h>
 #include <linux/module.h>
 #include <linux/pci.h>
+#include <linux/scatterlist.h>
 
 #include "compat_probes.h"
 
@@ -61,6 +62,19 @@ static inline void compat_vm_flags_clear(struct vm_area_struct *vma, unsigned lo
 #else
 #define COMPAT_IMPORT_DMA_BUF		MODULE_IMPORT_NS(DMA_BUF)
 #endif
+
+/* Runs of contiguous pages, of at most @most bytes each. */
+static inline int compat_sg_alloc_table(struct sg_table *table, struct page **pages,
+					unsigned int count, unsigned int offset,
+					unsigned long length, unsigned int most, gfp_t gfp)
+{
+#ifdef COMPAT_SG_TABLE_SEGMENT
+	return sg_alloc_table_from_pages_segment(table, pages, count, offset, length, most, gfp);
+#else
+	return PTR_ERR_OR_ZERO(__sg_alloc_table_from_pages(table, pages, count, offset, length,
+							   most, NULL, 0, gfp));
+#endif
+}
 
 /* Interruptible. Returns what is left of @timeout, 0 if nothing is, or -ERESTARTSYS. */
 static inline long compat_dma_resv_wait(struct dma_resv *resv, bool write, unsigned long timeout)

@@ -130,6 +130,16 @@ answer DMA_RESV_RCU "$@" <<-END
 	long probe(struct dma_resv *r); long probe(struct dma_resv *r) { return dma_resv_wait_timeout_rcu(r, true, true, HZ); }
 END
 
+question "a table of pages in runs of limited length"
+answer SG_TABLE_SEGMENT "$@" <<-END
+	#include <linux/scatterlist.h>
+	int probe(struct sg_table *t, struct page **p); int probe(struct sg_table *t, struct page **p) { return sg_alloc_table_from_pages_segment(t, p, 1, 0, 1, 4096, GFP_KERNEL); }
+END
+answer SG_TABLE_CHAINED "$@" <<-END
+	#include <linux/scatterlist.h>
+	void *probe(struct sg_table *t, struct page **p); void *probe(struct sg_table *t, struct page **p) { return __sg_alloc_table_from_pages(t, p, 1, 0, 1, 4096, NULL, 0, GFP_KERNEL); }
+END
+
 question "who turns on a function's error reporting"
 answer AER_BY_DRIVER "$@" <<-END
 	#include <linux/pci.h>

@@ -28,7 +28,8 @@
  * and to user space, in free_irq(), or while waiting for a work item.
  *
  * The job owns the memory: a surface is unmapped only when no job may touch it, and a job ends
- * only when its lanes are proven idle or the board cannot master the bus.
+ * only when its lanes are proven idle, or the board has lost the bus and what it had asked for has
+ * arrived. The board gets the bus only while its engine is proven idle.
  */
 #ifndef PEERDMA_CORE_H
 #define PEERDMA_CORE_H
@@ -70,12 +71,14 @@ enum { PEERDMA_H2C, PEERDMA_C2H, PEERDMA_LANES };
  * @LANE_BUILDING: descriptors are being written; the engine does not touch memory
  * @LANE_RUNNING: the engine is running
  * @LANE_STOPPING: the engine has been told to stop
+ * @LANE_CUT_OFF: the board has lost the bus; what it had asked for may still arrive
  */
 enum peerdma_lane_state {
 	LANE_IDLE,
 	LANE_BUILDING,
 	LANE_RUNNING,
 	LANE_STOPPING,
+	LANE_CUT_OFF,
 };
 
 /**
@@ -89,11 +92,12 @@ enum peerdma_lane_state {
  * @ring: memory for the descriptors of one chain
  * @ring_address: bus address of @ring
  * @state: what it is doing
- * @job: its owner, from start to end of the job
+ * @job: its owner, from the start of the job until its data is where the CPU sees it
  * @bytes: length of the running chain
  * @count: number of descriptors of the running chain
  * @seen: status events of the running chain so far
- * @deadline: in jiffies; RUNNING: when the chain is late; STOPPING: when to use more force
+ * @deadline: in jiffies; RUNNING: when the chain is late; STOPPING: when to use more force;
+ *	CUT_OFF: when nothing can arrive any more
  * @unheard: the watchdog has seen the chain end, but no interrupt has come yet
  *
  * Members from @state on are protected by the board's lock; @ring belongs to whoever set BUILDING.
@@ -119,8 +123,8 @@ struct peerdma_lane {
 /**
  * struct peerdma_ops - what lower layers call in those above them
  * @job_end: engine to jobs: the engine has finished with a job, nothing touches its memory any
- *	more. The job is on no lane and in no queue; called with the board's lock held, in any
- *	context
+ *	more. It is in no queue, and keeps its lanes until peerdma_engine_free(); called with the
+ *	board's lock held, in any context
  * @file_free: jobs to files: the last reference to an open file is gone. Process context
  * @reset: files to life cycle: stops all running jobs and resets the board. May sleep, nothing
  *	held. Returns 0, -EBUSY if the board is frozen, -ENODEV if it is gone or does not come back
@@ -269,8 +273,9 @@ static inline void peerdma_channel_write(struct peerdma_lane *lane, u32 reg, u32
 
 /* hw.c */
 int peerdma_hw_identify(struct peerdma_dev *board);
-int peerdma_hw_init(struct peerdma_dev *board);
+void peerdma_hw_init(struct peerdma_dev *board);
 void peerdma_hw_quiet(struct peerdma_dev *board);
+int peerdma_hw_calm(struct peerdma_dev *board);
 bool peerdma_hw_soft_reset(struct peerdma_dev *board);
 void peerdma_hw_stop(struct peerdma_lane *lane);
 u32 peerdma_hw_status(struct peerdma_lane *lane, bool clear);

@@ -83,6 +83,7 @@ static int dmabuf_errno(int error)
 
 static int dmabuf_map(struct peerdma_surface *surface)
 {
+	enum dma_data_direction direction = peerdma_direction(surface->access);
 	struct dmabuf_imported *imported = surface->private;
 	struct dma_buf *buffer = imported->buffer;
 	int error;
@@ -97,7 +98,7 @@ static int dmabuf_map(struct peerdma_surface *surface)
 	error = dma_buf_pin(imported->attachment);
 	if (error)
 		goto err_unlock;
-	imported->table = dma_buf_map_attachment(imported->attachment, DMA_BIDIRECTIONAL);
+	imported->table = dma_buf_map_attachment(imported->attachment, direction);
 	if (IS_ERR(imported->table)) {
 		error = PTR_ERR(imported->table);
 		goto err_unpin;
@@ -109,7 +110,7 @@ static int dmabuf_map(struct peerdma_surface *surface)
 	return 0;
 
 err_unmap:
-	dma_buf_unmap_attachment(imported->attachment, imported->table, DMA_BIDIRECTIONAL);
+	dma_buf_unmap_attachment(imported->attachment, imported->table, direction);
 err_unpin:
 	dma_buf_unpin(imported->attachment);
 err_unlock:
@@ -125,7 +126,8 @@ static void dmabuf_unmap(struct peerdma_surface *surface)
 	struct dmabuf_imported *imported = surface->private;
 
 	dma_resv_lock(imported->buffer->resv, NULL);
-	dma_buf_unmap_attachment(imported->attachment, imported->table, DMA_BIDIRECTIONAL);
+	dma_buf_unmap_attachment(imported->attachment, imported->table,
+				 peerdma_direction(surface->access));
 	dma_buf_unpin(imported->attachment);
 	dma_resv_unlock(imported->buffer->resv);
 	dma_buf_detach(imported->buffer, imported->attachment);

@@ -4,7 +4,9 @@
  *
  * A copy uses both lanes: at the same time where the board has a stream; otherwise the C2H lane
  * follows one chunk behind the H2C lane, and both use the staging area at the end of card RAM.
- * A job owns its lanes from its start to its end.
+ * A job owns its lanes from its start to its end. Where CPU and board do not see each other's
+ * writes, a chain's memory is handed to the board before the chain starts, and what a job has
+ * written to the CPU before its lanes go to the next job, which may read the same memory.
  */
 #include <linux/bitfield.h>
 #include <linux/bsearch.h>
@@ -117,6 +119,23 @@ static struct peerdma_lane *engine_next(struct peerdma_dev *board)
 }
 
 /**
+ * peerdma_engine_free() - gives a job's lanes to the next one
+ * @job: has ended. Called with the board's lock held, in any context
+ */
+void peerdma_engine_free(struct peerdma_job *job)
+{
+	struct peerdma_dev *board = job->file->board;
+	struct peerdma_lane *lane;
+
+	for_each_lane(lane, board)
+		if (lane->job == job)
+			lane->job = NULL;
+	wake_up_all(&board->idle);
+	if (!list_empty(&board->ready))
+		queue_work(peerdma_wq, &board->pump);
+}
+
+/**
  * peerdma_engine_settle() - ends a job once none of its lanes is busy any more
  * @job: moved all its bytes, or failed; otherwise it goes on. Called with the board's lock held, in
  *	any context
@@ -127,6 +146,8 @@ void peerdma_engine_settle(struct peerdma_job *job)
 	struct peerdma_lane *lane;
 	bool all = true;
 
+	if (job->ended)
+		return;
 	for_each_lane(lane, board) {
 		if (lane->job != job)
 			continue;
@@ -138,13 +159,7 @@ void peerdma_engine_settle(struct peerdma_job *job)
 		queue_work(peerdma_wq, &board->pump);
 		return;
 	}
-	for_each_lane(lane, board)
-		if (lane->job == job)
-			lane->job = NULL;
 	board->ops->job_end(job);
-	wake_up_all(&board->idle);
-	if (!list_empty(&board->ready))
-		queue_work(peerdma_wq, &board->pump);
 }
 
 static int engine_compare(const void *key, const void *element)
@@ -280,6 +295,9 @@ void peerdma_engine_pump(struct peerdma_dev *board)
 		bytes = engine_build(lane, leg->surface, leg->offset + leg->started, card,
 				     board->stream_window && card >= board->stream_window,
 				     ready, &count);
+		if (leg->surface->needs_sync)
+			leg->surface->provider->sync(leg->surface, leg->offset + leg->started,
+						     bytes, false);
 
 		spin_lock_irq(&board->lock);
 		if (job->error) {

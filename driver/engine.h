@@ -63,7 +63,7 @@ struct peerdma_file {
  * @surface: memory on this side; holds a reference until the job has ended
  * @offset: first byte in @surface
  * @card: card address of the first byte
- * @started: bytes given to the engine
+ * @started: bytes given to the engine, and synchronized for it
  * @done: bytes that the engine has moved
  * @cycles: clock cycles that the channel was busy
  */
@@ -103,7 +103,7 @@ enum peerdma_path {
  * @length: bytes
  * @legs: its part on each lane
  * @queued: it is in its file's queue
- * @ended: nothing touches its memory any more
+ * @ended: the engine has finished with it: @error and the legs are final
  * @error: 0 or a negative errno; the first one is kept
  * @reason: enum peerdma_reason
  * @status: status of the channel that failed
@@ -141,6 +141,7 @@ struct peerdma_job {
 
 /* engine.c */
 extern struct workqueue_struct *peerdma_wq;
+void peerdma_engine_free(struct peerdma_job *job);
 void peerdma_engine_settle(struct peerdma_job *job);
 void peerdma_engine_pump(struct peerdma_dev *board);
 void peerdma_engine_pump_work(struct work_struct *work);
@@ -151,7 +152,7 @@ void peerdma_stop_file(struct peerdma_file *file, int error, u32 reason);
 void peerdma_stop_all(struct peerdma_dev *board, bool queued, int error, u32 reason);
 void peerdma_stop_outdated(struct peerdma_dev *board);
 void peerdma_stop_surface(struct peerdma_surface *surface, bool running, int error, u32 reason);
-void peerdma_stop_force(struct peerdma_dev *board);
+void peerdma_stop_cut_off(struct peerdma_dev *board);
 void peerdma_stop_lost(struct peerdma_dev *board);
 void peerdma_stop_bury(struct peerdma_dev *board);
 bool peerdma_stop_step(struct peerdma_dev *board, bool late);

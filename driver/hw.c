@@ -186,20 +186,26 @@ bool peerdma_hw_soft_reset(struct peerdma_dev *board)
 }
 
 /**
- * peerdma_hw_init() - brings the engine from any state to one that accepts chains
- * @board: no lane is in use; interrupt vectors are allocated. May sleep
+ * peerdma_hw_calm() - brings the engine from any state to one in which it touches no memory
+ * @board: no lane is in use. May sleep
  *
  * Return: 0, or -EIO if a channel does not stop.
  */
-int peerdma_hw_init(struct peerdma_dev *board)
+int peerdma_hw_calm(struct peerdma_dev *board)
+{
+	peerdma_hw_quiet(board);
+	return hw_becomes_idle(board) || peerdma_hw_soft_reset(board) ? 0 : -EIO;
+}
+
+/**
+ * peerdma_hw_init() - prepares an idle engine for chains
+ * @board: after peerdma_hw_calm(); interrupt vectors are allocated
+ */
+void peerdma_hw_init(struct peerdma_dev *board)
 {
 	u32 vectors[2 * MAX_CHANNELS / VECTORS_PER_REG] = { 0 };
 	struct peerdma_lane *lane;
 	u32 bit;
-
-	peerdma_hw_quiet(board);
-	if (!hw_becomes_idle(board) && !peerdma_hw_soft_reset(board))
-		return -EIO;
 
 	for_each_lane(lane, board) {
 		peerdma_channel_read(lane, PEERDMA_CHANNEL_STATUS_RC_REG);
@@ -217,7 +223,6 @@ int peerdma_hw_init(struct peerdma_dev *board)
 			      lane->irq_bit);
 	if (board->version)
 		peerdma_write(board, PEERDMA_EXTENSION_BASE + PEERDMA_EXTENSION_ERROR_CLEAR_REG, 1);
-	return 0;
 }
 
 /**

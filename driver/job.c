@@ -53,25 +53,16 @@ void peerdma_job_put(struct peerdma_job *job)
 	kref_put(&job->ref, job_release);
 }
 
-/**
- * peerdma_job_release_surfaces() - the job's surfaces are not used by it any more
- * @job: counted in their @inflight. Called with the board's lock held
- */
-void peerdma_job_release_surfaces(struct peerdma_job *job)
-{
-	struct peerdma_leg *leg;
-
-	for (leg = job->legs; leg < job->legs + PEERDMA_LANES; leg++)
-		if (leg->used && !--leg->surface->inflight)
-			wake_up_all(&leg->surface->idle);
-}
-
-/* Called with the board's lock held. */
+/* The job's data is where the CPU sees it. Called with the board's lock held. */
 static void job_deliver(struct peerdma_job *job)
 {
 	struct peerdma_file *file = job->file;
+	struct peerdma_leg *leg;
 
-	peerdma_job_release_surfaces(job);
+	peerdma_engine_free(job);
+	for (leg = job->legs; leg < job->legs + PEERDMA_LANES; leg++)
+		if (leg->used && !--leg->surface->inflight)
+			wake_up_all(&leg->surface->idle);
 	if (!list_empty(&job->on_file)) {
 		list_add_tail(&job->link, &file->events);
 		wake_up_all(&file->wait);
@@ -81,9 +72,9 @@ static void job_deliver(struct peerdma_job *job)
 
 static bool job_wants_sync(const struct peerdma_job *job)
 {
-	const struct peerdma_surface *written = job->legs[PEERDMA_C2H].surface;
+	const struct peerdma_leg *leg = &job->legs[PEERDMA_C2H];
 
-	return written && written->needs_sync;
+	return leg->started && leg->surface->needs_sync;
 }
 
 /* The part of a job's end that may sleep. */
@@ -94,7 +85,8 @@ static void job_reap(struct work_struct *work)
 	struct peerdma_leg *leg = &job->legs[PEERDMA_C2H];
 
 	if (job_wants_sync(job)) {
-		leg->surface->provider->sync(leg->surface, leg->offset, job->length, true);
+		/* What the board did not write of it is what the CPU had there at the start. */
+		leg->surface->provider->sync(leg->surface, leg->offset, leg->started, true);
 		spin_lock_irq(&board->lock);
 		job_deliver(job);
 		spin_unlock_irq(&board->lock);
@@ -135,7 +127,7 @@ struct peerdma_job *peerdma_job_create(struct peerdma_file *file, u64 length)
 
 /**
  * peerdma_job_end() - ends a job that the engine has finished with; see struct peerdma_ops
- * @job: it is on no lane and in no queue. Called with the board's lock held, in any context
+ * @job: it is in no queue. Called with the board's lock held, in any context
  */
 void peerdma_job_end(struct peerdma_job *job)
 {

@@ -41,7 +41,6 @@ __printf(3, 4) int peerdma_fail(struct peerdma_file *file, int error, const char
 struct peerdma_job *peerdma_job_create(struct peerdma_file *file, u64 length);
 void peerdma_job_put(struct peerdma_job *job);
 void peerdma_job_end(struct peerdma_job *job);
-void peerdma_job_release_surfaces(struct peerdma_job *job);
 bool peerdma_job_cancel(struct peerdma_file *file, u64 id);
 int peerdma_job_explain(struct peerdma_job *job, int error);
 

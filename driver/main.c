@@ -160,6 +160,24 @@ static int main_create_rings(struct peerdma_dev *board)
 	return 0;
 }
 
+/*
+ * Brings the engine to rest, whatever a former owner has left it doing. That may be another kernel,
+ * whose memory is somebody else's by now: so the engine does not get the bus to finish its work.
+ */
+static int main_calm(struct peerdma_dev *board)
+{
+	struct pci_dev *pdev = board->pdev;
+	int error = peerdma_hw_calm(board);
+
+	if (!error)
+		return 0;
+	dev_warn(&pdev->dev, "a channel is busy and does not stop: resetting the board\n");
+	pci_save_state(pdev);
+	error = __pci_reset_function_locked(pdev);
+	pci_restore_state(pdev);
+	return error ?: peerdma_hw_calm(board);
+}
+
 static void main_announce(struct peerdma_dev *board)
 {
 	static const char * const interrupts[] = {
@@ -184,6 +202,7 @@ static int main_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	error = pci_enable_device_mem(pdev);
 	if (error)
 		goto err_board;
+	pci_clear_master(pdev);
 	error = main_map_bars(board);
 	if (error)
 		goto err_disable;
@@ -193,8 +212,12 @@ static int main_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	error = peerdma_hw_identify(board);
 	if (error)
 		goto err_rings;
-	peerdma_hw_quiet(board);
-	/* MSIs need it, and the engine may have to finish what another driver started. */
+	error = main_calm(board);
+	if (error) {
+		dev_err_probe(&pdev->dev, error,
+			      "a channel is busy and does not stop: switch the board off and on\n");
+		goto err_rings;
+	}
 	pci_set_master(pdev);
 	compat_pci_enable_error_reporting(pdev);
 	error = peerdma_irq_setup(board);
@@ -202,12 +225,7 @@ static int main_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 		dev_err_probe(&pdev->dev, error, "no interrupt for the board\n");
 		goto err_master;
 	}
-	error = peerdma_hw_init(board);
-	if (error) {
-		dev_err_probe(&pdev->dev, error,
-			      "a channel is busy and does not stop: reset the board, or switch it off and on\n");
-		goto err_irq;
-	}
+	peerdma_hw_init(board);
 	pci_save_state(pdev);
 	pci_set_drvdata(pdev, board);
 

@@ -2,6 +2,7 @@
 /*
  * Provider: host memory of a process, pinned.
  */
+#include <linux/dma-map-ops.h>
 #include <linux/dma-mapping.h>
 #include <linux/mm.h>
 #include <linux/sched/mm.h>
@@ -11,8 +12,8 @@
 #include "surface.h"
 
 /*
- * Each job synchronizes what it moves, with pages_sync(); mapping and unmapping do not. So the same
- * pages can be pinned several times, which programs may do.
+ * The engine synchronizes what it moves, with pages_sync(); mapping and unmapping do not. So the
+ * same pages can be pinned several times, which programs may do.
  */
 #define ATTRIBUTES	DMA_ATTR_SKIP_CPU_SYNC
 
@@ -23,8 +24,9 @@
  * struct pages_pinned - pinned host memory
  * @pages: the pages
  * @count: number of @pages
- * @table: for mapping; offset and length are the surface's
- * @direction: of all transfers
+ * @table: runs of contiguous pages, none longer than what can be mapped at once; offset and length
+ *	are the surface's. While it is mapped, with bus addresses
+ * @direction: of the mapping
  * @mm: the process to which the locked memory is charged, or NULL
  */
 struct pages_pinned {
@@ -34,18 +36,6 @@ struct pages_pinned {
 	enum dma_data_direction direction;
 	struct mm_struct *mm;
 };
-
-static enum dma_data_direction pages_direction(u32 access)
-{
-	switch (access) {
-	case PEERDMA_ACCESS_READ:
-		return DMA_TO_DEVICE;
-	case PEERDMA_ACCESS_WRITE:
-		return DMA_FROM_DEVICE;
-	default:
-		return DMA_BIDIRECTIONAL;
-	}
-}
 
 static int pages_pin(struct peerdma_surface *surface, struct pages_pinned *pinned,
 		     unsigned long start)
@@ -72,10 +62,10 @@ static int pages_pin(struct peerdma_surface *surface, struct pages_pinned *pinne
 	return 0;
 }
 
-static void pages_unpin(struct pages_pinned *pinned)
+static void pages_unpin(const struct peerdma_surface *surface, struct pages_pinned *pinned)
 {
 	unpin_user_pages_dirty_lock(pinned->pages, pinned->count,
-				    pinned->direction != DMA_TO_DEVICE);
+				    surface->access & PEERDMA_ACCESS_WRITE);
 	sg_free_table(&pinned->table);
 }
 
@@ -102,6 +92,7 @@ static int pages_charge(struct peerdma_surface *surface, struct pages_pinned *pi
 
 static int pages_get(struct peerdma_surface *surface, const struct peerdma_pin_request *request)
 {
+	struct device *dev = peerdma_surface_device(surface);
 	unsigned long offset = offset_in_page(request->va);
 	unsigned long start = request->va - offset;
 	struct pages_pinned *pinned;
@@ -121,7 +112,6 @@ static int pages_get(struct peerdma_surface *surface, const struct peerdma_pin_r
 	if (!pinned)
 		return -ENOMEM;
 	pinned->count = count;
-	pinned->direction = pages_direction(request->access);
 	if (request->locked) {
 		error = pages_charge(surface, pinned);
 		if (error)
@@ -135,8 +125,11 @@ static int pages_get(struct peerdma_surface *surface, const struct peerdma_pin_r
 	error = pages_pin(surface, pinned, start);
 	if (error)
 		goto err_pages;
-	error = sg_alloc_table_from_pages(&pinned->table, pinned->pages, count, offset,
-					  request->length, PEERDMA_GFP_ARRAY);
+	error = compat_sg_alloc_table(&pinned->table, pinned->pages, count, offset,
+				      request->length,
+				      min_t(size_t, dma_max_mapping_size(dev),
+					    dma_get_max_seg_size(dev)),
+				      PEERDMA_GFP_ARRAY);
 	if (error)
 		goto err_pin;
 	surface->private = pinned;
@@ -157,41 +150,102 @@ static void pages_put(struct peerdma_surface *surface)
 {
 	struct pages_pinned *pinned = surface->private;
 
-	pages_unpin(pinned);
+	pages_unpin(surface, pinned);
 	pages_uncharge(pinned);
 	kvfree(pinned->pages);
+}
+
+/* Whether the CPU and the board see what the other has written only after a sync. */
+static bool pages_need_sync(struct device *dev, struct sg_table *table)
+{
+	struct scatterlist *sg;
+	int n;
+
+	/*
+	 * Kernels before 6.10 ask for a sync of all that an IOMMU translates. But what it has
+	 * joined does not bounce, and then caches are the only reason for one.
+	 */
+	if (table->nents < table->orig_nents && dev_is_dma_coherent(dev))
+		return false;
+	for_each_sgtable_dma_sg(table, sg, n)
+		if (dma_need_sync(dev, sg_dma_address(sg)))
+			return true;
+	return false;
+}
+
+static void pages_unmap_runs(struct device *dev, struct pages_pinned *pinned, int count)
+{
+	struct scatterlist *sg;
+	int n;
+
+	for_each_sg(pinned->table.sgl, sg, count, n)
+		dma_unmap_page_attrs(dev, sg_dma_address(sg), sg_dma_len(sg), pinned->direction,
+				     ATTRIBUTES);
+}
+
+/*
+ * Only a mapping by dma_map_page() may be synchronized in part, and a job moves a part: while it
+ * runs, other jobs and the CPU may be writing to the rest.
+ */
+static int pages_map_runs(struct device *dev, struct pages_pinned *pinned)
+{
+	struct scatterlist *sg;
+	int n;
+
+	for_each_sgtable_sg(&pinned->table, sg, n) {
+		dma_addr_t address = dma_map_page_attrs(dev, sg_page(sg), sg->offset, sg->length,
+							pinned->direction, ATTRIBUTES);
+
+		if (dma_mapping_error(dev, address)) {
+			pages_unmap_runs(dev, pinned, n);
+			return -EIO;
+		}
+		sg_dma_address(sg) = address;
+		sg_dma_len(sg) = sg->length;
+	}
+	pinned->table.nents = pinned->table.orig_nents;
+	return 0;
+}
+
+static void pages_unmap(struct peerdma_surface *surface)
+{
+	struct device *dev = peerdma_surface_device(surface);
+	struct pages_pinned *pinned = surface->private;
+
+	if (surface->needs_sync)
+		pages_unmap_runs(dev, pinned, pinned->table.nents);
+	else
+		dma_unmap_sgtable(dev, &pinned->table, pinned->direction, ATTRIBUTES);
 }
 
 static int pages_map(struct peerdma_surface *surface)
 {
 	struct device *dev = peerdma_surface_device(surface);
 	struct pages_pinned *pinned = surface->private;
-	struct scatterlist *sg;
-	int error, n;
+	int error;
 
+	pinned->direction = peerdma_direction(surface->access);
 	error = dma_map_sgtable(dev, &pinned->table, pinned->direction, ATTRIBUTES);
+	if (!error && pages_need_sync(dev, &pinned->table)) {
+		dma_unmap_sgtable(dev, &pinned->table, pinned->direction, ATTRIBUTES);
+		surface->needs_sync = true;
+		/*
+		 * What the board does not write has to come back as it was, so it is synchronized
+		 * for the device, too; with DMA_FROM_DEVICE a bounce buffer would not be filled.
+		 */
+		if (pinned->direction == DMA_FROM_DEVICE)
+			pinned->direction = DMA_BIDIRECTIONAL;
+		error = pages_map_runs(dev, pinned);
+	}
 	if (error)
 		return peerdma_fail_pin(surface, error, "%llu bytes cannot be mapped for the board",
 					surface->length);
 	error = peerdma_surface_add_table(surface, &pinned->table);
-	if (error) {
-		dma_unmap_sgtable(dev, &pinned->table, pinned->direction, ATTRIBUTES);
-		return error;
-	}
-	for_each_sgtable_dma_sg(&pinned->table, sg, n)
-		surface->needs_sync |= dma_need_sync(dev, sg_dma_address(sg));
-	return 0;
+	if (error)
+		pages_unmap(surface);
+	return error;
 }
 
-static void pages_unmap(struct peerdma_surface *surface)
-{
-	struct pages_pinned *pinned = surface->private;
-
-	dma_unmap_sgtable(peerdma_surface_device(surface), &pinned->table, pinned->direction,
-			  ATTRIBUTES);
-}
-
-/* Only the given range: another job may be writing to the rest of the surface. */
 static void pages_sync(struct peerdma_surface *surface, u64 start, u64 length, bool for_cpu)
 {
 	struct device *dev = peerdma_surface_device(surface);

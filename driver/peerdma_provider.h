@@ -81,7 +81,7 @@ struct peerdma_extent {
  *	teardown mutex is held, so it must not wait for anybody who may call
  *	peerdma_revoke_now()
  * @put: undoes @get. May sleep; any process, nothing held
- * @sync: hands a range to the CPU or to the device; NULL where that is not needed
+ * @sync: hands a range to the device or back to the CPU; called if surface->needs_sync. May sleep
  * @wait: waits for what others still do with the memory, before it is read, or written to if
  *	@write. Returns 0, -EINTR or -ETIMEDOUT. May sleep, nothing held; NULL where others do not
  *	announce what they do
@@ -122,7 +122,7 @@ struct peerdma_provider {
  * @teardown: held while the mapping is removed
  * @mapped: @segments are valid; under @teardown
  * @released: bit 0: the pin has been given back, or is being given back
- * @needs_sync: the device is not coherent with the CPU's caches
+ * @needs_sync: CPU and board see what the other has written only after the provider's sync()
  * @placement: enum peerdma_placement
  * @peer: PCI address of the device that the memory is in
  * @aperture_size: bytes of that device's BAR

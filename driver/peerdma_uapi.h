@@ -267,7 +267,8 @@ enum peerdma_op {
  * @user_data: in: comes back in the event
  * @job: out: number of the job, never 0
  *
- * The job ends with one struct peerdma_event. PEERDMA_OP_C2H may take a card address in the
+ * The job ends with one struct peerdma_event. Until then its memory is the board's: what a program
+ * writes to it meanwhile is lost on some machines. PEERDMA_OP_C2H may take a card address in the
  * stream window: it then receives what the board's user logic produces.
  */
 struct peerdma_submit {

@@ -42,8 +42,6 @@ static void recover_quiesce(struct peerdma_dev *board)
 		if (used)
 			usleep_range(50, 100);
 	} while (used);
-	if (READ_ONCE(board->broken))
-		pci_wait_for_pending_transaction(board->pdev);
 }
 
 /**
@@ -56,13 +54,10 @@ void peerdma_recover_freeze(struct peerdma_dev *board, bool answers)
 	spin_lock_irq(&board->lock);
 	if (board->state == PEERDMA_BOARD_LIVE)
 		board->state = PEERDMA_BOARD_FROZEN;
-	if (answers) {
-		peerdma_stop_all(board, false, -EIO, PEERDMA_REASON_RESET);
-	} else {
-		/* Not all platforms also cut off the board's own requests. */
-		pci_clear_master(board->pdev);
-		peerdma_stop_force(board);
-	}
+	/* Not all platforms also cut off the board's own requests. */
+	if (!answers)
+		peerdma_stop_cut_off(board);
+	peerdma_stop_all(board, false, -EIO, PEERDMA_REASON_RESET);
 	spin_unlock_irq(&board->lock);
 	peerdma_mmap_zap_mailbox(board);
 	recover_quiesce(board);
@@ -78,8 +73,11 @@ static int recover_thaw(struct peerdma_dev *board)
 
 	if (board->state == PEERDMA_BOARD_DEAD)
 		return -ENODEV;
-	pci_set_master(board->pdev);
-	error = peerdma_hw_init(board);
+	error = peerdma_hw_calm(board);
+	if (!error) {
+		pci_set_master(board->pdev);
+		peerdma_hw_init(board);
+	}
 
 	spin_lock_irq(&board->lock);
 	if (error) {
@@ -155,11 +153,10 @@ void peerdma_recover_work(struct work_struct *work)
 	spin_lock_irq(&board->lock);
 	dead = board->state == PEERDMA_BOARD_DEAD;
 	broken = board->broken;
-	if (dead)
-		peerdma_stop_bury(board);
 	spin_unlock_irq(&board->lock);
 
 	if (dead) {
+		recover_quiesce(board);
 		peerdma_mmap_zap_mailbox(board);
 	} else if (broken) {
 		dev_warn(&board->pdev->dev, "a channel does not stop: resetting the board\n");

@@ -68,7 +68,8 @@ static void revoke_stop_jobs(struct peerdma_surface *surface)
  * peerdma_revoke_now() - ends the use of memory that goes away when this returns
  * @surface: the caller has a reference
  *
- * For a provider whose callback holds a lock that stalls others: takes a few milliseconds at most.
+ * For a provider whose callback holds a lock that stalls others: takes a few milliseconds, and up
+ * to 50 more if the board does not stop: what it had asked for has to arrive first.
  * On return no DMA is in progress, no process has the memory mapped, and the core has dropped the
  * mapping: unmap() will not be called.
  *

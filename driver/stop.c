@@ -4,6 +4,9 @@
  */
 #include "engine.h"
 
+/* The end of PCIe's default range of completion timeouts: nothing is outstanding for longer. */
+#define OUTSTANDING_MS		50
+
 /**
  * peerdma_stop_lost() - gives up a board that does not answer any more
  * @board: called with its lock held, in any context
@@ -165,19 +168,60 @@ void peerdma_stop_surface(struct peerdma_surface *surface, bool running, int err
 }
 
 /**
- * peerdma_stop_force() - declares the lanes of a board idle that cannot touch memory any more
- * @board: it cannot master the bus. Called with its lock held
+ * peerdma_stop_cut_off() - takes the bus from a board
+ * @board: called with its lock held, in any context
+ *
+ * From here on peerdma_stop_step() has its lanes become idle, without asking the engine.
  */
-void peerdma_stop_force(struct peerdma_dev *board)
+void peerdma_stop_cut_off(struct peerdma_dev *board)
+{
+	struct peerdma_lane *lane;
+
+	pci_clear_master(board->pdev);
+	for_each_lane(lane, board) {
+		if (lane->state != LANE_RUNNING && lane->state != LANE_STOPPING)
+			continue;
+		lane->state = LANE_CUT_OFF;
+		lane->deadline = jiffies + peerdma_hw_scaled(board, OUTSTANDING_MS);
+	}
+}
+
+static bool stop_is_cut_off(struct peerdma_dev *board)
+{
+	struct peerdma_lane *lane;
+	bool some = false;
+
+	for_each_lane(lane, board)
+		some |= lane->state == LANE_CUT_OFF;
+	return some;
+}
+
+/* Whether a board that is cut off may still be sent what it had asked for. */
+static bool stop_outstanding(struct peerdma_dev *board)
+{
+	struct peerdma_lane *lane;
+	bool late = true;
+	u16 status;
+
+	for_each_lane(lane, board)
+		late &= lane->state != LANE_CUT_OFF || time_after(jiffies, lane->deadline);
+	if (late)
+		return false;
+	pcie_capability_read_word(board->pdev, PCI_EXP_DEVSTA, &status);
+	return status != U16_MAX && status & PCI_EXP_DEVSTA_TRPND;
+}
+
+/* Declares the lanes idle of a board that cannot touch memory any more, and ends their jobs. */
+static void stop_force(struct peerdma_dev *board)
 {
 	struct peerdma_lane *lane;
 
 	for_each_lane(lane, board) {
 		struct peerdma_job *job = lane->job;
 
-		if (lane->state == LANE_RUNNING || lane->state == LANE_STOPPING)
+		if (lane->state == LANE_CUT_OFF)
 			lane->state = LANE_IDLE;
-		if (!job)
+		if (!job || job->ended)
 			continue;
 		if (!job->error) {
 			job->error = -EIO;
@@ -189,18 +233,14 @@ void peerdma_stop_force(struct peerdma_dev *board)
 
 /**
  * peerdma_stop_bury() - ends all jobs of a board that is gone
- * @board: its state is dead. Called with its lock held
- *
- * The board may only look as if it were off the bus and could then still write to memory:
- * therefore its bus mastering is turned off first.
+ * @board: its state is dead, and its lanes do not touch memory. Called with its lock held
  */
 void peerdma_stop_bury(struct peerdma_dev *board)
 {
 	struct peerdma_file *file;
 
-	pci_clear_master(board->pdev);
 	peerdma_stop_all(board, true, -ENODEV, PEERDMA_REASON_LOST);
-	peerdma_stop_force(board);
+	stop_force(board);
 	list_for_each_entry(file, &board->files, on_board)
 		wake_up_all(&file->wait);
 }
@@ -210,20 +250,29 @@ void peerdma_stop_bury(struct peerdma_dev *board)
  * @board: its jobs have been told to stop. Called with its lock held
  * @late: take the bus from the board if a lane is still busy
  *
- * Return: whether the bus was taken; the board has to be reset then.
+ * A board that is gone may only look as if it were off the bus: the bus is taken from it as well.
+ *
+ * Return: whether the bus was taken from a board that answers; it has to be reset then.
  */
 bool peerdma_stop_step(struct peerdma_dev *board, bool late)
 {
-	if (board->state == PEERDMA_BOARD_DEAD) {
-		peerdma_stop_bury(board);
-		return false;
+	bool dead = board->state == PEERDMA_BOARD_DEAD;
+
+	if (dead) {
+		peerdma_stop_cut_off(board);
+	} else if (!stop_is_cut_off(board)) {
+		if (!stop_poll(board) || !late)
+			return false;
+		board->broken = true;
+		peerdma_stop_cut_off(board);
 	}
-	if (!stop_poll(board) || !late)
+	if (stop_outstanding(board))
 		return false;
-	board->broken = true;
-	pci_clear_master(board->pdev);
-	peerdma_stop_force(board);
-	return true;
+	if (dead)
+		peerdma_stop_bury(board);
+	else
+		stop_force(board);
+	return !dead;
 }
 
 /**

@@ -195,30 +195,18 @@ static void submit_hold(struct peerdma_job *job)
  */
 int peerdma_submit_job(struct peerdma_job *job, u64 *id)
 {
-	struct peerdma_leg *leg = &job->legs[PEERDMA_H2C];
 	struct peerdma_file *file = job->file;
 	struct peerdma_dev *board = file->board;
 	int error;
 
 	spin_lock_irq(&board->lock);
 	error = submit_check(job, id);
-	if (!error)
-		submit_hold(job);
-	spin_unlock_irq(&board->lock);
-	if (error)
-		return error;
-
-	/* The memory stays mapped from here on. */
-	if (leg->used && leg->surface->needs_sync)
-		leg->surface->provider->sync(leg->surface, leg->offset, job->length, false);
-
-	spin_lock_irq(&board->lock);
-	error = submit_check(job, id);
 	if (error) {
-		peerdma_job_release_surfaces(job);
 		spin_unlock_irq(&board->lock);
 		return error;
 	}
+	/* The memory stays mapped from here on. */
+	submit_hold(job);
 	kref_get(&job->ref);
 	job->id = ++file->next_job;
 	if (id) {

@@ -241,6 +241,8 @@ static int surface_map(struct peerdma_surface *surface)
 		error = peerdma_fail_pin(surface, -EIO,
 					 "%s mapped less than the %llu bytes asked for",
 					 surface->provider->name, surface->length);
+		/* Within the gate: it is not on the list, for whose surfaces remove() waits. */
+		peerdma_release_unmap(surface);
 		goto out;
 	}
 	surface_find_placement(surface);

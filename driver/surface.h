@@ -12,6 +12,19 @@ struct sg_table;
 
 #define PEERDMA_ACCESS_BOTH	(PEERDMA_ACCESS_READ | PEERDMA_ACCESS_WRITE)
 
+/* Of a mapping for PEERDMA_ACCESS_*. */
+static inline enum dma_data_direction peerdma_direction(u32 access)
+{
+	switch (access) {
+	case PEERDMA_ACCESS_READ:
+		return DMA_TO_DEVICE;
+	case PEERDMA_ACCESS_WRITE:
+		return DMA_FROM_DEVICE;
+	default:
+		return DMA_BIDIRECTIONAL;
+	}
+}
+
 /**
  * struct peerdma_pinning - a pin request in progress
  * @surface: what was pinned; NULL if the request pins nothing

@@ -2,6 +2,7 @@
 /*
  * dma-buf exporters: the simulated GPU's memory, peer to peer and revocable, and host pages.
  */
+#include <linux/delay.h>
 #include <linux/dma-buf.h>
 #include <linux/dma-fence.h>
 #include <linux/dma-mapping.h>
@@ -19,6 +20,25 @@
 static bool no_dmabuf;
 module_param(no_dmabuf, bool, 0644);
 MODULE_PARM_DESC(no_dmabuf, "the GPU's memory cannot be exported, as with older drivers of NVIDIA's");
+
+static bool maps_less;
+module_param(maps_less, bool, 0644);
+MODULE_PARM_DESC(maps_less, "the GPU's memory is mapped without its last page");
+
+static unsigned int unmap_ms;
+module_param(unmap_ms, uint, 0644);
+MODULE_PARM_DESC(unmap_ms, "what it takes to unmap the GPU's memory, in milliseconds");
+
+/* Read by tests: how often the GPU's memory is mapped for importers now. */
+static atomic_t imported;
+
+static int show_imported(char *buffer, const struct kernel_param *param)
+{
+	return sysfs_emit(buffer, "%d\n", atomic_read(&imported));
+}
+
+static const struct kernel_param_ops imported_ops = { .get = show_imported };
+module_param_cb(imported, &imported_ops, NULL, 0444);
 
 /**
  * struct exported - memory behind a dma-buf
@@ -100,7 +120,10 @@ static struct sg_table *peer_map(struct dma_buf_attachment *attachment,
 		sg_dma_address(sg) = address;
 		sg_dma_len(sg) = SIMGPU_PAGE;
 	}
+	if (maps_less)
+		sg_dma_len(sg_last(table->sgl, table->nents)) = 0;
 	atomic_inc(&exported->mappings);
+	atomic_inc(&imported);
 	return table;
 }
 
@@ -116,8 +139,11 @@ static void peer_unmap(struct dma_buf_attachment *attachment, struct sg_table *t
 	struct exported *exported = attachment->dmabuf->priv;
 
 	dma_resv_assert_held(attachment->dmabuf->resv);
+	if (unmap_ms)
+		msleep(unmap_ms);
 	undo_peer(attachment->dev, table, exported->count, direction);
 	unmapped(exported);
+	atomic_dec(&imported);
 }
 
 static struct sg_table *host_map(struct dma_buf_attachment *attachment,

@@ -47,6 +47,7 @@ _WAYS = {
             prepare="echo 1 >/sys/module/simgpu/parameters/no_dmabuf",
         ),
     ),
+    "bounce": (_PAGES,),
     "arm64": (_PAGES,),
 }
 

@@ -71,6 +71,17 @@ LANES = {
             "intel_iommu=on iommu=pt no_timer_check",
             ("peerdma", "simgpu", "peerdma_nvp2p"),
         ),
+        # Every transfer of pages goes through the kernel's bounce buffers, which the driver's syncs
+        # fill and empty: one that is missing, or covers too much, shows as wrong bytes.
+        Lane(
+            "bounce",
+            "no IOMMU, DMA through bounce buffers, as in a confidential guest",
+            "amd64",
+            _PC,
+            "ttyS0",
+            "intel_iommu=off swiotlb=force no_timer_check",
+            ("peerdma", "simgpu"),
+        ),
         # No IOMMU; as on a Jetson, GPU memory is host memory.
         Lane(
             "arm64",

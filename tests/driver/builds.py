@@ -23,6 +23,7 @@ ANSWERS = {
         "DMABUF_MOVE_NOTIFY",
         "IMPORT_NS_TOKEN",
         "DMA_RESV_RCU",
+        "SG_TABLE_CHAINED",
         "AER_BY_DRIVER",
     },
     "6.1": {
@@ -31,6 +32,7 @@ ANSWERS = {
         "DMABUF_MOVE_NOTIFY",
         "IMPORT_NS_TOKEN",
         "DMA_RESV_USAGE",
+        "SG_TABLE_SEGMENT",
         "AER_BY_DRIVER",
     },
     "6.12": {
@@ -39,6 +41,7 @@ ANSWERS = {
         "DMABUF_MOVE_NOTIFY",
         "IMPORT_NS_TOKEN",
         "DMA_RESV_USAGE",
+        "SG_TABLE_SEGMENT",
         "AER_BY_CORE",
     },
     "7.2": {
@@ -47,6 +50,7 @@ ANSWERS = {
         "DMABUF_INVALIDATE_MAPPINGS",
         "IMPORT_NS_STRING",
         "DMA_RESV_USAGE",
+        "SG_TABLE_SEGMENT",
         "AER_BY_CORE",
     },
 }

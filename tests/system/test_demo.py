@@ -38,6 +38,7 @@ def system(*arguments: str | Path, script: str = "") -> subprocess.CompletedProc
     [
         ("strict", ["host memory", "host memory", "peer-to-peer", "peer-to-peer"]),
         ("identity", ["peer-to-peer", "peer-to-peer"]),
+        ("bounce", ["host memory", "host memory"]),
         ("arm64", ["host memory", "host memory"]),
     ],
 )
