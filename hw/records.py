@@ -40,6 +40,8 @@ __all__ = [
     "WriteToken",
     "moved",
     "offset_bits",
+    "placement",
+    "row_bits",
 ]
 
 #: Bits of a byte address in the largest card RAM.
@@ -225,6 +227,31 @@ class PieceReport(data.Struct):
     #: the last piece of its span
     last: 1
     outcome: Outcome
+
+
+def row_bits(width: int) -> int:
+    """Bits of a row's number in a memory of two banks, whose words have `width` bits."""
+    return RAM_ADDRESS_BITS - exact_log2(width // 8) - 1
+
+
+def placement(width: int) -> data.StructLayout:
+    """Bytes to be written into the memory of a client, in one cycle: up to a word of `width` bits.
+
+    They may be in two words, one of the even bank and one of the odd.
+
+    Members: `client`, its number; `memory`, for which of the client's memories; `rows`, of the even
+    and of the odd bank; `data`, each byte in its lane, the same for both banks; `enable`, for each
+    bank a bit for each lane that is to be written.
+    """
+    return data.StructLayout(
+        {
+            "client": 4,
+            "memory": CardMemory,
+            "rows": data.ArrayLayout(row_bits(width), 2),
+            "data": width,
+            "enable": data.ArrayLayout(width // 8, 2),
+        }
+    )
 
 
 class Placement(data.Struct):

@@ -131,6 +131,22 @@ BUGS: dict[str, list[Edit]] = {
             "nearest = left",
         ),
     ],
+    "put": [
+        Edit(
+            "what is behind a word is in the other bank",
+            "hw/memory/rotators.py",
+            "bank = head.bank ^ (head.shift > n)",
+            "bank = head.bank",
+        ),
+    ],
+    "get": [
+        Edit(
+            "behind an odd word comes the even one of the next row",
+            "hw/memory/rotators.py",
+            "next_row.eq(row + bank)",
+            "next_row.eq(row)",
+        ),
+    ],
     "queue": [
         Edit(
             "what comes out is what went in",

@@ -65,6 +65,20 @@ ROWS = [
         "write/test_writer.py::test_throughput",
     ),
     (
+        "bytes behind a word in its bank",
+        "memory/rotators.py",
+        "bank = head.bank ^ (head.shift > n)",
+        "bank = head.bank",
+        "memory/test_rotators.py",
+    ),
+    (
+        "both banks at one row",
+        "memory/rotators.py",
+        "next_row.eq(row + bank)",
+        "next_row.eq(row)",
+        "memory/test_rotators.py",
+    ),
+    (
         "reads beyond the last byte",
         "read/issuer.py",
         "Mux(single, first_be & last_be, first_be)",
