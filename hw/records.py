@@ -13,6 +13,8 @@ from amaranth.utils import exact_log2
 
 from peerdma import regs
 
+from .seam import WIDTH
+
 __all__ = [
     "FETCH_DESCRIPTORS",
     "JOB_BYTES",
@@ -35,7 +37,6 @@ __all__ = [
     "Retired",
     "Sent",
     "Span",
-    "WordAddress",
     "WriteJob",
     "WriteToken",
     "moved",
@@ -107,15 +108,6 @@ def moved(place, count, bits: int) -> Value:
     the card needs cost nothing, and the memory stays the same.
     """
     return Cat((place + count)[:bits], place[bits:])
-
-
-class WordAddress(data.Struct):
-    """A placement address in words of 64 bits: without its lowest three bits."""
-
-    #: words
-    offset: 11
-    pair: RAM_ADDRESS_BITS - 14
-    memory: CardMemory
 
 
 class Descriptor(data.Struct):
@@ -254,16 +246,8 @@ def placement(width: int) -> data.StructLayout:
     )
 
 
-class Placement(data.Struct):
-    """One write of a 64-bit word into the memory of a client."""
-
-    #: number of the client
-    client: 4
-    #: a `WordAddress`, as a number
-    address: PLACE_BITS - 3
-    data: 64
-    #: byte enables
-    enable: 8
+#: Of the engine's width.
+Placement = placement(WIDTH)
 
 
 class WriteJob(data.Struct):

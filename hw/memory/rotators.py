@@ -2,8 +2,8 @@
 """Byte rotators between beats and banks: any byte address, a beat in each cycle.
 
 Two words that follow each other are in different banks, so the bytes of a beat are written, or
-read, in one cycle wherever they begin. Each multiplexer has four inputs, or two, as many as fit one
-LUT of an FPGA.
+read, in one cycle wherever they begin. A rotation is done in steps, each of which is one
+multiplexer of four inputs: as many as fit a LUT.
 """
 
 from amaranth import *
@@ -17,9 +17,41 @@ from .banks import ReadPortSignature
 __all__ = ["Get", "Put", "put_beat"]
 
 
-def _check_width(width: int) -> None:
+def _latency(width: int) -> int:
+    """Cycles that a rotator takes for beats of `width` bits.
+
+    Raises
+    ------
+    ValueError
+        If there are no such beats.
+    """
     if width not in (64, 128, 256):
         raise ValueError(f"a beat must have 64, 128 or 256 bits, not {width}")
+    return len(_steps(width // 8)) - 1
+
+
+def _steps(lanes: int) -> list[slice]:
+    """The bits of a lane's number that each step of a rotation looks at."""
+    return [slice(low, low + 2) for low in range(0, exact_log2(lanes), 2)]
+
+
+def _turned(lanes: list, by: Value, step: int) -> list[Value]:
+    """Lanes in a circle, moved by `by` times `step` lanes."""
+    count = range(1 << len(by))
+    return [
+        Array(lanes[(n - turn * step) % len(lanes)] for turn in count)[by]
+        for n in range(len(lanes))
+    ]
+
+
+def _next_row(row: Value, bank: Value) -> Value:
+    """Row of the even word, if the other one is in `row`: behind an odd word it is the next."""
+    return (row + bank)[: len(row)]
+
+
+def _bank_of(lane: int, shift: Value, bank: Value) -> Value:
+    """Bank of a lane of a beat that begins in lane `shift`, in `bank`."""
+    return bank ^ (shift > lane)
 
 
 def put_beat(width: int, address_bits: int) -> data.StructLayout:
@@ -66,10 +98,8 @@ class Put(wiring.Component):
     """
 
     def __init__(self, width: int, address_bits: int):
-        _check_width(width)
-        self._width = width
-        self._address_bits = address_bits
-        self.latency = (exact_log2(width // 8) - 1) // 2
+        self.latency = _latency(width)
+        self._lanes = width // 8
         always = {"always_ready": True}
         super().__init__(
             {
@@ -81,12 +111,9 @@ class Put(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        lanes = self._width // 8
+        lanes = self._lanes
         select_bits = exact_log2(lanes)
         beat, out = self.i.payload, self.o.payload
-
-        # A byte and its enable travel together, as nine bits.
-        moving = [Cat(beat.data.word_select(n, 8), beat.enable[n]) for n in range(lanes)]
         carried = data.StructLayout(
             {
                 "client": 4,
@@ -103,13 +130,13 @@ class Put(wiring.Component):
             head.memory.eq(beat.memory),
             head.shift.eq(beat.address[:select_bits]),
             head.bank.eq(beat.address[select_bits]),
-            # Behind an odd word comes the even one of the next row.
-            head.rows[0].eq((row + head.bank)[: len(row)]),
+            head.rows[0].eq(_next_row(row, head.bank)),
             head.rows[1].eq(row),
         ]
-        for stage, low in enumerate(range(0, select_bits, 2)):
+        # A byte and its enable travel together, as nine bits.
+        moving = [Cat(beat.data.word_select(n, 8), beat.enable[n]) for n in range(lanes)]
+        for stage, bits in enumerate(_steps(lanes)):
             if stage:
-                # A register between two multiplexers.
                 was, was_valid, came = head, valid, moving
                 head, valid = Signal(carried, name=f"head{stage}"), Signal(name=f"valid{stage}")
                 moving = [Signal(9, name=f"lane{stage}_{n}") for n in range(lanes)]
@@ -118,11 +145,7 @@ class Put(wiring.Component):
                     head.eq(was),
                     *(now.eq(before) for now, before in zip(moving, came, strict=True)),
                 ]
-            turn = head.shift[low : low + 2]
-            moving = [
-                Array(moving[(n - (count << low)) % lanes] for count in range(1 << len(turn)))[turn]
-                for n in range(lanes)
-            ]
+            moving = _turned(moving, head.shift[bits], 1 << bits.start)
         m.d.comb += [
             self.o.valid.eq(valid),
             out.client.eq(head.client),
@@ -130,8 +153,7 @@ class Put(wiring.Component):
             out.rows.eq(head.rows),
         ]
         for n, lane in enumerate(moving):
-            # Lanes below the one of the first byte are of the next word.
-            bank = head.bank ^ (head.shift > n)
+            bank = _bank_of(n, head.shift, head.bank)
             m.d.comb += [
                 out.data.word_select(n, 8).eq(lane[:8]),
                 out.enable[0][n].eq(lane[8] & ~bank),
@@ -141,10 +163,10 @@ class Put(wiring.Component):
 
 
 class Get(wiring.Component):
-    """Reads a beat of bytes out of two banks.
+    """Reads a beat of bytes out of two banks, of one of several memories.
 
     A beat per cycle, from any byte address. Its bytes are at `data` `latency` cycles after `read`:
-    1 for 64 bits, in the cycle in which the memory answers, and 2 for 128 and 256.
+    1 for 64 and 128 bits, in the cycle in which the memory answers, and 2 for 256.
 
     Parameters
     ----------
@@ -152,14 +174,16 @@ class Get(wiring.Component):
         Bits of a beat and of a word: 64, 128 or 256.
     address_bits : int
         Of a byte address. Rows count modulo what it reaches.
+    memories : int
+        How many there are.
 
     Members
     -------
-    read : In(1), address : In(address_bits)
+    read : In(1), memory : In(range(memories)), address : In(address_bits)
         Read a beat, whose lane 0 is the byte with this address.
     following : Out(address_bits)
         The address of the beat behind it: `address` and a word.
-    memory : Out(ReadPortSignature)
+    memories : array of Out(ReadPortSignature)
     valid : Out(1), data : Out(width)
         The beat of `latency` cycles ago, if there was one.
 
@@ -169,16 +193,16 @@ class Get(wiring.Component):
         If there is no such width.
     """
 
-    def __init__(self, width: int, address_bits: int):
-        _check_width(width)
-        self._width = width
-        self.latency = exact_log2(width // 8) // 2
+    def __init__(self, width: int, address_bits: int, memories: int = 1):
+        self.latency = _latency(width)
+        self._lanes = width // 8
         super().__init__(
             {
                 "read": In(1),
+                "memory": In(range(memories)),
                 "address": In(address_bits),
                 "following": Out(address_bits),
-                "memory": Out(ReadPortSignature(width)),
+                "memories": Out(ReadPortSignature(width)).array(memories),
                 "valid": Out(1),
                 "data": Out(width),
             }
@@ -186,42 +210,45 @@ class Get(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        lanes = self._width // 8
-        select_bits = exact_log2(2 * lanes)
-        lane, bank = self.address[: select_bits - 1], self.address[select_bits - 1]
-        row = self.address[select_bits:]
+        lanes = self._lanes
+        select_bits = exact_log2(lanes)
+        lane, bank = self.address[:select_bits], self.address[select_bits]
+        row = self.address[select_bits + 1 :]
         next_row = Signal.like(row)
         m.d.comb += [
-            # Behind an odd word comes the even one of the next row.
-            next_row.eq(row + bank),
+            next_row.eq(_next_row(row, bank)),
             self.following.eq(Cat(lane, ~bank, next_row)),
-            self.memory.rows[0].eq(next_row),
-            self.memory.rows[1].eq(row),
-            self.memory.enable.eq(self.read),
         ]
-        # A row of both banks is a circle of lanes, out of which the beat begins at `first`. From
-        # the coarsest step to the finest, each multiplexer leaves fewer lanes to the next.
-        first, valid = Signal(select_bits), Signal()
-        m.d.sync += [valid.eq(self.read), first.eq(self.address)]
-        moving = [self.memory.data[n // lanes].word_select(n % lanes, 8) for n in range(2 * lanes)]
-        for stage, high in enumerate(range(select_bits, 0, -2)):
+        for number, port in enumerate(self.memories):
+            m.d.comb += [
+                port.rows[0].eq(next_row),
+                port.rows[1].eq(row),
+                port.enable.eq(self.read & (self.memory == number)),
+            ]
+        # What the memories answer a cycle later belongs to these.
+        valid, shift = Signal(), Signal(select_bits)
+        memory, banks = Signal.like(self.memory), Signal(lanes)
+        m.d.sync += [
+            valid.eq(self.read),
+            shift.eq(lane),
+            memory.eq(self.memory),
+            banks.eq(Cat(_bank_of(n, lane, bank) for n in range(lanes))),
+        ]
+        moving = []
+        for n in range(lanes):
+            words = [word for port in self.memories for word in (port.data[0], port.data[1])]
+            moving.append(Array(word.word_select(n, 8) for word in words)[Cat(banks[n], memory)])
+        for stage, bits in enumerate(_steps(lanes)):
             if stage == 2:
-                # A register behind two multiplexers.
-                was, was_valid, came = first, valid, moving
-                first, valid = Signal(select_bits, name="first_late"), Signal(name="valid_late")
-                moving = [Signal(8, name=f"lane{n}") for n in range(len(came))]
+                # With the choice of the word, three multiplexers are as many as fit in a cycle.
+                was, was_valid, came = shift, valid, moving
+                shift, valid = Signal(select_bits, name="shift_late"), Signal(name="valid_late")
+                moving = [Signal(8, name=f"lane{n}") for n in range(lanes)]
                 m.d.sync += [
                     valid.eq(was_valid),
-                    first.eq(was),
+                    shift.eq(was),
                     *(now.eq(before) for now, before in zip(moving, came, strict=True)),
                 ]
-            low = max(high - 2, 0)
-            turn, step = first[low:high], 1 << low
-            moving = [
-                Array(moving[(n + count * step) % len(moving)] for count in range(1 << len(turn)))[
-                    turn
-                ]
-                for n in range(lanes + step - 1)
-            ]
+            moving = _turned(moving, shift[bits], -1 << bits.start)
         m.d.comb += [self.valid.eq(valid), self.data.eq(Cat(moving))]
         return m

@@ -52,28 +52,31 @@ class Put(Property):
 
 
 class Get(Property):
-    """Each byte of a beat is the one at its address.
+    """Each byte of a beat is the one at its address, in its memory.
 
-    Followed is any one address of the memory, whose byte stays.
+    Followed is any one address of any memory, whose byte stays.
     """
 
     depth = 3
 
     def __init__(self):
-        super().__init__(rotators.Get(WIDTH, BITS))
+        super().__init__(rotators.Get(WIDTH, BITS, 2))
 
     def _state(self, m):
         block = self.block
         byte, value = self.any(m, BITS, "byte"), self.any(m, 8, "value")
         bank, row, lane = _place(byte)
-        memory = block.memory
-        asked = self.past(m, memory.enable & (memory.rows[bank] == row))
+        chosen = self.any(m, 1, "memory")
         at = self.past(m, (byte - block.address)[:BITS])
+        ours = block.valid & self.past(m, block.memory == chosen) & (at < LANES)
+        for number, memory in enumerate(block.memories):
+            asked = self.past(m, memory.enable & (memory.rows[bank] == row))
+            answer = memory.data[bank].word_select(lane, 8)
+            m.d.comb += Assume(~(asked & (chosen == number)) | (answer == value))
         m.d.comb += [
-            Assume(~asked | (memory.data[bank].word_select(lane, 8) == value)),
             Assert(block.valid == self.past(m, block.read)),
-            Assert(~(block.valid & (at < LANES)) | (block.data.word_select(at[:3], 8) == value)),
+            Assert(~ours | (block.data.word_select(at[:3], 8) == value)),
             Assert(block.following == (block.address + LANES)[:BITS]),
         ]
         # Across the end of a word, and across the end of the memory.
-        self.cover(m, block.valid & (at == 7) & (lane == 0), block.valid & (at > byte))
+        self.cover(m, ours & (at == 7) & (lane == 0), ours & (at > byte))
