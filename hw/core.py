@@ -28,7 +28,6 @@ from .channel.channel import Channel
 from .host import HostInterface
 from .interrupts.irq import USER_INTERRUPTS
 from .memory.card_ram import CardRam
-from .memory.read_switch import ReadSwitch
 from .read.engine import ReadEngine
 from .read.pieces import PieceReads
 from .read.placement_switch import PlacementSwitch
@@ -149,9 +148,9 @@ class Core(wiring.Component):
             transmit_buffers=self.block.transmit_buffers,
             credit_lag=self.block.credit_lag,
         )
-        m.submodules.writer = writer = Writer(offset_bits(config.ram_size))
-        m.submodules.ram = ram = CardRam(config.ram_size)
         streams = min(config.h2c, config.c2h) if config.user else 0
+        m.submodules.writer = writer = Writer(streams, offset_bits(config.ram_size))
+        m.submodules.ram = ram = CardRam(config.ram_size)
         m.submodules.host = host = self._host(streams)
         reset = host.reset
         channels = []
@@ -240,11 +239,9 @@ class Core(wiring.Component):
 
         # Writes: the data of C2H channels
         m.submodules.writes = writes = PieceWrites(config.c2h)
-        m.submodules.memories = memories = ReadSwitch(streams)
         wiring.connect(m, writes.job, writer.job)
         wiring.connect(m, arbiter.sent, writes.sent)
-        wiring.connect(m, writer.memory, memories.port)
-        wiring.connect(m, memories.ram, ram.read)
+        wiring.connect(m, writer.ram, ram.read)
         for index, channel in enumerate(c2h):
             wiring.connect(m, channel.piece, writes.pieces[index])
             wiring.connect(m, writes.reports[index], channel.report)
@@ -253,7 +250,7 @@ class Core(wiring.Component):
         for index, pair in enumerate(pairs):
             wiring.connect(m, placements.rings[index], pair.placement)
             wiring.connect(m, placements.marks[index], pair.mark)
-            wiring.connect(m, memories.rings[index], pair.read)
+            wiring.connect(m, writer.rings[index], pair.read)
             m.d.comb += pair.released.eq(writes.released[index])
         return m
 

@@ -13,6 +13,8 @@ from amaranth.utils import exact_log2
 
 from peerdma import regs
 
+from .seam import WIDTH
+
 __all__ = [
     "FETCH_DESCRIPTORS",
     "JOB_BYTES",
@@ -35,11 +37,12 @@ __all__ = [
     "Retired",
     "Sent",
     "Span",
-    "WordAddress",
     "WriteJob",
     "WriteToken",
     "moved",
     "offset_bits",
+    "placement",
+    "row_bits",
 ]
 
 #: Bits of a byte address in the largest card RAM.
@@ -105,15 +108,6 @@ def moved(place, count, bits: int) -> Value:
     the card needs cost nothing, and the memory stays the same.
     """
     return Cat((place + count)[:bits], place[bits:])
-
-
-class WordAddress(data.Struct):
-    """A placement address in words of 64 bits: without its lowest three bits."""
-
-    #: words
-    offset: 11
-    pair: RAM_ADDRESS_BITS - 14
-    memory: CardMemory
 
 
 class Descriptor(data.Struct):
@@ -227,16 +221,33 @@ class PieceReport(data.Struct):
     outcome: Outcome
 
 
-class Placement(data.Struct):
-    """One write of a 64-bit word into the memory of a client."""
+def row_bits(width: int) -> int:
+    """Bits of a row's number in a memory of two banks, whose words have `width` bits."""
+    return RAM_ADDRESS_BITS - exact_log2(width // 8) - 1
 
-    #: number of the client
-    client: 4
-    #: a `WordAddress`, as a number
-    address: PLACE_BITS - 3
-    data: 64
-    #: byte enables
-    enable: 8
+
+def placement(width: int) -> data.StructLayout:
+    """Bytes to be written into the memory of a client, in one cycle: up to a word of `width` bits.
+
+    They may be in two words, one of the even bank and one of the odd.
+
+    Members: `client`, its number; `memory`, for which of the client's memories; `rows`, of the even
+    and of the odd bank; `data`, each byte in its lane, the same for both banks; `enable`, for each
+    bank a bit for each lane that is to be written.
+    """
+    return data.StructLayout(
+        {
+            "client": 4,
+            "memory": CardMemory,
+            "rows": data.ArrayLayout(row_bits(width), 2),
+            "data": width,
+            "enable": data.ArrayLayout(width // 8, 2),
+        }
+    )
+
+
+#: Of the engine's width.
+Placement = placement(WIDTH)
 
 
 class WriteJob(data.Struct):

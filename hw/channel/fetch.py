@@ -62,7 +62,7 @@ class _Slot(data.Struct):
 
 
 class DescriptorRam(wiring.Component):
-    """Slots for descriptors, written by words and read whole, in the same cycle.
+    """Slots for descriptors, written by words of 64 bits and read whole, in the same cycle.
 
     A column per word makes that possible; distributed RAM of 32 slots is smaller than the
     registers that would collect a descriptor out of a block RAM. Only a block's last descriptor
@@ -101,17 +101,19 @@ class DescriptorRam(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        word = self.placement.payload.data
-        enable = self.placement.payload.enable
-        slot_word = self.placement.payload.address
+        placed = self.placement.payload
+        word = placed.data
+        #: for each bank, which dwords of its word are written
+        dwords = [Cat(enable[0], enable[4]) for enable in (placed.enable[0], placed.enable[1])]
 
-        def column(name, index, shape, written, enable, **granularity):
-            """Memory for (a part of) one word of each descriptor."""
+        def column(name, index, shape, written, dword=slice(None), **granularity):
+            """Memory for (a part of) one word of each descriptor: two rows of both banks."""
+            bank, row = index % 2, placed.rows[index % 2]
             m.submodules[name] = memory = Memory(shape=shape, depth=self._slots, init=[])
             write = memory.write_port(**granularity)
-            m.d.comb += [write.addr.eq(slot_word[2:]), write.data.eq(written)]
-            with m.If(self.placement.valid & (slot_word[:2] == index)):
-                m.d.comb += write.en.eq(enable)
+            m.d.comb += [write.addr.eq(row[1:]), write.data.eq(written)]
+            with m.If(self.placement.valid & (row[0] == index // 2)):
+                m.d.comb += write.en.eq(dwords[bank][dword])
             return memory
 
         def read(memory, at, target):
@@ -126,15 +128,14 @@ class DescriptorRam(wiring.Component):
             kept.adjacent.eq(word[8:]),
         ]
         length_bits = len(self.use.length)
-        dwords = Cat(enable[0], enable[4])
-        control = column("control", 0, _Control, kept, dwords[0])
-        length = column("length", 0, length_bits, word[32:], dwords[1])
-        source = column("source", 1, 64, word, dwords, granularity=32)
-        destination = column("destination", 2, 64, word, dwords, granularity=32)
-        last = Cat(Const(3, 2), self.last_at)
-        with m.If(self.placement.valid & (slot_word[: len(last)] == last)):
+        control = column("control", 0, _Control, kept, 0)
+        length = column("length", 0, length_bits, word[32:], 1)
+        source = column("source", 1, 64, word, granularity=32)
+        destination = column("destination", 2, 64, word, granularity=32)
+        last = Cat(Const(1, 1), self.last_at)
+        with m.If(self.placement.valid & (placed.rows[1][: len(last)] == last)):
             for half in range(2):
-                with m.If(dwords[half]):
+                with m.If(dwords[1][half]):
                     m.d.sync += self.following.word_select(half, 32).eq(word.word_select(half, 32))
 
         read(control, self.check_at, self.check)

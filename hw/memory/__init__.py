@@ -2,5 +2,6 @@
 """Memory on the card.
 
 A read (H2C) ends here and a write (C2H) begins here when the card address selects card RAM; else
-they end and begin in `hw.stream`. `read_switch` brings the writer's reads to either.
+they end and begin in `hw.stream`. Both kinds of memory are two `banks` of words, so that `rotators`
+write or read the bytes of a beat in one cycle, wherever they begin.
 """

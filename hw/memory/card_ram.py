@@ -2,12 +2,14 @@
 """Card RAM: where host-to-card transfers end and card-to-host transfers begin."""
 
 from amaranth import *
-from amaranth.lib import memory, stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In
 
-from ..records import PLACE_BITS, RAM_ADDRESS_BITS, Placement
+from ..records import RAM_ADDRESS_BITS, placement
+from ..seam import WIDTH
+from .banks import Banks, ReadPortSignature
 
-__all__ = ["CardRam", "ReadPortSignature", "leaves"]
+__all__ = ["CardRam", "leaves"]
 
 
 def leaves(address, length, size: int) -> Value:
@@ -24,63 +26,37 @@ def leaves(address, length, size: int) -> Value:
     return (length != 0) & (address[bits:].any() | ends_behind)
 
 
-class ReadPortSignature(wiring.Signature):
-    """Synchronous read port of a memory of 64-bit words, from the reader's side.
-
-    Members
-    -------
-    address : Out(PLACE_BITS - 3)
-        Word address: byte address >> 3.
-    enable : Out(1)
-    data : In(64)
-        The word addressed in the last cycle in which `enable` was high.
-    """
-
-    def __init__(self):
-        super().__init__({"address": Out(PLACE_BITS - 3), "enable": Out(1), "data": In(64)})
-
-
 class CardRam(wiring.Component):
-    """`size` bytes in 64-bit words: one write port with byte enables, one read port.
-
-    A word written in one cycle can be read in the next.
+    """`size` bytes, in two banks of words; as `Banks`.
 
     Parameters
     ----------
     size : int
         Bytes; a power of two from 4 KiB to 1 MiB.
+    width : int
+        Bits of a word.
 
     Members
     -------
-    write : In(stream of Placement, always ready)
-        Those for card RAM; its address counts modulo the size.
+    write : In(stream of placement, always ready)
+        Those for card RAM.
     read : In(ReadPortSignature)
     """
 
-    def __init__(self, size: int):
+    def __init__(self, size: int, width: int = WIDTH):
         if size & (size - 1) or not 4096 <= size <= 1 << RAM_ADDRESS_BITS:
             raise ValueError(f"card RAM size must be a power of two, 4 KiB to 1 MiB, not {size}")
-        self._size = size
+        self._banks = Banks(size, width)
         super().__init__(
             {
-                "write": In(stream.Signature(Placement, always_ready=True)),
-                "read": In(ReadPortSignature()),
+                "write": In(stream.Signature(placement(width), always_ready=True)),
+                "read": In(ReadPortSignature(width)),
             }
         )
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.memory = ram = memory.Memory(
-            shape=unsigned(64), depth=self._size // 8, init=[]
-        )
-        write, word = ram.write_port(granularity=8), self.write.payload
-        read = ram.read_port()
-        m.d.comb += [
-            write.addr.eq(word.address),
-            write.data.eq(word.data),
-            write.en.eq(word.enable & self.write.valid.replicate(8)),
-            read.addr.eq(self.read.address),
-            read.en.eq(self.read.enable),
-            self.read.data.eq(read.data),
-        ]
+        m.submodules.banks = banks = self._banks
+        wiring.connect(m, wiring.flipped(self.write), banks.write)
+        wiring.connect(m, wiring.flipped(self.read), banks.read)
         return m

@@ -2,12 +2,13 @@
 """Compares completions with what their requests expect next."""
 
 from amaranth import *
-from amaranth.lib import stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..records import PLACE_BITS, Outcome, moved
-from ..seam import CompletionBeat, CompletionStatus
-from .records import Progress, RotatorBeat
+from ..memory.rotators import put_beat
+from ..records import PLACE_BITS, Outcome, PlacementAddress, moved
+from ..seam import WIDTH, CompletionBeat, CompletionStatus
+from .records import Progress
 
 __all__ = ["CompletionChecker"]
 
@@ -56,12 +57,12 @@ class CompletionChecker(wiring.Component):
         With the last beat: the packet was a good completion; from where, and how long it is.
     reaches : Out(1), reached : Out(PLACE_BITS)
         All bytes of the job below this placement address, as a number, are on their way to the
-        memory. Of a packet's first beat only if it is also the last.
+        memory.
     close : Out(1)
         With the last beat: no more completions will come.
     unexpected : Out(1)
         With `begins`: the completion belongs to no request or does not fit it.
-    beats : Out(stream of RotatorBeat, always ready)
+    beats : Out(stream of put_beat, always ready)
         The data of good completions whose job waits.
     """
 
@@ -92,7 +93,7 @@ class CompletionChecker(wiring.Component):
                 "reached": Out(PLACE_BITS),
                 "close": Out(1),
                 "unexpected": Out(1),
-                "beats": Out(stream.Signature(RotatorBeat, always_ready=True)),
+                "beats": Out(stream.Signature(put_beat(WIDTH, offset_bits), always_ready=True)),
             }
         )
 
@@ -108,8 +109,8 @@ class CompletionChecker(wiring.Component):
         good = Signal()
         misfit = Signal()
         outcome = Signal(Outcome)
-        #: the first word that this beat does not fill
-        word = Signal(PLACE_BITS - 3)
+        #: the word of this beat's lane 0, and the one behind it
+        word, following = Signal(word_bits), Signal(word_bits)
 
         comes = self.completion.p.header
         count = Signal(14)
@@ -124,11 +125,11 @@ class CompletionChecker(wiring.Component):
         ]
         m.d.sync += self.valid.eq(self.completion.valid)
         with m.If(self.completion.valid):
-            m.d.sync += [beat.eq(self.completion.p), word.eq(moved(word, 1, word_bits))]
+            m.d.sync += [beat.eq(self.completion.p), word.eq(following)]
             with m.If(self.completion.p.first):
                 m.d.sync += [
                     expected.eq(self.progress),
-                    word.eq(moved(self.progress.start[3:], 1, word_bits)),
+                    word.eq(self.progress.start[3:]),
                     complete.eq(delivered >= self.progress.end),
                     # Compared here, ANDed in the next cycle: `progress` comes from LUTRAM, and this
                     # is the critical path.
@@ -179,13 +180,13 @@ class CompletionChecker(wiring.Component):
             self.arrives.eq(self.ends & mine & good),
             self.lower_address.eq(expected.lower_address),
             self.dwords.eq(header.dwords),
-            # A first beat may hold only lanes before the first byte.
-            self.reaches.eq(self.beats.valid & (~beat.first | beat.last)),
+            following.eq(word + 1),
+            self.reaches.eq(self.beats.valid),
             self.reached.eq(
                 Mux(
                     beat.last,
                     moved(expected.start, Mux(complete, expected.end, taken), offset_bits),
-                    Cat(C(0, 3), word),
+                    Cat(expected.start[:3], following, expected.start[offset_bits:]),
                 )
             ),
             self.failed.eq(self.begins & mine & self.waiting & (~good | header.poisoned)),
@@ -203,10 +204,9 @@ class CompletionChecker(wiring.Component):
             trail.eq(Mux(beat.last & (stop != 0), (1 << stop) - 1, 0xFF)),
             self.beats.valid.eq(self.valid & mine & self.waiting & good & ~header.poisoned),
             self.beats.p.client.eq(expected.client),
-            self.beats.p.start.eq(expected.start),
+            self.beats.p.memory.eq(data.View(PlacementAddress, expected.start).memory),
+            self.beats.p.address.eq(Cat(expected.start[:3], word)),
             self.beats.p.data.eq(beat.data),
             self.beats.p.enable.eq(lead & trail),
-            self.beats.p.first.eq(beat.first),
-            self.beats.p.last.eq(beat.last),
         ]
         return m

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The read engine's top: requests go out, completions come in, data goes straight to its place.
 
-    jobs ──▶ Issuer ──▶ request     completion ──▶ CompletionChecker ──▶ ByteRotator ──▶ placement
+    jobs ──▶ Issuer ──▶ request     completion ──▶ CompletionChecker ──────▶ Put ──────▶ placement
                │ ▲                                   │           │
                │ └── CompletionSpace ◀───────────────┤           └──▶ InOrderMarks ──▶ mark
                └────────▶ TagStates, progress ◀──────┘                     ▲
@@ -17,6 +17,7 @@ from amaranth import *
 from amaranth.lib import memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from ..memory.rotators import Put
 from ..records import (
     OFFSET_BITS,
     InOrderMark,
@@ -26,8 +27,7 @@ from ..records import (
     ReadJob,
     Retired,
 )
-from ..seam import CompletionBeat, RequestBeat
-from .byte_rotator import ByteRotator
+from ..seam import WIDTH, CompletionBeat, RequestBeat
 from .checks import CompletionChecker
 from .completion_space import CompletionSpace
 from .issuer import Issuer
@@ -44,10 +44,10 @@ class ReadEngine(wiring.Component):
     """Reads memory for several clients and places the data in their memories.
 
     Latency: a job taken at cycle t is offered at `request` at t + 1, one job in two cycles at
-    best. The word of a completion beat is at `placement` three cycles after the beat, the rest
-    of a packet's last beat four. A job that is alone is at `retired` five cycles after its last
-    beat, one of several later by a round of the clients at most: always after its last word was at
-    `placement`, so that a memory that is written in that cycle can be read.
+    best. A completion beat is at `placement` two cycles after it came. A job that is alone is at
+    `retired` five cycles after its last beat, one of several later by a round of the clients at
+    most: always after its last beat was at `placement`, so that a memory that is written in that
+    cycle can be read.
 
     `completion` is taken at full rate. Beats of a packet may have gaps between them; after its
     last beat at least one cycle must pass without a beat. Any adapter of a 64-bit block has that
@@ -191,7 +191,7 @@ class ReadEngine(wiring.Component):
         m.submodules.issuer = issuer = Issuer(clients, self._fetches, self._offset_bits)
         m.submodules.space = space = self._space
         m.submodules.checker = checker = CompletionChecker(tags, self._offset_bits)
-        m.submodules.rotator = rotator = ByteRotator(self._offset_bits)
+        m.submodules.rotator = rotator = Put(WIDTH, self._offset_bits)
         m.submodules.queues = queues = OrderQueues(clients, tags)
         m.submodules.scan = scan = TimeoutScan(
             tags, self._timeout_cycles, self._quarantine_timeouts
@@ -209,8 +209,8 @@ class ReadEngine(wiring.Component):
         wiring.connect(m, states.free, issuer.free)
         wiring.connect(m, issuer.request, wiring.flipped(self.request))
         wiring.connect(m, wiring.flipped(self.completion), checker.completion)
-        wiring.connect(m, checker.beats, rotator.beats)
-        wiring.connect(m, rotator.placement, wiring.flipped(self.placement))
+        wiring.connect(m, checker.beats, rotator.i)
+        wiring.connect(m, rotator.o, wiring.flipped(self.placement))
         wiring.connect(m, queues.head, marks.head)
         wiring.connect(m, marks.mark, wiring.flipped(self.mark))
         wiring.connect(m, retirement.error, wiring.flipped(self.error))

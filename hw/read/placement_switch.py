@@ -2,16 +2,16 @@
 """Brings read data to the memory of its client."""
 
 from amaranth import *
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..records import CardMemory, InOrderMark, Placement, WordAddress
+from ..records import CardMemory, InOrderMark, Placement
 
 __all__ = ["PlacementSwitch"]
 
 
 class PlacementSwitch(wiring.Component):
-    """Hands each word to a descriptor fetch, to card RAM, or to an inbound ring.
+    """Hands each placement to a descriptor fetch, to card RAM, or to an inbound ring.
 
     Combinational. The first clients of the read engine are descriptor fetches, the others the data
     paths of H2C channels, of which the first ones have a ring.
@@ -49,7 +49,7 @@ class PlacementSwitch(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         placed, first = self.placement.payload, len(self.fetches)
-        in_ring = data.View(WordAddress, placed.address).memory == CardMemory.RING
+        in_ring = placed.memory == CardMemory.RING
         targets = [(port, placed.client == n) for n, port in enumerate(self.fetches)]
         targets += [(self.ram, (placed.client >= first) & ~in_ring)]
         targets += [

@@ -5,7 +5,7 @@ from amaranth.lib import data
 
 from ..records import PLACE_BITS, Outcome
 
-__all__ = ["Ended", "Owner", "Progress", "RotatorBeat"]
+__all__ = ["Ended", "Owner", "Progress"]
 
 
 class Owner(data.Struct):
@@ -35,17 +35,3 @@ class Progress(data.Struct):
     end: 10
     #: low bits of the PCIe address of the next byte
     lower_address: 7
-
-
-class RotatorBeat(data.Struct):
-    """One beat of a packet, and where the packet belongs."""
-
-    #: constant over the packet
-    client: 4
-    #: placement address, as a number, of lane 0 of the first beat; constant over the packet
-    start: PLACE_BITS
-    data: 64
-    #: lanes to be written
-    enable: 8
-    first: 1
-    last: 1

@@ -7,10 +7,11 @@ from amaranth.lib.wiring import In, Out
 
 from peerdma import regs
 
-from ..memory.card_ram import ReadPortSignature
+from ..memory.banks import ReadPortSignature
 from ..records import InOrderMark, Placement
 from ..registers.bank import RegisterBank
 from ..registers.bus import BusSignature
+from ..seam import WIDTH
 from .link import StreamChannelSignature
 from .ring import InboundRing, OutboundRing
 
@@ -67,7 +68,7 @@ class StreamPair(wiring.Component):
                 "c2h": In(StreamChannelSignature()),
                 "placement": In(stream.Signature(Placement, **always)),
                 "mark": In(stream.Signature(InOrderMark, **always)),
-                "read": In(ReadPortSignature()),
+                "read": In(ReadPortSignature(WIDTH)),
                 "released": In(1),
                 "active": Out(1),
             }

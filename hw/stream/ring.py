@@ -9,26 +9,34 @@ on either side. Space is reserved before it is asked for: a read is issued only 
 room, a write only when all of its payload is here.
 """
 
+from itertools import pairwise
+
 from amaranth import *
-from amaranth.lib import data, memory, stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..memory.card_ram import ReadPortSignature
+from ..memory.banks import Banks, ReadPortSignature
+from ..memory.rotators import Get, Put
 from ..parts.queue import Queue
-from ..records import JOB_BYTES, CardMemory, InOrderMark, Placement
+from ..records import JOB_BYTES, CardMemory, InOrderMark, placement
+from ..seam import WIDTH
 from .link import ReservationSignature
 
-__all__ = ["InboundRing", "OutboundRing", "StreamBeat"]
+__all__ = ["InboundRing", "OutboundRing", "StreamBeat", "stream_beat"]
 
 
-class StreamBeat(data.Struct):
-    """Up to eight bytes of a user stream, in memory order from lane 0."""
+def stream_beat(width: int) -> data.StructLayout:
+    """Bytes of a user stream, in memory order from lane 0: up to `width` bits of them.
 
-    data: 64
-    #: valid bytes, 1 to 8; less than 8 only where the source of the stream pauses or ends
-    count: 4
-    #: the last beat of a packet; means nothing in a stream without packets
-    last: 1
+    Members: `data`; `count`, how many bytes are valid, from 1 on, and fewer than a beat has only
+    where the source of the stream pauses or ends; `last`, the last beat of a packet, which means
+    nothing in a stream without packets.
+    """
+    return data.StructLayout({"data": width, "count": range(width // 8 + 1), "last": 1})
+
+
+#: Of the engine's width: eight bytes.
+StreamBeat = stream_beat(WIDTH)
 
 
 def _check_size(size, largest):
@@ -41,21 +49,23 @@ def _check_size(size, largest):
 class InboundRing(wiring.Component):
     """Bytes that reads of a channel have placed, as a stream.
 
-    A beat leaves three cycles after the mark has passed it, then one per cycle. All beats have
-    eight bytes, except the ones before and after a pause: a part of a word waits for the rest of it
-    until `drain` says that no more bytes are on their way.
+    A beat leaves two cycles and the latency of `Get` after the mark has passed it, then one per
+    cycle. All beats are full except the one before a pause: fewer bytes wait for more until `drain`
+    says that no more are on their way.
 
     Parameters
     ----------
     size : int
         Bytes, a power of two.
+    width : int
+        Bits of a beat and of a word.
 
     Members
     -------
     reservation : In(ReservationSignature)
         Space for the next read, and where its bytes go. Never ready in the cycle after `take`.
-    placement : In(stream of Placement, always ready)
-        Words to write; only those of this ring.
+    placement : In(stream of placement, always ready)
+        Bytes to write; only those of this ring.
     mark : In(stream of InOrderMark, always ready)
         Of the channel's oldest read, be it one of this ring or not.
     gap : In(1)
@@ -64,40 +74,36 @@ class InboundRing(wiring.Component):
         Nothing is reserved that has not arrived.
     flush : In(1)
         Forget all bytes. Nothing may be reserved that could still arrive.
-    beats : Out(stream of StreamBeat)
+    beats : Out(stream of stream_beat)
     """
 
     #: beats between memory and sink, to cover the read latency
     _DEPTH = 4
 
-    def __init__(self, size: int):
+    def __init__(self, size: int, width: int = WIDTH):
         _check_size(size, 1 << 15)
         self._size = size
+        self._width = width
         super().__init__(
             {
                 "reservation": In(ReservationSignature()),
-                "placement": In(stream.Signature(Placement, always_ready=True)),
+                "placement": In(stream.Signature(placement(width), always_ready=True)),
                 "mark": In(stream.Signature(InOrderMark, always_ready=True)),
                 "gap": In(1),
                 "drain": In(1),
                 "flush": In(1),
-                "beats": Out(stream.Signature(StreamBeat)),
+                "beats": Out(stream.Signature(stream_beat(width))),
             }
         )
 
     def elaborate(self, platform):
         m = Module()
         bits = (self._size - 1).bit_length()
-        m.submodules.memory = ram = memory.Memory(
-            shape=unsigned(64), depth=self._size // 8, init=[]
-        )
-        write, read = ram.write_port(granularity=8), ram.read_port()
-        placed = self.placement.payload
-        m.d.comb += [
-            write.addr.eq(placed.address),
-            write.data.eq(placed.data),
-            write.en.eq(placed.enable & self.placement.valid.replicate(8)),
-        ]
+        lanes = self._width // 8
+        m.submodules.memory = banks = Banks(self._size, self._width)
+        m.submodules.get = get = Get(self._width, bits)
+        wiring.connect(m, wiring.flipped(self.placement), banks.write)
+        wiring.connect(m, get.memories[0], banks.read)
 
         # Byte positions, one bit wider than an offset, to tell full from empty.
         reserved, arrived, left = (
@@ -123,48 +129,47 @@ class InboundRing(wiring.Component):
         with m.If(self.mark.valid & (place.memory == CardMemory.RING) & ~self.gap):
             m.d.sync += arrived.eq(Cat(place.offset, place.pair))
 
-        m.submodules.queue = queue = ResetInserter(self.flush)(Queue(StreamBeat, self._DEPTH))
+        m.submodules.queue = queue = ResetInserter(self.flush)(
+            Queue(stream_beat(self._width), self._DEPTH)
+        )
         here = Signal(bits + 1)
-        room_in_word = Signal(4)
-        count = Signal(4)
+        full = Signal()
+        count = Signal(range(lanes + 1))
         issue = Signal()
-        # Of the word that is being read: where its bytes begin, and how many they are.
-        reading = Signal()
-        skip = Signal(3)
-        counted = Signal(4)
+        #: the beats on their way from the memory, the youngest in bit 0, and their bytes
+        coming = Signal(get.latency)
+        counts = [count, *(Signal.like(count, name=f"count{n}") for n in range(get.latency))]
         m.d.comb += [
             here.eq(arrived - left),
-            room_in_word.eq(8 - left[:3]),
-            count.eq(Mux(here < room_in_word, here, room_in_word)),
+            full.eq(here >= lanes),
+            count.eq(Mux(full, lanes, here)),
             issue.eq(
-                (count != 0)
-                & ((here >= room_in_word) | self.drain)
-                & (queue.level + reading < self._DEPTH)
+                (full | (self.drain & (here != 0))) & (queue.level + sum(coming) < self._DEPTH)
             ),
-            read.addr.eq(left[3:bits]),
-            read.en.eq(issue),
+            get.address.eq(left),
+            get.read.eq(issue),
         ]
-        m.d.sync += [reading.eq(issue), skip.eq(left[:3]), counted.eq(count)]
+        m.d.sync += coming.eq(Cat(issue, coming))
+        m.d.sync += [after.eq(before) for before, after in pairwise(counts)]
         with m.If(issue):
             m.d.sync += left.eq(left + count)
 
         wiring.connect(m, queue.o, wiring.flipped(self.beats))
         entry = queue.i.payload
         m.d.comb += [
-            entry.data.eq(read.data >> (skip << 3)),
-            entry.count.eq(counted),
-            queue.i.valid.eq(reading),
+            entry.data.eq(get.data),
+            entry.count.eq(counts[-1]),
+            queue.i.valid.eq(coming[-1]),
         ]
         with m.If(self.flush):
-            m.d.sync += [left.eq(reserved), arrived.eq(reserved), reading.eq(0)]
+            m.d.sync += [left.eq(reserved), arrived.eq(reserved), coming.eq(0)]
         return m
 
 
 class OutboundRing(wiring.Component):
     """A stream, collected into payloads that can be written at once.
 
-    One beat is taken per cycle. Its bytes count for `ready` in the next cycle; those of a word that
-    the beat does not fill count one cycle later.
+    One beat is taken per cycle. Its bytes count for `ready` as many cycles later as `Put` takes.
 
     Parameters
     ----------
@@ -173,16 +178,18 @@ class OutboundRing(wiring.Component):
         on to the end of a write, all within the offset of a placement address.
     pair : int
         Number of the pair, for its placement addresses.
+    width : int
+        Bits of a beat and of a word.
 
     Members
     -------
-    beats : In(stream of StreamBeat)
+    beats : In(stream of stream_beat)
     reservation : In(ReservationSignature)
         The bytes of the next write, and where they are.
     released : In(1)
         The oldest reserved payload has been sent: its space is free again.
     read : In(ReadPortSignature)
-        For the writer, from the cycle after `take`; addresses count words modulo the size.
+        For the writer, from the cycle after `take`; rows count modulo the size.
     flush : In(1)
         Forget all bytes. Nothing may be claimed that could still be released.
     """
@@ -190,16 +197,17 @@ class OutboundRing(wiring.Component):
     #: Payloads that are claimed and not released, at most: as many as writer and adapter can hold.
     _CLAIMS = 16
 
-    def __init__(self, size: int, *, pair: int = 0):
+    def __init__(self, size: int, *, pair: int = 0, width: int = WIDTH):
         _check_size(size, 1 << 12)
         self._size = size
         self._pair = pair
+        self._width = width
         super().__init__(
             {
-                "beats": In(stream.Signature(StreamBeat)),
+                "beats": In(stream.Signature(stream_beat(width))),
                 "reservation": In(ReservationSignature()),
                 "released": In(1),
-                "read": In(ReadPortSignature()),
+                "read": In(ReadPortSignature(width)),
                 "flush": In(1),
             }
         )
@@ -207,20 +215,18 @@ class OutboundRing(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         bits = (self._size - 1).bit_length()
-        m.submodules.memory = ram = memory.Memory(
-            shape=unsigned(64), depth=self._size // 8, init=[]
-        )
-        write, read = ram.write_port(granularity=8), ram.read_port()
-        m.d.comb += [
-            read.addr.eq(self.read.address),
-            read.en.eq(self.read.enable),
-            self.read.data.eq(read.data),
-        ]
+        lanes = self._width // 8
+        m.submodules.memory = banks = Banks(self._size, self._width)
+        m.submodules.put = put = Put(self._width, bits)
+        wiring.connect(m, put.o, banks.write)
+        wiring.connect(m, wiring.flipped(self.read), banks.read)
 
         # Byte positions: taken from the stream, in the memory after this cycle, claimed, released.
-        taken, written, claimed, freed = (
-            Signal(bits + 1, name=n) for n in ("taken", "written", "claimed", "freed")
-        )
+        taken, claimed, freed = (Signal(bits + 1, name=n) for n in ("taken", "claimed", "freed"))
+        written = taken
+        for _ in range(put.latency - 1):
+            before, written = written, Signal(bits + 1, name="written")
+            m.d.sync += written.eq(Mux(self.flush, 0, before))
         level = Signal(bits + 1)
         reservation = self.reservation
         m.submodules.claims = claims = ResetInserter(self.flush)(Queue(10, self._CLAIMS))
@@ -239,44 +245,21 @@ class OutboundRing(wiring.Component):
         with m.If(self.released):
             m.d.sync += freed.eq(freed + claims.o.payload)
 
-        # The bytes of a beat that belong to the next word are held until that word is written, with
-        # the next beat or, if none follows, alone.
         beat = self.beats.payload
-        held = Signal(56)
-        holding = Signal()
-        lane = taken[:3]
         accept = Signal()
-        total = Signal(4)
-        spread = Signal(120)
-        lanes = Signal(15)
         used = Signal(bits + 1)
         m.d.comb += [
             used.eq(taken - freed),
-            self.beats.ready.eq(used <= self._size - 8),
+            self.beats.ready.eq(used <= self._size - lanes),
             accept.eq(self.beats.valid & self.beats.ready & ~self.flush),
-            total.eq(lane + beat.count),
-            spread.eq(beat.data << (lane << 3)),
-            lanes.eq(((1 << beat.count) - 1) << lane),
+            put.i.valid.eq(accept),
+            put.i.payload.address.eq(taken),
+            put.i.payload.data.eq(beat.data),
+            put.i.payload.enable.eq((1 << beat.count) - 1),
+            put.discard.eq(self.flush),
         ]
-        below = (1 << lane) - 1
-        m.d.sync += [
-            write.addr.eq(taken[3:bits]),
-            write.en.eq(Mux(accept, lanes[:8], 0) | Mux(holding, below[:8], 0)),
-            holding.eq(accept & (total > 8)),
-        ]
-        for byte in range(8):
-            own = spread[8 * byte : 8 * byte + 8]
-            kept = held[8 * byte : 8 * byte + 8] if byte < 7 else Const(0, 8)
-            m.d.sync += write.data[8 * byte : 8 * byte + 8].eq(Mux(lane > byte, kept, own))
         with m.If(accept):
-            m.d.sync += [taken.eq(taken + beat.count), held.eq(spread[64:])]
-        m.d.sync += written.eq(
-            Mux(accept & (total > 8), (taken[3:] + 1) << 3, taken + Mux(accept, beat.count, 0))
-        )
+            m.d.sync += taken.eq(taken + beat.count)
         with m.If(self.flush):
-            m.d.sync += [
-                *(position.eq(0) for position in (taken, written, claimed, freed)),
-                holding.eq(0),
-                write.en.eq(0),
-            ]
+            m.d.sync += [position.eq(0) for position in (taken, claimed, freed)]
         return m

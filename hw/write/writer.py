@@ -1,19 +1,24 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Writer: turns write jobs into memory write requests that carry bytes of the card."""
 
+from itertools import pairwise
+
 from amaranth import *
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
+from amaranth.utils import exact_log2
 
-from ..memory.card_ram import ReadPortSignature
+from ..memory.banks import ReadPortSignature
+from ..memory.rotators import Get
 from ..parts.queue import Queue
-from ..records import JOB_BYTES, OFFSET_BITS, PLACE_BITS, WriteJob, moved
-from ..seam import RequestBeat
+from ..records import JOB_BYTES, OFFSET_BITS, CardMemory, WriteJob
+from ..seam import WIDTH, RequestHeader
+from ..seam import beat as request_beat
 
 __all__ = ["Writer"]
 
-#: Depth of both queues, in beats and packets: covers the two cycles between a beat that leaves and
-#: the read that takes its room, and reading ahead while the sink sends a packet's header.
+#: Depth of both queues, in beats and packets: covers the cycles between a beat that leaves and the
+#: arrival of what is read into its room, and reading ahead while the sink sends a packet's header.
 DEPTH = 8
 
 
@@ -28,89 +33,85 @@ class _Header(data.Struct):
     token: 8
 
 
-class _Beat(data.Struct):
-    """A beat, without the header."""
-
-    data: 64
-    first: 1
-    last: 1
-
-
 class Writer(wiring.Component):
     """Reads the bytes of write jobs from the card and offers them as write requests.
 
     Any byte alignment on either side. Bytes that are not enabled hold whatever the memory holds
     beside the job's.
 
-    The first beat is offered 3 cycles after its job was taken if its beats are words of the memory,
-    that is, if the place less bits 1:0 of the address is a multiple of 8, and 4 cycles otherwise.
-    Then comes a beat per cycle, without gaps within a packet, whatever the sink does. Jobs follow
-    each other without a gap in the first case and with one of a cycle in the second: 128 aligned
-    bytes take 16 or 17 cycles. Up to `DEPTH` beats are read ahead of a sink that stalls.
+    The first beat is offered 2 cycles and the latency of `Get` after its job was taken, whatever
+    the alignment. Then comes a beat per cycle, without gaps within a packet or between packets. Up
+    to `DEPTH` beats are read ahead of a sink that stalls.
 
     Parameters
     ----------
+    rings : int
+        Number of outbound rings.
     offset_bits : int
         How many bits of a place's offset count.
+    width : int
+        Bits of a beat and of a word.
 
     Members
     -------
     job : In(stream of WriteJob)
         `ready` depends on whether the job before has been read, not on `valid`.
-    memory : Out(ReadPortSignature)
-        Where the bytes are; `address` is a `WordAddress`.
+    ram : Out(ReadPortSignature), rings : array of Out(ReadPortSignature)
+        Where the bytes are: card RAM, or the ring of a pair. Rows count modulo their size.
     request : Out(stream of RequestBeat)
         Memory writes.
     """
 
-    def __init__(self, offset_bits: int = OFFSET_BITS):
-        self._offset_bits = offset_bits
+    def __init__(self, rings: int, offset_bits: int = OFFSET_BITS, width: int = WIDTH):
+        self._get = Get(width, offset_bits, 1 + rings)
+        self._width = width
+        memory = ReadPortSignature(width)
         super().__init__(
             {
                 "job": In(stream.Signature(WriteJob)),
-                "memory": Out(ReadPortSignature()),
-                "request": Out(stream.Signature(RequestBeat)),
+                "ram": Out(memory),
+                "rings": Out(memory).array(rings),
+                "request": Out(stream.Signature(request_beat(RequestHeader, width))),
             }
         )
 
     def elaborate(self, platform):
         m = Module()
         m.submodules.headers = headers = Queue(_Header, DEPTH)
-        m.submodules.beats = beats = Queue(_Beat, DEPTH)
+        ends = data.StructLayout({"first": 1, "last": 1})
+        queued_beat = data.StructLayout({"data": self._width, "ends": ends})
+        m.submodules.beats = beats = Queue(queued_beat, DEPTH)
+        m.submodules.get = get = self._get
+        for port, memory in zip((self.ram, *self.rings), get.memories, strict=True):
+            wiring.connect(m, memory, wiring.flipped(port))
 
-        # Read: one word per cycle while there is room for its beat.
+        # Read: one beat per cycle while there is room for it.
+        lanes = self._width // 8
+        lane_bits = exact_log2(lanes)
         reading = Signal()
-        word = Signal(PLACE_BITS - 3)
-        #: byte lane of a word that holds lane 0 of a beat; the beat ends in the word that arrives
-        #: with it
-        skew = Signal(3)
-        #: the word to read has only the lower lanes of the first beat
-        priming = Signal()
+        place = Signal.like(get.address)
         first = Signal()
-        #: beats after the one that the word to read completes
-        left = Signal(range(JOB_BYTES // 8 + 1))
+        #: beats after the one to read
+        left = Signal(range(JOB_BYTES // lanes + 1))
         last = left == 0
-        arrived = Signal()
+        #: the beats on their way from the memory, the youngest in bit 0
+        coming = Signal(get.latency)
         m.d.comb += [
-            self.memory.address.eq(word),
-            self.memory.enable.eq(reading & (beats.level + arrived < DEPTH)),
+            get.address.eq(place),
+            get.read.eq(reading & (beats.level + sum(coming) < DEPTH)),
         ]
-        final = self.memory.enable & ~priming & last
-        with m.If(self.memory.enable):
-            m.d.sync += [word.eq(moved(word, 1, self._offset_bits - 3)), priming.eq(0)]
-            with m.If(~priming):
-                m.d.sync += [first.eq(0), left.eq(left - 1)]
+        final = get.read & last
+        with m.If(get.read):
+            m.d.sync += [place.eq(get.following), first.eq(0), left.eq(left - 1)]
 
-        # Load the next job as the last word of this one is read.
+        # Load the next job as the last beat of this one is read.
         job = self.job.payload
         lane = job.address[:2]
-        start = Signal(PLACE_BITS)
         end = Signal(range(JOB_BYTES + 4))
         header = headers.i.payload
         m.d.comb += [
             self.job.ready.eq((~reading | final) & headers.i.ready),
             headers.i.valid.eq(self.job.valid & self.job.ready),
-            start.eq(moved(job.place.as_value(), -lane, self._offset_bits)),
             end.eq(job.length + lane),
         ]
         # Byte enables of the last dword, counted from its lane 0.
@@ -134,52 +135,29 @@ class Writer(wiring.Component):
         ]
         with m.If(final):
             m.d.sync += reading.eq(0)
+        # The dword of the first byte may begin before the ring: the place itself says which it is.
+        ring = job.place.memory == CardMemory.RING
         with m.If(headers.i.valid):
             m.d.sync += [
                 reading.eq(1),
-                word.eq(start[3:]),
-                skew.eq(start[:3]),
-                priming.eq(start[:3] != 0),
+                place.eq(job.place.as_value() - lane),
+                get.memory.eq(Mux(ring, job.place.pair + 1, 0)),
                 first.eq(1),
-                left.eq((end - 1)[3:]),
+                left.eq((end - 1)[lane_bits:]),
             ]
 
-        # Align: a beat is the upper lanes of the previous word below the lower lanes of this one.
-        # Words are rotated by 0 to 3 lanes first, then by 0 or 4 as they are put together, which
-        # makes each step a multiplexer of four inputs.
-        previous = Signal(64)
+        # Whatever is read is taken when it comes.
         beat = beats.i.payload
-        complete = Signal()
-        shift = Signal.like(skew)
-        first_beat = Signal()
-        last_beat = Signal()
-        m.d.sync += [
-            arrived.eq(self.memory.enable),
-            complete.eq(~priming),
-            shift.eq(skew),
-            first_beat.eq(first),
-            last_beat.eq(last),
-        ]
-        turned = Signal(64)
-        with m.Switch(shift[:2]):
-            for lanes in range(4):
-                with m.Case(lanes):
-                    m.d.comb += turned.eq(self.memory.data.rotate_right(8 * lanes))
-        with m.If(arrived):
-            m.d.sync += previous.eq(turned)
-        half = shift[2]
-        for lane in range(8):
-            here, there = (source.word_select(lane, 8) for source in (turned, previous))
-            here4, there4 = (source.word_select(lane ^ 4, 8) for source in (turned, previous))
-            of_previous = (shift != 0) & (shift < 8 - lane)
-            m.d.comb += beat.data.word_select(lane, 8).eq(
-                Mux(of_previous, Mux(half, there4, there), Mux(half, here4, here))
-            )
+        of_read, *of_arrival = (Signal(ends, name=f"ends{n}") for n in range(get.latency + 1))
         m.d.comb += [
-            beat.first.eq(first_beat),
-            beat.last.eq(last_beat),
-            beats.i.valid.eq(arrived & complete),
+            of_read.first.eq(first),
+            of_read.last.eq(last),
+            beat.data.eq(get.data),
+            beat.ends.eq(of_arrival[-1]),
+            beats.i.valid.eq(coming[-1]),
         ]
+        m.d.sync += coming.eq(Cat(get.read, coming))
+        m.d.sync += [after.eq(before) for before, after in pairwise((of_read, *of_arrival))]
 
         # Offer.
         offered = self.request.payload
@@ -188,8 +166,8 @@ class Writer(wiring.Component):
         m.d.comb += [
             self.request.valid.eq(beats.o.valid),
             offered.data.eq(queued.data),
-            offered.first.eq(queued.first),
-            offered.last.eq(queued.last),
+            offered.first.eq(queued.ends.first),
+            offered.last.eq(queued.ends.last),
             offered.header.write.eq(1),
             offered.header.address.eq(Cat(Const(0, 2), ahead.address)),
             offered.header.dwords.eq(ahead.dwords),
@@ -197,7 +175,7 @@ class Writer(wiring.Component):
             offered.header.last_be.eq(ahead.last_be),
             offered.header.token.eq(ahead.token),
             beats.o.ready.eq(self.request.ready),
-            headers.o.ready.eq(self.request.valid & self.request.ready & queued.last),
+            headers.o.ready.eq(self.request.valid & self.request.ready & queued.ends.last),
         ]
 
         return m

@@ -7,6 +7,7 @@ from .interrupts import Edges, Masked, Pending, Records
 from .property import Property
 from .queues import Queue, ReadQueue, WriteQueues
 from .rings import Inbound, Outbound
+from .rotators import Get, Put
 from .solve import design
 from .space import Space
 from .splitter import Pieces
@@ -24,6 +25,8 @@ PROPERTIES: dict[str, type[Property]] = {
     "tags": Tags,
     "arbiter": Arbiter,
     "slots": Slots,
+    "put": Put,
+    "get": Get,
     "queue": Queue,
     "reads": ReadQueue,
     "writes": WriteQueues,

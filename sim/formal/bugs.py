@@ -97,10 +97,10 @@ BUGS: dict[str, list[Edit]] = {
             "reservation.ready.eq(reservation.length <= room)",
         ),
         Edit(
-            "the rest of a word is not skipped",
+            "a beat has as many bytes as it leaves behind",
             "hw/stream/ring.py",
-            "entry.data.eq(read.data >> (skip << 3))",
-            "entry.data.eq(read.data)",
+            "count.eq(Mux(full, lanes, here))",
+            "count.eq(lanes)",
         ),
     ],
     "outbound": [
@@ -108,7 +108,7 @@ BUGS: dict[str, list[Edit]] = {
             "a payload is claimed when it is in the memory",
             "hw/stream/ring.py",
             "level.eq(written - claimed)",
-            "level.eq(taken - claimed)",
+            "level.eq(written - freed)",
         ),
         Edit(
             "the room that was claimed is free again",
@@ -131,6 +131,22 @@ BUGS: dict[str, list[Edit]] = {
             "nearest = left",
         ),
     ],
+    "put": [
+        Edit(
+            "what is behind a word is in the other bank",
+            "hw/memory/rotators.py",
+            "return bank ^ (shift > lane)",
+            "return bank",
+        ),
+    ],
+    "get": [
+        Edit(
+            "behind an odd word comes the even one of the next row",
+            "hw/memory/rotators.py",
+            "return (row + bank)[: len(row)]",
+            "return row",
+        ),
+    ],
     "queue": [
         Edit(
             "what comes out is what went in",
@@ -151,7 +167,7 @@ BUGS: dict[str, list[Edit]] = {
         Edit(
             "a word is read when its beat has room",
             "hw/write/writer.py",
-            "beats.level + arrived < DEPTH",
+            "beats.level + sum(coming) < DEPTH",
             "beats.level <= DEPTH",
         ),
     ],

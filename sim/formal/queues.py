@@ -98,11 +98,11 @@ class WriteQueues(Property):
     depth = 2
 
     def __init__(self):
-        super().__init__(Writer())
+        super().__init__(Writer(1))
 
     def _state(self, m):
-        arrived, level = self.inside("arrived"), self.inside("beats.level")
-        m.d.comb += Assert(level + arrived <= DEPTH)
+        coming, level = self.inside("coming"), self.inside("beats.level")
+        m.d.comb += Assert(level + sum(coming) <= DEPTH)
         for name in ("headers", "beats"):
             queue = self.inside.part(name)
             m.d.comb += Assert(~queue.i.valid | queue.i.ready)

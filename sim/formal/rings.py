@@ -5,6 +5,7 @@ from amaranth import *
 from amaranth.hdl import Assert, Assume
 
 from hw.records import JOB_BYTES, CardMemory
+from hw.seam import WIDTH
 from hw.stream.ring import InboundRing, OutboundRing
 
 from .property import Property
@@ -14,6 +15,27 @@ __all__ = ["Inbound", "Outbound"]
 SIZE = 2 * JOB_BYTES
 #: of a byte's position, whose topmost bit tells one round of the ring from the next
 BITS = SIZE.bit_length()
+LANES = WIDTH // 8
+
+
+class _Place:
+    """Where the byte with this position is: row, bank and lane."""
+
+    def __init__(self, byte: Value):
+        self._bank, self._row = byte[3], byte[4:-1]
+        self._lane = byte[:3]
+
+    def stored(self, inside) -> Value:
+        """The byte in the memory."""
+        words = [inside.word(f"memory.{bank}", self._row) for bank in ("even", "odd")]
+        return Mux(self._bank, words[1], words[0]).word_select(self._lane, 8)
+
+    def written(self, placed) -> tuple[Value, Value]:
+        """Whether a placement writes it, and with what."""
+        payload, row = placed.payload, placed.payload.rows[self._bank]
+        enable = payload.enable[self._bank].bit_select(self._lane, 1)
+        here = placed.valid & (row[: len(self._row)] == self._row) & enable
+        return here, payload.data.word_select(self._lane, 8)
 
 
 class Inbound(Property):
@@ -39,14 +61,13 @@ class Inbound(Property):
             """How far the byte is behind a position."""
             return (byte - position)[:BITS]
 
-        placed = block.placement
-        here = (placed.payload.address[: BITS - 4] == byte[3:-1]) & placed.valid
-        written = here & placed.payload.enable.bit_select(byte[:3], 1)
+        place = _Place(byte)
+        written, brought = place.written(block.placement)
         come = Signal()  # of the bytes that are reserved, the one in question has been written
         coming = behind(arrived) < (reserved - arrived)[:BITS]
-        place = block.mark.payload.place
-        passes = block.mark.valid & (place.memory == CardMemory.RING) & ~block.gap
-        to = place.as_value()[:BITS]
+        mark = block.mark.payload.place
+        passes = block.mark.valid & (mark.memory == CardMemory.RING) & ~block.gap
+        to = mark.as_value()[:BITS]
         m.d.comb += [
             Assume((ring.length != 0) & (ring.length <= JOB_BYTES)),
             Assume(~ring.take | ring.ready),
@@ -54,15 +75,14 @@ class Inbound(Property):
             Assume(~passes | ((to - arrived)[:BITS] <= (reserved - arrived)[:BITS])),
             Assume(~(passes & (behind(arrived) < (to - arrived)[:BITS])) | come),
             # The next read waits for a cycle, as do writes of what was there before.
-            Assume(~block.flush | ~(ring.take | passes | placed.valid)),
+            Assume(~block.flush | ~(ring.take | passes | block.placement.valid)),
         ]
         with m.If(written):
-            m.d.sync += [come.eq(1), value.eq(placed.payload.data.word_select(byte[:3], 8))]
+            m.d.sync += [come.eq(1), value.eq(brought)]
         with m.If(ring.take & (behind(reserved) < ring.length)):
             m.d.sync += come.eq(0)
 
-        word = inside.word("memory", byte[3:-1])
-        stored = word.word_select(byte[:3], 8)
+        stored = place.stored(inside)
         used, unread = (reserved - left)[:BITS], (arrived - left)[:BITS]
         before = Signal(BITS, init=SIZE)
         m.d.sync += before.eq(used)
@@ -81,21 +101,21 @@ class Inbound(Property):
             Assert(ring.place.as_value()[:-1] == reserved),
         ]
         # What was read a cycle ago goes into the queue: it has the bytes before `left`.
-        reading, counted, skip = (inside(name) for name in ("reading", "counted", "skip"))
+        reading, counted = inside("coming"), inside("count0")
         queued = (left - counted)[:BITS]
         entry = inside.part("queue").i.payload
         leaves = reading & (behind(queued) < counted)
         lane = entry.data.word_select(behind(queued)[:3], 8)
         m.d.comb += [
-            Assert(~reading | ((counted != 0) & (counted <= 8) & (skip == queued[:3]))),
-            Assert(~reading | ((counted + skip <= 8) & (entry.count == counted))),
+            Assert(~reading | ((counted != 0) & (counted <= LANES))),
+            Assert(~reading | (entry.count == counted)),
             Assert(~leaves | (lane == self.past(m, value))),
             Assert(inside("queue.level") + reading <= 4),
         ]
         self.cover(
             m,
-            leaves & (counted == 8) & byte[-1],
-            leaves & (counted < 8) & (behind(left) > 1),
+            leaves & (counted == LANES) & byte[-1],
+            leaves & (counted < LANES) & (behind(left) > 1),
             (used == SIZE) & (reserved[:3] != 0),
             ring.take & self.past(m, block.flush) & (left != 0),
         )
@@ -120,9 +140,7 @@ class Outbound(Property):
         ring = block.reservation
         byte = self.any(m, BITS, "byte")
         value, come = Signal(8), Signal()
-        taken, written, claimed, freed = (
-            inside(name) for name in ("taken", "written", "claimed", "freed")
-        )
+        taken, claimed, freed = (inside(name) for name in ("taken", "claimed", "freed"))
 
         def behind(position):
             """How far the byte is behind a position."""
@@ -132,7 +150,7 @@ class Outbound(Property):
         used = (taken - freed)[:BITS]
         claims = inside.part("claims")
         m.d.comb += [
-            Assume((beat.count != 0) & (beat.count <= 8)),
+            Assume((beat.count != 0) & (beat.count <= LANES)),
             Assume((ring.length != 0) & (ring.length <= JOB_BYTES)),
             Assume(~ring.take | (ring.ready & ~block.flush)),
             Assume(~block.released | (claims.o.payload <= (claimed - freed)[:BITS])),
@@ -143,33 +161,25 @@ class Outbound(Property):
         with m.If(block.flush | (block.released & (behind(freed) < claims.o.payload))):
             m.d.sync += come.eq(0)
 
-        # Where the byte is: in the memory, on its way there, or held for want of a whole word.
-        stored = inside.word("memory", byte[3:-1]).word_select(byte[:3], 8)
-        (write,) = inside.part("memory").write_ports
-        goes = (write.addr == byte[3:-1]) & write.en.bit_select(byte[:3], 1)
-        going = write.data.word_select(byte[:3], 8)
-        holding, held = inside("holding"), inside("held")
+        # Where the byte is: in the memory, or on its way there.
+        place = _Place(byte)
+        stored = place.stored(inside)
+        goes, going = place.written(inside.part("put").o)
         out = Mux(block.released, claims.o.payload, 0)
         into = Mux(ring.take, ring.length, 0)
         here = (behind(freed) < used) & come
-        waits = behind(written) < (taken - written)[:BITS]
         # What is claimed can be read from the next cycle on: it is in the memory by then.
         ours = here & (behind(freed) < (claimed - freed)[:BITS])
         m.d.comb += [
             Assert(~ours | (stored == value)),
             Assert(used <= SIZE),
-            Assert((written - freed)[:BITS] <= used),
-            Assert((claimed - freed)[:BITS] <= (written - freed)[:BITS]),
+            Assert((claimed - freed)[:BITS] <= used),
             Assert(come == (behind(freed) < used)),
-            Assert(~(here & ~waits) | (Mux(goes, going, stored) == value)),
-            Assert(~(here & waits) | (held.word_select(byte[:3], 8) == value)),
+            Assert(~here | (Mux(goes, going, stored) == value)),
             Assert(~ring.take | claims.i.ready),
             Assert((claims.i.valid == ring.take) & (claims.o.ready == block.released)),
             Assert(~ring.take | (claims.i.payload == ring.length)),
             Assert(freed == self.past(m, Mux(block.flush, 0, freed + out)[:BITS])),
             Assert(claimed == self.past(m, Mux(block.flush, 0, claimed + into)[:BITS])),
-            # What is inside.
-            Assert(written == Mux(holding, taken & ~7, taken)),
-            Assert(~holding | (taken[:3] != 0)),
         ]
-        self.cover(m, ours & (freed[:3] == 5), here & waits)
+        self.cover(m, ours & (freed[:3] == 5), here & goes & (byte[:4] == 0) & (taken[:3] == 2))

@@ -51,10 +51,10 @@ ROWS = [
         "write/test_writer.py::test_every_alignment",
     ),
     (
-        "bytes shifted across words",
-        "write/writer.py",
-        "(shift != 0) & (shift < 8 - lane)",
-        "(shift != 0) & (shift < 7 - lane)",
+        "bytes of the wrong bank in a beat that is read",
+        "memory/rotators.py",
+        "banks.eq(Cat(_bank_of(n, lane, bank)",
+        "banks.eq(Cat(_bank_of(n + 1, lane, bank)",
         "write/test_writer.py::test_every_alignment",
     ),
     (
@@ -63,6 +63,20 @@ ROWS = [
         "(~reading | final)",
         "~reading",
         "write/test_writer.py::test_throughput",
+    ),
+    (
+        "bytes behind a word in its bank",
+        "memory/rotators.py",
+        "return bank ^ (shift > lane)",
+        "return bank",
+        "memory/test_rotators.py",
+    ),
+    (
+        "both banks at one row",
+        "memory/rotators.py",
+        "return (row + bank)[: len(row)]",
+        "return row",
+        "memory/test_rotators.py",
     ),
     (
         "reads beyond the last byte",

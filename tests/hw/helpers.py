@@ -77,6 +77,32 @@ def further(place: int, count: int, bits: int = OFFSET_BITS) -> int:
     return place - place % size + (place + count) % size
 
 
+def write_of(rng, address: int, data: bytes, width: int = 64) -> dict:
+    """Of a placement that writes `data`, a word at most, from a byte address on: bytes and rows.
+
+    What is not enabled is noise.
+    """
+    lanes = width // 8
+    word, shift = divmod(address, lanes)
+    values, enable = bytearray(rng.randbytes(lanes)), [0, 0]
+    for n, value in enumerate(data, shift):
+        values[n % lanes] = value
+        enable[(word + n // lanes) % 2] |= 1 << n % lanes
+    rows = [(word + 1) // 2, word // 2]
+    return {"rows": rows, "data": int.from_bytes(values, "little"), "enable": enable}
+
+
+def bytes_of(placed, width: int = 64) -> list[tuple[int, int]]:
+    """What a sampled placement writes: (byte address in its memory, value) each."""
+    lanes = width // 8
+    return [
+        ((2 * placed.rows[bank] + bank) * lanes + lane, placed.data >> 8 * lane & 0xFF)
+        for bank in range(2)
+        for lane in range(lanes)
+        if placed.enable[bank] >> lane & 1
+    ]
+
+
 def watch(stream, log):
     """A background bench that appends (cycle, payload) of each transfer to `log`."""
 

@@ -11,6 +11,7 @@ import pytest
 
 from hw.core import Core, CoreConfig
 from hw.pcie.series7.block import SERIES7
+from hw.stream.user_blocks import PassThrough
 from peerdma import regs
 from tests.hw.helpers import seeded, simulate
 from tests.hw.seam_model import SeamModel
@@ -46,12 +47,16 @@ async def transfer(ctx, model, *, c2h: bool, descriptors) -> int:
             return status
 
 
-def test_data_goes_to_card_ram_and_back():
+@pytest.mark.parametrize("stream", [False, True])
+def test_data_goes_to_the_card_and_back(stream):
+    """At any byte alignment, through card RAM or through the rings and the user block."""
     random = seeded()
-    model = SeamModel(Core(SERIES7, SMALL), BASE, 0x6000)
+    config = replace(SMALL, user=PassThrough) if stream else SMALL
+    model = SeamModel(Core(SERIES7, config), BASE, 0x6000)
     data = random.randbytes(2000)
     cuts = [0, 1, 700, 1500, 2000]
     skew_in, card, skew_out = (random.randrange(16) for _ in range(3))
+    card += regs.STREAM_WINDOW if stream else 0
     model.memory[SOURCE + skew_in : SOURCE + skew_in + len(data)] = data
     before = bytes(model.memory[DESTINATION:])
 

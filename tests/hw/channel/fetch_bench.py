@@ -12,9 +12,9 @@ import numpy as np
 from amaranth import Value
 
 from hw.channel.fetch import DescriptorFetch
-from hw.records import JOB_BYTES, PLACE_BITS, Outcome
+from hw.records import JOB_BYTES, Outcome
 from peerdma import regs
-from tests.hw.helpers import simulate
+from tests.hw.helpers import simulate, write_of
 
 SIZE = regs.DESCRIPTOR.itemsize
 PAGE = 4096
@@ -267,15 +267,17 @@ class Bench:
         assert 0 < job.length <= min(128 << self.limit, JOB_BYTES)
         assert job.address // PAGE == (job.address + job.length - 1) // PAGE
         assert len(self.under_way) < 2
-        words = []
+        found, words = b"", []
         for n in range(job.length // SIZE):
             address = job.address + n * SIZE
             assert address in self.memory, f"read beside the list, at {address:#x}"
-            for word in range(4):
-                raw = int.from_bytes(self.memory[address][8 * word : 8 * word + 8], "little")
-                place = (job.place.as_bits() >> 3) + 4 * n + word
-                halves = (0x0F, 0xF0) if self.shuffle and self.rng.random() < 0.1 else (0xFF,)
-                words += [(place, raw, enable) for enable in halves]
+            found += self.memory[address][:SIZE]
+        place = job.place.as_bits()
+        while found:
+            # Behind a completion of an odd number of dwords, beats have halves of two words.
+            size = 4 if self.shuffle and self.rng.random() < 0.1 else 8
+            words.append((place, found[:size]))
+            place, found = place + size, found[size:]
         outcome = self.failures.get(index, Outcome.OK)
         if outcome != Outcome.OK:
             words = words[: self.rng.randrange(len(words))]
@@ -291,19 +293,9 @@ class Bench:
         self._set(dut.placement.valid, bool(bringing))
         if bringing:
             read = self.rng.choice(bringing) if self.shuffle else bringing[0]
-            place, raw, enable = read.words.pop(0)
-            # Lanes that are not enabled hold noise.
-            noise = word64(self.rng)
-            mask = sum(0xFF << 8 * lane for lane in range(8) if enable >> lane & 1)
-            self.ctx.set(
-                dut.placement.payload,
-                {
-                    "client": 5,
-                    "address": place % (1 << PLACE_BITS - 3),
-                    "data": raw & mask | noise & ~mask,
-                    "enable": enable,
-                },
-            )
+            place, beat = read.words.pop(0)
+            placed = {"client": 5, "memory": 0, **write_of(self.rng, place, beat)}
+            self.ctx.set(dut.placement.payload, placed)
         oldest = self.under_way[0] if self.under_way else None
         done = oldest in due and not oldest.words
         self._set(dut.retired.valid, done)

@@ -17,7 +17,7 @@ from amaranth.sim import Simulator
 
 from hw.read.engine import ReadEngine
 from hw.records import JOB_BYTES, OFFSET_BITS, Outcome
-from tests.hw.helpers import RING_PLACE, further, placement
+from tests.hw.helpers import RING_PLACE, bytes_of, further, placement
 from tests.hw.read.completions import Packet, Request, enabled_bytes, host_byte, smallest, split
 
 __all__ = ["PAGE", "RETIRES", "Bench", "Job"]
@@ -358,15 +358,15 @@ class Bench:
         placed = self._ctx.get(self.dut.placement.payload)
         self.placements.append((self.cycle, placed.client))
         missing = self.missing[placed.client]
-        word = placed.data.to_bytes(8, "little")
-        assert placed.enable
-        for lane in range(8):
-            if placed.enable >> lane & 1:
-                place = placed.address * 8 + lane
-                assert place in missing, f"stray write to {place:#x} of {placed.client}"
-                job, value = missing.pop(place)
-                assert word[lane] == value, f"byte {place:#x} of {placed.client} is wrong"
-                job.written += 1
+        memory = RING_PLACE * placed.memory.value
+        written = bytes_of(placed)
+        assert written
+        for address, value in written:
+            place = memory + address
+            assert place in missing, f"stray write to {place:#x} of {placed.client}"
+            job, wanted = missing.pop(place)
+            assert value == wanted, f"byte {place:#x} of {placed.client} is wrong"
+            job.written += 1
 
     def _reach(self):
         mark = self._ctx.get(self.dut.mark.payload)

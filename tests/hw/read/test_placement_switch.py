@@ -4,8 +4,8 @@
 from amaranth.hdl import ClockDomain, Module
 
 from hw.read.placement_switch import PlacementSwitch
-from hw.records import PLACE_BITS
-from tests.hw.helpers import RING_PLACE, placement, seeded, simulate
+from hw.records import PLACE_BITS, CardMemory
+from tests.hw.helpers import RING_PLACE, placement, seeded, simulate, write_of
 
 FETCHES, RINGS = 4, 2
 
@@ -22,9 +22,8 @@ def test_random_words_and_marks():
             valid, told = rng.randrange(2), rng.randrange(2)
             word = {
                 "client": client,
-                "address": (RING_PLACE * ring + rng.randrange(RING_PLACE)) >> 3,
-                "data": rng.getrandbits(64),
-                "enable": rng.getrandbits(8),
+                "memory": CardMemory.RING if ring else CardMemory.RAM,
+                **write_of(rng, rng.randrange(RING_PLACE), rng.randbytes(rng.randint(1, 8))),
             }
             place = rng.getrandbits(PLACE_BITS)
             ctx.set(dut.placement.payload, word)
@@ -38,7 +37,11 @@ def test_random_words_and_marks():
                 assert ctx.get(port.valid) == (valid and index == target)
                 if valid and index == target:
                     found = ctx.get(port.payload)
-                    assert {name: getattr(found, name) for name in word} == word
+                    assert {name: getattr(found, name) for name in ("client", "data")} == {
+                        name: word[name] for name in ("client", "data")
+                    }
+                    assert found.memory == word["memory"]
+                    assert [list(found.rows), list(found.enable)] == [word["rows"], word["enable"]]
             for index, port in enumerate(dut.marks):
                 mine = told and index == reader - FETCHES
                 assert ctx.get(port.valid) == mine

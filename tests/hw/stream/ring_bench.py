@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from hw.records import JOB_BYTES
 from hw.stream.ring import InboundRing, OutboundRing
-from tests.hw.helpers import RING_PLACE, placement
+from tests.hw.helpers import RING_PLACE, placement, write_of
 
 __all__ = ["CLAIMS", "SIZE", "Inbound", "Outbound", "Writes"]
 
@@ -22,16 +22,26 @@ class Inbound:
     """
 
     def __init__(
-        self, rng, ring=None, *, reads=0, longest=JOB_BYTES, window=6, ready=0.7, place=0.7
+        self,
+        rng,
+        ring=None,
+        *,
+        reads=0,
+        longest=JOB_BYTES,
+        window=6,
+        ready=0.7,
+        place=0.7,
+        width=64,
     ):
         self.rng = rng
-        self.dut = ring or InboundRing(SIZE)
+        self.width, self.lanes = width, width // 8
+        self.dut = ring or InboundRing(SIZE, width)
         self.reads, self.longest, self.window = reads, longest, window
         self.ready_rate, self.place_rate = ready, place
         self.sent, self.found = bytearray(), bytearray()
         #: (cycle, count) of each beat
         self.beats = []
-        #: of each read under way: its place, and its words that are still to be written
+        #: of each read under way: its place, and its beats that are still to be written
         self.pending = []
         self.reserved = self.arrived = 0
         #: bytes of the oldest read that the mark has passed
@@ -40,14 +50,11 @@ class Inbound:
         self.drain = False
 
     def words(self, place, data):
-        """(word address, word, byte enables) that write `data` to `place`, noise elsewhere."""
-        skip = place % 8
-        padded = self.rng.randbytes(skip) + data
-        padded += self.rng.randbytes(-len(padded) % 8)
-        for at in range(0, len(padded), 8):
-            lanes = range(max(skip - at, 0), min(skip + len(data) - at, 8))
-            enable = sum(1 << lane for lane in lanes)
-            yield (place + at) // 8, int.from_bytes(padded[at : at + 8], "little"), enable
+        """(place, bytes) of beats that bring `data` to `place`: only the ends are not full."""
+        while data:
+            size = self.rng.randint(self.lanes - 3, self.lanes)
+            yield place, data[:size]
+            place, data = place + size, data[size:]
 
     async def step(self, ctx, *, take=0, mark=None):
         """One cycle of the ring alone: the channel's part, and perhaps a beat leaves."""
@@ -58,8 +65,8 @@ class Inbound:
         ctx.set(dut.beats.ready, ready)
         if ready and ctx.get(dut.beats.valid):
             beat = ctx.get(dut.beats.payload)
-            assert 1 <= beat.count <= 8
-            self.found += beat.data.to_bytes(8, "little")[: beat.count]
+            assert 1 <= beat.count <= self.lanes
+            self.found += beat.data.to_bytes(self.lanes, "little")[: beat.count]
             self.beats.append((self.cycle, beat.count))
             assert len(self.found) <= self.arrived, "bytes left before they had arrived"
         await ctx.tick()
@@ -86,16 +93,15 @@ class Inbound:
         return taken
 
     def place(self, ctx):
-        """Write a word of any read but the one that is reserved in this cycle."""
+        """Write a beat of any read but the one that is reserved in this cycle."""
         dut, rng = self.dut, self.rng
         busy = [read for read in self.pending if read[1]]
         valid = bool(busy) and rng.random() < self.place_rate
         ctx.set(dut.placement.valid, valid)
         if valid:
-            address, word, enable = rng.choice(busy)[1].pop(0)
-            ctx.set(dut.placement.payload.address, address)
-            ctx.set(dut.placement.payload.data, word)
-            ctx.set(dut.placement.payload.enable, enable)
+            place, beat = rng.choice(busy)[1].pop(0)
+            for name, value in write_of(rng, place % RING_PLACE, beat, self.width).items():
+                ctx.set(getattr(dut.placement.payload, name), value)
 
     def mark(self):
         """What the read engine would tell: most often nothing, or how far the oldest read is."""
@@ -111,7 +117,7 @@ class Inbound:
             self.arrived += length - self.told
             self.told = 0
             return place + length
-        reached = max(words[0][0] * 8 - place, 0)
+        reached = words[0][0] - place
         self.arrived += reached - self.told
         self.told = reached
         return place + reached
@@ -126,7 +132,7 @@ class Inbound:
             await self.step(ctx)
         for _ in range(200 + int(SIZE / 4 / self.ready_rate)):
             await self.step(ctx)
-        assert 0 <= len(self.sent) - len(self.found) < 8, "only a part of a word may wait"
+        assert 0 <= len(self.sent) - len(self.found) < self.lanes, "only a part may wait"
         self.drain = True
         for _ in range(100):
             await self.step(ctx)
@@ -136,8 +142,9 @@ class Inbound:
 class Writes:
     """Takes payloads from an `OutboundRing`, reads them as the writer does, and releases them."""
 
-    def __init__(self, rng, ring, *, release=0.3):
+    def __init__(self, rng, ring, *, release=0.3, width=64):
         self.rng, self.dut, self.release = rng, ring, release
+        self.width, self.lanes = width, width // 8
         self.found = bytearray()
         self.claimed = self.freed = 0
         #: lengths that are claimed and not released; (place, length) that are to be read
@@ -155,17 +162,20 @@ class Writes:
         released = bool(self.claims and not unread and self.rng.random() < self.release)
         ctx.set(dut.released, released)
         self.freed += self.claims.pop(0) if released else 0
-        self._word = self.reading[0][0] // 8 if self.reading else None
+        self._word = self.reading[0][0] % RING_PLACE // self.lanes if self.reading else None
         ctx.set(dut.read.enable, self._word is not None)
-        ctx.set(dut.read.address, self._word or 0)
+        word = self._word or 0
+        ctx.set(dut.read.rows, [(word + 1) // 2, word // 2])
 
     def settle(self, ctx):
-        """After the clock edge: the word that was asked for, the payload that was taken."""
+        """After the clock edge: the words that were asked for, the payload that was taken."""
         if self._word is not None:
             place, length = self.reading.pop(0)
-            count = min(length, 8 - place % 8)
-            word = ctx.get(self.dut.read.data).to_bytes(8, "little")
-            self.found += word[place % 8 :][:count]
+            count = min(length, self.lanes)
+            words = [word.to_bytes(self.lanes, "little") for word in ctx.get(self.dut.read.data)]
+            if self._word % 2:
+                words.reverse()
+            self.found += b"".join(words)[place % self.lanes :][:count]
             if length > count:
                 self.reading.insert(0, (place + count, length - count))
         if self._taken:
@@ -180,8 +190,10 @@ class Writes:
 class Outbound(Writes):
     """Feeds an `OutboundRing` as well, and knows exactly when it must be ready for what."""
 
-    def __init__(self, rng, *, counts=(), offer=0.8, take=0.8, release=0.3, longest=JOB_BYTES):
-        super().__init__(rng, OutboundRing(SIZE), release=release)
+    def __init__(
+        self, rng, *, counts=(), offer=0.8, take=0.8, release=0.3, longest=JOB_BYTES, width=64
+    ):
+        super().__init__(rng, OutboundRing(SIZE, width=width), release=release, width=width)
         self.counts = list(counts)
         self.offer, self.take, self.longest = offer, take, longest
         self.sent = bytearray()
@@ -194,27 +206,26 @@ class Outbound(Writes):
         """One cycle, in which a payload of `length` is asked for, unless 0."""
         dut, rng = self.dut, self.rng
         if self.beat is None and self.counts and rng.random() < self.offer:
-            self.beat = rng.randbytes(8), self.counts.pop(0)
+            self.beat = rng.randbytes(self.lanes), self.counts.pop(0)
         ctx.set(dut.beats.valid, self.beat is not None)
         if self.beat is not None:
             ctx.set(dut.beats.payload.data, int.from_bytes(self.beat[0], "little"))
             ctx.set(dut.beats.payload.count, self.beat[1])
 
-        room = len(self.sent) - self.freed <= SIZE - 8
-        assert ctx.get(dut.beats.ready) == room
+        room = len(self.sent) - self.freed <= SIZE - self.lanes
+        assert ctx.get(dut.beats.ready) == room, f"{len(self.sent) - self.freed} bytes in use"
         ready = length <= self.written - self.claimed and len(self.claims) < CLAIMS
         self.drive(ctx, length)
         assert ctx.get(dut.reservation.ready) == ready, f"ready is {not ready} for {length} bytes"
 
-        # What a beat leaves of a word that it does not fill up is written a cycle later.
-        self.written = len(self.sent)
+        before = len(self.sent)
         if self.beat is not None and room:
             data, count = self.beat
-            crosses = len(self.sent) % 8 + count > 8
             self.sent += data[:count]
             self.beat = None
             self.taken.append(self.cycle)
-            self.written = len(self.sent) & ~7 if crosses else len(self.sent)
+        # The widest beats are rotated in a cycle more.
+        self.written = before if self.width == 256 else len(self.sent)
         await ctx.tick()
         self.cycle += 1
         return self.settle(ctx)

@@ -8,18 +8,23 @@ from hw.stream.ring import InboundRing, OutboundRing
 from tests.hw.helpers import RING_PLACE, seeded, simulate
 from tests.hw.stream.ring_bench import CLAIMS, Inbound, Outbound
 
+WIDTHS = (64, 128, 256)
 
+
+@pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("ready", [1.0, 0.2])
 @pytest.mark.parametrize("longest", [1, 9, JOB_BYTES])
-def test_inbound_bytes_in_order(ready, longest):
+def test_inbound_bytes_in_order(ready, longest, width):
     """Reads of random sizes placed in random order; wraps at odd places many times."""
-    bench = Inbound(seeded(), reads=60, longest=longest, ready=ready, place=1.0)
+    reads = 60 if width == 64 else 20
+    bench = Inbound(seeded(), reads=reads, longest=longest, ready=ready, place=1.0, width=width)
     simulate(bench.dut, bench.run)
-    assert all(count == 8 for _, count in bench.beats[:-1]), "a partial word without a pause"
+    full = width // 8
+    assert all(count == full for _, count in bench.beats[:-1]), "a partial beat without a pause"
 
 
 def test_inbound_pauses_at_any_byte():
-    """`drain` between reads lets parts of words go, and the rest of the word follows."""
+    """`drain` between reads lets parts of words go, and what follows begins anywhere in a word."""
     bench = Inbound(seeded(), ready=0.5)
 
     every = set(range(1, 9))
@@ -36,9 +41,10 @@ def test_inbound_pauses_at_any_byte():
     assert {count for _, count in bench.beats} == every
 
 
-def test_inbound_timing():
-    """A beat leaves three cycles after the mark has passed it, then one in each cycle."""
-    bench = Inbound(seeded(), ready=1.0, place=1.0)
+@pytest.mark.parametrize(("width", "latency"), [(64, 3), (128, 3), (256, 4)])
+def test_inbound_timing(width, latency):
+    """So long after the mark has passed it a beat leaves, then one in each cycle."""
+    bench = Inbound(seeded(), ready=1.0, place=1.0, width=width)
 
     async def run(ctx):
         await bench.step(ctx, mark=0)
@@ -53,21 +59,22 @@ def test_inbound_timing():
             for _ in range(20):
                 await bench.step(ctx, mark=0)
             cycles = [cycle for cycle, _ in bench.beats]
-            words = {64: 8, 96: 4, 100: 0}[reached]
-            assert cycles == list(range(told + 3, told + 3 + words))
+            beats = {64: 64, 96: 32, 100: 0}[reached] // bench.lanes
+            assert cycles == list(range(told + latency, told + latency + beats))
         bench.drain = True
         drained = bench.cycle
         for _ in range(10):
             await bench.step(ctx, mark=0)
-        assert bench.beats == [(drained + 2, 4)]
+        assert bench.beats == [(drained + latency - 1, 4)]
         assert bench.found == bench.sent
 
     simulate(bench.dut, run)
 
 
-def test_inbound_room_is_exact():
-    """`ready` says that the read fits: up to the last byte, and again as words leave."""
-    bench = Inbound(seeded(), ready=0.0, place=1.0)
+@pytest.mark.parametrize("width", WIDTHS)
+def test_inbound_room_is_exact(width):
+    """`ready` says that the read fits: up to the last byte, and again as beats leave."""
+    bench = Inbound(seeded(), ready=0.0, place=1.0, width=width)
 
     async def run(ctx):
         for length in (500, 500, 24):
@@ -82,9 +89,9 @@ def test_inbound_room_is_exact():
         await bench.step(ctx, mark=RING_PLACE + 1000)
         for _ in range(10):
             await bench.step(ctx, mark=0)
-        # Four words wait behind the memory.
-        assert not await bench.step(ctx, take=33, mark=0)
-        assert await bench.step(ctx, take=32, mark=0)
+        # Four beats wait behind the memory.
+        assert not await bench.step(ctx, take=4 * bench.lanes + 1, mark=0)
+        assert await bench.step(ctx, take=4 * bench.lanes, mark=0)
 
     simulate(bench.dut, run)
 
@@ -136,18 +143,25 @@ def test_inbound_takes_no_note_of_what_is_behind_a_gap():
     simulate(bench.dut, run)
 
 
+@pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("release", [1.0, 0.1])
 @pytest.mark.parametrize("choices", [[8], [1], [3, 8], range(1, 9)], ids=str)
-def test_outbound_bytes_in_order(choices, release):
+def test_outbound_bytes_in_order(choices, release, width):
     """Beats and payloads of any sizes; `ready` and the room for a beat are exact in every cycle."""
-    bench = Outbound(seeded(), release=release).counts_of(choices, 600)
+    scale, number = width // 64, 600 if width == 64 else 150
+    counts = [scale * count - (count > 1 and rest) for count in choices for rest in range(scale)]
+    bench = Outbound(seeded(), release=release, width=width).counts_of(counts, number)
     simulate(bench.dut, bench.run)
 
 
-def test_outbound_takes_a_beat_in_every_cycle():
+@pytest.mark.parametrize("width", WIDTHS)
+def test_outbound_takes_a_beat_in_every_cycle(width):
     """Whatever their sizes, as long as payloads leave as fast."""
-    bench = Outbound(seeded(), offer=1.0, take=1.0, release=1.0, longest=64)
-    bench.counts_of([5, 8], 300)
+    lanes = width // 8
+    bench = Outbound(
+        seeded(), offer=1.0, take=1.0, release=1.0, longest=min(8 * lanes, JOB_BYTES), width=width
+    )
+    bench.counts_of([5, max(8, lanes // 2)], 300)
     simulate(bench.dut, bench.run)
     first = bench.taken[:100]
     assert first == list(range(first[0], first[0] + 100))

@@ -7,7 +7,13 @@ import pytest
 
 from hw.records import JOB_BYTES, OFFSET_BITS, RAM_ADDRESS_BITS
 from hw.write.writer import DEPTH, Writer
-from tests.hw.helpers import RING_PLACE, placement, seeded, simulate
+from tests.hw.helpers import PAIR_PLACE, RING_PLACE, placement, seeded, simulate
+
+#: bytes of an outbound ring
+RING = 4096
+#: places of the memories, and their sizes
+RINGS = {RING_PLACE: RING, RING_PLACE + PAIR_PLACE: RING}
+WIDTHS = (64, 128, 256)
 
 
 class Packet:
@@ -35,12 +41,14 @@ class Packet:
 
 
 class Bench:
-    """Feeds jobs to a writer over a RAM, collects its packets, checks the rules of the stream."""
+    """Feeds jobs to a writer over its memories, collects its packets, checks the stream's rules."""
 
-    def __init__(self, rng, ready=lambda: True, pause=lambda: False, header_beats=0):
+    def __init__(self, rng, ready=lambda: True, pause=lambda: False, header_beats=0, width=64):
+        self.width, self.lanes = width, width // 8
         self.offset_bits = rng.choice((OFFSET_BITS, RAM_ADDRESS_BITS))
-        #: contents of the memories, by where they begin
-        self.memories = {place: rng.randbytes(1 << self.offset_bits) for place in (0, RING_PLACE)}
+        #: contents of the memories, by where they begin: card RAM, and two rings
+        sizes = {0: 1 << self.offset_bits, **RINGS}
+        self.memories = {place: rng.randbytes(size) for place, size in sizes.items()}
         self.rng = rng
         self.ready, self.pause, self.header_beats = ready, pause, header_beats
         self.packets, self.accepted = [], []
@@ -49,7 +57,7 @@ class Bench:
 
     def run(self, jobs):
         """Jobs are (address, length, place); returns the packets."""
-        dut = Writer(self.offset_bits)
+        dut = Writer(len(RINGS), self.offset_bits, self.width)
 
         async def testbench(ctx):
             await self._drive(ctx, dut, jobs)
@@ -93,24 +101,30 @@ class Bench:
                     self.packets.append(Packet(beat.header))
                 packet = self.packets[-1]
                 assert beat.header == packet.header, "the header changed"
-                packet.data += beat.data.to_bytes(8, "little")
+                packet.data += beat.data.to_bytes(self.lanes, "little")
                 packet.times.append(cycle)
                 inside = not beat.last
                 if beat.last:
                     done, headroom = done + 1, self.header_beats
 
-            # Synchronous RAM; what nobody asked for is noise.
-            word = ctx.get(dut.memory.address) if ctx.get(dut.memory.enable) else None
+            # Synchronous memories; what nobody asked for is noise.
+            ports = (dut.ram, *dut.rings)
+            asked = [ctx.get(port.rows) if ctx.get(port.enable) else None for port in ports]
             await ctx.tick()
             cycle += 1
-            data = self.rng.randbytes(8) if word is None else self.at(8 * word, 8)
-            ctx.set(dut.memory.data, int.from_bytes(data, "little"))
+            for port, rows, memory in zip(ports, asked, self.memories.values(), strict=True):
+                for bank in range(2):
+                    data = self.rng.randbytes(self.lanes)
+                    if rows is not None:
+                        at = (2 * rows[bank] + bank) * self.lanes % len(memory)
+                        data = memory[at : at + self.lanes]
+                    ctx.set(port.data[bank], int.from_bytes(data, "little"))
 
     def at(self, place, length):
         """So many bytes from a place on."""
-        place, offset = place & RING_PLACE, place % RING_PLACE
-        ends = self.memories[place][offset : offset + length]
-        return ends + self.memories[place][: length - len(ends)]
+        memory = max(begin for begin in self.memories if begin <= place)
+        data, offset = self.memories[memory], place - memory
+        return bytes(data[(offset + n) % len(data)] for n in range(length))
 
     def check(self, jobs):
         """Every packet writes its job's bytes, where they go, and nothing else."""
@@ -127,25 +141,33 @@ class Bench:
             assert header.token == index % 256, context
             assert header.dwords == (address % 4 + length + 3) // 4, context
             assert (header.last_be == 0) == (header.dwords == 1), context
-            assert len(packet.data) // 8 == (header.dwords + 1) // 2, context
+            assert len(packet.data) == -(-4 * header.dwords // self.lanes) * self.lanes, context
 
 
-def test_every_alignment():
-    """Each place modulo 8, each address modulo 8, each length to two words, and some more."""
+@pytest.mark.parametrize("width", WIDTHS)
+def test_every_alignment(width):
+    """Each place in a word, each address modulo 8, each length to two words, and some more.
+
+    Of wide words, whose alignments are many, only some.
+    """
     rng = seeded()
+    lanes = width // 8
     jobs = [
         (0x1_2345_6780 + address, length, 0x100 + place)
-        for place in range(8)
+        for place in range(lanes)
         for address in range(8)
-        for length in (*range(1, 18), 129)
+        for length in (*range(1, 2 * lanes + 2), 129)
     ]
-    jobs += [(address, JOB_BYTES, 8 - address) for address in range(8)]
-    bench = Bench(rng)
+    if width > 64:
+        jobs = rng.sample(jobs, 600)
+    jobs += [(address, JOB_BYTES, lanes - address) for address in range(8)]
+    bench = Bench(rng, width=width)
     bench.run(jobs)
     bench.check(jobs)
 
 
-def test_random_jobs_with_stalls():
+@pytest.mark.parametrize("width", WIDTHS)
+def test_random_jobs_with_stalls(width):
     rng = seeded()
     jobs, mood = [], [0.5]
 
@@ -154,34 +176,38 @@ def test_random_jobs_with_stalls():
             mood[0] = rng.choice((0.1, 0.5, 0.9, 1))
         return rng.random() < mood[0]
 
-    for _ in range(600):
+    for _ in range(600 if width == 64 else 200):
         length = rng.randrange(1, 1 << rng.randrange(1, 10))
         address = rng.randrange(1 << rng.choice((16, 34, 64)))
         address -= max(0, address % 4096 + length - 4096)
-        place = rng.choice((0, RING_PLACE)) + rng.randrange(1 << OFFSET_BITS)
+        place = rng.randrange(1 << OFFSET_BITS)
+        if rng.random() < 0.5:
+            # Near the ends of a ring, too
+            place = rng.choice(list(RINGS)) + rng.choice((place, place % 8)) % (2 * RING)
         jobs.append((address, length, place))
-    bench = Bench(rng, ready=ready, pause=lambda: rng.random() < 0.2)
+    bench = Bench(rng, ready=ready, pause=lambda: rng.random() < 0.2, width=width)
     bench.run(jobs)
     bench.check(jobs)
 
 
+@pytest.mark.parametrize(("width", "latency"), [(64, 3), (128, 3), (256, 4)])
 @pytest.mark.parametrize(
-    ("address", "place", "latency"),
-    [(0, 0, 3), (4, 8, 3), (3, 3, 3), (7, 8 + 3, 3), (4, 4, 4), (0, 1, 4), (2, 1, 4)],
+    ("address", "place"), [(0, 0), (4, 8), (3, 3), (7, 8 + 3), (4, 4), (0, 1), (2, 1)]
 )
-def test_latency(address, place, latency):
-    """3 cycles from job to first beat where a beat is a word of card RAM, 4 where it is not."""
-    bench = Bench(seeded())
+def test_latency(address, place, width, latency):
+    """As many cycles from job to first beat for any alignment."""
+    bench = Bench(seeded(), width=width)
     (packet,) = bench.run([(0x1000 + address, 64, place)])
     assert bench.accepted == [0]
     assert packet.times[0] == latency
     assert packet.times == list(range(latency, latency + len(packet.times)))
 
 
-@pytest.mark.parametrize(("place", "period"), [(0, 16), (5, 17)])
-def test_throughput(place, period):
-    """Jobs of 128 bytes take 16 cycles, or 17 if every beat takes of two words."""
-    bench = Bench(seeded())
+@pytest.mark.parametrize(("width", "period"), [(64, 16), (128, 8), (256, 4)])
+@pytest.mark.parametrize("place", [0, 5])
+def test_throughput(place, width, period):
+    """Jobs of 128 bytes take as many cycles as they have beats, wherever they begin."""
+    bench = Bench(seeded(), width=width)
     jobs = [(128 * n, 128, place + 128 * n) for n in range(20)]
     bench.run(jobs)
     bench.check(jobs)
