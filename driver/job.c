@@ -119,6 +119,7 @@ static void job_reap(struct work_struct *work)
 struct peerdma_job *peerdma_job_create(struct peerdma_file *file, u64 length)
 {
 	struct peerdma_job *job = kzalloc(sizeof(*job), GFP_KERNEL);
+	struct peerdma_leg *leg;
 
 	if (!job)
 		return NULL;
@@ -126,6 +127,10 @@ struct peerdma_job *peerdma_job_create(struct peerdma_file *file, u64 length)
 	kref_get(&file->ref);
 	job->file = file;
 	job->length = length;
+	for (leg = job->legs; leg < job->legs + PEERDMA_LANES; leg++) {
+		leg->job = job;
+		INIT_LIST_HEAD(&leg->on_surface);
+	}
 	INIT_LIST_HEAD(&job->link);
 	INIT_LIST_HEAD(&job->on_file);
 	INIT_WORK(&job->reap, job_reap);

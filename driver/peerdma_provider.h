@@ -118,6 +118,7 @@ struct peerdma_provider {
  * @state: enum peerdma_surface_state; under the board's lock
  * @draining: being unpinned: refuses new jobs; under the board's lock
  * @inflight: jobs that may touch it; under the board's lock
+ * @queued: those of them that wait for lanes, by their legs; under the board's lock
  * @idle: woken when @inflight falls to 0
  * @teardown: held while the mapping is removed
  * @mapped: @segments are valid; under @teardown
@@ -159,6 +160,7 @@ struct peerdma_surface {
 	u32 state;
 	bool draining;
 	unsigned int inflight;
+	struct list_head queued;
 	wait_queue_head_t idle;
 	struct mutex teardown;
 	bool mapped;

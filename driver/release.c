@@ -124,6 +124,7 @@ void peerdma_release_init(struct peerdma_surface *surface)
 {
 	kref_init(&surface->ref);
 	refcount_set(&surface->keepers, 1);
+	INIT_LIST_HEAD(&surface->queued);
 	init_waitqueue_head(&surface->idle);
 	mutex_init(&surface->teardown);
 	INIT_LIST_HEAD(&surface->on_board);
