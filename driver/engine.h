@@ -8,6 +8,8 @@
 
 #include "core.h"
 
+struct peerdma_user;
+
 /* How often running lanes are looked at, in jiffies. */
 #define PEERDMA_WATCH_INTERVAL	(HZ / 4)
 
@@ -27,6 +29,8 @@ struct peerdma_why {
  * struct peerdma_file - an open file of the node: its handles, its jobs and their completions
  * @ref: the open file and each job hold one
  * @board: holds a reference
+ * @user: for whom its jobs and surfaces count
+ * @privileged: it was opened by somebody who may know bus addresses
  * @surfaces: by handle
  * @next_handle: where the search for a free handle starts: a stale handle is not reused soon
  * @why: last error
@@ -45,6 +49,8 @@ struct peerdma_why {
 struct peerdma_file {
 	struct kref ref;
 	struct peerdma_dev *board;
+	struct peerdma_user *user;
+	bool privileged;
 	struct xarray surfaces;
 	u32 next_handle;
 	struct peerdma_why why;

@@ -25,7 +25,7 @@
  * @count: number of @pages
  * @table: for mapping; offset and length are the surface's
  * @direction: of all transfers
- * @mm: the process to which the locked memory is charged, or NULL
+ * @mm: the process to which the locked memory is charged
  */
 struct pages_pinned {
 	struct page **pages;
@@ -81,8 +81,6 @@ static void pages_unpin(struct pages_pinned *pinned)
 
 static void pages_uncharge(struct pages_pinned *pinned)
 {
-	if (!pinned->mm)
-		return;
 	account_locked_vm(pinned->mm, pinned->count, false);
 	mmdrop(pinned->mm);
 }
@@ -122,11 +120,9 @@ static int pages_get(struct peerdma_surface *surface, const struct peerdma_pin_r
 		return -ENOMEM;
 	pinned->count = count;
 	pinned->direction = pages_direction(request->access);
-	if (request->locked) {
-		error = pages_charge(surface, pinned);
-		if (error)
-			goto err_pinned;
-	}
+	error = pages_charge(surface, pinned);
+	if (error)
+		goto err_pinned;
 	pinned->pages = kvmalloc_array(count, sizeof(*pinned->pages), PEERDMA_GFP_ARRAY);
 	if (!pinned->pages) {
 		error = -ENOMEM;

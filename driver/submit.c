@@ -278,8 +278,8 @@ int peerdma_submit_transfer(struct peerdma_file *file, u32 op, struct peerdma_su
 	struct peerdma_job *job = peerdma_job_create(file, length);
 	int error;
 
-	if (!job)
-		return -ENOMEM;
+	if (IS_ERR(job))
+		return PTR_ERR(job);
 	error = peerdma_submit_prepare(job, op, source, source_offset, destination,
 				       destination_offset);
 	if (!error)
