@@ -47,25 +47,34 @@ static enum dma_data_direction pages_direction(u32 access)
 	}
 }
 
+/*
+ * All pins are long-term ones, also those of a transfer that is waited for: it may wait behind the
+ * jobs of others, and in page faults that a program handles, for as long as they like. So memory is
+ * moved away from where it has to stay movable before it is pinned, and the kernel refuses to have
+ * pages of a file on a disk written to.
+ */
 static int pages_pin(struct peerdma_surface *surface, struct pages_pinned *pinned,
 		     unsigned long start)
 {
-	unsigned int flags = FOLL_LONGTERM;
-	unsigned long done = 0;
+	bool write = surface->access & PEERDMA_ACCESS_WRITE;
+	unsigned int flags = FOLL_LONGTERM | (write ? FOLL_WRITE : COMPAT_FOLL_READ);
+	unsigned long done = 0, left, at;
 	int n;
 
-	if (surface->access & PEERDMA_ACCESS_WRITE)
-		flags |= FOLL_WRITE;
 	while (done < pinned->count) {
-		n = pin_user_pages_fast(start + done * PAGE_SIZE,
-					min_t(unsigned long, pinned->count - done, INT_MAX), flags,
-					pinned->pages + done);
+		at = start + done * PAGE_SIZE;
+		left = min_t(unsigned long, pinned->count - done, INT_MAX);
+		n = pin_user_pages_fast(at, left, flags, pinned->pages + done);
+		/* A shared mapping that may not be written to: there are no private pages in it. */
+		if (n <= 0 && !write && COMPAT_FOLL_READ)
+			n = pin_user_pages_fast(at, 1, FOLL_LONGTERM, pinned->pages + done);
 		if (n <= 0) {
 			unpin_user_pages(pinned->pages, done);
 			return peerdma_fail_pin(surface, n ?: -EFAULT,
-						"%llu bytes from %#lx on are not all %s memory of this process",
-						surface->length, start,
-						flags & FOLL_WRITE ? "writable" : "readable");
+						"%llu bytes from %#lx on are not all %s",
+						surface->length, start, write ?
+						"writable memory of this process; a shared mapping of a file on a disk is none, read into other memory and write() it" :
+						"readable memory of this process");
 		}
 		done += n;
 	}
