@@ -2,10 +2,12 @@
 /*
  * The node: open files and their events.
  */
+#include <linux/capability.h>
 #include <linux/fs.h>
 #include <linux/poll.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
+#include <linux/user_namespace.h>
 
 #include "files.h"
 
@@ -23,6 +25,7 @@ void peerdma_chardev_free(struct kref *ref)
 	list_del(&file->on_board);
 	spin_unlock_irq(&board->lock);
 	xa_destroy(&file->surfaces);
+	peerdma_quota_close(file->user);
 	kfree(file);
 	peerdma_board_put(board);
 }
@@ -34,9 +37,16 @@ static int chardev_open(struct inode *inode, struct file *filp)
 
 	if (!file)
 		return -ENOMEM;
+	file->user = peerdma_quota_open();
+	if (!file->user) {
+		kfree(file);
+		return -ENOMEM;
+	}
+	/* Without an IOMMU they are physical ones. */
+	file->privileged = ns_capable_noaudit(&init_user_ns, CAP_SYS_RAWIO);
 	kref_init(&file->ref);
 	file->board = peerdma_board_get(board);
-	xa_init_flags(&file->surfaces, XA_FLAGS_ALLOC1);
+	xa_init_flags(&file->surfaces, XA_FLAGS_ALLOC1 | XA_FLAGS_ACCOUNT);
 	spin_lock_init(&file->why.lock);
 	INIT_LIST_HEAD(&file->on_ready);
 	INIT_LIST_HEAD(&file->queue);
@@ -129,7 +139,7 @@ static void chardev_fill_event(const struct peerdma_job *job, struct peerdma_eve
 		.cycles = max(h2c->cycles, c2h->cycles),
 		.reason = job->reason,
 		.status = job->status,
-		.address = job->address,
+		.address = peerdma_job_address(job),
 	};
 }
 

@@ -49,6 +49,17 @@ static inline void compat_vm_flags_clear(struct vm_area_struct *vma, unsigned lo
 #endif
 }
 
+/*
+ * With FOLL_LONGTERM, to pin pages that are only read, so that they are those which the process
+ * writes to later. Where the kernel does not see to it, they are pinned as if for writing, which
+ * gives a private mapping pages of its own.
+ */
+#ifdef COMPAT_READ_PINS_LAST
+#define COMPAT_FOLL_READ	0
+#else
+#define COMPAT_FOLL_READ	(FOLL_WRITE | FOLL_FORCE)
+#endif
+
 #ifdef COMPAT_DMABUF_INVALIDATE_MAPPINGS
 #define COMPAT_INVALIDATE_MAPPINGS	invalidate_mappings
 #define compat_dma_buf_invalidate	dma_buf_invalidate_mappings

@@ -91,6 +91,18 @@ answer VM_FLAGS_ASSIGN "$@" <<-END
 	void probe(struct vm_area_struct *v); void probe(struct vm_area_struct *v) { v->vm_flags |= VM_IO; }
 END
 
+# What gave frame vectors this argument in 6.2 is that the kernel has done so by itself since.
+question "who sees to it that pages pinned for reading stay those of the process"
+answer READ_PINS_LAST "$@" <<-END
+	#include <linux/mm.h>
+	#include <media/frame_vector.h>
+	int probe(struct frame_vector *v); int probe(struct frame_vector *v) { return get_vaddr_frames(0, 1, false, v); }
+END
+answer READ_PINS_FORCED "$@" <<-END
+	#include <linux/mm.h>
+	int probe(struct page **p); int probe(struct page **p) { return pin_user_pages_fast(0, 1, FOLL_LONGTERM | FOLL_WRITE | FOLL_FORCE, p); }
+END
+
 question "how a dma-buf's exporter takes a mapping back"
 answer DMABUF_INVALIDATE_MAPPINGS "$@" <<-END
 	#include <linux/dma-buf.h>

@@ -167,7 +167,9 @@ struct peerdma_ops {
  * @draining: running jobs may end, but no new ones start
  * @broken: a lane could not be stopped: nothing starts until the board has been reset
  * @files: open files of the node
- * @ready: those with queued jobs, the next one to be served first
+ * @ready: those with queued jobs, in their order, by the lanes that the first job of each needs: a
+ *	bit for each lane
+ * @turns: the last turn that was given to one of them
  * @surfaces: all surfaces mapped for this board
  * @idle: woken when a lane becomes idle and when a surface is unmapped
  * @pump: starts what can be started
@@ -215,7 +217,8 @@ struct peerdma_dev {
 	bool broken;
 	struct peerdma_lane lanes[PEERDMA_LANES];
 	struct list_head files;
-	struct list_head ready;
+	struct list_head ready[1 << PEERDMA_LANES];
+	u64 turns;
 	struct list_head surfaces;
 	wait_queue_head_t idle;
 	struct work_struct pump;

@@ -65,6 +65,8 @@ static int dmabuf_get(struct peerdma_surface *surface, const struct peerdma_pin_
 	surface->private = imported;
 	surface->skip = request->offset;
 	surface->length = request->length ?: buffer->size - request->offset;
+	/* It is pinned as a whole. */
+	surface->footprint = buffer->size;
 	return 0;
 }
 

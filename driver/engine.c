@@ -66,39 +66,28 @@ static u64 engine_ready(const struct peerdma_lane *lane)
  */
 static bool engine_admit(struct peerdma_dev *board)
 {
-	bool taken[PEERDMA_LANES];
+	unsigned int needs, taken = 0;
 	struct peerdma_lane *lane;
 	struct peerdma_file *file;
 	struct peerdma_job *job;
-	bool fits;
 
 	if (board->draining)
 		return false;
 	for_each_lane(lane, board)
-		taken[lane->index] = lane->job;
+		taken |= (lane->job ? 1 : 0) << lane->index;
 
-	list_for_each_entry(file, &board->ready, on_ready) {
-		job = list_first_entry(&file->queue, struct peerdma_job, link);
-		fits = true;
-		for_each_lane(lane, board)
-			fits &= !(job->legs[lane->index].used && taken[lane->index]);
-		for_each_lane(lane, board) {
-			if (!job->legs[lane->index].used)
-				continue;
-			taken[lane->index] = true;
-			if (fits)
-				lane->job = job;
-		}
-		if (!fits)
+	while ((file = peerdma_queue_turn(board, taken))) {
+		job = peerdma_queue_first(file);
+		needs = peerdma_queue_needs(job);
+		if (needs & taken) {
+			taken |= needs;
 			continue;
-		list_del_init(&job->link);
-		job->queued = false;
+		}
+		for_each_lane(lane, board)
+			if (job->legs[lane->index].used)
+				lane->job = job;
+		peerdma_queue_remove(job);
 		job->begin = ktime_get();
-		/* Next time the other files come first. */
-		if (list_empty(&file->queue))
-			list_del_init(&file->on_ready);
-		else
-			list_move_tail(&file->on_ready, &board->ready);
 		return true;
 	}
 	return false;
@@ -131,7 +120,7 @@ void peerdma_engine_free(struct peerdma_job *job)
 		if (lane->job == job)
 			lane->job = NULL;
 	wake_up_all(&board->idle);
-	if (!list_empty(&board->ready))
+	if (peerdma_queue_turn(board, 0))
 		queue_work(peerdma_wq, &board->pump);
 }
 

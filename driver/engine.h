@@ -8,6 +8,8 @@
 
 #include "core.h"
 
+struct peerdma_user;
+
 /* How often running lanes are looked at, in jiffies. */
 #define PEERDMA_WATCH_INTERVAL	(HZ / 4)
 
@@ -27,11 +29,14 @@ struct peerdma_why {
  * struct peerdma_file - an open file of the node: its handles, its jobs and their completions
  * @ref: the open file and each job hold one
  * @board: holds a reference
+ * @user: for whom its jobs and surfaces count
+ * @privileged: it was opened by somebody who may know bus addresses
  * @surfaces: by handle
  * @next_handle: where the search for a free handle starts: a stale handle is not reused soon
  * @why: last error
  * @on_board: entry in the board's list of files
- * @on_ready: entry in the board's ready list while @queue is not empty
+ * @on_ready: entry in one of the board's ready lists while @queue is not empty
+ * @turn: its place among all ready files: the lowest is next
  * @queue: jobs that wait for lanes
  * @jobs: all jobs that were submitted and whose event has not been read
  * @job_count: length of @jobs
@@ -44,11 +49,14 @@ struct peerdma_why {
 struct peerdma_file {
 	struct kref ref;
 	struct peerdma_dev *board;
+	struct peerdma_user *user;
+	bool privileged;
 	struct xarray surfaces;
 	u32 next_handle;
 	struct peerdma_why why;
 	struct list_head on_board;
 	struct list_head on_ready;
+	u64 turn;
 	struct list_head queue;
 	struct list_head jobs;
 	unsigned int job_count;
@@ -59,8 +67,10 @@ struct peerdma_file {
 
 /**
  * struct peerdma_leg - a job's part on one lane
+ * @job: the job
  * @used: the job uses the lane
  * @surface: memory on this side; holds a reference until the job has ended
+ * @on_surface: entry in the list of @surface while the job is queued
  * @offset: first byte in @surface
  * @card: card address of the first byte
  * @started: bytes given to the engine, and synchronized for it
@@ -68,8 +78,10 @@ struct peerdma_file {
  * @cycles: clock cycles that the channel was busy
  */
 struct peerdma_leg {
+	struct peerdma_job *job;
 	bool used;
 	struct peerdma_surface *surface;
+	struct list_head on_surface;
 	u64 offset;
 	u64 card;
 	u64 started;
@@ -138,6 +150,13 @@ struct peerdma_job {
 	u64 nanoseconds;
 	struct completion finished;
 };
+
+/* queue.c */
+struct peerdma_job *peerdma_queue_first(struct peerdma_file *file);
+unsigned int peerdma_queue_needs(const struct peerdma_job *job);
+struct peerdma_file *peerdma_queue_turn(struct peerdma_dev *board, unsigned int taken);
+void peerdma_queue_add(struct peerdma_job *job);
+void peerdma_queue_remove(struct peerdma_job *job);
 
 /* engine.c */
 extern struct workqueue_struct *peerdma_wq;

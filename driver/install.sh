@@ -60,6 +60,15 @@ secure_boot()
 	command -v mokutil >/dev/null && mokutil --sb-state 2>/dev/null | grep -q "SecureBoot enabled"
 }
 
+# The certificate of the key that dkms signs with, unless /etc/dkms/framework.conf names another one.
+certificate()
+{
+	case $(sed -n 's/^ID=//p' "${DESTDIR:-}/etc/os-release" 2>/dev/null) in
+	ubuntu) echo /var/lib/shim-signed/mok/MOK.der ;;
+	*) echo /var/lib/dkms/mok.pub ;;
+	esac
+}
+
 load()
 {
 	if modprobe peerdma; then
@@ -69,7 +78,7 @@ load()
 	secure_boot || fail "built, but the kernel does not load it: see dmesg"
 	cat <<-END
 		peerdma: built, but Secure Boot is on, and the kernel does not know DKMS's key. Enroll it once:
-		  1. mokutil --import /var/lib/dkms/mok.pub   (asks for a password, to be repeated below)
+		  1. mokutil --import $(certificate)   (asks for a password, to be repeated below)
 		  2. reboot; in the blue screen: Enroll MOK, Continue, Yes, the password
 		  3. modprobe peerdma
 	END

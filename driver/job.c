@@ -40,6 +40,7 @@ static void job_release(struct kref *ref)
 	for (leg = job->legs; leg < job->legs + PEERDMA_LANES; leg++)
 		if (leg->surface)
 			peerdma_surface_put(leg->surface);
+	peerdma_quota_remove_job(job->file);
 	peerdma_file_put(job->file);
 	kfree(job);
 }
@@ -106,18 +107,29 @@ static void job_reap(struct work_struct *work)
  *
  * The caller fills in path and legs, with a reference to each surface that the job takes over.
  *
- * Return: the job, or NULL if there is no memory.
+ * Return: the job, or an ERR_PTR: -ENOMEM, or -EAGAIN if the user has too many.
  */
 struct peerdma_job *peerdma_job_create(struct peerdma_file *file, u64 length)
 {
-	struct peerdma_job *job = kzalloc(sizeof(*job), GFP_KERNEL);
+	int error = peerdma_quota_add_job(file);
+	struct peerdma_leg *leg;
+	struct peerdma_job *job;
 
-	if (!job)
-		return NULL;
+	if (error)
+		return ERR_PTR(error);
+	job = kzalloc(sizeof(*job), GFP_KERNEL_ACCOUNT);
+	if (!job) {
+		peerdma_quota_remove_job(file);
+		return ERR_PTR(-ENOMEM);
+	}
 	kref_init(&job->ref);
 	kref_get(&file->ref);
 	job->file = file;
 	job->length = length;
+	for (leg = job->legs; leg < job->legs + PEERDMA_LANES; leg++) {
+		leg->job = job;
+		INIT_LIST_HEAD(&leg->on_surface);
+	}
 	INIT_LIST_HEAD(&job->link);
 	INIT_LIST_HEAD(&job->on_file);
 	INIT_WORK(&job->reap, job_reap);
@@ -170,6 +182,17 @@ bool peerdma_job_cancel(struct peerdma_file *file, u64 id)
 }
 
 /**
+ * peerdma_job_address() - where the board met the error of a job, as far as its file may know
+ * @job: has ended
+ *
+ * Return: a card address, or a bus address; 0 if there is none to be told.
+ */
+u64 peerdma_job_address(const struct peerdma_job *job)
+{
+	return job->kind == PEERDMA_ERROR_DECODE || job->file->privileged ? job->address : 0;
+}
+
+/**
  * peerdma_job_explain() - notes why a job failed
  * @job: has ended with an error
  * @error: negative errno
@@ -179,11 +202,15 @@ bool peerdma_job_cancel(struct peerdma_file *file, u64 id)
 int peerdma_job_explain(struct peerdma_job *job, int error)
 {
 	u64 moved = job->legs[job->legs[PEERDMA_C2H].used ? PEERDMA_C2H : PEERDMA_H2C].done;
+	u64 address = peerdma_job_address(job);
+	char where[32] = "";
 
+	if (address)
+		scnprintf(where, sizeof(where), " at address %#llx", address);
 	if (job->kind && job->kind < ARRAY_SIZE(kinds))
 		return peerdma_fail(job->file, error,
-				    "transfer of %llu bytes failed after %llu: %s at address %#llx, status %#x; %s",
-				    job->length, moved, kinds[job->kind], job->address, job->status,
+				    "transfer of %llu bytes failed after %llu: %s%s, status %#x; %s",
+				    job->length, moved, kinds[job->kind], where, job->status,
 				    reasons[job->reason]);
 	if (job->waits_for && job->waits_for < ARRAY_SIZE(waits))
 		return peerdma_fail(job->file, error,

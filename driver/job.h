@@ -37,11 +37,21 @@ static inline void peerdma_surface_put(struct peerdma_surface *surface)
 /* fail.c */
 __printf(3, 4) int peerdma_fail(struct peerdma_file *file, int error, const char *format, ...);
 
+/* quota.c */
+struct peerdma_user *peerdma_quota_open(void);
+struct peerdma_user *peerdma_quota_hold(struct peerdma_user *user);
+void peerdma_quota_close(struct peerdma_user *user);
+int peerdma_quota_add_job(struct peerdma_file *file);
+void peerdma_quota_remove_job(struct peerdma_file *file);
+int peerdma_quota_add_surface(struct peerdma_surface *surface);
+void peerdma_quota_remove_surface(struct peerdma_surface *surface);
+
 /* job.c */
 struct peerdma_job *peerdma_job_create(struct peerdma_file *file, u64 length);
 void peerdma_job_put(struct peerdma_job *job);
 void peerdma_job_end(struct peerdma_job *job);
 bool peerdma_job_cancel(struct peerdma_file *file, u64 id);
+u64 peerdma_job_address(const struct peerdma_job *job);
 int peerdma_job_explain(struct peerdma_job *job, int error);
 
 /* submit.c */

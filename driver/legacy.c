@@ -5,16 +5,19 @@
  */
 #include <linux/compat.h>
 #include <linux/module.h>
+#include <linux/sched/signal.h>
 #include <linux/sizes.h>
 #include <linux/uaccess.h>
 
 #include "files.h"
 
 /*
- * Memory given by pointer is pinned in windows of this size, one after the other: a transfer may be
- * larger than what may be locked, and nothing is locked for longer than its transfer takes.
+ * Memory given by pointer is pinned in windows, one after the other: a transfer may be larger than
+ * what may be locked, and nothing is locked for longer than its transfer takes. A window has at most
+ * this many bytes, and this part of the limit, so that threads can make transfers side by side.
  */
 #define WINDOW		SZ_8M
+#define WINDOW_PART	8
 
 #ifdef CONFIG_COMPAT
 /* On 32-bit x86 the structure ends without padding, and that gives the request another code. */
@@ -52,6 +55,14 @@ static void legacy_end_close(struct end *end)
 {
 	if (end->surface)
 		peerdma_surface_put(end->surface);
+}
+
+/* Of all but the last one of a transfer. */
+static u64 legacy_window_size(void)
+{
+	u64 part = rounddown(rlimit(RLIMIT_MEMLOCK) / WINDOW_PART, PAGE_SIZE);
+
+	return clamp_t(u64, part, PAGE_SIZE, WINDOW);
 }
 
 /* The memory of a window, which is pinned for it unless the program has pinned it. */
@@ -142,6 +153,7 @@ static int legacy_transfer(struct peerdma_file *file, u32 op, const struct end *
 {
 	bool pointers = (source->memory && !source->surface) ||
 			(destination->memory && !destination->surface);
+	u64 window = pointers ? legacy_window_size() : length;
 	u64 done, part;
 	int error;
 
@@ -154,7 +166,7 @@ static int legacy_transfer(struct peerdma_file *file, u32 op, const struct end *
 				     "source and destination overlap: %llu bytes from %#llx and from %#llx on",
 				     length, source->address, destination->address);
 	for (done = 0; !error && done < length; done += part) {
-		part = pointers ? min_t(u64, length - done, WINDOW) : length;
+		part = min(length - done, window);
 		error = legacy_window(file, op, source, destination, done, part, nanoseconds);
 	}
 	return error;
@@ -228,7 +240,6 @@ static int legacy_pin(struct peerdma_file *file, struct peerdma_pin_cuda *pin_cu
 		.va = pin_cuda->va,
 		.length = pin_cuda->size,
 		.access = PEERDMA_ACCESS_BOTH,
-		.locked = true,
 	};
 	const struct peerdma_provider *provider;
 	int error;
@@ -323,6 +334,20 @@ static long legacy_dispatch(struct peerdma_file *file, unsigned int command, siz
 	return peerdma_surface_finish(file, &pinning, error);
 }
 
+/* Requests that a file may make which was opened for reading only: they change nothing. */
+static bool legacy_observes(unsigned int command)
+{
+	switch (command) {
+	case PEERDMA_IOC_CARD_INFO:
+	case PEERDMA_IOC_GET_INFO:
+	case PEERDMA_IOC_QUERY:
+	case PEERDMA_IOC_MAP_INFO:
+		return true;
+	default:
+		return false;
+	}
+}
+
 /**
  * peerdma_legacy_ioctl() - where all requests enter
  * @filp: an open node
@@ -338,6 +363,9 @@ long peerdma_legacy_ioctl(struct file *filp, unsigned int command, unsigned long
 
 	if (_IOC_TYPE(command) != PEERDMA_IOC_MAGIC)
 		return -ENOTTY;
+	if (!(filp->f_mode & FMODE_WRITE) && !legacy_observes(command))
+		return peerdma_fail(file, -EACCES,
+				    "the node was opened for reading only, which is for looking at what there is: open it for reading and writing");
 	if (_IOC_NR(command) >= _IOC_NR(PEERDMA_IOC_GET_INFO))
 		return peerdma_request_ioctl(file, command, argument);
 	if (command == PEERDMA_IOC_LED)

@@ -44,6 +44,7 @@ static const struct peerdma_ops ops = {
 static struct peerdma_dev *main_create(struct pci_dev *pdev)
 {
 	struct peerdma_dev *board = kzalloc(sizeof(*board), GFP_KERNEL);
+	unsigned int n;
 	int error;
 
 	if (!board)
@@ -60,7 +61,8 @@ static struct peerdma_dev *main_create(struct pci_dev *pdev)
 	init_rwsem(&board->faults);
 	spin_lock_init(&board->lock);
 	INIT_LIST_HEAD(&board->files);
-	INIT_LIST_HEAD(&board->ready);
+	for (n = 0; n < ARRAY_SIZE(board->ready); n++)
+		INIT_LIST_HEAD(&board->ready[n]);
 	INIT_LIST_HEAD(&board->surfaces);
 	init_waitqueue_head(&board->idle);
 	INIT_WORK(&board->pump, peerdma_engine_pump_work);

@@ -217,8 +217,10 @@ int peerdma_mmap(struct file *filp, struct vm_area_struct *vma)
 	u64 offset = (u64)vma->vm_pgoff << PAGE_SHIFT;
 	int error;
 
+	/* The kernel takes mappings of a file that was opened for reading only for private ones. */
 	if (!(vma->vm_flags & VM_SHARED) || vma->vm_flags & VM_EXEC)
-		return peerdma_fail(file, -EINVAL, "a mapping must be shared and not executable");
+		return peerdma_fail(file, -EINVAL,
+				    "a mapping must be shared and not executable, of a node that was opened for reading and writing");
 	if (offset >= SURFACES_BEGIN) {
 		error = mmap_surface(file, vma, offset);
 		if (error)

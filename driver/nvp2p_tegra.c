@@ -169,6 +169,7 @@ static struct peerdma_provider provider = {
 	.owner = THIS_MODULE,
 	.features = PEERDMA_SURFACE_CPU_MAP,
 	.gpu = true,
+	.host = true,
 	.get = nvp2p_tegra_get,
 	.map = nvp2p_tegra_map,
 	.unmap = nvp2p_tegra_unmap,

@@ -27,7 +27,7 @@
  * @table: runs of contiguous pages, none longer than what can be mapped at once; offset and length
  *	are the surface's. While it is mapped, with bus addresses
  * @direction: of the mapping
- * @mm: the process to which the locked memory is charged, or NULL
+ * @mm: the process to which the locked memory is charged
  */
 struct pages_pinned {
 	struct page **pages;
@@ -37,25 +37,34 @@ struct pages_pinned {
 	struct mm_struct *mm;
 };
 
+/*
+ * All pins are long-term ones, also those of a transfer that is waited for: it may wait behind the
+ * jobs of others, and in page faults that a program handles, for as long as they like. So memory is
+ * moved away from where it has to stay movable before it is pinned, and the kernel refuses to have
+ * pages of a file on a disk written to.
+ */
 static int pages_pin(struct peerdma_surface *surface, struct pages_pinned *pinned,
 		     unsigned long start)
 {
-	unsigned int flags = FOLL_LONGTERM;
-	unsigned long done = 0;
+	bool write = surface->access & PEERDMA_ACCESS_WRITE;
+	unsigned int flags = FOLL_LONGTERM | (write ? FOLL_WRITE : COMPAT_FOLL_READ);
+	unsigned long done = 0, left, at;
 	int n;
 
-	if (surface->access & PEERDMA_ACCESS_WRITE)
-		flags |= FOLL_WRITE;
 	while (done < pinned->count) {
-		n = pin_user_pages_fast(start + done * PAGE_SIZE,
-					min_t(unsigned long, pinned->count - done, INT_MAX), flags,
-					pinned->pages + done);
+		at = start + done * PAGE_SIZE;
+		left = min_t(unsigned long, pinned->count - done, INT_MAX);
+		n = pin_user_pages_fast(at, left, flags, pinned->pages + done);
+		/* A shared mapping that may not be written to: there are no private pages in it. */
+		if (n <= 0 && !write && COMPAT_FOLL_READ)
+			n = pin_user_pages_fast(at, 1, FOLL_LONGTERM, pinned->pages + done);
 		if (n <= 0) {
 			unpin_user_pages(pinned->pages, done);
 			return peerdma_fail_pin(surface, n ?: -EFAULT,
-						"%llu bytes from %#lx on are not all %s memory of this process",
-						surface->length, start,
-						flags & FOLL_WRITE ? "writable" : "readable");
+						"%llu bytes from %#lx on are not all %s",
+						surface->length, start, write ?
+						"writable memory of this process; a shared mapping of a file on a disk is none, read into other memory and write() it" :
+						"readable memory of this process");
 		}
 		done += n;
 	}
@@ -71,8 +80,6 @@ static void pages_unpin(const struct peerdma_surface *surface, struct pages_pinn
 
 static void pages_uncharge(struct pages_pinned *pinned)
 {
-	if (!pinned->mm)
-		return;
 	account_locked_vm(pinned->mm, pinned->count, false);
 	mmdrop(pinned->mm);
 }
@@ -112,11 +119,9 @@ static int pages_get(struct peerdma_surface *surface, const struct peerdma_pin_r
 	if (!pinned)
 		return -ENOMEM;
 	pinned->count = count;
-	if (request->locked) {
-		error = pages_charge(surface, pinned);
-		if (error)
-			goto err_pinned;
-	}
+	error = pages_charge(surface, pinned);
+	if (error)
+		goto err_pinned;
 	pinned->pages = kvmalloc_array(count, sizeof(*pinned->pages), PEERDMA_GFP_ARRAY);
 	if (!pinned->pages) {
 		error = -ENOMEM;

@@ -24,6 +24,7 @@ struct device;
 struct module;
 struct peerdma_dev;
 struct peerdma_surface;
+struct peerdma_user;
 struct peerdma_why;
 
 /**
@@ -33,7 +34,6 @@ struct peerdma_why;
  * @access: PEERDMA_ACCESS_*
  * @fd: the dma-buf
  * @offset: first byte in the dma-buf
- * @locked: host pages are charged to the process as locked memory
  */
 struct peerdma_pin_request {
 	u64 va;
@@ -41,7 +41,6 @@ struct peerdma_pin_request {
 	u32 access;
 	int fd;
 	u64 offset;
-	bool locked;
 };
 
 /**
@@ -111,6 +110,9 @@ struct peerdma_provider {
  * @provider: kind of memory; holds its module
  * @private: of the provider, from kmalloc(); the core frees it with the surface
  * @features: PEERDMA_SURFACE_*; the provider's, unless its get() changes them
+ * @user: for whom it counts
+ * @footprint: bytes of host memory that the pin takes, if that is where it is; get() may change it
+ * @counted: bytes that count for @user
  * @why: where peerdma_fail_pin() writes while it is being pinned
  * @length: bytes
  * @skip: bytes of the first mapped page that are not part of the surface
@@ -118,6 +120,7 @@ struct peerdma_provider {
  * @state: enum peerdma_surface_state; under the board's lock
  * @draining: being unpinned: refuses new jobs; under the board's lock
  * @inflight: jobs that may touch it; under the board's lock
+ * @queued: those of them that wait for lanes, by their legs; under the board's lock
  * @idle: woken when @inflight falls to 0
  * @teardown: held while the mapping is removed
  * @mapped: @segments are valid; under @teardown
@@ -152,6 +155,9 @@ struct peerdma_surface {
 	const struct peerdma_provider *provider;
 	void *private;
 	u32 features;
+	struct peerdma_user *user;
+	u64 footprint;
+	u64 counted;
 	struct peerdma_why *why;
 	u64 length;
 	u64 skip;
@@ -159,6 +165,7 @@ struct peerdma_surface {
 	u32 state;
 	bool draining;
 	unsigned int inflight;
+	struct list_head queued;
 	wait_queue_head_t idle;
 	struct mutex teardown;
 	bool mapped;

@@ -18,13 +18,16 @@
  *  E2BIG       the program is newer than the driver and asks for what that does not have
  *  EINVAL      a flag, range, alignment or handle is wrong; source and destination overlap
  *  EFAULT      a pointer is not readable or writable memory of this process
- *  ENOMEM      out of memory, or over the limit of locked memory (ulimit -l)
- *  EAGAIN      too many jobs outstanding: read() their completions first; or read() without
- *              waiting when nothing has completed
+ *  ENOMEM      out of memory, over the limit of locked memory (ulimit -l), or over that of host
+ *              memory pinned by a user
+ *  EAGAIN      too many jobs outstanding, of the file descriptor or of the user: read() their
+ *              completions first; or read() without waiting when nothing has completed
  *  EINTR       the process was killed while it waited, and the transfer was stopped; or a signal
  *              came while a transfer waited for others who use its dma-buf, and it was not started
  *  ENOENT      no job of this number is outstanding
  *  EBADF       no such file is open, of a dma-buf to be pinned
+ *  EACCES      the node was opened for reading only, which is enough for CARD_INFO, GET_INFO, QUERY
+ *              and MAP_INFO
  *  EOPNOTSUPP  this board, GPU or provider module does not have what was asked for
  *  EBUSY       the board is suspended or being reset; try again
  *  EIO         the board reported an error, or was reset during the transfer
@@ -318,7 +321,8 @@ enum peerdma_reason {
  * @cycles: clock cycles that the board's channels were busy
  * @reason: enum peerdma_reason
  * @status: status register of the channel that failed, else 0
- * @address: where the board met the error, if it says
+ * @address: where the board met the error, if it says; 0 for a bus address if who opened the node
+ *	has no CAP_SYS_RAWIO
  *
  * poll() reports POLLIN when there is one, and POLLHUP when the board is gone.
  */

@@ -80,6 +80,7 @@ void peerdma_release(struct peerdma_surface *surface)
 	peerdma_release_unmap(surface);
 	if (!test_and_set_bit(0, &surface->released))
 		surface->provider->put(surface);
+	peerdma_quota_remove_surface(surface);
 }
 
 /* Frees what mmap() reserved. No process has the surface mapped any more. */
@@ -111,6 +112,7 @@ static void release_free_work(struct work_struct *work)
 	kvfree(surface->extents);
 	kfree(surface->private);
 	mutex_destroy(&surface->teardown);
+	peerdma_quota_close(surface->user);
 	peerdma_board_put(surface->board);
 	kfree(surface);
 	module_put(owner);
@@ -124,6 +126,7 @@ void peerdma_release_init(struct peerdma_surface *surface)
 {
 	kref_init(&surface->ref);
 	refcount_set(&surface->keepers, 1);
+	INIT_LIST_HEAD(&surface->queued);
 	init_waitqueue_head(&surface->idle);
 	mutex_init(&surface->teardown);
 	INIT_LIST_HEAD(&surface->on_board);

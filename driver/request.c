@@ -4,6 +4,7 @@
  */
 #include <linux/capability.h>
 #include <linux/mm.h>
+#include <linux/nospec.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 
@@ -68,7 +69,6 @@ static int request_pin_pages(struct peerdma_file *file, union request *request,
 		.va = pin->address,
 		.length = pin->length,
 		.access = pin->access,
-		.locked = true,
 	};
 	int error;
 
@@ -102,8 +102,8 @@ static int request_submit_job(struct peerdma_file *file, struct peerdma_submit *
 	struct peerdma_job *job = peerdma_job_create(file, submit->length);
 	int error;
 
-	if (!job)
-		return -ENOMEM;
+	if (IS_ERR(job))
+		return PTR_ERR(job);
 	job->user_data = submit->user_data;
 	job->generation = submit->generation;
 	error = peerdma_submit_prepare(job, submit->op, source, submit->src_offset, destination,
@@ -254,7 +254,7 @@ long peerdma_request_ioctl(struct peerdma_file *file, unsigned int command, unsi
 
 	if (number >= ARRAY_SIZE(operations) || command != _IO(PEERDMA_IOC_MAGIC, _IOC_NR(command)))
 		return -ENOTTY;
-	operation = &operations[number];
+	operation = &operations[array_index_nospec(number, ARRAY_SIZE(operations))];
 	if (get_user(size, (u32 __user *)user))
 		return -EFAULT;
 	if (size > PAGE_SIZE)

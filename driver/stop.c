@@ -65,12 +65,8 @@ void peerdma_stop_job(struct peerdma_job *job, int error, u32 reason)
 		job->error = error;
 		job->reason = reason;
 	}
-	if (job->queued) {
-		list_del_init(&job->link);
-		job->queued = false;
-		if (list_empty(&job->file->queue))
-			list_del_init(&job->file->on_ready);
-	}
+	if (job->queued)
+		peerdma_queue_remove(job);
 	for_each_lane(lane, board) {
 		if (lane->job != job || lane->state != LANE_RUNNING)
 			continue;
@@ -113,11 +109,8 @@ void peerdma_stop_all(struct peerdma_dev *board, bool queued, int error, u32 rea
 	struct peerdma_lane *lane;
 	struct peerdma_file *file;
 
-	while (queued && !list_empty(&board->ready)) {
-		file = list_first_entry(&board->ready, struct peerdma_file, on_ready);
-		peerdma_stop_job(list_first_entry(&file->queue, struct peerdma_job, link), error,
-				 reason);
-	}
+	while (queued && (file = peerdma_queue_turn(board, 0)))
+		peerdma_stop_job(peerdma_queue_first(file), error, reason);
 	for_each_lane(lane, board)
 		if (lane->job)
 			peerdma_stop_job(lane->job, error, reason);
@@ -129,11 +122,11 @@ void peerdma_stop_all(struct peerdma_dev *board, bool queued, int error, u32 rea
  */
 void peerdma_stop_outdated(struct peerdma_dev *board)
 {
-	struct peerdma_file *file, *next_file;
-	struct peerdma_job *job, *next_job;
+	struct peerdma_job *job, *next;
+	struct peerdma_file *file;
 
-	list_for_each_entry_safe(file, next_file, &board->ready, on_ready)
-		list_for_each_entry_safe(job, next_job, &file->queue, link)
+	list_for_each_entry(file, &board->files, on_board)
+		list_for_each_entry_safe(job, next, &file->queue, link)
 			if (job->generation && job->generation != board->generation)
 				peerdma_stop_job(job, -ESTALE, PEERDMA_REASON_RESET);
 }
@@ -154,14 +147,12 @@ static bool stop_uses(const struct peerdma_job *job, const struct peerdma_surfac
 void peerdma_stop_surface(struct peerdma_surface *surface, bool running, int error, u32 reason)
 {
 	struct peerdma_dev *board = surface->board;
-	struct peerdma_file *file, *next_file;
-	struct peerdma_job *job, *next_job;
 	struct peerdma_lane *lane;
+	struct peerdma_leg *leg;
 
-	list_for_each_entry_safe(file, next_file, &board->ready, on_ready)
-		list_for_each_entry_safe(job, next_job, &file->queue, link)
-			if (stop_uses(job, surface))
-				peerdma_stop_job(job, error, reason);
+	/* Stopping a queued job takes it off the list. */
+	while ((leg = list_first_entry_or_null(&surface->queued, struct peerdma_leg, on_surface)))
+		peerdma_stop_job(leg->job, error, reason);
 	for_each_lane(lane, board)
 		if (running && lane->job && stop_uses(lane->job, surface))
 			peerdma_stop_job(lane->job, error, reason);

@@ -214,14 +214,10 @@ int peerdma_submit_job(struct peerdma_job *job, u64 *id)
 		list_add_tail(&job->on_file, &file->jobs);
 		file->job_count++;
 	}
-	if (job->length) {
-		job->queued = true;
-		if (list_empty(&file->queue))
-			list_add_tail(&file->on_ready, &board->ready);
-		list_add_tail(&job->link, &file->queue);
-	} else {
+	if (job->length)
+		peerdma_queue_add(job);
+	else
 		peerdma_job_end(job);
-	}
 	spin_unlock_irq(&board->lock);
 
 	peerdma_engine_pump(board);
@@ -270,8 +266,8 @@ int peerdma_submit_transfer(struct peerdma_file *file, u32 op, struct peerdma_su
 	struct peerdma_job *job = peerdma_job_create(file, length);
 	int error;
 
-	if (!job)
-		return -ENOMEM;
+	if (IS_ERR(job))
+		return PTR_ERR(job);
 	error = peerdma_submit_prepare(job, op, source, source_offset, destination,
 				       destination_offset);
 	if (!error)

@@ -5,7 +5,6 @@
  * live -> being unpinned by the program (draining), revoked by the provider, or lost with the
  * board: release.c and revoke.c.
  */
-#include <linux/iommu.h>
 #include <linux/mm.h>
 #include <linux/scatterlist.h>
 #include <linux/slab.h>
@@ -165,56 +164,17 @@ void peerdma_surface_add_extent(struct peerdma_surface *surface, phys_addr_t add
 }
 EXPORT_SYMBOL_GPL(peerdma_surface_add_extent);
 
-static phys_addr_t surface_physical(struct peerdma_surface *surface, dma_addr_t address)
+/* Checks what has been mapped, and finds out where it is. */
+static int surface_check(struct peerdma_surface *surface)
 {
-	struct iommu_domain *domain = iommu_get_domain_for_dev(&surface->board->pdev->dev);
-
-	return domain ? iommu_iova_to_phys(domain, address) : (phys_addr_t)address;
-}
-
-/* Records whose BAR an address is in. */
-static void surface_note_peer(struct peerdma_surface *surface, phys_addr_t address)
-{
-	struct pci_dev *pdev = NULL;
-	struct resource *bar;
-	int n;
-
-	for_each_pci_dev(pdev) {
-		for (n = 0; n < PCI_STD_NUM_BARS; n++) {
-			bar = &pdev->resource[n];
-			if (resource_type(bar) != IORESOURCE_MEM || address < bar->start ||
-			    address > bar->end)
-				continue;
-			strscpy(surface->peer, pci_name(pdev), sizeof(surface->peer));
-			surface->aperture_size = resource_size(bar);
-			pci_dev_put(pdev);
-			return;
-		}
-	}
-}
-
-/* From the addresses that the board uses: right whatever the provider assumes. */
-static void surface_find_placement(struct peerdma_surface *surface)
-{
-	bool host = false, peer = false;
-	phys_addr_t address;
-	u32 n;
-
-	surface->placement = PEERDMA_PLACEMENT_HOST;
-	if (surface->provider->host)
-		return;
-	for (n = 0; n < surface->segment_count; n++) {
-		address = surface_physical(surface, surface->segments[n].address);
-		if (page_is_ram(PHYS_PFN(address))) {
-			host = true;
-			continue;
-		}
-		if (!peer)
-			surface_note_peer(surface, address);
-		peer = true;
-	}
-	if (peer)
-		surface->placement = host ? PEERDMA_PLACEMENT_MIXED : PEERDMA_PLACEMENT_PEER;
+	if (!surface_complete(surface))
+		return peerdma_fail_pin(surface, -EIO,
+					"%s mapped less than the %llu bytes asked for",
+					surface->provider->name, surface->length);
+	peerdma_placement_find(surface);
+	if (surface->provider->host || surface->placement == PEERDMA_PLACEMENT_PEER)
+		return 0;
+	return peerdma_quota_add_surface(surface);
 }
 
 /* Maps what is pinned, unless the board goes away meanwhile. */
@@ -237,15 +197,12 @@ static int surface_map(struct peerdma_surface *surface)
 	mutex_lock(&surface->teardown);
 	surface->mapped = !test_bit(0, &surface->released);
 	mutex_unlock(&surface->teardown);
-	if (!surface_complete(surface)) {
-		error = peerdma_fail_pin(surface, -EIO,
-					 "%s mapped less than the %llu bytes asked for",
-					 surface->provider->name, surface->length);
+	error = surface_check(surface);
+	if (error) {
 		/* Within the gate: it is not on the list, for whose surfaces remove() waits. */
 		peerdma_release_unmap(surface);
 		goto out;
 	}
-	surface_find_placement(surface);
 
 	spin_lock_irq(&board->lock);
 	list_add_tail(&surface->on_board, &board->surfaces);
@@ -281,7 +238,7 @@ struct peerdma_surface *peerdma_surface_create(struct peerdma_file *file,
 					       const struct peerdma_pin_request *request)
 {
 	struct peerdma_surface *surface;
-	int error;
+	int error = 0;
 
 	if (request->length && request->va + request->length < request->va) {
 		error = peerdma_fail(file, -EINVAL, "%#llx bytes from %#llx wrap around",
@@ -297,25 +254,26 @@ struct peerdma_surface *peerdma_surface_create(struct peerdma_file *file,
 	surface->provider = provider;
 	__module_get(provider->owner);
 	surface->features = provider->features;
+	surface->user = peerdma_quota_hold(file->user);
 	surface->why = &file->why;
 	surface->length = request->length;
 	surface->access = request->access;
+	surface->footprint = PAGE_ALIGN(offset_in_page(request->va) + request->length);
 
-	error = provider->get(surface, request);
-	if (error) {
-		/* Nothing to give back. */
-		set_bit(0, &surface->released);
-		goto err;
-	}
-	error = surface_map(surface);
-	if (error) {
+	/* Before it is pinned: that may take as long as the program makes a page fault take. */
+	if (provider->host)
+		error = peerdma_quota_add_surface(surface);
+	if (!error)
+		error = provider->get(surface, request);
+	if (error)
+		set_bit(0, &surface->released);	/* there is no pin to give back */
+	else
+		error = surface_map(surface);
+	if (error)
 		peerdma_release(surface);
-		goto err;
-	}
 	surface->why = NULL;
-	return surface;
-err:
-	surface->why = NULL;
+	if (!error)
+		return surface;
 	peerdma_surface_put(surface);
 	return ERR_PTR(error);
 }

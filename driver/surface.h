@@ -49,6 +49,9 @@ void peerdma_release_drop(struct peerdma_surface *surface);
 void peerdma_revoke_work(struct work_struct *work);
 void peerdma_revoke_all(struct peerdma_dev *board, u32 state, bool gpu);
 
+/* placement.c */
+void peerdma_placement_find(struct peerdma_surface *surface);
+
 /* surface.c */
 int peerdma_surface_add_table(struct peerdma_surface *surface, struct sg_table *table);
 struct peerdma_surface *peerdma_surface_create(struct peerdma_file *file,

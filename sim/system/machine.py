@@ -27,8 +27,8 @@ CHECKOUT = "/checkout"
 #: Number of slots for boards, each behind a root port of its own.
 BOARD_SLOTS = 3
 _AGENT = "agent"
-#: Modules for the root over 9p, and for the agent's port.
-_MODULES = ("virtio_pci", "9p", "9pnet_virtio", "virtio_console")
+#: Modules for the root over 9p, for the agent's port, and for a disk in memory.
+_MODULES = ("virtio_pci", "9p", "9pnet_virtio", "virtio_console", "brd")
 #: The Python version of a foreign root, for this machine.
 _PYTHON = Tree("trixie", ("python3",))
 

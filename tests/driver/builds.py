@@ -20,6 +20,7 @@ ANSWERS = {
     "5.10": {
         "CLASS_CREATE_OWNER",
         "VM_FLAGS_ASSIGN",
+        "READ_PINS_FORCED",
         "DMABUF_MOVE_NOTIFY",
         "IMPORT_NS_TOKEN",
         "DMA_RESV_RCU",
@@ -29,6 +30,7 @@ ANSWERS = {
     "6.1": {
         "CLASS_CREATE_OWNER",
         "VM_FLAGS_ASSIGN",
+        "READ_PINS_FORCED",
         "DMABUF_MOVE_NOTIFY",
         "IMPORT_NS_TOKEN",
         "DMA_RESV_USAGE",
@@ -38,6 +40,7 @@ ANSWERS = {
     "6.12": {
         "CLASS_CREATE_NAME",
         "VM_FLAGS_SET",
+        "READ_PINS_LAST",
         "DMABUF_MOVE_NOTIFY",
         "IMPORT_NS_TOKEN",
         "DMA_RESV_USAGE",
@@ -47,6 +50,7 @@ ANSWERS = {
     "7.2": {
         "CLASS_CREATE_NAME",
         "VM_FLAGS_SET",
+        "READ_PINS_LAST",
         "DMABUF_INVALIDATE_MAPPINGS",
         "IMPORT_NS_STRING",
         "DMA_RESV_USAGE",

@@ -128,9 +128,31 @@ def test_says_that_headers_are_missing(machine: Machine):
     assert f"no headers of kernel {KERNEL}" in done.stderr
 
 
-def test_secure_boot_prints_how_to_enroll_the_key(machine: Machine):
+@pytest.mark.parametrize(
+    ("system", "certificate"),
+    [
+        ("debian", "/var/lib/dkms/mok.pub"),
+        ("ubuntu", "/var/lib/shim-signed/mok/MOK.der"),
+        (None, "/var/lib/dkms/mok.pub"),
+    ],
+)
+def test_secure_boot_prints_how_to_enroll_the_key(
+    machine: Machine, system: str | None, certificate: str
+):
     machine.program("modprobe", "exit 1")
     machine.program("mokutil", "echo SecureBoot enabled")
+    if system:
+        (machine.root / "etc").mkdir()
+        (machine.root / "etc/os-release").write_text(f'NAME="x"\nID={system}\nVERSION_ID="13"\n')
     done = machine.install()
     assert done.returncode == 1
-    assert "mokutil --import /var/lib/dkms/mok.pub" in done.stdout
+    assert f"mokutil --import {certificate} " in done.stdout
+    assert certificate in (ROOT / "docs/driver.md").read_text()
+
+
+def test_the_guide_says_how_to_build_again_what_dkms_has_built():
+    """For a kernel that it has built a module for, `dkms autoinstall` does nothing."""
+    guide = (ROOT / "docs/driver.md").read_text()
+    rows = re.findall(r"^\| (?:`disagrees|\*build it again).*$", guide, re.M)
+    assert len(rows) == 2
+    assert [row for row in rows if "driver/install.sh" not in row or "autoinstall" in row] == []

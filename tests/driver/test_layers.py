@@ -130,6 +130,13 @@ def test_requests_enter_where_their_code_is(graph: Graph):
     assert starts <= graph.calls()["legacy_dispatch"]
 
 
+def test_the_number_of_a_request_is_clamped_where_it_is_an_index():
+    """Otherwise a program could have the processor look beyond the table ahead of the check."""
+    text = (DRIVER / "request.c").read_text()
+    indices = re.findall(r"\boperations\[(?!\])(.*)\];", text)
+    assert indices == ["array_index_nospec(number, ARRAY_SIZE(operations))"]
+
+
 def test_no_file_is_long():
     lines = {path.name: len(path.read_text().splitlines()) for path in DRIVER.glob("*.[ch]")}
     assert [

@@ -62,3 +62,8 @@ def test_each_failure_of_each_request():
         met = program(guest, "faults")["met"]
     # Nothing to fail: they neither allocate nor copy.
     assert [name for name, count in met.items() if not count] == ["LED"]
+
+
+def test_requests_take_as_long_beside_a_hundred_thousand_jobs():
+    with DebugGuest() as guest:
+        program(guest, "crowd --files 400 --jobs 256")

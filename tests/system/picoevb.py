@@ -53,8 +53,8 @@ class Buffer:
 class Node:
     """An open node of the driver; a context manager."""
 
-    def __init__(self, path: str = "/dev/picoevb", flags: int = 0):
-        self.fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | flags)
+    def __init__(self, path: str = "/dev/picoevb", flags: int = 0, mode: int = os.O_RDWR):
+        self.fd = os.open(path, mode | os.O_CLOEXEC | flags)
 
     def __enter__(self) -> Node:
         return self
@@ -128,9 +128,13 @@ class Node:
         place = self.place(handle)
         return mmap.mmap(self.fd, place.length, offset=place.offset)
 
+    def mailbox_place(self) -> MapInfo:
+        """How the mailbox page is mapped."""
+        return self.request(Ioctl.MAP_INFO, MapInfo(flags=uapi.MapFlag.MAILBOX))
+
     def mailbox(self) -> mmap.mmap:
         """Maps the mailbox page."""
-        place = self.request(Ioctl.MAP_INFO, MapInfo(flags=uapi.MapFlag.MAILBOX))
+        place = self.mailbox_place()
         return mmap.mmap(self.fd, place.length, offset=place.offset)
 
     # Transfers -------------------------------------------------------------------------------
@@ -321,6 +325,21 @@ def ended(pid: int) -> int:
 
     until(gone)
     return os.waitstatus_to_exitcode(status)
+
+
+@contextlib.contextmanager
+def user(uid: int) -> Iterator[None]:
+    """This process is another user's within, who has no capabilities and may open the boards."""
+    nodes = list(Path("/dev").glob("picoevb*"))
+    for node in nodes:
+        node.chmod(0o666)
+    os.setresuid(uid, uid, 0)
+    try:
+        yield
+    finally:
+        os.setresuid(0, 0, 0)
+        for node in nodes:
+            node.chmod(0o600)
 
 
 def address_of_board(node: str = "picoevb") -> str:

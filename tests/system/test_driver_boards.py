@@ -161,6 +161,35 @@ with Node("/dev/picoevb1") as node:
         )
 
 
+def test_bus_addresses_are_not_for_everybody(guest: Guest):
+    """Without an IOMMU they are physical. What counts is who opened the node."""
+    with plugged(guest, "--fault", "ur@2"):
+        within(
+            guest,
+            """
+memory = Buffer(PAGE)
+with user(1000):
+    node = Node("/dev/picoevb1")
+with node:
+    node.load(node.pages(memory), 1, PAGE)
+    (event,) = node.events(1)
+    assert (event.result, event.reason) == (-errno.EIO, Reason.ENGINE)
+    assert event.status and event.address == 0
+""",
+        )
+    with plugged(guest, "--fault", "ur@2"):
+        within(
+            guest,
+            """
+memory = Buffer(PAGE)
+with user(1000):
+    node = Node("/dev/picoevb1")
+with node, node.refused(errno.EIO, "unsupported request, status 0x"):
+    node.h2c(memory.address, 0, PAGE)
+""",
+        )
+
+
 _COPIES = """
 source, destination = Buffer(400000), Buffer(400000, b"")
 def copies():

@@ -284,10 +284,13 @@ def test_locked_memory_has_a_limit():
         handle = node.pages(memory, length=16 * PAGE)
         with node.refused(errno.ENOMEM, r"raise the limit \(ulimit -l\)"):
             node.pages(memory, length=PAGE)
-        # Nothing is locked for a transfer that is waited for.
-        node.h2c(memory.address, 0, 8 * PAGE)
+        with node.refused(errno.ENOMEM, r"raise the limit \(ulimit -l\)"):
+            node.h2c(memory.address, 0, 1)
         node.unpin(handle)
-        node.pages(memory, length=PAGE)
+        # Of a transfer that is waited for, only a part is locked at a time.
+        node.h2c2h(memory.address, memory.address + 16 * PAGE, 16 * PAGE)
+        node.h2c(memory.address, 0, RAM)
+        node.pages(memory, length=16 * PAGE)
 
     with Node() as node:
         assert child(pin) == 0
@@ -300,6 +303,31 @@ def test_who_may_open_it():
             Node()
 
     assert child(other) == 0
+
+
+def test_a_node_opened_for_reading_only_is_for_looking():
+    memory = Buffer(PAGE)
+    at = memory.address
+    with Node(mode=os.O_RDONLY) as node:
+        for code, structure in (
+            (Ioctl.LED, 5),
+            (Ioctl.PIN_CUDA, uapi.PinCuda(va=at, size=PAGE)),
+            (Ioctl.UNPIN_CUDA, uapi.UnpinCuda(handle=1)),
+            (Ioctl.H2C_DMA, uapi.H2cDma(src=at, len=PAGE)),
+            (Ioctl.C2H_DMA, uapi.C2hDma(dst=at, len=PAGE)),
+            (Ioctl.H2C2H_DMA, uapi.H2c2hDma(src=at, dst=at + 64, len=64)),
+            (Ioctl.PIN_DMABUF, uapi.PinDmabuf(fd=node.fd, access=BOTH)),
+            (Ioctl.PIN_PAGES, uapi.PinPages(address=at, length=PAGE, access=BOTH)),
+            (Ioctl.SUBMIT, uapi.Submit(op=Op.H2C)),
+            (Ioctl.CANCEL, uapi.Cancel(job=1)),
+            (Ioctl.RESET, uapi.Reset()),
+        ):
+            node.refuses(errno.EACCES, "opened for reading only", code, structure)
+        with node.refused(errno.EINVAL, "opened for reading and writing"):
+            mmap.mmap(node.fd, PAGE, prot=mmap.PROT_READ, offset=node.mailbox_place().offset)
+        assert node.request(Ioctl.CARD_INFO, uapi.CardInfo()).fpga_ram_size == RAM
+        node.refuses(errno.EINVAL, "handle 1", Ioctl.QUERY, uapi.Query(handle=1))
+        assert node.info().pinned_bytes == 0
 
 
 def test_handles_are_not_used_again_soon():

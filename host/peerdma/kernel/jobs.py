@@ -280,9 +280,10 @@ def _failure(event: Event) -> PeerdmaError:
             "until transfers end, and pin them again",
             errno=number,
         )
+    # Bus addresses are told to the privileged only.
+    where = f", at address {event.address:#x}" if event.address else ""
     what = {
-        Reason.ENGINE: f"the board reported an error, status {event.status:#x}, at address "
-        f"{event.address:#x}",
+        Reason.ENGINE: f"the board reported an error, status {event.status:#x}{where}",
         Reason.RESET: "the board was reset or suspended",
     }.get(reason, f"it was cancelled ({reason.name})")
     return TransferError(

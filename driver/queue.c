@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Queues: each file has one, and files take turns.
+ *
+ * What is done here with the board's lock held takes the same time however many files and jobs
+ * wait.
+ */
+#include "engine.h"
+
+/**
+ * peerdma_queue_first() - the next job of a file
+ * @file: its board's lock is held
+ *
+ * Return: the job, or NULL if none is queued.
+ */
+struct peerdma_job *peerdma_queue_first(struct peerdma_file *file)
+{
+	return list_first_entry_or_null(&file->queue, struct peerdma_job, link);
+}
+
+/**
+ * peerdma_queue_needs() - the lanes that a job needs
+ * @job: prepared
+ *
+ * Return: a bit for each lane.
+ */
+unsigned int peerdma_queue_needs(const struct peerdma_job *job)
+{
+	unsigned int lane, needs = 0;
+
+	for (lane = 0; lane < PEERDMA_LANES; lane++)
+		needs |= job->legs[lane].used << lane;
+	return needs;
+}
+
+/**
+ * peerdma_queue_turn() - whose turn it is
+ * @board: called with its lock held
+ * @taken: lanes that are not to be had, a bit for each
+ *
+ * Looks at one file for each set of lanes: all files whose next job needs the same lanes are in one
+ * list.
+ *
+ * Return: of the files whose next job needs a lane that is not taken, the one whose turn it is; NULL
+ * if there is none.
+ */
+struct peerdma_file *peerdma_queue_turn(struct peerdma_dev *board, unsigned int taken)
+{
+	struct peerdma_file *file, *found = NULL;
+	unsigned int needs;
+
+	for (needs = 1; needs < ARRAY_SIZE(board->ready); needs++) {
+		if (!(needs & ~taken))
+			continue;
+		file = list_first_entry_or_null(&board->ready[needs], struct peerdma_file,
+						on_ready);
+		if (file && (!found || file->turn < found->turn))
+			found = file;
+	}
+	return found;
+}
+
+/* Puts a file behind all others that are ready, unless nothing of it is queued. */
+static void queue_line_up(struct peerdma_file *file)
+{
+	struct peerdma_job *job = peerdma_queue_first(file);
+	struct peerdma_dev *board = file->board;
+
+	list_del_init(&file->on_ready);
+	if (!job)
+		return;
+	file->turn = ++board->turns;
+	list_add_tail(&file->on_ready, &board->ready[peerdma_queue_needs(job)]);
+}
+
+/**
+ * peerdma_queue_add() - queues a job for lanes
+ * @job: it needs some. Called with the board's lock held
+ */
+void peerdma_queue_add(struct peerdma_job *job)
+{
+	struct peerdma_file *file = job->file;
+	struct peerdma_leg *leg;
+
+	job->queued = true;
+	for (leg = job->legs; leg < job->legs + PEERDMA_LANES; leg++)
+		if (leg->used)
+			list_add_tail(&leg->on_surface, &leg->surface->queued);
+	list_add_tail(&job->link, &file->queue);
+	if (peerdma_queue_first(file) == job)
+		queue_line_up(file);
+}
+
+/**
+ * peerdma_queue_remove() - takes a job out of its queue
+ * @job: queued. Called with the board's lock held, in any context
+ *
+ * If it was the next one of its file, the other files come first.
+ */
+void peerdma_queue_remove(struct peerdma_job *job)
+{
+	struct peerdma_file *file = job->file;
+	bool next = peerdma_queue_first(file) == job;
+	struct peerdma_leg *leg;
+
+	job->queued = false;
+	for (leg = job->legs; leg < job->legs + PEERDMA_LANES; leg++)
+		list_del_init(&leg->on_surface);
+	list_del_init(&job->link);
+	if (next)
+		queue_line_up(file);
+}

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * What one user may take: jobs, and host memory that is pinned, over all open files and boards.
+ *
+ * An open file counts for the user who opened it, whoever uses it. A user namespace counts for the
+ * user who made it, since there may be many users in it. Whoever has CAP_SYS_RESOURCE may go over
+ * a limit; what is over it counts all the same.
+ */
+#include <linux/capability.h>
+#include <linux/cred.h>
+#include <linux/list.h>
+#include <linux/mm.h>
+#include <linux/module.h>
+#include <linux/slab.h>
+#include <linux/user_namespace.h>
+
+#include "job.h"
+
+static unsigned int jobs_per_user = 16384;
+module_param(jobs_per_user, uint, 0644);
+MODULE_PARM_DESC(jobs_per_user,
+		 "jobs of a user that wait, run or have an event that has not been read (default 16384)");
+
+static unsigned int pinned_mb_per_user;
+module_param(pinned_mb_per_user, uint, 0644);
+MODULE_PARM_DESC(pinned_mb_per_user,
+		 "host memory that a user may have pinned, in MiB (default 0: half of the machine's)");
+
+/* Innermost. Protects the list and all its members. */
+static DEFINE_SPINLOCK(quota_lock);
+static LIST_HEAD(users);
+
+/**
+ * struct peerdma_user - what a user has taken
+ * @link: entry in the list of users
+ * @holders: open files and surfaces that count for the user; it is freed after the last of them
+ * @uid: the user
+ * @jobs: number of jobs
+ * @pinned: bytes of host memory
+ */
+struct peerdma_user {
+	struct list_head link;
+	unsigned int holders;
+	kuid_t uid;
+	u64 jobs;
+	u64 pinned;
+};
+
+static kuid_t quota_uid(void)
+{
+	struct user_namespace *ns;
+	kuid_t uid = current_uid();
+
+	for (ns = current_user_ns(); ns != &init_user_ns; ns = ns->parent)
+		uid = ns->owner;
+	return uid;
+}
+
+/**
+ * peerdma_quota_open() - finds the account of the calling user
+ *
+ * May sleep.
+ *
+ * Return: the account, for peerdma_quota_close(); NULL if there is no memory.
+ */
+struct peerdma_user *peerdma_quota_open(void)
+{
+	struct peerdma_user *new = kzalloc(sizeof(*new), GFP_KERNEL_ACCOUNT);
+	struct peerdma_user *user;
+	kuid_t uid = quota_uid();
+
+	if (!new)
+		return NULL;
+	spin_lock(&quota_lock);
+	list_for_each_entry(user, &users, link)
+		if (uid_eq(user->uid, uid))
+			goto found;
+	user = new;
+	new = NULL;
+	user->uid = uid;
+	list_add(&user->link, &users);
+found:
+	user->holders++;
+	spin_unlock(&quota_lock);
+	kfree(new);
+	return user;
+}
+
+/**
+ * peerdma_quota_hold() - keeps an account for a surface
+ * @user: the account
+ *
+ * Return: @user, for peerdma_quota_close().
+ */
+struct peerdma_user *peerdma_quota_hold(struct peerdma_user *user)
+{
+	spin_lock(&quota_lock);
+	user->holders++;
+	spin_unlock(&quota_lock);
+	return user;
+}
+
+/**
+ * peerdma_quota_close() - undoes peerdma_quota_open() or peerdma_quota_hold()
+ * @user: may be freed. Process context
+ */
+void peerdma_quota_close(struct peerdma_user *user)
+{
+	bool last;
+
+	spin_lock(&quota_lock);
+	last = !--user->holders;
+	if (last)
+		list_del(&user->link);
+	spin_unlock(&quota_lock);
+	if (last)
+		kfree(user);
+}
+
+static bool quota_try(u64 *taken, u64 more, u64 limit)
+{
+	bool fits;
+
+	spin_lock(&quota_lock);
+	fits = more <= limit && *taken <= limit - more;
+	if (fits)
+		*taken += more;
+	spin_unlock(&quota_lock);
+	return fits;
+}
+
+/* The capability is looked at last: it is noted that a process made use of it. */
+static bool quota_take(u64 *taken, u64 more, u64 limit)
+{
+	return quota_try(taken, more, limit) ||
+	       (capable(CAP_SYS_RESOURCE) && quota_try(taken, more, U64_MAX));
+}
+
+/**
+ * peerdma_quota_add_job() - counts a job for the user of a file
+ * @file: notes why not
+ *
+ * Process context.
+ *
+ * Return: 0 or -EAGAIN.
+ */
+int peerdma_quota_add_job(struct peerdma_file *file)
+{
+	unsigned int limit = READ_ONCE(jobs_per_user);
+
+	if (quota_take(&file->user->jobs, 1, limit))
+		return 0;
+	return peerdma_fail(file, -EAGAIN,
+			    "this user has %u jobs outstanding on all open files, as many as may be: read() their events, or have jobs_per_user of the module peerdma raised",
+			    limit);
+}
+
+/**
+ * peerdma_quota_remove_job() - undoes peerdma_quota_add_job()
+ * @file: the same. Process context
+ */
+void peerdma_quota_remove_job(struct peerdma_file *file)
+{
+	spin_lock(&quota_lock);
+	file->user->jobs--;
+	spin_unlock(&quota_lock);
+}
+
+/**
+ * peerdma_quota_add_surface() - counts host memory that is pinned
+ * @surface: its footprint is set; it is being pinned. Process context
+ *
+ * Return: 0 or -ENOMEM.
+ */
+int peerdma_quota_add_surface(struct peerdma_surface *surface)
+{
+	u64 limit = (u64)READ_ONCE(pinned_mb_per_user) << 20;
+
+	if (!limit)
+		limit = (u64)(totalram_pages() / 2) << PAGE_SHIFT;
+	if (!quota_take(&surface->user->pinned, surface->footprint, limit))
+		return peerdma_fail_pin(surface, -ENOMEM,
+					"with %llu bytes more, this user would have pinned more than %llu MiB of host memory: unpin other memory, or have pinned_mb_per_user of the module peerdma raised",
+					surface->footprint, limit >> 20);
+	surface->counted = surface->footprint;
+	return 0;
+}
+
+/**
+ * peerdma_quota_remove_surface() - undoes peerdma_quota_add_surface()
+ * @surface: its pin has been given back. Process context
+ *
+ * Idempotent.
+ */
+void peerdma_quota_remove_surface(struct peerdma_surface *surface)
+{
+	spin_lock(&quota_lock);
+	surface->user->pinned -= surface->counted;
+	surface->counted = 0;
+	spin_unlock(&quota_lock);
+}
