@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ..board.backend import BoardInfo, Extension, Moved, Piece, Progress
 from ..board.link import Link
 from ..board.transfer import Through
-from ..errors import BoardLost, UnsupportedError, VersionMismatch
+from ..errors import BoardLost, CudaError, UnsupportedError, VersionMismatch
 from ..memory.mailbox import MailboxPage
 from ..memory.memory import DmaBufMemory, Memory, Path
 from ..regs import EXTENSION_VERSION, Capability, waits_for_text
@@ -114,8 +114,9 @@ class KernelBackend:
         if Feature.DMABUF in self._features and isinstance(memory, DmaBufMemory):
             try:
                 return self._pin_dmabuf(memory, access)
-            except UnsupportedError:
-                # Not every memory or board supports dma-bufs; nvidia_p2p may still pin it.
+            except (UnsupportedError, CudaError):
+                # Not every memory, driver and board supports dma-bufs, and CUDA exports no range
+                # that ends beyond an allocation; nvidia_p2p may still pin it.
                 if Feature.CUDA not in self._features:
                     raise
         pin = PinCuda(va=memory.address, size=memory.nbytes)

@@ -125,6 +125,21 @@ def test_a_dma_buf_that_the_board_cannot_reach(node_driver, device_gpu, features
                 board.pin(surface)
 
 
+@pytest.mark.parametrize("reason", ["CUDA_ERROR_NOT_SUPPORTED", "CUDA_ERROR_INVALID_VALUE"])
+@pytest.mark.parametrize("features", [Feature.DMABUF | Feature.CUDA, Feature.DMABUF])
+def test_a_dma_buf_that_cuda_refuses(node_driver, device_gpu, cuda_api, features, reason):
+    """As one that the board cannot reach: INVALID_VALUE is a range that is not all allocated."""
+    node_driver.info.features = features
+    cuda_api.failures["cuMemGetHandleForAddressRange"] = 0, Result[reason]
+    with peerdma.open() as board, device_gpu.surface(10) as surface:
+        if Feature.CUDA in features:
+            board.pin(surface).close()
+            assert node_driver.named("PIN_CUDA") and not node_driver.named("PIN_DMABUF")
+        else:
+            with pytest.raises(peerdma.CudaError, match=f"as a dma-buf: .* {reason} "):
+                board.pin(surface)
+
+
 def test_host_memory_is_pinned_as_pages(node_driver, node_board, cuda_api):
     node_driver.placement = Placement.HOST
     array = np.arange(100, dtype=np.uint8)
