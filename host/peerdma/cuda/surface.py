@@ -104,15 +104,17 @@ class CudaSurface(Surface):
         """The surface as a tensor that shares its memory, and keeps it after `close`.
 
         Surfaces in host memory are tensors of the CPU, or of the GPU if `dl_device` says so.
+        The rest is as for `Surface`; there is no copy on the GPU.
         """
         self.require_open()
+        gpu = dlpack.CUDA, self._device.index
         wanted = dl_device or self.__dlpack_device__()
-        if wanted == (dlpack.CUDA, self._device.index) and not copy:
+        if wanted == gpu and not copy:
             owner = self._memory
             return dlpack.export(
-                self.device_address, self.shape, self.dtype, self._device.index, owner
+                self.device_address, gpu, self.shape, self.dtype, owner, max_version=max_version
             )
-        if self.on_gpu:
+        if wanted == gpu or self.on_gpu:
             raise BufferError(f"{self!r} is shared where it is; copy it with get()")
         return super().__dlpack__(max_version=max_version, dl_device=dl_device, copy=copy)
 

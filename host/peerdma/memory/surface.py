@@ -193,8 +193,15 @@ class Surface(abc.ABC):
         """The surface as a numpy array that shares its memory; UnsupportedError if no CPU can."""
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> np.ndarray:
-        result = self.array if dtype is None else self.array.astype(dtype, copy=False)
-        return result.copy() if copy else result
+        array = self.array
+        if dtype is not None and np.dtype(dtype) != array.dtype:
+            if copy is False:
+                raise ValueError(
+                    f"cannot share {self!r} as {np.dtype(dtype)}: that needs a copy. Leave out "
+                    f"copy=False, or ask for {array.dtype}"
+                )
+            return array.astype(dtype)
+        return array.copy() if copy else array
 
     def __dlpack_device__(self) -> tuple[int, int]:
         """Kind and number of the device, as DLPack numbers them."""
@@ -208,10 +215,28 @@ class Surface(abc.ABC):
         dl_device: tuple[Any, int] | None = None,
         copy: bool | None = None,
     ) -> object:
-        """The surface as a tensor that shares its memory, and keeps it alive after `close`."""
-        if max_version is None:
-            return self.array.__dlpack__()
-        return self.array.__dlpack__(max_version=max_version, dl_device=dl_device, copy=copy)
+        """The surface as a tensor that shares its memory, and keeps it alive after `close`.
+
+        With `copy` it is a tensor of a copy. Two plain bytes, dtype ``"V2"``, are bfloat16.
+
+        Raises
+        ------
+        BufferError
+            If DLPack has no such data type, or the memory is not on `dl_device`.
+        """
+        here = dlpack.CPU, 0
+        if dl_device not in (None, here):
+            raise BufferError(f"{self!r} is no memory of device {dl_device}; copy it there")
+        array = self.get() if copy else self.array
+        return dlpack.export(
+            array.ctypes.data,
+            here,
+            array.shape,
+            array.dtype,
+            array,
+            max_version=max_version,
+            copied=bool(copy),
+        )
 
     def get(self) -> np.ndarray:
         """A copy of the content, in an array of the host."""
