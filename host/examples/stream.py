@@ -16,6 +16,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import peerdma
+from peerdma import testing
 from peerdma.cli.main import guarded
 
 
@@ -39,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
         board = peerdma.open("sim", arguments=["--user", "pattern"])
     with board, peerdma.gpu() as gpu:
         surfaces = [gpu.surface(arguments.words, "u4") for _ in range(arguments.surfaces)]
-        source = peerdma.PatternSource(board)
+        source = testing.PatternSource(board)
         source.start(surfaces[0].nbytes, seed=1)
         with board.stream(surfaces, overwrite=arguments.overwrite) as stream:
             for surface in itertools.islice(stream, arguments.frames):

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """FPGA-to-GPU DMA over PCIe, without detours.
 
+`peerdma.testing` has more for tests of transfers.
+
 >>> import peerdma
 >>> with peerdma.open() as board:
 ...     gpu = peerdma.gpu()
@@ -11,12 +13,17 @@
 ...     gpu.verify(dst, seed=1)
 """
 
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from .board.backend import BoardInfo
 from .board.board import Board
-from .board.pattern_source import PatternSource
 from .board.pin import Pin, Span
 from .board.streaming import Stream
 from .board.transfer import Paths, Through, Transfer
+from .deprecated import deprecated
 from .errors import (
     BoardLost,
     BoardNotFound,
@@ -32,7 +39,7 @@ from .errors import (
     VersionMismatch,
 )
 from .gpus import gpu
-from .memory.mailbox import Mailbox, Progress, Stamp, Watch
+from .memory.mailbox import Mailbox, MailboxMap, Stamp, Stamps, Watch
 from .memory.memory import Path
 from .memory.surface import Gpu, Surface
 from .opening import open_board as open
@@ -51,16 +58,16 @@ __all__ = [
     "Gpu",
     "GpuNotFound",
     "Mailbox",
+    "MailboxMap",
     "Path",
     "Paths",
-    "PatternSource",
     "PeerdmaError",
     "Pin",
     "PinError",
-    "Progress",
     "ProtocolError",
     "Span",
     "Stamp",
+    "Stamps",
     "Stream",
     "Surface",
     "Through",
@@ -75,6 +82,23 @@ __all__ = [
     "gpu",
     "open",
 ]
+
+#: Former names, and what to write instead.
+_RENAMED = {
+    "PatternSource": "peerdma.testing.PatternSource",
+    "Progress": "peerdma.Stamps",
+}
+
+# For a type checker, `peerdma` would have any name with this.
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        new = _RENAMED.get(name)
+        if new is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        deprecated(f"peerdma.{name}", new)
+        module, _, member = new.rpartition(".")
+        return getattr(importlib.import_module(module), member)
 
 
 def __dir__() -> list[str]:

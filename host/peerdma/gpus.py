@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import operator
 import os
+import warnings
+from pathlib import Path
 from typing import SupportsIndex
 
 from .arguments import wrong_type
@@ -19,6 +21,10 @@ __all__ = ["gpu"]
 
 _WANTED = "a GPU is a number, or one of auto, emulated, cuda, cuda:N"
 _MEMORY = ("auto", "device", "host")
+#: Where the kernel shows the PCI devices, and the processor's names on an Arm machine.
+_PCI, _COMPATIBLE = Path("/sys/bus/pci/devices"), Path("/proc/device-tree/compatible")
+#: Vendor of NVIDIA's devices, and what a display controller's class begins with.
+_NVIDIA, _DISPLAY = "0x10de", "0x03"
 
 
 def gpu(kind: str | SupportsIndex = "auto", *, memory: str = "auto") -> Gpu:
@@ -28,7 +34,8 @@ def gpu(kind: str | SupportsIndex = "auto", *, memory: str = "auto") -> Gpu:
     ----------
     kind : "auto", "emulated", "cuda", "cuda:N" or N
         "auto" is the first CUDA GPU, or the emulated GPU if there is none: `Gpu.name`,
-        `Gpu.emulated` and `Gpu.memory` say what it is and why. "cuda:1" or 1 is the second.
+        `Gpu.emulated` and `Gpu.memory` say what it is and why. Where there is an NVIDIA GPU that
+        CUDA cannot use, a RuntimeWarning says so, too. "cuda:1" or 1 is the second.
     memory : "auto", "device" or "host"
         Where surfaces live: in the GPU's own memory, reached peer-to-peer, or in memory of the
         host, as an integrated GPU has them. "auto" is the GPU's own where boards can reach it.
@@ -58,7 +65,32 @@ def gpu(kind: str | SupportsIndex = "auto", *, memory: str = "auto") -> Gpu:
     except GpuNotFound as error:
         gpu = _emulated(memory)
         gpu.memory += f"; no CUDA: {error.found}"
+        if _nvidia_gpu():
+            text = (
+                f"the emulated GPU is used, though this machine has an NVIDIA GPU: {error}. "
+                'gpu("emulated") uses it without this warning'
+            )
+            warnings.warn(text, RuntimeWarning, stacklevel=2)
         return gpu
+
+
+def _nvidia_gpu() -> bool:
+    """Whether the kernel shows an NVIDIA GPU, with a driver or without."""
+    try:
+        if b"nvidia,tegra" in _COMPATIBLE.read_bytes():
+            return True
+    except OSError:
+        pass
+    return any(map(_is_nvidia_gpu, _PCI.glob("*")))
+
+
+def _is_nvidia_gpu(device: Path) -> bool:
+    """By class as well: a board may have NVIDIA's vendor number."""
+    try:
+        vendor, kind = ((device / name).read_text() for name in ("vendor", "class"))
+    except OSError:
+        return False
+    return vendor.strip() == _NVIDIA and kind.startswith(_DISPLAY)
 
 
 def _cuda(index: int, memory: str) -> Gpu:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from ..errors import PinError, UnsupportedError
+from ..errors import UnsupportedError
 from ..memory import dlpack
 from ..memory.dmabuf import DmaBuf
 from ..memory.memory import Extent, Path
@@ -206,11 +206,6 @@ class CudaSurface(Surface):
             self.release()
             raise
         return DmaBuf(self, int(fd), skip)
-
-    def require_open(self) -> None:
-        """PinError if the surface is closed."""
-        if self.closed:
-            raise PinError("the surface is closed; make a new one")
 
     def _free(self) -> None:
         self._memory = None

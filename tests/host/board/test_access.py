@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 import peerdma
-from peerdma import Access
-from peerdma.memory import pattern
+from peerdma import Access, testing
 from peerdma.regs import ErrorKind, Status
+from peerdma.testing import pattern
 
 NBYTES = 5000
 READ_ONLY = r"bytes at 0x[0-9a-f]+ as a destination: .* is read-only; nothing was transferred\. Use"
@@ -258,7 +258,7 @@ def test_a_user_block_writes_to_memory_that_is_gone(converter, memory):
 @pytest.fixture
 def source(sensor):
     """The pattern source, off at the end."""
-    source = peerdma.PatternSource(sensor)
+    source = testing.PatternSource(sensor)
     yield source
     source.stop()
 

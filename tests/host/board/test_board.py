@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import peerdma
+from peerdma import testing
 from peerdma.board.link import Link
 
 GUARD = 0xA5
@@ -123,7 +124,7 @@ def test_card_ram_up_to_its_end_is_apart_from_copies(gpu):
             board.write(s[:8], board.info().card_ram_size - 8)
             board.copy(s, d)
             board.read(d[:8], board.info().card_ram_size - 8)
-        gpu.compare(dst, src)
+        testing.compare(dst, src)
 
 
 def test_more_than_card_ram_goes_too_and_tells_its_progress(board, gpu):

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import peerdma
-from peerdma.memory import pattern
+from peerdma import testing
+from peerdma.testing import pattern
 
 FRAME = 6000
 
@@ -16,7 +17,7 @@ FRAME = 6000
 @pytest.fixture
 def source(sensor):
     """The pattern source, off at the end."""
-    source = peerdma.PatternSource(sensor)
+    source = testing.PatternSource(sensor)
     yield source
     source.stop()
 
@@ -216,7 +217,7 @@ def test_a_stream_can_be_used_by_several_threads(sensor, source, gpu):
 def test_closing_the_board_closes_its_stream():
     with peerdma.gpu("emulated") as gpu:
         with peerdma.open("sim", arguments=["--user", "pattern"]) as board:
-            peerdma.PatternSource(board).start(FRAME)
+            testing.PatternSource(board).start(FRAME)
             stream = board.stream(ring_of(gpu, 3))
             next(stream)
         assert stream.closed
@@ -265,9 +266,9 @@ def test_boards_without_what_was_asked_for(board, without, converter, sensor, gp
         with pytest.raises(peerdma.UnsupportedError, match=f"user block {name} is not a source"):
             each.stream([surface])
         with pytest.raises(peerdma.UnsupportedError, match=f"its user block is {name}"):
-            peerdma.PatternSource(each)
+            testing.PatternSource(each)
     with pytest.raises(peerdma.UnsupportedError, match="is unknown"):
-        peerdma.PatternSource(without)
+        testing.PatternSource(without)
     with (
         sensor.pin(surface) as s,
         pytest.raises(peerdma.UnsupportedError, match=r"PATN is a source.*board\.stream"),

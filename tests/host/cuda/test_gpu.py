@@ -192,11 +192,7 @@ OPENING = [
     "cuDeviceGetName",
     "cuDevicePrimaryCtxRetain",
     "cuCtxPushCurrent",
-    "cuModuleLoadData",
     "cuStreamCreate",
-    "cuMemAlloc",
-    "cuMemsetD8Async",
-    "cuStreamSynchronize",
 ]
 
 
@@ -207,6 +203,20 @@ def test_nothing_is_left_when_opening_fails(cuda_api, function):
         opened(cuda_api)
     assert not cuda_api.leftovers()
     opened(cuda_api).close()
+
+
+@pytest.mark.parametrize(
+    "function", ["cuModuleLoadData", "cuMemAlloc", "cuMemsetD8Async", "cuStreamSynchronize"]
+)
+def test_nothing_is_left_when_the_kernels_for_tests_fail(cuda_api, function):
+    with opened(cuda_api) as gpu, gpu.surface(10) as surface:
+        taken = len(cuda_api.memory)
+        cuda_api.failures[function] = 0, Result.CUDA_ERROR_OUT_OF_MEMORY
+        with pytest.raises(peerdma.CudaError, match=f"{function} failed with CUDA_ERROR_OUT_OF"):
+            surface.fill(1)
+        assert len(cuda_api.memory) == taken
+        surface.fill(1)
+        gpu.verify(surface, seed=1)
 
 
 @pytest.mark.parametrize(

@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 
 import peerdma
+from peerdma import testing
 from peerdma.cli.main import main
 from peerdma.cuda.gpu import CudaGpu
 from peerdma.kernel import node as kernel_node
-from peerdma.memory import pattern
 from peerdma.memory.memory import Path
 from peerdma.regs import WaitsFor
+from peerdma.testing import pattern
 from peerdma.uapi import Feature, Ioctl, Op, Placement
-from tests.host.cuda.fake_cuda import Result, fake_driver
+from tests.host.cuda.fake_cuda import Result, fake_driver, is_present
 from tests.host.kernel.fake_kernel import CARD_RAM
 
 NAMES = {"PIN_CUDA", "PIN_DMABUF", "PIN_PAGES", "UNPIN_CUDA", "QUERY", "SUBMIT"}
@@ -252,9 +253,39 @@ def test_the_mailbox_is_the_boards_own_page(
     with node_board.mailbox() as mailbox, device_gpu.surface(8) as surface:
         assert mapped == [(1 << 40, 4096)]
         assert mailbox.read().first == (7, 0x5_0000_0003)
-        device_gpu.watch(surface, mailbox, seed=1).close()
+        testing.watch(surface, mailbox, seed=1).close()
         # CU_MEMHOSTREGISTER_IOMEMORY with PORTABLE and DEVICEMAP.
         assert (mailbox.address, 4096, 7) in cuda_api.named("cuMemHostRegister")
+
+
+def test_the_page_is_touched_before_cuda_looks_for_it(node_board, device_gpu, monkeypatch):
+    """The driver enters it into the page table when it is accessed."""
+    page = mmap.mmap(-1, 4096)
+    monkeypatch.setattr(kernel_node.KernelNode, "map", lambda *_: page)
+    with node_board.mailbox() as mailbox:
+        assert not is_present(mailbox.address)
+        with device_gpu.map_mailbox(mailbox) as kernels:
+            assert kernels.register("last") == mailbox.register("last")
+
+
+def test_a_page_that_cuda_cannot_map_leads_to_another_way(
+    node_board, device_gpu, cuda_api, monkeypatch
+):
+    page = mmap.mmap(-1, 4096)
+    monkeypatch.setattr(kernel_node.KernelNode, "map", lambda *_: page)
+    with node_board.mailbox() as mailbox:
+        cuda_api.failures["cuMemHostRegister"] = 0, Result.CUDA_ERROR_NOT_SUPPORTED
+        with pytest.raises(peerdma.CudaError, match=r"on this kernel\. Let the kernel "):
+            device_gpu.map_mailbox(mailbox)
+        # What it says to do instead.
+        mailbox.write("first", 7)
+        assert mailbox.read().first.value == 7
+
+
+def test_a_page_that_cannot_be_mapped_is_an_error_of_ours(node_board):
+    """The stand-in's node is a pipe, which has no pages."""
+    with pytest.raises(peerdma.BoardLost, match="cannot map the board's registers: No such device"):
+        node_board.mailbox()
 
 
 def test_a_board_without_a_mailbox(node_driver):

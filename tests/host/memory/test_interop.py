@@ -10,7 +10,8 @@ import pytest
 
 import peerdma
 from peerdma.cuda.gpu import CudaGpu
-from peerdma.memory import dlpack, pattern
+from peerdma.memory import dlpack
+from peerdma.testing import pattern
 from tests.host.conftest import CUDA
 from tests.host.cuda import libraries
 from tests.host.cuda.fake_cuda import CONTEXT, fake_driver
@@ -141,9 +142,9 @@ def test_capsules_that_nobody_takes_give_the_memory_back(cuda_api):
         surface = gpu.surface(10)
         capsule = surface.__dlpack__()
         surface.close()
-        assert len(cuda_api.memory) == 2  # the GPU's own, and the surface's
-        del capsule
         assert len(cuda_api.memory) == 1
+        del capsule
+        assert not cuda_api.memory
         assert not dlpack._exported
 
 
@@ -159,9 +160,9 @@ def test_capsules_that_are_taken_live_until_their_deleter_is_called(cuda_api):
         record = ctypes.cast(pointer, ctypes.POINTER(dlpack._Managed)).contents
         assert record.tensor.data == surface.device_address
         assert list(record.tensor.shape[:2]) == [2, 3]
-        assert len(cuda_api.memory) == 2
-        record.deleter(ctypes.byref(record))
         assert len(cuda_api.memory) == 1
+        record.deleter(ctypes.byref(record))
+        assert not cuda_api.memory
 
 
 def test_types_that_dlpack_lacks_are_refused(cuda_api):
