@@ -16,6 +16,7 @@
 from __future__ import annotations
 
 import importlib
+import logging
 from typing import TYPE_CHECKING, Any
 
 from .board.backend import BoardInfo
@@ -82,6 +83,9 @@ __all__ = [
     "gpu",
     "open",
 ]
+
+# Programs that want the log set it up; the others see nothing of it.
+logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 #: Former names, and what to write instead.
 _RENAMED = {

@@ -7,6 +7,7 @@ one.
 
 from __future__ import annotations
 
+import logging
 import operator
 import os
 import warnings
@@ -19,6 +20,7 @@ from .memory.surface import Gpu
 
 __all__ = ["gpu"]
 
+_log = logging.getLogger(__name__)
 _WANTED = "a GPU is a number, or one of auto, emulated, cuda, cuda:N"
 _MEMORY = ("auto", "device", "host")
 #: Where the kernel shows the PCI devices, and the processor's names on an Arm machine.
@@ -53,6 +55,12 @@ def gpu(kind: str | SupportsIndex = "auto", *, memory: str = "auto") -> Gpu:
         raise wrong_type(_WANTED, kind)
     if not isinstance(kind, str):
         kind = f"cuda:{operator.index(kind)}"
+    gpu = _gpu(kind, memory)
+    _log.info("using %s: %s", gpu.name, gpu.memory)
+    return gpu
+
+
+def _gpu(kind: str, memory: str) -> Gpu:
     name, _, index = kind.partition(":")
     if name == "cuda" and (index.isdecimal() or kind == "cuda"):
         return _cuda(int(index or 0), memory)
@@ -70,7 +78,7 @@ def gpu(kind: str | SupportsIndex = "auto", *, memory: str = "auto") -> Gpu:
                 f"the emulated GPU is used, though this machine has an NVIDIA GPU: {error}. "
                 'gpu("emulated") uses it without this warning'
             )
-            warnings.warn(text, RuntimeWarning, stacklevel=2)
+            warnings.warn(text, RuntimeWarning, stacklevel=3)
         return gpu
 
 

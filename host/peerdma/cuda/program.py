@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import logging
 import os
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from .driver import Driver, install_command
 
 __all__ = ["POINTER", "SIZE", "WORD", "Program"]
 
+_log = logging.getLogger(__name__)
 #: How kernels take their arguments.
 POINTER, SIZE, WORD = ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint32
 #: Threads per block: enough blocks fit a multiprocessor with any number of registers we need.
@@ -95,7 +98,9 @@ def _compiled(driver: Driver, capability: tuple[int, int], name: str, text: str)
     try:
         return place.read_bytes()
     except OSError:
-        code = _compile(driver, name, text, options)
+        began = time.perf_counter()
+    code = _compile(driver, name, text, options)
+    _log.info("compiled %s in %.1f s (%s)", name, time.perf_counter() - began, options[0])
     _keep(place, code)
     return code
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -36,6 +37,7 @@ from .node import KernelNode
 
 __all__ = ["KernelBackend", "open_node"]
 
+_log = logging.getLogger(__name__)
 #: Read completion boundary to assume: the driver does not report it, and it hardly affects limits.
 _BOUNDARY = 64
 _PATHS = {
@@ -92,7 +94,9 @@ class KernelBackend:
         except BaseException:
             self._unpin(handle)
             raise
-        return _Pinned(handle, _PATHS[Placement(query.placement)])
+        path = _PATHS[Placement(query.placement)]
+        _log.debug("pinned %d bytes at %#x, reached by %s", memory.nbytes, memory.address, path)
+        return _Pinned(handle, path)
 
     def path(self, handle: _Pinned) -> Path:
         """The path of the bytes, as the driver reports it."""
@@ -114,11 +118,12 @@ class KernelBackend:
         if Feature.DMABUF in self._features and isinstance(memory, DmaBufMemory):
             try:
                 return self._pin_dmabuf(memory, access)
-            except (UnsupportedError, CudaError):
+            except (UnsupportedError, CudaError) as error:
                 # Not every memory, driver and board supports dma-bufs, and CUDA exports no range
                 # that ends beyond an allocation; nvidia_p2p may still pin it.
                 if Feature.CUDA not in self._features:
                     raise
+                _log.info("pinning by address instead: %s", error)
         pin = PinCuda(va=memory.address, size=memory.nbytes)
         action = f"pin {memory.nbytes} bytes of GPU memory at {memory.address:#x}"
         self._node.request(Ioctl.PIN_CUDA, pin, action)
