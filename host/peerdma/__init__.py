@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from .board.backend import BoardInfo
 from .board.board import Board
 from .board.pin import Pin, Span
-from .board.streaming import Stream
+from .board.streaming import Frames
 from .board.transfer import Paths, Through, Transfer
 from .deprecated import deprecated
 from .errors import (
@@ -56,6 +56,7 @@ __all__ = [
     "BoardLost",
     "BoardNotFound",
     "CudaError",
+    "Frames",
     "Gpu",
     "GpuNotFound",
     "Mailbox",
@@ -69,7 +70,6 @@ __all__ = [
     "Span",
     "Stamp",
     "Stamps",
-    "Stream",
     "Surface",
     "Through",
     "Timeout",
@@ -91,6 +91,7 @@ logging.getLogger(__name__).addHandler(logging.NullHandler())
 _RENAMED = {
     "PatternSource": "peerdma.testing.PatternSource",
     "Progress": "peerdma.Stamps",
+    "Stream": "peerdma.Frames",
 }
 
 # For a type checker, `peerdma` would have any name with this.

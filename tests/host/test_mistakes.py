@@ -71,7 +71,7 @@ def test_numbers_of_a_board_are_whole(board):
 
 def test_a_stream_takes_a_sequence(sensor, surface):
     with pytest.raises(TypeError, match=r"a stream fills a sequence of surfaces, not one of type"):
-        sensor.stream(surface)
+        sensor.frames(surface)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from ..arguments import integer, wrong_type
+from ..arguments import integer
+from ..deprecated import deprecated
 from ..errors import PeerdmaError, PinError, UnsupportedError
 from ..memory.mailbox import Mailbox
 from ..memory.memory import HostArray, Memory, is_memory
@@ -28,11 +29,12 @@ from .spans import (
     require_frames,
     require_on_card,
     require_ratio,
+    require_ring,
     require_same_length,
     resolved,
     unpinned,
 )
-from .streaming import Stream
+from .streaming import Frames
 from .transfer import Transfer
 
 __all__ = ["Board"]
@@ -54,7 +56,7 @@ class Board:
         self._pins: set[Pin] = set()
         self._plans = PlanCache()
         self._lock = threading.RLock()
-        self._stream: Stream | None = None
+        self._stream: Frames | None = None
         self.closed = False
 
     def __repr__(self) -> str:
@@ -217,7 +219,7 @@ class Board:
         if not extension.user_ratio[0]:
             raise UnsupportedError(
                 f"cannot process memory: the board's user block {extension.user_block} is a source "
-                "and takes no bytes. Use board.stream(...)"
+                "and takes no bytes. Use board.frames(...)"
             )
         sources = self._spans(source, Access.READ)
         destinations = self._spans(destination, Access.WRITE)
@@ -228,21 +230,26 @@ class Board:
             Plan.of(lambda: backend.process(*both, progress), sources, destinations)
         )
 
-    def stream(
+    def stream(self, surfaces: Sequence[Any], **options: Any) -> Frames:
+        """Former name of `frames`."""
+        deprecated("board.stream(...)", "board.frames(...)")
+        return self.frames(surfaces, **options)
+
+    def frames(
         self,
         surfaces: Sequence[Any],
         *,
         frame_bytes: int | None = None,
         overwrite: bool = False,
         timeout: float | None = None,
-    ) -> Stream:
+    ) -> Frames:
         """Fills surfaces with frames of a source on the board, in a ring, until it is closed.
 
         No other transfer can be made meanwhile.
 
-        >>> with board.stream(surfaces, overwrite=True) as stream:
-        ...     for surface in stream:
-        ...         work_on(surface, stream.number)
+        >>> with board.frames(surfaces, overwrite=True) as frames:
+        ...     for surface in frames:
+        ...         work_on(surface, frames.number)
 
         Parameters
         ----------
@@ -264,15 +271,7 @@ class Board:
             If a surface cannot be pinned for the board to write, such as a read-only array.
         """
         backend, extension = stream_backend(self._backend)
-        if extension.user_ratio[0]:
-            raise UnsupportedError(
-                f"cannot stream: the board's user block {extension.user_block} is not a source of "
-                "frames. Build its gateware with one, such as --user pattern"
-            )
-        if not isinstance(surfaces, (Sequence, np.ndarray)):
-            raise wrong_type("a stream fills a sequence of surfaces", surfaces, "write [a, b]")
-        if len(surfaces) < 1 + overwrite:
-            raise ValueError(f"a ring of {len(surfaces)} surfaces is too small")
+        require_ring(surfaces, overwrite, extension)
         with self._lock, contextlib.ExitStack() as undo:
             self._require_idle()
             spans = [self._frame_of(each, frame_bytes, undo) for each in surfaces]
@@ -291,7 +290,7 @@ class Board:
                 self._stream = None
                 pins.close()
 
-            stream = self._stream = Stream(
+            stream = self._stream = Frames(
                 surfaces,
                 fill,
                 overwrite=overwrite,
@@ -354,7 +353,7 @@ class Board:
         )
 
     def _frame_of(self, surface: Any, frame_bytes: int | None, undo: contextlib.ExitStack) -> Span:
-        """Pins an argument of `stream`, until `undo`; returns where its frames go."""
+        """Pins an argument of `frames`, until `undo`; returns where its frames go."""
         start, stop = 0, None
         if isinstance(surface, Pin | Span):
             (span,) = self._spans(surface, Access.WRITE)

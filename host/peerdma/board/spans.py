@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..arguments import integer, wrong_type
-from ..errors import PinError, TransferError
+from ..errors import PinError, TransferError, UnsupportedError
 from ..memory.memory import Path, is_memory
 from ..uapi import Access
 from .backend import Extension, Piece
@@ -24,6 +24,7 @@ __all__ = [
     "require_frames",
     "require_on_card",
     "require_ratio",
+    "require_ring",
     "require_same_length",
     "resolved",
     "total_bytes",
@@ -122,6 +123,19 @@ def require_ratio(
             f"cannot process {nbytes} bytes into {room}: the user block {extension.user_block} "
             f"makes {made} bytes of each {taken}"
         )
+
+
+def require_ring(surfaces: Any, overwrite: bool, extension: Extension) -> None:
+    """Raises unless the board has a source that can fill these surfaces in turn."""
+    if extension.user_ratio[0]:
+        raise UnsupportedError(
+            f"cannot stream: the board's user block {extension.user_block} is not a source of "
+            "frames. Build its gateware with one, such as --user pattern"
+        )
+    if not isinstance(surfaces, (Sequence, np.ndarray)):
+        raise wrong_type("a stream fills a sequence of surfaces", surfaces, "write [a, b]")
+    if len(surfaces) < 1 + overwrite:
+        raise ValueError(f"a ring of {len(surfaces)} surfaces is too small")
 
 
 def require_frames(spans: Sequence[Span]) -> None:

@@ -11,15 +11,15 @@ from typing import Any
 from ..errors import PeerdmaError
 from .backend import Filling
 
-__all__ = ["Stream"]
+__all__ = ["Frames"]
 
 
-class Stream:
+class Frames:
     """An iterator over surfaces, each filled by the board with the next frame.
 
     The board does not reuse a surface before the next one is requested (unless `overwrite`). Use
     the stream as a context manager, or `close` it: the board writes frames until then. Not to be
-    built directly: use `Board.stream`.
+    built directly: use `Board.frames`.
 
     Parameters
     ----------
@@ -28,7 +28,7 @@ class Stream:
     fill : callable
         ``fill(indices)`` starts a run that fills the items of these indices.
     overwrite : bool
-        See `Board.stream`.
+        See `Board.frames`.
     taken : callable
         Called with the index of an item before the iterator yields it.
     closed : callable
@@ -73,10 +73,10 @@ class Stream:
         self._held: int | None = None
         self._begin()
 
-    def __iter__(self) -> Stream:
+    def __iter__(self) -> Frames:
         return self
 
-    def __enter__(self) -> Stream:
+    def __enter__(self) -> Frames:
         return self
 
     def __exit__(self, *_: object) -> None:
