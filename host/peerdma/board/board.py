@@ -57,16 +57,16 @@ class Board:
         self._plans = PlanCache()
         self._lock = threading.RLock()
         self._stream: Frames | None = None
-        self.closed = False
+        self.closed: bool = False
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{len(self._pins)} pins"
         return f"<Board {self._backend.info.name}, {state}>"
 
-    def __enter__(self):
+    def __enter__(self) -> Board:
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

@@ -39,10 +39,10 @@ class Pin:
     ):
         self.memory = memory
         self.access = access
-        self.nbytes = memory.nbytes
+        self.nbytes: int = memory.nbytes
         self.path = path
         #: The backend's handle; None once closed.
-        self.handle = handle
+        self.handle: Any = handle
         self._unpin = unpin
 
     def __repr__(self) -> str:
@@ -52,7 +52,7 @@ class Pin:
     def __enter__(self) -> Pin:
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __getitem__(self, key: slice) -> Span:

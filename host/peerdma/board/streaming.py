@@ -62,9 +62,9 @@ class Frames:
         self._taken = taken
         self._when_closed = closed
         self._lock = lock
-        self.number = -1
-        self.dropped = 0
-        self.closed = False
+        self.number: int = -1
+        self.dropped: int = 0
+        self.closed: bool = False
         self._run: Filling | None = None
         #: indices of items: to be filled, being filled by the run in this order, filled
         self._free = deque(range(len(items)))

@@ -55,9 +55,11 @@ class CudaGpu(Gpu):
         self._lock = threading.Lock()
         try:
             self._path, why = _choose(self.device, memory)
-            self.memory = f"{'GPU' if self._path is Path.PEER_TO_PEER else 'host'} memory: {why}"
+            self.memory: str = (
+                f"{'GPU' if self._path is Path.PEER_TO_PEER else 'host'} memory: {why}"
+            )
             major, minor = self.device.driver.version
-            self.name = f"{self.device.name}, CUDA {major}.{minor}"
+            self.name: str = f"{self.device.name}, CUDA {major}.{minor}"
         except BaseException:
             self.device.release()
             raise

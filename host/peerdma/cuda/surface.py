@@ -48,11 +48,11 @@ class CudaSurface(Surface):
         super().__init__(gpu, shape, dtype)
         self._device = device
         self.path = path
-        self.on_gpu = path is Path.PEER_TO_PEER
+        self.on_gpu: bool = path is Path.PEER_TO_PEER
         #: None if there are no bytes, or closed
         self._memory = memory
-        self.address = memory.address if memory else 0
-        self.device_address = memory.device_address if memory else 0
+        self.address: int = memory.address if memory else 0
+        self.device_address: int = memory.device_address if memory else 0
 
     @property
     def array(self) -> np.ndarray:

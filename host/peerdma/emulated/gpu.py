@@ -82,8 +82,8 @@ class EmulatedGpu(Gpu):
 
     def __init__(self, personality: Personality = DISCRETE, *, seed: int = 0):
         self.personality = personality
-        self.name = f"emulated {personality.name} GPU"
-        self.memory = f"emulated {str(personality.path).removesuffix(' memory')} memory"
+        self.name: str = f"emulated {personality.name} GPU"
+        self.memory: str = f"emulated {str(personality.path).removesuffix(' memory')} memory"
         slot = _slots.acquire()
         self._aperture = Aperture(
             personality.base + slot * _APERTURE_BYTES,
@@ -164,7 +164,7 @@ class EmulatedSurface(Surface):
         self.path = path
         self._extents = extents
         self._pages: np.ndarray | None = pages
-        self.address = pages.ctypes.data
+        self.address: int = pages.ctypes.data
 
     @property
     def bytes(self) -> np.ndarray:

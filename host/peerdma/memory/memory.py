@@ -149,9 +149,9 @@ class HostArray:
                 "contiguous itself, since the board would write to that copy instead"
             )
         self._bytes = array.reshape(-1).view(np.uint8)
-        self.readonly = not self._bytes.flags.writeable
-        self.nbytes = array.nbytes
-        self.address = array.ctypes.data
+        self.readonly: bool = not self._bytes.flags.writeable
+        self.nbytes: int = array.nbytes
+        self.address: int = array.ctypes.data
 
     def __repr__(self) -> str:
         return f"<HostArray {self.nbytes} bytes at {self.address:#x}>"

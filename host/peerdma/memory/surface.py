@@ -198,6 +198,9 @@ class Surface(abc.ABC):
         False: every surface can be written.
     """
 
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    nbytes: int
     address: int
     path: Path
     on_gpu: bool = False
@@ -206,7 +209,7 @@ class Surface(abc.ABC):
     def __init__(self, gpu: Gpu, shape: int | Sequence[int], dtype: DTypeLike):
         self.gpu = gpu
         self.shape, self.dtype, self.nbytes = layout(shape, dtype)
-        self.closed = False
+        self.closed: bool = False
         self._pins = 0
 
     def __repr__(self) -> str:

@@ -56,8 +56,8 @@ class _Mapped:
         self.memory = memory
         self.path = path
         self.windows = windows
-        self.pins = 0
-        self.scatter = ScatterList(
+        self.pins: int = 0
+        self.scatter: ScatterList = ScatterList(
             [window.address for window in windows], [window.nbytes for window in windows]
         )
 

@@ -78,7 +78,7 @@ class SimulatedBoard:
     def __init__(self, arguments: Sequence[str] = ()):
         self._root = checkout_root()
         self._directory = tempfile.mkdtemp(prefix="peerdma-")
-        self.path = os.path.join(self._directory, "board.sock")
+        self.path: str = os.path.join(self._directory, "board.sock")
         self._last_lines: deque[str] = deque(maxlen=5)
         #: (time of arrival, text)
         self._notes: deque[tuple[float, str]] = deque(maxlen=5)

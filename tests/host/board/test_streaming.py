@@ -271,6 +271,6 @@ def test_boards_without_what_was_asked_for(board, without, converter, sensor, gp
         testing.PatternSource(without)
     with (
         sensor.pin(surface) as s,
-        pytest.raises(peerdma.UnsupportedError, match=r"PATN is a source.*board\.stream"),
+        pytest.raises(peerdma.UnsupportedError, match=r"PATN is a source.*board\.frames"),
     ):
         sensor.process(s[:4], s[4:])
