@@ -187,7 +187,7 @@ def _run(arguments: argparse.Namespace) -> dict:
 
 
 def _way(path: str | None) -> str:
-    if path == peerdma.Path.STAGED:
+    if path == peerdma.DataPath.STAGED:
         return f"{path}: copied by the CPU, there is no direct way"
     return path or "nothing"
 

@@ -41,7 +41,7 @@ from .errors import (
 )
 from .gpus import gpu
 from .memory.mailbox import Mailbox, MailboxMap, Stamp, Stamps, Watch
-from .memory.memory import Path
+from .memory.memory import DataPath
 from .memory.surface import Gpu, Surface
 from .opening import open_board as open
 from .uapi import Access
@@ -56,12 +56,12 @@ __all__ = [
     "BoardLost",
     "BoardNotFound",
     "CudaError",
+    "DataPath",
     "Frames",
     "Gpu",
     "GpuNotFound",
     "Mailbox",
     "MailboxMap",
-    "Path",
     "Paths",
     "PeerdmaError",
     "Pin",
@@ -89,6 +89,7 @@ logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 #: Former names, and what to write instead.
 _RENAMED = {
+    "Path": "peerdma.DataPath",
     "PatternSource": "peerdma.testing.PatternSource",
     "Progress": "peerdma.Stamps",
     "Stream": "peerdma.Frames",

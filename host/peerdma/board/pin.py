@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ..memory.memory import Memory, Path
+from ..memory.memory import DataPath, Memory
 from ..uapi import Access
 
 __all__ = ["Pin", "Span"]
@@ -23,7 +23,7 @@ class Pin:
     memory : Memory
         What was pinned.
     nbytes : int
-    path : Path
+    path : DataPath
         The path of the bytes between the memory and the board.
     access : Access
         What the board may do with the memory.
@@ -33,7 +33,7 @@ class Pin:
         self,
         memory: Memory,
         handle: Any,
-        path: Path,
+        path: DataPath,
         access: Access,
         unpin: Callable[[Pin], None],
     ):

@@ -12,7 +12,7 @@ from numpy.typing import DTypeLike
 from ..errors import PeerdmaError, UnsupportedError
 from ..memory.external import describe
 from ..memory.mailbox import Mailbox, MailboxMap
-from ..memory.memory import Path
+from ..memory.memory import DataPath
 from ..memory.surface import Gpu, SelfTest, layout
 from .device import CudaDevice
 from .driver import Driver, load
@@ -56,7 +56,7 @@ class CudaGpu(Gpu):
         try:
             self._path, why = _choose(self.device, memory)
             self.memory: str = (
-                f"{'GPU' if self._path is Path.PEER_TO_PEER else 'host'} memory: {why}"
+                f"{'GPU' if self._path is DataPath.PEER_TO_PEER else 'host'} memory: {why}"
             )
             major, minor = self.device.driver.version
             self.name: str = f"{self.device.name}, CUDA {major}.{minor}"
@@ -72,7 +72,7 @@ class CudaGpu(Gpu):
         """A new surface, zeroed; CudaError if there is no memory for it."""
         self._require_open()
         _, _, nbytes = layout(shape, dtype)
-        allocate = DeviceMemory if self._path is Path.PEER_TO_PEER else allocate_host
+        allocate = DeviceMemory if self._path is DataPath.PEER_TO_PEER else allocate_host
         memory = allocate(self.device, nbytes) if nbytes else None
         return CudaSurface(self, self.device, memory, shape, dtype, self._path)
 
@@ -81,7 +81,7 @@ class CudaGpu(Gpu):
         self._require_open()
         external = describe(array)
         if not external.nbytes:
-            path = Path.PEER_TO_PEER if external.on_gpu else Path.HOST_MEMORY
+            path = DataPath.PEER_TO_PEER if external.on_gpu else DataPath.HOST_MEMORY
             return CudaSurface(self, self.device, None, external.shape, external.dtype, path)
         memory = register(self.device, external)
         if external.stream is not None:
@@ -123,7 +123,7 @@ class CudaGpu(Gpu):
             raise PeerdmaError("the GPU is closed; open another")
 
 
-def _choose(device: CudaDevice, memory: str) -> tuple[Path, str]:
+def _choose(device: CudaDevice, memory: str) -> tuple[DataPath, str]:
     """Where surfaces live, and why."""
     integrated = device.attribute("INTEGRATED")
     if memory == "device":
@@ -132,14 +132,14 @@ def _choose(device: CudaDevice, memory: str) -> tuple[Path, str]:
                 f"cannot use GPU memory of {device.name}: it is integrated and uses the host's "
                 'memory. Give memory="host" or "auto"'
             )
-        return Path.PEER_TO_PEER, "as requested"
+        return DataPath.PEER_TO_PEER, "as requested"
     if memory == "host":
-        return Path.HOST_MEMORY, "as requested"
+        return DataPath.HOST_MEMORY, "as requested"
     if integrated:
-        return Path.HOST_MEMORY, "an integrated GPU has no other"
+        return DataPath.HOST_MEMORY, "an integrated GPU has no other"
     reachable = device.attribute("GPU_DIRECT_RDMA_SUPPORTED") or device.attribute(
         "DMA_BUF_SUPPORTED"
     )
     if not reachable:
-        return Path.HOST_MEMORY, "other devices cannot reach this GPU's own (no GPUDirect RDMA)"
-    return Path.PEER_TO_PEER, "other devices can reach it (GPUDirect RDMA)"
+        return DataPath.HOST_MEMORY, "other devices cannot reach this GPU's own (no GPUDirect RDMA)"
+    return DataPath.PEER_TO_PEER, "other devices can reach it (GPUDirect RDMA)"

@@ -13,7 +13,7 @@ from numpy.typing import DTypeLike
 from ..errors import UnsupportedError
 from ..memory import dlpack
 from ..memory.dmabuf import DmaBuf
-from ..memory.memory import Extent, Path
+from ..memory.memory import DataPath, Extent
 from ..memory.surface import Gpu, Surface
 from .device import CudaDevice
 from .memory import Allocation
@@ -43,12 +43,12 @@ class CudaSurface(Surface):
         memory: Allocation | None,
         shape: int | Sequence[int],
         dtype: DTypeLike,
-        path: Path,
+        path: DataPath,
     ):
         super().__init__(gpu, shape, dtype)
         self._device = device
         self.path = path
-        self.on_gpu: bool = path is Path.PEER_TO_PEER
+        self.on_gpu: bool = path is DataPath.PEER_TO_PEER
         #: None if there are no bytes, or closed
         self._memory = memory
         self.address: int = memory.address if memory else 0

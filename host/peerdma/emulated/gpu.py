@@ -20,7 +20,7 @@ from numpy.typing import DTypeLike
 from ..errors import PinError
 from ..memory.external import describe
 from ..memory.mailbox import Mailbox, MailboxMap
-from ..memory.memory import Extent, Path
+from ..memory.memory import DataPath, Extent
 from ..memory.scatter import ScatterList
 from ..memory.surface import Gpu, SelfTest, Surface, layout
 from .aperture import Aperture
@@ -35,7 +35,7 @@ class Personality:
     """What an emulated GPU's memory looks like from the bus."""
 
     name: str
-    path: Path
+    path: DataPath
     #: bus address of the first GPU's aperture; further ones follow
     base: int
     page_bytes: int
@@ -43,8 +43,8 @@ class Personality:
     longest_run: int
 
 
-DISCRETE = Personality("discrete", Path.PEER_TO_PEER, 0x38_0000_0000, 64 * 1024, 1)
-INTEGRATED = Personality("integrated", Path.HOST_MEMORY, 0x8000_0000, 4096, 16)
+DISCRETE = Personality("discrete", DataPath.PEER_TO_PEER, 0x38_0000_0000, 64 * 1024, 1)
+INTEGRATED = Personality("integrated", DataPath.HOST_MEMORY, 0x8000_0000, 4096, 16)
 
 
 class _Slots:
@@ -125,7 +125,7 @@ class EmulatedGpu(Gpu):
             self,
             external.shape,
             external.dtype,
-            Path.HOST_MEMORY,
+            DataPath.HOST_MEMORY,
             data,
             lambda pages: [Extent(pages.data)] if pages.size else [],
         )
@@ -156,7 +156,7 @@ class EmulatedSurface(Surface):
         gpu: EmulatedGpu,
         shape: int | Sequence[int],
         dtype: DTypeLike,
-        path: Path,
+        path: DataPath,
         pages: np.ndarray,
         extents: Callable[[np.ndarray], list[Extent]],
     ):

@@ -14,7 +14,7 @@ from ..board.link import Link
 from ..board.transfer import Through
 from ..errors import BoardLost, CudaError, UnsupportedError, VersionMismatch
 from ..memory.mailbox import MailboxPage
-from ..memory.memory import DmaBufMemory, Memory, Path
+from ..memory.memory import DataPath, DmaBufMemory, Memory
 from ..regs import EXTENSION_VERSION, Capability, waits_for_text
 from ..uapi import (
     Access,
@@ -41,9 +41,9 @@ _log = logging.getLogger(__name__)
 #: Read completion boundary to assume: the driver does not report it, and it hardly affects limits.
 _BOUNDARY = 64
 _PATHS = {
-    Placement.HOST: Path.HOST_MEMORY,
-    Placement.PEER: Path.PEER_TO_PEER,
-    Placement.MIXED: Path.HOST_MEMORY,
+    Placement.HOST: DataPath.HOST_MEMORY,
+    Placement.PEER: DataPath.PEER_TO_PEER,
+    Placement.MIXED: DataPath.HOST_MEMORY,
 }
 
 
@@ -52,7 +52,7 @@ class _Pinned:
     """Memory that the driver pinned; handle 0 if there are no bytes."""
 
     handle: int
-    path: Path
+    path: DataPath
 
 
 class KernelBackend:
@@ -98,7 +98,7 @@ class KernelBackend:
         _log.debug("pinned %d bytes at %#x, reached by %s", memory.nbytes, memory.address, path)
         return _Pinned(handle, path)
 
-    def path(self, handle: _Pinned) -> Path:
+    def path(self, handle: _Pinned) -> DataPath:
         """The path of the bytes, as the driver reports it."""
         return handle.path
 

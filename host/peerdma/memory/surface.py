@@ -16,7 +16,7 @@ from ..deprecated import deprecated
 from ..errors import PinError
 from . import dlpack, files
 from .mailbox import Mailbox, MailboxMap, Watch
-from .memory import Extent, Path
+from .memory import DataPath, Extent
 
 __all__ = ["Gpu", "SelfTest", "Surface", "layout", "require_surface"]
 
@@ -190,7 +190,7 @@ class Surface(abc.ABC):
     nbytes : int
     address : int
         Virtual address of the first byte.
-    path : Path
+    path : DataPath
         The way the bytes take between the surface and a board.
     on_gpu : bool
         Whether the memory is a real GPU's own.
@@ -202,7 +202,7 @@ class Surface(abc.ABC):
     dtype: np.dtype[Any]
     nbytes: int
     address: int
-    path: Path
+    path: DataPath
     on_gpu: bool = False
     readonly: bool = False
 

@@ -75,8 +75,8 @@ def test_copies_through_the_simulated_board(board, cuda, nbytes):
         with board.pin(src) as s, board.pin(dst) as d:
             transfer = board.copy(s, d)
         cuda.verify(dst, seed=1)
-        staged = src.path is peerdma.Path.PEER_TO_PEER
-        expected = peerdma.Path.STAGED if staged else peerdma.Path.HOST_MEMORY
+        staged = src.path is peerdma.DataPath.PEER_TO_PEER
+        expected = peerdma.DataPath.STAGED if staged else peerdma.DataPath.HOST_MEMORY
         assert transfer.path == (expected, expected)
 
 
@@ -141,7 +141,7 @@ def test_tensors_of_the_cpu_are_registered(pinned):
     with peerdma.gpu("cuda", memory="host") as gpu:
         tensor = torch.zeros(5000, dtype=torch.uint8, pin_memory=pinned)
         with gpu.register(tensor) as surface:
-            assert surface.path is peerdma.Path.HOST_MEMORY
+            assert surface.path is peerdma.DataPath.HOST_MEMORY
             surface.fill(6)
             assert (tensor.numpy() == pattern.fill_bytes(6, 0, 5000)).all()
             surface.acquire()

@@ -13,7 +13,7 @@ from peerdma import testing
 from peerdma.cli.main import main
 from peerdma.cuda.gpu import CudaGpu
 from peerdma.kernel import node as kernel_node
-from peerdma.memory.memory import Path
+from peerdma.memory.memory import DataPath
 from peerdma.regs import WaitsFor
 from peerdma.testing import pattern
 from peerdma.uapi import Feature, Ioctl, Op, Placement
@@ -70,7 +70,7 @@ def test_cuda_memory_is_pinned_as_dma_buf(node_driver, node_board, device_gpu, c
     files = len(os.listdir("/proc/self/fd"))
     cuda_api.calls.clear()
     with node_board.pin(src) as s, node_board.pin(dst) as d:
-        assert (s.path, d.path) == (Path.PEER_TO_PEER, Path.PEER_TO_PEER)
+        assert (s.path, d.path) == (DataPath.PEER_TO_PEER, DataPath.PEER_TO_PEER)
         assert len(os.listdir("/proc/self/fd")) == files
         with pytest.raises(peerdma.PinError, match="pinned 1 times"):
             src.close()
@@ -94,7 +94,7 @@ def test_cuda_memory_is_pinned_by_address_without_dma_bufs(node_driver, device_g
     with peerdma.open() as board, device_gpu.surface(100_000) as surface:
         cuda_api.calls.clear()
         with board.pin(surface) as pin:
-            assert pin.path is Path.PEER_TO_PEER
+            assert pin.path is DataPath.PEER_TO_PEER
         assert order(cuda_api.calls) == ["cuPointerSetAttribute", "PIN_CUDA", "QUERY", "UNPIN_CUDA"]
         said = node_driver.named("PIN_CUDA")[0][1]
         assert (said["va"], said["size"]) == (surface.device_address, 100_000)
@@ -152,7 +152,7 @@ def test_host_memory_is_pinned_as_pages(node_driver, node_board, cuda_api):
             node_board.pin(constant) as c,
             node_board.pin(surface) as s,
         ):
-            assert {pin.path for pin in (a, c, s)} == {Path.HOST_MEMORY}
+            assert {pin.path for pin in (a, c, s)} == {DataPath.HOST_MEMORY}
             node_board.copy(c, s)
         assert (surface.get() == constant).all()
         said = [call for _, call in node_driver.named("PIN_PAGES")]
@@ -171,7 +171,7 @@ def test_the_emulated_gpus_memory_is_the_hosts_for_a_real_board(
         src.fill(1)
         with node_board.pin(src) as s, node_board.pin(dst) as d:
             transfer = node_board.copy(s, d)
-        assert transfer.path == (Path.HOST_MEMORY, Path.HOST_MEMORY)
+        assert transfer.path == (DataPath.HOST_MEMORY, DataPath.HOST_MEMORY)
         emulated_gpu.verify(dst, seed=1)
     assert len(node_driver.named("PIN_PAGES")) == 2
 

@@ -98,7 +98,7 @@ def test_an_array_of_a_library_is_registered(shared_gpu, library, memory):
     content = np.arange(6000, dtype="f4").reshape(60, 100)
     array = library.make(content)
     with shared_gpu.register(array) as surface:
-        assert surface.path is peerdma.Path.PEER_TO_PEER
+        assert surface.path is peerdma.DataPath.PEER_TO_PEER
         assert (surface.shape, surface.dtype) == ((60, 100), np.float32)
         assert (surface.get() == content).all()
         surface.fill(4)
@@ -117,7 +117,7 @@ def test_a_registered_array_goes_through_the_board(board, shared_gpu, library, m
         board.pin(d) as pinned_target,
     ):
         transfer = board.copy(pinned_source, pinned_target)
-    assert transfer.path == (peerdma.Path.STAGED, peerdma.Path.STAGED)
+    assert transfer.path == (peerdma.DataPath.STAGED, peerdma.DataPath.STAGED)
     assert (library.read(target) == content).all()
 
 

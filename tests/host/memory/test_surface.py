@@ -48,7 +48,7 @@ def test_arrays_are_put_in_and_got_back(every_gpu, seed):
 
 def test_numpy_sees_memory_that_the_cpu_reaches(every_gpu):
     surface = every_gpu.surface((10, 20), "u4")
-    if every_gpu.emulated or surface.path is peerdma.Path.HOST_MEMORY:
+    if every_gpu.emulated or surface.path is peerdma.DataPath.HOST_MEMORY:
         surface.array[3, 7] = 5
         assert surface.get()[3, 7] == 5
         assert np.asarray(surface)[3, 7] == 5
@@ -146,7 +146,7 @@ def test_registered_arrays_are_surfaces_at_any_address(every_gpu, start):
     """Kernels on memory that is aligned for vectors, for words, or not at all."""
     array = np.zeros(10_016, np.uint8)[start : start + 10_000]
     with every_gpu.register(array) as surface:
-        assert surface.path is peerdma.Path.HOST_MEMORY
+        assert surface.path is peerdma.DataPath.HOST_MEMORY
         surface.fill(3)
         assert (array == pattern.fill_bytes(3, 0, 10_000)).all()
         every_gpu.verify(surface, seed=3)
