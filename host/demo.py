@@ -22,6 +22,7 @@ from peerdma_start import interruptible
 
 with interruptible("demo.py"):
     import peerdma
+    from peerdma import testing
     from peerdma.cli.main import EXIT_CODES, add_version_option, guarded
     from peerdma.memory.files import Input, Output
     from peerdma.opening import add_board_option
@@ -160,7 +161,7 @@ def _run(arguments: argparse.Namespace) -> dict:
             if output is None:
                 gpu.verify(destination, seed=arguments.seed)
             else:
-                gpu.compare(destination, source)
+                testing.compare(destination, source)
                 written = output.save(destination)
         info = board.info()
     return {
@@ -186,7 +187,7 @@ def _run(arguments: argparse.Namespace) -> dict:
 
 
 def _way(path: str | None) -> str:
-    if path == peerdma.Path.STAGED:
+    if path == peerdma.DataPath.STAGED:
         return f"{path}: copied by the CPU, there is no direct way"
     return path or "nothing"
 

@@ -16,8 +16,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "host"))
 
-from peerdma.cuda.device import POINTER, SIZE, WORD
 from peerdma.cuda.gpu import CudaGpu
+from peerdma.cuda.program import POINTER, SIZE, WORD, Program
+from peerdma.testing.cuda import SOURCE, source
 
 _NBYTES = 1 << 30
 _WARM_UP, _RUNS = 3, 20
@@ -38,6 +39,7 @@ def main() -> None:
 
 def _measure(gpu: CudaGpu, one, other, result) -> None:
     device, call = gpu.device, gpu.device.driver.call
+    launch = Program(device, SOURCE, source()).launch
     at, to = (one.device_address, POINTER), (other.device_address, POINTER)
     size, seed, where = (_NBYTES, SIZE), (1, WORD), (result.device_address, POINTER)
 
@@ -46,10 +48,10 @@ def _measure(gpu: CudaGpu, one, other, result) -> None:
 
     work: dict[str, tuple[int, Callable[[], None]]] = {
         "copy": (2, copy),
-        "fill": (1, lambda: device.launch("fill", at, size, seed)),
-        "verify": (1, lambda: device.launch("verify", at, size, seed, where)),
-        "compare": (2, lambda: device.launch("compare", at, to, size, where)),
-        "checksum": (1, lambda: device.launch("checksum", at, size, where)),
+        "fill": (1, lambda: launch("fill", at, size, seed)),
+        "verify": (1, lambda: launch("verify", at, size, seed, where)),
+        "compare": (2, lambda: launch("compare", at, to, size, where)),
+        "checksum": (1, lambda: launch("checksum", at, size, where)),
     }
     print(f"{gpu.name}, surfaces of {_NBYTES} bytes, median of {_RUNS} runs")
     reference = 0.0

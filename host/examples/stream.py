@@ -16,6 +16,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import peerdma
+from peerdma import testing
 from peerdma.cli.main import guarded
 
 
@@ -39,19 +40,19 @@ def run(arguments: argparse.Namespace) -> int:
         board = peerdma.open("sim", arguments=["--user", "pattern"])
     with board, peerdma.gpu() as gpu:
         surfaces = [gpu.surface(arguments.words, "u4") for _ in range(arguments.surfaces)]
-        source = peerdma.PatternSource(board)
+        source = testing.PatternSource(board)
         source.start(surfaces[0].nbytes, seed=1)
-        with board.stream(surfaces, overwrite=arguments.overwrite) as stream:
-            for surface in itertools.islice(stream, arguments.frames):
+        with board.frames(surfaces, overwrite=arguments.overwrite) as frames:
+            for surface in itertools.islice(frames, arguments.frames):
                 # Frame n holds the pattern of seed 1 + n; a GPU would work on it instead.
                 try:
-                    gpu.verify(surface, seed=1 + stream.number)
-                    print(f"frame {stream.number}: every word is right")
+                    gpu.verify(surface, seed=1 + frames.number)
+                    print(f"frame {frames.number}: every word is right")
                 except peerdma.VerifyError:
-                    if stream.intact():
+                    if frames.intact():
                         raise
-                    print(f"frame {stream.number}: written over before it was checked")
-            print(f"{stream.number + 1} frames, {stream.dropped} of them dropped")
+                    print(f"frame {frames.number}: written over before it was checked")
+            print(f"{frames.number + 1} frames, {frames.dropped} of them dropped")
         source.stop()
     return 0
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """FPGA-to-GPU DMA over PCIe, without detours.
 
+`peerdma.testing` has more for tests of transfers.
+
 >>> import peerdma
 >>> with peerdma.open() as board:
 ...     gpu = peerdma.gpu()
@@ -11,14 +13,20 @@
 ...     gpu.verify(dst, seed=1)
 """
 
+from __future__ import annotations
+
+import importlib
+import logging
+from typing import TYPE_CHECKING, Any
+
 from .board.backend import BoardInfo
 from .board.board import Board
 from .board.job import Job
-from .board.pattern_source import PatternSource
 from .board.pin import Pin, Span
 from .board.plan import Plan
-from .board.streaming import Stream
+from .board.streaming import Frames
 from .board.transfer import Paths, Through, Transfer
+from .deprecated import deprecated
 from .errors import (
     BoardLost,
     BoardNotFound,
@@ -35,8 +43,8 @@ from .errors import (
     VersionMismatch,
 )
 from .gpus import gpu
-from .memory.mailbox import Mailbox, Progress, Stamp, Watch
-from .memory.memory import Path
+from .memory.mailbox import Mailbox, MailboxMap, Stamp, Stamps, Watch
+from .memory.memory import DataPath
 from .memory.surface import Gpu, Surface
 from .opening import open_board as open
 from .uapi import Access
@@ -52,22 +60,22 @@ __all__ = [
     "BoardNotFound",
     "Cancelled",
     "CudaError",
+    "DataPath",
+    "Frames",
     "Gpu",
     "GpuNotFound",
     "Job",
     "Mailbox",
-    "Path",
+    "MailboxMap",
     "Paths",
-    "PatternSource",
     "PeerdmaError",
     "Pin",
     "PinError",
     "Plan",
-    "Progress",
     "ProtocolError",
     "Span",
     "Stamp",
-    "Stream",
+    "Stamps",
     "Surface",
     "Through",
     "Timeout",
@@ -81,6 +89,28 @@ __all__ = [
     "gpu",
     "open",
 ]
+
+# Programs that want the log set it up; the others see nothing of it.
+logging.getLogger(__name__).addHandler(logging.NullHandler())
+
+#: Former names, and what to write instead.
+_RENAMED = {
+    "Path": "peerdma.DataPath",
+    "PatternSource": "peerdma.testing.PatternSource",
+    "Progress": "peerdma.Stamps",
+    "Stream": "peerdma.Frames",
+}
+
+# For a type checker, `peerdma` would have any name with this.
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        new = _RENAMED.get(name)
+        if new is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        deprecated(f"peerdma.{name}", new)
+        module, _, member = new.rpartition(".")
+        return getattr(importlib.import_module(module), member)
 
 
 def __dir__() -> list[str]:

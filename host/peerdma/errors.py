@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """One tree of errors. Each message says what failed, why, and what to do next.
 
-Each class has the exit code that `peerdma` and `host/demo.py` end with when it is the cause.
+Each class has the exit code that `peerdma` and `host/demo.py` end with when it is the cause. Those
+that report what the system or a device answered are an `OSError` too, and `Timeout` is a
+`TimeoutError`. All of them can be pickled, so that they reach the caller from another process.
 """
 
 from __future__ import annotations
+
+import copyreg
+from typing import Any
 
 __all__ = [
     "CANCELLED",
@@ -41,29 +46,34 @@ class PeerdmaError(Exception):
         super().__init__(message)
         self.errno = errno
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # An exception is otherwise unpickled by calling its class with `args`, the message alone.
+        state = {**vars(self), "args": self.args, "errno": self.errno}
+        return copyreg.__newobj__, (type(self),), state  # type: ignore[attr-defined]
 
-class BoardNotFound(PeerdmaError):
+
+class BoardNotFound(PeerdmaError, OSError):
     """There is no board in the given place, or it did not start."""
 
     exit_code = 3
     cause = "no board, or it did not start"
 
 
-class BoardLost(PeerdmaError):
+class BoardLost(PeerdmaError, OSError):
     """The board went away while it was in use."""
 
     exit_code = 4
     cause = "the board went away"
 
 
-class Timeout(PeerdmaError):
+class Timeout(PeerdmaError, TimeoutError):
     """The board is there, but did not answer or finish in time."""
 
     exit_code = 5
     cause = "the board did not answer in time"
 
 
-class TransferError(PeerdmaError):
+class TransferError(PeerdmaError, OSError):
     """A DMA transfer failed, or its arguments were invalid.
 
     Attributes
@@ -127,28 +137,28 @@ class VerifyError(PeerdmaError):
         self.wrong = wrong
 
 
-class VersionMismatch(PeerdmaError):
+class VersionMismatch(PeerdmaError, OSError):
     """Board and library are of incompatible versions."""
 
     exit_code = 8
     cause = "board and library versions are incompatible"
 
 
-class PinError(PeerdmaError):
+class PinError(PeerdmaError, OSError):
     """Memory cannot be pinned, or is not pinned where it must be."""
 
     exit_code = 9
     cause = "memory could not be pinned"
 
 
-class UnsupportedError(PeerdmaError):
+class UnsupportedError(PeerdmaError, OSError):
     """This version, board or GPU does not support the operation."""
 
     exit_code = 10
     cause = "not in this version, or not on this board or GPU"
 
 
-class ProtocolError(PeerdmaError):
+class ProtocolError(PeerdmaError, OSError):
     """The other side of the socket answered with an error, or violated the protocol."""
 
     exit_code = 11

@@ -8,16 +8,20 @@ the simulation is loaded.
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import stat
 from collections.abc import Sequence
+from typing import Any
 
+from .board.backend import Backend
 from .board.board import Board
 from .errors import BoardNotFound
 from .memory.files import kind_of
 
 __all__ = ["add_board_option", "is_node", "open_board"]
 
+_log = logging.getLogger(__name__)
 #: The driver's first board.
 _NODE = "/dev/picoevb"
 
@@ -78,6 +82,13 @@ def open_board(
         "max_payload": max_payload,
         "max_read_request": max_read_request,
     }
+    backend = _backend(path, arguments, options)
+    _log.info("opened %s", backend.info.name)
+    return Board(backend)
+
+
+def _backend(path: str, arguments: Sequence[str], options: dict[str, Any]) -> Backend:
+    """The way to a board; the arguments are those of `open_board`."""
     if path == "auto" and os.path.exists(_NODE):
         path = _NODE
     if path in ("auto", "sim"):
@@ -88,13 +99,13 @@ def open_board(
                 f"no board found: there is no {_NODE}, and no source checkout to start a simulated "
                 "one from. `peerdma doctor` says what keeps a board from being found"
             )
-        return Board(StartedBoard(arguments, **options))
+        return StartedBoard(arguments, **options)
     if arguments:
         raise ValueError(f"arguments are for a board that is started, not for the one at {path}")
     if is_node(path):
         from .kernel.backend import open_node
 
-        return Board(open_node(path, timeout))
+        return open_node(path, options["timeout"])
     if os.path.exists(path) and not stat.S_ISSOCK(mode := os.stat(path).st_mode):
         raise BoardNotFound(
             f"cannot open a board at {path}, which is {kind_of(mode)}; a board is a device node, "
@@ -102,7 +113,7 @@ def open_board(
         )
     from .userspace.backend import UserSpaceBackend
 
-    return Board(UserSpaceBackend(path, f"board at {path}", **options))
+    return UserSpaceBackend(path, f"board at {path}", **options)
 
 
 def is_node(path: str) -> bool:

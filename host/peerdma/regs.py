@@ -505,7 +505,7 @@ class WaitsFor(enum.IntEnum):
 
     text: str
 
-    def __new__(cls, value: int, text: str):
+    def __new__(cls, value: int, text: str) -> WaitsFor:
         """A member with its text."""
         member = int.__new__(cls, value)
         member._value_, member.text = value, text

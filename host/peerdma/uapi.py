@@ -107,7 +107,7 @@ class _Sized(ctypes.Structure):
 
     def __init__(self, *args: object, **kwargs: object):
         super().__init__(*args, **kwargs)
-        self.size = ctypes.sizeof(self)
+        self.size: int = ctypes.sizeof(self)
 
 
 class Interrupts(enum.IntEnum):

@@ -46,8 +46,9 @@ def test_stream_needs_a_source(tmp_path):
     """On another board it says how to get one with a source."""
     code = (
         "import sys, peerdma\n"
+        "from peerdma import testing\n"
         "with peerdma.open('sim') as board:\n"
-        "    try: peerdma.PatternSource(board)\n"
+        "    try: testing.PatternSource(board)\n"
         "    except peerdma.UnsupportedError as error: sys.exit(str(error))\n"
     )
     done = run(tmp_path, "-c", code, PYTHONPATH=str(ROOT / "host"))

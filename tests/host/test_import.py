@@ -27,7 +27,7 @@ def parts(modules: set[str]) -> set[str]:
 
 
 #: What a program holds in its hands, and what that is made of.
-FACE = {"arguments", "board", "errors", "gpus", "memory", "opening", "regs", "uapi"}
+FACE = {"arguments", "board", "deprecated", "errors", "gpus", "memory", "opening", "regs", "uapi"}
 
 
 def test_import_loads_no_way_to_a_board_and_no_gpu():

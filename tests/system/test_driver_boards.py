@@ -275,7 +275,7 @@ def test_a_stream_that_is_longer_than_what_is_pinned_at_a_time(guest: Guest):
             guest,
             """
 import mmap
-from peerdma.memory.pattern import fill_bytes
+from peerdma.testing.pattern import fill_bytes
 from peerdma.regs import PATTERN_SOURCE
 size = (8 << 20) + PAGE
 target = Buffer(size, b"")

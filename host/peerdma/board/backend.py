@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from ..errors import PeerdmaError, Timeout, UnsupportedError
 from ..memory.mailbox import MailboxPage
-from ..memory.memory import Memory, Path
+from ..memory.memory import DataPath, Memory
 from ..regs import Capability
 from ..uapi import Access
 from .link import Link
@@ -119,7 +119,7 @@ class Backend(Protocol):
         """
         ...
 
-    def path(self, handle: Any) -> Path:
+    def path(self, handle: Any) -> DataPath:
         """The path of the bytes between pinned memory and this board."""
         ...
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..arguments import integer
+from ..deprecated import deprecated
 from ..errors import PeerdmaError, PinError, UnsupportedError
 from ..memory.mailbox import Mailbox
 from ..memory.memory import HostArray, Memory, is_memory
@@ -35,7 +36,7 @@ from .spans import (
     total_bytes,
     unpinned,
 )
-from .streaming import Stream
+from .streaming import Frames
 from .transfer import Transfer
 
 __all__ = ["Board"]
@@ -56,17 +57,17 @@ class Board:
         self._pins: set[Pin] = set()
         self._jobs = Jobs(backend, self._require_idle)
         self._lock = self._jobs.lock
-        self._stream: Stream | None = None
-        self.closed = False
+        self._stream: Frames | None = None
+        self.closed: bool = False
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{len(self._pins)} pins"
         return f"<Board {self._backend.info.name}, {state}>"
 
-    def __enter__(self):
+    def __enter__(self) -> Board:
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -224,7 +225,7 @@ class Board:
         if not extension.user_ratio[0]:
             raise UnsupportedError(
                 f"cannot process memory: the board's user block {extension.user_block} is a source "
-                "and takes no bytes. Use board.stream(...)"
+                "and takes no bytes. Use board.frames(...)"
             )
         sources = resolved(source, self._pins, Access.READ)
         destinations = resolved(destination, self._pins, Access.WRITE)
@@ -232,21 +233,26 @@ class Board:
         refuse_overlap(sources, destinations)
         return self._plan(backend.prepare_process, sources, destinations).run(progress=progress)
 
-    def stream(
+    def stream(self, surfaces: Sequence[Any], **options: Any) -> Frames:
+        """Former name of `frames`."""
+        deprecated("board.stream(...)", "board.frames(...)")
+        return self.frames(surfaces, **options)
+
+    def frames(
         self,
         surfaces: Sequence[Any],
         *,
         frame_bytes: int | None = None,
         overwrite: bool = False,
         timeout: float | None = None,
-    ) -> Stream:
+    ) -> Frames:
         """Fills surfaces with frames of a source on the board, in a ring, until it is closed.
 
         No other transfer can be made meanwhile.
 
-        >>> with board.stream(surfaces, overwrite=True) as stream:
-        ...     for surface in stream:
-        ...         work_on(surface, stream.number)
+        >>> with board.frames(surfaces, overwrite=True) as frames:
+        ...     for surface in frames:
+        ...         work_on(surface, frames.number)
 
         Parameters
         ----------
@@ -289,7 +295,7 @@ class Board:
                 self._stream = None
                 pins.close()
 
-            stream = self._stream = Stream(
+            stream = self._stream = Frames(
                 surfaces,
                 fill,
                 overwrite=overwrite,
@@ -348,7 +354,7 @@ class Board:
         return self._plan(lambda _, there: prepare(there[0], card_address), [], [span]).run()
 
     def _frame_of(self, surface: Any, frame_bytes: int | None, undo: contextlib.ExitStack) -> Span:
-        """Pins an argument of `stream`, until `undo`; returns where its frames go."""
+        """Pins an argument of `frames`, until `undo`; returns where its frames go."""
         start, stop = 0, None
         if isinstance(surface, Pin | Span):
             (span,) = resolved(surface, self._pins, Access.WRITE)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import PinError
-from ..memory.memory import Memory, Path
+from ..memory.memory import DataPath, Memory
 from ..uapi import Access
 
 __all__ = ["Pin", "Side", "Span"]
@@ -24,7 +24,7 @@ class Pin:
     memory : Memory
         What was pinned.
     nbytes : int
-    path : Path
+    path : DataPath
         The path of the bytes between the memory and the board.
     access : Access
         What the board may do with the memory.
@@ -34,16 +34,16 @@ class Pin:
         self,
         memory: Memory,
         handle: Any,
-        path: Path,
+        path: DataPath,
         access: Access,
         unpin: Callable[[Pin], None],
     ):
         self.memory = memory
         self.access = access
-        self.nbytes = memory.nbytes
+        self.nbytes: int = memory.nbytes
         self.path = path
         #: The backend's handle; None once closed.
-        self.handle = handle
+        self.handle: Any = handle
         self._unpin = unpin
 
     def __repr__(self) -> str:
@@ -53,7 +53,7 @@ class Pin:
     def __enter__(self) -> Pin:
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __getitem__(self, key: slice) -> Span:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..arguments import integer, wrong_type
 from ..errors import PinError, TransferError, UnsupportedError
-from ..memory.memory import Path, is_memory
+from ..memory.memory import DataPath, is_memory
 from ..uapi import Access
 from .backend import Extension, Piece
 from .pin import Pin, Span
@@ -191,12 +191,12 @@ def pieces(spans: Sequence[Span]) -> list[Piece]:
     return [Piece(span.pin.handle, span.start, span.stop) for span in spans]
 
 
-def longest_path(spans: Sequence[Span]) -> Path | None:
-    """The longest path (last in `Path`) that any of the bytes take; None if there are no bytes."""
+def longest_path(spans: Sequence[Span]) -> DataPath | None:
+    """The longest path (last in `DataPath`) that any bytes take; None if there are no bytes."""
     paths = {span.pin.path for span in spans if span.stop > span.start}
     if len(paths) < 2:
         return paths.pop() if paths else None
-    return max(paths, key=list(Path).index, default=None)
+    return max(paths, key=list(DataPath).index, default=None)
 
 
 def refuse_overlap(sources: Sequence[Span], destinations: Sequence[Span]) -> None:

@@ -13,16 +13,16 @@ from ..errors import PeerdmaError
 from .backend import Filling
 from .jobs import Jobs
 
-__all__ = ["Stream"]
+__all__ = ["Frames"]
 
 
-class Stream:
+class Frames:
     """An iterator over surfaces, each filled by the board with the next frame.
 
     The board does not reuse a surface before the next one is requested (unless `overwrite`). Use
     the stream as a context manager, or `close` it: the board writes frames until then. Any thread
     may close it, also while another one waits for a frame: the loop there ends. Not to be built
-    directly: use `Board.stream`.
+    directly: use `Board.frames`.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ class Stream:
     fill : callable
         ``fill(indices)`` starts a run that fills the items of these indices.
     overwrite : bool
-        See `Board.stream`.
+        See `Board.frames`.
     taken : callable
         Called with the index of an item before the iterator yields it.
     closed : callable
@@ -68,9 +68,9 @@ class Stream:
         self._lock = jobs.lock
         #: held by the thread that waits for the next frame
         self._turn = threading.Lock()
-        self.number = -1
-        self.dropped = 0
-        self.closed = False
+        self.number: int = -1
+        self.dropped: int = 0
+        self.closed: bool = False
         self._run: Filling | None = None
         #: indices of items: to be filled, being filled by the run in this order, filled
         self._free = deque(range(len(items)))
@@ -79,10 +79,10 @@ class Stream:
         self._held: int | None = None
         self._begin()
 
-    def __iter__(self) -> Stream:
+    def __iter__(self) -> Frames:
         return self
 
-    def __enter__(self) -> Stream:
+    def __enter__(self) -> Frames:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import enum
 from typing import NamedTuple
 
-from ..memory.memory import Path
+from ..memory.memory import DataPath
 
 __all__ = ["Paths", "Through", "Transfer"]
 
@@ -26,8 +26,8 @@ class Through(str, enum.Enum):
 class Paths(NamedTuple):
     """The path of the bytes, per direction; None for a direction without bytes."""
 
-    to_board: Path | None
-    from_board: Path | None
+    to_board: DataPath | None
+    from_board: DataPath | None
 
     def __str__(self) -> str:
         ways = (("to the board", self.to_board), ("from the board", self.from_board))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The `peerdma` command: show a board, diagnose it, set its LEDs, load an image."""
+"""The `peerdma` command: list boards, show one, diagnose it, set its LEDs, load an image."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from ..doctor.examine import add_doctor
 from ..errors import PeerdmaError, exit_codes
 from ..opening import add_board_option, open_board
 from ..regs import Capability
+from .boards import add_list
 from .flash import Programmer
 
 __all__ = ["EXIT_CODES", "add_version_option", "guarded", "main"]
@@ -56,10 +57,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     add_version_option(parser)
     commands = parser.add_subparsers(dest="command", required=True)
-    for name, action, text in (
-        ("info", _info, "show what is known about a board"),
-        ("doctor", None, "find what keeps a board and a GPU from working together"),
-        ("leds", _leds, "show or set a board's LEDs"),
+    for name, add, text in (
+        ("list", add_list, "list the boards of this machine, with a driver or without"),
+        ("info", _add_info, "show what is known about a board"),
+        ("doctor", add_doctor, "find what keeps a board and a GPU from working together"),
+        ("leds", _add_leds, "show or set a board's LEDs"),
     ):
         command = commands.add_parser(
             name,
@@ -68,22 +70,27 @@ def main(argv: Sequence[str] | None = None) -> int:
             epilog=EXIT_CODES,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        if action is None:
-            add_doctor(command)
-            continue
-        add_board_option(command)
-        command.add_argument("--json", action="store_true", help="print one JSON object instead")
-        command.set_defaults(action=action)
-        if name == "leds":
-            command.add_argument(
-                "value",
-                nargs="?",
-                type=_led_number,
-                help="number whose bits are the LEDs, bit 0 the first; without it, only show them",
-            )
+        add(command)
     _add_flash(commands)
     arguments = parser.parse_args(argv)
     return guarded("peerdma", lambda: arguments.action(arguments))
+
+
+def _add_info(command: argparse.ArgumentParser) -> None:
+    add_board_option(command)
+    command.add_argument("--json", action="store_true", help="print one JSON object instead")
+    command.set_defaults(action=_info)
+
+
+def _add_leds(command: argparse.ArgumentParser) -> None:
+    _add_info(command)
+    command.add_argument(
+        "value",
+        nargs="?",
+        type=_led_number,
+        help="number whose bits are the LEDs, bit 0 the first; without it, only show them",
+    )
+    command.set_defaults(action=_leds)
 
 
 def _add_flash(commands) -> None:

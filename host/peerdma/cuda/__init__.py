@@ -2,6 +2,6 @@
 """CUDA GPUs, through cuda-python.
 
 `gpu` and `surface` are what users see, a `Gpu` and its `Surface`. Below them: `memory` allocates
-and registers, `device` has the context and launches `kernels.cu`, `driver` calls CUDA and makes
-errors of what it returns.
+and registers, `mailbox` maps a board's page, `program` compiles and launches kernels, `device` has
+the context, `driver` calls CUDA and makes errors of what it returns.
 """

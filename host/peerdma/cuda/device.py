@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A CUDA device: its primary context, a stream, and our kernels loaded on it."""
+"""A CUDA device: its primary context, and a stream in it."""
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -12,16 +11,10 @@ from typing import Any
 from ..errors import GpuNotFound, PeerdmaError
 from .driver import Driver
 from .idle import Idle
-from .kernels import compiled
 
 __all__ = ["CudaDevice"]
 
-#: Threads per block: enough blocks fit a multiprocessor with any number of registers we need.
-_BLOCK = 256
 _NON_BLOCKING = 1
-
-#: How kernels take their arguments.
-POINTER, SIZE, WORD = ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint32
 
 
 class CudaDevice:
@@ -49,7 +42,7 @@ class CudaDevice:
         # Reentrant: garbage collection may call `release` while this thread has the lock.
         self._lock = threading.RLock()
         self._users = 1
-        self.idle = Idle.of(driver.api, index)
+        self.idle: Idle = Idle.of(driver.api, index)
         count = driver.call("cuDeviceGetCount", action="count the CUDA devices")
         if not 0 <= index < count:
             raise GpuNotFound(
@@ -60,23 +53,19 @@ class CudaDevice:
         action = f"use CUDA device {index}"
         device = driver.call("cuDeviceGet", index, action=action)
         self._device = device
-        self.capability = (
+        self.capability: tuple[int, int] = (
             self.attribute("COMPUTE_CAPABILITY_MAJOR"),
             self.attribute("COMPUTE_CAPABILITY_MINOR"),
         )
 
         name = driver.call("cuDeviceGetName", 256, device, action=action)
-        self.name = bytes(name).split(b"\0")[0].decode()
-        code = compiled(driver, self.capability)
+        self.name: str = bytes(name).split(b"\0")[0].decode()
         with contextlib.ExitStack() as undo:
-            self.context = driver.call("cuDevicePrimaryCtxRetain", device, action=action)
+            self.context: Any = driver.call("cuDevicePrimaryCtxRetain", device, action=action)
             undo.callback(driver.api.cuDevicePrimaryCtxRelease, device)
             with self.current():
-                self._module = driver.call("cuModuleLoadData", code, action="load the kernels")
-                undo.callback(self._in_context, "cuModuleUnload", self._module)
-                self.stream = self.new_stream(undo)
+                self.stream: Any = self.new_stream(undo)
             self._undo = undo.pop_all()
-        self._kernels: dict[str, tuple[Any, int]] = {}
 
     def attribute(self, name: str) -> int:
         """The attribute CU_DEVICE_ATTRIBUTE_`name`; 0 if there is none of this name."""
@@ -115,27 +104,12 @@ class CudaDevice:
 
     # Work ------------------------------------------------------------------------------------
 
-    def launch(
-        self, kernel: str, *arguments: tuple[Any, Any], stream: Any = None, one: bool = False
-    ) -> None:
-        """Queues a kernel on as many threads as the device holds, or on `one`.
-
-        Arguments are (value, type) with the types of this module. `stream` is our own unless
-        given. The context must be current.
-        """
-        function, blocks = self._kernel(kernel)
-        shape = (1, 1, 1, 1, 1, 1) if one else (blocks, 1, 1, _BLOCK, 1, 1)
-        values, types = zip(*arguments, strict=True)
-        self.driver.call(
-            "cuLaunchKernel",
-            function,
-            *shape,
-            0,
-            stream or self.stream,
-            (values, types),
-            0,
-            action=f"launch the kernel {kernel}",
-        )
+    def load(self, code: bytes) -> Any:
+        """Loads a module of machine code, which is unloaded when the device's last user goes."""
+        with self.current():
+            module = self.driver.call("cuModuleLoadData", code, action="load the kernels")
+        self._undo.callback(self._in_context, "cuModuleUnload", module)
+        return module
 
     def synchronize(self, stream: Any = None) -> None:
         """Waits until what was queued in a stream is done. The context must be current."""
@@ -178,15 +152,3 @@ class CudaDevice:
                 action=f"copy {nbytes} bytes from the GPU",
             )
             self.synchronize()
-
-    def _kernel(self, name: str) -> tuple[Any, int]:
-        """(function, blocks that fill the device)."""
-        if name not in self._kernels:
-            action = f"find the kernel {name}"
-            call = self.driver.call
-            function = call("cuModuleGetFunction", self._module, name.encode(), action=action)
-            per_processor = call(
-                "cuOccupancyMaxActiveBlocksPerMultiprocessor", function, _BLOCK, 0, action=action
-            )
-            self._kernels[name] = function, per_processor * self.attribute("MULTIPROCESSOR_COUNT")
-        return self._kernels[name]

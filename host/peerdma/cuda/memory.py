@@ -19,7 +19,7 @@ import numpy as np
 
 from ..errors import CudaError, PinError
 from ..memory.external import ExternalArray
-from ..memory.memory import Extent, Path, Staged
+from ..memory.memory import DataPath, Extent, Staged
 from .device import CudaDevice
 
 __all__ = ["Allocation", "DeviceMemory", "allocate_host", "from_cuda", "map_host", "register"]
@@ -39,7 +39,7 @@ class Allocation:
         Virtual address in the process.
     device_address : int
         Address that kernels use.
-    path : Path
+    path : DataPath
         The way bytes take to a board.
     owner : object
         Kept alive as long as the allocation.
@@ -53,7 +53,7 @@ class Allocation:
         address: int,
         device_address: int,
         nbytes: int,
-        path: Path,
+        path: DataPath,
         free: Callable[[], Any],
         owner: object = None,
     ):
@@ -73,7 +73,7 @@ class Allocation:
 
     def extents(self) -> list[Extent]:
         """See `peerdma.memory.memory.Memory`."""
-        if self.path is Path.PEER_TO_PEER:
+        if self.path is DataPath.PEER_TO_PEER:
             return [Extent(_DeviceBytes(self, 0, self.nbytes))]
         return [Extent(self.array().data, fd=self.fd)]
 
@@ -158,7 +158,7 @@ class DeviceMemory(Allocation):
                 device.synchronize()
             address = block + skip
             super().__init__(
-                device, address, address, whole, Path.PEER_TO_PEER, undo.pop_all().close
+                device, address, address, whole, DataPath.PEER_TO_PEER, undo.pop_all().close
             )
 
 
@@ -193,9 +193,9 @@ def register(device: CudaDevice, array: ExternalArray) -> Allocation:
         device.acquire()
         undo.callback(device.release)
         if array.on_gpu:
-            mapped, path = array.address, Path.PEER_TO_PEER
+            mapped, path = array.address, DataPath.PEER_TO_PEER
         elif kind:
-            path = Path.HOST_MEMORY
+            path = DataPath.HOST_MEMORY
             with device.current():
                 call = device.driver.call
                 mapped = int(call("cuMemHostGetDevicePointer", array.address, 0, action=action))
@@ -285,7 +285,7 @@ def _registered(
 ) -> Allocation:
     """Existing host memory, registered with CUDA; when it is freed, so is all in `undo`."""
     mapped = map_host(device, address, nbytes, undo, action)
-    path, free = Path.HOST_MEMORY, undo.pop_all().close
+    path, free = DataPath.HOST_MEMORY, undo.pop_all().close
     return Allocation(device, address, mapped, nbytes, path, free, owner)
 
 
@@ -318,7 +318,9 @@ def from_cuda(device: CudaDevice, nbytes: int) -> Allocation:
             undo.callback(_quietly, device, "cuMemFreeHost", address)
             mapped = int(call("cuMemHostGetDevicePointer", address, 0, action=action))
         ctypes.memset(address, 0, whole)
-        return Allocation(device, address, mapped, whole, Path.HOST_MEMORY, undo.pop_all().close)
+        return Allocation(
+            device, address, mapped, whole, DataPath.HOST_MEMORY, undo.pop_all().close
+        )
 
 
 def _quietly(device: CudaDevice, function: str, address: int) -> None:

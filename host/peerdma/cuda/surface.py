@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-from ..errors import PinError, UnsupportedError
+from ..errors import UnsupportedError
 from ..memory import dlpack
 from ..memory.dmabuf import DmaBuf
-from ..memory.memory import Extent, Path
+from ..memory.memory import DataPath, Extent
 from ..memory.surface import Gpu, Surface
 from .device import CudaDevice
 from .memory import Allocation
@@ -43,16 +43,16 @@ class CudaSurface(Surface):
         memory: Allocation | None,
         shape: int | Sequence[int],
         dtype: DTypeLike,
-        path: Path,
+        path: DataPath,
     ):
         super().__init__(gpu, shape, dtype)
         self._device = device
         self.path = path
-        self.on_gpu = path is Path.PEER_TO_PEER
+        self.on_gpu: bool = path is DataPath.PEER_TO_PEER
         #: None if there are no bytes, or closed
         self._memory = memory
-        self.address = memory.address if memory else 0
-        self.device_address = memory.device_address if memory else 0
+        self.address: int = memory.address if memory else 0
+        self.device_address: int = memory.device_address if memory else 0
 
     @property
     def array(self) -> np.ndarray:
@@ -104,15 +104,17 @@ class CudaSurface(Surface):
         """The surface as a tensor that shares its memory, and keeps it after `close`.
 
         Surfaces in host memory are tensors of the CPU, or of the GPU if `dl_device` says so.
+        The rest is as for `Surface`; there is no copy on the GPU.
         """
         self.require_open()
+        gpu = dlpack.CUDA, self._device.index
         wanted = dl_device or self.__dlpack_device__()
-        if wanted == (dlpack.CUDA, self._device.index) and not copy:
+        if wanted == gpu and not copy:
             owner = self._memory
             return dlpack.export(
-                self.device_address, self.shape, self.dtype, self._device.index, owner
+                self.device_address, gpu, self.shape, self.dtype, owner, max_version=max_version
             )
-        if self.on_gpu:
+        if wanted == gpu or self.on_gpu:
             raise BufferError(f"{self!r} is shared where it is; copy it with get()")
         return super().__dlpack__(max_version=max_version, dl_device=dl_device, copy=copy)
 
@@ -204,11 +206,6 @@ class CudaSurface(Surface):
             self.release()
             raise
         return DmaBuf(self, int(fd), skip)
-
-    def require_open(self) -> None:
-        """PinError if the surface is closed."""
-        if self.closed:
-            raise PinError("the surface is closed; make a new one")
 
     def _free(self) -> None:
         self._memory = None

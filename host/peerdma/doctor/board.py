@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from ..board.board import Board
-from ..errors import BoardLost, PeerdmaError, VerifyError
+from ..errors import BoardLost, PeerdmaError, UnsupportedError, VerifyError
 from ..kernel.node import KernelNode
-from ..memory import pattern
 from ..memory.surface import Gpu
 from ..regs import EXTENSION_VERSION
+from ..testing import pattern
 from ..uapi import UAPI_VERSION, BoardState
 from .system import Finding, fail, note, ok, warn
 
@@ -24,6 +24,7 @@ __all__ = [
     "look_at_versions",
     "try_gpu_memory",
     "try_host_memory",
+    "try_mailbox",
 ]
 
 #: Bytes of a test transfer, or the size of card RAM if that is less: several pages, many packets.
@@ -135,8 +136,8 @@ def try_gpu_memory(board: Board, gpu: Gpu) -> Iterator[Finding]:
         yield ok("pin GPU memory", f"{gpu.name}: {gpu.memory}")
 
         def read() -> object:
-            seed = _seed()
-            surface.fill(seed)
+            sent, seed = _pattern(nbytes)
+            surface.set(sent)
             transfer = board.write(pin)
             received = np.zeros(nbytes, np.uint8)
             board.read(received)
@@ -146,13 +147,28 @@ def try_gpu_memory(board: Board, gpu: Gpu) -> Iterator[Finding]:
         def write() -> object:
             sent, seed = _pattern(nbytes)
             board.write(sent)
-            surface.fill(_seed())
+            surface.set(np.zeros(nbytes, np.uint8))
             transfer = board.read(pin)
-            gpu.verify(surface, seed=seed)
+            _compare(surface.get(), seed, "GPU memory, as the card wrote it")
             return transfer.path.from_board
 
         yield _tried("read GPU memory", read)
         yield _tried("write GPU memory", write)
+
+
+def try_mailbox(board: Board, gpu: Gpu) -> Finding:
+    """Whether kernels of a GPU can write the board's mailbox."""
+    try:
+        mailbox = board.mailbox()
+    except UnsupportedError as error:
+        return note("mailbox", str(error))
+    with mailbox:
+        try:
+            gpu.map_mailbox(mailbox).close()
+        except PeerdmaError as error:
+            # The error's text ends with what to use instead; transfers need no mailbox.
+            return note("mailbox", f"{type(error).__name__}: {error}")
+    return ok("mailbox", "kernels of the GPU can write to it")
 
 
 def _seed() -> int:

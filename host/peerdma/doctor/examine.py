@@ -19,6 +19,7 @@ from .board import (
     look_at_versions,
     try_gpu_memory,
     try_host_memory,
+    try_mailbox,
 )
 from .gpu import gpus, look_at_gpus, look_at_iommu, look_at_path
 from .machine import (
@@ -146,3 +147,4 @@ def _transfers(path: str, kind: str) -> Iterator[Finding]:
             return
         with device:
             yield from try_gpu_memory(board, device)
+            yield try_mailbox(board, device)

@@ -65,7 +65,7 @@ class PciDevice:
         target = system.target(self._folder) or Path(self._folder)
         parts = target.parts
         starts = [n for n, part in enumerate(parts) if re.match(r"pci[0-9a-f]{4,}:", part)]
-        self.above = tuple(parts[starts[0] : -1]) if starts else ()
+        self.above: tuple[str, ...] = tuple(parts[starts[0] : -1]) if starts else ()
 
     def __repr__(self) -> str:
         return f"<PciDevice {self.address}>"

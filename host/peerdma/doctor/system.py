@@ -78,7 +78,7 @@ class System:
     """
 
     def __init__(self, root: str | os.PathLike[str] = "/"):
-        self.root = Path(root)
+        self.root: Path = Path(root)
 
     @property
     def here(self) -> bool:

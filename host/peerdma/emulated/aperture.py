@@ -14,6 +14,8 @@ import os
 import threading
 import weakref
 from collections import deque
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -51,7 +53,7 @@ class Mapping:
         Called once, without arguments, after the memory has been unmapped.
     """
 
-    def __init__(self, fd: int, pieces: ScatterList, released):
+    def __init__(self, fd: int, pieces: ScatterList, released: Callable[[], object]):
         size = pieces.nbytes
         self._base = _mmap(
             None, size, _PROT_NONE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE, -1
@@ -67,7 +69,7 @@ class Mapping:
         except BaseException:
             _libc.munmap(self._base, size)
             raise
-        self.__array_interface__ = {
+        self.__array_interface__: dict[str, Any] = {
             "shape": (size,),
             "typestr": "|u1",
             "data": (self._base, False),
@@ -89,7 +91,7 @@ def _mmap(address: int | None, length: int, rights: int, flags: int, fd: int, of
     return result
 
 
-def _unmap(base: int, size: int, released) -> None:
+def _unmap(base: int, size: int, released: Callable[[], object]) -> None:
     _libc.madvise(base, size, _MADV_REMOVE)
     _libc.munmap(base, size)
     released()

@@ -18,14 +18,12 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from ..errors import PinError
-from ..memory import pattern
 from ..memory.external import describe
-from ..memory.mailbox import Mailbox
-from ..memory.memory import Extent, Path
+from ..memory.mailbox import Mailbox, MailboxMap
+from ..memory.memory import DataPath, Extent
 from ..memory.scatter import ScatterList
-from ..memory.surface import Gpu, Surface, layout, wrong_word
+from ..memory.surface import Gpu, SelfTest, Surface, layout
 from .aperture import Aperture
-from .watch import EmulatedWatch
 
 __all__ = ["DISCRETE", "INTEGRATED", "EmulatedGpu", "EmulatedSurface", "Personality"]
 
@@ -37,7 +35,7 @@ class Personality:
     """What an emulated GPU's memory looks like from the bus."""
 
     name: str
-    path: Path
+    path: DataPath
     #: bus address of the first GPU's aperture; further ones follow
     base: int
     page_bytes: int
@@ -45,8 +43,8 @@ class Personality:
     longest_run: int
 
 
-DISCRETE = Personality("discrete", Path.PEER_TO_PEER, 0x38_0000_0000, 64 * 1024, 1)
-INTEGRATED = Personality("integrated", Path.HOST_MEMORY, 0x8000_0000, 4096, 16)
+DISCRETE = Personality("discrete", DataPath.PEER_TO_PEER, 0x38_0000_0000, 64 * 1024, 1)
+INTEGRATED = Personality("integrated", DataPath.HOST_MEMORY, 0x8000_0000, 4096, 16)
 
 
 class _Slots:
@@ -84,8 +82,8 @@ class EmulatedGpu(Gpu):
 
     def __init__(self, personality: Personality = DISCRETE, *, seed: int = 0):
         self.personality = personality
-        self.name = f"emulated {personality.name} GPU"
-        self.memory = f"emulated {str(personality.path).removesuffix(' memory')} memory"
+        self.name: str = f"emulated {personality.name} GPU"
+        self.memory: str = f"emulated {str(personality.path).removesuffix(' memory')} memory"
         slot = _slots.acquire()
         self._aperture = Aperture(
             personality.base + slot * _APERTURE_BYTES,
@@ -127,7 +125,7 @@ class EmulatedGpu(Gpu):
             self,
             external.shape,
             external.dtype,
-            Path.HOST_MEMORY,
+            DataPath.HOST_MEMORY,
             data,
             lambda pages: [Extent(pages.data)] if pages.size else [],
         )
@@ -135,73 +133,19 @@ class EmulatedGpu(Gpu):
     def synchronize(self) -> None:
         """Nothing to do: the CPU's work is done when its calls return."""
 
-    def fill(self, surface: Surface, seed: int) -> None:
-        """Writes the pattern of `seed` (see `peerdma.memory.pattern`), from its word 0 on."""
-        for start, block in pattern.blocks(self._bytes(surface)):
-            block[:] = pattern.fill_bytes(seed, start, block.size)
+    def map_mailbox(self, mailbox: Mailbox) -> MailboxMap:
+        """See `Gpu.map_mailbox`; kernels are the CPU's, so addresses are this process's."""
+        mailbox.acquire()
+        return MailboxMap(mailbox.address, mailbox.release)
 
-    def verify(self, surface: Surface, *, seed: int) -> None:
-        """Checks the pattern of `seed`; VerifyError names the first wrong word."""
-        self._check(
-            surface,
-            f"The pattern of seed {seed}",
-            lambda start, count: pattern.fill_bytes(seed, start, count),
-        )
+    def _self_test(self) -> SelfTest:
+        from ..testing.cpu import CpuKernels
 
-    def compare(self, surface: Surface, other: Surface) -> None:
-        """Checks that `surface` equals `other`; VerifyError names the first wrong word."""
-        self.require_comparable(surface, other)
-        wanted = self._bytes(other)
-
-        def expected(start: int, count: int) -> np.ndarray:
-            first = start * pattern.WORD_BYTES
-            return wanted[first : first + count]
-
-        self._check(surface, "The content of another surface", expected)
-
-    def checksum(self, surface: Surface) -> int:
-        """The surface's checksum (see `peerdma.memory.pattern`)."""
-        return pattern.checksum(self._bytes(surface))
-
-    def watch(
-        self,
-        surface: Surface,
-        mailbox: Mailbox,
-        *,
-        seed: int,
-        token: int = 1,
-        timeout: float = 60.0,
-    ) -> EmulatedWatch:
-        """See `Gpu.watch`."""
-        self.require_watchable(surface, seed, token)
-
-        def verify() -> None:
-            self.verify(surface, seed=seed)
-
-        return EmulatedWatch(surface, mailbox, seed, token, timeout, verify)
+        return CpuKernels()
 
     def close(self) -> None:
         """Ends the allocation and pinning of surfaces; those in use stay. Can be called again."""
         self._aperture.close()
-
-    def _bytes(self, surface: Surface) -> np.ndarray:
-        self.require_own(surface)
-        return cast(EmulatedSurface, surface).bytes
-
-    def _check(
-        self, surface: Surface, wanted: str, expected: Callable[[int, int], np.ndarray]
-    ) -> None:
-        wrong, first = 0, None
-        for start, block in pattern.blocks(self._bytes(surface)):
-            found = pattern.as_words(block)
-            want = pattern.as_words(expected(start, block.size))
-            differing = np.flatnonzero(found != want)
-            wrong += differing.size
-            if first is None and differing.size:
-                at = int(differing[0])
-                first = ((start + at) * pattern.WORD_BYTES, int(want[at]), int(found[at]))
-        if first:
-            raise wrong_word(surface, wanted, *first, wrong)
 
 
 class EmulatedSurface(Surface):
@@ -212,7 +156,7 @@ class EmulatedSurface(Surface):
         gpu: EmulatedGpu,
         shape: int | Sequence[int],
         dtype: DTypeLike,
-        path: Path,
+        path: DataPath,
         pages: np.ndarray,
         extents: Callable[[np.ndarray], list[Extent]],
     ):
@@ -220,7 +164,7 @@ class EmulatedSurface(Surface):
         self.path = path
         self._extents = extents
         self._pages: np.ndarray | None = pages
-        self.address = pages.ctypes.data
+        self.address: int = pages.ctypes.data
 
     @property
     def bytes(self) -> np.ndarray:
@@ -240,8 +184,8 @@ class EmulatedSurface(Surface):
         """Nothing to do: the CPU's memory is coherent."""
 
     def _whole_pages(self) -> np.ndarray:
-        if self._pages is None:
-            raise PinError("the surface is closed; make a new one")
+        self.require_open()
+        assert self._pages is not None
         return self._pages
 
     def _free(self) -> None:

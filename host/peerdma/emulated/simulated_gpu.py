@@ -66,7 +66,7 @@ class _Device:
 
     def __init__(self):
         try:
-            self.fd = os.open(NODE, os.O_RDWR | os.O_CLOEXEC)
+            self.fd: int = os.open(NODE, os.O_RDWR | os.O_CLOEXEC)
         except OSError as error:
             raise GpuNotFound(
                 f"use the simulated GPU at {NODE}",
@@ -105,8 +105,8 @@ class SimulatedGpu(EmulatedGpu):
     def __init__(self):
         super().__init__(DISCRETE)
         self._device: _Device | None = _Device()
-        self.name = "simulated GPU"
-        self.memory = f"simulated {DISCRETE.path} memory, of a PCI device"
+        self.name: str = "simulated GPU"
+        self.memory: str = f"simulated {DISCRETE.path} memory, of a PCI device"
 
     def __repr__(self) -> str:
         return f"<SimulatedGpu at {NODE}{'' if self._device else ', closed'}>"
@@ -145,7 +145,7 @@ class SimulatedSurface(EmulatedSurface):
             free()
             raise
         super().__init__(gpu, shape, dtype, DISCRETE.path, pages, _one_piece)
-        self.address = address
+        self.address: int = address
         self._device = device
         self._free_memory = free
 

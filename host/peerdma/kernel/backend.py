@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,9 +13,9 @@ from typing import Any
 from ..board.backend import BoardInfo, Extension, Moved, Piece, Progress
 from ..board.link import Link
 from ..board.transfer import Through
-from ..errors import BoardLost, PeerdmaError, UnsupportedError, VersionMismatch
+from ..errors import BoardLost, CudaError, PeerdmaError, UnsupportedError, VersionMismatch
 from ..memory.mailbox import MailboxPage
-from ..memory.memory import DmaBufMemory, Memory, Path
+from ..memory.memory import DataPath, DmaBufMemory, Memory
 from ..regs import EXTENSION_VERSION, Capability, waits_for_text
 from ..uapi import (
     Access,
@@ -37,12 +38,13 @@ from .node import KernelNode
 
 __all__ = ["KernelBackend", "open_node"]
 
+_log = logging.getLogger(__name__)
 #: Read completion boundary to assume: the driver does not report it, and it hardly affects limits.
 _BOUNDARY = 64
 _PATHS = {
-    Placement.HOST: Path.HOST_MEMORY,
-    Placement.PEER: Path.PEER_TO_PEER,
-    Placement.MIXED: Path.HOST_MEMORY,
+    Placement.HOST: DataPath.HOST_MEMORY,
+    Placement.PEER: DataPath.PEER_TO_PEER,
+    Placement.MIXED: DataPath.HOST_MEMORY,
 }
 
 
@@ -51,7 +53,7 @@ class _Pinned:
     """Memory that the driver pinned; handle 0 if there are no bytes."""
 
     handle: int
-    path: Path
+    path: DataPath
 
 
 class KernelBackend:
@@ -93,9 +95,11 @@ class KernelBackend:
         except BaseException:
             self._unpin(handle)
             raise
-        return _Pinned(handle, _PATHS[Placement(query.placement)])
+        path = _PATHS[Placement(query.placement)]
+        _log.debug("pinned %d bytes at %#x, reached by %s", memory.nbytes, memory.address, path)
+        return _Pinned(handle, path)
 
-    def path(self, handle: _Pinned) -> Path:
+    def path(self, handle: _Pinned) -> DataPath:
         """The path of the bytes, as the driver reports it."""
         return handle.path
 
@@ -115,10 +119,12 @@ class KernelBackend:
         if Feature.DMABUF in self._features and isinstance(memory, DmaBufMemory):
             try:
                 return self._pin_dmabuf(memory, access)
-            except UnsupportedError:
-                # Not every memory or board supports dma-bufs; nvidia_p2p may still pin it.
+            except (UnsupportedError, CudaError) as error:
+                # Not every memory, driver and board supports dma-bufs, and CUDA exports no range
+                # that ends beyond an allocation; nvidia_p2p may still pin it.
                 if Feature.CUDA not in self._features:
                     raise
+                _log.info("pinning by address instead: %s", error)
         pin = PinCuda(va=memory.address, size=memory.nbytes)
         action = f"pin {memory.nbytes} bytes of GPU memory at {memory.address:#x}"
         self._node.request(Ioctl.PIN_CUDA, pin, action)

@@ -140,8 +140,12 @@ class KernelNode:
         return events
 
     def map(self, offset: int, length: int) -> mmap.mmap:
-        """Maps the range that a request reported as mappable."""
-        return mmap.mmap(self._fd, length, offset=offset)
+        """Maps the board's registers, a range that a request reported as mappable."""
+        try:
+            return mmap.mmap(self._fd, length, offset=offset)
+        except OSError as error:
+            action, number = "map the board's registers", error.errno or errno.EIO
+            raise self._failure(Ioctl.MAP_INFO, action, number) from None
 
     def _require_version(self) -> None:
         try:

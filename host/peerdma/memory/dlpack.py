@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""DLPack: tensors handed from library to library without a copy (DLPack 1.0, unversioned form).
+"""DLPack: tensors handed from library to library without a copy.
 
-A tensor is exported as a capsule named "dltensor", which points to a record of the exporter's. The
-consumer renames the capsule and calls the record's deleter when done; if nobody consumed it, the
-capsule's destructor does.
+A tensor is exported as a capsule, which points to a record of the exporter's. The consumer renames
+the capsule and calls the record's deleter when done; if nobody consumed it, the capsule's
+destructor does. From DLPack 1.0 on, a consumer asks for a record with version and flags, named
+"dltensor_versioned"; libraries from before that know "dltensor" only.
 """
 
 from __future__ import annotations
@@ -23,7 +24,11 @@ CPU, CUDA, CUDA_HOST, CUDA_MANAGED = 1, 2, 3, 13
 #: The stream in which imported tensors are ready: DLPack's number for CUDA's legacy default stream.
 STREAM = 1
 
-_NAME = b"dltensor"
+#: Names of capsules: without and with version.
+_NAME, _VERSIONED_NAME = b"dltensor", b"dltensor_versioned"
+_VERSION = (1, 0)
+#: Bits of a versioned record's flags.
+_READ_ONLY, _IS_COPIED = 1, 2
 #: DLDataTypeCode by numpy's kind; opaque bytes have none.
 _CODES = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
 _BFLOAT = 4
@@ -49,21 +54,32 @@ class _Tensor(ctypes.Structure):
     )
 
 
+_Deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+
 class _Managed(ctypes.Structure):
-    pass
+    """The record without version."""
+
+    _fields_ = (("tensor", _Tensor), ("context", ctypes.c_void_p), ("deleter", _Deleter))
 
 
-_Deleter = ctypes.CFUNCTYPE(None, ctypes.POINTER(_Managed))
-_Managed._fields_ = (
-    ("tensor", _Tensor),
-    ("context", ctypes.c_void_p),
-    ("deleter", _Deleter),
-)
+class _Versioned(ctypes.Structure):
+    """The record with version and flags."""
+
+    _fields_ = (
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("context", ctypes.c_void_p),
+        ("deleter", _Deleter),
+        ("flags", ctypes.c_uint64),
+        ("tensor", _Tensor),
+    )
+
 
 _Destructor = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-_new_capsule = ctypes.PYFUNCTYPE(
-    ctypes.py_object, ctypes.POINTER(_Managed), ctypes.c_char_p, _Destructor
-)(("PyCapsule_New", ctypes.pythonapi))
+_new_capsule = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, _Destructor)(
+    ("PyCapsule_New", ctypes.pythonapi)
+)
 _is_capsule = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(
     ("PyCapsule_IsValid", ctypes.pythonapi)
 )
@@ -79,20 +95,25 @@ _pointer_in_dying = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c
 )
 
 #: Exported records in use, by address: the record, its shape, and the memory's owner.
-_exported: dict[int, tuple[_Managed, Any, object]] = {}
+_exported: dict[int, tuple[_Managed | _Versioned, Any, object]] = {}
 
 
 @_Deleter
-def _release(record, exported=_exported, address_of=ctypes.addressof):
-    exported.pop(address_of(record.contents), None)
+def _release(record, exported=_exported):
+    exported.pop(record, None)
 
 
 @_Destructor
 def _unused(
-    capsule, exported=_exported, name=_NAME, ours=_is_dying_capsule, pointer=_pointer_in_dying
+    capsule,
+    exported=_exported,
+    names=(_NAME, _VERSIONED_NAME),
+    ours=_is_dying_capsule,
+    pointer=_pointer_in_dying,
 ):
-    if ours(capsule, name):
-        exported.pop(pointer(capsule, name), None)
+    for name in names:
+        if ours(capsule, name):
+            exported.pop(pointer(capsule, name), None)
 
 
 # Other libraries free tensors as late as at interpreter exit, when modules are torn down.
@@ -101,24 +122,40 @@ for _needed in (_release, _unused):
 
 
 def export(
-    address: int, shape: tuple[int, ...], dtype: np.dtype, device: int, owner: object
+    address: int,
+    device: tuple[int, int],
+    shape: tuple[int, ...],
+    dtype: np.dtype,
+    owner: object,
+    *,
+    max_version: tuple[int, int] | None = None,
+    copied: bool = False,
 ) -> object:
-    """A capsule for memory of CUDA device `device`; keeps `owner` alive while it is in use.
+    """A capsule for memory of a device, which keeps `owner` alive while it is in use.
+
+    Parameters
+    ----------
+    device : (int, int)
+        Kind and number.
+    max_version : (int, int), optional
+        The newest version of DLPack that the consumer knows; None: one before 1.0.
+    copied : bool
+        Whether the memory is a copy that was made for this consumer.
 
     Raises
     ------
     BufferError
         If DLPack has no such data type.
     """
-    code = _CODES.get(dtype.kind)
-    if code is None or dtype.byteorder == ">":
-        raise BufferError(f"DLPack has no data type for {dtype}; view the surface as another")
     sizes = (ctypes.c_int64 * len(shape))(*shape)
-    data_type = _DataType(code, dtype.itemsize * 8, 1)
-    tensor = _Tensor(address, _Device(CUDA, device), len(shape), data_type, sizes, None, 0)
-    record = _Managed(tensor, None, _release)
+    tensor = _Tensor(address, _Device(*device), len(shape), _data_type(dtype), sizes, None, 0)
+    if max_version is None or max_version[0] < _VERSION[0]:
+        name, record = _NAME, _Managed(tensor, None, _release)
+    else:
+        flags = _IS_COPIED if copied else 0
+        name, record = _VERSIONED_NAME, _Versioned(*_VERSION, None, _release, flags, tensor)
     _exported[ctypes.addressof(record)] = record, sizes, owner
-    return _new_capsule(ctypes.byref(record), _NAME, _unused)
+    return _new_capsule(ctypes.addressof(record), name, _unused)
 
 
 @dataclass(frozen=True)
@@ -130,6 +167,7 @@ class Imported:
     shape: tuple[int, ...]
     strides: tuple[int, ...] | None
     dtype: np.dtype
+    readonly: bool
     owner: object
 
 
@@ -139,21 +177,47 @@ def read(array: Any) -> Imported:
     Raises
     ------
     PinError
-        If numpy does not have its data type.
+        If it is of a later major version of DLPack, or numpy does not have its data type.
     """
-    capsule = array.__dlpack__(stream=STREAM)
-    if not _is_capsule(capsule, _NAME):
-        raise PinError(
-            f"cannot import a {type(array).__name__} by DLPack: it exports no such tensor"
-        )
+    try:
+        capsule = array.__dlpack__(stream=STREAM, max_version=_VERSION)
+    except TypeError:
+        # Its library is older than DLPack 1.0.
+        capsule = array.__dlpack__(stream=STREAM)
     # Not renamed, so that the capsule's destructor calls the deleter when nothing refers to it.
-    pointer = ctypes.cast(_pointer_in(capsule, _NAME), ctypes.POINTER(_Managed))
-    tensor = pointer.contents.tensor
+    flags = 0
+    if _is_capsule(capsule, _VERSIONED_NAME):
+        record = _Versioned.from_address(_pointer_in(capsule, _VERSIONED_NAME))
+        if record.major != _VERSION[0]:
+            raise _no_tensor(array, f"of DLPack {record.major}.{record.minor}")
+        flags, tensor = record.flags, record.tensor
+    elif _is_capsule(capsule, _NAME):
+        tensor = _Managed.from_address(_pointer_in(capsule, _NAME)).tensor
+    else:
+        raise _no_tensor(array, "not as a DLPack tensor")
     shape = tuple(tensor.shape[: tensor.ndim])
     strides = tuple(tensor.strides[: tensor.ndim]) if tensor.strides else None
     dtype = _numpy_type(tensor.dtype)
     address = (tensor.data or 0) + tensor.byte_offset
-    return Imported(tensor.device.kind, address, shape, strides, dtype, (capsule, array))
+    readonly = bool(flags & _READ_ONLY)
+    return Imported(tensor.device.kind, address, shape, strides, dtype, readonly, (capsule, array))
+
+
+def _no_tensor(array: Any, how: str) -> PinError:
+    return PinError(
+        f"cannot import a {type(array).__name__} by DLPack: its library exports it {how}, this one "
+        f"knows DLPack {_VERSION[0]}. Copy it into a surface of gpu.surface(...) instead"
+    )
+
+
+def _data_type(dtype: np.dtype) -> _DataType:
+    """numpy's type as DLPack's; two plain bytes are bfloat16, which numpy does not have."""
+    code = _CODES.get(dtype.kind)
+    if dtype.kind == "V" and dtype.itemsize == 2 and dtype.names is None and not dtype.subdtype:
+        code = _BFLOAT
+    if code is None or dtype.byteorder == ">":
+        raise BufferError(f"DLPack has no data type for {dtype}; view the surface as another")
+    return _DataType(code, dtype.itemsize * 8, 1)
 
 
 def _numpy_type(found: _DataType) -> np.dtype:

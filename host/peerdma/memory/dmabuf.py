@@ -30,12 +30,12 @@ class DmaBuf:
         self._surface: Surface | None = surface
         self.fd = fd
         self.offset = offset
-        self.nbytes = surface.nbytes
+        self.nbytes: int = surface.nbytes
 
     def __enter__(self) -> DmaBuf:
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

@@ -105,7 +105,7 @@ def _imported(array: Any) -> ExternalArray:
         raise _scattered(array, tensor.shape, strides)
     stream = dlpack.STREAM
     return ExternalArray(
-        tensor.address, tensor.shape, tensor.dtype, False, True, stream, tensor.owner
+        tensor.address, tensor.shape, tensor.dtype, tensor.readonly, True, stream, tensor.owner
     )
 
 

@@ -112,7 +112,7 @@ class Input:
             status = os.stat(path)
             # Files of /proc report no bytes; an open file may have been read in part.
             if stat.S_ISREG(status.st_mode) and status.st_size and not isinstance(path, int):
-                self.nbytes = status.st_size
+                self.nbytes: int = status.st_size
                 return
             with open(path, "rb", closefd=not isinstance(path, int)) as file:
                 content = file.read(at_most + 1)
@@ -181,7 +181,7 @@ class Output:
     """
 
     def __init__(self, path: File):
-        self.name = _name(path)
+        self.name: str = _name(path)
         self._path = path
         #: temporary file that `save` renames to `_target`; None for pipes, devices and descriptors
         self._draft: str | None = None

@@ -2,10 +2,9 @@
 """The mailbox: registers that a GPU kernel writes as data arrives, timestamped by the board.
 
 >>> with peerdma.open(arguments=["--mailbox-page"]) as board, peerdma.gpu() as gpu:
-...     with board.mailbox() as mailbox, gpu.watch(dst, mailbox, seed=1) as watch:
-...         board.copy(s, d)
-...         watch.wait()
-...         print(mailbox.read())
+...     with board.mailbox() as mailbox, gpu.map_mailbox(mailbox) as page:
+...         launch(kernel, page.register("first"))  # a kernel of yours stores a 32-bit word there
+...         print(mailbox.read().first)
 """
 
 from __future__ import annotations
@@ -15,13 +14,15 @@ import ctypes
 import mmap
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from ..arguments import integer
 from ..errors import PeerdmaError
 from ..regs import MAILBOX
 
-__all__ = ["Mailbox", "MailboxPage", "Progress", "Stamp", "Watch", "require_token"]
+__all__ = ["Mailbox", "MailboxMap", "MailboxPage", "Stamp", "Stamps", "Watch", "require_token"]
+
+_Watch = TypeVar("_Watch", bound="Watch")
 
 
 @dataclass(frozen=True)
@@ -50,8 +51,12 @@ class Stamp(NamedTuple):
     cycle: int
 
 
-class Progress(NamedTuple):
-    """When a GPU saw the first word, saw the last word, and had checked the data."""
+class Stamps(NamedTuple):
+    """The mailbox's registers. What they mean is up to the kernel that writes them.
+
+    `peerdma.testing.watch` writes them when it sees the first word of a pattern, when it sees the
+    last, and when it has checked all of them.
+    """
 
     first: Stamp
     last: Stamp
@@ -72,31 +77,44 @@ class Mailbox:
 
     def __init__(self, page: MailboxPage):
         self.page = page
-        self.closed = False
-        self.address = ctypes.addressof(ctypes.c_char.from_buffer(page.memory))
+        self.closed: bool = False
+        self.address: int = ctypes.addressof(ctypes.c_char.from_buffer(page.memory))
         self._in_use = False
 
     def __enter__(self) -> Mailbox:
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self.close()
 
-    def read(self) -> Progress:
+    def read(self) -> Stamps:
         """The registers' values. Includes every write of a GPU that finished before the call."""
         self.require_open()
-        return Progress(*(self._stamp(name) for name in Progress._fields))
+        return Stamps(*(self._stamp(name) for name in Stamps._fields))
+
+    def write(self, name: str, token: int) -> None:
+        """Writes a register from the CPU; the board stamps it as a kernel's write.
+
+        Parameters
+        ----------
+        name : str
+            first, last or done.
+        token : int
+            1 to 2**32 - 1.
+        """
+        require_token(token)
+        ctypes.c_uint32.from_address(self.register(name)).value = token
 
     def register(self, name: str) -> int:
-        """Virtual address of the register `name`."""
+        """Virtual address of the register `name`: first, last or done."""
         self.require_open()
-        return self.address + MAILBOX[name].offset
+        return self.address + _offset(name)
 
     def acquire(self) -> None:
-        """Reserves the registers for a watch until `release`; PeerdmaError if another has them."""
+        """Reserves the registers for one user until `release`; PeerdmaError if it has another."""
         self.require_open()
         if self._in_use:
-            raise PeerdmaError("another watch uses the mailbox; close that one first")
+            raise PeerdmaError("another map or watch uses the mailbox; close that one first")
         self._in_use = True
 
     def release(self) -> None:
@@ -109,9 +127,9 @@ class Mailbox:
             raise PeerdmaError("the mailbox is closed; call board.mailbox() again")
 
     def close(self) -> None:
-        """Unmaps the page; PeerdmaError while a watch uses it. Closing again does nothing."""
+        """Unmaps the page; PeerdmaError while it is in use. Closing again does nothing."""
         if self._in_use:
-            raise PeerdmaError("cannot close a mailbox that a watch uses; close the watch first")
+            raise PeerdmaError("cannot close a mailbox that a map or watch uses; close that first")
         if not self.closed:
             self.closed = True
             self.page.memory.close()
@@ -127,10 +145,55 @@ class Mailbox:
         return Stamp(value, high << 32 | low)
 
 
+class MailboxMap:
+    """A mailbox as kernels of a GPU reach it. Use it as a context manager, or `close` it.
+
+    Not to be built directly: use `Gpu.map_mailbox`.
+
+    Parameters
+    ----------
+    address : int
+        Of the page, in kernels.
+    undo : callable
+        Unmaps it, and releases the mailbox.
+
+    Attributes
+    ----------
+    address : int
+    """
+
+    def __init__(self, address: int, undo: Callable[[], object]):
+        self.address: int = address
+        self._undo: Callable[[], object] | None = undo
+
+    def __enter__(self) -> MailboxMap:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def register(self, name: str) -> int:
+        """Address to which a kernel stores a 32-bit word: first, last or done.
+
+        The board stamps each store. A word that says "the data before this is complete" takes a
+        ``__threadfence_system()`` before it. Words are not 0, which an empty register of the
+        simulated board's page is.
+        """
+        if self._undo is None:
+            raise PeerdmaError("the map is closed; call gpu.map_mailbox(...) again")
+        return self.address + _offset(name)
+
+    def close(self) -> None:
+        """Unmaps the page; kernels that use it have ended by then. Closing again does nothing."""
+        undo, self._undo = self._undo, None
+        if undo is not None:
+            undo()
+
+
 class Watch(abc.ABC):
     """A GPU watching a surface for a pattern. Use it as a context manager, or `close` it.
 
-    Not to be built directly: use `Gpu.watch`.
+    Not to be built directly: use `peerdma.testing.watch`.
     """
 
     @abc.abstractmethod
@@ -149,11 +212,19 @@ class Watch(abc.ABC):
     def close(self) -> None:
         """Ends the watch at any stage. Closing again does nothing."""
 
-    def __enter__(self):
+    def __enter__(self: _Watch) -> _Watch:
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _offset(name: str) -> int:
+    """Byte of the page at which a register is."""
+    if name not in Stamps._fields:
+        names = ", ".join(Stamps._fields)
+        raise ValueError(f"a mailbox has the registers {names}, not {name!r}")
+    return MAILBOX[name].offset
 
 
 def require_token(token: int) -> None:

@@ -12,10 +12,10 @@ import numpy as np
 
 from ..errors import PinError
 
-__all__ = ["DmaBufMemory", "Extent", "HostArray", "Memory", "Path", "Staged", "is_memory"]
+__all__ = ["DataPath", "DmaBufMemory", "Extent", "HostArray", "Memory", "Staged", "is_memory"]
 
 
-class Path(str, enum.Enum):
+class DataPath(str, enum.Enum):
     """The way the bytes take between the memory and the board."""
 
     #: straight into or out of the GPU's memory
@@ -80,7 +80,7 @@ class Memory(Protocol):
         ...
 
     @property
-    def path(self) -> Path:
+    def path(self) -> DataPath:
         """The way the bytes take between this memory and a board that can reach it."""
         ...
 
@@ -137,7 +137,7 @@ class HostArray:
         If the array's bytes are not one contiguous piece, or are Python objects.
     """
 
-    path = Path.HOST_MEMORY
+    path = DataPath.HOST_MEMORY
     on_gpu = False
 
     def __init__(self, array: np.ndarray):
@@ -149,9 +149,9 @@ class HostArray:
                 "contiguous itself, since the board would write to that copy instead"
             )
         self._bytes = array.reshape(-1).view(np.uint8)
-        self.readonly = not self._bytes.flags.writeable
-        self.nbytes = array.nbytes
-        self.address = array.ctypes.data
+        self.readonly: bool = not self._bytes.flags.writeable
+        self.nbytes: int = array.nbytes
+        self.address: int = array.ctypes.data
 
     def __repr__(self) -> str:
         return f"<HostArray {self.nbytes} bytes at {self.address:#x}>"

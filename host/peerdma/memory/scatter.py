@@ -36,7 +36,7 @@ class ScatterList:
         self.addresses = address
         self.lengths = length
         self._ends = np.cumsum(length, dtype=np.uint64)
-        self.nbytes = int(self._ends[-1]) if len(self._ends) else 0
+        self.nbytes: int = int(self._ends[-1]) if len(self._ends) else 0
 
     def __len__(self) -> int:
         return len(self.addresses)

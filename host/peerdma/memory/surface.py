@@ -6,18 +6,22 @@ from __future__ import annotations
 import abc
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 from ..arguments import integer, wrong_type
-from ..errors import PinError, Timeout, VerifyError
-from . import dlpack, files, pattern
-from .mailbox import Mailbox, Watch, require_token
-from .memory import Extent, Path
+from ..deprecated import deprecated
+from ..errors import PinError
+from . import dlpack, files
+from .mailbox import Mailbox, MailboxMap, Watch
+from .memory import DataPath, Extent
 
-__all__ = ["Gpu", "Surface", "layout", "not_arrived", "wrong_word"]
+__all__ = ["Gpu", "SelfTest", "Surface", "layout", "require_surface"]
+
+_Gpu = TypeVar("_Gpu", bound="Gpu")
+_Surface = TypeVar("_Surface", bound="Surface")
 
 
 class Gpu(abc.ABC):
@@ -68,22 +72,62 @@ class Gpu(abc.ABC):
         """
 
     @abc.abstractmethod
-    def fill(self, surface: Surface, seed: int) -> None:
-        """Writes the pattern of `seed` (see `peerdma.memory.pattern`), from its word 0 on."""
+    def map_mailbox(self, mailbox: Mailbox) -> MailboxMap:
+        """Maps a board's mailbox for kernels of this GPU, which then write its words by themselves.
+
+        Raises
+        ------
+        CudaError
+            If CUDA cannot map the registers of a real board; says what to use instead.
+        PeerdmaError
+            If another map or watch uses the mailbox.
+        """
 
     @abc.abstractmethod
+    def close(self) -> None:
+        """Releases all that no surface uses. Closing again does nothing."""
+
+    # Tests of transfers ------------------------------------------------------------------------
+
     def verify(self, surface: Surface, *, seed: int) -> None:
-        """Checks the pattern of `seed` on the GPU; VerifyError names the first wrong word."""
+        """Checks a test pattern on the GPU; see `peerdma.testing.verify`."""
+        self.self_test(surface).verify(surface, seed)
+
+    def self_test(self, *surfaces: Surface) -> SelfTest:
+        """The kernels behind `peerdma.testing`, for surfaces of this GPU.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If one is another GPU's, or no surface.
+        GpuNotFound
+            If kernels cannot be compiled; says what to install.
+        """
+        for surface in surfaces:
+            require_surface(surface)
+            if surface.gpu is not self:
+                raise ValueError(f"{surface!r} is not a surface of {self!r}; ask its own GPU")
+        return self._self_test()
 
     @abc.abstractmethod
+    def _self_test(self) -> SelfTest:
+        """The kernels, compiled on first use."""
+
+    def fill(self, surface: Surface, seed: int) -> None:
+        """Former name of `Surface.fill`."""
+        deprecated("gpu.fill(surface, seed)", "surface.fill(seed)")
+        self.self_test(surface).fill(surface, seed)
+
     def compare(self, surface: Surface, other: Surface) -> None:
-        """Checks on the GPU that `surface` equals `other`; VerifyError as `verify`."""
+        """Former name of `peerdma.testing.compare`."""
+        deprecated("gpu.compare(...)", "peerdma.testing.compare(...)")
+        self.self_test(surface, other).compare(surface, other)
 
-    @abc.abstractmethod
     def checksum(self, surface: Surface) -> int:
-        """The surface's checksum (see `peerdma.memory.pattern`), computed on the GPU."""
+        """Former name of `peerdma.testing.checksum`."""
+        deprecated("gpu.checksum(...)", "peerdma.testing.checksum(...)")
+        return self.self_test(surface).checksum(surface)
 
-    @abc.abstractmethod
     def watch(
         self,
         surface: Surface,
@@ -93,58 +137,44 @@ class Gpu(abc.ABC):
         token: int = 1,
         timeout: float = 60.0,
     ) -> Watch:
-        """Starts a kernel that reports to a board when a pattern arrives in a surface.
+        """Former name of `peerdma.testing.watch`."""
+        deprecated("gpu.watch(...)", "peerdma.testing.watch(...)")
+        return self.self_test(surface).watch(surface, mailbox, seed, token, timeout)
 
-        It writes `token` to `first` of the mailbox when the surface's first word matches the
-        pattern of `seed`, to `last` when the last word does, and to `done` when it has checked
-        every word, whether they match or not.
-
-        Parameters
-        ----------
-        token : int
-            1 to 2**32 - 1.
-        timeout : float
-            Seconds until it gives up.
-        """
-
-    @abc.abstractmethod
-    def close(self) -> None:
-        """Releases all that no surface uses. Closing again does nothing."""
-
-    def require_own(self, surface: Surface) -> None:
-        """ValueError if the surface is another GPU's, TypeError if it is no surface."""
-        if not isinstance(surface, Surface):
-            raise wrong_type(
-                "a GPU works on surfaces",
-                surface,
-                "make one with gpu.surface(...), or of an array with gpu.register(array)",
-            )
-        if surface.gpu is not self:
-            raise ValueError(f"{surface!r} is not a surface of {self!r}; ask its own GPU")
-
-    def require_comparable(self, surface: Surface, other: Surface) -> None:
-        """ValueError if these two, which this GPU has to own, differ in size."""
-        self.require_own(surface)
-        self.require_own(other)
-        if surface.nbytes != other.nbytes:
-            raise ValueError(
-                f"cannot compare a surface of {surface.nbytes} bytes with one of {other.nbytes}; "
-                "only surfaces of one size can be equal"
-            )
-
-    def require_watchable(self, surface: Surface, seed: int, token: int) -> None:
-        """ValueError if these are invalid arguments of `watch`."""
-        self.require_own(surface)
-        pattern.require_seed(seed)
-        require_token(token)
-        if not surface.nbytes:
-            raise ValueError("cannot watch an empty surface: nothing can arrive")
-
-    def __enter__(self):
+    def __enter__(self: _Gpu) -> _Gpu:
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class SelfTest(Protocol):
+    """What a GPU can do to test transfers; the functions of `peerdma.testing` have the same names.
+
+    Surfaces are the GPU's own; the other arguments are checked here.
+    """
+
+    def fill(self, surface: Surface, seed: int) -> None:
+        """Writes a pattern."""
+        ...
+
+    def verify(self, surface: Surface, seed: int) -> None:
+        """Checks a pattern."""
+        ...
+
+    def compare(self, surface: Surface, other: Surface) -> None:
+        """Checks that two surfaces are equal."""
+        ...
+
+    def checksum(self, surface: Surface) -> int:
+        """A number that differs if the content does."""
+        ...
+
+    def watch(
+        self, surface: Surface, mailbox: Mailbox, seed: int, token: int, timeout: float
+    ) -> Watch:
+        """Reports to a board when a pattern arrives."""
+        ...
 
 
 class Surface(abc.ABC):
@@ -160,7 +190,7 @@ class Surface(abc.ABC):
     nbytes : int
     address : int
         Virtual address of the first byte.
-    path : Path
+    path : DataPath
         The way the bytes take between the surface and a board.
     on_gpu : bool
         Whether the memory is a real GPU's own.
@@ -168,15 +198,18 @@ class Surface(abc.ABC):
         False: every surface can be written.
     """
 
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    nbytes: int
     address: int
-    path: Path
+    path: DataPath
     on_gpu: bool = False
     readonly: bool = False
 
     def __init__(self, gpu: Gpu, shape: int | Sequence[int], dtype: DTypeLike):
         self.gpu = gpu
         self.shape, self.dtype, self.nbytes = layout(shape, dtype)
-        self.closed = False
+        self.closed: bool = False
         self._pins = 0
 
     def __repr__(self) -> str:
@@ -184,17 +217,29 @@ class Surface(abc.ABC):
         return f"<Surface {self.shape} {self.dtype}, {self.nbytes} bytes, {state}>"
 
     def fill(self, seed: int) -> None:
-        """Writes the test pattern of `seed` on the GPU."""
-        self.gpu.fill(self, seed)
+        """Writes a test pattern on the GPU; see `peerdma.testing.fill`."""
+        self.gpu.self_test(self).fill(self, seed)
 
     @property
     @abc.abstractmethod
     def array(self) -> np.ndarray:
         """The surface as a numpy array that shares its memory; UnsupportedError if no CPU can."""
 
+    @property
+    def bytes(self) -> np.ndarray:
+        """The same as a flat array of uint8."""
+        return self.array.reshape(-1).view(np.uint8)
+
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> np.ndarray:
-        result = self.array if dtype is None else self.array.astype(dtype, copy=False)
-        return result.copy() if copy else result
+        array = self.array
+        if dtype is not None and np.dtype(dtype) != array.dtype:
+            if copy is False:
+                raise ValueError(
+                    f"cannot share {self!r} as {np.dtype(dtype)}: that needs a copy. Leave out "
+                    f"copy=False, or ask for {array.dtype}"
+                )
+            return array.astype(dtype)
+        return array.copy() if copy else array
 
     def __dlpack_device__(self) -> tuple[int, int]:
         """Kind and number of the device, as DLPack numbers them."""
@@ -208,10 +253,28 @@ class Surface(abc.ABC):
         dl_device: tuple[Any, int] | None = None,
         copy: bool | None = None,
     ) -> object:
-        """The surface as a tensor that shares its memory, and keeps it alive after `close`."""
-        if max_version is None:
-            return self.array.__dlpack__()
-        return self.array.__dlpack__(max_version=max_version, dl_device=dl_device, copy=copy)
+        """The surface as a tensor that shares its memory, and keeps it alive after `close`.
+
+        With `copy` it is a tensor of a copy. Two plain bytes, dtype ``"V2"``, are bfloat16.
+
+        Raises
+        ------
+        BufferError
+            If DLPack has no such data type, or the memory is not on `dl_device`.
+        """
+        here = dlpack.CPU, 0
+        if dl_device not in (None, here):
+            raise BufferError(f"{self!r} is no memory of device {dl_device}; copy it there")
+        array = self.get() if copy else self.array
+        return dlpack.export(
+            array.ctypes.data,
+            here,
+            array.shape,
+            array.dtype,
+            array,
+            max_version=max_version,
+            copied=bool(copy),
+        )
 
     def get(self) -> np.ndarray:
         """A copy of the content, in an array of the host."""
@@ -226,11 +289,11 @@ class Surface(abc.ABC):
 
     def copy_in(self, start: int, data: np.ndarray) -> None:
         """Copies an array of uint8 to the surface's bytes from `start` on."""
-        self._bytes()[start : start + data.size] = data
+        self.bytes[start : start + data.size] = data
 
     def copy_out(self, start: int, data: np.ndarray) -> None:
         """Copies the surface's bytes from `start` on to an array of uint8."""
-        data[:] = self._bytes()[start : start + data.size]
+        data[:] = self.bytes[start : start + data.size]
 
     def load(self, path: files.File) -> files.FileTransfer:
         """Reads the surface's content from a file of its size; see `peerdma.memory.files.load`."""
@@ -240,22 +303,23 @@ class Surface(abc.ABC):
         """Writes the surface's content to a file; see `peerdma.memory.files.save`."""
         return files.save(self, path)
 
-    def _bytes(self) -> np.ndarray:
-        return self.array.reshape(-1).view(np.uint8)
-
     @abc.abstractmethod
     def extents(self) -> list[Extent]:
         """The pieces of the memory, see `peerdma.memory.memory.Memory`."""
 
     def acquire(self) -> None:
         """Adds a user: the surface cannot be closed until each has called `release`."""
-        if self.closed:
-            raise PinError("the surface is closed; make a new one")
+        self.require_open()
         self._pins += 1
 
     def release(self) -> None:
         """Undoes one `acquire`."""
         self._pins -= 1
+
+    def require_open(self) -> None:
+        """PinError if the surface is closed."""
+        if self.closed:
+            raise PinError("the surface is closed; make a new one")
 
     @abc.abstractmethod
     def flush_writes(self) -> None:
@@ -275,11 +339,21 @@ class Surface(abc.ABC):
     def _free(self) -> None:
         """Frees the memory."""
 
-    def __enter__(self):
+    def __enter__(self: _Surface) -> _Surface:
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def require_surface(thing: Any) -> None:
+    """TypeError unless it is a surface."""
+    if not isinstance(thing, Surface):
+        raise wrong_type(
+            "a GPU works on surfaces",
+            thing,
+            "make one with gpu.surface(...), or of an array with gpu.register(array)",
+        )
 
 
 def layout(
@@ -302,31 +376,3 @@ def layout(
     if kind.hasobject:
         raise ValueError(f"a surface holds plain data, not Python objects ({kind})")
     return sizes, kind, math.prod(sizes) * kind.itemsize
-
-
-def not_arrived(surface: Surface, word: int, timeout: float) -> Timeout:
-    """The error for a word of the pattern that a watch did not see in time."""
-    return Timeout(
-        f"word {word} of the pattern did not arrive in a surface of {surface.nbytes} bytes: the "
-        f"watch was closed, or {timeout:g} s passed. Check that the transfer into this surface "
-        "was started, covers all of it, and has the pattern's seed as its source"
-    )
-
-
-def wrong_word(
-    surface: Surface, wanted: str, offset: int, expected: int, found: int, wrong: int
-) -> VerifyError:
-    """The error for a surface with `wrong` wrong words, the first at byte `offset`."""
-    element = offset // surface.dtype.itemsize
-    index = tuple(int(n) for n in np.unravel_index(element, surface.shape))
-    total = -(-surface.nbytes // 4)
-    return VerifyError(
-        f"{wanted} was expected in a surface of {surface.nbytes} bytes, but {wrong} of {total} "
-        f"words differ. First wrong word: number {offset // 4}, byte offset {offset:#x}, element "
-        f"{index}: expected {expected:#010x}, found {found:#010x}. Check that the transfer into "
-        "this surface had finished, covered all of it, and came from the right source",
-        offset=offset,
-        expected=expected,
-        found=found,
-        wrong=wrong,
-    )

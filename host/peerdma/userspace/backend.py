@@ -17,7 +17,7 @@ from ..board.link import Link
 from ..board.transfer import Through
 from ..errors import PeerdmaError, ProtocolError, TransferError, UnsupportedError
 from ..memory.mailbox import MailboxPage
-from ..memory.memory import Extent, Memory, Path, Staged
+from ..memory.memory import DataPath, Extent, Memory, Staged
 from ..memory.scatter import ScatterList
 from ..regs import BAR_USER, DESCRIPTOR, MAILBOX, USER, USER_BLOCK_BASE, Capability
 from ..uapi import Access
@@ -54,12 +54,12 @@ class _Window:
 class _Mapped:
     """Memory that is mapped for the board, and how many pins share the mapping."""
 
-    def __init__(self, memory: Memory, windows: list[_Window], path: Path):
+    def __init__(self, memory: Memory, windows: list[_Window], path: DataPath):
         self.memory = memory
         self.path = path
         self.windows = windows
-        self.pins = 0
-        self.scatter = ScatterList(
+        self.pins: int = 0
+        self.scatter: ScatterList = ScatterList(
             [window.address for window in windows], [window.nbytes for window in windows]
         )
 
@@ -154,13 +154,13 @@ class UserSpaceBackend:
                 for extent in memory.extents():
                     windows.append(self._map(extent, address % _PAGE))
                     address += len(extent.memory)
-                    path = Path.STAGED if isinstance(extent.memory, Staged) else path
+                    path = DataPath.STAGED if isinstance(extent.memory, Staged) else path
                 undo.pop_all()
             mapped = self._mapped[id(memory)] = _Mapped(memory, windows, path)
         mapped.pins += 1
         return mapped
 
-    def path(self, handle: _Mapped) -> Path:
+    def path(self, handle: _Mapped) -> DataPath:
         """`STAGED` if this process has to copy the bytes for the board, else the memory's path."""
         return handle.path
 

@@ -60,8 +60,9 @@ class DmaChannel:
         self._registers = registers
         # Looked up once: a transfer of a few bytes is little more than these accesses.
         self._address = [address(f"descriptor_{part}") for part in ("lo", "hi", "adjacent")]
-        self._status, self.status_rc = channel("status"), channel("status_rc")
-        self.completed_count = channel("completed_count")
+        self._status = channel("status")
+        self.status_rc: tuple[int, int] = channel("status_rc")
+        self.completed_count: tuple[int, int] = channel("completed_count")
         self._cycles_lo, self._cycles_hi = channel("perf_cycles_lo"), channel("perf_cycles_hi")
         #: writes that start the loaded chain; its status has been cleared before
         self.arm: list[Access] = [

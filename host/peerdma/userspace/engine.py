@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
+from ..board.backend import Extension
 from ..errors import Timeout, TransferError
 from ..regs import EXTENSION, ErrorKind, Status
 from .dma_channel import Direction, DmaChannel
@@ -69,11 +70,11 @@ class Engine:
         self._timeout = timeout
         #: Why no more transfers can be made, once a channel could not be stopped.
         self._stuck: str | None = None
-        self.resets = 0
-        self.channel_counts = count_channels(registers)
-        self.extension = read_extension(registers)
+        self.resets: int = 0
+        self.channel_counts: tuple[int, int] = count_channels(registers)
+        self.extension: Extension | None = read_extension(registers)
         self._extension_bank = Bank(registers, EXTENSION)
-        self.channels = {
+        self.channels: dict[Direction, DmaChannel] = {
             Direction.H2C: DmaChannel(registers, Direction.H2C, 1),
             Direction.C2H: DmaChannel(registers, Direction.C2H, 1 << self.channel_counts[0]),
         }

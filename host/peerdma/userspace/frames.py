@@ -61,9 +61,9 @@ class FrameRun:
         self._done = self._count = 0
         #: the run's status: what was cleared in the register so far
         self._status = 0
-        self.reports = 0
+        self.reports: int = 0
         self._failure: PeerdmaError | None = None
-        self.ended = False
+        self.ended: bool = False
         xdma.start(
             Direction.C2H,
             0,

@@ -16,7 +16,7 @@ import numpy as np
 from ..errors import Timeout
 from ..regs import DESCRIPTOR, Status
 from .chain import write_chain
-from .dma_channel import Access, Direction
+from .dma_channel import Access, Direction, DmaChannel
 from .engine import Engine
 
 __all__ = ["Prepared", "Ring", "Run", "Side"]
@@ -37,7 +37,7 @@ class Ring:
     def __init__(self, memory: np.ndarray, address: int):
         self.descriptors = memory
         #: the same memory as `descriptors`
-        self.bytes = memory.view(np.uint8).data
+        self.bytes: memoryview = memory.view(np.uint8).data
         self.address = address
 
     def part(self, index: int, count: int) -> Ring:
@@ -80,8 +80,8 @@ class Side:
         lengths: np.ndarray,
     ):
         self.direction = direction
-        self.channel = engine.channels[direction]
-        self.nbytes = int(lengths.sum())
+        self.channel: DmaChannel = engine.channels[direction]
+        self.nbytes: int = int(lengths.sum())
         self._ring = ring.bytes
         self._registers = engine.registers
         self.chains: list[_Chain] = []

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from ..vfio.simboard import SimulatedBoard, is_checkout
 from .backend import UserSpaceBackend
@@ -14,7 +15,7 @@ __all__ = ["StartedBoard", "is_checkout"]
 class StartedBoard(UserSpaceBackend):
     """A simulated board in a process of its own, which `close` ends."""
 
-    def __init__(self, arguments: Sequence[str], **options):
+    def __init__(self, arguments: Sequence[str], **options: Any):
         self._process = SimulatedBoard(arguments)
         try:
             super().__init__(

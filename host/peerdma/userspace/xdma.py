@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..board.backend import Extension
 from ..memory.scatter import ScatterList
 from ..regs import (
     CARD_RAM_SIZE,
@@ -64,11 +65,11 @@ class Xdma:
             direction: self._ring.part(index, 2)
             for index, direction in enumerate((Direction.C2H, Direction.H2C))
         }
-        self.engine = Engine(registers, timeout)
-        self.extension = self.engine.extension
+        self.engine: Engine = Engine(registers, timeout)
+        self.extension: Extension | None = self.engine.extension
         self._extension_bank = Bank(registers, EXTENSION)
         self._clock = [self._extension_bank.place(f"cycles_{half}") for half in ("lo", "hi")]
-        self.card_ram_size = self.extension.card_ram_size if self.extension else CARD_RAM_SIZE
+        self.card_ram_size: int = self.extension.card_ram_size if self.extension else CARD_RAM_SIZE
         self.flush()
 
     @property

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-from ..errors import BoardLost, BoardNotFound, ProtocolError, Timeout
+from ..errors import BoardLost, BoardNotFound, PeerdmaError, ProtocolError, Timeout
 from .simboard import start_command
 from .wire import MAX_DATA_BYTES, MAX_FDS, Command, DmaAccess, Header, HeaderFlag, pack, unpack
 
@@ -38,7 +38,8 @@ class Channel:
         Seconds to wait for any one answer.
     serve : callable
         Executes a command of the device: takes command number and payload, returns the payload of
-        the reply. If it raises OSError, the reply is an error with that errno.
+        the reply. If it raises OSError, other than a PeerdmaError, the reply is an error with that
+        errno.
     why_lost : callable
         Returns what is known about the end of the device's process, for the text of `BoardLost`.
 
@@ -272,6 +273,8 @@ class Channel:
             flags, number, answer = int(HeaderFlag.REPLY), 0, b""
             try:
                 answer = self._serve(header.command, payload)
+            except PeerdmaError:
+                raise
             except OSError as error:
                 flags, number = flags | HeaderFlag.ERROR, error.errno or errno.EIO
             if not header.flags & HeaderFlag.NO_REPLY:

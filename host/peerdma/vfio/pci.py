@@ -74,7 +74,7 @@ class PciFunction:
         self._eventfd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._waiter = Waiter(client.fileno(), self._eventfd)
         self.wait, self.wake = self._waiter.wait, self._waiter.wake
-        self.closed = False
+        self.closed: bool = False
         try:
             self._set_up(interrupts, max_payload, max_read_request)
         except BaseException:
@@ -82,12 +82,16 @@ class PciFunction:
             raise
 
     def _set_up(self, interrupts: str, max_payload: int, max_read_request: int) -> None:
-        self.vendor, self.device = self._config(_VENDOR), self._config(_DEVICE)
-        self.subsystem = (self._config(_SUBSYSTEM_VENDOR), self._config(_SUBSYSTEM))
+        self.vendor: int = self._config(_VENDOR)
+        self.device: int = self._config(_DEVICE)
+        self.subsystem: tuple[int, int] = (
+            self._config(_SUBSYSTEM_VENDOR),
+            self._config(_SUBSYSTEM),
+        )
         self._capabilities = self._find_capabilities()
         self._place_bars()
         self._set_packet_sizes(max_payload, max_read_request)
-        self.interrupt = self._choose_interrupt(interrupts)
+        self.interrupt: Irq = self._choose_interrupt(interrupts)
         command = _Command.MEMORY | _Command.BUS_MASTER
         if self.interrupt is Irq.MSI:
             command |= _Command.INTX_DISABLE

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import queue
 import shlex
@@ -22,6 +23,7 @@ from ..errors import BoardNotFound
 
 __all__ = ["SimulatedBoard", "checkout_root", "is_checkout", "start_command"]
 
+_log = logging.getLogger(__name__)
 #: The first run builds the RTL model, which takes minutes on a small machine.
 _START_TIMEOUT = 1800.0
 _END_TIMEOUT = 5.0
@@ -76,7 +78,7 @@ class SimulatedBoard:
     def __init__(self, arguments: Sequence[str] = ()):
         self._root = checkout_root()
         self._directory = tempfile.mkdtemp(prefix="peerdma-")
-        self.path = os.path.join(self._directory, "board.sock")
+        self.path: str = os.path.join(self._directory, "board.sock")
         self._last_lines: deque[str] = deque(maxlen=5)
         #: (time of arrival, text)
         self._notes: deque[tuple[float, str]] = deque(maxlen=5)
@@ -88,6 +90,7 @@ class SimulatedBoard:
         # The kernel ends the child with the *thread* that started it, so this one lives as long.
         self._keeper = threading.Thread(target=self._keep, args=(command,), daemon=True)
         self._keeper.start()
+        _log.info("starting the simulated board: %s", shlex.join(command))
         try:
             self._wait_until_ready()
         except BaseException:

@@ -24,7 +24,7 @@ def _product(m, word, factor, enable):
 
 
 class Mix(wiring.Component):
-    """`mix` of `peerdma.memory.pattern`, a word in each cycle.
+    """`mix` of `peerdma.testing.pattern`, a word in each cycle.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ class _Tag(data.Struct):
 class PatternSource(UserBlock):
     """Frames of `frame_words` words: frame n holds the pattern of seed ``seed + n``.
 
-    Words are those of `peerdma.memory.pattern`, so that a GPU can verify a frame. One word leaves
+    Words are those of `peerdma.testing.pattern`, so that a GPU can verify a frame. One word leaves
     in each cycle, as a beat of four bytes; between frames 12 cycles pass without one. With
     `interval`, a frame begins in every so many cycles whether there is room for it or not, as a
     sensor's would: one that finds the frame before it unfinished is dropped and counted, and its

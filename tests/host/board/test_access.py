@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 import peerdma
-from peerdma import Access
-from peerdma.memory import pattern
+from peerdma import Access, testing
 from peerdma.regs import ErrorKind, Status
+from peerdma.testing import pattern
 
 NBYTES = 5000
 READ_ONLY = r"bytes at 0x[0-9a-f]+ as a destination: .* is read-only; nothing was transferred\. Use"
@@ -116,9 +116,9 @@ def test_read_only_memory_is_no_destination_of_user_blocks(converter, sensor, co
     ring = [np.zeros(NBYTES, np.uint8), constant]
     for overwrite in (False, True):
         with pytest.raises(peerdma.PinError, match=READ_ONLY):
-            sensor.stream(ring, overwrite=overwrite)
+            sensor.frames(ring, overwrite=overwrite)
         with sensor.pin(constant) as c, pytest.raises(peerdma.PinError, match=READ_ONLY):
-            sensor.stream([ring[0], c[:]], overwrite=overwrite, frame_bytes=100)
+            sensor.frames([ring[0], c[:]], overwrite=overwrite, frame_bytes=100)
     assert not sensor._pins
 
 
@@ -264,7 +264,7 @@ def test_a_user_block_writes_to_memory_that_is_gone(converter, memory):
 @pytest.fixture
 def source(sensor):
     """The pattern source, off at the end."""
-    source = peerdma.PatternSource(sensor)
+    source = testing.PatternSource(sensor)
     yield source
     source.stop()
 
@@ -273,7 +273,7 @@ def source(sensor):
 def test_frames_are_not_handed_out_if_they_did_not_arrive(sensor, source, memory, overwrite):
     source.start(NBYTES, seed=7)
     ring = [sensor.pin(memory(NBYTES)) for _ in range(3)]
-    with sensor.stream(ring, overwrite=overwrite) as stream:
+    with sensor.frames(ring, overwrite=overwrite) as stream:
         next(stream)
         withdraw(sensor, ring[1])
         with pytest.raises(peerdma.TransferError, match=LOST):
@@ -281,7 +281,7 @@ def test_frames_are_not_handed_out_if_they_did_not_arrive(sensor, source, memory
         assert stream.closed
     for pin in ring:
         pin.close()
-    with sensor.stream([memory(NBYTES) for _ in range(2)]) as stream:
+    with sensor.frames([memory(NBYTES) for _ in range(2)]) as stream:
         for frame in itertools.islice(stream, 4):
             expected = pattern.fill_bytes(7 + stream.number, 0, NBYTES)
             assert (np.asarray(frame) == expected).all()
@@ -289,7 +289,7 @@ def test_frames_are_not_handed_out_if_they_did_not_arrive(sensor, source, memory
 
 def test_the_only_frame_of_a_run_is_not_handed_out_if_it_did_not_arrive(sensor, source, memory):
     """The board stops after it by itself."""
-    with sensor.pin(memory(NBYTES)) as pin, sensor.stream([pin]) as stream:
+    with sensor.pin(memory(NBYTES)) as pin, sensor.frames([pin]) as stream:
         withdraw(sensor, pin)
         source.start(NBYTES)
         with pytest.raises(peerdma.TransferError, match=LOST) as caught:
@@ -301,7 +301,7 @@ def test_the_only_frame_of_a_run_is_not_handed_out_if_it_did_not_arrive(sensor, 
 def test_asking_for_an_intact_frame_closes_a_stream_that_failed(sensor, source, memory):
     source.start(NBYTES)
     ring = [sensor.pin(memory(NBYTES)) for _ in range(2)]
-    with sensor.stream(ring, overwrite=True) as stream:
+    with sensor.frames(ring, overwrite=True) as stream:
         next(stream)
         for pin in ring:
             withdraw(sensor, pin)

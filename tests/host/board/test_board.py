@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import peerdma
+from peerdma import testing
 from peerdma.board.link import Link
 
 GUARD = 0xA5
@@ -47,9 +48,9 @@ def expect_only(target, start: int, data: np.ndarray):
 def ways(board, gpu) -> peerdma.Paths:
     """The paths of a copy between surfaces of `gpu`."""
     path = gpu.surface(1).path
-    if not gpu.emulated and path is peerdma.Path.PEER_TO_PEER:
+    if not gpu.emulated and path is peerdma.DataPath.PEER_TO_PEER:
         # No board is beside the GPU: this process copies for the simulated one.
-        path = peerdma.Path.STAGED
+        path = peerdma.DataPath.STAGED
     return peerdma.Paths(path, path)
 
 
@@ -123,7 +124,7 @@ def test_card_ram_up_to_its_end_is_apart_from_copies(gpu):
             board.write(s[:8], board.info().card_ram_size - 8)
             board.copy(s, d)
             board.read(d[:8], board.info().card_ram_size - 8)
-        gpu.compare(dst, src)
+        testing.compare(dst, src)
 
 
 def test_more_than_card_ram_goes_too_and_tells_its_progress(board, gpu):
@@ -185,7 +186,7 @@ def test_host_arrays_of_any_kind(board):
         transfer = board.copy(s, d)
         assert "HostArray 24000 bytes" in repr(s)
     assert (result == numbers).all()
-    assert transfer.path == (peerdma.Path.HOST_MEMORY, peerdma.Path.HOST_MEMORY)
+    assert transfer.path == (peerdma.DataPath.HOST_MEMORY, peerdma.DataPath.HOST_MEMORY)
 
 
 def test_the_longer_way_is_the_one_reported(board):
@@ -193,7 +194,7 @@ def test_the_longer_way_is_the_one_reported(board):
     surface = peerdma.gpu("emulated", memory="device").surface(20)
     with board.pin(surface) as s, board.pin(array) as h:
         transfer = board.copy([h[:4], s[:2]], s[10:16])
-    assert transfer.path == (peerdma.Path.HOST_MEMORY, peerdma.Path.PEER_TO_PEER)
+    assert transfer.path == (peerdma.DataPath.HOST_MEMORY, peerdma.DataPath.PEER_TO_PEER)
 
 
 def test_nothing_to_move_is_fine(board, source, target):

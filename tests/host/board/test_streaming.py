@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import peerdma
-from peerdma.memory import pattern
+from peerdma import testing
+from peerdma.testing import pattern
 
 FRAME = 6000
 
@@ -17,7 +18,7 @@ FRAME = 6000
 @pytest.fixture
 def source(sensor):
     """The pattern source, off at the end."""
-    source = peerdma.PatternSource(sensor)
+    source = testing.PatternSource(sensor)
     yield source
     source.stop()
 
@@ -41,7 +42,7 @@ def test_frames_come_whole_and_in_order(sensor, source, gpu):
     """More frames than surfaces; the board waits for those that are in use."""
     source.start(FRAME, seed=11)
     ring = ring_of(gpu, 3)
-    with sensor.stream(ring) as stream:
+    with sensor.frames(ring) as stream:
         for count, surface in enumerate(itertools.islice(stream, 10)):
             assert surface is ring[count % 3]
             assert stream.number == count
@@ -55,14 +56,14 @@ def test_each_stream_begins_with_a_new_frame(sensor, source, gpu):
     """Nothing of an earlier stream is left, whatever its frames were."""
     for nbytes, seed, overwrite in ((FRAME, 1, False), (8, 2, True), (20_000, 3, False)):
         source.start(nbytes, seed=seed)
-        with sensor.stream(ring_of(gpu, 2, nbytes), overwrite=overwrite) as stream:
+        with sensor.frames(ring_of(gpu, 2, nbytes), overwrite=overwrite) as stream:
             for surface in itertools.islice(stream, 3):
                 is_right(stream, surface, seed)
 
 
 def test_one_surface_is_enough(sensor, source, gpu):
     source.start(FRAME)
-    with sensor.stream(ring_of(gpu, 1)) as stream:
+    with sensor.frames(ring_of(gpu, 1)) as stream:
         for surface in itertools.islice(stream, 4):
             gpu.verify(surface, seed=stream.number)
 
@@ -80,7 +81,7 @@ def test_a_frame_can_be_a_part_of_a_surface_or_array(sensor, source, gpu):
             lambda: surface.get()[100:200],
             lambda: surface.get()[:100],
         ]
-        with sensor.stream(items, frame_bytes=100) as stream:
+        with sensor.frames(items, frame_bytes=100) as stream:
             pin.close()
             for number in range(6):
                 assert next(stream) is items[number % 3]
@@ -93,7 +94,7 @@ def test_a_frame_can_be_a_part_of_a_surface_or_array(sensor, source, gpu):
 def test_a_slow_loop_gets_the_newest_frame(sensor, source, gpu):
     """The board goes round; frames in between are counted, and one that was written over is."""
     source.start(FRAME, seed=100)
-    with sensor.stream(ring_of(gpu, 4), overwrite=True) as stream:
+    with sensor.frames(ring_of(gpu, 4), overwrite=True) as stream:
         next(stream)
         first, dropped = stream.number, stream.dropped
         assert dropped == first
@@ -113,11 +114,11 @@ def test_a_sensor_that_does_not_wait_drops_frames(sensor, source, gpu):
     """It has its own clock: while the loop keeps the only surface, frames are lost at the source,
     and those that come are whole."""
     source.start(FRAME, interval=3000, seed=9)
-    with sensor.stream(ring_of(gpu, 1)) as stream:
+    with sensor.frames(ring_of(gpu, 1)) as stream:
         for surface in itertools.islice(stream, 3):
             gpu.verify(surface, seed=9 + stream.number)
     source.start(FRAME, interval=300, seed=9)
-    with sensor.stream(ring_of(gpu, 2)) as stream:
+    with sensor.frames(ring_of(gpu, 2)) as stream:
         for surface in itertools.islice(stream, 5):
             gpu.verify(surface, seed=9 + stream.number)
         # Frames of 1,500 words cannot come every 300 cycles.
@@ -127,13 +128,13 @@ def test_a_sensor_that_does_not_wait_drops_frames(sensor, source, gpu):
 def test_a_stream_waits_for_a_slow_source(sensor, source, gpu):
     """The simulated board does not rest while its source counts."""
     source.start(64, interval=100_000, seed=1)
-    with sensor.stream(ring_of(gpu, 2, 64)) as stream:
+    with sensor.frames(ring_of(gpu, 2, 64)) as stream:
         for surface in itertools.islice(stream, 3):
             gpu.verify(surface, seed=1 + stream.number)
 
 
 def test_without_frames_a_stream_times_out_and_closes(sensor, gpu):
-    stream = sensor.stream(ring_of(gpu, 2), timeout=0.2)
+    stream = sensor.frames(ring_of(gpu, 2), timeout=0.2)
     with pytest.raises(peerdma.Timeout, match=r"no.* within 0\.2 s, after 0 frames\. Is the"):
         next(stream)
     assert stream.closed
@@ -151,11 +152,11 @@ def test_nothing_else_moves_while_a_stream_is_open(sensor, source, gpu):
     here, there = gpu.surface(100), gpu.surface(100)
     here.fill(3)
     with sensor.pin(here) as s, sensor.pin(there) as d:
-        with sensor.stream(ring_of(gpu, 2)) as stream:
+        with sensor.frames(ring_of(gpu, 2)) as stream:
             for action in (
                 lambda: sensor.copy(s, d),
                 lambda: sensor.write(s),
-                lambda: sensor.stream(ring_of(gpu, 2)),
+                lambda: sensor.frames(ring_of(gpu, 2)),
             ):
                 with pytest.raises(peerdma.PeerdmaError, match="close the stream first"):
                     action()
@@ -169,7 +170,7 @@ def test_nothing_else_moves_while_a_stream_is_open(sensor, source, gpu):
 def test_surfaces_stay_while_a_stream_fills_them(sensor, source, gpu):
     source.start(FRAME)
     ring = ring_of(gpu, 2)
-    with sensor.stream(ring), pytest.raises(peerdma.PinError, match="pinned 1 times"):
+    with sensor.frames(ring), pytest.raises(peerdma.PinError, match="pinned 1 times"):
         ring[0].close()
     for surface in ring:
         surface.close()
@@ -186,12 +187,12 @@ def test_a_failure_closes_the_stream(sensor, source, gpu):
             descriptors["control"] = 0
             next(stream)
 
-    with sensor.stream(ring) as stream:
+    with sensor.frames(ring) as stream:
         next(stream)
         with pytest.raises(peerdma.TransferError, match=r"failed after \d frames: MAGIC_STOPPED"):
             spoil_and_go_on(stream)
         assert stream.closed
-    with sensor.stream(ring) as stream:
+    with sensor.frames(ring) as stream:
         gpu.verify(next(stream), seed=0)
 
 
@@ -199,7 +200,7 @@ def test_a_stream_can_be_used_by_several_threads(sensor, source, gpu):
     """Each frame goes to one of them."""
     source.start(FRAME)
     numbers = []
-    with sensor.stream(ring_of(gpu, 4)) as stream:
+    with sensor.frames(ring_of(gpu, 4)) as stream:
 
         def take():
             for _ in range(5):
@@ -271,8 +272,8 @@ def test_a_stream_waits_for_jobs_and_jobs_not_for_it(sensor, source, gpu):
 def test_closing_the_board_closes_its_stream():
     with peerdma.gpu("emulated") as gpu:
         with peerdma.open("sim", arguments=["--user", "pattern"]) as board:
-            peerdma.PatternSource(board).start(FRAME)
-            stream = board.stream(ring_of(gpu, 3))
+            testing.PatternSource(board).start(FRAME)
+            stream = board.frames(ring_of(gpu, 3))
             next(stream)
         assert stream.closed
 
@@ -287,16 +288,16 @@ def test_closing_the_board_closes_its_stream():
 )
 def test_rings_that_cannot_be(sensor, gpu, make, message):
     with pytest.raises(ValueError, match=message):
-        sensor.stream(make(gpu))
+        sensor.frames(make(gpu))
     with pytest.raises(ValueError, match="a ring of 1 surfaces is too small"):
-        sensor.stream([gpu.surface(8)], overwrite=True)
+        sensor.frames([gpu.surface(8)], overwrite=True)
     with pytest.raises(ValueError, match="frames of 9 bytes do not fit a surface of 8 bytes"):
-        sensor.stream([gpu.surface(8)], frame_bytes=9)
+        sensor.frames([gpu.surface(8)], frame_bytes=9)
     surface = gpu.surface(5000)
     with sensor.pin(surface) as pin:
         bytes_of_it = [pin[i : i + 1] for i in range(5000)]
         with pytest.raises(peerdma.TransferError, match=r"in 5000 pieces .* ring holds 4096"):
-            sensor.stream(bytes_of_it)
+            sensor.frames(bytes_of_it)
     assert not sensor._pins
 
 
@@ -315,16 +316,16 @@ def test_settings_of_the_source(sensor, source):
 def test_boards_without_what_was_asked_for(board, without, converter, sensor, gpu):
     surface = gpu.surface(8)
     with pytest.raises(peerdma.UnsupportedError, match="this board has no user block"):
-        without.stream([surface])
+        without.frames([surface])
     for each, name in ((board, "PASS"), (converter, "BF16")):
         with pytest.raises(peerdma.UnsupportedError, match=f"user block {name} is not a source"):
-            each.stream([surface])
+            each.frames([surface])
         with pytest.raises(peerdma.UnsupportedError, match=f"its user block is {name}"):
-            peerdma.PatternSource(each)
+            testing.PatternSource(each)
     with pytest.raises(peerdma.UnsupportedError, match="is unknown"):
-        peerdma.PatternSource(without)
+        testing.PatternSource(without)
     with (
         sensor.pin(surface) as s,
-        pytest.raises(peerdma.UnsupportedError, match=r"PATN is a source.*board\.stream"),
+        pytest.raises(peerdma.UnsupportedError, match=r"PATN is a source.*board\.frames"),
     ):
         sensor.process(s[:4], s[4:])

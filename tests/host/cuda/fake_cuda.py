@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import mmap
 import os
 import threading
 import time
@@ -19,7 +20,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from peerdma.cuda.driver import Driver
-from peerdma.memory import pattern
+from peerdma.testing import pattern
 from tests.host.cuda.fake_nvrtc import FakeNvrtc, names
 
 Result = names(
@@ -240,6 +241,9 @@ class FakeCuda:
     def _cuMemHostRegister(self, address, nbytes, flags):
         if address in self.registered:
             return Result.CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED
+        # NVIDIA's module looks I/O memory up in the process's page table, and does not fault it in.
+        if flags & 4 and not is_present(address):
+            return Result.CUDA_ERROR_INVALID_VALUE
         self.registered.add(address)
         self.kinds[address] = {"MEMORY_TYPE": 1}
         return None
@@ -365,6 +369,13 @@ class FakeCuda:
     def _run_report(self, where, token, seen):
         if ctypes.c_uint32.from_address(seen).value == 2:
             ctypes.c_uint32.from_address(where).value = token
+
+
+def is_present(address: int) -> bool:
+    """Whether the page at an address is in this process's page table."""
+    with open("/proc/self/pagemap", "rb", buffering=0) as pages:
+        pages.seek(address // mmap.PAGESIZE * 8)
+        return bool(int.from_bytes(pages.read(8), "little") >> 63)
 
 
 def fake_driver(api: FakeCuda | None = None, nvrtc: FakeNvrtc | None = None) -> Driver:

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import peerdma
-from peerdma.memory import pattern
+from peerdma import testing
+from peerdma.testing import pattern
 from tests.host.cuda import libraries
 
 LIBRARIES = libraries.present()
@@ -30,7 +31,7 @@ def test_kernels_at_every_size(cuda, nbytes, seed):
         one.fill(seed)
         other.fill(seed)
         cuda.verify(one, seed=seed)
-        cuda.compare(one, other)
+        testing.compare(one, other)
         piece = np.empty(4096, np.uint8)
         for start in (0, nbytes - 4096):
             one.copy_out(start, piece)
@@ -39,15 +40,15 @@ def test_kernels_at_every_size(cuda, nbytes, seed):
             one.copy_out(4 * word, piece[:4])
             changed = piece[:4] ^ np.uint8(1)
             one.copy_in(4 * word, changed)
-            for check in (lambda: cuda.verify(one, seed=seed), lambda: cuda.compare(one, other)):
+            for check in (lambda: cuda.verify(one, seed=seed), lambda: testing.compare(one, other)):
                 with pytest.raises(peerdma.VerifyError) as caught:
                     check()
                 assert (caught.value.offset, caught.value.wrong) == (4 * word, 1)
-            assert cuda.checksum(one) != cuda.checksum(other)
+            assert testing.checksum(one) != testing.checksum(other)
             one.copy_in(4 * word, piece[:4])
-        assert cuda.checksum(one) == cuda.checksum(other)
+        assert testing.checksum(one) == testing.checksum(other)
         if nbytes <= 16 << 20:
-            assert cuda.checksum(one) == pattern.checksum(one.get())
+            assert testing.checksum(one) == pattern.checksum(one.get())
 
 
 def test_word_offsets_have_64_bits():
@@ -74,8 +75,8 @@ def test_copies_through_the_simulated_board(board, cuda, nbytes):
         with board.pin(src) as s, board.pin(dst) as d:
             transfer = board.copy(s, d)
         cuda.verify(dst, seed=1)
-        staged = src.path is peerdma.Path.PEER_TO_PEER
-        expected = peerdma.Path.STAGED if staged else peerdma.Path.HOST_MEMORY
+        staged = src.path is peerdma.DataPath.PEER_TO_PEER
+        expected = peerdma.DataPath.STAGED if staged else peerdma.DataPath.HOST_MEMORY
         assert transfer.path == (expected, expected)
 
 
@@ -140,7 +141,7 @@ def test_tensors_of_the_cpu_are_registered(pinned):
     with peerdma.gpu("cuda", memory="host") as gpu:
         tensor = torch.zeros(5000, dtype=torch.uint8, pin_memory=pinned)
         with gpu.register(tensor) as surface:
-            assert surface.path is peerdma.Path.HOST_MEMORY
+            assert surface.path is peerdma.DataPath.HOST_MEMORY
             surface.fill(6)
             assert (tensor.numpy() == pattern.fill_bytes(6, 0, 5000)).all()
             surface.acquire()

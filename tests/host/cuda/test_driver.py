@@ -7,14 +7,16 @@ import importlib.metadata
 import sys
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 import peerdma
 from peerdma.cuda import driver as cuda_driver
-from peerdma.cuda import kernels as cuda_kernels
 from peerdma.cuda.gpu import CudaGpu
+from peerdma.testing.cuda import source as kernels
 from tests.host.cuda.fake_cuda import FakeCuda, Result, fake_driver
 from tests.host.cuda.fake_nvrtc import FakeNvrtc
+from tests.host.test_import import loaded
 
 
 class Library:
@@ -104,29 +106,52 @@ def test_bindings_up_to_the_drivers_major_do(installed, version, bindings):
 
 
 def test_importing_the_library_needs_no_bindings():
-    for name in ("cuda.gpu", "cuda.driver", "cuda.kernels", "cuda.surface", "memory.dlpack"):
-        importlib.import_module(f"peerdma.{name}")
-    assert "cuda.bindings" not in sys.modules or peerdma.gpu("cuda").close() is None
+    names = ("cuda.gpu", "cuda.driver", "cuda.program", "testing.cuda", "memory.dlpack")
+    modules = loaded("import " + ", ".join(f"peerdma.{name}" for name in names))
+    assert "peerdma.cuda.gpu" in modules and "cuda" not in modules
+
+
+class Missing:
+    """As NVRTC's bindings without NVRTC."""
+
+    def nvrtcVersion(self):  # noqa: N802 - the name is CUDA's
+        raise RuntimeError("libnvrtc.so.13 not found")
+
+
+def fill(api: FakeCuda, nvrtc: FakeNvrtc) -> None:
+    """Uses a kernel, once."""
+    with CudaGpu(0, driver=fake_driver(api, nvrtc)) as gpu, gpu.surface(10) as surface:
+        surface.fill(1)
+
+
+def test_a_tensor_is_moved_without_a_compiler(board, cuda_api):
+    with CudaGpu(0, driver=fake_driver(cuda_api, Missing())) as gpu:
+        src, dst = gpu.surface(100), gpu.surface(100)
+        src.set(np.arange(100))
+        with board.pin(src) as s, board.pin(dst) as d:
+            board.copy(s, d)
+        assert (dst.get() == np.arange(100)).all()
+    assert not cuda_api.named("cuModuleLoadData")
 
 
 def test_kernels_are_compiled_once_for_the_device_at_hand(cuda_api, tmp_path):
     nvrtc = FakeNvrtc()
     for _ in range(2):
-        CudaGpu(0, driver=fake_driver(cuda_api, nvrtc)).close()
+        fill(cuda_api, nvrtc)
     ((source, options),) = nvrtc.compiled
-    assert source.decode() == cuda_kernels.source()
+    assert source.decode() == kernels()
     assert options == [b"--gpu-architecture=sm_90", b"--std=c++17"]
     (kept,) = (tmp_path / "cache" / "peerdma").iterdir()
     assert kept.read_bytes().startswith(b"machine code --gpu-architecture=sm_90")
     cuda_api.attributes["COMPUTE_CAPABILITY_MAJOR"] = 12
-    CudaGpu(0, driver=fake_driver(cuda_api, nvrtc)).close()
+    fill(cuda_api, nvrtc)
     assert nvrtc.compiled[1][1][0] == b"--gpu-architecture=sm_120"
     assert not nvrtc.programs
 
 
 def test_a_cache_that_cannot_be_written_is_done_without(cuda_api, tmp_path):
     (tmp_path / "cache").write_text("a file where the folder should be")
-    CudaGpu(0, driver=fake_driver(cuda_api)).close()
+    fill(cuda_api, FakeNvrtc())
 
 
 @pytest.mark.parametrize(
@@ -148,14 +173,10 @@ def test_a_cache_that_cannot_be_written_is_done_without(cuda_api, tmp_path):
 )
 def test_a_compiler_that_does_not_fit_is_named(cuda_api, nvrtc, kind, message):
     with pytest.raises(kind, match=message):
-        CudaGpu(0, driver=fake_driver(cuda_api, nvrtc))
+        fill(cuda_api, nvrtc)
     assert not nvrtc.programs
 
 
 def test_a_missing_compiler_is_named(cuda_api):
-    class Missing:
-        def nvrtcVersion(self):  # noqa: N802 - the name is CUDA's
-            raise RuntimeError("libnvrtc.so.13 not found")
-
     with pytest.raises(peerdma.GpuNotFound, match=r"NVRTC, .* not found\). Install .*\[cuda13\]"):
-        CudaGpu(0, driver=fake_driver(cuda_api, Missing()))
+        fill(cuda_api, Missing())

@@ -10,7 +10,7 @@ import pytest
 
 import peerdma
 from peerdma.cuda.gpu import CudaGpu
-from peerdma.memory.memory import Path
+from peerdma.memory.memory import DataPath
 from tests.host.cuda.fake_cuda import (
     CONSUMER,
     DISCRETE,
@@ -31,13 +31,13 @@ def opened(api: FakeCuda, memory: str = "device") -> CudaGpu:
 @pytest.mark.parametrize(
     ("attributes", "memory", "path", "why"),
     [
-        (DISCRETE, "auto", Path.PEER_TO_PEER, "GPU memory: other devices can reach it"),
-        (DISCRETE, "device", Path.PEER_TO_PEER, "GPU memory: as requested"),
-        (DISCRETE, "host", Path.HOST_MEMORY, "host memory: as requested"),
-        (CONSUMER, "auto", Path.HOST_MEMORY, "no GPUDirect RDMA"),
-        (CONSUMER, "device", Path.PEER_TO_PEER, "as requested"),
-        (CONSUMER | {"DMA_BUF_SUPPORTED": 1}, "auto", Path.PEER_TO_PEER, "can reach it"),
-        (INTEGRATED, "auto", Path.HOST_MEMORY, "an integrated GPU has no other"),
+        (DISCRETE, "auto", DataPath.PEER_TO_PEER, "GPU memory: other devices can reach it"),
+        (DISCRETE, "device", DataPath.PEER_TO_PEER, "GPU memory: as requested"),
+        (DISCRETE, "host", DataPath.HOST_MEMORY, "host memory: as requested"),
+        (CONSUMER, "auto", DataPath.HOST_MEMORY, "no GPUDirect RDMA"),
+        (CONSUMER, "device", DataPath.PEER_TO_PEER, "as requested"),
+        (CONSUMER | {"DMA_BUF_SUPPORTED": 1}, "auto", DataPath.PEER_TO_PEER, "can reach it"),
+        (INTEGRATED, "auto", DataPath.HOST_MEMORY, "an integrated GPU has no other"),
     ],
 )
 def test_memory_is_chosen_by_what_the_device_can_do(cuda_api, attributes, memory, path, why):
@@ -108,7 +108,7 @@ def test_pinned_host_memory_of_others_needs_no_registration(cuda_api):
     cuda_api.kinds[array.ctypes.data] = {"MEMORY_TYPE": 1}
     with opened(cuda_api) as gpu, gpu.register(array) as surface:
         surface.set(4)
-        assert surface.path is Path.HOST_MEMORY
+        assert surface.path is DataPath.HOST_MEMORY
     assert not cuda_api.named("cuMemHostRegister")
     assert (array == 4).all()
 
@@ -162,10 +162,10 @@ def test_a_copy_between_surfaces_in_gpu_memory_is_staged_and_flushed(board, cuda
     with opened(cuda_api) as gpu, gpu.surface(3000) as src, gpu.surface(3000) as dst:
         src.fill(1)
         with board.pin(src) as s, board.pin(dst) as d:
-            assert s.path is Path.STAGED
+            assert s.path is DataPath.STAGED
             transfer = board.copy(s[5:1000], d[100:1095])
             board.write(s[:64])
-        assert transfer.path == (Path.STAGED, Path.STAGED)
+        assert transfer.path == (DataPath.STAGED, DataPath.STAGED)
         assert "staged to the board" in str(transfer)
         assert len(cuda_api.named("cuFlushGPUDirectRDMAWrites")) == 1
         found = dst.get()
@@ -179,7 +179,7 @@ def test_a_copy_between_surfaces_in_host_memory_is_direct(board, cuda_api):
         copies = len(cuda_api.named("cuMemcpyHtoDAsync"))
         with board.pin(src) as s, board.pin(dst) as d:
             transfer = board.copy(s, d)
-        assert transfer.path == (Path.HOST_MEMORY, Path.HOST_MEMORY)
+        assert transfer.path == (DataPath.HOST_MEMORY, DataPath.HOST_MEMORY)
         assert len(cuda_api.named("cuMemcpyHtoDAsync")) == copies
         gpu.verify(dst, seed=1)
 
@@ -192,11 +192,7 @@ OPENING = [
     "cuDeviceGetName",
     "cuDevicePrimaryCtxRetain",
     "cuCtxPushCurrent",
-    "cuModuleLoadData",
     "cuStreamCreate",
-    "cuMemAlloc",
-    "cuMemsetD8Async",
-    "cuStreamSynchronize",
 ]
 
 
@@ -207,6 +203,20 @@ def test_nothing_is_left_when_opening_fails(cuda_api, function):
         opened(cuda_api)
     assert not cuda_api.leftovers()
     opened(cuda_api).close()
+
+
+@pytest.mark.parametrize(
+    "function", ["cuModuleLoadData", "cuMemAlloc", "cuMemsetD8Async", "cuStreamSynchronize"]
+)
+def test_nothing_is_left_when_the_kernels_for_tests_fail(cuda_api, function):
+    with opened(cuda_api) as gpu, gpu.surface(10) as surface:
+        taken = len(cuda_api.memory)
+        cuda_api.failures[function] = 0, Result.CUDA_ERROR_OUT_OF_MEMORY
+        with pytest.raises(peerdma.CudaError, match=f"{function} failed with CUDA_ERROR_OUT_OF"):
+            surface.fill(1)
+        assert len(cuda_api.memory) == taken
+        surface.fill(1)
+        gpu.verify(surface, seed=1)
 
 
 @pytest.mark.parametrize(

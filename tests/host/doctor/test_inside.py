@@ -3,6 +3,7 @@
 
 import errno
 import json
+import mmap
 import re
 
 import pytest
@@ -21,8 +22,9 @@ from peerdma.errors import (
     VerifyError,
     VersionMismatch,
 )
+from peerdma.kernel.node import KernelNode
 from peerdma.uapi import BoardState, Ioctl, Placement, Reason
-from tests.host.cuda.fake_cuda import fake_driver
+from tests.host.cuda.fake_cuda import Result, fake_driver
 from tests.host.doctor.machine import Pc
 
 BROKEN = {"result": -errno.EIO, "reason": Reason.ENGINE, "status": 0x80, "address": 0x1234000}
@@ -42,6 +44,7 @@ def machine(tmp_path, monkeypatch, node_driver, cuda_api):
     monkeypatch.setattr(System, "may_open", lambda *_: True)
     monkeypatch.setattr(doctor, "is_node", lambda path: path == node_driver.path)
     monkeypatch.setattr(doctor, "gpu", lambda kind: CudaGpu(0, driver=fake_driver(cuda_api)))
+    monkeypatch.setattr(KernelNode, "map", lambda *_: mmap.mmap(-1, 4096))
     return pc.system
 
 
@@ -53,8 +56,8 @@ def examined(machine, board: str = "auto") -> dict:
 def test_all_well(machine, node_driver):
     found = list(examine("auto", machine))
     assert {each.verdict for each in found} == {Verdict.OK}
-    inside = [each.subject for each in found][-11:]
-    assert inside == ["version", "providers", "opened", "gateware", *HOST, *GPU, "state"]
+    inside = [each.subject for each in found][-12:]
+    assert inside == ["version", "providers", "opened", "gateware", *HOST, *GPU, "mailbox", "state"]
     said = {each.subject: each.found for each in found}
     assert said["read GPU memory"] == "works, through peer-to-peer"
     assert said["gateware"].startswith("register map 1.0, PCIe Gen2 x1")
@@ -100,6 +103,21 @@ def test_memory_that_cannot_be_pinned(machine, node_driver):
 def test_gpu_memory_that_is_not_where_it_should_be(machine, node_driver):
     node_driver.placement = Placement.HOST
     assert examined(machine)[GPU[1]].found == "works, through host memory"
+
+
+def test_a_mailbox_that_kernels_of_the_gpu_cannot_reach(machine, cuda_api):
+    """Transfers work without it, so it is no failure."""
+    cuda_api.failures["cuMemHostRegister"] = 0, Result.CUDA_ERROR_INVALID_VALUE
+    found = examined(machine)["mailbox"]
+    assert (found.verdict, found.exit_code) == (Verdict.NOTE, 0)
+    assert "CUDA_ERROR_INVALID_VALUE" in found.found
+    assert "docs/cuda.md, Mailbox" in found.found
+
+
+def test_no_compiler_is_needed(machine, monkeypatch):
+    monkeypatch.setattr("tests.host.cuda.fake_nvrtc.FakeNvrtc.nvrtcVersion", None)
+    found = examined(machine)
+    assert {each.verdict for each in found.values()} == {Verdict.OK}
 
 
 def test_no_cuda(machine, monkeypatch):
@@ -175,9 +193,10 @@ def test_the_simulated_board(capsys):
     assert main(["doctor", "--board", "sim"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.partition(":")[0].split(" ", 1)[1].strip() for line in lines[:-1]] == [
-        *("opened", "gateware", *HOST, *GPU),
+        *("opened", "gateware", *HOST, *GPU, "mailbox"),
     ]
-    assert all(line.startswith("ok ") for line in lines[:-1])
+    assert all(line.startswith("ok ") for line in lines[:-2])
+    assert lines[-2].startswith("note  mailbox: ") and "--mailbox-page" in lines[-2]
     assert lines[-1] == "no problems found"
 
 

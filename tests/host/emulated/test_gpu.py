@@ -36,7 +36,7 @@ def test_a_discrete_gpu_scatters_64_kib_pages_high_above_4_gib():
         gpu.surface((1024, 1024), "u4") as surface,
     ):
         pages = place(surface)
-        assert surface.path is peerdma.Path.PEER_TO_PEER
+        assert surface.path is peerdma.DataPath.PEER_TO_PEER
         assert gpu.name == "emulated discrete GPU"
     assert len(pages) > 50
     assert not (pages.addresses % np.uint64(65536)).any()
@@ -47,7 +47,7 @@ def test_a_discrete_gpu_scatters_64_kib_pages_high_above_4_gib():
 def test_an_integrated_gpu_scatters_short_runs_on_both_sides_of_4_gib():
     with peerdma.gpu("emulated", memory="host") as gpu, gpu.surface((1024, 1024), "u4") as surface:
         pages = place(surface)
-        assert surface.path is peerdma.Path.HOST_MEMORY
+        assert surface.path is peerdma.DataPath.HOST_MEMORY
     assert not (pages.addresses % np.uint64(4096)).any()
     middle = gpu._aperture.base + 2 * GIB
     # The first GPU's; those of further ones follow above.

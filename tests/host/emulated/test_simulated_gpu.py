@@ -101,7 +101,7 @@ def test_it_is_the_emulated_gpu_where_it_is(node):
     with peerdma.gpu("emulated") as gpu, gpu.surface((30, 40), "u4") as surface:
         assert (gpu.name, gpu.emulated) == ("simulated GPU", True)
         assert surface.on_gpu
-        assert surface.path is peerdma.Path.PEER_TO_PEER
+        assert surface.path is peerdma.DataPath.PEER_TO_PEER
         assert node.allocated == {surface.address: 4800}
         assert not surface.get().any()
         surface.fill(3)

@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 
 import peerdma
+from peerdma import testing
 from peerdma.cli.main import main
 from peerdma.cuda.gpu import CudaGpu
 from peerdma.kernel import node as kernel_node
-from peerdma.memory import pattern
-from peerdma.memory.memory import Path
+from peerdma.memory.memory import DataPath
 from peerdma.regs import WaitsFor
+from peerdma.testing import pattern
 from peerdma.uapi import Feature, Ioctl, Op, Placement
-from tests.host.cuda.fake_cuda import Result, fake_driver
+from tests.host.cuda.fake_cuda import Result, fake_driver, is_present
 from tests.host.kernel.fake_kernel import CARD_RAM
 
 NAMES = {"PIN_CUDA", "PIN_DMABUF", "PIN_PAGES", "UNPIN_CUDA", "QUERY", "SUBMIT"}
@@ -69,7 +70,7 @@ def test_cuda_memory_is_pinned_as_dma_buf(node_driver, node_board, device_gpu, c
     files = len(os.listdir("/proc/self/fd"))
     cuda_api.calls.clear()
     with node_board.pin(src) as s, node_board.pin(dst) as d:
-        assert (s.path, d.path) == (Path.PEER_TO_PEER, Path.PEER_TO_PEER)
+        assert (s.path, d.path) == (DataPath.PEER_TO_PEER, DataPath.PEER_TO_PEER)
         assert len(os.listdir("/proc/self/fd")) == files
         with pytest.raises(peerdma.PinError, match="pinned 1 times"):
             src.close()
@@ -93,7 +94,7 @@ def test_cuda_memory_is_pinned_by_address_without_dma_bufs(node_driver, device_g
     with peerdma.open() as board, device_gpu.surface(100_000) as surface:
         cuda_api.calls.clear()
         with board.pin(surface) as pin:
-            assert pin.path is Path.PEER_TO_PEER
+            assert pin.path is DataPath.PEER_TO_PEER
         assert order(cuda_api.calls) == ["cuPointerSetAttribute", "PIN_CUDA", "QUERY", "UNPIN_CUDA"]
         said = node_driver.named("PIN_CUDA")[0][1]
         assert (said["va"], said["size"]) == (surface.device_address, 100_000)
@@ -125,6 +126,21 @@ def test_a_dma_buf_that_the_board_cannot_reach(node_driver, device_gpu, features
                 board.pin(surface)
 
 
+@pytest.mark.parametrize("reason", ["CUDA_ERROR_NOT_SUPPORTED", "CUDA_ERROR_INVALID_VALUE"])
+@pytest.mark.parametrize("features", [Feature.DMABUF | Feature.CUDA, Feature.DMABUF])
+def test_a_dma_buf_that_cuda_refuses(node_driver, device_gpu, cuda_api, features, reason):
+    """As one that the board cannot reach: INVALID_VALUE is a range that is not all allocated."""
+    node_driver.info.features = features
+    cuda_api.failures["cuMemGetHandleForAddressRange"] = 0, Result[reason]
+    with peerdma.open() as board, device_gpu.surface(10) as surface:
+        if Feature.CUDA in features:
+            board.pin(surface).close()
+            assert node_driver.named("PIN_CUDA") and not node_driver.named("PIN_DMABUF")
+        else:
+            with pytest.raises(peerdma.CudaError, match=f"as a dma-buf: .* {reason} "):
+                board.pin(surface)
+
+
 def test_host_memory_is_pinned_as_pages(node_driver, node_board, cuda_api):
     node_driver.placement = Placement.HOST
     array = np.arange(100, dtype=np.uint8)
@@ -136,7 +152,7 @@ def test_host_memory_is_pinned_as_pages(node_driver, node_board, cuda_api):
             node_board.pin(constant) as c,
             node_board.pin(surface) as s,
         ):
-            assert {pin.path for pin in (a, c, s)} == {Path.HOST_MEMORY}
+            assert {pin.path for pin in (a, c, s)} == {DataPath.HOST_MEMORY}
             node_board.copy(c, s)
         assert (surface.get() == constant).all()
         said = [call for _, call in node_driver.named("PIN_PAGES")]
@@ -155,7 +171,7 @@ def test_the_emulated_gpus_memory_is_the_hosts_for_a_real_board(
         src.fill(1)
         with node_board.pin(src) as s, node_board.pin(dst) as d:
             transfer = node_board.copy(s, d)
-        assert transfer.path == (Path.HOST_MEMORY, Path.HOST_MEMORY)
+        assert transfer.path == (DataPath.HOST_MEMORY, DataPath.HOST_MEMORY)
         emulated_gpu.verify(dst, seed=1)
     assert len(node_driver.named("PIN_PAGES")) == 2
 
@@ -237,9 +253,39 @@ def test_the_mailbox_is_the_boards_own_page(
     with node_board.mailbox() as mailbox, device_gpu.surface(8) as surface:
         assert mapped == [(1 << 40, 4096)]
         assert mailbox.read().first == (7, 0x5_0000_0003)
-        device_gpu.watch(surface, mailbox, seed=1).close()
+        testing.watch(surface, mailbox, seed=1).close()
         # CU_MEMHOSTREGISTER_IOMEMORY with PORTABLE and DEVICEMAP.
         assert (mailbox.address, 4096, 7) in cuda_api.named("cuMemHostRegister")
+
+
+def test_the_page_is_touched_before_cuda_looks_for_it(node_board, device_gpu, monkeypatch):
+    """The driver enters it into the page table when it is accessed."""
+    page = mmap.mmap(-1, 4096)
+    monkeypatch.setattr(kernel_node.KernelNode, "map", lambda *_: page)
+    with node_board.mailbox() as mailbox:
+        assert not is_present(mailbox.address)
+        with device_gpu.map_mailbox(mailbox) as kernels:
+            assert kernels.register("last") == mailbox.register("last")
+
+
+def test_a_page_that_cuda_cannot_map_leads_to_another_way(
+    node_board, device_gpu, cuda_api, monkeypatch
+):
+    page = mmap.mmap(-1, 4096)
+    monkeypatch.setattr(kernel_node.KernelNode, "map", lambda *_: page)
+    with node_board.mailbox() as mailbox:
+        cuda_api.failures["cuMemHostRegister"] = 0, Result.CUDA_ERROR_NOT_SUPPORTED
+        with pytest.raises(peerdma.CudaError, match=r"on this kernel\. Let the kernel "):
+            device_gpu.map_mailbox(mailbox)
+        # What it says to do instead.
+        mailbox.write("first", 7)
+        assert mailbox.read().first.value == 7
+
+
+def test_a_page_that_cannot_be_mapped_is_an_error_of_ours(node_board):
+    """The stand-in's node is a pipe, which has no pages."""
+    with pytest.raises(peerdma.BoardLost, match="cannot map the board's registers: No such device"):
+        node_board.mailbox()
 
 
 def test_a_board_without_a_mailbox(node_driver):

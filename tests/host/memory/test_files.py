@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 
 from peerdma.cuda.gpu import CudaGpu
-from peerdma.memory import files, pattern
+from peerdma.memory import files
+from peerdma.testing import pattern
 from tests.host.cuda.fake_cuda import fake_driver
 
 

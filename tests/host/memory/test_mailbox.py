@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The mailbox: a GPU reports to the simulated board as data arrives, and the board stamps it."""
 
+import ctypes
 import gc
 import time
 
@@ -8,7 +9,9 @@ import numpy as np
 import pytest
 
 import peerdma
+from peerdma import testing
 from peerdma.cuda.gpu import CudaGpu
+from peerdma.memory.mailbox import MailboxPage
 from tests.host.cuda.fake_cuda import Result, fake_driver
 
 #: No transfer here takes longer, in seconds.
@@ -22,6 +25,17 @@ def mailbox_board():
         yield board
 
 
+@pytest.fixture(params=["emulated", "stand-in"])
+def either_gpu(request):
+    """An emulated GPU and the stand-in for CUDA: their kernels' addresses are this process's."""
+    if request.param == "emulated":
+        gpu = peerdma.gpu("emulated")
+    else:
+        gpu = CudaGpu(0, driver=fake_driver(request.getfixturevalue("cuda_api")))
+    with gpu:
+        yield gpu
+
+
 def watched_copy(board, gpu, mailbox, seed: int, token: int, nbytes: int = 30_000):
     """Copies the pattern while the GPU watches; returns what the board stamped."""
     with gpu.surface(nbytes) as src, gpu.surface(nbytes) as dst:
@@ -29,7 +43,7 @@ def watched_copy(board, gpu, mailbox, seed: int, token: int, nbytes: int = 30_00
         with (
             board.pin(src) as s,
             board.pin(dst) as d,
-            gpu.watch(dst, mailbox, seed=seed, token=token, timeout=PATIENCE) as watch,
+            testing.watch(dst, mailbox, seed=seed, token=token, timeout=PATIENCE) as watch,
         ):
             board.copy(s, d)
             watch.wait()
@@ -60,7 +74,7 @@ def test_words_that_are_wrong_in_between_are_found(mailbox_board, every_gpu):
         content = surface.get()
         content[5000] ^= 1
         surface.set(content)
-        watch = every_gpu.watch(surface, mailbox, seed=3, token=9, timeout=PATIENCE)
+        watch = testing.watch(surface, mailbox, seed=3, token=9, timeout=PATIENCE)
         with watch, pytest.raises(peerdma.VerifyError) as caught:
             watch.wait()
         assert (caught.value.offset, caught.value.wrong) == (5000, 1)
@@ -70,13 +84,13 @@ def test_words_that_are_wrong_in_between_are_found(mailbox_board, every_gpu):
 def test_what_does_not_arrive_is_an_error_in_time(mailbox_board, every_gpu):
     with every_gpu.surface(8) as surface, mailbox_board.mailbox() as mailbox:
         before = mailbox.read()
-        watch = every_gpu.watch(surface, mailbox, seed=3, timeout=0.05)
+        watch = testing.watch(surface, mailbox, seed=3, timeout=0.05)
         with watch, pytest.raises(peerdma.Timeout, match=r"word 0 .* 0\.05 s passed"):
             watch.wait()
         assert mailbox.read() == before
         surface.fill(3)
         surface.copy_in(4, np.zeros(4, np.uint8))
-        watch = every_gpu.watch(surface, mailbox, seed=3, token=6, timeout=0.05)
+        watch = testing.watch(surface, mailbox, seed=3, token=6, timeout=0.05)
         with watch, pytest.raises(peerdma.Timeout, match="word 1 of the pattern"):
             watch.wait()
         progress = mailbox.read()
@@ -87,15 +101,15 @@ def test_what_does_not_arrive_is_an_error_in_time(mailbox_board, every_gpu):
 def test_a_watch_that_is_closed_ends_at_once(mailbox_board, every_gpu):
     with every_gpu.surface(8) as surface, mailbox_board.mailbox() as mailbox:
         began = time.monotonic()
-        watch = every_gpu.watch(surface, mailbox, seed=3, timeout=PATIENCE)
+        watch = testing.watch(surface, mailbox, seed=3, timeout=PATIENCE)
         with pytest.raises(peerdma.PinError, match="pinned 1 times"):
             surface.close()
-        with pytest.raises(peerdma.PeerdmaError, match="a watch uses; close the watch first"):
+        with pytest.raises(peerdma.PeerdmaError, match="a map or watch uses; close that first"):
             mailbox.close()
         with pytest.raises(
-            peerdma.PeerdmaError, match="another watch uses the mailbox; close that one"
+            peerdma.PeerdmaError, match="another map or watch uses the mailbox; close that one"
         ):
-            every_gpu.watch(surface, mailbox, seed=3)
+            testing.watch(surface, mailbox, seed=3)
         watch.close()
         watch.close()
         assert time.monotonic() - began < PATIENCE
@@ -112,9 +126,9 @@ def test_a_watch_that_is_closed_ends_at_once(mailbox_board, every_gpu):
 def test_arguments_are_checked(mailbox_board, every_gpu, options, message):
     with every_gpu.surface(8) as surface, mailbox_board.mailbox() as mailbox:
         with pytest.raises(ValueError, match=message):
-            every_gpu.watch(surface, mailbox, **{"seed": 1, **options})
+            testing.watch(surface, mailbox, **{"seed": 1, **options})
         with pytest.raises(ValueError, match="an empty surface"):
-            every_gpu.watch(every_gpu.surface(0), mailbox, seed=1)
+            testing.watch(every_gpu.surface(0), mailbox, seed=1)
 
 
 def test_a_closed_mailbox_is_refused(mailbox_board, every_gpu):
@@ -124,7 +138,7 @@ def test_a_closed_mailbox_is_refused(mailbox_board, every_gpu):
     with pytest.raises(peerdma.PeerdmaError, match="the mailbox is closed"):
         mailbox.read()
     with every_gpu.surface(8) as surface, pytest.raises(peerdma.PeerdmaError, match="is closed"):
-        every_gpu.watch(surface, mailbox, seed=1)
+        testing.watch(surface, mailbox, seed=1)
 
 
 def test_a_board_that_offers_no_page(board):
@@ -148,10 +162,11 @@ def test_a_board_that_offers_no_page(board):
 def test_nothing_is_left_when_a_watch_cannot_start(mailbox_board, cuda_api, function):
     with CudaGpu(0, "device", driver=fake_driver(cuda_api)) as gpu:
         surface, mailbox = gpu.surface(8), mailbox_board.mailbox()
+        surface.fill(2)  # compiles the kernels, which stay
         taken = len(cuda_api.memory)
         cuda_api.failures[function] = 0, Result.CUDA_ERROR_OUT_OF_MEMORY
         with pytest.raises(peerdma.CudaError, match=f"{function} failed"):
-            gpu.watch(surface, mailbox, seed=1)
+            testing.watch(surface, mailbox, seed=1)
         assert len(cuda_api.memory) == taken and not cuda_api.registered
         mailbox.close()
         surface.close()
@@ -161,9 +176,9 @@ def test_memory_is_freed_when_no_watch_runs_any_more(mailbox_board, cuda_api):
     """CUDA would wait for the watch, which waits for what the caller does next."""
     with CudaGpu(0, "host", driver=fake_driver(cuda_api)) as gpu, gpu.surface(8) as surface:
         earlier, other = mailbox_board.mailbox(), mailbox_board.mailbox()
-        watch, surplus = gpu.watch(surface, earlier, seed=1), gpu.surface(100)
+        watch, surplus = testing.watch(surface, earlier, seed=1), gpu.surface(100)
         watch.close()
-        with gpu.watch(surface, earlier, seed=1), gpu.watch(surface, other, seed=1) as last:
+        with testing.watch(surface, earlier, seed=1), testing.watch(surface, other, seed=1) as last:
             cuda_api.calls.clear()
             surplus.close()
             del watch
@@ -178,14 +193,54 @@ def test_memory_is_freed_when_no_watch_runs_any_more(mailbox_board, cuda_api):
 
 
 @pytest.mark.parametrize(("io", "flags"), [(False, 3), (True, 7)])
-def test_the_page_of_a_device_is_registered_as_io_memory(
-    mailbox_board, cuda_api, monkeypatch, io, flags
-):
+def test_the_page_of_a_device_is_registered_as_io_memory(mailbox_board, cuda_api, io, flags):
     with (
         CudaGpu(0, "device", driver=fake_driver(cuda_api)) as gpu,
         gpu.surface(8) as surface,
         mailbox_board.mailbox() as mailbox,
     ):
-        object.__setattr__(mailbox.page, "io", io)
-        gpu.watch(surface, mailbox, seed=1).close()
+        if io:
+            # As behind the kernel driver, where reading a register reads the page.
+            memory = mailbox.page.memory
+
+            def read32(offset: int) -> int:
+                return ctypes.c_uint32.from_buffer(memory, offset).value
+
+            mailbox.page = MailboxPage(memory, io, read32)
+        testing.watch(surface, mailbox, seed=1).close()
         assert cuda_api.named("cuMemHostRegister") == [(mailbox.address, 4096, flags)]
+
+
+def test_any_kernel_writes_words_of_its_own(mailbox_board, either_gpu):
+    """What `kernel` does is all that a kernel has to: store to the addresses that it is given."""
+
+    def kernel(**words: tuple[int, int]) -> None:
+        for address, word in words.values():
+            ctypes.c_uint32.from_address(address).value = word
+
+    with mailbox_board.mailbox() as mailbox, either_gpu.map_mailbox(mailbox) as page:
+        before = mailbox.read()
+        kernel(first=(page.register("first"), 11), done=(page.register("done"), 13))
+        after = mailbox.read()
+        assert (after.first.value, after.done.value) == (11, 13)
+        assert before.first.cycle < after.first.cycle < after.done.cycle
+        assert after.last == before.last
+        with pytest.raises(peerdma.PeerdmaError, match="another map or watch uses the mailbox"):
+            either_gpu.map_mailbox(mailbox)
+        with pytest.raises(peerdma.PeerdmaError, match="cannot close a mailbox that a map or"):
+            mailbox.close()
+        with pytest.raises(ValueError, match="the registers first, last, done, not 'second'"):
+            page.register("second")
+        page.close()
+        page.close()
+        with pytest.raises(peerdma.PeerdmaError, match="the map is closed"):
+            page.register("first")
+
+
+def test_the_program_writes_words_in_place_of_a_kernel(mailbox_board):
+    with mailbox_board.mailbox() as mailbox:
+        mailbox.write("last", 0xFFFF_FFFF)
+        assert mailbox.read().last.value == 0xFFFF_FFFF
+        for token in (0, 1 << 32):
+            with pytest.raises(ValueError, match="a token is 1 to"):
+                mailbox.write("last", token)

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 import peerdma
-from peerdma.memory import pattern
+from peerdma import testing
+from peerdma.testing import pattern
 from tests.host.conftest import CUDA
 
 SIZES = [1, 3, 4, 5, 15, 16, 17, 4097, 262_144, 300_003]
@@ -47,7 +48,7 @@ def test_arrays_are_put_in_and_got_back(every_gpu, seed):
 
 def test_numpy_sees_memory_that_the_cpu_reaches(every_gpu):
     surface = every_gpu.surface((10, 20), "u4")
-    if every_gpu.emulated or surface.path is peerdma.Path.HOST_MEMORY:
+    if every_gpu.emulated or surface.path is peerdma.DataPath.HOST_MEMORY:
         surface.array[3, 7] = 5
         assert surface.get()[3, 7] == 5
         assert np.asarray(surface)[3, 7] == 5
@@ -124,20 +125,20 @@ def test_compare_and_checksum(every_gpu, nbytes):
     with every_gpu.surface(nbytes) as one, every_gpu.surface(nbytes) as other:
         one.fill(1)
         other.fill(1)
-        every_gpu.compare(one, other)
+        testing.compare(one, other)
         wanted = pattern.checksum(one.get())
-        assert every_gpu.checksum(one) == every_gpu.checksum(other) == wanted
+        assert testing.checksum(one) == testing.checksum(other) == wanted
         content = other.get()
         content[-1] ^= 1
         other.set(content)
-        assert every_gpu.checksum(one) != every_gpu.checksum(other)
+        assert testing.checksum(one) != testing.checksum(other)
         total = -(-nbytes // 4)
         with pytest.raises(peerdma.VerifyError, match=f"1 of {total} words differ") as caught:
-            every_gpu.compare(one, other)
+            testing.compare(one, other)
         assert caught.value.offset == (nbytes - 1) // 4 * 4
     one, other = every_gpu.surface(3), every_gpu.surface(4)
     with pytest.raises(ValueError, match="3 bytes with one of 4"):
-        every_gpu.compare(one, other)
+        testing.compare(one, other)
 
 
 @pytest.mark.parametrize("start", [0, 1, 4, 16, 5])
@@ -145,11 +146,11 @@ def test_registered_arrays_are_surfaces_at_any_address(every_gpu, start):
     """Kernels on memory that is aligned for vectors, for words, or not at all."""
     array = np.zeros(10_016, np.uint8)[start : start + 10_000]
     with every_gpu.register(array) as surface:
-        assert surface.path is peerdma.Path.HOST_MEMORY
+        assert surface.path is peerdma.DataPath.HOST_MEMORY
         surface.fill(3)
         assert (array == pattern.fill_bytes(3, 0, 10_000)).all()
         every_gpu.verify(surface, seed=3)
-        assert every_gpu.checksum(surface) == pattern.checksum(array)
+        assert testing.checksum(surface) == pattern.checksum(array)
         array[9_999] ^= 1
         with pytest.raises(peerdma.VerifyError) as caught:
             every_gpu.verify(surface, seed=3)

@@ -10,7 +10,7 @@ from amaranth.hdl import Module, Signal
 from hw.stream.pair import StreamPair
 from hw.stream.user_blocks import PassThrough, PatternSource, UserBlock
 from peerdma import regs
-from peerdma.memory import pattern
+from peerdma.testing import pattern
 from tests.hw.helpers import PAIR_PLACE, RING_PLACE, seeded, simulate
 from tests.hw.stream.ring_bench import SIZE, Inbound, Writes
 

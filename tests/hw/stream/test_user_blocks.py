@@ -7,7 +7,7 @@ from amaranth.lib import wiring
 
 from hw.stream.user_blocks import BLOCKS, PassThrough, PatternSource, ToBfloat16, UserBlock, find
 from peerdma import regs
-from peerdma.memory import pattern
+from peerdma.testing import pattern
 from tests.hw.helpers import fields, seeded, send, simulate, toggle, watch
 from tests.hw.stream.bfloat16 import bfloat16
 

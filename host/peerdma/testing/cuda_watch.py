@@ -8,16 +8,17 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ..cuda.device import CudaDevice
+from ..cuda.mailbox import map_mailbox
+from ..cuda.memory import DeviceMemory, from_cuda
+from ..cuda.program import POINTER, SIZE, WORD, Program
+from ..cuda.surface import CudaSurface
 from ..errors import CudaError
 from ..memory.mailbox import Mailbox, Watch
-from ..memory.surface import not_arrived
-from .device import POINTER, SIZE, WORD, CudaDevice
-from .memory import DeviceMemory, from_cuda, map_host
-from .surface import CudaSurface
+from .kernels import not_arrived
 
 __all__ = ["CudaWatch"]
 
-_IO_MEMORY = 4
 #: Words of the memory that host and kernels share: how many words arrived; a request to give up.
 _SEEN, _CANCEL = 0, 1
 #: Both words have been seen.
@@ -25,7 +26,7 @@ _ALL = 2
 
 
 class CudaWatch(Watch):
-    """See `Gpu.watch`.
+    """See `peerdma.testing.watch`.
 
     Three kernels in a stream of their own: one waits for the words, one verifies, and one reports
     the end. `wrong` makes the error from (number of the first wrong word, number of wrong words).
@@ -34,6 +35,7 @@ class CudaWatch(Watch):
     def __init__(
         self,
         device: CudaDevice,
+        program: Program,
         surface: CudaSurface,
         mailbox: Mailbox,
         seed: int,
@@ -46,17 +48,14 @@ class CudaWatch(Watch):
         self._timeout = timeout
         self._wrong = wrong
         with contextlib.ExitStack() as undo:
-            for used in (surface, mailbox):
-                used.acquire()
-                undo.callback(used.release)
+            surface.acquire()
+            undo.callback(surface.release)
             device.acquire()
             undo.callback(device.release)
             self._shared = from_cuda(device, 8)
             self._words = self._shared.array()[:8].view(np.uint32)
             self._result = DeviceMemory(device, 16)
-            flags = _IO_MEMORY if mailbox.page.io else 0
-            length = len(mailbox.page.memory)
-            page = map_host(device, mailbox.address, length, undo, "map the board's mailbox", flags)
+            page = undo.enter_context(map_mailbox(device, mailbox))
             with device.current():
                 self._stream = device.new_stream(undo)
                 device.idle.watch_begins()
@@ -66,13 +65,12 @@ class CudaWatch(Watch):
                 device.set_bytes(result, 8, 0xFF, self._stream)
                 at = (surface.device_address, POINTER), (surface.nbytes, SIZE), (seed, WORD)
                 first, last, done = (
-                    (page + mailbox.register(name) - mailbox.address, POINTER)
-                    for name in ("first", "last", "done")
+                    (page.register(name), POINTER) for name in ("first", "last", "done")
                 )
                 told = (token, WORD)
                 seen, cancel = (shared + 4 * _SEEN, POINTER), (shared + 4 * _CANCEL, POINTER)
                 limit = (int(timeout * 1e9), SIZE)
-                launch = device.launch
+                launch = program.launch
                 # CUDA loads a kernel at its first launch and waits for running ones then. Launched
                 # here first, these two do not wait for the watch below.
                 launch("verify", at[0], (0, SIZE), at[2], (result, POINTER), stream=self._stream)

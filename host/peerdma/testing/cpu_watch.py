@@ -1,28 +1,28 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The emulated GPU watching a surface: a thread that polls, as a kernel would."""
+"""The CPU watching a surface in place of a GPU: a thread that polls, as a kernel would."""
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import threading
 import time
 from collections.abc import Callable
 
 import numpy as np
 
-from ..memory import pattern
 from ..memory.mailbox import Mailbox, Watch
-from ..memory.surface import Surface, not_arrived
+from ..memory.surface import Surface
+from . import pattern
+from .kernels import not_arrived
 
-__all__ = ["EmulatedWatch"]
+__all__ = ["CpuWatch"]
 
 #: Seconds between looks: other threads and the board's process need the processor too.
 _INTERVAL = 0.0001
 
 
-class EmulatedWatch(Watch):
-    """See `Gpu.watch`; `verify` checks the surface once its last word is there."""
+class CpuWatch(Watch):
+    """See `peerdma.testing.watch`; `verify` checks the surface once its last word is there."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class EmulatedWatch(Watch):
         self._verify = verify
         self._cancelled = threading.Event()
         self._outcome: Exception | None = None
-        data = surface.array.reshape(-1).view(np.uint8)
+        data = surface.bytes
         last = (data.size - 1) // pattern.WORD_BYTES
         self._thread = threading.Thread(target=self._run, args=(data, last), daemon=True)
         with contextlib.ExitStack() as undo:
@@ -71,11 +71,11 @@ class EmulatedWatch(Watch):
             deadline = time.monotonic() + self._timeout
             for register, word in (("first", 0), ("last", last)):
                 self._await(data, word, deadline)
-                self._report(register)
+                self._mailbox.write(register, self._token)
             try:
                 self._verify()
             finally:
-                self._report("done")
+                self._mailbox.write("done", self._token)
         except Exception as error:
             self._outcome = error
 
@@ -87,6 +87,3 @@ class EmulatedWatch(Watch):
             if self._cancelled.is_set() or time.monotonic() > deadline:
                 raise not_arrived(self._surface, word, self._timeout)
             time.sleep(_INTERVAL)
-
-    def _report(self, register: str) -> None:
-        ctypes.c_uint32.from_address(self._mailbox.register(register)).value = self._token

@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
+from ..board.board import Board
 from ..errors import UnsupportedError
-from ..memory.pattern import WORD_BYTES
 from ..regs import PATTERN_SOURCE, PATTERN_SOURCE_NAME
-from .board import Board
+from .pattern import WORD_BYTES
 
 __all__ = ["PatternSource"]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Kernels for the GPU at hand: compiled by NVRTC to machine code, once, and kept.
+"""Programs for the GPU at hand: compiled by NVRTC to machine code, once, and kept; and launched.
 
 Machine code and not PTX, so that a driver older than NVRTC within one CUDA major runs it. It is
 kept in ``$XDG_CACHE_HOME/peerdma``, by a hash of all that it depends on.
@@ -7,54 +7,107 @@ kept in ``$XDG_CACHE_HOME/peerdma``, by a hash of all that it depends on.
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
+import logging
 import os
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
 from ..errors import CudaError, GpuNotFound
+from .device import CudaDevice
 from .driver import Driver, install_command
 
-__all__ = ["compiled", "source"]
+__all__ = ["POINTER", "SIZE", "WORD", "Program"]
 
-_NAME = "kernels.cu"
+_log = logging.getLogger(__name__)
+#: How kernels take their arguments.
+POINTER, SIZE, WORD = ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint32
+#: Threads per block: enough blocks fit a multiprocessor with any number of registers we need.
+_BLOCK = 256
 _ACTION = "compile kernels for the GPU"
 
 
-def source() -> str:
-    """The kernels as CUDA C++."""
-    # Imported only here: it takes long, and machines without CUDA do not need it.
-    from importlib import resources
+class Program:
+    """Kernels of one source, loaded on a device as long as that has users.
 
-    return resources.files("peerdma.cuda").joinpath(_NAME).read_text()
-
-
-def compiled(driver: Driver, capability: tuple[int, int]) -> bytes:
-    """The kernels as machine code for a compute capability.
+    Parameters
+    ----------
+    device : CudaDevice
+    name : str
+        Name of the source's file, for the compiler's messages.
+    source : str
+        CUDA C++; kernels are ``extern "C"``.
 
     Raises
     ------
     GpuNotFound
         If NVRTC is missing, or does not fit driver or GPU; says what to install.
     CudaError
-        If NVRTC refuses the source.
+        If NVRTC refuses the source, or CUDA to load it.
     """
-    text = source()
+
+    def __init__(self, device: CudaDevice, name: str, source: str):
+        self._device = device
+        self._module = device.load(_compiled(device.driver, device.capability, name, source))
+        self._kernels: dict[str, tuple[Any, int]] = {}
+
+    def launch(
+        self, kernel: str, *arguments: tuple[Any, Any], stream: Any = None, one: bool = False
+    ) -> None:
+        """Queues a kernel on as many threads as the device holds, or on `one`.
+
+        Arguments are (value, type) with the types of this module. `stream` is the device's unless
+        given. The context must be current.
+        """
+        function, blocks = self._kernel(kernel)
+        shape = (1, 1, 1, 1, 1, 1) if one else (blocks, 1, 1, _BLOCK, 1, 1)
+        values, types = zip(*arguments, strict=True)
+        self._device.driver.call(
+            "cuLaunchKernel",
+            function,
+            *shape,
+            0,
+            stream or self._device.stream,
+            (values, types),
+            0,
+            action=f"launch the kernel {kernel}",
+        )
+
+    def _kernel(self, name: str) -> tuple[Any, int]:
+        """(function, blocks that fill the device)."""
+        if name not in self._kernels:
+            action, device = f"find the kernel {name}", self._device
+            call = device.driver.call
+            function = call("cuModuleGetFunction", self._module, name.encode(), action=action)
+            per_processor = call(
+                "cuOccupancyMaxActiveBlocksPerMultiprocessor", function, _BLOCK, 0, action=action
+            )
+            blocks = per_processor * device.attribute("MULTIPROCESSOR_COUNT")
+            self._kernels[name] = function, blocks
+        return self._kernels[name]
+
+
+def _compiled(driver: Driver, capability: tuple[int, int], name: str, text: str) -> bytes:
+    """The source as machine code for a compute capability."""
     options = [f"--gpu-architecture=sm_{capability[0]}{capability[1]}", "--std=c++17"]
     key = "\0".join([text, *options, str(driver.version[0])])
-    place = _cache() / f"kernels-{hashlib.sha256(key.encode()).hexdigest()[:20]}.cubin"
+    place = _cache() / f"{Path(name).stem}-{hashlib.sha256(key.encode()).hexdigest()[:20]}.cubin"
     try:
         return place.read_bytes()
     except OSError:
-        code = _compile(driver, text, options)
+        began = time.perf_counter()
+    code = _compile(driver, name, text, options)
+    _log.info("compiled %s in %.1f s (%s)", name, time.perf_counter() - began, options[0])
     _keep(place, code)
     return code
 
 
-def _compile(driver: Driver, text: str, options: list[str]) -> bytes:
+def _compile(driver: Driver, name: str, text: str, options: list[str]) -> bytes:
     nvrtc = _nvrtc(driver)
-    program = _checked(nvrtc, nvrtc.nvrtcCreateProgram(text.encode(), _NAME.encode(), 0, [], []))
+    program = _checked(nvrtc, nvrtc.nvrtcCreateProgram(text.encode(), name.encode(), 0, [], []))
     try:
         encoded = [option.encode() for option in options]
         (error,) = nvrtc.nvrtcCompileProgram(program, len(encoded), encoded)

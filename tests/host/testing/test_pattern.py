@@ -4,7 +4,7 @@
 import numpy as np
 import pytest
 
-from peerdma.memory import pattern
+from peerdma.testing import pattern
 
 MASK = 0xFFFF_FFFF
 

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""A board's mailbox page, mapped for CUDA kernels."""
+
+from __future__ import annotations
+
+import contextlib
+
+from ..errors import CudaError
+from ..memory.mailbox import Mailbox, MailboxMap
+from .device import CudaDevice
+from .memory import map_host
+
+__all__ = ["map_mailbox"]
+
+_IO_MEMORY = 4
+_ACTION = "map the board's mailbox"
+_INSTEAD = (
+    "NVIDIA's driver cannot map another device's registers on this kernel. Let the kernel write a "
+    "word of a surface in host memory, and the program pass it on by mailbox.write(...): "
+    "docs/cuda.md, Mailbox"
+)
+
+
+def map_mailbox(device: CudaDevice, mailbox: Mailbox) -> MailboxMap:
+    """See `Gpu.map_mailbox`."""
+    page = mailbox.page
+    with contextlib.ExitStack() as undo:
+        mailbox.acquire()
+        undo.callback(mailbox.release)
+        device.acquire()
+        undo.callback(device.release)
+        length, flags = len(page.memory), _IO_MEMORY if page.io else 0
+        if page.io:
+            # CUDA looks the page up in the process's page table, which gets it on first access.
+            page.read32(0)
+        try:
+            address = map_host(device, mailbox.address, length, undo, _ACTION, flags)
+        except CudaError as error:
+            if not page.io:
+                raise
+            raise CudaError(_ACTION, error.found, _INSTEAD, name=error.name) from None
+        return MailboxMap(address, undo.pop_all().close)
