@@ -218,7 +218,7 @@ def test_a_stream_can_be_used_by_several_threads(sensor, source, gpu):
 def test_a_source_that_is_still_holds_nobody_up(sensor, gpu):
     """The board answers meanwhile, and any thread can end the wait, and the loop."""
     frames, ended = [], threading.Event()
-    stream = sensor.stream(ring_of(gpu, 2), timeout=100)
+    stream = sensor.frames(ring_of(gpu, 2), timeout=100)
 
     def consume():
         frames.extend(stream)
@@ -245,7 +245,7 @@ def test_a_source_that_is_still_holds_nobody_up(sensor, gpu):
 
 def test_a_board_is_closed_while_its_source_is_still():
     board = peerdma.open("sim", arguments=["--user", "pattern"])
-    stream = board.stream([np.zeros(FRAME, np.uint8)], timeout=100)
+    stream = board.frames([np.zeros(FRAME, np.uint8)], timeout=100)
     closer = threading.Timer(0.5, board.close)
     closer.start()
     began = time.monotonic()
@@ -262,7 +262,7 @@ def test_a_stream_waits_for_jobs_and_jobs_not_for_it(sensor, source, gpu):
         # The source takes no bytes, so this one has to be cancelled.
         job = sensor.submit(s, d)
         threading.Timer(0.3, job.cancel).start()
-        with sensor.stream(ring_of(gpu, 2)) as stream:
+        with sensor.frames(ring_of(gpu, 2)) as stream:
             assert job.done()
             with pytest.raises(peerdma.PeerdmaError, match="close the stream first"):
                 sensor.submit(s, d)
