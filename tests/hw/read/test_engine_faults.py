@@ -349,7 +349,7 @@ def test_timeout_within_a_packet(reuse):
         await bench.until(lambda: job.written == 16)
         bench.gap_rate = 1
         await bench.drain()
-        assert job.outcome == Outcome.COMPLETION_TIMEOUT and job.written == 40
+        assert job.outcome == Outcome.COMPLETION_TIMEOUT and job.written == 32
         if not reuse:
             bench.gap_rate = 0
             await bench.step(20)
