@@ -112,8 +112,10 @@ def _backend(path: str, arguments: Sequence[str], options: dict[str, Any]) -> Ba
             f"such as {_NODE}, or the socket of a running simulated board"
         )
     from .userspace.backend import UserSpaceBackend
+    from .vfio_user.platform import SocketPlatform
 
-    return UserSpaceBackend(path, f"board at {path}", **options)
+    platform = SocketPlatform(path, **options)
+    return UserSpaceBackend(platform, f"board at {path}", timeout=options["timeout"])
 
 
 def is_node(path: str) -> bool:

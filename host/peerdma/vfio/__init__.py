@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The platform of `peerdma.userspace`: a PCI function on a vfio-user socket.
+"""VFIO as every way to a PCI function from user space has it, whichever way its requests go.
 
-`wire` defines the messages, `channel` sends and receives them, `client` implements the protocol,
-and `pci` sets up the function: BARs, bus mastering, interrupts. `simboard` starts the simulated
-board of a checkout.
+`structures` are those of <linux/vfio.h>, `function` sets up a function's configuration space, and
+`platform` is what a driver in user space gets. `peerdma.vfio_user` implements it over a socket.
 """
