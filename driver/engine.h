@@ -6,6 +6,8 @@
 #ifndef PEERDMA_ENGINE_H
 #define PEERDMA_ENGINE_H
 
+#include <linux/pid.h>
+
 #include "core.h"
 
 struct peerdma_user;
@@ -31,6 +33,7 @@ struct peerdma_why {
  * @board: holds a reference
  * @user: for whom its jobs and surfaces count
  * @privileged: it was opened by somebody who may know bus addresses
+ * @opener: process that opened it
  * @surfaces: by handle
  * @next_handle: where the search for a free handle starts: a stale handle is not reused soon
  * @why: last error
@@ -51,6 +54,7 @@ struct peerdma_file {
 	struct peerdma_dev *board;
 	struct peerdma_user *user;
 	bool privileged;
+	struct pid *opener;
 	struct xarray surfaces;
 	u32 next_handle;
 	struct peerdma_why why;
@@ -91,12 +95,14 @@ struct peerdma_leg {
 
 /**
  * enum peerdma_path - what the card side of a job is
- * @PATH_CARD: card RAM, or the stream window for C2H
+ * @PATH_CARD: card RAM
+ * @PATH_RECEIVE: what the user block makes, whenever it does
  * @PATH_STREAM: a copy through the stream, on both lanes at the same time
  * @PATH_STAGED: a copy through the staging area, with C2H one chunk behind H2C
  */
 enum peerdma_path {
 	PATH_CARD,
+	PATH_RECEIVE,
 	PATH_STREAM,
 	PATH_STAGED,
 };
@@ -122,6 +128,10 @@ enum peerdma_path {
  * @kind: enum peerdma_error_kind, if the board has an extension block
  * @address: where the board met the error
  * @waits_for: enum peerdma_waits_for, of the channel that was late
+ * @deadline: in jiffies; when it is late unless some of its data has moved before
+ * @limit: in jiffies; when it is late although it moves
+ * @keeps: it is late, but may be: it waits for the user block. Jobs that need its lanes are refused
+ * @holder: who opened the file of the job that kept the lanes which this one needed, or NULL
  * @begin: time of the start
  * @nanoseconds: from start to end
  * @finished: completed when the job has ended
@@ -146,6 +156,10 @@ struct peerdma_job {
 	u32 kind;
 	u64 address;
 	u32 waits_for;
+	unsigned long deadline;
+	unsigned long limit;
+	bool keeps;
+	struct pid *holder;
 	ktime_t begin;
 	u64 nanoseconds;
 	struct completion finished;
@@ -155,11 +169,14 @@ struct peerdma_job {
 struct peerdma_job *peerdma_queue_first(struct peerdma_file *file);
 unsigned int peerdma_queue_needs(const struct peerdma_job *job);
 struct peerdma_file *peerdma_queue_turn(struct peerdma_dev *board, unsigned int taken);
+bool peerdma_queue_kept_from(const struct peerdma_job *holder, const struct peerdma_job *job);
+struct peerdma_job *peerdma_queue_next_kept(const struct peerdma_job *holder);
 void peerdma_queue_add(struct peerdma_job *job);
 void peerdma_queue_remove(struct peerdma_job *job);
 
 /* engine.c */
 extern struct workqueue_struct *peerdma_wq;
+void peerdma_engine_moves(struct peerdma_job *job);
 void peerdma_engine_free(struct peerdma_job *job);
 void peerdma_engine_settle(struct peerdma_job *job);
 void peerdma_engine_pump(struct peerdma_dev *board);
@@ -167,6 +184,7 @@ void peerdma_engine_pump_work(struct work_struct *work);
 
 /* stop.c */
 void peerdma_stop_job(struct peerdma_job *job, int error, u32 reason);
+bool peerdma_stop_kept(struct peerdma_job *holder);
 void peerdma_stop_file(struct peerdma_file *file, int error, u32 reason);
 void peerdma_stop_all(struct peerdma_dev *board, bool queued, int error, u32 reason);
 void peerdma_stop_outdated(struct peerdma_dev *board);

@@ -52,6 +52,7 @@ void peerdma_job_put(struct peerdma_job *job);
 void peerdma_job_end(struct peerdma_job *job);
 bool peerdma_job_cancel(struct peerdma_file *file, u64 id);
 u64 peerdma_job_address(const struct peerdma_job *job);
+int peerdma_job_explain_busy(struct peerdma_file *file, struct pid *holder);
 int peerdma_job_explain(struct peerdma_job *job, int error);
 
 /* submit.c */

@@ -6,6 +6,8 @@
 
 /* The end of PCIe's default range of completion timeouts: nothing is outstanding for longer. */
 #define OUTSTANDING_MS		50
+/* How many jobs peerdma_stop_kept() ends. */
+#define KEPT_AT_ONCE		16
 
 /**
  * peerdma_stop_lost() - gives up a board that does not answer any more
@@ -77,6 +79,29 @@ void peerdma_stop_job(struct peerdma_job *job, int error, u32 reason)
 	peerdma_engine_settle(job);
 	if (stop_poll(board))
 		queue_delayed_work(peerdma_wq, &board->stopper, 1);
+}
+
+/**
+ * peerdma_stop_kept() - ends queued jobs that cannot have their lanes because another keeps them
+ * @holder: that one. Called with the board's lock held
+ *
+ * Ends a few, so that the lock is not held for as long as there are jobs.
+ *
+ * Return: whether there may be more.
+ */
+bool peerdma_stop_kept(struct peerdma_job *holder)
+{
+	struct peerdma_job *job;
+	int n;
+
+	for (n = 0; n < KEPT_AT_ONCE; n++) {
+		job = peerdma_queue_next_kept(holder);
+		if (!job)
+			return false;
+		job->holder = get_pid(holder->file->opener);
+		peerdma_stop_job(job, -EBUSY, PEERDMA_REASON_BUSY);
+	}
+	return true;
 }
 
 /**

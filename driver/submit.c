@@ -127,6 +127,8 @@ int peerdma_submit_prepare(struct peerdma_job *job, u32 op, struct peerdma_surfa
 		error = peerdma_submit_check_card(job->file, op, source ? to_card : from_card,
 						  job->length);
 		job->path = PATH_CARD;
+		if (!source && board->stream_window && from_card == board->stream_window)
+			job->path = PATH_RECEIVE;
 	}
 	if (error)
 		return error;
@@ -149,6 +151,7 @@ int peerdma_submit_prepare(struct peerdma_job *job, u32 op, struct peerdma_surfa
 static int submit_check(const struct peerdma_job *job, bool notify)
 {
 	struct peerdma_file *file = job->file;
+	const struct peerdma_lane *lane;
 	const struct peerdma_leg *leg;
 
 	if (file->board->state == PEERDMA_BOARD_DEAD)
@@ -161,6 +164,10 @@ static int submit_check(const struct peerdma_job *job, bool notify)
 		return peerdma_fail(file, -EAGAIN,
 				    "%u jobs are outstanding, as many as may be: read() their events",
 				    file->job_count);
+	for_each_lane(lane, file->board)
+		if (job->length && lane->job && lane->job->keeps &&
+		    peerdma_queue_kept_from(lane->job, job))
+			return peerdma_job_explain_busy(file, lane->job->file->opener);
 	for (leg = job->legs; leg < job->legs + PEERDMA_LANES; leg++) {
 		if (!leg->used)
 			continue;
