@@ -197,15 +197,18 @@ static void irq_watch(struct peerdma_lane *lane)
 }
 
 /*
- * Ends the jobs that have been late for longer than they may, and lets one that waits for the user
- * block keep its lanes. Called with the board's lock held. Returns whether there is more to be done
- * at once.
+ * Stops the job of a running lane if it is late, unless it waits for the user block: then it keeps
+ * its lanes, and others are refused. Called with the board's lock held. Returns whether there are
+ * more of these to be ended at once.
  */
 static bool irq_judge(struct peerdma_lane *lane)
 {
 	struct peerdma_job *job = lane->job;
 	bool stands = time_after(jiffies, job->deadline);
 
+	/* What has ended, or is with a board that is gone, is not late. */
+	if (lane->unheard || lane->board->state == PEERDMA_BOARD_DEAD)
+		return false;
 	if (!stands && time_before_eq(jiffies, job->limit))
 		return false;
 	lane = irq_culprit(job);
