@@ -33,7 +33,12 @@
 				 PEERDMA_CHANNEL_CONTROL_IE_WRITE_ERROR | \
 				 PEERDMA_CHANNEL_CONTROL_IE_DESC_ERROR)
 
+/*
+ * What starts and ends jobs, apart from what gives memory back: that may wait for a lock whose
+ * holder waits for a job.
+ */
 struct workqueue_struct *peerdma_wq;
+struct workqueue_struct *peerdma_surface_wq;
 
 static unsigned int timeout_ms = 3000;
 module_param(timeout_ms, uint, 0644);

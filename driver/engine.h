@@ -10,6 +10,7 @@
 
 #include "core.h"
 
+struct dma_fence;
 struct peerdma_user;
 
 /* How often running lanes are looked at, in jiffies. */
@@ -43,6 +44,7 @@ struct peerdma_why {
  * @queue: jobs that wait for lanes
  * @jobs: all jobs that were submitted and whose event has not been read
  * @job_count: length of @jobs
+ * @receiving: jobs in @queue that receive from the user stream
  * @next_job: number of the last job submitted
  * @events: jobs that have ended and whose event has not been read
  * @wait: woken when something is added to @events
@@ -64,6 +66,7 @@ struct peerdma_file {
 	struct list_head queue;
 	struct list_head jobs;
 	unsigned int job_count;
+	unsigned int receiving;
 	u64 next_job;
 	struct list_head events;
 	wait_queue_head_t wait;
@@ -132,6 +135,7 @@ enum peerdma_path {
  * @limit: in jiffies; when it is late although it moves
  * @keeps: it is late, but may be: it waits for the user block. Jobs that need its lanes are refused
  * @holder: who opened the file of the job that kept the lanes which this one needed, or NULL
+ * @fence: signalled when it has ended, or NULL
  * @begin: time of the start
  * @nanoseconds: from start to end
  * @finished: completed when the job has ended
@@ -160,6 +164,7 @@ struct peerdma_job {
 	unsigned long limit;
 	bool keeps;
 	struct pid *holder;
+	struct dma_fence *fence;
 	ktime_t begin;
 	u64 nanoseconds;
 	struct completion finished;
@@ -176,6 +181,7 @@ void peerdma_queue_remove(struct peerdma_job *job);
 
 /* engine.c */
 extern struct workqueue_struct *peerdma_wq;
+extern struct workqueue_struct *peerdma_surface_wq;
 void peerdma_engine_moves(struct peerdma_job *job);
 void peerdma_engine_free(struct peerdma_job *job);
 void peerdma_engine_settle(struct peerdma_job *job);
@@ -188,6 +194,7 @@ bool peerdma_stop_kept(struct peerdma_job *holder);
 void peerdma_stop_file(struct peerdma_file *file, int error, u32 reason);
 void peerdma_stop_all(struct peerdma_dev *board, bool queued, int error, u32 reason);
 void peerdma_stop_outdated(struct peerdma_dev *board);
+void peerdma_stop_announced(struct peerdma_dev *board);
 void peerdma_stop_surface(struct peerdma_surface *surface, bool running, int error, u32 reason);
 void peerdma_stop_cut_off(struct peerdma_dev *board);
 void peerdma_stop_lost(struct peerdma_dev *board);

@@ -37,7 +37,8 @@ static void job_release(struct kref *ref)
 	struct peerdma_job *job = container_of(ref, struct peerdma_job, ref);
 	struct peerdma_leg *leg;
 
-	/* A job that was never submitted still holds its surfaces. */
+	/* A job that was never submitted still holds its surfaces, and others may wait for it. */
+	peerdma_fence_signal(job, -ECANCELED);
 	for (leg = job->legs; leg < job->legs + PEERDMA_LANES; leg++)
 		if (leg->surface)
 			peerdma_surface_put(leg->surface);
@@ -94,6 +95,7 @@ static void job_reap(struct work_struct *work)
 		job_deliver(job);
 		spin_unlock_irq(&board->lock);
 	}
+	peerdma_fence_signal(job, job->error);
 	for (leg = job->legs; leg < job->legs + PEERDMA_LANES; leg++) {
 		if (leg->surface)
 			peerdma_surface_put(leg->surface);

@@ -30,9 +30,10 @@
  *              and MAP_INFO
  *  EOPNOTSUPP  this board, GPU or provider module does not have what was asked for
  *  EBUSY       the board is suspended or being reset, or a job that waits for data of the user
- *              stream keeps a channel; try again
+ *              stream keeps a channel, or one for a dma-buf would wait behind such a job; try again
  *  EIO         the board reported an error, or was reset during the transfer
- *  ETIMEDOUT   the transfer stood still, or took far too long; it was stopped
+ *  ETIMEDOUT   the transfer stood still, or took far too long, and was stopped; or others did not
+ *              finish with its dma-buf, and it was not started
  *  ECANCELED   the job was cancelled, or its memory was unpinned before it started
  *  ESTALE      the memory was freed or moved by its owner; or the generation is an old one
  *  ENODEV      the board is gone
@@ -270,6 +271,9 @@ enum peerdma_op {
  * @length: in: bytes
  * @user_data: in: comes back in the event
  * @job: out: number of the job, never 0
+ *
+ * For dma-bufs, waits up to 10 s for what others have announced there. From then on the job is
+ * announced itself, until it ends, unless it receives from the stream window.
  *
  * The job ends with one struct peerdma_event. Until then its memory is the board's: what a program
  * writes to it meanwhile is lost on some machines. PEERDMA_OP_C2H may take a card address in the

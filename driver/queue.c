@@ -121,6 +121,7 @@ void peerdma_queue_add(struct peerdma_job *job)
 	struct peerdma_leg *leg;
 
 	job->queued = true;
+	file->receiving += job->path == PATH_RECEIVE;
 	for (leg = job->legs; leg < job->legs + PEERDMA_LANES; leg++)
 		if (leg->used)
 			list_add_tail(&leg->on_surface, &leg->surface->queued);
@@ -142,6 +143,7 @@ void peerdma_queue_remove(struct peerdma_job *job)
 	struct peerdma_leg *leg;
 
 	job->queued = false;
+	file->receiving -= job->path == PATH_RECEIVE;
 	for (leg = job->legs; leg < job->legs + PEERDMA_LANES; leg++)
 		list_del_init(&leg->on_surface);
 	list_del_init(&job->link);

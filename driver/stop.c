@@ -156,6 +156,23 @@ void peerdma_stop_outdated(struct peerdma_dev *board)
 				peerdma_stop_job(job, -ESTALE, PEERDMA_REASON_RESET);
 }
 
+/**
+ * peerdma_stop_announced() - ends queued jobs that others wait for
+ * @board: does not start them before something else has happened. Called with its lock held
+ *
+ * That others may wait with a lock which this needs: of a dma-buf that is being mapped.
+ */
+void peerdma_stop_announced(struct peerdma_dev *board)
+{
+	struct peerdma_job *job, *next;
+	struct peerdma_file *file;
+
+	list_for_each_entry(file, &board->files, on_board)
+		list_for_each_entry_safe(job, next, &file->queue, link)
+			if (job->fence)
+				peerdma_stop_job(job, -EIO, PEERDMA_REASON_RESET);
+}
+
 static bool stop_uses(const struct peerdma_job *job, const struct peerdma_surface *surface)
 {
 	return job->legs[PEERDMA_H2C].surface == surface ||
@@ -284,10 +301,12 @@ bool peerdma_stop_step(struct peerdma_dev *board, bool late)
 	}
 	if (stop_outstanding(board))
 		return false;
-	if (dead)
+	if (dead) {
 		peerdma_stop_bury(board);
-	else
+	} else {
 		stop_force(board);
+		peerdma_stop_announced(board);
+	}
 	return !dead;
 }
 
@@ -295,22 +314,27 @@ bool peerdma_stop_step(struct peerdma_dev *board, bool late)
  * peerdma_stop_work() - polls lanes that are stopping
  * @work: a board's
  *
- * Starts the recovery when one does not stop in time.
+ * When one does not stop in time, takes the bus from the board and starts the recovery. Jobs do not
+ * wait for that: it waits for memory that is being mapped.
  */
 void peerdma_stop_work(struct work_struct *work)
 {
 	struct peerdma_dev *board = container_of(work, struct peerdma_dev, stopper.work);
 	struct peerdma_lane *lane;
-	bool some, late = false;
+	bool some = false, late = false, reset = false;
 
 	spin_lock_irq(&board->lock);
-	some = stop_poll(board);
 	for_each_lane(lane, board)
 		late |= lane->state == LANE_STOPPING && time_after(jiffies, lane->deadline);
-	board->broken |= late;
+	/* The recovery sees to one that is gone. */
+	if (board->state != PEERDMA_BOARD_DEAD) {
+		reset = peerdma_stop_step(board, late);
+		for_each_lane(lane, board)
+			some |= lane->state == LANE_STOPPING || lane->state == LANE_CUT_OFF;
+	}
 	spin_unlock_irq(&board->lock);
 
-	if (late)
+	if (reset)
 		queue_work(peerdma_wq, &board->recovery);
 	else if (some)
 		queue_delayed_work(peerdma_wq, &board->stopper, 1);
