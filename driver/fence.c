@@ -272,7 +272,7 @@ static int fence_submit(struct fence_use *use, struct peerdma_job *job)
  * @job: prepared. peerdma_fence_signal() is to be called when it has ended. May sleep, nothing
  *	held
  *
- * Return: 0; -EINTR, -ETIMEDOUT or -ENOMEM, explained.
+ * Return: 0, or -ENOMEM; -EINTR or -ETIMEDOUT, explained.
  */
 int peerdma_fence_submit(struct peerdma_job *job)
 {
