@@ -148,9 +148,11 @@ class VfioDevice:
         """Gives the board back to the system, because of what happened to it."""
         with self._lock:
             if self._lost is None:
-                self._end()
-                self._lost = why
-                os.eventfd_write(self._gone, 1)
+                try:
+                    self._end()
+                finally:
+                    self._lost = why
+                    os.eventfd_write(self._gone, 1)
 
     def close(self) -> None:
         """Takes the bus from the function, unmaps all memory and closes it. Can be called again."""

@@ -154,8 +154,8 @@ class _Container(AddressSpace):
             self._fd, Vfio.CHECK_EXTENSION, TYPE1V2
         ):
             raise BoardNotFound(
-                f"{place.container_node} has no IOMMU of type 1: run `sudo modprobe "
-                "vfio_iommu_type1`, as root"
+                f"{place.container_node} has no IOMMU of type 1. Run `sudo modprobe "
+                "vfio_iommu_type1`"
             )
         group = _open(place.group_node, undo)
         status = unpack(GroupStatus, control(group, Vfio.GROUP_GET_STATUS, GroupStatus(8)))
