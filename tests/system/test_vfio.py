@@ -281,13 +281,3 @@ def test_a_board_that_is_unplugged(guest: Guest, program: str):
     guest.unplug(board)
     status, text = job.wait(120)
     assert status == 0 and "the system asked for it back" in text, text
-
-
-def test_a_board_that_loses_its_power(guest: Guest):
-    """The kernel does not reset it in the end: at that, QEMU would end."""
-    board = guest.plug(["--no-msix"])
-    job = guest.start_python(_WRITES.replace("become", "cannot_be_reset(addresses()[2])\nbecome"))
-    job.wait_for("now")
-    board.kill()
-    status, text = job.wait(120)
-    assert status == 0 and "lost its link or its power" in text, text

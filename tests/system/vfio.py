@@ -52,11 +52,6 @@ def wait_for_boards(count: int) -> None:
     until(lambda: len(addresses()) == count)
 
 
-def cannot_be_reset(address: str) -> None:
-    """Takes from the kernel every way to reset a board."""
-    Path("/sys/bus/pci/devices", address, "reset_method").write_text("\n")
-
-
 def wait_until_lost(board: peerdma.Board) -> None:
     """Waits for the end of a board that is not used meanwhile."""
     until(lambda: board._backend._function.lost, 60.0)  # type: ignore[attr-defined]
