@@ -58,6 +58,8 @@ class Guest:
         The kernel to boot, by default Debian's.
     load : bool
         Whether to load the lane's modules. Else call `load`, with parameters.
+    modules : sequence of str
+        Further modules of the kernel's own, such as vfio_pci, to load at boot.
     xdma : bool
         Whether to build the kernel's own driver for XDMA and its client, for `load`.
     files : mapping of str to Path
@@ -97,6 +99,7 @@ class Guest:
         further_boards: Sequence[Sequence[str]] = (),
         kernel: Kernel | None = None,
         load: bool = True,
+        modules: Sequence[str] = (),
         xdma: bool = False,
         files: Mapping[str, Path] | None = None,
         append: str = "",
@@ -126,7 +129,16 @@ class Guest:
             self.modules = {name: f"/run/guest/{path.name}" for name, path in built.items()}
             brought = {path.name: path for path in built.values()}
             sizes = memory, aperture, processors
-            plan = Plan(self.lane, kernel, self._sockets, self._log.path, *sizes, terminal, append)
+            plan = Plan(
+                self.lane,
+                kernel,
+                self._sockets,
+                self._log.path,
+                *sizes,
+                terminal,
+                append,
+                tuple(modules),
+            )
             if board_options is not None:
                 self.board = self._new_board(board_options)
             for options in further_boards:
