@@ -21,7 +21,7 @@ from . import process
 from .board import ROOT, Board
 from .channel import Channel, Running
 from .errors import GuestError, KernelComplaint, Overdue
-from .kernel import Kernel, stock
+from .kernel import Kernel, chosen
 from .lanes import LANES
 from .log import KernelLog
 from .machine import BOARD_SLOTS, CHECKOUT, Plan, board_device
@@ -55,7 +55,7 @@ class Guest:
     further_boards : sequence of sequence of str
         Options of more boards.
     kernel : Kernel, optional
-        The kernel to boot, by default Debian's.
+        The kernel to boot, by default the one that the environment names, or Debian's.
     load : bool
         Whether to load the lane's modules. Else call `load`, with parameters.
     modules : sequence of str
@@ -124,7 +124,7 @@ class Guest:
         self._resources.callback(shutil.rmtree, self._sockets, ignore_errors=True)
         self._log = KernelLog(self.logs / "console.log")
         try:
-            kernel = kernel or stock(self.lane.architecture)
+            kernel = kernel or chosen(self.lane.architecture)
             built = {**build(kernel), **(build_xdma(kernel) if xdma else {})}
             self.modules = {name: f"/run/guest/{path.name}" for name, path in built.items()}
             brought = {path.name: path for path in built.values()}
