@@ -16,7 +16,9 @@ import math
 import os
 import re
 import sys
+import tempfile
 import time
+from pathlib import Path
 
 from peerdma_start import interruptible
 
@@ -24,6 +26,7 @@ with interruptible("demo.py"):
     import peerdma
     from peerdma import testing
     from peerdma.cli.main import EXIT_CODES, add_version_option, guarded
+    from peerdma.cli.trace import save_trace
     from peerdma.memory.files import Input, Output
     from peerdma.opening import add_board_option
 
@@ -91,6 +94,13 @@ def _parse() -> argparse.Namespace:
         "--seed", type=_seed, default=1, metavar="N", help="of the test pattern (default: 1)"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead")
+    parser.add_argument(
+        "--trace",
+        type=Path,
+        metavar="FILE",
+        help="write what host, simulated board and GPU say to each other, as a page to look at "
+        "(FILE.html) or for https://ui.perfetto.dev (FILE.json)",
+    )
     add_version_option(parser)
     arguments = parser.parse_args()
     if bool(arguments.input) != bool(arguments.output):
@@ -99,6 +109,10 @@ def _parse() -> argparse.Namespace:
         parser.error("with --input the file's size is the size; leave --size out")
     if arguments.output == "-" and arguments.json:
         parser.error("--output - and --json both write to stdout; give the output a file")
+    if arguments.trace and arguments.trace.suffix not in (".html", ".json"):
+        parser.error(f"--trace writes FILE.html or FILE.json, not {arguments.trace}")
+    if arguments.trace and arguments.board not in ("auto", "sim"):
+        parser.error("--trace needs the simulated board: give --board sim")
     return arguments
 
 
@@ -140,7 +154,7 @@ def _run(arguments: argparse.Namespace) -> dict:
         if arguments.output:
             output = stack.enter_context(Output(1 if arguments.output == "-" else arguments.output))
         gpu = stack.enter_context(peerdma.gpu(arguments.gpu, memory=arguments.memory))
-        board = stack.enter_context(peerdma.open(arguments.board))
+        board = stack.enter_context(_open(arguments, stack))
         if content is None:
             width, height = arguments.size or (1024, 1024)
             shape, dtype = (height, width), "u4"
@@ -183,7 +197,20 @@ def _run(arguments: argparse.Namespace) -> dict:
         "wall_seconds": time.perf_counter() - began,
         "output": output.name if output else None,
         "output_way": written.way if written else None,
+        "trace": str(arguments.trace) if arguments.trace else None,
     }
+
+
+def _open(arguments: argparse.Namespace, stack: contextlib.ExitStack) -> peerdma.Board:
+    """Opens the board; with --trace, what `stack` does at its end writes the trace."""
+    if not arguments.trace:
+        return peerdma.open(arguments.board)
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="peerdma-")))
+    capture = folder / "capture.pcapng"
+    board = peerdma.open("sim", arguments=["--trace", str(capture)])
+    # When the board has ended, which closes its file.
+    stack.callback(save_trace, capture, arguments.trace, "peerdma: a copy through the board")
+    return board
 
 
 def _way(path: str | None) -> str:
@@ -215,6 +242,10 @@ def _readable(report: dict) -> str:
             f"{report['copy_wall_seconds']:.2f} s to copy, {report['wall_seconds']:.2f} s in all",
         ),
     ]
+    if report["trace"]:
+        page = report["trace"].endswith(".html")
+        use = "a page for a browser" if page else "for https://ui.perfetto.dev"
+        lines.append(("trace", f"{report['trace']}, {use}"))
     if report["output"]:
         lines.append(("written", f"{report['output']}, {report['output_way']}"))
     every = "every word, on the GPU" if report["verified"] else "nothing, as no bytes were copied"

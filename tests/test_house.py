@@ -44,6 +44,7 @@ ORDER = (
     "peerdma.cuda",
     "peerdma.board",
     "peerdma.memory",
+    "peerdma.trace",
     "peerdma.arguments peerdma.deprecated peerdma.errors peerdma.identity peerdma.uapi",
     "hw.top hw.endpoint hw.core hw.host hw.build",
     "hw.boards",

@@ -9,7 +9,8 @@ import sys
 
 from sim.compile.tools import BuildError
 
-from .runner import discover, run
+from .runner import discover, folder_of, run
+from .tb import CAPTURE
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -43,6 +44,10 @@ def main(argv: list[str] | None = None) -> int:
         replay = f"{sys.executable} -m sim.benches {name} --seed {seed} --waves"
         replay += " --netlist" if arguments.netlist else ""
         print(f"FAILED {name}; again with waveforms: {replay}")
+        capture = folder_of(name, seed) / CAPTURE
+        if capture.exists():
+            look = f"{sys.executable} -m peerdma trace {capture} -o {name}.html"
+            print(f"  a page with its TLPs: {look}")
     return 1 if failed else 0
 
 

@@ -23,6 +23,8 @@ from cocotbext.pcie.core.caps import PciCapId
 from cocotbext.pcie.core.tlp import Tlp
 
 from peerdma import regs
+from peerdma.trace.capture import Event as Note
+from peerdma.trace.capture import Packet, Writer
 
 from .channel import Channel
 from .host import Gpu, Host
@@ -30,7 +32,7 @@ from .memory import GUARD, Buffer, Chain, Transfer, lay_out
 from .series7 import Series7Device
 from .tlp_log import describe
 
-__all__ = ["BENCHES", "CLOCK_NS", "TB", "TLP_LOG", "bench"]
+__all__ = ["BENCHES", "CAPTURE", "CLOCK_NS", "TB", "TLP_LOG", "bench"]
 
 #: First docstring lines of all benches of the modules imported so far, by ``module.function``.
 BENCHES: dict[str, str] = {}
@@ -39,6 +41,8 @@ BENCHES: dict[str, str] = {}
 CLOCK_NS = 8
 #: File in the working directory with a line per TLP at the core's ports.
 TLP_LOG = "tlps.txt"
+#: ... and one for `peerdma trace`.
+CAPTURE = "tlps.pcapng"
 #: Bound of one register access, in simulated microseconds.
 MMIO_US = 200
 _PAGE = 4096
@@ -60,8 +64,8 @@ def bench(us: float, **options) -> Callable:
         @cocotb.test(timeout_time=us, timeout_unit="us")
         @functools.wraps(test)
         async def run(dut):
-            with open(TLP_LOG, "w") as log:
-                tb = TB(dut, log, **options)
+            with open(TLP_LOG, "w") as log, open(CAPTURE, "wb") as capture:
+                tb = TB(dut, log, Writer(capture), **options)
                 await tb.start()
                 await test(tb)
                 await tb.finish()
@@ -80,6 +84,8 @@ class TB:
         Module `peerdma_core`.
     log : text file
         Gets a line per TLP at the core's ports.
+    capture : Writer
+        Gets the same TLPs, and what memory there is.
     lanes : int
         Width of the Gen2 link. One lane carries half of what the core's ports do, four carry twice.
     gpu : bool
@@ -101,7 +107,16 @@ class TB:
         Numbers of the MSI or MSI-X messages that arrived.
     """
 
-    def __init__(self, dut, log: TextIO, *, lanes: int = 1, gpu: bool = False, stall: float = 0.0):
+    def __init__(
+        self,
+        dut,
+        log: TextIO,
+        capture: Writer,
+        *,
+        lanes: int = 1,
+        gpu: bool = False,
+        stall: float = 0.0,
+    ):
         logging.getLogger("cocotb.pcie").setLevel(logging.ERROR)
         seed = os.environ["SEED"]
         cocotb.log.info("SEED=%s", seed)
@@ -113,7 +128,8 @@ class TB:
         dut.time_scale.value = 1
         Clock(dut.clk, CLOCK_NS, "ns").start()
         self.device = Series7Device(dut, random.Random(f"device {seed}"), lanes=lanes, stall=stall)
-        self._log = log
+        self._log, self._capture = log, capture
+        capture.event(Note(0, "clock", {"khz": f"{1_000_000 / CLOCK_NS:g}"}))
         self.device.on_tlp.append(self._log_tlp)
         self.gpu = Gpu(random.Random(f"gpu {seed}")) if gpu else None
         self.host = Host(random.Random(f"host {seed}"), self.device, self.gpu)
@@ -135,6 +151,16 @@ class TB:
     def _log_tlp(self, direction: str, tlp: Tlp) -> None:
         cycle = int(get_sim_time("ns")) // CLOCK_NS
         self._log.write(f"{cycle} {direction} {describe(tlp)}\n")
+        notes = ()
+        if direction == "down" and not tlp.is_completion():
+            hit = (n for n in range(len(_BARS)) if self._hits(n, tlp.address))
+            notes = tuple(f"BAR{n}" for n in hit)
+        packet = Packet(int(get_sim_time("ns")), direction == "up", bytes(tlp.pack()), notes)
+        self._capture.packet(packet)
+
+    def _hits(self, bar: int, address: int) -> bool:
+        size = dict((regs.BAR_USER, regs.BAR_DMA))[bar]
+        return self.bar_address(bar) <= address < self.bar_address(bar) + size
 
     async def start(self) -> None:
         """Release reset, wait for the link, enumerate, and enable memory and bus mastering."""
@@ -226,6 +252,7 @@ class TB:
         self._free[high] = base + (pages + 1) * _PAGE
         memory = bytearray(pages * _PAGE)
         self.host.map_memory(base, memory)
+        self._mapped(base, len(memory), name or "host")
         return self._guarded(Buffer(name or "host", memory, start, size, base + start, self.rng))
 
     def gpu_buffer(self, size: int, *, offset: int = 0) -> Buffer:
@@ -234,7 +261,12 @@ class TB:
         self._gpu_free += -(-(offset + size + GUARD) // _PAGE) * _PAGE + _PAGE
         function = self.gpu.function
         bar = (function.bar[1] << 32 | function.bar[0]) & ~0xF
+        self._mapped(bar + start, size, "aperture")
         return self._guarded(Buffer("GPU", self.gpu.memory, start, size, bar + start, self.rng))
+
+    def _mapped(self, address: int, size: int, memory: str) -> None:
+        where = {"address": f"{address:#x}", "size": f"{size:#x}", "memory": memory}
+        self._capture.event(Note(int(get_sim_time("ns")), "map", where))
 
     def _guarded(self, buffer: Buffer) -> Buffer:
         self._buffers.append(buffer)

@@ -162,6 +162,12 @@ def _parser() -> argparse.ArgumentParser:
         help="times slower than real time, as reported to drivers (1000)",
     )
     add("--log-tlps", type=Path, metavar="FILE", help="write a line per TLP")
+    add(
+        "--trace",
+        type=Path,
+        metavar="FILE",
+        help="write a capture (pcapng) for `peerdma trace`, which makes a page to look at",
+    )
     add("--waves", type=Path, metavar="FILE", help="write a VCD trace; slow")
     return parser
 
@@ -205,9 +211,12 @@ def _native_options(arguments: argparse.Namespace, clock_khz: int) -> str:
         pairs.append(("mailbox_bar", regs.BAR_USER[0]))
     if arguments.reorder is not None:
         pairs.append(("reorder", arguments.reorder))
-    for key, path in (("tlp_log", arguments.log_tlps), ("waves", arguments.waves)):
-        if path:
-            pairs.append((key, path))
+    files = (
+        ("tlp_log", arguments.log_tlps),
+        ("trace", arguments.trace),
+        ("waves", arguments.waves),
+    )
+    pairs += [(key, path) for key, path in files if path]
     return "".join(f"{key}={value}\n" for key, value in pairs)
 
 

@@ -17,6 +17,7 @@ from cocotbext.pcie.core.tlp import Tlp
 
 from peerdma import regs
 from peerdma.regs import Status
+from peerdma.trace.capture import Writer
 from sim.benches.channel import Channel
 from sim.benches.memory import GUARD, Buffer
 from sim.benches.tb import TB
@@ -64,8 +65,8 @@ class Rig(TB):
         What to call when the message of a channel arrives.
     """
 
-    def __init__(self, dut, log: TextIO, machine: Machine):
-        super().__init__(dut, log, lanes=machine.lanes, gpu=True)
+    def __init__(self, dut, log: TextIO, capture: Writer, machine: Machine):
+        super().__init__(dut, log, capture, lanes=machine.lanes, gpu=True)
         self.machine = machine
         self._limit_credits(machine)
         buffers = self.device.buffers

@@ -11,9 +11,10 @@ import cocotb
 from cocotb.triggers import Timer
 
 from peerdma import regs
+from peerdma.trace.capture import Writer
 from sim.benches.channel import CONTROL_STOP, Channel
 from sim.benches.host import Split
-from sim.benches.tb import TLP_LOG
+from sim.benches.tb import CAPTURE, TLP_LOG
 
 from . import disturb, faults
 from .draw import draw
@@ -42,8 +43,8 @@ _QUARANTINE_US = 700
 async def campaign(dut) -> None:
     """All episodes of the plan of SEED, which has EPISODES."""
     plan = draw(int(os.environ["SEED"]), int(os.environ["EPISODES"]))
-    with open(TLP_LOG, "w") as log:
-        rig = Rig(dut, log, plan.machine)
+    with open(TLP_LOG, "w") as log, open(CAPTURE, "wb") as capture:
+        rig = Rig(dut, log, Writer(capture), plan.machine)
         monitor = Monitor(rig)
         await rig.start()
         session = _Session(rig, monitor)

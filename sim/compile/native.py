@@ -24,7 +24,7 @@ __all__ = ["compile_board", "compile_ideal", "pins_header"]
 _NATIVE = ROOT / "sim" / "board" / "native"
 
 #: Sources in `sim/board/native/` of the link with its two ends, and of the board around it.
-_LINK_SOURCES = ("config_space", "hardblock", "link", "options", "root", "tlp")
+_LINK_SOURCES = ("config_space", "hardblock", "link", "options", "root", "tlp", "trace")
 _BOARD_SOURCES = (
     "capi",
     "commands",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The `peerdma` command: list boards, show one, diagnose it, set its LEDs, load an image."""
+"""The `peerdma` command: lists, shows, diagnoses and programs boards, and shows traces."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from ..opening import add_board_option, open_board
 from ..regs import Capability
 from .boards import add_list
 from .flash import Programmer
+from .trace import add_trace
 
 __all__ = ["EXIT_CODES", "add_version_option", "guarded", "main"]
 
@@ -62,6 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         ("info", _add_info, "show what is known about a board"),
         ("doctor", add_doctor, "find what keeps a board and a GPU from working together"),
         ("leds", _add_leds, "show or set a board's LEDs"),
+        ("trace", add_trace, "show what a simulated board, its host and a GPU said to each other"),
     ):
         command = commands.add_parser(
             name,

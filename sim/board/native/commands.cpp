@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The commands of a vfio-user client. Each handler returns 0 or the errno of the reply.
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <string>
+#include <unistd.h>
 
 #include "server.h"
 
@@ -21,6 +24,17 @@ template <class Record> bool parse(const std::vector<uint8_t> &body, Record &rec
 template <class Record> void append(std::vector<uint8_t> &reply, const Record &record) {
     auto *bytes = reinterpret_cast<const uint8_t *>(&record);
     reply.insert(reply.end(), bytes, bytes + sizeof record);
+}
+
+// What memory is called in a trace: the name of its file, or "client" if that serves it by messages.
+std::string name_of(int fd) {
+    if (fd < 0) return "client";
+    char target[256];
+    std::string link = "/proc/self/fd/" + std::to_string(fd);
+    ssize_t n = readlink(link.c_str(), target, sizeof target);
+    std::string name(target, std::max<ssize_t>(n, 0));
+    name = name.substr(0, name.find(" (deleted)"));
+    return name.substr(name.find_last_of("/:") + 1);
 }
 
 }  // namespace
@@ -86,9 +100,14 @@ int Server::dma_map() {
     if (!parse(client_->body, map) || client_->body.size() != sizeof map) return EINVAL;
     if (map.argsz < sizeof map || client_->fds.size() > 1) return EINVAL;
     if (map.flags & ~(map.kReadable | map.kWritable)) return EINVAL;
-    return memory_.map(map.address, map.size, map.flags & map.kReadable,
-                       map.flags & map.kWritable, client_->fds.empty() ? -1 : client_->fds[0],
-                       map.offset);
+    int fd = client_->fds.empty() ? -1 : client_->fds[0];
+    int error = memory_.map(map.address, map.size, map.flags & map.kReadable,
+                            map.flags & map.kWritable, fd, map.offset);
+    if (!error && model_.trace().captures())
+        model_.trace().event(model_.cycle(), "map address=0x%llx size=0x%llx memory=%s",
+                             (unsigned long long)map.address, (unsigned long long)map.size,
+                             name_of(fd).c_str());
+    return error;
 }
 
 int Server::dma_unmap(Bytes &reply) {
@@ -99,6 +118,8 @@ int Server::dma_unmap(Bytes &reply) {
         memory_.clear();
     else
         memory_.unmap(unmap.address, unmap.size);
+    model_.trace().event(model_.cycle(), "unmap address=0x%llx size=0x%llx",
+                         (unsigned long long)unmap.address, (unsigned long long)unmap.size);
     append(reply, unmap);
     return 0;
 }

@@ -2,7 +2,7 @@
 #include "hardblock.h"
 
 #include "root.h"
-#include "tlp_log.h"
+#include "trace.h"
 
 namespace peerdma {
 
@@ -19,7 +19,7 @@ constexpr uint16_t kCorrectableDetected = 1 << 0, kNonFatalDetected = 1 << 1;
 }  // namespace
 
 HardBlock::HardBlock(const Options &options, ConfigSpace &config, Link &link, Root &root, Log &log,
-                     TlpLog &trace)
+                     Trace &trace)
     : options_(options), config_(config), link_(link), root_(root), log_(log), trace_(trace),
       random_(options.block_seed) {
     reset(false);
@@ -74,6 +74,18 @@ void HardBlock::edge(const FromCore &core) {
         choose_received();
     present();
     show_transmit();
+    if (trace_.captures()) capture();
+}
+
+void HardBlock::capture() {
+    std::array<unsigned, 6> now = {
+        options_.transmit_buffers - std::min(options_.transmit_buffers, unsigned(pins_.trntbufav)),
+        completion_headers_, completion_credits_, unsigned(pins_.trnfcph),
+        unsigned(pins_.trnfcpd), unsigned(pins_.trnfcnph)};
+    if (now == captured_) return;
+    captured_ = now;
+    trace_.event(link_.cycle(), "fill transmit=%u headers=%u data=%u ph=%u pd=%u nph=%u", now[0],
+                 now[1], now[2], now[3], now[4], now[5]);
 }
 
 // Transmit -----------------------------------------------------------------------------------
@@ -120,11 +132,11 @@ void HardBlock::check(const Words &words) {
     if (wrong.empty()) {
         lags &= Header::parse(words).kind != Kind::Completion;
         if (!lags && discards(words)) return;
-        trace_(link_.cycle(), "up", words, lags ? "dropped: Bus Master Enable fell" : "");
+        trace_(link_.cycle(), true, words, lags ? "dropped: Bus Master Enable fell" : "");
         if (!lags) link_.send_up({Upstream::Packet, 0, words});
         return;
     }
-    trace_(link_.cycle(), "up", words, wrong.c_str());
+    trace_(link_.cycle(), true, words, wrong.c_str());
     errors_++;
     log_("error: cycle %llu: the core sent an illegal TLP: %s: %s",
          (unsigned long long)link_.cycle(), wrong.c_str(), describe(words).c_str());
@@ -135,7 +147,7 @@ bool HardBlock::discards(const Words &words) {
     writes_++;
     for (const Fault &fault : options_.faults) {
         if (fault.kind != Fault::Discard || fault.request != writes_) continue;
-        trace_(link_.cycle(), "up", words, "discarded by the block");
+        trace_(link_.cycle(), true, words, "discarded by the block");
         log_("fault: the block discards write %llu", (unsigned long long)writes_);
         discarded_.push_back(link_.cycle() + options_.discard_lag);
         return true;
@@ -171,7 +183,7 @@ void HardBlock::take_interrupt(const FromCore &core) {
         bool asserted = !core.cfginterruptassertn;
         message = {Upstream::Intx, asserted, intx_message(asserted, options_.requester_id)};
     }
-    trace_(link_.cycle(), "up", message.words, wrong ? wrong : "interrupt");
+    trace_(link_.cycle(), true, message.words, wrong ? wrong : "interrupt");
     if (!wrong) return link_.send_up(std::move(message));
     errors_++;
     log_("error: cycle %llu: %s: number %u, dropped", (unsigned long long)link_.cycle(), wrong,
@@ -186,7 +198,7 @@ void HardBlock::receive(Downstream &&packet) {
         if (completion_headers_ == kCompletionHeaders ||
             completion_credits_ + credits > kCompletionCredits) {
             errors_++;
-            trace_(link_.cycle(), "down", packet.words, "lost: completion buffer full");
+            trace_(link_.cycle(), false, packet.words, "lost: completion buffer full");
             log_("error: cycle %llu: completion buffer overflow, completion lost: %s",
                  (unsigned long long)link_.cycle(), describe(packet.words).c_str());
             return root_.delivered(packet);
@@ -194,7 +206,8 @@ void HardBlock::receive(Downstream &&packet) {
         completion_headers_++;
         completion_credits_ += credits;
     }
-    trace_(link_.cycle(), "down", packet.words);
+    bool request = packet.kind != Kind::Completion;
+    trace_(link_.cycle(), false, packet.words, "", request ? packet.bar : -1);
     received_.push_back(std::move(packet));
 }
 

@@ -5,6 +5,7 @@
 // configuration state.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <optional>
@@ -19,12 +20,12 @@
 namespace peerdma {
 
 class Root;
-class TlpLog;
+class Trace;
 
 class HardBlock : public Link::LowerEnd {
 public:
     HardBlock(const Options &options, ConfigSpace &config, Link &link, Root &root, Log &log,
-              TlpLog &trace);
+              Trace &trace);
 
     // Inputs of the core, valid until the next edge.
     const ToCore &pins() const { return pins_; }
@@ -59,6 +60,7 @@ private:
     }
     bool discards(const Words &words);
     void show_transmit();
+    void capture();
     bool room() const { return link_.transmit_buffers_used() < options_.transmit_buffers; }
 
     const Options &options_;
@@ -66,11 +68,12 @@ private:
     Link &link_;
     Root &root_;
     Log &log_;
-    TlpLog &trace_;
+    Trace &trace_;
     ToCore pins_;
     Words transmit_;
     std::mt19937_64 random_;
     std::deque<unsigned> free_;        // transmit buffers, the newest last
+    std::array<unsigned, 6> captured_{};
     uint64_t writes_ = 0;              // memory writes of the core
     std::deque<uint64_t> discarded_;  // cycles in which trnterrdrop says so
     std::deque<Downstream> received_;

@@ -13,7 +13,7 @@
 #include "link.h"
 #include "log.h"
 #include "root.h"
-#include "tlp_log.h"
+#include "trace.h"
 
 namespace peerdma {
 namespace {
@@ -157,7 +157,7 @@ Result run(const Options &options, const std::string &what, unsigned mps, unsign
     engine.buffers = options.transmit_buffers;
 
     Log log;
-    TlpLog trace{{}};
+    Trace trace(options);
     ConfigSpace config = configuration(mps, mrrs);
     Memory memory;
     Link link(options);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "model.h"
 
+#include <utility>
 #include <vector>
 
 namespace peerdma {
@@ -12,7 +13,7 @@ constexpr int kResetCycles = 16;
 Model::Model(const Options &options, const ConfigSpace &config, Host &host, Log &log)
     : options_(options),
       config_(config),
-      trace_(options_.tlp_log),
+      trace_(options_),
       rtl_(options_.waves, options_.time_scale),
       link_(options_),
       root_(options_, config_, link_, host, log, trace_),
@@ -24,6 +25,7 @@ Model::Model(const Options &options, const ConfigSpace &config, Host &host, Log 
 }
 
 void Model::reset() {
+    trace_.event(cycle(), "reset");
     config_.reset();
     link_.flush();
     root_.reset();
@@ -36,7 +38,10 @@ void Model::reset() {
 void Model::cycle_once(bool reset) {
     core_ = rtl_.cycle(block_.pins(), reset);
     block_.edge(core_);
-    stalls_.edge(cycle(), rtl_.waits_for());
+    uint32_t waits_for = rtl_.waits_for();
+    stalls_.edge(cycle(), waits_for);
+    if (waits_for != std::exchange(waits_for_, waits_for))
+        trace_.event(cycle(), "waits for=0x%08x", waits_for);
 }
 
 bool Model::busy() const {

@@ -12,7 +12,7 @@
 #include "root.h"
 #include "rtl.h"
 #include "stall.h"
-#include "tlp_log.h"
+#include "trace.h"
 
 namespace peerdma {
 
@@ -51,7 +51,7 @@ public:
     // PCIe rules that the core broke.
     uint64_t errors() const { return root_.errors() + block_.errors(); }
     void restart_faults() { root_.restart_faults(), block_.restart_faults(); }
-    void flush_log() { trace_.flush(); }
+    Trace &trace() { return trace_; }
 
 private:
     // For this many cycles the core may be active without activity at its pins.
@@ -62,7 +62,7 @@ private:
 
     Options options_;
     ConfigSpace config_;
-    TlpLog trace_;
+    Trace trace_;
     Rtl rtl_;
     Link link_;
     Root root_;
@@ -71,6 +71,7 @@ private:
     StallWatch stalls_;
     FromCore core_;
     uint64_t idle_ = 0;
+    uint32_t waits_for_ = 0;
     bool stop_ = false;
 };
 

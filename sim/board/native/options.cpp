@@ -62,6 +62,7 @@ Options Options::parse(const std::string &text) {
         {"mailbox_word",
          [&](const std::string &v) { o.mailbox_words.push_back(std::stoull(v)); }},
         {"tlp_log", string(o.tlp_log)},
+        {"trace", string(o.trace)},
         {"waves", string(o.waves)},
         {"fault", [&](const std::string &v) { o.faults.push_back(parse_fault(v)); }},
     };

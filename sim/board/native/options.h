@@ -42,7 +42,7 @@ struct Options {
     // Byte offsets in `mailbox_bar` of the registers that a shared page offers; empty: no page.
     std::vector<uint64_t> mailbox_words;
     unsigned mailbox_bar = 0;
-    std::string tlp_log;
+    std::string tlp_log, trace;
     std::string waves;
     std::vector<Fault> faults;
 

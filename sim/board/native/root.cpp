@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "tlp_log.h"
+#include "trace.h"
 
 namespace peerdma {
 
@@ -21,7 +21,7 @@ constexpr uint16_t kDetectedParityError = 1 << 15, kUnsupportedDetected = 1 << 3
 }  // namespace
 
 Root::Root(const Options &options, ConfigSpace &config, Link &link, Host &host, Log &log,
-           TlpLog &trace)
+           Trace &trace)
     : options_(options),
       config_(config),
       link_(link),
@@ -115,7 +115,7 @@ void Root::serve_write(const Header &header, const Words &words) {
         if (end > at) there &= host_.write(header.address + at, &data[at], end - at);
     }
     if (there) return;
-    trace_(link_.cycle(), "up", words, "no such memory: dropped");
+    trace_(link_.cycle(), true, words, "no such memory: dropped");
     log_("write of %zu bytes to 0x%llx: nobody has mapped it for writing, dropped", data.size(),
          (unsigned long long)header.address);
 }

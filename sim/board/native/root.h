@@ -18,7 +18,7 @@
 
 namespace peerdma {
 
-class TlpLog;
+class Trace;
 
 // The owner of memory and interrupts behind the root complex.
 struct Host {
@@ -48,7 +48,7 @@ public:
     static constexpr unsigned kMsixVectors = 2048;
 
     Root(const Options &options, ConfigSpace &config, Link &link, Host &host, Log &log,
-         TlpLog &trace);
+         Trace &trace);
 
     void receive(double time, Upstream &&packet) override;
     // The hard block has presented the last beat of `packet` to the core, or lost the packet.
@@ -135,7 +135,7 @@ private:
     Link &link_;
     Host &host_;
     Log &log_;
-    TlpLog &trace_;
+    Trace &trace_;
     double rtt_;
     uint64_t answer_limit_;
     std::mt19937_64 random_;

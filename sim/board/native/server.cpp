@@ -41,7 +41,7 @@ bool Server::serve(int milliseconds) {
             std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now()).count();
         if (left <= 0) break;
         bool rests = !client_ || !model_.runnable();
-        if (rests) model_.flush_log();
+        if (rests) model_.trace().flush();
         if (client_ && mailbox_) left = std::min<long>(left, kMailboxInterval);
         wait(rests ? int(left) : 0);
         if (!client_) continue;
@@ -94,7 +94,7 @@ void Server::drop_client(const std::string &why) {
     interrupts_->clear();
     model_.reset();
     model_.restart_faults();
-    model_.flush_log();
+    model_.trace().flush();
     finished_ = options_.once && served;
 }
 

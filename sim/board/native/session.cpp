@@ -148,9 +148,9 @@ size_t session_events(Session *session, peerdma::Event *to, size_t room) {
     return events.size();
 }
 
-// PCIe rules that the core broke. Writes the log of TLPs to its file.
+// PCIe rules that the core broke. Writes what was traced to its files.
 uint64_t session_errors(Session *session) {
-    session->model().flush_log();
+    session->model().trace().flush();
     return session->model().errors();
 }
 

@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Makes docs/trace.png anew: ``.venv/bin/python -m tests.host.trace.picture``."""
+
+import tempfile
+from pathlib import Path
+
+from tests.host.programs import ROOT, run
+from tests.host.trace.browser import Browser
+
+READY = "typeof trace === 'object' && document.getElementById('count').value !== ''"
+
+
+def main() -> None:
+    """Copies with the demo, and photographs where the data begins."""
+    with tempfile.TemporaryDirectory() as folder, Browser(1100, 620) as browser:
+        page = Path(folder, "copy.html")
+        run("--size", "64x64", "--gpu", "emulated", "--trace", page).check_returncode()
+        browser.open(f"file://{page}")
+        browser.wait_for(READY)
+        browser.evaluate("""{
+            const first = trace.label.findIndex((label) => label.startsWith("read 512"));
+            state.from = trace.time[first] - 3000; state.to = state.from + 10000;
+            select(first); draw(); }""")
+        (ROOT / "docs/trace.png").write_bytes(browser.screenshot())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""What a simulated board records of a copy is told as what happened."""
+
+import itertools
+import json
+import re
+
+import numpy as np
+import pytest
+
+import peerdma
+from peerdma.cli.main import main
+from peerdma.trace.capture import read
+from peerdma.trace.story import tell
+from peerdma.trace.tlp import Kind
+from tests.host.programs import run
+
+WORDS = 3000
+
+
+@pytest.fixture(scope="module")
+def capture(tmp_path_factory):
+    """The file of a copy from the emulated GPU to host memory, and of one that fails."""
+    path = tmp_path_factory.mktemp("trace") / "copy.pcapng"
+    host = np.zeros(WORDS, "u4")
+    with (
+        peerdma.gpu("emulated") as gpu,
+        peerdma.open("sim", arguments=["--trace", str(path)]) as board,
+        gpu.surface((WORDS,), "u4") as source,
+        board.pin(source) as pinned,
+        board.pin(host) as target,
+    ):
+        source.fill(5)
+        board.copy(pinned, target)
+        board.leds(5)
+    return path
+
+
+@pytest.fixture(scope="module")
+def story(capture):
+    return tell(read(capture))
+
+
+def test_every_byte_of_the_copy_is_there(story):
+    reads = [row for row in story.rows if row.label.startswith("read ") and row.up]
+    writes = [row for row in story.rows if row.label.startswith("write ") and row.up]
+    assert {row.party for row in reads} == {"GPU"} and {row.party for row in writes} == {"host"}
+    assert sum(row.tlp.length for row in reads) == 4 * WORDS
+    assert sum(row.tlp.length for row in writes) == 4 * WORDS
+
+
+def test_reads_have_their_completions(story):
+    for number, row in enumerate(story.rows):
+        if row.tlp.kind == Kind.READ:
+            answer = story.rows[row.mate]
+            assert answer.mate == number and answer.up != row.up
+            assert answer.tlp.tag == row.tlp.tag and answer.time > row.time
+
+
+def test_registers_have_their_names(story):
+    labels = [row.label for row in story.rows]
+    assert "user.led = 0x5" in labels
+    assert "extension.magic is 0x414d4450" in labels
+    assert any(re.fullmatch(r"h2c0\.control = 0x[0-9a-f]+", label) for label in labels)
+
+
+def test_descriptors_are_spans_that_hold_their_data(story):
+    for lane, word in (("H2C 0", "read"), ("C2H 0", "write")):
+        (span,) = (span for span in story.spans if span.lane == lane)
+        assert span.text.startswith(f"{4 * WORDS} bytes, ")
+        times = [row.time for row in story.rows if row.up and row.label.startswith(f"{word} ")]
+        assert span.start == min(times) and span.end >= max(times)
+        assert story.rows[span.row].label.startswith("fetch descriptors at ring")
+
+
+def test_waits_and_buffers(story):
+    waits = [span for span in story.spans if span.lane == "H2C 0 waits"]
+    assert any(span.text == "waits for the completion of a read" for span in waits)
+    assert all(a.end <= b.start for a, b in itertools.pairwise(waits))
+    buffers = {counter.name: counter for counter in story.counters}
+    held = buffers["completion headers held"]
+    assert held.limit == 36 and 0 < max(held.values) <= 36 and held.values[-1] == 0
+
+
+def test_an_interrupt_is_one(story):
+    assert any(row.label.startswith("interrupt, message") for row in story.rows)
+
+
+def test_the_text_has_a_line_for_each(capture, story, capsys):
+    assert main(["trace", str(capture)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == len(story.rows)
+    assert any("card > GPU   MRd   read 512 bytes of aperture + 0x200" in line for line in lines)
+
+
+def test_perfetto_takes_it(capture, story, tmp_path):
+    path = tmp_path / "copy.json"
+    assert main(["trace", str(capture), "-o", str(path)]) == 0
+    events = json.loads(path.read_text())["traceEvents"]
+    kinds = [event["ph"] for event in events]
+    assert kinds.count("X") == len(story.spans) and kinds.count("i") == len(story.rows)
+    threads = {e["tid"]: e["args"]["name"] for e in events if e.get("name") == "thread_name"}
+    assert {"H2C 0", "card to GPU", "host to card"} <= set(threads.values())
+    assert all(event["tid"] in threads for event in events if event["ph"] in "Xi")
+    assert all(event["dur"] >= 0 for event in events if event["ph"] == "X")
+
+
+def test_the_demo_writes_a_page(tmp_path):
+    page = tmp_path / "a page.html"
+    done = run("--size", "16x16", "--gpu", "emulated", "--trace", page)
+    assert done.returncode == 0, done.stderr
+    assert str(page) in done.stdout and page.read_text().startswith("<!doctype html>")
+
+
+def test_the_demo_says_what_a_trace_needs(tmp_path):
+    done = run("--trace", tmp_path / "a.png")
+    assert done.returncode == 2 and "--trace writes FILE.html or FILE.json" in done.stderr
+    done = run("--trace", tmp_path / "a.html", "--board", "/dev/picoevb")
+    assert done.returncode == 2 and "--trace needs the simulated board" in done.stderr
