@@ -81,7 +81,7 @@ def read(path: Path) -> Capture:
     except (struct.error, ValueError, KeyError) as error:
         raise PeerdmaError(
             f"{path} is not a capture of a simulated board ({error}). Make one with `host/demo.py "
-            "--trace`, or `python -m sim.board --trace FILE`"
+            "--trace`, or `.venv/bin/python -m sim.board --socket PATH --trace FILE`"
         ) from None
 
 

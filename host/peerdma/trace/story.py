@@ -8,10 +8,12 @@ from __future__ import annotations
 from bisect import bisect_right, insort
 from collections import deque
 from dataclasses import dataclass, field, replace
+from heapq import merge
 
 import numpy as np
 
 from .. import regs
+from ..errors import PeerdmaError
 from .capture import Capture, Event, Packet
 from .registers import name_of
 from .tlp import Kind, Tlp
@@ -109,18 +111,23 @@ class Story:
 
 
 def tell(capture: Capture) -> Story:
-    """Finds what the packets of a capture mean."""
+    """Finds what the packets of a capture mean.
+
+    Raises
+    ------
+    PeerdmaError
+        If an event or a note is not as docs/trace.md has them.
+    """
     teller = _Teller()
-    events = iter(capture.events)
-    event = next(events, None)
-    for packet in capture.packets:
-        while event is not None and event.time <= packet.time:
-            teller.event(event)
-            event = next(events, None)
-        teller.packet(packet)
-    while event is not None:
-        teller.event(event)
-        event = next(events, None)
+    # At the same time, events come first.
+    both = merge(capture.events, capture.packets, key=lambda each: each.time)
+    for each in both:
+        try:
+            teller.packet(each) if isinstance(each, Packet) else teller.event(each)
+        except (KeyError, ValueError) as error:
+            raise PeerdmaError(
+                f"the capture is damaged at {each.time} ns, or from another version: {error!r}"
+            ) from None
     return teller.end()
 
 
