@@ -15,9 +15,11 @@ ROOT = Path(__file__).resolve().parent.parent
 
 #: Programs that are typed beside the project's own, and what has them on a clean Debian.
 PROGRAMS = {
-    **dict.fromkeys(("cat", "cd", "cp", "echo", "tee", "reboot", "."), "every system"),
-    **dict.fromkeys(("dmesg", "grep", "sudo", "modprobe", "insmod"), "every system"),
+    **dict.fromkeys(("cat", "cd", "chown", "cp", "echo", "tee", "reboot", "."), "every system"),
+    **dict.fromkeys(("dmesg", "grep", "sudo", "modprobe", "insmod", "prlimit"), "every system"),
     "apt-get": "every Debian",
+    "driverctl": "driverctl, which docs/vfio.md has installed",
+    "fuser": "psmisc",
     "hexdump": "bsdextrautils",
     "reg_rw": "Xilinx' tools, which the guest was given",
     "dkms": "dkms, which docs/driver.md has installed",

@@ -135,12 +135,11 @@ class Place:
 def bind_command(address: str, driver: str) -> str:
     """What to type to bind a function to vfio-pci, and off the driver that it is bound to."""
     device = f"/sys/bus/pci/devices/{address}"
-    unbind = f"echo {address} | sudo tee {device}/driver/unbind; " if driver else ""
-    return (
-        f"Run `sudo driverctl set-override {address} {DRIVER}`, or `sudo modprobe {DRIVER}; "
-        f"echo {DRIVER} | sudo tee {device}/driver_override; {unbind}"
-        f"echo {address} | sudo tee /sys/bus/pci/drivers_probe`"
-    )
+    steps = [f"sudo modprobe {DRIVER}", f"echo {DRIVER} | sudo tee {device}/driver_override"]
+    if driver:
+        steps.append(f"echo {address} | sudo tee {device}/driver/unbind")
+    steps.append(f"echo {address} | sudo tee /sys/bus/pci/drivers_probe")
+    return f"Run `sudo driverctl set-override {address} {DRIVER}`, or `{'; '.join(steps)}`"
 
 
 def own_command(node: Path) -> str:
