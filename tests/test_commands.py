@@ -8,7 +8,12 @@ import pytest
 from peerdma.regs import EXTENSION_VERSION
 from tests.commands import ROOT, help_of, messages, wrong_in_document, wrong_in_message
 
-DOCS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+DOCS = [
+    ROOT / "README.md",
+    ROOT / "CHANGELOG.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 CODE = [path for part in ("host", "hw", "sim", "tools") for path in (ROOT / part).rglob("*.py")]
 
 

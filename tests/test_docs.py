@@ -21,7 +21,12 @@ FILES = [
     if path.suffix in CODE or path.name in ("Makefile", "Kbuild")
 ]
 FILES += [ROOT / name for name in ("Makefile", "pyproject.toml", ".ci/run")]
-DOCS = [README, ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+DOCS = [
+    README,
+    ROOT / "CHANGELOG.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 #: Modules that others import, and so read about.
 MODULES = [path for path in FILES if path.suffix == ".py" and "tests" not in path.parts]
 DEFINITIONS = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)

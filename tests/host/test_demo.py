@@ -14,7 +14,7 @@ import pytest
 
 from peerdma.errors import exit_codes
 from tests.host.conftest import CUDA, GPUS
-from tests.host.programs import DEMO, HOST, command, expect_error, run
+from tests.host.programs import DEMO, HOST, ROOT, command, expect_error, run
 
 
 def test_the_demo_with_nothing_but_a_checkout(tmp_path):
@@ -42,6 +42,16 @@ def test_the_demo_with_nothing_but_a_checkout(tmp_path):
     assert round(least) <= share <= round(most)
     assert report["verified"] == "every word, on the GPU"
     assert list(tmp_path.iterdir()) == []
+    if not CUDA:
+        # The README shows it as it is, but for what depends on the machine and the moment.
+        shown = re.search(r"```text\n(board  .*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+        assert timeless(shown[1]) == timeless(result.stdout)
+
+
+def timeless(text: str) -> str:
+    """The demo's output without times, and without the reason why there is no CUDA."""
+    text = re.sub(r"no CUDA: .*", "no CUDA", text)
+    return re.sub(r"(?m)^(took|wall time) .*", lambda line: re.sub(r"[\d.]+", "N", line[0]), text)
 
 
 @pytest.mark.parametrize("name", GPUS)
