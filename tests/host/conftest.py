@@ -114,6 +114,15 @@ def cuda_api(tmp_path, monkeypatch):
     assert not api.leftovers()
 
 
+@pytest.fixture
+def cuda_loaded(cuda_api, monkeypatch):
+    """The same, as what a program finds that asks for this machine's CUDA."""
+    driver = fake_driver(cuda_api)
+    for module in ("arrays", "gpu"):
+        monkeypatch.setattr(f"peerdma.cuda.{module}.load", lambda: driver)
+    return cuda_api
+
+
 @pytest.fixture(scope="module")
 def without():
     """A board like a plain XDMA core: it has no stream."""

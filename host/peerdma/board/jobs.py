@@ -40,6 +40,8 @@ class Jobs:
     backend : Backend
     check : callable
         Called, with the lock held, before a job starts; raises if the board cannot transfer now.
+    ended : callable
+        Called, with the lock held, after a job has ended and nothing of it is used any more.
 
     Attributes
     ----------
@@ -47,8 +49,9 @@ class Jobs:
         Held while the backend is called, its `wait` and `wake` excepted.
     """
 
-    def __init__(self, backend: Backend, check: Callable[[], None]):
+    def __init__(self, backend: Backend, check: Callable[[], None], ended: Callable[[], None]):
         self._backend = backend
+        self._tell = ended
         self._check = check
         self.lock = threading.RLock()
         self._pending: set[Job] = set()
@@ -70,26 +73,33 @@ class Jobs:
         """Starts jobs, which the thread sees to their end."""
         jobs = [Job(self, task) for task in tasks]
         with self.lock:
-            self._require_startable(*tasks)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._serve, name="peerdma", daemon=True)
-                self._thread.start()
-                _used.add(self)
-            for job in jobs:
-                self._watched.add(job)
-                self._start(job, None)
-            self._news.notify()
-            if self._led:
-                # Whoever waits may have to wait for less long now.
-                self._backend.wake()
+            self.require_startable(*tasks)
+            self._watch(*jobs)
         return jobs
+
+    def launch(self, job: Job) -> None:
+        """Starts a job that was made before, or ends it with the error. The lock is held."""
+        try:
+            self.require_startable(job._task)
+        except PeerdmaError as error:
+            self.end(job, error)
+        else:
+            job._began = time.perf_counter()
+            self._watch(job)
+
+    def end(self, job: Job, outcome: Transfer | BaseException) -> None:
+        """Ends a job that is not in progress on the board. The lock is held."""
+        self._end(job, outcome)
+        self._changed.notify_all()
+        if self._led:
+            self._backend.wake()
 
     def run(self, task: Task, progress: Progress | None = None) -> Transfer:
         """Makes a transfer; what interrupts it cancels it. `progress` is called in this thread."""
         job = Job(self, task)
         steps: deque[tuple[int, int]] = deque()
         with self.lock:
-            self._require_startable(task)
+            self.require_startable(task)
             try:
                 self._start(job, None if progress is None else lambda *step: steps.append(step))
                 if self._led:
@@ -105,6 +115,16 @@ class Jobs:
         if isinstance(outcome, BaseException):
             raise outcome
         return outcome
+
+    def require_startable(self, *tasks: Task) -> None:
+        """Raises unless transfers can start: PeerdmaError, PinError. The lock is held."""
+        self._check()
+        if self._stopped:
+            raise PeerdmaError("cannot transfer any more: the interpreter is ending")
+        for task in tasks:
+            for pin in task.pins:
+                if pin.handle is None:
+                    pin.require_open()
 
     def cancel(self, job: Job) -> bool:
         """See `Job.cancel`."""
@@ -189,14 +209,19 @@ class Jobs:
         if self._thread not in (None, threading.current_thread()):
             self._thread.join(_CLOSE_SECONDS)
 
-    def _require_startable(self, *tasks: Task) -> None:
-        self._check()
-        if self._stopped:
-            raise PeerdmaError("cannot transfer any more: the interpreter is ending")
-        for task in tasks:
-            for pin in task.pins:
-                if pin.handle is None:
-                    pin.require_open()
+    def _watch(self, *jobs: Job) -> None:
+        """Starts jobs, which the thread sees to their end. The lock is held."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._serve, name="peerdma", daemon=True)
+            self._thread.start()
+            _used.add(self)
+        for job in jobs:
+            self._watched.add(job)
+            self._start(job, None)
+        self._news.notify()
+        if self._led:
+            # Whoever waits may have to wait for less long now.
+            self._backend.wake()
 
     def _start(self, job: Job, progress: Progress | None) -> None:
         if job._task.nbytes:
@@ -222,6 +247,7 @@ class Jobs:
         self._pending.discard(job)
         self._watched.discard(job)
         calls = job._end(outcome)
+        self._tell()
         if calls:
             self._calls.extend((call, job) for call in calls)
             self._news.notify()

@@ -286,7 +286,7 @@ class VersionedExporter(Exporter):
     [
         (Exporter(dlpack.CUDA_MANAGED), "in managed memory, which moves between CPU and GPU. Copy"),
         (Exporter(10), "device of DLPack kind 10, which is neither"),
-        (Exporter(dlpack.CUDA, strides=2), "Make it contiguous first"),
+        (Exporter(dlpack.CUDA, strides=2), "one contiguous piece of plain data in C order"),
         (Exporter(dlpack.CUDA, code=9), "DLPack type 9, 32 bits, 1 lanes: numpy has no such"),
         (Exporter(dlpack.CUDA, lanes=4), "4 lanes"),
         (VersionedExporter(flags=1), "the array is read-only"),
@@ -327,7 +327,7 @@ DEVICE = {"MEMORY_TYPE": 2, "IS_GPU_DIRECT_RDMA_CAPABLE": 1}
 @pytest.mark.parametrize(
     ("array", "kind", "message"),
     [
-        (Interface(strides=(8,)), DEVICE, "Make it contiguous first"),
+        (Interface(strides=(8,)), DEVICE, "one contiguous piece of plain data in C order"),
         (Interface(mask=object()), DEVICE, "contiguous"),
         (Interface(readonly=True), DEVICE, "read-only"),
         (Interface(), None, "pageable memory, which CUDA does not know"),

@@ -172,7 +172,7 @@ def test_registered_arrays_keep_shape_and_type(every_gpu):
     ("array", "message"),
     [
         ([1, 2], "cannot register a list, which is no array; give a numpy array"),
-        (np.arange(10)[::2], r"shape \(5,\) and strides .* Make it contiguous first"),
+        (np.arange(10)[::2], r"shape \(5,\) and strides .* one contiguous piece"),
         (np.array([object()]), "one contiguous piece of plain data"),
         (np.broadcast_to(np.uint8(1), 10), "one contiguous piece"),
         (np.frombuffer(b"read only", np.uint8), "read-only"),
