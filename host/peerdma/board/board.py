@@ -381,7 +381,6 @@ class Board:
         if pin in self._pins:
             handle, pin.handle = handle or pin.handle, None
             self._pins.remove(pin)
-            self._plans.forget(pin)
             pin.memory.release()
             self._backend.unpin(handle)
 

@@ -44,8 +44,6 @@ class Pin:
         self.path = path
         #: The backend's handle; None once closed.
         self.handle: Any = handle
-        #: Whether the board keeps plans that use it.
-        self.planned: bool = False
         self._unpin = unpin
 
     def __repr__(self) -> str:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -30,9 +29,6 @@ from .spans import (
 )
 
 __all__ = ["Plans"]
-
-#: Copies between pins that are kept prepared, those that were made last.
-_KEPT = 1024
 
 
 class Plans:
@@ -66,26 +62,14 @@ class Plans:
         self._lock = jobs.lock
         self.arrays: Arrays = Arrays(jobs.lock, pin, unpin)
         self._ordered = Ordered(jobs, self.arrays)
-        self._kept: OrderedDict[tuple[Any, Any], Plan] = OrderedDict()
 
     def copy(self, source: Side, destination: Side) -> Plan:
-        """See `Board.prepare`; between two pins or spans, the plan is kept for the next time."""
-        kept = self._kept
-        known = isinstance(source, (Pin, Span)) and isinstance(destination, (Pin, Span))
-        if known and (plan := kept.get((source, destination))) is not None:
-            return plan
+        """See `Board.prepare`."""
         with self._leasing() as leases:
             sources, destinations = self._sides(source, destination, leases)
             require_same_length(sources, destinations)
             refuse_overlap(sources, destinations)
-            plan = self._plan(self._backend.prepare_copy, sources, destinations, leases)
-            if known:
-                kept[source, destination] = plan
-                for pin in plan.pins:
-                    pin.planned = True
-                while len(kept) > _KEPT:
-                    kept.popitem(last=False)
-            return plan
+            return self._plan(self._backend.prepare_copy, sources, destinations, leases)
 
     def process(self, source: Side, destination: Side) -> Plan:
         """See `Board.process`."""
@@ -115,15 +99,8 @@ class Plans:
             prepare = self._backend.prepare_read
             return self._plan(lambda _, there: prepare(there[0], card_address), [], [span], leases)
 
-    def forget(self, pin: Pin) -> None:
-        """Drops the plans that were kept for a pin; the lock is held."""
-        if pin.planned:
-            for key in [key for key, plan in self._kept.items() if pin in plan.pins]:
-                del self._kept[key]
-
     def close(self) -> None:
         """Ends what streams have not started, unpins arrays; the lock is held."""
-        self._kept.clear()
         self._ordered.close()
         self.arrays.close()
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -37,8 +38,6 @@ class CudaDevice:
     capability : (int, int)
         Compute capability.
     context : CUcontext
-    needs_flush : bool
-        Whether what other devices wrote to its memory has to be flushed, see `flush_writes`.
     idle : Idle
         Postpones frees while a kernel of this process watches the GPU.
     """
@@ -65,10 +64,6 @@ class CudaDevice:
             self.attribute("COMPUTE_CAPABILITY_MINOR"),
         )
 
-        self.needs_flush: bool = (
-            self.attribute("GPU_DIRECT_RDMA_WRITES_ORDERING") < _ORDERED_FOR_OWNER
-            and self.attribute("GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS") & _FLUSH_BY_HOST != 0
-        )
         name = driver.call("cuDeviceGetName", 256, device, action=action)
         self.name: str = bytes(name).split(b"\0")[0].decode()
         with contextlib.ExitStack() as undo:
@@ -158,6 +153,14 @@ class CudaDevice:
         """Sets `nbytes` bytes to `value`, in a stream. The context must be current."""
         arguments = address, value, nbytes, stream or self.stream
         self.driver.call("cuMemsetD8Async", *arguments, action=f"set {nbytes} bytes")
+
+    @functools.cached_property
+    def needs_flush(self) -> bool:
+        """Whether what other devices wrote to its memory has to be flushed, see `flush_writes`."""
+        return (
+            self.attribute("GPU_DIRECT_RDMA_WRITES_ORDERING") < _ORDERED_FOR_OWNER
+            and self.attribute("GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS") & _FLUSH_BY_HOST != 0
+        )
 
     def flush_writes(self) -> None:
         """Makes what other devices wrote to the GPU's memory visible to work queued from now on."""

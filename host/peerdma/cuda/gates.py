@@ -54,7 +54,8 @@ def handle_of(stream: Any) -> int:
     found: Any = stream
     known: Any = getattr(stream, "__cuda_stream__", None)
     if known is not None:
-        _, found = known() if callable(known) else known
+        pair: Any = known() if callable(known) else known
+        found = pair[1]
     else:
         for name in ("cuda_stream", "ptr", "handle"):
             if hasattr(stream, name):
