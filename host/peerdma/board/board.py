@@ -142,10 +142,12 @@ class Board:
     @overload
     def copy(
         self, source: Side, destination: Side, *, progress: Progress | None = None
-    ) -> Transfer: ...
+    ) -> Transfer:
+        """Waits for the end of the copy."""
 
     @overload
-    def copy(self, source: Side, destination: Side, *, stream: Any) -> Job: ...
+    def copy(self, source: Side, destination: Side, *, stream: Any) -> Job:
+        """In the order of a stream."""
 
     def copy(
         self,

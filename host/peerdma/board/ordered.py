@@ -23,7 +23,7 @@ from .transfer import Transfer
 if TYPE_CHECKING:
     from ..cuda.gates import Gate, Gates
 
-__all__ = ["Ordered"]
+__all__ = ["Ordered", "StreamJob"]
 
 #: Seconds between looks for graphs that are gone, which CUDA tells without a wake-up.
 _LOOK_SECONDS = 0.5
