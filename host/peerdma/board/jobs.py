@@ -53,7 +53,7 @@ class Jobs:
         self._backend = backend
         self._tell = ended
         self._check = check
-        self.lock = threading.RLock()
+        self.lock: threading.RLock = threading.RLock()
         self._pending: set[Job] = set()
         #: ended on the board, but not yet for their owners
         self._ended: deque[tuple[Job, Moved | PeerdmaError]] = deque()

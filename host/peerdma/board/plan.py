@@ -11,7 +11,7 @@ from .arrays import Lease
 from .backend import BoardInfo, Moved, Progress
 from .job import Job
 from .jobs import Jobs
-from .pin import Span
+from .pin import Pin, Span
 from .spans import longest_path
 from .transfer import Paths, Transfer
 
@@ -52,8 +52,9 @@ class Plan:
         self.leases = leases
         self.work = work
         self.nbytes = nbytes
-        self.path = Paths(longest_path(sources), longest_path(destinations))
-        self.pins = tuple(dict.fromkeys(span.pin for span in (*sources, *destinations)))
+        self.path: Paths = Paths(longest_path(sources), longest_path(destinations))
+        pins = dict.fromkeys(span.pin for span in (*sources, *destinations))
+        self.pins: tuple[Pin, ...] = tuple(pins)
         memories = {id(span.pin.memory): span.pin.memory for span in destinations}
         self._flushes = [memory.flush_writes for memory in memories.values()]
         self._clock = info.extension.clock_khz * 1e3 if info.extension else 0.0
