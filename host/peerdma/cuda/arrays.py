@@ -106,10 +106,8 @@ class CudaArrays:
     def wait(self, array: ExternalArray) -> None:
         """Waits for the work that has to finish before the array is used."""
         if array.stream is not None:
-            driver = self._loaded()
-            (index,) = driver.pointer_attributes(array.address, "DEVICE_ORDINAL")
-            with self.device(max(0, index)).current():
-                driver.call("cuStreamSynchronize", array.stream, action="wait for work on an array")
+            (index,) = self._loaded().pointer_attributes(array.address, "DEVICE_ORDINAL")
+            self.device(max(0, index)).wait_for(array.stream)
 
     def current_device(self) -> CudaDevice:
         """The device whose context is the thread's current one, else the first."""

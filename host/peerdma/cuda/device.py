@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..errors import GpuNotFound, PeerdmaError
+from ..memory.external import ALL_STREAMS
 from .driver import Driver
 from .idle import Idle
 
@@ -148,6 +149,15 @@ class CudaDevice:
         """Waits until what was queued in a stream is done. The context must be current."""
         action = "wait for work on the GPU"
         self.driver.call("cuStreamSynchronize", stream or self.stream, action=action)
+
+    def wait_for(self, stream: int) -> None:
+        """Waits for the work that another library queued in a stream, or in `ALL_STREAMS`."""
+        action = "wait for work on an array"
+        with self.current():
+            if stream == ALL_STREAMS:
+                self.driver.call("cuCtxSynchronize", action=action)
+            else:
+                self.driver.call("cuStreamSynchronize", stream, action=action)
 
     def set_bytes(self, address: int, nbytes: int, value: int, stream: Any = None) -> None:
         """Sets `nbytes` bytes to `value`, in a stream. The context must be current."""

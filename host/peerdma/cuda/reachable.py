@@ -46,7 +46,7 @@ class Reachable:
     def order_copies(self) -> None:
         """Orders CUDA's own copies with DMA (SYNC_MEMOPS)."""
         device = self._device
-        with device.current():
+        with device.current(), device.relaxed():
             device.driver.call(
                 "cuPointerSetAttribute",
                 True,

@@ -142,7 +142,8 @@ class KernelBackend:
                 offset=exported.offset,
                 length=exported.nbytes,
             )
-            action = f"pin {exported.nbytes} bytes of a dma-buf"
+            what = "a dma-buf" if isinstance(memory, DmaBuf) else "GPU memory as a dma-buf"
+            action = f"pin {exported.nbytes} bytes of {what}"
             self._node.request(Ioctl.PIN_DMABUF, pin, action)
         return pin.handle
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from ..errors import PinError
 from . import dlpack
 from .memory import host_bytes, scattered
 
-__all__ = ["ExternalArray", "describe", "is_array"]
+__all__ = ["ALL_STREAMS", "ExternalArray", "describe", "is_array"]
 
 _WANTED = (
     "give an array of numpy, PyTorch, CuPy or Numba, anything else with DLPack, "
@@ -21,6 +21,8 @@ _WANTED = (
 )
 #: CUDA's legacy default stream, which waits for all streams that were not made non-blocking.
 _DEFAULT_STREAM = 1
+#: Stands for all streams of a GPU.
+ALL_STREAMS = -1
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class ExternalArray:
     on_gpu : bool
         Whether its library reports it in a GPU's memory.
     stream : int or None
-        CUDA stream whose work has to finish before the bytes are used.
+        CUDA stream whose work has to finish before the bytes are used, or `ALL_STREAMS`.
     owner : object
         Object that keeps the memory alive.
     """
@@ -102,7 +104,14 @@ def describe(array: Any, action: str = "register", *, ordered: bool = True) -> E
         return _cuda(array, interface, action, ordered)
     if exports:
         kind, _ = array.__dlpack_device__()
-        return _imported(array, int(kind), action, ordered)
+        try:
+            return _imported(array, int(kind), action, ordered)
+        except BufferError:
+            # PyTorch exports only what is in its current GPU, and tells no stream otherwise.
+            if interface is None:
+                raise
+            found = _cuda(array, interface, action, ordered)
+            return replace(found, stream=ALL_STREAMS) if ordered else found
     if _has_buffer(array):
         return _buffer(array, action)
     raise PinError(f"cannot {action} a {type(array).__name__}, which is no array; {_WANTED}")

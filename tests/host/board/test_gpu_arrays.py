@@ -6,6 +6,7 @@ import pytest
 
 import peerdma
 from peerdma.cuda.gpu import CudaGpu
+from peerdma.memory import dlpack
 from tests.host.conftest import CUDA
 from tests.host.cuda import libraries
 from tests.host.cuda.fake_cuda import CONTEXT
@@ -65,6 +66,32 @@ def test_a_copy_waits_for_what_makes_its_arrays(library, own_board):
         job = own_board.submit(source, target)
     job.result(60)
     assert (library.read(target) == content[::-1]).all()
+
+
+class Unexported(libraries.StandIn.Array):
+    """As PyTorch's in a GPU that is not its current one: refuses DLPack, and tells no stream."""
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        interface = self.__cuda_array_interface__
+        self.__cuda_array_interface__ = interface | {"version": 2, "stream": None}
+
+    def __dlpack_device__(self):
+        return dlpack.CUDA, 0
+
+    def __dlpack__(self, **_):
+        raise BufferError("another GPU is the current one")
+
+
+def test_an_array_whose_stream_is_not_told_waits_for_all_of_its_gpu(cuda_loaded, node_driver):
+    content = random_bytes()
+    target = np.zeros(NBYTES, np.uint8)
+    with CudaGpu(0, "device") as gpu, gpu.surface(NBYTES) as own:
+        library = libraries.StandIn(gpu)
+        array = Unexported(own.device_address, (NBYTES,), np.dtype(np.uint8), own)
+        with library.late(library.view(own, "cuda"), content), peerdma.open() as board:
+            board.copy(array, target)
+    assert (target == content).all()
 
 
 @pytest.fixture

@@ -171,7 +171,7 @@ def test_registered_arrays_keep_shape_and_type(every_gpu):
 @pytest.mark.parametrize(
     ("array", "message"),
     [
-        ([1, 2], "cannot register a list, which is no array; give a numpy array"),
+        ([1, 2], "cannot register a list, which is no array; give an array of numpy"),
         (np.arange(10)[::2], r"shape \(5,\) and strides .* one contiguous piece"),
         (np.array([object()]), "one contiguous piece of plain data"),
         (np.broadcast_to(np.uint8(1), 10), "one contiguous piece"),
