@@ -149,7 +149,7 @@ class DeviceMemory(Allocation):
                     if skip <= extra:
                         undo.callback(_quietly, device, "cuMemFree", block)
                         break
-                    device.driver.api.cuMemFree(block)
+                    device.idle.call(functools.partial(_quietly, device, "cuMemFree", block))
                 device.set_bytes(block + skip, whole, 0)
                 device.synchronize()
             address = block + skip

@@ -322,3 +322,15 @@ def test_threads_share_a_gpu(cuda_api):
             thread.join(60)
         del surfaces, threads
     assert not errors
+
+
+def test_nothing_is_freed_while_a_kernel_watches(device_gpu, cuda_api):
+    """CUDA would wait for the kernel: for a first block, too, that is not on a page of its own."""
+    idle = device_gpu.device.idle
+    idle.watch_begins()
+    device_gpu.surface(100).close()
+    gc.collect()
+    assert len(cuda_api.named("cuMemAlloc")) == 2
+    assert not cuda_api.named("cuMemFree")
+    idle.watch_ended()
+    assert len(cuda_api.named("cuMemFree")) == 2
