@@ -55,14 +55,14 @@ class _Pinned:
     __slots__ = ("key", "over", "owner", "pin", "place", "users")
 
     def __init__(self, pin: Pin, key: Hashable | None, place: tuple[int, int, bool]):
-        self.pin = pin
+        self.pin: Pin = pin
         #: None if it is not kept
-        self.key = key
+        self.key: Hashable | None = key
         #: address and length of what is pinned, and whether it may be written
-        self.place = place
-        self.users = 0
+        self.place: tuple[int, int, bool] = place
+        self.users: int = 0
         #: to be unpinned when nobody uses it
-        self.over = key is None
+        self.over: bool = key is None
         #: of an array of numpy's
         self.owner: weakref.ref[np.ndarray] | None = None
 

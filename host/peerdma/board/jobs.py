@@ -60,6 +60,8 @@ class Jobs:
         #: whether a thread waits for the board, and how many wait for that one
         self._led = False
         self._followers = 0
+        #: when that thread began to see to what has happened; None while it waits
+        self._busy_since: float | None = None
         self._changed = threading.Condition(self.lock)
         #: the thread: jobs that it is to see to the end, and callbacks that it is to call
         self._thread: threading.Thread | None = None
@@ -76,6 +78,13 @@ class Jobs:
             self.require_startable(*tasks)
             self._watch(*jobs)
         return jobs
+
+    def start_thread(self) -> None:
+        """Starts the thread, unless it runs. The lock is held."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._serve, name="peerdma", daemon=True)
+            self._thread.start()
+            _used.add(self)
 
     def launch(self, job: Job) -> None:
         """Starts a job that was made before, or ends it with the error. The lock is held."""
@@ -159,6 +168,7 @@ class Jobs:
                     backend.wait(limit)
                 finally:
                     self.lock.acquire()
+                self._busy_since = time.monotonic()
                 self._ended.extend(backend.collect())
             while self._ended:
                 job, outcome = self._ended[0]
@@ -166,8 +176,21 @@ class Jobs:
                 self._ended.popleft()
         finally:
             self._led = False
+            self._busy_since = None
             if self._followers:
                 self._changed.notify_all()
+
+    def stuck(self, seconds: float) -> bool:
+        """Whether a thread does not come back from a call since so long; waits that long for it.
+
+        No call of a backend waits for a transfer, so that this is never the board's doing. The lock
+        is not held.
+        """
+        if not self.lock.acquire(timeout=seconds):
+            return True
+        since = self._busy_since
+        self.lock.release()
+        return since is not None and time.monotonic() - since > seconds
 
     def wake(self) -> None:
         """Ends the `wait` of all threads. Called with the lock held."""
@@ -211,10 +234,7 @@ class Jobs:
 
     def _watch(self, *jobs: Job) -> None:
         """Starts jobs, which the thread sees to their end. The lock is held."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._serve, name="peerdma", daemon=True)
-            self._thread.start()
-            _used.add(self)
+        self.start_thread()
         for job in jobs:
             self._watched.add(job)
             self._start(job, None)

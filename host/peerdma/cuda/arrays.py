@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 from typing import NamedTuple
 
+from ..memory.dmabuf import DmaBufExport
 from ..memory.external import ExternalArray
 from ..memory.memory import DataPath, Extent
 from .device import CudaDevice
@@ -32,15 +33,15 @@ class Block(NamedTuple):
 class DeviceRange(Reachable):
     """Bytes of an allocation that others made: its owner, if given, keeps it."""
 
-    path = DataPath.PEER_TO_PEER
-    on_gpu = True
-    readonly = False
+    path: DataPath = DataPath.PEER_TO_PEER
+    on_gpu: bool = True
+    readonly: bool = False
 
     def __init__(self, device: CudaDevice, address: int, nbytes: int, owner: object = None):
         self._device = device
         self._owner = owner
-        self.device_address = address
-        self.nbytes = nbytes
+        self.device_address: int = address
+        self.nbytes: int = nbytes
 
     def __repr__(self) -> str:
         return f"<DeviceRange {self.nbytes} bytes at {self.address:#x} of {self._device.name}>"
@@ -65,7 +66,7 @@ class DeviceRange(Reachable):
     def release(self) -> None:
         """Nothing to do."""
 
-    def dmabuf(self):
+    def dmabuf(self) -> DmaBufExport:
         """See `peerdma.memory.memory.DmaBufMemory`."""
         return self.export()
 

@@ -8,10 +8,14 @@ memory of the host, by a memory operation where the device has these, else by a 
 A gate that is passed once waits for a number that its word reaches when it is opened; numbers only
 grow, so that the gate can be used again at once. What a graph captures holds constants: its gate
 clears its word first, each time, and belongs to the graph.
+
+While a stream waits, some calls of CUDA wait for it, and others for those. So the gates' kernels
+are loaded before there is a gate, and memory of a GPU is freed when none of its streams has one.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import time
@@ -22,6 +26,7 @@ import numpy as np
 from ..arguments import wrong_type
 from ..errors import PeerdmaError
 from .device import CudaDevice
+from .idle import Idle
 from .memory import from_cuda
 from .program import POINTER, WORD, Program
 
@@ -85,6 +90,7 @@ def _c() -> Any:
     for name in ("sem_post", "sem_trywait"):
         getattr(library, name).argtypes = [ctypes.c_void_p]
     library.sem_timedwait.argtypes = [ctypes.c_void_p, ctypes.POINTER(_Time)]
+    library.sem_getvalue.argtypes = [ctypes.c_void_p, ctypes.POINTER(ctypes.c_int)]
     library.sem_init.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_uint]
     return library
 
@@ -92,17 +98,20 @@ def _c() -> Any:
 class Gate:
     """A gate; see the module."""
 
-    __slots__ = ("arrived", "captured", "dropped", "number", "value")
+    __slots__ = ("arrived", "captured", "dropped", "idle", "number", "value")
+
+    #: of the GPU whose stream it is in
+    idle: Idle
 
     def __init__(self, number: int, semaphores: int):
-        self.number = number
+        self.number: int = number
         #: what opens it
-        self.value = 0
+        self.value: int = 0
         #: whether it belongs to a graph
-        self.captured = False
+        self.captured: bool = False
         #: semaphores, by address: streams that have reached it, and that its graph is gone
-        self.arrived = semaphores
-        self.dropped = semaphores + _SEMAPHORE_BYTES
+        self.arrived: int = semaphores
+        self.dropped: int = semaphores + _SEMAPHORE_BYTES
 
 
 class Gates:
@@ -116,16 +125,19 @@ class Gates:
 
     def __init__(self, device: CudaDevice):
         self._device = device
+        self._operations = device.attribute("CAN_USE_64_BIT_STREAM_MEM_OPS")
+        self._program: Program | None = None
         device.acquire()
         try:
             with device.relaxed():
                 # Not freed before the process ends unless no stream can wait for a word any more.
                 self._memory = from_cuda(device, _GATES * _WORD_BYTES)
+                if not self._operations:
+                    self._program = self._kernels()
         except BaseException:
             device.release()
             raise
         self._words = self._memory.array().view(np.uint32)
-        self._words[:] = 0
         count = 1 + 2 * _GATES
         self._semaphores = (ctypes.c_uint64 * (count * _SEMAPHORE_BYTES // 8))()
         base = ctypes.addressof(self._semaphores)
@@ -137,7 +149,6 @@ class Gates:
             Gate(number, first + 2 * number * _SEMAPHORE_BYTES) for number in range(_GATES)
         ]
         self._post: int | None = ctypes.cast(_c().sem_post, ctypes.c_void_p).value
-        self._program: Program | None = None
 
     def take(self) -> Gate:
         """A gate that nobody uses; PeerdmaError if there is none."""
@@ -158,6 +169,9 @@ class Gates:
     def put(self, gate: Gate, stream: int) -> None:
         """Queues a gate in a stream, or captures it: then it is the graph's.
 
+        A stream's GPU is not idle from here until the gate has been opened, see `Gate.idle`. It is
+        the caller who says so for each time that a graph comes to the gate.
+
         Raises
         ------
         CudaError
@@ -165,34 +179,34 @@ class Gates:
         """
         device, action = self._device, "queue a copy in a stream"
         driver = device.driver
-        with device.current_of(stream):
+        with device.current_of(stream), contextlib.ExitStack() as undo:
             status, _, graph, *_ = driver.call("cuStreamGetCaptureInfo", stream, action=action)
             word = self._memory.device_address + gate.number * _WORD_BYTES
             gate.captured = int(status) == 1
-            operations = device.attribute("CAN_USE_64_BIT_STREAM_MEM_OPS")
-            if not operations and self._program is None:
-                with device.relaxed():
-                    self._program = Program(device, "gates.cu", _SOURCE)
+            gate.idle = Idle.of(driver.api, int(driver.call("cuCtxGetDevice", action=action)))
             if gate.captured:
                 gate.value = 1
                 driver.retain(graph, self._post, gate.dropped, action)
-                if operations:
+                if self._operations:
                     driver.call("cuStreamWriteValue32", stream, word, 0, 0, action=action)
                 else:
                     self._launch("clear_word", (word, POINTER), stream=stream)
             else:
                 gate.value = gate.value + 1 & 0xFFFF_FFFF
+                gate.idle.watch_begins()
+                undo.callback(gate.idle.watch_ended)
             for semaphore in (gate.arrived, self._wake):
                 driver.host_function(stream, self._post, semaphore, action)
-            if not operations:
+            if self._operations:
+                kinds = driver.api.CUstreamWaitValue_flags
+                flags = int(kinds.CU_STREAM_WAIT_VALUE_GEQ)
+                if device.attribute("CAN_FLUSH_REMOTE_WRITES"):
+                    flags |= int(kinds.CU_STREAM_WAIT_VALUE_FLUSH)
+                driver.call("cuStreamWaitValue32", stream, word, gate.value, flags, action=action)
+            else:
                 arguments = (word, POINTER), (gate.value, WORD)
                 self._launch("await_word", *arguments, stream=stream)
-                return
-            kinds = driver.api.CUstreamWaitValue_flags
-            flags = int(kinds.CU_STREAM_WAIT_VALUE_GEQ)
-            if device.attribute("CAN_FLUSH_REMOTE_WRITES"):
-                flags |= int(kinds.CU_STREAM_WAIT_VALUE_FLUSH)
-            driver.call("cuStreamWaitValue32", stream, word, gate.value, flags, action=action)
+            undo.pop_all()
 
     def open(self, gate: Gate) -> None:
         """Lets a stream go on."""
@@ -212,6 +226,12 @@ class Gates:
         """Whether a stream has reached it since the last call that said so."""
         return not _c().sem_trywait(gate.arrived)
 
+    def waited_for(self, gate: Gate) -> bool:
+        """Whether a stream has reached it, and `reached` has not said so yet."""
+        count = ctypes.c_int()
+        _c().sem_getvalue(gate.arrived, ctypes.byref(count))
+        return count.value > 0
+
     def orphaned(self, gate: Gate) -> bool:
         """Whether it was captured, and its graph is gone; true once."""
         return gate.captured and not _c().sem_trywait(gate.dropped)
@@ -221,6 +241,17 @@ class Gates:
         del self._words, self._memory
         self._program = None
         self._device.release()
+
+    def _kernels(self) -> Program:
+        """The kernels, launched once: CUDA loads a kernel then, and may wait for all streams."""
+        device = self._device
+        program = Program(device, "gates.cu", _SOURCE)
+        word = self._memory.device_address, POINTER
+        with device.current():
+            program.launch("clear_word", word, one=True)
+            program.launch("await_word", word, (0, WORD), one=True)
+            device.synchronize()
+        return program
 
     def _launch(self, kernel: str, *arguments: tuple[Any, Any], stream: int) -> None:
         assert self._program is not None

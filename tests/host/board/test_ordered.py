@@ -2,9 +2,10 @@
 """Copies in the order of CUDA streams, and in graphs: on stand-ins, and on a real GPU."""
 
 import gc
+import re
 import threading
-import time
 import weakref
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,55 +14,12 @@ import peerdma
 from peerdma.cuda.device import CudaDevice
 from peerdma.cuda.gates import handle_of
 from peerdma.cuda.gpu import CudaGpu
-from peerdma.cuda.memory import from_cuda
 from peerdma.uapi import Reason
+from tests.host.board.streams import PATIENCE, Gate, Machine, unused
 from tests.host.conftest import CUDA
 from tests.host.programs import HOST, ROOT, run
 
 NBYTES = 4096
-PATIENCE = 60.0
-
-
-class Machine:
-    """A board, a GPU, and calls of CUDA in the GPU's context."""
-
-    def __init__(self, board, gpu, kernel=None):
-        self.board, self.gpu, self.kernel = board, gpu, kernel
-        self.device = gpu.device
-        self._undo = []
-
-    def call(self, function, *arguments):
-        with self.device.current():
-            return self.device.driver.call(function, *arguments, action="test")
-
-    def stream(self):
-        stream = self.call("cuStreamCreate", 1)
-        self._undo.append(("cuStreamDestroy", stream))
-        return stream
-
-    def set(self, surface, value, stream):
-        self.call("cuMemsetD8Async", surface.device_address, value, surface.nbytes, stream)
-
-    def read_word(self, surface, into, stream):
-        self.call("cuMemcpyDtoHAsync", into.ctypes.data, surface.device_address, 4, stream)
-
-    def synchronize(self, stream):
-        self.call("cuStreamSynchronize", stream)
-
-    def capture(self, stream, work):
-        modes = self.device.driver.api.CUstreamCaptureMode
-        self.call("cuStreamBeginCapture", stream, modes.CU_STREAM_CAPTURE_MODE_GLOBAL)
-        try:
-            found = work()
-        finally:
-            graph = self.call("cuStreamEndCapture", stream)
-        executable = self.call("cuGraphInstantiate", graph, 0)
-        self.call("cuGraphDestroy", graph)
-        return executable, found
-
-    def close(self):
-        for function, handle in reversed(self._undo):
-            self.call(function, handle)
 
 
 KINDS = ["kernel", "simulated", *CUDA]
@@ -91,20 +49,6 @@ def pair(machine):
         unused(source, target)
 
 
-def unused(*surfaces):
-    """Closes surfaces when no graph has them any more, which is found out by and by."""
-    gc.collect()
-    until = time.monotonic() + PATIENCE
-    while True:
-        try:
-            for surface in surfaces:
-                surface.close()
-            return
-        except peerdma.PinError:
-            assert time.monotonic() < until, "a copy still has a surface"
-            time.sleep(0.05)
-
-
 def test_a_copy_is_between_the_streams_work_before_and_after_it(machine, pair):
     source, target = pair
     stream = machine.stream()
@@ -117,19 +61,6 @@ def test_a_copy_is_between_the_streams_work_before_and_after_it(machine, pair):
     machine.synchronize(stream)
     assert found[:, 0].tolist() == [value * 0x0101_0101 for value in range(20)]
     assert all(job.result(PATIENCE).bytes == NBYTES for job in jobs)
-
-
-class Gate:
-    """Holds a stream still until it is opened: a memory operation on a word of host memory."""
-
-    def __init__(self, machine, stream):
-        self.memory = from_cuda(machine.device, 4096)
-        self.word = self.memory.array()[:4].view(np.uint32)
-        self.word[:] = 0
-        machine.call("cuStreamWaitValue32", stream, self.memory.device_address, 1, 0)
-
-    def open(self):
-        self.word[:] = 1
 
 
 def test_a_stream_that_waits_holds_no_other_up(machine, pair):
@@ -250,9 +181,12 @@ def test_a_job_that_is_cancelled_before_its_turn_is_not_made(machine, pair):
     gate = Gate(machine, stream)
     machine.set(source, 7, stream)
     job = machine.board.copy(source, target, stream=int(stream))
+    told = threading.Event()
+    job.add_done_callback(lambda _: told.set())
     assert job.cancel() and not job.cancel()
     with pytest.raises(peerdma.Cancelled):
         job.result(PATIENCE)
+    assert told.wait(PATIENCE)
     gate.open()
     machine.synchronize(stream)
     assert not target.get().any()
@@ -317,6 +251,20 @@ def test_streams_of_any_library():
     for wrong in (None, "stream", 1.5, True, object()):
         with pytest.raises(TypeError, match="a stream is one of PyTorch, CuPy, Numba or cuda"):
             handle_of(wrong)
+
+
+def test_the_documentation(machine, pair):
+    """What docs/jobs.md shows of streams, with a stream of the machine for PyTorch's."""
+    source, target = pair
+    section = (ROOT / "docs/jobs.md").read_text().split("\n## In the order of a CUDA stream\n")[1]
+    (block,) = re.findall(r"```python\n(.*?)```", section.split("\n## ")[0], re.DOTALL)
+    stream = machine.stream()
+    torch = SimpleNamespace(cuda=SimpleNamespace(current_stream=lambda: int(stream)))
+    machine.set(source, 3, stream)
+    names = {"board": machine.board, "a": source, "b": target, "torch": torch}
+    exec(block, names)
+    assert names.pop("job").result(PATIENCE).bytes == NBYTES
+    assert (target.get() == 3).all()
 
 
 def test_a_copy_in_a_stream_reports_no_progress(machine, pair):

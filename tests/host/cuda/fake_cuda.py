@@ -132,6 +132,8 @@ class FakeCuda(FakeStreams):
                 self.failures[name] = left - 1, error
             if name not in _NO_CONTEXT_NEEDED and not self._stack():
                 return (Result.CUDA_ERROR_INVALID_CONTEXT, None)
+            if name not in _NO_CONTEXT_NEEDED:
+                self.enter(name)
             result = function(self, *arguments)
             if isinstance(result, Result):
                 return (result, None)
@@ -321,6 +323,7 @@ class FakeCuda(FakeStreams):
         *_, stream, (values, types), extra = rest
         assert len(values) == len(types) and not extra
         work = getattr(self, f"_run_{function}")
+        self.load(function)
         # A watch waits for others.
         self.queue(stream, lambda: work(*values), waits=function in ("watch", "await_word"))
 

@@ -44,6 +44,9 @@ class FakeStreams:
         What the driver's shared library has, as ctypes calls it.
     capture_modes : list of int
         What threads set their mode of capture to.
+    lazy : bool
+        Whether kernels are loaded as unkindly as CUDA may: at their first launch, once all that is
+        queued in the context is done, while other calls wait for that.
     """
 
     def __init__(self):
@@ -58,6 +61,9 @@ class FakeStreams:
         self._objects: dict[int, tuple[int, int]] = {}
         self._host_functions = threading.Lock()
         self.capture_modes: list[int] = []
+        self.lazy = False
+        self._loaded: set[str] = set()
+        self._loading = threading.RLock()
         self.library = SimpleNamespace(
             cuLaunchHostFunc=self._launch_host_function, cuUserObjectCreate=self._user_object
         )
@@ -93,6 +99,26 @@ class FakeStreams:
                     return
                 work = self._pending[stream].popleft()
             work()
+
+    def enter(self, function: str) -> None:
+        """Begins a call that needs a context: waits for the thread that loads a kernel."""
+        if function != "cuStreamSynchronize":
+            with self._loading:
+                pass
+
+    def is_loading(self) -> bool:
+        """Whether another thread loads a kernel."""
+        free = self._loading.acquire(blocking=False)
+        if free:
+            self._loading.release()
+        return not free
+
+    def load(self, kernel: str) -> None:
+        """Loads a kernel before its launch."""
+        if self.lazy and kernel not in self._loaded:
+            with self._loading:
+                self._cuCtxSynchronize()
+        self._loaded.add(kernel)
 
     # Streams ---------------------------------------------------------------------------------
 
