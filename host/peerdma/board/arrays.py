@@ -70,15 +70,19 @@ class _Pinned:
 class Lease:
     """What a plan holds of an array: the array itself, and its pin. Ends with the plan."""
 
+    __slots__ = ("_arrays", "_given", "_owner", "_pinned", "produced")
+
     def __init__(self, given: Any, owner: object, pinned: _Pinned, arrays: Arrays):
         self._given = given
         self._owner = owner
         self._pinned = pinned
         self._arrays: Arrays | None = arrays
+        #: whether its library may queue work on it, see `order`
+        self.produced: bool = not isinstance(given, np.ndarray) and not is_memory(given)
 
     def order(self) -> None:
         """Waits for the work that the array's library has queued on it."""
-        if self._arrays is not None and not isinstance(self._given, Surface):
+        if self._arrays is not None:
             self._arrays.wait_for_producer(self._given)
 
     def close(self) -> None:
@@ -130,10 +134,9 @@ class Arrays:
 
     def wait_for_producer(self, thing: Any) -> None:
         """Waits for work that is queued on an array; called without the lock."""
-        if not isinstance(thing, np.ndarray) and not is_memory(thing):
-            array = describe(thing, _ACTION)
-            if array.on_gpu and array.nbytes:
-                self.cuda().wait(array)
+        array = describe(thing, _ACTION)
+        if array.on_gpu and array.nbytes:
+            self.cuda().wait(array)
 
     def lease(self, thing: Any, needed: Access) -> tuple[Span, Lease]:
         """The bytes of an array, pinned; they stay so at least until the lease is closed.
@@ -155,13 +158,15 @@ class Arrays:
             raise read_only("use", array.nbytes, array.address)
         pinned, start = self._pinned(array)
         lease = self._leased(thing, array.owner, pinned)
-        return pinned.pin[start : start + array.nbytes], lease
+        return Span(pinned.pin, start, start + array.nbytes), lease
 
     def reap(self) -> None:
         """Takes note of leases that ended and arrays that were freed; unpins what is over.
 
         Can be called without the lock.
         """
+        if not self.returned:
+            return
         with self._lock:
             while self.returned:
                 pinned, ended, surface = self.returned.popleft()

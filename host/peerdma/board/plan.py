@@ -50,6 +50,7 @@ class Plan:
         #: `peerdma.board.ordered.Ordered`, which knows plans
         self._ordered = ordered
         self.leases = leases
+        self._produced = [lease for lease in leases if lease.produced]
         self.work = work
         self.nbytes = nbytes
         self.path: Paths = Paths(longest_path(sources), longest_path(destinations))
@@ -81,13 +82,13 @@ class Plan:
 
     def run(self, *, progress: Progress | None = None) -> Transfer:
         """Makes the transfer and waits for its end; see `Board.copy`."""
-        if self.leases:
+        if self._produced:
             self.order()
         return self._jobs.run(self, progress)
 
     def order(self) -> None:
         """Waits for the work that other libraries have queued on the plan's arrays."""
-        for lease in self.leases:
+        for lease in self._produced:
             lease.order()
 
     def finish(self, moved: Moved | None, began: float) -> Transfer:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import NamedTuple
 
 from ..memory.dmabuf import DmaBufExport
@@ -99,7 +98,7 @@ class CudaArrays:
             return None
         device = self.device(max(0, index) if kind else 0)
         action = f"pin {array.nbytes} bytes at {array.address:#x} of a GPU's memory"
-        reachable(device, dataclasses.replace(array, on_gpu=True), action)
+        reachable(device, array._replace(on_gpu=True), action)
         if block is None:
             return DeviceRange(device, array.address, array.nbytes, array.owner)
         return DeviceRange(device, block.base, block.size)

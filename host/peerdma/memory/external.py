@@ -4,8 +4,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,8 +24,7 @@ _DEFAULT_STREAM = 1
 ALL_STREAMS = -1
 
 
-@dataclass(frozen=True)
-class ExternalArray:
+class ExternalArray(NamedTuple):
     """A contiguous array of another library.
 
     Attributes
@@ -111,7 +109,7 @@ def describe(array: Any, action: str = "register", *, ordered: bool = True) -> E
             if interface is None:
                 raise
             found = _cuda(array, interface, action, ordered)
-            return replace(found, stream=ALL_STREAMS) if ordered else found
+            return found._replace(stream=ALL_STREAMS) if ordered else found
     if _has_buffer(array):
         return _buffer(array, action)
     raise PinError(f"cannot {action} a {type(array).__name__}, which is no array; {_WANTED}")

@@ -122,7 +122,13 @@ class Memory(Protocol):
 
 def is_memory(thing: Any) -> bool:
     """Whether an object has the methods of `Memory`; it need not derive from it."""
-    return all(hasattr(thing, name) for name in ("extents", "acquire", "release", "readonly"))
+    # Called for each array of each transfer: most have no `extents`.
+    return (
+        hasattr(thing, "extents")
+        and hasattr(thing, "acquire")
+        and hasattr(thing, "release")
+        and hasattr(thing, "readonly")
+    )
 
 
 @runtime_checkable
