@@ -37,8 +37,8 @@ _CLOSE_SECONDS = 10.0
 #: a simulated board has for an answer.
 _STUCK_SECONDS = 30.0
 _STUCK = (
-    "a copy in a stream was given up: a thread that its end needs did not come back from CUDA "
-    "within {:g} s. The stream went on without the copy, and the content of the destination is "
+    "a copy in a stream was given up: a thread that its end needs has not come back from a call "
+    "for {:g} s. The stream went on without the copy, and the content of the destination is "
     "undefined. CUDA may have been loading a kernel at its first launch, for which it can wait for "
     "all streams: set CUDA_MODULE_LOADING=EAGER in the environment, or launch each kernel once "
     "before the copy"
