@@ -91,7 +91,7 @@ def stock(name: str) -> Kernel:
 
 
 def chosen(architecture: str) -> Kernel:
-    """The kernel that PEERDMA_KERNEL names, if it is one of the architecture, or else the usual one.
+    """The kernel that PEERDMA_KERNEL names if it is of the architecture, else the usual one.
 
     Raises
     ------

@@ -6,7 +6,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-__all__ = ["COMPLAINT", "KernelLog"]
+__all__ = ["COMPLAINT", "LINK_ERROR", "KernelLog"]
+
+#: What kernels log of an error that a port reports: with "Error" from 7.3 on, with "error" before.
+LINK_ERROR = r"AER: .*[Ee]rror"
 
 #: Messages that must not appear in a test unless expected: failed assertions, crashes, hangs, IOMMU
 #: faults, and reports of the checkers in debug kernels.
@@ -25,7 +28,8 @@ COMPLAINT = re.compile(
             r"KASAN|UBSAN|KCSAN|KFENCE|kmemleak: .*new suspected",
             r"refcount_t: |list_(add|del) corruption|Bad page state|scheduling while atomic",
             r"irq \d+: nobody cared|Disabling IRQ",
-            r"AER: .*error|Bad rss-counter|sysfs: cannot create duplicate",
+            r"Bad rss-counter|sysfs: cannot create duplicate",
+            LINK_ERROR,
         )
     )
 )

@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 
 from sim.system import Guest
+from sim.system.log import LINK_ERROR
 
 pytestmark = pytest.mark.system
 
@@ -35,7 +36,7 @@ def test_errors_of_the_link_are_recovered_from(guest: Guest, error: str):
     job = guest.start(["python3", "-c", _JOBS])
     job.wait_for("now")
     assert guest.board is not None
-    with guest.expects("AER: .*error"):
+    with guest.expects(LINK_ERROR):
         guest.report_error(guest.board, error)
         assert job.wait(120) == (0, "now\n")
 

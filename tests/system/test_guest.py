@@ -96,6 +96,8 @@ def test_the_host_is_there_but_cannot_be_written(guest: Guest):
         "INFO: possible recursive locking detected",
         "DMA-API: peerdma 0000:02:00.0: device driver frees DMA memory with wrong function",
         "kmemleak: 1 new suspected memory leaks (see /sys/kernel/debug/kmemleak)",
+        "pcieport 0000:00:05.0: AER: Corrected error message received from 0000:00:05.0",
+        "pcieport 0000:00:05.0: AER: Corrected Error message received from 0000:00:05.0",  # 7.3
     ],
 )
 def test_what_the_kernel_complains_of_fails_a_test(guest: Guest, line: str):
