@@ -333,15 +333,12 @@ class Board:
 
     def _run(self, plan: Plan, progress: Progress | None = None) -> Transfer:
         """Runs a plan; arrays that it pinned for itself are unpinned at its end."""
-        if not plan.leases:
-            return self._jobs.run(plan, progress)
         try:
             return plan.run(progress=progress)
         finally:
-            with self._lock:
-                for lease in plan.leases:
-                    lease.close()
-                self._arrays.reap()
+            for lease in plan.leases:
+                lease.close()
+            self._arrays.reap()
 
     def _frame_of(self, surface: Any, frame_bytes: int | None, undo: contextlib.ExitStack) -> Span:
         """Pins an argument of `frames`, until `undo`; returns where its frames go."""

@@ -181,10 +181,10 @@ class Jobs:
                 self._changed.notify_all()
 
     def stuck(self, seconds: float) -> bool:
-        """Whether a thread does not come back from a call since so long; waits that long for it.
+        """Whether a thread has not come back from a call for so long; waits that long to find out.
 
-        No call of a backend waits for a transfer, so that this is never the board's doing. The lock
-        is not held.
+        It holds the lock, or it sees to what has happened on the board. Neither waits for a
+        transfer. The lock is not held.
         """
         if not self.lock.acquire(timeout=seconds):
             return True

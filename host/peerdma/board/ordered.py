@@ -40,8 +40,8 @@ _STUCK = (
     "a copy in a stream was given up: a thread that its end needs has not come back from a call "
     "for {:g} s. The stream went on without the copy, and the content of the destination is "
     "undefined. CUDA may have been loading a kernel at its first launch, for which it can wait for "
-    "all streams: set CUDA_MODULE_LOADING=EAGER in the environment, or launch each kernel once "
-    "before the copy"
+    "all streams: set CUDA_MODULE_LOADING=EAGER in the environment before CUDA starts, or launch "
+    "each kernel once before the copy"
 )
 _GONE = "the graph was freed before it was launched; the copy was not made"
 _CLOSED = "the board was closed before the stream came to the copy, which was not made"
