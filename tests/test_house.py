@@ -41,8 +41,9 @@ ORDER = (
     # GPUs, which have the kernels for tests made by what stands below them.
     "peerdma.cuda.gpu peerdma.emulated",
     "peerdma.testing",
-    "peerdma.cuda",
     "peerdma.board",
+    # What knows memory and streams of CUDA, for boards.
+    "peerdma.cuda",
     "peerdma.memory",
     "peerdma.trace",
     "peerdma.arguments peerdma.deprecated peerdma.errors peerdma.identity peerdma.uapi",

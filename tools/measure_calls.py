@@ -142,6 +142,7 @@ def _ways(board: Board) -> Iterator[Lane]:
     """The ways to make a copy of `_NBYTES` with the library."""
     size = _NBYTES + _PAIRS
     buffers = [np.zeros(size, np.uint8) for _ in range(2)]
+    arrays = [np.zeros(_NBYTES, np.uint8) for _ in range(2)]
     with board.pin(buffers[0]) as source, board.pin(buffers[1]) as target:
         one = source[:_NBYTES], target[:_NBYTES]
         plan = board.prepare(*one)
@@ -151,6 +152,8 @@ def _ways(board: Board) -> Iterator[Lane]:
             "Plan.run": plan.run,
             "Board.copy": lambda: board.copy(*one),
             f"{_PAIRS} pairs in turn": lambda: board.copy(*next(pairs)),
+            "Board.copy, arrays": lambda: board.copy(*arrays),
+            "Plan.run, arrays": board.prepare(*arrays).run,
             THREADED: lambda: plan.submit().result(),
         }
 

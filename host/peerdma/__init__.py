@@ -43,6 +43,7 @@ from .errors import (
     VersionMismatch,
 )
 from .gpus import gpu
+from .memory.dmabuf import DmaBuf
 from .memory.mailbox import Mailbox, MailboxMap, Stamp, Stamps, Watch
 from .memory.memory import DataPath
 from .memory.surface import Gpu, Surface
@@ -61,6 +62,7 @@ __all__ = [
     "Cancelled",
     "CudaError",
     "DataPath",
+    "DmaBuf",
     "Frames",
     "Gpu",
     "GpuNotFound",

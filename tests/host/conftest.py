@@ -33,6 +33,12 @@ from tests.host.programs import HOST, ROOT
 PATIENCE = 20.0
 
 
+def open_files() -> int:
+    """Open file descriptors of this process, after those of objects that nobody has are closed."""
+    gc.collect()
+    return len(os.listdir("/proc/self/fd"))
+
+
 @pytest.fixture
 def seed() -> int:
     """The seed of a randomised test: the environment's SEED, else a new one; shown on failure."""
@@ -112,6 +118,15 @@ def cuda_api(tmp_path, monkeypatch):
     yield api
     gc.collect()
     assert not api.leftovers()
+
+
+@pytest.fixture
+def cuda_loaded(cuda_api, monkeypatch):
+    """The same, as what a program finds that asks for this machine's CUDA."""
+    driver = fake_driver(cuda_api)
+    for module in ("arrays", "gpu"):
+        monkeypatch.setattr(f"peerdma.cuda.{module}.load", lambda: driver)
+    return cuda_api
 
 
 @pytest.fixture(scope="module")

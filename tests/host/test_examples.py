@@ -3,14 +3,24 @@
 
 import os
 import re
+import runpy
+import socket
 import subprocess
 import sys
+import zlib
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
+from peerdma.cuda.gpu import CudaGpu
+from tests.host.cuda import libraries
+
 ROOT = Path(__file__).resolve().parents[2]
-EXAMPLE = ROOT / "host" / "examples" / "stream.py"
+EXAMPLES = ROOT / "host" / "examples"
 
 
 def run(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -26,10 +36,16 @@ def run(folder: Path, *arguments: str, **environment: str) -> subprocess.Complet
     )
 
 
+@pytest.fixture
+def board_path(request) -> str:
+    """A simulated board that runs, for several programs."""
+    return str(request.getfixturevalue("socket"))
+
+
 @pytest.mark.parametrize("overwrite", [False, True], ids=["waiting", "overwriting"])
 def test_stream(tmp_path, overwrite):
     arguments = ["--frames", "5", "--words", "1000", *(["--overwrite"] if overwrite else [])]
-    done = run(tmp_path, str(EXAMPLE), *arguments)
+    done = run(tmp_path, str(EXAMPLES / "stream.py"), *arguments)
     assert done.returncode == 0, done.stderr
     *frames, total = done.stdout.splitlines()
     numbers = [int(re.match(r"frame (\d+): ", line).group(1)) for line in frames]
@@ -53,6 +69,107 @@ def test_stream_needs_a_source(tmp_path):
     )
     done = run(tmp_path, "-c", code, PYTHONPATH=str(ROOT / "host"))
     assert "user block is PASS. Build its gateware with --user pattern" in done.stderr
+
+
+def asked(port: int, requests: list[bytes]) -> list[bytes]:
+    """What a server says to the requests of one client."""
+    answers = []
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
+        stream = connection.makefile("rwb")
+        for request in requests:
+            stream.write(len(request).to_bytes(4, "big") + request)
+            stream.flush()
+            answers.append(stream.read(int.from_bytes(stream.read(4), "big")))
+    return answers
+
+
+def test_server(tmp_path, board_path):
+    command = [sys.executable, "-W", "error", str(EXAMPLES / "server.py"), "--board", board_path]
+    server = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        port = int(server.stdout.readline().rpartition(b":")[2])
+        requests = [[bytes([client]) * (1000 * n) for n in range(4)] for client in range(5)]
+        with ThreadPoolExecutor() as clients:
+            assert list(clients.map(asked, [port] * 5, requests)) == requests
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
+            connection.sendall(b"\xff" * 4)
+            assert connection.recv(1) == b""
+            # A client that is connected, and one that has gone in the middle of a request.
+            with socket.create_connection(("127.0.0.1", port), timeout=60) as gone:
+                gone.sendall(b"\0\0\0\7half")
+            assert asked(port, [b"again"]) == [b"again"]
+            server.terminate()
+            said = server.communicate(timeout=60)[1]
+        assert (server.returncode, said) == (0, b"a request of 4294967295 bytes is refused\n")
+    finally:
+        server.kill()
+        server.communicate()
+
+
+def test_boards(tmp_path):
+    done = run(tmp_path, str(EXAMPLES / "boards.py"), "--size", "10001")
+    assert done.returncode == 0, done.stderr
+    first, second, all_of_it = done.stdout.splitlines()
+    assert first.startswith("sim: 5001 bytes in ") and second.startswith("sim: 5000 bytes in ")
+    assert all_of_it == "10001 bytes in 2 parts, all of them right"
+
+
+class Cupy:
+    """As much of CuPy as the example has, on the stand-in for CUDA: work in order of its stream."""
+
+    class Stream:
+        """A stream; the current one inside of ``with``."""
+
+        def __init__(self, cupy, handle):
+            self.ptr = handle
+            self._cupy = cupy
+
+        def __enter__(self):
+            self._cupy.current = self.ptr
+
+        def __exit__(self, *_):
+            self._cupy.current = 0
+
+    def __init__(self, gpu):
+        self._driver, self._library = gpu.device.driver, libraries.StandIn(gpu)
+        self.current = 0
+        self.streams = []
+        device = SimpleNamespace(synchronize=lambda: None)
+        self.cuda = SimpleNamespace(Stream=self._stream, Device=lambda: device)
+
+    def _stream(self, *, non_blocking):
+        self.streams.append(self._driver.call("cuStreamCreate", int(non_blocking), action="test"))
+        return self.Stream(self, self.streams[-1])
+
+    def zeros(self, shape, dtype):
+        return self._library.make(np.zeros(shape, dtype))
+
+    def multiply(self, one, other, out):
+        work = partial(np.multiply, one.data, other, out=out.data)
+        self._driver.api.queue(self.current, work, waits=False)
+
+
+def test_pipeline(cuda_loaded, monkeypatch, capsys):
+    """Without a GPU it shows the order of things only, and nothing of CUDA or CuPy."""
+    with CudaGpu(0, "device") as gpu, gpu.device.current():
+        monkeypatch.setitem(sys.modules, "cupy", cupy := Cupy(gpu))
+        example = runpy.run_path(str(EXAMPLES / "pipeline.py"))
+        monkeypatch.setattr(sys, "argv", ["pipeline.py", "--board", "sim", "--samples", "1000"])
+        assert example["main"]() == 0
+        for stream in cupy.streams:
+            gpu.device.driver.call("cuStreamDestroy", stream, action="test")
+    assert capsys.readouterr().out == "8 blocks of 4000 bytes, all of them right\n"
+
+
+@pytest.mark.parametrize("size", [0, 300_001])
+def test_load_file(tmp_path, board_path, size):
+    content = os.urandom(size)
+    (tmp_path / "file").write_bytes(content)
+    example = str(EXAMPLES / "load_file.py")
+    done = run(tmp_path, example, "file", "--board", board_path, "--piece", "65536")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"{size} bytes in ")
+    assert done.stdout.endswith(f"CRC-32 {zlib.crc32(content):08x}\n")
 
 
 def test_a_block_of_your_own(tmp_path):

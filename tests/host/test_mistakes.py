@@ -9,8 +9,6 @@ import pytest
 import peerdma
 from peerdma import testing
 
-PIN_IT = r"that is not pinned; pin it first: with board\.pin\(surface\) as s"
-
 
 @pytest.fixture
 def surface(emulated_gpu):
@@ -20,29 +18,12 @@ def surface(emulated_gpu):
 
 
 @pytest.mark.parametrize("call", ["copy", "process"])
-def test_surfaces_and_arrays_are_to_be_pinned(board, surface, call):
-    transfer = getattr(board, call)
-    array = np.zeros(64, np.uint8)
-    with board.pin(surface) as pin:
-        for one, other in (
-            (surface, surface),
-            (surface, pin),
-            (pin, surface),
-            (array, pin),
-            (pin, array),
-            ([pin, surface], pin),
-        ):
-            with pytest.raises(peerdma.PinError, match=PIN_IT):
-                transfer(one, other)
-
-
-@pytest.mark.parametrize("call", ["copy", "process"])
-@pytest.mark.parametrize("given", [0, None, "surface", [1, 2, 3], b"bytes", object()])
+@pytest.mark.parametrize("given", [0, None, "surface", [1, 2, 3], object()])
 def test_what_is_no_memory_is_not_copied(board, surface, call, given):
     with board.pin(surface) as pin:
         for sides in ((given, pin), (pin, given)):
             with pytest.raises(
-                TypeError, match=r"a transfer takes a pin, .*; board\.pin\(\.\.\.\)"
+                TypeError, match=r"a transfer takes an array, a pin, .*; pin\[start:stop\]"
             ):
                 getattr(board, call)(*sides)
 
@@ -50,10 +31,10 @@ def test_what_is_no_memory_is_not_copied(board, surface, call, given):
 @pytest.mark.parametrize("call", ["read", "write"])
 def test_card_ram_takes_the_memory_first(board, surface, call):
     transfer = getattr(board, call)
-    with pytest.raises(peerdma.PinError, match=PIN_IT):
-        transfer(surface)
     for memory, found in ((0, "0"), ([1, 2, 3], "one of type list"), (None, "None")):
-        message = rf"the memory of board\.{call}\(memory, card_address\) is a pin, .*, not {found};"
+        message = (
+            rf"the memory of board\.{call}\(memory, card_address\) is an array, .*, not {found};"
+        )
         with pytest.raises(TypeError, match=message):
             transfer(memory, np.zeros(4))
     for address in (1.5, np.zeros(4), "0x10"):

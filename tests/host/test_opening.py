@@ -2,7 +2,6 @@
 """Opening boards: which one, with what, and that nothing is left behind however it ends."""
 
 import contextlib
-import gc
 import os
 import re
 import shutil
@@ -18,6 +17,7 @@ import pytest
 
 import peerdma
 from peerdma.vfio_user.simboard import checkout_root
+from tests.host.conftest import open_files
 
 ROOT = checkout_root()
 HOST = ROOT / "host"
@@ -248,9 +248,8 @@ def test_ctrl_c_goes_to_the_program_only(scratch):
 
 def resources() -> tuple[int, int]:
     """Open file descriptors and mappings of shared memory of this process."""
-    gc.collect()
     with open("/proc/self/maps") as maps:
-        return len(os.listdir("/proc/self/fd")), sum("memfd:peerdma" in line for line in maps)
+        return open_files(), sum("memfd:peerdma" in line for line in maps)
 
 
 def test_opening_pinning_and_failing_leak_nothing(scratch):

@@ -4,45 +4,35 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
-
-import numpy as np
+from collections.abc import Iterable, Sequence
+from typing import Any, overload
 
 from ..arguments import integer
 from ..deprecated import deprecated
-from ..errors import PeerdmaError, PinError, UnsupportedError
+from ..errors import PeerdmaError
 from ..memory.mailbox import Mailbox
-from ..memory.memory import HostArray, Memory, is_memory
+from ..memory.memory import Memory
 from ..regs import USER, USER_BLOCK_SIZE
 from ..uapi import Access
-from .backend import Backend, BoardInfo, Filling, Progress, stream_backend
+from .arrays import memory_of
+from .backend import Backend, BoardInfo, Progress, stream_backend
 from .job import Job
 from .jobs import Jobs
 from .pin import Pin, Side, Span
 from .plan import Plan
-from .spans import (
-    frame_in,
-    pieces,
-    read_only,
-    refuse_overlap,
-    require_frames,
-    require_on_card,
-    require_ratio,
-    require_ring,
-    require_same_length,
-    resolved,
-    total_bytes,
-    unpinned,
-)
-from .streaming import Frames
+from .plans import Plans
+from .spans import frame_in, read_only, require_frames, require_ring
+from .streaming import Frames, fill_frames
 from .transfer import Transfer
 
 __all__ = ["Board"]
 
 #: What a board may do with memory that is not read-only.
 _READ_WRITE = Access.READ | Access.WRITE
+
+
+def _allowed(memory: Memory) -> Access:
+    return Access.READ if memory.readonly else _READ_WRITE
 
 
 class Board:
@@ -55,8 +45,12 @@ class Board:
     def __init__(self, backend: Backend):
         self._backend = backend
         self._pins: set[Pin] = set()
-        self._jobs = Jobs(backend, self._require_idle)
+        self._jobs = Jobs(backend, self._require_idle, self._job_ended)
         self._lock = self._jobs.lock
+        self._plans = Plans(
+            backend, self._jobs, self._pins, self._pin, self._unpin_now, self._require_open
+        )
+        self._arrays = self._plans.arrays
         self._stream: Frames | None = None
         self.closed: bool = False
 
@@ -79,6 +73,7 @@ class Board:
             if self._stream is not None:
                 self._stream.close()
             self._jobs.close()
+            self._plans.close()
             self._backend.close()
             self._jobs.forget()
             for pin in self._pins:
@@ -86,6 +81,7 @@ class Board:
                 pin.memory.release()
             self._pins.clear()
         self._jobs.join()
+        self._plans.join()
 
     def info(self) -> BoardInfo:
         """What is known about the board."""
@@ -112,13 +108,17 @@ class Board:
             self._require_open()
             return Mailbox(self._backend.mailbox())
 
-    def pin(self, memory: Memory | np.ndarray, *, access: Access | None = None) -> Pin:
+    def pin(self, memory: Any, *, access: Access | None = None) -> Pin:
         """Pins memory for this board's DMA.
+
+        Transfers take arrays without that, and pin them by themselves (docs/arrays.md). A pin of
+        one's own has a lifetime of one's own, and spans.
 
         Parameters
         ----------
-        memory : Surface or numpy.ndarray
-            GPU memory, or a C-contiguous array in host memory. It stays alive at least as long as
+        memory : Surface, DmaBuf, or an array
+            A C-contiguous array of numpy, PyTorch, CuPy, Numba, or anything else with DLPack,
+            ``__cuda_array_interface__`` or the buffer protocol. It stays alive at least as long as
             the pin.
         access : Access, optional
             What the board may do: READ from it, as the source of a transfer, WRITE to it, as the
@@ -131,41 +131,47 @@ class Board:
             If the memory is not of a kind that can be pinned, is closed, or is read-only and
             `access` has WRITE.
         """
-        if isinstance(memory, np.ndarray):
-            memory = HostArray(memory)
-        if not is_memory(memory):
-            raise PinError(
-                f"cannot pin a {type(memory).__name__}; pin a surface of a GPU or a numpy array. "
-                "gpu.register(...) makes surfaces of other libraries' arrays"
-            )
+        found = memory_of(memory, self._arrays.cuda)
         if access is None:
-            access = Access.READ if memory.readonly else _READ_WRITE
-        elif memory.readonly and Access.WRITE in access:
-            raise read_only("pin", memory.nbytes, memory.address)
+            access = _allowed(found)
+        elif found.readonly and Access.WRITE in access:
+            raise read_only("pin", found.nbytes, found.address)
         with self._lock:
-            self._require_open()
-            memory.acquire()
-            try:
-                handle = self._backend.pin(memory, access)
-                pin = Pin(memory, handle, self._backend.path(handle), access, self._unpin)
-            except BaseException:
-                memory.release()
-                raise
-            self._pins.add(pin)
-            return pin
+            return self._pin(found, access)
 
+    @overload
     def copy(
         self, source: Side, destination: Side, *, progress: Progress | None = None
     ) -> Transfer:
+        """Waits for the end of the copy."""
+
+    @overload
+    def copy(self, source: Side, destination: Side, *, stream: Any) -> Job:
+        """In the order of a stream."""
+
+    def copy(
+        self,
+        source: Side,
+        destination: Side,
+        *,
+        progress: Progress | None = None,
+        stream: Any = None,
+    ) -> Transfer | Job:
         """Copies memory to memory through the board.
 
         Parameters
         ----------
-        source, destination : Pin, Span (``pin[start:stop]``), or a sequence of them
-            Any byte ranges; a sequence is taken as one memory, piece after piece. Both sides
-            have the same length, but may be divided differently.
+        source, destination : array, Pin, Span (``pin[start:stop]``), or a sequence of them
+            Arrays are what `pin` takes; work that their libraries have queued on them is waited
+            for. A sequence is taken as one memory, piece after piece. Both sides have the same
+            length in bytes, but may be divided differently.
         progress : callable, optional
             Called with (bytes done, bytes in all) during the copy.
+        stream : optional
+            A CUDA stream: of PyTorch, CuPy, Numba, cuda.core, or its handle. The copy starts after
+            the stream's work so far, and its later work after the copy; this returns a `Job` at
+            once, and waits for no other stream. While the stream is captured, the copy becomes part
+            of the graph (docs/jobs.md).
 
         Raises
         ------
@@ -173,19 +179,26 @@ class Board:
             If lengths differ or source and destination overlap (nothing has been transferred then),
             or the transfer failed (the content of the destination is then undefined).
         PinError
-            If something is not pinned on this board, or not with the access that the transfer
-            needs, as a read-only destination (nothing has been transferred then).
+            If the board cannot reach an array, a pin is closed or another board's, or something is
+            pinned without the access that the transfer needs, as a read-only destination (nothing
+            has been transferred then).
         BoardLost, Timeout
             If the board went away or did not finish; it accesses no memory any more.
         """
-        return self.prepare(source, destination).run(progress=progress)
+        plan = self._plans.copy(source, destination)
+        if stream is not None:
+            if progress is not None:
+                raise TypeError("a copy in a stream reports no progress; leave out one of the two")
+            return plan.submit(stream=stream)
+        return self._run(plan, progress)
 
     def submit(self, source: Side, destination: Side) -> Job:
         """Starts a copy and returns at once; else as `copy`, which is ``submit().result()``.
 
-        What is wrong with the arguments is raised here, what goes wrong later by `Job.result`.
+        What is wrong with the arguments is raised here, what goes wrong later by `Job.result`. The
+        job holds arrays until it has ended.
         """
-        return self.prepare(source, destination).submit()
+        return self._plans.copy(source, destination).submit()
 
     def submit_batch(self, pairs: Iterable[tuple[Side, Side]]) -> list[Job]:
         """Starts a copy for each pair of source and destination, or none if one of them is wrong.
@@ -193,7 +206,10 @@ class Board:
         >>> jobs = board.submit_batch([(s[:4096], d[:4096]), (t, e)])
         >>> transfers = [job.result() for job in jobs]
         """
-        return self._jobs.submit(*(self.prepare(*sides) for sides in pairs))
+        plans = [self._plans.copy(*sides) for sides in pairs]
+        for plan in plans:
+            plan.order()
+        return self._jobs.submit(*plans)
 
     def prepare(self, source: Side, destination: Side) -> Plan:
         """Checks and prepares a copy, to be made any number of times; arguments as for `copy`.
@@ -202,11 +218,7 @@ class Board:
         >>> plan.run()  # as board.copy(s, d), but the work of checking it is done
         >>> job = plan.submit()
         """
-        sources = resolved(source, self._pins, Access.READ)
-        destinations = resolved(destination, self._pins, Access.WRITE)
-        require_same_length(sources, destinations)
-        refuse_overlap(sources, destinations)
-        return self._plan(self._backend.prepare_copy, sources, destinations)
+        return self._plans.copy(source, destination)
 
     def process(
         self, source: Side, destination: Side, *, progress: Progress | None = None
@@ -221,17 +233,7 @@ class Board:
         UnsupportedError
             If the board has no user block that takes bytes, or its driver does not support it.
         """
-        backend, extension = stream_backend(self._backend)
-        if not extension.user_ratio[0]:
-            raise UnsupportedError(
-                f"cannot process memory: the board's user block {extension.user_block} is a source "
-                "and takes no bytes. Use board.frames(...)"
-            )
-        sources = resolved(source, self._pins, Access.READ)
-        destinations = resolved(destination, self._pins, Access.WRITE)
-        require_ratio(sources, destinations, extension)
-        refuse_overlap(sources, destinations)
-        return self._plan(backend.prepare_process, sources, destinations).run(progress=progress)
+        return self._run(self._plans.process(source, destination), progress)
 
     def stream(self, surfaces: Sequence[Any], **options: Any) -> Frames:
         """Former name of `frames`."""
@@ -281,27 +283,13 @@ class Board:
             self._require_idle()
             spans = [self._frame_of(each, frame_bytes, undo) for each in surfaces]
             require_frames(spans)
-            fresh = itertools.chain([True], itertools.repeat(False))
-
-            def fill(indices: Sequence[int]) -> Filling:
-                return backend.fill(
-                    pieces([spans[index] for index in indices]),
-                    cyclic=overwrite,
-                    fresh=next(fresh),
-                    timeout=timeout,
-                )
 
             def closed() -> None:
                 self._stream = None
                 pins.close()
 
-            stream = self._stream = Frames(
-                surfaces,
-                fill,
-                overwrite=overwrite,
-                taken=lambda index: spans[index].pin.memory.flush_writes(),
-                closed=closed,
-                jobs=self._jobs,
+            stream = self._stream = fill_frames(
+                self._jobs, backend, surfaces, spans, overwrite, timeout, closed
             )
             pins = undo.pop_all()
             return stream
@@ -326,60 +314,54 @@ class Board:
             self._require_open()
             return backend.user_register(offset, value)
 
-    def write(self, source: Pin | Span | np.ndarray, card_address: int = 0) -> Transfer:
-        """Copies memory to card RAM at byte `card_address`; pins an array for as long as it takes.
+    def write(self, source: Any, card_address: int = 0) -> Transfer:
+        """Copies an array, a pin or a span to card RAM at byte `card_address`.
 
         Raises
         ------
         TransferError
             If it does not fit card RAM (nothing has been transferred then), or failed.
         """
-        if isinstance(source, np.ndarray):
-            with self.pin(source) as pin:
-                return self.write(pin, card_address)
-        span = self._one(source, Access.READ, "write", card_address)
-        prepare = self._backend.prepare_write
-        return self._plan(lambda here, _: prepare(here[0], card_address), [span], []).run()
+        return self._run(self._plans.write(source, card_address))
 
-    def read(self, destination: Pin | Span | np.ndarray, card_address: int = 0) -> Transfer:
+    def read(self, destination: Any, card_address: int = 0) -> Transfer:
         """Copies card RAM from byte `card_address` to memory; the rest as for `write`.
 
         Memory that is read-only, or pinned without `Access.WRITE`, is refused with a PinError.
         """
-        if isinstance(destination, np.ndarray):
-            with self.pin(destination, access=_READ_WRITE) as pin:
-                return self.read(pin, card_address)
-        span = self._one(destination, Access.WRITE, "read", card_address)
-        prepare = self._backend.prepare_read
-        return self._plan(lambda _, there: prepare(there[0], card_address), [], [span]).run()
+        return self._run(self._plans.read(destination, card_address))
+
+    def _run(self, plan: Plan, progress: Progress | None = None) -> Transfer:
+        """Runs a plan; arrays that it pinned for itself are unpinned at its end."""
+        try:
+            return plan.run(progress=progress)
+        finally:
+            for lease in plan.leases:
+                lease.close()
+            self._arrays.reap()
 
     def _frame_of(self, surface: Any, frame_bytes: int | None, undo: contextlib.ExitStack) -> Span:
         """Pins an argument of `frames`, until `undo`; returns where its frames go."""
         start, stop = 0, None
         if isinstance(surface, Pin | Span):
-            (span,) = resolved(surface, self._pins, Access.WRITE)
+            span = self._plans.span(surface, Access.WRITE, [])
             surface, start, stop = span.pin.memory, span.start, span.stop
         pin = undo.enter_context(self.pin(surface, access=_READ_WRITE))
         return frame_in(pin[start:stop], frame_bytes)
 
-    def _one(self, memory: Any, needed: Access, call: str, card_address: int) -> Span:
-        """The span of an argument that has to be a single pin or span, for a card address."""
-        if not isinstance(memory, (Pin, Span)):
-            call = f"board.{call}(memory, card_address)"
-            raise unpinned(memory, f"the memory of {call} is a pin, a span of it or a numpy array")
-        (span,) = resolved(memory, self._pins, needed)
-        require_on_card(span, card_address, self._backend.info.card_ram_size)
-        return span
-
-    def _plan(self, prepare: Callable[..., Any], here: list[Span], there: list[Span]) -> Plan:
-        """A plan of what `prepare` makes of the pieces; card RAM as a side has none."""
-        with self._lock:
-            self._require_open()
-            for span in (*here, *there):
-                span.pin.require_open()
-            nbytes = total_bytes(here or there)
-            work = prepare(pieces(here), pieces(there)) if nbytes else None
-            return Plan(self._jobs, work, nbytes, here, there, self._backend.info)
+    def _pin(self, memory: Memory, access: Access | None = None) -> Pin:
+        """Pins memory, by default for all that it allows; the lock is held."""
+        self._require_open()
+        access = access or _allowed(memory)
+        memory.acquire()
+        try:
+            handle = self._backend.pin(memory, access)
+            pin = Pin(memory, handle, self._backend.path(handle), access, self._unpin)
+        except BaseException:
+            memory.release()
+            raise
+        self._pins.add(pin)
+        return pin
 
     def _unpin(self, pin: Pin) -> None:
         with self._lock:
@@ -391,10 +373,18 @@ class Board:
             except BaseException:
                 pin.handle = handle
                 raise
-            if pin in self._pins:
-                self._pins.remove(pin)
-                pin.memory.release()
-                self._backend.unpin(handle)
+            self._unpin_now(pin, handle)
+
+    def _unpin_now(self, pin: Pin, handle: Any = None) -> None:
+        """Undoes `_pin`, if the board is open; no job uses the pin, and the lock is held."""
+        if pin in self._pins:
+            handle, pin.handle = handle or pin.handle, None
+            self._pins.remove(pin)
+            pin.memory.release()
+            self._backend.unpin(handle)
+
+    def _job_ended(self) -> None:
+        self._arrays.reap()
 
     def _require_open(self) -> None:
         if self.closed:

@@ -40,6 +40,8 @@ class Jobs:
     backend : Backend
     check : callable
         Called, with the lock held, before a job starts; raises if the board cannot transfer now.
+    ended : callable
+        Called, with the lock held, after a job has ended and nothing of it is used any more.
 
     Attributes
     ----------
@@ -47,8 +49,9 @@ class Jobs:
         Held while the backend is called, its `wait` and `wake` excepted.
     """
 
-    def __init__(self, backend: Backend, check: Callable[[], None]):
+    def __init__(self, backend: Backend, check: Callable[[], None], ended: Callable[[], None]):
         self._backend = backend
+        self._tell = ended
         self._check = check
         self.lock: threading.RLock = threading.RLock()
         self._pending: set[Job] = set()
@@ -57,6 +60,8 @@ class Jobs:
         #: whether a thread waits for the board, and how many wait for that one
         self._led = False
         self._followers = 0
+        #: when that thread began to see to what has happened; None while it waits
+        self._busy_since: float | None = None
         self._changed = threading.Condition(self.lock)
         #: the thread: jobs that it is to see to the end, and callbacks that it is to call
         self._thread: threading.Thread | None = None
@@ -70,26 +75,40 @@ class Jobs:
         """Starts jobs, which the thread sees to their end."""
         jobs = [Job(self, task) for task in tasks]
         with self.lock:
-            self._require_startable(*tasks)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._serve, name="peerdma", daemon=True)
-                self._thread.start()
-                _used.add(self)
-            for job in jobs:
-                self._watched.add(job)
-                self._start(job, None)
-            self._news.notify()
-            if self._led:
-                # Whoever waits may have to wait for less long now.
-                self._backend.wake()
+            self.require_startable(*tasks)
+            self._watch(*jobs)
         return jobs
+
+    def start_thread(self) -> None:
+        """Starts the thread, unless it runs. The lock is held."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._serve, name="peerdma", daemon=True)
+            self._thread.start()
+            _used.add(self)
+
+    def launch(self, job: Job) -> None:
+        """Starts a job that was made before, or ends it with the error. The lock is held."""
+        try:
+            self.require_startable(job._task)
+        except PeerdmaError as error:
+            self.end(job, error)
+        else:
+            job._began = time.perf_counter()
+            self._watch(job)
+
+    def end(self, job: Job, outcome: Transfer | BaseException) -> None:
+        """Ends a job that is not in progress on the board. The lock is held."""
+        self._end(job, outcome)
+        self._changed.notify_all()
+        if self._led:
+            self._backend.wake()
 
     def run(self, task: Task, progress: Progress | None = None) -> Transfer:
         """Makes a transfer; what interrupts it cancels it. `progress` is called in this thread."""
         job = Job(self, task)
         steps: deque[tuple[int, int]] = deque()
         with self.lock:
-            self._require_startable(task)
+            self.require_startable(task)
             try:
                 self._start(job, None if progress is None else lambda *step: steps.append(step))
                 if self._led:
@@ -105,6 +124,16 @@ class Jobs:
         if isinstance(outcome, BaseException):
             raise outcome
         return outcome
+
+    def require_startable(self, *tasks: Task) -> None:
+        """Raises unless transfers can start: PeerdmaError, PinError. The lock is held."""
+        self._check()
+        if self._stopped:
+            raise PeerdmaError("cannot transfer any more: the interpreter is ending")
+        for task in tasks:
+            for pin in task.pins:
+                if pin.handle is None:
+                    pin.require_open()
 
     def cancel(self, job: Job) -> bool:
         """See `Job.cancel`."""
@@ -139,6 +168,7 @@ class Jobs:
                     backend.wait(limit)
                 finally:
                     self.lock.acquire()
+                self._busy_since = time.monotonic()
                 self._ended.extend(backend.collect())
             while self._ended:
                 job, outcome = self._ended[0]
@@ -146,8 +176,21 @@ class Jobs:
                 self._ended.popleft()
         finally:
             self._led = False
+            self._busy_since = None
             if self._followers:
                 self._changed.notify_all()
+
+    def stuck(self, seconds: float) -> bool:
+        """Whether a thread has not come back from a call for so long; waits that long to find out.
+
+        It holds the lock, or it sees to what has happened on the board. Neither waits for a
+        transfer. The lock is not held.
+        """
+        if not self.lock.acquire(timeout=seconds):
+            return True
+        since = self._busy_since
+        self.lock.release()
+        return since is not None and time.monotonic() - since > seconds
 
     def wake(self) -> None:
         """Ends the `wait` of all threads. Called with the lock held."""
@@ -189,14 +232,16 @@ class Jobs:
         if self._thread not in (None, threading.current_thread()):
             self._thread.join(_CLOSE_SECONDS)
 
-    def _require_startable(self, *tasks: Task) -> None:
-        self._check()
-        if self._stopped:
-            raise PeerdmaError("cannot transfer any more: the interpreter is ending")
-        for task in tasks:
-            for pin in task.pins:
-                if pin.handle is None:
-                    pin.require_open()
+    def _watch(self, *jobs: Job) -> None:
+        """Starts jobs, which the thread sees to their end. The lock is held."""
+        self.start_thread()
+        for job in jobs:
+            self._watched.add(job)
+            self._start(job, None)
+        self._news.notify()
+        if self._led:
+            # Whoever waits may have to wait for less long now.
+            self._backend.wake()
 
     def _start(self, job: Job, progress: Progress | None) -> None:
         if job._task.nbytes:
@@ -222,6 +267,7 @@ class Jobs:
         self._pending.discard(job)
         self._watched.discard(job)
         calls = job._end(outcome)
+        self._tell()
         if calls:
             self._calls.extend((call, job) for call in calls)
             self._news.notify()

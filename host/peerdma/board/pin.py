@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -103,5 +103,6 @@ class Span:
         return self.pin.memory.address + self.start
 
 
-#: What a transfer takes as its source or destination: a sequence is one memory, piece after piece.
-Side = Pin | Span | Sequence[Pin | Span]
+#: What a transfer takes as its source or destination: pins, spans, and arrays of any library. A
+#: sequence of these is one memory, piece after piece.
+Side = Any

@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from .arrays import Lease
 from .backend import BoardInfo, Moved, Progress
 from .job import Job
 from .jobs import Jobs
@@ -23,7 +24,7 @@ class Plan:
     """A transfer that was checked and prepared once, to be made any number of times.
 
     Not to be built directly: use `Board.prepare`. It can be run while its pins are open, and does
-    not keep them open. Several jobs of it can be in progress.
+    not keep them open. Arrays it keeps, and keeps pinned. Several jobs of it can be in progress.
 
     Attributes
     ----------
@@ -37,13 +38,19 @@ class Plan:
     def __init__(
         self,
         jobs: Jobs,
+        ordered: Any,
         work: Any,
         nbytes: int,
         sources: Sequence[Span],
         destinations: Sequence[Span],
         info: BoardInfo,
+        leases: Sequence[Lease],
     ):
         self._jobs = jobs
+        #: `peerdma.board.ordered.Ordered`, which knows plans
+        self._ordered = ordered
+        self.leases = leases
+        self._produced = [lease for lease in leases if lease.produced]
         self.work = work
         self.nbytes = nbytes
         self.path: Paths = Paths(longest_path(sources), longest_path(destinations))
@@ -57,20 +64,32 @@ class Plan:
     def __repr__(self) -> str:
         return f"<Plan of {self.nbytes} bytes, {self.path}>"
 
-    def submit(self) -> Job:
+    def submit(self, *, stream: Any = None) -> Job:
         """Starts the transfer and returns at once; see `Board.submit`.
+
+        With a CUDA `stream`, it starts when the stream has come to it, see `Board.copy`.
 
         Raises
         ------
         PinError
             If one of its pins was closed.
         """
+        if stream is not None:
+            return self._ordered.submit(self, stream)
+        self.order()
         (job,) = self._jobs.submit(self)
         return job
 
     def run(self, *, progress: Progress | None = None) -> Transfer:
         """Makes the transfer and waits for its end; see `Board.copy`."""
+        if self._produced:
+            self.order()
         return self._jobs.run(self, progress)
+
+    def order(self) -> None:
+        """Waits for the work that other libraries have queued on the plan's arrays."""
+        for lease in self._produced:
+            lease.order()
 
     def finish(self, moved: Moved | None, began: float) -> Transfer:
         """Flushes what was written; returns the report on a transfer that began at that time."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..arguments import integer, wrong_type
 from ..errors import PinError, TransferError, UnsupportedError
+from ..memory.external import is_array
 from ..memory.memory import DataPath, is_memory
 from ..uapi import Access
 from .backend import Extension, Piece
@@ -17,6 +18,7 @@ from .pin import Pin, Span
 
 __all__ = [
     "frame_in",
+    "listed",
     "longest_path",
     "pieces",
     "read_only",
@@ -26,68 +28,42 @@ __all__ = [
     "require_ratio",
     "require_ring",
     "require_same_length",
-    "resolved",
+    "require_usable",
     "total_bytes",
-    "unpinned",
 ]
 
 
-def unpinned(given: Any, wanted: str) -> PinError | TypeError:
-    """The error for an argument that is no pin: PinError for unpinned memory, else TypeError."""
-    if isinstance(given, np.ndarray) or is_memory(given):
-        return PinError(
-            f"cannot transfer a {type(given).__name__} that is not pinned; pin it first: "
-            "with board.pin(surface) as s: ..."
-        )
-    return wrong_type(
-        wanted, given, "board.pin(...) pins a surface or a numpy array, pin[start:stop] is a span"
-    )
-
-
-def _pieces(given: Pin | Span | Sequence[Pin | Span]) -> list[Pin | Span]:
-    """The pins and spans of one side of a transfer, as a list.
-
-    Raises
-    ------
-    PinError
-        If there is memory among them that was not pinned.
-    TypeError
-        If there is anything else.
-    """
-    if isinstance(given, (Pin, Span)):
+def listed(given: Any) -> list[Any]:
+    """What one side of a transfer consists of: pins, spans and arrays; TypeError for all else."""
+    if isinstance(given, (Pin, Span)) or _is_memory(given):
         return [given]
     several = isinstance(given, Sequence) and not isinstance(given, str)
-    for each in given if several else [given]:
-        if not isinstance(each, (Pin, Span)):
-            raise unpinned(each, "a transfer takes a pin, a span of it, or a sequence of these")
-    return list(given)
-
-
-def resolved(
-    given: Pin | Span | Sequence[Pin | Span], pins: Container[Pin], needed: Access
-) -> list[Span]:
-    """The spans of one side of a transfer, checked; a pin becomes a span of all of it.
-
-    Raises
-    ------
-    PinError
-        If one is not of these pins, or was pinned without the access that the transfer needs.
-    TypeError
-        If there is anything else among them.
-    """
-    spans = []
-    for each in _pieces(given):
-        span = each[:] if isinstance(each, Pin) else each
-        if span.pin not in pins:
-            state = "closed" if span.pin.closed else "another board's"
-            raise PinError(
-                f"cannot transfer {span.nbytes} bytes at {span.address:#x}: their pin is {state}; "
-                "pin the memory on this board with board.pin(...)"
+    pieces = list(given) if several else [given]
+    for each in pieces:
+        if not isinstance(each, (Pin, Span)) and not _is_memory(each):
+            raise wrong_type(
+                "a transfer takes an array, a pin, a span of it, or a sequence of these",
+                each,
+                "pin[start:stop] is a span",
             )
-        if needed not in span.pin.access:
-            raise _misused(span, needed)
-        spans.append(span)
-    return spans
+    return pieces
+
+
+def _is_memory(given: Any) -> bool:
+    return is_memory(given) or is_array(given)
+
+
+def require_usable(span: Span, pins: Container[Pin], needed: Access) -> Span:
+    """The span; PinError if its pin is not one of these, or gives not the access that is needed."""
+    if span.pin not in pins:
+        state = "closed" if span.pin.closed else "another board's"
+        raise PinError(
+            f"cannot transfer {span.nbytes} bytes at {span.address:#x}: their pin is {state}; "
+            "pin the memory on this board with board.pin(...)"
+        )
+    if needed not in span.pin.access:
+        raise _misused(span, needed)
+    return span
 
 
 def require_on_card(span: Span, address: int, size: int) -> None:

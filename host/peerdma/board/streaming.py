@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections import deque
@@ -10,10 +11,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..errors import PeerdmaError
-from .backend import Filling
+from .backend import Filling, StreamBackend
 from .jobs import Jobs
+from .pin import Span
+from .spans import pieces
 
-__all__ = ["Frames"]
+__all__ = ["Frames", "fill_frames"]
 
 
 class Frames:
@@ -198,3 +201,29 @@ class Frames:
         self.dropped += newest - self.number - 1 + used_until_overwritten
         self.number = newest
         return newest % len(self._items)
+
+
+def fill_frames(
+    jobs: Jobs,
+    backend: StreamBackend,
+    items: Sequence[Any],
+    spans: Sequence[Span],
+    overwrite: bool,
+    timeout: float | None,
+    closed: Callable[[], None],
+) -> Frames:
+    """Starts to fill spans with frames; `items` is what the iterator yields for them."""
+    fresh = itertools.chain([True], itertools.repeat(False))
+
+    def fill(indices: Sequence[int]) -> Filling:
+        return backend.fill(
+            pieces([spans[index] for index in indices]),
+            cyclic=overwrite,
+            fresh=next(fresh),
+            timeout=timeout,
+        )
+
+    def taken(index: int) -> None:
+        spans[index].pin.memory.flush_writes()
+
+    return Frames(items, fill, overwrite=overwrite, taken=taken, closed=closed, jobs=jobs)

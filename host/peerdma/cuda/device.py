@@ -4,17 +4,24 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 from collections.abc import Iterator
 from typing import Any
 
 from ..errors import GpuNotFound, PeerdmaError
+from ..memory.external import ALL_STREAMS
 from .driver import Driver
 from .idle import Idle
 
 __all__ = ["CudaDevice"]
 
 _NON_BLOCKING = 1
+#: Values of CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING from which on the GPU sees what
+#: other devices wrote without a flush.
+_ORDERED_FOR_OWNER = 100
+#: Bit of CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS.
+_FLUSH_BY_HOST = 1
 
 
 class CudaDevice:
@@ -80,6 +87,33 @@ class CudaDevice:
         finally:
             self.driver.api.cuCtxPopCurrent()
 
+    @contextlib.contextmanager
+    def current_of(self, stream: int) -> Iterator[None]:
+        """Makes the context of a stream the current one, inside a ``with`` block."""
+        call, api = self.driver.call, self.driver.api
+        action = "use a stream"
+        # The numbers of default streams mean the current context's.
+        known = int(call("cuCtxGetCurrent", action=action))
+        with contextlib.nullcontext() if known else self.current():
+            context = call("cuStreamGetCtx", stream, action=action)
+        call("cuCtxPushCurrent", context, action=action)
+        try:
+            yield
+        finally:
+            api.cuCtxPopCurrent()
+
+    @contextlib.contextmanager
+    def relaxed(self) -> Iterator[None]:
+        """Lets this thread do what needs no stream while another one, or itself, captures one."""
+        exchange = "cuThreadExchangeStreamCaptureMode"
+        modes, action = self.driver.api.CUstreamCaptureMode, "work beside a capture"
+        relaxed = modes.CU_STREAM_CAPTURE_MODE_RELAXED
+        before = self.driver.call(exchange, relaxed, action=action)
+        try:
+            yield
+        finally:
+            self.driver.call(exchange, before, action=action)
+
     # Lifetime --------------------------------------------------------------------------------
 
     def acquire(self) -> None:
@@ -116,10 +150,40 @@ class CudaDevice:
         action = "wait for work on the GPU"
         self.driver.call("cuStreamSynchronize", stream or self.stream, action=action)
 
+    def wait_for(self, stream: int) -> None:
+        """Waits for the work that another library queued in a stream, or in `ALL_STREAMS`."""
+        action = "wait for work on an array"
+        with self.current():
+            if stream == ALL_STREAMS:
+                self.driver.call("cuCtxSynchronize", action=action)
+            else:
+                self.driver.call("cuStreamSynchronize", stream, action=action)
+
     def set_bytes(self, address: int, nbytes: int, value: int, stream: Any = None) -> None:
         """Sets `nbytes` bytes to `value`, in a stream. The context must be current."""
         arguments = address, value, nbytes, stream or self.stream
         self.driver.call("cuMemsetD8Async", *arguments, action=f"set {nbytes} bytes")
+
+    @functools.cached_property
+    def needs_flush(self) -> bool:
+        """Whether what other devices wrote to its memory has to be flushed, see `flush_writes`."""
+        return (
+            self.attribute("GPU_DIRECT_RDMA_WRITES_ORDERING") < _ORDERED_FOR_OWNER
+            and self.attribute("GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS") & _FLUSH_BY_HOST != 0
+        )
+
+    def flush_writes(self) -> None:
+        """Makes what other devices wrote to the GPU's memory visible to work queued from now on."""
+        api = self.driver.api
+        target = api.CUflushGPUDirectRDMAWritesTarget
+        scope = api.CUflushGPUDirectRDMAWritesScope
+        with self.current(), self.relaxed():
+            self.driver.call(
+                "cuFlushGPUDirectRDMAWrites",
+                target.CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX,
+                scope.CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_OWNER,
+                action="flush a board's writes to the GPU",
+            )
 
     def new_stream(self, undo: contextlib.ExitStack) -> Any:
         """A stream that waits for no other; `undo` destroys it. The context must be current."""
@@ -129,7 +193,7 @@ class CudaDevice:
 
     def write(self, address: int, data: int, nbytes: int) -> None:
         """Copies from host address `data` to `address` on the GPU."""
-        with self.current():
+        with self.current(), self.relaxed():
             self.driver.call(
                 "cuMemcpyHtoDAsync",
                 address,
@@ -142,7 +206,7 @@ class CudaDevice:
 
     def read(self, address: int, data: int, nbytes: int) -> None:
         """Copies from `address` on the GPU to host address `data`."""
-        with self.current():
+        with self.current(), self.relaxed():
             self.driver.call(
                 "cuMemcpyDtoHAsync",
                 data,

@@ -19,6 +19,8 @@ __all__ = ["Driver", "install_command", "load"]
 
 _LIBRARY = "libcuda.so.1"
 _ACTION = "use a CUDA GPU"
+#: Flags: CU_USER_OBJECT_NO_DESTRUCTOR_SYNC, CU_GRAPH_USER_OBJECT_MOVE.
+_NO_DESTRUCTOR_SYNC, _MOVE = 1, 1
 
 _START_ANEW = (
     "A kernel of this process failed, which breaks its CUDA context: restart the program, under "
@@ -75,10 +77,15 @@ class Driver:
         Returns ``cuda.bindings.nvrtc``, or a stand-in.
     version : (int, int)
         The driver's CUDA version: major, minor.
+    library : ctypes.CDLL
+        The driver itself, for functions that the bindings wrap too much.
     """
 
-    def __init__(self, api: Any, nvrtc: Callable[[], Any], version: tuple[int, int]):
+    def __init__(
+        self, api: Any, nvrtc: Callable[[], Any], version: tuple[int, int], library: Any = None
+    ):
         self.api = api
+        self.library = library
         self.nvrtc = nvrtc
         self.version = version
 
@@ -103,19 +110,47 @@ class Driver:
         error, value = self.api.cuDeviceGetAttribute(attribute, device)
         return 0 if int(error) else int(value)
 
+    def pointer_attributes(self, address: int, *names: str) -> tuple[int, ...]:
+        """The attributes CU_POINTER_ATTRIBUTE_`name` of any pointer; 0 where CUDA has none."""
+        known = self.api.CUpointer_attribute
+        wanted = [getattr(known, f"CU_POINTER_ATTRIBUTE_{name}") for name in names]
+        action = f"look up the memory at {address:#x}"
+        found = self.call("cuPointerGetAttributes", len(wanted), wanted, address, action=action)
+        return tuple(map(int, found))
+
     def memory_type(self, address: int) -> int:
         """CUmemorytype of the memory that a pointer points to; 0 if CUDA does not know it."""
         # cuPointerGetAttribute, without the s, fails for a pointer that CUDA does not know.
-        wanted = [self.api.CUpointer_attribute.CU_POINTER_ATTRIBUTE_MEMORY_TYPE]
-        action = f"look up the memory at {address:#x}"
-        (found,) = self.call("cuPointerGetAttributes", 1, wanted, address, action=action)
-        return int(found)
+        return self.pointer_attributes(address, "MEMORY_TYPE")[0]
 
     def pointer_attribute(self, address: int, name: str) -> int:
         """The attribute CU_POINTER_ATTRIBUTE_`name` of a pointer that CUDA knows."""
         attribute = getattr(self.api.CUpointer_attribute, f"CU_POINTER_ATTRIBUTE_{name}")
         action = f"look up the memory at {address:#x}"
         return int(self.call("cuPointerGetAttribute", attribute, address, action=action))
+
+    def host_function(self, stream: int, function: int | None, data: int, action: str) -> None:
+        """Queues a call of a C function with `data` as its argument.
+
+        Not by the bindings: theirs calls functions by way of Python, and once only, which would not
+        do for graphs.
+        """
+        arguments = map(ctypes.c_void_p, (stream, function, data))
+        self._check("cuLaunchHostFunc", action, *arguments)
+
+    def retain(self, graph: Any, function: int | None, data: int, action: str) -> None:
+        """Has a C function called with `data` when a graph, and all made of it, are gone."""
+        handle = ctypes.c_void_p()
+        made = ctypes.c_void_p(data), ctypes.c_void_p(function), 1, _NO_DESTRUCTOR_SYNC
+        self._check("cuUserObjectCreate", action, ctypes.byref(handle), *made)
+        value = self.api.CUuserObject(handle.value)
+        self.call("cuGraphRetainUserObject", graph, value, 1, _MOVE, action=action)
+
+    def _check(self, function: str, action: str, *arguments: Any) -> None:
+        """Calls a function of the shared library."""
+        status = getattr(self.library, function)(*arguments)
+        if status:
+            raise self._failure(function, self.api.CUresult(status), action)
 
     def device_of(self, context: int) -> int:
         """Index of the device that a context belongs to."""
@@ -176,7 +211,12 @@ def load() -> Driver:
         found += f", but the package cuda-bindings is {bindings}, for a newer driver"
         step = f"Install the one that fits, {install}, or update the driver"
         raise GpuNotFound(_ACTION, found, step)
-    driver = Driver(api, lambda: importlib.import_module("cuda.bindings.nvrtc"), version)
+    driver = Driver(
+        api,
+        lambda: importlib.import_module("cuda.bindings.nvrtc"),
+        version,
+        ctypes.CDLL(_LIBRARY),
+    )
     try:
         driver.call("cuInit", 0, action=_ACTION)
     except CudaError as error:

@@ -85,10 +85,7 @@ class CudaGpu(Gpu):
             return CudaSurface(self, self.device, None, external.shape, external.dtype, path)
         memory = register(self.device, external)
         if external.stream is not None:
-            with self.device.current():
-                self.device.driver.call(
-                    "cuStreamSynchronize", external.stream, action="wait for work on an array"
-                )
+            self.device.wait_for(external.stream)
         return CudaSurface(self, self.device, memory, external.shape, external.dtype, memory.path)
 
     def synchronize(self) -> None:

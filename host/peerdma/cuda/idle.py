@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Postpones freeing GPU memory while a kernel watches, since CUDA would wait for the kernel."""
+"""Postpones freeing GPU memory while a kernel or stream waits for a board: CUDA would wait."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _known: weakref.WeakKeyDictionary[Any, dict[int, Idle]] = weakref.WeakKeyDiction
 
 
 class Idle:
-    """Frees that wait until no kernel of this process watches a GPU. Use `Idle.of`."""
+    """Frees that wait until nothing of this process on a GPU waits for others. Use `Idle.of`."""
 
     def __init__(self):
         self._watches = 0
@@ -37,12 +37,12 @@ class Idle:
         free()
 
     def watch_begins(self) -> None:
-        """Call before launching a kernel that waits for something other than the GPU."""
+        """Call before queueing what waits for something other than the GPU."""
         with _lock:
             self._watches += 1
 
     def watch_ended(self) -> None:
-        """Call when it has ended; runs what was postponed."""
+        """Call when it waits no more; runs what was postponed."""
         postponed: list[Callable[[], Any]] = []
         with _lock:
             self._watches -= 1

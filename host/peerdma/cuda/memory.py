@@ -9,20 +9,29 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import mmap
 import os
 import weakref
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from ..errors import CudaError, PinError
 from ..memory.external import ExternalArray
-from ..memory.memory import DataPath, Extent, Staged
+from ..memory.memory import DataPath, Extent, Staged, host_bytes
 from .device import CudaDevice
 
-__all__ = ["Allocation", "DeviceMemory", "allocate_host", "from_cuda", "map_host", "register"]
+__all__ = [
+    "Allocation",
+    "DeviceMemory",
+    "allocate_host",
+    "from_cuda",
+    "map_host",
+    "reachable",
+    "register",
+]
 
 #: Granularity of a GPU's aperture. A pin covers whole pages, so no two surfaces share one.
 _GPU_PAGE = 64 * 1024
@@ -69,26 +78,13 @@ class Allocation:
 
     def array(self) -> np.ndarray:
         """All of it as uint8; the array keeps it alive. Only for memory that the CPU can access."""
-        return np.asarray(cast(np.ndarray, _Bytes(self)))
+        return host_bytes(self.address, self.nbytes, self)
 
     def extents(self) -> list[Extent]:
         """See `peerdma.memory.memory.Memory`."""
         if self.path is DataPath.PEER_TO_PEER:
             return [Extent(_DeviceBytes(self, 0, self.nbytes))]
         return [Extent(self.array().data, fd=self.fd)]
-
-
-class _Bytes:
-    """Lets numpy make an array of an allocation, which the array then keeps alive."""
-
-    def __init__(self, owner: Allocation):
-        self._owner = owner
-        self.__array_interface__ = {
-            "shape": (owner.nbytes,),
-            "typestr": "|u1",
-            "data": (owner.address, False),
-            "version": 3,
-        }
 
 
 class _DeviceBytes(Staged):
@@ -153,7 +149,7 @@ class DeviceMemory(Allocation):
                     if skip <= extra:
                         undo.callback(_quietly, device, "cuMemFree", block)
                         break
-                    device.driver.api.cuMemFree(block)
+                    device.idle.call(functools.partial(_quietly, device, "cuMemFree", block))
                 device.set_bytes(block + skip, whole, 0)
                 device.synchronize()
             address = block + skip
@@ -187,7 +183,10 @@ def register(device: CudaDevice, array: ExternalArray) -> Allocation:
         If no board could reach it: managed or pageable memory, another GPU's, or memory that the
         GPU's driver does not export.
     """
-    kind = _reachable(device, array)
+    what = f"register {array.nbytes} bytes at {array.address:#x} as a surface"
+    if array.readonly:
+        raise _unreachable(what, "the array is read-only, surfaces are not")
+    kind = reachable(device, array, what)
     action = f"register an array of {array.nbytes} bytes in host memory as a surface"
     with contextlib.ExitStack() as undo:
         device.acquire()
@@ -205,21 +204,21 @@ def register(device: CudaDevice, array: ExternalArray) -> Allocation:
         return Allocation(device, array.address, mapped, array.nbytes, path, free, array.owner)
 
 
-def _reachable(device: CudaDevice, array: ExternalArray) -> int:
+def _unreachable(
+    action: str, found: str, step: str = "Copy it into a surface of gpu.surface(...) instead"
+) -> PinError:
+    return PinError(f"cannot {action}: {found}. {step}")
+
+
+def reachable(device: CudaDevice, array: ExternalArray, action: str) -> int:
     """The kind of memory, a CUmemorytype, or 0 if CUDA does not know it.
 
-    PinError if a board cannot reach it.
+    Raises
+    ------
+    PinError
+        "cannot `action`", if a board cannot reach it; says why and what to do.
     """
-    driver, advice = device.driver, "Copy it into a surface of gpu.surface(...) instead"
-
-    def refuse(found: str, step: str = advice) -> PinError:
-        return PinError(
-            f"cannot register {array.nbytes} bytes at {array.address:#x} as a surface: {found}. "
-            f"{step}"
-        )
-
-    if array.readonly:
-        raise refuse("the array is read-only, surfaces are not")
+    driver, refuse = device.driver, functools.partial(_unreachable, action)
     with device.current():
         kind = driver.memory_type(array.address)
         if not kind:

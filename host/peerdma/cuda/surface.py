@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,22 +11,17 @@ from numpy.typing import DTypeLike
 
 from ..errors import UnsupportedError
 from ..memory import dlpack
-from ..memory.dmabuf import DmaBuf
+from ..memory.dmabuf import DmaBufExport
 from ..memory.memory import DataPath, Extent
 from ..memory.surface import Gpu, Surface
 from .device import CudaDevice
 from .memory import Allocation
+from .reachable import Reachable
 
 __all__ = ["CudaSurface"]
 
-#: Values of CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING from which on the GPU sees what
-#: other devices wrote without a flush.
-_ORDERED_FOR_OWNER = 100
-#: Bit of CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS.
-_FLUSH_BY_HOST = 1
 
-
-class CudaSurface(Surface):
+class CudaSurface(Reachable, Surface):
     """A surface of a `CudaGpu`. CuPy, PyTorch and others can use it as an array of their own.
 
     Attributes
@@ -140,38 +134,10 @@ class CudaSurface(Surface):
     def acquire(self) -> None:
         """See `Surface.acquire`; also orders CUDA's own copies with DMA (SYNC_MEMOPS)."""
         if self._memory and not self.closed:
-            device = self._device
-            with device.current():
-                device.driver.call(
-                    "cuPointerSetAttribute",
-                    True,
-                    device.driver.api.CUpointer_attribute.CU_POINTER_ATTRIBUTE_SYNC_MEMOPS,
-                    self.device_address,
-                    action=f"pin {self!r}",
-                )
+            self.order_copies()
         super().acquire()
 
-    def flush_writes(self) -> None:
-        """Flushes a board's writes, on GPUs that do not order them before their own reads."""
-        device = self._device
-        if (
-            not self.on_gpu
-            or device.attribute("GPU_DIRECT_RDMA_WRITES_ORDERING") >= _ORDERED_FOR_OWNER
-            or not device.attribute("GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS") & _FLUSH_BY_HOST
-        ):
-            return
-        api = device.driver.api
-        target = api.CUflushGPUDirectRDMAWritesTarget
-        scope = api.CUflushGPUDirectRDMAWritesScope
-        with device.current():
-            device.driver.call(
-                "cuFlushGPUDirectRDMAWrites",
-                target.CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX,
-                scope.CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_OWNER,
-                action="flush a board's writes to the GPU",
-            )
-
-    def dmabuf(self) -> DmaBuf:
+    def dmabuf(self) -> DmaBufExport:
         """The memory as a dma-buf, for drivers of other devices; counts as a pin until closed.
 
         Raises
@@ -180,32 +146,7 @@ class CudaSurface(Surface):
             If this GPU and driver cannot export such memory.
         """
         self.require_open()
-        device = self._device
-        name = "DMA_BUF_SUPPORTED" if self.on_gpu else "HOST_ALLOC_DMA_BUF_SUPPORTED"
-        if self._memory is None or not device.attribute(name):
-            raise UnsupportedError(
-                f"cannot export {self!r} as a dma-buf: this GPU and driver export no {self.path} "
-                "memory, or the surface is empty. It needs NVIDIA's open kernel modules and a GPU "
-                "with GPUDirect RDMA; docs/cuda.md says more"
-            )
-        skip = self.device_address % mmap.PAGESIZE
-        whole = -(-(skip + self.nbytes) // mmap.PAGESIZE) * mmap.PAGESIZE
-        kinds = device.driver.api.CUmemRangeHandleType
-        self.acquire()
-        try:
-            with device.current():
-                fd = device.driver.call(
-                    "cuMemGetHandleForAddressRange",
-                    self.device_address - skip,
-                    whole,
-                    kinds.CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD,
-                    0,
-                    action=f"export {self!r} as a dma-buf",
-                )
-        except BaseException:
-            self.release()
-            raise
-        return DmaBuf(self, int(fd), skip)
+        return self.export()
 
     def _free(self) -> None:
         self._memory = None

@@ -120,7 +120,7 @@ class EmulatedGpu(Gpu):
                 f"cannot register a {type(array).__name__} that is {where} as a surface of an "
                 "emulated GPU; use a writable one in host memory"
             )
-        data = cast(np.ndarray, external.owner).reshape(-1).view(np.uint8)
+        data = external.bytes()
         return EmulatedSurface(
             self,
             external.shape,

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from ..errors import GpuNotFound, PeerdmaError, UnsupportedError
-from ..memory.dmabuf import DmaBuf
+from ..memory.dmabuf import DmaBufExport
 from ..memory.memory import Extent
 from ..memory.surface import layout
 from ..uapi import request_code
@@ -149,7 +149,7 @@ class SimulatedSurface(EmulatedSurface):
         self._device = device
         self._free_memory = free
 
-    def dmabuf(self) -> DmaBuf:
+    def dmabuf(self) -> DmaBufExport:
         """The memory as a dma-buf, for drivers of other devices; counts as a pin until closed.
 
         Raises
@@ -169,7 +169,7 @@ class SimulatedSurface(EmulatedSurface):
                 "have been loaded with no_dmabuf=1",
                 errno=error.errno,
             ) from None
-        return DmaBuf(self, export.fd, 0)
+        return DmaBufExport(self, export.fd, 0)
 
     def _free(self) -> None:
         super()._free()

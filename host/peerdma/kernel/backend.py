@@ -14,6 +14,7 @@ from ..board.backend import BoardInfo, Extension, Moved, Piece, Progress
 from ..board.link import Link
 from ..board.transfer import Through
 from ..errors import BoardLost, CudaError, PeerdmaError, UnsupportedError, VersionMismatch
+from ..memory.dmabuf import DmaBuf
 from ..memory.mailbox import MailboxPage
 from ..memory.memory import DataPath, DmaBufMemory, Memory
 from ..regs import EXTENSION_VERSION, Capability, waits_for_text
@@ -88,7 +89,10 @@ class KernelBackend:
         """Pins the memory: a GPU's as dma-buf where it can be, else by its CUDA address."""
         if not memory.nbytes:
             return _Pinned(0, memory.path)
-        handle = (self._pin_gpu if memory.on_gpu else self._pin_pages)(memory, access)
+        if isinstance(memory, DmaBuf):
+            handle = self._pin_dmabuf(memory, access)
+        else:
+            handle = (self._pin_gpu if memory.on_gpu else self._pin_pages)(memory, access)
         try:
             query = Query(handle=handle)
             self._node.request(Ioctl.QUERY, query, "query pinned memory")
@@ -138,7 +142,8 @@ class KernelBackend:
                 offset=exported.offset,
                 length=exported.nbytes,
             )
-            action = f"pin {exported.nbytes} bytes of GPU memory as a dma-buf"
+            what = "a dma-buf" if isinstance(memory, DmaBuf) else "GPU memory as a dma-buf"
+            action = f"pin {exported.nbytes} bytes of {what}"
             self._node.request(Ioctl.PIN_DMABUF, pin, action)
         return pin.handle
 

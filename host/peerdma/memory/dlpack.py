@@ -17,12 +17,24 @@ import numpy as np
 
 from ..errors import PinError
 
-__all__ = ["CPU", "CUDA", "CUDA_HOST", "CUDA_MANAGED", "STREAM", "Imported", "export", "read"]
+__all__ = [
+    "CPU",
+    "CUDA",
+    "CUDA_HOST",
+    "CUDA_MANAGED",
+    "NO_STREAM",
+    "STREAM",
+    "Imported",
+    "export",
+    "read",
+]
 
 #: Kinds of device, DLDeviceType.
 CPU, CUDA, CUDA_HOST, CUDA_MANAGED = 1, 2, 3, 13
 #: The stream in which imported tensors are ready: DLPack's number for CUDA's legacy default stream.
 STREAM = 1
+#: Its number for: the producer orders nothing.
+NO_STREAM = -1
 
 #: Names of capsules: without and with version.
 _NAME, _VERSIONED_NAME = b"dltensor", b"dltensor_versioned"
@@ -171,8 +183,8 @@ class Imported:
     owner: object
 
 
-def read(array: Any) -> Imported:
-    """The tensor that `array` exports, ready for work in `STREAM`.
+def read(array: Any, stream: int | None = STREAM, action: str = "register") -> Imported:
+    """The tensor that `array` exports, ready for work in a stream; None: it is the CPU's.
 
     Raises
     ------
@@ -180,10 +192,10 @@ def read(array: Any) -> Imported:
         If it is of a later major version of DLPack, or numpy does not have its data type.
     """
     try:
-        capsule = array.__dlpack__(stream=STREAM, max_version=_VERSION)
+        capsule = array.__dlpack__(stream=stream, max_version=_VERSION)
     except TypeError:
         # Its library is older than DLPack 1.0.
-        capsule = array.__dlpack__(stream=STREAM)
+        capsule = array.__dlpack__(stream=stream)
     # Not renamed, so that the capsule's destructor calls the deleter when nothing refers to it.
     flags = 0
     if _is_capsule(capsule, _VERSIONED_NAME):
@@ -197,7 +209,7 @@ def read(array: Any) -> Imported:
         raise _no_tensor(array, "not as a DLPack tensor")
     shape = tuple(tensor.shape[: tensor.ndim])
     strides = tuple(tensor.strides[: tensor.ndim]) if tensor.strides else None
-    dtype = _numpy_type(tensor.dtype)
+    dtype = _numpy_type(tensor.dtype, action)
     address = (tensor.data or 0) + tensor.byte_offset
     readonly = bool(flags & _READ_ONLY)
     return Imported(tensor.device.kind, address, shape, strides, dtype, readonly, (capsule, array))
@@ -220,7 +232,7 @@ def _data_type(dtype: np.dtype) -> _DataType:
     return _DataType(code, dtype.itemsize * 8, 1)
 
 
-def _numpy_type(found: _DataType) -> np.dtype:
+def _numpy_type(found: _DataType, action: str = "register") -> np.dtype:
     size = found.bits // 8
     if found.lanes == 1 and found.bits % 8 == 0:
         if found.code == _BFLOAT:
@@ -230,6 +242,6 @@ def _numpy_type(found: _DataType) -> np.dtype:
             if code == found.code:
                 return np.dtype(f"{kind}{size}")
     raise PinError(
-        f"cannot register a tensor of DLPack type {found.code}, {found.bits} bits, {found.lanes} "
+        f"cannot {action} a tensor of DLPack type {found.code}, {found.bits} bits, {found.lanes} "
         "lanes: numpy has no such type. View it as bytes first"
     )

@@ -3,24 +3,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+import math
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..errors import PinError
 from . import dlpack
+from .memory import host_bytes, scattered
 
-__all__ = ["ExternalArray", "describe"]
+__all__ = ["ALL_STREAMS", "ExternalArray", "describe", "is_array"]
 
 _WANTED = (
-    "give a numpy array, or one with __cuda_array_interface__ or DLPack, such as those of CuPy "
-    "and PyTorch"
+    "give an array of numpy, PyTorch, CuPy or Numba, anything else with DLPack, "
+    "__cuda_array_interface__ or the buffer protocol, a surface, or a peerdma.DmaBuf"
 )
+#: CUDA's legacy default stream, which waits for all streams that were not made non-blocking.
+_DEFAULT_STREAM = 1
+#: Stands for all streams of a GPU.
+ALL_STREAMS = -1
 
 
-@dataclass(frozen=True)
-class ExternalArray:
+class ExternalArray(NamedTuple):
     """A contiguous array of another library.
 
     Attributes
@@ -28,7 +32,7 @@ class ExternalArray:
     on_gpu : bool
         Whether its library reports it in a GPU's memory.
     stream : int or None
-        CUDA stream whose work has to finish before the bytes are used.
+        CUDA stream whose work has to finish before the bytes are used, or `ALL_STREAMS`.
     owner : object
         Object that keeps the memory alive.
     """
@@ -44,11 +48,44 @@ class ExternalArray:
     @property
     def nbytes(self) -> int:
         """Length in bytes."""
-        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    def bytes(self) -> np.ndarray:
+        """The bytes as an array of uint8, which keeps the owner alive; only of host memory."""
+        return host_bytes(self.address, self.nbytes, self.owner, self.readonly)
 
 
-def describe(array: Any) -> ExternalArray:
-    """Where an array's bytes are: of numpy, or by ``__cuda_array_interface__`` or DLPack.
+def is_array(thing: Any) -> bool:
+    """Whether `describe` takes it for an array; it may still refuse it."""
+    if isinstance(thing, np.ndarray) or hasattr(thing, "__dlpack_device__"):
+        return True
+    if getattr(thing, "__cuda_array_interface__", None) is not None:
+        return True
+    return _has_buffer(thing)
+
+
+def _has_buffer(thing: Any) -> bool:
+    try:
+        memoryview(thing).release()
+    except TypeError:
+        return False
+    except BufferError:
+        return True
+    return True
+
+
+def describe(array: Any, action: str = "register", *, ordered: bool = True) -> ExternalArray:
+    """Where an array's bytes are.
+
+    Parameters
+    ----------
+    array
+        Of numpy, or with ``__cuda_array_interface__``, DLPack, or the buffer protocol.
+    action : str
+        What to do with it, for errors.
+    ordered : bool
+        Whether the bytes are used once the work in the array's `stream` has finished. If not,
+        its library is not asked to order anything, and `stream` is None.
 
     Raises
     ------
@@ -56,56 +93,85 @@ def describe(array: Any) -> ExternalArray:
         If it is no array, or its bytes are not one contiguous piece of plain data.
     """
     if isinstance(array, np.ndarray):
-        return _host(array)
+        return _host(array, array, action)
     # Libraries may raise AttributeError where it does not apply, PyTorch for a tensor of the CPU.
     interface = getattr(array, "__cuda_array_interface__", None)
-    if interface is not None:
-        return _cuda(array, interface)
-    if hasattr(array, "__dlpack_device__"):
+    exports = hasattr(array, "__dlpack_device__")
+    # Before version 3, the interface says nothing of streams, as PyTorch's; DLPack does.
+    if interface is not None and (interface.get("version", 0) >= 3 or not exports):
+        return _cuda(array, interface, action, ordered)
+    if exports:
         kind, _ = array.__dlpack_device__()
-        if kind in (dlpack.CPU, dlpack.CUDA_HOST):
-            return _host(np.from_dlpack(array))
-        return _imported(array)
-    raise PinError(f"cannot register a {type(array).__name__}, which is no array; {_WANTED}")
+        try:
+            return _imported(array, int(kind), action, ordered)
+        except BufferError:
+            # PyTorch exports only what is in its current GPU, and tells no stream otherwise.
+            if interface is None:
+                raise
+            found = _cuda(array, interface, action, ordered)
+            return found._replace(stream=ALL_STREAMS) if ordered else found
+    if _has_buffer(array):
+        return _buffer(array, action)
+    raise PinError(f"cannot {action} a {type(array).__name__}, which is no array; {_WANTED}")
 
 
-def _host(array: np.ndarray) -> ExternalArray:
+def _buffer(thing: Any, action: str) -> ExternalArray:
+    try:
+        view = memoryview(thing)
+        array = np.asarray(view)
+    except (BufferError, TypeError, ValueError) as error:
+        what = f"cannot {action} a {type(thing).__name__}: {error}"
+        raise PinError(f"{what}. Copy it to a numpy array first") from None
+    return _host(array, thing, action)
+
+
+def _host(array: np.ndarray, given: Any, action: str) -> ExternalArray:
     if not array.flags.c_contiguous or array.dtype.hasobject:
-        raise _scattered(array, array.shape, array.strides)
-    return ExternalArray(
-        array.ctypes.data, array.shape, array.dtype, not array.flags.writeable, False, None, array
-    )
+        raise scattered(action, given, array.shape, array.strides)
+    address = array.__array_interface__["data"][0]
+    readonly = not array.flags.writeable
+    return ExternalArray(address, array.shape, array.dtype, readonly, False, None, array)
 
 
-def _cuda(array: Any, interface: dict[str, Any]) -> ExternalArray:
+def _cuda(array: Any, interface: dict[str, Any], action: str, ordered: bool) -> ExternalArray:
     shape, dtype = tuple(interface["shape"]), np.dtype(interface["typestr"])
     address, readonly = interface["data"]
     strides = interface.get("strides")
     if interface.get("mask") is not None or not _contiguous(shape, strides, dtype.itemsize):
-        raise _scattered(array, shape, strides)
-    stream = interface.get("stream")
+        raise scattered(action, array, shape, strides)
+    stream = None
+    if ordered:
+        # Libraries that name no stream, as Numba, work in the default one unless told otherwise.
+        stream = interface.get("stream") or _DEFAULT_STREAM
     return ExternalArray(address, shape, dtype, readonly, True, stream, array)
 
 
-def _imported(array: Any) -> ExternalArray:
-    tensor = dlpack.read(array)
-    if tensor.device == dlpack.CUDA_MANAGED:
+def _imported(array: Any, kind: int, action: str, ordered: bool) -> ExternalArray:
+    if kind == dlpack.CUDA_MANAGED:
         raise PinError(
-            f"cannot register a {type(array).__name__} in managed memory, which moves between CPU "
+            f"cannot {action} a {type(array).__name__} in managed memory, which moves between CPU "
             "and GPU. Copy it into a surface of gpu.surface(...) instead"
         )
-    if tensor.device != dlpack.CUDA:
+    on_gpu = kind == dlpack.CUDA
+    if not on_gpu and kind not in (dlpack.CPU, dlpack.CUDA_HOST):
         raise PinError(
-            f"cannot register a {type(array).__name__} on a device of DLPack kind {tensor.device}, "
+            f"cannot {action} a {type(array).__name__} on a device of DLPack kind {kind}, "
             "which is neither the host nor a CUDA GPU. Move it to one of these first"
         )
+    stream = (dlpack.STREAM if ordered else dlpack.NO_STREAM) if on_gpu else None
+    tensor = dlpack.read(array, stream, action)
     itemsize = tensor.dtype.itemsize
     strides = tensor.strides and tuple(stride * itemsize for stride in tensor.strides)
     if not _contiguous(tensor.shape, strides, itemsize):
-        raise _scattered(array, tensor.shape, strides)
-    stream = dlpack.STREAM
+        raise scattered(action, array, tensor.shape, strides)
     return ExternalArray(
-        tensor.address, tensor.shape, tensor.dtype, tensor.readonly, True, stream, tensor.owner
+        tensor.address,
+        tensor.shape,
+        tensor.dtype,
+        tensor.readonly,
+        on_gpu,
+        stream if ordered else None,
+        tensor.owner,
     )
 
 
@@ -118,10 +184,3 @@ def _contiguous(shape: tuple[int, ...], strides: tuple[int, ...] | None, itemsiz
             return False
         expected *= length
     return True
-
-
-def _scattered(array: Any, shape: tuple[int, ...], strides: tuple[int, ...] | None) -> PinError:
-    return PinError(
-        f"cannot register a {type(array).__name__} of shape {shape} and strides {strides}: its "
-        "bytes are not one contiguous piece of plain data. Make it contiguous first"
-    )

@@ -6,13 +6,24 @@ from __future__ import annotations
 import abc
 import enum
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
 import numpy as np
 
 from ..errors import PinError
 
-__all__ = ["DataPath", "DmaBufMemory", "Extent", "HostArray", "Memory", "Staged", "is_memory"]
+__all__ = [
+    "DataPath",
+    "DmaBufMemory",
+    "Extent",
+    "Holder",
+    "HostArray",
+    "Memory",
+    "Staged",
+    "host_bytes",
+    "is_memory",
+    "scattered",
+]
 
 
 class DataPath(str, enum.Enum):
@@ -111,7 +122,13 @@ class Memory(Protocol):
 
 def is_memory(thing: Any) -> bool:
     """Whether an object has the methods of `Memory`; it need not derive from it."""
-    return all(hasattr(thing, name) for name in ("extents", "acquire", "release", "readonly"))
+    # Called for each array of each transfer: most have no `extents`.
+    return (
+        hasattr(thing, "extents")
+        and hasattr(thing, "acquire")
+        and hasattr(thing, "release")
+        and hasattr(thing, "readonly")
+    )
 
 
 @runtime_checkable
@@ -120,6 +137,45 @@ class DmaBufMemory(Memory, Protocol):
 
     def dmabuf(self) -> Any:
         """The dma-buf: a context manager with `fd`, `offset` and `nbytes`."""
+        ...
+
+
+def scattered(
+    action: str, array: Any, shape: tuple[int, ...], strides: tuple[int, ...] | None
+) -> PinError:
+    """The error for an array whose bytes are not in one piece, or are no plain data."""
+    return PinError(
+        f"cannot {action} a {type(array).__name__} of shape {shape} and strides {strides}: its "
+        "bytes are not one contiguous piece of plain data in C order. For a source, take a "
+        "contiguous copy, as by numpy.ascontiguousarray(...) or tensor.contiguous(). For a "
+        "destination, transfer into a contiguous array and assign that to this one afterwards: "
+        "array[...] = contiguous"
+    )
+
+
+class _Bytes:
+    """Lets numpy make an array of memory, which the array then keeps alive."""
+
+    def __init__(self, address: int, nbytes: int, owner: object, readonly: bool):
+        self._owner = owner
+        self.__array_interface__: dict[str, Any] = {
+            "shape": (nbytes,),
+            "typestr": "|u1",
+            "data": (address, readonly),
+            "version": 3,
+        }
+
+
+def host_bytes(address: int, nbytes: int, owner: object, readonly: bool = False) -> np.ndarray:
+    """Memory that the CPU reaches, as an array of uint8 that keeps its owner alive."""
+    return np.asarray(cast(np.ndarray, _Bytes(address, nbytes, owner, readonly)))
+
+
+class Holder(Protocol):
+    """A board that pins memory by itself, for as long as a transfer or a plan has it."""
+
+    def reap(self) -> None:
+        """Releases what transfers and plans do not have any more; from any thread."""
         ...
 
 
@@ -142,16 +198,11 @@ class HostArray:
 
     def __init__(self, array: np.ndarray):
         if not array.flags.c_contiguous or array.dtype.hasobject:
-            raise PinError(
-                f"cannot pin an array of shape {array.shape}, dtype {array.dtype}, strides "
-                f"{array.strides}: its bytes are not one contiguous piece of plain data. For a "
-                "source, pin numpy.ascontiguousarray(...) of it; a destination has to be "
-                "contiguous itself, since the board would write to that copy instead"
-            )
+            raise scattered("pin", array, array.shape, array.strides)
         self._bytes = array.reshape(-1).view(np.uint8)
         self.readonly: bool = not self._bytes.flags.writeable
         self.nbytes: int = array.nbytes
-        self.address: int = array.ctypes.data
+        self.address: int = array.__array_interface__["data"][0]
 
     def __repr__(self) -> str:
         return f"<HostArray {self.nbytes} bytes at {self.address:#x}>"

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import abc
 import math
+import weakref
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
@@ -16,7 +17,7 @@ from ..deprecated import deprecated
 from ..errors import PinError
 from . import dlpack, files
 from .mailbox import Mailbox, MailboxMap, Watch
-from .memory import DataPath, Extent
+from .memory import DataPath, Extent, Holder
 
 __all__ = ["Gpu", "SelfTest", "Surface", "layout", "require_surface"]
 
@@ -211,6 +212,8 @@ class Surface(abc.ABC):
         self.shape, self.dtype, self.nbytes = layout(shape, dtype)
         self.closed: bool = False
         self._pins = 0
+        #: boards that may have pins of it which nobody uses any more
+        self.holders: weakref.WeakSet[Holder] = weakref.WeakSet()
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"at {self.address:#x} of {self.gpu.name}"
@@ -327,6 +330,9 @@ class Surface(abc.ABC):
 
     def close(self) -> None:
         """Frees the memory; PinError while it is pinned. Closing again does nothing."""
+        if self._pins:
+            for holder in list(self.holders):
+                holder.reap()
         if self._pins:
             raise PinError(
                 f"cannot close a surface that is pinned {self._pins} times; close the pins first"

@@ -52,10 +52,11 @@ class CudaWatch(Watch):
             undo.callback(surface.release)
             device.acquire()
             undo.callback(device.release)
+            # First of all: beside another watch, an allocation may have to wait for its end.
+            page = undo.enter_context(map_mailbox(device, mailbox))
             self._shared = from_cuda(device, 8)
             self._words = self._shared.array()[:8].view(np.uint32)
             self._result = DeviceMemory(device, 16)
-            page = undo.enter_context(map_mailbox(device, mailbox))
             with device.current():
                 self._stream = device.new_stream(undo)
                 device.idle.watch_begins()

@@ -10,7 +10,6 @@ pointers have attributes, what is freed must have been allocated. Any call can b
 from __future__ import annotations
 
 import ctypes
-import itertools
 import mmap
 import os
 import threading
@@ -22,6 +21,7 @@ import numpy as np
 from peerdma.cuda.driver import Driver
 from peerdma.testing import pattern
 from tests.host.cuda.fake_nvrtc import FakeNvrtc, names
+from tests.host.cuda.fake_streams import FakeStreams
 
 Result = names(
     "CUresult",
@@ -47,6 +47,8 @@ DISCRETE = {
     "HOST_ALLOC_DMA_BUF_SUPPORTED": 0,
     "GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS": 1,
     "GPU_DIRECT_RDMA_WRITES_ORDERING": 100,
+    "CAN_USE_64_BIT_STREAM_MEM_OPS": 1,
+    "CAN_FLUSH_REMOTE_WRITES": 0,
 }
 #: A consumer card: no device can reach its memory.
 CONSUMER = DISCRETE | {"GPU_DIRECT_RDMA_SUPPORTED": 0, "DMA_BUF_SUPPORTED": 0}
@@ -67,10 +69,13 @@ _NO_CONTEXT_NEEDED = {
     "cuDevicePrimaryCtxRelease",
     "cuCtxPushCurrent",
     "cuCtxPopCurrent",
+    "cuCtxGetCurrent",
+    "cuPointerGetAttributes",
+    "cuThreadExchangeStreamCaptureMode",
 }
 
 
-class FakeCuda:
+class FakeCuda(FakeStreams):
     """Acts like ``cuda.bindings.driver``.
 
     Attributes
@@ -84,6 +89,7 @@ class FakeCuda:
     """
 
     def __init__(self, attributes=None, devices: int = 1):
+        super().__init__()
         self.attributes = dict(DISCRETE if attributes is None else attributes)
         self.devices = devices
         self.calls: list[tuple[str, tuple]] = []
@@ -91,14 +97,14 @@ class FakeCuda:
         self.kinds: dict[int, dict] = {}
         self.memory: dict[int, np.ndarray] = {}
         self.registered: set[int] = set()
-        self.modules, self.streams, self.contexts = set(), set(), 0
+        self.modules, self.contexts = set(), 0
         self._current = threading.local()
-        #: by stream, the work that is under way
-        self._under_way: dict[int, list[threading.Thread]] = {}
-        self._handles = itertools.count(1)
         known = [f"CU_DEVICE_ATTRIBUTE_{name}" for name in self.attributes]
         self.CUdevice_attribute = names("CUdevice_attribute", *known)
-        pointer = "MEMORY_TYPE IS_MANAGED CONTEXT IS_GPU_DIRECT_RDMA_CAPABLE SYNC_MEMOPS"
+        pointer = (
+            "MEMORY_TYPE IS_MANAGED CONTEXT IS_GPU_DIRECT_RDMA_CAPABLE SYNC_MEMOPS "
+            "RANGE_START_ADDR RANGE_SIZE BUFFER_ID DEVICE_ORDINAL"
+        )
         self.CUpointer_attribute = names(
             "CUpointer_attribute", *(f"CU_POINTER_ATTRIBUTE_{name}" for name in pointer.split())
         )
@@ -114,7 +120,7 @@ class FakeCuda:
     def __getattr__(self, name: str):
         if not name.startswith("cu"):
             raise AttributeError(name)
-        function = type(self).__dict__[f"_{name}"]
+        function = getattr(type(self), f"_{name}")
 
         def call(*arguments):
             self.calls.append((name, arguments))
@@ -126,6 +132,8 @@ class FakeCuda:
                 self.failures[name] = left - 1, error
             if name not in _NO_CONTEXT_NEEDED and not self._stack():
                 return (Result.CUDA_ERROR_INVALID_CONTEXT, None)
+            if name not in _NO_CONTEXT_NEEDED:
+                self.enter(name)
             result = function(self, *arguments)
             if isinstance(result, Result):
                 return (result, None)
@@ -144,6 +152,8 @@ class FakeCuda:
             "registrations": self.registered,
             "modules": self.modules,
             "streams": self.streams,
+            "graphs": self._graphs,
+            "events": self._events,
             "retained contexts": self.contexts,
             "current contexts": self._stack(),
         }
@@ -186,30 +196,27 @@ class FakeCuda:
         """A handle from a number, as the bindings make it."""
         return handle
 
+    @staticmethod
+    def CUuserObject(handle):
+        """As `CUcontext`."""
+        return handle
+
+    @staticmethod
+    def CUresult(number):
+        """The error of a number."""
+        return Result(number)
+
     def _cuCtxGetDevice(self):
         return self._stack()[-1] % 16
 
     def _cuCtxPushCurrent(self, context):
         self._stack().append(context)
 
+    def _cuCtxGetCurrent(self):
+        return self._stack()[-1] if self._stack() else 0
+
     def _cuCtxPopCurrent(self):
         return self._stack().pop()
-
-    def _cuCtxSynchronize(self):
-        for stream in list(self._under_way):
-            self._cuStreamSynchronize(stream)
-
-    def _cuStreamCreate(self, flags):
-        assert flags == 1  # does not wait for the default stream
-        self.streams.add(handle := next(self._handles))
-        return handle
-
-    def _cuStreamDestroy(self, stream):
-        self.streams.remove(stream)
-
-    def _cuStreamSynchronize(self, stream):
-        for thread in self._under_way.pop(stream, []):
-            thread.join()
 
     # Memory ----------------------------------------------------------------------------------
 
@@ -222,7 +229,14 @@ class FakeCuda:
         at = start + -start % 512
         at += 512 * (at % 65536 == 0 and nbytes % 131072 != 0)
         self.memory[at] = data
-        self.kinds[at] = {"MEMORY_TYPE": 2, "CONTEXT": CONTEXT, "IS_GPU_DIRECT_RDMA_CAPABLE": 1}
+        self.kinds[at] = {
+            "MEMORY_TYPE": 2,
+            "CONTEXT": CONTEXT,
+            "IS_GPU_DIRECT_RDMA_CAPABLE": 1,
+            "RANGE_START_ADDR": at,
+            "RANGE_SIZE": nbytes,
+            "BUFFER_ID": next(self._handles),
+        }
         return at
 
     def _cuMemFree(self, address):
@@ -256,13 +270,12 @@ class FakeCuda:
         return address
 
     def _cuMemcpyHtoDAsync(self, to, source, nbytes, stream):
-        ctypes.memmove(to, source, nbytes)
+        self.queue(stream, lambda: ctypes.memmove(to, source, nbytes), waits=False)
 
-    def _cuMemcpyDtoHAsync(self, to, source, nbytes, stream):
-        ctypes.memmove(to, source, nbytes)
+    _cuMemcpyDtoHAsync = _cuMemcpyHtoDAsync
 
     def _cuMemsetD8Async(self, to, value, nbytes, stream):
-        ctypes.memset(to, value, nbytes)
+        self.queue(stream, lambda: ctypes.memset(to, value, nbytes), waits=False)
 
     def _cuPointerGetAttributes(self, count, attributes, address):
         owner = max((at for at in self.memory if at <= address), default=None)
@@ -310,20 +323,9 @@ class FakeCuda:
         *_, stream, (values, types), extra = rest
         assert len(values) == len(types) and not extra
         work = getattr(self, f"_run_{function}")
-        before = list(self._under_way.get(stream, []))
-
-        def run():
-            for thread in before:
-                thread.join()
-            work(*values)
-
-        if function != "watch" and not before:
-            run()
-            return
-        # A watch waits for others; it and what is queued behind it run while the caller goes on.
-        thread = threading.Thread(target=run, daemon=True)
-        self._under_way.setdefault(stream, []).append(thread)
-        thread.start()
+        self.load(function)
+        # A watch waits for others.
+        self.queue(stream, lambda: work(*values), waits=function in ("watch", "await_word"))
 
     @staticmethod
     def _bytes(address: int, nbytes: int) -> np.ndarray:
@@ -366,6 +368,12 @@ class FakeCuda:
             word(where).value = token
             word(seen).value = count
 
+    def _run_clear_word(self, word):
+        ctypes.c_uint32.from_address(word).value = 0
+
+    def _run_await_word(self, word, value):
+        self._wait_for(ctypes.c_int32.from_address(word), value)
+
     def _run_report(self, where, token, seen):
         if ctypes.c_uint32.from_address(seen).value == 2:
             ctypes.c_uint32.from_address(where).value = token
@@ -381,4 +389,5 @@ def is_present(address: int) -> bool:
 def fake_driver(api: FakeCuda | None = None, nvrtc: FakeNvrtc | None = None) -> Driver:
     """A `Driver` on stand-ins."""
     compiler = nvrtc or FakeNvrtc()
-    return Driver(api or FakeCuda(), lambda: compiler, (13, 0))
+    api = api or FakeCuda()
+    return Driver(api, lambda: compiler, (13, 0), api.library)

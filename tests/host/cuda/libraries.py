@@ -3,13 +3,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import importlib
+import time
 
 import numpy as np
 
 from peerdma.cuda.gpu import CudaGpu
 from peerdma.memory import dlpack
+
+#: More than 0.1 s on any GPU's clock.
+_LATE_CYCLES = 300_000_000
+_SPIN = """
+extern "C" __global__ void spin(long long cycles) {
+    for (long long begin = clock64(); clock64() - begin < cycles;) {}
+}
+"""
 
 
 class Torch:
@@ -37,6 +47,17 @@ class Torch:
         """Puts content into an array of the library; does not wait for the GPU."""
         array.copy_(self._torch.from_numpy(content))
 
+    @contextlib.contextmanager
+    def late(self, array, content: np.ndarray):
+        """Queues content for an array, behind work of 0.1 s, in a stream that is current inside."""
+        torch = self._torch
+        ready = torch.from_numpy(content).to(self._device)
+        torch.cuda.synchronize()
+        with torch.cuda.stream(torch.cuda.Stream(self._device)):
+            torch.cuda._sleep(_LATE_CYCLES)
+            array.copy_(ready)
+            yield
+
 
 class Cupy:
     """CuPy; the methods are as those of `Torch`."""
@@ -56,6 +77,16 @@ class Cupy:
 
     def write(self, array, content: np.ndarray) -> None:
         array[...] = self._cupy.asarray(content)
+
+    @contextlib.contextmanager
+    def late(self, array, content: np.ndarray):
+        ready = self._cupy.asarray(content)
+        spin = self._cupy.RawKernel(_SPIN, "spin")
+        self._cupy.cuda.Device().synchronize()
+        with self._cupy.cuda.Stream(non_blocking=True):
+            spin((1,), (1,), (np.int64(_LATE_CYCLES),))
+            array[...] = ready
+            yield
 
 
 class StandIn:
@@ -99,6 +130,19 @@ class StandIn:
 
     def write(self, array, content: np.ndarray) -> None:
         array.data[...] = content
+
+    @contextlib.contextmanager
+    def late(self, array, content: np.ndarray):
+        driver = self._gpu.device.driver
+        with self._gpu.device.current():
+            stream = driver.call("cuStreamCreate", 1, action="create a stream")
+            driver.api.queue(stream, lambda: time.sleep(0.1))
+            driver.api.queue(stream, lambda: self.write(array, content))
+            array.__cuda_array_interface__["stream"] = stream
+            yield
+            driver.call("cuStreamSynchronize", stream, action="wait for it")
+            driver.call("cuStreamDestroy", stream, action="destroy it")
+        array.__cuda_array_interface__["stream"] = 1
 
 
 def present() -> dict[str, type]:

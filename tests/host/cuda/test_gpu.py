@@ -11,6 +11,7 @@ import pytest
 import peerdma
 from peerdma.cuda.gpu import CudaGpu
 from peerdma.memory.memory import DataPath
+from tests.host.conftest import open_files
 from tests.host.cuda.fake_cuda import (
     CONSUMER,
     DISCRETE,
@@ -236,14 +237,14 @@ def test_nothing_is_left_when_the_kernels_for_tests_fail(cuda_api, function):
 def test_nothing_is_left_when_a_surface_fails(cuda_api, memory, function):
     if memory == "integrated":
         cuda_api.attributes.update(INTEGRATED)
-    files = len(os.listdir("/proc/self/fd"))
+    files = open_files()
     with opened(cuda_api, "host" if memory == "integrated" else memory) as gpu:
         taken = len(cuda_api.memory)
         cuda_api.failures[function] = 0, Result.CUDA_ERROR_OUT_OF_MEMORY
         with pytest.raises(peerdma.CudaError, match=f"{function} failed with CUDA_ERROR_OUT"):
             gpu.surface(5000)
         assert len(cuda_api.memory) == taken and not cuda_api.registered
-        assert len(os.listdir("/proc/self/fd")) == files
+        assert open_files() == files
         gpu.surface(5000).close()
 
 
@@ -322,3 +323,15 @@ def test_threads_share_a_gpu(cuda_api):
             thread.join(60)
         del surfaces, threads
     assert not errors
+
+
+def test_nothing_is_freed_while_a_kernel_watches(device_gpu, cuda_api):
+    """CUDA would wait for the kernel: for a first block, too, that is not on a page of its own."""
+    idle = device_gpu.device.idle
+    idle.watch_begins()
+    device_gpu.surface(100).close()
+    gc.collect()
+    assert len(cuda_api.named("cuMemAlloc")) == 2
+    assert not cuda_api.named("cuMemFree")
+    idle.watch_ended()
+    assert len(cuda_api.named("cuMemFree")) == 2

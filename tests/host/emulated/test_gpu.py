@@ -11,6 +11,7 @@ import peerdma
 from peerdma.emulated.aperture import Aperture
 from peerdma.emulated.gpu import INTEGRATED
 from peerdma.memory.scatter import ScatterList
+from tests.host.conftest import open_files
 
 GIB = 1 << 30
 
@@ -19,10 +20,6 @@ def place(surface) -> ScatterList:
     """Where the surface's pages are on the bus."""
     extents = surface.extents()
     return ScatterList([e.bus_address for e in extents], [len(e.memory) for e in extents])
-
-
-def open_files() -> int:
-    return len(os.listdir("/proc/self/fd"))
 
 
 def aperture_mappings() -> int:
@@ -121,7 +118,6 @@ def test_allocations_never_overlap(seed):
 
 
 def test_arrays_outlive_surfaces_and_nothing_leaks():
-    gc.collect()
     files, mappings = open_files(), aperture_mappings()
     gpu = peerdma.gpu("emulated")
     surface = gpu.surface(1 << 20, "u1")

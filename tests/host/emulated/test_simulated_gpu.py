@@ -14,6 +14,7 @@ import pytest
 import peerdma
 from peerdma.emulated import simulated_gpu
 from peerdma.emulated.simulated_gpu import Allocation, Export, Request
+from tests.host.conftest import open_files
 from tests.system.simgpu import Busy, Counts, GpuRequest, Revoke
 
 HEADER = Path(__file__).resolve().parents[3] / "driver/testing/simgpu_uapi.h"
@@ -65,11 +66,11 @@ def node(tmp_path, monkeypatch):
     node.path.write_bytes(b"\xa5" * (1 << 20))
     monkeypatch.setattr(simulated_gpu, "NODE", str(node.path))
     monkeypatch.setattr(simulated_gpu.fcntl, "ioctl", node.ioctl)
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_files()
     yield node
     gc.collect()
     assert node.allocated == {}
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_files() == before
 
 
 def test_requests_are_the_headers(tmp_path):

@@ -17,6 +17,7 @@ from peerdma.memory.memory import DataPath
 from peerdma.regs import WaitsFor
 from peerdma.testing import pattern
 from peerdma.uapi import Feature, Ioctl, Op, Placement
+from tests.host.conftest import open_files
 from tests.host.cuda.fake_cuda import Result, fake_driver, is_present
 from tests.host.kernel.fake_kernel import CARD_RAM
 
@@ -83,11 +84,11 @@ def test_cuda_memory_is_pinned_as_dma_buf(node_driver, node_board, device_gpu, c
     cuda_api.attributes["GPU_DIRECT_RDMA_WRITES_ORDERING"] = 0
     src, dst = device_gpu.surface(5000), device_gpu.surface(5000)
     src.fill(1)
-    files = len(os.listdir("/proc/self/fd"))
+    files = open_files()
     cuda_api.calls.clear()
     with node_board.pin(src) as s, node_board.pin(dst) as d:
         assert (s.path, d.path) == (DataPath.PEER_TO_PEER, DataPath.PEER_TO_PEER)
-        assert len(os.listdir("/proc/self/fd")) == files
+        assert open_files() == files
         with pytest.raises(peerdma.PinError, match="pinned 1 times"):
             src.close()
         transfer = node_board.copy(s, d)
@@ -207,7 +208,7 @@ def test_the_emulated_gpus_memory_is_the_hosts_for_a_real_board(
 def test_pins_that_fail_hold_nothing(node_driver, device_gpu, cuda_api, code, number, kind, step):
     node_driver.info.features = Feature.DMABUF if code is Ioctl.PIN_DMABUF else Feature.CUDA
     node_driver.failures[code] = 0, number
-    files = len(os.listdir("/proc/self/fd"))
+    files = open_files()
     with peerdma.open() as board, device_gpu.surface(10) as surface:
         memory = np.zeros(10, np.uint8) if code is Ioctl.PIN_PAGES else surface
         with pytest.raises(getattr(peerdma, kind), match=f"words on {code.name}.* ") as caught:
@@ -215,7 +216,7 @@ def test_pins_that_fail_hold_nothing(node_driver, device_gpu, cuda_api, code, nu
         assert step in str(caught.value)
         assert caught.value.errno == number
         board.pin(memory).close()
-    assert len(os.listdir("/proc/self/fd")) == files
+    assert open_files() == files
 
 
 def test_a_pin_whose_place_is_not_told_is_taken_back(node_driver, node_board):
@@ -234,14 +235,14 @@ def test_a_surface_that_cuda_refuses_is_not_pinned(node_driver, node_board, devi
 
 
 def test_closing_the_board_closes_the_node_and_forgets_pins(node_driver, cuda_api):
-    files = len(os.listdir("/proc/self/fd"))
+    files = open_files()
     board = peerdma.open(node_driver.path)
     pin = board.pin(np.zeros(10, np.uint8))
     board.close()
     board.close()
     assert pin.closed
     pin.close()
-    assert len(os.listdir("/proc/self/fd")) == files
+    assert open_files() == files
     assert not node_driver.named("UNPIN_CUDA")
     node_driver.pins.clear()  # as the driver does when its node is closed
 
@@ -334,7 +335,7 @@ def test_nodes_that_cannot_be_opened(tmp_path, monkeypatch):
     ],
 )
 def test_other_drivers_and_boards_are_refused_by_version(node_driver, change, message):
-    files = len(os.listdir("/proc/self/fd"))
+    files = open_files()
     if "failure" in change:
         node_driver.failures[Ioctl.GET_INFO] = 0, change["failure"]
     else:
@@ -342,7 +343,7 @@ def test_other_drivers_and_boards_are_refused_by_version(node_driver, change, me
             setattr(node_driver.info, name, value)
     with pytest.raises(peerdma.VersionMismatch, match=message):
         peerdma.open(node_driver.path)
-    assert len(os.listdir("/proc/self/fd")) == files
+    assert open_files() == files
 
 
 def test_the_whole_example_on_a_node(node_driver, node_board, device_gpu):

@@ -21,15 +21,10 @@ from peerdma.vfio_pci.ioctls import IoasRange
 from peerdma.vfio_pci.place import Place
 from peerdma.vfio_pci.platform import VfioPlatform
 from peerdma.vfio_pci.space import Addresses
+from tests.host.conftest import open_files
 from tests.host.vfio_pci.fake_vfio import ADDRESS, FakeVfio
 
 PAGE = 4096
-
-
-def descriptors() -> int:
-    """Open file descriptors of this process."""
-    gc.collect()
-    return len(os.listdir("/proc/self/fd"))
 
 
 @pytest.fixture
@@ -47,11 +42,11 @@ def kernel(tmp_path, monkeypatch):
         return real(path, flags, *rest, **options)
 
     monkeypatch.setattr(space.os, "open", opens)
-    before = descriptors()
+    before = open_files()
     yield fake
     assert not fake.mapped and not fake.master
     deadline = time.monotonic() + 10
-    while descriptors() != before:  # a thread of each board closes some
+    while open_files() != before:  # a thread of each board closes some
         assert time.monotonic() < deadline
         time.sleep(0.01)
     os.close(fake.file)

@@ -25,6 +25,7 @@ from peerdma.vfio_user.wire import (
     pack,
     unpack,
 )
+from tests.host.conftest import open_files
 
 BASE = 0x20_0000_0000
 
@@ -447,7 +448,7 @@ def test_nobody_there(tmp_path):
 
 
 def test_connections_leave_no_descriptor_behind(device, tmp_path):
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_files()
     with pytest.raises(peerdma.BoardNotFound):
         VfioUserClient(str(tmp_path / "none.sock"), timeout=1)
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_files() == before

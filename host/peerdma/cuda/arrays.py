@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Arrays in GPUs' memory, of any library, as memory that a board can pin: whole allocations."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ..memory.dmabuf import DmaBufExport
+from ..memory.external import ExternalArray
+from ..memory.memory import DataPath, Extent
+from .device import CudaDevice
+from .driver import Driver, load
+from .memory import Allocation, reachable
+from .reachable import Reachable
+
+__all__ = ["Block", "CudaArrays", "DeviceRange"]
+
+#: In the order of `Block`.
+_FACTS = ("CONTEXT", "RANGE_START_ADDR", "RANGE_SIZE", "BUFFER_ID")
+
+
+class Block(NamedTuple):
+    """An allocation in a GPU's memory, never equal to a later one at the same address."""
+
+    context: int
+    base: int
+    size: int
+    #: unique in the process
+    buffer_id: int
+
+
+class DeviceRange(Reachable):
+    """Bytes of an allocation that others made: its owner, if given, keeps it."""
+
+    path: DataPath = DataPath.PEER_TO_PEER
+    on_gpu: bool = True
+    readonly: bool = False
+
+    def __init__(self, device: CudaDevice, address: int, nbytes: int, owner: object = None):
+        self._device = device
+        self._owner = owner
+        self.device_address: int = address
+        self.nbytes: int = nbytes
+
+    def __repr__(self) -> str:
+        return f"<DeviceRange {self.nbytes} bytes at {self.address:#x} of {self._device.name}>"
+
+    @property
+    def address(self) -> int:
+        """Virtual address of the first byte."""
+        return self.device_address
+
+    def extents(self) -> list[Extent]:
+        """See `peerdma.memory.memory.Memory`."""
+        device = self._device
+        device.acquire()
+        address = self.address
+        block = Allocation(device, address, address, self.nbytes, self.path, device.release)
+        return block.extents()
+
+    def acquire(self) -> None:
+        """Orders CUDA's own copies with DMA; the owner keeps the memory."""
+        self.order_copies()
+
+    def release(self) -> None:
+        """Nothing to do."""
+
+    def dmabuf(self) -> DmaBufExport:
+        """See `peerdma.memory.memory.DmaBufMemory`."""
+        return self.export()
+
+
+class CudaArrays:
+    """Finds out what arrays in GPUs' memory are. Uses the primary contexts of their devices."""
+
+    def __init__(self):
+        self._driver: Driver | None = None
+        self._devices: dict[int, CudaDevice] = {}
+
+    def block(self, address: int) -> Block:
+        """The allocation that a pointer is in; zeros where CUDA knows none."""
+        return Block(*self._loaded().pointer_attributes(address, *_FACTS))
+
+    def memory(self, array: ExternalArray, block: Block | None) -> DeviceRange | None:
+        """The allocation, or the array if `block` is None; None if it is memory of the host.
+
+        Raises
+        ------
+        PinError
+            If no board could reach it; says what to do.
+        """
+        driver = self._loaded()
+        kind, managed, index = driver.pointer_attributes(
+            array.address, "MEMORY_TYPE", "IS_MANAGED", "DEVICE_ORDINAL"
+        )
+        host = int(driver.api.CUmemorytype.CU_MEMORYTYPE_HOST)
+        if kind == host and not managed:
+            return None
+        device = self.device(max(0, index) if kind else 0)
+        action = f"pin {array.nbytes} bytes at {array.address:#x} of a GPU's memory"
+        reachable(device, array._replace(on_gpu=True), action)
+        if block is None:
+            return DeviceRange(device, array.address, array.nbytes, array.owner)
+        return DeviceRange(device, block.base, block.size)
+
+    def wait(self, array: ExternalArray) -> None:
+        """Waits for the work that has to finish before the array is used."""
+        if array.stream is not None:
+            (index,) = self._loaded().pointer_attributes(array.address, "DEVICE_ORDINAL")
+            self.device(max(0, index)).wait_for(array.stream)
+
+    def current_device(self) -> CudaDevice:
+        """The device whose context is the thread's current one, else the first."""
+        driver = self._loaded()
+        context = int(driver.call("cuCtxGetCurrent", action="look up the current CUDA context"))
+        return self.device(driver.device_of(context) if context else 0)
+
+    def device(self, index: int) -> CudaDevice:
+        """A device by its number."""
+        if index not in self._devices:
+            self._devices[index] = CudaDevice(self._loaded(), index)
+        return self._devices[index]
+
+    def close(self) -> None:
+        """Releases the devices."""
+        while self._devices:
+            self._devices.popitem()[1].release()
+
+    def _loaded(self) -> Driver:
+        if self._driver is None:
+            self._driver = load()
+        return self._driver
