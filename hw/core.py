@@ -165,7 +165,7 @@ class Core(wiring.Component):
                 m.submodules[f"{'c2h' if c2h else 'h2c'}{index}"] = ResetInserter(reset)(channel)
                 channels.append(channel)
         h2c, c2h = channels[: config.h2c], channels[config.h2c :]
-        pairs = [StreamPair(config.user(), number=index) for index in range(streams)]
+        pairs = [StreamPair(config.user, number=index) for index in range(streams)]
         for index, pair in enumerate(pairs):
             m.submodules[f"pair{index}"] = ResetInserter(reset)(pair)
             wiring.connect(m, h2c[index].stream, pair.h2c)

@@ -31,7 +31,7 @@ from .table import DISTURBANCES, FAULTS, MEMORIES, READ_FAULTS
 
 __all__ = ["draw"]
 
-#: Bytes that may stay in a pair between runs: fewer than its rings hold.
+#: Bytes that may stay in a pair between runs: fewer than its ring holds.
 _LEFT_OVER = 3000
 #: Bytes of an episode in one direction of one channel, at most.
 _BYTES = 14_000
@@ -145,7 +145,7 @@ class _Drawer:
             number for number in range(channels) if rng.random() < 0.6 and (False, number) in chosen
         }
         chosen |= {(True, number) for number in pairs}
-        # One of them may send more than the rings hold, long before anybody takes it.
+        # One of them may send more than the ring holds, long before anybody takes it.
         flooded = rng.choice(sorted(pairs)) if pairs and stay and rng.random() < 0.12 else None
         areas = self._areas(sum(not c2h for c2h, _ in chosen))
         lanes = []

@@ -138,7 +138,7 @@ GROUPS = (
         ),
     ),
     # One for each pair that moved bytes both ways, in an episode that ended well. The user stream
-    # holds H2C up when it has sent more than the rings hold long before C2H begins, and C2H when
+    # holds H2C up when it has sent more than the ring holds long before C2H begins, and C2H when
     # that begins before anything has come.
     Group(
         "stream",

@@ -6,7 +6,7 @@ from .descriptors import Slots
 from .interrupts import Edges, Masked, Pending, Records
 from .property import Property
 from .queues import Queue, ReadQueue, WriteQueues
-from .rings import Inbound, Outbound
+from .rings import Copy, Inbound, Outbound
 from .rotators import Get, Put
 from .solve import design
 from .space import Space
@@ -19,6 +19,7 @@ PROPERTIES: dict[str, type[Property]] = {
     # Those that take longest come first.
     "inbound": Inbound,
     "outbound": Outbound,
+    "copy": Copy,
     "order": Order,
     "pieces": Pieces,
     "space": Space,

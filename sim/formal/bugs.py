@@ -92,7 +92,7 @@ BUGS: dict[str, list[Edit]] = {
     "inbound": [
         Edit(
             "a read is issued when its bytes have room",
-            "hw/stream/ring.py",
+            "hw/stream/space.py",
             "reservation.ready.eq((reservation.length <= room) & ~taken)",
             "reservation.ready.eq(reservation.length <= room)",
         ),
@@ -106,15 +106,29 @@ BUGS: dict[str, list[Edit]] = {
     "outbound": [
         Edit(
             "a payload is claimed when it is in the memory",
-            "hw/stream/ring.py",
-            "level.eq(written - claimed)",
-            "level.eq(written - freed)",
+            "hw/stream/space.py",
+            "level.eq(self.written - claimed)",
+            "level.eq(self.written - self.freed)",
         ),
         Edit(
             "the room that was claimed is free again",
+            "hw/stream/space.py",
+            "self.freed.eq(self.freed + claims.o.payload)",
+            "self.freed.eq(self.freed + reservation.length)",
+        ),
+    ],
+    "copy": [
+        Edit(
+            "a payload is claimed when all of it has arrived",
+            "hw/stream/space.py",
+            "level.eq(self.written - claimed)",
+            "level.eq(self.written - self.freed)",
+        ),
+        Edit(
+            "room is free again when the payload has been sent",
             "hw/stream/ring.py",
-            "freed.eq(freed + claims.o.payload)",
-            "freed.eq(freed + reservation.length)",
+            "filling.freed.eq(emptying.freed)",
+            "filling.freed.eq(emptying.reservation.place.offset)",
         ),
     ],
     "slots": [
