@@ -132,6 +132,9 @@ async def _reset(rig: Rig, kind: str, jobs: list[Job], beside: list[Task]) -> No
         # A read that was offered before still goes out; what it brings is dropped.
         await arrival()
     else:
+        if rig.unexpected:
+            # What is lost with the link is not reported.
+            await arrival()
         down = rig.rng.randint(1, _DOWN_US) if kind == "link loss" else 0
         await rig.hot_reset(down_us=down)
         rig.reopen()

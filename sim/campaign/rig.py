@@ -112,8 +112,8 @@ class Rig(TB):
         cocotb.start_soon(self._intx_handler())
 
     async def _plant(self, tlp: Tlp) -> None:
-        self.unexpected += 1
         await self._plant_one(tlp)
+        self.unexpected += 1
 
     def _limit_credits(self, machine: Machine) -> None:
         far = self.device.upstream_port.other.fc_state[0]

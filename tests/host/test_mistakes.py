@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """First mistakes: one line says what to write instead."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -125,9 +127,12 @@ def test_seeds_and_tokens_are_whole(every_gpu):
 
 
 def test_a_number_is_the_cuda_gpu_of_that_number(monkeypatch):
-    monkeypatch.setattr("peerdma.cuda.gpu.CudaGpu", lambda index, memory: (index, memory))
+    def cuda_gpu(index, memory):
+        return SimpleNamespace(name=f"GPU {index}", memory=memory)
+
+    monkeypatch.setattr("peerdma.cuda.gpu.CudaGpu", cuda_gpu)
     for kind, index in ((0, 0), (1, 1), (np.int64(2), 2), ("cuda:3", 3)):
-        assert peerdma.gpu(kind) == (index, "auto")
+        assert peerdma.gpu(kind) == cuda_gpu(index, "auto")
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ class Jobs:
     def __init__(self, backend: Backend, check: Callable[[], None]):
         self._backend = backend
         self._check = check
-        self.lock = threading.RLock()
+        self.lock: threading.RLock = threading.RLock()
         self._pending: set[Job] = set()
         #: ended on the board, but not yet for their owners
         self._ended: deque[tuple[Job, Moved | PeerdmaError]] = deque()

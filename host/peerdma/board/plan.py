@@ -10,7 +10,7 @@ from typing import Any
 from .backend import BoardInfo, Moved, Progress
 from .job import Job
 from .jobs import Jobs
-from .pin import Span
+from .pin import Pin, Span
 from .spans import longest_path
 from .transfer import Paths, Transfer
 
@@ -46,8 +46,9 @@ class Plan:
         self._jobs = jobs
         self.work = work
         self.nbytes = nbytes
-        self.path = Paths(longest_path(sources), longest_path(destinations))
-        self.pins = tuple(dict.fromkeys(span.pin for span in (*sources, *destinations)))
+        self.path: Paths = Paths(longest_path(sources), longest_path(destinations))
+        pins = dict.fromkeys(span.pin for span in (*sources, *destinations))
+        self.pins: tuple[Pin, ...] = tuple(pins)
         memories = {id(span.pin.memory): span.pin.memory for span in destinations}
         self._flushes = [memory.flush_writes for memory in memories.values()]
         self._clock = info.extension.clock_khz * 1e3 if info.extension else 0.0

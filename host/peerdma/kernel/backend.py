@@ -236,7 +236,9 @@ class KernelBackend:
             self._node.close()
 
     def _link(self) -> Link | None:
-        return self._info.extension.link if self._info.extension else None
+        """The link, if the board says what it is and answered."""
+        link = self._info.extension.link if self._info.extension else None
+        return link if link and link.speed else None
 
 
 def open_node(path: str, timeout: float | None) -> KernelBackend:

@@ -8,6 +8,7 @@ import errno
 import fcntl
 import mmap
 import os
+from collections.abc import Callable
 from typing import Any
 
 from ..board.waiter import Waiter
@@ -74,7 +75,8 @@ class KernelNode:
             ) from None
         try:
             self._waiter = Waiter(self._fd)
-            self.wait, self.wake = self._waiter.wait, self._waiter.wake
+            self.wait: Callable[[float | None], None] = self._waiter.wait
+            self.wake: Callable[[], None] = self._waiter.wake
             try:
                 self._require_version()
             except BaseException:

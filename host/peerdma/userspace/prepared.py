@@ -120,8 +120,8 @@ class Prepared:
 
     def __init__(self, engine: Engine, sides: Sequence[Side]):
         self.engine = engine
-        self.sides = list(sides)
-        self.seconds = engine.seconds_for(sum(side.nbytes for side in sides))
+        self.sides: list[Side] = list(sides)
+        self.seconds: float = engine.seconds_for(sum(side.nbytes for side in sides))
 
     def start(self) -> Run:
         """Starts the transfer; raises TransferError if the engine cannot be used."""
@@ -171,9 +171,9 @@ class Run:
     def __init__(self, prepared: Prepared):
         prepared.engine.require_usable()
         self._prepared = prepared
-        self.cycles = 0
-        self.ended = False
-        self.until = time.monotonic() + prepared.seconds
+        self.cycles: int = 0
+        self.ended: bool = False
+        self.until: float = time.monotonic() + prepared.seconds
         #: number of the chain that runs, for each side that has not ended
         self._running = dict.fromkeys(prepared.sides, 0)
         try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 import os
+from collections.abc import Callable
 
 from ..board.waiter import Waiter
 from ..errors import ProtocolError, UnsupportedError
@@ -73,7 +74,8 @@ class PciFunction:
         self._client = client
         self._eventfd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._waiter = Waiter(client.fileno(), self._eventfd)
-        self.wait, self.wake = self._waiter.wait, self._waiter.wake
+        self.wait: Callable[[float | None], None] = self._waiter.wait
+        self.wake: Callable[[], None] = self._waiter.wake
         self.closed: bool = False
         try:
             self._set_up(interrupts, max_payload, max_read_request)

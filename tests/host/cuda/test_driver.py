@@ -34,7 +34,8 @@ class Library:
 
 @pytest.fixture
 def installed(monkeypatch):
-    """``installed(driver version, bindings version)`` sets up a machine."""
+    """``installed(driver version, bindings version)`` sets up a machine, without a GPU in sight."""
+    monkeypatch.setattr("peerdma.gpus._nvidia_gpu", lambda: False)
 
     def install(version, bindings, api=None):
         def library(name):

@@ -62,6 +62,22 @@ def test_plain_xdma_has_no_extension(node_driver):
         assert transfer.seconds == transfer.wall_seconds
 
 
+def test_a_board_that_does_not_answer_fails_transfers_with_the_drivers_words(node_driver):
+    """It has no link, and so no limit that a rate could be compared with."""
+    info = node_driver.info
+    info.link_speed = info.link_width = info.max_payload = info.max_read_request = 0
+    with (
+        peerdma.open(node_driver.path) as board,
+        board.pin(np.zeros(10, np.uint8)) as source,
+        board.pin(np.zeros(10, np.uint8)) as target,
+    ):
+        assert str(board.info().extension.link) == "no link: the board does not answer"
+        for transfer in (board.write, board.read, lambda pin: board.copy(pin, target)):
+            node_driver.failures[Ioctl.SUBMIT] = 0, errno.ENODEV
+            with pytest.raises(peerdma.BoardLost, match="words on SUBMIT"):
+                transfer(source)
+
+
 def test_cuda_memory_is_pinned_as_dma_buf(node_driver, node_board, device_gpu, cuda_api):
     """SYNC_MEMOPS first; the descriptor is closed before anything moves; freed after unpinning."""
     cuda_api.attributes["GPU_DIRECT_RDMA_WRITES_ORDERING"] = 0

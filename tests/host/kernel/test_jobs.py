@@ -262,7 +262,7 @@ def test_copies_leave_nothing_behind(node_driver, node_board):
         for n in range(1, 200):
             node_board.copy(s[:n], d[:n])
         assert (target[:199] == source[:199]).all()
-        assert not [each for each in gc.get_objects() if isinstance(each, peerdma.Plan)]
+        assert not [each for each in gc.get_objects() if type(each) is peerdma.Plan]
 
 
 def test_a_copy_that_failed_is_made_again(node_driver, node_board):
