@@ -53,7 +53,7 @@ class CoreConfig:
     h2c, c2h : int
         Channels in each direction, 1 to 4.
     tags : int
-        Reads in flight, at most 32 (five tag bits need no configuration by the host).
+        Reads in flight: 8, 16 or 32 (five tag bits need no configuration by the host).
     ram_size : int
         Bytes of card RAM, a power of two from 4 KiB to 1 MiB.
     clock_khz : int
@@ -68,7 +68,7 @@ class CoreConfig:
 
     h2c: int = 1
     c2h: int = 1
-    tags: int = 32
+    tags: int = 16
     ram_size: int = regs.CARD_RAM_SIZE
     clock_khz: int = 125_000
     completion_timeout_us: int = 10_000

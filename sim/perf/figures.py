@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 
+from hw.core import CoreConfig
 from peerdma.board.link import Link
 from sim.board.session import Conditions
 from sim.perf.ideal import USUAL, Result, ideal
@@ -78,6 +79,11 @@ class Figure:
         )
 
     @property
+    def tags(self) -> int:
+        """Tags of the core that was measured."""
+        return self.conditions.tags or CoreConfig.tags
+
+    @property
     def reference(self) -> float | None:
         """What it is held against."""
         return self.bound if self.ideal is None else self.ideal
@@ -137,10 +143,10 @@ def jobs() -> Iterator[Job]:
     for ack in _ACKS:
         for buffers in _BUFFERS:
             yield Job(_written, replace(USUAL, ack_ns=ack, transmit_buffers=buffers))
-    for tags in (8, 16):
+    for tags in (8, 32):
         for rtt in (1000.0, 4000.0, 16_000.0):
             yield Job(_reads_by_tags, replace(USUAL, tags=tags, rtt_ns=rtt))
-    yield Job(_reads_by_tags, replace(USUAL, tags=32, rtt_ns=16_000.0))
+    yield Job(_reads_by_tags, replace(USUAL, tags=CoreConfig.tags, rtt_ns=16_000.0))
 
 
 # Kinds of jobs -------------------------------------------------------------------------------
