@@ -13,8 +13,9 @@
 
 /*
  * Memory given by pointer is pinned in windows, one after the other: a transfer may be larger than
- * what may be locked, and nothing is locked for longer than its transfer takes. A window has at most
- * this many bytes, and this part of the limit, so that threads can make transfers side by side.
+ * what may be locked, and nothing is locked for longer than its transfer takes. A window has at
+ * most this many bytes, and this part of the limit, so that threads can make transfers side by
+ * side.
  */
 #define WINDOW		SZ_8M
 #define WINDOW_PART	8

@@ -37,6 +37,11 @@ struct pages_pinned {
 	struct mm_struct *mm;
 };
 
+static const char * const pages_kinds[] = {
+	[false] = "readable memory of this process",
+	[true] = "writable memory of this process; a shared mapping of a file on a disk is none, read into other memory and write() it",
+};
+
 /*
  * All pins are long-term ones, also those of a transfer that is waited for: it may wait behind the
  * jobs of others, and in page faults that a program handles, for as long as they like. So memory is
@@ -62,9 +67,7 @@ static int pages_pin(struct peerdma_surface *surface, struct pages_pinned *pinne
 			unpin_user_pages(pinned->pages, done);
 			return peerdma_fail_pin(surface, n ?: -EFAULT,
 						"%llu bytes from %#lx on are not all %s",
-						surface->length, start, write ?
-						"writable memory of this process; a shared mapping of a file on a disk is none, read into other memory and write() it" :
-						"readable memory of this process");
+						surface->length, start, pages_kinds[write]);
 		}
 		done += n;
 	}

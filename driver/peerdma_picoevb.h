@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 WITH Linux-syscall-note */
 /*
  * The requests of NVIDIA's driver for the PicoEVB board, as the peerdma driver takes them: part of
- * its interface, see peerdma_uapi.h. Memory given by pointer counts as locked memory (ulimit -l) while
- * it is pinned for a transfer: part of it at a time.
+ * its interface, see peerdma_uapi.h. Memory given by pointer counts as locked memory (ulimit -l)
+ * while it is pinned for a transfer: part of it at a time.
  */
 #ifndef PEERDMA_PICOEVB_H
 #define PEERDMA_PICOEVB_H

@@ -138,8 +138,8 @@ enum peerdma_board_state {
  * @providers: sources of memory that are loaded, by name, separated by spaces
  * @last_error: what the last failing request of this file descriptor asked for, what was found
  *	and what to do
- * @h2c_waits_for: enum peerdma_waits_for of the board's register map: why the channel from memory to
- *	card does not move; 0: it moves, has no transfer, or the board does not tell
+ * @h2c_waits_for: enum peerdma_waits_for of the board's register map: why the channel from memory
+ *	to card does not move; 0: it moves, has no transfer, or the board does not tell
  * @c2h_waits_for: ... why that from card to memory does not
  */
 struct peerdma_info {

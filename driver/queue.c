@@ -41,8 +41,8 @@ unsigned int peerdma_queue_needs(const struct peerdma_job *job)
  * Looks at one file for each set of lanes: all files whose next job needs the same lanes are in one
  * list.
  *
- * Return: of the files whose next job needs a lane that is not taken, the one whose turn it is; NULL
- * if there is none.
+ * Return: of the files whose next job needs a lane that is not taken, the one whose turn it is;
+ * NULL if there is none.
  */
 struct peerdma_file *peerdma_queue_turn(struct peerdma_dev *board, unsigned int taken)
 {

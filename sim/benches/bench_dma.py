@@ -158,7 +158,7 @@ async def restarts(tb: TB):
             channel, new = tb.c2h, drain
             abandoned = [Transfer(0, old.address, 2000), Transfer(2000, old.address, 4000)]
         await channel.start(tb.chain(abandoned * 2))
-        await Timer(tb.rng.randrange(6000), "ns")
+        await Timer(tb.rng.randint(1, 6000), "ns")
         await channel.write("control", CONTROL_STOP)
         await channel.run(tb.chain([new]))
         if channel is tb.h2c:

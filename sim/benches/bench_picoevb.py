@@ -133,7 +133,7 @@ async def signals(tb: TB):
         direction = tb.rng.choice((H2C, C2H))
         addresses = (victim.address, 0) if direction is H2C else (0, victim.address)
         await driver.begin(direction, tb.chain([Transfer(*addresses, 8192)]))
-        await Timer(tb.rng.randrange(4000), "ns")
+        await Timer(tb.rng.randint(1, 4000), "ns")
         await driver.tear_down(direction)
         size = tb.rng.randint(1, 1000)
         source, target = tb.buffer(size), tb.buffer(size)

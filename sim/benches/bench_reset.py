@@ -42,7 +42,7 @@ async def traffic(tb: TB):
         ]
         for channel, chain in chains:
             await channel.start(chain)
-        await Timer(tb.rng.randrange(8000), "ns")
+        await Timer(tb.rng.randint(1, 8000), "ns")
         await tb.hot_reset()
         await expect_new(tb)
 
@@ -54,7 +54,7 @@ async def copies(tb: TB):
         _, _, into, out = copy(tb, [20_000], [20_000])
         await tb.c2h.start(out)
         await tb.h2c.start(into)
-        await Timer(tb.rng.randrange(8000), "ns")
+        await Timer(tb.rng.randint(1, 8000), "ns")
         await tb.hot_reset()
         await expect_new(tb)
 

@@ -34,7 +34,7 @@ async def aborts(tb: TB):
         tb.rng.shuffle(channels)
         for channel, chain in channels:
             await channel.start(chain)
-        await Timer(tb.rng.randrange(6000), "ns")
+        await Timer(tb.rng.randint(1, 6000), "ns")
         await stop(tb)
         await expect_copy(tb, [900], [900])
 
@@ -77,7 +77,7 @@ async def aborts_nobody_waits_for(tb: TB):
         _, _, into, out = copy(tb, [20000], [20000])
         await tb.c2h.start(out)
         await tb.h2c.start(into)
-        await Timer(tb.rng.randrange(9000), "ns")
+        await Timer(tb.rng.randint(1, 9000), "ns")
         await stop(tb, wait=False)
         source, target, into, out = copy(tb, [5000], [5000])
         channels = [(tb.h2c, into), (tb.c2h, out)]
@@ -157,7 +157,7 @@ async def soft_resets(tb: TB):
         _, _, into, out = copy(tb, [20000], [20000])
         await tb.c2h.start(out)
         await tb.h2c.start(into)
-        await Timer(tb.rng.randrange(8000), "ns")
+        await Timer(tb.rng.randint(1, 8000), "ns")
         await tb.write(regs.EXTENSION, "soft_reset", 1)
         await tb.h2c.idle(20)
         await tb.c2h.idle(20)

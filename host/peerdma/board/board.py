@@ -101,7 +101,7 @@ class Board:
             return self._backend.leds(value)
 
     def mailbox(self) -> Mailbox:
-        """The registers that a GPU writes as data arrives, see `Gpu.watch`.
+        """The registers that a GPU writes as data arrives, see `Gpu.map_mailbox`.
 
         Raises
         ------
