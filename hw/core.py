@@ -161,6 +161,7 @@ class Core(wiring.Component):
                     c2h=c2h,
                     ram_size=config.ram_size,
                     has_stream=index < streams,
+                    pushable=config.extension,
                 )
                 m.submodules[f"{'c2h' if c2h else 'h2c'}{index}"] = ResetInserter(reset)(channel)
                 channels.append(channel)
@@ -256,6 +257,7 @@ class Core(wiring.Component):
 
     def _host(self, streams):
         config, capabilities = self._config, regs.Capability.MAILBOX | regs.Capability.WRITEBACK
+        capabilities |= regs.Capability.PUSH
         if config.user:
             capabilities |= regs.Capability.STREAM
         extension = ExtensionBlock(

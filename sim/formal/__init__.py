@@ -2,7 +2,7 @@
 """Properties of the gateware that hold for whatever comes: ``.venv/bin/python -m sim.formal``."""
 
 from .arbiter import Arbiter
-from .descriptors import Slots
+from .descriptors import Pushes, Slots
 from .interrupts import Edges, Masked, Pending, Records
 from .property import Property
 from .queues import Queue, ReadQueue, WriteQueues
@@ -26,6 +26,7 @@ PROPERTIES: dict[str, type[Property]] = {
     "tags": Tags,
     "arbiter": Arbiter,
     "slots": Slots,
+    "pushes": Pushes,
     "put": Put,
     "get": Get,
     "queue": Queue,

@@ -145,6 +145,26 @@ BUGS: dict[str, list[Edit]] = {
             "nearest = left",
         ),
     ],
+    "pushes": [
+        Edit(
+            "the next dword is the one behind the last",
+            "hw/channel/push.py",
+            "follows = (dwords[1:] == at) & (dwords[0] == ~low)",
+            "follows = dwords[1:] == at",
+        ),
+        Edit(
+            "nothing is written while the channel has a run",
+            "hw/channel/push.py",
+            "accepted.eq(self.open & (first | follows))",
+            "accepted.eq(first | follows)",
+        ),
+        Edit(
+            "a dword out of order spoils what was pushed",
+            "hw/channel/push.py",
+            "Mux(accepted, Cat(~high, at + high), ~0)",
+            "Cat(~high, at + high)",
+        ),
+    ],
     "put": [
         Edit(
             "what is behind a word is in the other bank",

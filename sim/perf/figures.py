@@ -29,6 +29,8 @@ _CURVE = tuple(64 << step for step in range(11))
 #: A 64-byte read while writes fill the link: microseconds of an engine that keeps a few writes
 #: queued, by max payload, on Gen2 x1 with a round trip of 1 µs.
 _BEHIND_WRITES = {128: 2.5, 256: 4.1}
+#: Microseconds from the doorbell of a C2H run of 64 bytes, whose descriptor is pushed, to its data.
+_PUSHED = 0.5
 #: Microseconds until a C2H run that starts while reads fill the link has its first descriptor, at
 #: most; and what share of its rate descriptors of 256 bytes keep beside them.
 _BEHIND_READS, _SHARE_BESIDE_READS = 10, 0.9
@@ -269,6 +271,22 @@ def _times(conditions: Conditions) -> list[Figure]:
                            target=most)
                     for part, value, reference, most in parts
                 ]  # fmt: skip
+        for kind in ("c2h", "h2c"):
+            most = _PUSHED * conditions.clock_khz / 1000 if kind == "c2h" else None
+            for way, bound in (("pushed", most), ("fetched", None)):
+                value = rig.times(kind, _SMALL, pushed=way == "pushed").data
+                what = f"{kind} {_SMALL} B from the doorbell, descriptor {way}: data"
+                found.append(
+                    Figure(
+                        "times",
+                        what,
+                        conditions,
+                        value,
+                        "cycles",
+                        bound=bound,
+                        target=None if bound is None or conditions.clock_khz < 125_000 else 0,
+                    )
+                )
     return found
 
 
