@@ -117,7 +117,7 @@ class _Session:
         if not pieces:
             return
         pieces = pieces[:_AUDIT_PIECES]
-        run = Run(tuple(pieces), (len(pieces),), False, "status", "off", False, 0)
+        run = Run(tuple(pieces), (len(pieces),), False, False, "status", "off", False, 0)
         job = Job(rig, rig.channels[-1], run, episode)
         job.prepare()
         await job.begin()
