@@ -7,7 +7,10 @@ RUN := .venv/bin/python
 # makes PYTHON stick: python3 is from then on the one that .venv was made with.
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-.PHONY: help demo system-demo system-shell system-debug test test-system cocotb regs core bitstream
+# Those that guests boot: Debian's of four releases.
+KERNELS := 5.10 6.1 6.12 newest
+
+.PHONY: help demo system-demo system-shell system-kernels system-debug test test-system cocotb regs core bitstream
 .PHONY: model mutants area formal campaign perf perf-fpga perf-host driver driver-install driver-remove
 .PHONY: driver-matrix setup clean
 
@@ -43,6 +46,12 @@ driver-remove: ## undo that
 
 driver-matrix: setup ## build it for every kernel that it supports, and check its style
 	$(RUN) -m pytest -n 2 tests/driver/matrix.py
+
+system-kernels: setup ## the driver's quick tests, suspend, errors and unplugging on each kernel; KERNEL= for one
+	set -e; for kernel in $(or $(KERNEL),$(KERNELS)); do \
+	 PEERDMA_KERNEL=$$kernel $(RUN) -m pytest -v -n 2 --dist loadfile $(addprefix \
+	 tests/system/test_driver_,quick.py link.py suspend.py boards.py); \
+	done
 
 system-debug: setup ## the driver on a kernel that checks itself, built once; SEED=N repeats a run
 	$(RUN) -m sim.system.debug.kernel

@@ -5,6 +5,7 @@
 #include <linux/capability.h>
 #include <linux/fs.h>
 #include <linux/poll.h>
+#include <linux/sched.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 #include <linux/user_namespace.h>
@@ -26,6 +27,7 @@ void peerdma_chardev_free(struct kref *ref)
 	spin_unlock_irq(&board->lock);
 	xa_destroy(&file->surfaces);
 	peerdma_quota_close(file->user);
+	put_pid(file->opener);
 	kfree(file);
 	peerdma_board_put(board);
 }
@@ -44,6 +46,7 @@ static int chardev_open(struct inode *inode, struct file *filp)
 	}
 	/* Without an IOMMU they are physical ones. */
 	file->privileged = ns_capable_noaudit(&init_user_ns, CAP_SYS_RAWIO);
+	file->opener = get_task_pid(current, PIDTYPE_TGID);
 	kref_init(&file->ref);
 	file->board = peerdma_board_get(board);
 	xa_init_flags(&file->surfaces, XA_FLAGS_ALLOC1 | XA_FLAGS_ACCOUNT);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Interfaces that changed between Linux 5.10 and 7.2, in their newest form for all these kernels.
+ * Interfaces that changed between Linux 5.10 and 7.3, in their newest form for all these kernels.
  *
  * conftest.sh probes what a kernel has. Where one interface works on all kernels, the driver uses
  * that one directly.
@@ -96,6 +96,21 @@ static inline long compat_dma_resv_wait(struct dma_resv *resv, bool write, unsig
 	return dma_resv_wait_timeout(resv, write, true, timeout);
 #else
 	return dma_resv_wait_timeout_rcu(resv, write, true, timeout);
+#endif
+}
+
+/* Adds the fence of a write. Called with the reservation locked, as everything that adds one. */
+static inline int compat_dma_resv_add_write(struct dma_resv *resv, struct dma_fence *fence)
+{
+#ifdef COMPAT_DMA_RESV_USAGE
+	int error = dma_resv_reserve_fences(resv, 1);
+
+	if (!error)
+		dma_resv_add_fence(resv, fence, DMA_RESV_USAGE_WRITE);
+	return error;
+#else
+	dma_resv_add_excl_fence(resv, fence);
+	return 0;
 #endif
 }
 

@@ -96,8 +96,9 @@ enum peerdma_lane_state {
  * @bytes: length of the running chain
  * @count: number of descriptors of the running chain
  * @seen: status events of the running chain so far
- * @deadline: in jiffies; RUNNING: when the chain is late; STOPPING: when to use more force;
- *	CUT_OFF: when nothing can arrive any more
+ * @progress: of the running chain, as the watchdog saw it last; see peerdma_hw_progress()
+ * @deadline: in jiffies; STOPPING: when to use more force; CUT_OFF: when nothing can arrive any
+ *	more
  * @unheard: the watchdog has seen the chain end, but no interrupt has come yet
  *
  * Members from @state on are protected by the board's lock; @ring belongs to whoever set BUILDING.
@@ -116,6 +117,7 @@ struct peerdma_lane {
 	u64 bytes;
 	u32 count;
 	u32 seen;
+	u64 progress;
 	unsigned long deadline;
 	bool unheard;
 };
@@ -181,7 +183,7 @@ struct peerdma_ops {
  * @pinned_bytes: bytes that are pinned for the board
  * @jobs: jobs that have ended
  * @failures: jobs that have ended with an error
- * @timeouts: chains that were late
+ * @timeouts: jobs that did not move, or not fast enough
  * @lost_interrupts: chains whose end only the watchdog saw
  *
  * Members from @state to @surfaces, and the counters from @next_map on, are protected by @lock.
@@ -284,6 +286,7 @@ void peerdma_hw_stop(struct peerdma_lane *lane);
 u32 peerdma_hw_status(struct peerdma_lane *lane, bool clear);
 bool peerdma_hw_done(struct peerdma_lane *lane, u32 status);
 u64 peerdma_hw_cycles(struct peerdma_lane *lane);
+u64 peerdma_hw_progress(struct peerdma_lane *lane);
 u32 peerdma_hw_error(struct peerdma_dev *board, u64 *address);
 u32 peerdma_hw_waits_for(struct peerdma_lane *lane);
 unsigned long peerdma_hw_scaled(struct peerdma_dev *board, u64 ms);

@@ -13,17 +13,12 @@
 
 #include "surface.h"
 
-/* Limit of the wait for what others still do with a dma-buf, in jiffies. */
-#define WAIT_TIMEOUT		(10 * HZ)
-
 /**
  * struct dmabuf_imported - an imported dma-buf
- * @buffer: the dma-buf
  * @attachment: valid while it is mapped
  * @table: valid while it is mapped
  */
 struct dmabuf_imported {
-	struct dma_buf *buffer;
 	struct dma_buf_attachment *attachment;
 	struct sg_table *table;
 };
@@ -61,7 +56,7 @@ static int dmabuf_get(struct peerdma_surface *surface, const struct peerdma_pin_
 		dma_buf_put(buffer);
 		return -ENOMEM;
 	}
-	imported->buffer = buffer;
+	surface->buffer = buffer;
 	surface->private = imported;
 	surface->skip = request->offset;
 	surface->length = request->length ?: buffer->size - request->offset;
@@ -72,9 +67,7 @@ static int dmabuf_get(struct peerdma_surface *surface, const struct peerdma_pin_
 
 static void dmabuf_put(struct peerdma_surface *surface)
 {
-	struct dmabuf_imported *imported = surface->private;
-
-	dma_buf_put(imported->buffer);
+	dma_buf_put(surface->buffer);
 }
 
 /* Exporters say -ENODEV of their own device; to a program it would mean that the board is gone. */
@@ -87,7 +80,7 @@ static int dmabuf_map(struct peerdma_surface *surface)
 {
 	enum dma_data_direction direction = peerdma_direction(surface->access);
 	struct dmabuf_imported *imported = surface->private;
-	struct dma_buf *buffer = imported->buffer;
+	struct dma_buf *buffer = surface->buffer;
 	int error;
 
 	imported->attachment = dma_buf_dynamic_attach(buffer, peerdma_surface_device(surface),
@@ -127,24 +120,12 @@ static void dmabuf_unmap(struct peerdma_surface *surface)
 {
 	struct dmabuf_imported *imported = surface->private;
 
-	dma_resv_lock(imported->buffer->resv, NULL);
+	dma_resv_lock(surface->buffer->resv, NULL);
 	dma_buf_unmap_attachment(imported->attachment, imported->table,
 				 peerdma_direction(surface->access));
 	dma_buf_unpin(imported->attachment);
-	dma_resv_unlock(imported->buffer->resv);
-	dma_buf_detach(imported->buffer, imported->attachment);
-}
-
-/* See struct peerdma_provider. Fences that are added later are not waited for. */
-static int dmabuf_wait(struct peerdma_surface *surface, bool write)
-{
-	struct dmabuf_imported *imported = surface->private;
-	long left;
-
-	left = compat_dma_resv_wait(imported->buffer->resv, write, WAIT_TIMEOUT);
-	if (left < 0)
-		return -EINTR;
-	return left ? 0 : -ETIMEDOUT;
+	dma_resv_unlock(surface->buffer->resv);
+	dma_buf_detach(surface->buffer, imported->attachment);
 }
 
 const struct peerdma_provider peerdma_dmabuf = {
@@ -155,7 +136,6 @@ const struct peerdma_provider peerdma_dmabuf = {
 	.map = dmabuf_map,
 	.unmap = dmabuf_unmap,
 	.put = dmabuf_put,
-	.wait = dmabuf_wait,
 };
 
 COMPAT_IMPORT_DMA_BUF;

@@ -12,11 +12,15 @@
 #include <linux/bsearch.h>
 #include <linux/math64.h>
 #include <linux/module.h>
+#include <linux/sizes.h>
 
 #include "engine.h"
 
-/* A chain may take timeout_ms plus the time of its bytes at this rate, in the board's time. */
+/* A job that moves may take this long and the time of its bytes at this rate: the board's time. */
+#define LONGEST_MS		30000
 #define SLOWEST_BYTES_PER_MS	1000
+/* Of a chain at most: it is made, and its memory synchronized, while the other lane may run. */
+#define CHAIN_BYTES		SZ_64M
 /* How many contiguous descriptors the adjacency fields can announce. */
 #define BLOCK			64
 
@@ -29,12 +33,27 @@
 				 PEERDMA_CHANNEL_CONTROL_IE_WRITE_ERROR | \
 				 PEERDMA_CHANNEL_CONTROL_IE_DESC_ERROR)
 
+/*
+ * What starts and ends jobs, apart from what gives memory back: that may wait for a lock whose
+ * holder waits for a job.
+ */
 struct workqueue_struct *peerdma_wq;
+struct workqueue_struct *peerdma_surface_wq;
 
-static unsigned int timeout_ms = 2000;
+static unsigned int timeout_ms = 3000;
 module_param(timeout_ms, uint, 0644);
 MODULE_PARM_DESC(timeout_ms,
-		 "what a chain of descriptors may take, beside the time of its bytes at 1 MB/s, in milliseconds of the board's own time (default 2000)");
+		 "how long a transfer may stand still, in milliseconds of the board's own time (default 3000)");
+
+/**
+ * peerdma_engine_moves() - notes that a job is not late
+ * @job: some of its data has moved, or is about to. Called with the board's lock held
+ */
+void peerdma_engine_moves(struct peerdma_job *job)
+{
+	job->keeps = false;
+	job->deadline = jiffies + peerdma_hw_scaled(job->file->board, READ_ONCE(timeout_ms));
+}
 
 /* How many bytes a lane may move now for the job that it belongs to. */
 static u64 engine_ready(const struct peerdma_lane *lane)
@@ -46,7 +65,7 @@ static u64 engine_ready(const struct peerdma_lane *lane)
 
 	if (job->error || !leg->used)
 		return 0;
-	left = job->length - leg->started;
+	left = min_t(u64, job->length - leg->started, CHAIN_BYTES);
 	if (job->path != PATH_STAGED)
 		return left;
 
@@ -88,6 +107,9 @@ static bool engine_admit(struct peerdma_dev *board)
 				lane->job = job;
 		peerdma_queue_remove(job);
 		job->begin = ktime_get();
+		job->limit = jiffies +
+			     peerdma_hw_scaled(board, LONGEST_MS + div_u64(job->length,
+									   SLOWEST_BYTES_PER_MS));
 		return true;
 	}
 	return false;
@@ -247,11 +269,11 @@ static void engine_start(struct peerdma_lane *lane, u64 bytes, u32 count)
 	lane->bytes = bytes;
 	lane->count = count;
 	lane->seen = 0;
+	lane->progress = 0;
 	lane->unheard = false;
 	lane->state = LANE_RUNNING;
 	lane->job->legs[lane->index].started += bytes;
-	lane->deadline = jiffies + peerdma_hw_scaled(board, READ_ONCE(timeout_ms) +
-						     div_u64(bytes, SLOWEST_BYTES_PER_MS));
+	peerdma_engine_moves(lane->job);
 	engine_doorbell(lane, count);
 	queue_delayed_work(peerdma_wq, &board->watchdog, PEERDMA_WATCH_INTERVAL);
 }
@@ -276,13 +298,13 @@ void peerdma_engine_pump(struct peerdma_dev *board)
 		card = leg->card;
 		if (job->path == PATH_STAGED)
 			card += leg->started & (board->staging - 1);
-		else if (job->path == PATH_CARD && card < board->card_ram_size)
+		else if (job->path == PATH_CARD)
 			card += leg->started;
 		lane->state = LANE_BUILDING;
 		spin_unlock_irq(&board->lock);
 
 		bytes = engine_build(lane, leg->surface, leg->offset + leg->started, card,
-				     board->stream_window && card >= board->stream_window,
+				     job->path == PATH_STREAM || job->path == PATH_RECEIVE,
 				     ready, &count);
 		if (leg->surface->needs_sync)
 			leg->surface->provider->sync(leg->surface, leg->offset + leg->started,

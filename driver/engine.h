@@ -6,8 +6,11 @@
 #ifndef PEERDMA_ENGINE_H
 #define PEERDMA_ENGINE_H
 
+#include <linux/pid.h>
+
 #include "core.h"
 
+struct dma_fence;
 struct peerdma_user;
 
 /* How often running lanes are looked at, in jiffies. */
@@ -31,6 +34,7 @@ struct peerdma_why {
  * @board: holds a reference
  * @user: for whom its jobs and surfaces count
  * @privileged: it was opened by somebody who may know bus addresses
+ * @opener: process that opened it
  * @surfaces: by handle
  * @next_handle: where the search for a free handle starts: a stale handle is not reused soon
  * @why: last error
@@ -40,6 +44,7 @@ struct peerdma_why {
  * @queue: jobs that wait for lanes
  * @jobs: all jobs that were submitted and whose event has not been read
  * @job_count: length of @jobs
+ * @receiving: jobs in @queue that receive from the user stream
  * @next_job: number of the last job submitted
  * @events: jobs that have ended and whose event has not been read
  * @wait: woken when something is added to @events
@@ -51,6 +56,7 @@ struct peerdma_file {
 	struct peerdma_dev *board;
 	struct peerdma_user *user;
 	bool privileged;
+	struct pid *opener;
 	struct xarray surfaces;
 	u32 next_handle;
 	struct peerdma_why why;
@@ -60,6 +66,7 @@ struct peerdma_file {
 	struct list_head queue;
 	struct list_head jobs;
 	unsigned int job_count;
+	unsigned int receiving;
 	u64 next_job;
 	struct list_head events;
 	wait_queue_head_t wait;
@@ -91,12 +98,14 @@ struct peerdma_leg {
 
 /**
  * enum peerdma_path - what the card side of a job is
- * @PATH_CARD: card RAM, or the stream window for C2H
+ * @PATH_CARD: card RAM
+ * @PATH_RECEIVE: what the user block makes, whenever it does
  * @PATH_STREAM: a copy through the stream, on both lanes at the same time
  * @PATH_STAGED: a copy through the staging area, with C2H one chunk behind H2C
  */
 enum peerdma_path {
 	PATH_CARD,
+	PATH_RECEIVE,
 	PATH_STREAM,
 	PATH_STAGED,
 };
@@ -122,6 +131,11 @@ enum peerdma_path {
  * @kind: enum peerdma_error_kind, if the board has an extension block
  * @address: where the board met the error
  * @waits_for: enum peerdma_waits_for, of the channel that was late
+ * @deadline: in jiffies; when it is late unless some of its data has moved before
+ * @limit: in jiffies; when it is late although it moves
+ * @keeps: it is late, but may be: it waits for the user block. Jobs that need its lanes are refused
+ * @holder: who opened the file of the job that kept the lanes which this one needed, or NULL
+ * @fence: signalled when it has ended, or NULL
  * @begin: time of the start
  * @nanoseconds: from start to end
  * @finished: completed when the job has ended
@@ -146,6 +160,11 @@ struct peerdma_job {
 	u32 kind;
 	u64 address;
 	u32 waits_for;
+	unsigned long deadline;
+	unsigned long limit;
+	bool keeps;
+	struct pid *holder;
+	struct dma_fence *fence;
 	ktime_t begin;
 	u64 nanoseconds;
 	struct completion finished;
@@ -155,11 +174,15 @@ struct peerdma_job {
 struct peerdma_job *peerdma_queue_first(struct peerdma_file *file);
 unsigned int peerdma_queue_needs(const struct peerdma_job *job);
 struct peerdma_file *peerdma_queue_turn(struct peerdma_dev *board, unsigned int taken);
+bool peerdma_queue_kept_from(const struct peerdma_job *holder, const struct peerdma_job *job);
+struct peerdma_job *peerdma_queue_next_kept(const struct peerdma_job *holder);
 void peerdma_queue_add(struct peerdma_job *job);
 void peerdma_queue_remove(struct peerdma_job *job);
 
 /* engine.c */
 extern struct workqueue_struct *peerdma_wq;
+extern struct workqueue_struct *peerdma_surface_wq;
+void peerdma_engine_moves(struct peerdma_job *job);
 void peerdma_engine_free(struct peerdma_job *job);
 void peerdma_engine_settle(struct peerdma_job *job);
 void peerdma_engine_pump(struct peerdma_dev *board);
@@ -167,9 +190,11 @@ void peerdma_engine_pump_work(struct work_struct *work);
 
 /* stop.c */
 void peerdma_stop_job(struct peerdma_job *job, int error, u32 reason);
+bool peerdma_stop_kept(struct peerdma_job *holder);
 void peerdma_stop_file(struct peerdma_file *file, int error, u32 reason);
 void peerdma_stop_all(struct peerdma_dev *board, bool queued, int error, u32 reason);
 void peerdma_stop_outdated(struct peerdma_dev *board);
+void peerdma_stop_announced(struct peerdma_dev *board);
 void peerdma_stop_surface(struct peerdma_surface *surface, bool running, int error, u32 reason);
 void peerdma_stop_cut_off(struct peerdma_dev *board);
 void peerdma_stop_lost(struct peerdma_dev *board);

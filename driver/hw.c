@@ -275,6 +275,21 @@ u64 peerdma_hw_cycles(struct peerdma_lane *lane)
 }
 
 /**
+ * peerdma_hw_progress() - reads how far a chain has come
+ * @lane: called with the board's lock held
+ *
+ * On any XDMA core. The engine clears both counters when a chain starts.
+ *
+ * Return: a value that changes whenever data moves: descriptors completed, and beats of data.
+ */
+u64 peerdma_hw_progress(struct peerdma_lane *lane)
+{
+	u32 count = peerdma_channel_read(lane, PEERDMA_CHANNEL_COMPLETED_COUNT_REG);
+
+	return (u64)count << 32 | peerdma_channel_read(lane, PEERDMA_CHANNEL_PERF_DATA_LO_REG);
+}
+
+/**
  * peerdma_hw_error() - reads and clears what the extension block captured of an error
  * @board: called with its lock held
  * @address: set to where the error was met, if there was one

@@ -142,6 +142,37 @@ void peerdma_irq_teardown(struct peerdma_dev *board)
 	pci_free_irq_vectors(board->pdev);
 }
 
+static void irq_watch_progress(struct peerdma_lane *lane)
+{
+	u64 progress = peerdma_hw_progress(lane);
+
+	if (progress == lane->progress)
+		return;
+	lane->progress = progress;
+	peerdma_engine_moves(lane->job);
+}
+
+/* The running lane that tells why a job does not move. */
+static struct peerdma_lane *irq_culprit(const struct peerdma_job *job)
+{
+	struct peerdma_lane *lane, *found = NULL;
+
+	for_each_lane(lane, job->file->board) {
+		if (lane->job != job || lane->state != LANE_RUNNING)
+			continue;
+		switch (peerdma_hw_waits_for(lane)) {
+		case PEERDMA_WAITS_FOR_USER_INPUT:
+		case PEERDMA_WAITS_FOR_USER_OUTPUT:
+			/* In a copy that may be because of the other one. */
+			found = found ?: lane;
+			break;
+		default:
+			return lane;
+		}
+	}
+	return found;
+}
+
 /* Called with the board's lock held. */
 static void irq_watch(struct peerdma_lane *lane)
 {
@@ -161,38 +192,67 @@ static void irq_watch(struct peerdma_lane *lane)
 		irq_event(lane, peerdma_hw_status(lane, true));
 		board->lost_interrupts += lane->state != LANE_RUNNING;
 	}
-	if (lane->state == LANE_RUNNING && time_after(jiffies, lane->deadline)) {
-		board->timeouts++;
-		lane->job->status = status;
-		lane->job->waits_for = peerdma_hw_waits_for(lane);
-		dev_warn_ratelimited(&board->pdev->dev,
-				     "%s: %llu bytes in %u descriptors not done in time, status %#x, waits for %u\n",
-				     lane->name, lane->bytes, lane->count, status,
-				     lane->job->waits_for);
-		peerdma_stop_job(lane->job, -ETIMEDOUT, PEERDMA_REASON_TIMEOUT);
+	if (lane->state == LANE_RUNNING)
+		irq_watch_progress(lane);
+}
+
+/*
+ * Stops the job of a running lane if it is late, unless it waits for the user block: then it keeps
+ * its lanes, and others are refused. Called with the board's lock held. Returns whether there are
+ * more of these to be ended at once.
+ */
+static bool irq_judge(struct peerdma_lane *lane)
+{
+	struct peerdma_job *job = lane->job;
+	bool stands = time_after(jiffies, job->deadline);
+
+	/* What has ended, or is with a board that is gone, is not late. */
+	if (lane->unheard || lane->board->state == PEERDMA_BOARD_DEAD)
+		return false;
+	if (!stands && time_before_eq(jiffies, job->limit))
+		return false;
+	lane = irq_culprit(job);
+	job->waits_for = peerdma_hw_waits_for(lane);
+	if (job->path == PATH_RECEIVE &&
+	    (!stands || job->waits_for == PEERDMA_WAITS_FOR_USER_OUTPUT)) {
+		job->keeps = true;
+		return peerdma_stop_kept(job);
 	}
+	lane->board->timeouts++;
+	job->status = peerdma_hw_status(lane, false);
+	dev_warn_ratelimited(&lane->board->pdev->dev,
+			     "%s: %llu bytes in %u descriptors %s, status %#x, waits for %u\n",
+			     lane->name, lane->bytes, lane->count,
+			     stands ? "do not move" : "are not done in time", job->status,
+			     job->waits_for);
+	peerdma_stop_job(job, -ETIMEDOUT, PEERDMA_REASON_TIMEOUT);
+	return false;
 }
 
 /**
  * peerdma_irq_watchdog_work() - polls lanes that are running
  * @work: a board's
  *
- * Finds chains whose interrupt was lost, those that are late, and a board that is gone.
+ * Finds chains whose interrupt was lost, jobs that are late, and a board that is gone.
  */
 void peerdma_irq_watchdog_work(struct work_struct *work)
 {
 	struct peerdma_dev *board = container_of(work, struct peerdma_dev, watchdog.work);
 	struct peerdma_lane *lane;
-	bool some = false;
+	bool some = false, more = false;
 
 	spin_lock_irq(&board->lock);
 	for_each_lane(lane, board)
 		if (lane->state == LANE_RUNNING)
 			irq_watch(lane);
 	for_each_lane(lane, board)
+		if (lane->state == LANE_RUNNING)
+			more |= irq_judge(lane);
+	for_each_lane(lane, board)
 		some |= lane->state == LANE_RUNNING;
 	spin_unlock_irq(&board->lock);
 
 	if (some)
-		queue_delayed_work(peerdma_wq, &board->watchdog, PEERDMA_WATCH_INTERVAL);
+		queue_delayed_work(peerdma_wq, &board->watchdog,
+				   more ? 0 : PEERDMA_WATCH_INTERVAL);
 }

@@ -28,6 +28,7 @@ static const char * const reasons[] = {
 	[PEERDMA_REASON_UNPINNED] = "its memory was unpinned before it started",
 	[PEERDMA_REASON_REVOKED] = "its memory was freed or moved by its owner: unpin it",
 	[PEERDMA_REASON_RESET] = "the board was reset or suspended: try again",
+	[PEERDMA_REASON_BUSY] = "another job kept the channel",
 	[PEERDMA_REASON_LOST] = "the board is gone: check its power and link, then load the driver again",
 };
 
@@ -36,12 +37,14 @@ static void job_release(struct kref *ref)
 	struct peerdma_job *job = container_of(ref, struct peerdma_job, ref);
 	struct peerdma_leg *leg;
 
-	/* A job that was never submitted still holds its surfaces. */
+	/* A job that was never submitted still holds its surfaces, and others may wait for it. */
+	peerdma_fence_signal(job, -ECANCELED);
 	for (leg = job->legs; leg < job->legs + PEERDMA_LANES; leg++)
 		if (leg->surface)
 			peerdma_surface_put(leg->surface);
 	peerdma_quota_remove_job(job->file);
 	peerdma_file_put(job->file);
+	put_pid(job->holder);
 	kfree(job);
 }
 
@@ -92,6 +95,7 @@ static void job_reap(struct work_struct *work)
 		job_deliver(job);
 		spin_unlock_irq(&board->lock);
 	}
+	peerdma_fence_signal(job, job->error);
 	for (leg = job->legs; leg < job->legs + PEERDMA_LANES; leg++) {
 		if (leg->surface)
 			peerdma_surface_put(leg->surface);
@@ -193,6 +197,20 @@ u64 peerdma_job_address(const struct peerdma_job *job)
 }
 
 /**
+ * peerdma_job_explain_busy() - notes why a job is not done
+ * @file: the job's
+ * @holder: who opened the file of the job that keeps the lanes which it needs
+ *
+ * Return: -EBUSY.
+ */
+int peerdma_job_explain_busy(struct peerdma_file *file, struct pid *holder)
+{
+	return peerdma_fail(file, -EBUSY,
+			    "a job of process %d, which waits for data of the user stream, keeps the channel from card to memory: cancel that job, or try again",
+			    pid_vnr(holder));
+}
+
+/**
  * peerdma_job_explain() - notes why a job failed
  * @job: has ended with an error
  * @error: negative errno
@@ -205,6 +223,8 @@ int peerdma_job_explain(struct peerdma_job *job, int error)
 	u64 address = peerdma_job_address(job);
 	char where[32] = "";
 
+	if (job->holder)
+		return peerdma_job_explain_busy(job->file, job->holder);
 	if (address)
 		scnprintf(where, sizeof(where), " at address %#llx", address);
 	if (job->kind && job->kind < ARRAY_SIZE(kinds))

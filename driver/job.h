@@ -25,7 +25,7 @@ static inline void peerdma_surface_last(struct kref *ref)
 {
 	struct peerdma_surface *surface = container_of(ref, struct peerdma_surface, ref);
 
-	queue_work(peerdma_wq, &surface->release);
+	queue_work(peerdma_surface_wq, &surface->release);
 }
 
 /* Any context: after the last reference, a work item gives the memory back. */
@@ -46,12 +46,17 @@ void peerdma_quota_remove_job(struct peerdma_file *file);
 int peerdma_quota_add_surface(struct peerdma_surface *surface);
 void peerdma_quota_remove_surface(struct peerdma_surface *surface);
 
+/* fence.c */
+int peerdma_fence_submit(struct peerdma_job *job);
+void peerdma_fence_signal(struct peerdma_job *job, int error);
+
 /* job.c */
 struct peerdma_job *peerdma_job_create(struct peerdma_file *file, u64 length);
 void peerdma_job_put(struct peerdma_job *job);
 void peerdma_job_end(struct peerdma_job *job);
 bool peerdma_job_cancel(struct peerdma_file *file, u64 id);
 u64 peerdma_job_address(const struct peerdma_job *job);
+int peerdma_job_explain_busy(struct peerdma_file *file, struct pid *holder);
 int peerdma_job_explain(struct peerdma_job *job, int error);
 
 /* submit.c */

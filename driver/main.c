@@ -323,13 +323,19 @@ static int __init main_init(void)
 {
 	int error;
 
-	peerdma_wq = alloc_workqueue(PEERDMA_NAME, WQ_UNBOUND | WQ_HIGHPRI, 0);
+	/* Whoever needs memory may have to wait for a job first. */
+	peerdma_wq = alloc_workqueue(PEERDMA_NAME, WQ_UNBOUND | WQ_HIGHPRI | WQ_MEM_RECLAIM, 0);
 	if (!peerdma_wq)
 		return -ENOMEM;
+	peerdma_surface_wq = alloc_workqueue(PEERDMA_NAME "-surfaces", WQ_UNBOUND | WQ_HIGHPRI, 0);
+	if (!peerdma_surface_wq) {
+		error = -ENOMEM;
+		goto err_wq;
+	}
 	class = compat_class_create(PEERDMA_NAME);
 	if (IS_ERR(class)) {
 		error = PTR_ERR(class);
-		goto err_wq;
+		goto err_surface_wq;
 	}
 	error = alloc_chrdev_region(&numbers, 0, MAX_BOARDS, PEERDMA_NAME);
 	if (error)
@@ -343,6 +349,8 @@ err_numbers:
 	unregister_chrdev_region(numbers, MAX_BOARDS);
 err_class:
 	class_destroy(class);
+err_surface_wq:
+	destroy_workqueue(peerdma_surface_wq);
 err_wq:
 	destroy_workqueue(peerdma_wq);
 	return error;
@@ -352,8 +360,9 @@ module_init(main_init);
 static void __exit main_exit(void)
 {
 	pci_unregister_driver(&driver);
-	/* Work items that still release surfaces hold references to boards. */
+	/* Work items that still end jobs or release surfaces hold references to boards. */
 	destroy_workqueue(peerdma_wq);
+	destroy_workqueue(peerdma_surface_wq);
 	unregister_chrdev_region(numbers, MAX_BOARDS);
 	class_destroy(class);
 	ida_destroy(&indices);

@@ -21,6 +21,7 @@
 #include "peerdma_uapi.h"
 
 struct device;
+struct dma_buf;
 struct module;
 struct peerdma_dev;
 struct peerdma_surface;
@@ -81,9 +82,6 @@ struct peerdma_extent {
  *	peerdma_revoke_now()
  * @put: undoes @get. May sleep; any process, nothing held
  * @sync: hands a range to the device or back to the CPU; called if surface->needs_sync. May sleep
- * @wait: waits for what others still do with the memory, before it is read, or written to if
- *	@write. Returns 0, -EINTR or -ETIMEDOUT. May sleep, nothing held; NULL where others do not
- *	announce what they do
  * @link: used by the core
  *
  * An operation that fails says why with peerdma_fail_pin().
@@ -99,7 +97,6 @@ struct peerdma_provider {
 	void (*unmap)(struct peerdma_surface *surface);
 	void (*put)(struct peerdma_surface *surface);
 	void (*sync)(struct peerdma_surface *surface, u64 start, u64 length, bool for_cpu);
-	int (*wait)(struct peerdma_surface *surface, bool write);
 	struct list_head link;
 };
 
@@ -109,6 +106,8 @@ struct peerdma_provider {
  * @board: for which it is mapped; holds a reference
  * @provider: kind of memory; holds its module
  * @private: of the provider, from kmalloc(); the core frees it with the surface
+ * @buffer: the dma-buf in which those who use the memory announce it; NULL if there is none. Valid
+ *	while @mapped
  * @features: PEERDMA_SURFACE_*; the provider's, unless its get() changes them
  * @user: for whom it counts
  * @footprint: bytes of host memory that the pin takes, if that is where it is; get() may change it
@@ -154,6 +153,7 @@ struct peerdma_surface {
 	struct peerdma_dev *board;
 	const struct peerdma_provider *provider;
 	void *private;
+	struct dma_buf *buffer;
 	u32 features;
 	struct peerdma_user *user;
 	u64 footprint;

@@ -29,9 +29,11 @@
  *  EACCES      the node was opened for reading only, which is enough for CARD_INFO, GET_INFO, QUERY
  *              and MAP_INFO
  *  EOPNOTSUPP  this board, GPU or provider module does not have what was asked for
- *  EBUSY       the board is suspended or being reset; try again
+ *  EBUSY       the board is suspended or being reset, or a job that waits for data of the user
+ *              stream keeps a channel, or one for a dma-buf would wait behind such a job; try again
  *  EIO         the board reported an error, or was reset during the transfer
- *  ETIMEDOUT   the board did not finish in time; it was stopped
+ *  ETIMEDOUT   the transfer stood still, or took far too long, and was stopped; or others did not
+ *              finish with its dma-buf, and it was not started
  *  ECANCELED   the job was cancelled, or its memory was unpinned before it started
  *  ESTALE      the memory was freed or moved by its owner; or the generation is an old one
  *  ENODEV      the board is gone
@@ -132,7 +134,7 @@ enum peerdma_board_state {
  * @pinned_bytes: memory pinned for this board, by all processes
  * @jobs: transfers that ended
  * @failures: ... of these, with an error
- * @timeouts: transfers that the board did not finish in time
+ * @timeouts: transfers that stood still, or took far too long
  * @lost_interrupts: transfers that ended without the interrupt that says so
  * @bus_id: PCI address, "0000:01:00.0"
  * @providers: sources of memory that are loaded, by name, separated by spaces
@@ -270,6 +272,9 @@ enum peerdma_op {
  * @user_data: in: comes back in the event
  * @job: out: number of the job, never 0
  *
+ * For dma-bufs, waits up to 10 s for what others have announced there. From then on the job is
+ * announced itself, until it ends, unless it receives from the stream window.
+ *
  * The job ends with one struct peerdma_event. Until then its memory is the board's: what a program
  * writes to it meanwhile is lost on some machines. PEERDMA_OP_C2H may take a card address in the
  * stream window: it then receives what the board's user logic produces.
@@ -292,12 +297,13 @@ struct peerdma_submit {
  * enum peerdma_reason - why a job did not succeed
  * @PEERDMA_REASON_NONE: it did
  * @PEERDMA_REASON_ENGINE: the board reported an error
- * @PEERDMA_REASON_TIMEOUT: the board did not finish in time
+ * @PEERDMA_REASON_TIMEOUT: it stood still, or took far too long
  * @PEERDMA_REASON_CANCELLED: it was cancelled, or the process was killed
  * @PEERDMA_REASON_UNPINNED: its memory was unpinned before it started
  * @PEERDMA_REASON_REVOKED: its memory was freed or moved by its owner
  * @PEERDMA_REASON_RESET: the board was reset or suspended
  * @PEERDMA_REASON_LOST: the board is gone
+ * @PEERDMA_REASON_BUSY: a job that waits for data of the user stream keeps a channel
  */
 enum peerdma_reason {
 	PEERDMA_REASON_NONE = 0,
@@ -308,6 +314,7 @@ enum peerdma_reason {
 	PEERDMA_REASON_REVOKED = 5,
 	PEERDMA_REASON_RESET = 6,
 	PEERDMA_REASON_LOST = 7,
+	PEERDMA_REASON_BUSY = 8,
 };
 
 /**

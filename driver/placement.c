@@ -11,7 +11,10 @@ static phys_addr_t placement_physical(struct peerdma_surface *surface, dma_addr_
 {
 	struct iommu_domain *domain = iommu_get_domain_for_dev(&surface->board->pdev->dev);
 
-	return domain ? iommu_iova_to_phys(domain, address) : (phys_addr_t)address;
+	/* Kernels before 5.15 look for an address in the tables that an identity domain has not. */
+	if (!domain || domain->type == IOMMU_DOMAIN_IDENTITY)
+		return address;
+	return iommu_iova_to_phys(domain, address);
 }
 
 /* Records whose BAR an address is in. */

@@ -60,6 +60,44 @@ struct peerdma_file *peerdma_queue_turn(struct peerdma_dev *board, unsigned int 
 	return found;
 }
 
+/**
+ * peerdma_queue_kept_from() - whether a job is not done because another keeps lanes that it needs
+ * @holder: that one: it waits for the user block
+ * @job: prepared
+ *
+ * What the same file is to receive after it waits for its turn.
+ *
+ * Return: true if the job is to be refused.
+ */
+bool peerdma_queue_kept_from(const struct peerdma_job *holder, const struct peerdma_job *job)
+{
+	return peerdma_queue_needs(job) & peerdma_queue_needs(holder) &&
+	       (job->path != PATH_RECEIVE || job->file != holder->file);
+}
+
+/**
+ * peerdma_queue_next_kept() - finds a queued job that is not done because another keeps lanes
+ * @holder: that one. Called with the board's lock held
+ *
+ * Return: a job, or NULL if there is none.
+ */
+struct peerdma_job *peerdma_queue_next_kept(const struct peerdma_job *holder)
+{
+	struct peerdma_dev *board = holder->file->board;
+	struct peerdma_file *file;
+	unsigned int needs;
+
+	for (needs = 1; needs < ARRAY_SIZE(board->ready); needs++) {
+		if (!(needs & peerdma_queue_needs(holder)))
+			continue;
+		/* The first one is, or the second if the first is of the same file. */
+		list_for_each_entry(file, &board->ready[needs], on_ready)
+			if (peerdma_queue_kept_from(holder, peerdma_queue_first(file)))
+				return peerdma_queue_first(file);
+	}
+	return NULL;
+}
+
 /* Puts a file behind all others that are ready, unless nothing of it is queued. */
 static void queue_line_up(struct peerdma_file *file)
 {
@@ -83,6 +121,7 @@ void peerdma_queue_add(struct peerdma_job *job)
 	struct peerdma_leg *leg;
 
 	job->queued = true;
+	file->receiving += job->path == PATH_RECEIVE;
 	for (leg = job->legs; leg < job->legs + PEERDMA_LANES; leg++)
 		if (leg->used)
 			list_add_tail(&leg->on_surface, &leg->surface->queued);
@@ -104,6 +143,7 @@ void peerdma_queue_remove(struct peerdma_job *job)
 	struct peerdma_leg *leg;
 
 	job->queued = false;
+	file->receiving -= job->path == PATH_RECEIVE;
 	for (leg = job->legs; leg < job->legs + PEERDMA_LANES; leg++)
 		list_del_init(&leg->on_surface);
 	list_del_init(&job->link);

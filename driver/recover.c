@@ -264,6 +264,10 @@ static int __maybe_unused recover_suspend(struct device *dev)
 	wait_event_timeout(board->idle, !recover_owned(board), peerdma_hw_scaled(board, DRAIN_MS));
 	peerdma_recover_freeze(board, true);
 	recover_set_draining(board, false);
+	/* Drivers of other devices wait for them, which are suspended after this one. */
+	spin_lock_irq(&board->lock);
+	peerdma_stop_announced(board);
+	spin_unlock_irq(&board->lock);
 	peerdma_revoke_all(board, PEERDMA_SURFACE_REVOKED, true);
 	spin_lock_irq(&board->lock);
 	peerdma_hw_quiet(board);

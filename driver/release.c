@@ -155,7 +155,7 @@ void peerdma_release_unkeep(struct peerdma_surface *surface)
 {
 	/* In a work item, since the caller's module may be unloaded right after. */
 	if (refcount_dec_and_test(&surface->keepers))
-		queue_work(peerdma_wq, &surface->free);
+		queue_work(peerdma_surface_wq, &surface->free);
 }
 EXPORT_SYMBOL_GPL(peerdma_release_unkeep);
 

@@ -22,7 +22,8 @@ static bool revoke_flip(struct peerdma_surface *surface, u32 state)
 static void revoke_queue(struct peerdma_surface *surface)
 {
 	/* Without a reference left, release.c is already giving it back, its mapping included. */
-	if (kref_get_unless_zero(&surface->ref) && !queue_work(peerdma_wq, &surface->revoke))
+	if (kref_get_unless_zero(&surface->ref) &&
+	    !queue_work(peerdma_surface_wq, &surface->revoke))
 		peerdma_surface_put(surface);
 }
 

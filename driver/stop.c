@@ -6,6 +6,8 @@
 
 /* The end of PCIe's default range of completion timeouts: nothing is outstanding for longer. */
 #define OUTSTANDING_MS		50
+/* How many jobs peerdma_stop_kept() ends. */
+#define KEPT_AT_ONCE		16
 
 /**
  * peerdma_stop_lost() - gives up a board that does not answer any more
@@ -80,6 +82,29 @@ void peerdma_stop_job(struct peerdma_job *job, int error, u32 reason)
 }
 
 /**
+ * peerdma_stop_kept() - ends queued jobs that cannot have their lanes because another keeps them
+ * @holder: that one. Called with the board's lock held
+ *
+ * Ends a few, so that the lock is not held for as long as there are jobs.
+ *
+ * Return: whether there may be more.
+ */
+bool peerdma_stop_kept(struct peerdma_job *holder)
+{
+	struct peerdma_job *job;
+	int n;
+
+	for (n = 0; n < KEPT_AT_ONCE; n++) {
+		job = peerdma_queue_next_kept(holder);
+		if (!job)
+			return false;
+		job->holder = get_pid(holder->file->opener);
+		peerdma_stop_job(job, -EBUSY, PEERDMA_REASON_BUSY);
+	}
+	return true;
+}
+
+/**
  * peerdma_stop_file() - makes all of a file's jobs end
  * @file: the file
  * @error: negative errno
@@ -129,6 +154,23 @@ void peerdma_stop_outdated(struct peerdma_dev *board)
 		list_for_each_entry_safe(job, next, &file->queue, link)
 			if (job->generation && job->generation != board->generation)
 				peerdma_stop_job(job, -ESTALE, PEERDMA_REASON_RESET);
+}
+
+/**
+ * peerdma_stop_announced() - ends queued jobs that others wait for
+ * @board: does not start them before something else has happened. Called with its lock held
+ *
+ * That others may wait with a lock which this needs: of a dma-buf that is being mapped.
+ */
+void peerdma_stop_announced(struct peerdma_dev *board)
+{
+	struct peerdma_job *job, *next;
+	struct peerdma_file *file;
+
+	list_for_each_entry(file, &board->files, on_board)
+		list_for_each_entry_safe(job, next, &file->queue, link)
+			if (job->fence)
+				peerdma_stop_job(job, -EIO, PEERDMA_REASON_RESET);
 }
 
 static bool stop_uses(const struct peerdma_job *job, const struct peerdma_surface *surface)
@@ -259,10 +301,12 @@ bool peerdma_stop_step(struct peerdma_dev *board, bool late)
 	}
 	if (stop_outstanding(board))
 		return false;
-	if (dead)
+	if (dead) {
 		peerdma_stop_bury(board);
-	else
+	} else {
 		stop_force(board);
+		peerdma_stop_announced(board);
+	}
 	return !dead;
 }
 
@@ -270,22 +314,27 @@ bool peerdma_stop_step(struct peerdma_dev *board, bool late)
  * peerdma_stop_work() - polls lanes that are stopping
  * @work: a board's
  *
- * Starts the recovery when one does not stop in time.
+ * When one does not stop in time, takes the bus from the board and starts the recovery. Jobs do not
+ * wait for that: it waits for memory that is being mapped.
  */
 void peerdma_stop_work(struct work_struct *work)
 {
 	struct peerdma_dev *board = container_of(work, struct peerdma_dev, stopper.work);
 	struct peerdma_lane *lane;
-	bool some, late = false;
+	bool some = false, late = false, reset = false;
 
 	spin_lock_irq(&board->lock);
-	some = stop_poll(board);
 	for_each_lane(lane, board)
 		late |= lane->state == LANE_STOPPING && time_after(jiffies, lane->deadline);
-	board->broken |= late;
+	/* The recovery sees to one that is gone. */
+	if (board->state != PEERDMA_BOARD_DEAD) {
+		reset = peerdma_stop_step(board, late);
+		for_each_lane(lane, board)
+			some |= lane->state == LANE_STOPPING || lane->state == LANE_CUT_OFF;
+	}
 	spin_unlock_irq(&board->lock);
 
-	if (late)
+	if (reset)
 		queue_work(peerdma_wq, &board->recovery);
 	else if (some)
 		queue_delayed_work(peerdma_wq, &board->stopper, 1);

@@ -97,7 +97,7 @@ static void submit_set_leg(struct peerdma_leg *leg, struct peerdma_surface *surf
  * @destination: NULL for PEERDMA_OP_H2C
  * @destination_offset: byte in @destination, or card address
  *
- * Waits for what others still do with memory that is shared as a dma-buf. Process context.
+ * Waits for what others still do with dma-bufs, and announces the job in them. Process context.
  *
  * Return: 0, or an errno that was explained.
  */
@@ -127,28 +127,24 @@ int peerdma_submit_prepare(struct peerdma_job *job, u32 op, struct peerdma_surfa
 		error = peerdma_submit_check_card(job->file, op, source ? to_card : from_card,
 						  job->length);
 		job->path = PATH_CARD;
+		if (!source && board->stream_window && from_card == board->stream_window)
+			job->path = PATH_RECEIVE;
 	}
 	if (error)
 		return error;
-
-	if (source && source->provider->wait)
-		error = source->provider->wait(source, false);
-	if (!error && destination && destination->provider->wait)
-		error = destination->provider->wait(destination, true);
-	if (error)
-		return peerdma_fail(job->file, error, "others are still using the dma-buf");
 
 	if (source)
 		submit_set_leg(&job->legs[PEERDMA_H2C], source, source_offset, to_card);
 	if (destination)
 		submit_set_leg(&job->legs[PEERDMA_C2H], destination, destination_offset, from_card);
-	return 0;
+	return peerdma_fence_submit(job);
 }
 
 /* Called with the board's lock held. */
 static int submit_check(const struct peerdma_job *job, bool notify)
 {
 	struct peerdma_file *file = job->file;
+	const struct peerdma_lane *lane;
 	const struct peerdma_leg *leg;
 
 	if (file->board->state == PEERDMA_BOARD_DEAD)
@@ -161,6 +157,16 @@ static int submit_check(const struct peerdma_job *job, bool notify)
 		return peerdma_fail(file, -EAGAIN,
 				    "%u jobs are outstanding, as many as may be: read() their events",
 				    file->job_count);
+	for_each_lane(lane, file->board)
+		if (job->length && lane->job && lane->job->keeps &&
+		    peerdma_queue_kept_from(lane->job, job))
+			return peerdma_job_explain_busy(file, lane->job->file->opener);
+	/* Others wait for the job. */
+	if (job->fence && file->board->broken)
+		return peerdma_fail(file, -EBUSY, "the board is being reset: try again");
+	if (job->fence && file->receiving)
+		return peerdma_fail(file, -EBUSY,
+				    "a job for a dma-buf must not wait behind jobs of the same open file that receive from the user stream: submit it before them, or open the node once more");
 	for (leg = job->legs; leg < job->legs + PEERDMA_LANES; leg++) {
 		if (!leg->used)
 			continue;

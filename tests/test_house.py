@@ -36,6 +36,7 @@ ORDER = (
     "peerdma",
     "peerdma.opening peerdma.gpus",
     "peerdma.kernel peerdma.userspace",
+    "peerdma.vfio_pci peerdma.vfio_user",
     "peerdma.vfio",
     # GPUs, which have the kernels for tests made by what stands below them.
     "peerdma.cuda.gpu peerdma.emulated",

@@ -167,7 +167,8 @@ def _download(tree: Tree, scratch: Path) -> list[Path]:
     packages, alone = list(tree.packages), list(tree.alone)
     if tree.kernel:
         headers = next(n for n in _depends(tree.kernel, config) if n.startswith("linux-headers-"))
-        alone.append(headers + "".join(tree.kernel.partition(":")[1:]))
+        of_architecture = "".join(tree.kernel.partition(":")[1:])
+        alone.append(headers + of_architecture)
         packages += [
             name
             for name in _depends(alone[-1], config)
@@ -175,6 +176,12 @@ def _download(tree: Tree, scratch: Path) -> list[Path]:
         ]
         if tree.image:
             alone.append(alone[-1].replace("headers", "image", 1))
+            # From 7.3 on the image is in another package, and its modules are.
+            alone += [
+                name + of_architecture
+                for name in _depends(alone[-1], config)
+                if name.startswith(("linux-binary-", "linux-modules-"))
+            ]
     if packages:
         _run(["apt-get", "-qqy", "--download-only", "install", *packages], config=config)
     if alone:

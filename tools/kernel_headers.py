@@ -14,7 +14,7 @@ import os
 import re
 import sys
 import tarfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 if __package__:
@@ -25,8 +25,8 @@ else:
 __all__ = ["KERNELS", "NV_P2P", "Headers", "headers", "main", "nv_p2p", "scripts", "sparse", "xdma"]
 
 
-#: Kernels that the driver is built against: Debian's oldest, stable and newest. It also runs on
-#: those with an image.
+#: Kernels that the driver is built for, and guests boot: Debian's oldest to the newest that its
+#: backports have. Those that the tests boot most come with their image.
 KERNELS = {
     "5.10": Tree("bullseye", ("gcc-10",), kernel="linux-headers-amd64"),
     "6.1": Tree("bookworm", ("gcc-12",), kernel="linux-headers-amd64"),
@@ -34,7 +34,7 @@ KERNELS = {
     "6.12-arm64": Tree(
         "trixie", ("gcc-14-aarch64-linux-gnu",), kernel="linux-headers-arm64:arm64", image=True
     ),
-    "7.2": Tree("trixie", ("gcc-14",), kernel="linux-headers-amd64", backports=True),
+    "newest": Tree("trixie", ("gcc-14",), kernel="linux-headers-amd64", backports=True),
 }
 #: NVIDIA's open kernel modules, by driver branch.
 NV_P2P = {
@@ -64,9 +64,13 @@ class Headers:
     environment: dict[str, str]
 
 
-def headers(name: str) -> Headers:
-    """The headers of KERNELS[`name`], downloaded if needed; TreeError if that fails."""
-    root = obtain(KERNELS[name], _fix_paths)
+def headers(name: str, image: bool = False) -> Headers:
+    """The headers of KERNELS[`name`], downloaded if needed; TreeError if that fails.
+
+    With `image`, the kernel's image and modules are beside them.
+    """
+    tree = KERNELS[name]
+    root = obtain(replace(tree, image=tree.image or image), _fix_paths)
     architecture = name.partition("-")[2] or "amd64"
     build = next((root / "usr/src").glob(f"linux-headers-*-{architecture}"))
     path = f"{root}/usr/bin:{os.environ.get('PATH', '')}"

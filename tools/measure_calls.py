@@ -41,8 +41,9 @@ from peerdma.regs import (
     identifier,
 )
 from peerdma.uapi import Event, Feature, Ioctl
-from peerdma.userspace import backend as userspace
-from peerdma.vfio.wire import DeviceFlag
+from peerdma.userspace.backend import UserSpaceBackend
+from peerdma.vfio_user import platform
+from peerdma.vfio_user.wire import DeviceFlag
 
 __all__ = ["BARE", "LANES", "THREADED", "Lane", "Measured", "main", "measure"]
 
@@ -64,7 +65,7 @@ class _Registers:
     """A stand-in for the board, registers only: each run has ended as soon as it is started."""
 
     lost = False
-    vendor, device, subsystem = 0x10EE, 0x7021, (0x10EE, 0x5045)
+    identity = (0x10EE, 0x7021, 0x10EE, 0x5045)
     interrupt = mock.Mock()
     interrupt.name = "MSIX"
 
@@ -161,10 +162,10 @@ def _user_space() -> Iterator[Lane]:
     client.return_value.lost = False
     client.return_value.take_lost_writes = lambda: None  # a Mock would cost more than the copy
     with (
-        mock.patch.object(userspace, "VfioUserClient", client),
-        mock.patch.object(userspace, "PciFunction", _Registers),
+        mock.patch.object(platform, "VfioUserClient", client),
+        mock.patch.object(platform, "SocketFunction", _Registers),
     ):
-        backend = userspace.UserSpaceBackend("", "stand-in")
+        backend = UserSpaceBackend(platform.SocketPlatform(""), "stand-in")
     registers = backend._function
     with Board(backend) as board, _ways(board) as ways:
         copy = ways["Board.copy"]

@@ -193,16 +193,11 @@ static DEFINE_SPINLOCK(fence_lock);
 
 static int begin_write(struct dma_buf *buffer, struct exported *exported)
 {
-	int error = dma_resv_reserve_fences(buffer->resv, 1);
-
-	if (error)
-		return error;
 	exported->fence = kzalloc(sizeof(*exported->fence), GFP_KERNEL);
 	if (!exported->fence)
 		return -ENOMEM;
 	dma_fence_init(exported->fence, &fence_ops, &fence_lock, dma_fence_context_alloc(1), 1);
-	dma_resv_add_fence(buffer->resv, exported->fence, DMA_RESV_USAGE_WRITE);
-	return 0;
+	return compat_dma_resv_add_write(buffer->resv, exported->fence);
 }
 
 static void end_write(struct exported *exported)

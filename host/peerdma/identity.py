@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What a board calls itself on the PCI bus: the functions that the kernel driver takes."""
+"""What a board calls itself on the PCI bus, and how it is named by its place there."""
 
 from __future__ import annotations
 
-__all__ = ["IDENTITIES", "XILINX"]
+__all__ = ["IDENTITIES", "VFIO", "XILINX"]
+
+#: What the names of boards begin with that are opened by the kernel's VFIO, before their address.
+VFIO = "vfio:"
 
 XILINX = 0x10EE
 
+#: The functions that the kernel driver takes:
 #: (vendor, device, subsystem vendor, subsystem), and whose design has it; as in driver/main.c.
 IDENTITIES = {
     (XILINX, 0x7021, XILINX, 0x5045): "peerdma",

@@ -17,6 +17,7 @@ from typing import Any
 from .board.backend import Backend
 from .board.board import Board
 from .errors import BoardNotFound
+from .identity import VFIO
 from .memory.files import kind_of
 
 __all__ = ["add_board_option", "is_node", "open_board"]
@@ -33,10 +34,11 @@ def add_board_option(parser: argparse.ArgumentParser, *, simulates: bool = True)
     parser.add_argument(
         "--board",
         default="auto",
-        metavar="auto|sim|PATH",
+        metavar="auto|sim|PATH|vfio:ADDRESS",
         help=f"board to use: auto is {auto}; sim starts the simulated board (the first time this "
         "builds its model, which takes minutes); PATH is a device node, or the socket of a "
-        "simulated board that runs (default: auto)",
+        "simulated board that runs; ADDRESS is that of a PCI function bound to vfio-pci "
+        "(default: auto)",
     )
 
 
@@ -53,16 +55,17 @@ def open_board(
 
     Parameters
     ----------
-    board : "auto", "sim" or path
+    board : "auto", "sim", "vfio:ADDRESS" or path
         A path is a device node of the kernel driver, ``/dev/picoevb``, or the socket of a
         simulated board that runs, ``.venv/bin/python -m sim.board --socket PATH``. "sim" starts
         the simulated board of this checkout, which ends with `close`; building its model the first
         time takes minutes. "auto" is the first device node, or "sim" where there is none.
+        "vfio:0000:01:00.0" is a board that the kernel's vfio-pci has, and needs no driver of ours.
     timeout : float, optional
         Seconds to wait for any one answer of the board or descriptor chain. By default 60 s,
         and for chains a time that grows with their size and with how slowly the board runs.
     interrupts : "auto", "msi" or "intx"
-        "auto" is MSI if the board has it. Of simulated boards; the kernel driver decides itself.
+        "auto" is MSI if the board has it, by VFIO MSI-X; the kernel driver decides itself.
     max_payload, max_read_request : int
         What the platform allows on the link, 128 to 4096 bytes; of simulated boards.
     arguments : sequence of str
@@ -102,6 +105,13 @@ def _backend(path: str, arguments: Sequence[str], options: dict[str, Any]) -> Ba
         return StartedBoard(arguments, **options)
     if arguments:
         raise ValueError(f"arguments are for a board that is started, not for the one at {path}")
+    if path.startswith(VFIO):
+        from .userspace.backend import UserSpaceBackend
+        from .vfio_pci.platform import VfioPlatform
+
+        platform = VfioPlatform(path[len(VFIO) :], interrupts=options["interrupts"])
+        name = f"board at {platform.device.address}, by VFIO"
+        return UserSpaceBackend(platform, name, timeout=options["timeout"])
     if is_node(path):
         from .kernel.backend import open_node
 
@@ -112,8 +122,10 @@ def _backend(path: str, arguments: Sequence[str], options: dict[str, Any]) -> Ba
             f"such as {_NODE}, or the socket of a running simulated board"
         )
     from .userspace.backend import UserSpaceBackend
+    from .vfio_user.platform import SocketPlatform
 
-    return UserSpaceBackend(path, f"board at {path}", **options)
+    platform = SocketPlatform(path, **options)
+    return UserSpaceBackend(platform, f"board at {path}", timeout=options["timeout"])
 
 
 def is_node(path: str) -> bool:

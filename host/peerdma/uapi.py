@@ -269,6 +269,7 @@ class Reason(enum.IntEnum):
     REVOKED = 5
     RESET = 6
     LOST = 7
+    BUSY = 8
 
 
 class Event(_Sized):

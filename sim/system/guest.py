@@ -21,7 +21,7 @@ from . import process
 from .board import ROOT, Board
 from .channel import Channel, Running
 from .errors import GuestError, KernelComplaint, Overdue
-from .kernel import Kernel, stock
+from .kernel import Kernel, chosen
 from .lanes import LANES
 from .log import KernelLog
 from .machine import BOARD_SLOTS, CHECKOUT, Plan, board_device
@@ -55,9 +55,11 @@ class Guest:
     further_boards : sequence of sequence of str
         Options of more boards.
     kernel : Kernel, optional
-        The kernel to boot, by default Debian's.
+        The kernel to boot, by default the one that the environment names, or Debian's.
     load : bool
         Whether to load the lane's modules. Else call `load`, with parameters.
+    modules : sequence of str
+        Further modules of the kernel's own, such as vfio_pci, to load at boot.
     xdma : bool
         Whether to build the kernel's own driver for XDMA and its client, for `load`.
     files : mapping of str to Path
@@ -97,6 +99,7 @@ class Guest:
         further_boards: Sequence[Sequence[str]] = (),
         kernel: Kernel | None = None,
         load: bool = True,
+        modules: Sequence[str] = (),
         xdma: bool = False,
         files: Mapping[str, Path] | None = None,
         append: str = "",
@@ -121,12 +124,21 @@ class Guest:
         self._resources.callback(shutil.rmtree, self._sockets, ignore_errors=True)
         self._log = KernelLog(self.logs / "console.log")
         try:
-            kernel = kernel or stock(self.lane.architecture)
+            kernel = kernel or chosen(self.lane.architecture)
             built = {**build(kernel), **(build_xdma(kernel) if xdma else {})}
             self.modules = {name: f"/run/guest/{path.name}" for name, path in built.items()}
             brought = {path.name: path for path in built.values()}
             sizes = memory, aperture, processors
-            plan = Plan(self.lane, kernel, self._sockets, self._log.path, *sizes, terminal, append)
+            plan = Plan(
+                self.lane,
+                kernel,
+                self._sockets,
+                self._log.path,
+                *sizes,
+                terminal,
+                append,
+                tuple(modules),
+            )
             if board_options is not None:
                 self.board = self._new_board(board_options)
             for options in further_boards:

@@ -4,19 +4,23 @@
 from __future__ import annotations
 
 import lzma
+import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from tools.kernel_headers import Headers, headers
+from tools.kernel_headers import KERNELS, Headers, headers
 
 from .errors import GuestError
 
-__all__ = ["Kernel", "stock"]
+__all__ = ["KERNELS", "Kernel", "chosen", "stock"]
 
-_STOCK = {"amd64": "6.12", "arm64": "6.12-arm64"}
+#: What guests of an architecture boot unless told otherwise.
+_USUAL = {"amd64": "6.12", "arm64": "6.12-arm64"}
+#: Environment variable that chooses another one for guests of amd64.
+_CHOICE = "PEERDMA_KERNEL"
 
 
 @dataclass(frozen=True)
@@ -69,17 +73,33 @@ class Kernel:
         return ordered
 
 
-def stock(architecture: str = "amd64") -> Kernel:
-    """Debian's kernel, downloaded if needed; TreeError if that fails."""
-    found = headers(_STOCK[architecture])
+def stock(name: str) -> Kernel:
+    """Debian's kernel of this name in `KERNELS`, downloaded if needed; TreeError if that fails."""
+    found = headers(name, image=True)
     version = found.build.name.removeprefix("linux-headers-")
     root = found.build.parents[2]
-    image = root / "boot" / f"vmlinuz-{version}"
     folders = (root / "usr/lib/modules" / version, root / "lib/modules" / version)
     modules = next((folder for folder in folders if folder.is_dir()), None)
-    if not image.exists() or modules is None:
+    images = (root / "boot" / f"vmlinuz-{version}", folders[0] / "vmlinuz")  # where 7.3 has it
+    image = next((image for image in images if image.exists()), None)
+    if image is None or modules is None:
         raise GuestError(
             f"{root} has no image of kernel {version} with its modules; remove that folder to "
             "download it again"
         )
-    return Kernel(architecture, image, found, modules)
+    return Kernel(name.partition("-")[2] or "amd64", image, found, modules)
+
+
+def chosen(architecture: str) -> Kernel:
+    """The kernel that PEERDMA_KERNEL names, if it is one of the architecture, or else the usual one.
+
+    Raises
+    ------
+    GuestError
+        If there is no such kernel.
+    """
+    name = os.environ.get(_CHOICE) or _USUAL["amd64"]
+    if name != "debug" and name not in KERNELS:
+        raise GuestError(f"{_CHOICE} is none of {', '.join(KERNELS)}, debug: {name!r}")
+    usual = architecture != "amd64" or name == "debug"
+    return stock(_USUAL[architecture] if usual else name)

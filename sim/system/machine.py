@@ -53,6 +53,8 @@ class Plan:
         Connect standard input and output to the guest's /dev/hvc0.
     append : str
         Further kernel parameters.
+    modules : tuple of str
+        Further modules of the kernel's own to load at boot.
     """
 
     lane: Lane
@@ -64,6 +66,7 @@ class Plan:
     processors: int
     terminal: bool
     append: str
+    modules: tuple[str, ...]
 
     def socket(self, name: str) -> Path:
         """Path of the socket that QEMU connects to for the "agent" or the "monitor"."""
@@ -137,7 +140,7 @@ class Plan:
         python = sys.executable if own else "/usr/bin/python3"
         settings = f"CHECKOUT={'' if own else CHECKOUT}\n"
         settings += f"PYTHON={shlex.quote(python)}\nPORT={_AGENT}\n"
-        modules = self.kernel.modules_for(_MODULES).items()
+        modules = self.kernel.modules_for((*_MODULES, *self.modules)).items()
         return archive(
             {
                 "init": (here / "init.sh").read_bytes(),

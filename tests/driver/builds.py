@@ -47,7 +47,7 @@ ANSWERS = {
         "SG_TABLE_SEGMENT",
         "AER_BY_CORE",
     },
-    "7.2": {
+    "newest": {
         "CLASS_CREATE_NAME",
         "VM_FLAGS_SET",
         "READ_PINS_LAST",

@@ -16,7 +16,7 @@ import peerdma
 from peerdma import opening
 from peerdma.cuda.gpu import CudaGpu
 from peerdma.kernel import node as kernel_node
-from peerdma.vfio.wire import (
+from peerdma.vfio_user.wire import (
     MAX_DATA_BYTES,
     Command,
     Header,

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import peerdma
-from peerdma.vfio.simboard import checkout_root
+from peerdma.vfio_user.simboard import checkout_root
 
 __all__ = ["DEMO", "HOST", "ROOT", "command", "expect_error", "run"]
 

@@ -27,7 +27,10 @@ def parts(modules: set[str]) -> set[str]:
 
 
 #: What a program holds in its hands, and what that is made of.
-FACE = {"arguments", "board", "deprecated", "errors", "gpus", "memory", "opening", "regs", "uapi"}
+FACE = {
+    *("arguments", "board", "deprecated", "errors", "gpus", "identity", "memory", "opening"),
+    *("regs", "uapi"),
+}
 
 
 def test_import_loads_no_way_to_a_board_and_no_gpu():
@@ -48,6 +51,13 @@ def test_a_device_node_needs_no_simulation():
         "except peerdma.BoardNotFound: pass"
     )
     assert parts(loaded(code)) == {*FACE, "kernel"}
+
+
+def test_a_board_by_vfio_needs_neither_simulation_nor_driver():
+    code = (
+        "import peerdma\ntry: peerdma.open('vfio:ffff:ff:1f.7')\nexcept peerdma.BoardNotFound: pass"
+    )
+    assert parts(loaded(code)) == {*FACE, "userspace", "vfio", "vfio_pci"}
 
 
 def test_dir_shows_the_api_and_nothing_else():

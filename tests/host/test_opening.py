@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import peerdma
-from peerdma.vfio.simboard import checkout_root
+from peerdma.vfio_user.simboard import checkout_root
 
 ROOT = checkout_root()
 HOST = ROOT / "host"

@@ -101,9 +101,8 @@ int nvidia_p2p_get_pages(u64 address, u64 size, struct nvidia_p2p_page_table **r
 		kfree(table);
 		return -ENOMEM;
 	}
-	mmap_read_lock(current->mm);
-	found = get_user_pages(address, table->entries, FOLL_WRITE | FOLL_FORCE, table->pages);
-	mmap_read_unlock(current->mm);
+	found = get_user_pages_unlocked(address, table->entries, table->pages,
+					FOLL_WRITE | FOLL_FORCE);
 	if (found != table->entries) {
 		error = found < 0 ? found : -EFAULT;
 		goto err_pages;

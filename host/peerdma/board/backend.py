@@ -255,7 +255,7 @@ def stream_backend(backend: Backend) -> tuple[StreamBackend, Extension]:
         raise UnsupportedError("this board has no user block; build its gateware with --user")
     if not isinstance(backend, StreamBackend):
         raise UnsupportedError(
-            "this board's driver does not support the user block; so far only that of the "
-            "simulated board does"
+            "the kernel driver does not support the user block; open the board by VFIO "
+            "(docs/vfio.md), or a simulated one"
         )
     return backend, extension

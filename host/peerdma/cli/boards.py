@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from ..doctor.machine import boards
 from ..doctor.system import System
 from ..errors import PeerdmaError
-from ..identity import IDENTITIES
+from ..identity import IDENTITIES, VFIO
 from ..kernel.node import KernelNode
+from ..vfio_pci.place import DRIVER
 
 __all__ = ["Listed", "add_list", "listed"]
 
@@ -27,7 +28,7 @@ class Listed:
     Attributes
     ----------
     node : str
-        What `peerdma.open` takes; "" if the peerdma driver does not have the board.
+        What `peerdma.open` takes; "" if neither the peerdma driver nor vfio-pci has the board.
     address : str
         On the PCI bus; "" if the node cannot be opened.
     name : str
@@ -46,7 +47,7 @@ def add_list(command: argparse.ArgumentParser) -> None:
 
 
 def listed(system: System) -> Iterator[Listed]:
-    """The boards behind the driver, by their nodes, then those that other drivers have, or none."""
+    """The boards behind the driver, by their nodes, then those with another driver, or none."""
     found = set()
     for node in system.nodes:
         try:
@@ -61,6 +62,9 @@ def listed(system: System) -> Iterator[Listed]:
         yield Listed(node, address, IDENTITIES.get(identity, "of unknown design"))
     for each in boards(system):
         if each.address not in found:
+            if each.driver == DRIVER:
+                yield Listed(f"{VFIO}{each.address}", each.address, IDENTITIES[each.identity])
+                continue
             driver = f"bound to {each.driver}" if each.driver else "no driver is bound to it"
             yield Listed("", each.address, f"{IDENTITIES[each.identity]}, {driver}")
 
@@ -72,5 +76,5 @@ def _run(arguments: argparse.Namespace) -> int:
     elif not found:
         print("peerdma: no boards; `peerdma doctor` says what it looked at", file=sys.stderr)
     for each in [] if arguments.json else found:
-        print(f"{each.node or '-':<15} {each.address or '-':<13} {each.name}")
+        print(f"{each.node or '-':<17} {each.address or '-':<13} {each.name}")
     return 0

@@ -8,11 +8,14 @@ import contextlib
 import dataclasses
 import json
 from collections.abc import Iterable, Iterator
+from itertools import chain
 
 from ..errors import PeerdmaError
 from ..gpus import gpu
+from ..identity import VFIO
 from ..kernel.node import KernelNode
 from ..opening import add_board_option, is_node, open_board
+from ..vfio_pci.place import DRIVER
 from .board import (
     look_at_counts,
     look_at_gateware,
@@ -30,6 +33,7 @@ from .machine import (
     look_for_boards,
 )
 from .system import Finding, System, Verdict, fail, note
+from .vfio import look_at_vfio
 
 __all__ = ["add_doctor", "examine"]
 
@@ -89,11 +93,12 @@ def examine(board: str = "auto", system: System | None = None) -> Iterator[Findi
         By default this machine. Boards are only opened on this machine.
     """
     system = system or System()
-    hardware = board == "auto" or is_node(board)
+    hardware = board == "auto" or is_node(board) or board.startswith(VFIO)
     if hardware:
         yield from _around(system)
         if board == "auto":
-            board = next(iter(system.nodes), "")
+            by_vfio = (f"{VFIO}{each.address}" for each in boards(system) if each.driver == DRIVER)
+            board = next(chain(system.nodes, by_vfio), "")
         if not board or not system.here:
             yield note("test", "no transfers were tried: there is no board to open")
             return
@@ -104,8 +109,13 @@ def _around(system: System) -> Iterator[Finding]:
     """Board, driver and GPU as the kernel shows them."""
     yield from look_for_boards(system)
     found = boards(system)
-    yield from look_at_driver(system, found)
-    yield from look_at_nodes(system)
+    by_vfio = [each for each in found if each.driver == DRIVER]
+    for each in by_vfio:
+        yield from look_at_vfio(system, each)
+    by_driver = [each for each in found if each not in by_vfio]
+    if by_driver or not by_vfio:
+        yield from look_at_driver(system, by_driver)
+        yield from look_at_nodes(system)
     for each in found:
         yield from look_at_board(system, each)
         yield look_at_iommu(system, each)
@@ -121,6 +131,9 @@ def _inside(path: str, hardware: bool) -> Iterator[Finding]:
         if not hardware:
             yield from _transfers(path, "auto")
             return
+        if path.startswith(VFIO):
+            yield from _transfers(path, None)
+            return
         with contextlib.closing(KernelNode(path)) as node:
             yield from look_at_versions(node)
             yield from _transfers(path, "cuda")
@@ -130,7 +143,7 @@ def _inside(path: str, hardware: bool) -> Iterator[Finding]:
         yield fail("board", f"{type(error).__name__}: {error}", "", type(error))
 
 
-def _transfers(path: str, kind: str) -> Iterator[Finding]:
+def _transfers(path: str, kind: str | None) -> Iterator[Finding]:
     with open_board(path) as board:
         yield from look_at_gateware(board)
         failed = False
@@ -139,6 +152,8 @@ def _transfers(path: str, kind: str) -> Iterator[Finding]:
             yield finding
         if failed:
             yield note("test", "GPU memory was not tried, as host memory does not work")
+            return
+        if kind is None:
             return
         try:
             device = gpu(kind)

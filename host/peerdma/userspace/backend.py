@@ -1,13 +1,10 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The backend for a board on a vfio-user socket: host platform and driver are in this process."""
+"""The backend for a board whose driver is this process: over vfio-user or the kernel's VFIO."""
 
 from __future__ import annotations
 
 import contextlib
-import mmap
-import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,15 +12,13 @@ import numpy as np
 from ..board.backend import BoardInfo, Moved, Piece, Progress
 from ..board.link import Link
 from ..board.transfer import Through
-from ..errors import PeerdmaError, ProtocolError, TransferError, UnsupportedError
+from ..errors import PeerdmaError, TransferError, UnsupportedError
 from ..memory.mailbox import MailboxPage
-from ..memory.memory import DataPath, Extent, Memory, Staged
+from ..memory.memory import DataPath, Memory
 from ..memory.scatter import ScatterList
-from ..regs import BAR_USER, DESCRIPTOR, MAILBOX, USER, USER_BLOCK_BASE, Capability
+from ..regs import BAR_USER, DESCRIPTOR, USER, USER_BLOCK_BASE, Capability
 from ..uapi import Access
-from ..vfio.client import VfioUserClient
-from ..vfio.pci import PciFunction
-from ..vfio.wire import DeviceFlag
+from ..vfio.platform import Platform, Window
 from .frames import FrameRun
 from .lanes import Lanes, Work, once
 from .prepared import Prepared
@@ -31,30 +26,13 @@ from .xdma import Direction, Xdma
 
 __all__ = ["UserSpaceBackend"]
 
-_PAGE = 4096
-#: Bus address of the descriptor ring, below 4 GiB, so that requests to it have short headers.
-_RING_ADDRESS = 0x1000_0000
 _RING_DESCRIPTORS = 4096
-#: First bus address for arrays in host memory, above any emulated GPU.
-_HOST_ADDRESS = 0x100_0000_0000
-#: Seconds to wait for any one answer on the socket.
-_ANSWER_TIMEOUT = 60.0
-
-
-@dataclass(frozen=True)
-class _Window:
-    """Memory at bus address `address`, in a DMA window of whole pages from `base`."""
-
-    address: int
-    nbytes: int
-    base: int
-    size: int
 
 
 class _Mapped:
     """Memory that is mapped for the board, and how many pins share the mapping."""
 
-    def __init__(self, memory: Memory, windows: list[_Window], path: DataPath):
+    def __init__(self, memory: Memory, windows: list[Window], path: DataPath):
         self.memory = memory
         self.path = path
         self.windows = windows
@@ -80,57 +58,37 @@ class UserSpaceBackend:
 
     Parameters
     ----------
-    path : str
-        The socket.
+    platform : Platform
+        Closed with the backend, also if that cannot be made.
     name : str
         Name of the board, as shown to users.
     timeout : float or None
-        Seconds to wait for one descriptor chain, and for one answer; None: chosen to fit.
-    interrupts, max_payload, max_read_request
-        See `PciFunction`.
-    why_lost : callable
-        Returns why the board's process ended, if that is known.
+        Seconds to wait for one descriptor chain; None: chosen to fit.
     notes : callable
         Returns the board's notes since a time of `time.monotonic`; empty if there are none.
+
+    Raises
+    ------
+    BoardNotFound, VersionMismatch
+        As `Xdma`.
     """
 
     def __init__(
         self,
-        path: str,
+        platform: Platform,
         name: str,
         *,
         timeout: float | None = None,
-        interrupts: str = "auto",
-        max_payload: int = 128,
-        max_read_request: int = 512,
-        why_lost: Callable[[], str] = lambda: "",
         notes: Callable[[float], str] = lambda since: "",
     ):
         self._mapped: dict[int, _Mapped] = {}
-        self._next_host_address = _HOST_ADDRESS
+        self._platform = platform
+        self._function = platform.function
         with contextlib.ExitStack() as undo:
-            self._client = VfioUserClient(
-                path, timeout=timeout or _ANSWER_TIMEOUT, why_lost=why_lost
-            )
-            undo.callback(self._client.close)
-            self._reset()
-            self._function = PciFunction(
-                self._client,
-                interrupts=interrupts,
-                max_payload=max_payload,
-                max_read_request=max_read_request,
-            )
             undo.callback(self._function.close)
-            size = _RING_DESCRIPTORS * DESCRIPTOR.itemsize
-            fd = os.memfd_create("peerdma-ring", os.MFD_CLOEXEC)
-            try:
-                os.ftruncate(fd, size)
-                memory = mmap.mmap(fd, size)
-                self._client.dma_map(_RING_ADDRESS, size, memoryview(memory), fd=fd)
-            finally:
-                os.close(fd)
+            memory, address = platform.ring(_RING_DESCRIPTORS * DESCRIPTOR.itemsize)
             ring = np.frombuffer(memory, DESCRIPTOR)
-            self._driver = Xdma(self._function, ring, _RING_ADDRESS, timeout)
+            self._driver = Xdma(self._function, ring, address, timeout)
             self._lanes = Lanes(self._driver, self._lost, notes)
             self._info = self._describe(name)
             undo.pop_all()
@@ -147,15 +105,7 @@ class UserSpaceBackend:
         """
         mapped = self._mapped.get(id(memory))
         if mapped is None:
-            windows: list[_Window] = []
-            with contextlib.ExitStack() as undo:
-                undo.callback(self._unmap, windows)
-                address, path = memory.address, memory.path
-                for extent in memory.extents():
-                    windows.append(self._map(extent, address % _PAGE))
-                    address += len(extent.memory)
-                    path = DataPath.STAGED if isinstance(extent.memory, Staged) else path
-                undo.pop_all()
+            windows, path = self._platform.map(memory)
             mapped = self._mapped[id(memory)] = _Mapped(memory, windows, path)
         mapped.pins += 1
         return mapped
@@ -169,7 +119,7 @@ class UserSpaceBackend:
         handle.pins -= 1
         if not handle.pins:
             del self._mapped[id(handle.memory)]
-            self._unmap(handle.windows)
+            self._platform.unmap(handle.windows)
 
     def prepare_copy(self, source: Sequence[Piece], destination: Sequence[Piece]) -> Work:
         """Prepares a copy: in one pass if the board can, else through card RAM, piece by piece."""
@@ -292,7 +242,7 @@ class UserSpaceBackend:
 
     def _lost(self) -> TransferError | None:
         """The error for writes, since the last call, to addresses without memory; None if none."""
-        lost = self._client.take_lost_writes()
+        lost = self._platform.take_lost_writes()
         return lost and TransferError(
             f"the board made {lost.writes} writes of {lost.nbytes} bytes in all to bus addresses "
             f"that are not mapped writable, the first at {lost.address:#x}. They are lost, and the "
@@ -302,26 +252,11 @@ class UserSpaceBackend:
         )
 
     def mailbox(self) -> MailboxPage:
-        """Maps the page, which the simulated board offers with --mailbox-page."""
+        """Maps the page, if the gateware has it."""
         extension = self._driver.extension
         if extension is None or Capability.MAILBOX not in extension.capabilities:
             raise UnsupportedError("this board's gateware has no mailbox")
-        found = self._client.region_map(BAR_USER[0])
-        if found is None:
-            raise UnsupportedError(
-                "this simulated board does not offer the mailbox page. Start it with "
-                '--mailbox-page, or open("sim", arguments=["--mailbox-page"])'
-            )
-        offset, memory = found
-        if offset != MAILBOX.base:
-            memory.close()
-            raise ProtocolError(
-                f"the board offers a page at {offset:#x} of its user BAR, but the mailbox is at "
-                f"{MAILBOX.base:#x}; use the simulated board of this checkout"
-            )
-        return MailboxPage(
-            memory, False, lambda register: self._function.read32(BAR_USER[0], offset + register)
-        )
+        return self._platform.mailbox()
 
     def leds(self, value: int | None) -> int:
         """Sets the LEDs unless `value` is None; returns their state."""
@@ -334,51 +269,11 @@ class UserSpaceBackend:
         return self._function.read32(BAR_USER[0], offset)
 
     def close(self) -> None:
-        """Ends the connection, and all mappings with it."""
+        """Ends the connection to the board, and all mappings with it."""
         self._mapped.clear()
         with contextlib.suppress(PeerdmaError):
             # Nothing can be cleaned up on a board that is gone or hangs.
             self._function.close()
-
-    # Mapping ---------------------------------------------------------------------------------
-
-    def _map(self, extent: Extent, in_page: int) -> _Window:
-        nbytes = len(extent.memory)
-        address = extent.bus_address
-        if address is None:
-            # Same offset in the page as the virtual address, as an operating system would map it.
-            address = self._next_host_address + in_page
-        skip = address % _PAGE
-        window = _Window(address, nbytes, address - skip, -(-(skip + nbytes) // _PAGE) * _PAGE)
-        self._client.dma_map(
-            window.base,
-            window.size,
-            extent.memory,
-            skip=skip,
-            fd=extent.fd,
-            fd_offset=extent.fd_offset,
-        )
-        if extent.bus_address is None:
-            # One page stays unmapped between arrays, so that an overrun never reaches the next.
-            self._next_host_address = window.base + window.size + _PAGE
-        return window
-
-    def _unmap(self, windows: list[_Window]) -> None:
-        with contextlib.ExitStack() as every:
-            for window in windows:
-                every.callback(self._unmap_window, window)
-
-    def _unmap_window(self, window: _Window) -> None:
-        if not self._client.lost:
-            self._client.dma_unmap(window.base, window.size, skip=window.address - window.base)
-
-    def _reset(self) -> None:
-        """Resets the board, which its last user may have left in any state."""
-        flags = self._client.device_info().flags
-        if not flags & DeviceFlag.PCI:
-            raise ProtocolError("the device on this socket is not a PCI device; is it a board?")
-        if flags & DeviceFlag.RESET:
-            self._client.reset()
 
     # Information -----------------------------------------------------------------------------
 
@@ -386,13 +281,18 @@ class UserSpaceBackend:
         function, driver = self._function, self._driver
         return BoardInfo(
             name=name,
-            simulated=True,
-            identity=(function.vendor, function.device, *function.subsystem),
+            simulated=self._platform.simulated or self._slow(),
+            identity=function.identity,
             interrupts=function.interrupt.name,
             channels=driver.engine.channel_counts,
             card_ram_size=driver.card_ram_size,
             extension=driver.extension,
         )
+
+    def _slow(self) -> bool:
+        """Whether the board runs slower than real time, as simulations do."""
+        extension = self._driver.extension
+        return extension is not None and extension.time_scale > 1
 
     def _link(self) -> Link | None:
         return self._driver.extension.link if self._driver.extension else None

@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..vfio.simboard import SimulatedBoard, is_checkout
+from ..vfio_user.platform import SocketPlatform
+from ..vfio_user.simboard import SimulatedBoard, is_checkout
 from .backend import UserSpaceBackend
 
 __all__ = ["StartedBoard", "is_checkout"]
@@ -15,15 +16,14 @@ __all__ = ["StartedBoard", "is_checkout"]
 class StartedBoard(UserSpaceBackend):
     """A simulated board in a process of its own, which `close` ends."""
 
-    def __init__(self, arguments: Sequence[str], **options: Any):
+    def __init__(self, arguments: Sequence[str], *, timeout: float | None, **options: Any):
         self._process = SimulatedBoard(arguments)
         try:
+            platform = SocketPlatform(
+                self._process.path, timeout=timeout, why_lost=self._process.why_lost, **options
+            )
             super().__init__(
-                self._process.path,
-                "simulated board",
-                why_lost=self._process.why_lost,
-                notes=self._process.notes,
-                **options,
+                platform, "simulated board", timeout=timeout, notes=self._process.notes
             )
         except BaseException:
             self._process.close()

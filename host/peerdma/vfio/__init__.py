@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The platform of `peerdma.userspace`: a PCI function on a vfio-user socket.
+"""What two ways to a PCI function from user space have in common.
 
-`wire` defines the messages, `channel` sends and receives them, `client` implements the protocol,
-and `pci` sets up the function: BARs, bus mastering, interrupts. `simboard` starts the simulated
-board of a checkout.
+`peerdma.vfio_user` reaches a simulated board over a socket, `peerdma.vfio_pci` a real one through
+the kernel's VFIO. `structures` are those of <linux/vfio.h>, which both use; `function` sets up a
+function's configuration space; `platform` is what a driver in user space gets from either.
 """

@@ -180,7 +180,7 @@ def test_the_kernel_driver_knows_the_direction(node_driver, node_board, device_g
 
 def withdraw(board, pin):
     """Takes memory from the board behind the pin's back, as a driver with a bug would."""
-    board._backend._unmap(pin.handle.windows)
+    board._backend._platform.unmap(pin.handle.windows)
     pin.handle.windows.clear()
 
 

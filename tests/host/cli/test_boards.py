@@ -48,6 +48,13 @@ def test_a_board_that_another_driver_has(machine, capsys):
     assert line.split() == ["-", board.address, *f"peerdma, bound to {board.driver}".split()]
 
 
+def test_a_board_that_vfio_has(machine, capsys):
+    pc = machine()
+    pc.bind(pc.board, "vfio-pci")
+    (line,) = lines(capsys)
+    assert line.split() == [f"vfio:{pc.address}", pc.address, "peerdma"]
+
+
 def test_a_node_that_cannot_be_opened_says_why(machine, capsys):
     machine("/dev/peerdma-that-is-not-there")
     line, other = lines(capsys)

@@ -74,6 +74,7 @@ def test_nothing_to_move_asks_nothing_of_the_driver(node_driver, node_board):
         ({"reason": Reason.REVOKED}, "PinError", "Keep surfaces open"),
         ({"reason": Reason.UNPINNED}, "PinError", "unpinned during"),
         ({"reason": Reason.RESET}, "TransferError", "was reset or suspended"),
+        ({"reason": Reason.BUSY}, "TransferError", "waits for data of the user stream keeps"),
         ({"reason": Reason.CANCELLED}, "TransferError", "it was cancelled"),
         ({"reason": Reason.LOST}, "BoardLost", "went away"),
     ],

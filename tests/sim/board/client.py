@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from peerdma import regs
-from peerdma.vfio.wire import (
+from peerdma.vfio_user.wire import (
     CONFIG_REGION,
     Command,
     DmaAccess,

@@ -10,7 +10,7 @@ import pytest
 from hw.pcie.series7.parameters import PARAMETERS
 from hw.pcie.series7.phy.pcie_block import TIED
 from peerdma import regs
-from peerdma.vfio.wire import CONFIG_REGION, Command
+from peerdma.vfio_user.wire import CONFIG_REGION, Command
 from sim.board import config_space
 from sim.compile import configuration
 from sim.compile.configuration import configuration_space

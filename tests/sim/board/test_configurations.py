@@ -11,7 +11,7 @@ import pytest
 
 import peerdma
 from peerdma import regs
-from peerdma.vfio.wire import Irq
+from peerdma.vfio_user.wire import Irq
 from tests.sim.board.client import BAR_DMA, BAR_USER, Board, Client, Memory
 from tests.sim.board.dma import DATA, DONE, LIST, MIB, list_of
 from tests.sim.board.test_own_writes import counted, quiet

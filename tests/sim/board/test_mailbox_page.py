@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pytest
 
 from peerdma import regs
-from peerdma.vfio.wire import (
+from peerdma.vfio_user.wire import (
     Area,
     Command,
     Header,

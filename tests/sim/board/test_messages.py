@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from peerdma import regs
-from peerdma.vfio.wire import (
+from peerdma.vfio_user.wire import (
     CONFIG_REGION,
     Command,
     Irq,

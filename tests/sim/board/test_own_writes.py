@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from peerdma import regs
-from peerdma.vfio.wire import Irq
+from peerdma.vfio_user.wire import Irq
 from sim.board.config_space import MSIX
 from sim.compile.configuration import configuration_space
 from tests.sim.board.client import ANSWER, BAR_DMA, Board, Client, Memory

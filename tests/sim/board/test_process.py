@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from peerdma import regs
-from peerdma.vfio.wire import CONFIG_REGION
+from peerdma.vfio_user.wire import CONFIG_REGION
 from tests.sim.board.client import BAR_DMA, BAR_USER, ROOT, Board, Client
 
 LIMIT = 120

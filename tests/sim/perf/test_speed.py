@@ -20,6 +20,7 @@ from peerdma.memory.scatter import ScatterList
 from peerdma.regs import STREAM_WINDOW
 from peerdma.userspace.backend import UserSpaceBackend
 from peerdma.userspace.dma_channel import Direction
+from peerdma.vfio_user.platform import SocketPlatform
 from sim.board.session import Conditions
 from sim.perf.ideal import ideal
 from tests.sim.board.client import Board, Memory
@@ -37,7 +38,7 @@ class Engine:
         self.source, self.target = source.bytes, target.bytes
         self._driver = backend._driver
         for address, memory in ((SOURCE, source), (TARGET, target)):
-            backend._client.dma_map(address, memory.size, memory.bytes.data, fd=memory.fd)
+            backend._platform.client.dma_map(address, memory.size, memory.bytes.data, fd=memory.fd)
 
     def cycles(self, *directions: Direction) -> int:
         """Runs channels side by side, to the end; busy cycles of the first."""
@@ -80,7 +81,7 @@ def engine(
         Memory(SIZE * COUNT) as target,
     ):
         source.bytes[:] = np.random.default_rng(1).integers(0, 256, SIZE * COUNT, "u1")
-        backend = UserSpaceBackend(board.path, "board", max_payload=max_payload)
+        backend = UserSpaceBackend(SocketPlatform(board.path, max_payload=max_payload), "board")
         yield Engine(backend, source, target)
         backend.close()
         assert board.end() == 0, "the core broke a rule of PCIe"
@@ -137,8 +138,8 @@ def test_bytes_of_a_copy_do_not_stay_on_the_card(nbytes, tmp_path):
         Board(tmp_path, "--link", "gen2x1", "--log-tlps", str(log)) as board,
         Memory(SIZE * COUNT) as memory,
     ):
-        backend = UserSpaceBackend(board.path, "board")
-        backend._client.dma_map(SOURCE, memory.size, memory.bytes.data, fd=memory.fd)
+        backend = UserSpaceBackend(SocketPlatform(board.path), "board")
+        backend._platform.client.dma_map(SOURCE, memory.size, memory.bytes.data, fd=memory.fd)
         half = memory.size // 2
         for start in range(0, 8 * nbytes, nbytes):
             source = ScatterList([SOURCE + start], [nbytes])

@@ -1,78 +1,39 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The vfio-user protocol's messages as data: commands, flags and layouts, protocol version 0.0.
+"""VFIO's structures, as in <linux/vfio.h>: for the kernel's ioctls, and in vfio-user messages.
 
-Facts from the "vfio-user Protocol Specification" as it ships with QEMU and libvfio-user. All
-fields are little-endian. Every message starts with a `Header`; what follows is named by command.
+Fields are in the byte order of the machine, which is little-endian, as vfio-user's are. Most begin
+with `argsz`, the bytes of the structure with what follows it.
 """
 
 from __future__ import annotations
 
 import enum
 import struct
+from collections.abc import Iterator
 from typing import Any, NamedTuple, TypeVar
 
 __all__ = [
     "CONFIG_REGION",
-    "MAX_DATA_BYTES",
-    "MAX_FDS",
-    "PROTOCOL_VERSION",
     "Area",
-    "Command",
     "DeviceFlag",
     "DeviceInfo",
-    "DmaAccess",
     "DmaMap",
     "DmaUnmap",
-    "Header",
-    "HeaderFlag",
     "Irq",
     "IrqInfo",
     "IrqSet",
     "IrqSetFlag",
     "MapFlag",
-    "RegionAccess",
     "RegionFlag",
     "RegionInfo",
     "SparseMmap",
-    "Version",
+    "mappable",
     "pack",
     "unpack",
 ]
 
-#: (major, minor) of the protocol version implemented here.
-PROTOCOL_VERSION = (0, 0)
-#: Most payload bytes of one read or write message; the protocol's default.
-MAX_DATA_BYTES = 1 << 20
-#: Most file descriptors that one message to this side carries.
-MAX_FDS = 16
 #: Number of the region that is the PCI configuration space.
 CONFIG_REGION = 7
-
-
-class Command(enum.IntEnum):
-    """Message commands. The board sends DMA_READ and DMA_WRITE, the client all others."""
-
-    VERSION = 1
-    DMA_MAP = 2
-    DMA_UNMAP = 3
-    DEVICE_GET_INFO = 4
-    DEVICE_GET_REGION_INFO = 5
-    DEVICE_GET_IRQ_INFO = 7
-    DEVICE_SET_IRQS = 8
-    REGION_READ = 9
-    REGION_WRITE = 10
-    DMA_READ = 11
-    DMA_WRITE = 12
-    DEVICE_RESET = 13
-
-
-class HeaderFlag(enum.IntFlag):
-    """Bits of `Header.flags`. Bits 3:0 are the type: 0 command, 1 reply."""
-
-    REPLY = 0x1
-    TYPE = 0xF
-    NO_REPLY = 0x10
-    ERROR = 0x20
 
 
 class DeviceFlag(enum.IntFlag):
@@ -99,11 +60,13 @@ class MapFlag(enum.IntFlag):
 
 
 class Irq(enum.IntEnum):
-    """Interrupt indices of a PCI device."""
+    """Interrupt indices of a PCI device; the last two are the kernel's messages about it."""
 
     INTX = 0
     MSI = 1
     MSIX = 2
+    ERROR = 3
+    REQUEST = 4
 
 
 class IrqSetFlag(enum.IntFlag):
@@ -115,34 +78,13 @@ class IrqSetFlag(enum.IntFlag):
     ACTION_TRIGGER = 1 << 5
 
 
-class Header(NamedTuple):
-    """Starts every message. `size` counts the header too; `error` is an errno."""
-
-    message_id: int
-    command: int
-    size: int
-    flags: int = 0
-    error: int = 0
-
-    FORMAT = struct.Struct("<HHIII")
-
-
-class Version(NamedTuple):
-    """VERSION, both ways; then capabilities as NUL-terminated JSON."""
-
-    major: int
-    minor: int
-
-    FORMAT = struct.Struct("<HH")
-
-
 class DmaMap(NamedTuple):
-    """DMA_MAP; the file descriptor, if any, comes as ancillary data. The reply is empty."""
+    """Memory for the device's DMA, in whole pages."""
 
     argsz: int
     flags: int
-    #: of the memory in the file
-    offset: int
+    #: the memory: its virtual address; in vfio-user, its offset in the file that comes with it
+    place: int
     address: int
     size: int
 
@@ -150,7 +92,7 @@ class DmaMap(NamedTuple):
 
 
 class DmaUnmap(NamedTuple):
-    """DMA_UNMAP; the reply repeats it."""
+    """What `DmaMap` mapped at an address."""
 
     argsz: int
     flags: int
@@ -161,7 +103,7 @@ class DmaUnmap(NamedTuple):
 
 
 class DeviceInfo(NamedTuple):
-    """DEVICE_GET_INFO, both ways."""
+    """A device: its flags, and how many regions and kinds of interrupts it has."""
 
     argsz: int
     flags: int = 0
@@ -172,7 +114,7 @@ class DeviceInfo(NamedTuple):
 
 
 class RegionInfo(NamedTuple):
-    """DEVICE_GET_REGION_INFO, both ways."""
+    """A region; in the device's file it is at `offset`."""
 
     argsz: int
     flags: int = 0
@@ -187,7 +129,7 @@ class RegionInfo(NamedTuple):
 class SparseMmap(NamedTuple):
     """A capability that follows `RegionInfo`: the areas of the region that can be mapped.
 
-    `areas` times `Area` follow. The next capability is at byte `next` of the reply, if not 0.
+    `areas` times `Area` follow. The next capability is at byte `next` of the structure, if not 0.
     """
 
     kind: int
@@ -211,7 +153,7 @@ class Area(NamedTuple):
 
 
 class IrqInfo(NamedTuple):
-    """DEVICE_GET_IRQ_INFO, both ways."""
+    """How many interrupts of a kind there are."""
 
     argsz: int
     flags: int = 0
@@ -222,7 +164,7 @@ class IrqInfo(NamedTuple):
 
 
 class IrqSet(NamedTuple):
-    """DEVICE_SET_IRQS; eventfds come as ancillary data. The reply is empty."""
+    """Connects interrupts to eventfds, which follow it; in vfio-user as ancillary data."""
 
     argsz: int
     flags: int
@@ -231,25 +173,6 @@ class IrqSet(NamedTuple):
     interrupts: int
 
     FORMAT = struct.Struct("<IIIII")
-
-
-class RegionAccess(NamedTuple):
-    """REGION_READ and REGION_WRITE, both ways; data follows read replies and write commands."""
-
-    offset: int
-    region: int
-    nbytes: int
-
-    FORMAT = struct.Struct("<QII")
-
-
-class DmaAccess(NamedTuple):
-    """DMA_READ and DMA_WRITE, both ways; data follows read replies and write commands."""
-
-    address: int
-    nbytes: int
-
-    FORMAT = struct.Struct("<QQ")
 
 
 Record = TypeVar("Record")
@@ -263,3 +186,23 @@ def pack(record: Any) -> bytes:
 def unpack(kind: type[Record], data: bytes | bytearray | memoryview, offset: int = 0) -> Record:
     """The layout `kind` read from `data` at `offset`; struct.error if `data` is too short."""
     return kind(*kind.FORMAT.unpack_from(data, offset))  # type: ignore[attr-defined]
+
+
+def mappable(info: RegionInfo, answer: bytes | bytearray) -> Iterator[Area]:
+    """The areas of a region that can be mapped; all of it if no capability lists areas.
+
+    `answer` is the structure with the capabilities that follow it. Raises struct.error if they do
+    not fit into it.
+    """
+    if not info.flags & RegionFlag.MMAP:
+        return
+    place = info.cap_offset if info.flags & RegionFlag.CAPABILITIES else 0
+    while place:
+        sparse = unpack(SparseMmap, answer, place)
+        if sparse.kind == SparseMmap.KIND and sparse.areas:
+            first = place + SparseMmap.FORMAT.size
+            for number in range(sparse.areas):
+                yield unpack(Area, answer, first + number * Area.FORMAT.size)
+            return
+        place = sparse.next if sparse.next > place else 0
+    yield Area(0, info.size)

@@ -85,7 +85,7 @@ class SimulatedBoard:
         self._events: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._process: subprocess.Popen[str] | None = None
         self._ready = False
-        command = [sys.executable, "-m", "peerdma.vfio.simboard_child", str(os.getpid())]
+        command = [sys.executable, "-m", "peerdma.vfio_user.simboard_child", str(os.getpid())]
         command += [self._directory, "--socket", self.path, "--once", *arguments]
         # The kernel ends the child with the *thread* that started it, so this one lives as long.
         self._keeper = threading.Thread(target=self._keep, args=(command,), daemon=True)

@@ -16,17 +16,17 @@ import struct
 import weakref
 from bisect import bisect_right, insort
 from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from ..errors import VersionMismatch
 from ..memory.memory import Staged
+from ..vfio.platform import LostWrites
 from .channel import Channel
 from .wire import (
     CONFIG_REGION,
     MAX_DATA_BYTES,
     MAX_FDS,
     PROTOCOL_VERSION,
-    Area,
     Command,
     DeviceInfo,
     DmaAccess,
@@ -38,31 +38,16 @@ from .wire import (
     IrqSetFlag,
     MapFlag,
     RegionAccess,
-    RegionFlag,
     RegionInfo,
-    SparseMmap,
     Version,
+    mappable,
     pack,
     unpack,
 )
 
-__all__ = ["LostWrites", "VfioUserClient"]
+__all__ = ["VfioUserClient"]
 
 _Record = TypeVar("_Record")
-
-
-class LostWrites(NamedTuple):
-    """Writes of the device to unmapped addresses, as an IOMMU would record them.
-
-    Posted writes have no completion, so the device does not know.
-    """
-
-    #: bus address of the first
-    address: int
-    #: bytes of all of them
-    nbytes: int
-    #: how many there were
-    writes: int
 
 
 class VfioUserClient:
@@ -128,25 +113,18 @@ class VfioUserClient:
         fds = self._channel.take_fds()
         try:
             info = self._read(RegionInfo, answer)
-            if not info.flags & RegionFlag.MMAP:
+            try:
+                area = next(mappable(info, answer), None)
+            except struct.error:
+                self._channel.broken("sent capabilities of a region that do not fit into it")
+            if area is None:
                 return None
-            area = self._mappable(info, answer)
             if not fds:
                 self._channel.broken("offered a region to map without its file")
             return area.offset, mmap.mmap(fds[0], area.size, offset=info.offset + area.offset)
         finally:
             for fd in fds:
                 os.close(fd)
-
-    def _mappable(self, info: RegionInfo, answer: bytes) -> Area:
-        """The first area of a region that can be mapped; all of it if no capability lists areas."""
-        place = info.cap_offset if info.flags & RegionFlag.CAPABILITIES else 0
-        while place:
-            sparse = self._read(SparseMmap, answer[place:])
-            if sparse.kind == SparseMmap.KIND and sparse.areas:
-                return self._read(Area, answer[place + SparseMmap.FORMAT.size :])
-            place = sparse.next if sparse.next > place else 0
-        return Area(0, info.size)
 
     def reset(self) -> None:
         """Resets the device, configuration space included."""

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import peerdma
-from peerdma.vfio.client import VfioUserClient
-from peerdma.vfio.wire import (
+from peerdma.vfio_user.client import VfioUserClient
+from peerdma.vfio_user.wire import (
     Command,
     DmaAccess,
     DmaMap,

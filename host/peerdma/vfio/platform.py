@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""What a driver in user space gets from its platform: a function, memory for DMA, the mailbox."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from ..memory.mailbox import MailboxPage
+from ..memory.memory import DataPath, Memory
+from .function import PciFunction
+
+__all__ = ["LostWrites", "Platform", "Window"]
+
+
+class LostWrites(NamedTuple):
+    """Writes of the device to unmapped addresses, as an IOMMU would record them.
+
+    Posted writes have no completion, so the device does not know.
+    """
+
+    #: bus address of the first
+    address: int
+    #: bytes of all of them
+    nbytes: int
+    #: how many there were
+    writes: int
+
+
+class Window(NamedTuple):
+    """Memory at bus address `address`, in a DMA window of whole pages from `base`."""
+
+    address: int
+    nbytes: int
+    base: int
+    size: int
+
+
+class Platform(Protocol):
+    """A board's function, reset and with bus mastering on, and what surrounds it."""
+
+    #: whether the board can only be a simulated one
+    simulated: bool
+
+    @property
+    def function(self) -> PciFunction:
+        """The function; closing it ends all."""
+        ...
+
+    def map(self, memory: Memory) -> tuple[list[Window], DataPath]:
+        """Maps memory for the board's DMA; the windows, in order, and the path of the bytes.
+
+        A window allows what the memory allows. PinError if the memory cannot be mapped; nothing of
+        it is, then.
+        """
+        ...
+
+    def unmap(self, windows: Sequence[Window]) -> None:
+        """Undoes `map`; once it returns the board does not access the memory."""
+        ...
+
+    def ring(self, nbytes: int) -> tuple[mmap.mmap, int]:
+        """Memory for descriptors, mapped until the function is closed; and its bus address."""
+        ...
+
+    def take_lost_writes(self) -> LostWrites | None:
+        """The writes that were lost since the last call; None if none, or if nobody knows."""
+        ...
+
+    def mailbox(self) -> MailboxPage:
+        """Maps the mailbox page of a board that has one; UnsupportedError if it cannot be."""
+        ...

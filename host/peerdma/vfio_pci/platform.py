@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""A real board's platform: firmware has set the function up, and the kernel's VFIO maps memory."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import logging
+import mmap
+from collections.abc import Sequence
+from typing import ClassVar
+
+from ..errors import PinError, UnsupportedError
+from ..memory.mailbox import MailboxPage
+from ..memory.memory import DataPath, Memory, Staged
+from ..regs import BAR_DMA, BAR_USER, CHANNEL, EXTENSION, EXTENSION_MAGIC, IRQ, MAILBOX
+from ..vfio.function import COMMAND, Command, PciFunction
+from ..vfio.platform import LostWrites, Window
+from ..vfio.structures import Irq, MapFlag
+from .device import VfioDevice
+from .place import Place
+
+__all__ = ["VfioFunction", "VfioPlatform"]
+
+_log = logging.getLogger(__name__)
+_PAGE = mmap.PAGESIZE
+_MAILBOX_BYTES = 4096
+_ONES = 0xFFFF_FFFF
+#: Bus address of the descriptor ring if it is free: below 4 GiB, where requests have short headers.
+_RING_ADDRESS = 0x1000_0000
+
+
+class VfioFunction(PciFunction):
+    """A function that firmware and kernel have set up; it is reset here, at the start and the end.
+
+    Parameters
+    ----------
+    device : VfioDevice
+        The connection; closed with the function.
+    interrupts : "auto", "msi" or "intx"
+        "auto" takes the first that the function has of MSI-X, MSI and INTx.
+
+    Raises
+    ------
+    UnsupportedError, ProtocolError
+        As `PciFunction`.
+    """
+
+    KINDS: ClassVar = {
+        "auto": (Irq.MSIX, Irq.MSI, Irq.INTX),
+        "msi": (Irq.MSI,),
+        "intx": (Irq.INTX,),
+    }
+
+    def __init__(self, device: VfioDevice, *, interrupts: str):
+        self._vfio = device
+        super().__init__(device, interrupts=interrupts)
+
+    def _set_up(self) -> None:
+        self._config_write(COMMAND, Command.MEMORY)
+        if not self._vfio.reset():
+            self._without_reset()
+        # All interrupts are one message, whatever a former user of a board without reset has set.
+        for register in IRQ.registers:
+            if register.name.startswith("channel_vector"):
+                self.write32(BAR_DMA[0], IRQ.address(register.name), 0)
+
+    def _bus_is_off(self) -> None:
+        if not self._vfio.reset():
+            self._soft_reset()
+
+    def _without_reset(self) -> None:
+        address = self._vfio.address
+        if self._soft_reset():
+            _log.warning(
+                "the kernel has no way to reset %s: used the soft reset of its engine, which keeps "
+                "configuration space and user registers",
+                address,
+            )
+        else:
+            _log.warning(
+                "the kernel has no way to reset %s, and its gateware has no soft reset: what a "
+                "former user has left in its registers stays",
+                address,
+            )
+
+    def _soft_reset(self) -> bool:
+        """Resets the engine, not the function; False if the gateware cannot."""
+        bar = BAR_DMA[0]
+        if self.read32(bar, EXTENSION.address("magic")) != EXTENSION_MAGIC:
+            return False
+        self.write32(bar, EXTENSION.address("soft_reset"), 1)
+        return True
+
+    def read32(self, bar: int, offset: int) -> int:
+        """The 32-bit register at byte `offset` of a BAR; BoardLost if the board is gone."""
+        value = super().read32(bar, offset)
+        # All ones is what reads of a board without link or power return, too.
+        if value == _ONES and super().read32(BAR_DMA[0], CHANNEL.base) == _ONES:
+            self._vfio.give_up("its registers read all ones: it has lost its link or its power")
+            self._vfio.serve()
+        return value
+
+
+class VfioPlatform:
+    """See `peerdma.vfio.platform.Platform`.
+
+    Parameters
+    ----------
+    address : str
+        The function's, as `Place` takes it.
+    interrupts : str
+        See `VfioFunction`.
+
+    Raises
+    ------
+    BoardNotFound
+        If the function cannot be opened, with the command to run.
+    """
+
+    simulated = False
+
+    def __init__(self, address: str, *, interrupts: str = "auto"):
+        with contextlib.ExitStack() as undo:
+            self.device: VfioDevice = VfioDevice(Place(address))
+            undo.callback(self.device.close)
+            self.function: VfioFunction = VfioFunction(self.device, interrupts=interrupts)
+            undo.pop_all()
+
+    def map(self, memory: Memory) -> tuple[list[Window], DataPath]:
+        """Maps the pages that memory is in, at their virtual address if that is free on the bus."""
+        elsewhere = memory.on_gpu or memory.path is DataPath.PEER_TO_PEER
+        if elsewhere or any(isinstance(extent.memory, Staged) for extent in memory.extents()):
+            raise PinError(
+                "a board that is opened by VFIO reaches host memory only, and this is GPU memory. "
+                "Load the driver (docs/driver.md) and open /dev/picoevb, or use a surface in host "
+                'memory, gpu(memory="host")'
+            )
+        if not memory.nbytes:
+            return [], memory.path
+        first = memory.address - memory.address % _PAGE
+        size = -(-(memory.address + memory.nbytes - first) // _PAGE) * _PAGE
+        flags = MapFlag.READ if memory.readonly else MapFlag.READ | MapFlag.WRITE
+        base = self.device.dma_map(first, size, flags, first)
+        return [Window(base + memory.address - first, memory.nbytes, base, size)], memory.path
+
+    def unmap(self, windows: Sequence[Window]) -> None:
+        """Undoes `map`."""
+        for window in windows:
+            self.device.dma_unmap(window.base)
+
+    def ring(self, nbytes: int) -> tuple[mmap.mmap, int]:
+        """Memory for descriptors, and its bus address."""
+        memory = mmap.mmap(-1, -(-nbytes // _PAGE) * _PAGE)
+        place = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+        flags = MapFlag.READ | MapFlag.WRITE
+        return memory, self.device.dma_map(place, len(memory), flags, _RING_ADDRESS)
+
+    def take_lost_writes(self) -> LostWrites | None:
+        """None: the IOMMU reports such writes in the kernel's log only."""
+        return None
+
+    def mailbox(self) -> MailboxPage:
+        """Maps the page of the user BAR."""
+        memory = self.device.map_page(BAR_USER[0], MAILBOX.base, _MAILBOX_BYTES)
+        if memory is None:
+            raise UnsupportedError(
+                f"the kernel does not let programs map the registers of {self.device.address}, "
+                "where the mailbox is: its pages are larger than theirs. Use the driver"
+            )
+        function = self.function
+        return MailboxPage(
+            memory, True, lambda register: function.read32(BAR_USER[0], MAILBOX.base + register)
+        )

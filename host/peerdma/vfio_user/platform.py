@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""A simulated board's platform: this process is its firmware, its IOMMU and its memory."""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+from collections.abc import Callable, Sequence
+
+from ..errors import ProtocolError, UnsupportedError
+from ..memory.mailbox import MailboxPage
+from ..memory.memory import DataPath, Extent, Memory, Staged
+from ..regs import BAR_USER, MAILBOX
+from ..vfio.platform import LostWrites, Window
+from .client import VfioUserClient
+from .pci import SocketFunction
+from .wire import DeviceFlag
+
+__all__ = ["SocketPlatform"]
+
+_PAGE = 4096
+#: Bus address of the descriptor ring, below 4 GiB, so that requests to it have short headers.
+_RING_ADDRESS = 0x1000_0000
+#: First bus address for arrays in host memory, above any emulated GPU.
+_HOST_ADDRESS = 0x100_0000_0000
+#: Seconds to wait for any one answer on the socket.
+_ANSWER_TIMEOUT = 60.0
+
+
+class SocketPlatform:
+    """See `peerdma.vfio.platform.Platform`.
+
+    Parameters
+    ----------
+    path : str
+        The socket.
+    timeout : float or None
+        Seconds to wait for one answer; None: one minute.
+    interrupts, max_payload, max_read_request
+        See `SocketFunction`.
+    why_lost : callable
+        Returns why the board's process ended, if that is known.
+
+    Raises
+    ------
+    BoardNotFound
+        If no process listens at the socket.
+    """
+
+    simulated = True
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        timeout: float | None = None,
+        interrupts: str = "auto",
+        max_payload: int = 128,
+        max_read_request: int = 512,
+        why_lost: Callable[[], str] = lambda: "",
+    ):
+        self._next_host_address = _HOST_ADDRESS
+        with contextlib.ExitStack() as undo:
+            self.client: VfioUserClient = VfioUserClient(
+                path, timeout=timeout or _ANSWER_TIMEOUT, why_lost=why_lost
+            )
+            undo.callback(self.client.close)
+            self._reset()
+            self.function: SocketFunction = SocketFunction(
+                self.client,
+                interrupts=interrupts,
+                max_payload=max_payload,
+                max_read_request=max_read_request,
+            )
+            undo.pop_all()
+
+    def _reset(self) -> None:
+        """Resets the board, which its last user may have left in any state."""
+        flags = self.client.device_info().flags
+        if not flags & DeviceFlag.PCI:
+            raise ProtocolError("the device on this socket is not a PCI device; is it a board?")
+        if flags & DeviceFlag.RESET:
+            self.client.reset()
+
+    def map(self, memory: Memory) -> tuple[list[Window], DataPath]:
+        """Maps memory for the board's DMA; `STAGED` if this process has to copy for it."""
+        windows: list[Window] = []
+        with contextlib.ExitStack() as undo:
+            undo.callback(self.unmap, windows)
+            address, path = memory.address, memory.path
+            for extent in memory.extents():
+                windows.append(self._map(extent, address % _PAGE))
+                address += len(extent.memory)
+                path = DataPath.STAGED if isinstance(extent.memory, Staged) else path
+            undo.pop_all()
+        return windows, path
+
+    def _map(self, extent: Extent, in_page: int) -> Window:
+        nbytes = len(extent.memory)
+        address = extent.bus_address
+        if address is None:
+            # Same offset in the page as the virtual address, as an operating system would map it.
+            address = self._next_host_address + in_page
+        skip = address % _PAGE
+        window = Window(address, nbytes, address - skip, -(-(skip + nbytes) // _PAGE) * _PAGE)
+        self.client.dma_map(
+            window.base,
+            window.size,
+            extent.memory,
+            skip=skip,
+            fd=extent.fd,
+            fd_offset=extent.fd_offset,
+        )
+        if extent.bus_address is None:
+            # One page stays unmapped between arrays, so that an overrun never reaches the next.
+            self._next_host_address = window.base + window.size + _PAGE
+        return window
+
+    def unmap(self, windows: Sequence[Window]) -> None:
+        """Undoes `map`."""
+        with contextlib.ExitStack() as every:
+            for window in windows:
+                every.callback(self._unmap, window)
+
+    def _unmap(self, window: Window) -> None:
+        if not self.client.lost:
+            self.client.dma_unmap(window.base, window.size, skip=window.address - window.base)
+
+    def ring(self, nbytes: int) -> tuple[mmap.mmap, int]:
+        """Memory for descriptors, and its bus address."""
+        fd = os.memfd_create("peerdma-ring", os.MFD_CLOEXEC)
+        try:
+            os.ftruncate(fd, nbytes)
+            memory = mmap.mmap(fd, nbytes)
+            self.client.dma_map(_RING_ADDRESS, nbytes, memoryview(memory), fd=fd)
+        finally:
+            os.close(fd)
+        return memory, _RING_ADDRESS
+
+    def take_lost_writes(self) -> LostWrites | None:
+        """The writes that were lost since the last call; None if there were none."""
+        return self.client.take_lost_writes()
+
+    def mailbox(self) -> MailboxPage:
+        """Maps the page, which the simulated board offers with --mailbox-page."""
+        found = self.client.region_map(BAR_USER[0])
+        if found is None:
+            raise UnsupportedError(
+                "this simulated board does not offer the mailbox page. Start it with "
+                '--mailbox-page, or open("sim", arguments=["--mailbox-page"])'
+            )
+        offset, memory = found
+        if offset != MAILBOX.base:
+            memory.close()
+            raise ProtocolError(
+                f"the board offers a page at {offset:#x} of its user BAR, but the mailbox is at "
+                f"{MAILBOX.base:#x}; use the simulated board of this checkout"
+            )
+        function = self.function
+        return MailboxPage(
+            memory, False, lambda register: function.read32(BAR_USER[0], offset + register)
+        )
