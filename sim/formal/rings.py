@@ -117,7 +117,8 @@ class Inbound(Property):
         ]
         self.cover(
             m,
-            leaves & (counted == LANES) & byte[-1],
+            # While reads have gone once round the ring; a beat of the second round is far from reset.
+            leaves & (counted == LANES) & reserved[-1],
             leaves & (counted < LANES) & (behind(left) > 1),
             (used == SIZE) & (reserved[:3] != 0),
             ring.take & self.past(m, block.flush & (left != 0)),
