@@ -271,7 +271,7 @@ def _times(conditions: Conditions) -> list[Figure]:
                            target=most)
                     for part, value, reference, most in parts
                 ]  # fmt: skip
-        for kind in ("c2h", "h2c"):
+        for kind in ("c2h", "h2c", "copy"):
             most = _PUSHED * conditions.clock_khz / 1000 if kind == "c2h" else None
             for way, bound in (("pushed", most), ("fetched", None)):
                 value = rig.times(kind, _SMALL, pushed=way == "pushed").data
