@@ -88,6 +88,7 @@ enum peerdma_lane_state {
  * @name: "H2C" or "C2H", for messages
  * @channel: offset of its channel block
  * @sgdma: offset of its SGDMA block
+ * @push: offset of its window for descriptors, 0 if the board has none
  * @irq_bit: its bit in the IRQ block
  * @ring: memory for the descriptors of one chain
  * @ring_address: bus address of @ring
@@ -109,6 +110,7 @@ struct peerdma_lane {
 	const char *name;
 	u32 channel;
 	u32 sgdma;
+	u32 push;
 	u32 irq_bit;
 	struct peerdma_descriptor *ring;
 	dma_addr_t ring_address;

@@ -81,6 +81,10 @@ static int hw_identify_extension(struct peerdma_dev *board)
 		board->stream_window =
 			(u64)hw_extension(board, PEERDMA_EXTENSION_STREAM_WINDOW_HI_REG) << 32 |
 			hw_extension(board, PEERDMA_EXTENSION_STREAM_WINDOW_LO_REG);
+	if (board->capabilities & PEERDMA_CAPABILITY_PUSH) {
+		board->lanes[PEERDMA_H2C].push = PEERDMA_H2C_PUSH_BASE;
+		board->lanes[PEERDMA_C2H].push = PEERDMA_C2H_PUSH_BASE;
+	}
 	return 0;
 }
 

@@ -53,7 +53,7 @@ class CoreConfig:
     h2c, c2h : int
         Channels in each direction, 1 to 4.
     tags : int
-        Reads in flight, at most 32 (five tag bits need no configuration by the host).
+        Reads in flight: 8, 16 or 32 (five tag bits need no configuration by the host).
     ram_size : int
         Bytes of card RAM, a power of two from 4 KiB to 1 MiB.
     clock_khz : int
@@ -68,7 +68,7 @@ class CoreConfig:
 
     h2c: int = 1
     c2h: int = 1
-    tags: int = 32
+    tags: int = 16
     ram_size: int = regs.CARD_RAM_SIZE
     clock_khz: int = 125_000
     completion_timeout_us: int = 10_000
@@ -161,11 +161,12 @@ class Core(wiring.Component):
                     c2h=c2h,
                     ram_size=config.ram_size,
                     has_stream=index < streams,
+                    pushable=config.extension,
                 )
                 m.submodules[f"{'c2h' if c2h else 'h2c'}{index}"] = ResetInserter(reset)(channel)
                 channels.append(channel)
         h2c, c2h = channels[: config.h2c], channels[config.h2c :]
-        pairs = [StreamPair(config.user(), number=index) for index in range(streams)]
+        pairs = [StreamPair(config.user, number=index) for index in range(streams)]
         for index, pair in enumerate(pairs):
             m.submodules[f"pair{index}"] = ResetInserter(reset)(pair)
             wiring.connect(m, h2c[index].stream, pair.h2c)
@@ -256,6 +257,7 @@ class Core(wiring.Component):
 
     def _host(self, streams):
         config, capabilities = self._config, regs.Capability.MAILBOX | regs.Capability.WRITEBACK
+        capabilities |= regs.Capability.PUSH
         if config.user:
             capabilities |= regs.Capability.STREAM
         extension = ExtensionBlock(

@@ -80,8 +80,12 @@ def _constants() -> Iterator[str]:
         "DOORBELL_BASE",
         "MSIX_TABLE_OFFSET",
         "MSIX_PBA_OFFSET",
+        "H2C_PUSH_BASE",
+        "C2H_PUSH_BASE",
+        "PUSH_STRIDE",
     ):
         yield _define(name, _value(getattr(regs, name)))
+    yield _define("PUSH_DESCRIPTORS", str(regs.PUSH_DESCRIPTORS))
     yield _define("MSIX_ENTRIES", str(regs.MSIX_ENTRIES))
     yield _define("CARD_RAM_SIZE", _value(regs.CARD_RAM_SIZE), "default build")
     yield _define("STREAM_WINDOW", _value(regs.STREAM_WINDOW))

@@ -25,6 +25,7 @@ __all__ = [
     "BLOCKS_OPTIONAL",
     "BLOCKS_USER",
     "C2H_CHANNEL_BASE",
+    "C2H_PUSH_BASE",
     "C2H_SGDMA_BASE",
     "CARD_RAM_SIZE",
     "CHANNEL",
@@ -40,6 +41,7 @@ __all__ = [
     "EXTENSION",
     "EXTENSION_MAGIC",
     "EXTENSION_VERSION",
+    "H2C_PUSH_BASE",
     "IRQ",
     "MAILBOX",
     "MSIX_ENTRIES",
@@ -48,6 +50,8 @@ __all__ = [
     "PASS_THROUGH",
     "PATTERN_SOURCE",
     "PATTERN_SOURCE_NAME",
+    "PUSH_DESCRIPTORS",
+    "PUSH_STRIDE",
     "SGDMA",
     "SGDMA_COMMON",
     "STREAM_WINDOW",
@@ -455,7 +459,7 @@ SGDMA_COMMON = Block(
 #: "PDMA" as little-endian bytes.
 EXTENSION_MAGIC = 0x414D_4450
 #: (major, minor): another major is refused, a newer minor only adds.
-EXTENSION_VERSION = (1, 2)
+EXTENSION_VERSION = (1, 3)
 
 #: Name of the user block that hands the stream on as it is.
 PASS_THROUGH = "PASS"
@@ -480,6 +484,8 @@ class Capability(enum.IntFlag):
     MAILBOX = 1 << 1
     #: Poll-mode writeback is there.
     WRITEBACK = 1 << 2
+    #: The first descriptors of a run can be pushed, see `PUSH_DESCRIPTORS`.
+    PUSH = 1 << 3
 
 
 class ErrorKind(enum.IntEnum):
@@ -584,7 +590,12 @@ EXTENSION = Block(
                 Field("count", 16, 16, "errors since the last clear, saturating"),
             ),
         ),
-        Register("error_address_lo", 0x2C, Access.RO, "Failing address [31:0]"),
+        Register(
+            "error_address_lo",
+            0x2C,
+            Access.RO,
+            "Failing address [31:0]; of a pushed descriptor: bit 0 is 1, [6:5] which one, rest 0",
+        ),
         Register("error_address_hi", 0x30, Access.RO, "Failing address [63:32]"),
         Register("error_clear", 0x34, Access.WO, "Any write clears the error capture"),
         Register(
@@ -742,3 +753,27 @@ DESCRIPTOR = np.dtype(
         ("next", "<u8"),
     ]
 )
+
+# Pushed descriptors -------------------------------------------------------------------------
+
+#: Most descriptors that can be pushed for a run. Where the extension block has Capability.PUSH,
+#: software can write the first descriptors of a run into the board, instead of leaving them in
+#: memory for the board to fetch. Each channel has a write-only window for them.
+#:
+#: * The window is written in ascending order from its first dword on, by writes of 32 or 64 bits or
+#:   larger ones, while the channel is not busy. Then setting Run begins with these descriptors. The
+#:   last one's `next` and Nxt_adj say where the list goes on, unless it has Stop; those of the
+#:   others are not looked at.
+#: * A run uses them up. Writing `descriptor_lo` drops them, too: of both places where a run can
+#:   begin, the one that software wrote last counts.
+#: * If the last descriptor is not complete, or a dword came out of order or while the channel was
+#:   busy, the next run moves nothing and ends with "magic stopped". Writing the first dword of the
+#:   window begins anew.
+#: * What is pushed is not fetched: it takes no credits, and the halt bit does not hold it back.
+#:   Everything else is as for fetched descriptors.
+PUSH_DESCRIPTORS = 4
+#: Bytes of a channel's window.
+PUSH_STRIDE = PUSH_DESCRIPTORS * DESCRIPTOR.itemsize
+#: Byte offsets in the DMA BAR of the windows of the first channels.
+H2C_PUSH_BASE = 0x9400
+C2H_PUSH_BASE = 0x9600

@@ -22,7 +22,7 @@ class Channel(wiring.Component):
 
     Parameters
     ----------
-    index, c2h, ram_size, has_stream
+    index, c2h, ram_size, has_stream, pushable
         As for `hw.channel.control.ChannelControl`.
 
     Members
@@ -45,11 +45,19 @@ class Channel(wiring.Component):
         cycle in which it moves.
     """
 
-    def __init__(self, *, index: int, c2h: bool, ram_size: int, has_stream: bool = False):
+    def __init__(
+        self,
+        *,
+        index: int,
+        c2h: bool,
+        ram_size: int,
+        has_stream: bool = False,
+        pushable: bool = False,
+    ):
         self._c2h = c2h
         self._offset_bits = offset_bits(ram_size)
         self._control = ChannelControl(
-            index=index, c2h=c2h, ram_size=ram_size, has_stream=has_stream
+            index=index, c2h=c2h, ram_size=ram_size, has_stream=has_stream, pushable=pushable
         )
         always = {"always_ready": True}
         super().__init__(
@@ -79,6 +87,7 @@ class Channel(wiring.Component):
         wiring.connect(m, wiring.flipped(self.fetch_retired), fetch.retired)
         wiring.connect(m, wiring.flipped(self.fetch_placement), fetch.placement)
         wiring.connect(m, control.fetch, fetch.control)
+        wiring.connect(m, control.push, fetch.push)
         wiring.connect(m, fetch.descriptor, control.descriptor)
         wiring.connect(m, control.span, splitter.span)
         wiring.connect(m, control.stream, wiring.flipped(self.stream.run))

@@ -28,7 +28,7 @@ from amaranth.lib.wiring import In, Out
 
 from peerdma import regs
 
-from ..records import Descriptor, Outcome, Span
+from ..records import Descriptor, Outcome, Placement, Span
 from ..registers.bank import RegisterBank, field
 from ..registers.bus import BusFanOut
 from ..stream.link import StreamRunSignature
@@ -36,6 +36,7 @@ from .counters import PerformanceCounters
 from .credits import CreditPool
 from .in_flight import InFlightQueue
 from .intake import DescriptorIntake
+from .push import PushWindow
 from .run import RunState
 from .signatures import ChannelHostSignature, FetchSignature
 from .status import ChannelStatus
@@ -57,10 +58,14 @@ class ChannelControl(wiring.Component):
         Bytes of card RAM: the card addresses that decode.
     has_stream : bool
         The stream window decodes, too.
+    pushable : bool
+        The host can push descriptors.
 
     Members
     -------
     host : In(ChannelHostSignature)
+    push : Out(stream of Placement, always ready)
+        Words of descriptors that the host pushes, while the channel is idle.
     fetch : Out(FetchSignature)
         High `flush` means for the splitter and the data path, too, that they begin nothing new. It
         stays high until everything is idle.
@@ -79,13 +84,23 @@ class ChannelControl(wiring.Component):
         A run that software started waits for `stream.start_ok`.
     """
 
-    def __init__(self, *, index: int, c2h: bool, ram_size: int, has_stream: bool = False):
+    def __init__(
+        self,
+        *,
+        index: int,
+        c2h: bool,
+        ram_size: int,
+        has_stream: bool = False,
+        pushable: bool = False,
+    ):
         self._index = index
         self._c2h = c2h
+        self._pushable = pushable
         self._intake = DescriptorIntake(ram_size=ram_size, has_stream=has_stream)
         super().__init__(
             {
                 "host": In(ChannelHostSignature()),
+                "push": Out(stream.Signature(Placement, always_ready=True)),
                 "fetch": Out(FetchSignature()),
                 "descriptor": In(stream.Signature(Descriptor)),
                 "span": Out(stream.Signature(Span)),
@@ -108,7 +123,7 @@ class ChannelControl(wiring.Component):
         m.submodules.sgdma = sgdma = RegisterBank(
             regs.SGDMA, bar=bar, base=sgdma_base, registered=False, in_file=True
         )
-        m.submodules.fan_out = fan_out = BusFanOut(2)
+        m.submodules.fan_out = fan_out = BusFanOut(3 if self._pushable else 2)
         m.submodules.intake = intake = self._intake
         m.submodules.run = run = RunState(c2h=c2h)
         m.submodules.in_flight = in_flight = InFlightQueue()
@@ -170,6 +185,16 @@ class ChannelControl(wiring.Component):
             run.error_address.eq(intake.error_address),
             run.streamed.eq(intake.streamed),
         ]
+        if self._pushable:
+            m.submodules.window = window = PushWindow(index=self._index, c2h=c2h)
+            wiring.connect(m, fan_out.targets[2], window.bus)
+            wiring.connect(m, window.word, wiring.flipped(self.push))
+            m.d.comb += [
+                window.open.eq(~run.events.busy),
+                # Of both places where a run can begin, the one that software named last counts.
+                window.clear.eq(run.start | sgdma.descriptor_lo_strobe),
+                fetch.pushed.eq(window.pushed),
+            ]
         # Registered, because how many a read asks for is known late.
         m.d.sync += credits.spent.eq(fetch.spent)
 

@@ -17,6 +17,10 @@ The check looks at a descriptor per cycle, in order, as soon as it is in the rin
 and Stop; behind the last one of a block it loads where the next block is. So a `next` is never
 followed past a Stop, and the next block is under way long before this one is used up.
 
+A list may also begin with a block that the host has pushed into the slots from 0 on while there was
+no list (`hw.channel.push`). It is filled and not checked then, as if it had been read: what the
+host wrote is trusted no more than what memory holds.
+
 Format: PG195 (DMA/Bridge Subsystem for PCI Express), descriptor format and descriptor fetch.
 """
 
@@ -159,11 +163,11 @@ class _State(enum.Enum, shape=2):
 class DescriptorFetch(wiring.Component):
     """Fetches and checks the descriptors of one channel.
 
-    From `start` to the first read job: 2 cycles. From the retirement of a read to its first
-    descriptor: 2 cycles, then one per cycle; to the job for the next block behind the read's `n`
-    descriptors: ``n + 2`` cycles. At most two reads are under way; as each brings up to 16
-    descriptors, a channel for which 16 descriptors last longer than a read waits for the first
-    read only.
+    From `start` to the first read job, or to the first descriptor that was pushed: 2 cycles. From
+    the retirement of a read to its first descriptor: 2 cycles, then one per cycle; to the job for
+    the next block behind the read's `n` descriptors: ``n + 2`` cycles. At most two reads are under
+    way; as each brings up to 16 descriptors, a channel for which 16 descriptors last longer than a
+    read waits for the first read only.
 
     Parameters
     ----------
@@ -184,10 +188,14 @@ class DescriptorFetch(wiring.Component):
         One for each job, in their order, no earlier than the cycle of its last placement.
     placement : In(stream of Placement, always ready)
         What the reads brought, for this client only; enabled by whole dwords.
+    push : In(stream of Placement, always ready)
+        Words that the host pushes, in `rows` from that of slot 0. Only while there is no list:
+        `control.active` is low.
     descriptor : Out(stream of Descriptor)
         The list in order, up to and including the one with Stop, or up to the error that ended
         it: then `card_address`, `length` and the flags of the last one mean nothing. Once valid
-        it stays, unless `flush` withdraws it.
+        it stays, unless `flush` withdraws it. The address of a pushed one is its offset within the
+        window, with bit 0 set.
 
     Raises
     ------
@@ -209,16 +217,19 @@ class DescriptorFetch(wiring.Component):
                 "job": Out(stream.Signature(ReadJob)),
                 "retired": In(stream.Signature(Retired, always_ready=True)),
                 "placement": In(stream.Signature(Placement, always_ready=True)),
+                "push": In(stream.Signature(Placement, always_ready=True)),
                 "descriptor": Out(stream.Signature(Descriptor)),
             }
         )
 
     def elaborate(self, platform):
         m = Module()
-        control = self.control
+        control, pushed = self.control, self.control.pushed
         align = exact_log2(DESCRIPTOR_BYTES)
         slot = exact_log2(self._slots)
         state = Signal(_State)
+        idle = Signal()
+        m.d.comb += idle.eq(state == _State.IDLE)
 
         # Ring positions; the bit above the slot number tells full from empty.
         reserved = Signal(slot + 1)
@@ -230,12 +241,15 @@ class DescriptorFetch(wiring.Component):
         m.d.comb += [unchecked.eq(reserved - checked), used.eq(reserved - taken)]
 
         m.submodules.ram = ram = DescriptorRam(self._slots)
-        wiring.connect(m, wiring.flipped(self.placement), ram.placement)
-        # A block that is asked for to its end has its last descriptor below `reserved`.
+        # A block that is asked for to its end has its last descriptor below `reserved`. Of those
+        # that are pushed, the last one is the one that was written last. What still arrives of a
+        # list that was dropped may be lost.
         m.d.comb += [
             ram.check_at.eq(checked),
             ram.use_at.eq(taken),
-            ram.last_at.eq(reserved - 1),
+            ram.last_at.eq(Mux(idle, self.push.payload.rows[1][1:], reserved - 1)),
+            ram.placement.payload.eq(Mux(idle, self.push.payload, self.placement.payload)),
+            ram.placement.valid.eq(Mux(idle, self.push.valid, self.placement.valid)),
         ]
 
         # What is not read yet of the block: `left` descriptors from the one numbered `at` of a
@@ -247,7 +261,9 @@ class DescriptorFetch(wiring.Component):
         page = Signal(page_bits)
         at = Signal(range(in_page + 1))
         left = Signal(range(BLOCK + 1))
-        where = Cat(Const(0, align), at[:-1], page)
+        #: the block was pushed: `page` is 0 then, and none is `left`
+        on_card = Signal()
+        where = Cat(on_card, Const(0, align - 1), at[:-1], page)
         turning = Signal()
         m.d.comb += turning.eq(
             (state == _State.FETCH) & at[-1] & (left != 0) & (checked == reserved)
@@ -281,7 +297,7 @@ class DescriptorFetch(wiring.Component):
             ]
         job = self.job.payload
         m.d.comb += [
-            job.address.eq(where),
+            job.address.eq(Cat(Const(0, align), where[align:])),
             job.length.eq(count << align),
             job.place.as_value().eq(reserved[:slot] << align),
         ]
@@ -331,15 +347,20 @@ class DescriptorFetch(wiring.Component):
         with m.Switch(state):
             with m.Case(_State.IDLE):
                 m.d.sync += [
-                    at.eq(control.address[align:-page_bits]),
-                    left.eq(control.adjacent + 1),
+                    at.eq(Mux(pushed.any, pushed.count, control.address[align:-page_bits])),
+                    left.eq(Mux(pushed.any, 0, control.adjacent + 1)),
+                    on_card.eq(pushed.any),
                 ]
                 with m.If(control.start):
                     m.d.sync += [
                         state.eq(_State.FETCH),
                         outcome.eq(Outcome.OK),
-                        *(position.eq(0) for position in (reserved, filled, checked, taken)),
+                        *(position.eq(pushed.count) for position in (reserved, filled)),
+                        *(position.eq(0) for position in (checked, taken)),
                     ]
+                    # None of them is used then: software believes that it has pushed more.
+                    with m.If(pushed.any & ~pushed.whole):
+                        m.d.sync += [outcome.eq(Outcome.MAGIC), state.eq(_State.REPORT)]
             with m.Case(_State.FETCH):
                 with m.If(checked != filled):
                     with m.If(~ram.check.good):
@@ -355,6 +376,7 @@ class DescriptorFetch(wiring.Component):
                             m.d.sync += [
                                 at.eq(ram.following[align:-page_bits]),
                                 left.eq(ram.check.adjacent + 1),
+                                on_card.eq(0),
                             ]
                 with m.Elif(outcome != Outcome.OK):
                     m.d.sync += state.eq(_State.LOCATE)
@@ -365,10 +387,11 @@ class DescriptorFetch(wiring.Component):
                 with m.If(take & ~waiting):
                     m.d.sync += state.eq(_State.IDLE)
         # One adder with its multiplexer in front of it is one LUT per bit.
-        idle = state == _State.IDLE
         source = Mux(idle, control.address[-page_bits:], ram.following[-page_bits:])
         with m.If(idle | following | turning):
             m.d.sync += page.eq(Mux(turning, page, source) + turning)
+        with m.If(idle & pushed.any):
+            m.d.sync += page.eq(0)
         with m.If(control.flush):
             m.d.sync += [state.eq(_State.IDLE), checked.eq(0), taken.eq(0)]
         with m.If(withdraw):

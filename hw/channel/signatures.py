@@ -4,6 +4,8 @@
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from peerdma import regs
+
 from ..records import FETCH_DESCRIPTORS, ErrorReport
 from ..registers.bus import BusSignature
 from ..write.record_writer import RecordSignature
@@ -13,6 +15,7 @@ __all__ = [
     "ChannelHostSignature",
     "ChannelSettings",
     "FetchSignature",
+    "Pushed",
     "RunEventsSignature",
     "WritebackSignature",
 ]
@@ -33,6 +36,17 @@ class ChannelSettings(data.Struct):
     #: largest descriptor fetch and largest piece, PCIe encoding
     read_limit: 3
     piece_limit: 3
+
+
+class Pushed(data.Struct):
+    """Descriptors that were pushed into the slots from 0 on."""
+
+    #: a list begins with them, not with a read
+    any: 1
+    #: the last one is complete
+    whole: 1
+    #: how many are complete
+    count: regs.PUSH_DESCRIPTORS.bit_length()
 
 
 class ChannelHostSignature(wiring.Signature):
@@ -75,6 +89,9 @@ class FetchSignature(wiring.Signature):
         Byte address of the first descriptor; bits 4:0 are ignored. Sampled with `start`.
     adjacent : Out(6)
         How many more descriptors follow the first one contiguously. Sampled with `start`.
+    pushed : Out(Pushed)
+        If there are `any`, the list begins with these, as a block that is in the ring already;
+        `address` and `adjacent` mean nothing then. Sampled with `start`.
     halt : Out(1)
         From the cycle after it rose, no read job is offered; reads under way finish.
     flush : Out(1)
@@ -97,6 +114,7 @@ class FetchSignature(wiring.Signature):
                 "start": Out(1),
                 "address": Out(64),
                 "adjacent": Out(6),
+                "pushed": Out(Pushed),
                 "halt": Out(1),
                 "flush": Out(1),
                 "credit": Out(range(FETCH_DESCRIPTORS + 1), init=FETCH_DESCRIPTORS),

@@ -1,19 +1,18 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The user stream of a pair of channels: ring, user block, ring, and what flushes them."""
+"""The user stream of a pair of channels: the way of its bytes, and what flushes it."""
 
 from amaranth import *
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from peerdma import regs
-
 from ..memory.banks import ReadPortSignature
 from ..records import InOrderMark, Placement
-from ..registers.bank import RegisterBank
 from ..registers.bus import BusSignature
 from ..seam import WIDTH
 from .link import StreamChannelSignature
-from .ring import InboundRing, OutboundRing
+from .ring import CopyRing
+from .user_blocks import PassThrough
+from .user_path import UserPath
 
 __all__ = ["StreamPair"]
 
@@ -21,21 +20,23 @@ __all__ = ["StreamPair"]
 class StreamPair(wiring.Component):
     """What H2C channel n sends, and C2H channel n receives, through the window at bit 63.
 
-    When a run that used the stream ends other than by Stop, on either side, the pair is flushed:
-    bytes are dropped until both channels are idle, then rings and user block are as after reset.
-    Meanwhile neither channel starts a run, so the next copy is clean whichever side failed. Bytes
-    behind a failed read are dropped at once: what C2H writes are the first bytes of the copy.
+    When a run that used the stream ends other than by Stop, on either side, the pair is flushed
+    when both channels are idle: rings and user block are then as after reset. Meanwhile neither
+    channel starts a run, so the next copy is clean whichever side failed. Bytes that C2H does not
+    take any more are dropped, those behind a failed read at once: what C2H writes are the first
+    bytes of the copy.
 
     After a normal Stop bytes that nobody took yet stay, for the runs that follow, unless software
     asks for a flush.
 
     Parameters
     ----------
-    user : UserBlock
+    user : type of UserBlock
+        For `PassThrough` one ring takes the place of the block and the two rings around it.
     number : int
         0 to 3: which pair this is.
     inbound, outbound : int
-        Ring sizes in bytes.
+        Ring sizes in bytes; `PassThrough` has no outbound ring.
 
     Members
     -------
@@ -49,16 +50,18 @@ class StreamPair(wiring.Component):
     mark : In(stream of InOrderMark, always ready)
         The data of the H2C channel that is for the stream, and how far its oldest read has come.
     read : In(ReadPortSignature), released : In(1)
-        The outbound ring's: the writer reads a payload, and its space is free when it was sent.
+        The writer reads a payload, and its space is free when it was sent.
     active : Out(1)
         The user block is a source, and a C2H run waits for what it makes.
     """
 
     def __init__(self, user, *, number: int = 0, inbound: int = 8192, outbound: int = 4096):
-        self._user = user
-        self._number = number
-        self._inbound = InboundRing(inbound)
-        self._outbound = OutboundRing(outbound, pair=number)
+        self._source = user.RATIO[0] == 0
+        # A class derived from it may change the bytes.
+        if user is PassThrough:
+            self._path = CopyRing(inbound, pair=number)
+        else:
+            self._path = UserPath(user(), number=number, inbound=inbound, outbound=outbound)
         always = {"always_ready": True}
         super().__init__(
             {
@@ -76,51 +79,32 @@ class StreamPair(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.inbound = inbound = self._inbound
-        m.submodules.outbound = outbound = self._outbound
+        m.submodules.path = path = self._path
         h2c, c2h = self.h2c.run, self.c2h.run
-        wiring.connect(m, wiring.flipped(self.h2c.reservation), inbound.reservation)
-        wiring.connect(m, wiring.flipped(self.c2h.reservation), outbound.reservation)
-        wiring.connect(m, wiring.flipped(self.placement), inbound.placement)
-        wiring.connect(m, wiring.flipped(self.mark), inbound.mark)
-        wiring.connect(m, wiring.flipped(self.read), outbound.read)
+        wiring.connect(m, wiring.flipped(self.h2c.reservation), path.reads)
+        wiring.connect(m, wiring.flipped(self.c2h.reservation), path.writes)
+        wiring.connect(m, wiring.flipped(self.placement), path.placement)
+        wiring.connect(m, wiring.flipped(self.mark), path.mark)
+        wiring.connect(m, wiring.flipped(self.read), path.read)
+        if isinstance(path, UserPath):
+            wiring.connect(m, wiring.flipped(self.bus), path.bus)
+            m.d.comb += path.drain.eq(self.h2c.drained)
         was_broken = Signal()
         broken = Signal()
-        flush = Signal()
         m.d.comb += [
             broken.eq(was_broken | self.flush | h2c.breaks | c2h.breaks),
-            flush.eq(broken & ~h2c.running & ~c2h.running),
+            path.flush.eq(broken & ~h2c.running & ~c2h.running),
+            # While C2H runs it may take what it gets of a broken copy.
+            path.discard.eq(broken & ~c2h.running),
+            path.released.eq(self.released),
             h2c.start_ok.eq(~broken),
             c2h.start_ok.eq(~broken),
+            self.active.eq(c2h.running & self._source),
         ]
-        m.d.sync += was_broken.eq(broken & ~flush)
+        m.d.sync += was_broken.eq(broken & ~path.flush)
         # If a failure does not break the pair, no bytes of the stream followed the failed read.
         with m.If(~h2c.running):
-            m.d.sync += inbound.gap.eq(0)
+            m.d.sync += path.gap.eq(0)
         with m.Elif(self.h2c.failed):
-            m.d.sync += inbound.gap.eq(1)
-        m.submodules.user = user = ResetInserter(flush)(self._user)
-        block = self._user.REGISTERS
-        if block:
-            base = regs.USER_BLOCK_BASE + self._number * regs.USER_BLOCK_SIZE
-            bank = RegisterBank(block, bar=regs.BAR_USER[0], base=base)
-            m.submodules.registers = bank
-            wiring.connect(m, wiring.flipped(self.bus), bank.bus)
-            for register in block.registers:
-                inner, outer = getattr(user, register.name), getattr(bank, register.name)
-                read_only = register.access is regs.Access.RO
-                m.d.comb += outer.eq(inner) if read_only else inner.eq(outer)
-
-        wiring.connect(m, user.o, outbound.beats)
-        m.d.comb += [
-            user.i.payload.eq(inbound.beats.payload),
-            # A broken pair discards its bytes, so that reads under way find room.
-            user.i.valid.eq(inbound.beats.valid & ~broken),
-            inbound.beats.ready.eq(user.i.ready | broken),
-            inbound.drain.eq(self.h2c.drained),
-            self.active.eq(c2h.running & (self._user.RATIO[0] == 0)),
-            inbound.flush.eq(flush),
-            outbound.flush.eq(flush),
-            outbound.released.eq(self.released),
-        ]
+            m.d.sync += path.gap.eq(1)
         return m

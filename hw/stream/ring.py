@@ -1,10 +1,16 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The two rings between a pair of channels and its user block.
+"""The rings of a user stream: memories between the reads of H2C and the writes of C2H.
+
+With a user block there are two:
 
     H2C reads ──placed, any order──▶ InboundRing ──bytes, in order──▶ user block ─┐
     C2H writes ◀──whole payloads──── OutboundRing ◀──────────────bytes, in order──┘
 
-Both count in bytes and know nothing of descriptors, so a transfer may begin and end at any byte
+Where bytes only pass through there is one, which nothing has to be copied out of:
+
+    H2C reads ──placed, any order──▶ CopyRing ──whole payloads──▶ C2H writes
+
+All count in bytes and know nothing of descriptors, so a transfer may begin and end at any byte
 on either side. Space is reserved before it is asked for: a read is issued only when its data has
 room, a write only when all of its payload is here.
 """
@@ -18,11 +24,12 @@ from amaranth.lib.wiring import In, Out
 from ..memory.banks import Banks, ReadPortSignature
 from ..memory.rotators import Get, Put
 from ..parts.queue import Queue
-from ..records import JOB_BYTES, CardMemory, InOrderMark, placement
+from ..records import InOrderMark, placement
 from ..seam import WIDTH
 from .link import ReservationSignature
+from .space import ReadSpace, WriteSpace
 
-__all__ = ["InboundRing", "OutboundRing", "StreamBeat", "stream_beat"]
+__all__ = ["CopyRing", "InboundRing", "OutboundRing", "StreamBeat", "stream_beat"]
 
 
 def stream_beat(width: int) -> data.StructLayout:
@@ -37,13 +44,6 @@ def stream_beat(width: int) -> data.StructLayout:
 
 #: Of the engine's width: eight bytes.
 StreamBeat = stream_beat(WIDTH)
-
-
-def _check_size(size, largest):
-    if size & (size - 1) or not 2 * JOB_BYTES <= size <= largest:
-        raise ValueError(
-            f"ring size must be a power of two, 1 KiB to {largest >> 10} KiB, not {size}"
-        )
 
 
 class InboundRing(wiring.Component):
@@ -62,18 +62,12 @@ class InboundRing(wiring.Component):
 
     Members
     -------
-    reservation : In(ReservationSignature)
-        Space for the next read, and where its bytes go. Never ready in the cycle after `take`.
+    reservation, mark, gap, flush
+        As of `ReadSpace`.
     placement : In(stream of placement, always ready)
         Bytes to write; only those of this ring.
-    mark : In(stream of InOrderMark, always ready)
-        Of the channel's oldest read, be it one of this ring or not.
-    gap : In(1)
-        A read has failed. From here on marks are ignored: bytes are missing.
     drain : In(1)
         Nothing is reserved that has not arrived.
-    flush : In(1)
-        Forget all bytes. Nothing may be reserved that could still arrive.
     beats : Out(stream of stream_beat)
     """
 
@@ -81,7 +75,7 @@ class InboundRing(wiring.Component):
     _DEPTH = 4
 
     def __init__(self, size: int, width: int = WIDTH):
-        _check_size(size, 1 << 15)
+        self._space = ReadSpace(size)
         self._size = size
         self._width = width
         super().__init__(
@@ -105,34 +99,20 @@ class InboundRing(wiring.Component):
         wiring.connect(m, wiring.flipped(self.placement), banks.write)
         wiring.connect(m, get.memories[0], banks.read)
 
-        # Byte positions, one bit wider than an offset, to tell full from empty.
-        reserved, arrived, left = (
-            Signal(bits + 1, name=n) for n in ("reserved", "arrived", "left")
-        )
-        used = Signal(bits + 1)
-        # Registered for timing, so at most one cycle stale. Stale is safe after a beat has left, as
-        # free space only grows, but not after a take, which is why `ready` is low in the cycle
-        # after it.
-        room = Signal(bits + 1)
-        taken = Signal()
-        reservation = self.reservation
-        m.d.sync += [room.eq(self._size - used), taken.eq(reservation.take)]
+        m.submodules.space = space = self._space
+        wiring.connect(m, wiring.flipped(self.reservation), space.reservation)
+        wiring.connect(m, wiring.flipped(self.mark), space.mark)
+        left = Signal.like(space.freed)  # position behind the bytes that have left the memory
         m.d.comb += [
-            used.eq(reserved - left),
-            reservation.ready.eq((reservation.length <= room) & ~taken),
-            Cat(reservation.place.offset, reservation.place.pair).eq(reserved),
-            reservation.place.memory.eq(CardMemory.RING),
+            space.gap.eq(self.gap),
+            space.flush.eq(self.flush),
+            space.freed.eq(left),
         ]
-        with m.If(reservation.take):
-            m.d.sync += reserved.eq(reserved + reservation.length)
-        place = self.mark.payload.place
-        with m.If(self.mark.valid & (place.memory == CardMemory.RING) & ~self.gap):
-            m.d.sync += arrived.eq(Cat(place.offset, place.pair))
 
         m.submodules.queue = queue = ResetInserter(self.flush)(
             Queue(stream_beat(self._width), self._DEPTH)
         )
-        here = Signal(bits + 1)
+        here = Signal.like(left)
         full = Signal()
         count = Signal(range(lanes + 1))
         issue = Signal()
@@ -140,7 +120,7 @@ class InboundRing(wiring.Component):
         coming = Signal(get.latency)
         counts = [count, *(Signal.like(count, name=f"count{n}") for n in range(get.latency))]
         m.d.comb += [
-            here.eq(arrived - left),
+            here.eq(space.arrived - left),
             full.eq(here >= lanes),
             count.eq(Mux(full, lanes, here)),
             issue.eq(
@@ -162,7 +142,7 @@ class InboundRing(wiring.Component):
             queue.i.valid.eq(coming[-1]),
         ]
         with m.If(self.flush):
-            m.d.sync += [left.eq(reserved), arrived.eq(reserved), coming.eq(0)]
+            m.d.sync += [left.eq(0), coming.eq(0)]
         return m
 
 
@@ -174,8 +154,7 @@ class OutboundRing(wiring.Component):
     Parameters
     ----------
     size : int
-        Bytes, a power of two from 1 KiB to 4 KiB: the position counts to twice the size and runs
-        on to the end of a write, all within the offset of a placement address.
+        Bytes, a power of two from 1 KiB to 8 KiB.
     pair : int
         Number of the pair, for its placement addresses.
     width : int
@@ -184,23 +163,15 @@ class OutboundRing(wiring.Component):
     Members
     -------
     beats : In(stream of stream_beat)
-    reservation : In(ReservationSignature)
-        The bytes of the next write, and where they are.
-    released : In(1)
-        The oldest reserved payload has been sent: its space is free again.
+    reservation, released, flush
+        As of `WriteSpace`.
     read : In(ReadPortSignature)
         For the writer, from the cycle after `take`; rows count modulo the size.
-    flush : In(1)
-        Forget all bytes. Nothing may be claimed that could still be released.
     """
 
-    #: Payloads that are claimed and not released, at most: as many as writer and adapter can hold.
-    _CLAIMS = 16
-
     def __init__(self, size: int, *, pair: int = 0, width: int = WIDTH):
-        _check_size(size, 1 << 12)
+        self._space = WriteSpace(size, pair=pair)
         self._size = size
-        self._pair = pair
         self._width = width
         super().__init__(
             {
@@ -221,35 +192,25 @@ class OutboundRing(wiring.Component):
         wiring.connect(m, put.o, banks.write)
         wiring.connect(m, wiring.flipped(self.read), banks.read)
 
-        # Byte positions: taken from the stream, in the memory after this cycle, claimed, released.
-        taken, claimed, freed = (Signal(bits + 1, name=n) for n in ("taken", "claimed", "freed"))
+        m.submodules.space = space = self._space
+        wiring.connect(m, wiring.flipped(self.reservation), space.reservation)
+        # Byte positions: taken from the stream, and in the memory after this cycle.
+        taken = Signal.like(space.written)
         written = taken
         for _ in range(put.latency - 1):
-            before, written = written, Signal(bits + 1, name="written")
+            before, written = written, Signal.like(taken, name="written")
             m.d.sync += written.eq(Mux(self.flush, 0, before))
-        level = Signal(bits + 1)
-        reservation = self.reservation
-        m.submodules.claims = claims = ResetInserter(self.flush)(Queue(10, self._CLAIMS))
         m.d.comb += [
-            level.eq(written - claimed),
-            reservation.ready.eq((level >= reservation.length) & claims.i.ready),
-            reservation.place.offset.eq(claimed),
-            reservation.place.pair.eq(self._pair),
-            reservation.place.memory.eq(CardMemory.RING),
-            claims.i.payload.eq(reservation.length),
-            claims.i.valid.eq(reservation.take),
-            claims.o.ready.eq(self.released),
+            space.written.eq(written),
+            space.released.eq(self.released),
+            space.flush.eq(self.flush),
         ]
-        with m.If(reservation.take):
-            m.d.sync += claimed.eq(claimed + reservation.length)
-        with m.If(self.released):
-            m.d.sync += freed.eq(freed + claims.o.payload)
 
         beat = self.beats.payload
         accept = Signal()
-        used = Signal(bits + 1)
+        used = Signal.like(taken)
         m.d.comb += [
-            used.eq(taken - freed),
+            used.eq(taken - space.freed),
             self.beats.ready.eq(used <= self._size - lanes),
             accept.eq(self.beats.valid & self.beats.ready & ~self.flush),
             put.i.valid.eq(accept),
@@ -261,5 +222,72 @@ class OutboundRing(wiring.Component):
         with m.If(accept):
             m.d.sync += taken.eq(taken + beat.count)
         with m.If(self.flush):
-            m.d.sync += [position.eq(0) for position in (taken, claimed, freed)]
+            m.d.sync += taken.eq(0)
+        return m
+
+
+class CopyRing(wiring.Component):
+    """Bytes that reads of one channel have placed, for the writes of another.
+
+    The bytes of a write are there in the cycle after the mark has passed them.
+
+    Parameters
+    ----------
+    size : int
+        Bytes, a power of two from 1 KiB to 8 KiB.
+    pair : int
+        Number of the pair, for the placement addresses of writes.
+    width : int
+        Bits of a word.
+
+    Members
+    -------
+    reads : In(ReservationSignature), mark, gap, discard
+        As of `ReadSpace`.
+    placement : In(stream of placement, always ready)
+        Bytes to write; only those of this ring.
+    writes : In(ReservationSignature), released
+        As of `WriteSpace`.
+    read : In(ReadPortSignature)
+        For the writer, from the cycle after it was reserved; rows count modulo the size.
+    flush : In(1)
+        Forget all bytes. Nothing may be reserved that could still arrive, or be released.
+    """
+
+    def __init__(self, size: int, *, pair: int = 0, width: int = WIDTH):
+        self._banks = Banks(size, width)
+        self._emptying, self._filling = WriteSpace(size, pair=pair), ReadSpace(size)
+        super().__init__(
+            {
+                "reads": In(ReservationSignature()),
+                "placement": In(stream.Signature(placement(width), always_ready=True)),
+                "mark": In(stream.Signature(InOrderMark, always_ready=True)),
+                "gap": In(1),
+                "discard": In(1),
+                "writes": In(ReservationSignature()),
+                "released": In(1),
+                "read": In(ReadPortSignature(width)),
+                "flush": In(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.memory = banks = self._banks
+        m.submodules.filling = filling = self._filling
+        m.submodules.emptying = emptying = self._emptying
+        wiring.connect(m, wiring.flipped(self.placement), banks.write)
+        wiring.connect(m, wiring.flipped(self.read), banks.read)
+        wiring.connect(m, wiring.flipped(self.reads), filling.reservation)
+        wiring.connect(m, wiring.flipped(self.mark), filling.mark)
+        wiring.connect(m, wiring.flipped(self.writes), emptying.reservation)
+        m.d.comb += [
+            filling.gap.eq(self.gap),
+            filling.discard.eq(self.discard),
+            filling.freed.eq(emptying.freed),
+            filling.flush.eq(self.flush),
+            emptying.written.eq(filling.arrived),
+            emptying.released.eq(self.released),
+            emptying.flush.eq(self.flush),
+        ]
         return m

@@ -26,7 +26,10 @@ BUILD_VALUES = {
     | _BUILD.field("tags").put(CONFIG.tags),
     "card_ram_size": CONFIG.ram_size,
     "clock_khz": CONFIG.clock_khz,
-    "capabilities": regs.Capability.MAILBOX | regs.Capability.STREAM | regs.Capability.WRITEBACK,
+    "capabilities": regs.Capability.MAILBOX
+    | regs.Capability.STREAM
+    | regs.Capability.WRITEBACK
+    | regs.Capability.PUSH,
     "user_block": regs.four_characters(CONFIG.user.NAME),
     "user_ratio": sum(
         field.put(value)

@@ -59,7 +59,7 @@ async def boundaries(tb: TB):
 
 @bench(us=3000, lanes=4, stall=0.3)
 async def disorder(tb: TB):
-    """More than the rings hold, with late, split and reordered completions, and stalls."""
+    """More than the ring holds, with late, split and reordered completions, and stalls."""
     tb.host.split = Split.RANDOM
     tb.host.latency_ns, tb.host.gap_ns = (0, 3000), (0, 100)
     for mps, mrrs, rcb in ((128, 512, 64), (512, 256, 128)):
@@ -94,7 +94,7 @@ async def cut_through(tb: TB):
     reads = range(source.address - 3, source.address + size)
     kinds = ["read" if tlp.address in reads else "write" for tlp in tb.host.requests]
     first = kinds.index("write", kinds.index("read"))
-    # No more is read before than the inbound ring holds: 16 reads, and one that is in two parts.
+    # No more is read before than the ring holds: 16 reads, and one that is in two parts.
     assert kinds[:first].count("read") <= 17 < 64 <= kinds.count("read")
 
 

@@ -11,7 +11,7 @@ from peerdma import regs
 
 from .memory import Chain
 
-__all__ = ["CONTROL_START", "CONTROL_STOP", "FINISHED", "Board", "Channel"]
+__all__ = ["CONTROL_START", "CONTROL_STOP", "FINISHED", "PUSHES", "Board", "Channel"]
 
 #: Control: every event is logged, Run is off or on.
 CONTROL_STOP = sum(
@@ -21,9 +21,12 @@ CONTROL_START = CONTROL_STOP | regs.CHANNEL["control"].field("run").mask
 #: Status after a good transfer.
 FINISHED = regs.Status.DESCRIPTOR_STOPPED | regs.Status.DESCRIPTOR_COMPLETED
 
+#: Bytes that software pushes at once: dwords, 64-bit words, and write-combined bursts.
+PUSHES = (4, 8, 16, 64, 128)
+
 
 class Board(Protocol):
-    """What a channel needs of its bench: registers by block and name."""
+    """What a channel needs of its bench: access to registers."""
 
     channels_each_way: int
 
@@ -32,6 +35,9 @@ class Board(Protocol):
 
     async def write(self, block: regs.Block, name: str, value: int, **where: Any) -> None:
         """As `sim.benches.tb.TB.write`."""
+
+    async def bar_write(self, bar: int, offset: int, data: bytes) -> None:
+        """As `sim.benches.tb.TB.bar_write`."""
 
 
 class Channel:
@@ -65,6 +71,14 @@ class Channel:
             ("descriptor_adjacent", chain.adjacent),
         ):
             await self.write(name, value, regs.SGDMA)
+
+    async def push(self, content: bytes, write: int = 4, at: int = 0) -> None:
+        """Write to the window for pushed descriptors from byte `at` on, `write` bytes at once."""
+        base = regs.C2H_PUSH_BASE if self.c2h else regs.H2C_PUSH_BASE
+        base += self.number * regs.PUSH_STRIDE + at
+        for offset in range(0, len(content), write):
+            data = content[offset : offset + write]
+            await self._tb.bar_write(regs.BAR_DMA[0], base + offset, data)
 
     async def start(self, chain: Chain, control: int = CONTROL_START) -> None:
         """Set the first descriptor and Run."""

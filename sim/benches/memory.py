@@ -110,6 +110,8 @@ class Chain:
     count: int
     #: bus address and number of descriptors of each contiguous block
     blocks: tuple[tuple[int, int], ...] = ()
+    #: the first block, as it is in memory
+    head: bytes = b""
 
 
 def lay_out(
@@ -126,7 +128,7 @@ def lay_out(
     size = regs.DESCRIPTOR.itemsize
     offsets = [rng.randrange(0, 4096 - count * size + 1, size) for count in blocks]
     addresses = [page.address + at for page, at in zip(pages, offsets, strict=False)]
-    remaining = iter(transfers)
+    remaining, tables = iter(transfers), []
     for index, count in enumerate(blocks):
         table = np.zeros(count, regs.DESCRIPTOR)
         for entry in table:
@@ -143,5 +145,6 @@ def lay_out(
             table[-1]["control"] |= regs.DESC_STOP | regs.DESC_COMPLETED | regs.DESC_EOP
         page, at = pages[index], offsets[index]
         page.data = page.data[:at] + table.tobytes() + page.data[at + table.nbytes :]
+        tables.append(table.tobytes())
     places = tuple(zip(addresses, blocks, strict=False))
-    return Chain(addresses[0], blocks[0] - 1, len(transfers), places)
+    return Chain(addresses[0], blocks[0] - 1, len(transfers), places, tables[0])

@@ -51,6 +51,7 @@ async def play(rig: Rig, episode: Episode, jobs: dict[Lane, Job], beside: list[T
                 way=job.way,
                 contents=job.run.contents,
                 moment="after" if job.finished else job.moment,
+                list=job.listed,
             )
     for number, pair in enumerate(rig.pairs):
         streams = [

@@ -31,7 +31,7 @@ from .table import DISTURBANCES, FAULTS, MEMORIES, READ_FAULTS
 
 __all__ = ["draw"]
 
-#: Bytes that may stay in a pair between runs: fewer than its rings hold.
+#: Bytes that may stay in a pair between runs: fewer than its ring holds.
 _LEFT_OVER = 3000
 #: Bytes of an episode in one direction of one channel, at most.
 _BYTES = 14_000
@@ -145,7 +145,7 @@ class _Drawer:
             number for number in range(channels) if rng.random() < 0.6 and (False, number) in chosen
         }
         chosen |= {(True, number) for number in pairs}
-        # One of them may send more than the rings hold, long before anybody takes it.
+        # One of them may send more than the ring holds, long before anybody takes it.
         flooded = rng.choice(sorted(pairs)) if pairs and stay and rng.random() < 0.12 else None
         areas = self._areas(sum(not c2h for c2h, _ in chosen))
         lanes = []
@@ -208,9 +208,11 @@ class _Drawer:
             at += size + rng.randrange(10)
         writeback = rng.choice(("off", "off", "host", "gpu"))
         notices = ["status", "interrupt", "interrupt"] + ["writeback"] * 2 * (writeback != "off")
+        pushed = rng.random() < 0.4
         return Run(
             tuple(pieces),
-            self._blocks(len(pieces)),
+            self._blocks(len(pieces), pushed),
+            pushed,
             high=rng.random() < 0.5,
             notice=rng.choice(notices),
             writeback=writeback,
@@ -224,8 +226,12 @@ class _Drawer:
         offset = rng.randrange(4096) if edge is None else -edge % 4096
         return Piece(size, rng.choice(MEMORIES), offset, card, rng.random() < 0.2)
 
-    def _blocks(self, count: int) -> tuple[int, ...]:
+    def _blocks(self, count: int, pushed: bool) -> tuple[int, ...]:
+        """How a list of so many descriptors lies; the first block can be pushed if it is to be."""
         rng = self._rng
+        if pushed:
+            first = rng.randint(1, min(count, regs.PUSH_DESCRIPTORS))
+            return (first, *self._blocks(count - first, False))
         kind = rng.choice(("block", "block", "singles", "blocks"))
         if kind == "singles" and count <= 20:
             return (1,) * count
@@ -267,7 +273,7 @@ class _Drawer:
             total -= size
         if rest:
             pieces = (*last.pieces, *rest)
-            runs[-1] = replace(last, pieces=pieces, blocks=self._blocks(len(pieces)))
+            runs[-1] = replace(last, pieces=pieces, blocks=self._blocks(len(pieces), last.pushed))
         return replace(lane, runs=tuple(runs))
 
     # What goes wrong ------------------------------------------------------------------------
@@ -296,11 +302,15 @@ class _Drawer:
         places = ["descriptor", "data"]
         if kind == "magic" or (kind in READ_FAULTS and lane.c2h):
             places.remove("data")
+        elif kind == "spoilt push":
+            places.remove("data")
+            run = replace(run, blocks=self._blocks(len(run.pieces), True), pushed=True)
         elif kind == "decode":
             places.remove("descriptor")
         place = rng.choice(places)
         pieces = list(run.pieces)
-        index = rng.randrange(len(pieces))
+        # Nothing of a list begins when what was pushed of it is spoilt.
+        index = 0 if kind == "spoilt push" else rng.randrange(len(pieces))
         piece = pieces[index]
         if place == "data":
             piece = replace(piece, size=max(piece.size, 1))
@@ -317,10 +327,13 @@ class _Drawer:
         if index < len(pieces):
             pieces[index] = piece
         blocks = blocks if len(pieces) == len(run.pieces) else (1,) * len(pieces)
+        # What is pushed is not read.
+        read = kind in READ_FAULTS and place == "descriptor"
         return replace(
             run,
             pieces=tuple(pieces),
             blocks=blocks,
+            pushed=run.pushed and not (read and index < blocks[0]),
             credits=False,
             fault=PlantedFault(kind, place, index),
         )

@@ -39,7 +39,7 @@ _ARRIVES_US = 4
 
 def _expected(fault: PlantedFault, c2h: bool) -> tuple[Status, ErrorKind]:
     """Status bits and captured kind."""
-    if fault.kind == "magic":
+    if fault.kind in ("magic", "spoilt push"):
         return Status.MAGIC_STOPPED, ErrorKind.MAGIC
     if fault.kind == "decode":
         status = Status.READ_UNSUPPORTED
@@ -114,7 +114,7 @@ async def _expect_failure(rig: Rig, job: Job) -> None:
             rig.lost[tag] = rig.now_ns()
             rig.device.checker.abandon(tag)
         completer.drop_withheld()
-    exact = fault.place == "data" or fault.kind == "magic"
+    exact = fault.place == "data" or kind is ErrorKind.MAGIC
     await job.expect_error(status, fault.index, exact=exact)
     info = await rig.read(regs.EXTENSION, "error_info")
     expected = {
@@ -127,6 +127,7 @@ async def _expect_failure(rig: Rig, job: Job) -> None:
     register = regs.EXTENSION["error_info"]
     found = {name: register.field(name).get(info) for name in expected}
     assert found == expected, f"error capture {found}, expected {expected}: {job.run}"
+    pushed = fault.index < job.run.pushes
     rig.seen.sample(
         "fault",
         kind=fault.kind,
@@ -134,6 +135,7 @@ async def _expect_failure(rig: Rig, job: Job) -> None:
         way=job.way,
         target="stream" if piece.card is None else "ram",
         memory=piece.memory,
+        descriptor="pushed" if pushed else "fetched",
     )
 
 

@@ -11,7 +11,7 @@ from cocotbext.pcie.core.tlp import Tlp
 
 from peerdma import regs
 from peerdma.regs import Status
-from sim.benches.channel import CONTROL_START, CONTROL_STOP, FINISHED, Channel
+from sim.benches.channel import CONTROL_START, CONTROL_STOP, FINISHED, PUSHES, Channel
 from sim.benches.memory import Buffer, Transfer
 
 from .coverage import band
@@ -64,6 +64,13 @@ class Job:
         self.moment = ""
 
     @property
+    def listed(self) -> str:
+        """Where its list is: "fetched", "pushed" or "both"."""
+        if not self.run.pushed:
+            return "fetched"
+        return "pushed" if len(self.run.blocks) == 1 else "both"
+
+    @property
     def finished(self) -> bool:
         """Whether it is known to have come to its good end."""
         events = self.rig.events[self.channel]
@@ -111,7 +118,7 @@ class Job:
         self.chain = rig.chain(transfers, blocks=self.run.blocks, high=self.run.high)
         size, places = regs.DESCRIPTOR.itemsize, self.chain.blocks
         self.descriptors = [start + size * n for start, count in places for n in range(count)]
-        for start, count in places:
+        for start, count in places[self.run.pushed :]:
             self._spans.append(rig.scope.allow("list", start, size * count, write=False))
         self._spans += [part.span for part in self._parts]
         if self.run.writeback != "off":
@@ -165,20 +172,36 @@ class Job:
             await channel.write("writeback_hi", self._word.address >> 32)
         if run.credits:
             await rig.write(regs.SGDMA_COMMON, "credit_enable_w1s", channel.halt_bit)
-            # Some before the run, the rest while it is under way.
-            left = await self._give_credits(self.chain.count)
+            # Some before the run, the rest while it is under way; none for what is pushed.
+            left = await self._give_credits(self.chain.count - run.pushes)
         rig.events[channel] = Status(0)
         self._enter_pair()
-        rig.running.append(channel)
         rig.alarms.pop(channel, None)
         if not any(piece.completed for piece in self.run.pieces[:-1]):
             rig.alarms[channel] = self._expect_written
         self.began = True
         self.began_ns = rig.now_ns()
-        await channel.start(self.chain, CONTROL_START | POLL * bool(self._word))
+        if run.pushed:
+            await self._push()
+        else:
+            await channel.point_at(self.chain)
+        await channel.write("control", CONTROL_START | POLL * bool(self._word))
+        rig.running.append(channel)
         while run.credits and left:
             await Timer(rig.rng.randrange(1, 2000), "ns")
             left = await self._give_credits(left)
+
+    async def _push(self) -> None:
+        """Push the first block, perhaps so that the board must not believe it."""
+        rng, channel, head = self.rig.rng, self.channel, self.chain.head
+        if not self.run.fault or self.run.fault.kind != "spoilt push":
+            await channel.push(head, rng.choice(PUSHES))
+            return
+        # A dword is left out, or all from one inside a descriptor on.
+        at = rng.randrange(0, len(head), 4)
+        await channel.push(head[:at])
+        if at % regs.DESCRIPTOR.itemsize == 0 or rng.random() < 0.5:
+            await channel.push(head[at + 4 :], at=at + 4)
 
     def _enter_pair(self) -> None:
         for part in self._parts:
@@ -384,6 +407,7 @@ class Job:
             writeback=run.writeback,
             credits="on" if run.credits else "off",
             descriptors="high" if run.high else "low",
+            pushed=run.pushes,
         )
         around = self.episode.surroundings
         seen.sample(

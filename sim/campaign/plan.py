@@ -97,6 +97,8 @@ class Run:
     pieces: tuple[Piece, ...]
     #: how they lie in memory: descriptors of each contiguous block
     blocks: tuple[int, ...]
+    #: the first block is not in memory: software pushes it into the board
+    pushed: bool
     high: bool
     #: how software learns of the end: "status", "interrupt" or "writeback"
     notice: str
@@ -104,6 +106,11 @@ class Run:
     credits: bool
     delay_ns: int
     fault: PlantedFault | None = None
+
+    @property
+    def pushes(self) -> int:
+        """Descriptors that are pushed."""
+        return self.blocks[0] if self.pushed else 0
 
     @property
     def contents(self) -> str:

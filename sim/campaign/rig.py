@@ -60,7 +60,7 @@ class Rig(TB):
     events : dict of Channel to Status
         What handlers read out of each channel's status since its run began.
     running, polled : list of Channel
-        Those with a run, and those whose status no handler may clear.
+        Those whose Run is set, and those whose status no handler may clear.
     alarms : dict of Channel to callable
         What to call when the message of a channel arrives.
     """

@@ -27,9 +27,11 @@ READ_FAULTS = (
     "wrong address",
     "too long",
 )
-FAULTS = (*READ_FAULTS, "magic", "decode")
+FAULTS = (*READ_FAULTS, "magic", "spoilt push", "decode")
 DISTURBANCES = ("abort", "soft reset", "hot reset", "link loss", "bus master off")
 CREDITS = ("plenty", "few", "none")
+#: Descriptors at the beginning of a list that are pushed.
+PUSHED = ("0", "1", "2", "3", "4")
 
 _NO_SECOND = Exclusion(
     "a core with one channel each way has no second one", {"channels": ("1",), "number": ("1",)}
@@ -72,17 +74,28 @@ GROUPS = (
             "writeback": ("off", "host", "gpu"),
             "credits": ("off", "on"),
             "descriptors": ("low", "high"),
+            "pushed": PUSHED,
         },
         (
             ("channels", "way", "number"),
             ("way", "layout", "descriptors"),
+            ("way", "pushed"),
+            ("layout", "pushed"),
+            ("pushed", "credits"),
             ("way", "count"),
             ("way", "contents"),
             ("way", "notice", "interrupts"),
             ("way", "writeback"),
             ("way", "credits"),
         ),
-        (_NO_SECOND,),
+        (
+            _NO_SECOND,
+            Exclusion(
+                "these are blocks of one descriptor",
+                {"layout": ("one", "singles"), "pushed": PUSHED[2:]},
+            ),
+            Exclusion("this block has more than one", {"layout": ("block",), "pushed": ("1",)}),
+        ),
     ),
     # One for each run that ended well and moved data.
     Group(
@@ -138,7 +151,7 @@ GROUPS = (
         ),
     ),
     # One for each pair that moved bytes both ways, in an episode that ended well. The user stream
-    # holds H2C up when it has sent more than the rings hold long before C2H begins, and C2H when
+    # holds H2C up when it has sent more than the ring holds long before C2H begins, and C2H when
     # that begins before anything has come.
     Group(
         "stream",
@@ -177,11 +190,28 @@ GROUPS = (
             "way": WAYS,
             "target": TARGETS,
             "memory": MEMORIES,
+            "descriptor": ("fetched", "pushed"),
         },
-        (("kind", "place", "way"), ("kind", "target"), ("kind", "memory")),
+        (
+            ("kind", "place", "way"),
+            ("kind", "target"),
+            ("kind", "memory"),
+            ("kind", "place", "descriptor"),
+        ),
         (
             Exclusion(
                 "the magic is a field of the descriptor", {"kind": ("magic",), "place": ("data",)}
+            ),
+            Exclusion(
+                "what is pushed are descriptors", {"kind": ("spoilt push",), "place": ("data",)}
+            ),
+            Exclusion(
+                "what is pushed is not fetched",
+                {"kind": ("spoilt push",), "descriptor": ("fetched",)},
+            ),
+            Exclusion(
+                "what is pushed is not read",
+                {"kind": READ_FAULTS, "place": ("descriptor",), "descriptor": ("pushed",)},
             ),
             Exclusion(
                 "the card address is that of data", {"kind": ("decode",), "place": ("descriptor",)}
@@ -205,8 +235,9 @@ GROUPS = (
             "contents": ("ram", "stream", "both"),
             "moment": ("before", "fetching", "moving", "after"),
             "stream": ("flushed by the core", "flushed by software"),
+            "list": ("fetched", "pushed", "both"),
         },
-        (("kind", "way", "contents"), ("kind", "moment")),
+        (("kind", "way", "contents"), ("kind", "moment"), ("kind", "list")),
     ),
     # One for each run that ended well directly after something else did not.
     Group(
@@ -246,6 +277,7 @@ GROUPS = (
                 "locked read",
                 "atomic",
                 "zero-length read",
+                "push while busy",
                 "transmit held",
                 "link held",
                 "halt",
@@ -253,6 +285,7 @@ GROUPS = (
             "during": DURING,
         },
         (("kind", "during"),),
+        (Exclusion("a channel is busy", {"kind": ("push while busy",), "during": ("idle",)}),),
     ),
     # One for each message, or level, that was waited for and came.
     Group(

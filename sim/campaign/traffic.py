@@ -263,12 +263,15 @@ class _Traffic:
     async def _nuisance(self) -> None:
         rig, during = self._rig, self._rig.during
         kind = self._rng.choice([kind for kind in _NUISANCES if "held" not in kind])
+        if kind == "push while busy" and not rig.running:
+            return
         steps = {
             "unexpected completion": self._unexpected,
             "poisoned write": self._poisoned,
             "locked read": self._unsupported,
             "atomic": self._unsupported,
             "zero-length read": self._zero_length,
+            "push while busy": self._push,
             "halt": self._halt,
         }
         await steps[kind](kind)
@@ -322,6 +325,13 @@ class _Traffic:
         base = regs.C2H_CHANNEL_BASE if channel.c2h else regs.CHANNEL.base
         at = regs.CHANNEL.address("status_rc", channel=channel.number, base=base)
         assert await self._rig.bar_read(_DMA, at, 0) == b""
+
+    async def _push(self, kind: str) -> None:
+        """A run takes no notice of it, nor does the next one, which begins anew."""
+        channel = self._rng.choice(self._rig.running)
+        at = self._rng.randrange(0, regs.PUSH_STRIDE, 4)
+        content = self._rng.randbytes(4 * self._rng.randint(1, (regs.PUSH_STRIDE - at) // 4))
+        await channel.push(content, len(content), at)
 
     async def _halt(self, kind: str) -> None:
         """A channel fetches no descriptors for a while."""

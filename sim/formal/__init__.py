@@ -2,11 +2,11 @@
 """Properties of the gateware that hold for whatever comes: ``.venv/bin/python -m sim.formal``."""
 
 from .arbiter import Arbiter
-from .descriptors import Slots
+from .descriptors import Pushes, Slots
 from .interrupts import Edges, Masked, Pending, Records
 from .property import Property
 from .queues import Queue, ReadQueue, WriteQueues
-from .rings import Inbound, Outbound
+from .rings import Copy, Inbound, Outbound
 from .rotators import Get, Put
 from .solve import design
 from .space import Space
@@ -19,12 +19,14 @@ PROPERTIES: dict[str, type[Property]] = {
     # Those that take longest come first.
     "inbound": Inbound,
     "outbound": Outbound,
+    "copy": Copy,
     "order": Order,
     "pieces": Pieces,
     "space": Space,
     "tags": Tags,
     "arbiter": Arbiter,
     "slots": Slots,
+    "pushes": Pushes,
     "put": Put,
     "get": Get,
     "queue": Queue,

@@ -92,7 +92,7 @@ BUGS: dict[str, list[Edit]] = {
     "inbound": [
         Edit(
             "a read is issued when its bytes have room",
-            "hw/stream/ring.py",
+            "hw/stream/space.py",
             "reservation.ready.eq((reservation.length <= room) & ~taken)",
             "reservation.ready.eq(reservation.length <= room)",
         ),
@@ -106,15 +106,29 @@ BUGS: dict[str, list[Edit]] = {
     "outbound": [
         Edit(
             "a payload is claimed when it is in the memory",
-            "hw/stream/ring.py",
-            "level.eq(written - claimed)",
-            "level.eq(written - freed)",
+            "hw/stream/space.py",
+            "level.eq(self.written - claimed)",
+            "level.eq(self.written - self.freed)",
         ),
         Edit(
             "the room that was claimed is free again",
+            "hw/stream/space.py",
+            "self.freed.eq(self.freed + claims.o.payload)",
+            "self.freed.eq(self.freed + reservation.length)",
+        ),
+    ],
+    "copy": [
+        Edit(
+            "a payload is claimed when all of it has arrived",
+            "hw/stream/space.py",
+            "level.eq(self.written - claimed)",
+            "level.eq(self.written - self.freed)",
+        ),
+        Edit(
+            "room is free again when the payload has been sent",
             "hw/stream/ring.py",
-            "freed.eq(freed + claims.o.payload)",
-            "freed.eq(freed + reservation.length)",
+            "filling.freed.eq(emptying.freed)",
+            "filling.freed.eq(emptying.reservation.place.offset)",
         ),
     ],
     "slots": [
@@ -129,6 +143,26 @@ BUGS: dict[str, list[Edit]] = {
             "hw/channel/fetch.py",
             "nearest = Mux(left < here, left, here)",
             "nearest = left",
+        ),
+    ],
+    "pushes": [
+        Edit(
+            "the next dword is the one behind the last",
+            "hw/channel/push.py",
+            "follows = (dwords[1:] == at) & (dwords[0] == ~low)",
+            "follows = dwords[1:] == at",
+        ),
+        Edit(
+            "nothing is written while the channel has a run",
+            "hw/channel/push.py",
+            "accepted.eq(self.open & (first | follows))",
+            "accepted.eq(first | follows)",
+        ),
+        Edit(
+            "a dword out of order spoils what was pushed",
+            "hw/channel/push.py",
+            "Mux(accepted, Cat(~high, at + high), ~0)",
+            "Cat(~high, at + high)",
         ),
     ],
     "put": [

@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Descriptor fetch: slots are reserved before a read is issued."""
+"""Descriptors: slots are reserved before a read is issued; pushed ones are whole before a run."""
 
 from amaranth import *
 from amaranth.hdl import Assert, Assume
 
 from hw.channel.fetch import DESCRIPTOR_BYTES, PAGE_BYTES, READS, DescriptorFetch, _State
+from hw.channel.push import PushWindow
 from hw.records import FETCH_DESCRIPTORS, JOB_BYTES, Outcome
+from peerdma import regs
 
 from .property import Property
 
-__all__ = ["Slots"]
+__all__ = ["Pushes", "Slots"]
 
 _ALIGN = DESCRIPTOR_BYTES.bit_length() - 1
 
@@ -20,7 +22,7 @@ class Slots(Property):
     Each read is of whole descriptors, at most as many as credits and the read limit allow, and
     never across 4 KiB. Slots are free again once, when their descriptor is taken. Assumed: reads
     retire in their order, with the length that was asked for; a list begins when the one before
-    has ended.
+    has ended, with at most as many pushed descriptors as the window takes.
     """
 
     SLOTS = 32
@@ -31,7 +33,7 @@ class Slots(Property):
 
     def _state(self, m):
         block, inside = self.block, self.inside
-        job, retired = block.job, block.retired
+        job, retired, pushed = block.job, block.retired, block.control.pushed
         issue = job.valid & job.ready
         # Descriptors of the reads under way, the older one first.
         asked = [Signal(range(FETCH_DESCRIPTORS + 1), name=f"asked{n}") for n in range(READS)]
@@ -47,6 +49,8 @@ class Slots(Property):
         m.d.comb += [
             Assume(~(block.control.start & (block.control.active | block.control.flush))),
             Assume(block.control.credit <= FETCH_DESCRIPTORS),
+            Assume(pushed.any | (pushed.count == 0)),
+            Assume(~(pushed.any & pushed.whole) | (pushed.count <= regs.PUSH_DESCRIPTORS)),
             Assume(~retired.valid | (asked[0] != 0)),
             Assume(retired.payload.length == asked[0] << _ALIGN),
         ]
@@ -102,4 +106,55 @@ class Slots(Property):
             offers & block.descriptor.payload.stop,
             issue & (job.payload.address[:12] + job.payload.length == PAGE_BYTES),
             (ahead(taken) == self.SLOTS) & reserved[0],
+            offers & (ahead(taken) == regs.PUSH_DESCRIPTORS) & (asked[0] == 1),
+        )
+
+
+class Pushes(Property):
+    """A pushed descriptor counts when all its dwords were written, and none while a run is on.
+
+    Followed is any one dword of the window: that it was written since its first dword was.
+    """
+
+    depth = 2
+    reach = 24
+
+    def __init__(self):
+        super().__init__(PushWindow(index=0, c2h=False))
+
+    def _state(self, m):
+        block, dwords = self.block, self.inside("dwords")
+        pushed, word = block.pushed, block.word
+        most = regs.PUSH_DESCRIPTORS * DESCRIPTOR_BYTES // 4
+        follow = self.any(m, range(most), "follow")
+
+        def written(dword):
+            """The word that is written has this one in it."""
+            bank, row = dword[1], dword >> 2
+            enable = Mux(bank, word.payload.enable[1], word.payload.enable[0])
+            rows = Mux(bank, word.payload.rows[1], word.payload.rows[0])
+            return word.valid & (rows == row) & enable.bit_select(dword[0] << 2, 4).all()
+
+        there = Signal()
+        with m.If(written(Const(0, 5))):
+            m.d.sync += there.eq((follow == 0) | written(follow))
+        with m.Elif(written(follow)):
+            m.d.sync += there.eq(1)
+        counts = pushed.any & pushed.whole & (follow < pushed.count * (most // 4))
+        spoilt = dwords == ~Const(0, len(dwords))
+        m.d.comb += [
+            Assert(~counts | there),
+            Assert(~word.valid | block.open),
+            Assert(~(pushed.any & pushed.whole) | (pushed.count != 0)),
+            Assert(~pushed.whole | (pushed.count <= regs.PUSH_DESCRIPTORS)),
+            Assert(pushed.any | pushed.whole),
+            # What is inside.
+            Assert(spoilt | (dwords <= most)),
+            Assert(spoilt | (follow >= dwords) | there),
+        ]
+        self.cover(
+            m,
+            counts & (pushed.count == regs.PUSH_DESCRIPTORS) & (follow == most - 1),
+            pushed.any & ~pushed.whole & ~spoilt,
+            spoilt,
         )

@@ -6,11 +6,11 @@ from amaranth.hdl import Assert, Assume
 
 from hw.records import JOB_BYTES, CardMemory
 from hw.seam import WIDTH
-from hw.stream.ring import InboundRing, OutboundRing
+from hw.stream.ring import CopyRing, InboundRing, OutboundRing
 
 from .property import Property
 
-__all__ = ["Inbound", "Outbound"]
+__all__ = ["Copy", "Inbound", "Outbound"]
 
 SIZE = 2 * JOB_BYTES
 #: of a byte's position, whose topmost bit tells one round of the ring from the next
@@ -55,7 +55,10 @@ class Inbound(Property):
         ring = block.reservation
         byte = self.any(m, BITS, "byte")
         value = Signal(8)
-        reserved, arrived, left = (inside(name) for name in ("reserved", "arrived", "left"))
+        reserved, arrived, taken, room = (
+            inside(f"space.{name}") for name in ("reserved", "arrived", "taken", "room")
+        )
+        left = inside("left")
 
         def behind(position):
             """How far the byte is behind a position."""
@@ -94,9 +97,9 @@ class Inbound(Property):
             Assert(~ring.ready | (used + ring.length <= SIZE)),
             # Room is told a cycle after it has come, and not right after a read took some.
             Assert(ring.ready | (before + ring.length > SIZE) | self.past(m, ring.take)),
-            Assert(inside("taken") == self.past(m, ring.take)),
-            Assert(inside("taken") | (inside("room") <= SIZE - used)),
-            Assert(~self.started(m) | (inside("room") == SIZE - before)),
+            Assert(taken == self.past(m, ring.take)),
+            Assert(taken | (room <= SIZE - used)),
+            Assert(~self.started(m) | (room == SIZE - before)),
             Assert(ring.place.memory == CardMemory.RING),
             Assert(ring.place.as_value()[:-1] == reserved),
         ]
@@ -114,10 +117,11 @@ class Inbound(Property):
         ]
         self.cover(
             m,
-            leaves & (counted == LANES) & byte[-1],
+            # While reads have gone once round the ring; a beat of the second round is far from reset.
+            leaves & (counted == LANES) & reserved[-1],
             leaves & (counted < LANES) & (behind(left) > 1),
             (used == SIZE) & (reserved[:3] != 0),
-            ring.take & self.past(m, block.flush) & (left != 0),
+            ring.take & self.past(m, block.flush & (left != 0)),
         )
 
 
@@ -140,7 +144,7 @@ class Outbound(Property):
         ring = block.reservation
         byte = self.any(m, BITS, "byte")
         value, come = Signal(8), Signal()
-        taken, claimed, freed = (inside(name) for name in ("taken", "claimed", "freed"))
+        taken, claimed, freed = (inside(name) for name in ("taken", "space.claimed", "space.freed"))
 
         def behind(position):
             """How far the byte is behind a position."""
@@ -148,7 +152,7 @@ class Outbound(Property):
 
         beat, accept = block.beats.payload, inside("accept")
         used = (taken - freed)[:BITS]
-        claims = inside.part("claims")
+        claims = inside.part("space.claims")
         m.d.comb += [
             Assume((beat.count != 0) & (beat.count <= LANES)),
             Assume((ring.length != 0) & (ring.length <= JOB_BYTES)),
@@ -183,3 +187,89 @@ class Outbound(Property):
             Assert(claimed == self.past(m, Mux(block.flush, 0, claimed + into)[:BITS])),
         ]
         self.cover(m, ours & (freed[:3] == 5), here & goes & (byte[:4] == 0) & (taken[:3] == 2))
+
+
+class Copy(Property):
+    """A read is issued only with room for it; a write only when all its bytes are in the ring.
+
+    Each byte is where the write reads it, from when it is claimed until it is released. Followed is
+    any one. Lengths of claims are those that are freed, as of the outbound ring. Assumed are the
+    read engine of the inbound ring and the writer of the outbound one; `discard` is left out: it
+    gives reads room at the cost of bytes that nobody wants.
+    """
+
+    def __init__(self):
+        super().__init__(CopyRing(SIZE))
+
+    def _state(self, m):
+        block, inside = self.block, self.inside
+        reads, writes = block.reads, block.writes
+        byte = self.any(m, BITS, "byte")
+        value, come = Signal(8), Signal()
+        reserved, arrived, taken, room = (
+            inside(f"filling.{name}") for name in ("reserved", "arrived", "taken", "room")
+        )
+        claimed, freed = (inside(f"emptying.{name}") for name in ("claimed", "freed"))
+        claims = inside.part("emptying.claims")
+
+        def behind(position):
+            """How far the byte is behind a position."""
+            return (byte - position)[:BITS]
+
+        place = _Place(byte)
+        written, brought = place.written(block.placement)
+        coming = behind(arrived) < (reserved - arrived)[:BITS]
+        mark = block.mark.payload.place
+        passes = block.mark.valid & (mark.memory == CardMemory.RING) & ~block.gap
+        to = mark.as_value()[:BITS]
+        m.d.comb += [
+            Assume((reads.length != 0) & (reads.length <= JOB_BYTES)),
+            Assume((writes.length != 0) & (writes.length <= JOB_BYTES)),
+            Assume(~reads.take | reads.ready),
+            Assume(~writes.take | writes.ready),
+            Assume(~written | coming),
+            Assume(~passes | ((to - arrived)[:BITS] <= (reserved - arrived)[:BITS])),
+            Assume(~(passes & (behind(arrived) < (to - arrived)[:BITS])) | come),
+            Assume(~block.released | (claims.o.payload <= (claimed - freed)[:BITS])),
+            Assume(~block.discard),
+            # At a flush nothing is under way.
+            Assume(
+                ~block.flush
+                | ~(reads.take | writes.take | passes | block.placement.valid | block.released)
+            ),
+            Assume(~block.flush | (claimed == freed)),
+        ]
+        with m.If(written):
+            m.d.sync += [come.eq(1), value.eq(brought)]
+        with m.If(reads.take & (behind(reserved) < reads.length)):
+            m.d.sync += come.eq(0)
+
+        stored = place.stored(inside)
+        used, filled = (reserved - freed)[:BITS], (arrived - freed)[:BITS]
+        out = Mux(block.released, claims.o.payload, 0)
+        into = Mux(writes.take, writes.length, 0)
+        before = Signal(BITS, init=SIZE)
+        m.d.sync += before.eq(used)
+        m.d.comb += [
+            Assert(used <= SIZE),
+            Assert(filled <= used),
+            Assert((claimed - freed)[:BITS] <= filled),
+            Assert(~(behind(freed) < filled) | come),
+            Assert(~((behind(freed) < filled) | (coming & come)) | (stored == value)),
+            Assert(~reads.ready | (used + reads.length <= SIZE)),
+            Assert(taken == self.past(m, reads.take)),
+            Assert(taken | (room <= SIZE - used)),
+            Assert(~self.started(m) | (room == SIZE - before)),
+            Assert(~writes.ready | (writes.length <= (arrived - claimed)[:BITS])),
+            Assert(writes.place.offset[:BITS] == claimed),
+            Assert((claims.i.valid == writes.take) & (claims.o.ready == block.released)),
+            Assert(~writes.take | (claims.i.ready & (claims.i.payload == writes.length))),
+            Assert(freed == self.past(m, Mux(block.flush, 0, freed + out)[:BITS])),
+            Assert(claimed == self.past(m, Mux(block.flush, 0, claimed + into)[:BITS])),
+        ]
+        self.cover(
+            m,
+            block.released & (used == SIZE) & (freed[:3] == 5),
+            writes.take & (behind(claimed) < writes.length) & byte[-1],
+            reads.take & self.past(m, block.flush & (freed != 0)),
+        )

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 
+from hw.core import CoreConfig
 from peerdma.board.link import Link
 from sim.board.session import Conditions
 from sim.perf.ideal import USUAL, Result, ideal
@@ -28,6 +29,8 @@ _CURVE = tuple(64 << step for step in range(11))
 #: A 64-byte read while writes fill the link: microseconds of an engine that keeps a few writes
 #: queued, by max payload, on Gen2 x1 with a round trip of 1 µs.
 _BEHIND_WRITES = {128: 2.5, 256: 4.1}
+#: Microseconds from the doorbell of a C2H run of 64 bytes, whose descriptor is pushed, to its data.
+_PUSHED = 0.5
 #: Microseconds until a C2H run that starts while reads fill the link has its first descriptor, at
 #: most; and what share of its rate descriptors of 256 bytes keep beside them.
 _BEHIND_READS, _SHARE_BESIDE_READS = 10, 0.9
@@ -76,6 +79,11 @@ class Figure:
             f"{self.group}, {self.what}, {found.clock_khz / 1000:g} MHz, MPS {found.max_payload}, "
             f"RTT {found.rtt_ns / 1000:g} µs{tags}"
         )
+
+    @property
+    def tags(self) -> int:
+        """Tags of the core that was measured."""
+        return self.conditions.tags or CoreConfig.tags
 
     @property
     def reference(self) -> float | None:
@@ -137,10 +145,10 @@ def jobs() -> Iterator[Job]:
     for ack in _ACKS:
         for buffers in _BUFFERS:
             yield Job(_written, replace(USUAL, ack_ns=ack, transmit_buffers=buffers))
-    for tags in (8, 16):
+    for tags in (8, 32):
         for rtt in (1000.0, 4000.0, 16_000.0):
             yield Job(_reads_by_tags, replace(USUAL, tags=tags, rtt_ns=rtt))
-    yield Job(_reads_by_tags, replace(USUAL, tags=32, rtt_ns=16_000.0))
+    yield Job(_reads_by_tags, replace(USUAL, tags=CoreConfig.tags, rtt_ns=16_000.0))
 
 
 # Kinds of jobs -------------------------------------------------------------------------------
@@ -263,6 +271,22 @@ def _times(conditions: Conditions) -> list[Figure]:
                            target=most)
                     for part, value, reference, most in parts
                 ]  # fmt: skip
+        for kind in ("c2h", "h2c", "copy"):
+            most = _PUSHED * conditions.clock_khz / 1000 if kind == "c2h" else None
+            for way, bound in (("pushed", most), ("fetched", None)):
+                value = rig.times(kind, _SMALL, pushed=way == "pushed").data
+                what = f"{kind} {_SMALL} B from the doorbell, descriptor {way}: data"
+                found.append(
+                    Figure(
+                        "times",
+                        what,
+                        conditions,
+                        value,
+                        "cycles",
+                        bound=bound,
+                        target=None if bound is None or conditions.clock_khz < 125_000 else 0,
+                    )
+                )
     return found
 
 

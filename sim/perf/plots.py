@@ -96,7 +96,7 @@ def _tags(axes, figures):
         rows = sorted(
             (figure.conditions.rtt_ns / 1000, figure.value)
             for figure in found
-            if (figure.conditions.tags or 32) == tags
+            if figure.tags == tags
         )
         axes.plot(*zip(*rows, strict=True), "o-", label=f"{tags} tags")
     axes.set(

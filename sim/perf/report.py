@@ -16,10 +16,8 @@ _HEADER = (
 
 def _conditions(figure: Figure) -> str:
     found = figure.conditions
-    tags = found.tags or "32"
-    return (
-        f"{found.clock_khz / 1000:7.1f} {found.max_payload:4} {found.rtt_ns / 1000:6.1f} {tags:>4}"
-    )
+    clock, trip = found.clock_khz / 1000, found.rtt_ns / 1000
+    return f"{clock:7.1f} {found.max_payload:4} {trip:6.1f} {figure.tags:4}"
 
 
 def _number(value: float | None) -> str:

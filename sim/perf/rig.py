@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from peerdma.regs import CHANNEL, DESCRIPTOR, STREAM_WINDOW
+from peerdma.userspace.chain import write_chain
 from peerdma.userspace.dma_channel import Direction
 from peerdma.userspace.xdma import Xdma
 from sim.board.session import BASE, Conditions, Session
@@ -47,9 +48,9 @@ class _Tlp(NamedTuple):
 class Times(NamedTuple):
     """Of one transfer, in cycles from when the last side's Run reached the core."""
 
-    #: the first request for a descriptor is sent
+    #: the first request for a descriptor is sent; 0 if they were pushed
     asked: int
-    #: the last side's descriptor is in the core
+    #: the last side's descriptor is in the core; 0 if it was pushed
     fetched: int
     #: the last byte is where it belongs
     data: int
@@ -102,20 +103,20 @@ class Rig:
         self._check(kind, nbytes)
         return nbytes / cycles
 
-    def times(self, kind: str, nbytes: int) -> Times:
-        """Of a transfer that is one descriptor on each side."""
+    def times(self, kind: str, nbytes: int, *, pushed: bool = False) -> Times:
+        """Of a transfer that is one descriptor on each side, which is fetched unless `pushed`."""
         self.session.events()
         begin = self.session.cycle
         sides = KINDS[kind]
         for side in sides:
-            self._start(kind, side, nbytes, nbytes)
+            self._start(kind, side, nbytes, nbytes, pushed)
         # Without the driver, whose look at one side's status can take back the other's interrupt.
         while self.session.run(1 << 20):
             pass
         self._finish(sides, 1)
         self._driver.engine.stop(sides)
         self._check(kind, nbytes)
-        return self._times(kind, begin, nbytes)
+        return self._times(kind, begin, nbytes, pushed)
 
     def read_under_writes(self, nbytes: int, writes: int, after: int) -> Times:
         """Of an H2C transfer that is started `after` cycles of a C2H one that fills the link.
@@ -165,13 +166,21 @@ class Rig:
         while self.session.run(1 << 20):
             pass
 
-    def _start(self, kind: str, side: Direction, nbytes: int, piece: int) -> None:
+    def _start(
+        self, kind: str, side: Direction, nbytes: int, piece: int, pushed: bool = False
+    ) -> None:
         count = -(-nbytes // piece)
         at = np.arange(count, dtype=np.uint64) * np.uint64(piece)
         lengths = np.minimum(np.uint64(piece), np.uint64(nbytes) - at)
         # A stream window, or the one card RAM again and again.
         card = np.full(count, STREAM_WINDOW, np.uint64) if kind == "copy" else at % _CARD_RAM_BYTES
         bus = at + np.uint64(self._source if side is H2C else self._target)
+        if pushed:
+            table = np.zeros(count, DESCRIPTOR)
+            write_chain(table, 0, *((bus, card) if side is H2C else (card, bus)), lengths)
+            channel = self._driver.engine.channels[side]
+            channel.start(channel.push(table.tobytes()))
+            return
         first = (self._ring(side) - BASE) // DESCRIPTOR.itemsize
         self._driver.start(side, first, bus, card, lengths)
 
@@ -204,7 +213,7 @@ class Rig:
                 "the core broke a rule of PCIe; `.venv/bin/python -m sim.benches` may say which"
             )
 
-    def _times(self, kind: str, begin: int, nbytes: int) -> Times:
+    def _times(self, kind: str, begin: int, nbytes: int, pushed: bool = False) -> Times:
         last = KINDS[kind][-1]
         tlps = self._tlps(begin)
         base, _ = last.value
@@ -216,7 +225,6 @@ class Rig:
         )
         reads = [tlp for tlp in tlps if tlp.kind == "up MRd" and tlp.end > run]
         answers = [tlp for tlp in tlps if tlp.kind == "down CplD" and tlp.end > run]
-        asked = next(tlp for tlp in reads if tlp.address == self._ring(last))
 
         def answered(read: _Tlp) -> int:
             return next(
@@ -233,7 +241,11 @@ class Rig:
         else:
             data = int(events["cycle"][events["address"] >= self._target].max())
         interrupt = int(events["cycle"][events["nbytes"] == 0].max())
-        return Times(asked.end - run, answered(asked) - run, data - run, interrupt - run)
+        asked = fetched = run
+        if not pushed:
+            read = next(tlp for tlp in reads if tlp.address == self._ring(last))
+            asked, fetched = read.end, answered(read)
+        return Times(asked - run, fetched - run, data - run, interrupt - run)
 
     def _ring(self, side: Direction) -> int:
         """Bus address of a side's part of the ring."""

@@ -22,8 +22,11 @@ LISTS, SOURCE, DESTINATION = 0, 0x1000, 0x3000
 SMALL = CoreConfig(tags=8, ram_size=4096, user=None)
 
 
-async def transfer(ctx, model, *, c2h: bool, descriptors) -> int:
-    """Run one list, (source, destination, length) each, on channel 0; the channel's status."""
+async def transfer(ctx, model, *, c2h: bool, descriptors, pushed: int = 0) -> int:
+    """Run one list, (source, destination, length) each, on channel 0; the channel's status.
+
+    Its first descriptors, `pushed` many, are not in memory: they are pushed.
+    """
     control = regs.DESC_MAGIC << 16
     at = LISTS + 0x800 * c2h
     rows = [
@@ -32,18 +35,22 @@ async def transfer(ctx, model, *, c2h: bool, descriptors) -> int:
     ]
     table = np.array(rows, regs.DESCRIPTOR)
     table["control"][-1] |= regs.DESC_STOP | regs.DESC_COMPLETED
-    model.memory[at : at + table.nbytes] = table.tobytes()
+    model.memory[at : at + table.nbytes] = bytes(32 * pushed) + table[pushed:].tobytes()
 
     channel = regs.C2H_CHANNEL_BASE if c2h else regs.CHANNEL.base
     sgdma = regs.C2H_SGDMA_BASE if c2h else regs.SGDMA.base
     model.write(sgdma + regs.SGDMA["descriptor_lo"].offset, BASE + at & 0xFFFF_FFFF)
     model.write(sgdma + regs.SGDMA["descriptor_hi"].offset, BASE + at >> 32)
+    window = regs.C2H_PUSH_BASE if c2h else regs.H2C_PUSH_BASE
+    for number, dword in enumerate(table[:pushed].view("<u4")):
+        model.write(window + 4 * number, int(dword))
     events = regs.Status.DESCRIPTOR_STOPPED | regs.Status.errors()
     control = regs.CHANNEL["control"]
     model.write(channel + control.offset, control.field("run").put(1) | events & control.writable)
     while True:
         status = await model.read(ctx, channel + regs.CHANNEL["status"].offset)
         if not status & regs.Status.BUSY:
+            model.write(channel + control.offset, 0)
             return status
 
 
@@ -73,6 +80,79 @@ def test_data_goes_to_the_card_and_back(stream):
     after = bytearray(before)
     after[skew_out : skew_out + len(data)] = data
     assert model.memory[DESTINATION:] == after
+
+
+def test_pushed_descriptors_are_followed_by_those_in_memory():
+    random = seeded()
+    model = SeamModel(Core(SERIES7, SMALL), BASE, 0x6000)
+    data = random.randbytes(400)
+    model.memory[SOURCE : SOURCE + len(data)] = data
+
+    async def bench(ctx):
+        await model.link_up(ctx)
+        for pushed in (1, 4):
+            model.memory[DESTINATION : DESTINATION + len(data)] = bytes(len(data))
+            at = range(0, len(data), 80)
+            into = [(BASE + SOURCE + n, n, 80) for n in at]
+            back = [(n, BASE + DESTINATION + n, 80) for n in at]
+            # a list that is pushed as a whole, one that is fetched, one that is both
+            for c2h, descriptors, count in (
+                (False, into[:pushed], pushed),
+                (False, into[pushed:], 0),
+                (True, back, pushed),
+            ):
+                status = await transfer(ctx, model, c2h=c2h, descriptors=descriptors, pushed=count)
+                assert status == regs.Status.DESCRIPTOR_STOPPED
+            assert model.memory[DESTINATION : DESTINATION + len(data)] == data
+
+    simulate(model.core, bench, background=model.benches)
+
+
+@pytest.mark.parametrize(("c2h", "cycles"), [(False, 9), (True, 11)])
+def test_cycles_from_run_to_the_first_request_of_pushed_descriptors(c2h, cycles):
+    """From the beat with Run to the first beat of the read (H2C) or write (C2H) of data."""
+    core = Core(SERIES7, SMALL)
+    model = SeamModel(core, BASE, 0x6000)
+    base = regs.C2H_CHANNEL_BASE if c2h else regs.CHANNEL.base
+    control, seen = base + regs.CHANNEL["control"].offset, {}
+
+    async def watch(ctx):
+        cycle, seam = 0, core.seam
+        async for *_, run, target, asked, request in ctx.tick().sample(
+            seam.target.valid, seam.target.payload, seam.requester.valid, seam.requester.payload
+        ):
+            cycle += 1
+            if run and target.header.address == control:
+                seen.setdefault("run", cycle)
+            if asked:
+                seen.setdefault("request", (cycle, request.header.write, request.header.address))
+
+    async def bench(ctx):
+        await model.link_up(ctx)
+        ends = (0, BASE + DESTINATION) if c2h else (BASE + SOURCE, 0)
+        await transfer(ctx, model, c2h=c2h, descriptors=[(*ends, 64)], pushed=1)
+
+    simulate(core, bench, background=(*model.benches, watch))
+    cycle, write, address = seen["request"]
+    assert (write, address) == (c2h, BASE + (DESTINATION if c2h else SOURCE))
+    assert cycle - seen["run"] == cycles
+
+
+def test_a_core_without_extension_block_takes_no_descriptors():
+    """The list is fetched as on any other core, whatever was written where the window would be."""
+    model = SeamModel(Core(SERIES7, replace(SMALL, extension=False)), BASE, 0x6000)
+    model.memory[SOURCE : SOURCE + 64] = data = seeded().randbytes(64)
+
+    async def bench(ctx):
+        await model.link_up(ctx)
+        for number in range(8):
+            model.write(regs.H2C_PUSH_BASE + 4 * number, 5)
+        for c2h, ends in ((False, (BASE + SOURCE, 0)), (True, (0, BASE + DESTINATION))):
+            status = await transfer(ctx, model, c2h=c2h, descriptors=[(*ends, 64)])
+            assert status == regs.Status.DESCRIPTOR_STOPPED
+
+    simulate(model.core, bench, background=model.benches)
+    assert model.memory[DESTINATION : DESTINATION + 64] == data
 
 
 def test_registers_answer():

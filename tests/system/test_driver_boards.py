@@ -125,7 +125,6 @@ with Node("/dev/picoevb1") as node:
         ("ca@2", "completer abort at address"),
         ("poison@2", "poisoned data at address"),
         ("drop@2", "no completion in time at address"),
-        ("ur@1", "unsupported request at address"),  # of a descriptor
     ],
 )
 def test_errors_of_the_board(guest: Guest, fault: str, words: str):
@@ -142,6 +141,33 @@ with Node("/dev/picoevb1") as node:
     assert destination[:] == source[:]
     info = node.info()
     assert (info.failures, info.timeouts, info.generation) == (1, 0, 1)
+""",
+        )
+
+
+def test_short_chains_are_pushed(guest: Guest):
+    """The board's first read fails, and all that C2H reads are descriptors."""
+    with plugged(guest, "--fault", "ur@1"):
+        within(
+            guest,
+            """
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+libc.mmap.restype = ctypes.c_void_p
+READ_WRITE, SHARED_FIXED = 3, 0x11
+# One page of memory again and again, so that each needs a descriptor of its own.
+memory, file = Buffer(8 * PAGE), os.memfd_create("page")
+os.ftruncate(file, PAGE)
+for at in range(memory.address, memory.address + len(memory), PAGE):
+    assert libc.mmap(at, PAGE, READ_WRITE, SHARED_FIXED, file, 0) == at
+with Node("/dev/picoevb1") as node:
+    for pages in range(1, 5):
+        node.c2h(0, memory.address, pages * PAGE)
+    with node.refused(errno.EIO, "unsupported request at address"):
+        node.c2h(0, memory.address, 5 * PAGE)
+    node.c2h(0, memory.address, 8 * PAGE)
+    assert node.info().failures == 1
 """,
         )
 

@@ -4,9 +4,21 @@
 from __future__ import annotations
 
 import enum
+import struct
 import time
+from collections.abc import Iterable
 
-from ..regs import C2H_CHANNEL_BASE, C2H_SGDMA_BASE, CHANNEL, IRQ, SGDMA, Status
+from ..regs import (
+    BAR_DMA,
+    C2H_CHANNEL_BASE,
+    C2H_PUSH_BASE,
+    C2H_SGDMA_BASE,
+    CHANNEL,
+    H2C_PUSH_BASE,
+    IRQ,
+    SGDMA,
+    Status,
+)
 from .registers import Bank, Registers
 
 __all__ = ["Access", "Direction", "DmaChannel"]
@@ -32,6 +44,9 @@ class Direction(enum.Enum):
 
     H2C = (CHANNEL.base, SGDMA.base)
     C2H = (C2H_CHANNEL_BASE, C2H_SGDMA_BASE)
+
+
+_PUSH_BASES = {Direction.H2C: H2C_PUSH_BASE, Direction.C2H: C2H_PUSH_BASE}
 
 
 class DmaChannel:
@@ -84,10 +99,19 @@ class DmaChannel:
         values = (address & _ALL_BITS, address >> 32, adjacent)
         return [(*place, value) for place, value in zip(self._address, values, strict=True)]
 
-    def start(self, address: int, adjacent: int) -> None:
-        """Starts the chain at bus address `address`; `adjacent` descriptors follow the first."""
+    def push(self, descriptors: bytes) -> list[Access]:
+        """Writes that put a chain's first descriptors into the board, so that it fetches none.
+
+        They are `peerdma.regs.PUSH_DESCRIPTORS` at most, and the board has `Capability.PUSH`.
+        """
+        base = _PUSH_BASES[self.direction]
+        dwords = struct.iter_unpack("<I", descriptors)
+        return [(BAR_DMA[0], base + 4 * n, dword) for n, (dword,) in enumerate(dwords)]
+
+    def start(self, load: Iterable[Access]) -> None:
+        """Starts a chain. `load`: the writes, as of `load` or `push`, that say where it begins."""
         write = self._registers.write32
-        for bar, offset, value in self.load(address, adjacent):
+        for bar, offset, value in load:
             write(bar, offset, value)
         self.take_status()
         for bar, offset, value in self.arm:

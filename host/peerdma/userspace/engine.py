@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from ..board.backend import Extension
 from ..errors import Timeout, TransferError
-from ..regs import EXTENSION, ErrorKind, Status
+from ..regs import EXTENSION, Capability, ErrorKind, Status
 from .dma_channel import Direction, DmaChannel
 from .probe import count_channels, read_extension
 from .registers import Bank, Registers
@@ -51,6 +51,8 @@ class Engine:
     ----------
     extension : Extension or None
         None on a plain XDMA core.
+    pushes : bool
+        Whether the first descriptors of a chain can be pushed into the board.
     channel_counts : tuple of int
         Number of H2C and of C2H channels.
     channels : dict of Direction to DmaChannel
@@ -73,6 +75,9 @@ class Engine:
         self.resets: int = 0
         self.channel_counts: tuple[int, int] = count_channels(registers)
         self.extension: Extension | None = read_extension(registers)
+        self.pushes: bool = (
+            self.extension is not None and Capability.PUSH in self.extension.capabilities
+        )
         self._extension_bank = Bank(registers, EXTENSION)
         self.channels: dict[Direction, DmaChannel] = {
             Direction.H2C: DmaChannel(registers, Direction.H2C, 1),
@@ -143,8 +148,12 @@ class Engine:
             kind = info["kind"]
             if kind != ErrorKind.NONE:
                 address = bank.read("error_address_lo") | bank.read("error_address_hi") << 32
-                names += f"; first error {_kind_name(kind)} at address {address:#x}"
-                if info["descriptor"]:
+                # Only that of a pushed descriptor, which lies in the board, is odd.
+                pushed = info["descriptor"] and address & 1
+                place = f"in pushed descriptor {address >> 5}" if pushed else ""
+                place = place or f"at address {address:#x}"
+                names += f"; first error {_kind_name(kind)} {place}"
+                if info["descriptor"] and not pushed:
                     names += ", fetching a descriptor"
             bank.write("error_clear", 1)
         return TransferError(

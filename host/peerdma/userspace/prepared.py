@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..errors import Timeout
-from ..regs import DESCRIPTOR, Status
+from ..regs import DESCRIPTOR, PUSH_DESCRIPTORS, Status
 from .chain import write_chain
 from .dma_channel import Access, Direction, DmaChannel
 from .engine import Engine
@@ -49,11 +49,12 @@ class Ring:
 
 
 class _Chain(NamedTuple):
-    """A chain of descriptors, ready to be copied to the ring."""
+    """A chain of descriptors, ready to be started."""
 
+    #: what is copied to the ring; nothing if it is pushed
     image: bytes
     descriptors: int
-    #: register writes that give its address to the channel
+    #: register writes that give its address to the channel, or push it
     load: list[Access]
 
 
@@ -65,7 +66,8 @@ class Side:
     engine : Engine
     direction : Direction
     ring : Ring
-        Where its chains are written. If the descriptors do not fit, there are several chains.
+        Where its chains are written. If the descriptors do not fit, there are several chains. A
+        chain of a few descriptors is pushed into the board instead, if that takes them.
     bus, card, lengths : numpy.ndarray of uint64
         One entry per descriptor, at least one: bus addresses, card addresses, bytes.
     """
@@ -83,7 +85,6 @@ class Side:
         self.channel: DmaChannel = engine.channels[direction]
         self.nbytes: int = int(lengths.sum())
         self._ring = ring.bytes
-        self._registers = engine.registers
         self.chains: list[_Chain] = []
         columns = (bus, card) if direction is Direction.H2C else (card, bus)
         most = len(ring.descriptors)
@@ -93,19 +94,18 @@ class Side:
             )
             memory = np.zeros(len(length), DESCRIPTOR)
             adjacent = write_chain(memory, ring.address, source, destination, length)
-            load = self.channel.load(ring.address, adjacent)
-            self.chains.append(_Chain(memory.tobytes(), len(memory), load))
+            image = memory.tobytes()
+            if engine.pushes and len(memory) <= PUSH_DESCRIPTORS:
+                chain = _Chain(b"", len(memory), self.channel.push(image))
+            else:
+                chain = _Chain(image, len(memory), self.channel.load(ring.address, adjacent))
+            self.chains.append(chain)
 
     def start(self, number: int) -> None:
         """Starts one of its chains."""
         image, _, load = self.chains[number]
-        write, channel = self._registers.write32, self.channel
         self._ring[: len(image)] = image
-        for bar, offset, value in load:
-            write(bar, offset, value)
-        self._registers.read32(*channel.status_rc)
-        for bar, offset, value in channel.arm:
-            write(bar, offset, value)
+        self.channel.start(load)
 
 
 class Prepared:

@@ -164,7 +164,8 @@ class Xdma:
         adjacent = write_chain(
             self._ring.descriptors[first:], address, source, destination, lengths, completed, cyclic
         )
-        self.engine.channels[direction].start(address, adjacent)
+        channel = self.engine.channels[direction]
+        channel.start(channel.load(address, adjacent))
 
 
 def stream_columns(memory: ScatterList) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

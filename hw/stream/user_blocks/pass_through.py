@@ -12,7 +12,10 @@ __all__ = ["PassThrough"]
 
 
 class PassThrough(UserBlock):
-    """Hands the stream on as it is: a copy in one pass. No latency."""
+    """Hands the stream on as it is: a copy in one pass.
+
+    The pair replaces it, with the rings around it, by a single ring.
+    """
 
     NAME = regs.PASS_THROUGH
 

@@ -2,8 +2,8 @@
 """Transfers that fail: what is said about them, and that the next one is clean.
 
 The simulated board does as its --fault option says: the Nth read of the core, counted from the
-client's coming and descriptor fetches included, goes wrong. A write's first read is its
-descriptor, its second one the data.
+client's coming and descriptor fetches included, goes wrong. A write's first read is its data: the
+descriptors of a short chain are pushed.
 """
 
 import os
@@ -17,7 +17,7 @@ import peerdma
 from peerdma import testing
 from peerdma.board.backend import Piece
 from peerdma.memory.memory import HostArray
-from peerdma.regs import ErrorKind, Status
+from peerdma.regs import PUSH_DESCRIPTORS, ErrorKind, Status
 from peerdma.userspace.backend import UserSpaceBackend
 
 
@@ -44,10 +44,10 @@ def run(board: peerdma.Board, work):
 @pytest.mark.parametrize(
     ("fault", "status", "kind", "text"),
     [
-        ("ur@2", Status.READ_UNSUPPORTED, ErrorKind.UNSUPPORTED_REQUEST, "unsupported request"),
-        ("ca@2", Status.READ_ABORT, ErrorKind.COMPLETER_ABORT, "completer abort"),
-        ("poison@2", Status.READ_POISONED, ErrorKind.POISONED, "poisoned"),
-        ("drop@2", Status.READ_UNSUPPORTED, ErrorKind.COMPLETION_TIMEOUT, "completion timeout"),
+        ("ur@1", Status.READ_UNSUPPORTED, ErrorKind.UNSUPPORTED_REQUEST, "unsupported request"),
+        ("ca@1", Status.READ_ABORT, ErrorKind.COMPLETER_ABORT, "completer abort"),
+        ("poison@1", Status.READ_POISONED, ErrorKind.POISONED, "poisoned"),
+        ("drop@1", Status.READ_UNSUPPORTED, ErrorKind.COMPLETION_TIMEOUT, "completion timeout"),
     ],
 )
 def test_a_data_read_fails(gpu, fault, status, kind, text):
@@ -65,13 +65,27 @@ def test_a_data_read_fails(gpu, fault, status, kind, text):
 
 
 def test_a_descriptor_fetch_fails(gpu):
+    """Of a chain that is too long to be pushed."""
     with peerdma.open("sim", arguments=["--fault", "ur@1"]) as board, gpu.surface(100) as surface:
+        count = PUSH_DESCRIPTORS + 1
         with board.pin(surface) as pin:
+            pieces = [pin[2 * n : 2 * n + 1] for n in range(count)]
             with pytest.raises(peerdma.TransferError, match="fetching a descriptor") as caught:
-                board.read(pin)
+                board.copy(pieces, pin[50 : 50 + count])
             assert caught.value.status & Status.DESC_UNSUPPORTED
-            assert str(caught.value).startswith("C2H transfer failed after 0 of 1 descriptors")
+            error = f"H2C transfer failed after 0 of {count} descriptors"
+            assert str(caught.value).startswith(error)
         works(board, gpu)
+
+
+def test_a_pushed_descriptor_is_not_read(gpu):
+    """Nothing is read for a transfer to memory, so no read can fail."""
+    with (
+        peerdma.open("sim", arguments=["--fault", "ur@1"]) as board,
+        gpu.surface(100) as surface,
+        board.pin(surface) as pin,
+    ):
+        board.read(pin)
 
 
 @pytest.mark.parametrize("number", [1, 3])

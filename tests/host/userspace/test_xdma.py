@@ -9,13 +9,19 @@ from peerdma.memory.scatter import ScatterList
 from peerdma.regs import (
     BAR_DMA,
     C2H_CHANNEL_BASE,
+    C2H_PUSH_BASE,
     CHANNEL,
+    DESC_COMPLETED,
+    DESC_STOP,
     DESCRIPTOR,
     EXTENSION,
     EXTENSION_MAGIC,
     EXTENSION_VERSION,
+    H2C_PUSH_BASE,
     IRQ,
+    PUSH_DESCRIPTORS,
     SGDMA,
+    Capability,
     ErrorKind,
     Status,
     identifier,
@@ -112,6 +118,46 @@ def test_a_long_list_takes_several_chains(registers):
     with pytest.raises(peerdma.TransferError, match="after 8 of 4 descriptors"):
         xdma.transfer(Direction.H2C, ScatterList(range(0, 2000, 100), [1] * 20), 0)
     assert registers.interrupts == 0
+
+
+@pytest.mark.parametrize("direction", Direction)
+@pytest.mark.parametrize("count", [1, PUSH_DESCRIPTORS, PUSH_DESCRIPTORS + 1])
+def test_a_short_chain_is_pushed_where_the_board_takes_it(registers, direction, count):
+    """All its dwords in order before Run, and nothing in the ring; a longer one is not."""
+    registers.set(EXTENSION, "capabilities", Capability.PUSH)
+    registers.descriptors_done = count
+    xdma = driver(registers)
+    registers.writes.clear()
+    bus = [0x1_0000_0000 * n for n in range(1, count + 1)]
+    xdma.transfer(direction, ScatterList(bus, [64] * count), 16)
+    base, sgdma = (H2C_PUSH_BASE, 0x4000) if direction is Direction.H2C else (C2H_PUSH_BASE, 0x5000)
+    offsets = [offset for offset, _ in registers.writes]
+    descriptor_lo = SGDMA.address("descriptor_lo", base=sgdma)
+    if count > PUSH_DESCRIPTORS:
+        assert descriptor_lo in offsets
+        assert not any(offset >= H2C_PUSH_BASE for offset in offsets)
+        return
+    dwords = count * DESCRIPTOR.itemsize // 4
+    assert offsets[:dwords] == [base + 4 * n for n in range(dwords)]
+    assert descriptor_lo not in offsets
+    assert not any(xdma.ring_bytes)
+    values = np.array([value for _, value in registers.writes[:dwords]], "<u4")
+    found = values.view(DESCRIPTOR)
+    assert found["source" if direction is Direction.H2C else "destination"].tolist() == bus
+    ends = (found["control"] & (DESC_STOP | DESC_COMPLETED)).tolist()
+    assert ends == [0] * (count - 1) + [DESC_STOP | DESC_COMPLETED]
+
+
+def test_an_error_of_a_pushed_descriptor_names_it(registers):
+    registers.set(EXTENSION, "capabilities", Capability.PUSH)
+    xdma = driver(registers)
+    registers.outcome = int(Status.MAGIC_STOPPED | Status.DESCRIPTOR_STOPPED)
+    info = EXTENSION["error_info"]
+    kind = info.field("kind").put(ErrorKind.MAGIC)
+    registers.set(EXTENSION, "error_info", kind | info.field("descriptor").mask)
+    registers.set(EXTENSION, "error_address_lo", 2 * DESCRIPTOR.itemsize | 1)
+    with pytest.raises(peerdma.TransferError, match="first error magic in pushed descriptor 2\\. "):
+        xdma.transfer(Direction.H2C, ONE, 0)
 
 
 def test_no_engine(registers):

@@ -18,7 +18,7 @@ class Bench:
     """Feeds `descriptors` when the channel starts and finishes each span after `delay` cycles."""
 
     def __init__(self, c2h=False):
-        self.dut = ChannelControl(index=0, c2h=c2h, ram_size=65536)
+        self.dut = ChannelControl(index=0, c2h=c2h, ram_size=65536, pushable=True)
         self.base = regs.C2H_CHANNEL_BASE if c2h else 0
         self.descriptors = []
         self.outcomes = {}
@@ -26,6 +26,8 @@ class Bench:
         self.spans = []
         self.errors = []
         self.starts = 0
+        #: whether any were pushed, the last one is whole, and how many are, at each start
+        self.pushed = []
         self.interrupt_rises = 0
         self.stuck = False
 
@@ -44,6 +46,7 @@ class Bench:
             _,
             _reset,
             start,
+            pushed,
             flush,
             offered,
             taken,
@@ -54,6 +57,7 @@ class Bench:
             error,
         ) in ctx.tick().sample(
             dut.fetch.start,
+            dut.fetch.pushed,
             dut.fetch.flush,
             dut.descriptor.valid,
             dut.descriptor.ready,
@@ -70,6 +74,7 @@ class Bench:
                 self.errors.append((error.outcome, error.address, error.descriptor))
             if start:
                 self.starts += 1
+                self.pushed.append((pushed.any, pushed.whole, pushed.count))
                 queue = list(self.descriptors)
             if offered and taken:
                 queue.pop(0)
@@ -93,6 +98,12 @@ class Bench:
     async def write(self, ctx, name, value, block=regs.CHANNEL):
         offset = block.address(name, base=self.base + block.base)
         await bus_write(ctx, self.dut.host.bus, offset, value)
+
+    async def push(self, ctx, dwords):
+        """Writes as many dwords to the window for pushed descriptors, from its first one on."""
+        for n in range(dwords):
+            base = regs.C2H_PUSH_BASE if self.base else regs.H2C_PUSH_BASE
+            await bus_write(ctx, self.dut.host.bus, base + 4 * n, n)
 
     async def read(self, ctx, name):
         return await bus_read(ctx, self.dut.host.bus, regs.CHANNEL.address(name, base=self.base))

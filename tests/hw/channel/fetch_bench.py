@@ -187,7 +187,20 @@ class Bench:
 
         simulate(self.dut, testbench, cycles=cycles)
 
-    async def start(self, todo, limit=2, failures=None):
+    async def push(self, todo):
+        """Pushes the first block of a list, by words or halves of words, which it then forgets."""
+        for n in range(todo.adjacent + 1):
+            found, place = todo.memory.pop(todo.address + n * SIZE), n * SIZE
+            while found:
+                size = 8 if place % 8 == 0 and self.rng.random() < 0.8 else 4
+                placed = {"client": 0, "memory": 0, **write_of(self.rng, place, found[:size])}
+                self._set(self.dut.push.valid, 1)
+                self.ctx.set(self.dut.push.payload, placed)
+                await self.step()
+                self._set(self.dut.push.valid, 0)
+                place, found = place + size, found[size:]
+
+    async def start(self, todo, limit=2, failures=None, pushed=None):
         """Starts a list; what is written down about the one before is forgotten."""
         dut, ctx = self.dut, self.ctx
         assert not ctx.get(dut.control.active)
@@ -195,6 +208,9 @@ class Bench:
         self._forget()
         self.memory, self.limit, self.failures = todo.memory, limit, failures or {}
         ctx.set(dut.control.start, 1)
+        ctx.set(
+            dut.control.pushed, pushed or {"any": 0, "whole": self.rng.randrange(2), "count": 0}
+        )
         ctx.set(dut.control.address, todo.address | self.rng.randrange(SIZE))
         ctx.set(dut.control.adjacent, todo.adjacent)
         self.started = self.cycle
@@ -212,6 +228,26 @@ class Bench:
             await self.step()
         assert self.items == items
         assert self.reads == reads[: len(self.reads)]
+
+    async def finish_pushed(self, todo, limit=2, failures=None):
+        """The same, with the first block pushed; an error in it is at its offset, with bit 0 set.
+
+        `failures` are of the reads behind it.
+        """
+        count, first = todo.adjacent + 1, todo.address
+        block = {first + n * SIZE: Error(n * SIZE | 1, Outcome.MAGIC) for n in range(count)}
+        own = len([each for each in reference(todo, limit)[0] if each[0] in block])
+        shifted = {own + index: outcome for index, outcome in (failures or {}).items()}
+        reads, items = reference(todo, limit, shifted)
+        if isinstance(items[-1], Error):
+            items[-1] = block.get(items[-1].address, items[-1])
+        await self.push(todo)
+        await self.start(todo, limit, failures, {"any": 1, "whole": 1, "count": count})
+        while self.ctx.get(self.dut.control.active):
+            await self.step()
+        assert not self.under_way
+        assert self.items == items
+        assert self.reads == reads[own:][: len(self.reads)]
 
     def _set(self, signal, value):
         """Drives an input signal; saves the simulator the work if it has that value already."""

@@ -249,3 +249,37 @@ def test_performance_counters():
         assert await bench.read(ctx, "perf_cycles_lo") == 0
 
     bench.run(testbench)
+
+
+@pytest.mark.parametrize("c2h", [False, True])
+def test_pushed_descriptors_serve_one_run_unless_an_address_follows(c2h):
+    """Of both places where a run can begin, the one that software wrote last counts."""
+    bench = Bench(c2h)
+    bench.descriptors = [descriptor(**LAST)]
+
+    async def testbench(ctx):
+        async def run():
+            await bench.write(ctx, "control", LOG_ALL | RUN)
+            await ctx.tick().repeat(60)
+            assert await bench.read(ctx, "status") == GOOD
+            await bench.write(ctx, "control", LOG_ALL)
+
+        await bench.push(ctx, 16)
+        await run()
+        await run()
+        await bench.push(ctx, 8)
+        await bench.write(ctx, "descriptor_lo", 0x1000, regs.SGDMA)
+        await run()
+        await bench.write(ctx, "descriptor_lo", 0x1000, regs.SGDMA)
+        await bench.push(ctx, 11)
+        await run()
+        # while a run is on, nothing can be pushed, and what comes all the same is not forgotten
+        await bench.write(ctx, "control", LOG_ALL | RUN)
+        await bench.push(ctx, 8)
+        await ctx.tick().repeat(60)
+        await bench.write(ctx, "control", LOG_ALL)
+        await run()
+
+    bench.run(testbench)
+    nothing = (0, 1, 0)
+    assert bench.pushed == [(1, 1, 2), nothing, nothing, (1, 0, 1), nothing, (1, 0, 7)]

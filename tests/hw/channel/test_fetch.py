@@ -262,6 +262,82 @@ def test_halt():
     Bench(rng).run(scenario)
 
 
+# Pushed descriptors -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("c2h", [False, True])
+def test_pushed_and_fetched(c2h):
+    """Lists that begin with pushed descriptors, and go on in memory or not, between others."""
+    rng = seeded()
+
+    async def scenario(bench):
+        for _ in range(20):
+            sizes = [rng.randrange(1, 5), *(rng.randrange(1, 65) for _ in range(rng.randrange(3)))]
+            todo = chain(rng, sizes)
+            failures = {rng.randrange(2): Outcome.POISONED} if rng.random() < 0.2 else {}
+            if rng.random() < 0.3:
+                bad, rest = rng.choice(tuple(todo.memory)), (rng.randrange(64), word64(rng))
+                flags, magic = rng.choice(((STOP, regs.DESC_MAGIC), (0, regs.DESC_MAGIC ^ 1)))
+                todo.memory[bad] = pack(rng, flags, *rest, magic)
+            await bench.finish_pushed(todo, rng.randrange(3), failures)
+            await bench.finish(chain(rng, [rng.randrange(1, 65)]))
+
+    busy_bench(rng).run(scenario, c2h=c2h, cycles=200_000)
+
+
+def test_incomplete_push():
+    """None of them is used: a magic error, for the first descriptor that is not complete."""
+    rng = seeded()
+
+    async def scenario(bench):
+        for whole in range(8):
+            await bench.push(chain(rng, [4]))
+            await bench.start(chain(rng, [1]), pushed={"any": 1, "whole": 0, "count": whole})
+            while bench.ctx.get(bench.dut.control.active):
+                await bench.step()
+            assert bench.items == [Error(whole * SIZE | 1, Outcome.MAGIC)]
+            assert not bench.reads
+            await bench.finish_pushed(chain(rng, [2, 3]))
+
+    Bench(rng).run(scenario)
+
+
+def test_flush_of_pushed_descriptors():
+    """An abort at any time drops them, and what is pushed next is what counts."""
+    rng = seeded()
+
+    async def scenario(bench):
+        for cycles in range(12):
+            todo = chain(rng, [4, 20])
+            await bench.push(todo)
+            await bench.start(todo, pushed={"any": 1, "whole": 1, "count": 4})
+            for _ in range(cycles):
+                await bench.step()
+            while bench.ctx.get(bench.dut.control.active):
+                await bench.step(flush=1)
+            await bench.finish_pushed(chain(rng, [rng.randrange(1, 5), 3]))
+
+    Bench(rng, latency=lambda: 3).run(scenario)
+
+
+def test_pushed_descriptors_need_no_credits_and_ignore_halt():
+    rng = seeded()
+
+    async def scenario(bench):
+        bench.halt = 1
+        bench.ctx.set(bench.dut.control.credit, 0)
+        await bench.finish_pushed(chain(rng, [4]))
+        todo = chain(rng, [2, 1])
+        await bench.push(todo)
+        await bench.start(todo, pushed={"any": 1, "whole": 1, "count": 2})
+        for _ in range(50):
+            await bench.step()
+        assert len(bench.items) == 2
+        assert not bench.reads
+
+    Bench(rng).run(scenario)
+
+
 # Speed --------------------------------------------------------------------------------------
 
 
@@ -283,6 +359,20 @@ def test_latency():
             position += size
             if index + 1 < len(sizes):
                 assert bench.read_times[index + 1] == retired + size + 2
+
+    Bench(rng).run(scenario)
+
+
+def test_latency_of_pushed_descriptors():
+    """Start to the first 2 cycles, then one per cycle; to the read behind `n` of them, n + 2."""
+    rng = seeded()
+
+    async def scenario(bench):
+        for pushed in range(1, 5):
+            await bench.finish_pushed(chain(rng, [pushed, 1]))
+            first = bench.started + 2
+            assert bench.item_times[:pushed] == list(range(first, first + pushed))
+            assert bench.read_times == [first + pushed]
 
     Bench(rng).run(scenario)
 

@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 from hw.records import JOB_BYTES
-from hw.stream.ring import InboundRing, OutboundRing
+from hw.stream.ring import CopyRing, InboundRing, OutboundRing
 from tests.hw.helpers import RING_PLACE, placement, write_of
 
-__all__ = ["CLAIMS", "SIZE", "Inbound", "Outbound", "Writes"]
+__all__ = ["CLAIMS", "SIZE", "Copies", "Inbound", "Outbound", "Writes"]
 
 #: the smallest ring: it wraps, and fills up, most often
 SIZE = 1024
@@ -253,3 +255,50 @@ class Outbound(Writes):
         self.sent.clear(), self.found.clear()
         self.written = self.claimed = self.freed = 0
         self.beat = None
+
+
+class Copies:
+    """The reading channel and the writing one, around a `CopyRing`."""
+
+    def __init__(self, rng, *, reads=0, longest=JOB_BYTES, release=0.3, width=64):
+        self.rng, self.left, self.longest = rng, reads, longest
+        self.dut = dut = CopyRing(SIZE, width=width)
+        filling = SimpleNamespace(reservation=dut.reads, placement=dut.placement, mark=dut.mark)
+        emptying = SimpleNamespace(reservation=dut.writes, released=dut.released, read=dut.read)
+        self.reads = Inbound(rng, filling, place=1.0, width=width)
+        self.writes = Writes(rng, emptying, release=release, width=width)
+        #: bytes up to the mark of the cycle before
+        self.known = 0
+
+    async def step(self, ctx, *, read=0, write=0):
+        """A cycle in which so many bytes are to be read, and written; whether they were."""
+        ready = write <= self.known - self.writes.claimed and len(self.writes.claims) < CLAIMS
+        did_read = self.reads.drive(ctx, take=read)
+        self.writes.drive(ctx, write)
+        assert ctx.get(self.dut.writes.ready) == ready, f"ready is {not ready} for {write} bytes"
+        self.known = self.reads.arrived
+        await ctx.tick()
+        return did_read, self.writes.settle(ctx)
+
+    async def run(self, ctx):
+        """All the reads, and writes until nothing is left of their bytes."""
+        rng, length = self.rng, 1
+        while self.left or self.reads.pending or self.writes.claimed < len(self.reads.sent):
+            take = rng.choice([1, 8, self.longest, rng.randint(1, self.longest)])
+            did_read, wrote = await self.step(
+                ctx, read=take if self.left else 0, write=length if rng.random() < 0.8 else 0
+            )
+            self.left -= did_read
+            if wrote:
+                length = rng.choice([1, 8, 128, rng.randint(1, JOB_BYTES)])
+            rest = len(self.reads.sent) - self.writes.claimed
+            if not self.left and rest:
+                length = min(length, rest)
+        while self.writes.claims:
+            await self.step(ctx)
+        assert self.writes.found == self.reads.sent
+
+    def forget(self):
+        """The ring was flushed."""
+        self.reads.sent.clear(), self.writes.found.clear()
+        self.known = self.reads.arrived = self.reads.reserved = self.writes.claimed = 0

@@ -4,9 +4,9 @@
 import pytest
 
 from hw.records import JOB_BYTES
-from hw.stream.ring import InboundRing, OutboundRing
+from hw.stream.ring import CopyRing, InboundRing, OutboundRing
 from tests.hw.helpers import RING_PLACE, seeded, simulate
-from tests.hw.stream.ring_bench import CLAIMS, Inbound, Outbound
+from tests.hw.stream.ring_bench import CLAIMS, SIZE, Copies, Inbound, Outbound
 
 WIDTHS = (64, 128, 256)
 
@@ -115,7 +115,7 @@ def test_inbound_flush_forgets():
             ctx.set(bench.dut.flush, 0)
             bench.ready_rate = rate
             bench.sent.clear(), bench.found.clear()
-            bench.arrived = 0
+            bench.arrived = bench.reserved = 0
             bench.reads, bench.drain = 3, False
             await bench.run(ctx)
             bench.drain = False
@@ -205,7 +205,76 @@ def test_outbound_flush_forgets():
     simulate(bench.dut, run)
 
 
-@pytest.mark.parametrize(("ring", "largest"), [(InboundRing, 32), (OutboundRing, 4)])
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("release", [1.0, 0.1])
+@pytest.mark.parametrize("longest", [1, 9, JOB_BYTES])
+def test_copy_bytes_in_order(longest, release, width):
+    """Reads and writes of any sizes; `ready` of the writes is exact in every cycle."""
+    bench = Copies(seeded(), reads=60, longest=longest, release=release, width=width)
+    simulate(bench.dut, bench.run)
+
+
+def test_copy_room_is_exact():
+    """There is room for a read when writes have freed it, and not before they are sent."""
+    bench = Copies(seeded(), release=0.0)
+
+    async def run(ctx):
+        for length in (500, 500, 24):
+            assert not (await bench.step(ctx, read=1))[0], (
+                "the cycle before took one, or was the reset"
+            )
+            assert (await bench.step(ctx, read=length))[0]
+        while bench.reads.pending:
+            await bench.step(ctx)
+        await bench.step(ctx)
+        for length in (300, 500, SIZE - 800):
+            assert (await bench.step(ctx, write=length))[1]
+        while bench.writes.reading:
+            await bench.step(ctx)
+        assert not (await bench.step(ctx, read=1))[0]
+        bench.writes.release = 1.0
+        await bench.step(ctx)
+        bench.writes.release = 0.0
+        # Freed in the cycle behind it, and registered once more.
+        assert not (await bench.step(ctx, read=1))[0]
+        assert not (await bench.step(ctx, read=301))[0]
+        assert (await bench.step(ctx, read=300))[0]
+
+    simulate(bench.dut, run)
+
+
+def test_copy_discards():
+    """Reads find room though nobody writes; after the flush all is as new."""
+    bench = Copies(seeded(), release=0.0)
+
+    async def run(ctx):
+        for _ in range(4):
+            for _ in range(8):
+                await bench.step(ctx, read=512)
+            assert len(bench.reads.sent) == SIZE
+            ctx.set(bench.dut.discard, 1)
+            for _ in range(10):
+                await bench.step(ctx, read=512)
+            assert len(bench.reads.sent) > 3 * SIZE
+            while bench.reads.pending:
+                await bench.step(ctx)
+            ctx.set(bench.dut.flush, 1)
+            await ctx.tick()
+            ctx.set(bench.dut.flush, 0)
+            ctx.set(bench.dut.discard, 0)
+            bench.forget()
+            bench.left, bench.writes.release = 5, 1.0
+            await bench.run(ctx)
+            bench.writes.release = 0.0
+            ctx.set(bench.dut.flush, 1)
+            await ctx.tick()
+            ctx.set(bench.dut.flush, 0)
+            bench.forget()
+
+    simulate(bench.dut, run)
+
+
+@pytest.mark.parametrize(("ring", "largest"), [(InboundRing, 32), (OutboundRing, 8), (CopyRing, 8)])
 @pytest.mark.parametrize("size", [512, 1000, 1 << 16])
 def test_sizes_that_cannot_be(ring, largest, size):
     ring(largest << 10)

@@ -151,6 +151,7 @@ def test_plans_are_possible_and_repeat():
             for run_ in runs:
                 assert sum(run_.blocks) == len(run_.pieces) > 0
                 assert max(run_.blocks) <= 64
+                assert run_.pushes <= regs.PUSH_DESCRIPTORS
                 for piece in run_.pieces:
                     inside = piece.card is None or piece.card + piece.size <= regs.CARD_RAM_SIZE
                     assert inside or run_.fault.kind == "decode"

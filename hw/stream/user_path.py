@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The way of a user stream's bytes through a user block, with a ring before and behind it."""
+
+from amaranth import *
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In
+
+from peerdma import regs
+
+from ..memory.banks import ReadPortSignature
+from ..records import InOrderMark, Placement
+from ..registers.bank import RegisterBank
+from ..registers.bus import BusSignature
+from ..seam import WIDTH
+from .link import ReservationSignature
+from .ring import InboundRing, OutboundRing
+
+__all__ = ["UserPath"]
+
+
+class UserPath(wiring.Component):
+    """Reads fill a ring, the user block turns its bytes into others, writes empty a second ring.
+
+    Parameters
+    ----------
+    user : UserBlock
+    number : int
+        0 to 3: which pair this is.
+    inbound, outbound : int
+        Ring sizes in bytes.
+
+    Members
+    -------
+    bus : In(BusSignature)
+        The user block's registers.
+    reads : In(ReservationSignature), placement, mark, gap, drain
+        As of `InboundRing`.
+    writes : In(ReservationSignature), read, released
+        As of `OutboundRing`.
+    discard : In(1)
+        Drop the bytes that come: nobody wants them.
+    flush : In(1)
+        Rings and user block are as after reset, but for the block's registers that software
+        writes. Nothing may be reserved that could still arrive, or be released.
+    """
+
+    def __init__(self, user, *, number: int, inbound: int, outbound: int):
+        self._user = user
+        self._number = number
+        self._inbound = InboundRing(inbound)
+        self._outbound = OutboundRing(outbound, pair=number)
+        always = {"always_ready": True}
+        super().__init__(
+            {
+                "bus": In(BusSignature()),
+                "reads": In(ReservationSignature()),
+                "placement": In(stream.Signature(Placement, **always)),
+                "mark": In(stream.Signature(InOrderMark, **always)),
+                "gap": In(1),
+                "drain": In(1),
+                "discard": In(1),
+                "writes": In(ReservationSignature()),
+                "released": In(1),
+                "read": In(ReadPortSignature(WIDTH)),
+                "flush": In(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.inbound = inbound = self._inbound
+        m.submodules.outbound = outbound = self._outbound
+        m.submodules.user = user = ResetInserter(self.flush)(self._user)
+        wiring.connect(m, wiring.flipped(self.reads), inbound.reservation)
+        wiring.connect(m, wiring.flipped(self.placement), inbound.placement)
+        wiring.connect(m, wiring.flipped(self.mark), inbound.mark)
+        wiring.connect(m, wiring.flipped(self.writes), outbound.reservation)
+        wiring.connect(m, wiring.flipped(self.read), outbound.read)
+        wiring.connect(m, user.o, outbound.beats)
+        m.d.comb += [
+            user.i.payload.eq(inbound.beats.payload),
+            # What is discarded leaves the ring, so that reads under way find room.
+            user.i.valid.eq(inbound.beats.valid & ~self.discard),
+            inbound.beats.ready.eq(user.i.ready | self.discard),
+            inbound.gap.eq(self.gap),
+            inbound.drain.eq(self.drain),
+            inbound.flush.eq(self.flush),
+            outbound.released.eq(self.released),
+            outbound.flush.eq(self.flush),
+        ]
+        block = self._user.REGISTERS
+        if block:
+            base = regs.USER_BLOCK_BASE + self._number * regs.USER_BLOCK_SIZE
+            bank = RegisterBank(block, bar=regs.BAR_USER[0], base=base)
+            m.submodules.registers = bank
+            wiring.connect(m, wiring.flipped(self.bus), bank.bus)
+            for register in block.registers:
+                inner, outer = getattr(user, register.name), getattr(bank, register.name)
+                read_only = register.access is regs.Access.RO
+                m.d.comb += outer.eq(inner) if read_only else inner.eq(outer)
+        return m
