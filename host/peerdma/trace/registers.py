@@ -13,6 +13,8 @@ _OF_CHANNELS = (
     (regs.SGDMA, regs.SGDMA.base, regs.C2H_SGDMA_BASE),
 )
 _CHANNELS = 4
+#: Where descriptors are pushed: (direction, base of channel 0).
+_PUSHED = (("h2c", regs.H2C_PUSH_BASE), ("c2h", regs.C2H_PUSH_BASE))
 
 
 def _names() -> dict[tuple[int, int], str]:
@@ -23,6 +25,11 @@ def _names() -> dict[tuple[int, int], str]:
                 for register in block.registers:
                     place = block.address(register.name, channel, base)
                     names[regs.BAR_DMA[0], place] = f"{direction}{channel}.{register.name}"
+    for direction, base in _PUSHED:
+        for channel in range(_CHANNELS):
+            for dword in range(regs.PUSH_STRIDE // 4):
+                place = base + regs.PUSH_STRIDE * channel + 4 * dword
+                names[regs.BAR_DMA[0], place] = f"{direction}{channel}.pushed[{dword}]"
     single = [
         (regs.BAR_DMA, block)
         for block in regs.BLOCKS_DMA

@@ -31,6 +31,7 @@ _INTX = {0x20: "INTx on", 0x24: "INTx off"}
 #: Bytes of each BAR.
 _SIZES: dict[int, int] = dict((regs.BAR_USER, regs.BAR_DMA))
 _CHANNELS = 4
+_RUN = regs.CHANNEL["control"].field("run").mask
 _FILL = {
     "transmit": ("transmit buffers used", "transmit"),
     "headers": ("completion headers held", "headers"),
@@ -190,6 +191,8 @@ class _Teller:
         self._fetched: dict[int, bytes] = {}
         #: first descriptor of each channel as written: [low, high]
         self._first: dict[str, list[int]] = {}
+        #: descriptors that were pushed for a channel's next run, with the first one's row
+        self._pushed: dict[str, tuple[int, bytes]] = {}
         #: lane of the channel that fetches a descriptor, by its address
         self._expected: dict[int, str] = {}
         self._at_work: dict[str, deque[_Descriptor]] = {}
@@ -305,15 +308,25 @@ class _Teller:
         count = min(tlp.first_be.bit_count() or 4, len(tlp.payload) - first)
         value = int.from_bytes(tlp.payload[first : first + count], "little")
         row.label = f"{name} = {value:#x}"
-        self._register_write(name, value)
+        for at in range(0, len(tlp.payload) - 3, 4):
+            dword = int.from_bytes(tlp.payload[at : at + 4], "little")
+            self._register_write(name_of(bar, offset - first + at), dword, row.time)
 
-    def _register_write(self, name: str, value: int) -> None:
+    def _register_write(self, name: str, value: int, time: int) -> None:
         channel, _, register = name.partition(".")
-        if register not in ("descriptor_lo", "descriptor_hi"):
-            return
-        first = self._first.setdefault(channel, [0, 0])
-        first[register == "descriptor_hi"] = value
-        self._expected[first[1] << 32 | first[0]] = _lane(channel)
+        if register in ("descriptor_lo", "descriptor_hi"):
+            first = self._first.setdefault(channel, [0, 0])
+            first[register == "descriptor_hi"] = value
+            self._expected[first[1] << 32 | first[0]] = _lane(channel)
+            self._pushed.pop(channel, None)
+        elif register.startswith("pushed["):
+            if register == "pushed[0]":
+                self._pushed[channel] = len(self.rows) - 1, b""
+            row, data = self._pushed.get(channel, (-1, b""))
+            self._pushed[channel] = row, data + value.to_bytes(4, "little")
+        elif register in ("control", "control_w1s") and value & _RUN and channel in self._pushed:
+            row, data = self._pushed.pop(channel)
+            self._take(_lane(channel), data, row, time)
 
     def _memory_request(self, row: Row) -> None:
         tlp = row.tlp
@@ -376,7 +389,13 @@ class _Teller:
 
     def _descriptors(self, request: Row, index: int, time: int) -> None:
         data, address = self._fetched.pop(index), request.tlp.address
-        lane = self._expected.pop(address, "")
+        self._take(self._expected.pop(address, ""), data, index, time)
+        # What came with the first one needs no fetch of its own.
+        for at in range(address + 32, address + len(data), 32):
+            self._expected.pop(at, None)
+
+    def _take(self, lane: str, data: bytes, row: int, time: int) -> None:
+        """Descriptors that a channel has now, by the TLP of `row`."""
         for found in np.frombuffer(data[: len(data) // 32 * 32], regs.DESCRIPTOR):
             control, length = int(found["control"]), int(found["length"])
             source, destination = int(found["source"]), int(found["destination"])
@@ -385,15 +404,12 @@ class _Teller:
             first = destination if lane.startswith("C2H") else source
             text = f"{length} bytes, {source:#x} to {destination:#x}"
             self._at_work.setdefault(lane, deque()).append(
-                _Descriptor(lane, time, index, first, length, length, text)
+                _Descriptor(lane, time, row, first, length, length, text)
             )
             following = int(found["next"])
             if control & regs.DESC_STOP:
                 break
             self._expected[following] = lane
-        # What came with the first one needs no fetch of its own.
-        for at in range(address + 32, address + len(data), 32):
-            self._expected.pop(at, None)
 
     def _descriptor_of(self, direction: str, address: int) -> _Descriptor | None:
         for lane, descriptors in self._at_work.items():

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import peerdma
+from peerdma import regs
 from peerdma.cli.main import main
 from peerdma.trace.capture import read
 from peerdma.trace.story import tell
@@ -16,6 +17,8 @@ from peerdma.trace.tlp import Kind
 from tests.host.programs import run
 
 WORDS = 3000
+#: More pieces of a GPU's memory than descriptors can be pushed.
+PIECES = regs.PUSH_DESCRIPTORS + 1
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +73,26 @@ def test_descriptors_are_spans_that_hold_their_data(story):
         assert span.text.startswith(f"{4 * WORDS} bytes, ")
         times = [row.time for row in story.rows if row.up and row.label.startswith(f"{word} ")]
         assert span.start == min(times) and span.end >= max(times)
-        assert story.rows[span.row].label.startswith("fetch descriptors at ring")
+        assert re.match(r"[hc]2[hc]0\.pushed\[0\] = 0xad4b", story.rows[span.row].label)
+
+
+def test_descriptors_that_are_fetched(tmp_path):
+    path = tmp_path / "long.pcapng"
+    with (
+        peerdma.gpu("emulated") as gpu,
+        peerdma.open("sim", arguments=["--trace", str(path)]) as board,
+        gpu.surface((PIECES * 16384,), "u4") as source,
+        gpu.surface((PIECES * 16384,), "u4") as target,
+        board.pin(source) as pinned,
+        board.pin(target) as other,
+    ):
+        board.copy(pinned, other)
+    story = tell(read(path))
+    for lane in ("H2C 0", "C2H 0"):
+        spans = [span for span in story.spans if span.lane == lane]
+        assert len(spans) == PIECES and all(s.text.startswith("65536 bytes, ") for s in spans)
+        fetched = {story.rows[span.row].label for span in spans}
+        assert all(label.startswith("fetch descriptors at ring") for label in fetched)
 
 
 def test_waits_and_buffers(story):
