@@ -129,8 +129,9 @@ class ErrorReport(data.Struct):
     """An error that ended a run, for the error capture registers."""
 
     outcome: Outcome
-    #: the failing address, unless the read engine has reported it already
+    #: the failing address, if it is `located`; else the read engine has reported it
     address: 64
+    located: 1
     #: while fetching a descriptor
     descriptor: 1
 

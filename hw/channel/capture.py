@@ -48,7 +48,7 @@ class ErrorCapture(wiring.Component):
         m = Module()
         read, failed = Signal(CapturedError), self.read.payload
         m.d.comb += [read.outcome.eq(failed.outcome), read.address.eq(failed.address)]
-        sources = [(self.read.valid, read)]
+        sources = [(self.read.valid, read, 1)]
         count = len(self.channels)
         with m.Switch(failed.client):
             for client in range(count + self._h2c):
@@ -68,11 +68,16 @@ class ErrorCapture(wiring.Component):
             unreported = (report.outcome == Outcome.MAGIC) | (report.outcome == Outcome.DECODE)
             if number >= self._h2c:
                 unreported = unreported | ~report.descriptor
-            sources.append((channel.valid & unreported, own))
+            sources.append((channel.valid & unreported, own, report.located))
         # Merged by OR, as at most one is not 0: smaller than a chain of multiplexers.
         merged, earlier = 0, Const(0, 1)
-        for valid, error in sources:
-            merged = merged | Mux(valid & ~earlier, error.as_value(), 0)
+        for valid, error, located in sources:
+            chosen, first = Signal(CapturedError), valid & ~earlier
+            with m.If(first):
+                m.d.comb += chosen.eq(error)
+            with m.If(~(first & located)):
+                m.d.comb += chosen.address.eq(0)
+            merged = merged | chosen.as_value()
             earlier = earlier | valid
         m.d.comb += [self.error.valid.eq(earlier), self.error.payload.as_value().eq(merged)]
         return m

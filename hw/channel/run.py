@@ -112,14 +112,14 @@ class RunState(wiring.Component):
         settled, resting = Signal(), Signal()
         # An error of the oldest descriptor itself comes before one of a span behind it. The report
         # of the former has an address, which the intake keeps; the data path reports the latter's.
-        outcome, of_fetch, own = Signal(Outcome), Signal(), Signal()
+        outcome, of_fetch = Signal(Outcome), Signal()
         report = self.error.payload
         m.d.comb += [
             settled.eq(self.quiet & ~self.accessed & ~completed & ~writeback.pending),
             use.running.eq(busy & ~resting),
             outcome.eq(Mux(ready, oldest.outcome, self.failure)),
             of_fetch.eq(ready & oldest.from_fetch),
-            report.address.eq(Mux(own, self.error_address, 0)),
+            report.address.eq(self.error_address),
         ]
         m.d.sync += [self.error.valid.eq(0), restarted.eq(restarted | rise)]
 
@@ -158,7 +158,7 @@ class RunState(wiring.Component):
                         self.error.valid.eq(1),
                         report.outcome.eq(outcome),
                         report.descriptor.eq(of_fetch),
-                        own.eq(ready),
+                        report.located.eq(ready),
                     ]
                     m.next = "End"
                 with m.Elif(ready):

@@ -117,7 +117,7 @@ class Inbound(Property):
         ]
         self.cover(
             m,
-            # While reads have gone once round the ring; a beat of the second round is far from reset.
+            # Reads are in their second round; beats of that come 128 cycles after reset.
             leaves & (counted == LANES) & reserved[-1],
             leaves & (counted < LANES) & (behind(left) > 1),
             (used == SIZE) & (reserved[:3] != 0),

@@ -93,6 +93,20 @@ ROWS = [
         "stream/test_ring.py::test_copy_room_is_exact",
     ),
     (
+        "an error has the address of another",
+        "channel/capture.py",
+        "with m.If(~(first & located)):",
+        "with m.If(~first):",
+        "channel/test_capture.py::test_an_error_without_a_place_has_address_0",
+    ),
+    (
+        "errors of one cycle are mixed",
+        "channel/capture.py",
+        "chosen, first = Signal(CapturedError), valid & ~earlier",
+        "chosen, first = Signal(CapturedError), valid",
+        "channel/test_capture.py::test_of_two_errors_in_one_cycle_the_first_is_seen",
+    ),
+    (
         "reads of a broken pair wait for ever",
         "stream/pair.py",
         "path.discard.eq(broken & ~c2h.running)",

@@ -71,7 +71,8 @@ class Bench:
             self.interrupt_rises += irq and not before
             before = irq
             if failed:
-                self.errors.append((error.outcome, error.address, error.descriptor))
+                address = error.address if error.located else 0
+                self.errors.append((error.outcome, address, error.descriptor))
             if start:
                 self.starts += 1
                 self.pushed.append((pushed.any, pushed.whole, pushed.count))
