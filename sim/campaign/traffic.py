@@ -329,7 +329,7 @@ class _Traffic:
     async def _push(self, kind: str) -> None:
         """A run takes no notice of it, nor does the next one, which begins anew."""
         channel = self._rng.choice(self._rig.running)
-        at = self._rng.randrange(0, regs.PUSH_STRIDE, 4)
+        at = self._rng.choice((0, self._rng.randrange(0, regs.PUSH_STRIDE, 4)))
         content = self._rng.randbytes(4 * self._rng.randint(1, (regs.PUSH_STRIDE - at) // 4))
         await channel.push(content, len(content), at)
 
