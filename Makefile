@@ -12,7 +12,7 @@ KERNELS := 5.10 6.1 6.12 newest
 
 .PHONY: help demo system-demo system-shell system-kernels system-debug test test-system cocotb regs core bitstream
 .PHONY: model mutants area formal campaign perf perf-fpga perf-host driver driver-install driver-remove
-.PHONY: driver-matrix setup clean
+.PHONY: deb driver-matrix setup clean
 
 help: ## list the targets (the default)
 	@sed -n 's/^\([a-z-]*\):.*## /  \1\t/p' Makefile
@@ -43,6 +43,9 @@ driver-install: ## install it by DKMS, with the udev rule for its nodes; needs r
 
 driver-remove: ## undo that
 	sh driver/install.sh remove
+
+deb: ## the driver as a package for Debian and Ubuntu, build/peerdma-dkms_*_all.deb; needs no root
+	sh driver/deb.sh build
 
 driver-matrix: setup ## build it for every kernel that it supports, and check its style
 	$(RUN) -m pytest -n 2 tests/driver/matrix.py

@@ -3,6 +3,7 @@
 #
 # install.sh [remove]: installs the driver by DKMS, which builds it again for every new kernel,
 # and the udev rule that lets users open the boards; or removes both. Needs root.
+# install.sh source: only copies the sources to where DKMS looks for them below DESTDIR.
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -19,6 +20,13 @@ fail()
 {
 	say "$@" >&2
 	exit 1
+}
+
+# The package has the same files.
+no_package()
+{
+	[ ! -e "${DESTDIR:-}/var/lib/dpkg/info/peerdma-dkms.list" ] ||
+		fail "the package peerdma-dkms is installed; to remove it: apt-get remove peerdma-dkms"
 }
 
 remove()
@@ -45,28 +53,19 @@ check()
 install_source()
 {
 	rm -rf "$source"
-	mkdir -p "$source" "$(dirname "$rules")"
+	mkdir -p "$source"
 	cp "$here"/*.[ch] "$here"/conftest.sh "$here"/Makefile "$here"/dkms.conf "$source"
 	mkdir "$source/symbols"
 	cp "$here/symbols/nvidia.c" "$here/symbols/Makefile" "$source/symbols"
 	# What a build in that folder left is for one kernel only.
 	rm -f "$source"/*.mod.c "$source"/compat_probes.h
+}
+
+install_rules()
+{
+	mkdir -p "$(dirname "$rules")"
 	cp "$here/70-peerdma.rules" "$rules"
-}
-
-# On: the kernel loads only what is signed with a key that the machine's owner has enrolled.
-secure_boot()
-{
-	command -v mokutil >/dev/null && mokutil --sb-state 2>/dev/null | grep -q "SecureBoot enabled"
-}
-
-# The certificate of the key that dkms signs with, unless /etc/dkms/framework.conf names another one.
-certificate()
-{
-	case $(sed -n 's/^ID=//p' "${DESTDIR:-}/etc/os-release" 2>/dev/null) in
-	ubuntu) echo /var/lib/shim-signed/mok/MOK.der ;;
-	*) echo /var/lib/dkms/mok.pub ;;
-	esac
+	udevadm control --reload
 }
 
 load()
@@ -75,31 +74,30 @@ load()
 		say "installed and loaded; boards: $(ls /dev/picoevb* 2>/dev/null | tr '\n' ' ')"
 		return
 	fi
-	secure_boot || fail "built, but the kernel does not load it: see dmesg"
-	cat <<-END
-		peerdma: built, but Secure Boot is on, and the kernel does not know DKMS's key. Enroll it once:
-		  1. mokutil --import $(certificate)   (asks for a password, to be repeated below)
-		  2. reboot; in the blue screen: Enroll MOK, Continue, Yes, the password
-		  3. modprobe peerdma
-	END
+	sh "$here/secure_boot.sh" || fail "built, but the kernel does not load it: see dmesg"
 	exit 1
 }
 
 case ${1:-install} in
+source)
+	install_source
+	;;
 remove)
+	no_package
 	remove
 	;;
 install)
+	no_package
 	check
 	dkms remove "peerdma/$version" --all >/dev/null 2>&1 || true
 	install_source
 	dkms add "peerdma/$version"
 	dkms build "peerdma/$version" -k "$kernel" || fail "the build failed: see /var/lib/dkms/peerdma/$version/build/make.log"
 	dkms install "peerdma/$version" -k "$kernel"
-	udevadm control --reload
+	install_rules
 	load
 	;;
 *)
-	fail "usage: install.sh [remove]"
+	fail "usage: install.sh [remove | source]"
 	;;
 esac

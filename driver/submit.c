@@ -58,8 +58,11 @@ static int submit_check_side(struct peerdma_job *job, const struct peerdma_surfa
 {
 	if (surface->access & access)
 		return peerdma_submit_check_surface(job->file, surface, offset, job->length);
-	return peerdma_fail(job->file, -EINVAL, "the memory was not pinned for the board to %s it",
-			    access == PEERDMA_ACCESS_READ ? "read" : "write");
+	if (access == PEERDMA_ACCESS_READ)
+		return peerdma_fail(job->file, -EINVAL,
+				    "the memory was not pinned for the board to read it");
+	return peerdma_fail(job->file, -EINVAL,
+			    "the memory was not pinned for the board to write it");
 }
 
 static int submit_check_copy(struct peerdma_job *job, const struct peerdma_surface *source,

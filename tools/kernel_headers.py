@@ -22,7 +22,18 @@ if __package__:
 else:
     from debian_tree import Tree, TreeError, obtain
 
-__all__ = ["KERNELS", "NV_P2P", "Headers", "headers", "main", "nv_p2p", "scripts", "sparse", "xdma"]
+__all__ = [
+    "KERNELS",
+    "NV_P2P",
+    "Headers",
+    "coccinelle",
+    "headers",
+    "main",
+    "nv_p2p",
+    "scripts",
+    "sparse",
+    "xdma",
+]
 
 
 #: Kernels that the driver is built for, and guests boot: Debian's oldest to the newest that its
@@ -42,6 +53,7 @@ NV_P2P = {
     "550": Tree("trixie", alone=("nvidia-open-kernel-source",)),
 }
 _SPARSE = Tree("bookworm", ("libc6",), ("sparse",))
+_COCCINELLE = Tree("trixie", ("coccinelle",))
 _SOURCE = Tree("trixie", alone=("linux-source-6.12",))
 
 
@@ -92,14 +104,19 @@ def sparse() -> Path:
     return obtain(_SPARSE) / "usr/bin/sparse"
 
 
+def coccinelle() -> Path:
+    """Coccinelle's program, spatch."""
+    return obtain(_COCCINELLE) / "usr/bin/spatch"
+
+
 def scripts() -> Path:
-    """The folder with the kernel's checkpatch.pl, its data files, and kernel-doc."""
-    return obtain(_SOURCE, _unpack_source) / "scripts"
+    """The folder with the kernel's checkpatch.pl, its data files, kernel-doc, and coccinelle/."""
+    return obtain(_SOURCE, _unpack_kernel) / "scripts"
 
 
 def xdma() -> Path:
     """The kernel's folder drivers/dma, with what its own driver for XDMA needs: xilinx/xdma.c."""
-    return obtain(_SOURCE, _unpack_source) / "dma"
+    return obtain(_SOURCE, _unpack_kernel) / "dma"
 
 
 def _fix_paths(draft: Path, root: Path) -> None:
@@ -120,12 +137,18 @@ def _fix_paths(draft: Path, root: Path) -> None:
                 (folder / plain).symlink_to(root / "usr/bin" / tool.name)
 
 
-def _unpack(archive: Path, to: dict[str, Path]) -> None:
-    """Writes the members whose path ends with a key of `to` to its value."""
+def _unpack(archive: Path, to: dict[str, Path], folder: str = "", copy: Path = Path()) -> None:
+    """Writes the members whose path ends with a key of `to` to its value.
+
+    Those that have `folder`, "/scripts/", in their path go to the folder `copy`.
+    """
     with tarfile.open(archive) as tar:
         for member in tar:
-            for ending, place in to.items():
-                if member.name.endswith(ending) and (data := tar.extractfile(member)):
+            places = [place for ending, place in to.items() if member.name.endswith(ending)]
+            if folder and folder in member.name:
+                places.append(copy / member.name.partition(folder)[2])
+            for place in places:
+                if data := tar.extractfile(member):
                     place.parent.mkdir(parents=True, exist_ok=True)
                     place.write_bytes(data.read())
 
@@ -136,7 +159,7 @@ def _unpack_nv_p2p(draft: Path, root: Path) -> None:
     source.unlink()
 
 
-def _unpack_source(draft: Path, root: Path) -> None:
+def _unpack_kernel(draft: Path, root: Path) -> None:
     source = next((draft / "usr/src").glob("linux-source-*.tar.xz"))
     names = ("checkpatch.pl", "spelling.txt", "const_structs.checkpatch", "kernel-doc")
     driver = ("Makefile", "xdma.c", "xdma-regs.h")
@@ -144,7 +167,7 @@ def _unpack_source(draft: Path, root: Path) -> None:
     wanted = {f"/scripts/{name}": draft / "scripts" / name for name in names}
     for name in (*(f"xilinx/{name}" for name in driver), *shared):
         wanted[f"/drivers/dma/{name}"] = draft / "dma" / name
-    _unpack(source, wanted)
+    _unpack(source, wanted, "/scripts/coccinelle/", draft / "scripts/coccinelle")
     source.unlink()
 
 

@@ -92,6 +92,13 @@ def test_installs_and_removes(machine: Machine):
     assert not rules.exists()
 
 
+def test_dkms_starts_the_makefile_as_a_user_does():
+    """It would give KERNELRELEASE to a command that begins with make."""
+    script = f'kernelver={KERNEL}; . "{DRIVER}/dkms.conf"; echo "${{MAKE[0]/#make/changed}}"'
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
+    assert re.fullmatch(rf"'make' -j\d+ KDIR=/lib/modules/{KERNEL}/build\n", done.stdout)
+
+
 @pytest.mark.parametrize("flags", ["", "w"], ids=["alone", "below make -C"])
 def test_dkms_reads_the_modules_that_would_be_built(machine: Machine, monkeypatch, flags: str):
     monkeypatch.setenv("MAKEFLAGS", flags)
@@ -148,6 +155,45 @@ def test_secure_boot_prints_how_to_enroll_the_key(
     assert done.returncode == 1
     assert f"mokutil --import {certificate} " in done.stdout
     assert certificate in (ROOT / "docs/driver.md").read_text()
+
+
+def test_secure_boot_names_the_key_of_the_machines_settings(machine: Machine):
+    machine.program("modprobe", "exit 1")
+    machine.program("mokutil", "echo SecureBoot enabled")
+    (machine.root / "etc/dkms/framework.conf.d").mkdir(parents=True)
+    (machine.root / "etc/dkms/framework.conf").write_text("# mok_certificate=/not/this\n")
+    settings = machine.root / "etc/dkms/framework.conf.d/own.conf"
+    settings.write_text('mok_signing_key="/own.key"\nmok_certificate="/own-$kernelver.pub"\n')
+    assert f"mokutil --import /own-{KERNEL}.pub " in machine.install().stdout
+
+
+def test_a_key_that_is_enrolled_is_not_to_be_enrolled(machine: Machine):
+    machine.program("modprobe", "exit 1")
+    answer = 'echo "SecureBoot enabled"; test "$1" != --test-key || echo "$2 is already enrolled"'
+    machine.program("mokutil", answer)
+    done = machine.install()
+    assert "--import" not in done.stdout
+    assert "built, but the kernel does not load it: see dmesg" in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [(), ("remove",)])
+def test_files_of_the_package_are_left_alone(machine: Machine, arguments: tuple[str, ...]):
+    (machine.root / "var/lib/dpkg/info").mkdir(parents=True)
+    (machine.root / "var/lib/dpkg/info/peerdma-dkms.list").touch()
+    done = machine.install(*arguments)
+    assert done.returncode == 1
+    assert "the package peerdma-dkms is installed" in done.stderr
+    assert machine.log.read_text() == ""
+
+
+def test_the_man_page_has_all_requests_and_parameters():
+    page = (DRIVER / "peerdma.4").read_text()
+    headers = "".join(path.read_text() for path in DRIVER.glob("peerdma_*.h"))
+    sources = "".join(path.read_text() for path in DRIVER.glob("*.c"))
+    requests = set(re.findall(r"#define (PEERDMA_IOC_\w+)\s+_IO", headers))
+    parameters = set(re.findall(r"^module_param\((\w+)", sources, re.M))
+    assert requests and requests == set(re.findall(r"PEERDMA_IOC_\w+", page))
+    assert parameters and parameters == set(re.findall(r'^\.BR (\w+) " \(', page, re.M))
 
 
 def test_the_guide_says_how_to_build_again_what_dkms_has_built():
