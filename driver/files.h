@@ -18,6 +18,10 @@ int peerdma_mmap(struct file *filp, struct vm_area_struct *vma);
 /* info.c */
 void peerdma_info_get(struct peerdma_file *file, struct peerdma_info *info);
 
+/* user.c */
+int peerdma_user_set_leds(struct peerdma_file *file, u32 value);
+int peerdma_user_register(struct peerdma_file *file, struct peerdma_user_register *request);
+
 /* request.c */
 long peerdma_request_ioctl(struct peerdma_file *file, unsigned int command, unsigned long argument);
 

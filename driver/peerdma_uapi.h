@@ -62,6 +62,7 @@
 #define PEERDMA_IOC_QUERY		_IO(PEERDMA_IOC_MAGIC, 0x25)
 #define PEERDMA_IOC_MAP_INFO		_IO(PEERDMA_IOC_MAGIC, 0x26)
 #define PEERDMA_IOC_RESET		_IO(PEERDMA_IOC_MAGIC, 0x27)
+#define PEERDMA_IOC_USER_REGISTER	_IO(PEERDMA_IOC_MAGIC, 0x28)
 
 /**
  * enum peerdma_interrupts - how the board interrupts
@@ -143,6 +144,8 @@ enum peerdma_board_state {
  * @h2c_waits_for: enum peerdma_waits_for of the board's register map: why the channel from memory
  *	to card does not move; 0: it moves, has no transfer, or the board does not tell
  * @c2h_waits_for: ... why that from card to memory does not
+ * @user_block: name of the user blocks: four characters, the first one in [7:0]; 0: there are none
+ * @user_ratio: bytes that they take in [7:0], and put out for these in [15:8]
  */
 struct peerdma_info {
 	__u32 size;
@@ -183,6 +186,8 @@ struct peerdma_info {
 	__u8 last_error[256];
 	__u32 h2c_waits_for;
 	__u32 c2h_waits_for;
+	__u32 user_block;
+	__u32 user_ratio;
 };
 
 /* What the board may do with pinned memory */
@@ -456,6 +461,27 @@ struct peerdma_map_info {
 struct peerdma_reset {
 	__u32 size;
 	__u32 flags;
+};
+
+/* Write the register; otherwise it is read */
+#define PEERDMA_REGISTER_WRITE		(1 << 0)
+
+/**
+ * struct peerdma_user_register - PEERDMA_IOC_USER_REGISTER: a register of a user block
+ * @size: in: sizeof(struct peerdma_user_register)
+ * @flags: in: PEERDMA_REGISTER_*
+ * @block: in: number of the user block: that of its channels
+ * @offset: in: byte in its registers, a multiple of 4 below 0x100
+ * @value: in: what to write; out: what was read
+ *
+ * Where a block has no register, 0 is read and writes are lost. All open files share the blocks.
+ */
+struct peerdma_user_register {
+	__u32 size;
+	__u32 flags;
+	__u32 block;
+	__u32 offset;
+	__u32 value;
 };
 
 #endif /* PEERDMA_UAPI_H */

@@ -20,6 +20,7 @@ union request {
 	struct peerdma_query query;
 	struct peerdma_map_info map_info;
 	struct peerdma_reset reset;
+	struct peerdma_user_register user_register;
 };
 
 static int request_unknown_flags(struct peerdma_file *file, u32 flags)
@@ -203,6 +204,12 @@ static int request_reset(struct peerdma_file *file, union request *request,
 	return error;
 }
 
+static int request_user_register(struct peerdma_file *file, union request *request,
+				 struct peerdma_pinning *pinning)
+{
+	return peerdma_user_register(file, &request->user_register);
+}
+
 /**
  * struct request_operation - a request
  * @size: size of the structure as it is now
@@ -232,6 +239,7 @@ static const struct request_operation operations[] = {
 	OPERATION(PEERDMA_IOC_QUERY, request_query, query, peer),
 	OPERATION(PEERDMA_IOC_MAP_INFO, request_map_info, map_info, start),
 	OPERATION(PEERDMA_IOC_RESET, request_reset, reset, flags),
+	OPERATION(PEERDMA_IOC_USER_REGISTER, request_user_register, user_register, value),
 };
 
 /**

@@ -37,11 +37,13 @@ __all__ = [
     "Placement",
     "Query",
     "Reason",
+    "RegisterFlag",
     "Reset",
     "Submit",
     "SurfaceFeature",
     "SurfaceState",
     "UnpinCuda",
+    "UserRegister",
     "request_code",
 ]
 
@@ -178,6 +180,8 @@ class Info(_Sized):
         ("last_error", ctypes.c_char * 256),
         ("h2c_waits_for", _u32),
         ("c2h_waits_for", _u32),
+        ("user_block", _u32),
+        ("user_ratio", _u32),
     )
 
 
@@ -363,6 +367,18 @@ class Reset(_Sized):
     _fields_ = (("size", _u32), ("flags", _u32))
 
 
+class RegisterFlag(enum.IntFlag):
+    """PEERDMA_REGISTER_*"""
+
+    WRITE = 1 << 0
+
+
+class UserRegister(_Sized):
+    """struct peerdma_user_register"""
+
+    _fields_ = tuple((name, _u32) for name in ("size", "flags", "block", "offset", "value"))
+
+
 # Codes --------------------------------------------------------------------------------------
 
 _WRITE, _READ = 1, 2
@@ -399,3 +415,4 @@ class Ioctl(enum.IntEnum):
     QUERY = _code(0x25)
     MAP_INFO = _code(0x26)
     RESET = _code(0x27)
+    USER_REGISTER = _code(0x28)

@@ -158,6 +158,7 @@ def _scenarios() -> Iterator[tuple[str, Callable[[], object]]]:
 
     yield "SUBMIT and read", drained(job)
     yield "CANCEL", drained(cancelled)
+    yield "USER_REGISTER", lambda: node.request(Ioctl.USER_REGISTER, uapi.UserRegister())
     yield "RESET", lambda: node.request(Ioctl.RESET, uapi.Reset())
 
     def closed_in_the_middle() -> None:

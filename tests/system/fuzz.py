@@ -79,6 +79,7 @@ def _all_requests(counts: collections.Counter[str]) -> None:
         node.query(handles[0])
         node.request(Ioctl.CARD_INFO, uapi.CardInfo())
         node.request(Ioctl.LED, 0)
+        node.request(Ioctl.USER_REGISTER, uapi.UserRegister())
         node.request(Ioctl.RESET, uapi.Reset())
         for handle in handles:
             node.unpin(handle)

@@ -45,6 +45,7 @@ _STRUCTURES = {
     Ioctl.QUERY: uapi.Query,
     Ioctl.MAP_INFO: uapi.MapInfo,
     Ioctl.RESET: uapi.Reset,
+    Ioctl.USER_REGISTER: uapi.UserRegister,
 }
 
 _libc = ctypes.CDLL(None, use_errno=True)
