@@ -40,6 +40,8 @@ __all__ = [
     "RegisterFlag",
     "Reset",
     "Submit",
+    "SubmitBatch",
+    "SubmitFlag",
     "SurfaceFeature",
     "SurfaceState",
     "UnpinCuda",
@@ -259,6 +261,28 @@ class Submit(_Sized):
         ("length", _u64),
         ("user_data", _u64),
         ("job", _u64),
+        ("eventfd", _s32),
+        ("queue", _u32),
+    )
+
+
+class SubmitFlag(enum.IntFlag):
+    """PEERDMA_SUBMIT_*"""
+
+    EVENTFD = 1 << 0
+
+
+class SubmitBatch(_Sized):
+    """struct peerdma_submit_batch"""
+
+    _fields_ = (
+        ("size", _u32),
+        ("flags", _u32),
+        ("submits", _u64),
+        ("count", _u32),
+        ("taken", _u32),
+        ("error", _s32),
+        ("reserved", _u32),
     )
 
 
@@ -416,3 +440,4 @@ class Ioctl(enum.IntEnum):
     MAP_INFO = _code(0x26)
     RESET = _code(0x27)
     USER_REGISTER = _code(0x28)
+    SUBMIT_BATCH = _code(0x29)
