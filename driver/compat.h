@@ -11,6 +11,7 @@
 #include <linux/device.h>
 #include <linux/dma-buf.h>
 #include <linux/dma-resv.h>
+#include <linux/eventfd.h>
 #include <linux/mm.h>
 #include <linux/module.h>
 #include <linux/pci.h>
@@ -111,6 +112,16 @@ static inline int compat_dma_resv_add_write(struct dma_resv *resv, struct dma_fe
 #else
 	dma_resv_add_excl_fence(resv, fence);
 	return 0;
+#endif
+}
+
+/* Any context. */
+static inline void compat_eventfd_signal(struct eventfd_ctx *eventfd)
+{
+#ifdef COMPAT_EVENTFD_SIGNAL_ONCE
+	eventfd_signal(eventfd);
+#else
+	eventfd_signal(eventfd, 1);
 #endif
 }
 

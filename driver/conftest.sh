@@ -152,6 +152,16 @@ answer SG_TABLE_CHAINED "$@" <<-END
 	void *probe(struct sg_table *t, struct page **p); void *probe(struct sg_table *t, struct page **p) { return __sg_alloc_table_from_pages(t, p, 1, 0, 1, 4096, NULL, 0, GFP_KERNEL); }
 END
 
+question "signalling an eventfd"
+answer EVENTFD_SIGNAL_ONCE "$@" <<-END
+	#include <linux/eventfd.h>
+	void probe(struct eventfd_ctx *e); void probe(struct eventfd_ctx *e) { eventfd_signal(e); }
+END
+answer EVENTFD_SIGNAL_COUNT "$@" <<-END
+	#include <linux/eventfd.h>
+	void probe(struct eventfd_ctx *e); void probe(struct eventfd_ctx *e) { eventfd_signal(e, 1); }
+END
+
 question "who turns on a function's error reporting"
 answer AER_BY_DRIVER "$@" <<-END
 	#include <linux/pci.h>

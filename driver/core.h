@@ -158,6 +158,8 @@ struct peerdma_ops {
  * @version: version of the extension block; 0 if there is none
  * @capabilities: PEERDMA_CAPABILITY_*
  * @stream_window: card address of the stream, 0 if there is none
+ * @user_block: name of the user blocks, as their register has it; 0 if there are none
+ * @user_ratio: bytes that they take and put out, as their register has it
  * @time_scale: how much slower than real time the board runs
  * @clock_khz: clock of the engine
  * @vectors: number of interrupt vectors allocated
@@ -207,6 +209,8 @@ struct peerdma_dev {
 	u32 version;
 	u32 capabilities;
 	u64 stream_window;
+	u32 user_block;
+	u32 user_ratio;
 	u32 time_scale;
 	u32 clock_khz;
 	int vectors;

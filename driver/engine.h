@@ -11,6 +11,7 @@
 #include "core.h"
 
 struct dma_fence;
+struct eventfd_ctx;
 struct peerdma_user;
 
 /* How often running lanes are looked at, in jiffies. */
@@ -37,6 +38,7 @@ struct peerdma_why {
  * @opener: process that opened it
  * @surfaces: by handle
  * @next_handle: where the search for a free handle starts: a stale handle is not reused soon
+ * @next_job: number of the last job
  * @why: last error
  * @on_board: entry in the board's list of files
  * @on_ready: entry in one of the board's ready lists while @queue is not empty
@@ -45,7 +47,6 @@ struct peerdma_why {
  * @jobs: all jobs that were submitted and whose event has not been read
  * @job_count: length of @jobs
  * @receiving: jobs in @queue that receive from the user stream
- * @next_job: number of the last job submitted
  * @events: jobs that have ended and whose event has not been read
  * @wait: woken when something is added to @events
  *
@@ -59,6 +60,7 @@ struct peerdma_file {
 	struct pid *opener;
 	struct xarray surfaces;
 	u32 next_handle;
+	atomic64_t next_job;
 	struct peerdma_why why;
 	struct list_head on_board;
 	struct list_head on_ready;
@@ -67,7 +69,6 @@ struct peerdma_file {
 	struct list_head jobs;
 	unsigned int job_count;
 	unsigned int receiving;
-	u64 next_job;
 	struct list_head events;
 	wait_queue_head_t wait;
 };
@@ -119,6 +120,7 @@ enum peerdma_path {
  * @reap: the part of the job's end that may sleep
  * @id: number of the job in its file
  * @user_data: the program's, returned with the event
+ * @eventfd: to be signalled at the end; NULL: none
  * @path: what the card side is
  * @generation: board generation that the job depends on; 0: any
  * @length: bytes
@@ -148,6 +150,7 @@ struct peerdma_job {
 	struct work_struct reap;
 	u64 id;
 	u64 user_data;
+	struct eventfd_ctx *eventfd;
 	enum peerdma_path path;
 	u32 generation;
 	u64 length;

@@ -7,6 +7,10 @@
 
 #include "surface.h"
 
+/* args.c */
+int peerdma_args_copy(struct peerdma_file *file, void *structure, size_t known, size_t least,
+		      const void __user *user);
+
 /* mmap.c */
 int peerdma_mmap_inode_get(struct peerdma_dev *board);
 void peerdma_mmap_inode_put(struct peerdma_dev *board);
@@ -17,6 +21,14 @@ int peerdma_mmap(struct file *filp, struct vm_area_struct *vma);
 
 /* info.c */
 void peerdma_info_get(struct peerdma_file *file, struct peerdma_info *info);
+
+/* user.c */
+int peerdma_user_set_leds(struct peerdma_file *file, u32 value);
+int peerdma_user_register(struct peerdma_file *file, struct peerdma_user_register *request);
+
+/* batch.c */
+int peerdma_batch_one(struct peerdma_file *file, struct peerdma_submit *submit);
+int peerdma_batch(struct peerdma_file *file, struct peerdma_submit_batch *batch);
 
 /* request.c */
 long peerdma_request_ioctl(struct peerdma_file *file, unsigned int command, unsigned long argument);

@@ -77,10 +77,13 @@ static int hw_identify_extension(struct peerdma_dev *board)
 	board->clock_khz = hw_extension(board, PEERDMA_EXTENSION_CLOCK_KHZ_REG);
 	board->time_scale = clamp_t(u32, hw_extension(board, PEERDMA_EXTENSION_TIME_SCALE_REG),
 				    1, MAX_TIME_SCALE);
-	if (board->capabilities & PEERDMA_CAPABILITY_STREAM)
+	if (board->capabilities & PEERDMA_CAPABILITY_STREAM) {
 		board->stream_window =
 			(u64)hw_extension(board, PEERDMA_EXTENSION_STREAM_WINDOW_HI_REG) << 32 |
 			hw_extension(board, PEERDMA_EXTENSION_STREAM_WINDOW_LO_REG);
+		board->user_block = hw_extension(board, PEERDMA_EXTENSION_USER_BLOCK_REG);
+		board->user_ratio = hw_extension(board, PEERDMA_EXTENSION_USER_RATIO_REG);
+	}
 	if (board->capabilities & PEERDMA_CAPABILITY_PUSH) {
 		board->lanes[PEERDMA_H2C].push = PEERDMA_H2C_PUSH_BASE;
 		board->lanes[PEERDMA_C2H].push = PEERDMA_C2H_PUSH_BASE;

@@ -74,6 +74,8 @@ static void info_board(struct peerdma_dev *board, struct peerdma_info *info)
 	info->card_ram_size = board->card_ram_size;
 	info->staging_size = board->staging;
 	info->stream_window = board->stream_window;
+	info->user_block = board->user_block;
+	info->user_ratio = board->user_ratio;
 	info->clock_khz = board->clock_khz;
 	info->time_scale = board->time_scale;
 	info->interrupts = board->interrupts;

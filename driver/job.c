@@ -45,6 +45,8 @@ static void job_release(struct kref *ref)
 	peerdma_quota_remove_job(job->file);
 	peerdma_file_put(job->file);
 	put_pid(job->holder);
+	if (job->eventfd)
+		eventfd_ctx_put(job->eventfd);
 	kfree(job);
 }
 
@@ -72,6 +74,8 @@ static void job_deliver(struct peerdma_job *job)
 		wake_up_all(&file->wait);
 	}
 	complete_all(&job->finished);
+	if (job->eventfd)
+		compat_eventfd_signal(job->eventfd);
 }
 
 static bool job_wants_sync(const struct peerdma_job *job)
@@ -129,6 +133,7 @@ struct peerdma_job *peerdma_job_create(struct peerdma_file *file, u64 length)
 	kref_init(&job->ref);
 	kref_get(&file->ref);
 	job->file = file;
+	job->id = atomic64_inc_return(&file->next_job);
 	job->length = length;
 	for (leg = job->legs; leg < job->legs + PEERDMA_LANES; leg++) {
 		leg->job = job;

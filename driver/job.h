@@ -66,7 +66,7 @@ int peerdma_submit_check_surface(struct peerdma_file *file, const struct peerdma
 int peerdma_submit_prepare(struct peerdma_job *job, u32 op, struct peerdma_surface *source,
 			   u64 source_offset, struct peerdma_surface *destination,
 			   u64 destination_offset);
-int peerdma_submit_job(struct peerdma_job *job, u64 *id);
+int peerdma_submit_job(struct peerdma_job *job, bool notify);
 int peerdma_submit_transfer(struct peerdma_file *file, u32 op, struct peerdma_surface *source,
 			    u64 source_offset, struct peerdma_surface *destination,
 			    u64 destination_offset, u64 length, u64 *nanoseconds);

@@ -258,27 +258,6 @@ static int legacy_pin(struct peerdma_file *file, struct peerdma_pin_cuda *pin_cu
 	return error;
 }
 
-static int legacy_set_leds(struct peerdma_file *file, u32 value)
-{
-	struct peerdma_dev *board = file->board;
-	int error = 0;
-
-	/* The gate alone is not enough: nobody holds it between a link's error and its recovery. */
-	if (down_read_killable(&board->gate))
-		return -EINTR;
-	spin_lock_irq(&board->lock);
-	if (board->state == PEERDMA_BOARD_LIVE)
-		writel(value, board->user + PEERDMA_USER_BASE + PEERDMA_USER_LED_REG);
-	else
-		error = board->state == PEERDMA_BOARD_DEAD ? -ENODEV : -EBUSY;
-	spin_unlock_irq(&board->lock);
-	up_read(&board->gate);
-	if (error)
-		peerdma_fail(file, error, error == -EBUSY ? "the board is being reset: try again" :
-							    "the board is gone");
-	return error;
-}
-
 static int legacy_unpin(struct peerdma_file *file, u32 handle)
 {
 	int error = peerdma_release_unpin(file, handle);
@@ -370,7 +349,7 @@ long peerdma_legacy_ioctl(struct file *filp, unsigned int command, unsigned long
 	if (_IOC_NR(command) >= _IOC_NR(PEERDMA_IOC_GET_INFO))
 		return peerdma_request_ioctl(file, command, argument);
 	if (command == PEERDMA_IOC_LED)
-		return legacy_set_leds(file, argument);
+		return peerdma_user_set_leds(file, argument);
 #ifdef CONFIG_COMPAT
 	if (command == PIN_CUDA_COMPAT)
 		command = PEERDMA_IOC_PIN_CUDA;

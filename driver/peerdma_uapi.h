@@ -25,7 +25,7 @@
  *  EINTR       the process was killed while it waited, and the transfer was stopped; or a signal
  *              came while a transfer waited for others who use its dma-buf, and it was not started
  *  ENOENT      no job of this number is outstanding
- *  EBADF       no such file is open, of a dma-buf to be pinned
+ *  EBADF       no such file is open, of a dma-buf to be pinned or an eventfd to be signalled
  *  EACCES      the node was opened for reading only, which is enough for CARD_INFO, GET_INFO, QUERY
  *              and MAP_INFO
  *  EOPNOTSUPP  this board, GPU or provider module does not have what was asked for
@@ -62,6 +62,9 @@
 #define PEERDMA_IOC_QUERY		_IO(PEERDMA_IOC_MAGIC, 0x25)
 #define PEERDMA_IOC_MAP_INFO		_IO(PEERDMA_IOC_MAGIC, 0x26)
 #define PEERDMA_IOC_RESET		_IO(PEERDMA_IOC_MAGIC, 0x27)
+#define PEERDMA_IOC_USER_REGISTER	_IO(PEERDMA_IOC_MAGIC, 0x28)
+#define PEERDMA_IOC_SUBMIT_BATCH	_IO(PEERDMA_IOC_MAGIC, 0x29)
+/* 0x30 to 0x34 are kept for launch queues, by which GPUs will start transfers themselves. */
 
 /**
  * enum peerdma_interrupts - how the board interrupts
@@ -143,6 +146,8 @@ enum peerdma_board_state {
  * @h2c_waits_for: enum peerdma_waits_for of the board's register map: why the channel from memory
  *	to card does not move; 0: it moves, has no transfer, or the board does not tell
  * @c2h_waits_for: ... why that from card to memory does not
+ * @user_block: name of the user blocks: four characters, the first one in [7:0]; 0: there are none
+ * @user_ratio: bytes that they take in [7:0], and put out for these in [15:8]
  */
 struct peerdma_info {
 	__u32 size;
@@ -183,6 +188,8 @@ struct peerdma_info {
 	__u8 last_error[256];
 	__u32 h2c_waits_for;
 	__u32 c2h_waits_for;
+	__u32 user_block;
+	__u32 user_ratio;
 };
 
 /* What the board may do with pinned memory */
@@ -258,10 +265,13 @@ enum peerdma_op {
 	PEERDMA_OP_COPY = 2,
 };
 
+/* Signal an eventfd when the job has ended, however, after its event can be read */
+#define PEERDMA_SUBMIT_EVENTFD		(1 << 0)
+
 /**
  * struct peerdma_submit - PEERDMA_IOC_SUBMIT: queues a job and returns
  * @size: in: sizeof(struct peerdma_submit)
- * @flags: in: 0
+ * @flags: in: PEERDMA_SUBMIT_*
  * @op: in: enum peerdma_op
  * @generation: in: fail with -ESTALE unless this is the board's; 0: do not check
  * @src_handle: in: source; 0 for PEERDMA_OP_C2H
@@ -271,6 +281,9 @@ enum peerdma_op {
  * @length: in: bytes
  * @user_data: in: comes back in the event
  * @job: out: number of the job, never 0
+ * @eventfd: in: with PEERDMA_SUBMIT_EVENTFD, file descriptor of an eventfd, which may be closed
+ *	afterwards; else 0
+ * @queue: in: 0, kept for launch queues
  *
  * For dma-bufs, waits up to 10 s for what others have announced there. From then on the job is
  * announced itself, until it ends, unless it receives from the stream window.
@@ -291,6 +304,33 @@ struct peerdma_submit {
 	__aligned_u64 length;
 	__aligned_u64 user_data;
 	__aligned_u64 job;
+	__s32 eventfd;
+	__u32 queue;
+};
+
+/**
+ * struct peerdma_submit_batch - PEERDMA_IOC_SUBMIT_BATCH: queues jobs, one after the other
+ * @size: in: sizeof(struct peerdma_submit_batch)
+ * @flags: in: 0
+ * @submits: in: pointer to the first struct peerdma_submit; each is followed by the next one, @size
+ *	bytes of its own further on
+ * @count: in: how many there are, at most 256
+ * @taken: out: how many jobs were queued, from the first one on
+ * @error: out: why the next one was not, a negative errno; 0 if all were queued
+ * @reserved: in: 0
+ *
+ * The same as PEERDMA_IOC_SUBMIT for each of them, up to the first one that fails. That one and
+ * those behind it are as if they had not been there, and what @job of theirs is then means nothing.
+ * The jobs before it go on.
+ */
+struct peerdma_submit_batch {
+	__u32 size;
+	__u32 flags;
+	__aligned_u64 submits;
+	__u32 count;
+	__u32 taken;
+	__s32 error;
+	__u32 reserved;
 };
 
 /**
@@ -456,6 +496,27 @@ struct peerdma_map_info {
 struct peerdma_reset {
 	__u32 size;
 	__u32 flags;
+};
+
+/* Write the register; otherwise it is read */
+#define PEERDMA_REGISTER_WRITE		(1 << 0)
+
+/**
+ * struct peerdma_user_register - PEERDMA_IOC_USER_REGISTER: a register of a user block
+ * @size: in: sizeof(struct peerdma_user_register)
+ * @flags: in: PEERDMA_REGISTER_*
+ * @block: in: number of the user block: that of its channels
+ * @offset: in: byte in its registers, a multiple of 4 below 0x100
+ * @value: in: what to write; out: what was read
+ *
+ * Where a block has no register, 0 is read and writes are lost. All open files share the blocks.
+ */
+struct peerdma_user_register {
+	__u32 size;
+	__u32 flags;
+	__u32 block;
+	__u32 offset;
+	__u32 value;
 };
 
 #endif /* PEERDMA_UAPI_H */

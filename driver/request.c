@@ -20,6 +20,8 @@ union request {
 	struct peerdma_query query;
 	struct peerdma_map_info map_info;
 	struct peerdma_reset reset;
+	struct peerdma_user_register user_register;
+	struct peerdma_submit_batch submit_batch;
 };
 
 static int request_unknown_flags(struct peerdma_file *file, u32 flags)
@@ -81,64 +83,16 @@ static int request_pin_pages(struct peerdma_file *file, union request *request,
 	return error;
 }
 
-/* Looks up one end of a job: pinned memory, or nothing if that end is on the card. */
-static int request_find_end(struct peerdma_file *file, u32 handle, bool on_card,
-			    struct peerdma_surface **surface)
-{
-	if (on_card && handle)
-		return peerdma_fail(file, -EINVAL, "the card has no handle, but %u was given",
-				    handle);
-	if (on_card)
-		return 0;
-	*surface = peerdma_surface_find(file, handle);
-	if (!*surface)
-		return peerdma_fail(file, -EINVAL, "no memory is pinned as handle %u", handle);
-	return 0;
-}
-
-static int request_submit_job(struct peerdma_file *file, struct peerdma_submit *submit,
-			      struct peerdma_surface *source, struct peerdma_surface *destination)
-{
-	struct peerdma_job *job = peerdma_job_create(file, submit->length);
-	int error;
-
-	if (IS_ERR(job))
-		return PTR_ERR(job);
-	job->user_data = submit->user_data;
-	job->generation = submit->generation;
-	error = peerdma_submit_prepare(job, submit->op, source, submit->src_offset, destination,
-				       submit->dst_offset);
-	if (!error)
-		error = peerdma_submit_job(job, &submit->job);
-	if (error) {
-		peerdma_job_put(job);
-		return error;
-	}
-	return 0;
-}
-
 static int request_submit(struct peerdma_file *file, union request *request,
 			  struct peerdma_pinning *pinning)
 {
-	struct peerdma_surface *source = NULL, *destination = NULL;
-	struct peerdma_submit *submit = &request->submit;
-	int error;
+	return peerdma_batch_one(file, &request->submit);
+}
 
-	if (submit->flags)
-		return request_unknown_flags(file, submit->flags);
-	if (submit->op > PEERDMA_OP_COPY)
-		return peerdma_fail(file, -EINVAL, "unknown operation %u", submit->op);
-	error = request_find_end(file, submit->src_handle, submit->op == PEERDMA_OP_C2H, &source);
-	if (!error)
-		error = request_find_end(file, submit->dst_handle, submit->op == PEERDMA_OP_H2C,
-					 &destination);
-	if (!error)
-		error = request_submit_job(file, submit, source, destination);
-	if (source)
-		peerdma_surface_put(source);
-	if (destination)
-		peerdma_surface_put(destination);
-	return error;
+static int request_submit_batch(struct peerdma_file *file, union request *request,
+				struct peerdma_pinning *pinning)
+{
+	return peerdma_batch(file, &request->submit_batch);
 }
 
 static int request_cancel(struct peerdma_file *file, union request *request,
@@ -203,6 +157,12 @@ static int request_reset(struct peerdma_file *file, union request *request,
 	return error;
 }
 
+static int request_user_register(struct peerdma_file *file, union request *request,
+				 struct peerdma_pinning *pinning)
+{
+	return peerdma_user_register(file, &request->user_register);
+}
+
 /**
  * struct request_operation - a request
  * @size: size of the structure as it is now
@@ -232,6 +192,8 @@ static const struct request_operation operations[] = {
 	OPERATION(PEERDMA_IOC_QUERY, request_query, query, peer),
 	OPERATION(PEERDMA_IOC_MAP_INFO, request_map_info, map_info, start),
 	OPERATION(PEERDMA_IOC_RESET, request_reset, reset, flags),
+	OPERATION(PEERDMA_IOC_USER_REGISTER, request_user_register, user_register, value),
+	OPERATION(PEERDMA_IOC_SUBMIT_BATCH, request_submit_batch, submit_batch, reserved),
 };
 
 /**
@@ -250,29 +212,16 @@ long peerdma_request_ioctl(struct peerdma_file *file, unsigned int command, unsi
 	struct peerdma_pinning pinning = {};
 	union request *request;
 	long error;
-	u32 size;
+	int size;
 
 	if (number >= ARRAY_SIZE(operations) || command != _IO(PEERDMA_IOC_MAGIC, _IOC_NR(command)))
 		return -ENOTTY;
 	operation = &operations[array_index_nospec(number, ARRAY_SIZE(operations))];
-	if (get_user(size, (u32 __user *)user))
-		return -EFAULT;
-	if (size > PAGE_SIZE)
-		return peerdma_fail(file, -E2BIG, "the structure has %u bytes, which none has",
-				    size);
-	if (size < operation->least)
-		return peerdma_fail(file, -EINVAL, "the structure has %u bytes, but at least %zu",
-				    size, operation->least);
 	request = kzalloc(sizeof(*request), GFP_KERNEL);
 	if (!request)
 		return -ENOMEM;
-	error = copy_struct_from_user(request, operation->size, user, size);
-	if (error == -E2BIG)
-		peerdma_fail(file, error,
-			     "the structure has %u bytes of which this driver knows %zu: it is older than the program",
-			     size, operation->size);
-	if (!error)
-		error = operation->run(file, request, &pinning);
+	size = peerdma_args_copy(file, request, operation->size, operation->least, user);
+	error = size < 0 ? size : operation->run(file, request, &pinning);
 	/* The size stays the program's. */
 	request->size = size;
 	if (!error && copy_to_user(user, request, min_t(size_t, size, operation->size)))

@@ -195,21 +195,21 @@ static void submit_hold(struct peerdma_job *job)
 /**
  * peerdma_submit_job() - queues a job for the engine
  * @job: prepared
- * @id: set to the job's number; when the job ends there is an event to be read, which takes over
- *	the caller's reference. NULL: the caller waits for job->finished
+ * @notify: when the job ends there is an event to be read, which takes over the caller's
+ *	reference; otherwise the caller waits for job->finished
  *
  * Process context. While the board is frozen the job waits.
  *
  * Return: 0; or an errno that was explained if the job was not accepted.
  */
-int peerdma_submit_job(struct peerdma_job *job, u64 *id)
+int peerdma_submit_job(struct peerdma_job *job, bool notify)
 {
 	struct peerdma_file *file = job->file;
 	struct peerdma_dev *board = file->board;
 	int error;
 
 	spin_lock_irq(&board->lock);
-	error = submit_check(job, id);
+	error = submit_check(job, notify);
 	if (error) {
 		spin_unlock_irq(&board->lock);
 		return error;
@@ -217,9 +217,7 @@ int peerdma_submit_job(struct peerdma_job *job, u64 *id)
 	/* The memory stays mapped from here on. */
 	submit_hold(job);
 	kref_get(&job->ref);
-	job->id = ++file->next_job;
-	if (id) {
-		*id = job->id;
+	if (notify) {
 		list_add_tail(&job->on_file, &file->jobs);
 		file->job_count++;
 	}
@@ -240,7 +238,7 @@ int peerdma_submit_job(struct peerdma_job *job, u64 *id)
 static int submit_run(struct peerdma_job *job)
 {
 	struct peerdma_dev *board = job->file->board;
-	int error = peerdma_submit_job(job, NULL);
+	int error = peerdma_submit_job(job, false);
 
 	if (error)
 		return error;

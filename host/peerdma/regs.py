@@ -68,6 +68,7 @@ __all__ = [
     "WaitsFor",
     "four_characters",
     "identifier",
+    "user_block_text",
     "waits_for_text",
 ]
 
@@ -533,6 +534,11 @@ class WaitsFor(enum.IntEnum):
 def waits_for_text(value: int) -> str:
     """The text of a field of register `waits_for`; a newer core may have other values."""
     return WaitsFor(value).text if value in set(WaitsFor) else f"something unknown ({value})"
+
+
+def user_block_text(value: int) -> str:
+    """The name of a user block in register `user_block`; "" if there is none."""
+    return value.to_bytes(4, "little").rstrip(b"\0").decode("ascii", "replace")
 
 
 EXTENSION = Block(

@@ -37,11 +37,15 @@ __all__ = [
     "Placement",
     "Query",
     "Reason",
+    "RegisterFlag",
     "Reset",
     "Submit",
+    "SubmitBatch",
+    "SubmitFlag",
     "SurfaceFeature",
     "SurfaceState",
     "UnpinCuda",
+    "UserRegister",
     "request_code",
 ]
 
@@ -178,6 +182,8 @@ class Info(_Sized):
         ("last_error", ctypes.c_char * 256),
         ("h2c_waits_for", _u32),
         ("c2h_waits_for", _u32),
+        ("user_block", _u32),
+        ("user_ratio", _u32),
     )
 
 
@@ -255,6 +261,28 @@ class Submit(_Sized):
         ("length", _u64),
         ("user_data", _u64),
         ("job", _u64),
+        ("eventfd", _s32),
+        ("queue", _u32),
+    )
+
+
+class SubmitFlag(enum.IntFlag):
+    """PEERDMA_SUBMIT_*"""
+
+    EVENTFD = 1 << 0
+
+
+class SubmitBatch(_Sized):
+    """struct peerdma_submit_batch"""
+
+    _fields_ = (
+        ("size", _u32),
+        ("flags", _u32),
+        ("submits", _u64),
+        ("count", _u32),
+        ("taken", _u32),
+        ("error", _s32),
+        ("reserved", _u32),
     )
 
 
@@ -363,6 +391,18 @@ class Reset(_Sized):
     _fields_ = (("size", _u32), ("flags", _u32))
 
 
+class RegisterFlag(enum.IntFlag):
+    """PEERDMA_REGISTER_*"""
+
+    WRITE = 1 << 0
+
+
+class UserRegister(_Sized):
+    """struct peerdma_user_register"""
+
+    _fields_ = tuple((name, _u32) for name in ("size", "flags", "block", "offset", "value"))
+
+
 # Codes --------------------------------------------------------------------------------------
 
 _WRITE, _READ = 1, 2
@@ -399,3 +439,5 @@ class Ioctl(enum.IntEnum):
     QUERY = _code(0x25)
     MAP_INFO = _code(0x26)
     RESET = _code(0x27)
+    USER_REGISTER = _code(0x28)
+    SUBMIT_BATCH = _code(0x29)

@@ -18,6 +18,7 @@ TEGRA = DRIVER / "testing/tegra"
 #: What the kernels answer to conftest.sh, without the common parts.
 ANSWERS = {
     "5.10": {
+        "EVENTFD_SIGNAL_COUNT",
         "CLASS_CREATE_OWNER",
         "VM_FLAGS_ASSIGN",
         "READ_PINS_FORCED",
@@ -28,6 +29,7 @@ ANSWERS = {
         "AER_BY_DRIVER",
     },
     "6.1": {
+        "EVENTFD_SIGNAL_COUNT",
         "CLASS_CREATE_OWNER",
         "VM_FLAGS_ASSIGN",
         "READ_PINS_FORCED",
@@ -38,6 +40,7 @@ ANSWERS = {
         "AER_BY_DRIVER",
     },
     "6.12": {
+        "EVENTFD_SIGNAL_ONCE",
         "CLASS_CREATE_NAME",
         "VM_FLAGS_SET",
         "READ_PINS_LAST",
@@ -48,6 +51,7 @@ ANSWERS = {
         "AER_BY_CORE",
     },
     "newest": {
+        "EVENTFD_SIGNAL_ONCE",
         "CLASS_CREATE_NAME",
         "VM_FLAGS_SET",
         "READ_PINS_LAST",

@@ -110,6 +110,7 @@ def _scenarios() -> Iterator[tuple[str, Callable[[], object]]]:
     peer, host = gpu.export(memory), gpu.export_host(GPU_PAGE)
     s, d = node.pages(source), node.pages(destination)
     cuda = node.cuda(memory, GPU_PAGE)
+    bell = os.eventfd(0, os.EFD_NONBLOCK)
 
     def pinned(pin: Callable[[], int]) -> Callable[[], None]:
         def action() -> None:
@@ -136,6 +137,16 @@ def _scenarios() -> Iterator[tuple[str, Callable[[], object]]]:
         node.submit(Op.COPY, 2 * PAGE, src_handle=s, dst_handle=d)
         node.events(1)
 
+    def jobs() -> None:
+        copy = uapi.Submit(op=Op.COPY, length=PAGE, src_handle=s, dst_handle=d)
+        copy.flags, copy.eventfd = uapi.SubmitFlag.EVENTFD, bell
+        submits = (uapi.Submit * 2)(copy, copy)
+        batch = uapi.SubmitBatch(submits=ctypes.addressof(submits), count=2)
+        node.request(Ioctl.SUBMIT_BATCH, batch)
+        if batch.error:
+            raise OSError(-batch.error, "of a batch")
+        node.events(2)
+
     def cancelled() -> None:
         number = node.submit(Op.H2C, 3 * PAGE, src_handle=s)
         # It may have ended.
@@ -157,7 +168,9 @@ def _scenarios() -> Iterator[tuple[str, Callable[[], object]]]:
         return done
 
     yield "SUBMIT and read", drained(job)
+    yield "SUBMIT_BATCH and read", drained(jobs)
     yield "CANCEL", drained(cancelled)
+    yield "USER_REGISTER", lambda: node.request(Ioctl.USER_REGISTER, uapi.UserRegister())
     yield "RESET", lambda: node.request(Ioctl.RESET, uapi.Reset())
 
     def closed_in_the_middle() -> None:
@@ -171,7 +184,7 @@ def _scenarios() -> Iterator[tuple[str, Callable[[], object]]]:
     yield "mmap of the mailbox", lambda: _touched(node, node.request(Ioctl.MAP_INFO, mailbox))
     node.close()
     gpu.close()
-    for fd in (peer, host):
+    for fd in (peer, host, bell):
         os.close(fd)
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import collections
 import contextlib
+import ctypes
 import errno
 import json
 import os
@@ -73,12 +74,16 @@ def _all_requests(counts: collections.Counter[str]) -> None:
         node.load(handles[0], 1, PAGE)
         node.cancel(node.endless(handles[0]))
         counts["read ok"] += len(node.events(2))
+        submits = (uapi.Submit * 2)(*[uapi.Submit(src_handle=handles[0], length=PAGE)] * 2)
+        batch = uapi.SubmitBatch(submits=ctypes.addressof(submits), count=2)
+        assert node.request(Ioctl.SUBMIT_BATCH, batch).taken == len(node.events(2))
         with node.mailbox() as mapped, memoryview(mapped).cast("I") as words:
             counts["mmap ok"] += 1
             counts["touch ok"] += words[0] is not None
         node.query(handles[0])
         node.request(Ioctl.CARD_INFO, uapi.CardInfo())
         node.request(Ioctl.LED, 0)
+        node.request(Ioctl.USER_REGISTER, uapi.UserRegister())
         node.request(Ioctl.RESET, uapi.Reset())
         for handle in handles:
             node.unpin(handle)

@@ -45,6 +45,8 @@ _STRUCTURES = {
     Ioctl.QUERY: uapi.Query,
     Ioctl.MAP_INFO: uapi.MapInfo,
     Ioctl.RESET: uapi.Reset,
+    Ioctl.USER_REGISTER: uapi.UserRegister,
+    Ioctl.SUBMIT_BATCH: uapi.SubmitBatch,
 }
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -76,6 +78,8 @@ class Process:
         self.views: list[tuple[int, int]] = []
         self.gpu = picoevb.Gpu()
         self.zero = os.open("/dev/zero", os.O_RDONLY)
+        #: an eventfd
+        self.bell = os.eventfd(0, os.EFD_NONBLOCK)
         self.arena = _libc.mmap(None, _ARENA, 3, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
         #: Holes and pages that can only be read, and what is no memory.
         _libc.munmap(self.arena + _ARENA // 2, 4096)
@@ -97,7 +101,8 @@ class Thread:
             self._pin: 18,
             self._unpin: 5,
             self._transfer: 8,
-            self._submit: 14,
+            self._submit: 10,
+            self._batch: 4,
             self._cancel: 4,
             self._events: 10,
             self._map: 4,
@@ -198,12 +203,14 @@ class Thread:
             value = self._number()
             if "handle" in name or (name in ("src", "dst") and self.random.random() < 0.4):
                 value = self._handle()
-            elif name in ("src", "dst", "va", "address"):
+            elif name in ("src", "dst", "va", "address", "submits"):
                 value = self._address()
             elif name in ("len", "length", "size"):
                 value = self._length()
             elif name == "fd":
                 value = self._some(self.process.dmabufs, self._number() % 1000)
+            elif name == "eventfd":
+                value = self.random.choice([self.process.bell, self._number() % 1000])
             setattr(argument, name, value % (1 << 8 * ctypes.sizeof(kind)))
         self._ask(code, argument)
 
@@ -256,7 +263,8 @@ class Thread:
         dma.dst = self.random.randrange(60_000) if code is Ioctl.H2C_DMA else end(to_handle)
         self._ask(code, dma)
 
-    def _submit(self) -> None:
+    def _wanted(self) -> uapi.Submit:
+        """A job that is well made."""
         submit = uapi.Submit(op=self.random.randrange(3), length=self.random.randrange(9_000))
         if submit.op != uapi.Op.C2H:
             submit.src_handle = self._handle() % (1 << 32)
@@ -264,8 +272,23 @@ class Thread:
             submit.dst_handle = self._handle() % (1 << 32)
         submit.src_offset = self.random.choice([*[0] * 8, 1, 100, self._number()])
         submit.dst_offset = self.random.choice([*[0] * 8, 1, 100, self._number()])
+        if self.random.random() < 0.3:
+            submit.flags, submit.eventfd = uapi.SubmitFlag.EVENTFD, self.process.bell
+        return submit
+
+    def _submit(self) -> None:
+        submit = self._wanted()
         if self._ask(Ioctl.SUBMIT, submit):
             self.process.jobs.append(submit.job)
+            del self.process.jobs[:-40]
+
+    def _batch(self) -> None:
+        submits = (uapi.Submit * 8)(*(self._wanted() for _ in range(8)))
+        address = ctypes.addressof(submits)
+        batch = uapi.SubmitBatch(submits=address, count=self.random.choice([0, 1, 5, 8]))
+        if self._ask(Ioctl.SUBMIT_BATCH, batch):
+            self.process.jobs += [submit.job for submit in submits[: batch.taken]]
+            self.process.counts[f"SUBMIT_BATCH {name_of(-batch.error)}"] += 1
             del self.process.jobs[:-40]
 
     def _cancel(self) -> None:

@@ -112,7 +112,9 @@ def test_structures_grow():
         0xFFFF5007,
         0xFFFF5001,
         0x7FFF501F,
-        0x5028,
+        0x502A,
+        0x5030,
+        0x5034,
         0x50FF,
         0xC0085020,  # ours are without a size
         0x4120,
@@ -130,11 +132,13 @@ def test_unknown_flags():
             (Ioctl.GET_INFO, uapi.Info(flags=1)),
             (Ioctl.PIN_DMABUF, uapi.PinDmabuf(flags=2)),
             (Ioctl.PIN_PAGES, uapi.PinPages(flags=1, length=1)),
-            (Ioctl.SUBMIT, uapi.Submit(flags=1)),
+            (Ioctl.SUBMIT, uapi.Submit(flags=2)),
             (Ioctl.CANCEL, uapi.Cancel(flags=1)),
             (Ioctl.QUERY, uapi.Query(flags=1)),
             (Ioctl.MAP_INFO, uapi.MapInfo(flags=2)),
             (Ioctl.RESET, uapi.Reset(flags=1)),
+            (Ioctl.USER_REGISTER, uapi.UserRegister(flags=2)),
+            (Ioctl.SUBMIT_BATCH, uapi.SubmitBatch(flags=1)),
             (Ioctl.H2C_DMA, uapi.H2cDma(flags=2)),
             (Ioctl.C2H_DMA, uapi.C2hDma(flags=2)),
             (Ioctl.H2C2H_DMA, uapi.H2c2hDma(flags=4)),
@@ -321,6 +325,8 @@ def test_a_node_opened_for_reading_only_is_for_looking():
             (Ioctl.SUBMIT, uapi.Submit(op=Op.H2C)),
             (Ioctl.CANCEL, uapi.Cancel(job=1)),
             (Ioctl.RESET, uapi.Reset()),
+            (Ioctl.USER_REGISTER, uapi.UserRegister()),
+            (Ioctl.SUBMIT_BATCH, uapi.SubmitBatch()),
         ):
             node.refuses(errno.EACCES, "opened for reading only", code, structure)
         with node.refused(errno.EINVAL, "opened for reading and writing"):

@@ -24,6 +24,7 @@ __all__ = [
     "Piece",
     "Progress",
     "StreamBackend",
+    "require_user_block",
     "stream_backend",
 ]
 
@@ -179,6 +180,10 @@ class Backend(Protocol):
         """Sets the LEDs unless `value` is None; returns their state."""
         ...
 
+    def user_register(self, offset: int, value: int | None) -> int:
+        """Writes the user block's register at byte `offset` unless `value` is None; reads it."""
+        ...
+
     def close(self) -> None:
         """Releases the board and all pins. Closing again does nothing."""
         ...
@@ -237,9 +242,13 @@ class StreamBackend(Protocol):
         """
         ...
 
-    def user_register(self, offset: int, value: int | None) -> int:
-        """Writes the user block's register at byte `offset` unless `value` is None; reads it."""
-        ...
+
+def require_user_block(backend: Backend) -> Extension:
+    """The board's extension block; UnsupportedError if the board has no user block."""
+    extension = backend.info.extension
+    if extension is None or Capability.STREAM not in extension.capabilities:
+        raise UnsupportedError("this board has no user block; build its gateware with --user")
+    return extension
 
 
 def stream_backend(backend: Backend) -> tuple[StreamBackend, Extension]:
@@ -248,14 +257,12 @@ def stream_backend(backend: Backend) -> tuple[StreamBackend, Extension]:
     Raises
     ------
     UnsupportedError
-        If the board has no user block, or its driver does not support it.
+        If the board has no user block, or its driver makes no such transfers.
     """
-    extension = backend.info.extension
-    if extension is None or Capability.STREAM not in extension.capabilities:
-        raise UnsupportedError("this board has no user block; build its gateware with --user")
+    extension = require_user_block(backend)
     if not isinstance(backend, StreamBackend):
         raise UnsupportedError(
-            "the kernel driver does not support the user block; open the board by VFIO "
-            "(docs/vfio.md), or a simulated one"
+            "the kernel driver makes no transfers through the user block but copies; open the "
+            "board by VFIO (docs/vfio.md), or a simulated one"
         )
     return backend, extension

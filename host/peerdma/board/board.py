@@ -15,7 +15,7 @@ from ..memory.memory import Memory
 from ..regs import USER, USER_BLOCK_SIZE
 from ..uapi import Access
 from .arrays import memory_of
-from .backend import Backend, BoardInfo, Progress, stream_backend
+from .backend import Backend, BoardInfo, Progress, require_user_block, stream_backend
 from .job import Job
 from .jobs import Jobs
 from .pin import Pin, Side, Span
@@ -300,9 +300,9 @@ class Board:
         Raises
         ------
         UnsupportedError
-            If the board has no user block, or its driver does not support it.
+            If the board has no user block.
         """
-        backend, _ = stream_backend(self._backend)
+        require_user_block(self._backend)
         if integer(offset, "a register's offset") % 4 or not 0 <= offset < USER_BLOCK_SIZE:
             raise ValueError(
                 f"a user block's registers are at multiples of 4 below {USER_BLOCK_SIZE:#x}, "
@@ -312,7 +312,7 @@ class Board:
             value = integer(value, "a register's value")
         with self._lock:
             self._require_open()
-            return backend.user_register(offset, value)
+            return self._backend.user_register(offset, value)
 
     def write(self, source: Any, card_address: int = 0) -> Transfer:
         """Copies an array, a pin or a span to card RAM at byte `card_address`.

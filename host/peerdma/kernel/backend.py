@@ -17,7 +17,7 @@ from ..errors import BoardLost, CudaError, PeerdmaError, UnsupportedError, Versi
 from ..memory.dmabuf import DmaBuf
 from ..memory.mailbox import MailboxPage
 from ..memory.memory import DataPath, DmaBufMemory, Memory
-from ..regs import EXTENSION_VERSION, Capability, waits_for_text
+from ..regs import EXTENSION_VERSION, Capability, user_block_text, waits_for_text
 from ..uapi import (
     Access,
     Feature,
@@ -31,8 +31,10 @@ from ..uapi import (
     PinPages,
     Placement,
     Query,
+    RegisterFlag,
     Submit,
     UnpinCuda,
+    UserRegister,
 )
 from .jobs import Jobs, Work, copy_jobs
 from .node import KernelNode
@@ -221,6 +223,16 @@ class KernelBackend:
         self._node.request(Ioctl.LED, value, "set the LEDs")
         return value
 
+    def user_register(self, offset: int, value: int | None) -> int:
+        """Writes a register of the user block unless `value` is None; returns what it reads."""
+        register = UserRegister(offset=offset)
+        if value is not None:
+            register.flags, register.value = RegisterFlag.WRITE, value
+            self._node.request(Ioctl.USER_REGISTER, register, "write a register of the user block")
+            register.flags = 0
+        self._node.request(Ioctl.USER_REGISTER, register, "read a register of the user block")
+        return register.value
+
     def mailbox(self) -> MailboxPage:
         """The mailbox page of the board itself."""
         if Feature.MAILBOX not in self._features:
@@ -280,6 +292,8 @@ def _describe(path: str, info) -> BoardInfo:
             clock_khz=info.clock_khz,
             time_scale=info.time_scale,
             waits_for=(waits_for_text(info.h2c_waits_for), waits_for_text(info.c2h_waits_for)),
+            user_block=user_block_text(info.user_block),
+            user_ratio=(info.user_ratio & 0xFF, info.user_ratio >> 8 & 0xFF),
         )
     return BoardInfo(
         name=f"board {info.index} at {info.bus_id.decode()}",

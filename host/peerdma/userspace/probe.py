@@ -15,6 +15,7 @@ from ..regs import (
     EXTENSION_VERSION,
     Capability,
     identifier,
+    user_block_text,
     waits_for_text,
 )
 from .registers import Bank, Registers
@@ -93,7 +94,7 @@ def read_extension(registers: Registers) -> Extension | None:
         clock_khz=bank.read("clock_khz"),
         time_scale=max(1, time_scale),
         waits_for=(waits_for_text(waits_for["h2c0"]), waits_for_text(waits_for["c2h0"])),
-        user_block=_text(bank.read("user_block")),
+        user_block=user_block_text(bank.read("user_block")),
         user_ratio=(ratio["bytes_in"], ratio["bytes_out"]),
     )
 
@@ -107,7 +108,3 @@ def _read_link(bank: Bank) -> Link:
         max_read_request=128 << link["max_read_request"],
         rcb=128 if link["rcb"] else 64,
     )
-
-
-def _text(value: int) -> str:
-    return value.to_bytes(4, "little").rstrip(b"\0").decode("ascii", "replace")

@@ -16,7 +16,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from peerdma import uapi
-from peerdma.uapi import Feature, Ioctl, Op, Placement, Reason
+from peerdma.uapi import Feature, Ioctl, Op, Placement, Reason, RegisterFlag
 
 CARD_RAM = 65_536
 
@@ -55,6 +55,8 @@ class FakeKernel:
         self.pins: dict[int, tuple[int, int]] = {}
         #: addresses behind dma-bufs, by descriptor
         self.dmabufs: dict[int, int] = {}
+        #: by user block and offset
+        self.registers: dict[tuple[int, int], int] = {}
         self.card = np.zeros(CARD_RAM, np.uint8)
         self._handles = itertools.count(1)
         self._jobs = itertools.count(100)
@@ -143,6 +145,12 @@ class FakeKernel:
 
     def _led(self, value):
         assert isinstance(value, int)
+
+    def _user_register(self, register):
+        if register.flags & RegisterFlag.WRITE:
+            self.registers[register.block, register.offset] = register.value
+        else:
+            register.value = self.registers.get((register.block, register.offset), 0)
 
     def _map_info(self, place):
         assert place.flags == uapi.MapFlag.MAILBOX

@@ -14,7 +14,7 @@ from peerdma.cli.main import main
 from peerdma.cuda.gpu import CudaGpu
 from peerdma.kernel import node as kernel_node
 from peerdma.memory.memory import DataPath
-from peerdma.regs import WaitsFor
+from peerdma.regs import Capability, WaitsFor
 from peerdma.testing import pattern
 from peerdma.uapi import Feature, Ioctl, Op, Placement
 from tests.host.conftest import open_files
@@ -252,6 +252,30 @@ def test_leds_are_set_by_value(node_driver, node_board):
     assert node_driver.named("LED") == [("LED", 5)]
     with pytest.raises(peerdma.UnsupportedError, match="can only set them"):
         node_board.leds()
+
+
+def test_registers_of_the_user_block(node_driver):
+    node_driver.info.user_block = int.from_bytes(b"PATN", "little")
+    node_driver.info.user_ratio = 1 << 8
+    with peerdma.open(node_driver.path) as board:
+        extension = board.info().extension
+        assert (extension.user_block, extension.user_ratio) == ("PATN", (0, 1))
+        source = testing.PatternSource(board)
+        source.start(4096, interval=7, seed=3)
+        assert node_driver.registers == {(0, 4): 7, (0, 8): 3, (0, 0): 1024}
+        node_driver.registers[0, 0x10] = 5
+        assert source.dropped == 5
+        with pytest.raises(peerdma.UnsupportedError, match="no transfers through the user block"):
+            board.process(np.zeros(4, np.uint8), np.zeros(4, np.uint8))
+        node_driver.failures[Ioctl.USER_REGISTER] = 0, errno.EBUSY
+        with pytest.raises(peerdma.TransferError, match=r"read a register .*USER_REGISTER"):
+            board.user_register(0)
+    node_driver.info.capabilities &= ~Capability.STREAM
+    with (
+        peerdma.open(node_driver.path) as board,
+        pytest.raises(peerdma.UnsupportedError, match="has no user block"),
+    ):
+        board.user_register(0)
 
 
 def test_the_mailbox_is_the_boards_own_page(
