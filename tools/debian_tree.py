@@ -62,8 +62,9 @@ class Tree:
     backports : bool
         Prefer the suite's backports.
     foreign : str
-        Architecture of all packages, "arm64", if not this machine's. Their programs do not run
-        here.
+        Architecture of all packages, "arm64", if they make a root, of this machine's or another
+        architecture. Their programs run in that only, and dpkg, where it is among them, regards
+        all of them as installed.
     """
 
     suite: str
@@ -130,9 +131,13 @@ def obtain(tree: Tree, finish: Callable[[Path, Path], None] | None = None) -> Pa
             return root
         draft = Path(scratch, "root")
         draft.mkdir()
-        for package in _download(tree, Path(scratch)):
+        packages = _download(tree, Path(scratch))
+        for package in packages:
             _run(["dpkg-deb", "-x", str(package), str(draft)])
-        _wrap_programs(draft, root)
+        if tree.foreign:
+            _record(packages, draft)
+        else:
+            _wrap_programs(draft, root)
         if finish:
             finish(draft, root)
         draft.rename(root)
@@ -221,6 +226,15 @@ def _private_apt(tree: Tree, scratch: Path) -> Path:
     config = scratch / "apt.conf"
     config.write_text("".join(f'{key} "{value}";\n' for key, value in options.items()))
     return config
+
+
+def _record(packages: list[Path], draft: Path) -> None:
+    """Writes dpkg's list of installed packages."""
+    database = draft / "var/lib/dpkg"
+    if database.is_dir():  # dpkg is one of them
+        fields = (_run(["dpkg-deb", "--field", str(package)]) for package in packages)
+        installed = (f"Status: install ok installed\n{text}" for text in fields)
+        (database / "status").write_text("\n".join(installed))
 
 
 def _depends(package: str, config: Path) -> list[str]:
