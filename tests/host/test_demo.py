@@ -80,6 +80,7 @@ def test_json_says_the_same(socket, name):
         "wall_seconds": float,
         "output": type(None),
         "output_way": type(None),
+        "trace": type(None),
     }
     assert {name: type(value) for name, value in report.items()} == types
     assert report["verified"] and report["simulated"]

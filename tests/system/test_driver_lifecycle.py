@@ -324,7 +324,7 @@ def test_timeout_hangs():
 
 def test_a_waiter_is_told_why():
     memory = Buffer(PAGE)
-    words = "failed after 0: it waited for the completion of a descriptor fetch, status 0x1; the"
+    words = "failed after 0: it waited for the completion of a read, status 0x1; the"
     with (
         Node(HUNG) as node,
         setting("peerdma", "timeout_ms", 1),
@@ -336,7 +336,7 @@ def test_a_waiter_is_told_why():
 def test_a_hang_is_its_boards_own():
     with Gpu() as gpu, hangs(gpu) as (node, _, job), Node() as other:
         info = node.info()
-        assert WaitsFor.DESCRIPTOR in (info.h2c_waits_for, info.c2h_waits_for)
+        assert info.h2c_waits_for == WaitsFor.COMPLETION
         other.load(other.pages(Buffer(GPU_PAGE)), 2)
         assert results(other.events(2)) == [(0, 0)] * 2
         assert by_job(node, 1) == {job: TIMEOUT}

@@ -60,7 +60,9 @@ def test_a_copy_in_one_pass_is_nearly_twice_as_fast(board, without):
             gpu.verify(there, seed=3)
             there.fill(4)
     once, in_turn = transfers
-    assert 1.88 * once.cycles < in_turn.cycles
+    # The chains in turn are short enough to be pushed: none of the 32 waits for a descriptor first,
+    # which would take 161 cycles each, and the factor to 1.885.
+    assert 1.865 * once.cycles < in_turn.cycles
     for each in transfers:
         assert each.seconds >= each.cycles / 125e6
     # The first read, and the last write behind it, are all that does not overlap.
