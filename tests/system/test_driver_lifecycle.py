@@ -52,9 +52,11 @@ import pytest
 from peerdma.regs import WaitsFor
 from peerdma.uapi import BoardState, Ioctl, Op, Reason, SurfaceState, UnpinCuda
 from tests.system.picoevb import (
+    AT_END,
     GPU_PAGE,
     HUNG,
     PAGE,
+    SMALL,
     STREAM,
     WITH_HUNG_BOARD,
     Buffer,
@@ -316,27 +318,26 @@ def test_timeout_hangs():
     """The board is reset; what had not started is tried after that, and times out as well."""
     with Gpu() as gpu, hangs(gpu) as (node, handle, job):
         before = node.info()
-        (later,) = node.load(handle, 1, PAGE)
+        (later,) = node.load(handle, 1, SMALL)
         assert by_job(node, 2) == {job: TIMEOUT, later: TIMEOUT}
         until(lambda: node.info().generation == before.generation + 2)
         assert node.info().state == BoardState.LIVE
 
 
 def test_a_waiter_is_told_why():
-    memory = Buffer(PAGE)
+    memory = Buffer(2 * PAGE)
     words = "failed after 0: it waited for the completion of a read, status 0x1; the"
     with (
         Node(HUNG) as node,
         setting("peerdma", "timeout_ms", 1),
         node.refused(errno.ETIMEDOUT, words),
     ):
-        node.h2c(memory.address, 0, PAGE)
+        node.h2c(memory.address + AT_END, 0, SMALL)
 
 
 def test_a_hang_is_its_boards_own():
     with Gpu() as gpu, hangs(gpu) as (node, _, job), Node() as other:
-        info = node.info()
-        assert info.h2c_waits_for == WaitsFor.COMPLETION
+        until(lambda: node.info().h2c_waits_for == WaitsFor.COMPLETION)
         other.load(other.pages(Buffer(GPU_PAGE)), 2)
         assert results(other.events(2)) == [(0, 0)] * 2
         assert by_job(node, 1) == {job: TIMEOUT}
