@@ -195,8 +195,8 @@ WITH_HUNG_BOARD = {
 }
 
 
-#: Bytes, and their place in memory, that are read in two: the board's second read is lost. What lost
-#: reads have asked for keeps taking room for completions, so it is little.
+#: Bytes, and their place in memory, that are read in two: the board's second read is lost. What was
+#: asked for by lost reads keeps taking room for completions, so it is little.
 SMALL = 64
 AT_END = PAGE - SMALL // 2
 
