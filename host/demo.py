@@ -26,7 +26,7 @@ with interruptible("demo.py"):
     import peerdma
     from peerdma import testing
     from peerdma.cli.main import EXIT_CODES, add_version_option, guarded
-    from peerdma.cli.trace import save_trace
+    from peerdma.cli.trace import SUFFIXES, save_trace
     from peerdma.memory.files import Input, Output
     from peerdma.opening import add_board_option
 
@@ -109,7 +109,7 @@ def _parse() -> argparse.Namespace:
         parser.error("with --input the file's size is the size; leave --size out")
     if arguments.output == "-" and arguments.json:
         parser.error("--output - and --json both write to stdout; give the output a file")
-    if arguments.trace and arguments.trace.suffix not in (".html", ".json"):
+    if arguments.trace and arguments.trace.suffix not in SUFFIXES:
         parser.error(f"--trace writes FILE.html or FILE.json, not {arguments.trace}")
     if arguments.trace and arguments.board not in ("auto", "sim"):
         parser.error("--trace needs the simulated board: give --board sim")

@@ -12,7 +12,10 @@ from ..trace.page import page
 from ..trace.perfetto import perfetto
 from ..trace.story import Story, tell
 
-__all__ = ["add_trace", "save_trace"]
+__all__ = ["SUFFIXES", "add_trace", "save_trace"]
+
+#: Of the files that `save_trace` writes: a page, and a trace for Perfetto.
+SUFFIXES = (".html", ".json")
 
 
 def add_trace(command: argparse.ArgumentParser) -> None:
@@ -33,7 +36,7 @@ def add_trace(command: argparse.ArgumentParser) -> None:
 
 
 def _trace(arguments: argparse.Namespace) -> int:
-    if arguments.output is not None and arguments.output.suffix not in (".html", ".json"):
+    if arguments.output is not None and arguments.output.suffix not in SUFFIXES:
         print(
             f"peerdma: {arguments.output} is neither .html, a page, nor .json, for Perfetto; name "
             "it so",

@@ -261,6 +261,7 @@ class _Teller:
     def _reset(self) -> None:
         self._reads.clear()
         self._expected.clear()
+        self._pushed.clear()
         self._purpose.clear()
         for descriptors in self._at_work.values():
             for each in descriptors:

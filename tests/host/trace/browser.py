@@ -17,7 +17,10 @@ from typing import Any
 
 from tools.debian_tree import Tree, obtain
 
-__all__ = ["Browser"]
+__all__ = ["READY", "Browser"]
+
+#: True in the page of a trace once it is drawn.
+READY = "typeof trace === 'object' && document.getElementById('count').value !== ''"
 
 #: Debian's current stable release, with fonts for text.
 _TREE = Tree("trixie", ("chromium-headless-shell", "fonts-dejavu-core"))

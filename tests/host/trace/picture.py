@@ -5,9 +5,7 @@ import tempfile
 from pathlib import Path
 
 from tests.host.programs import ROOT, run
-from tests.host.trace.browser import Browser
-
-READY = "typeof trace === 'object' && document.getElementById('count').value !== ''"
+from tests.host.trace.browser import READY, Browser
 
 
 def main() -> None:

@@ -10,13 +10,12 @@ import pytest
 from peerdma.trace.page import page
 from peerdma.trace.story import Counter, Row, Span, Story
 from peerdma.trace.tlp import Tlp
-from tests.host.trace.browser import Browser
+from tests.host.trace.browser import READY, Browser
 
 #: TLPs of the large page.
 MANY = 100_000
 #: No picture needs more shapes than this, however many TLPs there are.
 MOST_SHAPES = 8000
-READY = "typeof trace === 'object' && document.getElementById('count').value !== ''"
 
 
 def story(count: int) -> Story:

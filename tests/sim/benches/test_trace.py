@@ -13,9 +13,10 @@ from contextlib import ExitStack
 
 import pytest
 
+from peerdma.trace.capture import read as read_capture
 from sim.benches import trace
 from sim.benches.runner import folder_of
-from sim.benches.tb import TLP_LOG
+from sim.benches.tb import CAPTURE, TLP_LOG
 from tests.sim.benches.test_benches import benches
 from tests.sim.board.client import ANSWER, Board, Client, Memory
 
@@ -25,7 +26,9 @@ SEED = 1
 def test_both_models_see_the_same_tlps(tmp_path):
     done = benches("bench_trace.replay", "--seed", str(SEED))
     assert done.returncode == 0, done.stdout
-    cocotb_log = (folder_of("bench_trace.replay", SEED) / TLP_LOG).read_text()
+    folder = folder_of("bench_trace.replay", SEED)
+    cocotb_log = (folder / TLP_LOG).read_text()
+    assert len(read_capture(folder / CAPTURE).packets) == len(cocotb_log.splitlines())
     native_log = native(tmp_path)
     for kind in KINDS:
         assert of_kind(native_log, kind) == of_kind(cocotb_log, kind) != []
