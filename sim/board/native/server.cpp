@@ -91,6 +91,7 @@ void Server::drop_client(const std::string &why) {
     questions_.clear();
     writes_unanswered_ = 0;
     memory_.clear();
+    model_.trace().event(model_.cycle(), "unmap address=0x0 size=0x0");
     interrupts_->clear();
     model_.reset();
     model_.restart_faults();

@@ -108,6 +108,11 @@ def test_an_interrupt_is_one(story):
     assert any(row.label.startswith("interrupt, message") for row in story.rows)
 
 
+def test_memory_of_a_client_that_has_left_is_gone(capture):
+    last = [event for event in read(capture).events if event.kind in ("map", "unmap")][-1]
+    assert (last.kind, last.values) == ("unmap", {"address": "0x0", "size": "0x0"})
+
+
 def test_the_text_has_a_line_for_each(capture, story, capsys):
     assert main(["trace", str(capture)]) == 0
     lines = capsys.readouterr().out.splitlines()
