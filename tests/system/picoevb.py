@@ -163,6 +163,14 @@ class Node:
         more = {"src_handle": handle}
         return [self.submit(Op.H2C, length, user_data=n, **more) for n in range(count)]
 
+    def hang(self, handle: int) -> int:
+        """Queues a job that reads memory in two, of which `HUNG` loses the second: its number.
+
+        What was asked for by lost reads keeps taking room for completions, and jobs that find
+        none fail at once instead of hanging: so it is little.
+        """
+        return self.submit(Op.H2C, SMALL, src_handle=handle, src_offset=AT_END)
+
     def endless(self, handle: int) -> int:
         """Queues a job that waits for ever: for data of the user stream, which nobody sends."""
         return self.submit(Op.C2H, PAGE, dst_handle=handle, src_offset=STREAM)
@@ -195,8 +203,7 @@ WITH_HUNG_BOARD = {
 }
 
 
-#: Bytes, and their place in memory, that are read in two: the board's second read is lost. What was
-#: asked for by lost reads keeps taking room for completions, so it is little.
+#: Bytes, and their place in memory, that are read in two.
 SMALL = 64
 AT_END = PAGE - SMALL // 2
 
@@ -206,7 +213,7 @@ def hangs(gpu: Gpu) -> Iterator[tuple[Node, int, int]]:
     """A job that hangs and cannot be stopped: its node, the handle of GPU memory, its number."""
     with setting("peerdma", "timeout_ms", 1), Node(HUNG) as node:
         handle = node.cuda(gpu.alloc(GPU_PAGE), GPU_PAGE)
-        yield node, handle, node.submit(Op.H2C, SMALL, src_handle=handle, src_offset=AT_END)
+        yield node, handle, node.hang(handle)
 
 
 def results(events: list[Event]) -> list[tuple[int, int]]:

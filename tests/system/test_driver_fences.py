@@ -131,11 +131,7 @@ def test_others_wait_for_a_job(job: str, free: int):
 
 
 def test_a_hung_job_ends_while_memory_is_being_mapped():
-    """Who has a dma-buf locked may be waiting for the job, and who maps it for the dma-buf.
-
-    The first test of this board: after a hang its engine may have no room for reads for a while,
-    which then fail at once.
-    """
+    """Who has a dma-buf locked may be waiting for the job, and who maps it for the dma-buf."""
     with (
         exported(2) as (fd, slow),
         Node() as node,
@@ -150,7 +146,7 @@ def test_a_hung_job_ends_while_memory_is_being_mapped():
         for thread in (unpins, pins):
             thread.start()
             time.sleep(0.5)
-        hung.load(handle, 1, PAGE)
+        hung.hang(handle)
         assert hung.events(1)[0].result < 0
         until(lambda: free_for(fd) == READ | WRITE)
         assert unpins.is_alive()
@@ -161,7 +157,7 @@ def test_a_hung_job_ends_while_memory_is_being_mapped():
 
 def test_nobody_waits_for_ever_for_a_board_that_hangs():
     with exported() as (fd,), Node(HUNG) as node:
-        node.load(node.dmabuf(fd), 1, PAGE)
+        node.hang(node.dmabuf(fd))
         assert node.events(1)[0].result < 0
         until(lambda: free_for(fd) == READ | WRITE)
 

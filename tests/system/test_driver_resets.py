@@ -114,7 +114,7 @@ def test_function_reset_hangs():
     with Gpu() as gpu, Node(HUNG) as node:
         before = node.info()
         handle = node.cuda(gpu.alloc(GPU_PAGE), GPU_PAGE)
-        node.load(handle, 1, PAGE)
+        node.hang(handle)
         reset_function("picoevb1")
         assert results(node.events(1)) == [RESET]
         after = node.info()
@@ -273,7 +273,8 @@ def test_unbind_waits_and_runs():
 def test_unbind_hangs():
     with Gpu() as gpu, Node(HUNG) as node:
         handle = node.cuda(gpu.alloc(GPU_PAGE), GPU_PAGE)
-        node.load(handle, 2, PAGE)
+        node.hang(handle)
+        node.hang(handle)
         with rebound("picoevb1"):
             assert results(node.events(2)) == [LOST] * 2
             assert gpu.counts()[2] == 0

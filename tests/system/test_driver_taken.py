@@ -78,7 +78,7 @@ def taken_while_it_runs(node: Node, handle: int, take: Callable[[], object]) -> 
 def taken_while_it_hangs(node: Node, handle: int, take: Callable[[], object]) -> None:
     """The board loses the bus if it has to, and is reset later."""
     generation = node.info().generation
-    node.load(handle, 1, PAGE)
+    node.hang(handle)
     time.sleep(0.1)
     take()
     assert results(node.events(1)) == [REVOKED]

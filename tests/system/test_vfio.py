@@ -194,6 +194,7 @@ def test_what_keeps_a_board_from_being_opened(guest: Guest):
         import os, re, subprocess, pytest
         from peerdma.vfio_pci.place import Place
         from tests.system.vfio import *
+        import_all()
         first = addresses()[0]
         place = Place(first)
 

@@ -57,10 +57,15 @@ def wait_until_lost(board: peerdma.Board) -> None:
     until(lambda: board._backend._function.lost, 60.0)  # type: ignore[attr-defined]
 
 
-def become_nobody() -> None:
-    """Binds the boards, gives their nodes to a user, and becomes that user, for good."""
+def import_all() -> None:
+    """Imports what a user without privileges could not."""
     for name in _IMPORTED:
         importlib.import_module(name)
+
+
+def become_nobody() -> None:
+    """Binds the boards, gives their nodes to a user, and becomes that user, for good."""
+    import_all()
     for address in addresses():
         if Place(address).driver != "vfio-pci":
             bind(address)
