@@ -115,6 +115,7 @@ class Guest:
         self._slots: dict[int, Board] = {}
         self._boots = 0
         self._marks = 0
+        self._agent_lost = False
         self._logs_named = False
         self._resources = contextlib.ExitStack()
         _LOGS.mkdir(parents=True, exist_ok=True)
@@ -350,6 +351,11 @@ class Guest:
 
     # The kernel's log ------------------------------------------------------------------------
 
+    def lose_agent(self) -> None:
+        """From now on takes the log as it is, as the agent may not answer: see `wait_for`."""
+        self.check()
+        self._agent_lost = True
+
     def mark(self) -> int:
         """The number of lines that the kernel has logged up to now."""
         self._sync()
@@ -398,6 +404,9 @@ class Guest:
 
     def _sync(self) -> None:
         """Reads all that the kernel has logged so far."""
+        if self._agent_lost:
+            self._require_alive()
+            return
         self._marks += 1
         mark = f"guest: mark {self._marks}"
         self._channel.log(mark)
