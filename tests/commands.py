@@ -257,4 +257,6 @@ def help_of(program: tuple[str, ...]) -> str:
         timeout=120,
     )
     assert done.returncode == 0, f"{program}: {done.stderr}"
+    # A program that does not parse its arguments has done its work instead.
+    assert "usage: " in done.stdout, f"{program} has no help"
     return done.stdout
