@@ -30,6 +30,8 @@ suppress_warnings = ["ref.python"]
 
 html_theme = "furo"
 html_title = f"peerdma {release}"
+html_static_path = ["static"]
+html_css_files = ["site.css"]
 html_copy_source = False
 html_show_sphinx = False
 html_show_copyright = False
