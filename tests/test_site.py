@@ -16,10 +16,10 @@ from tools.site.links import wrong_links
 BLOCKS = [(bar, block) for bar, blocks in registers.BLOCKS.items() for block in blocks]
 
 
-def row(page: str, *cells: str) -> list[str]:
+def rows(page: str, *cells: str) -> list[list[str]]:
     """The rows of tables in a page that have all these cells."""
-    rows = [line[2:-2].split(" | ") for line in page.splitlines() if line.startswith("| ")]
-    return [row for row in rows if all(any(cell in each for each in row) for cell in cells)]
+    found = [line[2:-2].split(" | ") for line in page.splitlines() if line.startswith("| ")]
+    return [row for row in found if all(any(cell in each for each in row) for cell in cells)]
 
 
 def words(text: str) -> list[str]:
@@ -43,43 +43,44 @@ def test_every_register_has_its_address_access_and_description(bar, block):
         section, _, _ = section.partition("\n## ")
         first = block.base + register.offset
         assert f"`{first:#06x}`" in section
-        ((offset, _, access, doc),) = row(page, f"(#{anchor})", f"`{register.offset:#04x}`")
+        ((offset, _, access, doc),) = rows(page, f"(#{anchor})", f"`{register.offset:#04x}`")
         assert (offset, access) == (f"`{register.offset:#04x}`", register.access.value)
         assert words(doc) == words(register.doc)
-        assert row(made["registers.md"], f"`{first:#06x}`", f"registers-{name}.md#{anchor}")
+        assert rows(made["registers.md"], f"`{first:#06x}`", f"registers-{name}.md#{anchor}")
         for field in register.fields:
             last = field.lsb + field.width - 1
             bits = str(last) if field.width == 1 else f"{last}:{field.lsb}"
-            found = row(section, f"`{field.name}`", f"#{anchor}-{field.name.replace('_', '-')}")
+            found = rows(section, f"`{field.name}`", f"#{anchor}-{field.name.replace('_', '-')}")
             assert [each[0] for each in found] == [bits]
 
 
 def test_registers_of_card_to_host_channels_have_their_own_addresses():
     index = registers.pages()["registers.md"]
     control = regs.C2H_CHANNEL_BASE + regs.CHANNEL["control"].offset
-    assert row(index, f"`{control:#06x}`", "`channel.control`", "C2H")
+    assert rows(index, f"`{control:#06x}`", "`channel.control`", "C2H")
 
 
 def test_values_of_registers_have_their_comments():
     index = registers.pages()["registers.md"]
-    assert row(index, "10", "`WRITE_DROPPED`", "by the PCIe block")
-    assert row(index, "9", "`READ_UNSUPPORTED`", "not at all")
-    assert row(index, "7", "`USER_OUTPUT`", regs.WaitsFor.USER_OUTPUT.text)
+    assert rows(index, "10", "`WRITE_DROPPED`", "by the PCIe block")
+    assert rows(index, "9", "`READ_UNSUPPORTED`", "not at all")
+    assert rows(index, "7", "`USER_OUTPUT`", regs.WaitsFor.USER_OUTPUT.text)
 
 
 def test_the_page_of_requests_has_all_of_the_driver_s_interface():
     page = requests.pages()["requests.md"]
     header = "".join(path.read_text() for path in requests.HEADERS)
     for request in uapi.Ioctl:
-        assert row(page, f"`PEERDMA_IOC_{request.name}`", f"`{request.value:#010x}`")
+        assert rows(page, f"`PEERDMA_IOC_{request.name}`", f"`{request.value:#010x}`")
     names = set(re.findall(r"^#define (PEERDMA_IOC_\w+)\t", header, flags=re.MULTILINE))
     assert names - {"PEERDMA_IOC_MAGIC"} == {f"PEERDMA_IOC_{each.name}" for each in uapi.Ioctl}
     for name, bit in re.findall(r"^#define (\w+)\t+\(1 << (\d+)\)", header, flags=re.MULTILINE):
-        ((_, found, _),) = row(page, f"`{name}`", f"#{name.lower().replace('_', '-')}}}")
+        ((_, found, _),) = rows(page, f"`{name}`", f"#{name.lower().replace('_', '-')}}}")
         assert found == bit
+    assert rows(page, "`PEERDMA_IOC_LED`", "a bit for each LED")
     for number in ("ENOTTY", "EPERM"):
-        assert row(page, f"[`{number}`]")
-    assert "the driver does not know this request" in row(page, "`ENOTTY`")[0][1]
+        assert rows(page, f"[`{number}`]")
+    assert "the driver does not know this request" in rows(page, "`ENOTTY`")[0][1]
 
 
 @pytest.mark.parametrize(
@@ -95,11 +96,13 @@ def test_the_page_of_requests_describes_every_member(mirror):
     _, _, section = page.partition(f"({anchor})=\n### {kind}")
     section, _, _ = section.partition("\n### ")
     if issubclass(mirror, enum.IntEnum):
-        assert [row[0] for row in row(section, "`PEERDMA_")] == [str(each.value) for each in mirror]
+        assert [row[0] for row in rows(section, "`PEERDMA_")] == [
+            str(each.value) for each in mirror
+        ]
         return
     for member, *_ in mirror._fields_:
         place = getattr(mirror, member)
-        ((offset, size, _, doc),) = row(section, f"#{anchor}-{member.replace('_', '-')}}}")
+        ((offset, size, _, doc),) = rows(section, f"#{anchor}-{member.replace('_', '-')}}}")
         assert (offset, size) == (str(place.offset), str(place.size))
         assert doc
     assert f"{ctypes.sizeof(mirror)} bytes" in section

@@ -33,5 +33,7 @@ html_title = f"peerdma {release}"
 html_static_path = ["static"]
 html_css_files = ["site.css"]
 html_copy_source = False
+# The excerpts are fetched, which browsers refuse for pages opened as files.
+html_show_search_summary = False
 html_show_sphinx = False
 html_show_copyright = False

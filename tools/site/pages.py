@@ -28,7 +28,7 @@ def navigation() -> dict[str, list[str]]:
     for part in re.split(r"^## ", (ROOT / _LIST).read_text(), flags=re.MULTILINE)[1:]:
         heading, _, text = part.partition("\n")
         links = [_target(_LIST, each[1]) for each in _LINK.finditer(text)]
-        found[heading] = [link for link in links if link not in (None, START)]
+        found[heading] = [link for link in links if link != START]
     return found
 
 

@@ -83,7 +83,7 @@ def _described() -> dict[str, Comment]:
 def pages() -> dict[str, str]:
     """Markdown by the name of its file."""
     headers = [path.read_text() for path in HEADERS]
-    parts = [_TOP, _preface(headers[0]), _codes(), "## Structures\n\n"]
+    parts = [_TOP, _preface(headers[0]), _codes("".join(headers)), "## Structures\n\n"]
     parts += [_structure(each) for each in _described().values() if each.kind == "struct"]
     parts += ["## Enumerations and flags\n\n"]
     parts += [_enumeration(each) for each in _described().values() if each.kind == "enum"]
@@ -140,13 +140,14 @@ def _argument(request: uapi.Ioctl) -> Comment | None:
     return None
 
 
-def _codes() -> str:
+def _codes(headers: str) -> str:
     rows = []
+    remarks = _remarks(headers)
     for request in uapi.Ioctl:
         comment = _argument(request)
         name = anchored(code(f"PEERDMA_IOC_{request.name}"), slug("ioc", request.name))
         if comment is None:
-            argument, words = "the value itself", "LEDs, a bit for each"
+            argument, words = "", _text(remarks[f"PEERDMA_IOC_{request.name}"])
         else:
             argument = link(code(f"struct {comment.name}"), slug(f"struct {comment.name}"))
             words = _text(re.sub(r"^PEERDMA_IOC_\w+: ", "", comment.summary))
@@ -190,11 +191,16 @@ def _enumeration(comment: Comment) -> str:
     )
 
 
+def _remarks(headers: str) -> dict[str, str]:
+    """The names that headers define, with the comment above each; several may share one."""
+    pattern = r"(?:/\* ((?:[^*]|\*(?!/))*) \*/\n)?#define (PEERDMA_\w+)\t"
+    return {name: words.replace("\n *", " ") for words, name in re.findall(pattern, headers)}
+
+
 def _flags(headers: str) -> str:
-    """The bits that the headers define, with the comment above each; several may share one."""
-    pattern = r"(?:/\* ((?:[^*]|\*(?!/))*) \*/\n)?#define (PEERDMA_\w+)\t+\(1 << (\d+)\)"
+    remarks = _remarks(headers)
     rows = (
-        (anchored(code(name), slug(name)), bit, _text(words.replace("\n *", " ")))
-        for words, name, bit in re.findall(pattern, headers)
+        (anchored(code(name), slug(name)), bit, _text(remarks[name]))
+        for name, bit in re.findall(r"#define (PEERDMA_\w+)\t+\(1 << (\d+)\)", headers)
     )
     return "### Flags\n\n" + table(("name", "bit", "description"), rows)
