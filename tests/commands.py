@@ -211,6 +211,8 @@ def _wrong_python(arguments: list[str]) -> Iterator[str]:
             yield f"no module {module}"
     elif arguments and arguments[0].startswith("{"):
         return  # a name that str.format puts there
+    elif arguments and arguments[0].startswith("mine/"):
+        return  # what a reader of docs/tutorial.md has written
     elif arguments and not (ROOT / arguments[0]).is_file():
         yield f"no file {arguments[0]}"
     elif arguments:
@@ -257,4 +259,6 @@ def help_of(program: tuple[str, ...]) -> str:
         timeout=120,
     )
     assert done.returncode == 0, f"{program}: {done.stderr}"
+    # A program that does not parse its arguments has done its work instead.
+    assert "usage: " in done.stdout, f"{program} has no help"
     return done.stdout

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("hw", "flow", "host", "sim", "driver", "tools", "tests")
@@ -166,6 +167,25 @@ def test_links_lead_somewhere(tmp_path):
     broken = tmp_path / "broken.md"
     broken.write_text("# A b\n[x](gone.md) [y](#a-b) [z](#c) `hw/` `hw/gone.py` [w](https://a.b)")
     assert list(dead_links(broken)) == ["gone.md", "#c", "hw/gone.py"]
+
+
+def unreadable(path: Path) -> Iterator[str]:
+    """What keeps an SVG from being read in light and dark, and without a network."""
+    text = path.read_text()
+    picture = ElementTree.fromstring(text)
+    if not picture.get("aria-label"):
+        yield "no aria-label"
+    if "@media (prefers-color-scheme: dark)" not in text or 'class="ground"' not in text:
+        yield "no ground that changes with light and dark"
+    if re.search("https?:|href=|@import", text.replace(' xmlns="http://www.w3.org/2000/svg"', "")):
+        yield "loads something"
+
+
+def test_pictures_are_readable_anywhere(tmp_path):
+    expect_nothing(sorted((ROOT / "docs").rglob("*.svg")), unreadable)
+    bad = tmp_path / "bad.svg"
+    bad.write_text('<svg><image href="x.png"/></svg>')
+    assert len(list(unreadable(bad))) == 3
 
 
 def headings(path: Path) -> set[str]:

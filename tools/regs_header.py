@@ -17,7 +17,7 @@ import numpy as np
 
 from peerdma import regs
 
-__all__ = ["HEADER", "main", "render"]
+__all__ = ["C2H_BASES", "DESCRIPTOR_DOC", "HEADER", "main", "render"]
 
 #: The header in the checkout.
 HEADER = Path(__file__).resolve().parents[1] / "driver" / "peerdma_regs.h"
@@ -42,10 +42,10 @@ _TOP = """\
 """
 
 #: The blocks that exist per direction: the base of the C2H instances.
-_C2H_BASES = {"channel": regs.C2H_CHANNEL_BASE, "sgdma": regs.C2H_SGDMA_BASE}
+C2H_BASES = {"channel": regs.C2H_CHANNEL_BASE, "sgdma": regs.C2H_SGDMA_BASE}
 
 #: The content of the descriptor's fields, in order.
-_DESCRIPTOR_DOC = {
+DESCRIPTOR_DOC = {
     "control": "magic, count of adjacent descriptors and flags, PEERDMA_DESC_*",
     "length": "bytes to move, 1 to PEERDMA_DESC_MAX_LENGTH",
     "source": "bus address for H2C, card address for C2H",
@@ -94,8 +94,8 @@ def _constants() -> Iterator[str]:
 def _block(block: regs.Block, bar: str) -> Iterator[str]:
     name = block.name
     yield f"/* {block.doc} (PEERDMA_{bar}) */"
-    if name in _C2H_BASES:
-        bases = {f"H2C_{name}": block.base, f"C2H_{name}": _C2H_BASES[name]}
+    if name in C2H_BASES:
+        bases = {f"H2C_{name}": block.base, f"C2H_{name}": C2H_BASES[name]}
         yield _define(f"{name}_STRIDE", _value(block.stride))
     else:
         bases = {name: block.base}
@@ -104,7 +104,7 @@ def _block(block: regs.Block, bar: str) -> Iterator[str]:
     for register in block.registers:
         prefix = f"{name}_{register.name}"
         yield _define(f"{prefix}_REG", f"{register.offset:#04x}", register.access.value)
-        if name in _C2H_BASES and register.name == "identifier":
+        if name in C2H_BASES and register.name == "identifier":
             # The target number in an identifier is bits 15:12 of the block's address.
             for instance, base in bases.items():
                 reset = regs.identifier(base >> 12)
@@ -157,7 +157,7 @@ def _waits_for() -> Iterator[str]:
 def _descriptor() -> Iterator[str]:
     dtype = regs.DESCRIPTOR
     names = dtype.names or ()
-    assert names == tuple(_DESCRIPTOR_DOC), "a field of the descriptor has no description"
+    assert names == tuple(DESCRIPTOR_DOC), "a field of the descriptor has no description"
     yield "/* Control word and length of a descriptor */"
     yield from (
         _define(name, _bits(getattr(regs, name).bit_length() - 1, 1))
@@ -170,7 +170,7 @@ def _descriptor() -> Iterator[str]:
     yield ""
     yield "/**"
     yield " * struct peerdma_descriptor - one piece of a transfer, in host memory"
-    yield from (f" * @{name}: {doc}" for name, doc in _DESCRIPTOR_DOC.items())
+    yield from (f" * @{name}: {doc}" for name, doc in DESCRIPTOR_DOC.items())
     yield " *"
     yield f" * Aligned to its size, {dtype.itemsize} bytes."
     yield " */"

@@ -263,7 +263,7 @@ CHANNEL = Block(
             "status",
             0x40,
             Access.RW1C,
-            "Busy and sticky events; cleared when Run rises",
+            "Busy and sticky events, see Status; cleared when Run rises",
             writable=_STATUS_BITS,
         ),
         Register("status_rc", 0x44, Access.RC, "Status; reading clears bits 23:1", alias="status"),
@@ -282,7 +282,7 @@ CHANNEL = Block(
             "interrupt_enable",
             0x90,
             Access.RW,
-            "Which status bits interrupt",
+            "Which status bits interrupt, see Status",
             writable=_STATUS_BITS,
         ),
         Register(

@@ -20,7 +20,7 @@ from sim.perf.ideal import USUAL, Result, ideal
 
 from .rig import Rig
 
-__all__ = ["Figure", "Job", "jobs"]
+__all__ = ["Figure", "Job", "jobs", "rates_by_size"]
 
 _BULK = 2 << 20
 _SMALL = 64
@@ -140,8 +140,8 @@ def jobs() -> Iterator[Job]:
                 yield Job(_behind_writes, replace(now, ack_ns=ack))
     idle = replace(USUAL, clock_khz=62_500, completion_bytes=64, tlp_gap=1)
     yield Job(_idle_cycles, idle)
-    yield Job(_curve, USUAL)
-    yield Job(_curve, replace(USUAL, max_payload=256))
+    yield Job(rates_by_size, USUAL)
+    yield Job(rates_by_size, replace(USUAL, max_payload=256))
     for ack in _ACKS:
         for buffers in _BUFFERS:
             yield Job(_written, replace(USUAL, ack_ns=ack, transmit_buffers=buffers))
@@ -300,7 +300,7 @@ def _behind_writes(conditions: Conditions) -> list[Figure]:
     return [Figure("times", what, conditions, value, "cycles", best, target=12)]
 
 
-def _curve(conditions: Conditions) -> list[Figure]:
+def rates_by_size(conditions: Conditions) -> list[Figure]:
     """Rates of single descriptors of every size, their fetches and the doorbell included."""
     found = []
     with Rig(conditions, max(_CURVE)) as rig:

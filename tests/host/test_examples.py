@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The examples, and the code in the gateware's documentation, as a reader would run them."""
+"""The examples, as a reader would run them."""
 
 import os
 import re
@@ -170,20 +170,3 @@ def test_load_file(tmp_path, board_path, size):
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"{size} bytes in ")
     assert done.stdout.endswith(f"CRC-32 {zlib.crc32(content):08x}\n")
-
-
-def test_a_block_of_your_own(tmp_path):
-    """Block, bench and demo of the documentation, in a folder of their own."""
-    text = (ROOT / "docs" / "gateware.md").read_text()
-    section = text.split("## A block of your own\n")[1].split("\n## ")[0]
-    block, bench, demo = re.findall(r"```python\n(.*?)```", section, flags=re.DOTALL)
-    assert len(block.splitlines()) <= 35
-    for name, code in (("negative.py", block), ("bench.py", bench), ("demo.py", demo)):
-        (tmp_path / name).write_text(code)
-    paths = os.pathsep.join(map(str, (tmp_path, ROOT, ROOT / "host")))
-    done = run(tmp_path, "bench.py", PYTHONPATH=paths)
-    assert done.returncode == 0, done.stderr
-    done = run(tmp_path, "demo.py", PYTHONPATH=paths)
-    assert done.returncode == 0, done.stderr
-    assert "307200 bytes in " in done.stdout
-    assert "through the board's user stream" in done.stdout
