@@ -28,6 +28,7 @@ static const char * const reasons[] = {
 	[PEERDMA_REASON_UNPINNED] = "its memory was unpinned before it started",
 	[PEERDMA_REASON_REVOKED] = "its memory was freed or moved by its owner: unpin it",
 	[PEERDMA_REASON_RESET] = "the board was reset or suspended: try again",
+	[PEERDMA_REASON_PARTITION] = "the card RAM has become another open file's own",
 	[PEERDMA_REASON_BUSY] = "another job kept the channel",
 	[PEERDMA_REASON_LOST] = "the board is gone: check its power and link, then load the driver again",
 };
@@ -134,6 +135,7 @@ struct peerdma_job *peerdma_job_create(struct peerdma_file *file, u64 length)
 	kref_get(&file->ref);
 	job->file = file;
 	job->id = atomic64_inc_return(&file->next_job);
+	job->channel = READ_ONCE(file->channel);
 	job->length = length;
 	for (leg = job->legs; leg < job->legs + PEERDMA_LANES; leg++) {
 		leg->job = job;

@@ -145,11 +145,14 @@ with Node("/dev/picoevb1") as node:
         )
 
 
-def test_short_chains_are_pushed(guest: Guest):
+@pytest.mark.parametrize("channel", [0, 1])
+def test_short_chains_are_pushed(guest: Guest, channel: int):
     """The board's first read fails, and all that C2H reads are descriptors."""
-    with plugged(guest, "--fault", "ur@1"):
+    count = str(channel + 1)
+    with plugged(guest, "--fault", "ur@1", "--h2c", count, "--c2h", count):
         within(
             guest,
+            f"CHANNEL = {channel}"
             """
 import ctypes
 libc = ctypes.CDLL(None, use_errno=True)
@@ -162,6 +165,7 @@ os.ftruncate(file, PAGE)
 for at in range(memory.address, memory.address + len(memory), PAGE):
     assert libc.mmap(at, PAGE, READ_WRITE, SHARED_FIXED, file, 0) == at
 with Node("/dev/picoevb1") as node:
+    node.request(Ioctl.SET_CONTEXT, uapi.Context(channel=CHANNEL))
     for pages in range(1, 5):
         node.c2h(0, memory.address, pages * PAGE)
     with node.refused(errno.EIO, "unsupported request at address"):
