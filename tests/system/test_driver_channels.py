@@ -11,8 +11,10 @@ import signal
 import time
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 
+import peerdma
 from peerdma import uapi
 from peerdma.uapi import Context, Ioctl, Op, Reason
 from tests.system.picoevb import (
@@ -256,6 +258,23 @@ def test_card_ram_of_ones_own_is_below_the_staging_area(path: str):
             content = keeps(node, begin)
             other.h2c2h(memory.address, memory.address + 2 * PAGE, 2 * PAGE)
             assert found(node, begin) == content
+
+
+def test_the_library_asks_for_it():
+    array = np.arange(1000, dtype=np.uint32)
+    other = np.zeros_like(array)
+    with peerdma.open(STREAMED, channel=1, card_ram=PAGE) as board, Node() as node:
+        own, nbytes = board.info().own_card_ram
+        assert (own, nbytes) == (RAM - PAGE, PAGE) and shared(node) == own
+        board.write(array, own)
+        board.read(other, own)
+        assert (other == array).all()
+        with pytest.raises(peerdma.TransferError, match=r"upper half.* Ask for less"):
+            peerdma.open(STREAMED, card_ram=HALF)
+        with peerdma.open(STREAMED) as sharing:
+            with pytest.raises(peerdma.TransferError, match=rf"{OTHERS}\. Use lower"):
+                sharing.write(array, own)
+            sharing.write(array, own - array.nbytes)
 
 
 def test_the_lower_half_remains_everybodys():
