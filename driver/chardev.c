@@ -51,6 +51,7 @@ static int chardev_open(struct inode *inode, struct file *filp)
 	file->board = peerdma_board_get(board);
 	xa_init_flags(&file->surfaces, XA_FLAGS_ALLOC1 | XA_FLAGS_ACCOUNT);
 	spin_lock_init(&file->why.lock);
+	INIT_LIST_HEAD(&file->on_partitions);
 	INIT_LIST_HEAD(&file->on_ready);
 	INIT_LIST_HEAD(&file->queue);
 	INIT_LIST_HEAD(&file->jobs);
@@ -119,6 +120,7 @@ static int chardev_release(struct inode *inode, struct file *filp)
 	unsigned long handle;
 
 	chardev_abandon_jobs(file);
+	peerdma_partition_release(file);
 	xa_for_each(&file->surfaces, handle, surface) {
 		xa_erase(&file->surfaces, handle);
 		peerdma_release_drop(surface);

@@ -63,7 +63,10 @@
 
 struct peerdma_job;
 
+/* A channel has a lane for each direction. */
 enum { PEERDMA_H2C, PEERDMA_C2H, PEERDMA_LANES };
+
+#define PEERDMA_MAX_CHANNELS	4
 
 /**
  * enum peerdma_lane_state - what a lane is doing
@@ -82,8 +85,10 @@ enum peerdma_lane_state {
 };
 
 /**
- * struct peerdma_lane - one DMA channel
+ * struct peerdma_lane - one direction of a DMA channel
  * @board: the board it is part of
+ * @number: its place among all lanes of the board
+ * @pair: number of its channel
  * @index: PEERDMA_H2C or PEERDMA_C2H
  * @name: "H2C" or "C2H", for messages
  * @channel: offset of its channel block
@@ -106,6 +111,8 @@ enum peerdma_lane_state {
  */
 struct peerdma_lane {
 	struct peerdma_dev *board;
+	u32 number;
+	u32 pair;
 	u32 index;
 	const char *name;
 	u32 channel;
@@ -150,9 +157,9 @@ struct peerdma_ops {
  * @dma: mapped DMA BAR
  * @dma_length: length of the DMA BAR in bytes
  * @card_ram_size: bytes of card RAM that programs may use
- * @staging: bytes at the end of card RAM that copies go through; 0 if the board has a stream. They
- *	follow @card_ram_size, or are the last of it on plain XDMA
- * @staging_base: their card address
+ * @staging: bytes at the end of card RAM that copies of one channel go through; 0 if the board has
+ *	a stream. Those of all channels follow @card_ram_size, or are the last of it on plain XDMA
+ * @staging_base: card address of the first of them
  * @h2c_channels: number of H2C channels found
  * @c2h_channels: number of C2H channels found
  * @version: version of the extension block; 0 if there is none
@@ -169,12 +176,15 @@ struct peerdma_ops {
  * @lock: lock 4
  * @state: life cycle; changes only under @lock
  * @generation: counts resets and resumes
- * @lanes: the channels
+ * @lanes: H2C and C2H of channel 0, of channel 1, and so on
+ * @lane_count: how many there are: of channels that the board has in both directions
  * @draining: running jobs may end, but no new ones start
  * @broken: a lane could not be stopped: nothing starts until the board has been reset
  * @files: open files of the node
- * @ready: those with queued jobs, in their order, by the lanes that the first job of each needs: a
- *	bit for each lane
+ * @partitions: those that have card RAM of their own, from high addresses to low ones
+ * @partition_count: length of @partitions
+ * @ready: those with queued jobs, in their order, by the channel that the first job of each uses,
+ *	and within that by the lanes which it needs: a bit for each
  * @turns: the last turn that was given to one of them
  * @surfaces: all surfaces mapped for this board
  * @idle: woken when a lane becomes idle and when a surface is unmapped
@@ -223,9 +233,12 @@ struct peerdma_dev {
 	u32 generation;
 	bool draining;
 	bool broken;
-	struct peerdma_lane lanes[PEERDMA_LANES];
+	struct peerdma_lane lanes[PEERDMA_LANES * PEERDMA_MAX_CHANNELS];
+	u32 lane_count;
 	struct list_head files;
-	struct list_head ready[1 << PEERDMA_LANES];
+	struct list_head partitions;
+	unsigned int partition_count;
+	struct list_head ready[PEERDMA_MAX_CHANNELS << PEERDMA_LANES];
 	u64 turns;
 	struct list_head surfaces;
 	wait_queue_head_t idle;
@@ -244,7 +257,7 @@ struct peerdma_dev {
 };
 
 #define for_each_lane(lane, board) \
-	for ((lane) = (board)->lanes; (lane) < (board)->lanes + PEERDMA_LANES; (lane)++)
+	for ((lane) = (board)->lanes; (lane) < (board)->lanes + (board)->lane_count; (lane)++)
 
 static inline struct peerdma_dev *peerdma_board_get(struct peerdma_dev *board)
 {
@@ -256,6 +269,12 @@ static inline struct peerdma_dev *peerdma_board_get(struct peerdma_dev *board)
 static inline void peerdma_board_put(struct peerdma_dev *board)
 {
 	put_device(&board->node);
+}
+
+/* How many it has in both directions. */
+static inline u32 peerdma_channels(const struct peerdma_dev *board)
+{
+	return board->lane_count / PEERDMA_LANES;
 }
 
 /* A board that is gone is not touched: its registers may not be mapped any more. */
@@ -293,7 +312,7 @@ u32 peerdma_hw_status(struct peerdma_lane *lane, bool clear);
 bool peerdma_hw_done(struct peerdma_lane *lane, u32 status);
 u64 peerdma_hw_cycles(struct peerdma_lane *lane);
 u64 peerdma_hw_progress(struct peerdma_lane *lane);
-u32 peerdma_hw_error(struct peerdma_dev *board, u64 *address);
+u32 peerdma_hw_error(struct peerdma_lane *lane, u64 *address);
 u32 peerdma_hw_waits_for(struct peerdma_lane *lane);
 unsigned long peerdma_hw_scaled(struct peerdma_dev *board, u64 ms);
 

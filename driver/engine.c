@@ -93,7 +93,7 @@ static bool engine_admit(struct peerdma_dev *board)
 	if (board->draining)
 		return false;
 	for_each_lane(lane, board)
-		taken |= (lane->job ? 1 : 0) << lane->index;
+		taken |= (lane->job ? 1 : 0) << lane->number;
 
 	while ((file = peerdma_queue_turn(board, taken))) {
 		job = peerdma_queue_first(file);
@@ -102,10 +102,17 @@ static bool engine_admit(struct peerdma_dev *board)
 			taken |= needs;
 			continue;
 		}
-		for_each_lane(lane, board)
-			if (job->legs[lane->index].used)
-				lane->job = job;
 		peerdma_queue_remove(job);
+		if (peerdma_partition_bars(job)) {
+			/* One at a time under the lock: its end has the others looked at. */
+			job->error = -EACCES;
+			job->reason = PEERDMA_REASON_PARTITION;
+			board->ops->job_end(job);
+			return false;
+		}
+		for_each_lane(lane, board)
+			if (needs & BIT(lane->number))
+				lane->job = job;
 		job->begin = ktime_get();
 		job->limit = jiffies +
 			     peerdma_hw_scaled(board, LONGEST_MS + div_u64(job->length,

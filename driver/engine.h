@@ -39,8 +39,13 @@ struct peerdma_why {
  * @surfaces: by handle
  * @next_handle: where the search for a free handle starts: a stale handle is not reused soon
  * @next_job: number of the last job
+ * @channel: number of the channels that its jobs use
  * @why: last error
  * @on_board: entry in the board's list of files
+ * @has_context: its context has been set
+ * @on_partitions: entry in the board's list of partitions if it has card RAM of its own
+ * @ram: card address of that
+ * @ram_length: its length in bytes
  * @on_ready: entry in one of the board's ready lists while @queue is not empty
  * @turn: its place among all ready files: the lowest is next
  * @queue: jobs that wait for lanes
@@ -61,8 +66,13 @@ struct peerdma_file {
 	struct xarray surfaces;
 	u32 next_handle;
 	atomic64_t next_job;
+	u32 channel;
 	struct peerdma_why why;
 	struct list_head on_board;
+	bool has_context;
+	struct list_head on_partitions;
+	u64 ram;
+	u64 ram_length;
 	struct list_head on_ready;
 	u64 turn;
 	struct list_head queue;
@@ -121,6 +131,7 @@ enum peerdma_path {
  * @id: number of the job in its file
  * @user_data: the program's, returned with the event
  * @eventfd: to be signalled at the end; NULL: none
+ * @channel: number of its channels
  * @path: what the card side is
  * @generation: board generation that the job depends on; 0: any
  * @length: bytes
@@ -151,6 +162,7 @@ struct peerdma_job {
 	u64 id;
 	u64 user_data;
 	struct eventfd_ctx *eventfd;
+	u32 channel;
 	enum peerdma_path path;
 	u32 generation;
 	u64 length;
@@ -172,6 +184,14 @@ struct peerdma_job {
 	u64 nanoseconds;
 	struct completion finished;
 };
+
+/* partition.c */
+bool peerdma_partition_taken(const struct peerdma_file *file, u64 card, u64 length);
+bool peerdma_partition_bars(const struct peerdma_job *job);
+u64 peerdma_partition_shared(struct peerdma_dev *board);
+int peerdma_partition_place(struct peerdma_file *file, u64 length);
+int peerdma_partition_wait(struct peerdma_file *file);
+void peerdma_partition_release(struct peerdma_file *file);
 
 /* queue.c */
 struct peerdma_job *peerdma_queue_first(struct peerdma_file *file);

@@ -30,6 +30,9 @@ int peerdma_user_register(struct peerdma_file *file, struct peerdma_user_registe
 int peerdma_batch_one(struct peerdma_file *file, struct peerdma_submit *submit);
 int peerdma_batch(struct peerdma_file *file, struct peerdma_submit_batch *batch);
 
+/* context.c */
+int peerdma_context_set(struct peerdma_file *file, struct peerdma_context *context);
+
 /* request.c */
 long peerdma_request_ioctl(struct peerdma_file *file, unsigned int command, unsigned long argument);
 

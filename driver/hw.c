@@ -6,6 +6,7 @@
 #include <linux/delay.h>
 #include <linux/jiffies.h>
 #include <linux/log2.h>
+#include <linux/math64.h>
 #include <linux/sizes.h>
 
 #include "core.h"
@@ -18,7 +19,8 @@
 				 PEERDMA_STATUS_DESCRIPTOR_COMPLETED)
 
 #define VECTORS_PER_REG		4
-#define MAX_CHANNELS		4
+/* Of a channel, in the register for all of them. */
+#define WAITS_FOR_BITS		4
 #define MAX_TIME_SCALE		1000000
 #define MAX_MS			(24 * 3600 * MSEC_PER_SEC)
 
@@ -38,7 +40,7 @@ static u32 hw_count_channels(struct peerdma_dev *board, u32 base, u32 identifier
 {
 	u32 n;
 
-	for (n = 0; n < MAX_CHANNELS; n++) {
+	for (n = 0; n < PEERDMA_MAX_CHANNELS; n++) {
 		u32 found = peerdma_read(board, base + n * PEERDMA_CHANNEL_STRIDE +
 					 PEERDMA_CHANNEL_IDENTIFIER_REG);
 
@@ -84,11 +86,37 @@ static int hw_identify_extension(struct peerdma_dev *board)
 		board->user_block = hw_extension(board, PEERDMA_EXTENSION_USER_BLOCK_REG);
 		board->user_ratio = hw_extension(board, PEERDMA_EXTENSION_USER_RATIO_REG);
 	}
-	if (board->capabilities & PEERDMA_CAPABILITY_PUSH) {
-		board->lanes[PEERDMA_H2C].push = PEERDMA_H2C_PUSH_BASE;
-		board->lanes[PEERDMA_C2H].push = PEERDMA_C2H_PUSH_BASE;
-	}
 	return 0;
+}
+
+/* Notes where the registers of a lane are. */
+static void hw_place_lane(struct peerdma_dev *board, u32 number)
+{
+	struct peerdma_lane *lane = &board->lanes[number];
+	u32 pair = number / PEERDMA_LANES;
+
+	lane->board = board;
+	lane->number = number;
+	lane->pair = pair;
+	lane->index = number % PEERDMA_LANES;
+	if (lane->index == PEERDMA_H2C) {
+		lane->name = "H2C";
+		lane->channel = PEERDMA_H2C_CHANNEL_BASE;
+		lane->sgdma = PEERDMA_H2C_SGDMA_BASE;
+		lane->push = PEERDMA_H2C_PUSH_BASE;
+		lane->irq_bit = BIT(pair);
+	} else {
+		lane->name = "C2H";
+		lane->channel = PEERDMA_C2H_CHANNEL_BASE;
+		lane->sgdma = PEERDMA_C2H_SGDMA_BASE;
+		lane->push = PEERDMA_C2H_PUSH_BASE;
+		lane->irq_bit = BIT(board->h2c_channels + pair);
+	}
+	lane->channel += pair * PEERDMA_CHANNEL_STRIDE;
+	lane->sgdma += pair * PEERDMA_SGDMA_STRIDE;
+	lane->push += pair * PEERDMA_PUSH_STRIDE;
+	if (!(board->capabilities & PEERDMA_CAPABILITY_PUSH))
+		lane->push = 0;
 }
 
 /**
@@ -101,6 +129,7 @@ int peerdma_hw_identify(struct peerdma_dev *board)
 {
 	struct device *dev = &board->pdev->dev;
 	u32 first = peerdma_read(board, PEERDMA_H2C_CHANNEL_BASE + PEERDMA_CHANNEL_IDENTIFIER_REG);
+	u32 channels, n;
 	int error;
 
 	if (first == ALL_ONES)
@@ -117,13 +146,16 @@ int peerdma_hw_identify(struct peerdma_dev *board)
 				     board->h2c_channels, board->c2h_channels, PEERDMA_BAR_DMA,
 				     first);
 
+	channels = min(board->h2c_channels, board->c2h_channels);
 	error = hw_identify_extension(board);
 	if (error)
 		return error;
 	if (!board->stream_window && board->card_ram_size >= PAGE_SIZE) {
-		/* A power of two, so that offsets into it can be masked. */
-		board->staging = rounddown_pow_of_two(min_t(u64, board->card_ram_size / 4, SZ_1M));
-		board->staging_base = board->card_ram_size - board->staging;
+		u64 most = min_t(u64, board->card_ram_size / 4, SZ_1M);
+
+		/* Powers of two, so that offsets into them can be masked. */
+		board->staging = rounddown_pow_of_two(div_u64(most, channels));
+		board->staging_base = board->card_ram_size - board->staging * channels;
 		/*
 		 * Copies leave alone what programs have in card RAM. Not on plain XDMA: NVIDIA's
 		 * driver gives all of it to programs, whose copies overwrite it.
@@ -131,8 +163,9 @@ int peerdma_hw_identify(struct peerdma_dev *board)
 		if (board->version)
 			board->card_ram_size = board->staging_base;
 	}
-	board->lanes[PEERDMA_H2C].irq_bit = BIT(0);
-	board->lanes[PEERDMA_C2H].irq_bit = BIT(board->h2c_channels);
+	board->lane_count = channels * PEERDMA_LANES;
+	for (n = 0; n < board->lane_count; n++)
+		hw_place_lane(board, n);
 	return 0;
 }
 
@@ -210,7 +243,7 @@ int peerdma_hw_calm(struct peerdma_dev *board)
  */
 void peerdma_hw_init(struct peerdma_dev *board)
 {
-	u32 vectors[2 * MAX_CHANNELS / VECTORS_PER_REG] = { 0 };
+	u32 vectors[2 * PEERDMA_MAX_CHANNELS / VECTORS_PER_REG] = { 0 };
 	struct peerdma_lane *lane;
 	u32 bit;
 
@@ -219,9 +252,9 @@ void peerdma_hw_init(struct peerdma_dev *board)
 		peerdma_channel_write(lane, PEERDMA_CHANNEL_INTERRUPT_ENABLE_REG,
 				      STATUS_DONE | PEERDMA_STATUS_ERRORS);
 		bit = ilog2(lane->irq_bit);
-		if (lane->index < board->vectors)
+		if (lane->number < board->vectors)
 			vectors[bit / VECTORS_PER_REG] |=
-				lane->index << bit % VECTORS_PER_REG * BITS_PER_BYTE;
+				lane->number << bit % VECTORS_PER_REG * BITS_PER_BYTE;
 	}
 	peerdma_write(board, PEERDMA_IRQ_BASE + PEERDMA_IRQ_CHANNEL_VECTOR0_REG, vectors[0]);
 	peerdma_write(board, PEERDMA_IRQ_BASE + PEERDMA_IRQ_CHANNEL_VECTOR1_REG, vectors[1]);
@@ -298,19 +331,26 @@ u64 peerdma_hw_progress(struct peerdma_lane *lane)
 
 /**
  * peerdma_hw_error() - reads and clears what the extension block captured of an error
- * @board: called with its lock held
- * @address: set to where the error was met, if there was one
+ * @lane: where there was one. Called with the board's lock held
+ * @address: set to where the error was met, if it is the one captured
  *
- * Return: enum peerdma_error_kind; 0 for none, or without an extension block.
+ * The board captures the first error only. Of two channels that fail at the same time, one or both
+ * are not explained.
+ *
+ * Return: enum peerdma_error_kind; 0 if nothing or an error of another channel was captured, or
+ * without an extension block.
  */
-u32 peerdma_hw_error(struct peerdma_dev *board, u64 *address)
+u32 peerdma_hw_error(struct peerdma_lane *lane, u64 *address)
 {
-	u32 kind;
+	struct peerdma_dev *board = lane->board;
+	u32 info, kind;
 
 	if (!board->version)
 		return 0;
-	kind = FIELD_GET(PEERDMA_EXTENSION_ERROR_INFO_KIND,
-			 hw_extension(board, PEERDMA_EXTENSION_ERROR_INFO_REG));
+	info = hw_extension(board, PEERDMA_EXTENSION_ERROR_INFO_REG);
+	kind = FIELD_GET(PEERDMA_EXTENSION_ERROR_INFO_KIND, info);
+	if (FIELD_GET(PEERDMA_EXTENSION_ERROR_INFO_CHANNEL, info) != lane->pair)
+		kind = 0;
 	if (kind)
 		*address = (u64)hw_extension(board, PEERDMA_EXTENSION_ERROR_ADDRESS_HI_REG) << 32 |
 			   hw_extension(board, PEERDMA_EXTENSION_ERROR_ADDRESS_LO_REG);
@@ -331,7 +371,8 @@ u32 peerdma_hw_waits_for(struct peerdma_lane *lane)
 
 	if (!board->version)
 		return PEERDMA_WAITS_FOR_NOTHING;
-	waits_for = hw_extension(board, PEERDMA_EXTENSION_WAITS_FOR_REG);
+	waits_for = hw_extension(board, PEERDMA_EXTENSION_WAITS_FOR_REG) >>
+		    lane->pair * WAITS_FOR_BITS;
 	return lane->index == PEERDMA_H2C ? FIELD_GET(PEERDMA_EXTENSION_WAITS_FOR_H2C0, waits_for) :
 					    FIELD_GET(PEERDMA_EXTENSION_WAITS_FOR_C2H0, waits_for);
 }

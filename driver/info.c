@@ -72,7 +72,7 @@ static void info_board(struct peerdma_dev *board, struct peerdma_info *info)
 	info->h2c_channels = board->h2c_channels;
 	info->c2h_channels = board->c2h_channels;
 	info->card_ram_size = board->card_ram_size;
-	info->staging_size = board->staging;
+	info->staging_size = board->staging * peerdma_channels(board);
 	info->stream_window = board->stream_window;
 	info->user_block = board->user_block;
 	info->user_ratio = board->user_ratio;
@@ -92,6 +92,7 @@ static void info_board(struct peerdma_dev *board, struct peerdma_info *info)
 void peerdma_info_get(struct peerdma_file *file, struct peerdma_info *info)
 {
 	struct peerdma_dev *board = file->board;
+	struct peerdma_lane *lanes = &board->lanes[READ_ONCE(file->channel) * PEERDMA_LANES];
 
 	info->uapi_version = PEERDMA_UAPI_VERSION;
 	info_identity(board->pdev, info);
@@ -108,8 +109,8 @@ void peerdma_info_get(struct peerdma_file *file, struct peerdma_info *info)
 	down_read(&board->gate);
 	if (board->state != PEERDMA_BOARD_DEAD) {
 		info_link(board->pdev, info);
-		info->h2c_waits_for = peerdma_hw_waits_for(&board->lanes[PEERDMA_H2C]);
-		info->c2h_waits_for = peerdma_hw_waits_for(&board->lanes[PEERDMA_C2H]);
+		info->h2c_waits_for = peerdma_hw_waits_for(&lanes[PEERDMA_H2C]);
+		info->c2h_waits_for = peerdma_hw_waits_for(&lanes[PEERDMA_C2H]);
 		if (info_translated(board->pdev))
 			info->features |= PEERDMA_FEATURE_IOMMU;
 	}

@@ -28,7 +28,7 @@ static void irq_event(struct peerdma_lane *lane, u32 status)
 		if (status & PEERDMA_STATUS_BUSY && !(lane->seen & PEERDMA_STATUS_ERRORS))
 			return;
 		job->status = lane->seen;
-		job->kind = peerdma_hw_error(board, &job->address);
+		job->kind = peerdma_hw_error(lane, &job->address);
 		peerdma_stop_job(job, -EIO, PEERDMA_REASON_ENGINE);
 		return;
 	}
@@ -94,14 +94,15 @@ static irqreturn_t irq_board_handler(int irq, void *data)
 int peerdma_irq_setup(struct peerdma_dev *board)
 {
 	struct pci_dev *pdev = board->pdev;
+	int lanes = board->lane_count;
 	int vectors, n, error;
 
-	vectors = pci_alloc_irq_vectors(pdev, 1, PEERDMA_LANES, PCI_IRQ_ALL_TYPES);
+	vectors = pci_alloc_irq_vectors(pdev, 1, lanes, PCI_IRQ_ALL_TYPES);
 	if (vectors < 0)
 		return vectors;
 	board->interrupts = pdev->msix_enabled ? PEERDMA_MSIX :
 			    pdev->msi_enabled ? PEERDMA_MSI : PEERDMA_INTX;
-	if (vectors < PEERDMA_LANES) {
+	if (vectors < lanes) {
 		error = request_irq(pci_irq_vector(pdev, 0), irq_board_handler, IRQF_SHARED,
 				    PEERDMA_NAME, board);
 		if (error)
@@ -109,13 +110,13 @@ int peerdma_irq_setup(struct peerdma_dev *board)
 		board->vectors = 1;
 		return 0;
 	}
-	for (n = 0; n < PEERDMA_LANES; n++) {
+	for (n = 0; n < lanes; n++) {
 		error = request_irq(pci_irq_vector(pdev, n), irq_lane_handler, 0, PEERDMA_NAME,
 				    &board->lanes[n]);
 		if (error)
 			goto err_irqs;
 	}
-	board->vectors = PEERDMA_LANES;
+	board->vectors = lanes;
 	return 0;
 
 err_irqs:
@@ -132,12 +133,13 @@ err_vectors:
  */
 void peerdma_irq_teardown(struct peerdma_dev *board)
 {
+	int lanes = board->lane_count;
 	int n;
 
-	if (board->vectors < PEERDMA_LANES)
+	if (board->vectors < lanes)
 		free_irq(pci_irq_vector(board->pdev, 0), board);
 	else
-		for (n = 0; n < PEERDMA_LANES; n++)
+		for (n = 0; n < lanes; n++)
 			free_irq(pci_irq_vector(board->pdev, n), &board->lanes[n]);
 	pci_free_irq_vectors(board->pdev);
 }
@@ -221,8 +223,8 @@ static bool irq_judge(struct peerdma_lane *lane)
 	lane->board->timeouts++;
 	job->status = peerdma_hw_status(lane, false);
 	dev_warn_ratelimited(&lane->board->pdev->dev,
-			     "%s: %llu bytes in %u descriptors %s, status %#x, waits for %u\n",
-			     lane->name, lane->bytes, lane->count,
+			     "%s%u: %llu bytes in %u descriptors %s, status %#x, waits for %u\n",
+			     lane->name, lane->pair, lane->bytes, lane->count,
 			     stands ? "do not move" : "are not done in time", job->status,
 			     job->waits_for);
 	peerdma_stop_job(job, -ETIMEDOUT, PEERDMA_REASON_TIMEOUT);

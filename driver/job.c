@@ -28,6 +28,7 @@ static const char * const reasons[] = {
 	[PEERDMA_REASON_UNPINNED] = "its memory was unpinned before it started",
 	[PEERDMA_REASON_REVOKED] = "its memory was freed or moved by its owner: unpin it",
 	[PEERDMA_REASON_RESET] = "the board was reset or suspended: try again",
+	[PEERDMA_REASON_PARTITION] = "the card RAM has become another open file's own",
 	[PEERDMA_REASON_BUSY] = "another job kept the channel",
 	[PEERDMA_REASON_LOST] = "the board is gone: check its power and link, then load the driver again",
 };
@@ -134,6 +135,7 @@ struct peerdma_job *peerdma_job_create(struct peerdma_file *file, u64 length)
 	kref_get(&file->ref);
 	job->file = file;
 	job->id = atomic64_inc_return(&file->next_job);
+	job->channel = READ_ONCE(file->channel);
 	job->length = length;
 	for (leg = job->legs; leg < job->legs + PEERDMA_LANES; leg++) {
 		leg->job = job;
@@ -190,6 +192,12 @@ bool peerdma_job_cancel(struct peerdma_file *file, u64 id)
 	return found;
 }
 
+/* Whether a pushed descriptor was bad: it has no address, and those in memory have even ones. */
+static bool job_pushed(const struct peerdma_job *job)
+{
+	return job->kind == PEERDMA_ERROR_MAGIC && job->address & 1;
+}
+
 /**
  * peerdma_job_address() - where the board met the error of a job, as far as its file may know
  * @job: has ended
@@ -198,6 +206,8 @@ bool peerdma_job_cancel(struct peerdma_file *file, u64 id)
  */
 u64 peerdma_job_address(const struct peerdma_job *job)
 {
+	if (job_pushed(job))
+		return 0;
 	return job->kind == PEERDMA_ERROR_DECODE || job->file->privileged ? job->address : 0;
 }
 
@@ -230,7 +240,9 @@ int peerdma_job_explain(struct peerdma_job *job, int error)
 
 	if (job->holder)
 		return peerdma_job_explain_busy(job->file, job->holder);
-	if (address)
+	if (job_pushed(job))
+		strscpy(where, ", pushed by the driver", sizeof(where));
+	else if (address)
 		scnprintf(where, sizeof(where), " at address %#llx", address);
 	if (job->kind && job->kind < ARRAY_SIZE(kinds))
 		return peerdma_fail(job->file, error,

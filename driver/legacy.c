@@ -297,7 +297,7 @@ static long legacy_dispatch(struct peerdma_file *file, unsigned int command, siz
 		error = legacy_h2c2h(file, &data.h2c2h);
 		break;
 	case PEERDMA_IOC_CARD_INFO:
-		data.info.fpga_ram_size = file->board->card_ram_size;
+		data.info.fpga_ram_size = peerdma_partition_shared(file->board);
 		error = 0;
 		break;
 	case PEERDMA_IOC_H2C_DMA:

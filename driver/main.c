@@ -61,6 +61,7 @@ static struct peerdma_dev *main_create(struct pci_dev *pdev)
 	init_rwsem(&board->faults);
 	spin_lock_init(&board->lock);
 	INIT_LIST_HEAD(&board->files);
+	INIT_LIST_HEAD(&board->partitions);
 	for (n = 0; n < ARRAY_SIZE(board->ready); n++)
 		INIT_LIST_HEAD(&board->ready[n]);
 	INIT_LIST_HEAD(&board->surfaces);
@@ -136,12 +137,6 @@ static void main_free_rings(struct peerdma_dev *board)
 
 static int main_create_rings(struct peerdma_dev *board)
 {
-	static const struct peerdma_lane lanes[PEERDMA_LANES] = {
-		[PEERDMA_H2C] = { .name = "H2C", .channel = PEERDMA_H2C_CHANNEL_BASE,
-				  .sgdma = PEERDMA_H2C_SGDMA_BASE, .index = PEERDMA_H2C },
-		[PEERDMA_C2H] = { .name = "C2H", .channel = PEERDMA_C2H_CHANNEL_BASE,
-				  .sgdma = PEERDMA_C2H_SGDMA_BASE, .index = PEERDMA_C2H },
-	};
 	struct device *dev = &board->pdev->dev;
 	struct peerdma_lane *lane;
 
@@ -149,9 +144,7 @@ static int main_create_rings(struct peerdma_dev *board)
 	    dma_set_mask_and_coherent(dev, DMA_BIT_MASK(32)))
 		return dev_err_probe(dev, -EIO, "the board cannot address this system's memory\n");
 	dma_set_max_seg_size(dev, UINT_MAX);
-	memcpy(board->lanes, lanes, sizeof(lanes));
 	for_each_lane(lane, board) {
-		lane->board = board;
 		lane->ring = dma_alloc_coherent(dev, PEERDMA_RING * sizeof(*lane->ring),
 						&lane->ring_address, GFP_KERNEL);
 		if (!lane->ring) {
@@ -208,12 +201,12 @@ static int main_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	error = main_map_bars(board);
 	if (error)
 		goto err_disable;
+	error = peerdma_hw_identify(board);
+	if (error)
+		goto err_bars;
 	error = main_create_rings(board);
 	if (error)
 		goto err_bars;
-	error = peerdma_hw_identify(board);
-	if (error)
-		goto err_rings;
 	error = main_calm(board);
 	if (error) {
 		dev_err_probe(&pdev->dev, error,

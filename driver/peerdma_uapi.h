@@ -27,10 +27,12 @@
  *  ENOENT      no job of this number is outstanding
  *  EBADF       no such file is open, of a dma-buf to be pinned or an eventfd to be signalled
  *  EACCES      the node was opened for reading only, which is enough for CARD_INFO, GET_INFO, QUERY
- *              and MAP_INFO
+ *              and MAP_INFO; or the card RAM is another open file's own
+ *  ENOSPC      there is not so much card RAM to be had, or too many open files have some
  *  EOPNOTSUPP  this board, GPU or provider module does not have what was asked for
  *  EBUSY       the board is suspended or being reset, or a job that waits for data of the user
- *              stream keeps a channel, or one for a dma-buf would wait behind such a job; try again
+ *              stream keeps a channel, or one for a dma-buf would wait behind such a job: try
+ *              again; or the open file has its context
  *  EIO         the board reported an error, or was reset during the transfer
  *  ETIMEDOUT   the transfer stood still, or took far too long, and was stopped; or others did not
  *              finish with its dma-buf, and it was not started
@@ -64,6 +66,7 @@
 #define PEERDMA_IOC_RESET		_IO(PEERDMA_IOC_MAGIC, 0x27)
 #define PEERDMA_IOC_USER_REGISTER	_IO(PEERDMA_IOC_MAGIC, 0x28)
 #define PEERDMA_IOC_SUBMIT_BATCH	_IO(PEERDMA_IOC_MAGIC, 0x29)
+#define PEERDMA_IOC_SET_CONTEXT		_IO(PEERDMA_IOC_MAGIC, 0x2a)
 /* 0x30 to 0x34 are kept for launch queues, by which GPUs will start transfers themselves. */
 
 /**
@@ -143,8 +146,9 @@ enum peerdma_board_state {
  * @providers: sources of memory that are loaded, by name, separated by spaces
  * @last_error: what the last failing request of this file descriptor asked for, what was found
  *	and what to do
- * @h2c_waits_for: enum peerdma_waits_for of the board's register map: why the channel from memory
- *	to card does not move; 0: it moves, has no transfer, or the board does not tell
+ * @h2c_waits_for: enum peerdma_waits_for of the board's register map: why this file descriptor's
+ *	channel from memory to card does not move; 0: it moves, has no transfer, or the board does
+ *	not tell
  * @c2h_waits_for: ... why that from card to memory does not
  * @user_block: name of the user blocks: four characters, the first one in [7:0]; 0: there are none
  * @user_ratio: bytes that they take in [7:0], and put out for these in [15:8]
@@ -344,6 +348,7 @@ struct peerdma_submit_batch {
  * @PEERDMA_REASON_RESET: the board was reset or suspended
  * @PEERDMA_REASON_LOST: the board is gone
  * @PEERDMA_REASON_BUSY: a job that waits for data of the user stream keeps a channel
+ * @PEERDMA_REASON_PARTITION: its card RAM has become another open file's own
  */
 enum peerdma_reason {
 	PEERDMA_REASON_NONE = 0,
@@ -355,6 +360,7 @@ enum peerdma_reason {
 	PEERDMA_REASON_RESET = 6,
 	PEERDMA_REASON_LOST = 7,
 	PEERDMA_REASON_BUSY = 8,
+	PEERDMA_REASON_PARTITION = 9,
 };
 
 /**
@@ -368,8 +374,8 @@ enum peerdma_reason {
  * @cycles: clock cycles that the board's channels were busy
  * @reason: enum peerdma_reason
  * @status: status register of the channel that failed, else 0
- * @address: where the board met the error, if it says; 0 for a bus address if who opened the node
- *	has no CAP_SYS_RAWIO
+ * @address: where the board met the error, if it says and that has an address; 0 for a bus address if
+ *	who opened the node has no CAP_SYS_RAWIO
  *
  * poll() reports POLLIN when there is one, and POLLHUP when the board is gone.
  */
@@ -517,6 +523,30 @@ struct peerdma_user_register {
 	__u32 block;
 	__u32 offset;
 	__u32 value;
+};
+
+/**
+ * struct peerdma_context - PEERDMA_IOC_SET_CONTEXT: what an open file has for itself
+ * @size: in: sizeof(struct peerdma_context)
+ * @flags: in: 0
+ * @channel: in: number of the channels from and to memory that its jobs use, less than both counts
+ *	of struct peerdma_info; without this request 0
+ * @reserved: in: 0, kept for launch queues
+ * @ram_length: in: bytes of card RAM, a multiple of 4096; 0: none
+ * @ram_address: out: card address of the first one
+ *
+ * Once for each open file, before its first transfer. From then on until the file is closed, jobs
+ * of other files into its card RAM are refused with -EACCES, and those that are queued end with
+ * that; the request waits for those that run. What others have left in it is still there. At least
+ * the lower half of card RAM remains everybody's, and CARD_INFO says how much does.
+ */
+struct peerdma_context {
+	__u32 size;
+	__u32 flags;
+	__u32 channel;
+	__u32 reserved;
+	__aligned_u64 ram_length;
+	__aligned_u64 ram_address;
 };
 
 #endif /* PEERDMA_UAPI_H */

@@ -7,6 +7,22 @@
  */
 #include "engine.h"
 
+/* Sets of lanes of a channel. */
+#define SETS		(1 << PEERDMA_LANES)
+
+/* The lanes that the first jobs of the files in a list of ready ones need, a bit for each. */
+static unsigned int queue_lanes(unsigned int list)
+{
+	return (list % SETS) << (list / SETS * PEERDMA_LANES);
+}
+
+/* The list for files whose first job is this one. */
+static unsigned int queue_list(const struct peerdma_job *job)
+{
+	return job->channel * SETS + (job->legs[PEERDMA_H2C].used << PEERDMA_H2C |
+				      job->legs[PEERDMA_C2H].used << PEERDMA_C2H);
+}
+
 /**
  * peerdma_queue_first() - the next job of a file
  * @file: its board's lock is held
@@ -22,15 +38,11 @@ struct peerdma_job *peerdma_queue_first(struct peerdma_file *file)
  * peerdma_queue_needs() - the lanes that a job needs
  * @job: prepared
  *
- * Return: a bit for each lane.
+ * Return: a bit for each lane of the board.
  */
 unsigned int peerdma_queue_needs(const struct peerdma_job *job)
 {
-	unsigned int lane, needs = 0;
-
-	for (lane = 0; lane < PEERDMA_LANES; lane++)
-		needs |= job->legs[lane].used << lane;
-	return needs;
+	return queue_lanes(queue_list(job));
 }
 
 /**
@@ -47,12 +59,12 @@ unsigned int peerdma_queue_needs(const struct peerdma_job *job)
 struct peerdma_file *peerdma_queue_turn(struct peerdma_dev *board, unsigned int taken)
 {
 	struct peerdma_file *file, *found = NULL;
-	unsigned int needs;
+	unsigned int list;
 
-	for (needs = 1; needs < ARRAY_SIZE(board->ready); needs++) {
-		if (!(needs & ~taken))
+	for (list = 0; list < ARRAY_SIZE(board->ready); list++) {
+		if (!(queue_lanes(list) & ~taken))
 			continue;
-		file = list_first_entry_or_null(&board->ready[needs], struct peerdma_file,
+		file = list_first_entry_or_null(&board->ready[list], struct peerdma_file,
 						on_ready);
 		if (file && (!found || file->turn < found->turn))
 			found = file;
@@ -85,13 +97,13 @@ struct peerdma_job *peerdma_queue_next_kept(const struct peerdma_job *holder)
 {
 	struct peerdma_dev *board = holder->file->board;
 	struct peerdma_file *file;
-	unsigned int needs;
+	unsigned int list;
 
-	for (needs = 1; needs < ARRAY_SIZE(board->ready); needs++) {
-		if (!(needs & peerdma_queue_needs(holder)))
+	for (list = 0; list < ARRAY_SIZE(board->ready); list++) {
+		if (!(queue_lanes(list) & peerdma_queue_needs(holder)))
 			continue;
 		/* The first one is, or the second if the first is of the same file. */
-		list_for_each_entry(file, &board->ready[needs], on_ready)
+		list_for_each_entry(file, &board->ready[list], on_ready)
 			if (peerdma_queue_kept_from(holder, peerdma_queue_first(file)))
 				return peerdma_queue_first(file);
 	}
@@ -108,7 +120,7 @@ static void queue_line_up(struct peerdma_file *file)
 	if (!job)
 		return;
 	file->turn = ++board->turns;
-	list_add_tail(&file->on_ready, &board->ready[peerdma_queue_needs(job)]);
+	list_add_tail(&file->on_ready, &board->ready[queue_list(job)]);
 }
 
 /**

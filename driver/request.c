@@ -22,6 +22,7 @@ union request {
 	struct peerdma_reset reset;
 	struct peerdma_user_register user_register;
 	struct peerdma_submit_batch submit_batch;
+	struct peerdma_context context;
 };
 
 static int request_unknown_flags(struct peerdma_file *file, u32 flags)
@@ -163,6 +164,12 @@ static int request_user_register(struct peerdma_file *file, union request *reque
 	return peerdma_user_register(file, &request->user_register);
 }
 
+static int request_set_context(struct peerdma_file *file, union request *request,
+			       struct peerdma_pinning *pinning)
+{
+	return peerdma_context_set(file, &request->context);
+}
+
 /**
  * struct request_operation - a request
  * @size: size of the structure as it is now
@@ -194,6 +201,7 @@ static const struct request_operation operations[] = {
 	OPERATION(PEERDMA_IOC_RESET, request_reset, reset, flags),
 	OPERATION(PEERDMA_IOC_USER_REGISTER, request_user_register, user_register, value),
 	OPERATION(PEERDMA_IOC_SUBMIT_BATCH, request_submit_batch, submit_batch, reserved),
+	OPERATION(PEERDMA_IOC_SET_CONTEXT, request_set_context, context, ram_address),
 };
 
 /**

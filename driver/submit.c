@@ -37,20 +37,30 @@ int peerdma_submit_check_surface(struct peerdma_file *file, const struct peerdma
  * @card: card address of the first byte
  * @length: bytes
  *
- * Return: 0 or -EINVAL.
+ * Process context.
+ *
+ * Return: 0, -EINVAL, or -EACCES if some of it is another file's own.
  */
 int peerdma_submit_check_card(struct peerdma_file *file, u32 op, u64 card, u64 length)
 {
-	const struct peerdma_dev *board = file->board;
+	struct peerdma_dev *board = file->board;
+	bool others;
 
-	if (submit_fits(card, length, board->card_ram_size))
-		return 0;
 	/* Not to the stream: what nobody reads from it would end up in the next copy. */
 	if (op == PEERDMA_OP_C2H && board->stream_window && card == board->stream_window)
 		return 0;
-	return peerdma_fail(file, -EINVAL,
-			    "%llu bytes from card address %#llx on are beyond the card RAM, which has %llu",
-			    length, card, board->card_ram_size);
+	if (!submit_fits(card, length, board->card_ram_size))
+		return peerdma_fail(file, -EINVAL,
+				    "%llu bytes from card address %#llx on are beyond the card RAM, which has %llu",
+				    length, card, board->card_ram_size);
+	spin_lock_irq(&board->lock);
+	others = peerdma_partition_taken(file, card, length);
+	spin_unlock_irq(&board->lock);
+	if (others)
+		return peerdma_fail(file, -EACCES,
+				    "of %llu bytes from card address %#llx on, some are in card RAM that another open file has for itself",
+				    length, card);
+	return 0;
 }
 
 static int submit_check_side(struct peerdma_job *job, const struct peerdma_surface *surface,
@@ -124,7 +134,8 @@ int peerdma_submit_prepare(struct peerdma_job *job, u32 op, struct peerdma_surfa
 		error = submit_check_copy(job, source, source_offset, destination,
 					  destination_offset);
 		job->path = board->stream_window ? PATH_STREAM : PATH_STAGED;
-		from_card = board->stream_window ?: board->staging_base;
+		from_card = board->stream_window ?:
+			    board->staging_base + job->channel * board->staging;
 		to_card = from_card;
 	} else {
 		error = peerdma_submit_check_card(job->file, op, source ? to_card : from_card,

@@ -52,7 +52,7 @@ int peerdma_user_set_leds(struct peerdma_file *file, u32 value)
 int peerdma_user_register(struct peerdma_file *file, struct peerdma_user_register *request)
 {
 	const struct peerdma_dev *board = file->board;
-	u32 blocks = min(board->h2c_channels, board->c2h_channels);
+	u32 blocks = peerdma_channels(board);
 
 	if (request->flags & ~PEERDMA_REGISTER_WRITE)
 		return peerdma_fail(file, -EINVAL, "unknown flags %#x", request->flags);

@@ -14,6 +14,7 @@ import stat
 from collections.abc import Sequence
 from typing import Any
 
+from .arguments import integer
 from .board.backend import Backend
 from .board.board import Board
 from .errors import BoardNotFound
@@ -50,6 +51,8 @@ def open_board(
     max_payload: int = 128,
     max_read_request: int = 512,
     arguments: Sequence[str] = (),
+    channel: int = 0,
+    card_ram: int = 0,
 ) -> Board:
     """Opens a board.
 
@@ -70,6 +73,12 @@ def open_board(
         What the platform allows on the link, 128 to 4096 bytes; of simulated boards.
     arguments : sequence of str
         Further arguments for a simulated board that is started, see its ``--help``.
+    channel : int
+        Number of the channel that transfers use, of a board behind the kernel driver whose core
+        has several each way. Programs with different channels do not wait for each other.
+    card_ram : int
+        Bytes of card RAM, a multiple of 4096, that the kernel driver keeps other programs from
+        until this board is closed. ``info().own_card_ram`` says where they are.
 
     Raises
     ------
@@ -77,23 +86,33 @@ def open_board(
         If there is no board there, or it does not start.
     VersionMismatch
         If its register map or its driver have another major version than this library knows.
+    TransferError
+        If so much card RAM is not to be had.
     """
     path = os.fspath(board)
+    own = integer(channel, "a channel"), integer(card_ram, "a number of bytes of card RAM")
     options = {
         "timeout": timeout,
         "interrupts": interrupts,
         "max_payload": max_payload,
         "max_read_request": max_read_request,
     }
-    backend = _backend(path, arguments, options)
+    backend = _backend(path, arguments, options, own)
     _log.info("opened %s", backend.info.name)
     return Board(backend)
 
 
-def _backend(path: str, arguments: Sequence[str], options: dict[str, Any]) -> Backend:
+def _backend(
+    path: str, arguments: Sequence[str], options: dict[str, Any], own: tuple[int, int]
+) -> Backend:
     """The way to a board; the arguments are those of `open_board`."""
     if path == "auto" and os.path.exists(_NODE):
         path = _NODE
+    if any(own) and not is_node(path):
+        raise ValueError(
+            f"channel and card_ram are for boards behind the kernel driver. The board {path} is "
+            "this program's alone, and uses channel 0"
+        )
     if path in ("auto", "sim"):
         from .userspace.started import StartedBoard, is_checkout
 
@@ -115,7 +134,7 @@ def _backend(path: str, arguments: Sequence[str], options: dict[str, Any]) -> Ba
     if is_node(path):
         from .kernel.backend import open_node
 
-        return open_node(path, options["timeout"])
+        return open_node(path, options["timeout"], *own)
     if os.path.exists(path) and not stat.S_ISSOCK(mode := os.stat(path).st_mode):
         raise BoardNotFound(
             f"cannot open a board at {path}, which is {kind_of(mode)}; a board is a device node, "

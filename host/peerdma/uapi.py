@@ -19,6 +19,7 @@ __all__ = [
     "Cache",
     "Cancel",
     "CardInfo",
+    "Context",
     "Event",
     "Feature",
     "H2c2hDma",
@@ -298,6 +299,7 @@ class Reason(enum.IntEnum):
     RESET = 6
     LOST = 7
     BUSY = 8
+    PARTITION = 9
 
 
 class Event(_Sized):
@@ -403,6 +405,19 @@ class UserRegister(_Sized):
     _fields_ = tuple((name, _u32) for name in ("size", "flags", "block", "offset", "value"))
 
 
+class Context(_Sized):
+    """struct peerdma_context"""
+
+    _fields_ = (
+        ("size", _u32),
+        ("flags", _u32),
+        ("channel", _u32),
+        ("reserved", _u32),
+        ("ram_length", _u64),
+        ("ram_address", _u64),
+    )
+
+
 # Codes --------------------------------------------------------------------------------------
 
 _WRITE, _READ = 1, 2
@@ -441,3 +456,4 @@ class Ioctl(enum.IntEnum):
     RESET = _code(0x27)
     USER_REGISTER = _code(0x28)
     SUBMIT_BATCH = _code(0x29)
+    SET_CONTEXT = _code(0x2A)

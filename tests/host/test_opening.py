@@ -136,6 +136,18 @@ def test_arguments_are_for_started_boards_only(tmp_path):
         peerdma.open(tmp_path / "board.sock", arguments=["--msix"])
 
 
+@pytest.mark.parametrize("wanted", [{"channel": 1}, {"card_ram": 4096}])
+@pytest.mark.parametrize("board", ["sim", "vfio:0000:01:00.0", "/nowhere/board.sock"])
+def test_boards_without_the_kernel_driver_are_not_shared(board, wanted):
+    with pytest.raises(ValueError, match=f"kernel driver. The board {board} is this program's"):
+        peerdma.open(board, **wanted)
+
+
+def test_what_is_a_number(tmp_path):
+    with pytest.raises(TypeError, match="a channel is a whole number, not '1'"):
+        peerdma.open(tmp_path / "board.sock", channel="1")
+
+
 def test_a_board_that_does_not_start_says_why(scratch, capfd):
     with pytest.raises(
         peerdma.BoardNotFound, match=r"exit status 2, last output: .*--no-such-option"

@@ -178,6 +178,11 @@ def _scenarios() -> Iterator[tuple[str, Callable[[], object]]]:
             other.submit(Op.H2C, 3 * PAGE, src_handle=other.pages(source))
             other.dmabuf(peer)
 
+    def in_context() -> None:
+        with Node() as other:
+            other.request(Ioctl.SET_CONTEXT, uapi.Context(ram_length=PAGE))
+
+    yield "SET_CONTEXT", in_context
     yield "close", closed_in_the_middle
     yield "mmap of a GPU", lambda: _touched(node, node.place(cuda))
     mailbox = uapi.MapInfo(flags=uapi.MapFlag.MAILBOX)

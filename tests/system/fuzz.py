@@ -85,6 +85,8 @@ def _all_requests(counts: collections.Counter[str]) -> None:
         node.request(Ioctl.LED, 0)
         node.request(Ioctl.USER_REGISTER, uapi.UserRegister())
         node.request(Ioctl.RESET, uapi.Reset())
+        with _CountingNode(counts) as fresh:
+            fresh.request(Ioctl.SET_CONTEXT, uapi.Context(ram_length=PAGE))
         for handle in handles:
             node.unpin(handle)
 

@@ -47,6 +47,7 @@ _STRUCTURES = {
     Ioctl.RESET: uapi.Reset,
     Ioctl.USER_REGISTER: uapi.UserRegister,
     Ioctl.SUBMIT_BATCH: uapi.SubmitBatch,
+    Ioctl.SET_CONTEXT: uapi.Context,
 }
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -205,7 +206,7 @@ class Thread:
                 value = self._handle()
             elif name in ("src", "dst", "va", "address", "submits"):
                 value = self._address()
-            elif name in ("len", "length", "size"):
+            elif name in ("len", "length", "size", "ram_length"):
                 value = self._length()
             elif name == "fd":
                 value = self._some(self.process.dmabufs, self._number() % 1000)

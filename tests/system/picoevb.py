@@ -183,10 +183,13 @@ class Node:
         """The next events: `count`, and not later than in `patience` seconds."""
         found: list[Event] = []
         deadline = time.monotonic() + patience
+        # select() takes no descriptor above 1023.
+        poll = select.poll()
+        poll.register(self.fd, select.POLLIN)
         while len(found) < count:
             left = deadline - time.monotonic()
             assert left > 0, f"{len(found)} of {count} events came: {results(found)}"
-            if select.select([self.fd], [], [], left)[0]:
+            if poll.poll(left * 1000):
                 data = os.read(self.fd, 64 * (count - len(found)))
                 found += [Event.from_buffer_copy(data, at) for at in range(0, len(data), 64)]
         return found

@@ -145,11 +145,14 @@ with Node("/dev/picoevb1") as node:
         )
 
 
-def test_short_chains_are_pushed(guest: Guest):
+@pytest.mark.parametrize("channel", [0, 1])
+def test_short_chains_are_pushed(guest: Guest, channel: int):
     """The board's first read fails, and all that C2H reads are descriptors."""
-    with plugged(guest, "--fault", "ur@1"):
+    count = str(channel + 1)
+    with plugged(guest, "--fault", "ur@1", "--h2c", count, "--c2h", count):
         within(
             guest,
+            f"CHANNEL = {channel}"
             """
 import ctypes
 libc = ctypes.CDLL(None, use_errno=True)
@@ -162,12 +165,56 @@ os.ftruncate(file, PAGE)
 for at in range(memory.address, memory.address + len(memory), PAGE):
     assert libc.mmap(at, PAGE, READ_WRITE, SHARED_FIXED, file, 0) == at
 with Node("/dev/picoevb1") as node:
+    node.request(Ioctl.SET_CONTEXT, uapi.Context(channel=CHANNEL))
     for pages in range(1, 5):
         node.c2h(0, memory.address, pages * PAGE)
     with node.refused(errno.EIO, "unsupported request at address"):
         node.c2h(0, memory.address, 5 * PAGE)
     node.c2h(0, memory.address, 8 * PAGE)
     assert node.info().failures == 1
+""",
+        )
+
+
+def test_a_pushed_descriptor_has_no_address(guest: Guest):
+    """Somebody else writes to the window as well, which makes what is there invalid."""
+    with plugged(guest):
+        within(
+            guest,
+            """
+import mmap
+from peerdma.regs import H2C_PUSH_BASE
+memory, ended = Buffer(PAGE), threading.Event()
+resource = Path("/sys/bus/pci/devices") / address_of_board("picoevb1") / "resource1"
+def disturb():
+    with resource.open("r+b") as file, mmap.mmap(file.fileno(), 0) as registers:
+        window = memoryview(registers).cast("I")
+        while not ended.is_set():
+            window[H2C_PUSH_BASE // 4 + 3] = 0
+        window.release()
+def failed():
+    node.submit(Op.H2C, 64, src_handle=handle)
+    events[:] = node.events(1)
+    return events[0].result
+def refused():
+    try:
+        node.h2c(memory.address, 0, 64)
+    except OSError as error:
+        return error.errno == errno.EIO
+with Node("/dev/picoevb1") as node:
+    handle, events = node.pages(memory), []
+    thread = threading.Thread(target=disturb)
+    thread.start()
+    try:
+        until(failed)
+        (event,) = events
+        assert (event.result, event.reason, event.address) == (-errno.EIO, Reason.ENGINE, 0)
+        until(refused)
+        assert "bad descriptor, pushed by the driver, status" in node.info().last_error.decode()
+    finally:
+        ended.set()
+        thread.join()
+    node.h2c(memory.address, 0, 64)
 """,
         )
 

@@ -112,7 +112,7 @@ def test_structures_grow():
         0xFFFF5007,
         0xFFFF5001,
         0x7FFF501F,
-        0x502A,
+        0x502B,
         0x5030,
         0x5034,
         0x50FF,
@@ -139,6 +139,7 @@ def test_unknown_flags():
             (Ioctl.RESET, uapi.Reset(flags=1)),
             (Ioctl.USER_REGISTER, uapi.UserRegister(flags=2)),
             (Ioctl.SUBMIT_BATCH, uapi.SubmitBatch(flags=1)),
+            (Ioctl.SET_CONTEXT, uapi.Context(flags=1)),
             (Ioctl.H2C_DMA, uapi.H2cDma(flags=2)),
             (Ioctl.C2H_DMA, uapi.C2hDma(flags=2)),
             (Ioctl.H2C2H_DMA, uapi.H2c2hDma(flags=4)),
@@ -327,6 +328,7 @@ def test_a_node_opened_for_reading_only_is_for_looking():
             (Ioctl.RESET, uapi.Reset()),
             (Ioctl.USER_REGISTER, uapi.UserRegister()),
             (Ioctl.SUBMIT_BATCH, uapi.SubmitBatch()),
+            (Ioctl.SET_CONTEXT, uapi.Context()),
         ):
             node.refuses(errno.EACCES, "opened for reading only", code, structure)
         with node.refused(errno.EINVAL, "opened for reading and writing"):

@@ -46,7 +46,7 @@ class Extension:
     clock_khz: int
     #: how much slower than real time the board runs; 1 on hardware
     time_scale: int
-    #: (H2C, C2H): as text, what channel 0 of each direction waited for when the board was opened;
+    #: (H2C, C2H): as text, what this program's channel waited for when the board was opened;
     #: "nothing" if it moved, was idle, or the board does not tell
     waits_for: tuple[str, str]
     #: four characters, see `peerdma.regs`; "" if there is none, or the driver does not report it
@@ -72,6 +72,8 @@ class BoardInfo:
     #: bytes
     card_ram_size: int
     extension: Extension | None
+    #: (card address, bytes) of what is this program's alone, see `peerdma.open`; (0, 0): nothing
+    own_card_ram: tuple[int, int] = (0, 0)
 
 
 class Piece(NamedTuple):

@@ -20,7 +20,9 @@ from ..memory.memory import DataPath, DmaBufMemory, Memory
 from ..regs import EXTENSION_VERSION, Capability, user_block_text, waits_for_text
 from ..uapi import (
     Access,
+    Context,
     Feature,
+    Info,
     Interrupts,
     Ioctl,
     MapFlag,
@@ -68,15 +70,23 @@ class KernelBackend:
         The board's; closed with the backend.
     timeout : float or None
         See `Jobs`.
+    channel, card_ram : int
+        See `peerdma.open`.
     """
 
-    def __init__(self, node: KernelNode, *, timeout: float | None = None):
+    def __init__(
+        self, node: KernelNode, *, timeout: float | None = None, channel: int = 0, card_ram: int = 0
+    ):
         self._node = node
         self._closed = False
+        self._channel = channel
+        own_card_ram = (0, 0)
+        if channel or card_ram:
+            own_card_ram = _set_context(node, channel, card_ram)
         info = node.info()
         self._features = Feature(info.features)
         self._jobs = Jobs(node, info.time_scale, timeout)
-        self._info = _describe(node.path, info)
+        self._info = _describe(node.path, info, own_card_ram)
         streams = Feature.STREAM_COPY in self._features
         self._copies_through = Through.STREAM if streams else Through.CARD_RAM
 
@@ -225,7 +235,7 @@ class KernelBackend:
 
     def user_register(self, offset: int, value: int | None) -> int:
         """Writes a register of the user block unless `value` is None; returns what it reads."""
-        register = UserRegister(offset=offset)
+        register = UserRegister(block=self._channel, offset=offset)
         if value is not None:
             register.flags, register.value = RegisterFlag.WRITE, value
             self._node.request(Ioctl.USER_REGISTER, register, "write a register of the user block")
@@ -258,17 +268,39 @@ class KernelBackend:
         return link if link and link.speed else None
 
 
-def open_node(path: str, timeout: float | None) -> KernelBackend:
+def open_node(
+    path: str, timeout: float | None, channel: int = 0, card_ram: int = 0
+) -> KernelBackend:
     """The board at a device node."""
     node = KernelNode(path)
     try:
-        return KernelBackend(node, timeout=timeout)
+        return KernelBackend(node, timeout=timeout, channel=channel, card_ram=card_ram)
     except BaseException:
         node.close()
         raise
 
 
-def _describe(path: str, info) -> BoardInfo:
+def _set_context(node: KernelNode, channel: int, card_ram: int) -> tuple[int, int]:
+    """Chooses a channel, and gets card RAM for this program alone: its address, and bytes."""
+    info = node.info()
+    channels = min(info.h2c_channels, info.c2h_channels)
+    if not 0 <= channel < channels:
+        raise ValueError(
+            f"the board at {node.path} has channels 0 to {channels - 1} in both directions, and "
+            f"no channel {channel}"
+        )
+    if not 0 <= card_ram <= info.card_ram_size:
+        raise ValueError(
+            f"the board at {node.path} has {info.card_ram_size} bytes of card RAM, of which no "
+            f"program can have {card_ram}"
+        )
+    context = Context(channel=channel, ram_length=card_ram)
+    action = f"get channel {channel} and {card_ram} bytes of card RAM"
+    node.request(Ioctl.SET_CONTEXT, context, action)
+    return context.ram_address, card_ram
+
+
+def _describe(path: str, info: Info, own_card_ram: tuple[int, int]) -> BoardInfo:
     extension = None
     if info.board_version:
         version = (info.board_version >> 16, info.board_version & 0xFFFF)
@@ -303,4 +335,5 @@ def _describe(path: str, info) -> BoardInfo:
         channels=(info.h2c_channels, info.c2h_channels),
         card_ram_size=info.card_ram_size,
         extension=extension,
+        own_card_ram=own_card_ram,
     )

@@ -285,6 +285,7 @@ def _failure(event: Event) -> PeerdmaError:
     what = {
         Reason.ENGINE: f"the board reported an error, status {event.status:#x}{where}",
         Reason.RESET: "the board was reset or suspended",
+        Reason.PARTITION: "the card RAM has become another program's own",
         Reason.BUSY: "a job that waits for data of the user stream keeps a channel that it needs",
     }.get(reason, f"it was cancelled ({reason.name})")
     return TransferError(

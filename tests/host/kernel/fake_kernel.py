@@ -152,6 +152,9 @@ class FakeKernel:
         else:
             register.value = self.registers.get((register.block, register.offset), 0)
 
+    def _set_context(self, context):
+        context.ram_address = CARD_RAM - context.ram_length
+
     def _map_info(self, place):
         assert place.flags == uapi.MapFlag.MAILBOX
         place.offset, place.length = 1 << 40, 4096

@@ -16,7 +16,7 @@ from peerdma.kernel import node as kernel_node
 from peerdma.memory.memory import DataPath
 from peerdma.regs import Capability, WaitsFor
 from peerdma.testing import pattern
-from peerdma.uapi import Feature, Ioctl, Op, Placement
+from peerdma.uapi import Feature, Ioctl, Op, Placement, Reason
 from tests.host.conftest import open_files
 from tests.host.cuda.fake_cuda import Result, fake_driver, is_present
 from tests.host.kernel.fake_kernel import CARD_RAM
@@ -252,6 +252,64 @@ def test_leds_are_set_by_value(node_driver, node_board):
     assert node_driver.named("LED") == [("LED", 5)]
     with pytest.raises(peerdma.UnsupportedError, match="can only set them"):
         node_board.leds()
+
+
+def test_a_channel_and_card_ram_of_ones_own(node_driver):
+    node_driver.info.h2c_channels, node_driver.info.c2h_channels = 4, 2
+    with peerdma.open(node_driver.path, channel=1, card_ram=8192) as board:
+        ((_, said),) = node_driver.named("SET_CONTEXT")
+        assert (said["channel"], said["ram_length"], said["flags"]) == (1, 8192, 0)
+        address, nbytes = board.info().own_card_ram
+        assert (address, nbytes) == (CARD_RAM - 8192, 8192)
+        board.write(np.full(10, 7, np.uint8), address)
+        assert not node_driver.card[:address].any()
+        assert node_driver.card[address : address + 10].tolist() == [7] * 10
+        node_driver.registers[1, 0] = 5
+        assert board.user_register(0) == 5
+
+
+def test_a_board_is_shared_unless_asked_otherwise(node_board, node_driver):
+    assert node_board.info().own_card_ram == (0, 0)
+    assert not node_driver.named("SET_CONTEXT")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "words"),
+    [
+        ({"channel": 1}, "channels 0 to 0 in both directions, and no channel 1"),
+        ({"channel": -1}, "no channel -1"),
+        ({"channel": 2**32}, "no channel 4294967296"),
+        ({"card_ram": -4096}, "65536 bytes of card RAM, of which no program can have -4096"),
+        ({"card_ram": 2**64}, "no program can have 18446744073709551616"),
+    ],
+)
+def test_what_no_program_can_have_for_itself(node_driver, wanted, words):
+    before = open_files()
+    with pytest.raises(ValueError, match=words):
+        peerdma.open(node_driver.path, **wanted)
+    assert open_files() == before
+    assert not node_driver.named("SET_CONTEXT")
+
+
+def test_card_ram_that_is_not_to_be_had(node_driver):
+    before = open_files()
+    node_driver.failures[Ioctl.SET_CONTEXT] = 0, errno.ENOSPC
+    with pytest.raises(
+        peerdma.TransferError,
+        match=r"cannot get channel 0 and 4096 bytes .*: the driver's words on SET_CONTEXT\. Ask",
+    ):
+        peerdma.open(node_driver.path, card_ram=4096)
+    assert open_files() == before
+
+
+def test_card_ram_of_another_program(node_board, node_driver):
+    array = np.zeros(10, np.uint8)
+    node_driver.failures[Ioctl.SUBMIT] = 0, errno.EACCES
+    with pytest.raises(peerdma.TransferError, match=r"SUBMIT\. Use lower card addresses"):
+        node_board.write(array, 4096)
+    node_driver.ends = [{"result": -errno.EACCES, "reason": Reason.PARTITION}]
+    with pytest.raises(peerdma.TransferError, match="has become another program's own"):
+        node_board.write(array, 4096)
 
 
 def test_registers_of_the_user_block(node_driver):
