@@ -11,8 +11,9 @@ from .pcie.series7.adapter import Series7Adapter
 from .pcie.series7.block import SERIES7
 from .pcie.series7.ports import Port
 from .pcie.series7.trn import TrnSignature
+from .stream.user_blocks.axis import flat_ports, user_module
 
-__all__ = ["EXTRA_PORTS", "MODULE_NAME", "Endpoint"]
+__all__ = ["EXTRA_PORTS", "MODULE_NAME", "Endpoint", "user_ports"]
 
 #: Name of the generated Verilog module.
 MODULE_NAME = "peerdma_core"
@@ -33,21 +34,36 @@ EXTRA_PORTS = (
 _BOARD_PORTS = tuple(port for port in EXTRA_PORTS if port.name not in ("clk", "rst"))
 
 
+def user_ports(config: CoreConfig) -> tuple[Port, ...]:
+    """The ports for user logic that is outside of the core."""
+    if config.verilog:
+        return ()
+    return tuple(
+        Port(name, "o" if member.flow == Out else "i", Shape.cast(member.shape).width, doc)
+        for number in range(config.outside)
+        for name, member, doc, _ in flat_ports(number)
+    )
+
+
 class Endpoint(wiring.Component):
-    """The core and its adapter.
+    """The core and its adapter, and user logic in Verilog if there is a file of it.
 
     Members
     -------
     trn : Out(TrnSignature)
         The ports to the PCIe block.
-    As in `EXTRA_PORTS`, but for `clk` and `rst`, which are the `sync` domain's
+    As in `EXTRA_PORTS`, but for `clk` and `rst`, which are the `sync` domain's, and as in
+    `user_ports`
     """
 
     def __init__(self, config: CoreConfig = CoreConfig()):
         self._config = config
         flow = {"i": In, "o": Out}
         super().__init__(
-            {port.name: flow[port.direction](port.width) for port in _BOARD_PORTS}
+            {
+                port.name: flow[port.direction](port.width)
+                for port in (*_BOARD_PORTS, *user_ports(config))
+            }
             | {"trn": Out(TrnSignature())}
         )
 
@@ -60,4 +76,11 @@ class Endpoint(wiring.Component):
         for port in _BOARD_PORTS:
             inner, outer = getattr(core, port.name), getattr(self, port.name)
             m.d.comb += inner.eq(outer) if port.direction == "i" else outer.eq(inner)
+        for number, ports in enumerate(core.user):
+            if self._config.verilog:
+                m.submodules[f"user{number}"] = user_module(self._config.user, ports)
+                continue
+            for name, member, _, (interface, part) in flat_ports(number):
+                inner, outer = getattr(getattr(ports, interface), part), getattr(self, name)
+                m.d.comb += outer.eq(inner) if member.flow == Out else inner.eq(outer)
         return m
