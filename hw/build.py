@@ -10,17 +10,17 @@ from amaranth.back import verilog
 from amaranth.hdl import Value
 
 from .core import CoreConfig
-from .endpoint import EXTRA_PORTS, MODULE_NAME, Endpoint, user_ports
+from .endpoint import EXTRA_PORTS, MODULE_NAME, SIMULATION_PORTS, Endpoint, user_ports
 from .pcie.series7.ports import TRN_PORTS
 from .stream.user_blocks import BLOCKS, find
 
 __all__ = ["add_core_options", "chosen_core", "generate", "main"]
 
 
-def generate(config: CoreConfig = CoreConfig()) -> str:
+def generate(config: CoreConfig = CoreConfig(), *, simulation: bool = False) -> str:
     """Verilog of the endpoint, headed by a table of its ports.
 
-    User logic in Verilog is at the end.
+    User logic in Verilog is at the end. With `simulation` it has `SIMULATION_PORTS`, too.
     """
     lines = [
         f"// {MODULE_NAME}: XDMA-compatible PCIe DMA core for the 7-series PCIe block.",
@@ -30,12 +30,17 @@ def generate(config: CoreConfig = CoreConfig()) -> str:
     for key, value in dataclasses.asdict(config).items():
         lines.append(f"//   {key} = {getattr(value, '__name__', value)}")
     lines += ["//", "// Ports:"]
-    for port in (*EXTRA_PORTS, *user_ports(config), *TRN_PORTS):
+    for port in (
+        *EXTRA_PORTS,
+        *(SIMULATION_PORTS if simulation else ()),
+        *user_ports(config),
+        *TRN_PORTS,
+    ):
         direction = {"i": "input", "o": "output"}[port.direction]
         lines.append(f"//   {direction:6} [{port.width - 1:2}:0] {port.name:28} {port.doc}")
     # Without source positions, which would change the Verilog, and so the compiled model, with
     # every edit of a comment.
-    endpoint = Endpoint(config)
+    endpoint = Endpoint(config, simulation=simulation)
     text = verilog.convert(endpoint, name=MODULE_NAME, ports=_ports(endpoint), emit_src=False)
     return "".join(["\n".join(lines), "\n", text, *(path.read_text() for path in config.verilog)])
 

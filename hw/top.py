@@ -73,7 +73,6 @@ class Top(Elaboratable):
             phy.perst_n.eq(~perst.i),
             clkreq.o.eq(1),  # the reference clock is always needed
             endpoint.gpio.eq(synchronised(m, gpio.i)),
-            endpoint.time_scale.eq(1),
             led.o.eq(Mux(up, endpoint.led, Cat(phy.clock_good, phy.transceiver_good))),
         ]
         return m

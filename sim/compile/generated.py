@@ -98,7 +98,7 @@ def _source_digest() -> str:
 
 
 def verilog_of(config: CoreConfig) -> str:
-    """The core's Verilog, made anew only when a source of it has changed."""
+    """Verilog of a core for simulation, made anew only when a source of it has changed."""
     import amaranth
 
     # Amaranth takes longer to start over than all else: what counts is whether a source changed.
@@ -110,7 +110,7 @@ def verilog_of(config: CoreConfig) -> str:
         from hw.build import generate
 
         say("generating the core's Verilog")
-        (at / "core.v").write_text(generate(config))
+        (at / "core.v").write_text(generate(config, simulation=True))
 
     return (cached(f"verilog-{key}", make) / "core.v").read_text()
 

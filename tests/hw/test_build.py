@@ -10,7 +10,7 @@ import pytest
 
 from hw.build import generate
 from hw.core import CoreConfig
-from hw.endpoint import EXTRA_PORTS, MODULE_NAME
+from hw.endpoint import EXTRA_PORTS, MODULE_NAME, SIMULATION_PORTS
 from hw.pcie.series7.ports import TRN_PORTS
 from hw.stream.axi_stream import UserPorts
 from hw.stream.user_blocks import Axis, find
@@ -47,6 +47,14 @@ def test_the_ports_of_the_module_are_those_of_the_tables(verilog):
         port.name: ({"i": "input", "o": "output"}[port.direction], port.width)
         for port in (*EXTRA_PORTS, *TRN_PORTS)
     }
+
+
+def test_only_a_core_for_a_simulation_has_ports_for_it(verilog):
+    """For synthesis there is nothing that a user would have to tie off or leave open."""
+    simulated = declared(generate(SMALL, simulation=True))
+    added = {name: simulated[name] for name in simulated if name not in declared(verilog)}
+    assert added.keys() == {port.name for port in SIMULATION_PORTS}
+    assert len(simulated) == len(declared(verilog)) + len(added)
 
 
 def test_the_heading_lists_each_port(verilog):
