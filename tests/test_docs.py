@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = ("hw", "flow", "host", "sim", "driver", "tools", "tests")
+FOLDERS = ("hw", "examples", "flow", "host", "sim", "driver", "tools", "tests")
 CODE = (".py", ".c", ".h", ".cpp", ".hpp", ".v", ".sv", ".sh")
 README = ROOT / "README.md"
 

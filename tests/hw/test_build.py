@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from hw.build import generate
 from hw.core import CoreConfig
-from hw.endpoint import EXTRA_PORTS, MODULE_NAME, SIMULATION_PORTS
+from hw.endpoint import EXTRA_PORTS, MODULE_NAME, SIMULATION_PORTS, user_ports
 from hw.pcie.series7.ports import TRN_PORTS
 from hw.stream.axi_stream import UserPorts
 from hw.stream.user_blocks import Axis, find
@@ -76,6 +77,25 @@ def test_user_logic_outside_has_ports_for_each_pair(verilog):
         assert added[f"axis{number}_aresetn"] == ("output", 1)
         assert added[f"reg{number}_wstrb"] == ("output", 8)
         assert added[f"reg{number}_rdata"] == ("input", 64)
+
+
+def test_the_integration_page_has_the_ports(verilog):
+    """Name, direction, width and meaning, in the order of the heading."""
+    page = (Path(__file__).resolve().parents[2] / "docs" / "integration.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| (input|output) \| (\d+) \| (.*) \|$", page, re.M)
+    ports = user_ports(replace(SMALL, user=Axis))
+    words = {"i": "input", "o": "output"}
+    assert rows == [(port.name, words[port.direction], str(port.width), port.doc) for port in ports]
+
+
+def test_the_class_of_the_integration_page_is_a_block(tmp_path, monkeypatch):
+    page = (Path(__file__).resolve().parents[2] / "docs" / "integration.md").read_text()
+    (body,) = re.findall(r"```python\n(from pathlib.*?)```", page, flags=re.DOTALL)
+    (tmp_path / "halve.py").write_text(body)
+    monkeypatch.syspath_prepend(tmp_path)
+    halve = find("halve:Halve")
+    assert (halve.NAME, halve.RATIO, halve.MODULE) == ("HALF", (2, 1), "halve")
+    assert CoreConfig(user=halve).verilog == (tmp_path / "halve.v",)
 
 
 def test_user_logic_in_verilog_is_inside(verilog, tmp_path):

@@ -95,6 +95,7 @@ def verilog_block(path: Path) -> type[Axis]:
     ValueError
         If the file cannot be read or has no such module.
     """
+    path = path.resolve()
     name = path.stem
     try:
         text = path.read_text()

@@ -244,7 +244,7 @@ def test_find_takes_a_file_of_verilog(tmp_path):
         ("nonsense", "no user block 'nonsense'; there are pass, bfloat16, pattern, axis, none"),
         ("no_such_module:X", "No module named 'no_such_module'. Is its folder in PYTHONPATH"),
         ("hw.stream.user_blocks:Nope", "no attribute 'Nope'"),
-        ("gone.v", "cannot read the user block gone.v: .*No such file"),
+        ("gone.v", r"cannot read the user block /.*/gone\.v: .*No such file"),
         ("hw.core:Core", "derive it from hw.stream.user_blocks.UserBlock"),
     ],
 )
