@@ -47,15 +47,14 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     try:
         config = chosen_core(arguments)
+        design = Top(config)
     except ValueError as error:
         parser.error(str(error))
     board = BOARDS[arguments.board]
     name = f"peerdma_{board.name}"
     suffix = "-vivado" if arguments.toolchain == "vivado" else ""
     folder = arguments.output or Path("build") / f"{board.name}{suffix}"
-    plan = board.platform(toolchain="Vivado").prepare(
-        Top(config), name=name, **vivado.overrides(board)
-    )
+    plan = board.platform(toolchain="Vivado").prepare(design, name=name, **vivado.overrides(board))
     if arguments.toolchain == "vivado":
         vivado.write(plan, folder)
         print(f"{folder}: run there: vivado -mode batch -source {name}.tcl", file=sys.stderr)

@@ -154,7 +154,8 @@ def build(
     database = Database(tools.database, board.fabric, board.part)
 
     say("synthesis")
-    netlist = synthesize(tools, str(plan.files[f"{top}.v"]), top, folder)
+    sources = [str(text) for name, text in plan.files.items() if name.endswith(".v")]
+    netlist = synthesize(tools, "".join(sources), top, folder)
     report.facts["cells"] = _cells(folder)
     design, blocks = prepare(netlist, top, primitives.load(tools.library))
     xdc = constraints(str(plan.files[f"{top}.xdc"]))

@@ -17,6 +17,7 @@ of the H2C channels.
 """
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from amaranth import *
 from amaranth.lib import wiring
@@ -35,8 +36,9 @@ from .records import RAM_ADDRESS_BITS, WriteToken, offset_bits
 from .registers.bank import field
 from .registers.extension import ExtensionBlock
 from .seam import WIDTH, Block, SeamSignature
+from .stream.axi_stream import UserPorts
 from .stream.pair import StreamPair
-from .stream.user_blocks import PassThrough, UserBlock
+from .stream.user_blocks import Axis, PassThrough, UserBlock
 from .write.arbiter import RequestArbiter
 from .write.pieces import PieceWrites, token_of
 from .write.writer import Writer
@@ -86,6 +88,21 @@ class CoreConfig:
                 f"card RAM must be a power of two, 4 KiB to 1 MiB, not {self.ram_size} bytes"
             )
 
+    @property
+    def pairs(self) -> int:
+        """Pairs of channels with a user stream between them."""
+        return min(self.h2c, self.c2h) if self.user else 0
+
+    @property
+    def outside(self) -> int:
+        """Pairs whose user logic is outside of the core."""
+        return self.pairs if self.user and issubclass(self.user, Axis) else 0
+
+    @property
+    def verilog(self) -> tuple[Path, ...]:
+        """Files with modules that the core has inside."""
+        return (self.user.VERILOG,) if self.outside and self.user.VERILOG else ()
+
 
 class Core(wiring.Component):
     """The engine behind the seam.
@@ -110,6 +127,8 @@ class Core(wiring.Component):
         A source is at work that shows at no other port; for simulations that rest.
     waits_for : Out(32)
         What each channel waits for, as in register `waits_for` of the extension block.
+    user : array of Out(UserPorts)
+        For user logic outside of the core, of each pair.
     """
 
     def __init__(self, block: Block, config: CoreConfig = CoreConfig()):
@@ -126,6 +145,7 @@ class Core(wiring.Component):
                 "time_scale": In(32),
                 "active": Out(1),
                 "waits_for": Out(32),
+                "user": Out(UserPorts()).array(config.outside),
             }
         )
 
@@ -148,7 +168,7 @@ class Core(wiring.Component):
             transmit_buffers=self.block.transmit_buffers,
             credit_lag=self.block.credit_lag,
         )
-        streams = min(config.h2c, config.c2h) if config.user else 0
+        streams = config.pairs
         m.submodules.writer = writer = Writer(streams, offset_bits(config.ram_size))
         m.submodules.ram = ram = CardRam(config.ram_size)
         m.submodules.host = host = self._host(streams)
@@ -173,6 +193,8 @@ class Core(wiring.Component):
             wiring.connect(m, c2h[index].stream, pair.c2h)
             wiring.connect(m, host.pairs[index], pair.bus)
             m.d.comb += pair.flush.eq(host.flush[index])
+        for pair, ports in zip(pairs, self.user, strict=False):
+            wiring.connect(m, pair.ports, wiring.flipped(ports))
         m.d.comb += self.active.eq(Cat(pair.active for pair in pairs).any())
         for way, side in (("h2c", h2c), ("c2h", c2h)):
             for index, channel in enumerate(side):

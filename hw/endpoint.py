@@ -11,8 +11,9 @@ from .pcie.series7.adapter import Series7Adapter
 from .pcie.series7.block import SERIES7
 from .pcie.series7.ports import Port
 from .pcie.series7.trn import TrnSignature
+from .stream.user_blocks.axis import flat_ports, user_module
 
-__all__ = ["EXTRA_PORTS", "MODULE_NAME", "Endpoint"]
+__all__ = ["EXTRA_PORTS", "MODULE_NAME", "SIMULATION_PORTS", "Endpoint", "user_ports"]
 
 #: Name of the generated Verilog module.
 MODULE_NAME = "peerdma_core"
@@ -24,30 +25,57 @@ EXTRA_PORTS = (
     Port("led", "o", 3, "LEDs, 1 is on"),
     Port("gpio", "i", 4, "auxiliary inputs"),
     Port("user_irq", "i", USER_INTERRUPTS, "user interrupt requests, level"),
-    Port("time_scale", "i", 32, "how much slower than real time this runs; 1 on hardware"),
+)
+
+#: Ports that only a core for a simulation has.
+SIMULATION_PORTS = (
+    Port("time_scale", "i", 32, "how much slower than real time this runs"),
     Port("active", "o", 1, "a source of data is at work; a simulation must not rest"),
-    Port("waits_for", "o", 32, "for a simulation: four bits a channel, H2C first"),
+    Port("waits_for", "o", 32, "what channels wait for: four bits each, H2C first"),
 )
 
 #: Those that are members of the component: clock and reset belong to its domain.
 _BOARD_PORTS = tuple(port for port in EXTRA_PORTS if port.name not in ("clk", "rst"))
 
 
+def user_ports(config: CoreConfig) -> tuple[Port, ...]:
+    """The ports for user logic that is outside of the core."""
+    if config.verilog:
+        return ()
+    return tuple(
+        Port(name, "o" if member.flow == Out else "i", Shape.cast(member.shape).width, doc)
+        for number in range(config.outside)
+        for name, member, doc, _ in flat_ports(number)
+    )
+
+
 class Endpoint(wiring.Component):
-    """The core and its adapter.
+    """The core and its adapter, and user logic in Verilog if there is a file of it.
+
+    Parameters
+    ----------
+    config : CoreConfig
+    simulation : bool
+        With `SIMULATION_PORTS`.
 
     Members
     -------
     trn : Out(TrnSignature)
         The ports to the PCIe block.
-    As in `EXTRA_PORTS`, but for `clk` and `rst`, which are the `sync` domain's
+    As in `EXTRA_PORTS`, but for `clk` and `rst`, which are the `sync` domain's, in `user_ports`,
+    and perhaps in `SIMULATION_PORTS`
     """
 
-    def __init__(self, config: CoreConfig = CoreConfig()):
+    def __init__(self, config: CoreConfig = CoreConfig(), *, simulation: bool = False):
         self._config = config
+        self._core_ports = _BOARD_PORTS + (SIMULATION_PORTS if simulation else ())
+        self._simulation = simulation
         flow = {"i": In, "o": Out}
         super().__init__(
-            {port.name: flow[port.direction](port.width) for port in _BOARD_PORTS}
+            {
+                port.name: flow[port.direction](port.width)
+                for port in (*self._core_ports, *user_ports(config))
+            }
             | {"trn": Out(TrnSignature())}
         )
 
@@ -57,7 +85,16 @@ class Endpoint(wiring.Component):
         m.submodules.adapter = adapter = Series7Adapter(self._config.clock_khz)
         wiring.connect(m, core.seam, adapter.seam)
         wiring.connect(m, adapter.trn, wiring.flipped(self.trn))
-        for port in _BOARD_PORTS:
+        if not self._simulation:
+            m.d.comb += core.time_scale.eq(1)
+        for port in self._core_ports:
             inner, outer = getattr(core, port.name), getattr(self, port.name)
             m.d.comb += inner.eq(outer) if port.direction == "i" else outer.eq(inner)
+        for number, ports in enumerate(core.user):
+            if self._config.verilog:
+                m.submodules[f"user{number}"] = user_module(self._config.user, ports)
+                continue
+            for name, member, _, (interface, part) in flat_ports(number):
+                inner, outer = getattr(getattr(ports, interface), part), getattr(self, name)
+                m.d.comb += outer.eq(inner) if member.flow == Out else inner.eq(outer)
         return m

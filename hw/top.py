@@ -5,7 +5,7 @@ from amaranth import *
 from amaranth.lib import io, wiring
 
 from .core import CoreConfig
-from .endpoint import Endpoint
+from .endpoint import Endpoint, user_ports
 from .pcie.series7.parameters import Identity
 from .pcie.series7.phy import Pads, Phy
 from .pcie.series7.phy.synchronise import synchronised
@@ -16,6 +16,8 @@ __all__ = ["Top"]
 class Top(Elaboratable):
     """For platforms with the resources of `hw.boards.Board`.
 
+    User logic in Verilog becomes a file of the platform.
+
     While the link is down the first LED shows that the clocks are good, the second that the
     transceiver is up. While the link is up software controls the LEDs.
 
@@ -24,9 +26,20 @@ class Top(Elaboratable):
     config : CoreConfig
         `clock_khz` is the frequency of the user clock.
     identity : Identity
+
+    Raises
+    ------
+    ValueError
+        If the core has ports for user logic: nothing here would be connected to them.
     """
 
     def __init__(self, config: CoreConfig, identity: Identity = Identity()):
+        if user_ports(config):
+            raise ValueError(
+                f"nothing here is connected to the ports of the user block {config.user.__name__}: "
+                "name a file with your logic instead (--user FILE.v), or write the core alone "
+                "(hw.build core) for a project of your own"
+            )
         self._config, self._identity = config, identity
 
     def elaborate(self, platform):
@@ -46,6 +59,8 @@ class Top(Elaboratable):
             self._identity,
         )
         m.submodules.endpoint = endpoint = Endpoint(self._config)
+        for path in self._config.verilog:
+            platform.add_file(path.name, path.read_text())
         wiring.connect(m, endpoint.trn, phy.trn)
 
         m.submodules.perst = perst = io.Buffer("i", pcie.perst)
@@ -58,7 +73,6 @@ class Top(Elaboratable):
             phy.perst_n.eq(~perst.i),
             clkreq.o.eq(1),  # the reference clock is always needed
             endpoint.gpio.eq(synchronised(m, gpio.i)),
-            endpoint.time_scale.eq(1),
             led.o.eq(Mux(up, endpoint.led, Cat(phy.clock_good, phy.transceiver_good))),
         ]
         return m

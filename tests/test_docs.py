@@ -11,7 +11,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = ("hw", "flow", "host", "sim", "driver", "tools", "tests")
+FOLDERS = ("hw", "examples", "flow", "host", "sim", "driver", "tools", "tests")
 CODE = (".py", ".c", ".h", ".cpp", ".hpp", ".v", ".sv", ".sh")
 README = ROOT / "README.md"
 

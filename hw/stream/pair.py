@@ -9,9 +9,10 @@ from ..memory.banks import ReadPortSignature
 from ..records import InOrderMark, Placement
 from ..registers.bus import BusSignature
 from ..seam import WIDTH
+from .axi_stream import UserPorts
 from .link import StreamChannelSignature
 from .ring import CopyRing
-from .user_blocks import PassThrough
+from .user_blocks import Axis, PassThrough
 from .user_path import UserPath
 
 __all__ = ["StreamPair"]
@@ -53,6 +54,8 @@ class StreamPair(wiring.Component):
         The writer reads a payload, and its space is free when it was sent.
     active : Out(1)
         The user block is a source, and a C2H run waits for what it makes.
+    ports : Out(UserPorts)
+        Only with `Axis`.
     """
 
     def __init__(self, user, *, number: int = 0, inbound: int = 8192, outbound: int = 4096):
@@ -63,6 +66,7 @@ class StreamPair(wiring.Component):
         else:
             self._path = UserPath(user(), number=number, inbound=inbound, outbound=outbound)
         always = {"always_ready": True}
+        ports = {"ports": Out(UserPorts())} if issubclass(user, Axis) else {}
         super().__init__(
             {
                 "bus": In(BusSignature()),
@@ -74,6 +78,7 @@ class StreamPair(wiring.Component):
                 "read": In(ReadPortSignature(WIDTH)),
                 "released": In(1),
                 "active": Out(1),
+                **ports,
             }
         )
 
@@ -89,6 +94,8 @@ class StreamPair(wiring.Component):
         if isinstance(path, UserPath):
             wiring.connect(m, wiring.flipped(self.bus), path.bus)
             m.d.comb += path.drain.eq(self.h2c.drained)
+            if "ports" in self.signature.members:
+                wiring.connect(m, path.ports, wiring.flipped(self.ports))
         was_broken = Signal()
         broken = Signal()
         m.d.comb += [

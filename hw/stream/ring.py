@@ -37,7 +37,8 @@ def stream_beat(width: int) -> data.StructLayout:
 
     Members: `data`; `count`, how many bytes are valid, from 1 on, and fewer than a beat has only
     where the source of the stream pauses or ends; `last`, the last beat of a packet, which means
-    nothing in a stream without packets.
+    nothing in a stream without packets. A user block may end a packet behind its last byte, by a
+    beat with `last` and a `count` of 0.
     """
     return data.StructLayout({"data": width, "count": range(width // 8 + 1), "last": 1})
 

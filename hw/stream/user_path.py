@@ -3,7 +3,7 @@
 
 from amaranth import *
 from amaranth.lib import stream, wiring
-from amaranth.lib.wiring import In
+from amaranth.lib.wiring import In, Out
 
 from peerdma import regs
 
@@ -11,9 +11,12 @@ from ..memory.banks import ReadPortSignature
 from ..records import InOrderMark, Placement
 from ..registers.bank import RegisterBank
 from ..registers.bus import BusSignature
+from ..registers.window import RegisterWindow
 from ..seam import WIDTH
+from .axi_stream import UserPorts
 from .link import ReservationSignature
 from .ring import InboundRing, OutboundRing
+from .user_blocks import Axis
 
 __all__ = ["UserPath"]
 
@@ -42,6 +45,8 @@ class UserPath(wiring.Component):
     flush : In(1)
         Rings and user block are as after reset, but for the block's registers that software
         writes. Nothing may be reserved that could still arrive, or be released.
+    ports : Out(UserPorts)
+        Only with `Axis`.
     """
 
     def __init__(self, user, *, number: int, inbound: int, outbound: int):
@@ -50,6 +55,7 @@ class UserPath(wiring.Component):
         self._inbound = InboundRing(inbound)
         self._outbound = OutboundRing(outbound, pair=number)
         always = {"always_ready": True}
+        ports = {"ports": Out(UserPorts())} if isinstance(user, Axis) else {}
         super().__init__(
             {
                 "bus": In(BusSignature()),
@@ -63,6 +69,7 @@ class UserPath(wiring.Component):
                 "released": In(1),
                 "read": In(ReadPortSignature(WIDTH)),
                 "flush": In(1),
+                **ports,
             }
         )
 
@@ -88,10 +95,16 @@ class UserPath(wiring.Component):
             outbound.released.eq(self.released),
             outbound.flush.eq(self.flush),
         ]
-        block = self._user.REGISTERS
-        if block:
-            base = regs.USER_BLOCK_BASE + self._number * regs.USER_BLOCK_SIZE
-            bank = RegisterBank(block, bar=regs.BAR_USER[0], base=base)
+        bar, size = regs.BAR_USER[0], regs.USER_BLOCK_SIZE
+        base = regs.USER_BLOCK_BASE + self._number * size
+        if isinstance(self._user, Axis):
+            m.submodules.window = window = RegisterWindow(bar=bar, base=base, size=size)
+            wiring.connect(m, wiring.flipped(self.bus), window.bus)
+            wiring.connect(m, window.port, wiring.flipped(self.ports.reg))
+            for name in ("axis", "m_axis_h2c", "s_axis_c2h"):
+                wiring.connect(m, getattr(user, name), wiring.flipped(getattr(self.ports, name)))
+        elif block := self._user.REGISTERS:
+            bank = RegisterBank(block, bar=bar, base=base)
             m.submodules.registers = bank
             wiring.connect(m, wiring.flipped(self.bus), bank.bus)
             for register in block.registers:

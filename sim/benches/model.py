@@ -16,8 +16,9 @@ from pathlib import Path
 import cocotb_tools.config
 
 from hw.core import CoreConfig
-from hw.endpoint import EXTRA_PORTS, MODULE_NAME
+from hw.endpoint import EXTRA_PORTS, MODULE_NAME, SIMULATION_PORTS, user_ports
 from hw.pcie.series7.ports import TRN_PORTS
+from hw.stream.user_blocks import find
 from sim.compile.generated import verilog_of
 from sim.compile.tools import (
     CACHE,
@@ -37,21 +38,19 @@ CONFIG = CoreConfig(completion_timeout_us=50)
 PORT_LOG = "ports.txt"
 
 _VERILATE = ("--cc", "--exe", "--vpi", "--prefix", "Vtop", "--timescale", "1ns/1ps", "-O3")
-#: cocotb sees the ports; all else can be optimised as if it were not there.
-_PORTS = "`verilator_config\n" + "".join(
-    f'public_flat_rw -module "{MODULE_NAME}" -var "{port.name}"\n'
-    for port in (*EXTRA_PORTS, *TRN_PORTS)
-)
 _MAIN = cocotb_tools.config.share_dir / "lib" / "verilator" / "verilator.cpp"
 _LIBRARIES = cocotb_tools.config.libs_dir
 _RUNTIME = ("verilated", "verilated_vpi", "verilated_dpi", "verilated_threads")
 
 
-def build(waves: bool = False, *, channels: int = 1, netlist: bool = False) -> Path:
+def build(
+    waves: bool = False, *, channels: int = 1, user: str = "pass", netlist: bool = False
+) -> Path:
     """Folder of the simulator, a program named as the core's module. Raises `BuildError`.
 
-    The core is `CONFIG` with so many channels each way; with `netlist`, what synthesis makes of
-    it. `waves` builds in VCD tracing, at the cost of speed. Builders of one machine take turns.
+    The core is `CONFIG` with so many channels each way and that user block; with `netlist`, what
+    synthesis makes of it. `waves` builds in VCD tracing, at the cost of speed. Builders of one
+    machine take turns.
     """
     home, verilator_version = find_verilator()
     program, version = find_compiler()
@@ -68,7 +67,7 @@ def build(waves: bool = False, *, channels: int = 1, netlist: bool = False) -> P
 
     def simulator(at: Path) -> None:
         (at / "core.v").write_text(verilog)
-        (at / "ports.vlt").write_text(_PORTS)
+        (at / "ports.vlt").write_text(ports)
         (at / "recorder.sv").write_text(recorder)
         verilate = [str(home / "bin" / "verilator"), *_VERILATE, *trace, "-Wno-fatal"]
         sources = ("ports.vlt", "core.v", "recorder.sv")
@@ -92,14 +91,23 @@ def build(waves: bool = False, *, channels: int = 1, netlist: bool = False) -> P
     CACHE.mkdir(parents=True, exist_ok=True)
     with (CACHE / "cocotb.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        verilog = verilog_of(dataclasses.replace(CONFIG, h2c=channels, c2h=channels))
+        config = dataclasses.replace(CONFIG, h2c=channels, c2h=channels, user=find(user))
+        verilog, ports = verilog_of(config), _public(config)
         if netlist:
             verilog = _netlist(verilog)
         tools = digest_of(verilator_version, version, *compiler)
         common = cached(f"cocotb-runtime-{tools}", runtime)
         recorder = _recorder()
-        key = digest_of(tools, verilog, _PORTS, recorder, *_VERILATE, _MAIN.read_text())
+        key = digest_of(tools, verilog, ports, recorder, *_VERILATE, _MAIN.read_text())
         return cached(f"cocotb-{key}", simulator)
+
+
+def _public(config: CoreConfig) -> str:
+    """Lets cocotb see the ports; all else can be optimised as if it were not there."""
+    return "`verilator_config\n" + "".join(
+        f'public_flat_rw -module "{MODULE_NAME}" -var "{port.name}"\n'
+        for port in (*EXTRA_PORTS, *SIMULATION_PORTS, *user_ports(config), *TRN_PORTS)
+    )
 
 
 def _recorder() -> str:

@@ -98,18 +98,19 @@ def _source_digest() -> str:
 
 
 def verilog_of(config: CoreConfig) -> str:
-    """The core's Verilog, made anew only when a source of it has changed."""
+    """Verilog of a core for simulation, made anew only when a source of it has changed."""
     import amaranth
 
     # Amaranth takes longer to start over than all else: what counts is whether a source changed.
-    user = Path(inspect.getfile(config.user)).read_text() if config.user else ""
-    key = digest_of(repr(config), amaranth.__version__, sys.version, _source_digest(), user)
+    user = [Path(inspect.getfile(config.user))] if config.user else []
+    texts = [path.read_text() for path in (*user, *config.verilog)]
+    key = digest_of(repr(config), amaranth.__version__, sys.version, _source_digest(), *texts)
 
     def make(at: Path) -> None:
         from hw.build import generate
 
         say("generating the core's Verilog")
-        (at / "core.v").write_text(generate(config))
+        (at / "core.v").write_text(generate(config, simulation=True))
 
     return (cached(f"verilog-{key}", make) / "core.v").read_text()
 
@@ -130,7 +131,7 @@ def _brought() -> GeneratedCore | None:
 def _generate(user: str | None, others: dict[str, int], plain: bool, waves: bool) -> GeneratedCore:
     try:
         from hw.core import CoreConfig
-        from hw.endpoint import MODULE_NAME
+        from hw.endpoint import MODULE_NAME, user_ports
         from hw.stream.user_blocks import find
     except ImportError as error:
         raise BuildError(
@@ -143,6 +144,11 @@ def _generate(user: str | None, others: dict[str, int], plain: bool, waves: bool
         config = CoreConfig(extension=not plain, **chosen, **others)
     except ValueError as error:
         raise BuildError(str(error)) from error
+    if user_ports(config):
+        raise BuildError(
+            f"nothing in the simulated board is connected to the ports of the user block {user}: "
+            "name a file with your logic instead (--user FILE.v)"
+        )
     verilog = verilog_of(config)
     home, version = find_verilator()
     flags = [*_VERILATE, *(("--trace-vcd",) if waves else ())]

@@ -2,6 +2,7 @@
 """Properties of the gateware that hold for whatever comes: ``.venv/bin/python -m sim.formal``."""
 
 from .arbiter import Arbiter
+from .axi_stream import AxiStreamPorts
 from .descriptors import Pushes, Slots
 from .interrupts import Edges, Masked, Pending, Records
 from .property import Property
@@ -29,6 +30,7 @@ PROPERTIES: dict[str, type[Property]] = {
     "pushes": Pushes,
     "put": Put,
     "get": Get,
+    "axis": AxiStreamPorts,
     "queue": Queue,
     "reads": ReadQueue,
     "writes": WriteQueues,

@@ -181,6 +181,20 @@ BUGS: dict[str, list[Edit]] = {
             "return row",
         ),
     ],
+    "axis": [
+        Edit(
+            "a beat that is offered waits",
+            "hw/stream/axi_stream.py",
+            "self.i.ready.eq(~out.tvalid | out.tready)",
+            "self.i.ready.eq(1)",
+        ),
+        Edit(
+            "nothing leaves in reset",
+            "hw/stream/user_blocks/axis.py",
+            "outwards.i.valid.eq(self.i.valid & on)",
+            "outwards.i.valid.eq(self.i.valid)",
+        ),
+    ],
     "queue": [
         Edit(
             "what comes out is what went in",

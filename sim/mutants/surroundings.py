@@ -121,6 +121,20 @@ ROWS = [
         "stream/test_pair.py::test_what_c2h_still_gets_of_a_broken_copy_is_its_beginning",
     ),
     (
+        "lanes without bytes keep their place",
+        "stream/axi_stream.py",
+        "total.eq(below + held)",
+        "total.eq(below + 1)",
+        "stream/test_axi_stream.py::test_bytes_move_together",
+    ),
+    (
+        "a flush leaves the user's side alone",
+        "stream/user_blocks/axis.py",
+        "with m.If(~on):",
+        "with m.If(0):",
+        "stream/test_axi_stream.py::test_a_flush_resets_the_users_side_and_nothing_moves_meanwhile",
+    ),
+    (
         "stored and forwarded",
         "read/engine.py",
         "marks.reaches.eq(checker.reaches)",

@@ -170,3 +170,22 @@ def test_load_file(tmp_path, board_path, size):
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"{size} bytes in ")
     assert done.stdout.endswith(f"CRC-32 {zlib.crc32(content):08x}\n")
+
+
+def test_user_logic_in_verilog(tmp_path):
+    """The module in examples/ on the simulated board, as the documentation runs it."""
+    text = (ROOT / "docs" / "integration.md").read_text()
+    section = text.split("## A module in Verilog\n")[1].split("\n## ")[0]
+    (tmp_path / "demo.py").write_text(re.findall(r"```python\n(.*?)```", section, flags=re.S)[0])
+    done = run(tmp_path, "demo.py", PYTHONPATH=str(ROOT / "host"))
+    assert done.returncode == 0, done.stderr
+    said, beats = done.stdout.splitlines()
+    assert said.startswith("307680 bytes in ") and "through the board's user stream" in said
+    # Two passes; a beat is full unless a descriptor ends in it.
+    assert 76920 <= int(beats.removesuffix(" beats")) < 76920 + 200
+
+
+def test_a_board_of_the_simulation_has_nothing_for_ports(tmp_path):
+    open_it = "import peerdma; peerdma.open('sim', arguments=['--user', 'axis'])"
+    done = run(tmp_path, "-c", open_it, PYTHONPATH=str(ROOT / "host"))
+    assert "connected to the ports of the user block axis: name a file" in done.stderr

@@ -4,13 +4,18 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from hw.build import generate
 from hw.core import CoreConfig
-from hw.endpoint import EXTRA_PORTS, MODULE_NAME
+from hw.endpoint import EXTRA_PORTS, MODULE_NAME, SIMULATION_PORTS, user_ports
 from hw.pcie.series7.ports import TRN_PORTS
+from hw.stream.axi_stream import UserPorts
+from hw.stream.user_blocks import Axis, find
+from hw.top import Top
 
 #: The smallest core: the ports are the same for all.
 SMALL = CoreConfig(tags=8, ram_size=4096, user=None, extension=False)
@@ -21,19 +26,90 @@ def verilog() -> str:
     return generate(SMALL)
 
 
-def test_the_ports_of_the_module_are_those_of_the_tables(verilog):
+def declared(verilog: str) -> dict[str, tuple[str, int]]:
+    """Direction and width of the core's ports, by name."""
     (body,) = re.findall(rf"^module {MODULE_NAME}\((.*?)^endmodule", verilog, re.M | re.S)
     names = body[: body.index(");")].replace("\n", " ").split(",")
-    declared = re.findall(r"^  (input|output)(?: \[(\d+):0\])? (\w+);", body, re.M)
-    found = {name: (direction, int(high or 0) + 1) for direction, high, name in declared}
+    ports = re.findall(r"^  (input|output)(?: \[(\d+):0\])? (\w+);", body, re.M)
+    found = {name: (direction, int(high or 0) + 1) for direction, high, name in ports}
     assert {name.strip() for name in names} == found.keys()
-    assert found == {
+    return found
+
+
+def listed(verilog: str) -> dict[str, tuple[str, int]]:
+    """The same from the heading, in its order."""
+    heading = verilog[: verilog.index("\nmodule ")]
+    rows = re.findall(r"^//   (input|output) +\[ *(\d+):0\] (\w+) ", heading, re.M)
+    return {name: (direction, int(high) + 1) for direction, high, name in rows}
+
+
+def test_the_ports_of_the_module_are_those_of_the_tables(verilog):
+    assert declared(verilog) == {
         port.name: ({"i": "input", "o": "output"}[port.direction], port.width)
         for port in (*EXTRA_PORTS, *TRN_PORTS)
     }
 
 
+def test_only_a_core_for_a_simulation_has_ports_for_it(verilog):
+    """For synthesis there is nothing that a user would have to tie off or leave open."""
+    simulated = declared(generate(SMALL, simulation=True))
+    added = {name: simulated[name] for name in simulated if name not in declared(verilog)}
+    assert added.keys() == {port.name for port in SIMULATION_PORTS}
+    assert len(simulated) == len(declared(verilog)) + len(added)
+
+
 def test_the_heading_lists_each_port(verilog):
-    heading = verilog[: verilog.index("\nmodule ")]
-    listed = re.findall(r"^//   (input|output) +\[ *(\d+):0\] (\w+) ", heading, re.M)
-    assert [name for *_, name in listed] == [port.name for port in (*EXTRA_PORTS, *TRN_PORTS)]
+    assert list(listed(verilog)) == [port.name for port in (*EXTRA_PORTS, *TRN_PORTS)]
+
+
+def test_user_logic_outside_has_ports_for_each_pair(verilog):
+    """Beside those of every core: two streams and a register port, numbered by pair."""
+    outside = generate(replace(SMALL, h2c=2, c2h=2, user=Axis))
+    ports = declared(outside)
+    assert listed(outside) == ports
+    added = {name: port for name, port in ports.items() if name not in declared(verilog)}
+    assert len(added) == 2 * len(UserPorts.DOCS) == len(ports) - len(declared(verilog))
+    for number in range(2):
+        assert added[f"m_axis_h2c{number}_tdata"] == ("output", 64)
+        assert added[f"m_axis_h2c{number}_tready"] == ("input", 1)
+        assert added[f"s_axis_c2h{number}_tkeep"] == ("input", 8)
+        assert added[f"s_axis_c2h{number}_tready"] == ("output", 1)
+        assert added[f"axis{number}_aresetn"] == ("output", 1)
+        assert added[f"reg{number}_wstrb"] == ("output", 8)
+        assert added[f"reg{number}_rdata"] == ("input", 64)
+
+
+def test_the_integration_page_has_the_ports(verilog):
+    """Name, direction, width and meaning, in the order of the heading."""
+    page = (Path(__file__).resolve().parents[2] / "docs" / "integration.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| (input|output) \| (\d+) \| (.*) \|$", page, re.M)
+    ports = user_ports(replace(SMALL, user=Axis))
+    words = {"i": "input", "o": "output"}
+    assert rows == [(port.name, words[port.direction], str(port.width), port.doc) for port in ports]
+
+
+def test_the_class_of_the_integration_page_is_a_block(tmp_path, monkeypatch):
+    page = (Path(__file__).resolve().parents[2] / "docs" / "integration.md").read_text()
+    (body,) = re.findall(r"```python\n(from pathlib.*?)```", page, flags=re.DOTALL)
+    (tmp_path / "halve.py").write_text(body)
+    monkeypatch.syspath_prepend(tmp_path)
+    halve = find("halve:Halve")
+    assert (halve.NAME, halve.RATIO, halve.MODULE) == ("HALF", (2, 1), "halve")
+    assert CoreConfig(user=halve).verilog == (tmp_path / "halve.v",)
+
+
+def test_user_logic_in_verilog_is_inside(verilog, tmp_path):
+    path = tmp_path / "mine.v"
+    path.write_text("module mine();\n// all of it\nendmodule\n")
+    inside = generate(replace(SMALL, user=find(str(path))))
+    assert declared(inside) == declared(verilog)
+    assert inside.endswith(path.read_text())
+    (instance,) = re.findall(r"^  mine +\w+ \((.*?)\);", inside, re.M | re.S)
+    pins = re.findall(r"\.(\w+)\(", instance)
+    assert {"clk", "axis_aresetn", "s_axis_h2c_tdata", "m_axis_c2h_tkeep", "reg_rdata"} <= {*pins}
+    assert len(pins) == 1 + len(UserPorts.DOCS)
+
+
+def test_a_boards_design_has_no_place_for_logic_outside():
+    with pytest.raises(ValueError, match=r"nothing here .* block Axis: .*--user FILE\.v"):
+        Top(replace(SMALL, user=Axis))

@@ -4,19 +4,22 @@
 from __future__ import annotations
 
 import importlib
+from pathlib import Path
 
+from .axis import Axis, verilog_block
 from .base import UserBlock
 from .bfloat16 import ToBfloat16
 from .pass_through import PassThrough
 from .pattern_source import PatternSource
 
-__all__ = ["BLOCKS", "PassThrough", "PatternSource", "ToBfloat16", "UserBlock", "find"]
+__all__ = ["BLOCKS", "Axis", "PassThrough", "PatternSource", "ToBfloat16", "UserBlock", "find"]
 
 #: The blocks of this package, by the names that command lines know them by.
 BLOCKS: dict[str, type[UserBlock]] = {
     "pass": PassThrough,
     "bfloat16": ToBfloat16,
     "pattern": PatternSource,
+    "axis": Axis,
 }
 
 
@@ -26,8 +29,9 @@ def find(name: str) -> type[UserBlock] | None:
     Parameters
     ----------
     name : str
-        A key of `BLOCKS`, ``module:Class`` for a block in a module of one's own, or "none" for a
-        core without streams.
+        A key of `BLOCKS`, ``module:Class`` for a block in a module of one's own, a file whose name
+        ends in ``.v`` for one in Verilog (see `axis.verilog_block`), or "none" for a core without
+        streams.
 
     Raises
     ------
@@ -38,11 +42,13 @@ def find(name: str) -> type[UserBlock] | None:
         return None
     if name in BLOCKS:
         return BLOCKS[name]
+    if name.endswith(".v"):
+        return verilog_block(Path(name))
     module, colon, attribute = name.partition(":")
     if not colon:
         raise ValueError(
             f"there is no user block {name!r}; there are {', '.join(BLOCKS)}, none, and yours as "
-            "module:Class"
+            "module:Class or FILE.v"
         )
     try:
         found = getattr(importlib.import_module(module), attribute)

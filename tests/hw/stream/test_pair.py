@@ -6,9 +6,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from amaranth.hdl import Module, Signal
+from amaranth.lib import wiring
 
 from hw.stream.pair import StreamPair
-from hw.stream.user_blocks import PassThrough, PatternSource, UserBlock
+from hw.stream.user_blocks import Axis, PassThrough, PatternSource, UserBlock
 from peerdma import regs
 from peerdma.testing import pattern
 from tests.hw.helpers import PAIR_PLACE, RING_PLACE, seeded, simulate
@@ -19,8 +20,20 @@ class Wire(PassThrough):
     """The same bytes, through a user block."""
 
 
+class Outside(UserBlock):
+    """The same bytes, out by AXI4-Stream and in again."""
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.axis = axis = Axis()
+        wiring.connect(m, wiring.flipped(self.i), axis.i)
+        wiring.connect(m, axis.o, wiring.flipped(self.o))
+        wiring.connect(m, axis.m_axis_h2c, axis.s_axis_c2h)
+        return m
+
+
 #: With how many rings bytes pass through.
-RINGS = {PassThrough: 1, Wire: 2}
+RINGS = {PassThrough: 1, Wire: 2, Outside: 2}
 each_way = pytest.mark.parametrize("user", RINGS)
 
 

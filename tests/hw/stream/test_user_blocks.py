@@ -5,7 +5,15 @@ import numpy as np
 import pytest
 from amaranth.lib import wiring
 
-from hw.stream.user_blocks import BLOCKS, PassThrough, PatternSource, ToBfloat16, UserBlock, find
+from hw.stream.user_blocks import (
+    BLOCKS,
+    Axis,
+    PassThrough,
+    PatternSource,
+    ToBfloat16,
+    UserBlock,
+    find,
+)
 from peerdma import regs
 from peerdma.testing import pattern
 from tests.hw.helpers import fields, seeded, send, simulate, toggle, watch
@@ -215,12 +223,28 @@ def test_find(tmp_path, monkeypatch):
     assert issubclass(mine, UserBlock) and mine.NAME == "MINE" and mine is not PassThrough
 
 
+def test_find_takes_a_file_of_verilog(tmp_path):
+    """Its module has the file's name, whatever else is in it."""
+    path = tmp_path / "mine.v"
+    path.write_text("// module mine\nmodule other(); endmodule\n")
+    with pytest.raises(
+        ValueError, match=r"mine\.v has no module mine: name the module as its file"
+    ):
+        find(str(path))
+    path.write_text("module other(); endmodule\nmodule mine (input clk);\nendmodule\n")
+    mine = find(str(path))
+    assert issubclass(mine, Axis)
+    assert (mine.__name__, mine.MODULE, mine.VERILOG) == ("mine", "mine", path)
+    assert (mine.NAME, mine.RATIO) == ("AXIS", (1, 1))
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("nonsense", "no user block 'nonsense'; there are pass, bfloat16, pattern, none"),
+        ("nonsense", "no user block 'nonsense'; there are pass, bfloat16, pattern, axis, none"),
         ("no_such_module:X", "No module named 'no_such_module'. Is its folder in PYTHONPATH"),
         ("hw.stream.user_blocks:Nope", "no attribute 'Nope'"),
+        ("gone.v", r"cannot read the user block /.*/gone\.v: .*No such file"),
         ("hw.core:Core", "derive it from hw.stream.user_blocks.UserBlock"),
     ],
 )

@@ -1,0 +1,270 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""User logic outside of the core: cocotbext-axi on its AXI4-Stream ports, registers beside them.
+
+The logic inverts bits, by a register at offset 0, and counts its bytes in one at offset 4.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+
+import cocotb
+from cocotb.triggers import ClockCycles, FallingEdge, RisingEdge, Timer
+from cocotbext.axi import AxiStreamBus, AxiStreamFrame, AxiStreamSink, AxiStreamSource
+
+from peerdma import regs
+
+from .bench_stream import STREAM, copy, cut
+from .bench_stream_faults import stop
+from .memory import Transfer
+from .tb import TB, bench
+
+#: The user block of the core.
+USER = "axis"
+#: Bytes of the rings on either side of the logic.
+INBOUND, OUTBOUND = 8192, 4096
+_SIGNALS = ("tdata", "tkeep", "tlast")
+
+
+class Beats(AxiStreamBus):
+    """H2C has no packets: each beat is a frame of its own."""
+
+    _optional_signals = ("tvalid", "tready", "tkeep")
+
+
+class Logic:
+    """What a user would connect to the ports of pair 0.
+
+    Parameters
+    ----------
+    tb : TB
+    pause : float
+        Probability of a pause in each cycle of either stream.
+    sparse : bool
+        Leave lanes without bytes, and end packets anywhere.
+
+    Attributes
+    ----------
+    resets : int
+        How often the streams were reset; the register's resets are in `register_resets`.
+    taken, given : list of int
+        Cycles in which beats were transferred: to the logic, and from it.
+    """
+
+    def __init__(self, tb: TB, *, pause: float = 0.0, sparse: bool = False):
+        dut = tb.dut
+        # It logs every frame.
+        logging.getLogger(f"cocotb.{dut._name}").setLevel(logging.ERROR)
+        self._dut, self._rng, self._sparse = dut, random.Random(tb.rng.random()), sparse
+        reset = {"reset": dut.axis0_aresetn, "reset_active_level": False}
+        self.sink = AxiStreamSink(Beats(dut, "m_axis_h2c0"), dut.clk, **reset)
+        bus = AxiStreamBus.from_prefix(dut, "s_axis_c2h0")
+        self.source = AxiStreamSource(bus, dut.clk, **reset)
+        if pause:
+            for side in (self.sink, self.source):
+                side.set_pause_generator(iter(lambda: self._rng.random() < pause, None))
+        dut.reg0_rdata.value = 0
+        self.mask = self.bytes = self.resets = self.register_resets = 0
+        self.taken: list[int] = []
+        self.given: list[int] = []
+        self._work = cocotb.start_soon(self._process())
+        for task in (self._judge(), self._follow_reset(), self._registers()):
+            cocotb.start_soon(task)
+
+    async def _process(self) -> None:
+        while True:
+            got = bytes((await self.sink.recv()).tdata)
+            self.bytes += len(got)
+            data = bytes(byte ^ self.mask for byte in got)
+            await self.source.send(self._scattered(data) if self._sparse else data)
+
+    def _scattered(self, data: bytes) -> AxiStreamFrame:
+        """The bytes in lanes at random, in their order; there may be beats without any."""
+        lanes, keep = bytearray(), []
+        for byte in data:
+            while self._rng.random() < 0.3:
+                lanes.append(self._rng.randrange(256))
+                keep.append(0)
+            lanes.append(byte)
+            keep.append(1)
+        gap = self._rng.choice([0, 0, 20])
+        return AxiStreamFrame(bytes(lanes) + bytes(gap), keep + [0] * gap)
+
+    async def _follow_reset(self) -> None:
+        """Nothing of what came before a reset may be left behind it."""
+        aresetn = self._dut.axis0_aresetn
+        while True:
+            await FallingEdge(aresetn)
+            self.resets += 1
+            self._work.cancel()
+            for side in (self.sink, self.source):
+                side.clear()
+            await RisingEdge(aresetn)
+            self._work = cocotb.start_soon(self._process())
+
+    async def _judge(self) -> None:
+        """The rules of AXI4-Stream for the core, and when beats were transferred."""
+        dut, offered, low, cycle = self._dut, None, 0, 0
+        while True:
+            await RisingEdge(dut.clk)
+            cycle += 1
+            if not int(dut.axis0_aresetn.value):
+                assert not int(dut.m_axis_h2c0_tvalid.value), "tvalid in reset"
+                low, offered = low + 1, None
+                continue
+            assert low == 0 or low >= 16, f"a reset of {low} cycles"
+            low = 0
+            valid, ready = (int(dut[f"m_axis_h2c0_{name}"].value) for name in ("tvalid", "tready"))
+            beat = [int(dut[f"m_axis_h2c0_{name}"].value) for name in _SIGNALS]
+            assert offered is None or (valid and beat == offered), "a beat did not wait"
+            if valid:
+                keep = beat[1]
+                assert keep and not keep & keep + 1, f"tkeep {keep:#x}"
+                assert not beat[2], "tlast on H2C"
+            offered = beat if valid and not ready else None
+            if valid and ready:
+                self.taken.append(cycle)
+            if int(dut.s_axis_c2h0_tvalid.value) and int(dut.s_axis_c2h0_tready.value):
+                self.given.append(cycle)
+
+    async def _registers(self) -> None:
+        dut, was_reset = self._dut, False
+        while True:
+            await RisingEdge(dut.clk)
+            if not int(dut.reg0_aresetn.value):
+                self.register_resets += not was_reset
+                self.mask, was_reset = 0, True
+                continue
+            was_reset = False
+            strobe, address = int(dut.reg0_wstrb.value), int(dut.reg0_waddr.value)
+            if strobe & 1 and address == 0:
+                self.mask = int(dut.reg0_wdata.value) & 0xFF
+            if int(dut.reg0_rstrb.value):
+                word = self.bytes % (1 << 32) << 32 | self.mask
+                dut.reg0_rdata.value = word if int(dut.reg0_raddr.value) == 0 else 0
+
+
+async def expect_processed(tb: TB, logic: Logic, total: int) -> None:
+    """A copy of `total` bytes through the logic, in descriptors of any size on either side."""
+    pieces = min(4, total)
+    source, target, into, out = copy(tb, cut(tb, total, pieces), cut(tb, total, pieces))
+    runs = [tb.h2c.run(into, 400), tb.c2h.run(out, 400)]
+    tb.rng.shuffle(runs)
+    for run in [cocotb.start_soon(run) for run in runs]:
+        await run
+    target.expect(bytes(byte ^ logic.mask for byte in source.data))
+
+
+async def expect_all_processed(tb: TB, logic: Logic) -> None:
+    """Copies of several lengths, with another mask each."""
+    for total in (1, 7, 8, 9, tb.rng.randint(1000, 6000)):
+        mask = tb.rng.randrange(256)
+        await write(tb, 0, mask.to_bytes(4, "little"))
+        await expect_processed(tb, logic, total)
+        assert logic.mask == mask
+
+
+async def write(tb: TB, offset: int, data: bytes) -> None:
+    """Write registers of the logic."""
+    await tb.bar_write(regs.BAR_USER[0], regs.USER_BLOCK_BASE + offset, data)
+
+
+async def read(tb: TB, offset: int, size: int) -> int:
+    """Read registers of the logic; fails if the answer takes too long."""
+    data = await tb.bar_read(regs.BAR_USER[0], regs.USER_BLOCK_BASE + offset, size)
+    return int.from_bytes(data, "little")
+
+
+@bench(us=2000, lanes=4)
+async def processed(tb: TB):
+    """Bytes of any number go out and come back changed."""
+    await expect_all_processed(tb, Logic(tb))
+
+
+@bench(us=3000, lanes=4, stall=0.2)
+async def pauses(tb: TB):
+    """The same with pauses of both streams, and of the PCIe block."""
+    await expect_all_processed(tb, Logic(tb, pause=0.4))
+
+
+@bench(us=3000, lanes=4)
+async def scattered(tb: TB):
+    """Lanes are left out, packets end anywhere, even behind their last byte."""
+    await expect_all_processed(tb, Logic(tb, pause=0.1, sparse=True))
+
+
+@bench(us=500, lanes=4)
+async def full_rate(tb: TB):
+    """Either stream carries a beat in each cycle: what the rings hold, without a pause."""
+    logic = Logic(tb)
+    logic.sink.pause = True
+    # More than the ring and what is in front of it hold: reads wait for room.
+    size = INBOUND + 4096
+    source, target, into, out = copy(tb, [size], [size])
+    await tb.h2c.start(into)
+    await Timer(30, "us")
+    assert not logic.taken
+    logic.sink.pause = False
+    await ClockCycles(tb.dut.clk, INBOUND // 8)
+    for cycles, ring in ((logic.taken, INBOUND), (logic.given, OUTBOUND)):
+        # A descriptor of 512 bytes may be in the ring in part; C2H does not run yet.
+        count = (ring - 512) // 8
+        assert cycles[count - 1] - cycles[0] == count - 1, f"{count} beats took longer"
+    await tb.c2h.run(out, 200)
+    await tb.h2c.idle(100)
+    target.expect(source.data)
+
+
+@bench(us=3000, lanes=4)
+async def aborts(tb: TB):
+    """Stopping a copy anywhere resets the logic; the next copy is clean, its register kept."""
+    logic = Logic(tb, pause=0.2)
+    await write(tb, 0, (0x5A).to_bytes(4, "little"))
+    for number in range(8):
+        _, _, into, out = copy(tb, [20000], [20000])
+        channels = [(tb.h2c, into), (tb.c2h, out)]
+        tb.rng.shuffle(channels)
+        for channel, chain in channels:
+            await channel.start(chain)
+        await Timer(tb.rng.randint(1000, 6000), "ns")
+        assert logic.resets == number
+        await stop(tb)
+        await expect_processed(tb, logic, 900)
+        assert logic.resets == number + 1
+    assert await read(tb, 0, 4) == 0x5A
+    assert logic.register_resets == 0
+    await tb.write(regs.EXTENSION, "soft_reset", 1)
+    await Timer(2, "us")
+    assert await read(tb, 0, 4) == 0
+    assert (logic.resets, logic.register_resets) == (9, 1)
+
+
+@bench(us=1000, lanes=4)
+async def flushes(tb: TB):
+    """What a run left in the logic goes when software asks for it; without, it stays."""
+    logic = Logic(tb)
+    left = tb.buffer(999)
+    await tb.h2c.run(tb.chain([Transfer(left.address, STREAM, 999)]))
+    await Timer(2, "us")
+    assert (logic.bytes, logic.resets) == (999, 0)
+    await tb.write(regs.EXTENSION, "stream_flush", 1)
+    await expect_processed(tb, logic, 500)
+    assert logic.resets == 1
+
+
+@bench(us=500)
+async def registers(tb: TB):
+    """Words of both halves, single bytes, and reads that nobody answers end as all others do."""
+    logic = Logic(tb)
+    await write(tb, 0, bytes([0x81, 0, 0, 0]))
+    assert await read(tb, 0, 4) == 0x81
+    await expect_processed(tb, logic, 77)
+    assert await read(tb, 0, 8) == 77 << 32 | 0x81
+    assert await read(tb, 4, 4) == 77
+    # Of other pairs, of no register here, and beyond: no strobe, or nothing that answers.
+    for offset in (8, 0xF8, 0x100):
+        assert await read(tb, offset, 8) == 0
+    await write(tb, 8, bytes(range(1, 9)))
+    await write(tb, 0x100, bytes(range(1, 9)))
+    assert await read(tb, 0, 4) == 0x81

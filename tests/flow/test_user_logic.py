@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""User logic in Verilog, in what other tools get: Yosys takes it, a Vivado project names it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from flow.__main__ import main
+from flow.toolchain import Toolchain
+from hw.build import generate
+from hw.core import CoreConfig
+from hw.endpoint import MODULE_NAME
+from hw.stream.user_blocks import Axis, find
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLE = ROOT / "examples" / "verilog" / "invert.v"
+SMALL = CoreConfig(tags=8, ram_size=4096)
+#: A module is there for each instance, with all its ports; and no net has two drivers or a loop.
+_CHECK = "hierarchy -check -top {top}; proc; flatten; opt_clean; check -assert"
+
+
+def elaborate(folder: Path, top: str, *sources: Path) -> None:
+    """Fails if Yosys finds anything wrong with a design before synthesis."""
+    script = f"read_verilog {' '.join(map(str, sources))}; {_CHECK.format(top=top)}"
+    Toolchain.obtain().run("yosys", "-q", "-p", script, folder=folder)
+
+
+def test_a_module_inside_of_the_core_elaborates(tmp_path):
+    core = tmp_path / "core.v"
+    core.write_text(generate(replace(SMALL, user=find(str(EXAMPLE)))))
+    elaborate(tmp_path, MODULE_NAME, core)
+
+
+def test_a_design_around_the_core_elaborates(tmp_path):
+    """The top level of the documentation: the core's ports joined to the example's."""
+    text = (ROOT / "docs" / "integration.md").read_text()
+    (body,) = re.findall(r"```verilog\n(.*?)```", text, flags=re.DOTALL)
+    core, top = tmp_path / "core.v", tmp_path / "top.v"
+    core.write_text(generate(replace(SMALL, user=Axis)))
+    top.write_text(body)
+    elaborate(tmp_path, "top", core, EXAMPLE, top)
+
+
+@pytest.mark.parametrize("user", [None, EXAMPLE], ids=["without", "with"])
+def test_a_vivado_project_has_all_that_it_names(user, tmp_path):
+    options = ["--user", str(user)] if user else []
+    command = ["picoevb", "--toolchain", "vivado", "-o", str(tmp_path), "--ram-size", "4096"]
+    assert main([*command, *options]) == 0
+    tcl = (tmp_path / "peerdma_picoevb.tcl").read_text()
+    named = {name.strip('"{}') for name in re.findall(r"^(?:add_files|read_\w+) (\S+)", tcl, re.M)}
+    assert {"peerdma_picoevb.v", "peerdma_picoevb.xdc"} <= named
+    assert all((tmp_path / name).exists() for name in named), named
+    if user:
+        assert user.name in named
+        assert (tmp_path / user.name).read_text() == user.read_text()
+        assert "  invert " in (tmp_path / "peerdma_picoevb.v").read_text()
+
+
+def test_a_board_has_nothing_for_ports(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(["picoevb", "--user", "axis"])
+    assert "nothing here is connected to the ports of the user block" in capsys.readouterr().err
