@@ -257,4 +257,6 @@ def help_of(program: tuple[str, ...]) -> str:
         timeout=120,
     )
     assert done.returncode == 0, f"{program}: {done.stderr}"
+    # Otherwise it has done its work, whatever that is.
+    assert done.stdout.startswith("usage:"), f"{program} does not know --help: {done.stdout}"
     return done.stdout

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Makes docs/trace.png anew: ``.venv/bin/python -m tests.host.trace.picture``."""
 
+import argparse
 import tempfile
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from tests.host.trace.browser import READY, Browser
 
 def main() -> None:
     """Copies with the demo, and photographs where the data begins."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
     with tempfile.TemporaryDirectory() as folder, Browser(1100, 620) as browser:
         page = Path(folder, "copy.html")
         run("--size", "64x64", "--gpu", "emulated", "--trace", page).check_returncode()
