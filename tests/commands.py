@@ -237,7 +237,7 @@ def _wrong_options(program: tuple[str, ...], arguments: list[str]) -> Iterator[s
 def _wrong_paths(arguments: list[str]) -> Iterator[str]:
     """Files of the checkout that it does not have."""
     for word in arguments:
-        ours = re.match(r"(?:hw|host|sim|driver|tools|tests|docs)/", word)
+        ours = re.match(r"(?:hw|examples|host|sim|driver|tools|tests|docs)/", word)
         if ours and word not in BUILT and not (ROOT / word).exists():
             yield f"no {word}"
 
