@@ -5,6 +5,8 @@ InboundRing ──beats──▶ ToAxiStream ──m_axis_h2c──▶ user's lo
 OutboundRing ◀─beats── FromAxiStream ◀─s_axis_c2h── user's logic
 """
 
+from typing import ClassVar
+
 from amaranth import *
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -82,7 +84,7 @@ class UserPorts(wiring.Signature):
     """
 
     #: What each member is, for people; keys are those of the nested interfaces, joined by "_".
-    DOCS = {  # noqa: RUF012 - a constant of the class, which Signature has no place for otherwise
+    DOCS: ClassVar[dict[str, str]] = {
         "axis_aresetn": "0: reset all that is connected to the two streams",
         "m_axis_h2c_tdata": "H2C: bytes in memory order from lane 0",
         "m_axis_h2c_tkeep": "lanes that hold a byte, without a gap from lane 0",

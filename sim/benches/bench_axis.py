@@ -214,6 +214,8 @@ async def full_rate(tb: TB):
     await tb.c2h.run(out, 200)
     await tb.h2c.idle(100)
     target.expect(source.data)
+    # One descriptor of a multiple of eight bytes: no beat has fewer.
+    assert logic.bytes == size == 8 * len(logic.taken)
 
 
 @bench(us=3000, lanes=4)

@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,8 +18,10 @@ from hw.build import generate
 from hw.core import CoreConfig
 from hw.endpoint import MODULE_NAME
 from hw.stream.user_blocks import Axis, find
+from sim.compile.tools import find_verilator
 
 ROOT = Path(__file__).resolve().parents[2]
+LITEX = ROOT / "examples" / "litex" / "loop_back.py"
 EXAMPLE = ROOT / "examples" / "verilog" / "invert.v"
 SMALL = CoreConfig(tags=8, ram_size=4096)
 #: A module is there for each instance, with all its ports; and no net has two drivers or a loop.
@@ -27,6 +32,16 @@ def elaborate(folder: Path, top: str, *sources: Path) -> None:
     """Fails if Yosys finds anything wrong with a design before synthesis."""
     script = f"read_verilog {' '.join(map(str, sources))}; {_CHECK.format(top=top)}"
     Toolchain.obtain().run("yosys", "-q", "-p", script, folder=folder)
+
+
+def test_the_example_has_no_warning():
+    """Of Verilator, but for ports that it has no use for."""
+    verilator = str(find_verilator()[0] / "bin" / "verilator")
+    options = ("--lint-only", "-Wall", "-Wno-UNUSEDSIGNAL")
+    done = subprocess.run(
+        [verilator, *options, EXAMPLE], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0 and "%Warning" not in done.stderr, done.stderr
 
 
 def test_a_module_inside_of_the_core_elaborates(tmp_path):
@@ -43,6 +58,15 @@ def test_a_design_around_the_core_elaborates(tmp_path):
     core.write_text(generate(replace(SMALL, user=Axis)))
     top.write_text(body)
     elaborate(tmp_path, "top", core, EXAMPLE, top)
+
+
+def test_a_litex_design_around_the_core_elaborates(tmp_path):
+    program = [sys.executable, "-W", "error", str(LITEX), str(tmp_path / "loop_back.v")]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    subprocess.run(program, env=environment, check=True, timeout=300)
+    core = tmp_path / "core.v"
+    core.write_text(generate(replace(SMALL, user=Axis)))
+    elaborate(tmp_path, "loop_back", core, tmp_path / "loop_back.v")
 
 
 @pytest.mark.parametrize("user", [None, EXAMPLE], ids=["without", "with"])
