@@ -55,7 +55,7 @@ def build(waves: bool = False, *, channels: int = 1, netlist: bool = False) -> P
     """
     home, verilator_version = find_verilator()
     program, version = find_compiler()
-    compiler = [program, "-std=c++17", "-w", f"-DVM_TRACE={waves:d}", f"-DVM_TRACE_VCD={waves:d}"]
+    compiler = [*program, "-std=c++17", "-w", f"-DVM_TRACE={waves:d}", f"-DVM_TRACE_VCD={waves:d}"]
     compiler += ["-DVM_COVERAGE=0", f"-I{home / 'include'}", f"-I{home / 'include' / 'vltstd'}"]
     trace = ["--trace-vcd"] * waves
 
@@ -87,7 +87,7 @@ def build(waves: bool = False, *, channels: int = 1, netlist: bool = False) -> P
             list(pool.map(compile_unit, units))
         objects = [str(path) for folder in (at, common) for path in folder.glob("*.o")]
         link = [f"-L{_LIBRARIES}", f"-Wl,-rpath,{_LIBRARIES}", "-lcocotbvpi_verilator"]
-        run_tool([program, *objects, *link, "-pthread", "-o", MODULE_NAME], at)
+        run_tool([*program, *objects, *link, "-pthread", "-o", MODULE_NAME], at)
 
     CACHE.mkdir(parents=True, exist_ok=True)
     with (CACHE / "cocotb.lock").open("w") as lock:
