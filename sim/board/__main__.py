@@ -21,4 +21,4 @@ def _model(user: str | None, *, plain: bool, waves: bool, **numbers: int | None)
 
 
 if __name__ == "__main__":
-    sys.exit(main(_model))
+    sys.exit(main(_model, ".venv/bin/python -m sim.board"))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The simulated board: serves a PCIe function over vfio-user at a socket.
 
-The first start compiles the core, which takes a minute or two; later starts are immediate. Prints
+In a checkout, the first start compiles the core, which takes a minute or two. Prints
 ``ready: PATH`` to standard output when a client can connect, and events to standard error.
 Exit status: 0 normal end, 1 could not start, 2 wrong usage, 3 the core broke a PCIe rule.
 """
@@ -91,9 +91,9 @@ def _fault(text: str) -> str:
     return text
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(program: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog=".venv/bin/python -m sim.board",
+        prog=program,
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -336,7 +336,7 @@ class _Board:
         return self._native.board_errors(self._handle)
 
 
-def main(make: Callable[..., Model], argv: Sequence[str] | None = None) -> int:
+def main(make: Callable[..., Model], program: str, argv: Sequence[str] | None = None) -> int:
     """Command line; returns the exit status.
 
     Parameters
@@ -344,8 +344,10 @@ def main(make: Callable[..., Model], argv: Sequence[str] | None = None) -> int:
     make : callable
         Makes a board's model: ``make(user, plain=..., waves=..., h2c=..., c2h=...,
         ram_size=...)``, None where the command does not say; raises StartError on failure.
+    program : str
+        What starts it, for its help.
     """
-    arguments = _parser().parse_args(argv)
+    arguments = _parser(program).parse_args(argv)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: sys.exit(0))
     try:

@@ -29,7 +29,11 @@ if TYPE_CHECKING:
 __all__ = ["GeneratedCore", "main", "obtain", "pack", "verilog_of"]
 
 _BROUGHT = ROOT / "build" / "model"
-_VERILATE = ("--cc", "-O3", "--x-assign", "fast", "--x-initial", "fast", "--no-assert")
+_VERILATE = (
+    *("--cc", "-O3", "--x-assign", "fast", "--x-initial", "fast", "--no-assert"),
+    # Nothing uses SystemVerilog's package std, whose code names its file on this machine.
+    "--no-std-package",
+)
 #: What of Verilator's runtime is needed, beside vltstd/.
 _RUNTIME = ("verilated*.h", "verilated.cpp", "verilated_threads.cpp")
 

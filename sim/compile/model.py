@@ -8,6 +8,7 @@ from sim.board.loader import Model
 from .configuration import configuration_space
 from .generated import obtain
 from .native import compile_board
+from .tools import Compiler
 
 __all__ = ["compiled"]
 
@@ -17,15 +18,17 @@ def compiled(
     *,
     plain: bool = False,
     waves: bool = False,
+    compiler: Compiler | None = None,
     **numbers: int | None,
 ) -> Model:
     """The model of a board, compiled if it is not there yet.
 
-    Parameters are those of `sim.compile.generated.obtain`.
+    Parameters are those of `sim.compile.generated.obtain`, and `compiler` that of
+    `sim.compile.native.compile_board`.
 
     Raises
     ------
     BuildError
     """
     core = obtain(user, plain=plain, waves=waves, **numbers)
-    return Model(compile_board(core), core.clock_khz, configuration_space())
+    return Model(compile_board(core, compiler), core.clock_khz, configuration_space())

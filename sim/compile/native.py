@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 from hw.pcie.series7.parameters import PARAMETERS, TRANSMIT_BUFFERS
@@ -17,7 +17,7 @@ from hw.pcie.series7.ports import TRN_PORTS
 from peerdma.regs import WaitsFor
 
 from .generated import GeneratedCore
-from .tools import ROOT, cached, digest_of, find_compiler, run_tool, say
+from .tools import ROOT, Compiler, cached, digest_of, find_compiler, run_tool, say
 
 __all__ = ["compile_board", "compile_ideal", "pins_header"]
 
@@ -45,18 +45,25 @@ _LINK = ("-shared", "-Wl,-Bsymbolic")
 _CXX_VERILATED = ("-std=c++17", "-fPIC", "-w", "-DVL_TIME_CONTEXT")
 
 
-def compile_board(core: GeneratedCore) -> Path:
-    """The shared library of the simulated board with a core; raises BuildError."""
+def compile_board(core: GeneratedCore, compiler: Compiler | None = None) -> Path:
+    """The shared library of the simulated board with a core; raises BuildError.
+
+    It is for this machine, unless `compiler` is one for others.
+    """
+    compiler = compiler or find_compiler()
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        objects = pool.submit(_core_objects, core)
-        native = pool.map(_native_object, _LINK_SOURCES + _BOARD_SOURCES)
-        return _link("board", [*objects.result(), *native])
+        objects = pool.submit(_core_objects, core, compiler)
+        native = pool.map(partial(_native_object, compiler), _LINK_SOURCES + _BOARD_SOURCES)
+        return _link("board", [*objects.result(), *native], compiler)
 
 
 def compile_ideal() -> Path:
     """The shared library of the link model with the ideal engine, without any core."""
+    compiler = find_compiler()
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return _link("ideal", list(pool.map(_native_object, (*_LINK_SOURCES, "ideal", "rules"))))
+        sources = (*_LINK_SOURCES, "ideal", "rules")
+        objects = list(pool.map(partial(_native_object, compiler), sources))
+        return _link("ideal", objects, compiler)
 
 
 def pins_header() -> str:
@@ -103,23 +110,22 @@ def _pins_folder() -> Path:
     return cached(f"pins-{digest_of(text)}", lambda at: (at / "pins.h").write_text(text))
 
 
-def _native_object(name: str) -> Path:
+def _native_object(compiler: Compiler, name: str) -> Path:
     source = _NATIVE / f"{name}.cpp"
-    program, version = find_compiler()
-    key = digest_of(source.read_text(), _headers(), *_CXX, version)
+    key = digest_of(source.read_text(), _headers(), *_CXX, compiler.version)
     pins = _pins_folder()
 
     def make(at: Path) -> None:
         say(f"compiling {source.name}")
-        run_tool([program, *_CXX, f"-I{_NATIVE}", f"-I{pins}", "-c", str(source), "-o", "o.o"], at)
+        flags = [*_CXX, f"-I{_NATIVE}", f"-I{pins}"]
+        run_tool([*compiler.command, *flags, "-c", str(source), "-o", "o.o"], at)
 
     return cached(f"{name}-{key}", make) / "o.o"
 
 
-def _core_objects(core: GeneratedCore) -> list[Path]:
-    program, version = find_compiler()
+def _core_objects(core: GeneratedCore, compiler: Compiler) -> list[Path]:
     source = _NATIVE / "rtl.cpp"
-    key = digest_of(core.digest, version, *_CXX_VERILATED, source.read_text(), _headers())
+    key = digest_of(core.digest, compiler.version, *_CXX_VERILATED, source.read_text(), _headers())
     pins = _pins_folder()
 
     def make(at: Path) -> None:
@@ -137,11 +143,13 @@ def _core_objects(core: GeneratedCore) -> list[Path]:
         define = ["-DPEERDMA_WAVES"] if core.waves else []
         folders = (core.classes, core.runtime, core.runtime / "vltstd", _NATIVE, pins)
         include = [f"-I{folder}" for folder in folders]
+        # Messages of Verilator's runtime name files: without their folders on this machine.
+        include += [f"-ffile-prefix-map={folder}/=" for folder in (core.classes, core.runtime)]
 
         def build(unit: str) -> None:
             level, names = units[unit]
             (at / f"{unit}.cpp").write_text("".join(f'#include "{name}"\n' for name in names))
-            command = [program, *_CXX_VERILATED, level, *define, *include]
+            command = [*compiler.command, *_CXX_VERILATED, level, *define, *include]
             run_tool([*command, "-c", f"{unit}.cpp", "-o", f"{unit}.o"], at)
 
         say("compiling the core")
@@ -152,13 +160,13 @@ def _core_objects(core: GeneratedCore) -> list[Path]:
     return [place / "fast.o", place / "slow.o"]
 
 
-def _link(name: str, objects: list[Path]) -> Path:
-    program, version = find_compiler()
+def _link(name: str, objects: list[Path], compiler: Compiler) -> Path:
     library = f"lib{name}.so"
 
     def make(at: Path) -> None:
-        run_tool([program, *_LINK, "-o", library, *map(str, objects), "-pthread"], at)
+        command = [*compiler.command, *_LINK, *compiler.link, "-o", library]
+        run_tool([*command, *map(str, objects), "-pthread"], at)
         say(f"built {library}")
 
-    key = digest_of(version, *_LINK, *(str(path) for path in objects))
+    key = digest_of(compiler.version, *_LINK, *compiler.link, *(str(path) for path in objects))
     return cached(f"{name}-{key}", make) / library

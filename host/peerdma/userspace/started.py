@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The backend that starts the simulated board of the checkout, and ends it with `close`."""
+"""The backend that starts a simulated board, and ends it with `close`."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..vfio_user.platform import SocketPlatform
-from ..vfio_user.simboard import SimulatedBoard, is_checkout
+from ..vfio_user.simboard import SimulatedBoard, board_module
 from .backend import UserSpaceBackend
 
-__all__ = ["StartedBoard", "is_checkout"]
+__all__ = ["StartedBoard", "board_module"]
 
 
 class StartedBoard(UserSpaceBackend):

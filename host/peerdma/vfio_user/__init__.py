@@ -3,5 +3,5 @@
 
 `wire` defines the messages, `channel` sends and receives them, `client` implements the protocol,
 and `pci` sets up the function: BARs, bus mastering, interrupts. `simboard` starts the simulated
-board of a checkout.
+board of the checkout, or the one installed.
 """

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from ..errors import BoardLost, BoardNotFound, PeerdmaError, ProtocolError, Timeout
-from .simboard import start_command
+from .simboard import how_to_start
 from .wire import MAX_DATA_BYTES, MAX_FDS, Command, DmaAccess, Header, HeaderFlag, pack, unpack
 
 __all__ = ["Channel"]
@@ -74,8 +74,8 @@ class Channel:
         except OSError as error:
             self._socket.close()
             raise BoardNotFound(
-                f"cannot open the board at socket {path}: {error.strerror or error}. Start one in "
-                f"a checkout: `{start_command(path)}`",
+                f"cannot open the board at socket {path}: {error.strerror or error}. Start one "
+                f"{how_to_start(path)}",
                 errno=error.errno,
             ) from None
 

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Starts the simulated board of the checkout as a child process, and ends it."""
+"""Starts the simulated board, of the checkout or installed, as a child process, and ends it."""
 
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import logging
 import os
 import queue
@@ -21,10 +22,10 @@ from pathlib import Path
 
 from ..errors import BoardNotFound
 
-__all__ = ["SimulatedBoard", "checkout_root", "is_checkout", "start_command"]
+__all__ = ["SimulatedBoard", "board_module", "checkout_root", "how_to_start"]
 
 _log = logging.getLogger(__name__)
-#: The first run builds the RTL model, which takes minutes on a small machine.
+#: In a checkout, the first run builds the RTL model, which takes minutes on a small machine.
 _START_TIMEOUT = 1800.0
 _END_TIMEOUT = 5.0
 #: Seconds within which a board whose client has disconnected ends by itself.
@@ -33,29 +34,32 @@ _READY = "ready: "
 #: Prefix of the lines that a user who waits for the board should see.
 _NOTE = "board: note: "
 _HOST = Path(__file__).resolve().parents[2]
+#: What the wheel peerdma-sim installs.
+_INSTALLED = "peerdma_sim"
 
 
-def is_checkout() -> bool:
-    """Whether this package runs from a checkout, which includes the simulated board."""
-    return (_HOST.parent / "sim" / "board" / "__main__.py").is_file()
-
-
-def start_command(path: str) -> str:
-    """What to type in a checkout to start a board at this socket."""
-    socket = shlex.quote(os.path.abspath(path))
-    return f"make setup && .venv/bin/python -m sim.board --socket {socket}"
-
-
-def checkout_root() -> Path:
-    """The checkout that this package runs from; BoardNotFound if it was installed from a wheel."""
+def checkout_root() -> Path | None:
+    """The checkout that this package runs from; None if it was installed from a wheel."""
     root = _HOST.parent
-    if not is_checkout():
-        raise BoardNotFound(
-            "cannot start the simulated board: it is part of the source checkout, and this "
-            f"package is not in one ({root}). Start a board in a checkout, "
-            f"`{start_command('board.sock')}`, and open that socket"
-        )
-    return root
+    return root if (root / "sim" / "board" / "__main__.py").is_file() else None
+
+
+def board_module() -> str | None:
+    """The simulated board as a module to run: the checkout's, else that of the wheel peerdma-sim.
+
+    None if neither is there.
+    """
+    if checkout_root():
+        return "sim.board"
+    return _INSTALLED if importlib.util.find_spec(_INSTALLED) else None
+
+
+def how_to_start(path: str) -> str:
+    """Where to start a board at this socket, and what to type there."""
+    socket = shlex.quote(os.path.abspath(path))
+    if board_module() == _INSTALLED:
+        return f"by `{shlex.quote(sys.executable)} -m peerdma_sim --socket {socket}`"
+    return f"in a checkout: `make setup && .venv/bin/python -m sim.board --socket {socket}`"
 
 
 class SimulatedBoard:
@@ -67,7 +71,7 @@ class SimulatedBoard:
     Parameters
     ----------
     arguments : sequence of str
-        Further arguments for `sim.board`.
+        Further arguments for the board's program.
 
     Raises
     ------
@@ -76,7 +80,13 @@ class SimulatedBoard:
     """
 
     def __init__(self, arguments: Sequence[str] = ()):
-        self._root = checkout_root()
+        module = board_module()
+        if module is None:
+            raise BoardNotFound(
+                "cannot start the simulated board, which is not installed: install the wheel "
+                "peerdma-sim of the same version, which `make wheels` builds in a checkout. Or "
+                f"start a board {how_to_start('board.sock')}, and open that socket"
+            )
         self._directory = tempfile.mkdtemp(prefix="peerdma-")
         self.path: str = os.path.join(self._directory, "board.sock")
         self._last_lines: deque[str] = deque(maxlen=5)
@@ -86,7 +96,7 @@ class SimulatedBoard:
         self._process: subprocess.Popen[str] | None = None
         self._ready = False
         command = [sys.executable, "-m", "peerdma.vfio_user.simboard_child", str(os.getpid())]
-        command += [self._directory, "--socket", self.path, "--once", *arguments]
+        command += [self._directory, module, "--socket", self.path, "--once", *arguments]
         # The kernel ends the child with the *thread* that started it, so this one lives as long.
         self._keeper = threading.Thread(target=self._keep, args=(command,), daemon=True)
         self._keeper.start()
@@ -98,12 +108,14 @@ class SimulatedBoard:
             raise
 
     def _keep(self, command: list[str]) -> None:
-        paths = [str(self._root), str(_HOST), os.environ.get("PYTHONPATH", "")]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+        environment, root = dict(os.environ), checkout_root()
+        if root:
+            paths = [str(root), str(_HOST), os.environ.get("PYTHONPATH", "")]
+            environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
         try:
             self._process = subprocess.Popen(
                 command,
-                cwd=self._root,
+                cwd=root,
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -143,8 +155,8 @@ class SimulatedBoard:
         if event == "late":
             raise BoardNotFound(
                 f"the simulated board was not ready after {_START_TIMEOUT:g} s; its last output: "
-                f"{self._last_output()}. Start it by itself, without a time limit, in "
-                f"{self._root}: `{start_command('board.sock')}`"
+                f"{self._last_output()}. Start it by itself, without a time limit, "
+                f"{how_to_start('board.sock')}"
             )
         if event == "ended":
             raise BoardNotFound(

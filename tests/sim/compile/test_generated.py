@@ -60,7 +60,8 @@ def test_all_that_a_compiler_needs_is_in_it(brought, no_tools):
     include = [f"-I{folder}" for folder in folders]
     sources = [*core.classes.glob("*.cpp"), *core.runtime.glob("*.cpp"), native._NATIVE / "rtl.cpp"]
     assert len(sources) > 3
-    command = [tools.find_compiler()[0], *native._CXX_VERILATED, *include, "-E", "-o", "/dev/null"]
+    flags = [*native._CXX_VERILATED, *include, "-E", "-o", "/dev/null"]
+    command = [*tools.find_compiler().command, *flags]
     for source in sources:
         subprocess.run([*command, str(source)], check=True)
 

@@ -13,13 +13,13 @@ def test_objects_are_cached_by_what_they_depend_on(tmp_path, monkeypatch):
     """In a folder with spaces: made once, found the second time, made anew after a change."""
     cache = tmp_path / "a build folder"
     monkeypatch.setattr(tools, "CACHE", cache)
-    native._native_object("link")
+    native._native_object(tools.find_compiler(), "link")
     made = {path: path.stat().st_mtime_ns for path in cache.rglob("*.o")}
     assert len(made) == 1
-    native._native_object("link")
+    native._native_object(tools.find_compiler(), "link")
     assert {path: path.stat().st_mtime_ns for path in cache.rglob("*.o")} == made
     monkeypatch.setattr(native, "_CXX", (*native._CXX, "-DOTHER"))
-    native._native_object("link")
+    native._native_object(tools.find_compiler(), "link")
     assert len(list(cache.rglob("*.o"))) == 2
     assert not list(cache.glob(".*")), "no scratch folders are left"
 
@@ -29,7 +29,7 @@ def test_failed_build_leaves_nothing_and_says_why(tmp_path, monkeypatch):
     monkeypatch.setattr(tools, "CACHE", cache)
     monkeypatch.setattr(native, "_CXX", (*native._CXX, "-fno-such-option"))
     with pytest.raises(tools.BuildError, match="no-such-option"):
-        native._native_object("link")
+        native._native_object(tools.find_compiler(), "link")
     assert not [path for path in cache.iterdir() if not path.name.startswith("pins-")]
 
 
@@ -38,7 +38,7 @@ def test_missing_compiler_is_named(monkeypatch):
     tools.find_compiler.cache_clear()
     try:
         with pytest.raises(tools.BuildError, match="no-such-compiler was not found"):
-            native._native_object("link")
+            native._native_object(tools.find_compiler(), "link")
     finally:
         tools.find_compiler.cache_clear()
 

@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The package `peerdma_sim`: the files of `sim/board`, with a compiled model."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from hw.core import CoreConfig
+from hw.stream.user_blocks import BLOCKS
+from sim.board.installed import save
+from sim.compile.model import compiled
+from sim.compile.tools import ROOT, Compiler
+
+__all__ = ["write_package"]
+
+
+def write_package(folder: Path, compiler: Compiler) -> None:
+    """Writes the package as `folder`, which it makes, with the default core; raises BuildError."""
+    folder.mkdir(parents=True)
+    for path in (ROOT / "sim" / "board").glob("*.py"):
+        if path.name != "__main__.py":
+            name = "__main__.py" if path.name == "installed.py" else path.name
+            shutil.copyfile(path, folder / name)
+    core = CoreConfig()
+    options = {name: getattr(core, name) for name in ("h2c", "c2h", "ram_size")}
+    user = next(name for name, block in BLOCKS.items() if block is core.user)
+    model = compiled(compiler=compiler)
+    save(model, folder, user=user, plain=False, waves=False, **options)
