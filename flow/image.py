@@ -28,7 +28,7 @@ from .record import Record, record
 from .references import REFERENCES
 from .toolchain import Toolchain, ToolError
 
-__all__ = ["IMPOSSIBLE", "Report", "build", "constraints", "say", "synthesize"]
+__all__ = ["IMPOSSIBLE", "Report", "build", "constraints", "say", "synthesize", "verilog_of"]
 
 #: Errors after which there is no image to check.
 IMPOSSIBLE = (ToolError, NetlistError, FrameError, ConfigurationError)
@@ -93,6 +93,12 @@ def constraints(xdc: str) -> str:
     return "\n".join(lines) + "\n"
 
 
+def verilog_of(plan: BuildPlan, top: str) -> str:
+    """The design, and the files with modules of others that it needs."""
+    others = (name for name in plan.files if name.endswith(".v") and not name.startswith(f"{top}."))
+    return "".join(str(plan.files[name]) for name in (f"{top}.v", *others))
+
+
 def synthesize(tools: Toolchain, verilog: str, top: str, folder: Path) -> dict:
     """Yosys' netlist of a design for 7-series FPGAs.
 
@@ -154,8 +160,7 @@ def build(
     database = Database(tools.database, board.fabric, board.part)
 
     say("synthesis")
-    sources = [str(text) for name, text in plan.files.items() if name.endswith(".v")]
-    netlist = synthesize(tools, "".join(sources), top, folder)
+    netlist = synthesize(tools, verilog_of(plan, top), top, folder)
     report.facts["cells"] = _cells(folder)
     design, blocks = prepare(netlist, top, primitives.load(tools.library))
     xdc = constraints(str(plan.files[f"{top}.xdc"]))

@@ -10,8 +10,7 @@ from amaranth.back import verilog
 from amaranth.hdl import Value
 
 from .core import CoreConfig
-from .endpoint import EXTRA_PORTS, MODULE_NAME, SIMULATION_PORTS, Endpoint, user_ports
-from .pcie.series7.ports import TRN_PORTS
+from .endpoint import MODULE_NAME, Endpoint, ports_of
 from .stream.user_blocks import BLOCKS, find
 
 __all__ = ["add_core_options", "chosen_core", "generate", "main"]
@@ -30,12 +29,7 @@ def generate(config: CoreConfig = CoreConfig(), *, simulation: bool = False) -> 
     for key, value in dataclasses.asdict(config).items():
         lines.append(f"//   {key} = {getattr(value, '__name__', value)}")
     lines += ["//", "// Ports:"]
-    for port in (
-        *EXTRA_PORTS,
-        *(SIMULATION_PORTS if simulation else ()),
-        *user_ports(config),
-        *TRN_PORTS,
-    ):
+    for port in ports_of(config, simulation=simulation):
         direction = {"i": "input", "o": "output"}[port.direction]
         lines.append(f"//   {direction:6} [{port.width - 1:2}:0] {port.name:28} {port.doc}")
     # Without source positions, which would change the Verilog, and so the compiled model, with

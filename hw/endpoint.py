@@ -9,11 +9,11 @@ from .core import Core, CoreConfig
 from .interrupts.irq import USER_INTERRUPTS
 from .pcie.series7.adapter import Series7Adapter
 from .pcie.series7.block import SERIES7
-from .pcie.series7.ports import Port
+from .pcie.series7.ports import TRN_PORTS, Port
 from .pcie.series7.trn import TrnSignature
 from .stream.user_blocks.axis import flat_ports, user_module
 
-__all__ = ["EXTRA_PORTS", "MODULE_NAME", "SIMULATION_PORTS", "Endpoint", "user_ports"]
+__all__ = ["EXTRA_PORTS", "MODULE_NAME", "SIMULATION_PORTS", "Endpoint", "ports_of", "user_ports"]
 
 #: Name of the generated Verilog module.
 MODULE_NAME = "peerdma_core"
@@ -47,6 +47,12 @@ def user_ports(config: CoreConfig) -> tuple[Port, ...]:
         for number in range(config.outside)
         for name, member, doc, _ in flat_ports(number)
     )
+
+
+def ports_of(config: CoreConfig, *, simulation: bool = False) -> tuple[Port, ...]:
+    """All ports of the module, in the order in which they are listed."""
+    simulated = SIMULATION_PORTS if simulation else ()
+    return (*EXTRA_PORTS, *simulated, *user_ports(config), *TRN_PORTS)
 
 
 class Endpoint(wiring.Component):

@@ -45,7 +45,6 @@ class RegisterPort(wiring.Signature):
     """
 
     def __init__(self, bits: int):
-        self._bits = bits
         super().__init__(
             {
                 "aresetn": Out(1),

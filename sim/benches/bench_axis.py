@@ -34,13 +34,15 @@ class Beats(AxiStreamBus):
 
 
 class Logic:
-    """What a user would connect to the ports of pair 0.
+    """What a user would connect to the ports of a pair.
 
     Parameters
     ----------
     tb : TB
     pause : float
         Probability of a pause in each cycle of either stream.
+    number : int
+        Of the pair.
     sparse : bool
         Leave lanes without bytes, and end packets anywhere.
 
@@ -52,19 +54,21 @@ class Logic:
         Cycles in which beats were transferred: to the logic, and from it.
     """
 
-    def __init__(self, tb: TB, *, pause: float = 0.0, sparse: bool = False):
+    def __init__(self, tb: TB, *, number: int = 0, pause: float = 0.0, sparse: bool = False):
         dut = tb.dut
         # It logs every frame.
         logging.getLogger(f"cocotb.{dut._name}").setLevel(logging.ERROR)
         self._dut, self._rng, self._sparse = dut, random.Random(tb.rng.random()), sparse
-        reset = {"reset": dut.axis0_aresetn, "reset_active_level": False}
-        self.sink = AxiStreamSink(Beats(dut, "m_axis_h2c0"), dut.clk, **reset)
-        bus = AxiStreamBus.from_prefix(dut, "s_axis_c2h0")
+        self._into, self._out = f"m_axis_h2c{number}", f"s_axis_c2h{number}"
+        self._reg, self._aresetn = f"reg{number}", dut[f"axis{number}_aresetn"]
+        reset = {"reset": self._aresetn, "reset_active_level": False}
+        self.sink = AxiStreamSink(Beats(dut, self._into), dut.clk, **reset)
+        bus = AxiStreamBus.from_prefix(dut, self._out)
         self.source = AxiStreamSource(bus, dut.clk, **reset)
         if pause:
             for side in (self.sink, self.source):
                 side.set_pause_generator(iter(lambda: self._rng.random() < pause, None))
-        dut.reg0_rdata.value = 0
+        dut[f"{self._reg}_rdata"].value = 0
         self.mask = self.bytes = self.resets = self.register_resets = 0
         self.taken: list[int] = []
         self.given: list[int] = []
@@ -93,7 +97,7 @@ class Logic:
 
     async def _follow_reset(self) -> None:
         """Nothing of what came before a reset may be left behind it."""
-        aresetn = self._dut.axis0_aresetn
+        aresetn = self._aresetn
         while True:
             await FallingEdge(aresetn)
             self.resets += 1
@@ -105,18 +109,18 @@ class Logic:
 
     async def _judge(self) -> None:
         """The rules of AXI4-Stream for the core, and when beats were transferred."""
-        dut, offered, low, cycle = self._dut, None, 0, 0
+        dut, value, offered, low, cycle = self._dut, self._value, None, 0, 0
         while True:
             await RisingEdge(dut.clk)
             cycle += 1
-            if not int(dut.axis0_aresetn.value):
-                assert not int(dut.m_axis_h2c0_tvalid.value), "tvalid in reset"
+            if not int(self._aresetn.value):
+                assert not value(self._into, "tvalid"), "tvalid in reset"
                 low, offered = low + 1, None
                 continue
             assert low == 0 or low >= 16, f"a reset of {low} cycles"
             low = 0
-            valid, ready = (int(dut[f"m_axis_h2c0_{name}"].value) for name in ("tvalid", "tready"))
-            beat = [int(dut[f"m_axis_h2c0_{name}"].value) for name in _SIGNALS]
+            valid, ready = (value(self._into, name) for name in ("tvalid", "tready"))
+            beat = [value(self._into, name) for name in _SIGNALS]
             assert offered is None or (valid and beat == offered), "a beat did not wait"
             if valid:
                 keep = beat[1]
@@ -125,24 +129,26 @@ class Logic:
             offered = beat if valid and not ready else None
             if valid and ready:
                 self.taken.append(cycle)
-            if int(dut.s_axis_c2h0_tvalid.value) and int(dut.s_axis_c2h0_tready.value):
+            if value(self._out, "tvalid") and value(self._out, "tready"):
                 self.given.append(cycle)
 
     async def _registers(self) -> None:
-        dut, was_reset = self._dut, False
+        dut, value, reg, was_reset = self._dut, self._value, self._reg, False
         while True:
             await RisingEdge(dut.clk)
-            if not int(dut.reg0_aresetn.value):
+            if not value(reg, "aresetn"):
                 self.register_resets += not was_reset
                 self.mask, was_reset = 0, True
                 continue
             was_reset = False
-            strobe, address = int(dut.reg0_wstrb.value), int(dut.reg0_waddr.value)
-            if strobe & 1 and address == 0:
-                self.mask = int(dut.reg0_wdata.value) & 0xFF
-            if int(dut.reg0_rstrb.value):
+            if value(reg, "wstrb") & 1 and value(reg, "waddr") == 0:
+                self.mask = value(reg, "wdata") & 0xFF
+            if value(reg, "rstrb"):
                 word = self.bytes % (1 << 32) << 32 | self.mask
-                dut.reg0_rdata.value = word if int(dut.reg0_raddr.value) == 0 else 0
+                dut[f"{reg}_rdata"].value = word if value(reg, "raddr") == 0 else 0
+
+    def _value(self, interface: str, name: str) -> int:
+        return int(self._dut[f"{interface}_{name}"].value)
 
 
 async def expect_processed(tb: TB, logic: Logic, total: int) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 import cocotb_tools.config
 
 from hw.core import CoreConfig
-from hw.endpoint import EXTRA_PORTS, MODULE_NAME, SIMULATION_PORTS, user_ports
+from hw.endpoint import MODULE_NAME, ports_of
 from hw.pcie.series7.ports import TRN_PORTS
 from hw.stream.user_blocks import find
 from sim.compile.generated import verilog_of
@@ -106,7 +106,7 @@ def _public(config: CoreConfig) -> str:
     """Lets cocotb see the ports; all else can be optimised as if it were not there."""
     return "`verilator_config\n" + "".join(
         f'public_flat_rw -module "{MODULE_NAME}" -var "{port.name}"\n'
-        for port in (*EXTRA_PORTS, *SIMULATION_PORTS, *user_ports(config), *TRN_PORTS)
+        for port in ports_of(config, simulation=True)
     )
 
 

@@ -11,8 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from amaranth.build.run import BuildPlan
 
 from flow.__main__ import main
+from flow.image import verilog_of
 from flow.toolchain import Toolchain
 from hw.build import generate
 from hw.core import CoreConfig
@@ -82,6 +84,14 @@ def test_a_vivado_project_has_all_that_it_names(user, tmp_path):
         assert user.name in named
         assert (tmp_path / user.name).read_text() == user.read_text()
         assert "  invert " in (tmp_path / "peerdma_picoevb.v").read_text()
+
+
+def test_an_image_is_of_the_design_and_the_users_files():
+    """Not of what Amaranth writes for debugging."""
+    plan = BuildPlan("script")
+    for name in ("board.v", "board.debug.v", "board.xdc", "mine.v"):
+        plan.add_file(name, f"// {name}\n")
+    assert verilog_of(plan, "board") == "// board.v\n// mine.v\n"
 
 
 def test_a_board_has_nothing_for_ports(capsys):
