@@ -55,9 +55,9 @@ struct peerdma_h2c2h_dma {
 
 /**
  * struct peerdma_card_info - what the card has
- * @fpga_ram_size: out: bytes of card RAM that transfers may use, from card address 0: below what open
- *	files have for themselves. On plain XDMA otherwise all of it, as NVIDIA's driver has it,
- *	and copies overwrite the last part of it
+ * @fpga_ram_size: out: bytes of card RAM that everybody may use, from card address 0; what open
+ *	files have for themselves is behind. On plain XDMA, where none has any, all of it, as
+ *	NVIDIA's driver has it, and copies overwrite the last part of it
  */
 struct peerdma_card_info {
 	__u64 fpga_ram_size;

@@ -374,8 +374,8 @@ enum peerdma_reason {
  * @cycles: clock cycles that the board's channels were busy
  * @reason: enum peerdma_reason
  * @status: status register of the channel that failed, else 0
- * @address: where the board met the error, if it says and that has an address; 0 for a bus address if
- *	who opened the node has no CAP_SYS_RAWIO
+ * @address: where the board met the error, if it says and that has an address; 0 for a bus address
+ *	if who opened the node has no CAP_SYS_RAWIO
  *
  * poll() reports POLLIN when there is one, and POLLHUP when the board is gone.
  */
