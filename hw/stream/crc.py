@@ -83,12 +83,15 @@ class Crc32(wiring.Component):
             self.i.ready.eq(self.o.ready & whole),
             self.value.eq(~state),
         ]
-        with m.If(self.i.valid & ~whole):
-            bit = beat.data.bit_select(taken[: bits.bit_length() - 1], 1)
-            m.d.sync += [state.eq(Cat(_step(list(state), bit))), taken.eq(taken + 1)]
-        with m.If(self.i.valid & self.i.ready):
-            with m.If(full):
-                m.d.sync += state.eq(self._after(state, beat.data[:bits]))
+        # The bits of a short beat come one by one. Once all have, they wait for the sink.
+        bit = beat.data.bit_select(taken[: bits.bit_length() - 1], 1)
+        one_bit, passes = self.i.valid & ~whole, self.i.valid & self.i.ready
+        with m.If(one_bit | passes & full):
+            stepped = Cat(_step(list(state), bit))
+            m.d.sync += state.eq(Mux(full, self._after(state, beat.data[:bits]), stepped))
+        with m.If(one_bit):
+            m.d.sync += taken.eq(taken + 1)
+        with m.If(passes):
             m.d.sync += taken.eq(0)
         with m.If(self.clear):
             m.d.sync += state.eq(~0)

@@ -84,7 +84,8 @@ class FrameRecorder(wiring.Component):
         ]
         with m.If(recording):
             m.d.comb += [sink.count.eq(_BYTES), sink.last.eq(word == _WORDS - 1)]
-        # One multiplexer of four inputs: what is reserved is the word before it, once more.
+        # A multiplexer of four inputs, spelt out so that each of its bits becomes one LUT. What is
+        # reserved is the word before it, once more.
         words = _words(
             cycles=begun,
             bytes=length,
@@ -92,10 +93,17 @@ class FrameRecorder(wiring.Component):
             crc=crc.value,
             number=Cat(number, Const(1, 1)),
         )
-        with m.Switch(Mux(recording, Mux(word == 0, 1, word), 0)):
-            for choice, content in ((1, words[0]), (2, words[2]), (3, words[3])):
-                with m.Case(choice):
-                    m.d.comb += sink.data.eq(content)
+        select = Signal(2)
+        m.d.comb += [
+            select.eq(Mux(recording, Mux(word == 0, 1, word), 0)),
+            sink.data.eq(
+                Mux(
+                    select[1],
+                    Mux(select[0], words[3], words[2]),
+                    Mux(select[0], words[0], passed.payload.data),
+                )
+            ),
+        ]
 
         done = Signal()
         with m.If(self.o.valid & self.o.ready):

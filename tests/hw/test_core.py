@@ -105,7 +105,7 @@ class Counting(FrameBlock):
 
 
 def test_frames_have_records_where_descriptors_say():
-    """Of a frame in one piece, and of one in two."""
+    """Of a frame in one piece, and of one in two; each is one write, behind those of the data."""
     model = SeamModel(Core(SERIES7, replace(SMALL, user=Counting)), BASE, 0x4000)
     places = [(0x1003, 20), (0x2020, 32), (0x1101, 7), (0x1200, 13), (0x2FE0, 32)]
 
@@ -119,6 +119,8 @@ def test_frames_have_records_where_descriptors_say():
         lists = [(regs.STREAM_WINDOW, BASE + at, size) for at, size in places]
         status = await transfer(ctx, model, c2h=True, descriptors=lists)
         assert status == regs.Status.DESCRIPTOR_STOPPED
+        ends = [(at & ~3, ((at & 3) + size + 3) // 4) for at, size in places]
+        assert model.writes == [(BASE + at, dwords, 0) for at, dwords in ends]
         found = [bytes(model.memory[at : at + size]) for at, size in places]
         for number, (data, record) in enumerate(
             ((found[0], found[1]), (found[2] + found[3], found[4]))
