@@ -19,7 +19,7 @@ import importlib
 import logging
 from typing import TYPE_CHECKING, Any
 
-from .board.backend import BoardInfo
+from .board.backend import BoardInfo, FrameRecord
 from .board.board import Board
 from .board.job import Job
 from .board.pin import Pin, Span
@@ -61,6 +61,7 @@ __all__ = [
     "Cancelled",
     "CudaError",
     "DataPath",
+    "FrameRecord",
     "Frames",
     "Gpu",
     "GpuNotFound",

@@ -4,13 +4,9 @@
 from __future__ import annotations
 
 import contextlib
-import mmap
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
 
 from ..board.backend import BoardInfo, Moved, Piece, Progress
 from ..board.link import Link
@@ -19,7 +15,7 @@ from ..errors import PeerdmaError, ProtocolError, TransferError, UnsupportedErro
 from ..memory.mailbox import MailboxPage
 from ..memory.memory import DataPath, Extent, Memory, Staged
 from ..memory.scatter import ScatterList
-from ..regs import BAR_USER, DESCRIPTOR, MAILBOX, USER, USER_BLOCK_BASE, Capability
+from ..regs import BAR_USER, MAILBOX, USER, USER_BLOCK_BASE, Capability
 from ..uapi import Access
 from ..vfio.client import VfioUserClient
 from ..vfio.pci import PciFunction
@@ -27,14 +23,12 @@ from ..vfio.wire import DeviceFlag
 from .frames import FrameRun
 from .lanes import Lanes, Work, once
 from .prepared import Prepared
+from .shared import SharedMemory
 from .xdma import Direction, Xdma
 
 __all__ = ["UserSpaceBackend"]
 
 _PAGE = 4096
-#: Bus address of the descriptor ring, below 4 GiB, so that requests to it have short headers.
-_RING_ADDRESS = 0x1000_0000
-_RING_DESCRIPTORS = 4096
 #: First bus address for arrays in host memory, above any emulated GPU.
 _HOST_ADDRESS = 0x100_0000_0000
 #: Seconds to wait for any one answer on the socket.
@@ -108,6 +102,8 @@ class UserSpaceBackend:
     ):
         self._mapped: dict[int, _Mapped] = {}
         self._next_host_address = _HOST_ADDRESS
+        #: frames that runs were to fill since the stream was discarded
+        self._frames_asked = 0
         with contextlib.ExitStack() as undo:
             self._client = VfioUserClient(
                 path, timeout=timeout or _ANSWER_TIMEOUT, why_lost=why_lost
@@ -121,16 +117,9 @@ class UserSpaceBackend:
                 max_read_request=max_read_request,
             )
             undo.callback(self._function.close)
-            size = _RING_DESCRIPTORS * DESCRIPTOR.itemsize
-            fd = os.memfd_create("peerdma-ring", os.MFD_CLOEXEC)
-            try:
-                os.ftruncate(fd, size)
-                memory = mmap.mmap(fd, size)
-                self._client.dma_map(_RING_ADDRESS, size, memoryview(memory), fd=fd)
-            finally:
-                os.close(fd)
-            ring = np.frombuffer(memory, DESCRIPTOR)
-            self._driver = Xdma(self._function, ring, _RING_ADDRESS, timeout)
+            memory = SharedMemory(self._client)
+            self._records = memory.records
+            self._driver = Xdma(self._function, memory.ring, memory.ring_address, timeout)
             self._lanes = Lanes(self._driver, self._lost, notes)
             self._info = self._describe(name)
             undo.pop_all()
@@ -240,9 +229,19 @@ class UserSpaceBackend:
     ) -> FrameRun:
         """Begins to fill frames from the user stream."""
         if fresh:
-            self._driver.flush()
-        places = [_scatter([frame]) for frame in frames]
-        run = FrameRun(self._driver, places, self._lost, cyclic=cyclic, timeout=timeout)
+            self._driver.begin_frames()
+            self._frames_asked = 0
+        first = self._frames_asked
+        self._frames_asked += len(frames)
+        run = FrameRun(
+            self._driver,
+            [_scatter([frame]) for frame in frames],
+            self._records if self._driver.makes_records else None,
+            first,
+            self._lost,
+            cyclic=cyclic,
+            timeout=timeout,
+        )
         self._lanes.frames = run
         return run
 
