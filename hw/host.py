@@ -63,8 +63,11 @@ class HostInterface(wiring.Component):
         The token of such a write came back, and whether the write was dropped.
     channels : array of Out(ChannelHostSignature)
         H2C channels, then C2H channels.
-    pairs : array of Out(BusSignature), flush : Out(pairs)
-        Registers of the user blocks, and the pairs that software wants flushed.
+    pairs : array of Out(BusSignature), flush : Out(pairs), frame_records : Out(pairs)
+        Registers of the user blocks, the pairs that software wants flushed, and those of whose
+        frames it wants records.
+    cycles : Out(64)
+        Clock cycles since reset.
     read_error : In(stream of ReadError, always ready), quarantined : In(tags), relaxed : Out(1),
     in_flight : Out(4), tolerant : Out(1)
         As at the read engine.
@@ -105,6 +108,8 @@ class HostInterface(wiring.Component):
                 "channels": Out(ChannelHostSignature()).array(h2c + c2h),
                 "pairs": Out(BusSignature()).array(pairs),
                 "flush": Out(pairs),
+                "frame_records": Out(pairs),
+                "cycles": Out(64),
                 "read_error": In(stream.Signature(ReadError, **always)),
                 "quarantined": In(tags),
                 "relaxed": Out(1),
@@ -190,6 +195,8 @@ class HostInterface(wiring.Component):
             self.in_flight.eq(extension.in_flight),
             self.tolerant.eq(extension.tolerant),
             self.flush.eq(extension.stream_flush),
+            self.frame_records.eq(extension.frame_records),
+            self.cycles.eq(extension.cycles),
             user.cycles.eq(extension.cycles),
             user.gpio.eq(self.gpio),
             self.led.eq(user.led),

@@ -56,6 +56,8 @@ class ExtensionBlock(wiring.Component):
         High for the cycle in which software asks for it.
     stream_flush : Out(4)
         High for a cycle for each pair that software wants flushed.
+    frame_records : Out(4)
+        Bit n: software wants a record behind each frame of pair n.
     payload_limit, read_limit : Out(3)
         Largest memory write and read, PCIe encoding: what the host allows, the user limits of the
         config block allow, and the engine can do (512 bytes).
@@ -84,6 +86,7 @@ class ExtensionBlock(wiring.Component):
                 "cycles": Out(64),
                 "soft_reset": Out(1),
                 "stream_flush": Out(4),
+                "frame_records": Out(4),
                 "payload_limit": Out(3),
                 "read_limit": Out(3),
                 "relaxed": Out(1),
@@ -124,6 +127,7 @@ class ExtensionBlock(wiring.Component):
             ext.waits_for.eq(self.waits_for),
             ext.user_block.eq(name),
             self.soft_reset.eq(ext.soft_reset_strobe & ext.soft_reset_data[0]),
+            self.frame_records.eq(ext.frame_records),
             self.stream_flush.eq(Mux(ext.stream_flush_strobe, ext.stream_flush_data, 0)),
         ]
         for name, value in (

@@ -37,6 +37,8 @@ class StreamPair(wiring.Component):
         0 to 3: which pair this is.
     inbound, outbound : int
         Ring sizes in bytes; `PassThrough` has no outbound ring.
+    recorded : bool
+        The frames of a `FrameBlock` can have records.
 
     Members
     -------
@@ -44,6 +46,10 @@ class StreamPair(wiring.Component):
         The user block's registers.
     flush : In(1)
         High for a cycle: flush the pair as soon as both channels are idle.
+    records : In(1)
+        Software wants a record behind each frame.
+    cycles : In(64)
+        Clock cycles since reset.
     h2c, c2h : In(StreamChannelSignature)
         Both channels, whose runs start only while the pair is not broken.
     placement : In(stream of Placement, always ready)
@@ -55,18 +61,30 @@ class StreamPair(wiring.Component):
         The user block is a source, and a C2H run waits for what it makes.
     """
 
-    def __init__(self, user, *, number: int = 0, inbound: int = 8192, outbound: int = 4096):
+    def __init__(
+        self,
+        user,
+        *,
+        number: int = 0,
+        inbound: int = 8192,
+        outbound: int = 4096,
+        recorded: bool = True,
+    ):
         self._source = user.RATIO[0] == 0
         # A class derived from it may change the bytes.
         if user is PassThrough:
             self._path = CopyRing(inbound, pair=number)
         else:
-            self._path = UserPath(user(), number=number, inbound=inbound, outbound=outbound)
+            self._path = UserPath(
+                user(), number=number, inbound=inbound, outbound=outbound, recorded=recorded
+            )
         always = {"always_ready": True}
         super().__init__(
             {
                 "bus": In(BusSignature()),
                 "flush": In(1),
+                "records": In(1),
+                "cycles": In(64),
                 "h2c": In(StreamChannelSignature()),
                 "c2h": In(StreamChannelSignature()),
                 "placement": In(stream.Signature(Placement, **always)),
@@ -88,7 +106,11 @@ class StreamPair(wiring.Component):
         wiring.connect(m, wiring.flipped(self.read), path.read)
         if isinstance(path, UserPath):
             wiring.connect(m, wiring.flipped(self.bus), path.bus)
-            m.d.comb += path.drain.eq(self.h2c.drained)
+            m.d.comb += [
+                path.drain.eq(self.h2c.drained),
+                path.records.eq(self.records),
+                path.cycles.eq(self.cycles),
+            ]
         was_broken = Signal()
         broken = Signal()
         m.d.comb += [

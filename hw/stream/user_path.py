@@ -12,8 +12,10 @@ from ..records import InOrderMark, Placement
 from ..registers.bank import RegisterBank
 from ..registers.bus import BusSignature
 from ..seam import WIDTH
+from .frames import FrameRecorder
 from .link import ReservationSignature
 from .ring import InboundRing, OutboundRing
+from .user_blocks import FrameBlock
 
 __all__ = ["UserPath"]
 
@@ -24,6 +26,8 @@ class UserPath(wiring.Component):
     Parameters
     ----------
     user : UserBlock
+    recorded : bool
+        Frames can have records, if the block is a `FrameBlock`.
     number : int
         0 to 3: which pair this is.
     inbound, outbound : int
@@ -37,6 +41,8 @@ class UserPath(wiring.Component):
         As of `InboundRing`.
     writes : In(ReservationSignature), read, released
         As of `OutboundRing`.
+    records : In(1), cycles : In(64)
+        Software wants a record behind each frame, whose time is in `cycles`.
     discard : In(1)
         Drop the bytes that come: nobody wants them.
     flush : In(1)
@@ -44,8 +50,9 @@ class UserPath(wiring.Component):
         writes. Nothing may be reserved that could still arrive, or be released.
     """
 
-    def __init__(self, user, *, number: int, inbound: int, outbound: int):
+    def __init__(self, user, *, number: int, inbound: int, outbound: int, recorded: bool):
         self._user = user
+        self._recorded = recorded and isinstance(user, FrameBlock)
         self._number = number
         self._inbound = InboundRing(inbound)
         self._outbound = OutboundRing(outbound, pair=number)
@@ -58,6 +65,8 @@ class UserPath(wiring.Component):
                 "mark": In(stream.Signature(InOrderMark, **always)),
                 "gap": In(1),
                 "drain": In(1),
+                "records": In(1),
+                "cycles": In(64),
                 "discard": In(1),
                 "writes": In(ReservationSignature()),
                 "released": In(1),
@@ -76,7 +85,18 @@ class UserPath(wiring.Component):
         wiring.connect(m, wiring.flipped(self.mark), inbound.mark)
         wiring.connect(m, wiring.flipped(self.writes), outbound.reservation)
         wiring.connect(m, wiring.flipped(self.read), outbound.read)
-        wiring.connect(m, user.o, outbound.beats)
+        if self._recorded:
+            recorder = FrameRecorder(user.LANES)
+            m.submodules.recorder = ResetInserter(self.flush)(recorder)
+            wiring.connect(m, user.o, recorder.i)
+            wiring.connect(m, recorder.o, outbound.beats)
+            m.d.comb += [
+                recorder.enable.eq(self.records),
+                recorder.cycles.eq(self.cycles),
+                recorder.dropped.eq(user.dropped),
+            ]
+        else:
+            wiring.connect(m, user.o, outbound.beats)
         m.d.comb += [
             user.i.payload.eq(inbound.beats.payload),
             # What is discarded leaves the ring, so that reads under way find room.

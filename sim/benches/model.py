@@ -18,6 +18,7 @@ import cocotb_tools.config
 from hw.core import CoreConfig
 from hw.endpoint import EXTRA_PORTS, MODULE_NAME
 from hw.pcie.series7.ports import TRN_PORTS
+from hw.stream.user_blocks import find
 from sim.compile.generated import verilog_of
 from sim.compile.tools import (
     CACHE,
@@ -47,11 +48,14 @@ _LIBRARIES = cocotb_tools.config.libs_dir
 _RUNTIME = ("verilated", "verilated_vpi", "verilated_dpi", "verilated_threads")
 
 
-def build(waves: bool = False, *, channels: int = 1, netlist: bool = False) -> Path:
+def build(
+    waves: bool = False, *, channels: int = 1, user: str = "pass", netlist: bool = False
+) -> Path:
     """Folder of the simulator, a program named as the core's module. Raises `BuildError`.
 
-    The core is `CONFIG` with so many channels each way; with `netlist`, what synthesis makes of
-    it. `waves` builds in VCD tracing, at the cost of speed. Builders of one machine take turns.
+    The core is `CONFIG` with so many channels each way and the user block of this name; with
+    `netlist`, what synthesis makes of it. `waves` builds in VCD tracing, at the cost of speed.
+    Builders of one machine take turns.
     """
     home, verilator_version = find_verilator()
     program, version = find_compiler()
@@ -92,7 +96,8 @@ def build(waves: bool = False, *, channels: int = 1, netlist: bool = False) -> P
     CACHE.mkdir(parents=True, exist_ok=True)
     with (CACHE / "cocotb.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        verilog = verilog_of(dataclasses.replace(CONFIG, h2c=channels, c2h=channels))
+        config = dataclasses.replace(CONFIG, h2c=channels, c2h=channels, user=find(user))
+        verilog = verilog_of(config)
         if netlist:
             verilog = _netlist(verilog)
         tools = digest_of(verilator_version, version, *compiler)

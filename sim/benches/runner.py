@@ -25,7 +25,8 @@ def discover() -> dict[str, str]:
     """Every bench as ``module.function``, with the first line of its docstring.
 
     A module may say in `CHANNELS` for which builds its benches are: ``(1, 2)`` runs them on a core
-    with one channel each way, and as ``module.function@2`` on one with two.
+    with one channel each way, and as ``module.function@2`` on one with two. In `USER` it may name
+    another user block than the default.
     """
     found = {}
     for path in sorted(Path(__file__).parent.glob("bench_*.py")):
@@ -55,7 +56,8 @@ def run(test: str, seed: int, waves: bool = False, netlist: bool = False) -> boo
     name, _, channels = name.partition("@")
     where = folder_of(test, seed)
     results = where / "results.xml"
-    simulator = build(waves, channels=int(channels or 1), netlist=netlist)
+    user = getattr(importlib.import_module(f"{__package__}.{module}"), "USER", "pass")
+    simulator = build(waves, channels=int(channels or 1), user=user, netlist=netlist)
     # Not as extra_env, which has to give way to the environment. The same seed is the same run:
     # sets, too, have the same order.
     os.environ |= {"SEED": str(seed), "CHANNELS": channels or "1", "PYTHONHASHSEED": "0"}

@@ -3,6 +3,7 @@
 
 from .arbiter import Arbiter
 from .descriptors import Pushes, Slots
+from .frames import Frames
 from .interrupts import Edges, Masked, Pending, Records
 from .property import Property
 from .queues import Queue, ReadQueue, WriteQueues
@@ -26,6 +27,7 @@ PROPERTIES: dict[str, type[Property]] = {
     "tags": Tags,
     "arbiter": Arbiter,
     "slots": Slots,
+    "frames": Frames,
     "pushes": Pushes,
     "put": Put,
     "get": Get,

@@ -5,12 +5,20 @@ from __future__ import annotations
 
 import importlib
 
-from .base import UserBlock
+from .base import FrameBlock, UserBlock
 from .bfloat16 import ToBfloat16
 from .pass_through import PassThrough
 from .pattern_source import PatternSource
 
-__all__ = ["BLOCKS", "PassThrough", "PatternSource", "ToBfloat16", "UserBlock", "find"]
+__all__ = [
+    "BLOCKS",
+    "FrameBlock",
+    "PassThrough",
+    "PatternSource",
+    "ToBfloat16",
+    "UserBlock",
+    "find",
+]
 
 #: The blocks of this package, by the names that command lines know them by.
 BLOCKS: dict[str, type[UserBlock]] = {

@@ -184,4 +184,7 @@ def test_software_reads_what_this_build_is(user, window, name, ratio):
         assert await read(ctx, dut, "user_block") == (regs.four_characters(name) if name else 0)
         assert await read(ctx, dut, "user_ratio") == ratio[0] | ratio[1] << 8
 
+        await write(ctx, dut, "frame_records", 0x15)
+        assert await read(ctx, dut, "frame_records") == ctx.get(dut.frame_records) == 0x5
+
     run(scenario, find(user))
