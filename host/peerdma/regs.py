@@ -673,7 +673,7 @@ EXTENSION = Block(
             "frame_records",
             0x60,
             Access.RW,
-            "Bit n: the frames of pair n have records, see FRAME_RECORD",
+            "Bit n: the frames of pair n have records, see FRAME_RECORD; without that capability 0",
             writable=0xF,
         ),
     ),

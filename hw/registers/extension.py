@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The extension block and the config block: what the core is, and the state it is in."""
 
+from dataclasses import replace
+
 from amaranth import *
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -13,6 +15,8 @@ from .bank import RegisterBank, field
 from .bus import BusFanOut, BusSignature
 
 __all__ = ["CapturedError", "ExtensionBlock"]
+
+_FRAME_RECORDS = regs.EXTENSION["frame_records"]
 
 
 class CapturedError(data.Struct):
@@ -57,7 +61,8 @@ class ExtensionBlock(wiring.Component):
     stream_flush : Out(4)
         High for a cycle for each pair that software wants flushed.
     frame_records : Out(4)
-        Bit n: software wants a record behind each frame of pair n.
+        Bit n: software wants a record behind each frame of pair n. Its register exists only with
+        `Capability.FRAME_RECORDS`.
     payload_limit, read_limit : Out(3)
         Largest memory write and read, PCIe encoding: what the host allows, the user limits of the
         config block allow, and the engine can do (512 bytes).
@@ -98,7 +103,10 @@ class ExtensionBlock(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         bar = regs.BAR_DMA[0]
-        m.submodules.extension = ext = RegisterBank(regs.EXTENSION, bar=bar, registered=False)
+        records = regs.Capability.FRAME_RECORDS in self._capabilities
+        kept = [each for each in regs.EXTENSION.registers if records or each != _FRAME_RECORDS]
+        block = replace(regs.EXTENSION, registers=tuple(kept))
+        m.submodules.extension = ext = RegisterBank(block, bar=bar, registered=False)
         m.submodules.config = config = RegisterBank(regs.CONFIG, bar=bar, registered=False)
         link = self.link
         m.submodules.fan_out = fan_out = BusFanOut(2)
@@ -127,9 +135,10 @@ class ExtensionBlock(wiring.Component):
             ext.waits_for.eq(self.waits_for),
             ext.user_block.eq(name),
             self.soft_reset.eq(ext.soft_reset_strobe & ext.soft_reset_data[0]),
-            self.frame_records.eq(ext.frame_records),
             self.stream_flush.eq(Mux(ext.stream_flush_strobe, ext.stream_flush_data, 0)),
         ]
+        if records:
+            m.d.comb += self.frame_records.eq(ext.frame_records)
         for name, value in (
             ("speed", link.speed),
             ("width", link.width),

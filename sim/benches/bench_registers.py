@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import cocotb
 from cocotb.triggers import Timer
@@ -40,6 +40,8 @@ BUILD_VALUES = {
 }
 #: Registers that follow the configuration or the time.
 LIVE = {"busdev", "max_payload", "max_read_request", "link", "cycles_lo", "cycles_hi"}
+#: Registers that other builds have: they read 0, and drop what is written.
+MISSING = {"frame_records"}
 #: Bits that have an effect beyond being stored.
 ACTIVE = {"control": regs.CHANNEL["control"].field("run").mask}
 #: Where the interrupt vectors' table is, which is no part of the register map.
@@ -81,7 +83,7 @@ def _places() -> list[Place]:
         Place(
             bar,
             base,
-            register,
+            replace(register, access=Access.RO) if register.name in MISSING else register,
             identifier
             if identifier and register.name == "identifier"
             else BUILD_VALUES.get(register.name, register.reset),

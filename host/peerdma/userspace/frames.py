@@ -146,7 +146,7 @@ class FrameRun:
             if self._cyclic and not ahead % len(self._ends):
                 return None
         raise TransferError(
-            f"frame {expected} has not {self._nbytes} bytes: what is behind them is no record. "
+            f"frame {expected} is not {self._nbytes} bytes long: no record follows that many. "
             "Make surfaces, or frame_bytes, as large as the source's frames, and start the source "
             "before the frames"
         )

@@ -159,7 +159,7 @@ def test_the_newest_frame_has_its_record(sensor, source):
 def test_frames_of_another_size_are_noticed(sensor, source, gpu, nbytes, overwrite):
     source.start(nbytes)
     stream = sensor.frames(ring_of(gpu, 2), overwrite=overwrite)
-    with pytest.raises(peerdma.TransferError, match=r"frame \d+ has not 6000 bytes"):
+    with pytest.raises(peerdma.TransferError, match=r"frame \d+ is not 6000 bytes long"):
         next(stream)
     assert stream.closed
 
