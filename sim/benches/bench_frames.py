@@ -16,7 +16,7 @@ from peerdma import regs
 from peerdma.regs import Status
 from peerdma.testing import pattern
 
-from .channel import CONTROL_STOP
+from .channel import CONTROL_STOP, FINISHED
 from .memory import Buffer, Transfer
 from .tb import CLOCK_NS, TB, bench
 
@@ -146,8 +146,14 @@ async def records_in_gpu_memory(tb: TB):
     source, writes = Source(tb), Writes(tb)
     await source.start(1500)
     places = [place(tb, 1500, 2, gpu=True) for _ in range(8)]
-    await tb.c2h.run(tb.chain([one for each in places for one in each.transfers]), 500)
-    source.expect(places)
+    chain = tb.chain([one for each in places for one in each.transfers])
+    await tb.c2h.start(chain)
+    for number, each in enumerate(places):
+        # The host may hear of the end before all of it has come to the GPU.
+        while not each.record.data[-1]:
+            await Timer(100, "ns")
+        source.expect([each], number)
+    await tb.c2h.expect_end(FINISHED, chain.count)
     writes.expect_records_behind(places)
 
 
