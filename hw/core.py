@@ -178,11 +178,12 @@ class Core(wiring.Component):
             wiring.connect(m, h2c[index].stream, pair.h2c)
             wiring.connect(m, c2h[index].stream, pair.c2h)
             wiring.connect(m, host.pairs[index], pair.bus)
-            m.d.comb += [
-                pair.flush.eq(host.flush[index]),
-                pair.records.eq(host.frame_records[index]),
-                pair.cycles.eq(host.cycles),
-            ]
+            m.d.comb += pair.flush.eq(host.flush[index])
+            if pair.recorded:
+                m.d.comb += [
+                    pair.records.eq(host.frame_records[index]),
+                    pair.cycles.eq(host.cycles),
+                ]
         m.d.comb += self.active.eq(Cat(pair.active for pair in pairs).any())
         for way, side in (("h2c", h2c), ("c2h", c2h)):
             for index, channel in enumerate(side):

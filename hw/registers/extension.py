@@ -61,7 +61,7 @@ class ExtensionBlock(wiring.Component):
     stream_flush : Out(4)
         High for a cycle for each pair that software wants flushed.
     frame_records : Out(4)
-        Bit n: software wants a record behind each frame of pair n. Its register exists only with
+        Bit n: software wants a record behind each frame of pair n. Only with
         `Capability.FRAME_RECORDS`.
     payload_limit, read_limit : Out(3)
         Largest memory write and read, PCIe encoding: what the host allows, the user limits of the
@@ -80,6 +80,7 @@ class ExtensionBlock(wiring.Component):
         self._clock_khz = clock_khz
         self._capabilities = capabilities
         self._user = user
+        self.records: bool = regs.Capability.FRAME_RECORDS in capabilities
         super().__init__(
             {
                 "bus": In(BusSignature()),
@@ -91,7 +92,7 @@ class ExtensionBlock(wiring.Component):
                 "cycles": Out(64),
                 "soft_reset": Out(1),
                 "stream_flush": Out(4),
-                "frame_records": Out(4),
+                **({"frame_records": Out(4)} if self.records else {}),
                 "payload_limit": Out(3),
                 "read_limit": Out(3),
                 "relaxed": Out(1),
@@ -103,8 +104,8 @@ class ExtensionBlock(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         bar = regs.BAR_DMA[0]
-        records = regs.Capability.FRAME_RECORDS in self._capabilities
-        kept = [each for each in regs.EXTENSION.registers if records or each != _FRAME_RECORDS]
+        registers = regs.EXTENSION.registers
+        kept = [each for each in registers if self.records or each != _FRAME_RECORDS]
         block = replace(regs.EXTENSION, registers=tuple(kept))
         m.submodules.extension = ext = RegisterBank(block, bar=bar, registered=False)
         m.submodules.config = config = RegisterBank(regs.CONFIG, bar=bar, registered=False)
@@ -137,7 +138,7 @@ class ExtensionBlock(wiring.Component):
             self.soft_reset.eq(ext.soft_reset_strobe & ext.soft_reset_data[0]),
             self.stream_flush.eq(Mux(ext.stream_flush_strobe, ext.stream_flush_data, 0)),
         ]
-        if records:
+        if self.records:
             m.d.comb += self.frame_records.eq(ext.frame_records)
         for name, value in (
             ("speed", link.speed),

@@ -11,7 +11,7 @@ from ..registers.bus import BusSignature
 from ..seam import WIDTH
 from .link import StreamChannelSignature
 from .ring import CopyRing
-from .user_blocks import PassThrough
+from .user_blocks import FrameBlock, PassThrough
 from .user_path import UserPath
 
 __all__ = ["StreamPair"]
@@ -46,10 +46,9 @@ class StreamPair(wiring.Component):
         The user block's registers.
     flush : In(1)
         High for a cycle: flush the pair as soon as both channels are idle.
-    records : In(1)
-        Software wants a record behind each frame.
-    cycles : In(64)
-        Clock cycles since reset.
+    records : In(1), cycles : In(64)
+        Software wants a record behind each frame; clock cycles since reset. Only if frames can have
+        records.
     h2c, c2h : In(StreamChannelSignature)
         Both channels, whose runs start only while the pair is not broken.
     placement : In(stream of Placement, always ready)
@@ -71,20 +70,20 @@ class StreamPair(wiring.Component):
         recorded: bool = True,
     ):
         self._source = user.RATIO[0] == 0
+        self.recorded: bool = recorded and issubclass(user, FrameBlock)
         # A class derived from it may change the bytes.
         if user is PassThrough:
             self._path = CopyRing(inbound, pair=number)
         else:
             self._path = UserPath(
-                user(), number=number, inbound=inbound, outbound=outbound, recorded=recorded
+                user(), number=number, inbound=inbound, outbound=outbound, recorded=self.recorded
             )
         always = {"always_ready": True}
         super().__init__(
             {
                 "bus": In(BusSignature()),
                 "flush": In(1),
-                "records": In(1),
-                "cycles": In(64),
+                **({"records": In(1), "cycles": In(64)} if self.recorded else {}),
                 "h2c": In(StreamChannelSignature()),
                 "c2h": In(StreamChannelSignature()),
                 "placement": In(stream.Signature(Placement, **always)),
@@ -106,11 +105,9 @@ class StreamPair(wiring.Component):
         wiring.connect(m, wiring.flipped(self.read), path.read)
         if isinstance(path, UserPath):
             wiring.connect(m, wiring.flipped(self.bus), path.bus)
-            m.d.comb += [
-                path.drain.eq(self.h2c.drained),
-                path.records.eq(self.records),
-                path.cycles.eq(self.cycles),
-            ]
+            m.d.comb += path.drain.eq(self.h2c.drained)
+        if self.recorded:
+            m.d.comb += [path.records.eq(self.records), path.cycles.eq(self.cycles)]
         was_broken = Signal()
         broken = Signal()
         m.d.comb += [

@@ -15,7 +15,6 @@ from ..seam import WIDTH
 from .frames import FrameRecorder
 from .link import ReservationSignature
 from .ring import InboundRing, OutboundRing
-from .user_blocks import FrameBlock
 
 __all__ = ["UserPath"]
 
@@ -27,7 +26,7 @@ class UserPath(wiring.Component):
     ----------
     user : UserBlock
     recorded : bool
-        Frames can have records, if the block is a `FrameBlock`.
+        Frames can have records: the block is a `FrameBlock`.
     number : int
         0 to 3: which pair this is.
     inbound, outbound : int
@@ -42,7 +41,7 @@ class UserPath(wiring.Component):
     writes : In(ReservationSignature), read, released
         As of `OutboundRing`.
     records : In(1), cycles : In(64)
-        Software wants a record behind each frame, whose time is in `cycles`.
+        Software wants a record behind each frame, whose time is in `cycles`. Only if `recorded`.
     discard : In(1)
         Drop the bytes that come: nobody wants them.
     flush : In(1)
@@ -52,7 +51,7 @@ class UserPath(wiring.Component):
 
     def __init__(self, user, *, number: int, inbound: int, outbound: int, recorded: bool):
         self._user = user
-        self._recorded = recorded and isinstance(user, FrameBlock)
+        self._recorded = recorded
         self._number = number
         self._inbound = InboundRing(inbound)
         self._outbound = OutboundRing(outbound, pair=number)
@@ -65,8 +64,7 @@ class UserPath(wiring.Component):
                 "mark": In(stream.Signature(InOrderMark, **always)),
                 "gap": In(1),
                 "drain": In(1),
-                "records": In(1),
-                "cycles": In(64),
+                **({"records": In(1), "cycles": In(64)} if recorded else {}),
                 "discard": In(1),
                 "writes": In(ReservationSignature()),
                 "released": In(1),

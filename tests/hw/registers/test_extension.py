@@ -194,6 +194,8 @@ def test_software_reads_what_this_build_is(user, window, name, ratio):
 def test_only_cores_with_records_of_frames_have_their_register(capabilities, kept):
     async def scenario(ctx, dut):
         await write(ctx, dut, "frame_records", 0x15)
-        assert await read(ctx, dut, "frame_records") == ctx.get(dut.frame_records) == kept
+        assert await read(ctx, dut, "frame_records") == kept
+        if kept:
+            assert ctx.get(dut.frame_records) == kept
 
     run(scenario, capabilities=capabilities)
