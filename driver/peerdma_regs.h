@@ -199,6 +199,7 @@
 #define PEERDMA_EXTENSION_WAITS_FOR_C2H1	GENMASK(23, 20)
 #define PEERDMA_EXTENSION_WAITS_FOR_C2H2	GENMASK(27, 24)
 #define PEERDMA_EXTENSION_WAITS_FOR_C2H3	GENMASK(31, 28)
+#define PEERDMA_EXTENSION_FRAME_RECORDS_REG	0x60	/* rw */
 
 /* User registers; LED where NVIDIA's design has it (PEERDMA_BAR_USER) */
 #define PEERDMA_USER_BASE			0x0000
@@ -246,6 +247,7 @@
 #define PEERDMA_CAPABILITY_MAILBOX		BIT(1)
 #define PEERDMA_CAPABILITY_WRITEBACK		BIT(2)
 #define PEERDMA_CAPABILITY_PUSH			BIT(3)
+#define PEERDMA_CAPABILITY_FRAME_RECORDS	BIT(4)
 
 /**
  * enum peerdma_error_kind - kind in the extension block's error_info register
@@ -342,5 +344,29 @@ struct peerdma_descriptor {
 	__le64 next;
 };
 static_assert(sizeof(struct peerdma_descriptor) == 32);
+
+/* Set in the number of each record of a frame */
+#define PEERDMA_FRAME_NUMBER_VALID		BIT(31)
+
+/**
+ * struct peerdma_frame_record - what a frame was, written behind its data
+ * @cycles: clock cycles of the board when the frame began
+ * @reserved: anything
+ * @bytes: its length
+ * @dropped: frames that the user block has dropped so far
+ * @crc: CRC-32 of its bytes, as IEEE 802.3 has it
+ * @number: counted from 0, with PEERDMA_FRAME_NUMBER_VALID
+ *
+ * Aligned to its size, 32 bytes.
+ */
+struct peerdma_frame_record {
+	__le64 cycles;
+	__le64 reserved;
+	__le32 bytes;
+	__le32 dropped;
+	__le32 crc;
+	__le32 number;
+};
+static_assert(sizeof(struct peerdma_frame_record) == 32);
 
 #endif /* PEERDMA_REGS_H */

@@ -38,7 +38,7 @@ from .registers.extension import ExtensionBlock
 from .seam import WIDTH, Block, SeamSignature
 from .stream.axi_stream import UserPorts
 from .stream.pair import StreamPair
-from .stream.user_blocks import Axis, PassThrough, UserBlock
+from .stream.user_blocks import Axis, FrameBlock, PassThrough, UserBlock
 from .write.arbiter import RequestArbiter
 from .write.pieces import PieceWrites, token_of
 from .write.writer import Writer
@@ -64,6 +64,8 @@ class CoreConfig:
         After how long an unanswered read is an error (Device Control 2, default range).
     user : type of UserBlock, or None
         What is between H2C and C2H in the user stream; None for a core without streams.
+    frame_records : bool
+        Frames can have records, if the user block makes frames.
     extension : bool
         Answer in the extension block's registers; without them drivers see a plain XDMA core.
     """
@@ -75,6 +77,7 @@ class CoreConfig:
     clock_khz: int = 125_000
     completion_timeout_us: int = 10_000
     user: type[UserBlock] | None = PassThrough
+    frame_records: bool = True
     extension: bool = True
 
     def __post_init__(self):
@@ -186,13 +189,21 @@ class Core(wiring.Component):
                 m.submodules[f"{'c2h' if c2h else 'h2c'}{index}"] = ResetInserter(reset)(channel)
                 channels.append(channel)
         h2c, c2h = channels[: config.h2c], channels[config.h2c :]
-        pairs = [StreamPair(config.user, number=index) for index in range(streams)]
+        pairs = [
+            StreamPair(config.user, number=index, recorded=config.frame_records)
+            for index in range(streams)
+        ]
         for index, pair in enumerate(pairs):
             m.submodules[f"pair{index}"] = ResetInserter(reset)(pair)
             wiring.connect(m, h2c[index].stream, pair.h2c)
             wiring.connect(m, c2h[index].stream, pair.c2h)
             wiring.connect(m, host.pairs[index], pair.bus)
             m.d.comb += pair.flush.eq(host.flush[index])
+            if pair.recorded:
+                m.d.comb += [
+                    pair.records.eq(host.frame_records[index]),
+                    pair.cycles.eq(host.cycles),
+                ]
         for pair, ports in zip(pairs, self.user, strict=False):
             wiring.connect(m, pair.ports, wiring.flipped(ports))
         m.d.comb += self.active.eq(Cat(pair.active for pair in pairs).any())
@@ -282,6 +293,8 @@ class Core(wiring.Component):
         capabilities |= regs.Capability.PUSH
         if config.user:
             capabilities |= regs.Capability.STREAM
+            if config.frame_records and issubclass(config.user, FrameBlock):
+                capabilities |= regs.Capability.FRAME_RECORDS
         extension = ExtensionBlock(
             h2c=config.h2c,
             c2h=config.c2h,

@@ -65,6 +65,9 @@ class HostInterface(wiring.Component):
         H2C channels, then C2H channels.
     pairs : array of Out(BusSignature), flush : Out(pairs)
         Registers of the user blocks, and the pairs that software wants flushed.
+    frame_records : Out(pairs), cycles : Out(64)
+        The pairs of whose frames software wants records; clock cycles since reset. Only if the
+        extension block has `frame_records`.
     read_error : In(stream of ReadError, always ready), quarantined : In(tags), relaxed : Out(1),
     in_flight : Out(4), tolerant : Out(1)
         As at the read engine.
@@ -105,6 +108,7 @@ class HostInterface(wiring.Component):
                 "channels": Out(ChannelHostSignature()).array(h2c + c2h),
                 "pairs": Out(BusSignature()).array(pairs),
                 "flush": Out(pairs),
+                **({"frame_records": Out(pairs), "cycles": Out(64)} if extension.records else {}),
                 "read_error": In(stream.Signature(ReadError, **always)),
                 "quarantined": In(tags),
                 "relaxed": Out(1),
@@ -197,4 +201,9 @@ class HostInterface(wiring.Component):
             soft_reset.writing.eq(self.moving | records.busy),
             self.reset.eq(soft_reset.reset),
         ]
+        if extension.records:
+            m.d.comb += [
+                self.frame_records.eq(extension.frame_records),
+                self.cycles.eq(extension.cycles),
+            ]
         return m

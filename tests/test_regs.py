@@ -184,16 +184,16 @@ def expected_macros() -> dict[str, int]:
 
 
 def test_header_compiles_and_means_what_the_map_says(tmp_path):
-    """The C compiler's view of every macro, and of the descriptor, is the map's."""
+    """The C compiler's view of every macro, and of the structures, is the map's."""
     text = regs_header.HEADER.read_text()
     expected = expected_macros()
     defined = set(re.findall(r"(PEERDMA_\w+)(?:\t| = )", text))
     assert defined == set(expected)
-    layout = {
-        f"offsetof(struct peerdma_descriptor, {name})": offset
-        for name, (_, offset) in regs.DESCRIPTOR.fields.items()
-    }
-    layout["sizeof(struct peerdma_descriptor)"] = regs.DESCRIPTOR.itemsize
+    layout = {}
+    for struct, dtype in (("descriptor", regs.DESCRIPTOR), ("frame_record", regs.FRAME_RECORD)):
+        for name, (_, offset) in dtype.fields.items():
+            layout[f"offsetof(struct peerdma_{struct}, {name})"] = offset
+        layout[f"sizeof(struct peerdma_{struct})"] = dtype.itemsize
     texts = "(const char *[])PEERDMA_WAITS_FOR_TEXTS"
     layout |= {f"strlen(({texts})[{each.value}])": len(each.text) for each in regs.WaitsFor}
     layout[f"sizeof({texts}) / sizeof(char *)"] = len(regs.WaitsFor)

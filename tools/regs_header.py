@@ -17,7 +17,7 @@ import numpy as np
 
 from peerdma import regs
 
-__all__ = ["C2H_BASES", "DESCRIPTOR_DOC", "HEADER", "main", "render"]
+__all__ = ["C2H_BASES", "DESCRIPTOR_DOC", "FRAME_RECORD_DOC", "HEADER", "main", "render"]
 
 #: The header in the checkout.
 HEADER = Path(__file__).resolve().parents[1] / "driver" / "peerdma_regs.h"
@@ -44,13 +44,21 @@ _TOP = """\
 #: The blocks that exist per direction: the base of the C2H instances.
 C2H_BASES = {"channel": regs.C2H_CHANNEL_BASE, "sgdma": regs.C2H_SGDMA_BASE}
 
-#: The content of the descriptor's fields, in order.
+#: The content of the fields of structures in memory, in order.
 DESCRIPTOR_DOC = {
     "control": "magic, count of adjacent descriptors and flags, PEERDMA_DESC_*",
     "length": "bytes to move, 1 to PEERDMA_DESC_MAX_LENGTH",
     "source": "bus address for H2C, card address for C2H",
     "destination": "card address for H2C, bus address for C2H",
     "next": "bus address of the next descriptor",
+}
+FRAME_RECORD_DOC = {
+    "cycles": "clock cycles of the board when the frame began",
+    "reserved": "anything",
+    "bytes": "its length",
+    "dropped": "frames that the user block has dropped so far",
+    "crc": "CRC-32 of its bytes, as IEEE 802.3 has it",
+    "number": "counted from 0, with PEERDMA_FRAME_NUMBER_VALID",
 }
 
 
@@ -155,9 +163,6 @@ def _waits_for() -> Iterator[str]:
 
 
 def _descriptor() -> Iterator[str]:
-    dtype = regs.DESCRIPTOR
-    names = dtype.names or ()
-    assert names == tuple(DESCRIPTOR_DOC), "a field of the descriptor has no description"
     yield "/* Control word and length of a descriptor */"
     yield from (
         _define(name, _bits(getattr(regs, name).bit_length() - 1, 1))
@@ -168,16 +173,32 @@ def _descriptor() -> Iterator[str]:
     yield _define("DESC_MAGIC", _value(regs.DESC_MAGIC))
     yield _define("DESC_MAX_LENGTH", _value(regs.DESC_MAX_LENGTH))
     yield ""
+    doc = "one piece of a transfer, in host memory"
+    yield from _struct("descriptor", doc, regs.DESCRIPTOR, DESCRIPTOR_DOC)
+
+
+def _frame_record() -> Iterator[str]:
+    yield "/* Set in the number of each record of a frame */"
+    valid = regs.FRAME_NUMBER_VALID
+    yield _define("FRAME_NUMBER_VALID", _bits(valid.bit_length() - 1, 1))
+    yield ""
+    doc = "what a frame was, written behind its data"
+    yield from _struct("frame_record", doc, regs.FRAME_RECORD, FRAME_RECORD_DOC)
+
+
+def _struct(name: str, doc: str, dtype: np.dtype, fields: dict[str, str]) -> Iterator[str]:
+    names = dtype.names or ()
+    assert names == tuple(fields), f"a field of {name} has no description"
     yield "/**"
-    yield " * struct peerdma_descriptor - one piece of a transfer, in host memory"
-    yield from (f" * @{name}: {doc}" for name, doc in DESCRIPTOR_DOC.items())
+    yield f" * struct peerdma_{name} - {doc}"
+    yield from (f" * @{field}: {what}" for field, what in fields.items())
     yield " *"
     yield f" * Aligned to its size, {dtype.itemsize} bytes."
     yield " */"
-    yield "struct peerdma_descriptor {"
-    yield from (f"\t{_c_type(dtype[name])} {name};" for name in names)
+    yield f"struct peerdma_{name} {{"
+    yield from (f"\t{_c_type(dtype[field])} {field};" for field in names)
     yield "};"
-    yield f"static_assert(sizeof(struct peerdma_descriptor) == {dtype.itemsize});"
+    yield f"static_assert(sizeof(struct peerdma_{name}) == {dtype.itemsize});"
 
 
 def _c_type(dtype: np.dtype) -> str:
@@ -189,7 +210,8 @@ def render() -> str:
     parts = [_constants()]
     parts += [_block(block, "BAR_DMA") for block in regs.BLOCKS_DMA]
     parts += [_block(block, "BAR_USER") for block in regs.BLOCKS_USER]
-    parts += [_status(), _capabilities(), _error_kinds(), _waits_for(), _descriptor()]
+    parts += [_status(), _capabilities(), _error_kinds(), _waits_for()]
+    parts += [_descriptor(), _frame_record()]
     body = "\n\n".join("\n".join(part) for part in parts)
     return f"{_TOP}\n{body}\n\n#endif /* PEERDMA_REGS_H */\n"
 

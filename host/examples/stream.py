@@ -47,7 +47,8 @@ def run(arguments: argparse.Namespace) -> int:
                 # Frame n holds the pattern of seed 1 + n; a GPU would work on it instead.
                 try:
                     gpu.verify(surface, seed=1 + frames.number)
-                    print(f"frame {frames.number}: every word is right")
+                    when = f"begun at cycle {frames.record.cycles}, " if frames.record else ""
+                    print(f"frame {frames.number}: {when}every word is right")
                 except peerdma.VerifyError:
                     if frames.intact():
                         raise

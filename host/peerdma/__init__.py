@@ -19,7 +19,7 @@ import importlib
 import logging
 from typing import TYPE_CHECKING, Any
 
-from .board.backend import BoardInfo
+from .board.backend import BoardInfo, FrameRecord
 from .board.board import Board
 from .board.job import Job
 from .board.pin import Pin, Span
@@ -63,6 +63,7 @@ __all__ = [
     "CudaError",
     "DataPath",
     "DmaBuf",
+    "FrameRecord",
     "Frames",
     "Gpu",
     "GpuNotFound",

@@ -41,6 +41,8 @@ __all__ = [
     "EXTENSION",
     "EXTENSION_MAGIC",
     "EXTENSION_VERSION",
+    "FRAME_NUMBER_VALID",
+    "FRAME_RECORD",
     "H2C_PUSH_BASE",
     "IRQ",
     "MAILBOX",
@@ -487,6 +489,8 @@ class Capability(enum.IntFlag):
     WRITEBACK = 1 << 2
     #: The first descriptors of a run can be pushed, see `PUSH_DESCRIPTORS`.
     PUSH = 1 << 3
+    #: The frames of the user block can have records, see `FRAME_RECORD`.
+    FRAME_RECORDS = 1 << 4
 
 
 class ErrorKind(enum.IntEnum):
@@ -665,6 +669,13 @@ EXTENSION = Block(
                 for number in range(4)
             ),
         ),
+        Register(
+            "frame_records",
+            0x60,
+            Access.RW,
+            "Bit n: the frames of pair n have records, see FRAME_RECORD; without that capability 0",
+            writable=0xF,
+        ),
     ),
     "What this core has beyond XDMA",
 )
@@ -783,3 +794,33 @@ PUSH_STRIDE = PUSH_DESCRIPTORS * DESCRIPTOR.itemsize
 #: Byte offsets in the DMA BAR of the windows of the first channels.
 H2C_PUSH_BASE = 0x9400
 C2H_PUSH_BASE = 0x9600
+
+# Records of frames --------------------------------------------------------------------------
+
+#: What a frame was: 32 bytes that follow its last byte in the user stream, where the extension
+#: block has Capability.FRAME_RECORDS and the pair's bit of `frame_records` is set.
+#:
+#: * Software gives a record a descriptor of its own, of 32 bytes, behind those of the frame's data.
+#:   So it is written behind the data, in PCIe's order: who sees it, in the same memory, has both.
+#: * At an address that is a multiple of 32 a record is one write. Its last dword is `number` with
+#:   `FRAME_NUMBER_VALID`: once it is there, all of the record is.
+#: * Each frame that the user block ends has one, in order. What a flush cuts off has none.
+#: * The bit counts when the last byte of a frame leaves the user block. To begin with a whole
+#:   frame, set it, then flush the pair.
+#:
+#: `cycles`: when the frame began, as the counter in `cycles_lo` and `cycles_hi` has it. `bytes`:
+#: its length, modulo 2**32. `dropped`: frames that the user block has dropped so far. `crc`: the
+#: CRC-32 of its bytes, that of zlib. `number`: 0 for the first frame since the pair was flushed,
+#: modulo 2**31. `reserved` may be anything.
+FRAME_RECORD = np.dtype(
+    [
+        ("cycles", "<u8"),
+        ("reserved", "<u8"),
+        ("bytes", "<u4"),
+        ("dropped", "<u4"),
+        ("crc", "<u4"),
+        ("number", "<u4"),
+    ]
+)
+#: Set in `number` of each record.
+FRAME_NUMBER_VALID = 1 << 31

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The extension block and the config block: what the core is, and the state it is in."""
 
+from dataclasses import replace
+
 from amaranth import *
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -13,6 +15,8 @@ from .bank import RegisterBank, field
 from .bus import BusFanOut, BusSignature
 
 __all__ = ["CapturedError", "ExtensionBlock"]
+
+_FRAME_RECORDS = regs.EXTENSION["frame_records"]
 
 
 class CapturedError(data.Struct):
@@ -56,6 +60,9 @@ class ExtensionBlock(wiring.Component):
         High for the cycle in which software asks for it.
     stream_flush : Out(4)
         High for a cycle for each pair that software wants flushed.
+    frame_records : Out(4)
+        Bit n: software wants a record behind each frame of pair n. Only with
+        `Capability.FRAME_RECORDS`.
     payload_limit, read_limit : Out(3)
         Largest memory write and read, PCIe encoding: what the host allows, the user limits of the
         config block allow, and the engine can do (512 bytes).
@@ -73,6 +80,7 @@ class ExtensionBlock(wiring.Component):
         self._clock_khz = clock_khz
         self._capabilities = capabilities
         self._user = user
+        self.records: bool = regs.Capability.FRAME_RECORDS in capabilities
         super().__init__(
             {
                 "bus": In(BusSignature()),
@@ -84,6 +92,7 @@ class ExtensionBlock(wiring.Component):
                 "cycles": Out(64),
                 "soft_reset": Out(1),
                 "stream_flush": Out(4),
+                **({"frame_records": Out(4)} if self.records else {}),
                 "payload_limit": Out(3),
                 "read_limit": Out(3),
                 "relaxed": Out(1),
@@ -95,7 +104,10 @@ class ExtensionBlock(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         bar = regs.BAR_DMA[0]
-        m.submodules.extension = ext = RegisterBank(regs.EXTENSION, bar=bar, registered=False)
+        registers = regs.EXTENSION.registers
+        kept = [each for each in registers if self.records or each != _FRAME_RECORDS]
+        block = replace(regs.EXTENSION, registers=tuple(kept))
+        m.submodules.extension = ext = RegisterBank(block, bar=bar, registered=False)
         m.submodules.config = config = RegisterBank(regs.CONFIG, bar=bar, registered=False)
         link = self.link
         m.submodules.fan_out = fan_out = BusFanOut(2)
@@ -126,6 +138,8 @@ class ExtensionBlock(wiring.Component):
             self.soft_reset.eq(ext.soft_reset_strobe & ext.soft_reset_data[0]),
             self.stream_flush.eq(Mux(ext.stream_flush_strobe, ext.stream_flush_data, 0)),
         ]
+        if self.records:
+            m.d.comb += self.frame_records.eq(ext.frame_records)
         for name, value in (
             ("speed", link.speed),
             ("width", link.width),

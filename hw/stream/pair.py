@@ -12,7 +12,7 @@ from ..seam import WIDTH
 from .axi_stream import UserPorts
 from .link import StreamChannelSignature
 from .ring import CopyRing
-from .user_blocks import Axis, PassThrough
+from .user_blocks import Axis, FrameBlock, PassThrough
 from .user_path import UserPath
 
 __all__ = ["StreamPair"]
@@ -38,6 +38,8 @@ class StreamPair(wiring.Component):
         0 to 3: which pair this is.
     inbound, outbound : int
         Ring sizes in bytes; `PassThrough` has no outbound ring.
+    recorded : bool
+        The frames of a `FrameBlock` can have records.
 
     Members
     -------
@@ -45,6 +47,9 @@ class StreamPair(wiring.Component):
         The user block's registers.
     flush : In(1)
         High for a cycle: flush the pair as soon as both channels are idle.
+    records : In(1), cycles : In(64)
+        Software wants a record behind each frame; clock cycles since reset. Only if frames can have
+        records.
     h2c, c2h : In(StreamChannelSignature)
         Both channels, whose runs start only while the pair is not broken.
     placement : In(stream of Placement, always ready)
@@ -58,19 +63,31 @@ class StreamPair(wiring.Component):
         Only with `Axis`.
     """
 
-    def __init__(self, user, *, number: int = 0, inbound: int = 8192, outbound: int = 4096):
+    def __init__(
+        self,
+        user,
+        *,
+        number: int = 0,
+        inbound: int = 8192,
+        outbound: int = 4096,
+        recorded: bool = True,
+    ):
         self._source = user.RATIO[0] == 0
+        self.recorded: bool = recorded and issubclass(user, FrameBlock)
         # A class derived from it may change the bytes.
         if user is PassThrough:
             self._path = CopyRing(inbound, pair=number)
         else:
-            self._path = UserPath(user(), number=number, inbound=inbound, outbound=outbound)
+            self._path = UserPath(
+                user(), number=number, inbound=inbound, outbound=outbound, recorded=self.recorded
+            )
         always = {"always_ready": True}
         ports = {"ports": Out(UserPorts())} if issubclass(user, Axis) else {}
         super().__init__(
             {
                 "bus": In(BusSignature()),
                 "flush": In(1),
+                **({"records": In(1), "cycles": In(64)} if self.recorded else {}),
                 "h2c": In(StreamChannelSignature()),
                 "c2h": In(StreamChannelSignature()),
                 "placement": In(stream.Signature(Placement, **always)),
@@ -96,6 +113,8 @@ class StreamPair(wiring.Component):
             m.d.comb += path.drain.eq(self.h2c.drained)
             if "ports" in self.signature.members:
                 wiring.connect(m, path.ports, wiring.flipped(self.ports))
+        if self.recorded:
+            m.d.comb += [path.records.eq(self.records), path.cycles.eq(self.cycles)]
         was_broken = Signal()
         broken = Signal()
         m.d.comb += [

@@ -14,6 +14,7 @@ from ..registers.bus import BusSignature
 from ..registers.window import RegisterWindow
 from ..seam import WIDTH
 from .axi_stream import UserPorts
+from .frames import FrameRecorder
 from .link import ReservationSignature
 from .ring import InboundRing, OutboundRing
 from .user_blocks import Axis
@@ -27,6 +28,8 @@ class UserPath(wiring.Component):
     Parameters
     ----------
     user : UserBlock
+    recorded : bool
+        Frames can have records: the block is a `FrameBlock`.
     number : int
         0 to 3: which pair this is.
     inbound, outbound : int
@@ -40,6 +43,8 @@ class UserPath(wiring.Component):
         As of `InboundRing`.
     writes : In(ReservationSignature), read, released
         As of `OutboundRing`.
+    records : In(1), cycles : In(64)
+        Software wants a record behind each frame, whose time is in `cycles`. Only if `recorded`.
     discard : In(1)
         Drop the bytes that come: nobody wants them.
     flush : In(1)
@@ -49,8 +54,9 @@ class UserPath(wiring.Component):
         Only with `Axis`.
     """
 
-    def __init__(self, user, *, number: int, inbound: int, outbound: int):
+    def __init__(self, user, *, number: int, inbound: int, outbound: int, recorded: bool):
         self._user = user
+        self._recorded = recorded
         self._number = number
         self._inbound = InboundRing(inbound)
         self._outbound = OutboundRing(outbound, pair=number)
@@ -64,6 +70,7 @@ class UserPath(wiring.Component):
                 "mark": In(stream.Signature(InOrderMark, **always)),
                 "gap": In(1),
                 "drain": In(1),
+                **({"records": In(1), "cycles": In(64)} if recorded else {}),
                 "discard": In(1),
                 "writes": In(ReservationSignature()),
                 "released": In(1),
@@ -83,7 +90,18 @@ class UserPath(wiring.Component):
         wiring.connect(m, wiring.flipped(self.mark), inbound.mark)
         wiring.connect(m, wiring.flipped(self.writes), outbound.reservation)
         wiring.connect(m, wiring.flipped(self.read), outbound.read)
-        wiring.connect(m, user.o, outbound.beats)
+        if self._recorded:
+            recorder = FrameRecorder(user.LANES)
+            m.submodules.recorder = ResetInserter(self.flush)(recorder)
+            wiring.connect(m, user.o, recorder.i)
+            wiring.connect(m, recorder.o, outbound.beats)
+            m.d.comb += [
+                recorder.enable.eq(self.records),
+                recorder.cycles.eq(self.cycles),
+                recorder.dropped.eq(user.dropped),
+            ]
+        else:
+            wiring.connect(m, user.o, outbound.beats)
         m.d.comb += [
             user.i.payload.eq(inbound.beats.payload),
             # What is discarded leaves the ring, so that reads under way find room.

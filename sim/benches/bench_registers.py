@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import cocotb
 from cocotb.triggers import Timer
 from cocotbext.pcie.core.tlp import CplStatus, Tlp, TlpType
 
+from hw.stream.user_blocks import FrameBlock, UserBlock
 from peerdma import regs
 from peerdma.regs import Access, Register
 
@@ -19,27 +20,35 @@ from .model import CONFIG
 from .tb import TB, bench
 
 _BUILD = regs.EXTENSION["channels"]
-#: Values of registers that depend on the build, not on the map.
-BUILD_VALUES = {
-    "channels": _BUILD.field("h2c").put(CONFIG.h2c)
-    | _BUILD.field("c2h").put(CONFIG.c2h)
-    | _BUILD.field("tags").put(CONFIG.tags),
-    "card_ram_size": CONFIG.ram_size,
-    "clock_khz": CONFIG.clock_khz,
-    "capabilities": regs.Capability.MAILBOX
-    | regs.Capability.STREAM
-    | regs.Capability.WRITEBACK
-    | regs.Capability.PUSH,
-    "user_block": regs.four_characters(CONFIG.user.NAME),
-    "user_ratio": sum(
-        field.put(value)
-        for value, field in zip(CONFIG.user.RATIO, regs.EXTENSION["user_ratio"].fields, strict=True)
-    ),
-    "stream_window_lo": regs.STREAM_WINDOW & 0xFFFF_FFFF,
-    "stream_window_hi": regs.STREAM_WINDOW >> 32,
-}
+
+
+def build_values(user: type[UserBlock]) -> dict[str, int]:
+    """Values of registers that depend on the build, not on the map: with this user block."""
+    records = regs.Capability.FRAME_RECORDS if issubclass(user, FrameBlock) else 0
+    ratio = regs.EXTENSION["user_ratio"].fields
+    return {
+        "channels": _BUILD.field("h2c").put(CONFIG.h2c)
+        | _BUILD.field("c2h").put(CONFIG.c2h)
+        | _BUILD.field("tags").put(CONFIG.tags),
+        "card_ram_size": CONFIG.ram_size,
+        "clock_khz": CONFIG.clock_khz,
+        "capabilities": regs.Capability.MAILBOX
+        | regs.Capability.STREAM
+        | regs.Capability.WRITEBACK
+        | regs.Capability.PUSH
+        | records,
+        "user_block": regs.four_characters(user.NAME),
+        "user_ratio": sum(field.put(value) for value, field in zip(user.RATIO, ratio, strict=True)),
+        "stream_window_lo": regs.STREAM_WINDOW & 0xFFFF_FFFF,
+        "stream_window_hi": regs.STREAM_WINDOW >> 32,
+    }
+
+
+BUILD_VALUES = build_values(CONFIG.user)
 #: Registers that follow the configuration or the time.
 LIVE = {"busdev", "max_payload", "max_read_request", "link", "cycles_lo", "cycles_hi"}
+#: Registers that other builds have: they read 0, and drop what is written.
+MISSING = {"frame_records"}
 #: Bits that have an effect beyond being stored.
 ACTIVE = {"control": regs.CHANNEL["control"].field("run").mask}
 #: Where the interrupt vectors' table is, which is no part of the register map.
@@ -81,7 +90,7 @@ def _places() -> list[Place]:
         Place(
             bar,
             base,
-            register,
+            replace(register, access=Access.RO) if register.name in MISSING else register,
             identifier
             if identifier and register.name == "identifier"
             else BUILD_VALUES.get(register.name, register.reset),

@@ -48,9 +48,9 @@ def build(
 ) -> Path:
     """Folder of the simulator, a program named as the core's module. Raises `BuildError`.
 
-    The core is `CONFIG` with so many channels each way and that user block; with `netlist`, what
-    synthesis makes of it. `waves` builds in VCD tracing, at the cost of speed. Builders of one
-    machine take turns.
+    The core is `CONFIG` with so many channels each way and the user block of this name; with
+    `netlist`, what synthesis makes of it. `waves` builds in VCD tracing, at the cost of speed.
+    Builders of one machine take turns.
     """
     home, verilator_version = find_verilator()
     program, version = find_compiler()

@@ -26,7 +26,7 @@ def discover() -> dict[str, str]:
 
     A module may say in `CHANNELS` for which builds its benches are: ``(1, 2)`` runs them on a core
     with one channel each way, and as ``module.function@2`` on one with two. In `USER` it may name
-    the core's user block.
+    another user block than the default.
     """
     found = {}
     for path in sorted(Path(__file__).parent.glob("bench_*.py")):

@@ -337,4 +337,4 @@ async def _bounded(wait: Awaitable[None], us: float, what: str) -> None:
 
 
 def _bar(block: regs.Block) -> int:
-    return (regs.BAR_USER if block in regs.BLOCKS_USER else regs.BAR_DMA)[0]
+    return (regs.BAR_DMA if block in regs.BLOCKS_DMA else regs.BAR_USER)[0]

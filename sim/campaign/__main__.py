@@ -75,13 +75,13 @@ def replay_folder(seed: int) -> Path:
 
 def _replay(arguments: argparse.Namespace) -> int:
     seed = arguments.number
-    channels = draw(seed, arguments.episodes).machine.channels
+    machine = draw(seed, arguments.episodes).machine
     folder = replay_folder(seed)
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "models").mkdir(parents=True)
     waves = not arguments.no_waves
-    model = build(waves, channels=channels)
-    (folder / "models" / str(channels)).symlink_to(model)
+    model = build(waves, channels=machine.channels, user=machine.user)
+    (folder / "models" / machine.model).symlink_to(model)
     result = one.run(seed, arguments.episodes, folder / "models", folder, waves)
     verdict = "passed" if result["passed"] else "FAILED"
     print(f"seed {seed} {verdict}; TLPs {result['digest'][:20]}; all of it is in {folder}")

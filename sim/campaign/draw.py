@@ -17,6 +17,7 @@ from peerdma import regs
 from .plan import (
     CHANNELS,
     EMPTYING,
+    USERS,
     Disturbance,
     Episode,
     Lane,
@@ -55,6 +56,7 @@ def draw(seed: int, episodes: int) -> Plan:
     rng = random.Random(f"plan {seed}")
     machine = Machine(
         channels=rng.choice(CHANNELS),
+        user=rng.choice(USERS),
         lanes=rng.choice((1, 2, 4, 4)),
         posted=(rng.choice((4, 16, 64)), rng.choice((40, 128, 1024))),
         nonposted=rng.choice((2, 8, 64)),
@@ -77,6 +79,8 @@ class _Drawer:
     def __init__(self, rng: random.Random, machine: Machine):
         self._rng, self._machine = rng, machine
         self._left = [0] * machine.channels
+        #: what H2C sends comes out at C2H
+        self._passes = machine.user == "pass"
 
     def draw(self) -> list[Episode]:
         """A good episode; or one that is disturbed or has an error, and a good one behind it."""
@@ -124,6 +128,8 @@ class _Drawer:
 
     def _settle(self, lanes: list[Lane], broken: Sequence[int]) -> None:
         """Note what stays in each pair; a broken one is emptied if anything streamed."""
+        if not self._passes:
+            return
         for number in range(self._machine.channels):
             mine = [lane for lane in lanes if lane.number == number]
             coming, going = (
@@ -137,23 +143,29 @@ class _Drawer:
                 self._left[number] = 0
 
     def _lanes(self, most_runs: int, *, stay: bool = True) -> list[Lane]:
-        """Lanes for some channels. What goes into a pair comes out, or stays if it may."""
+        """Lanes for some channels. What goes into a pair comes out, or stays if it may.
+
+        Into a source nothing goes, and there is as much of its frames as C2H takes.
+        """
         rng, channels = self._rng, self._machine.channels
         every = [(c2h, number) for c2h in (False, True) for number in range(channels)]
         chosen = set(rng.sample(every, rng.randint(1, len(every))))
+        first = not self._passes
         pairs = {
-            number for number in range(channels) if rng.random() < 0.6 and (False, number) in chosen
+            number for number in range(channels) if rng.random() < 0.6 and (first, number) in chosen
         }
         chosen |= {(True, number) for number in pairs}
         # One of them may send more than the ring holds, long before anybody takes it.
-        flooded = rng.choice(sorted(pairs)) if pairs and stay and rng.random() < 0.12 else None
+        floods = pairs and stay and self._passes and rng.random() < 0.12
+        flooded = rng.choice(sorted(pairs)) if floods else None
         areas = self._areas(sum(not c2h for c2h, _ in chosen))
         lanes = []
         for c2h, number in sorted(chosen):
             area = areas[0] if c2h else areas.pop()
             count = rng.randint(1, most_runs)
-            streamed = rng.choice((0, 1, 2)) if number in pairs else 0
-            if number in pairs and not c2h:
+            streams = number in pairs and (c2h or self._passes)
+            streamed = rng.choice((0, 1, 2)) if streams else 0
+            if streams and not c2h:
                 streamed = max(streamed, 1)
             runs = [self._run(c2h, area) for _ in range(count)]
             if streamed == 2:
@@ -167,7 +179,9 @@ class _Drawer:
                 runs[0] = replace(runs[0], delay_ns=rng.randint(45_000, 60_000))
             lanes.append(Lane(c2h, number, tuple(runs)))
         return [
-            self._balance(lane, lanes, stay) if lane.c2h and lane.number in pairs else lane
+            self._balance(lane, lanes, stay)
+            if self._passes and lane.c2h and lane.number in pairs
+            else lane
             for lane in lanes
         ]
 

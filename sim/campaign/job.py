@@ -17,7 +17,7 @@ from sim.benches.memory import Buffer, Transfer
 from .coverage import band
 from .plan import Episode, Piece, Run
 from .rig import ALL_EVENTS, ENDED, Rig
-from .scoreboard import Span, check_either
+from .scoreboard import FramePair, Span, check_either
 from .table import GROUPS
 
 __all__ = ["Job"]
@@ -318,7 +318,8 @@ class Job:
         if card is not None:
             self.rig.ram.expect(card, part.buffer.data)
         else:
-            part.buffer.expect(self._pair.bytes_at(part.at, size).ljust(size, b"\0"))
+            sent = self._pair.bytes_at(part.at, size, part.buffer.data)
+            part.buffer.expect(sent.ljust(size, b"\0"))
 
     def _check_perhaps(self, number: int) -> None:
         """This descriptor was not done, but part of it may have been."""
@@ -335,7 +336,7 @@ class Job:
         if inside:
             options = self.rig.ram.options(card, size)
         elif card is None:
-            options = [_padded(self._pair.bytes_at(part.at, size), size)]
+            options = [_padded(self._pair.bytes_at(part.at, size, part.buffer.data), size)]
         check_either(
             f"{self.channel!r} descriptor {number}", part.buffer.data, part.before, options
         )
@@ -409,6 +410,9 @@ class Job:
             descriptors="high" if run.high else "low",
             pushed=run.pushes,
         )
+        if isinstance(self._pair, FramePair) and run.streamed:
+            size = band(self._pair.nbytes, _POINTS["frames"]["size"])
+            seen.sample("frames", size=size, records="on" if self._pair.records else "off")
         around = self.episode.surroundings
         seen.sample(
             "limits",

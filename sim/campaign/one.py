@@ -35,9 +35,10 @@ def run(seed: int, episodes: int, models: Path, folder: Path, waves: bool = Fals
     os.environ["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, libraries))
     # The same seed is the same run: sets, too, have the same order.
     os.environ["PYTHONHASHSEED"] = "0"
-    channels = str(draw(seed, episodes).machine.channels)
+    machine = draw(seed, episodes).machine
     # Not as extra_env, which has to give way to what `make SEED=` sets.
-    os.environ |= {"SEED": str(seed), "EPISODES": str(episodes), "CHANNELS": channels}
+    os.environ |= {"SEED": str(seed), "EPISODES": str(episodes)}
+    os.environ["CHANNELS"] = str(machine.channels)
     xml = folder / "results.xml"
     result = {"seed": seed, "passed": False, "simulated_ns": 0, "counts": {}}
     try:
@@ -47,7 +48,7 @@ def run(seed: int, episodes: int, models: Path, folder: Path, waves: bool = Fals
                 test_filter=r"\.campaign$",
                 hdl_toplevel=MODULE_NAME,
                 hdl_toplevel_lang="verilog",
-                build_dir=models / channels,
+                build_dir=models / machine.model,
                 test_dir=folder,
                 results_xml=str(xml),
                 waves=waves,
@@ -71,7 +72,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog=prog, description=__doc__)
     parser.add_argument("seed", type=int)
     parser.add_argument("--episodes", type=int, required=True)
-    parser.add_argument("--models", type=Path, required=True, help="with simulators in 1 and 2")
+    parser.add_argument("--models", type=Path, required=True, help="with a simulator per core")
     parser.add_argument("--folder", type=Path, required=True, help="where it runs; exists")
     arguments = parser.parse_args(argv)
     return int(not run(**vars(arguments))["passed"])

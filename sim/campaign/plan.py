@@ -11,6 +11,7 @@ from dataclasses import dataclass
 __all__ = [
     "CHANNELS",
     "EMPTYING",
+    "USERS",
     "Disturbance",
     "Episode",
     "Lane",
@@ -20,22 +21,32 @@ __all__ = [
     "PlantedFault",
     "Run",
     "Surroundings",
+    "model_name",
 ]
 
 #: Channels each way that a seed's core may have.
 CHANNELS = (1, 2)
+#: User blocks that it may have, by the names of `hw.stream.user_blocks`: a quarter make frames.
+USERS = ("pass", "pass", "pass", "pattern")
 #: Disturbances that empty all pairs.
 EMPTYING = ("soft reset", "hot reset", "link loss")
+
+
+def model_name(user: str, channels: int) -> str:
+    """Name of the compiled core with this user block and so many channels each way."""
+    return f"{user}{channels}"
 
 
 @dataclass(frozen=True)
 class Machine:
     """What stays as it is for the whole seed.
 
-    Channels each way, lanes, credits of the far end, and the transmit side of the block.
+    Channels each way, user block, lanes, credits of the far end, and the transmit side of the PCIe
+    block.
     """
 
     channels: int
+    user: str
     lanes: int
     posted: tuple[int, int]
     nonposted: int
@@ -46,6 +57,11 @@ class Machine:
     #: from a TLP sent to its buffer free again, and cycles by which that shows late
     ack_ns: int
     buffer_lag: int
+
+    @property
+    def model(self) -> str:
+        """`model_name` of the core that it needs."""
+        return model_name(self.user, self.channels)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from cocotbext.pcie.core.tlp import Tlp
 
 from peerdma import regs
 from peerdma.regs import Status
+from peerdma.testing import pattern
 from peerdma.trace.capture import Writer
 from sim.benches.channel import Channel
 from sim.benches.memory import GUARD, Buffer
@@ -24,7 +25,7 @@ from sim.benches.tb import TB
 
 from .coverage import Coverage
 from .plan import Machine
-from .scoreboard import CardRam, Pair, Scope
+from .scoreboard import CardRam, FramePair, Pair, Scope
 from .table import GROUPS
 
 __all__ = ["ALL_EVENTS", "ENDED", "Rig"]
@@ -73,7 +74,8 @@ class Rig(TB):
         buffers.count, buffers.ack_ns = machine.buffers, machine.ack_ns
         buffers.lag = machine.buffer_lag
         self.scope, self.ram = Scope(), CardRam()
-        self.pairs = [Pair() for _ in range(machine.channels)]
+        pair = FramePair if machine.user == "pattern" else Pair
+        self.pairs = [pair() for _ in range(machine.channels)]
         self.device.on_tlp.append(self.scope.listen)
         self.seen = Coverage(GROUPS)
         self.calm = True
@@ -144,6 +146,20 @@ class Rig(TB):
         self.lost.clear()
         for forget in self.on_reset:
             forget()
+
+    async def start_sources(self) -> None:
+        """Switch the source of each pair on, all of whose channels rest; it begins with frame 0."""
+        for number, pair in enumerate(self.pairs):
+            if isinstance(pair, FramePair):
+                pair.seed = self.rng.getrandbits(31)
+                pair.nbytes = 4 * self.rng.choice((1, 8, 16, self.rng.randint(2, 700)))
+                pair.records = self.rng.random() < 0.7
+                words = pair.nbytes // pattern.WORD_BYTES
+                for name, value in (("seed", pair.seed), ("interval", 0), ("frame_words", words)):
+                    await self.write(regs.PATTERN_SOURCE, name, value, channel=number)
+                bits = await self.read(regs.EXTENSION, "frame_records") & ~(1 << number)
+                await self.write(regs.EXTENSION, "frame_records", bits | pair.records << number)
+                await self.write(regs.EXTENSION, "stream_flush", 1 << number)
 
     # Memory ---------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ what was on its way. Anything else is an error, and reading one settles which it
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -14,8 +15,9 @@ import numpy as np
 from cocotbext.pcie.core.tlp import Tlp, TlpType
 
 from peerdma import regs
+from peerdma.testing import pattern
 
-__all__ = ["CardRam", "Pair", "Scope", "Span", "check_either"]
+__all__ = ["CardRam", "FramePair", "Pair", "Scope", "Span", "check_either"]
 
 _WRITES = {TlpType.MEM_WRITE, TlpType.MEM_WRITE_64}
 #: No value.
@@ -107,13 +109,66 @@ class Pair:
         self._taken += size
         return self._taken - size
 
-    def bytes_at(self, at: int, size: int) -> bytes:
-        """Those that a C2H run took from `at`; fewer if fewer were sent."""
+    def bytes_at(self, at: int, size: int, found: bytes) -> bytes:
+        """Those that a C2H run took from `at`; fewer if fewer were sent.
+
+        `found` is what it wrote, for those that nobody can know.
+        """
         return bytes(self._sent[at : at + size])
 
     def empty(self) -> None:
         """It was flushed."""
-        self.__init__()
+        self._sent.clear()
+        self._taken = 0
+        self.unknown = False
+
+
+class FramePair(Pair):
+    """The user stream of a pair with the pattern source: frame after frame, some with records.
+
+    Attributes
+    ----------
+    seed, nbytes : int
+        Seed of the first frame, and the length of all.
+    records : bool
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seed = self.nbytes = 0
+        self.records = False
+        #: bytes of `_sent` that nobody can know
+        self._free = bytearray()
+        self._frames = 0
+
+    def bytes_at(self, at: int, size: int, found: bytes) -> bytes:
+        """As of `Pair`; there are always enough."""
+        while len(self._sent) < at + size:
+            self._next()
+        free = self._free[at : at + size]
+        sent = self._sent[at : at + size]
+        return bytes(
+            theirs if open_ else ours for ours, theirs, open_ in zip(sent, found, free, strict=True)
+        )
+
+    def _next(self) -> None:
+        data = pattern.fill_bytes(self.seed + self._frames, 0, self.nbytes).tobytes()
+        self.send(data)
+        self._free += bytes(len(data))
+        if self.records:
+            record, free = np.zeros((2, 1), regs.FRAME_RECORD)
+            record["bytes"], record["crc"] = len(data), zlib.crc32(data)
+            record["number"] = regs.FRAME_NUMBER_VALID | self._frames
+            free["cycles"] = free["reserved"] = (1 << 64) - 1
+            self.send(record.tobytes())
+            self._free += free.tobytes()
+        self._frames += 1
+
+    def empty(self) -> None:
+        """It was flushed: the first frame comes next."""
+        super().empty()
+        self._free.clear()
+        self._frames = 0
 
 
 @dataclass

@@ -47,6 +47,7 @@ async def campaign(dut) -> None:
         rig = Rig(dut, log, Writer(capture), plan.machine)
         monitor = Monitor(rig)
         await rig.start()
+        await rig.start_sources()
         session = _Session(rig, monitor)
         for number, episode in enumerate(plan.episodes):
             cocotb.log.info("episode %d: %s", number, _title(episode))
@@ -201,6 +202,9 @@ class _Session:
             if pair.unknown:
                 await rig.write(regs.EXTENSION, "stream_flush", 1 << number)
                 pair.empty()
+        if kind in EMPTYING:
+            # A reset switches them off.
+            await rig.start_sources()
 
     async def _check_interrupts(self, episode: Episode) -> None:
         """No interrupt without an event, none left over."""

@@ -168,6 +168,12 @@ GROUPS = (
             ),
         ),
     ),
+    # One for each run that took bytes of a source, and ended well.
+    Group(
+        "frames",
+        {"records": ("off", "on"), "size": ("4-31", "32-511", "512+")},
+        (("records", "size"),),
+    ),
     # One for each channel that ran at the same time as others, in an episode that ended well.
     Group(
         "together",

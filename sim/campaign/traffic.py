@@ -11,9 +11,10 @@ from collections.abc import Awaitable, Callable
 from cocotb.triggers import Timer
 from cocotbext.pcie.core.tlp import CplStatus, Tlp, TlpType
 
+from hw.stream.user_blocks import find
 from peerdma import regs
 from peerdma.regs import Access
-from sim.benches.bench_registers import BUILD_VALUES
+from sim.benches.bench_registers import BUILD_VALUES, build_values
 from sim.benches.tb import MMIO_US
 
 from .rig import Rig
@@ -120,7 +121,7 @@ class _Traffic:
         block, name = self._rng.choice(_CONSTANT)
         during = rig.during
         found = await rig.read(block, name)
-        expected = BUILD_VALUES.get(name, block[name].reset)
+        expected = build_values(find(rig.machine.user)).get(name, block[name].reset)
         assert found == expected, f"{name} reads {found:#x}, expected {expected:#x}"
         self._sample("ro", _DMA, during)
         rig.dut.gpio.value = inputs = self._rng.randrange(16)

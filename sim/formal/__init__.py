@@ -4,6 +4,7 @@
 from .arbiter import Arbiter
 from .axi_stream import AxiStreamPorts
 from .descriptors import Pushes, Slots
+from .frames import Frames
 from .interrupts import Edges, Masked, Pending, Records
 from .property import Property
 from .queues import Queue, ReadQueue, WriteQueues
@@ -27,6 +28,7 @@ PROPERTIES: dict[str, type[Property]] = {
     "tags": Tags,
     "arbiter": Arbiter,
     "slots": Slots,
+    "frames": Frames,
     "pushes": Pushes,
     "put": Put,
     "get": Get,

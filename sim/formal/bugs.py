@@ -7,6 +7,20 @@ __all__ = ["BUGS"]
 
 #: The bugs that break each property. An edit's name is the rule that is broken.
 BUGS: dict[str, list[Edit]] = {
+    "frames": [
+        Edit(
+            "nothing comes between a frame and the end of its record",
+            "hw/stream/frames.py",
+            "self.i.ready.eq(crc.i.ready & ~recording)",
+            "self.i.ready.eq(crc.i.ready)",
+        ),
+        Edit(
+            "numbers count the frames without records, too",
+            "hw/stream/frames.py",
+            "done.eq(sink.last & ~self.enable)",
+            "done.eq(0)",
+        ),
+    ],
     "pieces": [
         Edit(
             "the first piece ends at a multiple of the limit",

@@ -75,6 +75,35 @@ ROWS = [
         "smaller.eq(value)",
         "registers/test_extension.py::test_requests_keep_to_what_host_user_and_engine_allow",
     ),
+    # Frames
+    (
+        "the CRC of a frame goes on from the one before",
+        "stream/frames.py",
+        "crc.clear.eq(done)",
+        "crc.clear.eq(0)",
+        "stream/test_frames.py::test_each_frame_has_its_record",
+    ),
+    (
+        "a short beat counts as a full one",
+        "stream/crc.py",
+        "full.eq(beat.count == self._lanes)",
+        "full.eq(1)",
+        "stream/test_crc.py::test_it_is_that_of_zlib",
+    ),
+    (
+        "beats pass in the middle of a record",
+        "stream/frames.py",
+        "crc.i.valid.eq(self.i.valid & ~recording)",
+        "crc.i.valid.eq(self.i.valid)",
+        "stream/test_frames.py::test_each_frame_has_its_record",
+    ),
+    (
+        "a flush leaves the recorder as it is",
+        "stream/user_path.py",
+        "m.submodules.recorder = ResetInserter(self.flush)(recorder)",
+        "m.submodules.recorder = recorder",
+        "stream/test_pair.py",
+    ),
     # Descriptors
     (
         "next of a descriptor inside a block is followed",

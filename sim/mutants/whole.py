@@ -18,6 +18,13 @@ ROWS = [
         "demo",
     ),
     (
+        "records of all frames are switched on by pair 0",
+        "core.py",
+        "pair.records.eq(host.frame_records[index])",
+        "pair.records.eq(host.frame_records[0])",
+        _bench("bench_frames.records_in_gpu_memory@2"),
+    ),
+    (
         "channel bits in the wrong order",
         "host.py",
         "irq.channel.eq(Cat(channel.interrupt for channel in channels))",

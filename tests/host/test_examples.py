@@ -54,7 +54,8 @@ def test_stream(tmp_path, overwrite):
         assert len(numbers) == 5
     else:
         assert numbers == list(range(5))
-        assert all(line.endswith("every word is right") for line in frames)
+        for line in frames:
+            assert re.fullmatch(r"frame \d+: begun at cycle \d+, every word is right", line)
         assert total == "5 frames, 0 of them dropped"
 
 

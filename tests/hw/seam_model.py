@@ -33,11 +33,17 @@ class SeamModel:
         Bus address of the first byte of memory.
     size : int
         Bytes of memory.
+
+    Attributes
+    ----------
+    writes : list of (int, int, int)
+        Address, dwords and the relaxed ordering attribute of each write, in order.
     """
 
     def __init__(self, core: Core, base: int, size: int):
         self.core, self.seam, self.base = core, core.seam, base
         self.memory = bytearray(size)
+        self.writes: list[tuple[int, int, int]] = []
         self._completions, self._targets, self._answers = deque(), deque(), []
 
     @property
@@ -106,6 +112,7 @@ class SeamModel:
             if header["write"]:
                 data += beat.data.to_bytes(8, "little")
                 if beat.last:
+                    self.writes.append((header["address"], header["dwords"], header["relaxed"]))
                     self._store(header, data)
                     tokens.append((cycle + _TOKEN_DELAY, header["token"]))
                     data = b""

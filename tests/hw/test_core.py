@@ -3,15 +3,17 @@
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import pytest
+from amaranth.hdl import Module, Mux, Signal
 
 from hw.core import Core, CoreConfig
 from hw.pcie.series7.block import SERIES7
-from hw.stream.user_blocks import PassThrough
+from hw.stream.user_blocks import FrameBlock, PassThrough
 from peerdma import regs
 from tests.hw.helpers import seeded, simulate
 from tests.hw.seam_model import SeamModel
@@ -80,6 +82,70 @@ def test_data_goes_to_the_card_and_back(stream):
     after = bytearray(before)
     after[skew_out : skew_out + len(data)] = data
     assert model.memory[DESTINATION:] == after
+
+
+class Counting(FrameBlock):
+    """Frames of 20 bytes: 64-bit numbers that go on from frame to frame, half of every third."""
+
+    NAME, RATIO = "TEST", (0, 1)
+
+    def elaborate(self, platform):
+        m = Module()
+        beat, place = self.o.payload, Signal(range(3))
+        m.d.comb += [
+            self.o.valid.eq(1),
+            self.i.ready.eq(1),
+            self.dropped.eq(77),
+            beat.last.eq(place == 2),
+            beat.count.eq(Mux(beat.last, 4, 8)),
+        ]
+        with m.If(self.o.ready):
+            m.d.sync += [beat.data.eq(beat.data + 1), place.eq(Mux(beat.last, 0, place + 1))]
+        return m
+
+
+def test_frames_have_records_where_descriptors_say():
+    """Of a frame in one piece, and of one in two; each is one write, behind those of the data."""
+    model = SeamModel(Core(SERIES7, replace(SMALL, user=Counting)), BASE, 0x4000)
+    places = [(0x1003, 20), (0x2020, 32), (0x1101, 7), (0x1200, 13), (0x2FE0, 32)]
+
+    async def bench(ctx):
+        await model.link_up(ctx)
+        capabilities = await model.read(ctx, regs.EXTENSION.address("capabilities"))
+        assert capabilities & regs.Capability.FRAME_RECORDS
+        for name in ("frame_records", "stream_flush"):
+            model.write(regs.EXTENSION.address(name), 1)
+        clock = await model.read(ctx, regs.EXTENSION.address("cycles_lo"))
+        lists = [(regs.STREAM_WINDOW, BASE + at, size) for at, size in places]
+        status = await transfer(ctx, model, c2h=True, descriptors=lists)
+        assert status == regs.Status.DESCRIPTOR_STOPPED
+        ends = [(at & ~3, ((at & 3) + size + 3) // 4) for at, size in places]
+        assert model.writes == [(BASE + at, dwords, 0) for at, dwords in ends]
+        found = [bytes(model.memory[at : at + size]) for at, size in places]
+        for number, (data, record) in enumerate(
+            ((found[0], found[1]), (found[2] + found[3], found[4]))
+        ):
+            beats = range(3 * number, 3 * number + 3)
+            assert data == b"".join(beat.to_bytes(8, "little") for beat in beats)[:20]
+            cycles, _, *rest = np.frombuffer(record, regs.FRAME_RECORD)[0].item()
+            assert rest == [20, 77, zlib.crc32(data), regs.FRAME_NUMBER_VALID | number]
+            # Both are there before the run begins.
+            assert clock - 20 < cycles < clock + 200
+
+    simulate(model.core, bench, background=model.benches)
+
+
+@pytest.mark.parametrize("config", [{"frame_records": False}, {"user": PassThrough}])
+def test_cores_without_records_say_so(config):
+    core = Core(SERIES7, replace(SMALL, **{"user": Counting} | config))
+    model = SeamModel(core, BASE, 0x1000)
+
+    async def bench(ctx):
+        await model.link_up(ctx)
+        found = await model.read(ctx, regs.EXTENSION.address("capabilities"))
+        assert not found & regs.Capability.FRAME_RECORDS
+
+    simulate(model.core, bench, background=model.benches)
 
 
 def test_pushed_descriptors_are_followed_by_those_in_memory():

@@ -8,8 +8,10 @@ import inspect
 import re
 from collections.abc import Iterator
 
+import numpy as np
+
 from peerdma import regs
-from tools.regs_header import C2H_BASES, DESCRIPTOR_DOC
+from tools.regs_header import C2H_BASES, DESCRIPTOR_DOC, FRAME_RECORD_DOC
 from tools.site.markdown import anchored, code, contents, link, plain, slug, table
 
 __all__ = ["BLOCKS", "pages"]
@@ -55,7 +57,7 @@ descriptors into a window of the channel, which then does not fetch them from me
 def pages() -> dict[str, str]:
     """Markdown by the name of its file."""
     found = {_page(each): _block(each, bar) for bar, blocks in BLOCKS.items() for each in blocks}
-    index = _INDEX + "".join(_maps()) + _descriptor() + _values()
+    index = _INDEX + "".join(_maps()) + _structures() + _values()
     return {"registers.md": index + contents("", found), **found}
 
 
@@ -192,10 +194,8 @@ def _text(doc: str) -> str:
     )
 
 
-def _descriptor() -> str:
-    fields = regs.DESCRIPTOR.fields or {}
-    rows = ((str(fields[name][1]), code(name), str(8 * fields[name][0].itemsize), plain(doc))
-            for name, doc in DESCRIPTOR_DOC.items())  # fmt: skip
+def _structures() -> str:
+    """Structures in memory."""
     flags = [
         regs.Field(name, getattr(regs, f"DESC_{name.upper()}").bit_length() - 1)
         for name in ("stop", "completed", "eop")
@@ -205,14 +205,22 @@ def _descriptor() -> str:
         for field in (*flags, *regs.DESC_CONTROL_FIELDS)
     )
     return (
-        f"## Descriptor\n\n{regs.DESCRIPTOR.itemsize} bytes in host memory, aligned to their size."
-        + "\n\n"
-        + table(("byte", "field", "bits", "description"), rows)
+        _structure("Descriptor", regs.DESCRIPTOR, DESCRIPTOR_DOC)
         + f"`control` (`DESC_MAGIC` is {code(f'{regs.DESC_MAGIC:#x}')}, `DESC_MAX_LENGTH` "
         + f"{code(f'{regs.DESC_MAX_LENGTH:#x}')}):\n\n"
         + table(("bits", "field", "description"), control)
         + f"### Pushed descriptors\n\n{_PUSH}"
+        + _structure("Frame record", regs.FRAME_RECORD, FRAME_RECORD_DOC)
     )
+
+
+def _structure(title: str, dtype: np.dtype, docs: dict[str, str]) -> str:
+    """A section with the fields of a structure in memory."""
+    fields = dtype.fields or {}
+    rows = ((str(fields[name][1]), code(name), str(8 * fields[name][0].itemsize), plain(doc))
+            for name, doc in docs.items())  # fmt: skip
+    text = f"## {title}\n\n{dtype.itemsize} bytes in memory, aligned to their size.\n\n"
+    return text + table(("byte", "field", "bits", "description"), rows)
 
 
 def _values() -> str:

@@ -20,6 +20,7 @@ __all__ = [
     "BoardInfo",
     "Extension",
     "Filling",
+    "FrameRecord",
     "Moved",
     "Piece",
     "Progress",
@@ -191,6 +192,22 @@ class Backend(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class FrameRecord:
+    """What the board says of a frame: see `FRAME_RECORD` in `peerdma.regs`."""
+
+    #: counted by the board, from 0 for the first one after `Board.frames` was called
+    number: int
+    #: clock cycles of the board when the frame began, of which it makes `clock_khz` * 1000 a second
+    cycles: int
+    #: length in bytes
+    nbytes: int
+    #: frames that the board has dropped so far, for want of room
+    dropped: int
+    #: CRC-32 of its bytes, that of `zlib.crc32`
+    crc: int
+
+
 class Filling(Protocol):
     """A run that fills frames from the user stream.
 
@@ -207,6 +224,14 @@ class Filling(Protocol):
 
     def filled(self) -> int:
         """Frames filled since the start; TransferError if not all of them arrived."""
+        ...
+
+    def record(self, frame: int) -> FrameRecord | None:
+        """What the board says of frame `frame` of the run, counted from 0, which is filled.
+
+        None if the board makes no records, or a later one is in its place already. TransferError if
+        it is no whole frame.
+        """
         ...
 
     def check(self) -> None:

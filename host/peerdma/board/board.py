@@ -261,7 +261,8 @@ class Board:
         surfaces : sequence of Surface, numpy.ndarray, Pin or Span
             Where frames go, in this order; the stream yields them. It pins them itself.
         frame_bytes : int, optional
-            Bytes of a frame, from the start of each surface; by default the whole surface.
+            Bytes of a frame, from the start of each surface; by default the whole surface. The
+            source has to make frames of this size.
         overwrite : bool
             If true, the board never waits and overwrites the oldest surface; the stream yields the
             newest frame and counts those in between as dropped. Else the board waits for surfaces.

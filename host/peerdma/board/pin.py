@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from ..errors import PinError
-from ..memory.memory import DataPath, Memory
+from ..memory.memory import DataPath, Memory, Staged
 from ..uapi import Access
 
 __all__ = ["Pin", "Side", "Span"]
@@ -101,6 +102,17 @@ class Span:
     def address(self) -> int:
         """Virtual address of the first byte."""
         return self.pin.memory.address + self.start
+
+    def crc(self) -> int | None:
+        """CRC-32 of the bytes, that of `zlib.crc32`; None where the CPU cannot read them itself."""
+        found, at = 0, 0
+        for extent in self.pin.memory.extents():
+            piece, first = extent.memory, at
+            if isinstance(piece, Staged):
+                return None
+            at += len(piece)
+            found = zlib.crc32(piece[max(0, self.start - first) : max(0, self.stop - first)], found)
+        return found
 
 
 #: What a transfer takes as its source or destination: pins, spans, and arrays of any library. A

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..errors import PeerdmaError
-from .backend import Filling, StreamBackend
+from .backend import Filling, FrameRecord, StreamBackend
 from .jobs import Jobs
 from .pin import Span
 from .spans import pieces
@@ -35,6 +35,8 @@ class Frames:
         ``fill(indices)`` starts a run that fills the items of these indices.
     overwrite : bool
         See `Board.frames`.
+    crc : callable
+        ``crc(index)`` is the CRC-32 of the frame in an item; None where the CPU cannot read it.
     taken : callable
         Called with the index of an item before the iterator yields it.
     closed : callable
@@ -46,6 +48,10 @@ class Frames:
     ----------
     number : int
         Number of the last yielded frame, counted from 0; -1 before the first.
+    record : FrameRecord or None
+        What the board says of that frame: its time, its CRC, and what the board dropped. None
+        before the first frame, if the board makes no records, or, with `overwrite`, if the record
+        was written over before it was read.
     dropped : int
         Frames that were not yielded, or were overwritten while they were in use. Always 0 unless
         `overwrite`.
@@ -58,6 +64,7 @@ class Frames:
         fill: Callable[[Sequence[int]], Filling],
         *,
         overwrite: bool,
+        crc: Callable[[int], int | None],
         taken: Callable[[int], None],
         closed: Callable[[], None],
         jobs: Jobs,
@@ -65,6 +72,7 @@ class Frames:
         self._items = items
         self._fill = fill
         self._overwrite = overwrite
+        self._crc = crc
         self._taken = taken
         self._when_closed = closed
         self._jobs = jobs
@@ -72,13 +80,16 @@ class Frames:
         #: held by the thread that waits for the next frame
         self._turn = threading.Lock()
         self.number: int = -1
+        self.record: FrameRecord | None = None
+        #: index of the last yielded item
+        self._index = 0
         self.dropped: int = 0
         self.closed: bool = False
         self._run: Filling | None = None
         #: indices of items: to be filled, being filled by the run in this order, filled
         self._free = deque(range(len(items)))
         self._filling: deque[int] = deque()
-        self._filled: deque[int] = deque()
+        self._filled: deque[tuple[int, FrameRecord | None]] = deque()
         self._held: int | None = None
         self._begin()
 
@@ -100,6 +111,7 @@ class Frames:
                     if self.closed:
                         raise StopIteration
                     index = self._newest() if self._overwrite else self._next()
+                    self._index = index
                 self._taken(index)
             except BaseException:
                 self.close()
@@ -109,11 +121,17 @@ class Frames:
     def intact(self) -> bool:
         """Whether the last yielded surface still holds its frame, and was not overwritten.
 
-        Call it after using the surface, to know that all that was read is of one frame. Always true
-        unless `overwrite`.
+        Call it after using the surface, to know that all that was read is of one frame. Where the
+        frame has a record, and the CPU can read its bytes, their CRC is compared, too: that takes
+        time. Otherwise always true unless `overwrite`.
         """
+        record, index = self.record, self._index
+        if self.closed or self.number < 0:
+            return True
+        if record is not None and self._crc(index) not in (None, record.crc):
+            return False
         with self._lock:
-            if not self._overwrite or self.closed or self.number < 0:
+            if not self._overwrite or self.closed:
                 return True
             try:
                 return self._running().filled() < self.number + len(self._items)
@@ -174,7 +192,7 @@ class Frames:
             self._collect()
         self._begin()
         self.number += 1
-        self._held = self._filled.popleft()
+        self._held, self.record = self._filled.popleft()
         return self._held
 
     def _collect(self) -> None:
@@ -183,7 +201,8 @@ class Frames:
             return
         filled = self._run.filled()
         while self._counted < filled:
-            self._filled.append(self._filling.popleft())
+            record = self._run.record(self._counted)
+            self._filled.append((self._filling.popleft(), record))
             self._counted += 1
         if not self._filling:
             while not self._run.ended:
@@ -199,7 +218,7 @@ class Frames:
         used_until_overwritten = 0 <= self.number <= filled - len(self._items)
         newest = filled - 1
         self.dropped += newest - self.number - 1 + used_until_overwritten
-        self.number = newest
+        self.number, self.record = newest, run.record(newest)
         return newest % len(self._items)
 
 
@@ -226,4 +245,12 @@ def fill_frames(
     def taken(index: int) -> None:
         spans[index].pin.memory.flush_writes()
 
-    return Frames(items, fill, overwrite=overwrite, taken=taken, closed=closed, jobs=jobs)
+    return Frames(
+        items,
+        fill,
+        overwrite=overwrite,
+        crc=lambda index: spans[index].crc(),
+        taken=taken,
+        closed=closed,
+        jobs=jobs,
+    )

@@ -15,6 +15,7 @@ import numpy as np
 from .. import regs
 from ..errors import PeerdmaError
 from .capture import Capture, Event, Packet
+from .frames import FrameRecords
 from .registers import name_of
 from .tlp import Kind, Tlp
 
@@ -196,6 +197,7 @@ class _Teller:
         #: lane of the channel that fetches a descriptor, by its address
         self._expected: dict[int, str] = {}
         self._at_work: dict[str, deque[_Descriptor]] = {}
+        self._frames = FrameRecords()
         #: descriptor that a read of the board is for, by its row
         self._purpose: dict[int, _Descriptor] = {}
         self._waits: dict[str, tuple[int, str]] = {}
@@ -263,6 +265,7 @@ class _Teller:
         self._expected.clear()
         self._pushed.clear()
         self._purpose.clear()
+        self._frames.clear()
         for descriptors in self._at_work.values():
             for each in descriptors:
                 self._close(each, self._time, "reset before its end")
@@ -351,6 +354,8 @@ class _Teller:
         row.label = f"write {tlp.length} bytes to {place}"
         purpose = self._descriptor_of("C2H", tlp.address)
         if purpose:
+            record = self._frames.written(purpose.lane, purpose.length, tlp.payload)
+            row.label = f"{record}, to {place}" if record else row.label
             self._moved(purpose, row.time, _enabled(tlp))
 
     def _completion(self, row: Row) -> None:

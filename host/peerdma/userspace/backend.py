@@ -7,8 +7,6 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import numpy as np
-
 from ..board.backend import BoardInfo, Moved, Piece, Progress
 from ..board.link import Link
 from ..board.transfer import Through
@@ -16,17 +14,16 @@ from ..errors import PeerdmaError, TransferError, UnsupportedError
 from ..memory.mailbox import MailboxPage
 from ..memory.memory import DataPath, Memory
 from ..memory.scatter import ScatterList
-from ..regs import BAR_USER, DESCRIPTOR, USER, USER_BLOCK_BASE, Capability
+from ..regs import BAR_USER, USER, USER_BLOCK_BASE, Capability
 from ..uapi import Access
 from ..vfio.platform import Platform, Window
 from .frames import FrameRun
 from .lanes import Lanes, Work, once
 from .prepared import Prepared
+from .shared import SharedMemory
 from .xdma import Direction, Xdma
 
 __all__ = ["UserSpaceBackend"]
-
-_RING_DESCRIPTORS = 4096
 
 
 class _Mapped:
@@ -84,11 +81,13 @@ class UserSpaceBackend:
         self._mapped: dict[int, _Mapped] = {}
         self._platform = platform
         self._function = platform.function
+        #: frames that runs were to fill since the stream was discarded
+        self._frames_asked = 0
         with contextlib.ExitStack() as undo:
             undo.callback(self._function.close)
-            memory, address = platform.ring(_RING_DESCRIPTORS * DESCRIPTOR.itemsize)
-            ring = np.frombuffer(memory, DESCRIPTOR)
-            self._driver = Xdma(self._function, ring, address, timeout)
+            memory = SharedMemory(platform)
+            self._records = memory.records
+            self._driver = Xdma(self._function, memory.ring, memory.ring_address, timeout)
             self._lanes = Lanes(self._driver, self._lost, notes)
             self._info = self._describe(name)
             undo.pop_all()
@@ -190,9 +189,19 @@ class UserSpaceBackend:
     ) -> FrameRun:
         """Begins to fill frames from the user stream."""
         if fresh:
-            self._driver.flush()
-        places = [_scatter([frame]) for frame in frames]
-        run = FrameRun(self._driver, places, self._lost, cyclic=cyclic, timeout=timeout)
+            self._driver.begin_frames()
+            self._frames_asked = 0
+        first = self._frames_asked
+        self._frames_asked += len(frames)
+        run = FrameRun(
+            self._driver,
+            [_scatter([frame]) for frame in frames],
+            self._records if self._driver.makes_records else None,
+            first,
+            self._lost,
+            cyclic=cyclic,
+            timeout=timeout,
+        )
         self._lanes.frames = run
         return run
 

@@ -4,17 +4,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
+from ..board.backend import FrameRecord
 from ..errors import PeerdmaError, Timeout, TransferError
 from ..memory.scatter import ScatterList
-from ..regs import Status
+from ..regs import FRAME_NUMBER_VALID, FRAME_RECORD, Status
 from .xdma import Direction, Xdma, stream_columns
 
-__all__ = ["FrameRun"]
+__all__ = ["FrameRun", "Records"]
 
 _COUNT_MASK = 0xFFFF_FFFF
+
+
+@dataclass(frozen=True)
+class Records:
+    """Memory for the records of frames.
+
+    Parameters
+    ----------
+    entries : numpy.ndarray of FRAME_RECORD
+        Memory that the board can write.
+    address : int
+        Its bus address, a multiple of the size of a record.
+    """
+
+    entries: np.ndarray
+    address: int
+
+    def place(self, index: int) -> ScatterList:
+        """Where entry `index` is."""
+        return ScatterList([self.address + index * FRAME_RECORD.itemsize], [FRAME_RECORD.itemsize])
 
 
 class FrameRun:
@@ -27,6 +49,10 @@ class FrameRun:
     xdma : Xdma
     frames : sequence of ScatterList
         Where they are written; at least one, none empty.
+    records : Records or None
+        Where their records are written, an entry each; None if the board makes none.
+    first : int
+        The board's number of the first frame.
     lost : callable
         Returns the error for writes, since its last call, to addresses without memory; or None.
     cyclic : bool
@@ -38,6 +64,8 @@ class FrameRun:
         self,
         xdma: Xdma,
         frames: Sequence[ScatterList],
+        records: Records | None,
+        first: int,
         lost: Callable[[], TransferError | None],
         *,
         cyclic: bool,
@@ -46,14 +74,25 @@ class FrameRun:
         self._engine = xdma.engine
         self._lost = lost
         self._timeout = timeout
+        self._cyclic = cyclic
         self._nbytes = max(frame.nbytes for frame in frames)
+        self._records = records
+        self._first = first
+        if records:
+            records.entries["number"][: len(frames)] = 0
+            frames = [
+                ScatterList.join([frame, records.place(index)])
+                for index, frame in enumerate(frames)
+            ]
         columns = [stream_columns(frame) for frame in frames]
         #: For each frame, the number of descriptors up to its end.
         self._ends = np.cumsum([len(lengths) for _, _, lengths in columns])
         needed = int(self._ends[-1])
         if needed > xdma.ring_size:
+            pieces = needed - (len(frames) if records else 0)
             raise TransferError(
-                f"cannot stream to {len(frames)} frames in {needed} pieces of memory: the "
+                f"cannot stream to {len(frames)} frames in {pieces} pieces of memory"
+                f"{' and their records' if records else ''}: the "
                 f"descriptor ring holds {xdma.ring_size}. Use fewer, smaller or less scattered "
                 "surfaces"
             )
@@ -86,6 +125,31 @@ class FrameRun:
         self._count = count & _COUNT_MASK
         rounds, rest = divmod(self._done, int(self._ends[-1]))
         return rounds * len(self._ends) + int(np.searchsorted(self._ends, rest, side="right"))
+
+    def record(self, frame: int) -> FrameRecord | None:
+        """What the board says of a frame that is filled; see `Filling`."""
+        if self._records is None:
+            return None
+        entry = self._records.entries[frame % len(self._ends)].copy()
+        expected = (self._first + frame) % FRAME_NUMBER_VALID
+        found = int(entry["number"])
+        ahead = (found - expected) % FRAME_NUMBER_VALID
+        if found & FRAME_NUMBER_VALID and int(entry["bytes"]) == self._nbytes:
+            if not ahead:
+                return FrameRecord(
+                    expected,
+                    int(entry["cycles"]),
+                    self._nbytes,
+                    int(entry["dropped"]),
+                    int(entry["crc"]),
+                )
+            if self._cyclic and not ahead % len(self._ends):
+                return None
+        raise TransferError(
+            f"frame {expected} is not {self._nbytes} bytes long: no record follows that many. "
+            "Make surfaces, or frame_bytes, as large as the source's frames, and start the source "
+            "before the frames"
+        )
 
     def seconds(self) -> float:
         """How long to wait for a report, at most."""

@@ -142,6 +142,19 @@ class Xdma:
         if self.user_block is not None:
             self._extension_bank.write("stream_flush", _ALL_PAIRS)
 
+    @property
+    def makes_records(self) -> bool:
+        """Whether the frames of the user block have records."""
+        return self.extension is not None and (
+            Capability.FRAME_RECORDS in self.extension.capabilities
+        )
+
+    def begin_frames(self) -> None:
+        """Discards the bytes in the user stream: a new frame comes first, and has a record."""
+        if self.makes_records:
+            self._extension_bank.write("frame_records", _ALL_PAIRS)
+        self.flush()
+
     def start(
         self,
         direction: Direction,

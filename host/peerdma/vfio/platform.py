@@ -61,7 +61,10 @@ class Platform(Protocol):
         ...
 
     def ring(self, nbytes: int) -> tuple[mmap.mmap, int]:
-        """Memory for descriptors, mapped until the function is closed; and its bus address."""
+        """Memory that driver and board share, mapped until the function is closed; its bus address.
+
+        It is for descriptors and records of frames. The address is a multiple of a page.
+        """
         ...
 
     def take_lost_writes(self) -> LostWrites | None:

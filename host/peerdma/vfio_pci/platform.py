@@ -150,7 +150,7 @@ class VfioPlatform:
             self.device.dma_unmap(window.base)
 
     def ring(self, nbytes: int) -> tuple[mmap.mmap, int]:
-        """Memory for descriptors, and its bus address."""
+        """Memory for descriptors and records of frames, and its bus address."""
         memory = mmap.mmap(-1, -(-nbytes // _PAGE) * _PAGE)
         place = ctypes.addressof(ctypes.c_char.from_buffer(memory))
         flags = MapFlag.READ | MapFlag.WRITE

@@ -128,7 +128,7 @@ class SocketPlatform:
             self.client.dma_unmap(window.base, window.size, skip=window.address - window.base)
 
     def ring(self, nbytes: int) -> tuple[mmap.mmap, int]:
-        """Memory for descriptors, and its bus address."""
+        """Memory for descriptors and records of frames, and its bus address."""
         fd = os.memfd_create("peerdma-ring", os.MFD_CLOEXEC)
         try:
             os.ftruncate(fd, nbytes)

@@ -7,12 +7,21 @@ import importlib
 from pathlib import Path
 
 from .axis import Axis, verilog_block
-from .base import UserBlock
+from .base import FrameBlock, UserBlock
 from .bfloat16 import ToBfloat16
 from .pass_through import PassThrough
 from .pattern_source import PatternSource
 
-__all__ = ["BLOCKS", "Axis", "PassThrough", "PatternSource", "ToBfloat16", "UserBlock", "find"]
+__all__ = [
+    "BLOCKS",
+    "Axis",
+    "FrameBlock",
+    "PassThrough",
+    "PatternSource",
+    "ToBfloat16",
+    "UserBlock",
+    "find",
+]
 
 #: The blocks of this package, by the names that command lines know them by.
 BLOCKS: dict[str, type[UserBlock]] = {

@@ -10,7 +10,7 @@ from peerdma import regs
 
 from ..ring import StreamBeat
 
-__all__ = ["UserBlock"]
+__all__ = ["FrameBlock", "UserBlock"]
 
 
 class UserBlock(wiring.Component):
@@ -44,3 +44,26 @@ class UserBlock(wiring.Component):
 
     i: In(stream.Signature(StreamBeat))
     o: Out(stream.Signature(StreamBeat))
+
+
+class FrameBlock(UserBlock):
+    """Base of blocks whose bytes are frames: `last` ends one, and a record may follow it.
+
+    See `hw.stream.frames`, and `peerdma.regs.FRAME_RECORD`. Each beat has a byte at least. While
+    records are on, one with fewer than `LANES`, at the end of a frame or elsewhere, takes eight
+    cycles per byte.
+
+    Attributes
+    ----------
+    LANES : int
+        Bytes of a full beat of `o`, 4 or 8.
+
+    Members
+    -------
+    dropped : Out(32)
+        Frames that the block has dropped since it was reset, for want of room.
+    """
+
+    LANES: ClassVar[int] = 8
+
+    dropped: Out(32)

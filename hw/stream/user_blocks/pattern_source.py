@@ -9,7 +9,7 @@ from amaranth.lib.wiring import In, Out
 
 from peerdma import regs
 
-from .base import UserBlock
+from .base import FrameBlock
 
 __all__ = ["Mix", "PatternSource"]
 
@@ -76,7 +76,7 @@ class _Tag(data.Struct):
     last: 1
 
 
-class PatternSource(UserBlock):
+class PatternSource(FrameBlock):
     """Frames of `frame_words` words: frame n holds the pattern of seed ``seed + n``.
 
     Words are those of `peerdma.testing.pattern`, so that a GPU can verify a frame. One word leaves
@@ -94,13 +94,13 @@ class PatternSource(UserBlock):
 
     NAME = regs.PATTERN_SOURCE_NAME
     RATIO = (0, 1)
+    LANES = 4
     REGISTERS = regs.PATTERN_SOURCE
 
     frame_words: In(32)
     interval: In(32)
     seed: In(32)
     frames: Out(32)
-    dropped: Out(32)
 
     def elaborate(self, platform):
         m = Module()
@@ -115,7 +115,7 @@ class PatternSource(UserBlock):
             outer.enable.eq(enable),
             self.o.valid.eq(outer.o_tag.valid),
             sink.data.eq(outer.o),
-            sink.count.eq(4),
+            sink.count.eq(self.LANES),
             sink.last.eq(outer.o_tag.last),
         ]
 

@@ -4,6 +4,7 @@
 import itertools
 import threading
 import time
+import zlib
 
 import numpy as np
 import pytest
@@ -108,6 +109,59 @@ def test_a_slow_loop_gets_the_newest_frame(sensor, source, gpu):
         assert any(is_right(stream, surface, 100) for surface in itertools.islice(stream, 1000))
         last = stream.number
     assert last - 1000 <= stream.dropped <= last
+
+
+def test_frames_bring_their_records(sensor, source):
+    """Number, length, time and CRC as the board made them; the library compares the CRC."""
+    source.start(FRAME, seed=11)
+    ring = [np.empty(FRAME, np.uint8) for _ in range(3)]
+    with sensor.frames(ring) as stream:
+        assert stream.record is None
+        last = 0
+        for count, array in enumerate(itertools.islice(stream, 8)):
+            record = stream.record
+            crc = zlib.crc32(array)
+            assert (record.number, record.nbytes, record.crc) == (count, FRAME, crc)
+            assert record.dropped == 0
+            # A word leaves the source in each cycle at most.
+            assert record.cycles >= last + count * FRAME // 4
+            last = last or record.cycles
+            assert stream.intact()
+            array[FRAME // 2] ^= 1
+            assert not stream.intact()
+
+
+def test_records_count_what_the_source_dropped(sensor, source):
+    source.start(FRAME, interval=300)
+    with sensor.frames([np.empty(FRAME, np.uint8)]) as stream:
+        dropped = [stream.record.dropped for _ in itertools.islice(stream, 4)]
+        assert dropped == sorted(dropped)
+        assert 0 < dropped[-1] <= source.dropped
+
+
+def test_the_newest_frame_has_its_record(sensor, source):
+    """Unless it was written over: then there is none, or the frame is not intact."""
+    source.start(FRAME, seed=100)
+    with sensor.frames([np.empty(FRAME, np.uint8) for _ in range(8)], overwrite=True) as stream:
+
+        def is_recorded(array):
+            record, crc = stream.record, zlib.crc32(array)
+            if record is None or not stream.intact():
+                return False
+            assert (record.number, record.nbytes, record.crc) == (stream.number, FRAME, crc)
+            return True
+
+        assert any(is_recorded(array) for array in itertools.islice(stream, 1000))
+
+
+@pytest.mark.parametrize("nbytes", [FRAME - 4, FRAME + 4, 4, 5 * FRAME])
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_frames_of_another_size_are_noticed(sensor, source, gpu, nbytes, overwrite):
+    source.start(nbytes)
+    stream = sensor.frames(ring_of(gpu, 2), overwrite=overwrite)
+    with pytest.raises(peerdma.TransferError, match=r"frame \d+ is not 6000 bytes long"):
+        next(stream)
+    assert stream.closed
 
 
 def test_a_sensor_that_does_not_wait_drops_frames(sensor, source, gpu):

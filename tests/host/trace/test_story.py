@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import peerdma
-from peerdma import regs
+from peerdma import regs, testing
 from peerdma.cli.main import main
 from peerdma.trace.capture import read
 from peerdma.trace.story import tell
@@ -93,6 +93,31 @@ def test_descriptors_that_are_fetched(tmp_path):
         assert len(spans) == PIECES and all(s.text.startswith("65536 bytes, ") for s in spans)
         fetched = {story.rows[span.row].label for span in spans}
         assert all(label.startswith("fetch descriptors at ring") for label in fetched)
+
+
+def test_records_of_frames_are_told(tmp_path):
+    """Those of frames of their own length, too."""
+    path, size = tmp_path / "frames.pcapng", regs.FRAME_RECORD.itemsize
+    with peerdma.open("sim", arguments=["--user", "pattern", "--trace", str(path)]) as board:
+        source, records = testing.PatternSource(board), []
+        for nbytes in (1000, size):
+            source.start(nbytes)
+            with board.frames([np.empty(nbytes, np.uint8) for _ in range(2)]) as frames:
+                records += [frames.record for _ in itertools.islice(frames, 2)]
+    story = tell(read(path))
+    labels = [row.label for row in story.rows if row.up and row.tlp.kind == Kind.WRITE]
+    assert any(row.label == "extension.frame_records = 0xf" for row in story.rows)
+    told = [label.partition(", to ring")[0] for label in labels if label.startswith("record")]
+    assert [text for text in told if text in map(_told, records)] == list(map(_told, records))
+    # The board filled the surfaces again, before it was stopped.
+    assert all(re.match(rf"record of frame \d+: (1000|{size}) bytes", text) for text in told)
+
+
+def _told(record):
+    return (
+        f"record of frame {record.number}: {record.nbytes} bytes, begun at cycle {record.cycles}, "
+        f"CRC-32 {record.crc:#010x}, {record.dropped} frames dropped"
+    )
 
 
 def test_waits_and_buffers(story):

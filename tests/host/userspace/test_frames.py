@@ -22,7 +22,7 @@ def registers():
 def run(registers):
     """Three frames of two pieces each, round and round."""
     frames = [ScatterList([0x1000 * n, 0x8000 + 0x1000 * n], [64, 64]) for n in range(3)]
-    return FrameRun(driver(registers), frames, lambda: None, cyclic=True, timeout=1)
+    return FrameRun(driver(registers), frames, None, 0, lambda: None, cyclic=True, timeout=1)
 
 
 def reports(registers, count, status=Status.BUSY):

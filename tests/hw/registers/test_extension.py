@@ -11,14 +11,14 @@ from tests.hw.helpers import simulate
 from tests.hw.registers.bus import bus_read, bus_write
 
 
-def run(scenario, user=PassThrough):
+def run(scenario, user=PassThrough, capabilities=regs.Capability.STREAM):
     dut = ExtensionBlock(
         h2c=1,
         c2h=3,
         tags=32,
         ram_size=1 << 16,
         clock_khz=125_000,
-        capabilities=regs.Capability.STREAM,
+        capabilities=capabilities,
         user=user,
     )
 
@@ -185,3 +185,17 @@ def test_software_reads_what_this_build_is(user, window, name, ratio):
         assert await read(ctx, dut, "user_ratio") == ratio[0] | ratio[1] << 8
 
     run(scenario, find(user))
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "kept"),
+    [(regs.Capability.FRAME_RECORDS, 0x5), (regs.Capability.STREAM, 0)],
+)
+def test_only_cores_with_records_of_frames_have_their_register(capabilities, kept):
+    async def scenario(ctx, dut):
+        await write(ctx, dut, "frame_records", 0x15)
+        assert await read(ctx, dut, "frame_records") == kept
+        if kept:
+            assert ctx.get(dut.frame_records) == kept
+
+    run(scenario, capabilities=capabilities)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """A pair between two channels made of Python: copies, and what is left after they break."""
 
+import zlib
 from types import SimpleNamespace
 
 import numpy as np
@@ -44,9 +45,9 @@ class Bench:
     a channel was told to end.
     """
 
-    def __init__(self, rng, user, number=0):
+    def __init__(self, rng, user, number=0, **options):
         self.rng = rng
-        self.dut = StreamPair(user, number=number, inbound=SIZE, outbound=SIZE)
+        self.dut = StreamPair(user, number=number, inbound=SIZE, outbound=SIZE, **options)
         dut = self.dut
         self.h2c = Inbound(
             rng,
@@ -403,6 +404,35 @@ def test_a_source_has_registers_and_survives_a_flush():
             assert not ctx.get(bench.dut.active)
             bench.flushed(ctx)
         assert await access(ctx, bus, "frame_words") == 10
+
+    simulate(bench.dut, run)
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_frames_of_a_source_have_records_if_software_and_the_build_want_them(recorded):
+    """One behind each frame, and none of the frame that a break cuts off. Then they begin anew."""
+    bench = Bench(seeded(), PatternSource, 1, recorded=recorded)
+    frames = [pattern.words(seed, 0, 10).tobytes() for seed in (7, 8)]
+    size = regs.FRAME_RECORD.itemsize * recorded
+
+    async def run(ctx):
+        if recorded:
+            ctx.set(bench.dut.records, 1)
+            ctx.set(bench.dut.cycles, 0x1234_5678_9ABC)
+        for name, value in (("seed", 7), ("frame_words", 10)):
+            await access(ctx, bench.dut.bus, name, value)
+        for _ in range(2):
+            # The second frame is cut off before its end.
+            await bench.copy(ctx, [], [40] + [size] * recorded + [33])
+            found = bytes(bench.c2h.found)
+            assert (found[:40], found[40 + size :]) == (frames[0], frames[1][:33])
+            for record in np.frombuffer(found[40 : 40 + size], regs.FRAME_RECORD):
+                crc = zlib.crc32(frames[0])
+                now = 0x1234_5678_9ABC
+                assert record.item() == (now, now, 40, 0, crc, regs.FRAME_NUMBER_VALID)
+            bench.running["c2h"] = True
+            await bench.end(ctx, "c2h", True)
+            bench.flushed(ctx)
 
     simulate(bench.dut, run)
 

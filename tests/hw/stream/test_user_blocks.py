@@ -17,25 +17,8 @@ from hw.stream.user_blocks import (
 from peerdma import regs
 from peerdma.testing import pattern
 from tests.hw.helpers import fields, seeded, send, simulate, toggle, watch
+from tests.hw.stream.beats import beats_of, joined
 from tests.hw.stream.bfloat16 import bfloat16
-
-
-def beats_of(data, rng, sizes):
-    """`data` as beats of random `sizes`, noise in the lanes that do not count."""
-    beats = []
-    while data:
-        count = min(rng.choice(sizes), len(data))
-        word = int.from_bytes(data[:count] + rng.randbytes(8 - count), "little")
-        beats.append({"data": word, "count": count, "last": 0})
-        data = data[count:]
-    return beats
-
-
-def joined(log):
-    """The bytes of the beats in a `watch` log."""
-    beats = [fields(beat) for _, beat in log]
-    assert all(1 <= beat["count"] <= 8 for beat in beats)
-    return b"".join(beat["data"].to_bytes(8, "little")[: beat["count"]] for beat in beats)
 
 
 def through(block, beats, rng, *, ready=1.0, pause=0.0, enough):

@@ -11,14 +11,17 @@ import shlex
 import signal
 import subprocess
 import sys
+import zlib
 from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from cocotbext.pcie.core.tlp import Tlp, TlpType
 
 from peerdma import regs
+from peerdma.testing import pattern
 from sim.campaign import __main__ as command
 from sim.campaign import draw as drawing
 from sim.campaign.coverage import Coverage, Exclusion, Group, band
@@ -28,7 +31,7 @@ from sim.campaign.faults import release_pair
 from sim.campaign.monitor import Read
 from sim.campaign.plan import Plan
 from sim.campaign.report import Record
-from sim.campaign.scoreboard import CardRam, Pair, Scope, check_either
+from sim.campaign.scoreboard import CardRam, FramePair, Pair, Scope, check_either
 from sim.campaign.table import GROUPS
 from sim.compile.tools import ROOT
 from sim.copies import Edit, environment, private_copy
@@ -124,9 +127,14 @@ def test_bugs_are_found(mutant, kind, tmp_path, monkeypatch):
     """Planted in a copy, each shows within a few seeds; the replay's command is there."""
     checkout = private_copy(tmp_path)
     next(one for one in MUTANTS if one.name == mutant).apply(checkout)
-    plans = ("sim/campaign/plan.py", "CHANNELS = (1, 2)", "CHANNELS = (1,)")
-    Edit("one model to build instead of two", *plans).apply(checkout)
+    for before, after in (
+        ("CHANNELS = (1, 2)", "CHANNELS = (1,)"),
+        ('USERS = ("pass", "pass", "pass", "pattern")', 'USERS = ("pass",)'),
+    ):
+        edit = Edit("one model to build instead of four", "sim/campaign/plan.py", before, after)
+        edit.apply(checkout)
     monkeypatch.setattr(drawing, "CHANNELS", (1,))
+    monkeypatch.setattr(drawing, "USERS", ("pass",))
     number = next(n for n in range(2000) if suits(draw(n * SEEDS, 4), kind))
     arguments = ("--seed", str(number), "--seeds", "3", "--episodes", "4", "--seconds", str(LIMIT))
     done = campaign(
@@ -222,9 +230,40 @@ def test_what_was_interrupted_is_old_or_new():
 def test_a_pair_hands_on_in_order():
     pair = Pair()
     pair.send(b"abc")
-    assert pair.bytes_at(pair.take(2), 2) == b"ab"
+    assert pair.bytes_at(pair.take(2), 2, b"??") == b"ab"
     assert pair.left == 1
-    assert pair.bytes_at(pair.take(2), 2) == b"c"
+    assert pair.bytes_at(pair.take(2), 2, b"??") == b"c"
+
+
+def test_a_source_hands_on_frames_with_their_records():
+    pair = FramePair()
+    pair.seed, pair.nbytes, pair.records = 5, 40, True
+    frames = [pattern.fill_bytes(seed, 0, 40).tobytes() for seed in (5, 6)]
+    data = pair.bytes_at(pair.take(112), 112, 112 * b"?")
+    assert (data[:40], data[72:]) == (frames[0], frames[1])
+    record = np.frombuffer(data[40:72], regs.FRAME_RECORD)[0]
+    # Time cannot be known.
+    assert record["cycles"].tobytes() == record["reserved"].tobytes() == 8 * b"?"
+    rest = [int(record[name]) for name in ("bytes", "dropped", "crc", "number")]
+    assert rest == [40, 0, zlib.crc32(frames[0]), regs.FRAME_NUMBER_VALID]
+    second = np.frombuffer(pair.bytes_at(pair.take(32), 32, bytes(32)), regs.FRAME_RECORD)[0]
+    assert second["number"] == regs.FRAME_NUMBER_VALID | 1
+    pair.empty()
+    assert pair.bytes_at(pair.take(4), 4, b"????") == frames[0][:4]
+
+
+def test_plans_leave_the_h2c_side_of_sources_alone():
+    plans = [draw(seed, 20) for seed in range(40)]
+    sources = [plan for plan in plans if plan.machine.user == "pattern"]
+    assert 0 < len(sources) < len(plans)
+    runs = [
+        (lane, run)
+        for plan in sources
+        for episode in plan.episodes
+        for lane in episode.lanes
+        for run in lane.runs
+    ]
+    assert {lane.c2h for lane, run in runs if run.streamed} == {True}
 
 
 def ended(way: str, *, finished: bool = False, streamed: bool = False) -> SimpleNamespace:
