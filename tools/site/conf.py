@@ -6,8 +6,8 @@ import peerdma
 project = "peerdma"
 version = release = peerdma.__version__
 root_doc = "README"
-# Forms, which are offered as files.
-exclude_patterns = [".github"]
+# Forms, and what is for readers of a wheel: offered as files.
+exclude_patterns = [".github", "sim"]
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 
