@@ -4,22 +4,28 @@
 import argparse
 import dataclasses
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from amaranth.back import verilog
-from amaranth.hdl import Value
+from amaranth.hdl import Fragment, Signal, Value
+from amaranth.hdl._dsl import FSM
 
 from .core import CoreConfig
 from .endpoint import MODULE_NAME, Endpoint, ports_of
 from .stream.user_blocks import BLOCKS, find
 
-__all__ = ["add_core_options", "chosen_core", "generate", "main"]
+__all__ = ["STATES", "add_core_options", "chosen_core", "generate", "main"]
+
+#: How a comment begins that has a signal's path and, after a colon, its states in their order.
+STATES = "// States of "
 
 
 def generate(config: CoreConfig = CoreConfig(), *, simulation: bool = False) -> str:
     """Verilog of the endpoint, headed by a table of its ports.
 
-    User logic in Verilog is at the end. With `simulation` it has `SIMULATION_PORTS`, too.
+    User logic in Verilog is at the end. With `simulation` it has `SIMULATION_PORTS`, too, and
+    comments that begin with `STATES`, for each state machine.
     """
     lines = [
         f"// {MODULE_NAME}: XDMA-compatible PCIe DMA core for the 7-series PCIe block.",
@@ -35,8 +41,22 @@ def generate(config: CoreConfig = CoreConfig(), *, simulation: bool = False) -> 
     # Without source positions, which would change the Verilog, and so the compiled model, with
     # every edit of a comment.
     endpoint = Endpoint(config, simulation=simulation)
-    text = verilog.convert(endpoint, name=MODULE_NAME, ports=_ports(endpoint), emit_src=False)
+    fragment = Fragment.get(endpoint, None)
+    text, names = verilog.convert_fragment(
+        fragment, name=MODULE_NAME, ports=_ports(endpoint), emit_src=False
+    )
+    for signal, states in _states(fragment) if simulation else ():
+        lines.append(f"{STATES}{'.'.join(names[signal])}: {' '.join(states)}")
     return "".join(["\n".join(lines), "\n", text, *(path.read_text() for path in config.verilog)])
+
+
+def _states(fragment: Fragment) -> Iterator[tuple[Signal, list[str]]]:
+    """The signals of state machines, with the names of their states in the order of the values."""
+    for each in fragment.generated.values():
+        if isinstance(each, FSM):
+            yield each.state, list(each.encoding)
+    for inner, *_ in fragment.subfragments:
+        yield from _states(inner)
 
 
 def _ports(endpoint: Endpoint) -> dict[str, tuple[Value, None]]:

@@ -18,7 +18,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog=".venv/bin/python -m sim.benches", description=__doc__)
     parser.add_argument("test", nargs="?", metavar="TEST", help="a bench, or a file of benches")
     parser.add_argument("--seed", type=int, help="repeat the random choices of an earlier run")
-    parser.add_argument("--waves", action="store_true", help="write waveforms (dump.vcd)")
+    parser.add_argument("--waves", action="store_true", help="write waveforms (dump.fst)")
     parser.add_argument(
         "--netlist", action="store_true", help="the core after synthesis, by the open tools"
     )

@@ -29,6 +29,9 @@ from sim.compile.tools import (
     run_tool,
     say,
 )
+from sim.compile.waves import TRACE, libraries, readable
+
+from . import layout
 
 __all__ = ["CONFIG", "PORT_LOG", "build"]
 
@@ -49,29 +52,32 @@ def build(
     """Folder of the simulator, a program named as the core's module. Raises `BuildError`.
 
     The core is `CONFIG` with so many channels each way and the user block of this name; with
-    `netlist`, what synthesis makes of it. `waves` builds in VCD tracing, at the cost of speed.
-    Builders of one machine take turns.
+    `netlist`, what synthesis makes of it. `waves` lets it write waveforms, at the cost of speed;
+    see `sim.compile.waves`. Builders of one machine take turns.
     """
     home, verilator_version = find_verilator()
     found = find_compiler()
     compiler = [*found.command, "-std=c++17", "-w"]
-    compiler += [f"-DVM_TRACE={waves:d}", f"-DVM_TRACE_VCD={waves:d}"]
+    include, compression = libraries() if waves else ([], [])
+    compiler += [f"-DVM_TRACE={waves:d}", f"-DVM_TRACE_FST={waves:d}", *include]
     compiler += ["-DVM_COVERAGE=0", f"-I{home / 'include'}", f"-I{home / 'include' / 'vltstd'}"]
-    trace = ["--trace-vcd"] * waves
+    trace, source = ([TRACE], "core.sv") if waves else ([], "core.v")
 
     def runtime(at: Path) -> None:
         def compile_one(name: str) -> None:
             run_tool([*compiler, "-O1", "-c", str(home / "include" / f"{name}.cpp")], at)
 
         with ThreadPoolExecutor() as pool:
-            list(pool.map(compile_one, (*_RUNTIME, *["verilated_vcd_c"] * waves)))
+            list(pool.map(compile_one, (*_RUNTIME, *["verilated_fst_c"] * waves)))
 
     def simulator(at: Path) -> None:
-        (at / "core.v").write_text(verilog)
+        (at / source).write_text(verilog)
+        if waves:
+            layout.write(verilog, at)
         (at / "ports.vlt").write_text(ports)
         (at / "recorder.sv").write_text(recorder)
         verilate = [str(home / "bin" / "verilator"), *_VERILATE, *trace, "-Wno-fatal"]
-        sources = ("ports.vlt", "core.v", "recorder.sv")
+        sources = ("ports.vlt", source, "recorder.sv")
         run_tool([*verilate, "--top-module", MODULE_NAME, "--Mdir", ".", *sources], at)
         # Constructors and reset code run once: not worth the optimiser's time.
         units: dict[str, list[Path]] = {"-O0": [], "-O2": [_MAIN]}
@@ -87,7 +93,8 @@ def build(
             list(pool.map(compile_unit, units))
         objects = [str(path) for folder in (at, common) for path in folder.glob("*.o")]
         link = [f"-L{_LIBRARIES}", f"-Wl,-rpath,{_LIBRARIES}", "-lcocotbvpi_verilator"]
-        run_tool([*found.command, *objects, *link, "-pthread", "-o", MODULE_NAME], at)
+        link += [*map(str, compression), "-pthread"]
+        run_tool([*found.command, *objects, *link, "-o", MODULE_NAME], at)
 
     CACHE.mkdir(parents=True, exist_ok=True)
     with (CACHE / "cocotb.lock").open("w") as lock:
@@ -96,6 +103,8 @@ def build(
         verilog, ports = verilog_of(config), _public(config)
         if netlist:
             verilog = _netlist(verilog)
+        if waves:
+            verilog = readable(verilog)
         tools = digest_of(verilator_version, found.version, *compiler)
         common = cached(f"cocotb-runtime-{tools}", runtime)
         recorder = _recorder()

@@ -12,6 +12,7 @@ from cocotb_tools.runner import get_runner
 
 from hw.endpoint import MODULE_NAME
 
+from . import layout
 from .limits import bounded
 from .model import build
 from .tb import BENCHES
@@ -49,8 +50,8 @@ def folder_of(test: str, seed: int) -> Path:
 def run(test: str, seed: int, waves: bool = False, netlist: bool = False) -> bool:
     """Run one bench of `discover`; returns whether it passed. Its log goes to the terminal.
 
-    With `waves` there is a ``dump.vcd`` in `folder_of` the run. With `netlist` the core is what
-    synthesis made of it.
+    With `waves` there is a ``dump.fst`` in `folder_of` the run, and what viewers are to show of it.
+    With `netlist` the core is what synthesis made of it.
     """
     module, name = test.split(".")
     name, _, channels = name.partition("@")
@@ -58,6 +59,8 @@ def run(test: str, seed: int, waves: bool = False, netlist: bool = False) -> boo
     results = where / "results.xml"
     user = getattr(importlib.import_module(f"{__package__}.{module}"), "USER", "pass")
     simulator = build(waves, channels=int(channels or 1), user=user, netlist=netlist)
+    if waves:
+        layout.copy(simulator, where)
     # Not as extra_env, which has to give way to the environment. The same seed is the same run:
     # sets, too, have the same order.
     os.environ |= {"SEED": str(seed), "CHANNELS": channels or "1", "PYTHONHASHSEED": "0"}

@@ -168,7 +168,7 @@ def _parser(program: str) -> argparse.ArgumentParser:
         metavar="FILE",
         help="write a capture (pcapng) for `peerdma trace`, which makes a page to look at",
     )
-    add("--waves", type=Path, metavar="FILE", help="write a VCD trace; slow")
+    add("--waves", type=Path, metavar="FILE", help="write waveforms, an FST file; slow")
     return parser
 
 

@@ -11,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 
+from sim.benches import layout
 from sim.benches.model import build
 from sim.compile.tools import ROOT, BuildError
 
@@ -81,6 +82,8 @@ def _replay(arguments: argparse.Namespace) -> int:
     (folder / "models").mkdir(parents=True)
     waves = not arguments.no_waves
     model = build(waves, channels=machine.channels, user=machine.user)
+    if waves:
+        layout.copy(model, folder)
     (folder / "models" / machine.model).symlink_to(model)
     result = one.run(seed, arguments.episodes, folder / "models", folder, waves)
     verdict = "passed" if result["passed"] else "FAILED"

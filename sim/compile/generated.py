@@ -51,7 +51,7 @@ class GeneratedCore:
     clock_khz : int
         The core's clock.
     waves : bool
-        Whether VCD tracing is in it.
+        Whether it can write waveforms, as FST files.
     digest : str
         Changes when any of it does.
     """
@@ -79,7 +79,7 @@ def obtain(
     plain : bool
         A plain XDMA core: without a user block, streams and the extension block.
     waves : bool
-        Put VCD tracing in it, at the cost of speed.
+        Waveforms can be written, at the cost of speed; see `sim.compile.waves`.
     **numbers
         Those of `hw.core.CoreConfig` that are to be others: channels, tags, bytes of card RAM,
         clock; None is its own.
@@ -153,16 +153,21 @@ def _generate(user: str | None, others: dict[str, int], plain: bool, waves: bool
             f"nothing in the simulated board is connected to the ports of the user block {user}: "
             "name a file with your logic instead (--user FILE.v)"
         )
-    verilog = verilog_of(config)
+    verilog, flags = verilog_of(config), list(_VERILATE)
+    if waves:
+        from .waves import TRACE, readable
+
+        verilog = readable(verilog)
+        flags.append(TRACE)
+    source = "core.sv" if waves else "core.v"
     home, version = find_verilator()
-    flags = [*_VERILATE, *(("--trace-vcd",) if waves else ())]
     digest = digest_of(verilog, version, *flags)
 
     def make(at: Path) -> None:
         say("verilating the core")
-        (at / "core.v").write_text(verilog)
+        (at / source).write_text(verilog)
         command = [str(home / "bin" / "verilator"), *flags, "-Wno-fatal"]
-        run_tool([*command, "--top-module", MODULE_NAME, "--Mdir", "classes", "core.v"], at)
+        run_tool([*command, "--top-module", MODULE_NAME, "--Mdir", "classes", source], at)
 
     place = cached(f"classes-{digest}", make)
     return GeneratedCore(place / "classes", home / "include", config.clock_khz, waves, digest)

@@ -16,6 +16,7 @@ from hw.pcie.series7.parameters import PARAMETERS, TRANSMIT_BUFFERS
 from hw.pcie.series7.ports import TRN_PORTS
 from peerdma.regs import WaitsFor
 
+from . import waves
 from .generated import GeneratedCore
 from .tools import ROOT, Compiler, cached, digest_of, find_compiler, run_tool, say
 
@@ -54,7 +55,8 @@ def compile_board(core: GeneratedCore, compiler: Compiler | None = None) -> Path
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         objects = pool.submit(_core_objects, core, compiler)
         native = pool.map(partial(_native_object, compiler), _LINK_SOURCES + _BOARD_SOURCES)
-        return _link("board", [*objects.result(), *native], compiler)
+        compression = waves.libraries()[1] if core.waves else []
+        return _link("board", [*objects.result(), *native, *compression], compiler)
 
 
 def compile_ideal() -> Path:
@@ -133,14 +135,14 @@ def _core_objects(core: GeneratedCore, compiler: Compiler) -> list[Path]:
         slow = [name for name in generated if "__Slow" in name or "__Syms" in name]
         fast = [name for name in generated if name not in slow]
         # The trace runtime specialises templates that the generated code instantiates: it is first.
-        names = ["verilated_vcd_c.cpp"] * core.waves + ["verilated.cpp", "verilated_threads.cpp"]
+        names = ["verilated_fst_c.cpp"] * core.waves + ["verilated.cpp", "verilated_threads.cpp"]
         runtime = [str(core.runtime / name) for name in names]
         units = {
             # Constructors and reset code run once: not worth the optimiser's time.
             "slow": ("-O1", [*runtime, *slow]),
             "fast": ("-O2", [*fast, str(source)]),
         }
-        define = ["-DPEERDMA_WAVES"] if core.waves else []
+        define = ["-DPEERDMA_WAVES", *waves.libraries()[0]] if core.waves else []
         folders = (core.classes, core.runtime, core.runtime / "vltstd", _NATIVE, pins)
         include = [f"-I{folder}" for folder in folders]
         # Messages of Verilator's runtime name files: without their folders on this machine.

@@ -5,16 +5,17 @@
 
 #include "Vpeerdma_core.h"
 #ifdef PEERDMA_WAVES
-#include "verilated_vcd_c.h"
+#include "verilated_fst_c.h"
 #endif
 
 namespace peerdma {
 
 struct Rtl::Parts {
     VerilatedContext context;
-    Vpeerdma_core core{&context};
+    // Without a name, so that paths in waveforms are those of the benches.
+    Vpeerdma_core core{&context, ""};
 #ifdef PEERDMA_WAVES
-    VerilatedVcdC waves;
+    VerilatedFstC waves;
     bool tracing = false;
 #endif
 };

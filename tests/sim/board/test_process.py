@@ -14,6 +14,7 @@ import pytest
 from peerdma import regs
 from peerdma.vfio_user.wire import CONFIG_REGION
 from tests.sim.board.client import BAR_DMA, BAR_USER, ROOT, Board, Client
+from tests.sim.waveforms import Waveforms
 
 LIMIT = 120
 
@@ -161,13 +162,19 @@ def test_msi_vectors(tmp_path):
 
 
 def test_waves(tmp_path):
-    waves = tmp_path / "waves.vcd"
+    waves = tmp_path / "waves.fst"
     with Board(tmp_path, "--waves", str(waves), "--once") as board, Client(board) as client:
         client.enable()
         client.write(BAR_USER, regs.USER.address("scratch"), 1)
         client.read(BAR_USER, regs.USER.address("scratch"))
         client.socket.close()
         assert board.process.wait(LIMIT) == 0
-    text = waves.read_text()
-    assert "trntsrcrdy" in text and "$enddefinitions" in text
-    assert text.count("\n#") > 100
+    found = Waveforms(waves)
+    assert found.steps > 100
+    assert "peerdma_core.trntsrcrdy" in found.widths
+    # All have names, and states have theirs.
+    assert not [name for name in found.names if "$" in name]
+    assert found.values["peerdma_core.core.host.completer.reader.fsm_state_name"] == {
+        name: number for number, name in enumerate(("Idle", "Send", "Read", "Land"))
+    }
+    assert found.values["peerdma_core.core.h2c0.control.failure_name"]["MAGIC"] == 1
