@@ -3,6 +3,7 @@
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -38,9 +39,11 @@ def test_every_step_works_as_it_is_typed(tmp_path):
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     for command in blocks(TUTORIAL):
         name = re.findall(r"mine/([\w.]+)", command)[-1]
-        here = command.replace("$PWD/mine", str(mine)).replace(" mine/", f" {mine}/")
+        folder = shlex.quote(str(mine))
+        here = command.replace("$PWD/mine", folder).replace(" mine/", f" {folder}/")
         # Tools for images would be fetched, and take minutes: their options are read.
-        here = here.replace(".venv/bin/python", sys.executable) + " --help" * (name == "image")
+        here = here.replace(".venv/bin/python", shlex.quote(sys.executable))
+        here += " --help" * (name == "image")
         done = subprocess.run(
             ["sh", "-c", here],
             cwd=ROOT,

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -62,7 +63,7 @@ def test_options_that_choose_the_core_that_it_has(site, tmp_path):
     ids=lambda options: options[0],
 )
 def test_options_that_need_another_core_are_named(site, tmp_path, options):
-    words = " ".join(options).replace("--waves", "--waves file.vcd").split()
+    words = " ".join(options).replace("--waves", "--waves file.fst").split()
     done = run(site, "-c", OPEN, "sim", *words, cwd=tmp_path)
     (line,) = done.stderr.splitlines()[:1]
     assert f"the default core only, none for {', '.join(options)}. A checkout" in line
@@ -72,7 +73,8 @@ def test_options_that_need_another_core_are_named(site, tmp_path, options):
 
 def test_errors_name_the_installed_board(site, tmp_path):
     done = run(site, "-c", OPEN, str(tmp_path / "none.sock"), cwd=tmp_path)
-    command = f"`{sys.executable} -m peerdma_sim --socket {tmp_path}/none.sock`"
+    program = shlex.quote(sys.executable)
+    command = f"`{program} -m peerdma_sim --socket {tmp_path}/none.sock`"
     assert f"Start one by {command}" in done.stderr
 
 
