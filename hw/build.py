@@ -9,7 +9,7 @@ from pathlib import Path
 
 from amaranth.back import verilog
 from amaranth.hdl import Fragment, Signal, Value
-from amaranth.hdl._dsl import FSM
+from amaranth.hdl._dsl import FSM  # has no public name
 
 from .core import CoreConfig
 from .endpoint import MODULE_NAME, Endpoint, ports_of
