@@ -48,11 +48,7 @@ OF_AN_ENVIRONMENT = ("dask", "peerdma", "pip", "python")
 #: Files beside sources that come from a build.
 BUILT = ("driver/peerdma.ko",)
 #: Programs of the checkout that take no options, and so have no help: asked for it, they would run.
-WITHOUT_OPTIONS = (
-    ("tools/measure_kernels.py",),
-    ("-m", "flow.record"),
-    ("-m", "tests.host.trace.picture"),
-)
+WITHOUT_OPTIONS = (("tools/measure_kernels.py",), ("-m", "flow.record"))
 _ACTIVATE = re.compile(r"\. \S*bin/activate")
 _VARIABLE = re.compile(r"[A-Z_]+=")
 

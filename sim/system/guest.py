@@ -352,7 +352,11 @@ class Guest:
     # The kernel's log ------------------------------------------------------------------------
 
     def lose_agent(self) -> None:
-        """From now on takes the log as it is, as the agent may not answer: see `wait_for`."""
+        """Call it before what may cut the agent off: from now on the log is read without its help.
+
+        What is started then may not report its output or end, other than by the kernel's log. Lines
+        behind the last one that `wait_for` has returned may be missed.
+        """
         self.check()
         self._agent_lost = True
 
