@@ -110,8 +110,8 @@ class Frame:
         With a stream: as soon as that has done its work so far. Releasing again does nothing.
         """
         if not self._given_back:
-            self._given_back = True
             self._frames._give_back(self)
+            self._given_back = True
 
 
 class Frames:
@@ -297,7 +297,8 @@ class Frames:
 
     def _release(self, number: int) -> None:
         """The lock is held."""
-        self._released_early.add(number)
+        if number >= self._released:
+            self._released_early.add(number)
         while self._released in self._released_early:
             self._released_early.remove(self._released)
             self._released += 1
