@@ -49,6 +49,9 @@ class Direction(enum.Enum):
     H2C = (CHANNEL.base, SGDMA.base)
     C2H = (C2H_CHANNEL_BASE, C2H_SGDMA_BASE)
 
+    # Enum's hashes the name, in Python, for each look-up of each transfer.
+    __hash__ = object.__hash__
+
 
 #: The channels' bits in `SGDMA_COMMON`.
 _COMMON_BITS = {Direction.H2C: 1, Direction.C2H: 1 << 16}
@@ -82,6 +85,8 @@ class DmaChannel:
         self._registers = registers
         # Looked up once: a transfer of a few bytes is little more than these accesses.
         self._address = [address(f"descriptor_{part}") for part in ("lo", "hi", "adjacent")]
+        #: what `load` returned: a ring starts at few addresses
+        self._loads: dict[tuple[int, int], list[Access]] = {}
         self._credits = address("descriptor_credits")
         self._credit_mode = [common(f"credit_enable_{bits}") for bits in ("w1c", "w1s")]
         self._status = channel("status")
@@ -105,8 +110,12 @@ class DmaChannel:
 
     def load(self, address: int, adjacent: int) -> list[Access]:
         """Writes that load the first descriptor's bus address and how many are adjacent to it."""
-        values = (address & _ALL_BITS, address >> 32, adjacent)
-        return [(*place, value) for place, value in zip(self._address, values, strict=True)]
+        known = self._loads.get((address, adjacent))
+        if known is None:
+            values = (address & _ALL_BITS, address >> 32, adjacent)
+            places = zip(self._address, values, strict=True)
+            known = self._loads[address, adjacent] = [(*place, value) for place, value in places]
+        return known
 
     def push(self, descriptors: bytes) -> list[Access]:
         """Writes that put a chain's first descriptors into the board, so that it fetches none.

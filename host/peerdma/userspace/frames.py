@@ -55,9 +55,9 @@ class FrameRun:
         self._timeout = timeout
         self._overwrite = overwrite
         self._nbytes = max(frame.nbytes for frame in frames)
-        columns = [stream_columns(frame) for frame in frames]
+        columns = [np.array(stream_columns(frame), np.uint64) for frame in frames]
         #: For each frame, the number of descriptors up to its end.
-        self._ends = np.cumsum([len(lengths) for _, _, lengths in columns])
+        self._ends = np.cumsum([each.shape[1] for each in columns])
         needed = int(self._ends[-1])
         if needed > xdma.ring_size:
             raise TransferError(
@@ -77,7 +77,7 @@ class FrameRun:
         index = np.arange(1, needed + 1)
         xdma.begin_frames()
         xdma.start_ring(
-            *(np.concatenate(column) for column in zip(*columns, strict=True)),
+            *np.concatenate(columns, axis=1),
             completed=np.isin(index, self._ends) | (index % _REPORT_EVERY == 0),
             credits=not overwrite,
         )

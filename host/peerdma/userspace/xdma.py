@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..board.backend import Extension
-from ..memory.scatter import ScatterList
+from ..memory.scatter import Numbers, ScatterList
 from ..regs import (
     CARD_RAM_SIZE,
     DESC_MAX_LENGTH,
@@ -94,10 +94,12 @@ class Xdma:
     ) -> Prepared:
         """Prepares the transfer that `transfer` makes; it needs the channel of one direction."""
         addresses, lengths = memory.pieces_up_to(DESC_MAX_LENGTH)
-        cards = np.uint64(card_address) + np.cumsum(lengths, dtype=np.uint64) - lengths
+        cards: Numbers = (card_address,)
+        if len(lengths) > 1:
+            cards = np.uint64(card_address) + np.cumsum(lengths, dtype=np.uint64) - lengths
         return Prepared(self.engine, [self._side(direction, addresses, cards, lengths)])
 
-    def _side(self, direction: Direction, *columns: np.ndarray) -> Side:
+    def _side(self, direction: Direction, *columns: Numbers) -> Side:
         """A side of a transfer, with the direction's half of the ring."""
         return Side(self.engine, direction, self._rings[direction], *columns)
 
@@ -184,7 +186,9 @@ class Xdma:
         channel.start(channel.load(ring.address, adjacent))
 
 
-def stream_columns(memory: ScatterList) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def stream_columns(
+    memory: ScatterList,
+) -> tuple[Numbers, Numbers, Numbers]:
     """(bus addresses, card addresses, lengths) of descriptors between memory and user stream."""
     addresses, lengths = memory.pieces_up_to(DESC_MAX_LENGTH)
-    return addresses, np.full(len(lengths), STREAM_WINDOW, np.uint64), lengths
+    return addresses, (STREAM_WINDOW,) * len(lengths), lengths
