@@ -13,12 +13,14 @@ needs neither CUDA nor the board's lock.
 from __future__ import annotations
 
 import atexit
+import logging
 import threading
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..errors import CANCELLED, Cancelled, Timeout
+from ..memory.memory import DataPath
 from .arrays import Arrays
 from .job import Call, Job
 from .jobs import Jobs
@@ -44,6 +46,13 @@ _STUCK = (
     "all streams: set CUDA_MODULE_LOADING=EAGER in the environment before CUDA starts, or launch "
     "each kernel once before the copy"
 )
+_LAZY = (
+    "CUDA loads kernels at their first launch (CUDA_MODULE_LOADING=LAZY), and may wait for all "
+    "streams then; this simulated board's copies need CUDA themselves, so that both may wait for "
+    "each other. Set CUDA_MODULE_LOADING=EAGER before CUDA starts, or launch each kernel once before the "
+    "first copy in a stream"
+)
+_log = logging.getLogger(__name__)
 _GONE = "the graph was freed before it was launched; the copy was not made"
 _CLOSED = "the board was closed before the stream came to the copy, which was not made"
 
@@ -166,6 +175,8 @@ class Ordered:
         self._opening = threading.Lock()
         #: what is called when streams have come to a place, and hold nothing up
         self._marks: dict[Gate, Callable[[], None]] = {}
+        #: whether a program was told that CUDA and the board may wait for each other
+        self._told = False
         self._closed = False
         self._thread: threading.Thread | None = None
 
@@ -183,6 +194,10 @@ class Ordered:
         with self.jobs.lock:
             self.jobs.require_startable(plan)
             gates = self._begin()
+            if not self._told and DataPath.STAGED in plan.path:
+                self._told = True
+                if gates.lazy():
+                    _log.warning(_LAZY)
             self._sweep()
             gate = gates.take()
             job = self._waiting[gate] = StreamJob(self, self.jobs, plan, gate)

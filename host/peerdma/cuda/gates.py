@@ -150,6 +150,13 @@ class Gates:
         ]
         self._post: int | None = ctypes.cast(_c().sem_post, ctypes.c_void_p).value
 
+    def lazy(self) -> bool:
+        """Whether CUDA loads kernels when they are first launched."""
+        driver = self._device.driver
+        with self._device.current():
+            found = driver.call("cuModuleGetLoadingMode", action="look up how kernels are loaded")
+        return int(found) == int(driver.api.CUmoduleLoadingMode.CU_MODULE_LAZY_LOADING)
+
     def take(self) -> Gate:
         """A gate that nobody uses; PeerdmaError if there is none."""
         if not self._free:
