@@ -48,9 +48,9 @@ _STUCK = (
 )
 _LAZY = (
     "CUDA loads kernels at their first launch (CUDA_MODULE_LOADING=LAZY), and may wait for all "
-    "streams then; this simulated board's copies need CUDA themselves, so that both may wait for "
-    "each other. Set CUDA_MODULE_LOADING=EAGER before CUDA starts, or launch each kernel once before the "
-    "first copy in a stream"
+    "streams then; this simulated board's copies need CUDA themselves, so that both may wait "
+    "for each other. Set CUDA_MODULE_LOADING=EAGER before CUDA starts, or launch each kernel "
+    "once before the first copy in a stream"
 )
 _log = logging.getLogger(__name__)
 _GONE = "the graph was freed before it was launched; the copy was not made"

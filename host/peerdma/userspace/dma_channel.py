@@ -49,9 +49,6 @@ class Direction(enum.Enum):
     H2C = (CHANNEL.base, SGDMA.base)
     C2H = (C2H_CHANNEL_BASE, C2H_SGDMA_BASE)
 
-    # Enum's hashes the name, in Python, for each look-up of each transfer.
-    __hash__ = object.__hash__
-
 
 #: The channels' bits in `SGDMA_COMMON`.
 _COMMON_BITS = {Direction.H2C: 1, Direction.C2H: 1 << 16}
