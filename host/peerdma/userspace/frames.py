@@ -76,10 +76,13 @@ class FrameRun:
         self.ended: bool = False
         index = np.arange(1, needed + 1)
         xdma.begin_frames()
-        xdma.start_ring(
+        self._channel.use_credits(not overwrite)
+        xdma.start(
+            Direction.C2H,
+            0,
             *np.concatenate(columns, axis=1),
             completed=np.isin(index, self._ends) | (index % _REPORT_EVERY == 0),
-            credits=not overwrite,
+            cyclic=True,
         )
         self.release(0)
 

@@ -14,6 +14,7 @@ from ..memory.scatter import Numbers, ScatterList
 from ..regs import (
     CARD_RAM_SIZE,
     DESC_MAX_LENGTH,
+    DESCRIPTOR,
     EXTENSION,
     PASS_THROUGH,
     STREAM_WINDOW,
@@ -162,28 +163,30 @@ class Xdma:
             self._extension_bank.write("frame_records", _ALL_PAIRS)
         self.flush()
 
-    def start_ring(
+    def start(
         self,
+        direction: Direction,
+        first: int,
         bus: np.ndarray,
         card: np.ndarray,
         lengths: np.ndarray,
         *,
-        completed: np.ndarray,
-        credits: bool,
+        completed: np.ndarray | None = None,
+        cyclic: bool = False,
     ) -> None:
-        """Starts a chain to memory whose end leads to its beginning, and returns at once.
+        """Writes a chain to the ring from entry `first` on, starts it and returns at once.
 
-        `completed` is as for `write_chain`. With `credits`, the channel fetches no descriptor
-        before it is given credits. The caller stops it, with the methods of `engine`.
+        `completed` and `cyclic` are as for `write_chain`. The caller waits for the chain and stops
+        it, with the methods of `engine`.
         """
         self.engine.require_usable()
-        ring = self._ring
+        source, destination = (bus, card) if direction is Direction.H2C else (card, bus)
+        address = self._ring.address + first * DESCRIPTOR.itemsize
         adjacent = write_chain(
-            ring.descriptors, ring.address, card, bus, lengths, completed, cyclic=True
+            self._ring.descriptors[first:], address, source, destination, lengths, completed, cyclic
         )
-        channel = self.engine.channels[Direction.C2H]
-        channel.use_credits(credits)
-        channel.start(channel.load(ring.address, adjacent))
+        channel = self.engine.channels[direction]
+        channel.start(channel.load(address, adjacent))
 
 
 def stream_columns(
