@@ -265,20 +265,19 @@ class Frames:
 
     def _holds(self, frame: Frame) -> bool:
         """See `Frame.intact`."""
-        if not self.closed and frame.record is not None:
-            crc = self._place(frame.number).span.crc()
-            if crc is not None and crc != frame.record.crc:
-                return False
         with self._lock:
-            if not self._overwrite:
-                return frame.number >= self._released
-            if self.closed:
-                return False
             try:
-                return self._run.filled() < frame.number + len(self._places)
+                if self._overwrite:
+                    ends = frame.number + len(self._places)
+                    holds = not self.closed and self._run.filled() < ends
+                else:
+                    holds = frame.number >= self._released
             except BaseException:
                 self.close()
                 raise
+            if self.closed or frame.record is None or not holds:
+                return holds
+        return self._place(frame.number).span.crc() in (None, frame.record.crc)
 
     def _give_back(self, frame: Frame) -> None:
         """See `Frame.release`."""
