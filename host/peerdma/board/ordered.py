@@ -13,11 +13,14 @@ needs neither CUDA nor the board's lock.
 from __future__ import annotations
 
 import atexit
+import logging
 import threading
 import weakref
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..errors import CANCELLED, Cancelled, Timeout
+from ..memory.memory import DataPath
 from .arrays import Arrays
 from .job import Call, Job
 from .jobs import Jobs
@@ -43,6 +46,13 @@ _STUCK = (
     "all streams: set CUDA_MODULE_LOADING=EAGER in the environment before CUDA starts, or launch "
     "each kernel once before the copy"
 )
+_LAZY = (
+    "CUDA loads kernels at their first launch (CUDA_MODULE_LOADING=LAZY), and may wait for all "
+    "streams then; this simulated board's copies need CUDA themselves, so that both may wait "
+    "for each other. Set CUDA_MODULE_LOADING=EAGER before CUDA starts, or launch each kernel "
+    "once before the first copy in a stream"
+)
+_log = logging.getLogger(__name__)
 _GONE = "the graph was freed before it was launched; the copy was not made"
 _CLOSED = "the board was closed before the stream came to the copy, which was not made"
 
@@ -163,6 +173,10 @@ class Ordered:
         #: those whose streams wait for the board, and what is held while they are opened
         self._due: dict[Gate, StreamJob] = {}
         self._opening = threading.Lock()
+        #: what is called when streams have come to a place, and hold nothing up
+        self._marks: dict[Gate, Callable[[], None]] = {}
+        #: whether a program was told that CUDA and the board may wait for each other
+        self._told = False
         self._closed = False
         self._thread: threading.Thread | None = None
 
@@ -176,34 +190,72 @@ class Ordered:
         CudaError
             If CUDA refuses.
         """
-        # Not imported before: it needs CUDA.
-        from ..cuda.gates import Gates, handle_of
-
-        handle = handle_of(stream)
+        handle = _handle_of(stream)
         with self.jobs.lock:
             self.jobs.require_startable(plan)
-            if self._gates is None:
-                self._gates = Gates(self._arrays.cuda().current_device())
-                # For the callbacks of jobs that end before their turn.
-                self.jobs.start_thread()
-                _used.add(self)
-                self._thread = threading.Thread(
-                    target=self._serve, name="peerdma streams", daemon=True
-                )
-                self._thread.start()
-                threading.Thread(
-                    target=self._guard, args=(self._thread,), name="peerdma guard", daemon=True
-                ).start()
+            gates = self._begin()
+            if not self._told and DataPath.STAGED in plan.path:
+                self._told = True
+                if gates.lazy():
+                    _log.warning(_LAZY)
             self._sweep()
-            gate = self._gates.take()
+            gate = gates.take()
             job = self._waiting[gate] = StreamJob(self, self.jobs, plan, gate)
             try:
-                self._gates.put(gate, handle)
+                gates.put(gate, handle)
             except BaseException:
                 # Its host functions may be in the stream: the gate is not used again.
                 del self._waiting[gate]
                 raise
             return job
+
+    def after(self, stream: Any) -> Callable[[Callable[[], None]], None]:
+        """Returns ``call``: it has a function called when a stream has done its work so far.
+
+        The function is called with the lock held, and nothing waits for it: neither the stream nor
+        the caller. ``call`` raises PeerdmaError if the stream is captured, CudaError if CUDA
+        refuses.
+
+        Raises
+        ------
+        TypeError
+            If `stream` is no stream.
+        CudaError
+            If CUDA refuses.
+        """
+        handle = _handle_of(stream)
+        with self.jobs.lock:
+            gates = self._begin()
+
+        def call(function: Callable[[], None]) -> None:
+            with self.jobs.lock:
+                gate = gates.take()
+                self._marks[gate] = function
+                try:
+                    gates.mark(gate, handle)
+                except BaseException:
+                    # Its host functions may be in the stream: the gate is not used again.
+                    del self._marks[gate]
+                    raise
+
+        return call
+
+    def _begin(self) -> Gates:
+        """The gates, and the threads that serve them, from the first call on. The lock is held."""
+        if self._gates is None:
+            # Not imported before: it needs CUDA.
+            from ..cuda.gates import Gates
+
+            self._gates = Gates(self._arrays.cuda().current_device())
+            # For the callbacks of jobs that end before their turn.
+            self.jobs.start_thread()
+            _used.add(self)
+            self._thread = threading.Thread(target=self._serve, name="peerdma streams", daemon=True)
+            self._thread.start()
+            threading.Thread(
+                target=self._guard, args=(self._thread,), name="peerdma guard", daemon=True
+            ).start()
+        return self._gates
 
     def waits(self, gate: Gate, job: StreamJob) -> None:
         """Takes note that a stream waits for the end of a job. The lock is held."""
@@ -236,7 +288,7 @@ class Ordered:
 
     def join(self) -> None:
         """Waits for the end of the thread after `close`, for seconds, unless streams need it."""
-        if self._thread is not None and not self._waiting:
+        if self._thread is not None and not self._waiting and not self._marks:
             self._thread.join(_CLOSE_SECONDS)
 
     def give_up(self) -> None:
@@ -263,12 +315,17 @@ class Ordered:
                 if not gate.captured:
                     del self._waiting[gate]
                 job.reached()
+        for gate, function in list(self._marks.items()):
+            if gates.reached(gate):
+                del self._marks[gate]
+                gates.give_back(gate)
+                function()
         self._sweep()
 
     def _serve(self) -> None:
         gates = self._gates
         assert gates is not None
-        while not (self._closed and not self._waiting):
+        while self._waiting or self._marks or not self._closed:
             gates.wait(_LOOK_SECONDS)
             with self.jobs.lock:
                 self._look()
@@ -304,6 +361,13 @@ class Ordered:
                     job.stop()
             finally:
                 self.jobs.lock.release()
+
+
+def _handle_of(stream: Any) -> int:
+    """See `peerdma.cuda.gates.handle_of`, which is not imported before: it needs CUDA."""
+    from ..cuda.gates import handle_of
+
+    return handle_of(stream)
 
 
 #: Those with a thread.

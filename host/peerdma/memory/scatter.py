@@ -7,7 +7,10 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-__all__ = ["ScatterList"]
+__all__ = ["Numbers", "ScatterList"]
+
+#: Of one piece, or of several: those are an array of uint64.
+Numbers = Sequence[int] | np.ndarray
 
 
 class ScatterList:
@@ -17,11 +20,14 @@ class ScatterList:
 
     Attributes
     ----------
-    addresses, lengths : numpy.ndarray of uint64
-        Bus address and length in bytes of each piece.
+    single : (int, int) or None
+        Bus address and length of the piece if there is one only, as most memory is: numpy would
+        take longer for it than the transfer.
     nbytes : int
         Length of the whole.
     """
+
+    __slots__ = ("_arrays", "_ends", "nbytes", "single")
 
     def __init__(self, addresses: Iterable[int] | np.ndarray, lengths: Iterable[int] | np.ndarray):
         address = _array(addresses)
@@ -33,13 +39,41 @@ class ScatterList:
                 np.concatenate(([True], address[1:] != address[:-1] + length[:-1]))
             )
             address, length = address[starts], np.add.reduceat(length, starts)
-        self.addresses = address
-        self.lengths = length
+        self._arrays: tuple[np.ndarray, np.ndarray] | None = address, length
         self._ends = np.cumsum(length, dtype=np.uint64)
         self.nbytes: int = int(self._ends[-1]) if len(self._ends) else 0
+        self.single: tuple[int, int] | None = None
+        if len(address) == 1:
+            self.single = int(address[0]), self.nbytes
+
+    @classmethod
+    def piece(cls, address: int, nbytes: int) -> ScatterList:
+        """One piece of so many bytes, more than none."""
+        made = cls.__new__(cls)
+        made.single = address, nbytes
+        made.nbytes = nbytes
+        made._arrays = None
+        return made
+
+    def _columns(self) -> tuple[np.ndarray, np.ndarray]:
+        if self._arrays is None:
+            assert self.single
+            address, length = self.single
+            self._arrays = np.array([address], np.uint64), np.array([length], np.uint64)
+        return self._arrays
+
+    @property
+    def addresses(self) -> np.ndarray:
+        """Bus address of each piece, an array of uint64."""
+        return self._columns()[0]
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Length in bytes of each piece, an array of uint64."""
+        return self._columns()[1]
 
     def __len__(self) -> int:
-        return len(self.addresses)
+        return 1 if self.single else len(self.addresses)
 
     def __repr__(self) -> str:
         return f"<ScatterList {self.nbytes} bytes in {len(self)} pieces>"
@@ -47,6 +81,8 @@ class ScatterList:
     @property
     def wide(self) -> bool:
         """Whether some of it lies at 4 GiB or above, where packets have longer headers."""
+        if self.single:
+            return sum(self.single) > 1 << 32
         return bool((self.addresses + self.lengths > np.uint64(1 << 32)).any())
 
     def part(self, start: int, stop: int) -> ScatterList:
@@ -55,9 +91,8 @@ class ScatterList:
             raise ValueError(f"bytes {start} to {stop} of a scatter list of {self.nbytes} bytes")
         if start == stop:
             return ScatterList((), ())
-        if len(self) == 1:
-            # What most memory is; as below, at a fraction of the time.
-            return ScatterList([int(self.addresses[0]) + start], [stop - start])
+        if self.single:
+            return ScatterList.piece(self.single[0] + start, stop - start)
         first = int(np.searchsorted(self._ends, start, side="right"))
         last = int(np.searchsorted(self._ends, stop, side="left"))
         address = self.addresses[first : last + 1].copy()
@@ -68,10 +103,10 @@ class ScatterList:
         length[0] -= head
         return ScatterList(address, length)
 
-    def pieces_up_to(self, max_length: int) -> tuple[np.ndarray, np.ndarray]:
+    def pieces_up_to(self, max_length: int) -> tuple[Numbers, Numbers]:
         """(addresses, lengths) with pieces longer than `max_length` bytes divided."""
-        if len(self) == 1 and self.nbytes <= max_length:
-            return self.addresses, self.lengths
+        if self.single and self.nbytes <= max_length:
+            return self.single[:1], self.single[1:]
         counts = -(-self.lengths.astype(np.int64) // max_length)
         owner = np.repeat(np.arange(len(self)), counts)
         index = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)

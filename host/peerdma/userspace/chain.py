@@ -3,16 +3,28 @@
 
 from __future__ import annotations
 
+import struct
+
 import numpy as np
 
 from ..regs import DESC_COMPLETED, DESC_MAGIC, DESC_STOP, DESCRIPTOR
 
-__all__ = ["BLOCK_DESCRIPTORS", "write_chain"]
+__all__ = ["BLOCK_DESCRIPTORS", "one_descriptor", "write_chain"]
 
 #: Most contiguous descriptors that the adjacency fields can announce.
 BLOCK_DESCRIPTORS = 64
 _ADJACENT_SHIFT = 8
 _MAGIC_SHIFT = 16
+_LAYOUT = struct.Struct(
+    "<" + "".join("Q" if DESCRIPTOR[name].itemsize == 8 else "I" for name in DESCRIPTOR.names or ())
+)
+#: `control` of a descriptor that is a chain of its own.
+_ONLY = DESC_MAGIC << _MAGIC_SHIFT | DESC_COMPLETED | DESC_STOP
+
+
+def one_descriptor(source: int, destination: int, length: int) -> bytes:
+    """A chain of one descriptor, as `write_chain` writes it, at a fraction of the time."""
+    return _LAYOUT.pack(_ONLY, length, source, destination, 0)
 
 
 def write_chain(
@@ -42,11 +54,6 @@ def write_chain(
         Whether the last descriptor points to the first; else it stops the channel.
     """
     count = len(lengths)
-    if count == 1 and completed is None and not cyclic:
-        # What most transfers are; as below, at a fraction of the time.
-        control = DESC_MAGIC << _MAGIC_SHIFT | DESC_COMPLETED | DESC_STOP
-        ring[0] = (control, lengths[0], sources[0], destinations[0], 0)
-        return 0
     index = np.arange(count, dtype=np.int64)
     chain = ring[:count]
     # Descriptors adjacent to the next one: what is left of its block, or of the chain.

@@ -14,8 +14,9 @@ from typing import NamedTuple
 import numpy as np
 
 from ..errors import Timeout
+from ..memory.scatter import Numbers
 from ..regs import DESCRIPTOR, PUSH_DESCRIPTORS, Status
-from .chain import write_chain
+from .chain import one_descriptor, write_chain
 from .dma_channel import Access, Direction, DmaChannel
 from .engine import Engine
 
@@ -68,7 +69,7 @@ class Side:
     ring : Ring
         Where its chains are written. If the descriptors do not fit, there are several chains. A
         chain of a few descriptors is pushed into the board instead, if that takes them.
-    bus, card, lengths : numpy.ndarray of uint64
+    bus, card, lengths : sequence of int, or numpy.ndarray of uint64
         One entry per descriptor, at least one: bus addresses, card addresses, bytes.
     """
 
@@ -77,29 +78,36 @@ class Side:
         engine: Engine,
         direction: Direction,
         ring: Ring,
-        bus: np.ndarray,
-        card: np.ndarray,
-        lengths: np.ndarray,
+        bus: Numbers,
+        card: Numbers,
+        lengths: Numbers,
     ):
         self.direction = direction
         self.channel: DmaChannel = engine.channels[direction]
-        self.nbytes: int = int(lengths.sum())
+        self._pushes = engine.pushes
         self._ring = ring.bytes
-        self.chains: list[_Chain] = []
-        columns = (bus, card) if direction is Direction.H2C else (card, bus)
+        sources, destinations = (bus, card) if direction is Direction.H2C else (card, bus)
+        if len(lengths) == 1:
+            self.nbytes: int = int(lengths[0])
+            image = one_descriptor(sources[0], destinations[0], self.nbytes)
+            self.chains: list[_Chain] = [self._chain(image, 1, ring.address, 0)]
+            return
+        self.nbytes = int(np.sum(lengths))
+        self.chains = []
         most = len(ring.descriptors)
         for start in range(0, len(lengths), most):
             source, destination, length = (
-                column[start : start + most] for column in (*columns, lengths)
+                np.asarray(column[start : start + most], np.uint64)
+                for column in (sources, destinations, lengths)
             )
             memory = np.zeros(len(length), DESCRIPTOR)
             adjacent = write_chain(memory, ring.address, source, destination, length)
-            image = memory.tobytes()
-            if engine.pushes and len(memory) <= PUSH_DESCRIPTORS:
-                chain = _Chain(b"", len(memory), self.channel.push(image))
-            else:
-                chain = _Chain(image, len(memory), self.channel.load(ring.address, adjacent))
-            self.chains.append(chain)
+            self.chains.append(self._chain(memory.tobytes(), len(memory), ring.address, adjacent))
+
+    def _chain(self, image: bytes, descriptors: int, address: int, adjacent: int) -> _Chain:
+        if self._pushes and descriptors <= PUSH_DESCRIPTORS:
+            return _Chain(b"", descriptors, self.channel.push(image))
+        return _Chain(image, descriptors, self.channel.load(address, adjacent))
 
     def start(self, number: int) -> None:
         """Starts one of its chains."""

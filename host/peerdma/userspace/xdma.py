@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..board.backend import Extension
-from ..memory.scatter import ScatterList
+from ..memory.scatter import Numbers, ScatterList
 from ..regs import (
     CARD_RAM_SIZE,
     DESC_MAX_LENGTH,
@@ -19,6 +19,7 @@ from ..regs import (
     PASS_THROUGH,
     STREAM_WINDOW,
     Capability,
+    waits_for_text,
 )
 from .chain import write_chain
 from .dma_channel import Direction
@@ -94,10 +95,12 @@ class Xdma:
     ) -> Prepared:
         """Prepares the transfer that `transfer` makes; it needs the channel of one direction."""
         addresses, lengths = memory.pieces_up_to(DESC_MAX_LENGTH)
-        cards = np.uint64(card_address) + np.cumsum(lengths, dtype=np.uint64) - lengths
+        cards: Numbers = (card_address,)
+        if len(lengths) > 1:
+            cards = np.uint64(card_address) + np.cumsum(lengths, dtype=np.uint64) - lengths
         return Prepared(self.engine, [self._side(direction, addresses, cards, lengths)])
 
-    def _side(self, direction: Direction, *columns: np.ndarray) -> Side:
+    def _side(self, direction: Direction, *columns: Numbers) -> Side:
         """A side of a transfer, with the direction's half of the ring."""
         return Side(self.engine, direction, self._rings[direction], *columns)
 
@@ -136,6 +139,11 @@ class Xdma:
         read, (low, high) = self._registers.read32, self._clock
         lower = read(*low)
         return read(*high) << 32 | lower
+
+    def waits_for(self, direction: Direction) -> str:
+        """What the channel waits for now, as text; the board has the extension block."""
+        fields = self._extension_bank.fields("waits_for")
+        return waits_for_text(fields[f"{direction.name.lower()}0"])
 
     def flush(self) -> None:
         """Discards the bytes in the user stream."""
@@ -181,7 +189,9 @@ class Xdma:
         channel.start(channel.load(address, adjacent))
 
 
-def stream_columns(memory: ScatterList) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def stream_columns(
+    memory: ScatterList,
+) -> tuple[Numbers, Numbers, Numbers]:
     """(bus addresses, card addresses, lengths) of descriptors between memory and user stream."""
     addresses, lengths = memory.pieces_up_to(DESC_MAX_LENGTH)
-    return addresses, np.full(len(lengths), STREAM_WINDOW, np.uint64), lengths
+    return addresses, (STREAM_WINDOW,) * len(lengths), lengths

@@ -150,3 +150,22 @@ def test_memory_of_the_gpu_is_freed_when_no_stream_waits(machine, pair, lazy):
     while len(lazy.named("cuMemFree")) == before:
         assert time.monotonic() < until, "the memory is kept"
         time.sleep(0.001)
+
+
+@SIMULATED
+@pytest.mark.parametrize("loads", ["lazily", "eagerly"])
+def test_the_log_says_beforehand_that_this_may_happen(machine, pair, lazy, loads, caplog):
+    """Once for a board; not where it cannot happen."""
+    lazy.lazy = loads == "lazily"
+    stream = machine.stream()
+    for _ in range(2):
+        machine.board.copy(*pair, stream=int(stream)).result(PATIENCE)
+    said = [text for name, _, text in caplog.record_tuples if name == "peerdma.board.ordered"]
+    assert len(said) == (loads == "lazily")
+    assert all("CUDA_MODULE_LOADING=EAGER" in text for text in said)
+
+
+@KERNEL
+def test_a_board_that_needs_no_cuda_has_nothing_to_say(machine, pair, caplog):
+    machine.board.copy(*pair, stream=int(machine.stream())).result(PATIENCE)
+    assert not [name for name, *_ in caplog.record_tuples if name == "peerdma.board.ordered"]

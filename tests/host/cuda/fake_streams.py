@@ -70,6 +70,9 @@ class FakeStreams:
         self.CUstreamCaptureMode = SimpleNamespace(
             CU_STREAM_CAPTURE_MODE_GLOBAL=0, CU_STREAM_CAPTURE_MODE_RELAXED=2
         )
+        self.CUmoduleLoadingMode = SimpleNamespace(
+            CU_MODULE_EAGER_LOADING=1, CU_MODULE_LAZY_LOADING=2
+        )
         self.CUstreamWaitValue_flags = SimpleNamespace(
             CU_STREAM_WAIT_VALUE_GEQ=0, CU_STREAM_WAIT_VALUE_FLUSH=1 << 30
         )
@@ -119,6 +122,10 @@ class FakeStreams:
             with self._loading:
                 self._cuCtxSynchronize()
         self._loaded.add(kernel)
+
+    def _cuModuleGetLoadingMode(self):
+        modes = self.CUmoduleLoadingMode
+        return modes.CU_MODULE_LAZY_LOADING if self.lazy else modes.CU_MODULE_EAGER_LOADING
 
     # Streams ---------------------------------------------------------------------------------
 

@@ -81,6 +81,7 @@ def test_constants_have_their_names_and_values():
         "CUmemRangeHandleType",
         "CUflushGPUDirectRDMAWritesTarget",
         "CUflushGPUDirectRDMAWritesScope",
+        "CUmoduleLoadingMode",
         "CUstreamCaptureMode",
         "CUstreamWaitValue_flags",
     ):

@@ -40,7 +40,7 @@ def test_parts_joins_and_divisions_keep_every_byte(seed):
         rest = ScatterList.join([scatter.part(0, start), part, scatter.part(stop, len(whole))])
         assert addresses(rest) == whole
         limit = int(random.integers(1, 9))
-        pieces, lengths = scatter.pieces_up_to(limit)
+        pieces, lengths = (np.asarray(each) for each in scatter.pieces_up_to(limit))
         assert max(lengths.tolist(), default=0) <= limit
         bytes_of = zip(pieces.tolist(), lengths.tolist(), strict=True)
         assert [a + i for a, n in bytes_of for i in range(n)] == whole
