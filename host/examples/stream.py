@@ -43,17 +43,17 @@ def run(arguments: argparse.Namespace) -> int:
         source = testing.PatternSource(board)
         source.start(surfaces[0].nbytes, seed=1)
         with board.frames(surfaces, overwrite=arguments.overwrite) as frames:
-            for surface in itertools.islice(frames, arguments.frames):
+            for frame in itertools.islice(frames, arguments.frames):
                 # Frame n holds the pattern of seed 1 + n; a GPU would work on it instead.
                 try:
-                    gpu.verify(surface, seed=1 + frames.number)
-                    when = f"begun at cycle {frames.record.cycles}, " if frames.record else ""
-                    print(f"frame {frames.number}: {when}every word is right")
+                    gpu.verify(frame.array, seed=1 + frame.number)
+                    when = f"begun at cycle {frame.record.cycles}, " if frame.record else ""
+                    print(f"frame {frame.number}: {when}every word is right")
                 except peerdma.VerifyError:
-                    if frames.intact():
+                    if frame.intact():
                         raise
-                    print(f"frame {frames.number}: written over before it was checked")
-            print(f"{frames.number + 1} frames, {frames.dropped} of them dropped")
+                    print(f"frame {frame.number}: written over before it was checked")
+            print(f"{arguments.frames} frames, {frames.dropped} dropped in between")
         source.stop()
     return 0
 

@@ -24,7 +24,7 @@ from .board.board import Board
 from .board.job import Job
 from .board.pin import Pin, Span
 from .board.plan import Plan
-from .board.streaming import Frames
+from .board.streaming import Frame, Frames
 from .board.transfer import Paths, Through, Transfer
 from .deprecated import deprecated
 from .errors import (
@@ -63,6 +63,7 @@ __all__ = [
     "CudaError",
     "DataPath",
     "DmaBuf",
+    "Frame",
     "FrameRecord",
     "Frames",
     "Gpu",

@@ -23,15 +23,6 @@ def test_a_former_name_is_the_new_one_with_a_warning(old, new):
     assert old not in dir(peerdma)
 
 
-def test_a_boards_stream_is_its_frames(node_board):
-    with (
-        pytest.warns(DeprecationWarning, match=r"write board\.frames") as found,
-        pytest.raises(peerdma.UnsupportedError, match="user block"),
-    ):
-        node_board.stream([])
-    assert found[0].filename == __file__
-
-
 def test_former_methods_of_a_gpu_do_what_they_did(emulated_gpu):
     with emulated_gpu.surface(100) as one, emulated_gpu.surface(100) as other:
         with pytest.warns(DeprecationWarning, match=r"write surface\.fill\(seed\)") as found:

@@ -56,7 +56,7 @@ def test_stream(tmp_path, overwrite):
         assert numbers == list(range(5))
         for line in frames:
             assert re.fullmatch(r"frame \d+: begun at cycle \d+, every word is right", line)
-        assert total == "5 frames, 0 of them dropped"
+        assert total == "5 frames, 0 dropped in between"
 
 
 def test_stream_needs_a_source(tmp_path):

@@ -31,7 +31,7 @@ from .spans import read_only
 if TYPE_CHECKING:
     from ..cuda.arrays import CudaArrays
 
-__all__ = ["LIMIT", "Arrays", "Lease", "memory_of"]
+__all__ = ["LIMIT", "Arrays", "Lease", "may_be_queued", "memory_of"]
 
 #: Most bytes that are kept pinned.
 LIMIT = 256 << 20
@@ -47,6 +47,11 @@ def memory_of(thing: Any, cuda: Callable[[], CudaArrays]) -> Memory:
     array = describe(thing, "pin", ordered=False)
     found = cuda().memory(array, None) if array.on_gpu and array.nbytes else None
     return found or HostArray(array.bytes())
+
+
+def may_be_queued(thing: Any) -> bool:
+    """Whether the library of what was given may have queued work on it, and can tell where."""
+    return not isinstance(thing, np.ndarray) and not is_memory(thing)
 
 
 class _Pinned:
@@ -78,7 +83,7 @@ class Lease:
         self._pinned = pinned
         self._arrays: Arrays | None = arrays
         #: whether its library may queue work on it, see `order`
-        self.produced: bool = not isinstance(given, np.ndarray) and not is_memory(given)
+        self.produced: bool = may_be_queued(given)
 
     def order(self) -> None:
         """Waits for the work that the array's library has queued on it."""

@@ -209,12 +209,12 @@ class FrameRecord:
 
 
 class Filling(Protocol):
-    """A run that fills frames from the user stream.
+    """A run that fills frames from the user stream; it goes on until it fails or is stopped.
 
     Attributes
     ----------
     ended : bool
-        Whether the run is over: all frames are filled, or it was stopped.
+        Whether it has failed or was stopped: the board writes nothing any more.
     reports : int
         Counts what the board reported of it; `check` and `filled` may then say something new.
     """
@@ -226,16 +226,16 @@ class Filling(Protocol):
         """Frames filled since the start; TransferError if not all of them arrived."""
         ...
 
-    def record(self, frame: int) -> FrameRecord | None:
-        """What the board says of frame `frame` of the run, counted from 0, which is filled.
+    def release(self, count: int) -> None:
+        """Lets the board write over the first `count` frames since the start, filled or not.
 
-        None if the board makes no records, or a later one is in its place already. TransferError if
-        it is no whole frame.
+        Of n frames in the ring, the board then fills those up to number ``count + n - 1``. A
+        smaller count than before changes nothing; nor does any with `overwrite`.
         """
         ...
 
     def check(self) -> None:
-        """Ends the run if the board reported its end; raises an error if it failed."""
+        """Ends the run and raises the error if the board reported that it failed."""
         ...
 
     def seconds(self) -> float:
@@ -243,7 +243,7 @@ class Filling(Protocol):
         ...
 
     def late(self) -> Timeout:
-        """Ends the run; returns the error for one that did not report in its time."""
+        """Ends the run; returns the error for a board that did not report in its time."""
         ...
 
     def stop(self) -> None:
@@ -260,12 +260,30 @@ class StreamBackend(Protocol):
         ...
 
     def fill(
-        self, frames: Sequence[Piece], *, cyclic: bool, fresh: bool, timeout: float | None
+        self, frames: Sequence[Sequence[Piece]], *, overwrite: bool, timeout: float | None
     ) -> Filling:
-        """Starts filling frames from the user stream: once, or as a ring if `cyclic`.
+        """Starts filling a ring of frames from the user stream: frame k goes to frames[k % n].
 
-        `fresh` first discards what was in the stream. `timeout` is how many seconds to wait for a
-        frame; None: by its size and the board's time scale.
+        The stream is emptied first, so that frame 0 is whole, and number 0 to the board. Where the
+        board has `Capability.FRAME_RECORDS`, it makes records, and each frame's last piece is the
+        place of its record.
+
+        At a frame that is not released, see `Filling.release`, the board waits, unless `overwrite`.
+        Its source then drops frames, and counts them.
+
+        Parameters
+        ----------
+        frames : sequence of sequences of Piece
+            Where each frame goes, piece after piece; all have the same length in bytes.
+        overwrite : bool
+            Whether the board writes over frames that are not released.
+        timeout : float or None
+            Seconds to wait for a report; None: by the frames' size and the board's time scale.
+
+        Raises
+        ------
+        TransferError
+            If the frames are too many, or in too many pieces.
         """
         ...
 

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any, overload
 
 from ..arguments import integer
-from ..deprecated import deprecated
 from ..errors import PeerdmaError
 from ..memory.mailbox import Mailbox
 from ..memory.memory import Memory
@@ -18,11 +17,11 @@ from .arrays import memory_of
 from .backend import Backend, BoardInfo, Progress, require_user_block, stream_backend
 from .job import Job
 from .jobs import Jobs
-from .pin import Pin, Side, Span
+from .pin import Pin, Side
 from .plan import Plan
 from .plans import Plans
-from .spans import frame_in, read_only, require_frames, require_ring
-from .streaming import Frames, fill_frames
+from .spans import read_only, require_ring
+from .streaming import Frames, Place, fill_frames
 from .transfer import Transfer
 
 __all__ = ["Board"]
@@ -45,7 +44,7 @@ class Board:
     def __init__(self, backend: Backend):
         self._backend = backend
         self._pins: set[Pin] = set()
-        self._jobs = Jobs(backend, self._require_idle, self._job_ended)
+        self._jobs = Jobs(backend, self._require_idle, lambda: self._arrays.reap())
         self._lock = self._jobs.lock
         self._plans = Plans(
             backend, self._jobs, self._pins, self._pin, self._unpin_now, self._require_open
@@ -235,37 +234,41 @@ class Board:
         """
         return self._run(self._plans.process(source, destination), progress)
 
-    def stream(self, surfaces: Sequence[Any], **options: Any) -> Frames:
-        """Former name of `frames`."""
-        deprecated("board.stream(...)", "board.frames(...)")
-        return self.frames(surfaces, **options)
-
     def frames(
         self,
-        surfaces: Sequence[Any],
+        arrays: Sequence[Any],
         *,
         frame_bytes: int | None = None,
+        stream: Any = None,
         overwrite: bool = False,
         timeout: float | None = None,
     ) -> Frames:
-        """Fills surfaces with frames of a source on the board, in a ring, until it is closed.
+        """Fills arrays with frames of a source on the board, in a ring, until it is closed.
 
+        An array goes back to the board when the next frame is asked for, or by `Frame.release`. If
+        its library knows a current stream, as PyTorch and CuPy do, that is waited for. While the
+        board has no array to fill, its source drops frames and counts them (`FrameRecord.dropped`).
         No other transfer can be made meanwhile.
 
-        >>> with board.frames(surfaces, overwrite=True) as frames:
-        ...     for surface in frames:
-        ...         work_on(surface, frames.number)
+        >>> with board.frames([a, b, c], stream=torch.cuda.current_stream()) as frames:
+        ...     for frame in frames:
+        ...         infer(frame.array)  # queued in the stream; nothing waits for it here
 
         Parameters
         ----------
-        surfaces : sequence of Surface, numpy.ndarray, Pin or Span
-            Where frames go, in this order; the stream yields them. It pins them itself.
+        arrays : sequence
+            Where frames go, in this order: what `pin` takes, pins and spans. It pins them itself.
         frame_bytes : int, optional
-            Bytes of a frame, from the start of each surface; by default the whole surface. The
-            source has to make frames of this size.
+            Bytes of a frame, from the start of each array; by default the whole array. The source
+            has to make frames of this size.
+        stream : optional
+            A CUDA stream, as for `copy`. Work queued in it after a frame was yielded finds the
+            frame. The array goes back to the board when the work has ended that was queued until
+            the next frame was asked for, or `Frame.release` was called. The loop does not wait for
+            that unless the board has filled all arrays.
         overwrite : bool
-            If true, the board never waits and overwrites the oldest surface; the stream yields the
-            newest frame and counts those in between as dropped. Else the board waits for surfaces.
+            If true, the board never waits and overwrites the oldest array; the loop gets the newest
+            frame, and those in between are counted as dropped. Not with a stream.
         timeout : float, optional
             Seconds to wait for a frame.
 
@@ -274,26 +277,36 @@ class Board:
         UnsupportedError
             If the board has no source, or its driver does not support it.
         PinError
-            If a surface cannot be pinned for the board to write, such as a read-only array.
+            If an array cannot be pinned for the board to write, such as a read-only one.
         """
         backend, extension = stream_backend(self._backend)
-        require_ring(surfaces, overwrite, extension)
+        require_ring(arrays, overwrite, stream, extension)
+        after = None if stream is None else self._plans.in_order_of(stream)
         with self._lock, contextlib.ExitStack() as undo:
             self._require_idle()
             self._jobs.settle()
             self._require_idle()
-            spans = [self._frame_of(each, frame_bytes, undo) for each in surfaces]
-            require_frames(spans)
+
+            def pin(memory: Any) -> Pin:
+                return undo.enter_context(self.pin(memory, access=_READ_WRITE))
 
             def closed() -> None:
                 self._stream = None
                 pins.close()
 
-            stream = self._stream = fill_frames(
-                self._jobs, backend, surfaces, spans, overwrite, timeout, closed
+            self._stream = fill_frames(
+                self._jobs,
+                backend,
+                extension.capabilities,
+                [Place(a, frame_bytes, self._plans.span, pin, self._arrays) for a in arrays],
+                pin,
+                after=after,
+                overwrite=overwrite,
+                timeout=timeout,
+                closed=closed,
             )
             pins = undo.pop_all()
-            return stream
+            return self._stream
 
     def user_register(self, offset: int, value: int | None = None) -> int:
         """Writes `value`, if given, to the 32-bit register at byte `offset`; returns its value.
@@ -341,15 +354,6 @@ class Board:
                 lease.close()
             self._arrays.reap()
 
-    def _frame_of(self, surface: Any, frame_bytes: int | None, undo: contextlib.ExitStack) -> Span:
-        """Pins an argument of `frames`, until `undo`; returns where its frames go."""
-        start, stop = 0, None
-        if isinstance(surface, Pin | Span):
-            span = self._plans.span(surface, Access.WRITE, [])
-            surface, start, stop = span.pin.memory, span.start, span.stop
-        pin = undo.enter_context(self.pin(surface, access=_READ_WRITE))
-        return frame_in(pin[start:stop], frame_bytes)
-
     def _pin(self, memory: Memory, access: Access | None = None) -> Pin:
         """Pins memory, by default for all that it allows; the lock is held."""
         self._require_open()
@@ -383,9 +387,6 @@ class Board:
             self._pins.remove(pin)
             pin.memory.release()
             self._backend.unpin(handle)
-
-    def _job_ended(self) -> None:
-        self._arrays.reap()
 
     def _require_open(self) -> None:
         if self.closed:

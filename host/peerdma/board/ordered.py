@@ -15,6 +15,7 @@ from __future__ import annotations
 import atexit
 import threading
 import weakref
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..errors import CANCELLED, Cancelled, Timeout
@@ -163,6 +164,8 @@ class Ordered:
         #: those whose streams wait for the board, and what is held while they are opened
         self._due: dict[Gate, StreamJob] = {}
         self._opening = threading.Lock()
+        #: what is called when streams have come to a place, and hold nothing up
+        self._marks: dict[Gate, Callable[[], None]] = {}
         self._closed = False
         self._thread: threading.Thread | None = None
 
@@ -176,34 +179,68 @@ class Ordered:
         CudaError
             If CUDA refuses.
         """
-        # Not imported before: it needs CUDA.
-        from ..cuda.gates import Gates, handle_of
-
-        handle = handle_of(stream)
+        handle = _handle_of(stream)
         with self.jobs.lock:
             self.jobs.require_startable(plan)
-            if self._gates is None:
-                self._gates = Gates(self._arrays.cuda().current_device())
-                # For the callbacks of jobs that end before their turn.
-                self.jobs.start_thread()
-                _used.add(self)
-                self._thread = threading.Thread(
-                    target=self._serve, name="peerdma streams", daemon=True
-                )
-                self._thread.start()
-                threading.Thread(
-                    target=self._guard, args=(self._thread,), name="peerdma guard", daemon=True
-                ).start()
+            gates = self._begin()
             self._sweep()
-            gate = self._gates.take()
+            gate = gates.take()
             job = self._waiting[gate] = StreamJob(self, self.jobs, plan, gate)
             try:
-                self._gates.put(gate, handle)
+                gates.put(gate, handle)
             except BaseException:
                 # Its host functions may be in the stream: the gate is not used again.
                 del self._waiting[gate]
                 raise
             return job
+
+    def after(self, stream: Any) -> Callable[[Callable[[], None]], None]:
+        """Returns ``call``: it has a function called when a stream has done its work so far.
+
+        The function is called with the lock held, and nothing waits for it: neither the stream nor
+        the caller. ``call`` raises PeerdmaError if the stream is captured, CudaError if CUDA
+        refuses.
+
+        Raises
+        ------
+        TypeError
+            If `stream` is no stream.
+        CudaError
+            If CUDA refuses.
+        """
+        handle = _handle_of(stream)
+        with self.jobs.lock:
+            gates = self._begin()
+
+        def call(function: Callable[[], None]) -> None:
+            with self.jobs.lock:
+                gate = gates.take()
+                self._marks[gate] = function
+                try:
+                    gates.mark(gate, handle)
+                except BaseException:
+                    # Its host functions may be in the stream: the gate is not used again.
+                    del self._marks[gate]
+                    raise
+
+        return call
+
+    def _begin(self) -> Gates:
+        """The gates, and the threads that serve them, from the first call on. The lock is held."""
+        if self._gates is None:
+            # Not imported before: it needs CUDA.
+            from ..cuda.gates import Gates
+
+            self._gates = Gates(self._arrays.cuda().current_device())
+            # For the callbacks of jobs that end before their turn.
+            self.jobs.start_thread()
+            _used.add(self)
+            self._thread = threading.Thread(target=self._serve, name="peerdma streams", daemon=True)
+            self._thread.start()
+            threading.Thread(
+                target=self._guard, args=(self._thread,), name="peerdma guard", daemon=True
+            ).start()
+        return self._gates
 
     def waits(self, gate: Gate, job: StreamJob) -> None:
         """Takes note that a stream waits for the end of a job. The lock is held."""
@@ -236,7 +273,7 @@ class Ordered:
 
     def join(self) -> None:
         """Waits for the end of the thread after `close`, for seconds, unless streams need it."""
-        if self._thread is not None and not self._waiting:
+        if self._thread is not None and not self._waiting and not self._marks:
             self._thread.join(_CLOSE_SECONDS)
 
     def give_up(self) -> None:
@@ -263,12 +300,17 @@ class Ordered:
                 if not gate.captured:
                     del self._waiting[gate]
                 job.reached()
+        for gate, function in list(self._marks.items()):
+            if gates.reached(gate):
+                del self._marks[gate]
+                gates.give_back(gate)
+                function()
         self._sweep()
 
     def _serve(self) -> None:
         gates = self._gates
         assert gates is not None
-        while not (self._closed and not self._waiting):
+        while self._waiting or self._marks or not self._closed:
             gates.wait(_LOOK_SECONDS)
             with self.jobs.lock:
                 self._look()
@@ -304,6 +346,13 @@ class Ordered:
                     job.stop()
             finally:
                 self.jobs.lock.release()
+
+
+def _handle_of(stream: Any) -> int:
+    """See `peerdma.cuda.gates.handle_of`, which is not imported before: it needs CUDA."""
+    from ..cuda.gates import handle_of
+
+    return handle_of(stream)
 
 
 #: Those with a thread.

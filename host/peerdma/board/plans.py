@@ -99,6 +99,13 @@ class Plans:
             prepare = self._backend.prepare_read
             return self._plan(lambda _, there: prepare(there[0], card_address), [], [span], leases)
 
+    def in_order_of(self, stream: Any) -> Callable[[Callable[[], None]], None]:
+        """What has a function called when a stream has done its work so far, see `Ordered.after`.
+
+        TypeError if it is no stream; CudaError if there is no CUDA.
+        """
+        return self._ordered.after(stream)
+
     def close(self) -> None:
         """Ends what streams have not started, unpins arrays; the lock is held."""
         self._ordered.close()

@@ -101,7 +101,7 @@ def require_ratio(
         )
 
 
-def require_ring(surfaces: Any, overwrite: bool, extension: Extension) -> None:
+def require_ring(surfaces: Any, overwrite: bool, stream: Any, extension: Extension) -> None:
     """Raises unless the board has a source that can fill these surfaces in turn."""
     if extension.user_ratio[0]:
         raise UnsupportedError(
@@ -112,6 +112,8 @@ def require_ring(surfaces: Any, overwrite: bool, extension: Extension) -> None:
         raise wrong_type("a stream fills a sequence of surfaces", surfaces, "write [a, b]")
     if len(surfaces) < 1 + overwrite:
         raise ValueError(f"a ring of {len(surfaces)} surfaces is too small")
+    if overwrite and stream is not None:
+        raise ValueError("with overwrite the board waits for no stream; leave out one of the two")
 
 
 def frame_in(span: Span, frame_bytes: int | None) -> Span:

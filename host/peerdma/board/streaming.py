@@ -1,57 +1,147 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Streaming: a source on the board fills a ring of surfaces, which a loop in Python consumes."""
+"""Streaming: a source on the board fills a ring of arrays, which a loop in Python consumes."""
 
 from __future__ import annotations
 
-import itertools
+import contextlib
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..errors import PeerdmaError
+import numpy as np
+
+from ..errors import PeerdmaError, Timeout
+from ..regs import Capability
+from ..uapi import Access
+from .arrays import Arrays, Lease, may_be_queued
 from .backend import Filling, FrameRecord, StreamBackend
 from .jobs import Jobs
-from .pin import Span
-from .spans import pieces
+from .pin import Pin, Span
+from .records import Records
+from .spans import frame_in, pieces, require_frames
 
-__all__ = ["Frames", "fill_frames"]
+__all__ = ["Frame", "Frames", "Place", "fill_frames"]
+
+
+class Place:
+    """Where frames go: an array of the ring, pinned.
+
+    Parameters
+    ----------
+    array : object
+        What was given to `Board.frames`.
+    frame_bytes : int or None
+        See there.
+    find : callable
+        Makes the span of a pin or span of the board's, see `Plans.span`.
+    pin : callable
+        Pins memory for the board to write.
+    arrays : Arrays
+
+    Attributes
+    ----------
+    array : object
+    span : Span
+    """
+
+    def __init__(
+        self,
+        array: Any,
+        frame_bytes: int | None,
+        find: Callable[[Any, Access, list[Lease]], Span],
+        pin: Callable[[Any], Pin],
+        arrays: Arrays,
+    ):
+        self.array: Any = array
+        memory, start, stop = array, 0, None
+        if isinstance(array, Pin | Span):
+            given = find(array, Access.WRITE, [])
+            memory, start, stop = given.pin.memory, given.start, given.stop
+        self.span: Span = frame_in(pin(memory)[start:stop], frame_bytes)
+        self._queued = may_be_queued(memory)
+        self._arrays = arrays
+
+    def order(self) -> None:
+        """Waits for the work that the array's library has queued on it."""
+        if self._queued:
+            self._arrays.wait_for_producer(self.array)
+
+
+class Frame:
+    """A frame from the board, in an array that the board does not write until it is released.
+
+    Attributes
+    ----------
+    array : object
+        The array with the frame: one of those that were given to `Board.frames`.
+    number : int
+        Number of the frame, counted from 0.
+    record : FrameRecord or None
+        What the board says of it: its time, length and CRC, and what the board dropped before. None
+        if the board makes no records, or, with `overwrite`, if the record was written over before
+        it was read.
+    """
+
+    __slots__ = ("_frames", "_given_back", "array", "number", "record")
+
+    def __init__(self, frames: Frames, array: Any, number: int, record: FrameRecord | None):
+        self._frames = frames
+        self._given_back = False
+        self.array: Any = array
+        self.number: int = number
+        self.record: FrameRecord | None = record
+
+    def __repr__(self) -> str:
+        return f"<Frame {self.number} in {self.array!r}>"
+
+    def intact(self) -> bool:
+        """Whether the array still holds the frame, and the board does not write it.
+
+        Call it after using the array, to know that all that was read is of one frame, with
+        `overwrite`. Where the frame has a record, and the CPU can read its bytes, their CRC is
+        compared, too: that takes time.
+        """
+        return self._frames._holds(self)
+
+    def release(self) -> None:
+        """Lets the board write the array again, before the next frame is asked for.
+
+        With a stream: as soon as that has done its work so far. Releasing again does nothing.
+        """
+        if not self._given_back:
+            self._frames._give_back(self)
+            self._given_back = True
 
 
 class Frames:
-    """An iterator over surfaces, each filled by the board with the next frame.
+    """An iterator over frames, each in the next array of a ring.
 
-    The board does not reuse a surface before the next one is requested (unless `overwrite`). Use
-    the stream as a context manager, or `close` it: the board writes frames until then. Any thread
-    may close it, also while another one waits for a frame: the loop there ends. Not to be built
+    Use it as a context manager, or `close` it: the board writes frames until then. Any thread may
+    close it, also while another one waits for a frame: the loop there ends. Not to be built
     directly: use `Board.frames`.
 
     Parameters
     ----------
-    items : sequence
-        What the iterator yields, in the order of the ring.
-    fill : callable
-        ``fill(indices)`` starts a run that fills the items of these indices.
+    run : Filling
+        It fills the places in turn.
+    places : sequence of Place
+    records : Records or None
     overwrite : bool
         See `Board.frames`.
-    crc : callable
-        ``crc(index)`` is the CRC-32 of the frame in an item; None where the CPU cannot read it.
-    taken : callable
-        Called with the index of an item before the iterator yields it.
+    after : callable or None
+        ``after(call)`` has a function called when the stream has done its work so far, with the
+        board's lock held; None: frames are not in the order of a stream.
     closed : callable
-        Called once, when the stream is closed.
+        Called once, when it is closed.
     jobs : Jobs
-        Its lock is held while the board is used, but not while the stream waits.
+        Its lock is held while the board is used, but not while a thread waits.
 
     Attributes
     ----------
-    number : int
-        Number of the last yielded frame, counted from 0; -1 before the first.
-    record : FrameRecord or None
-        What the board says of that frame: its time, its CRC, and what the board dropped. None
-        before the first frame, if the board makes no records, or, with `overwrite`, if the record
-        was written over before it was read.
+    records : Records or None
+        Where the board writes the frames' records, that of frame k to place k modulo the length of
+        the ring, before it is yielded. None if the board makes none.
     dropped : int
         Frames that were not yielded, or were overwritten while they were in use. Always 0 unless
         `overwrite`.
@@ -60,38 +150,31 @@ class Frames:
 
     def __init__(
         self,
-        items: Sequence[Any],
-        fill: Callable[[Sequence[int]], Filling],
+        run: Filling,
+        places: Sequence[Place],
+        records: Records | None,
         *,
         overwrite: bool,
-        crc: Callable[[int], int | None],
-        taken: Callable[[int], None],
+        after: Callable[[Callable[[], None]], None] | None,
         closed: Callable[[], None],
         jobs: Jobs,
     ):
-        self._items = items
-        self._fill = fill
+        self._run = run
+        self._places = places
+        self.records: Records | None = records
         self._overwrite = overwrite
-        self._crc = crc
-        self._taken = taken
+        self._after = after
         self._when_closed = closed
         self._jobs = jobs
         self._lock = jobs.lock
         #: held by the thread that waits for the next frame
         self._turn = threading.Lock()
-        self.number: int = -1
-        self.record: FrameRecord | None = None
-        #: index of the last yielded item
-        self._index = 0
+        self._last: Frame | None = None
         self.dropped: int = 0
         self.closed: bool = False
-        self._run: Filling | None = None
-        #: indices of items: to be filled, being filled by the run in this order, filled
-        self._free = deque(range(len(items)))
-        self._filling: deque[int] = deque()
-        self._filled: deque[tuple[int, FrameRecord | None]] = deque()
-        self._held: int | None = None
-        self._begin()
+        #: all frames before this one are released; and those after it that are
+        self._released = 0
+        self._released_early: set[int] = set()
 
     def __iter__(self) -> Frames:
         return self
@@ -102,42 +185,26 @@ class Frames:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def __next__(self) -> Any:
+    def __next__(self) -> Frame:
         if self.closed:
             raise PeerdmaError("the stream is closed; start another one")
         with self._turn:
             try:
+                if self._last is not None:
+                    self._last.release()
                 with self._lock:
                     if self.closed:
                         raise StopIteration
-                    index = self._newest() if self._overwrite else self._next()
-                    self._index = index
-                self._taken(index)
+                    number = self._newest() if self._overwrite else self._next()
+                    place, record = self._place(number), None
+                    if self.records is not None:
+                        record = self.records.read(number, place.span.nbytes, self._overwrite)
+                    self._last = Frame(self, place.array, number, record)
+                place.span.pin.memory.flush_writes()
             except BaseException:
                 self.close()
                 raise
-        return self._items[index]
-
-    def intact(self) -> bool:
-        """Whether the last yielded surface still holds its frame, and was not overwritten.
-
-        Call it after using the surface, to know that all that was read is of one frame. Where the
-        frame has a record, and the CPU can read its bytes, their CRC is compared, too: that takes
-        time. Otherwise always true unless `overwrite`.
-        """
-        record, index = self.record, self._index
-        if self.closed or self.number < 0:
-            return True
-        if record is not None and self._crc(index) not in (None, record.crc):
-            return False
-        with self._lock:
-            if not self._overwrite or self.closed:
-                return True
-            try:
-                return self._running().filled() < self.number + len(self._items)
-            except BaseException:
-                self.close()
-                raise
+            return self._last
 
     def close(self) -> None:
         """Stops the board, which writes nothing any more. Closing again does nothing."""
@@ -146,111 +213,120 @@ class Frames:
                 return
             self.closed = True
             try:
-                if self._run is not None and not self._run.ended:
+                if not self._run.ended:
                     self._run.stop()
             finally:
                 self._when_closed()
                 self._jobs.wake()
 
-    def _running(self) -> Filling:
-        assert self._run is not None, "waiting for a frame, but no run is in progress"
-        return self._run
+    def _place(self, number: int) -> Place:
+        return self._places[number % len(self._places)]
+
+    def _next(self) -> int:
+        """The number of the next frame, when it is there."""
+        number = 0 if self._last is None else self._last.number + 1
+        while self._run.filled() <= number:
+            self._wait()
+        return number
+
+    def _newest(self) -> int:
+        """The number of the newest frame that was not yielded, when it is there."""
+        last = -1 if self._last is None else self._last.number
+        while (filled := self._run.filled()) <= last + 1:
+            self._wait()
+        used_until_overwritten = 0 <= last <= filled - len(self._places)
+        self.dropped += filled - last - 2 + used_until_overwritten
+        return filled - 1
 
     def _wait(self) -> None:
-        """Waits until the run has reported something; StopIteration if the stream was closed."""
-        run = self._running()
+        """Waits until the run has reported something; StopIteration if this was closed."""
+        run = self._run
         run.check()
-        if run.ended:
-            return
         reports, until = run.reports, time.monotonic() + run.seconds()
         while run.reports == reports:
             if time.monotonic() >= until:
-                raise run.late()
+                raise self._late()
             self._jobs.wait(until)
             if self.closed:
                 raise StopIteration
         run.check()
 
-    # Without overwrite: the board waits for surfaces -----------------------------------------
+    def _late(self) -> Timeout:
+        """The error if no frame came in time."""
+        if self._overwrite or self._run.filled() < self._released + len(self._places):
+            return self._run.late()
+        return Timeout(
+            f"all {len(self._places)} frames of the ring have been in use for "
+            f"{self._run.seconds():g} s: the stream has not done its work on them. Give the ring "
+            "more arrays, or a longer timeout if the work takes so long"
+        )
 
-    def _begin(self) -> None:
-        """Starts a run that fills all free items, unless one is in progress."""
-        if self._run is None and self._free:
-            self._filling = self._free
-            self._free = deque()
-            self._run = self._fill(list(self._filling))
-            self._counted = 0
+    # Frames that were yielded ----------------------------------------------------------------
 
-    def _next(self) -> int:
-        if self._held is not None:
-            self._free.append(self._held)
-            self._held = None
-        self._collect()
-        while not self._filled:
-            self._begin()
-            self._wait()
-            self._collect()
-        self._begin()
-        self.number += 1
-        self._held, self.record = self._filled.popleft()
-        return self._held
+    def _holds(self, frame: Frame) -> bool:
+        """See `Frame.intact`."""
+        if not self.closed and frame.record is not None:
+            crc = self._place(frame.number).span.crc()
+            if crc is not None and crc != frame.record.crc:
+                return False
+        with self._lock:
+            if not self._overwrite:
+                return frame.number >= self._released
+            if self.closed:
+                return False
+            try:
+                return self._run.filled() < frame.number + len(self._places)
+            except BaseException:
+                self.close()
+                raise
 
-    def _collect(self) -> None:
-        """Notes which items the run has filled, and whether it has ended."""
-        if self._run is None:
+    def _give_back(self, frame: Frame) -> None:
+        """See `Frame.release`."""
+        if self._overwrite or self.closed:
             return
-        filled = self._run.filled()
-        while self._counted < filled:
-            record = self._run.record(self._counted)
-            self._filled.append((self._filling.popleft(), record))
-            self._counted += 1
-        if not self._filling:
-            while not self._run.ended:
-                self._wait()
-            self._run = None
 
-    # With overwrite: the board never waits ---------------------------------------------------
+        def release() -> None:
+            self._release(frame.number)
 
-    def _newest(self) -> int:
-        run = self._running()
-        while (filled := run.filled()) <= self.number + 1:
-            self._wait()
-        used_until_overwritten = 0 <= self.number <= filled - len(self._items)
-        newest = filled - 1
-        self.dropped += newest - self.number - 1 + used_until_overwritten
-        self.number, self.record = newest, run.record(newest)
-        return newest % len(self._items)
+        if self._after is not None:
+            self._after(release)
+            return
+        self._place(frame.number).order()
+        with self._lock:
+            release()
+
+    def _release(self, number: int) -> None:
+        """The lock is held."""
+        if number >= self._released:
+            self._released_early.add(number)
+        while self._released in self._released_early:
+            self._released_early.remove(self._released)
+            self._released += 1
+        if not self.closed:
+            # If the board is gone, whoever waits for the next frame gets the error.
+            with contextlib.suppress(PeerdmaError):
+                self._run.release(self._released)
 
 
 def fill_frames(
     jobs: Jobs,
     backend: StreamBackend,
-    items: Sequence[Any],
-    spans: Sequence[Span],
+    capabilities: Capability,
+    places: Sequence[Place],
+    pin: Callable[[np.ndarray], Pin],
+    *,
+    after: Callable[[Callable[[], None]], None] | None,
     overwrite: bool,
     timeout: float | None,
     closed: Callable[[], None],
 ) -> Frames:
-    """Starts to fill spans with frames; `items` is what the iterator yields for them."""
-    fresh = itertools.chain([True], itertools.repeat(False))
-
-    def fill(indices: Sequence[int]) -> Filling:
-        return backend.fill(
-            pieces([spans[index] for index in indices]),
-            cyclic=overwrite,
-            fresh=next(fresh),
-            timeout=timeout,
-        )
-
-    def taken(index: int) -> None:
-        spans[index].pin.memory.flush_writes()
-
-    return Frames(
-        items,
-        fill,
-        overwrite=overwrite,
-        crc=lambda index: spans[index].crc(),
-        taken=taken,
-        closed=closed,
-        jobs=jobs,
-    )
+    """Starts to fill places with frames, and pins memory for records; the rest as for `Frames`."""
+    require_frames([place.span for place in places])
+    ring, records = [[place.span] for place in places], None
+    if Capability.FRAME_RECORDS in capabilities:
+        records = Records(len(places), [place.span.pin.memory for place in places])
+        pinned, size = pin(records.array), records.array.itemsize
+        for index, frame in enumerate(ring):
+            frame.append(pinned[index * size : (index + 1) * size])
+    run = backend.fill([pieces(frame) for frame in ring], overwrite=overwrite, timeout=timeout)
+    return Frames(run, places, records, overwrite=overwrite, after=after, closed=closed, jobs=jobs)

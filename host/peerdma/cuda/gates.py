@@ -195,8 +195,7 @@ class Gates:
                 gate.value = gate.value + 1 & 0xFFFF_FFFF
                 gate.idle.watch_begins()
                 undo.callback(gate.idle.watch_ended)
-            for semaphore in (gate.arrived, self._wake):
-                driver.host_function(stream, self._post, semaphore, action)
+            self._announce(gate, stream, action)
             if self._operations:
                 kinds = driver.api.CUstreamWaitValue_flags
                 flags = int(kinds.CU_STREAM_WAIT_VALUE_GEQ)
@@ -207,6 +206,31 @@ class Gates:
                 arguments = (word, POINTER), (gate.value, WORD)
                 self._launch("await_word", *arguments, stream=stream)
             undo.pop_all()
+
+    def mark(self, gate: Gate, stream: int) -> None:
+        """Queues a gate that is open: the stream tells that it has come to it, and goes on.
+
+        Raises
+        ------
+        PeerdmaError
+            If the stream is captured.
+        CudaError
+            If CUDA refuses; the gate may be reached then.
+        """
+        action = "release a frame in a stream"
+        with self._device.current_of(stream):
+            status = self._device.driver.call("cuStreamGetCaptureInfo", stream, action=action)[0]
+            if int(status):
+                raise PeerdmaError(
+                    f"cannot {action} that is captured: a graph gives no frame back. Release it "
+                    "after the capture, in the stream that the graph is launched in"
+                )
+            self._announce(gate, stream, action)
+
+    def _announce(self, gate: Gate, stream: int, action: str) -> None:
+        """Queues what tells that a stream has reached a gate. Its context is current."""
+        for semaphore in (gate.arrived, self._wake):
+            self._device.driver.host_function(stream, self._post, semaphore, action)
 
     def open(self, gate: Gate) -> None:
         """Lets a stream go on."""

@@ -43,6 +43,11 @@ class Reachable:
             """See `Memory`."""
             ...
 
+    @property
+    def cuda_device(self) -> CudaDevice:
+        """The GPU that reaches it."""
+        return self._device
+
     def order_copies(self) -> None:
         """Orders CUDA's own copies with DMA (SYNC_MEMOPS)."""
         device = self._device

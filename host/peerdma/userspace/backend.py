@@ -7,6 +7,8 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 from ..board.backend import BoardInfo, Moved, Piece, Progress
 from ..board.link import Link
 from ..board.transfer import Through
@@ -14,13 +16,12 @@ from ..errors import PeerdmaError, TransferError, UnsupportedError
 from ..memory.mailbox import MailboxPage
 from ..memory.memory import DataPath, Memory
 from ..memory.scatter import ScatterList
-from ..regs import BAR_USER, USER, USER_BLOCK_BASE, Capability
+from ..regs import BAR_USER, DESCRIPTOR, USER, USER_BLOCK_BASE, Capability
 from ..uapi import Access
 from ..vfio.platform import Platform, Window
 from .frames import FrameRun
 from .lanes import Lanes, Work, once
 from .prepared import Prepared
-from .shared import SharedMemory
 from .xdma import Direction, Xdma
 
 __all__ = ["UserSpaceBackend"]
@@ -45,6 +46,13 @@ def _scatter(pieces: Sequence[Piece]) -> ScatterList:
     )
 
 
+def _descriptor_ring(platform: Platform) -> tuple[np.ndarray, int]:
+    """An array of DESCRIPTOR that is mapped for the board, and its bus address."""
+    memory, address = platform.ring(_DESCRIPTORS * DESCRIPTOR.itemsize)
+    return np.frombuffer(memory, DESCRIPTOR, _DESCRIPTORS), address
+
+
+_DESCRIPTORS = 4096
 #: Bytes that go into the user stream between two reports of progress.
 _STREAM_STEP = 1 << 20
 _BOTH = frozenset(Direction)
@@ -81,13 +89,9 @@ class UserSpaceBackend:
         self._mapped: dict[int, _Mapped] = {}
         self._platform = platform
         self._function = platform.function
-        #: frames that runs were to fill since the stream was discarded
-        self._frames_asked = 0
         with contextlib.ExitStack() as undo:
             undo.callback(self._function.close)
-            memory = SharedMemory(platform)
-            self._records = memory.records
-            self._driver = Xdma(self._function, memory.ring, memory.ring_address, timeout)
+            self._driver = Xdma(self._function, *_descriptor_ring(platform), timeout)
             self._lanes = Lanes(self._driver, self._lost, notes)
             self._info = self._describe(name)
             undo.pop_all()
@@ -185,24 +189,16 @@ class UserSpaceBackend:
         return Work(steps, memory.nbytes, frozenset({direction}), limit, Through.CARD_RAM)
 
     def fill(
-        self, frames: Sequence[Piece], *, cyclic: bool, fresh: bool, timeout: float | None
+        self, frames: Sequence[Sequence[Piece]], *, overwrite: bool, timeout: float | None
     ) -> FrameRun:
         """Begins to fill frames from the user stream."""
-        if fresh:
-            self._driver.begin_frames()
-            self._frames_asked = 0
-        first = self._frames_asked
-        self._frames_asked += len(frames)
-        run = FrameRun(
+        run = self._lanes.frames = FrameRun(
             self._driver,
-            [_scatter([frame]) for frame in frames],
-            self._records if self._driver.makes_records else None,
-            first,
+            [_scatter(pieces) for pieces in frames],
             self._lost,
-            cyclic=cyclic,
+            overwrite=overwrite,
             timeout=timeout,
         )
-        self._lanes.frames = run
         return run
 
     def start(self, work: Work, tag: Any, progress: Progress | None) -> None:

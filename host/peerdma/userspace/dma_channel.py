@@ -17,11 +17,15 @@ from ..regs import (
     H2C_PUSH_BASE,
     IRQ,
     SGDMA,
+    SGDMA_COMMON,
     Status,
 )
 from .registers import Bank, Registers
 
-__all__ = ["Access", "Direction", "DmaChannel"]
+__all__ = ["MOST_CREDITS", "Access", "Direction", "DmaChannel"]
+
+#: Descriptors that a channel can be allowed to fetch and has not fetched.
+MOST_CREDITS = SGDMA["descriptor_credits"].writable
 
 _ALL_BITS = 0xFFFF_FFFF
 #: Run with every event logged; errors stop the engine.
@@ -46,6 +50,8 @@ class Direction(enum.Enum):
     C2H = (C2H_CHANNEL_BASE, C2H_SGDMA_BASE)
 
 
+#: The channels' bits in `SGDMA_COMMON`.
+_COMMON_BITS = {Direction.H2C: 1, Direction.C2H: 1 << 16}
 _PUSH_BASES = {Direction.H2C: H2C_PUSH_BASE, Direction.C2H: C2H_PUSH_BASE}
 
 
@@ -71,10 +77,13 @@ class DmaChannel:
         channel = Bank(registers, CHANNEL, base).place
         address = Bank(registers, SGDMA, sgdma).place
         irq = Bank(registers, IRQ).place
+        common = Bank(registers, SGDMA_COMMON).place
         self.direction = direction
         self._registers = registers
         # Looked up once: a transfer of a few bytes is little more than these accesses.
         self._address = [address(f"descriptor_{part}") for part in ("lo", "hi", "adjacent")]
+        self._credits = address("descriptor_credits")
+        self._credit_mode = [common(f"credit_enable_{bits}") for bits in ("w1c", "w1s")]
         self._status = channel("status")
         self.status_rc: tuple[int, int] = channel("status_rc")
         self.completed_count: tuple[int, int] = channel("completed_count")
@@ -116,6 +125,14 @@ class DmaChannel:
         self.take_status()
         for bar, offset, value in self.arm:
             write(bar, offset, value)
+
+    def use_credits(self, on: bool) -> None:
+        """Has the channel fetch descriptors only against credits, see `give`, or freely."""
+        self._registers.write32(*self._credit_mode[on], _COMMON_BITS[self.direction])
+
+    def give(self, credits: int) -> None:
+        """Lets the channel fetch so many more descriptors; it counts `MOST_CREDITS` at most."""
+        self._registers.write32(*self._credits, credits)
 
     def status(self) -> int:
         """The status register: bits of `peerdma.regs.Status`."""

@@ -14,11 +14,11 @@ from ..memory.scatter import ScatterList
 from ..regs import (
     CARD_RAM_SIZE,
     DESC_MAX_LENGTH,
-    DESCRIPTOR,
     EXTENSION,
     PASS_THROUGH,
     STREAM_WINDOW,
     Capability,
+    waits_for_text,
 )
 from .chain import write_chain
 from .dma_channel import Direction
@@ -137,6 +137,11 @@ class Xdma:
         lower = read(*low)
         return read(*high) << 32 | lower
 
+    def waits_for(self, direction: Direction) -> str:
+        """What the channel waits for now, as text; the board has the extension block."""
+        fields = self._extension_bank.fields("waits_for")
+        return waits_for_text(fields[f"{direction.name.lower()}0"])
+
     def flush(self) -> None:
         """Discards the bytes in the user stream."""
         if self.user_block is not None:
@@ -155,30 +160,28 @@ class Xdma:
             self._extension_bank.write("frame_records", _ALL_PAIRS)
         self.flush()
 
-    def start(
+    def start_ring(
         self,
-        direction: Direction,
-        first: int,
         bus: np.ndarray,
         card: np.ndarray,
         lengths: np.ndarray,
         *,
-        completed: np.ndarray | None = None,
-        cyclic: bool = False,
+        completed: np.ndarray,
+        credits: bool,
     ) -> None:
-        """Writes a chain to the ring from entry `first` on, starts it and returns at once.
+        """Starts a chain to memory whose end leads to its beginning, and returns at once.
 
-        `completed` and `cyclic` are as for `write_chain`. The caller waits for the chain and stops
-        it, with the methods of `engine`.
+        `completed` is as for `write_chain`. With `credits`, the channel fetches no descriptor
+        before it is given credits. The caller stops it, with the methods of `engine`.
         """
         self.engine.require_usable()
-        source, destination = (bus, card) if direction is Direction.H2C else (card, bus)
-        address = self._ring.address + first * DESCRIPTOR.itemsize
+        ring = self._ring
         adjacent = write_chain(
-            self._ring.descriptors[first:], address, source, destination, lengths, completed, cyclic
+            ring.descriptors, ring.address, card, bus, lengths, completed, cyclic=True
         )
-        channel = self.engine.channels[direction]
-        channel.start(channel.load(address, adjacent))
+        channel = self.engine.channels[Direction.C2H]
+        channel.use_credits(credits)
+        channel.start(channel.load(ring.address, adjacent))
 
 
 def stream_columns(memory: ScatterList) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

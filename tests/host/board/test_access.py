@@ -283,12 +283,12 @@ def test_frames_are_not_handed_out_if_they_did_not_arrive(sensor, source, memory
         pin.close()
     with sensor.frames([memory(NBYTES) for _ in range(2)]) as stream:
         for frame in itertools.islice(stream, 4):
-            expected = pattern.fill_bytes(7 + stream.number, 0, NBYTES)
-            assert (np.asarray(frame) == expected).all()
+            expected = pattern.fill_bytes(7 + frame.number, 0, NBYTES)
+            assert (np.asarray(frame.array) == expected).all()
 
 
-def test_the_only_frame_of_a_run_is_not_handed_out_if_it_did_not_arrive(sensor, source, memory):
-    """The board stops after it by itself."""
+def test_the_only_frame_of_a_ring_is_not_handed_out_if_it_did_not_arrive(sensor, source, memory):
+    """The board has no credits to go on after it."""
     with sensor.pin(memory(NBYTES)) as pin, sensor.frames([pin]) as stream:
         withdraw(sensor, pin)
         source.start(NBYTES)
@@ -302,11 +302,11 @@ def test_asking_for_an_intact_frame_closes_a_stream_that_failed(sensor, source, 
     source.start(NBYTES)
     ring = [sensor.pin(memory(NBYTES)) for _ in range(2)]
     with sensor.frames(ring, overwrite=True) as stream:
-        next(stream)
+        frame = next(stream)
         for pin in ring:
             withdraw(sensor, pin)
         with pytest.raises(peerdma.TransferError, match=LOST):
-            [stream.intact() for _ in range(10_000)]
+            [frame.intact() for _ in range(10_000)]
         assert stream.closed
     for pin in ring:
         pin.close()

@@ -43,6 +43,23 @@ class Torch:
         """An array of the library as one of numpy."""
         return array.cpu().numpy()
 
+    def stream(self):
+        """A new stream of the library's, which waits for no other."""
+        return self._torch.cuda.Stream(self._device)
+
+    @staticmethod
+    def handle(stream) -> int:
+        """The stream as CUDA's number."""
+        return stream.cuda_stream
+
+    def add(self, array, result, stream) -> None:
+        """Queues a kernel in a stream: ``result += array``."""
+        with self._torch.cuda.stream(stream):
+            result.add_(array)
+
+    def close(self) -> None:
+        """Gives the streams back."""
+
     def write(self, array, content: np.ndarray) -> None:
         """Puts content into an array of the library; does not wait for the GPU."""
         array.copy_(self._torch.from_numpy(content))
@@ -74,6 +91,20 @@ class Cupy:
 
     def read(self, array) -> np.ndarray:
         return self._cupy.asnumpy(array)
+
+    def stream(self):
+        return self._cupy.cuda.Stream(non_blocking=True)
+
+    @staticmethod
+    def handle(stream) -> int:
+        return stream.ptr
+
+    def add(self, array, result, stream) -> None:
+        with stream:
+            self._cupy.add(result, array, out=result)
+
+    def close(self) -> None:
+        pass
 
     def write(self, array, content: np.ndarray) -> None:
         array[...] = self._cupy.asarray(content)
@@ -111,6 +142,7 @@ class StandIn:
 
     def __init__(self, gpu: CudaGpu):
         self._gpu = gpu
+        self._streams: list[int] = []
 
     def view(self, surface, how: str):
         if how == "dlpack":
@@ -127,6 +159,27 @@ class StandIn:
 
     def read(self, array) -> np.ndarray:
         return array.data.copy()
+
+    def stream(self):
+        device = self._gpu.device
+        with device.current():
+            self._streams.append(device.driver.call("cuStreamCreate", 1, action="create a stream"))
+        return self._streams[-1]
+
+    @staticmethod
+    def handle(stream) -> int:
+        return stream
+
+    def add(self, array, result, stream) -> None:
+        def work():
+            result.data[...] += array.data
+
+        self._gpu.device.driver.api.queue(stream, work, waits=False)
+
+    def close(self) -> None:
+        for stream in self._streams:
+            self._gpu.device.driver.call("cuStreamDestroy", stream, action="destroy it")
+        self._streams.clear()
 
     def write(self, array, content: np.ndarray) -> None:
         array.data[...] = content

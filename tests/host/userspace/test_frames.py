@@ -1,13 +1,24 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """How many frames of a run are filled, by the engine's count and status."""
 
+import numpy as np
 import pytest
 
 import peerdma
 from peerdma.memory.scatter import ScatterList
-from peerdma.regs import BAR_DMA, C2H_CHANNEL_BASE, CHANNEL, Status
+from peerdma.regs import (
+    BAR_DMA,
+    C2H_CHANNEL_BASE,
+    C2H_SGDMA_BASE,
+    CHANNEL,
+    DESC_COMPLETED,
+    SGDMA,
+    SGDMA_COMMON,
+    Status,
+)
+from peerdma.userspace.dma_channel import MOST_CREDITS
 from peerdma.userspace.frames import FrameRun
-from tests.host.userspace.test_xdma import GOOD, Registers, driver
+from tests.host.userspace.test_xdma import Registers, driver
 
 
 @pytest.fixture
@@ -22,7 +33,7 @@ def registers():
 def run(registers):
     """Three frames of two pieces each, round and round."""
     frames = [ScatterList([0x1000 * n, 0x8000 + 0x1000 * n], [64, 64]) for n in range(3)]
-    return FrameRun(driver(registers), frames, None, 0, lambda: None, cyclic=True, timeout=1)
+    return FrameRun(driver(registers), frames, lambda: None, overwrite=False, timeout=1)
 
 
 def reports(registers, count, status=Status.BUSY):
@@ -57,8 +68,78 @@ def test_the_count_of_a_run_that_failed_includes_what_failed(registers, run, bef
     assert run.ended
 
 
-def test_a_run_that_ended_well_is_counted_whole(registers, run):
-    reports(registers, 6, GOOD)
-    tells(registers, run)
+def credits(registers, start=0):
+    """What the C2H channel was given, write by write."""
+    place = SGDMA.address("descriptor_credits", base=C2H_SGDMA_BASE)
+    return [value for offset, value in registers.writes[start:] if offset == place]
+
+
+def test_the_board_gets_credits_for_what_is_released(registers, run):
+    """For the whole ring at first, then for each frame once; an older count changes nothing."""
+    assert credits(registers) == [6]
+    for count in (1, 3, 3, 2, 4):
+        run.release(count)
+    assert credits(registers) == [6, 2, 4, 2]
+
+
+def test_the_channel_is_in_credit_mode_while_it_runs(registers, run):
+    enabled, disabled = (
+        (SGDMA_COMMON.address(f"credit_enable_{bits}"), 1 << 16) for bits in ("w1s", "w1c")
+    )
+    control = CHANNEL.address("control", base=C2H_CHANNEL_BASE)
+    started = registers.writes.index(enabled)
+    assert any(place == control for place, _ in registers.writes[started:])
+    assert disabled not in registers.writes[started:]
+    stopping = len(registers.writes)
+    run.stop()
+    # Not before the channel has been stopped: it would go on, into frames that are in use.
+    assert registers.writes[stopping:][-1] == disabled
+    assert (control, 0) in registers.writes[stopping:]
+    run.release(100)
+    assert not credits(registers, stopping)
+
+
+def test_a_run_that_overwrites_needs_no_credits(registers):
+    frames = [ScatterList([0x1000 * n], [64]) for n in range(3)]
+    run = FrameRun(driver(registers), frames, lambda: None, overwrite=True, timeout=1)
+    run.release(7)
+    assert not credits(registers)
+
+
+def test_more_descriptors_than_the_board_counts_credits(registers):
+    """Two frames of 1,500 pieces: the pool is filled up as often as the board reports."""
+    frames = [ScatterList(0x10_0000 * n + 128 * np.arange(1500), [64] * 1500) for n in range(2)]
+    xdma = driver(registers, descriptors=4096)
+    run = FrameRun(xdma, frames, lambda: None, overwrite=False, timeout=1)
+    assert credits(registers) == [MOST_CREDITS]
+    done, control = 0, xdma._ring.descriptors["control"]
+    while run.filled() < 6:
+        run.release(run.filled())
+        # The board makes descriptors as it has credits for them, and reports at some.
+        assert done < sum(credits(registers)) <= done + MOST_CREDITS
+        while done < sum(credits(registers)):
+            done += 1
+            reports(registers, done)
+            if control[(done - 1) % 3000] & DESC_COMPLETED:
+                tells(registers, run)
+                break
+    assert done == 6 * 1500
+
+
+def test_lost_writes_are_no_error_of_whoever_sees_the_interrupt(registers):
+    """It may be another job's thread; who waits for the frame gets the error."""
+    lost = []
+    frames = [ScatterList([0x1000 * n], [64]) for n in range(3)]
+    run = FrameRun(
+        driver(registers),
+        frames,
+        lambda: peerdma.TransferError("lost") if lost else None,
+        overwrite=False,
+        timeout=1,
+    )
+    lost.append(1)
+    reports(registers, 1)
+    run.report(int(Status.DESCRIPTOR_COMPLETED))
+    with pytest.raises(peerdma.TransferError, match="lost"):
+        run.filled()
     assert run.ended
-    assert run.filled() == 3

@@ -89,8 +89,8 @@ def registers():
     return Registers()
 
 
-def driver(registers: Registers, timeout: float | None = None) -> Xdma:
-    return Xdma(registers, np.zeros(16, DESCRIPTOR), RING_ADDRESS, timeout)
+def driver(registers: Registers, timeout: float | None = None, descriptors: int = 16) -> Xdma:
+    return Xdma(registers, np.zeros(descriptors, DESCRIPTOR), RING_ADDRESS, timeout)
 
 
 ONE = ScatterList([0x1_0000_0000], [64])
