@@ -452,6 +452,11 @@ class StartRing(_Sized):
         ("job", _u64),
     )
 
+    def set_frames(self, frames: ctypes.Array[Frame]) -> None:
+        """Names the frames, and keeps them for as long as this."""
+        self._kept = frames
+        self.frames: int = ctypes.addressof(frames)
+
 
 class ReleaseFrames(_Sized):
     """struct peerdma_release_frames"""
