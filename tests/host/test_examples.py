@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The examples, as a reader would run them."""
 
+import contextlib
 import os
 import re
 import runpy
@@ -34,6 +35,11 @@ def run(folder: Path, *arguments: str, **environment: str) -> subprocess.Complet
         text=True,
         timeout=600,
     )
+
+
+def example(name: str) -> str:
+    """Path of an example."""
+    return str(EXAMPLES / f"{name}.py")
 
 
 @pytest.fixture
@@ -148,6 +154,83 @@ class Cupy:
     def multiply(self, one, other, out):
         work = partial(np.multiply, one.data, other, out=out.data)
         self._driver.api.queue(self.current, work, waits=False)
+
+
+def test_pipeline_without_cupy(tmp_path):
+    path = example("pipeline")
+    hide = f"import runpy, sys; sys.modules['cupy'] = None; sys.argv = [{path!r}]"
+    done = run(tmp_path, "-c", f"{hide}; runpy.run_path({path!r}, run_name='__main__')")
+    assert (done.stdout, done.returncode) == ("8 blocks of 16384 bytes, all of them right\n", 0)
+
+
+def test_inference(tmp_path):
+    """By PyTorch in a GPU, where there is one, else by numpy."""
+    done = run(tmp_path, example("inference"), "--frames", "7", "--ring", "2")
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(r"7 frames by with_(torch|numpy), all scores right\n", done.stdout)
+
+
+class Tensor(np.ndarray):
+    """As much of a tensor of PyTorch as the example needs, in "GPU memory" of the stand-in."""
+
+    @property
+    def __cuda_array_interface__(self):
+        return {**self.__array_interface__, "stream": 1}
+
+    def float(self):
+        return self.astype(np.float32)
+
+    def cuda(self):
+        return self
+
+    def cpu(self):
+        return self
+
+    def numpy(self):
+        return self.view(np.ndarray)
+
+
+class Torch:
+    """As much of PyTorch as the example has. What it computes, it computes at once."""
+
+    uint8 = np.uint8
+
+    def __init__(self, gpu):
+        self._library = libraries.StandIn(gpu)
+        stream = SimpleNamespace(
+            cuda_stream=self._library.stream(),
+            wait_stream=lambda other: None,
+            synchronize=lambda: None,
+        )
+        self.close = self._library.close
+        self.cuda = SimpleNamespace(
+            Stream=lambda: stream,
+            current_stream=lambda: None,
+            stream=lambda _: contextlib.nullcontext(),
+            is_available=lambda: True,
+        )
+
+    def zeros(self, shape, dtype=np.float32, device="cpu"):
+        assert device == "cuda"
+        array = self._library.make(np.zeros(shape, dtype))
+        tensor = array.data.view(Tensor)
+        tensor.keeps = array
+        return tensor
+
+    @staticmethod
+    def from_numpy(array):
+        return array.view(Tensor)
+
+
+def test_inference_by_pytorch(cuda_loaded, monkeypatch, capsys):
+    """Without a GPU it shows the order of things only, and nothing of CUDA or PyTorch."""
+    with CudaGpu(0, "device") as gpu, gpu.device.current():
+        monkeypatch.setitem(sys.modules, "torch", torch := Torch(gpu))
+        program = runpy.run_path(example("inference"))
+        monkeypatch.setattr(sys, "argv", ["inference.py", "--frames", "5"])
+        assert program["main"]() == 0
+        torch.close()
+    assert capsys.readouterr().out == "5 frames by with_torch, all scores right\n"
 
 
 def test_pipeline(cuda_loaded, monkeypatch, capsys):

@@ -2,6 +2,7 @@
 """Frames in GPU memory, in the order of CUDA streams: on a stand-in, and with real libraries."""
 
 import itertools
+import re
 import threading
 import time
 
@@ -16,6 +17,7 @@ from peerdma.testing import pattern
 from tests.host.board.streams import PATIENCE, Gate, Machine
 from tests.host.conftest import CUDA
 from tests.host.cuda import libraries
+from tests.host.programs import ROOT
 
 FRAME = 6000
 SEED = 21
@@ -207,3 +209,31 @@ def test_records_beside_arrays_of_the_host_are_the_hosts(sensor):
     with sensor.frames([np.zeros(FRAME, np.uint8)]) as frames:
         assert frames.records.array.dtype == FRAME_RECORD
         assert not hasattr(frames.records, "__cuda_array_interface__")
+
+
+class Enough(Exception):
+    """Ends a loop of the documentation."""
+
+
+def test_the_loops_of_the_documentation(bench):
+    """What docs/frames.md shows, as it is there, until the fourth frame."""
+    text = (ROOT / "docs/frames.md").read_text()
+    loops = [
+        code for code in re.findall(r"```python\n(.*?)```", text, flags=re.S) if "for " in code
+    ]
+    assert len(loops) == 2
+    ring = bench.arrays(3)
+    for loop in loops:
+        bench.source.start(FRAME, seed=SEED)
+        seen = []
+
+        def use(array, seen=seen):
+            seen.append(array)
+            if len(seen) == 4:
+                raise Enough
+
+        names = {"work_on": use, "infer": use, "board": bench.board, "stream": bench.stream}
+        with pytest.raises(Enough):
+            exec(loop, names | dict(zip("abc", ring, strict=True)))
+        assert all(each is ring[n % 3] for n, each in enumerate(seen))
+    bench.synchronize()
