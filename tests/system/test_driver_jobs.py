@@ -31,7 +31,7 @@ def test_jobs_that_are_refused():
         handle, readable = node.pages(memory), node.pages(memory, access=1)
         submit = lambda **k: (Ioctl.SUBMIT, uapi.Submit(**k))  # noqa: E731
         for number, words, request in (
-            (errno.EINVAL, "unknown operation 3", submit(op=3)),
+            (errno.EINVAL, "unknown operation 4", submit(op=4)),
             (
                 errno.EINVAL,
                 "the card has no handle, but 2",
