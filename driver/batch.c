@@ -47,6 +47,8 @@ static int batch_submit_job(struct peerdma_file *file, struct peerdma_submit *su
 		return PTR_ERR(job);
 	job->user_data = submit->user_data;
 	job->generation = submit->generation;
+	if (submit->op == PEERDMA_OP_PROCESS)
+		job->legs[PEERDMA_C2H].length = submit->dst_length;
 	submit->job = job->id;
 	error = batch_set_eventfd(job, submit);
 	/* This may take as long as the program likes: others must not wait for the job yet. */
@@ -75,8 +77,12 @@ static int batch_submit(struct peerdma_file *file, struct peerdma_submit *submit
 		return peerdma_fail(file, -EINVAL,
 				    "queue %u, eventfd %d: no queue can be named, and an eventfd only with its flag",
 				    submit->queue, submit->eventfd);
-	if (submit->op > PEERDMA_OP_COPY)
+	if (submit->op > PEERDMA_OP_PROCESS)
 		return peerdma_fail(file, -EINVAL, "unknown operation %u", submit->op);
+	if (submit->dst_length && submit->op != PEERDMA_OP_PROCESS)
+		return peerdma_fail(file, -EINVAL,
+				    "a destination of %llu bytes: its length is that of the source, except for PEERDMA_OP_PROCESS",
+				    submit->dst_length);
 	error = batch_find_end(file, submit->src_handle, submit->op == PEERDMA_OP_C2H, &source);
 	if (!error)
 		error = batch_find_end(file, submit->dst_handle, submit->op == PEERDMA_OP_H2C,

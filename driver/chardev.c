@@ -66,31 +66,71 @@ static int chardev_open(struct inode *inode, struct file *filp)
 	return stream_open(inode, filp);
 }
 
-/* Takes the next event, with the reference to its job; NULL if there is none. */
-static struct peerdma_job *chardev_take_event(struct peerdma_file *file)
+static void chardev_fill_event(const struct peerdma_job *job, struct peerdma_event *event)
+{
+	const struct peerdma_leg *h2c = &job->legs[PEERDMA_H2C];
+	const struct peerdma_leg *c2h = &job->legs[PEERDMA_C2H];
+
+	*event = (struct peerdma_event){
+		.size = sizeof(*event),
+		.job = job->id,
+		.user_data = job->user_data,
+		.bytes = job->ring ? job->ring->ready : c2h->used ? c2h->done : h2c->done,
+		.reason = PEERDMA_REASON_FRAMES,
+	};
+	if (!job->delivered)
+		return;
+	event->result = job->error;
+	event->time_ns = job->nanoseconds;
+	event->cycles = max(h2c->cycles, c2h->cycles);
+	event->reason = job->reason;
+	event->status = job->status;
+	event->address = peerdma_job_address(job);
+}
+
+/*
+ * Takes the next event: its job with a reference, or NULL if there is none. If it is not the end of
+ * the job, which has a ring, the job may have others.
+ */
+static struct peerdma_job *chardev_take_event(struct peerdma_file *file,
+					      struct peerdma_event *event)
 {
 	struct peerdma_job *job;
 
 	spin_lock_irq(&file->board->lock);
 	job = list_first_entry_or_null(&file->events, struct peerdma_job, link);
 	if (job) {
+		chardev_fill_event(job, event);
 		list_del_init(&job->link);
-		list_del_init(&job->on_file);
-		file->job_count--;
+		if (job->delivered) {
+			list_del_init(&job->on_file);
+			file->job_count--;
+		} else {
+			kref_get(&job->ref);
+		}
 	}
 	spin_unlock_irq(&file->board->lock);
 	return job;
 }
 
-/* Puts back an event that could not be copied: the next read() gets it. */
-static void chardev_return_event(struct peerdma_file *file, struct peerdma_job *job)
+/* Puts back an event that could not be copied: the next read() gets it, or a newer one. */
+static void chardev_return_event(struct peerdma_file *file, struct peerdma_job *job,
+				 const struct peerdma_event *event)
 {
+	bool more = event->reason == PEERDMA_REASON_FRAMES;
+
 	spin_lock_irq(&file->board->lock);
-	list_add(&job->link, &file->events);
-	list_add(&job->on_file, &file->jobs);
-	file->job_count++;
+	if (!more) {
+		list_add(&job->on_file, &file->jobs);
+		file->job_count++;
+	}
+	/* The end of a ring may have come, and been read, meanwhile. */
+	if (!list_empty(&job->on_file) && list_empty(&job->link))
+		list_add(&job->link, &file->events);
 	spin_unlock_irq(&file->board->lock);
 	wake_up_all(&file->wait);
+	if (more)
+		peerdma_job_put(job);
 }
 
 /* Cancels the jobs of a file that is closed. Nobody is told of their end. */
@@ -109,8 +149,10 @@ static void chardev_abandon_jobs(struct peerdma_file *file)
 			list_move_tail(&job->link, &ended);
 	}
 	spin_unlock_irq(&file->board->lock);
-	list_for_each_entry_safe(job, next, &ended, link)
+	list_for_each_entry_safe(job, next, &ended, link) {
+		list_del_init(&job->link);	/* a ring may still be ending */
 		peerdma_job_put(job);
+	}
 }
 
 static int chardev_release(struct inode *inode, struct file *filp)
@@ -129,25 +171,6 @@ static int chardev_release(struct inode *inode, struct file *filp)
 	return 0;
 }
 
-static void chardev_fill_event(const struct peerdma_job *job, struct peerdma_event *event)
-{
-	const struct peerdma_leg *h2c = &job->legs[PEERDMA_H2C];
-	const struct peerdma_leg *c2h = &job->legs[PEERDMA_C2H];
-
-	*event = (struct peerdma_event){
-		.size = sizeof(*event),
-		.result = job->error,
-		.job = job->id,
-		.user_data = job->user_data,
-		.bytes = c2h->used ? c2h->done : h2c->done,
-		.time_ns = job->nanoseconds,
-		.cycles = max(h2c->cycles, c2h->cycles),
-		.reason = job->reason,
-		.status = job->status,
-		.address = peerdma_job_address(job),
-	};
-}
-
 static bool chardev_readable(struct peerdma_file *file)
 {
 	return !list_empty_careful(&file->events) ||
@@ -164,7 +187,7 @@ static ssize_t chardev_read(struct file *filp, char __user *buffer, size_t size,
 	if (size < sizeof(event))
 		return peerdma_fail(file, -EINVAL, "an event has %zu bytes, there is room for %zu",
 				    sizeof(event), size);
-	while (!(job = chardev_take_event(file))) {
+	while (!(job = chardev_take_event(file, &event))) {
 		if (READ_ONCE(file->board->state) == PEERDMA_BOARD_DEAD)
 			return -ENODEV;
 		if (filp->f_flags & O_NONBLOCK)
@@ -173,14 +196,13 @@ static ssize_t chardev_read(struct file *filp, char __user *buffer, size_t size,
 			return -ERESTARTSYS;
 	}
 	do {
-		chardev_fill_event(job, &event);
 		if (copy_to_user(buffer + done, &event, sizeof(event))) {
-			chardev_return_event(file, job);
+			chardev_return_event(file, job, &event);
 			return done ?: -EFAULT;
 		}
 		peerdma_job_put(job);
 		done += sizeof(event);
-	} while (size - done >= sizeof(event) && (job = chardev_take_event(file)));
+	} while (size - done >= sizeof(event) && (job = chardev_take_event(file, &event)));
 	return done;
 }
 

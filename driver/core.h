@@ -15,6 +15,7 @@
  * Locks, outer to inner. Providers may call us while holding locks of their own (NVIDIA's global
  * lock, dma_resv, mmap_lock): those are outside all of these.
  *
+ *  0. ring->giving      mutex. Giving frames back, and the end of the ring's job.
  *  1. board->gate       rwsem. Read: mapping memory for the device. Write: reset, remove, suspend;
  *                       never from a provider's callback.
  *  2. surface->teardown mutex. Removing a mapping. A provider that waits for a callback of its own
@@ -24,8 +25,8 @@
  *  4. board->lock       spinlock, interrupts off. Registers, lanes, queues, states. Innermost, but
  *                       for the locks of wait queues.
  *
- * None of 2 to 4 is held while pinning and unpinning, attaching and mapping dma-bufs, copying from
- * and to user space, in free_irq(), or while waiting for a work item.
+ * None of 0 and 2 to 4 is held while pinning and unpinning, attaching and mapping dma-bufs, copying
+ * from and to user space, in free_irq(), or while waiting for a work item.
  *
  * The job owns the memory: a surface is unmapped only when no job may touch it, and a job ends
  * only when its lanes are proven idle, or the board has lost the bus and what it had asked for has
@@ -179,6 +180,7 @@ struct peerdma_ops {
  * @lanes: H2C and C2H of channel 0, of channel 1, and so on
  * @lane_count: how many there are: of channels that the board has in both directions
  * @draining: running jobs may end, but no new ones start
+ * @frame_records: the register of that name: for which channels frames have records
  * @broken: a lane could not be stopped: nothing starts until the board has been reset
  * @files: open files of the node
  * @partitions: those that have card RAM of their own, from high addresses to low ones
@@ -232,6 +234,7 @@ struct peerdma_dev {
 	enum peerdma_board_state state;
 	u32 generation;
 	bool draining;
+	u32 frame_records;
 	bool broken;
 	struct peerdma_lane lanes[PEERDMA_LANES * PEERDMA_MAX_CHANNELS];
 	u32 lane_count;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * From queued jobs to running chains: which job gets which lane, its descriptors, the doorbell.
+ * From queued jobs to running chains: which job gets which lane, and when.
  *
  * A copy uses both lanes: at the same time where the board has a stream; otherwise the C2H lane
  * follows one chunk behind the H2C lane, and both use the staging area at the end of card RAM.
@@ -8,8 +8,6 @@
  * writes, a chain's memory is handed to the board before the chain starts, and what a job has
  * written to the CPU before its lanes go to the next job, which may read the same memory.
  */
-#include <linux/bitfield.h>
-#include <linux/bsearch.h>
 #include <linux/math64.h>
 #include <linux/module.h>
 #include <linux/sizes.h>
@@ -21,7 +19,7 @@
 #define SLOWEST_BYTES_PER_MS	1000
 /* Of a chain at most: it is made, and its memory synchronized, while the other lane may run. */
 #define CHAIN_BYTES		SZ_64M
-/* How many contiguous descriptors the adjacency fields can announce. */
+/* How many contiguous descriptors can be announced with the first one. */
 #define BLOCK			64
 
 #define CONTROL_LOG		(PEERDMA_CHANNEL_CONTROL_IE_DESCRIPTOR_STOPPED | \
@@ -32,13 +30,6 @@
 				 PEERDMA_CHANNEL_CONTROL_IE_READ_ERROR | \
 				 PEERDMA_CHANNEL_CONTROL_IE_WRITE_ERROR | \
 				 PEERDMA_CHANNEL_CONTROL_IE_DESC_ERROR)
-
-/*
- * What starts and ends jobs, apart from what gives memory back: that may wait for a lock whose
- * holder waits for a job.
- */
-struct workqueue_struct *peerdma_wq;
-struct workqueue_struct *peerdma_surface_wq;
 
 static unsigned int timeout_ms = 3000;
 module_param(timeout_ms, uint, 0644);
@@ -51,7 +42,7 @@ MODULE_PARM_DESC(timeout_ms,
  */
 void peerdma_engine_moves(struct peerdma_job *job)
 {
-	job->keeps = false;
+	job->keeps = job->ring;
 	job->deadline = jiffies + peerdma_hw_scaled(job->file->board, READ_ONCE(timeout_ms));
 }
 
@@ -65,7 +56,10 @@ static u64 engine_ready(const struct peerdma_lane *lane)
 
 	if (job->error || !leg->used)
 		return 0;
-	left = min_t(u64, job->length - leg->started, CHAIN_BYTES);
+	/* All of it: credits say how much of that is fetched. */
+	if (job->ring)
+		return leg->length - leg->started;
+	left = min_t(u64, leg->length - leg->started, CHAIN_BYTES);
 	if (job->path != PATH_STAGED)
 		return left;
 
@@ -161,6 +155,7 @@ void peerdma_engine_free(struct peerdma_job *job)
 void peerdma_engine_settle(struct peerdma_job *job)
 {
 	struct peerdma_dev *board = job->file->board;
+	const struct peerdma_leg *leg;
 	struct peerdma_lane *lane;
 	bool all = true;
 
@@ -171,82 +166,16 @@ void peerdma_engine_settle(struct peerdma_job *job)
 			continue;
 		if (lane->state != LANE_IDLE)
 			return;
-		all &= job->legs[lane->index].done == job->length;
+		leg = &job->legs[lane->index];
+		all &= leg->done == leg->length;
 	}
 	if (!all && !job->error) {
 		queue_work(peerdma_wq, &board->pump);
 		return;
 	}
+	if (job->ring)
+		peerdma_ring_off(job->ring);
 	board->ops->job_end(job);
-}
-
-static int engine_compare(const void *key, const void *element)
-{
-	const struct peerdma_segment *segment = element;
-	u64 offset = *(const u64 *)key;
-
-	if (offset < segment->start)
-		return -1;
-	return offset - segment->start >= segment->length;
-}
-
-/*
- * How many descriptors after the next one lie contiguous with it: what is left of its block, or of
- * the chain.
- */
-static u32 engine_adjacent(u32 index, u32 count)
-{
-	u32 in_block = BLOCK - 1 - (index + 1) % BLOCK;
-
-	return index + 2 < count ? min(in_block, count - 2 - index) : 0;
-}
-
-/*
- * Writes a chain to the ring of a lane that is BUILDING: from @offset in @surface on, at most
- * @bytes, which is not 0 and within the surface. With @card_fixed all descriptors have the same
- * card address. Sets @count to the number of descriptors and returns the bytes that they move.
- *
- * The layout is PG195's: the descriptors follow each other, in blocks that do not cross 4 KiB, and
- * only the last one stops, with the one interrupt of the chain.
- */
-static u64 engine_build(struct peerdma_lane *lane, const struct peerdma_surface *surface,
-			u64 offset, u64 card, bool card_fixed, u64 bytes, u32 *count)
-{
-	const struct peerdma_segment *segment =
-		bsearch(&offset, surface->segments, surface->segment_count,
-			sizeof(*surface->segments), engine_compare);
-	u64 skip = offset - segment->start;
-	u64 built = 0;
-	u32 n, flags;
-
-	for (n = 0; n < PEERDMA_RING && built < bytes; n++) {
-		struct peerdma_descriptor *descriptor = &lane->ring[n];
-		u64 length = min3(segment->length - skip, bytes - built,
-				  (u64)rounddown(PEERDMA_DESC_MAX_LENGTH, PAGE_SIZE));
-		u64 bus = segment->address + skip;
-		u64 here = card_fixed ? card : card + built;
-
-		descriptor->length = cpu_to_le32(length);
-		descriptor->source = cpu_to_le64(lane->index == PEERDMA_H2C ? bus : here);
-		descriptor->destination = cpu_to_le64(lane->index == PEERDMA_H2C ? here : bus);
-		descriptor->next = cpu_to_le64(lane->ring_address + (n + 1) * sizeof(*descriptor));
-		built += length;
-		skip += length;
-		if (skip == segment->length) {
-			segment++;
-			skip = 0;
-		}
-	}
-	*count = n;
-	while (n--) {
-		flags = n + 1 == *count ? PEERDMA_DESC_STOP | PEERDMA_DESC_COMPLETED : 0;
-		lane->ring[n].control =
-			cpu_to_le32(FIELD_PREP(PEERDMA_DESC_MAGIC_MASK, PEERDMA_DESC_MAGIC) |
-				    FIELD_PREP(PEERDMA_DESC_ADJACENT_MASK,
-					       engine_adjacent(n, *count)) | flags);
-	}
-	lane->ring[*count - 1].next = 0;
-	return built;
 }
 
 /* Writes a short chain into the board, which saves it a round trip to the ring. */
@@ -275,7 +204,8 @@ static void engine_point(struct peerdma_lane *lane, u32 count)
 /* Starts the chain in a lane's ring. The channel is stopped; the board's lock is held. */
 static void engine_doorbell(struct peerdma_lane *lane, u32 count)
 {
-	if (lane->push && count <= PEERDMA_PUSH_DESCRIPTORS)
+	/* What goes round is fetched again and again. */
+	if (lane->push && count <= PEERDMA_PUSH_DESCRIPTORS && !lane->job->ring)
 		engine_push(lane, count);
 	else
 		engine_point(lane, count);
@@ -300,8 +230,43 @@ static void engine_start(struct peerdma_lane *lane, u64 bytes, u32 count)
 	lane->state = LANE_RUNNING;
 	lane->job->legs[lane->index].started += bytes;
 	peerdma_engine_moves(lane->job);
+	if (lane->job->ring)
+		peerdma_ring_begin(lane);
 	engine_doorbell(lane, count);
+	if (lane->job->ring) {
+		peerdma_ring_give(lane->job->ring);
+		/* It refuses those who wait for the lane. */
+		mod_delayed_work(peerdma_wq, &board->watchdog, 0);
+		return;
+	}
 	queue_delayed_work(peerdma_wq, &board->watchdog, PEERDMA_WATCH_INTERVAL);
+}
+
+/*
+ * Writes the next chain of a lane that is BUILDING, at most @ready bytes, and hands its memory to
+ * the board. Sets @count to the number of descriptors and returns the bytes that they move.
+ */
+static u64 engine_build(struct peerdma_lane *lane, u64 ready, u32 *count)
+{
+	const struct peerdma_job *job = lane->job;
+	const struct peerdma_leg *leg = &job->legs[lane->index];
+	u64 card = leg->card, from = leg->offset + leg->started;
+	u64 bytes;
+
+	if (job->ring) {
+		*count = peerdma_ring_build(lane);
+		return ready;
+	}
+	if (job->path == PATH_STAGED)
+		card += leg->started & (lane->board->staging - 1);
+	else if (job->path == PATH_CARD)
+		card += leg->started;
+	bytes = peerdma_chain_build(lane, leg->surface, from, card,
+				    job->path == PATH_STREAM || job->path == PATH_RECEIVE, ready,
+				    count);
+	if (leg->surface->needs_sync)
+		leg->surface->provider->sync(leg->surface, from, bytes, false);
+	return bytes;
 }
 
 /**
@@ -311,30 +276,18 @@ static void engine_start(struct peerdma_lane *lane, u64 bytes, u32 count)
 void peerdma_engine_pump(struct peerdma_dev *board)
 {
 	struct peerdma_lane *lane;
-	const struct peerdma_leg *leg;
 	struct peerdma_job *job;
-	u64 ready, bytes, card;
+	u64 ready, bytes;
 	u32 count;
 
 	spin_lock_irq(&board->lock);
 	while ((lane = engine_next(board))) {
 		job = lane->job;
-		leg = &job->legs[lane->index];
 		ready = engine_ready(lane);
-		card = leg->card;
-		if (job->path == PATH_STAGED)
-			card += leg->started & (board->staging - 1);
-		else if (job->path == PATH_CARD)
-			card += leg->started;
 		lane->state = LANE_BUILDING;
 		spin_unlock_irq(&board->lock);
 
-		bytes = engine_build(lane, leg->surface, leg->offset + leg->started, card,
-				     job->path == PATH_STREAM || job->path == PATH_RECEIVE,
-				     ready, &count);
-		if (leg->surface->needs_sync)
-			leg->surface->provider->sync(leg->surface, leg->offset + leg->started,
-						     bytes, false);
+		bytes = engine_build(lane, ready, &count);
 
 		spin_lock_irq(&board->lock);
 		if (job->error) {

@@ -84,24 +84,34 @@ struct peerdma_file {
 };
 
 /**
- * struct peerdma_leg - a job's part on one lane
+ * struct peerdma_use - memory that a job may touch
  * @job: the job
- * @used: the job uses the lane
- * @surface: memory on this side; holds a reference until the job has ended
+ * @surface: the memory; holds a reference until the job has ended
  * @on_surface: entry in the list of @surface while the job is queued
+ */
+struct peerdma_use {
+	struct peerdma_job *job;
+	struct peerdma_surface *surface;
+	struct list_head on_surface;
+};
+
+/**
+ * struct peerdma_leg - a job's part on one lane
+ * @used: the job uses the lane
+ * @surface: memory on this side, one of the job's uses; NULL if the job has a ring
  * @offset: first byte in @surface
  * @card: card address of the first byte
+ * @length: bytes
  * @started: bytes given to the engine, and synchronized for it
  * @done: bytes that the engine has moved
  * @cycles: clock cycles that the channel was busy
  */
 struct peerdma_leg {
-	struct peerdma_job *job;
 	bool used;
 	struct peerdma_surface *surface;
-	struct list_head on_surface;
 	u64 offset;
 	u64 card;
+	u64 length;
 	u64 started;
 	u64 done;
 	u64 cycles;
@@ -122,10 +132,66 @@ enum peerdma_path {
 };
 
 /**
+ * struct peerdma_ring_frame - where frames of a ring go
+ * @surface: one of the job's uses
+ * @offset: first byte in @surface
+ * @length: bytes, not 0
+ * @end: descriptors of the ring up to its end, that of its record included
+ */
+struct peerdma_ring_frame {
+	struct peerdma_surface *surface;
+	u64 offset;
+	u64 length;
+	u32 end;
+};
+
+/**
+ * struct peerdma_ring - memory that a job fills with frames of the user stream, round and round
+ * @job: the job, which owns it
+ * @uses: the job's
+ * @records: memory for a record of each frame, one of the job's uses; NULL: none are made
+ * @records_offset: first byte of these in @records
+ * @fresh: discard what is in the stream before the first frame
+ * @needs_sync: some of the memory does
+ * @giving: held while frames are given back; outside of all other locks
+ * @publish: hands frames that are filled to the CPU, if @needs_sync
+ * @lane: where it runs; NULL before it has started
+ * @seen: descriptors completed, as the board last counted them
+ * @completed: ... in all; not more than @credited
+ * @credited: descriptors that the board was allowed to fetch
+ * @filled: frames that the board has filled
+ * @ready: ... of these, that the CPU sees, and the program may be told of
+ * @released: ... of these, that the program has given back
+ * @frame_count: length of @frames
+ * @frames: memory of the first frame, of the second, and so on
+ *
+ * Members from @lane to @released are protected by the board's lock.
+ */
+struct peerdma_ring {
+	struct peerdma_job *job;
+	struct peerdma_use *uses;
+	struct peerdma_surface *records;
+	u64 records_offset;
+	bool fresh;
+	bool needs_sync;
+	struct mutex giving;
+	struct work_struct publish;
+	struct peerdma_lane *lane;
+	u32 seen;
+	u64 completed;
+	u64 credited;
+	u64 filled;
+	u64 ready;
+	u64 released;
+	u32 frame_count;
+	struct peerdma_ring_frame frames[];
+};
+
+/**
  * struct peerdma_job - one transfer
  * @ref: the lanes hold one until the end, whoever waits or reads the event holds another
  * @file: where completions go; holds a reference
- * @link: entry in the file's queue, later in its events
+ * @link: entry in the file's queue, later in its events; while a ring runs, there is an event of it
  * @on_file: entry in the file's list of jobs; empty if the submitter waits for the job
  * @reap: the part of the job's end that may sleep
  * @id: number of the job in its file
@@ -134,10 +200,15 @@ enum peerdma_path {
  * @channel: number of its channels
  * @path: what the card side is
  * @generation: board generation that the job depends on; 0: any
- * @length: bytes
+ * @length: bytes, from memory if there is some on both sides; of a ring, of one round
  * @legs: its part on each lane
+ * @uses: memory that it may touch
+ * @use_count: length of @uses
+ * @own_uses: @uses of a job without a ring
+ * @ring: what it fills with frames, until it is stopped; NULL for all other jobs
  * @queued: it is in its file's queue
  * @ended: the engine has finished with it: @error and the legs are final
+ * @delivered: its data is where the CPU sees it: what is in the file's events is its end
  * @error: 0 or a negative errno; the first one is kept
  * @reason: enum peerdma_reason
  * @status: status of the channel that failed
@@ -146,7 +217,8 @@ enum peerdma_path {
  * @waits_for: enum peerdma_waits_for, of the channel that was late
  * @deadline: in jiffies; when it is late unless some of its data has moved before
  * @limit: in jiffies; when it is late although it moves
- * @keeps: it is late, but may be: it waits for the user block. Jobs that need its lanes are refused
+ * @keeps: it is late, but may be: it waits for the user block; or it has a ring. Jobs that need its
+ *	lanes are refused
  * @holder: who opened the file of the job that kept the lanes which this one needed, or NULL
  * @fence: signalled when it has ended, or NULL
  * @begin: time of the start
@@ -167,8 +239,13 @@ struct peerdma_job {
 	u32 generation;
 	u64 length;
 	struct peerdma_leg legs[PEERDMA_LANES];
+	struct peerdma_use *uses;
+	u32 use_count;
+	struct peerdma_use own_uses[PEERDMA_LANES];
+	struct peerdma_ring *ring;
 	bool queued;
 	bool ended;
+	bool delivered;
 	int error;
 	u32 reason;
 	u32 status;
@@ -184,6 +261,9 @@ struct peerdma_job {
 	u64 nanoseconds;
 	struct completion finished;
 };
+
+#define for_each_use(use, job) \
+	for ((use) = (job)->uses; (use) < (job)->uses + (job)->use_count; (use)++)
 
 /* partition.c */
 bool peerdma_partition_taken(const struct peerdma_file *file, u64 card, u64 length);
@@ -202,9 +282,28 @@ struct peerdma_job *peerdma_queue_next_kept(const struct peerdma_job *holder);
 void peerdma_queue_add(struct peerdma_job *job);
 void peerdma_queue_remove(struct peerdma_job *job);
 
-/* engine.c */
+/* chain.c */
+u32 peerdma_chain_length(const struct peerdma_surface *surface, u64 offset, u64 length);
+u64 peerdma_chain_build(struct peerdma_lane *lane, const struct peerdma_surface *surface,
+			u64 offset, u64 card, bool card_fixed, u64 bytes, u32 *count);
+u32 peerdma_chain_build_ring(struct peerdma_lane *lane, const struct peerdma_ring *ring);
+
+/* ring.c */
 extern struct workqueue_struct *peerdma_wq;
 extern struct workqueue_struct *peerdma_surface_wq;
+int peerdma_ring_create(struct peerdma_job *job, u32 frames);
+void peerdma_ring_free(struct peerdma_job *job);
+bool peerdma_ring_measure(struct peerdma_ring *ring);
+u32 peerdma_ring_build(struct peerdma_lane *lane);
+void peerdma_ring_begin(struct peerdma_lane *lane);
+void peerdma_ring_give(struct peerdma_ring *ring);
+int peerdma_ring_look(struct peerdma_ring *ring, u32 status);
+bool peerdma_ring_waits(struct peerdma_ring *ring);
+int peerdma_ring_release(struct peerdma_ring *ring, u64 count);
+void peerdma_ring_off(struct peerdma_ring *ring);
+void peerdma_ring_reclaim(struct peerdma_ring *ring);
+
+/* engine.c */
 void peerdma_engine_moves(struct peerdma_job *job);
 void peerdma_engine_free(struct peerdma_job *job);
 void peerdma_engine_settle(struct peerdma_job *job);
@@ -218,6 +317,7 @@ void peerdma_stop_file(struct peerdma_file *file, int error, u32 reason);
 void peerdma_stop_all(struct peerdma_dev *board, bool queued, int error, u32 reason);
 void peerdma_stop_outdated(struct peerdma_dev *board);
 void peerdma_stop_announced(struct peerdma_dev *board);
+void peerdma_stop_rings(struct peerdma_dev *board, int error, u32 reason);
 void peerdma_stop_surface(struct peerdma_surface *surface, bool running, int error, u32 reason);
 void peerdma_stop_cut_off(struct peerdma_dev *board);
 void peerdma_stop_lost(struct peerdma_dev *board);

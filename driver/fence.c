@@ -45,6 +45,13 @@ static struct dma_buf *fence_get_buffer(struct peerdma_surface *surface)
 	return buffer;
 }
 
+/* With a ring, each of its uses is looked at by itself: of what it writes. */
+static void fence_begin_use(struct fence_use *use, const struct peerdma_use *memory)
+{
+	use->write[PEERDMA_C2H] = true;
+	use->buffers[PEERDMA_C2H] = fence_get_buffer(memory->surface);
+}
+
 static void fence_begin(struct fence_use *use, const struct peerdma_job *job)
 {
 	unsigned int n;
@@ -206,12 +213,11 @@ static int fence_publish(const struct fence_use *use, struct dma_fence *fence)
 	return error;
 }
 
-/* Waits, and publishes @fence if there is one. */
+/* Waits for at most @left, and publishes @fence if there is one. */
 static int fence_run(struct fence_use *use, const struct peerdma_file *file,
-		     struct dma_fence *fence)
+		     struct dma_fence *fence, long *left)
 {
 	struct dma_fence *other;
-	long left = WAIT_TIMEOUT;
 	int error;
 
 	for (;;) {
@@ -224,14 +230,14 @@ static int fence_run(struct fence_use *use, const struct peerdma_file *file,
 		fence_unlock(use);
 		if (!other)
 			return error;
-		left = dma_fence_wait_timeout(other, true, left);
+		*left = dma_fence_wait_timeout(other, true, *left);
 		dma_fence_put(other);
-		if (left <= 0)
-			return left ? -EINTR : -ETIMEDOUT;
+		if (*left <= 0)
+			return *left ? -EINTR : -ETIMEDOUT;
 	}
 }
 
-static int fence_submit(struct fence_use *use, struct peerdma_job *job)
+static int fence_submit(struct fence_use *use, struct peerdma_job *job, long *left)
 {
 	int error;
 
@@ -241,7 +247,7 @@ static int fence_submit(struct fence_use *use, struct peerdma_job *job)
 		if (!job->fence)
 			return -ENOMEM;
 	}
-	error = fence_run(use, job->file, job->fence);
+	error = fence_run(use, job->file, job->fence, left);
 	if (error)
 		peerdma_fence_signal(job, error);
 	return error;
@@ -250,22 +256,37 @@ static int fence_submit(struct fence_use *use, struct peerdma_job *job)
 #else
 
 /* Reservations cannot be looked into: jobs wait for all that is announced, and announce nothing. */
-static int fence_submit(struct fence_use *use, struct peerdma_job *job)
+static int fence_submit(struct fence_use *use, struct peerdma_job *job, long *left)
 {
 	unsigned int n;
-	long left;
 
 	for (n = 0; n < PEERDMA_LANES; n++) {
 		if (!use->buffers[n])
 			continue;
-		left = compat_dma_resv_wait(use->buffers[n]->resv, use->write[n], WAIT_TIMEOUT);
-		if (left <= 0)
-			return left ? -EINTR : -ETIMEDOUT;
+		*left = compat_dma_resv_wait(use->buffers[n]->resv, use->write[n], *left);
+		if (*left <= 0)
+			return *left ? -EINTR : -ETIMEDOUT;
 	}
 	return 0;
 }
 
 #endif
+
+/* With @memory only for that. */
+static int fence_submit_use(struct peerdma_job *job, const struct peerdma_use *memory, long *left)
+{
+	struct fence_use use = {};
+	int error = 0;
+
+	if (memory)
+		fence_begin_use(&use, memory);
+	else
+		fence_begin(&use, job);
+	if (use.buffers[0] || use.buffers[1])
+		error = fence_submit(&use, job, left);
+	fence_end(&use);
+	return error;
+}
 
 /**
  * peerdma_fence_submit() - waits for others who use a job's dma-bufs, and announces the job
@@ -276,13 +297,15 @@ static int fence_submit(struct fence_use *use, struct peerdma_job *job)
  */
 int peerdma_fence_submit(struct peerdma_job *job)
 {
-	struct fence_use use = {};
+	const struct peerdma_use *memory;
+	long left = WAIT_TIMEOUT;
 	int error = 0;
 
-	fence_begin(&use, job);
-	if (use.buffers[0] || use.buffers[1])
-		error = fence_submit(&use, job);
-	fence_end(&use);
+	if (!job->ring)
+		error = fence_submit_use(job, NULL, &left);
+	else
+		for_each_use(memory, job)
+			error = error ?: fence_submit_use(job, memory, &left);
 	if (error && error != -ENOMEM)
 		peerdma_fail(job->file, error, "others are still using the dma-buf");
 	return error;

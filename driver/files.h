@@ -30,6 +30,10 @@ int peerdma_user_register(struct peerdma_file *file, struct peerdma_user_registe
 int peerdma_batch_one(struct peerdma_file *file, struct peerdma_submit *submit);
 int peerdma_batch(struct peerdma_file *file, struct peerdma_submit_batch *batch);
 
+/* frames.c */
+int peerdma_frames_start(struct peerdma_file *file, struct peerdma_start_ring *request);
+int peerdma_frames_release(struct peerdma_file *file, struct peerdma_release_frames *request);
+
 /* context.c */
 int peerdma_context_set(struct peerdma_file *file, struct peerdma_context *context);
 

@@ -247,6 +247,13 @@ void peerdma_hw_init(struct peerdma_dev *board)
 	struct peerdma_lane *lane;
 	u32 bit;
 
+	/* Of a former owner's. */
+	peerdma_write(board, PEERDMA_SGDMA_COMMON_BASE +
+		      PEERDMA_SGDMA_COMMON_CREDIT_ENABLE_W1C_REG, ALL_ONES);
+	if (board->capabilities & PEERDMA_CAPABILITY_FRAME_RECORDS)
+		peerdma_write(board, PEERDMA_EXTENSION_BASE +
+			      PEERDMA_EXTENSION_FRAME_RECORDS_REG, board->frame_records);
+
 	for_each_lane(lane, board) {
 		peerdma_channel_read(lane, PEERDMA_CHANNEL_STATUS_RC_REG);
 		peerdma_channel_write(lane, PEERDMA_CHANNEL_INTERRUPT_ENABLE_REG,

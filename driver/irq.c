@@ -7,6 +7,24 @@
 
 #include "engine.h"
 
+/* As irq_event(), of a channel that runs a ring, which ends only if it is stopped, or fails. */
+static void irq_ring(struct peerdma_lane *lane, u32 status)
+{
+	struct peerdma_job *job = lane->job;
+	int error = peerdma_ring_look(job->ring, status);
+
+	lane->unheard = false;
+	if (error == -ENODEV) {
+		peerdma_stop_lost(lane->board);
+		return;
+	}
+	if (!error && status & PEERDMA_STATUS_BUSY && !(status & PEERDMA_STATUS_ERRORS))
+		return;
+	job->status = status;
+	job->kind = peerdma_hw_error(lane, &job->address);
+	peerdma_stop_job(job, -EIO, PEERDMA_REASON_ENGINE);
+}
+
 /*
  * Handles events of a channel: @status was read and cleared, and has more than the busy bit. The
  * board's lock is held; any context.
@@ -20,6 +38,10 @@ static void irq_event(struct peerdma_lane *lane, u32 status)
 		return;
 	if (status == ~0u) {
 		peerdma_stop_lost(board);
+		return;
+	}
+	if (lane->state == LANE_RUNNING && job->ring) {
+		irq_ring(lane, status);
 		return;
 	}
 	lane->seen |= status & ~PEERDMA_STATUS_BUSY;
@@ -180,6 +202,7 @@ static void irq_watch(struct peerdma_lane *lane)
 {
 	struct peerdma_dev *board = lane->board;
 	u32 status = peerdma_hw_status(lane, false);
+	bool ring = lane->job->ring;
 
 	if (status == ~0u) {
 		peerdma_stop_lost(board);
@@ -192,7 +215,7 @@ static void irq_watch(struct peerdma_lane *lane)
 			return;
 		}
 		irq_event(lane, peerdma_hw_status(lane, true));
-		board->lost_interrupts += lane->state != LANE_RUNNING;
+		board->lost_interrupts += ring || lane->state != LANE_RUNNING;
 	}
 	if (lane->state == LANE_RUNNING)
 		irq_watch_progress(lane);
@@ -200,19 +223,25 @@ static void irq_watch(struct peerdma_lane *lane)
 
 /*
  * Stops the job of a running lane if it is late, unless it waits for the user block: then it keeps
- * its lanes, and others are refused. Called with the board's lock held. Returns whether there are
- * more of these to be ended at once.
+ * its lanes, as a ring always does, and others are refused. Called with the board's lock held.
+ * Returns whether there are more of these to be ended at once.
  */
 static bool irq_judge(struct peerdma_lane *lane)
 {
 	struct peerdma_job *job = lane->job;
-	bool stands = time_after(jiffies, job->deadline);
+	bool stands, more = false;
 
 	/* What has ended, or is with a board that is gone, is not late. */
 	if (lane->unheard || lane->board->state == PEERDMA_BOARD_DEAD)
 		return false;
-	if (!stands && time_before_eq(jiffies, job->limit))
-		return false;
+	if (job->ring) {
+		if (peerdma_ring_waits(job->ring))
+			peerdma_engine_moves(job);
+		more = peerdma_stop_kept(job);
+	}
+	stands = time_after(jiffies, job->deadline);
+	if (!stands && (job->ring || time_before_eq(jiffies, job->limit)))
+		return more;
 	lane = irq_culprit(job);
 	job->waits_for = peerdma_hw_waits_for(lane);
 	if (job->path == PATH_RECEIVE &&

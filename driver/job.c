@@ -25,7 +25,7 @@ static const char * const reasons[] = {
 	[PEERDMA_REASON_ENGINE] = "check that the memory is still allocated and that the board may reach it (IOMMU, peer-to-peer)",
 	[PEERDMA_REASON_TIMEOUT] = "the board was stopped; try again, with a longer timeout_ms if it is slow",
 	[PEERDMA_REASON_CANCELLED] = "it was cancelled",
-	[PEERDMA_REASON_UNPINNED] = "its memory was unpinned before it started",
+	[PEERDMA_REASON_UNPINNED] = "its memory was unpinned",
 	[PEERDMA_REASON_REVOKED] = "its memory was freed or moved by its owner: unpin it",
 	[PEERDMA_REASON_RESET] = "the board was reset or suspended: try again",
 	[PEERDMA_REASON_PARTITION] = "the card RAM has become another open file's own",
@@ -33,16 +33,24 @@ static const char * const reasons[] = {
 	[PEERDMA_REASON_LOST] = "the board is gone: check its power and link, then load the driver again",
 };
 
+/* Idempotent. */
+static void job_drop_uses(struct peerdma_job *job)
+{
+	struct peerdma_use *use;
+
+	for_each_use(use, job)
+		peerdma_surface_put(use->surface);
+	job->use_count = 0;
+}
+
 static void job_release(struct kref *ref)
 {
 	struct peerdma_job *job = container_of(ref, struct peerdma_job, ref);
-	struct peerdma_leg *leg;
 
 	/* A job that was never submitted still holds its surfaces, and others may wait for it. */
 	peerdma_fence_signal(job, -ECANCELED);
-	for (leg = job->legs; leg < job->legs + PEERDMA_LANES; leg++)
-		if (leg->surface)
-			peerdma_surface_put(leg->surface);
+	job_drop_uses(job);
+	peerdma_ring_free(job);
 	peerdma_quota_remove_job(job->file);
 	peerdma_file_put(job->file);
 	put_pid(job->holder);
@@ -64,14 +72,17 @@ void peerdma_job_put(struct peerdma_job *job)
 static void job_deliver(struct peerdma_job *job)
 {
 	struct peerdma_file *file = job->file;
-	struct peerdma_leg *leg;
+	struct peerdma_use *use;
 
 	peerdma_engine_free(job);
-	for (leg = job->legs; leg < job->legs + PEERDMA_LANES; leg++)
-		if (leg->used && !--leg->surface->inflight)
-			wake_up_all(&leg->surface->idle);
+	for_each_use(use, job)
+		if (!--use->surface->inflight)
+			wake_up_all(&use->surface->idle);
+	job->delivered = true;
 	if (!list_empty(&job->on_file)) {
-		list_add_tail(&job->link, &file->events);
+		/* What a ring had to say before is said with its end. */
+		if (list_empty(&job->link))
+			list_add_tail(&job->link, &file->events);
 		wake_up_all(&file->wait);
 	}
 	complete_all(&job->finished);
@@ -83,7 +94,7 @@ static bool job_wants_sync(const struct peerdma_job *job)
 {
 	const struct peerdma_leg *leg = &job->legs[PEERDMA_C2H];
 
-	return leg->started && leg->surface->needs_sync;
+	return leg->started && (job->ring ? job->ring->needs_sync : leg->surface->needs_sync);
 }
 
 /* The part of a job's end that may sleep. */
@@ -95,17 +106,16 @@ static void job_reap(struct work_struct *work)
 
 	if (job_wants_sync(job)) {
 		/* What the board did not write of it is what the CPU had there at the start. */
-		leg->surface->provider->sync(leg->surface, leg->offset, leg->started, true);
+		if (job->ring)
+			peerdma_ring_reclaim(job->ring);
+		else
+			leg->surface->provider->sync(leg->surface, leg->offset, leg->started, true);
 		spin_lock_irq(&board->lock);
 		job_deliver(job);
 		spin_unlock_irq(&board->lock);
 	}
 	peerdma_fence_signal(job, job->error);
-	for (leg = job->legs; leg < job->legs + PEERDMA_LANES; leg++) {
-		if (leg->surface)
-			peerdma_surface_put(leg->surface);
-		leg->surface = NULL;
-	}
+	job_drop_uses(job);
 	peerdma_job_put(job);
 }
 
@@ -114,7 +124,7 @@ static void job_reap(struct work_struct *work)
  * @file: where its completion goes
  * @length: bytes, not 0
  *
- * The caller fills in path and legs, with a reference to each surface that the job takes over.
+ * The caller fills in path and legs, and tells with peerdma_job_use() what it touches.
  *
  * Return: the job, or an ERR_PTR: -ENOMEM, or -EAGAIN if the user has too many.
  */
@@ -137,15 +147,54 @@ struct peerdma_job *peerdma_job_create(struct peerdma_file *file, u64 length)
 	job->id = atomic64_inc_return(&file->next_job);
 	job->channel = READ_ONCE(file->channel);
 	job->length = length;
-	for (leg = job->legs; leg < job->legs + PEERDMA_LANES; leg++) {
-		leg->job = job;
-		INIT_LIST_HEAD(&leg->on_surface);
-	}
+	for (leg = job->legs; leg < job->legs + PEERDMA_LANES; leg++)
+		leg->length = length;
+	job->uses = job->own_uses;
 	INIT_LIST_HEAD(&job->link);
 	INIT_LIST_HEAD(&job->on_file);
 	INIT_WORK(&job->reap, job_reap);
 	init_completion(&job->finished);
 	return job;
+}
+
+/**
+ * peerdma_job_use() - notes that a job may touch memory
+ * @job: not submitted yet
+ * @surface: the memory; the job gets a reference of its own
+ */
+void peerdma_job_use(struct peerdma_job *job, struct peerdma_surface *surface)
+{
+	struct peerdma_use *use = &job->uses[job->use_count++];
+
+	use->job = job;
+	use->surface = surface;
+	INIT_LIST_HEAD(&use->on_surface);
+	peerdma_surface_get(surface);
+}
+
+/**
+ * peerdma_job_find() - looks up a job that has not ended
+ * @file: whose
+ * @id: its number
+ *
+ * Process context.
+ *
+ * Return: the job with a reference, or NULL.
+ */
+struct peerdma_job *peerdma_job_find(struct peerdma_file *file, u64 id)
+{
+	struct peerdma_job *job, *found = NULL;
+
+	spin_lock_irq(&file->board->lock);
+	list_for_each_entry(job, &file->jobs, on_file) {
+		if (job->id != id || job->ended)
+			continue;
+		kref_get(&job->ref);
+		found = job;
+		break;
+	}
+	spin_unlock_irq(&file->board->lock);
+	return found;
 }
 
 /**
@@ -177,19 +226,15 @@ void peerdma_job_end(struct peerdma_job *job)
  */
 bool peerdma_job_cancel(struct peerdma_file *file, u64 id)
 {
-	struct peerdma_job *job;
-	bool found = false;
+	struct peerdma_job *job = peerdma_job_find(file, id);
 
+	if (!job)
+		return false;
 	spin_lock_irq(&file->board->lock);
-	list_for_each_entry(job, &file->jobs, on_file) {
-		if (job->id != id || job->ended)
-			continue;
-		peerdma_stop_job(job, -ECANCELED, PEERDMA_REASON_CANCELLED);
-		found = true;
-		break;
-	}
+	peerdma_stop_job(job, -ECANCELED, PEERDMA_REASON_CANCELLED);
 	spin_unlock_irq(&file->board->lock);
-	return found;
+	peerdma_job_put(job);
+	return true;
 }
 
 /* Whether a pushed descriptor was bad: it has no address, and those in memory have even ones. */

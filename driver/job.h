@@ -53,6 +53,8 @@ void peerdma_fence_signal(struct peerdma_job *job, int error);
 /* job.c */
 struct peerdma_job *peerdma_job_create(struct peerdma_file *file, u64 length);
 void peerdma_job_put(struct peerdma_job *job);
+void peerdma_job_use(struct peerdma_job *job, struct peerdma_surface *surface);
+struct peerdma_job *peerdma_job_find(struct peerdma_file *file, u64 id);
 void peerdma_job_end(struct peerdma_job *job);
 bool peerdma_job_cancel(struct peerdma_file *file, u64 id);
 u64 peerdma_job_address(const struct peerdma_job *job);
@@ -63,6 +65,8 @@ int peerdma_job_explain(struct peerdma_job *job, int error);
 int peerdma_submit_check_card(struct peerdma_file *file, u32 op, u64 card, u64 length);
 int peerdma_submit_check_surface(struct peerdma_file *file, const struct peerdma_surface *surface,
 				 u64 offset, u64 length);
+int peerdma_submit_check_side(struct peerdma_file *file, const struct peerdma_surface *surface,
+			      u64 offset, u64 length, u32 access);
 int peerdma_submit_prepare(struct peerdma_job *job, u32 op, struct peerdma_surface *source,
 			   u64 source_offset, struct peerdma_surface *destination,
 			   u64 destination_offset);

@@ -31,8 +31,8 @@
  *  ENOSPC      there is not so much card RAM to be had, or too many open files have some
  *  EOPNOTSUPP  this board, GPU or provider module does not have what was asked for
  *  EBUSY       the board is suspended or being reset, or a job that waits for data of the user
- *              stream keeps a channel, or one for a dma-buf would wait behind such a job: try
- *              again; or the open file has its context
+ *              stream, or a ring, keeps a channel, or one for a dma-buf would wait behind such a
+ *              job: try again; or the open file has its context
  *  EIO         the board reported an error, or was reset during the transfer
  *  ETIMEDOUT   the transfer stood still, or took far too long, and was stopped; or others did not
  *              finish with its dma-buf, and it was not started
@@ -67,6 +67,8 @@
 #define PEERDMA_IOC_USER_REGISTER	_IO(PEERDMA_IOC_MAGIC, 0x28)
 #define PEERDMA_IOC_SUBMIT_BATCH	_IO(PEERDMA_IOC_MAGIC, 0x29)
 #define PEERDMA_IOC_SET_CONTEXT		_IO(PEERDMA_IOC_MAGIC, 0x2a)
+#define PEERDMA_IOC_START_RING		_IO(PEERDMA_IOC_MAGIC, 0x2b)
+#define PEERDMA_IOC_RELEASE_FRAMES	_IO(PEERDMA_IOC_MAGIC, 0x2c)
 /* 0x30 to 0x34 are kept for launch queues, by which GPUs will start transfers themselves. */
 
 /**
@@ -103,6 +105,8 @@ enum peerdma_board_state {
 #define PEERDMA_FEATURE_DMABUF		(1 << 3)
 /* ... a provider of GPU memory by CUDA pointer is loaded */
 #define PEERDMA_FEATURE_CUDA		(1 << 4)
+/* ... there are user blocks, and the driver knows PEERDMA_OP_PROCESS and PEERDMA_IOC_START_RING */
+#define PEERDMA_FEATURE_STREAMS		(1 << 5)
 
 /**
  * struct peerdma_info - PEERDMA_IOC_GET_INFO: what is known of driver, board and file descriptor
@@ -262,11 +266,13 @@ struct peerdma_pin_pages {
  * @PEERDMA_OP_H2C: copies memory to the card
  * @PEERDMA_OP_C2H: copies from the card to memory
  * @PEERDMA_OP_COPY: copies memory to memory through the board
+ * @PEERDMA_OP_PROCESS: sends memory through the user block, and receives what that makes of it
  */
 enum peerdma_op {
 	PEERDMA_OP_H2C = 0,
 	PEERDMA_OP_C2H = 1,
 	PEERDMA_OP_COPY = 2,
+	PEERDMA_OP_PROCESS = 3,
 };
 
 /* Signal an eventfd when the job has ended, however, after its event can be read */
@@ -288,6 +294,8 @@ enum peerdma_op {
  * @eventfd: in: with PEERDMA_SUBMIT_EVENTFD, file descriptor of an eventfd, which may be closed
  *	afterwards; else 0
  * @queue: in: 0, kept for launch queues
+ * @dst_length: in: for PEERDMA_OP_PROCESS, bytes of the destination: as many as the user block
+ *	makes of @length, by @user_ratio of struct peerdma_info; else 0
  *
  * For dma-bufs, waits up to 10 s for what others have announced there. From then on the job is
  * announced itself, until it ends, unless it receives from the stream window.
@@ -310,6 +318,7 @@ struct peerdma_submit {
 	__aligned_u64 job;
 	__s32 eventfd;
 	__u32 queue;
+	__aligned_u64 dst_length;
 };
 
 /**
@@ -343,12 +352,13 @@ struct peerdma_submit_batch {
  * @PEERDMA_REASON_ENGINE: the board reported an error
  * @PEERDMA_REASON_TIMEOUT: it stood still, or took far too long
  * @PEERDMA_REASON_CANCELLED: it was cancelled, or the process was killed
- * @PEERDMA_REASON_UNPINNED: its memory was unpinned before it started
+ * @PEERDMA_REASON_UNPINNED: its memory was unpinned before it started, or while a ring ran
  * @PEERDMA_REASON_REVOKED: its memory was freed or moved by its owner
  * @PEERDMA_REASON_RESET: the board was reset or suspended
  * @PEERDMA_REASON_LOST: the board is gone
- * @PEERDMA_REASON_BUSY: a job that waits for data of the user stream keeps a channel
+ * @PEERDMA_REASON_BUSY: a job that waits for data of the user stream, or a ring, keeps a channel
  * @PEERDMA_REASON_PARTITION: its card RAM has become another open file's own
+ * @PEERDMA_REASON_FRAMES: the job goes on: it has a ring, and frames of it have been filled
  */
 enum peerdma_reason {
 	PEERDMA_REASON_NONE = 0,
@@ -361,15 +371,17 @@ enum peerdma_reason {
 	PEERDMA_REASON_LOST = 7,
 	PEERDMA_REASON_BUSY = 8,
 	PEERDMA_REASON_PARTITION = 9,
+	PEERDMA_REASON_FRAMES = 10,
 };
 
 /**
- * struct peerdma_event - what read() returns for each job that ended, in that order
+ * struct peerdma_event - what read() returns for each job that ended, in that order; and for rings
  * @size: bytes of this record: the next one, if any, follows it
  * @result: 0, or a negative errno
  * @job: number of the job
  * @user_data: of its struct peerdma_submit
- * @bytes: how many reached the destination; all of them if @result is 0
+ * @bytes: how many reached the destination; all of them if @result is 0. Of a ring: how many frames
+ *	have been filled since its start
  * @time_ns: how long it took, without waiting for other jobs
  * @cycles: clock cycles that the board's channels were busy
  * @reason: enum peerdma_reason
@@ -547,6 +559,73 @@ struct peerdma_context {
 	__u32 reserved;
 	__aligned_u64 ram_length;
 	__aligned_u64 ram_address;
+};
+
+/**
+ * struct peerdma_frame - memory of a ring: where one frame goes
+ * @handle: pinned memory that the board may write
+ * @reserved: 0
+ * @offset: first byte in it
+ * @length: bytes of the frame, not 0: as long as the source makes them
+ */
+struct peerdma_frame {
+	__u32 handle;
+	__u32 reserved;
+	__aligned_u64 offset;
+	__aligned_u64 length;
+};
+
+/* First discard what is in the user stream: the first frame is a whole one, and has number 0 */
+#define PEERDMA_RING_FRESH		(1 << 0)
+
+/**
+ * struct peerdma_start_ring - PEERDMA_IOC_START_RING: a job that fills frames from the user stream
+ * @size: in: sizeof(struct peerdma_start_ring)
+ * @flags: in: PEERDMA_RING_*
+ * @frames: in: pointer to the first struct peerdma_frame; the others follow it
+ * @count: in: how many there are, 1 to 256
+ * @records_handle: in: pinned memory for records that the board makes of frames, behind one another
+ *	in the order of @frames; 0: none. Needs PEERDMA_RING_FRESH and a board that makes records
+ * @records_offset: in: first byte in it, a multiple of 32; 0 without records
+ * @user_data: in: comes back in events
+ * @job: out: number of the job, never 0
+ *
+ * The board fills the frames in their order, and then, round and round, those that were given back
+ * with PEERDMA_IOC_RELEASE_FRAMES. At the first one that was not it waits; what its source does
+ * then is up to the source. There is an event when frames have been filled, with
+ * PEERDMA_REASON_FRAMES, result 0 and how many since the start; of those that are not read at once,
+ * one with the newest count.
+ *
+ * It goes on until it is cancelled, the file is closed, some of its memory is unpinned or taken
+ * away, the board is reset or suspended, or something fails, and then ends with an event as all
+ * jobs do. While it runs, other jobs of the channel from card to memory fail with -EBUSY. Records
+ * are on from its start to its end. All descriptors together, one for each piece of a frame that is
+ * contiguous on the bus and one for each record, are at most 2048.
+ */
+struct peerdma_start_ring {
+	__u32 size;
+	__u32 flags;
+	__aligned_u64 frames;
+	__u32 count;
+	__u32 records_handle;
+	__aligned_u64 records_offset;
+	__aligned_u64 user_data;
+	__aligned_u64 job;
+};
+
+/**
+ * struct peerdma_release_frames - PEERDMA_IOC_RELEASE_FRAMES: gives frames of a ring back
+ * @size: in: sizeof(struct peerdma_release_frames)
+ * @flags: in: 0
+ * @job: in: number of the job
+ * @count: in: so many frames since its start may be written over; at most as many as an event has
+ *	told to be filled. If it is not more than before, nothing happens
+ */
+struct peerdma_release_frames {
+	__u32 size;
+	__u32 flags;
+	__aligned_u64 job;
+	__aligned_u64 count;
 };
 
 #endif /* PEERDMA_UAPI_H */

@@ -74,17 +74,17 @@ struct peerdma_file *peerdma_queue_turn(struct peerdma_dev *board, unsigned int 
 
 /**
  * peerdma_queue_kept_from() - whether a job is not done because another keeps lanes that it needs
- * @holder: that one: it waits for the user block
+ * @holder: that one: it waits for the user block, or has a ring
  * @job: prepared
  *
- * What the same file is to receive after it waits for its turn.
+ * What the same file is to receive after it waits for its turn, unless that never comes.
  *
  * Return: true if the job is to be refused.
  */
 bool peerdma_queue_kept_from(const struct peerdma_job *holder, const struct peerdma_job *job)
 {
 	return peerdma_queue_needs(job) & peerdma_queue_needs(holder) &&
-	       (job->path != PATH_RECEIVE || job->file != holder->file);
+	       (job->path != PATH_RECEIVE || job->file != holder->file || holder->ring);
 }
 
 /**
@@ -130,13 +130,12 @@ static void queue_line_up(struct peerdma_file *file)
 void peerdma_queue_add(struct peerdma_job *job)
 {
 	struct peerdma_file *file = job->file;
-	struct peerdma_leg *leg;
+	struct peerdma_use *use;
 
 	job->queued = true;
 	file->receiving += job->path == PATH_RECEIVE;
-	for (leg = job->legs; leg < job->legs + PEERDMA_LANES; leg++)
-		if (leg->used)
-			list_add_tail(&leg->on_surface, &leg->surface->queued);
+	for_each_use(use, job)
+		list_add_tail(&use->on_surface, &use->surface->queued);
 	list_add_tail(&job->link, &file->queue);
 	if (peerdma_queue_first(file) == job)
 		queue_line_up(file);
@@ -152,12 +151,12 @@ void peerdma_queue_remove(struct peerdma_job *job)
 {
 	struct peerdma_file *file = job->file;
 	bool next = peerdma_queue_first(file) == job;
-	struct peerdma_leg *leg;
+	struct peerdma_use *use;
 
 	job->queued = false;
 	file->receiving -= job->path == PATH_RECEIVE;
-	for (leg = job->legs; leg < job->legs + PEERDMA_LANES; leg++)
-		list_del_init(&leg->on_surface);
+	for_each_use(use, job)
+		list_del_init(&use->on_surface);
 	list_del_init(&job->link);
 	if (next)
 		queue_line_up(file);

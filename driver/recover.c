@@ -261,6 +261,9 @@ static int __maybe_unused recover_suspend(struct device *dev)
 
 	down_write(&board->gate);
 	recover_set_draining(board, true);
+	spin_lock_irq(&board->lock);
+	peerdma_stop_rings(board, -EIO, PEERDMA_REASON_RESET);
+	spin_unlock_irq(&board->lock);
 	wait_event_timeout(board->idle, !recover_owned(board), peerdma_hw_scaled(board, DRAIN_MS));
 	peerdma_recover_freeze(board, true);
 	recover_set_draining(board, false);

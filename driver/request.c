@@ -23,6 +23,8 @@ union request {
 	struct peerdma_user_register user_register;
 	struct peerdma_submit_batch submit_batch;
 	struct peerdma_context context;
+	struct peerdma_start_ring start_ring;
+	struct peerdma_release_frames release_frames;
 };
 
 static int request_unknown_flags(struct peerdma_file *file, u32 flags)
@@ -170,6 +172,22 @@ static int request_set_context(struct peerdma_file *file, union request *request
 	return peerdma_context_set(file, &request->context);
 }
 
+static int request_start_ring(struct peerdma_file *file, union request *request,
+			      struct peerdma_pinning *pinning)
+{
+	if (request->start_ring.flags & ~PEERDMA_RING_FRESH)
+		return request_unknown_flags(file, request->start_ring.flags);
+	return peerdma_frames_start(file, &request->start_ring);
+}
+
+static int request_release_frames(struct peerdma_file *file, union request *request,
+				  struct peerdma_pinning *pinning)
+{
+	if (request->release_frames.flags)
+		return request_unknown_flags(file, request->release_frames.flags);
+	return peerdma_frames_release(file, &request->release_frames);
+}
+
 /**
  * struct request_operation - a request
  * @size: size of the structure as it is now
@@ -202,6 +220,8 @@ static const struct request_operation operations[] = {
 	OPERATION(PEERDMA_IOC_USER_REGISTER, request_user_register, user_register, value),
 	OPERATION(PEERDMA_IOC_SUBMIT_BATCH, request_submit_batch, submit_batch, reserved),
 	OPERATION(PEERDMA_IOC_SET_CONTEXT, request_set_context, context, ram_address),
+	OPERATION(PEERDMA_IOC_START_RING, request_start_ring, start_ring, job),
+	OPERATION(PEERDMA_IOC_RELEASE_FRAMES, request_release_frames, release_frames, count),
 };
 
 /**

@@ -173,16 +173,35 @@ void peerdma_stop_announced(struct peerdma_dev *board)
 				peerdma_stop_job(job, -EIO, PEERDMA_REASON_RESET);
 }
 
+/**
+ * peerdma_stop_rings() - ends running rings, which do not end by themselves
+ * @board: called with its lock held
+ * @error: negative errno
+ * @reason: enum peerdma_reason
+ */
+void peerdma_stop_rings(struct peerdma_dev *board, int error, u32 reason)
+{
+	struct peerdma_lane *lane;
+
+	for_each_lane(lane, board)
+		if (lane->job && lane->job->ring)
+			peerdma_stop_job(lane->job, error, reason);
+}
+
 static bool stop_uses(const struct peerdma_job *job, const struct peerdma_surface *surface)
 {
-	return job->legs[PEERDMA_H2C].surface == surface ||
-	       job->legs[PEERDMA_C2H].surface == surface;
+	const struct peerdma_use *use;
+
+	for_each_use(use, job)
+		if (use->surface == surface)
+			return true;
+	return false;
 }
 
 /**
  * peerdma_stop_surface() - makes the jobs of a surface end
  * @surface: its board's lock is held
- * @running: also the running ones
+ * @running: also the running ones; a ring in any case, as it does not end by itself
  * @error: negative errno
  * @reason: enum peerdma_reason
  */
@@ -190,13 +209,13 @@ void peerdma_stop_surface(struct peerdma_surface *surface, bool running, int err
 {
 	struct peerdma_dev *board = surface->board;
 	struct peerdma_lane *lane;
-	struct peerdma_leg *leg;
+	struct peerdma_use *use;
 
 	/* Stopping a queued job takes it off the list. */
-	while ((leg = list_first_entry_or_null(&surface->queued, struct peerdma_leg, on_surface)))
-		peerdma_stop_job(leg->job, error, reason);
+	while ((use = list_first_entry_or_null(&surface->queued, struct peerdma_use, on_surface)))
+		peerdma_stop_job(use->job, error, reason);
 	for_each_lane(lane, board)
-		if (running && lane->job && stop_uses(lane->job, surface))
+		if (lane->job && (running || lane->job->ring) && stop_uses(lane->job, surface))
 			peerdma_stop_job(lane->job, error, reason);
 }
 

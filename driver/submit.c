@@ -2,6 +2,8 @@
 /*
  * Checks what a job is to do, and hands it to the engine.
  */
+#include <linux/bitfield.h>
+#include <linux/math64.h>
 #include <linux/sched/signal.h>
 
 #include "job.h"
@@ -63,38 +65,73 @@ int peerdma_submit_check_card(struct peerdma_file *file, u32 op, u64 card, u64 l
 	return 0;
 }
 
-static int submit_check_side(struct peerdma_job *job, const struct peerdma_surface *surface,
-			     u64 offset, u32 access)
+/**
+ * peerdma_submit_check_side() - checks that the board may use a range of pinned memory
+ * @file: notes why not
+ * @surface: the memory
+ * @offset: first byte
+ * @length: bytes
+ * @access: PEERDMA_ACCESS_READ or PEERDMA_ACCESS_WRITE
+ *
+ * Return: 0 or -EINVAL.
+ */
+int peerdma_submit_check_side(struct peerdma_file *file, const struct peerdma_surface *surface,
+			      u64 offset, u64 length, u32 access)
 {
 	if (surface->access & access)
-		return peerdma_submit_check_surface(job->file, surface, offset, job->length);
+		return peerdma_submit_check_surface(file, surface, offset, length);
 	if (access == PEERDMA_ACCESS_READ)
-		return peerdma_fail(job->file, -EINVAL,
+		return peerdma_fail(file, -EINVAL,
 				    "the memory was not pinned for the board to read it");
-	return peerdma_fail(job->file, -EINVAL,
-			    "the memory was not pinned for the board to write it");
+	return peerdma_fail(file, -EINVAL, "the memory was not pinned for the board to write it");
 }
 
-static int submit_check_copy(struct peerdma_job *job, const struct peerdma_surface *source,
-			     u64 source_offset, const struct peerdma_surface *destination,
-			     u64 destination_offset)
+/* The ranges have been checked. */
+static int submit_check_overlap(struct peerdma_job *job, const struct peerdma_surface *source,
+				u64 source_offset, const struct peerdma_surface *destination,
+				u64 destination_offset)
 {
-	u64 between = max(source_offset, destination_offset) -
-		      min(source_offset, destination_offset);
+	u64 from = job->legs[PEERDMA_H2C].length, to = job->legs[PEERDMA_C2H].length;
 
-	if (source == destination && between < job->length)
-		return peerdma_fail(job->file, -EINVAL,
-				    "source and destination overlap: %llu bytes from %llu and from %llu on of the same memory",
-				    job->length, source_offset, destination_offset);
+	if (source != destination || !from || !to || source_offset >= destination_offset + to ||
+	    destination_offset >= source_offset + from)
+		return 0;
+	return peerdma_fail(job->file, -EINVAL,
+			    "source and destination overlap: %llu bytes from %llu and %llu from %llu on of the same memory",
+			    from, source_offset, to, destination_offset);
+}
+
+static int submit_check_copy(struct peerdma_job *job)
+{
 	if (job->file->board->stream_window || job->file->board->staging)
 		return 0;
 	return peerdma_fail(job->file, -EOPNOTSUPP, "this board has no card RAM to copy through");
 }
 
-static void submit_set_leg(struct peerdma_leg *leg, struct peerdma_surface *surface, u64 offset,
-			   u64 card)
+/* The lengths are of memory that is pinned: products of them with a byte do not overflow. */
+static int submit_check_process(struct peerdma_job *job)
 {
-	peerdma_surface_get(surface);
+	const struct peerdma_dev *board = job->file->board;
+	u32 takes = FIELD_GET(PEERDMA_EXTENSION_USER_RATIO_BYTES_IN, board->user_ratio);
+	u32 makes = FIELD_GET(PEERDMA_EXTENSION_USER_RATIO_BYTES_OUT, board->user_ratio);
+	u64 from = job->legs[PEERDMA_H2C].length, to = job->legs[PEERDMA_C2H].length;
+
+	if (!board->stream_window || !takes || !makes)
+		return peerdma_fail(job->file, -EOPNOTSUPP,
+				    "this board has no user block that makes bytes of others");
+	if (!do_div(from, takes) && from * makes == to)
+		return 0;
+	return peerdma_fail(job->file, -EINVAL,
+			    "%llu bytes do not become %llu: the user block makes %u bytes of each %u",
+			    job->length, to, makes, takes);
+}
+
+static void submit_set_leg(struct peerdma_job *job, unsigned int lane,
+			   struct peerdma_surface *surface, u64 offset, u64 card)
+{
+	struct peerdma_leg *leg = &job->legs[lane];
+
+	peerdma_job_use(job, surface);
 	leg->used = true;
 	leg->surface = surface;
 	leg->offset = offset;
@@ -103,7 +140,7 @@ static void submit_set_leg(struct peerdma_leg *leg, struct peerdma_surface *surf
 
 /**
  * peerdma_submit_prepare() - checks what a job is to do and fills it in
- * @job: new
+ * @job: new; the lengths of its legs are set
  * @op: enum peerdma_op
  * @source: NULL for PEERDMA_OP_C2H
  * @source_offset: byte in @source, or card address
@@ -123,16 +160,21 @@ int peerdma_submit_prepare(struct peerdma_job *job, u32 op, struct peerdma_surfa
 	int error = 0;
 
 	if (source)
-		error = submit_check_side(job, source, source_offset, PEERDMA_ACCESS_READ);
+		error = peerdma_submit_check_side(job->file, source, source_offset,
+						  job->legs[PEERDMA_H2C].length,
+						  PEERDMA_ACCESS_READ);
 	if (!error && destination)
-		error = submit_check_side(job, destination, destination_offset,
-					  PEERDMA_ACCESS_WRITE);
+		error = peerdma_submit_check_side(job->file, destination, destination_offset,
+						  job->legs[PEERDMA_C2H].length,
+						  PEERDMA_ACCESS_WRITE);
+	if (!error)
+		error = submit_check_overlap(job, source, source_offset, destination,
+					     destination_offset);
 	if (error)
 		return error;
 
-	if (op == PEERDMA_OP_COPY) {
-		error = submit_check_copy(job, source, source_offset, destination,
-					  destination_offset);
+	if (source && destination) {
+		error = op == PEERDMA_OP_COPY ? submit_check_copy(job) : submit_check_process(job);
 		job->path = board->stream_window ? PATH_STREAM : PATH_STAGED;
 		from_card = board->stream_window ?:
 			    board->staging_base + job->channel * board->staging;
@@ -148,9 +190,9 @@ int peerdma_submit_prepare(struct peerdma_job *job, u32 op, struct peerdma_surfa
 		return error;
 
 	if (source)
-		submit_set_leg(&job->legs[PEERDMA_H2C], source, source_offset, to_card);
+		submit_set_leg(job, PEERDMA_H2C, source, source_offset, to_card);
 	if (destination)
-		submit_set_leg(&job->legs[PEERDMA_C2H], destination, destination_offset, from_card);
+		submit_set_leg(job, PEERDMA_C2H, destination, destination_offset, from_card);
 	return peerdma_fence_submit(job);
 }
 
@@ -159,7 +201,7 @@ static int submit_check(const struct peerdma_job *job, bool notify)
 {
 	struct peerdma_file *file = job->file;
 	const struct peerdma_lane *lane;
-	const struct peerdma_leg *leg;
+	const struct peerdma_use *use;
 
 	if (file->board->state == PEERDMA_BOARD_DEAD)
 		return peerdma_fail(file, -ENODEV, "the board is gone");
@@ -181,12 +223,10 @@ static int submit_check(const struct peerdma_job *job, bool notify)
 	if (job->fence && file->receiving)
 		return peerdma_fail(file, -EBUSY,
 				    "a job for a dma-buf must not wait behind jobs of the same open file that receive from the user stream: submit it before them, or open the node once more");
-	for (leg = job->legs; leg < job->legs + PEERDMA_LANES; leg++) {
-		if (!leg->used)
-			continue;
-		if (leg->surface->draining)
+	for_each_use(use, job) {
+		if (use->surface->draining)
 			return peerdma_fail(file, -EINVAL, "the memory is being unpinned");
-		if (leg->surface->state != PEERDMA_SURFACE_LIVE)
+		if (use->surface->state != PEERDMA_SURFACE_LIVE)
 			return peerdma_fail(file, -ESTALE,
 					    "the memory was freed or moved by its owner: unpin it");
 	}
@@ -196,11 +236,10 @@ static int submit_check(const struct peerdma_job *job, bool notify)
 /* Called with the board's lock held. */
 static void submit_hold(struct peerdma_job *job)
 {
-	struct peerdma_leg *leg;
+	struct peerdma_use *use;
 
-	for (leg = job->legs; leg < job->legs + PEERDMA_LANES; leg++)
-		if (leg->used)
-			leg->surface->inflight++;
+	for_each_use(use, job)
+		use->surface->inflight++;
 }
 
 /**

@@ -22,6 +22,7 @@ __all__ = [
     "Context",
     "Event",
     "Feature",
+    "Frame",
     "H2c2hDma",
     "H2cDma",
     "Info",
@@ -39,7 +40,10 @@ __all__ = [
     "Query",
     "Reason",
     "RegisterFlag",
+    "ReleaseFrames",
     "Reset",
+    "RingFlag",
+    "StartRing",
     "Submit",
     "SubmitBatch",
     "SubmitFlag",
@@ -139,6 +143,7 @@ class Feature(enum.IntFlag):
     IOMMU = 1 << 2
     DMABUF = 1 << 3
     CUDA = 1 << 4
+    STREAMS = 1 << 5
 
 
 class Info(_Sized):
@@ -245,6 +250,7 @@ class Op(enum.IntEnum):
     H2C = 0
     C2H = 1
     COPY = 2
+    PROCESS = 3
 
 
 class Submit(_Sized):
@@ -264,6 +270,7 @@ class Submit(_Sized):
         ("job", _u64),
         ("eventfd", _s32),
         ("queue", _u32),
+        ("dst_length", _u64),
     )
 
 
@@ -300,6 +307,7 @@ class Reason(enum.IntEnum):
     LOST = 7
     BUSY = 8
     PARTITION = 9
+    FRAMES = 10
 
 
 class Event(_Sized):
@@ -418,6 +426,44 @@ class Context(_Sized):
     )
 
 
+class Frame(ctypes.Structure):
+    """struct peerdma_frame"""
+
+    _fields_ = (("handle", _u32), ("reserved", _u32), ("offset", _u64), ("length", _u64))
+
+
+class RingFlag(enum.IntFlag):
+    """PEERDMA_RING_*"""
+
+    FRESH = 1 << 0
+
+
+class StartRing(_Sized):
+    """struct peerdma_start_ring"""
+
+    _fields_ = (
+        ("size", _u32),
+        ("flags", _u32),
+        ("frames", _u64),
+        ("count", _u32),
+        ("records_handle", _u32),
+        ("records_offset", _u64),
+        ("user_data", _u64),
+        ("job", _u64),
+    )
+
+    def set_frames(self, frames: ctypes.Array[Frame]) -> None:
+        """Names the frames, and keeps them for as long as this."""
+        self._kept = frames
+        self.frames: int = ctypes.addressof(frames)
+
+
+class ReleaseFrames(_Sized):
+    """struct peerdma_release_frames"""
+
+    _fields_ = (("size", _u32), ("flags", _u32), ("job", _u64), ("count", _u64))
+
+
 # Codes --------------------------------------------------------------------------------------
 
 _WRITE, _READ = 1, 2
@@ -457,3 +503,5 @@ class Ioctl(enum.IntEnum):
     USER_REGISTER = _code(0x28)
     SUBMIT_BATCH = _code(0x29)
     SET_CONTEXT = _code(0x2A)
+    START_RING = _code(0x2B)
+    RELEASE_FRAMES = _code(0x2C)

@@ -38,6 +38,7 @@ ENUMERATIONS = {
     "PEERDMA_MAP_": uapi.MapFlag,
     "PEERDMA_CACHE_": uapi.Cache,
     "PEERDMA_REGISTER_": uapi.RegisterFlag,
+    "PEERDMA_RING_": uapi.RingFlag,
     "PEERDMA_SUBMIT_": uapi.SubmitFlag,
 }
 #: On 32-bit x86 a 64-bit member is aligned to 4 bytes, so this one has no padding at its end.

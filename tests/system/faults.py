@@ -182,7 +182,16 @@ def _scenarios() -> Iterator[tuple[str, Callable[[], object]]]:
         with Node() as other:
             other.request(Ioctl.SET_CONTEXT, uapi.Context(ram_length=PAGE))
 
+    def ring() -> None:
+        with Node() as other:
+            frames = (uapi.Frame * 2)(*[uapi.Frame(handle=other.pages(source), length=PAGE)] * 2)
+            request = uapi.StartRing(flags=uapi.RingFlag.FRESH, count=2)
+            request.set_frames(frames)
+            job = other.request(Ioctl.START_RING, request).job
+            other.request(Ioctl.RELEASE_FRAMES, uapi.ReleaseFrames(job=job))
+
     yield "SET_CONTEXT", in_context
+    yield "START_RING and close", ring
     yield "close", closed_in_the_middle
     yield "mmap of a GPU", lambda: _touched(node, node.place(cuda))
     mailbox = uapi.MapInfo(flags=uapi.MapFlag.MAILBOX)

@@ -77,6 +77,12 @@ def _all_requests(counts: collections.Counter[str]) -> None:
         submits = (uapi.Submit * 2)(*[uapi.Submit(src_handle=handles[0], length=PAGE)] * 2)
         batch = uapi.SubmitBatch(submits=ctypes.addressof(submits), count=2)
         assert node.request(Ioctl.SUBMIT_BATCH, batch).taken == len(node.events(2))
+        ring = uapi.StartRing(count=1)
+        ring.set_frames((uapi.Frame * 1)(uapi.Frame(handle=handles[0], length=PAGE)))
+        job = node.request(Ioctl.START_RING, ring).job
+        node.request(Ioctl.RELEASE_FRAMES, uapi.ReleaseFrames(job=job))
+        node.cancel(job)
+        counts["read ok"] += len(node.events(1))
         with node.mailbox() as mapped, memoryview(mapped).cast("I") as words:
             counts["mmap ok"] += 1
             counts["touch ok"] += words[0] is not None

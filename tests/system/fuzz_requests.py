@@ -48,6 +48,8 @@ _STRUCTURES = {
     Ioctl.USER_REGISTER: uapi.UserRegister,
     Ioctl.SUBMIT_BATCH: uapi.SubmitBatch,
     Ioctl.SET_CONTEXT: uapi.Context,
+    Ioctl.START_RING: uapi.StartRing,
+    Ioctl.RELEASE_FRAMES: uapi.ReleaseFrames,
 }
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -104,6 +106,8 @@ class Thread:
             self._transfer: 8,
             self._submit: 10,
             self._batch: 4,
+            self._ring: 3,
+            self._release: 3,
             self._cancel: 4,
             self._events: 10,
             self._map: 4,
@@ -204,9 +208,9 @@ class Thread:
             value = self._number()
             if "handle" in name or (name in ("src", "dst") and self.random.random() < 0.4):
                 value = self._handle()
-            elif name in ("src", "dst", "va", "address", "submits"):
+            elif name in ("src", "dst", "va", "address", "submits", "frames"):
                 value = self._address()
-            elif name in ("len", "length", "size", "ram_length"):
+            elif name in ("len", "length", "size", "ram_length", "dst_length"):
                 value = self._length()
             elif name == "fd":
                 value = self._some(self.process.dmabufs, self._number() % 1000)
@@ -266,11 +270,13 @@ class Thread:
 
     def _wanted(self) -> uapi.Submit:
         """A job that is well made."""
-        submit = uapi.Submit(op=self.random.randrange(3), length=self.random.randrange(9_000))
+        submit = uapi.Submit(op=self.random.randrange(4), length=self.random.randrange(9_000))
         if submit.op != uapi.Op.C2H:
             submit.src_handle = self._handle() % (1 << 32)
         if submit.op != uapi.Op.H2C:
             submit.dst_handle = self._handle() % (1 << 32)
+        if submit.op == uapi.Op.PROCESS:
+            submit.dst_length = self.random.choice([*[submit.length] * 8, 0, self._number()])
         submit.src_offset = self.random.choice([*[0] * 8, 1, 100, self._number()])
         submit.dst_offset = self.random.choice([*[0] * 8, 1, 100, self._number()])
         if self.random.random() < 0.3:
@@ -291,6 +297,30 @@ class Thread:
             self.process.jobs += [submit.job for submit in submits[: batch.taken]]
             self.process.counts[f"SUBMIT_BATCH {name_of(-batch.error)}"] += 1
             del self.process.jobs[:-40]
+
+    def _ring(self) -> None:
+        """A ring that is well made, or nearly; it runs until something ends it."""
+        count = self.random.choice([1, 1, 1, 2, 3, 256])
+        frames = (uapi.Frame * count)()
+        handle, wrong = self._handle() % (1 << 32), self.random.random() < 0.2
+        for frame in frames:
+            frame.handle = self._handle() % (1 << 32) if wrong else handle
+            frame.offset = self._number() if wrong else self.random.choice([0, 1, 100])
+            frame.length = 1 + self.random.randrange(1_000)
+        ring = uapi.StartRing(flags=self.random.randrange(2), count=count)
+        if self.random.random() < 0.1:
+            ring.records_handle, ring.records_offset = self._handle() % (1 << 32), self._number()
+        ring.set_frames(frames)
+        if self._ask(Ioctl.START_RING, ring):
+            self.process.jobs.append(ring.job)
+            del self.process.jobs[:-40]
+            if self.random.random() < 0.9:  # or others find the channel busy
+                self._ask(Ioctl.CANCEL, uapi.Cancel(job=ring.job))
+
+    def _release(self) -> None:
+        count = self.random.choice([0, 0, 1, 2, self._number()])
+        release = uapi.ReleaseFrames(job=self._some(self.process.jobs, 1), count=count)
+        self._ask(Ioctl.RELEASE_FRAMES, release)
 
     def _cancel(self) -> None:
         self._ask(Ioctl.CANCEL, uapi.Cancel(job=self._some(self.process.jobs, 1)))

@@ -13,14 +13,18 @@ import os
 
 import pytest
 
+from peerdma.regs import WaitsFor
 from peerdma.uapi import Access, Ioctl, Op, PinDmabuf, Reason
 from tests.system.dma_calls import check_syncs, recorded
-from tests.system.picoevb import BOTH, GPU_PAGE, PAGE, Buffer, Gpu, Node, results, shell
+from tests.system.picoevb import BOTH, GPU_PAGE, PAGE, Buffer, Gpu, Node, results, shell, until
+from tests.system.rings import SENSOR, Ring, set_register, source
+from tests.system.rings import SIZE as FRAME
 
-#: The second board's read request 60 fails: in the middle of its first copy.
+#: The second board has a source of frames. The third one's read request 60 fails: in the middle of
+#: its first copy.
 GUEST = {
     "lane": "bounce",
-    "further_boards": [["--no-msix", "--fault", "ur@60"]],
+    "further_boards": [["--user", "pattern"], ["--no-msix", "--fault", "ur@60"]],
 }
 pytestmark = [
     pytest.mark.system,
@@ -62,13 +66,13 @@ def test_what_is_cancelled_leaves_the_programs_bytes(access: int):
 
 
 def test_what_fails_in_the_middle_leaves_the_rest():
-    source, buffer = Buffer(SIZE), Buffer(SIZE, b"A" * SIZE)
-    with Node("/dev/picoevb1") as node:
-        s, d = node.pages(source, access=Access.READ), node.pages(buffer, access=Access.WRITE)
+    read, buffer = Buffer(SIZE), Buffer(SIZE, b"A" * SIZE)
+    with Node("/dev/picoevb2") as node:
+        s, d = node.pages(read, access=Access.READ), node.pages(buffer, access=Access.WRITE)
         buffer[:] = b"B" * SIZE
         node.submit(Op.COPY, SIZE, src_handle=s, dst_handle=d)
         assert results(node.events(1)) == [(errno.EIO, Reason.ENGINE)]
-    pairs = enumerate(zip(source[:], buffer[:], strict=True))
+    pairs = enumerate(zip(read[:], buffer[:], strict=True))
     written = next(n for n, (ours, found) in pairs if ours != found)
     assert written
     assert buffer[written:] == b"B" * (SIZE - written)
@@ -121,6 +125,22 @@ def test_memory_that_is_contiguous_over_more_than_a_bounce_buffer():
         assert buffers[1][:] == bytes(9) + buffers[0][5 : HUGE - 4]
     finally:
         shell("echo 0 >/proc/sys/vm/nr_hugepages")
+
+
+def test_frames_and_what_is_beside_them():
+    with source(FRAME, 9), Node(SENSOR) as node:
+        ring = Ring(node, 3, size=FRAME, seed=9)
+        ring.memory[FRAME : FRAME + 3] = b"new"
+        ring.run(8)
+        ring.stop()
+        assert ring.memory[FRAME : FRAME + 3] == b"new"
+        # Nothing comes: what is there is what the program had there at the start.
+        set_register(node, "frame_words", 0)
+        ring.memory[:] = b"B" * len(ring.memory)
+        ring.job, ring.filled = node.request(Ioctl.START_RING, ring.request()).job, 0
+        until(lambda: node.info().c2h_waits_for == WaitsFor.USER_OUTPUT)
+        ring.stop()
+        assert ring.memory[:] == b"B" * len(ring.memory)
 
 
 def test_what_is_synchronized():

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from peerdma.uapi import Op, Reason, request_code
+from peerdma.uapi import Frame, Ioctl, Op, Reason, StartRing, request_code
 from tests.system.picoevb import (
     GPU_PAGE,
     HUNG,
@@ -208,6 +208,22 @@ def test_a_job_waits_for_a_sync_file():
         assert timer.finished.is_set()
         assert results(node.events(1)) == [(0, Reason.NONE)]
         os.close(file)
+
+
+def test_a_ring_waits_for_all_its_dma_bufs_and_nobody_waits_for_it():
+    with Gpu() as gpu, exported(2) as (fd, busy), Node() as node:
+        places = [Frame(handle=node.dmabuf(each), length=PAGE) for each in (fd, busy, fd)]
+        ring = StartRing(count=3)
+        ring.set_frames((Frame * 3)(*places))
+        gpu.busy(busy, True)
+        timer = threading.Timer(0.5, gpu.busy, (busy, False))
+        timer.start()
+        job = node.request(Ioctl.START_RING, ring).job
+        assert timer.finished.is_set()
+        assert (free_for(fd), free_for(busy)) == (READ | WRITE, READ | WRITE)
+        assert [node.query(place.handle).jobs for place in places] == [1, 1, 1]
+        node.cancel(job)
+        assert results(node.events(1)) == [CANCELLED]
 
 
 def test_copies_in_both_directions():

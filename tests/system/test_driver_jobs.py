@@ -31,7 +31,7 @@ def test_jobs_that_are_refused():
         handle, readable = node.pages(memory), node.pages(memory, access=1)
         submit = lambda **k: (Ioctl.SUBMIT, uapi.Submit(**k))  # noqa: E731
         for number, words, request in (
-            (errno.EINVAL, "unknown operation 3", submit(op=3)),
+            (errno.EINVAL, "unknown operation 4", submit(op=4)),
             (
                 errno.EINVAL,
                 "the card has no handle, but 2",
@@ -53,7 +53,7 @@ def test_jobs_that_are_refused():
             (errno.EINVAL, "not pinned for the board to write", submit(op=1, dst_handle=readable)),
             (
                 errno.EINVAL,
-                "overlap: 8 bytes from 0 and from 4",
+                "overlap: 8 bytes from 0 and 8 from 4 on",
                 submit(op=2, src_handle=handle, dst_handle=handle, dst_offset=4, length=8),
             ),
             (errno.ESTALE, "generation 9 was asked for", submit(op=0, src_handle=1, generation=9)),

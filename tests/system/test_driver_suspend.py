@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from peerdma.uapi import BoardState, Op, Reason, SurfaceState
+from peerdma.uapi import BoardState, Frame, Ioctl, Op, Reason, StartRing, SurfaceState
 from sim.system import Guest
 from tests.system.picoevb import (
     GPU_PAGE,
@@ -87,11 +87,21 @@ def hangs_then():
         assert node.query(handle).state == SurfaceState.REVOKED
 
 
+def a_ring_ends():
+    """At once: it would go on until the board is suspended anyway."""
+    with Node() as node:
+        ring = StartRing(count=1)
+        ring.set_frames((Frame * 1)(Frame(handle=node.pages(Buffer(PAGE)), length=PAGE)))
+        node.request(Ioctl.START_RING, ring)
+        suspend()
+        assert results(node.events(1)) == [RESET]
+
+
 def in_every_state() -> None:
     """Called in the guest; does not end."""
     with open("/dev/kmsg", "w", buffering=1) as log:
         leaves_nothing()
-        for state in (nothing, waits_and_runs, hangs_then):
+        for state in (nothing, waits_and_runs, a_ring_ends, hangs_then):
             try:
                 state()
                 leaves_nothing()

@@ -38,7 +38,8 @@ from ..uapi import (
     UnpinCuda,
     UserRegister,
 )
-from .jobs import Jobs, Work, copy_jobs
+from .frames import RingRun
+from .jobs import Jobs, Work, divided
 from .node import KernelNode
 
 __all__ = ["KernelBackend", "open_node"]
@@ -169,7 +170,37 @@ class KernelBackend:
         total = sum(piece.stop - piece.start for piece in source)
         link = self._link()
         limit = link.copy_limit(wide=False) if link else None
-        return Work(list(copy_jobs(source, destination)), total, limit, self._copies_through)
+        return Work(list(divided(Op.COPY, source, destination)), total, limit, self._copies_through)
+
+    def prepare_process(self, source: Sequence[Piece], destination: Sequence[Piece]) -> Work:
+        """Prepares a transfer through the user block, as jobs like those of a copy."""
+        extension = self._require_streams("transfers through the user block")
+        jobs = list(divided(Op.PROCESS, source, destination, extension.user_ratio))
+        total, received = (
+            sum(piece.stop - piece.start for piece in side) for side in (source, destination)
+        )
+        return Work(jobs, total, None, Through.STREAM, received)
+
+    def fill(
+        self, frames: Sequence[Sequence[Piece]], *, overwrite: bool, timeout: float | None
+    ) -> RingRun:
+        """Begins to fill frames from the user stream; not with `overwrite`."""
+        extension = self._require_streams("frames")
+        if overwrite:
+            raise UnsupportedError(
+                "cannot overwrite frames that are in use: the kernel driver never lets the board "
+                "do that. Leave overwrite out"
+            )
+        records = Capability.FRAME_RECORDS in extension.capabilities
+        return RingRun(self._node, self._jobs, frames, records=records, timeout=timeout)
+
+    def _require_streams(self, what: str) -> Extension:
+        if Feature.STREAMS not in self._features or self._info.extension is None:
+            raise UnsupportedError(
+                f"the kernel driver that is loaded makes no {what}. Install driver and library of "
+                "the same release"
+            )
+        return self._info.extension
 
     def prepare_write(self, source: Piece, card_address: int) -> Work:
         """Prepares a copy from memory to the card."""

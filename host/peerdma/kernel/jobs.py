@@ -11,7 +11,7 @@ import errno
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from ..board.backend import Moved, Piece, Progress
 from ..board.transfer import Through
@@ -27,7 +27,7 @@ from ..errors import (
 from ..uapi import Cancel, Event, Ioctl, Op, Reason, Submit
 from .node import KernelNode
 
-__all__ = ["JOB_BYTES", "Jobs", "Work", "copy_jobs"]
+__all__ = ["CANCEL_SECONDS", "JOB_BYTES", "Jobs", "Ring", "Work", "divided", "failure"]
 
 #: Bytes of one job: progress is reported, and a cancelled transfer ends, between jobs.
 JOB_BYTES = 64 << 20
@@ -35,7 +35,7 @@ JOB_BYTES = 64 << 20
 #: second), times the board's time scale. The driver's own watchdog ends jobs long before that.
 _BASE_SECONDS, _SLOWEST = 60.0, 100e6
 #: Seconds to wait for the end of cancelled jobs.
-_CANCEL_SECONDS = 60.0
+CANCEL_SECONDS = 60.0
 
 
 class Work(NamedTuple):
@@ -45,6 +45,25 @@ class Work(NamedTuple):
     nbytes: int
     limit: float | None
     through: Through | None
+    #: bytes that reach the destination, if that is another number
+    received: int | None = None
+
+    @property
+    def moved(self) -> int:
+        """Bytes that the driver reports in all."""
+        return self.nbytes if self.received is None else self.received
+
+
+class Ring(Protocol):
+    """A job with events before its end."""
+
+    def note(self, event: Event) -> None:
+        """Notes an event of the job."""
+        ...
+
+    def lose(self, error: PeerdmaError) -> None:
+        """Notes that the board is gone, and the job with it."""
+        ...
 
 
 class _Run:
@@ -83,6 +102,8 @@ class Jobs:
     ----------
     ended : list of (object, Moved or PeerdmaError)
         Tags of transfers that ended, with how; whoever takes note removes them.
+    rings : dict of int to Ring
+        Those that have not ended, by the number of the driver's job; whoever starts one adds it.
     """
 
     def __init__(self, node: KernelNode, time_scale: int, timeout: float | None):
@@ -99,6 +120,7 @@ class Jobs:
         #: ended, also if it is late and was given up.
         self._numbers: dict[int, _Run] = {}
         self.ended: list[tuple[Any, Moved | PeerdmaError]] = []
+        self.rings: dict[int, Ring] = {}
 
     def start(self, work: Work, tag: Any, progress: Progress | None) -> None:
         """Starts a transfer; errors are in `ended`."""
@@ -168,17 +190,22 @@ class Jobs:
 
     def _note(self, event: Event) -> None:
         """Notes that a job has ended."""
+        if ring := self.rings.get(event.job):
+            if event.reason != Reason.FRAMES:
+                del self.rings[event.job]
+            ring.note(event)
+            return
         run = self._numbers.pop(event.job, None)
         if run is None:
             return
         run.left -= 1
         if event.result:
-            self._stop(run, _failure(event))
+            self._stop(run, failure(event, f"{event.bytes} bytes"))
             return
         run.cycles += event.cycles
         run.done += event.bytes
         if run.progress:
-            run.progress(run.done, run.work.nbytes)
+            run.progress(run.done * run.work.nbytes // run.work.moved, run.work.nbytes)
         if not run.left and (run.failure or run.sent == len(run.work.requests)):
             self._end(run)
 
@@ -186,7 +213,7 @@ class Jobs:
         """Ends a run early; it has ended when its jobs have, whose time the driver limits."""
         if run.failure is None:
             run.failure = error
-            run.until = time.monotonic() + _CANCEL_SECONDS
+            run.until = time.monotonic() + CANCEL_SECONDS
             self._stopping.append(run)
             if run in self._waiting:
                 self._waiting.remove(run)
@@ -214,6 +241,9 @@ class Jobs:
         """Ends all: the board is gone, and with it its jobs."""
         self._numbers.clear()
         self._waiting.clear()
+        for ring in self.rings.values():
+            ring.lose(error)
+        self.rings.clear()
         for run in list(self._runs.values()):
             run.failure = run.failure or error
             self._end(run)
@@ -224,10 +254,10 @@ class Jobs:
             return
         if run in self._stopping:
             self._stopping.remove(run)
-        if run.done == work.nbytes:
+        if run.done == work.moved:
             self.ended.append((run.tag, Moved(run.cycles, work.limit, work.through)))
         else:
-            short = f"the driver reported the transfer of {run.done} of {work.nbytes} bytes only"
+            short = f"the driver reported the transfer of {run.done} of {work.moved} bytes only"
             self.ended.append((run.tag, run.failure or TransferError(short)))
         for oldest in self._runs.values():
             if oldest.until is None:
@@ -235,12 +265,26 @@ class Jobs:
             break
 
     def _begin_time(self, run: _Run) -> None:
-        seconds = self._timeout or _BASE_SECONDS + run.work.nbytes * self._time_scale / _SLOWEST
-        run.until = time.monotonic() + seconds
+        run.until = time.monotonic() + self.seconds_for(run.work.nbytes)
+
+    def seconds_for(self, nbytes: int) -> float:
+        """How long to wait for so many bytes."""
+        return self._timeout or _BASE_SECONDS + nbytes * self._time_scale / _SLOWEST
 
 
-def copy_jobs(source: Sequence[Piece], destination: Sequence[Piece]) -> Iterator[Submit]:
-    """The jobs of a copy: a new one begins where a piece of either side does."""
+def divided(
+    op: Op, source: Sequence[Piece], destination: Sequence[Piece], ratio: tuple[int, int] = (1, 1)
+) -> Iterator[Submit]:
+    """The jobs from memory to memory: a new one begins where a piece of either side does.
+
+    `ratio[1]` bytes are made of each `ratio[0]`, and the lengths of the sides match.
+
+    Raises
+    ------
+    TransferError
+        If a piece ends within such bytes.
+    """
+    taken, made = ratio
     targets = iter(destination)
     handle, at, stop = 0, 0, 0
     for piece in source:
@@ -249,21 +293,28 @@ def copy_jobs(source: Sequence[Piece], destination: Sequence[Piece]) -> Iterator
             while at == stop:
                 target = next(targets)
                 handle, at, stop = target.handle.handle, target.start, target.stop
-            length = min(piece.stop - start, stop - at, JOB_BYTES)
+            times = min((piece.stop - start) // taken, (stop - at) // made, JOB_BYTES // taken)
+            if not times:
+                raise TransferError(
+                    f"cannot process a piece of memory that ends within {taken} bytes of the "
+                    f"source, or {made} of the destination: what becomes what has to be in one "
+                    "piece on each side"
+                )
             yield Submit(
-                op=Op.COPY,
+                op=op,
                 src_handle=piece.handle.handle,
                 src_offset=start,
                 dst_handle=handle,
                 dst_offset=at,
-                length=length,
+                length=times * taken,
+                dst_length=times * made if op is Op.PROCESS else 0,
             )
-            start += length
-            at += length
+            start += times * taken
+            at += times * made
 
 
-def _failure(event: Event) -> PeerdmaError:
-    """The error for a job that did not succeed."""
+def failure(event: Event, moved: str) -> PeerdmaError:
+    """The error for a job that did not succeed, after it had moved so much."""
     number = -event.result
     reason = Reason(event.reason)
     if reason is Reason.LOST:
@@ -286,10 +337,11 @@ def _failure(event: Event) -> PeerdmaError:
         Reason.ENGINE: f"the board reported an error, status {event.status:#x}{where}",
         Reason.RESET: "the board was reset or suspended",
         Reason.PARTITION: "the card RAM has become another program's own",
-        Reason.BUSY: "a job that waits for data of the user stream keeps a channel that it needs",
+        Reason.BUSY: "a job that waits for data of the user stream, or a ring of frames, keeps a "
+        "channel that it needs",
     }.get(reason, f"it was cancelled ({reason.name})")
     return TransferError(
-        f"a transfer failed after {event.bytes} bytes: {what}. The content of the destination is "
+        f"a transfer failed after {moved}: {what}. The content of the destination is "
         "undefined; `peerdma doctor` tests the path to the memory",
         status=event.status,
         address=event.address or None,

@@ -8,6 +8,8 @@ import errno
 import fcntl
 import mmap
 import os
+import select
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -113,6 +115,15 @@ class KernelNode:
             fcntl.ioctl(self._fd, code, argument)
         except OSError as error:
             raise self._failure(code, action.format(argument), error.errno or errno.EIO) from None
+
+    def wait_for_event(self, until: float) -> None:
+        """Waits for an event, or the board's end, up to a time of `time.monotonic`.
+
+        Another thread may be in `wait` meanwhile.
+        """
+        poll = select.poll()
+        poll.register(self._fd, select.POLLIN)
+        poll.poll(max(0.0, until - time.monotonic()) * 1000)
 
     def events(self) -> list[Event]:
         """The events of jobs that have ended; [] if there are none yet.

@@ -10,12 +10,15 @@ import ctypes
 import errno
 import itertools
 import os
+import zlib
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 
 from peerdma import uapi
+from peerdma.regs import FRAME_NUMBER_VALID, FRAME_RECORD
+from peerdma.testing import pattern
 from peerdma.uapi import Feature, Ioctl, Op, Placement, Reason, RegisterFlag
 
 CARD_RAM = 65_536
@@ -64,11 +67,17 @@ class FakeKernel:
         self._outstanding: dict[int, bool] = {}
         self._requests: dict[int, SimpleNamespace] = {}
         self._last_error = (0, b"")
+        #: the ring, as it was asked for: its job, frames and the place of its records
+        self.ring: SimpleNamespace | None = None
         self.info = uapi.Info(
             uapi_version=0x10000,
             board_version=0x10000,
             capabilities=7,
-            features=Feature.STREAM_COPY | Feature.MAILBOX | Feature.CUDA | Feature.DMABUF,
+            features=Feature.STREAM_COPY
+            | Feature.MAILBOX
+            | Feature.CUDA
+            | Feature.DMABUF
+            | Feature.STREAMS,
             index=0,
             vendor=0x10EE,
             device=0x7021,
@@ -183,14 +192,67 @@ class FakeKernel:
         request = self._requests.pop(job)
         if not members:
             source = self._side(request.src_handle, request.src_offset, request.length)
-            self._side(request.dst_handle, request.dst_offset, request.length)[:] = source
-        self._end(job, **{"bytes": request.length, "cycles": 10, **members})
+            if request.op == Op.PROCESS:  # as BF16 does, but for its rounding
+                source = source.view("<u2")[1::2].copy().view(np.uint8)
+            self._side(request.dst_handle, request.dst_offset, len(source))[:] = source
+        received = request.dst_length or request.length
+        self._end(job, **{"bytes": received, "cycles": 10, **members})
+
+    # Rings -----------------------------------------------------------------------------------
+
+    def _start_ring(self, ring):
+        frames = (uapi.Frame * ring.count).from_address(ring.frames)
+        ring.job = next(self._jobs)
+        self.ring = SimpleNamespace(
+            job=ring.job,
+            flags=ring.flags,
+            frames=[(frame.handle, frame.offset, frame.length) for frame in frames],
+            records=(ring.records_handle, ring.records_offset),
+            filled=0,
+            released=0,
+        )
+        self._outstanding[ring.job] = False
+
+    def _release_frames(self, release):
+        if self.ring is None or release.job != self.ring.job:
+            self._fail(errno.ENOENT, "no such job")
+        if release.count > self.ring.filled:
+            self._fail(errno.EINVAL, "more than have been filled")
+        self.ring.released = max(self.ring.released, release.count)
+
+    def fill(self, count: int, seed: int) -> int:
+        """The source makes frames; how many of them were filled, as there was room."""
+        ring, begin = self.ring, self.ring.filled
+        size = len(ring.frames)
+        for number in range(begin, min(begin + count, ring.released + size)):
+            data = pattern.fill_bytes(seed + number, 0, ring.frames[number % size][2])
+            self._side(*ring.frames[number % size])[:] = data
+            handle, offset = ring.records
+            if handle:
+                record = np.zeros(1, FRAME_RECORD)
+                record["number"], record["bytes"] = number | FRAME_NUMBER_VALID, len(data)
+                record["crc"] = zlib.crc32(data)
+                at = offset + number % size * FRAME_RECORD.itemsize
+                self._side(handle, at, FRAME_RECORD.itemsize)[:] = record.view(np.uint8)
+            ring.filled = number + 1
+        event = uapi.Event(job=ring.job, bytes=ring.filled, reason=Reason.FRAMES)
+        os.write(self.pipe, bytes(event))
+        return ring.filled - begin
+
+    def end_ring(self, **members) -> None:
+        """The ring ends with these members of its event."""
+        job, filled, self.ring = self.ring.job, self.ring.filled, None
+        self._end(job, bytes=filled, **members)
 
     def _cancel(self, cancel):
         if cancel.job not in self._outstanding:
             self._fail(errno.ENOENT, "no such job")
         if not self._outstanding[cancel.job] and not self.stuck:
-            self._end(cancel.job, result=-errno.ECANCELED, reason=Reason.CANCELLED)
+            members = {"result": -errno.ECANCELED, "reason": Reason.CANCELLED}
+            if self.ring is not None and cancel.job == self.ring.job:
+                self.end_ring(**members)
+            else:
+                self._end(cancel.job, **members)
 
     def _end(self, job: int, **members) -> None:
         """The job's event; one of a newer driver, with a member more."""
@@ -219,5 +281,7 @@ class FakeKernel:
     def taken(self, data: bytes) -> None:
         """The program has read events."""
         while data:
-            del self._outstanding[uapi.Event.from_buffer_copy(data).job]
+            event = uapi.Event.from_buffer_copy(data)
+            if event.reason != Reason.FRAMES:
+                del self._outstanding[event.job]
             data = data[int.from_bytes(data[:4], "little") :]

@@ -323,7 +323,7 @@ def test_registers_of_the_user_block(node_driver):
         assert node_driver.registers == {(0, 4): 7, (0, 8): 3, (0, 0): 1024}
         node_driver.registers[0, 0x10] = 5
         assert source.dropped == 5
-        with pytest.raises(peerdma.UnsupportedError, match="no transfers through the user block"):
+        with pytest.raises(peerdma.UnsupportedError, match="a source and takes no bytes"):
             board.process(np.zeros(4, np.uint8), np.zeros(4, np.uint8))
         node_driver.failures[Ioctl.USER_REGISTER] = 0, errno.EBUSY
         with pytest.raises(peerdma.TransferError, match=r"read a register .*USER_REGISTER"):

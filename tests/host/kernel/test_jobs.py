@@ -74,7 +74,7 @@ def test_nothing_to_move_asks_nothing_of_the_driver(node_driver, node_board):
         ({"reason": Reason.REVOKED}, "PinError", "Keep surfaces open"),
         ({"reason": Reason.UNPINNED}, "PinError", "unpinned during"),
         ({"reason": Reason.RESET}, "TransferError", "was reset or suspended"),
-        ({"reason": Reason.BUSY}, "TransferError", "waits for data of the user stream keeps"),
+        ({"reason": Reason.BUSY}, "TransferError", "waits for data of the user stream, or a ring"),
         ({"reason": Reason.CANCELLED}, "TransferError", "it was cancelled"),
         ({"reason": Reason.LOST}, "BoardLost", "went away"),
     ],
@@ -125,7 +125,7 @@ def test_the_time_of_a_transfer_counts_from_the_end_of_those_before(node_driver)
 
 def test_a_driver_that_does_not_end_jobs_is_given_up(node_driver, monkeypatch):
     """The owner is told in bounded time; the memory is kept, as the board may still write it."""
-    monkeypatch.setattr(jobs, "_CANCEL_SECONDS", 0.1)
+    monkeypatch.setattr(jobs, "CANCEL_SECONDS", 0.1)
     node_driver.silent = node_driver.stuck = True
     with peerdma.open(node_driver.path, timeout=0.1) as board:
         s, d = board.pin(np.zeros(10, np.uint8)), board.pin(np.zeros(10, np.uint8))

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Descriptor chains: how memory becomes descriptors in a lane's ring.
+ *
+ * The layout is PG195's: the descriptors follow each other, in blocks that do not cross 4 KiB. Of a
+ * chain that ends only the last one stops, with the one interrupt of the chain.
+ */
+#include <linux/bitfield.h>
+#include <linux/bsearch.h>
+
+#include "engine.h"
+
+/* How many contiguous descriptors the adjacency fields can announce. */
+#define BLOCK			64
+/* A ring interrupts at least this often: then it is given credits, of which not all may fit. */
+#define INTERRUPT_EVERY		256
+
+/**
+ * struct chain_place - a byte in a surface
+ * @segment: where it is
+ * @skip: bytes of @segment before it
+ */
+struct chain_place {
+	const struct peerdma_segment *segment;
+	u64 skip;
+};
+
+static int chain_compare(const void *key, const void *element)
+{
+	const struct peerdma_segment *segment = element;
+	u64 offset = *(const u64 *)key;
+
+	if (offset < segment->start)
+		return -1;
+	return offset - segment->start >= segment->length;
+}
+
+static struct chain_place chain_find(const struct peerdma_surface *surface, u64 offset)
+{
+	const struct peerdma_segment *segment =
+		bsearch(&offset, surface->segments, surface->segment_count,
+			sizeof(*surface->segments), chain_compare);
+
+	return (struct chain_place){ segment, offset - segment->start };
+}
+
+/* How many of the next bytes, at most @most, one descriptor can move, and goes behind them. */
+static u64 chain_next(struct chain_place *place, u64 most, u64 *bus)
+{
+	u64 length = min3(place->segment->length - place->skip, most,
+			  (u64)rounddown(PEERDMA_DESC_MAX_LENGTH, PAGE_SIZE));
+
+	*bus = place->segment->address + place->skip;
+	place->skip += length;
+	if (place->skip == place->segment->length)
+		*place = (struct chain_place){ place->segment + 1, 0 };
+	return length;
+}
+
+/*
+ * How many descriptors after the next one lie contiguous with it: what is left of its block, or of
+ * the chain.
+ */
+static u32 chain_adjacent(u32 index, u32 count)
+{
+	u32 in_block = BLOCK - 1 - (index + 1) % BLOCK;
+
+	return index + 2 < count ? min(in_block, count - 2 - index) : 0;
+}
+
+/* Writes a descriptor, but for its control word. */
+static void chain_write(struct peerdma_lane *lane, u32 index, u64 bus, u64 card, u32 length)
+{
+	struct peerdma_descriptor *descriptor = &lane->ring[index];
+
+	descriptor->length = cpu_to_le32(length);
+	descriptor->source = cpu_to_le64(lane->index == PEERDMA_H2C ? bus : card);
+	descriptor->destination = cpu_to_le64(lane->index == PEERDMA_H2C ? card : bus);
+	descriptor->next = cpu_to_le64(lane->ring_address + (index + 1) * sizeof(*descriptor));
+}
+
+static void chain_control(struct peerdma_lane *lane, u32 index, u32 adjacent, u32 flags)
+{
+	lane->ring[index].control =
+		cpu_to_le32(FIELD_PREP(PEERDMA_DESC_MAGIC_MASK, PEERDMA_DESC_MAGIC) |
+			    FIELD_PREP(PEERDMA_DESC_ADJACENT_MASK, adjacent) | flags);
+}
+
+/**
+ * peerdma_chain_build() - writes a chain to the ring of a lane
+ * @lane: it is BUILDING
+ * @surface: the memory
+ * @offset: first byte in @surface
+ * @card: card address of the first byte
+ * @card_fixed: all descriptors have this card address
+ * @bytes: at most to be moved; not 0 and within the surface
+ * @count: set to the number of descriptors
+ *
+ * Return: bytes that they move.
+ */
+u64 peerdma_chain_build(struct peerdma_lane *lane, const struct peerdma_surface *surface,
+			u64 offset, u64 card, bool card_fixed, u64 bytes, u32 *count)
+{
+	struct chain_place place = chain_find(surface, offset);
+	u64 bus, length, built = 0;
+	u32 n, flags;
+
+	for (n = 0; n < PEERDMA_RING && built < bytes; n++) {
+		length = chain_next(&place, bytes - built, &bus);
+		chain_write(lane, n, bus, card_fixed ? card : card + built, length);
+		built += length;
+	}
+	*count = n;
+	while (n--) {
+		flags = n + 1 == *count ? PEERDMA_DESC_STOP | PEERDMA_DESC_COMPLETED : 0;
+		chain_control(lane, n, chain_adjacent(n, *count), flags);
+	}
+	lane->ring[*count - 1].next = 0;
+	return built;
+}
+
+/**
+ * peerdma_chain_length() - counts the descriptors that memory takes
+ * @surface: the memory
+ * @offset: first byte
+ * @length: bytes, not 0 and within the surface
+ *
+ * Return: how many; more than PEERDMA_RING: too many.
+ */
+u32 peerdma_chain_length(const struct peerdma_surface *surface, u64 offset, u64 length)
+{
+	struct chain_place place = chain_find(surface, offset);
+	u64 bus;
+	u32 n;
+
+	for (n = 0; n <= PEERDMA_RING && length; n++)
+		length -= chain_next(&place, length, &bus);
+	return n;
+}
+
+static u32 chain_append(struct peerdma_lane *lane, u32 index, const struct peerdma_surface *surface,
+			u64 offset, u64 length)
+{
+	struct chain_place place = chain_find(surface, offset);
+	u64 bus, part;
+
+	for (; length; length -= part) {
+		part = chain_next(&place, length, &bus);
+		chain_write(lane, index++, bus, lane->board->stream_window, part);
+	}
+	return index;
+}
+
+/**
+ * peerdma_chain_build_ring() - writes a chain that never ends: each frame, and behind it its record
+ * @lane: it is BUILDING
+ * @ring: has been measured
+ *
+ * Return: the number of descriptors. The last one of each frame interrupts.
+ */
+u32 peerdma_chain_build_ring(struct peerdma_lane *lane, const struct peerdma_ring *ring)
+{
+	const struct peerdma_ring_frame *frame;
+	u32 frames, count = 0, n;
+	bool ends;
+
+	for (frames = 0; frames < ring->frame_count; frames++) {
+		frame = &ring->frames[frames];
+		count = chain_append(lane, count, frame->surface, frame->offset, frame->length);
+		if (ring->records)
+			count = chain_append(lane, count, ring->records, ring->records_offset +
+					     frames * sizeof(struct peerdma_frame_record),
+					     sizeof(struct peerdma_frame_record));
+	}
+	frame = ring->frames;
+	for (n = 0; n < count; n++) {
+		ends = n + 1 == frame->end;
+		frame += ends;
+		chain_control(lane, n, n + 1 == count ? min_t(u32, count, BLOCK) - 1 :
+							chain_adjacent(n, count),
+			      ends || !((n + 1) % INTERRUPT_EVERY) ? PEERDMA_DESC_COMPLETED : 0);
+	}
+	lane->ring[count - 1].next = cpu_to_le64(lane->ring_address);
+	return count;
+}
