@@ -158,6 +158,12 @@ BUGS: dict[str, list[Edit]] = {
             "nearest = Mux(left < here, left, here)",
             "nearest = left",
         ),
+        Edit(
+            "the address of an error stays in its slot",
+            "hw/channel/fetch.py",
+            "with m.Elif(outcome != Outcome.OK):",
+            "with m.Elif(outstanding != 0):",
+        ),
     ],
     "pushes": [
         Edit(
