@@ -121,7 +121,7 @@ class Descriptor(data.Struct):
     length: 28
     stop: 1
     completed: 1
-    #: OK, or why there is no descriptor; `pci_address` is then the descriptor's own address
+    #: OK, or why there is no descriptor; `card_address` is then the descriptor's own address
     outcome: Outcome
 
 

@@ -154,7 +154,7 @@ class _State(enum.Enum, shape=2):
     #: no list, or it has ended
     IDLE = 0
     FETCH = 1
-    #: an error ended the list; find the address of its descriptor
+    #: an error ended the list; put the address of its descriptor into its slot
     LOCATE = 2
     #: offer the error behind the last good descriptor
     REPORT = 3
@@ -193,7 +193,7 @@ class DescriptorFetch(wiring.Component):
         `control.active` is low.
     descriptor : Out(stream of Descriptor)
         The list in order, up to and including the one with Stop, or up to the error that ended
-        it: then `card_address`, `length` and the flags of the last one mean nothing. Once valid
+        it: then `pci_address`, `length` and the flags of the last one mean nothing. Once valid
         it stays, unless `flush` withdraws it. The address of a pushed one is its offset within the
         window, with bit 0 set.
 
@@ -243,13 +243,11 @@ class DescriptorFetch(wiring.Component):
         m.submodules.ram = ram = DescriptorRam(self._slots)
         # A block that is asked for to its end has its last descriptor below `reserved`. Of those
         # that are pushed, the last one is the one that was written last. What still arrives of a
-        # list that was dropped may be lost.
+        # list that was dropped, or has ended by an error, may be lost.
         m.d.comb += [
             ram.check_at.eq(checked),
             ram.use_at.eq(taken),
             ram.last_at.eq(Mux(idle, self.push.payload.rows[1][1:], reserved - 1)),
-            ram.placement.payload.eq(Mux(idle, self.push.payload, self.placement.payload)),
-            ram.placement.valid.eq(Mux(idle, self.push.valid, self.placement.valid)),
         ]
 
         # What is not read yet of the block: `left` descriptors from the one numbered `at` of a
@@ -263,7 +261,6 @@ class DescriptorFetch(wiring.Component):
         left = Signal(range(BLOCK + 1))
         #: the block was pushed: `page` is 0 then, and none is `left`
         on_card = Signal()
-        where = Cat(on_card, Const(0, align - 1), at[:-1], page)
         turning = Signal()
         m.d.comb += turning.eq(
             (state == _State.FETCH) & at[-1] & (left != 0) & (checked == reserved)
@@ -297,7 +294,7 @@ class DescriptorFetch(wiring.Component):
             ]
         job = self.job.payload
         m.d.comb += [
-            job.address.eq(Cat(Const(0, align), where[align:])),
+            job.address.eq(Cat(Const(0, align), at[:-1], page)),
             job.length.eq(count << align),
             job.place.as_value().eq(reserved[:slot] << align),
         ]
@@ -336,7 +333,7 @@ class DescriptorFetch(wiring.Component):
             control.active.eq((state != _State.IDLE) | waiting | control.reading),
         ]
         with m.If(~waiting):
-            m.d.comb += [offered.pci_address.eq(where), offered.outcome.eq(outcome)]
+            m.d.comb += offered.outcome.eq(outcome)
         take = self.descriptor.valid & self.descriptor.ready
         with m.If(take & waiting):
             m.d.sync += taken.eq(taken + 1)
@@ -360,7 +357,11 @@ class DescriptorFetch(wiring.Component):
                     ]
                     # None of them is used then: software believes that it has pushed more.
                     with m.If(pushed.any & ~pushed.whole):
-                        m.d.sync += [outcome.eq(Outcome.MAGIC), state.eq(_State.REPORT)]
+                        m.d.sync += [
+                            outcome.eq(Outcome.MAGIC),
+                            state.eq(_State.LOCATE),
+                            *(position.eq(pushed.count) for position in (checked, taken)),
+                        ]
             with m.Case(_State.FETCH):
                 with m.If(checked != filled):
                     with m.If(~ram.check.good):
@@ -381,11 +382,30 @@ class DescriptorFetch(wiring.Component):
                 with m.Elif(outcome != Outcome.OK):
                     m.d.sync += state.eq(_State.LOCATE)
             with m.Case(_State.LOCATE):
-                # All that is reserved from `checked` on is in the page, and ends at `at`.
-                m.d.sync += [at.eq(at - unchecked), state.eq(_State.REPORT)]
+                m.d.sync += state.eq(_State.REPORT)
             with m.Case(_State.REPORT):
                 with m.If(take & ~waiting):
                     m.d.sync += state.eq(_State.IDLE)
+        # What is written: words that are pushed, or read, or the address of the descriptor at
+        # `checked`, in place of its card address. All that is reserved from there on is in the
+        # page, and ends at `at`.
+        written, card_word = ram.placement, 1 if self._c2h else 2
+        with m.If(idle):
+            m.d.comb += [written.valid.eq(self.push.valid), written.payload.eq(self.push.payload)]
+        with m.Elif(state == _State.LOCATE):
+            m.d.comb += [
+                written.valid.eq(1),
+                written.payload.enable[card_word % 2].eq(~0),
+                written.payload.rows[card_word % 2].eq(Cat(card_word // 2, checked[:slot])),
+                written.payload.data.eq(
+                    Cat(on_card, Const(0, align - 1), (at - unchecked)[: len(at) - 1], page)
+                ),
+            ]
+        with m.Else():
+            m.d.comb += [
+                written.valid.eq(self.placement.valid),
+                written.payload.eq(self.placement.payload),
+            ]
         # One adder with its multiplexer in front of it is one LUT per bit.
         source = Mux(idle, control.address[-page_bits:], ram.following[-page_bits:])
         with m.If(idle | following | turning):

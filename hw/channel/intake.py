@@ -14,9 +14,9 @@ __all__ = ["DescriptorIntake"]
 class DescriptorIntake(wiring.Component):
     """Turns each descriptor into an entry of the in-flight queue and, if it moves data, a span.
 
-    A span is offered in the cycle after its descriptor was taken: this pipeline stage keeps the
-    wide comparison of addresses off the splitter's path. Behind an error nothing is taken until
-    the next `start`.
+    A span is offered in the cycle after its entry: this pipeline stage keeps the wide comparison of
+    addresses off the splitter's path. The descriptor is taken in that cycle, too, but for one with
+    an error: that stays until the next `start`, and nothing behind it is looked at.
 
     Parameters
     ----------
@@ -28,17 +28,18 @@ class DescriptorIntake(wiring.Component):
     Members
     -------
     descriptor : In(stream of Descriptor)
+        Taken the cycle after its entry at the earliest.
     start : In(1)
         A run starts.
     flush : In(1)
-        Drop the span that is offered, take no descriptor.
+        Drop the span that is offered, enter no descriptor.
     entry : Out(stream of InFlight)
         One per descriptor, in order.
     span : Out(stream of Span)
         Once valid it stays, unless `flush` withdraws it.
     error_address : Out(64)
-        Of the entry with an error, from the second cycle after it was taken: the address of the
-        descriptor, or the card address that does not decode.
+        Of the entry with an error, until `flush`: the address of the descriptor, or the card
+        address that does not decode.
     streamed : Out(1)
         A descriptor of this run uses the stream window.
     """
@@ -78,25 +79,24 @@ class DescriptorIntake(wiring.Component):
         with m.If(fetched & outside):
             m.d.comb += entry.outcome.eq(Outcome.DECODE)
 
-        # The address of an error waits in the span, which an error does not have. If it is the card
-        # address, it moves there a cycle later.
-        faulty, at_card = Signal(), Signal()
+        # A descriptor with an error is kept by who offers it, for its address: neither a register
+        # nor a multiplexer is needed here.
+        entered, faulty = Signal(), Signal()
         span_free = ~self.span.valid | self.span.ready
-        accepting, taking = Signal(), Signal()
+        taking = Signal()
         m.d.comb += [
-            accepting.eq(span_free & ~faulty & ~self.flush),
-            self.descriptor.ready.eq(self.entry.ready & accepting),
-            self.entry.valid.eq(self.descriptor.valid & accepting),
-            taking.eq(self.descriptor.valid & self.descriptor.ready),
-            self.error_address.eq(span.pci_address),
+            self.entry.valid.eq(
+                self.descriptor.valid & span_free & ~entered & ~faulty & ~self.flush
+            ),
+            taking.eq(self.entry.valid & self.entry.ready),
+            self.descriptor.ready.eq(entered & ~faulty),
+            self.error_address.eq(descriptor.card_address),
         ]
+        m.d.sync += entered.eq(taking)
         with m.If(self.span.ready):
             m.d.sync += self.span.valid.eq(0)
         with m.If(self.start):
             m.d.sync += [self.streamed.eq(0), faulty.eq(0)]
-        m.d.sync += at_card.eq(0)
-        with m.If(at_card):
-            m.d.sync += span.pci_address.eq(span.card_address)
         with m.If(taking):
             m.d.sync += [
                 self.streamed.eq(self.streamed | (to_stream & ~entry.immediate)),
@@ -105,7 +105,6 @@ class DescriptorIntake(wiring.Component):
                 span.length.eq(descriptor.length),
                 self.span.valid.eq(~entry.immediate),
                 faulty.eq(entry.outcome != Outcome.OK),
-                at_card.eq(entry.outcome == Outcome.DECODE),
             ]
         with m.If(self.flush):
             m.d.sync += self.span.valid.eq(0)

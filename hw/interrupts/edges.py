@@ -74,8 +74,10 @@ class EdgeTracker(wiring.Component):
         again = self.recheck.replicate(len(request))
         m.d.sync += [
             self.alive.eq((pending & request & bit).any()),
-            before.eq(request & ~Mux(self.lost, bit, 0)),
-            pending.eq(request & (~before | (pending & ~Mux(self.sent, bit, 0)))),
+            before.eq(request),
+            pending.eq(
+                request & (~before | (pending & ~Mux(self.sent, bit, 0)) | Mux(self.lost, bit, 0))
+            ),
             # Without a request: what was taken back, until that is settled. An edge starts anew.
             deferred.eq(
                 (request & pending & ~again & (deferred | hit))

@@ -158,6 +158,12 @@ BUGS: dict[str, list[Edit]] = {
             "nearest = Mux(left < here, left, here)",
             "nearest = left",
         ),
+        Edit(
+            "the address of an error stays in its slot",
+            "hw/channel/fetch.py",
+            "with m.Elif(outcome != Outcome.OK):",
+            "with m.Elif(outstanding != 0):",
+        ),
     ],
     "pushes": [
         Edit(
@@ -243,8 +249,8 @@ BUGS: dict[str, list[Edit]] = {
         Edit(
             "a message that was dropped is sent again",
             "hw/interrupts/edges.py",
-            "before.eq(request & ~Mux(self.lost, bit, 0))",
-            "before.eq(request)",
+            " | Mux(self.lost, bit, 0)",
+            "",
         ),
     ],
     "masked": [

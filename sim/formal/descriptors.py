@@ -3,6 +3,7 @@
 
 from amaranth import *
 from amaranth.hdl import Assert, Assume
+from amaranth.utils import exact_log2
 
 from hw.channel.fetch import DESCRIPTOR_BYTES, PAGE_BYTES, READS, DescriptorFetch, _State
 from hw.channel.push import PushWindow
@@ -20,9 +21,10 @@ class Slots(Property):
     """A read of descriptors has its slots before it is issued; none is written while it counts.
 
     Each read is of whole descriptors, at most as many as credits and the read limit allow, and
-    never across 4 KiB. Slots are free again once, when their descriptor is taken. Assumed: reads
-    retire in their order, with the length that was asked for; a list begins when the one before
-    has ended, with at most as many pushed descriptors as the window takes.
+    never across 4 KiB. Slots are free again once, when their descriptor is taken. Behind an error,
+    nothing is written where its address is. Assumed: reads retire in their order, with the length
+    that was asked for, and nothing else comes; a list begins when the one before has ended, with at
+    most as many pushed descriptors as the window takes.
     """
 
     SLOTS = 32
@@ -61,6 +63,17 @@ class Slots(Property):
         def ahead(position):
             return (reserved - position)[: len(reserved)]
 
+        # Nothing comes but what was asked for: up to `reserved`.
+        coming = asked[0] + asked[1]
+        placed, ended = block.placement.payload, Signal()
+        for enable, row in ((placed.enable[n], placed.rows[n]) for n in range(2)):
+            here = block.placement.valid & enable.any()
+            place = row[1:][: exact_log2(self.SLOTS)]
+            m.d.comb += [
+                Assume(~here | ((reserved - 1 - place)[: len(place)] < coming)),
+                # The address of an error is where nothing that comes is written.
+                Assert(~(ended & ~flushed & here) | (place != checked[: len(place)])),
+            ]
         good = inside("outcome") == Outcome.OK
         out = inside("outstanding")
         offers = block.descriptor.valid & block.descriptor.ready
@@ -93,6 +106,12 @@ class Slots(Property):
             Assert(~job.valid | ((planned <= left) & (planned <= in_page - at))),
             Assert(at <= in_page),
             Assert(~runs | (ahead(checked) <= at)),
+            ended.eq((inside("state") == _State.LOCATE) | (inside("state") == _State.REPORT)),
+            Assert(flushed | ~ended | ~good),
+            Assert(flushed | ~ended | (coming < ahead(checked)) | (coming == 0)),
+            Assert(
+                (inside("state") != _State.FETCH) | good | (coming < ahead(filled)) | (coming == 0)
+            ),
             Assert(~flushed | (inside("state") == _State.IDLE)),
             Assert(~flushed | (checked == taken)),
         ]

@@ -62,8 +62,8 @@ class Edges(Property):
         was_requested = self.past(m, request & on)
         sent = (msi | self.past(m, msix)) & self.past(m, picked)
         m.d.comb += [
-            owed.eq(was_requested & (~was_high | (was_owed & ~sent))),
-            high.eq(was_requested & ~self.past(m, lost)),
+            owed.eq(was_requested & (~was_high | (was_owed & ~sent) | self.past(m, lost))),
+            high.eq(was_requested),
             Assume(~(on & self.past(m, ~on) & self.past(m, self.past(m, on)))),
             Assert(~sent | (was_owed & self.past(m, block.link.bus_master))),
             Assert(~(msi & self.past(m, msix))),

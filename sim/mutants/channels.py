@@ -162,6 +162,27 @@ ROWS = [
         "channel/test_fetch.py::test_bad_magic_everywhere",
     ),
     (
+        "an error has the address behind what was read",
+        "channel/fetch.py",
+        "(at - unchecked)[: len(at) - 1]",
+        "at[:-1]",
+        "channel/test_fetch.py::test_errors_on_either_side_of_a_page",
+    ),
+    (
+        "an error has the card address of its descriptor",
+        "channel/fetch.py",
+        "written.payload.enable[card_word % 2].eq(~0)",
+        "written.payload.enable[card_word % 2].eq(0)",
+        "channel/test_fetch.py::test_failed_reads",
+    ),
+    (
+        "the next descriptor takes the place of one with an error",
+        "channel/intake.py",
+        "descriptor.ready.eq(entered & ~faulty)",
+        "descriptor.ready.eq(entered)",
+        "channel/test_control_errors.py::test_an_error_has_its_own_address",
+    ),
+    (
         "an incomplete push is used",
         "channel/fetch.py",
         "with m.If(pushed.any & ~pushed.whole):",

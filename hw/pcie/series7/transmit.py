@@ -2,7 +2,7 @@
 """Transmit side of the 7-series transaction ports: packets of the seam become TLPs."""
 
 from amaranth import *
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ...seam import CompletionBeat, RequestBeat, SentToken
@@ -20,6 +20,19 @@ class TransmitBeat(data.Struct):
     eof: 1
     write: 1
     token: 8
+
+
+class _Source(enum.Enum, shape=2):
+    """What a beat of a TLP is made of."""
+
+    #: the first two dwords of the header
+    HEADER = 0
+    #: the address of 64 bits, which ends a header of four dwords
+    ADDRESS = 1
+    #: a beat of payload, behind a header of four dwords
+    ALIGNED = 2
+    #: the dword that is held, and the first one of a beat of payload
+    SHIFTED = 3
 
 
 class SkidBuffer(wiring.Component):
@@ -107,8 +120,8 @@ class Transmitter(wiring.Component):
         odd = Signal()
         write = Signal()
         token = Signal(8)
-        #: second dword of the last beat consumed; it leaves with the next beat if the header has
-        #: three dwords
+        #: the dword that the next beat begins with, if the header has three: first the third of
+        #: these, then the second one of the last beat consumed
         held = Signal(32)
 
         dword0 = Signal(Dword0)
@@ -173,14 +186,28 @@ class Transmitter(wiring.Component):
             m.d.sync += held.eq(high)
 
         m.d.comb += [beat.write.eq(write), beat.token.eq(token)]
+        # Four sources, chosen by two bits: a LUT for each bit. Only requests have four dwords.
+        source, aligned = Signal(_Source), self.requester.payload.data
+        with m.Switch(source):
+            with m.Case(_Source.HEADER):
+                m.d.comb += beat.data.eq(Cat(dword1, dword0))
+            with m.Case(_Source.ADDRESS):
+                m.d.comb += beat.data.eq(Cat(request.address[:32], request.address[32:]))
+            with m.Case(_Source.ALIGNED):
+                m.d.comb += beat.data.eq(Cat(swapped(aligned[32:]), swapped(aligned[:32])))
+            with m.Case(_Source.SHIFTED):
+                m.d.comb += beat.data.eq(Cat(low, held))
         with m.FSM():
             with m.State("Header"):
                 m.d.comb += [
                     tlp.valid.eq(self.completion.valid | self.requester.valid),
-                    beat.data.eq(Cat(dword1, dword0)),
+                    source.eq(_Source.HEADER),
                     beat.rem.eq(1),
                     beat.sof.eq(1),
                 ]
+                m.d.sync += held.eq(
+                    Mux(self.completion.valid, completion2.as_value(), request.address[:32])
+                )
                 with m.If(tlp.valid & tlp.ready):
                     m.d.sync += [
                         completing.eq(self.completion.valid),
@@ -195,16 +222,11 @@ class Transmitter(wiring.Component):
             with m.State("Address"):
                 m.d.comb += [
                     tlp.valid.eq(valid),
+                    source.eq(Mux(four_dwords, _Source.ADDRESS, _Source.SHIFTED)),
                     ready.eq(tlp.ready & ~(four_dwords & with_data)),
                     beat.rem.eq(four_dwords | with_data),
                     beat.eof.eq(~with_data | (~four_dwords & last & odd)),
                 ]
-                with m.If(four_dwords):
-                    m.d.comb += beat.data.eq(Cat(request.address[:32], request.address[32:]))
-                with m.Else():
-                    m.d.comb += beat.data.eq(
-                        Cat(low, Mux(completing, completion2.as_value(), request.address[:32]))
-                    )
                 with m.If(valid & tlp.ready):
                     with m.If(beat.eof):
                         m.next = "Header"
@@ -216,8 +238,8 @@ class Transmitter(wiring.Component):
             with m.State("Payload"):
                 m.d.comb += [
                     tlp.valid.eq(valid),
+                    source.eq(Mux(four_dwords, _Source.ALIGNED, _Source.SHIFTED)),
                     ready.eq(tlp.ready),
-                    beat.data.eq(Mux(four_dwords, Cat(high, low), Cat(low, held))),
                     beat.rem.eq(~(four_dwords & last & odd)),
                     beat.eof.eq(last & (four_dwords | odd)),
                 ]
@@ -228,7 +250,11 @@ class Transmitter(wiring.Component):
 
             # The second dword of the last beat is still held.
             with m.State("Tail"):
-                m.d.comb += [tlp.valid.eq(1), beat.data.eq(Cat(low, held)), beat.eof.eq(1)]
+                m.d.comb += [
+                    tlp.valid.eq(1),
+                    source.eq(_Source.SHIFTED),
+                    beat.eof.eq(1),
+                ]
                 with m.If(tlp.ready):
                     m.next = "Header"
 

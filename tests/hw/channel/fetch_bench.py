@@ -291,7 +291,7 @@ class Bench:
     def _decode(self, item):
         pci, card = item.pci_address, item.card_address
         if item.outcome != Outcome.OK:
-            return Error(pci, item.outcome)
+            return Error(card, item.outcome)
         source, destination = (card, pci) if self.c2h else (pci, card)
         return Item(source, destination, item.length, item.stop, item.completed)
 

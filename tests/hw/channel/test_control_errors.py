@@ -33,7 +33,7 @@ def test_failed_descriptor_ends_the_run_behind_the_good_ones(outcome):
     bench.delay = 15
     bench.descriptors = [
         descriptor(completed=1),
-        descriptor(0, outcome=outcome, pci=0xDEAD_0000_0020),
+        descriptor(0, 0xDEAD_0000_0020, outcome=outcome),
     ]
 
     async def testbench(ctx):
@@ -99,6 +99,26 @@ def test_card_address_decode(c2h, card, length, inside):
         assert await bench.read(ctx, "status_rc") == (GOOD if inside else failed)
         assert len(bench.spans) == (inside and length != 0)
         assert bench.errors == ([] if inside else [(Outcome.DECODE, card, 0)])
+
+    bench.run(testbench)
+
+
+@pytest.mark.parametrize("outcome", [Outcome.OK, Outcome.MAGIC])
+def test_an_error_has_its_own_address(outcome):
+    """Not that of a descriptor behind it, which is there already."""
+    bench = Bench()
+    bench.descriptors = [
+        descriptor(completed=1),
+        descriptor(64, 1 << 40, outcome=outcome),
+        descriptor(64, 0x40, **LAST),
+    ]
+    of_fetch = outcome != Outcome.OK
+
+    async def testbench(ctx):
+        await bench.write(ctx, "control", RUN | LOG_ALL)
+        await ctx.tick().repeat(40)
+        assert bench.errors == [(outcome if of_fetch else Outcome.DECODE, 1 << 40, of_fetch)]
+        assert len(bench.spans) == 1
 
     bench.run(testbench)
 
