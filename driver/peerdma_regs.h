@@ -289,6 +289,7 @@ enum peerdma_error_kind {
  * @PEERDMA_WAITS_FOR_USER_OUTPUT: user output
  * @PEERDMA_WAITS_FOR_TRANSMIT: transmit
  * @PEERDMA_WAITS_FOR_SPACE: space
+ * @PEERDMA_WAITS_FOR_GRANT: grant
  */
 enum peerdma_waits_for {
 	PEERDMA_WAITS_FOR_NOTHING = 0,
@@ -301,6 +302,7 @@ enum peerdma_waits_for {
 	PEERDMA_WAITS_FOR_USER_OUTPUT = 7,
 	PEERDMA_WAITS_FOR_TRANSMIT = 8,
 	PEERDMA_WAITS_FOR_SPACE = 9,
+	PEERDMA_WAITS_FOR_GRANT = 10,
 };
 
 /* Texts of enum peerdma_waits_for, in its order */
@@ -315,6 +317,7 @@ enum peerdma_waits_for {
 	"the user block to give data (normal while there is none)", \
 	"a write to be sent", \
 	"room for completions, which reads of other channels take", \
+	"a run of another owner of the channel to end", \
 }
 
 /* Control word and length of a descriptor */

@@ -26,6 +26,7 @@ from amaranth.lib.wiring import In, Out
 from peerdma import regs
 
 from .channel.channel import Channel
+from .channel.signatures import OwnerSignature
 from .host import HostInterface
 from .interrupts.irq import USER_INTERRUPTS
 from .memory.card_ram import CardRam
@@ -115,6 +116,8 @@ class Core(wiring.Component):
     block : Block
         What is on the other side of the seam.
     config : CoreConfig
+    shared : bool
+        Another owner has runs on the channels, too, beside those of software's registers.
 
     Members
     -------
@@ -132,13 +135,17 @@ class Core(wiring.Component):
         What each channel waits for, as in register `waits_for` of the extension block.
     user : array of Out(UserPorts)
         For user logic outside of the core, of each pair.
+    owners : array of In(OwnerSignature)
+        H2C channels, then C2H channels. Only if `shared`.
     """
 
-    def __init__(self, block: Block, config: CoreConfig = CoreConfig()):
+    def __init__(self, block: Block, config: CoreConfig = CoreConfig(), *, shared: bool = False):
         if block.width != WIDTH:
             raise ValueError(f"the engine is {WIDTH} bits wide, the PCIe block {block.width}")
         self.block = block
         self._config = config
+        self._shared = shared
+        owners = config.h2c + config.c2h if shared else 0
         super().__init__(
             {
                 "seam": Out(SeamSignature(block)),
@@ -149,6 +156,7 @@ class Core(wiring.Component):
                 "active": Out(1),
                 "waits_for": Out(32),
                 "user": Out(UserPorts()).array(config.outside),
+                "owners": In(OwnerSignature()).array(owners),
             }
         )
 
@@ -185,10 +193,13 @@ class Core(wiring.Component):
                     ram_size=config.ram_size,
                     has_stream=index < streams,
                     pushable=config.extension,
+                    shared=self._shared,
                 )
                 m.submodules[f"{'c2h' if c2h else 'h2c'}{index}"] = ResetInserter(reset)(channel)
                 channels.append(channel)
         h2c, c2h = channels[: config.h2c], channels[config.h2c :]
+        for channel, owner in zip(channels, self.owners, strict=False):
+            wiring.connect(m, wiring.flipped(owner), channel.owner)
         pairs = [
             StreamPair(config.user, number=index, recorded=config.frame_records)
             for index in range(streams)
@@ -312,4 +323,5 @@ class Core(wiring.Component):
             extension=extension,
             answers=config.extension,
             token=WriteToken.const({"record": 1}).as_value(),
+            shared=self._shared,
         )

@@ -49,6 +49,8 @@ class HostInterface(wiring.Component):
         The extension block is on the register bus.
     token : int
         Token of the memory writes.
+    shared : bool
+        Another owner has runs on the channels, too.
 
     Members
     -------
@@ -89,11 +91,13 @@ class HostInterface(wiring.Component):
         extension: ExtensionBlock,
         answers: bool,
         token: int,
+        shared: bool = False,
     ):
         self._h2c, self._c2h = h2c, c2h
         self._extension = extension
         self._answers = answers
         self._token = token
+        self._shared = shared
         always = {"always_ready": True}
         super().__init__(
             {
@@ -105,7 +109,7 @@ class HostInterface(wiring.Component):
                 "request": Out(stream.Signature(RequestBeat)),
                 "sent": In(1),
                 "dropped": In(1),
-                "channels": Out(ChannelHostSignature()).array(h2c + c2h),
+                "channels": Out(ChannelHostSignature(shared)).array(h2c + c2h),
                 "pairs": Out(BusSignature()).array(pairs),
                 "flush": Out(pairs),
                 **({"frame_records": Out(pairs), "cycles": Out(64)} if extension.records else {}),
@@ -133,7 +137,9 @@ class HostInterface(wiring.Component):
         m.submodules.user = user = UserRegisters()
         m.submodules.common = common = RegisterBank(regs.SGDMA_COMMON, bar=regs.BAR_DMA[0])
         m.submodules.extension = extension
-        m.submodules.capture = capture = ErrorCapture(h2c=self._h2c, c2h=self._c2h)
+        m.submodules.capture = capture = ErrorCapture(
+            h2c=self._h2c, c2h=self._c2h, shared=self._shared
+        )
         m.submodules.soft_reset = soft_reset = SoftReset()
 
         # The register bus
@@ -166,6 +172,8 @@ class HostInterface(wiring.Component):
         for channel, port in zip(channels, capture.channels, strict=True):
             wiring.connect(m, wiring.flipped(channel.error), port)
         wiring.connect(m, capture.error, extension.error)
+        if self._shared:
+            m.d.comb += capture.owned.eq(Cat(channel.owned for channel in channels))
 
         for number, channel in enumerate(channels):
             c2h = number >= self._h2c

@@ -533,6 +533,7 @@ class WaitsFor(enum.IntEnum):
     USER_OUTPUT = 7, "the user block to give data (normal while there is none)"
     TRANSMIT = 8, "a write to be sent"
     SPACE = 9, "room for completions, which reads of other channels take"
+    GRANT = 10, "a run of another owner of the channel to end"
 
 
 def waits_for_text(value: int) -> str:

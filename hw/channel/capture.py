@@ -22,6 +22,8 @@ class ErrorCapture(wiring.Component):
     ----------
     h2c, c2h : int
         Channels in each direction.
+    shared : bool
+        Another owner has runs on the channels, too. Its errors are not captured.
 
     Members
     -------
@@ -30,16 +32,20 @@ class ErrorCapture(wiring.Component):
         of H2C channels.
     channels : array of In(stream of ErrorReport, always ready)
         H2C channels, then C2H channels.
+    owned : In(h2c + c2h)
+        The channels that the other owner has. Only if `shared`.
     error : Out(stream of CapturedError, always ready)
     """
 
-    def __init__(self, *, h2c: int, c2h: int):
+    def __init__(self, *, h2c: int, c2h: int, shared: bool = False):
         self._h2c = h2c
+        self._shared = shared
         always = {"always_ready": True}
         super().__init__(
             {
                 "read": In(stream.Signature(ReadError, **always)),
                 "channels": In(stream.Signature(ErrorReport, **always)).array(h2c + c2h),
+                **({"owned": In(h2c + c2h)} if shared else {}),
                 "error": Out(stream.Signature(CapturedError, **always)),
             }
         )
@@ -48,8 +54,12 @@ class ErrorCapture(wiring.Component):
         m = Module()
         read, failed = Signal(CapturedError), self.read.payload
         m.d.comb += [read.outcome.eq(failed.outcome), read.address.eq(failed.address)]
-        sources = [(self.read.valid, read, 1)]
-        count = len(self.channels)
+        count, of_host = len(self.channels), self.read.valid
+        if self._shared:
+            of_host = Signal()
+            clients = Cat(self.owned, self.owned[: self._h2c])
+            m.d.comb += of_host.eq(self.read.valid & ~clients.bit_select(failed.client, 1))
+        sources = [(of_host, read, 1)]
         with m.Switch(failed.client):
             for client in range(count + self._h2c):
                 with m.Case(client):

@@ -11,7 +11,7 @@ from ..records import Outcome, Piece, PieceReport, Placement, ReadJob, Retired, 
 from ..stream.link import StreamChannelSignature
 from .control import ChannelControl
 from .fetch import DescriptorFetch
-from .signatures import ChannelHostSignature
+from .signatures import ChannelHostSignature, OwnerSignature
 from .splitter import Splitter
 
 __all__ = ["Channel"]
@@ -22,12 +22,14 @@ class Channel(wiring.Component):
 
     Parameters
     ----------
-    index, c2h, ram_size, has_stream, pushable
+    index, c2h, ram_size, has_stream, pushable, shared
         As for `hw.channel.control.ChannelControl`.
 
     Members
     -------
     host : In(ChannelHostSignature)
+    owner : In(OwnerSignature)
+        Only if `shared`.
     fetch_job, fetch_retired, fetch_placement
         To the read engine, as a client of its own.
     fetch_short, piece_short : In(1)
@@ -41,8 +43,8 @@ class Channel(wiring.Component):
     moving : Out(1)
         A piece is offered, or was taken and is not yet reported.
     waits_for : Out(WaitsFor)
-        What the run waits for: of several things, what holds up its oldest work. NOTHING in each
-        cycle in which it moves.
+        What software's run waits for: of several things, what holds up its oldest work. NOTHING in
+        each cycle in which it moves.
     """
 
     def __init__(
@@ -53,16 +55,24 @@ class Channel(wiring.Component):
         ram_size: int,
         has_stream: bool = False,
         pushable: bool = False,
+        shared: bool = False,
     ):
         self._c2h = c2h
+        self._shared = shared
         self._offset_bits = offset_bits(ram_size)
         self._control = ChannelControl(
-            index=index, c2h=c2h, ram_size=ram_size, has_stream=has_stream, pushable=pushable
+            index=index,
+            c2h=c2h,
+            ram_size=ram_size,
+            has_stream=has_stream,
+            pushable=pushable,
+            shared=shared,
         )
         always = {"always_ready": True}
         super().__init__(
             {
-                "host": In(ChannelHostSignature()),
+                "host": In(ChannelHostSignature(shared)),
+                **({"owner": In(OwnerSignature())} if shared else {}),
                 "fetch_job": Out(stream.Signature(ReadJob)),
                 "fetch_retired": In(stream.Signature(Retired, **always)),
                 "fetch_placement": In(stream.Signature(Placement, **always)),
@@ -161,4 +171,9 @@ class Channel(wiring.Component):
                 m.d.comb += self.waits_for.eq(WaitsFor.SPACE)
         with m.Else():  # all that is left is to write back
             m.d.comb += self.waits_for.eq(WaitsFor.TRANSMIT)
+        if self._shared:
+            wiring.connect(m, wiring.flipped(self.owner), control.owner)
+            with m.If(self.host.owned | (control.blocked & self.stream.run.start_ok)):
+                waits = Mux(control.blocked, WaitsFor.GRANT, WaitsFor.NOTHING)
+                m.d.comb += self.waits_for.eq(waits)
         return m

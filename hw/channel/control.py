@@ -28,17 +28,19 @@ from amaranth.lib.wiring import In, Out
 
 from peerdma import regs
 
-from ..records import Descriptor, Outcome, Placement, Span
+from ..records import FETCH_DESCRIPTORS, Descriptor, Outcome, Placement, Span
 from ..registers.bank import RegisterBank, field
 from ..registers.bus import BusFanOut
 from ..stream.link import StreamRunSignature
 from .counters import PerformanceCounters
 from .credits import CreditPool
+from .grant import ChannelGrant
 from .in_flight import InFlightQueue
 from .intake import DescriptorIntake
 from .push import PushWindow
+from .push_store import PushStore
 from .run import RunState
-from .signatures import ChannelHostSignature, FetchSignature
+from .signatures import ChannelHostSignature, FetchSignature, OwnerSignature
 from .status import ChannelStatus
 from .writeback import Writeback
 
@@ -60,10 +62,14 @@ class ChannelControl(wiring.Component):
         The stream window decodes, too.
     pushable : bool
         The host can push descriptors.
+    shared : bool
+        Another owner has runs on the channel, too: see `hw.channel.grant`.
 
     Members
     -------
     host : In(ChannelHostSignature)
+    owner : In(OwnerSignature)
+        Only if `shared`.
     push : Out(stream of Placement, always ready)
         Words of descriptors that the host pushes, while the channel is idle.
     fetch : Out(FetchSignature)
@@ -81,7 +87,7 @@ class ChannelControl(wiring.Component):
         64-bit data beats moved in this cycle, for the performance counter.
     stream : Out(StreamRunSignature)
     blocked : Out(1)
-        A run that software started waits for `stream.start_ok`.
+        A run that software started waits for `stream.start_ok`, or for its turn.
     """
 
     def __init__(
@@ -92,14 +98,17 @@ class ChannelControl(wiring.Component):
         ram_size: int,
         has_stream: bool = False,
         pushable: bool = False,
+        shared: bool = False,
     ):
         self._index = index
         self._c2h = c2h
         self._pushable = pushable
+        self._shared = shared
         self._intake = DescriptorIntake(ram_size=ram_size, has_stream=has_stream)
         super().__init__(
             {
-                "host": In(ChannelHostSignature()),
+                "host": In(ChannelHostSignature(shared)),
+                **({"owner": In(OwnerSignature())} if shared else {}),
                 "push": Out(stream.Signature(Placement, always_ready=True)),
                 "fetch": Out(FetchSignature()),
                 "descriptor": In(stream.Signature(Descriptor)),
@@ -164,31 +173,35 @@ class ChannelControl(wiring.Component):
             sgdma.descriptor_credits.eq(credits.credits),
         ]
 
-        # Descriptors
-        fetch = self.fetch
+        # Descriptors, for the run that has the channel
+        fetch, parts = self.fetch, run
+        if self._shared:
+            m.submodules.grant = grant = ChannelGrant()
+            parts = grant.parts
         wiring.connect(m, wiring.flipped(self.descriptor), intake.descriptor)
         wiring.connect(m, intake.entry, in_flight.entry)
         wiring.connect(m, intake.span, wiring.flipped(self.span))
         wiring.connect(m, wiring.flipped(self.finished), in_flight.finished)
-        wiring.connect(m, in_flight.oldest, run.oldest)
+        wiring.connect(m, in_flight.oldest, parts.oldest)
         m.d.comb += [
-            fetch.start.eq(run.start),
+            fetch.start.eq(parts.start),
             fetch.address.eq(Cat(sgdma.descriptor_lo, sgdma.descriptor_hi)),
             fetch.adjacent.eq(sgdma.descriptor_adjacent),
-            fetch.halt.eq(run.halt | host.settings.halt),
-            fetch.flush.eq(run.flush),
+            fetch.halt.eq(parts.halt | host.settings.halt),
+            fetch.flush.eq(parts.flush),
             fetch.credit.eq(credits.allowed),
-            intake.start.eq(run.start),
-            intake.flush.eq(run.flush),
-            in_flight.flush.eq(run.flush),
-            run.failure.eq(in_flight.failure),
+            intake.start.eq(parts.start),
+            intake.flush.eq(parts.flush),
+            in_flight.flush.eq(parts.flush),
+            parts.failure.eq(in_flight.failure),
             run.error_address.eq(intake.error_address),
-            run.streamed.eq(intake.streamed),
+            parts.streamed.eq(intake.streamed),
         ]
         if self._pushable:
             m.submodules.window = window = PushWindow(index=self._index, c2h=c2h)
             wiring.connect(m, fan_out.targets[2], window.bus)
-            wiring.connect(m, window.word, wiring.flipped(self.push))
+            if not self._shared:
+                wiring.connect(m, window.word, wiring.flipped(self.push))
             m.d.comb += [
                 window.open.eq(~run.events.busy),
                 # Of both places where a run can begin, the one that software named last counts.
@@ -199,7 +212,7 @@ class ChannelControl(wiring.Component):
         m.d.sync += credits.spent.eq(fetch.spent)
 
         # The run
-        wiring.connect(m, run.stream, wiring.flipped(self.stream))
+        wiring.connect(m, parts.stream, wiring.flipped(self.stream))
         wiring.connect(m, run.events, status.run)
         wiring.connect(m, run.writeback, writeback.control)
         wiring.connect(m, writeback.records, wiring.flipped(host.records))
@@ -207,10 +220,56 @@ class ChannelControl(wiring.Component):
         m.d.comb += [
             self.blocked.eq(run.events.busy & ~run.stream.running & ~run.stream.start_ok),
             run.stop.eq(host.settings.stop),
-            run.quiet.eq(~fetch.active & self.drained),
+            parts.quiet.eq(~fetch.active & self.drained),
             credits.clear.eq(run.fall),
             counters.busy.eq(run.events.busy),
             counters.start.eq(run.events.rise),
             counters.beats.eq(self.beats),
         ]
+        if self._shared:
+            self._share(m, grant, run)
+            with m.If(grant.owned):
+                m.d.comb += counters.beats.eq(0)
+                m.d.sync += credits.spent.eq(0)
+            if self._pushable:
+                m.submodules.store = store = PushStore()
+                wiring.connect(m, window.word, store.word)
+                m.d.comb += [
+                    store.pushed.eq(window.pushed),
+                    store.owned.eq(grant.owned),
+                    store.restore.eq(grant.waits),
+                    grant.prepared.eq(store.restored),
+                    self.push.valid.eq(store.slots.valid),
+                    self.push.payload.eq(store.slots.payload),
+                ]
+            # What an owner sets applies to its runs only, and what the host sets to the host's.
+            owner = self.owner
+            with m.If(grant.owned):
+                m.d.comb += [
+                    fetch.address.eq(owner.address),
+                    fetch.adjacent.eq(owner.adjacent),
+                    fetch.pushed.eq(owner.pushed),
+                    fetch.halt.eq(grant.parts.halt),
+                    fetch.credit.eq(FETCH_DESCRIPTORS),
+                    self.push.valid.eq(owner.word.valid),
+                    self.push.payload.eq(owner.word.payload),
+                ]
         return m
+
+    def _share(self, m, grant, run):
+        """Put `grant` between the run state and the channel's parts."""
+        host = grant.host
+        wiring.connect(m, host.oldest, run.oldest)
+        wiring.connect(m, run.stream, host.stream)
+        wiring.connect(m, wiring.flipped(self.owner), grant.owner)
+        m.d.comb += [
+            host.start.eq(run.start),
+            host.halt.eq(run.halt),
+            host.flush.eq(run.flush),
+            run.quiet.eq(host.quiet),
+            run.failure.eq(host.failure),
+            run.streamed.eq(host.streamed),
+            grant.waits.eq(run.events.busy & ~run.stream.running),
+            grant.stop.eq(self.host.settings.stop),
+            self.host.owned.eq(grant.owned),
+        ]

@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from peerdma import regs
 
-from ..records import FETCH_DESCRIPTORS, ErrorReport
+from ..records import FETCH_DESCRIPTORS, ErrorReport, Outcome, Placement
 from ..registers.bus import BusSignature
 from ..write.record_writer import RecordSignature
 
@@ -15,7 +15,9 @@ __all__ = [
     "ChannelHostSignature",
     "ChannelSettings",
     "FetchSignature",
+    "OwnerSignature",
     "Pushed",
+    "RunEnd",
     "RunEventsSignature",
     "WritebackSignature",
 ]
@@ -49,8 +51,73 @@ class Pushed(data.Struct):
     count: regs.PUSH_DESCRIPTORS.bit_length()
 
 
+class RunEnd(data.Struct):
+    """How a run of an owner other than software's registers ended."""
+
+    #: OK, or the first error
+    outcome: Outcome
+    #: the error was that of a descriptor, not of its data
+    descriptor: 1
+    #: by withdrawal or by a soft reset
+    aborted: 1
+    #: descriptors that have completed, modulo 2**16; not the one that failed
+    count: 16
+
+
+class OwnerSignature(wiring.Signature):
+    """An owner that has runs on a channel beside those of software's registers, from its side.
+
+        request ─▶ granted ─▶ [words] ─▶ start ─▶ started ─▶ ended ─▶ next request
+
+    Nothing of these runs shows in the channel's registers, in the error capture, or as a writeback
+    or interrupt. They take no credits, and the halt bits do not hold them back.
+
+    Members
+    -------
+    request : Out(1)
+        A run is wanted. High until `ended`; low before withdraws the request or aborts the run. In
+        the cycle after `ended` it is the next request.
+    granted : In(1)
+        The channel is this owner's, until the cycle after `ended` or after the request was
+        withdrawn before the run has begun. An owner that is granted starts or withdraws within a
+        few cycles: software waits.
+    word : Out(stream of Placement, always ready)
+        Descriptors to begin with, in `rows` from that of slot 0. Only from `granted` to `start`.
+    start : Out(1)
+        Begin the run as soon as the channel's stream allows; counts while `granted`.
+    address, adjacent, pushed : Out
+        As in `FetchSignature`. Stable while `granted`, until `started`.
+    started : In(1)
+        From the cycle after the run has begun to that of `ended`.
+    ended : In(stream of RunEnd, always ready)
+        The run has ended, and nothing of it can touch memory any more. A soft reset ends runs
+        without it: then `granted` falls.
+    """
+
+    def __init__(self):
+        always = {"always_ready": True}
+        super().__init__(
+            {
+                "request": Out(1),
+                "granted": In(1),
+                "word": Out(stream.Signature(Placement, **always)),
+                "start": Out(1),
+                "address": Out(64),
+                "adjacent": Out(6),
+                "pushed": Out(Pushed),
+                "started": In(1),
+                "ended": In(stream.Signature(RunEnd, **always)),
+            }
+        )
+
+
 class ChannelHostSignature(wiring.Signature):
     """A channel as the host sees it, from the host's side.
+
+    Parameters
+    ----------
+    shared : bool
+        Another owner has runs on the channel, too.
 
     Members
     -------
@@ -64,9 +131,11 @@ class ChannelHostSignature(wiring.Signature):
         Status AND interrupt enable: the source for the IRQ block.
     error : In(stream of ErrorReport, always ready)
         The error that ended a run.
+    owned : In(1)
+        The other owner has the channel. Only if `shared`.
     """
 
-    def __init__(self):
+    def __init__(self, shared: bool = False):
         super().__init__(
             {
                 "bus": Out(BusSignature()),
@@ -74,6 +143,7 @@ class ChannelHostSignature(wiring.Signature):
                 "records": In(RecordSignature()),
                 "interrupt": In(1),
                 "error": In(stream.Signature(ErrorReport, always_ready=True)),
+                **({"owned": In(1)} if shared else {}),
             }
         )
 

@@ -5,6 +5,7 @@ from .arbiter import Arbiter
 from .axi_stream import AxiStreamPorts
 from .descriptors import Pushes, Slots
 from .frames import Frames
+from .grants import Grants
 from .interrupts import Edges, Masked, Pending, Records
 from .property import Property
 from .queues import Queue, ReadQueue, WriteQueues
@@ -30,6 +31,7 @@ PROPERTIES: dict[str, type[Property]] = {
     "slots": Slots,
     "frames": Frames,
     "pushes": Pushes,
+    "grants": Grants,
     "put": Put,
     "get": Get,
     "axis": AxiStreamPorts,

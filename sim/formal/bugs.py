@@ -21,6 +21,32 @@ BUGS: dict[str, list[Edit]] = {
             "done.eq(0)",
         ),
     ],
+    "grants": [
+        Edit(
+            "a channel has one owner at a time",
+            "hw/channel/grant.py",
+            "owner.request & ~host.stream.running & ~(",
+            "owner.request & ~(",
+        ),
+        Edit(
+            "software has the channel after one run of the other owner",
+            "hw/channel/grant.py",
+            "m.d.sync += host_first.eq(1)",
+            "m.d.sync += host_first.eq(0)",
+        ),
+        Edit(
+            "the other owner has the channel after one run of software's",
+            "hw/channel/grant.py",
+            "m.d.sync += host_first.eq(0)",
+            "m.d.sync += host_first.eq(1)",
+        ),
+        Edit(
+            "a run has ended when nothing of it can touch memory",
+            "hw/channel/grant.py",
+            "with m.If(parts.quiet):",
+            "with m.If(1):",
+        ),
+    ],
     "pieces": [
         Edit(
             "the first piece ends at a multiple of the limit",

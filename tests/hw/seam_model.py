@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from collections import deque
 
+import numpy as np
+
 from hw.core import Core
 from hw.seam import CompletionStatus, TargetKind
 from peerdma import regs
@@ -12,7 +14,7 @@ from tests.hw.helpers import fields
 from tests.hw.pcie.tlps import seam_beats
 from tests.hw.read.completions import enabled_bytes
 
-__all__ = ["SeamModel"]
+__all__ = ["SeamModel", "descriptors_of", "transfer"]
 
 #: Most bytes of one completion, which also ends at multiples of this.
 _COMPLETION_BYTES = 64
@@ -161,3 +163,41 @@ class SeamModel:
             if valid:
                 assert beat.first and beat.last and beat.header.status == CompletionStatus.SC
                 self._answers.append(beat.data & 0xFFFF_FFFF)
+
+
+def descriptors_of(spans, address: int) -> np.ndarray:
+    """A list of `regs.DESCRIPTOR` for (source, destination, length) each, to be at an address."""
+    rows = [
+        (regs.DESC_MAGIC << 16, length, source, destination, address + 32 * (number + 1))
+        for number, (source, destination, length) in enumerate(spans)
+    ]
+    table = np.array(rows, regs.DESCRIPTOR)
+    table["control"][-1] |= regs.DESC_STOP | regs.DESC_COMPLETED
+    return table
+
+
+async def transfer(ctx, model, *, c2h: bool, descriptors, pushed: int = 0) -> int:
+    """Run one list, (source, destination, length) each, on channel 0; the channel's status.
+
+    Its first descriptors, `pushed` many, are not in memory: they are pushed. The others are in the
+    first 4 KiB.
+    """
+    at = 0x800 * c2h
+    table = descriptors_of(descriptors, model.base + at)
+    model.memory[at : at + table.nbytes] = bytes(32 * pushed) + table[pushed:].tobytes()
+
+    channel = regs.C2H_CHANNEL_BASE if c2h else regs.CHANNEL.base
+    sgdma = regs.C2H_SGDMA_BASE if c2h else regs.SGDMA.base
+    model.write(sgdma + regs.SGDMA["descriptor_lo"].offset, model.base + at & 0xFFFF_FFFF)
+    model.write(sgdma + regs.SGDMA["descriptor_hi"].offset, model.base + at >> 32)
+    window = regs.C2H_PUSH_BASE if c2h else regs.H2C_PUSH_BASE
+    for number, dword in enumerate(table[:pushed].view("<u4")):
+        model.write(window + 4 * number, int(dword))
+    events = regs.Status.DESCRIPTOR_STOPPED | regs.Status.errors()
+    control = regs.CHANNEL["control"]
+    model.write(channel + control.offset, control.field("run").put(1) | events & control.writable)
+    while True:
+        status = await model.read(ctx, channel + regs.CHANNEL["status"].offset)
+        if not status & regs.Status.BUSY:
+            model.write(channel + control.offset, 0)
+            return status

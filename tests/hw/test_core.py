@@ -16,44 +16,12 @@ from hw.pcie.series7.block import SERIES7
 from hw.stream.user_blocks import FrameBlock, PassThrough
 from peerdma import regs
 from tests.hw.helpers import seeded, simulate
-from tests.hw.seam_model import SeamModel
+from tests.hw.seam_model import SeamModel, transfer
 
 BASE = 0x12_3456_0000
-#: Where descriptors, source and destination are in the model's memory.
-LISTS, SOURCE, DESTINATION = 0, 0x1000, 0x3000
+#: Where source and destination are in the model's memory.
+SOURCE, DESTINATION = 0x1000, 0x3000
 SMALL = CoreConfig(tags=8, ram_size=4096, user=None)
-
-
-async def transfer(ctx, model, *, c2h: bool, descriptors, pushed: int = 0) -> int:
-    """Run one list, (source, destination, length) each, on channel 0; the channel's status.
-
-    Its first descriptors, `pushed` many, are not in memory: they are pushed.
-    """
-    control = regs.DESC_MAGIC << 16
-    at = LISTS + 0x800 * c2h
-    rows = [
-        (control, length, source, destination, BASE + at + 32 * (number + 1))
-        for number, (source, destination, length) in enumerate(descriptors)
-    ]
-    table = np.array(rows, regs.DESCRIPTOR)
-    table["control"][-1] |= regs.DESC_STOP | regs.DESC_COMPLETED
-    model.memory[at : at + table.nbytes] = bytes(32 * pushed) + table[pushed:].tobytes()
-
-    channel = regs.C2H_CHANNEL_BASE if c2h else regs.CHANNEL.base
-    sgdma = regs.C2H_SGDMA_BASE if c2h else regs.SGDMA.base
-    model.write(sgdma + regs.SGDMA["descriptor_lo"].offset, BASE + at & 0xFFFF_FFFF)
-    model.write(sgdma + regs.SGDMA["descriptor_hi"].offset, BASE + at >> 32)
-    window = regs.C2H_PUSH_BASE if c2h else regs.H2C_PUSH_BASE
-    for number, dword in enumerate(table[:pushed].view("<u4")):
-        model.write(window + 4 * number, int(dword))
-    events = regs.Status.DESCRIPTOR_STOPPED | regs.Status.errors()
-    control = regs.CHANNEL["control"]
-    model.write(channel + control.offset, control.field("run").put(1) | events & control.writable)
-    while True:
-        status = await model.read(ctx, channel + regs.CHANNEL["status"].offset)
-        if not status & regs.Status.BUSY:
-            model.write(channel + control.offset, 0)
-            return status
 
 
 @pytest.mark.parametrize("stream", [False, True])

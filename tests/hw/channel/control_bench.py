@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """A channel between a descriptor source and a data path made of Python."""
 
+from amaranth.hdl import Const
 from amaranth.sim import Simulator
 
 from hw.channel.control import ChannelControl
@@ -15,12 +16,21 @@ GOOD = Status.DESCRIPTOR_STOPPED | Status.DESCRIPTOR_COMPLETED
 
 
 class Bench:
-    """Feeds `descriptors` when the channel starts and finishes each span after `delay` cycles."""
+    """Feeds `descriptors` when the channel starts and finishes each span after `delay` cycles.
 
-    def __init__(self, c2h=False):
-        self.dut = ChannelControl(index=0, c2h=c2h, ram_size=65536, pushable=True)
+    With `shared`, runs of another owner are fed `owned_descriptors`.
+    """
+
+    def __init__(self, c2h=False, shared=False):
+        self.dut = ChannelControl(
+            index=0, c2h=c2h, ram_size=65536, has_stream=shared, pushable=True, shared=shared
+        )
+        self._owned = self.dut.host.owned if shared else Const(0)
         self.base = regs.C2H_CHANNEL_BASE if c2h else 0
         self.descriptors = []
+        self.owned_descriptors = []
+        #: of each run, in order: it was the other owner's
+        self.owners = []
         self.outcomes = {}
         self.delay = 5
         self.spans = []
@@ -31,10 +41,12 @@ class Bench:
         self.interrupt_rises = 0
         self.stuck = False
 
-    def run(self, testbench):
+    def run(self, testbench, *background):
         simulator = Simulator(self.dut)
         simulator.add_clock(8e-9)
         simulator.add_testbench(testbench)
+        for each in background:
+            simulator.add_testbench(each, background=True)
         simulator.add_process(self._environment)
         simulator.run()
 
@@ -45,6 +57,7 @@ class Bench:
         async for (
             _,
             _reset,
+            owned,
             start,
             pushed,
             flush,
@@ -56,6 +69,7 @@ class Bench:
             failed,
             error,
         ) in ctx.tick().sample(
+            self._owned,
             dut.fetch.start,
             dut.fetch.pushed,
             dut.fetch.flush,
@@ -76,7 +90,8 @@ class Bench:
             if start:
                 self.starts += 1
                 self.pushed.append((pushed.any, pushed.whole, pushed.count))
-                queue = list(self.descriptors)
+                self.owners.append(owned)
+                queue = list(self.owned_descriptors if owned else self.descriptors)
             if offered and taken:
                 queue.pop(0)
             if valid:

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The grant of a channel: runs that software starts by register, and those of another owner."""
+
+from amaranth import *
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from ..records import InFlight, Outcome
+from ..stream.link import StreamRunSignature
+from .signatures import OwnerSignature
+
+__all__ = ["ChannelGrant", "RunPartsSignature"]
+
+
+class RunPartsSignature(wiring.Signature):
+    """What a run needs of its channel, from the run's side; members as in `RunState`."""
+
+    def __init__(self):
+        super().__init__(
+            {
+                "start": Out(1),
+                "halt": Out(1),
+                "flush": Out(1),
+                "quiet": In(1),
+                "oldest": In(stream.Signature(InFlight)),
+                "failure": In(Outcome),
+                "streamed": In(1),
+                "stream": Out(StreamRunSignature()),
+            }
+        )
+
+
+class ChannelGrant(wiring.Component):
+    """Gives the channel to software's runs or to those of another owner, one run at a time.
+
+    Both take turns: who waits has the channel after one run of the other at most. A run is never
+    interrupted for it, so a cyclic list of software's keeps the channel until software stops it.
+
+    A run of the other owner ends by Stop, by an error, by the withdrawal of its request, or by
+    `stop`, and only when nothing of it can touch memory any more.
+
+    Members
+    -------
+    host : In(RunPartsSignature)
+        Software's runs. `stream.start_ok` is low while the channel is not theirs.
+    waits : In(1)
+        Software has started a run that has not begun.
+    prepared : In(1)
+        What such a run begins with is ready. While low the run waits; its turn stays its own.
+    owner : In(OwnerSignature)
+        `word` does not pass through here.
+    stop : In(1)
+        Abort, and start no run while this is high.
+    parts : Out(RunPartsSignature)
+        The channel's parts, for whoever has the channel.
+    owned : Out(1)
+        The other owner has the channel.
+    """
+
+    def __init__(self):
+        super().__init__(
+            {
+                "host": In(RunPartsSignature()),
+                "waits": In(1),
+                "prepared": In(1),
+                "owner": In(OwnerSignature()),
+                "stop": In(1),
+                "parts": Out(RunPartsSignature()),
+                "owned": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        host, owner, parts = self.host, self.owner, self.parts
+        oldest, end = parts.oldest.payload, owner.ended.payload
+        #: of both, software is served first
+        host_first = Signal(init=1)
+        flush = Signal()
+        #: software's run may begin in this cycle
+        hosts = Signal()
+        with m.If(host.start):
+            m.d.sync += host_first.eq(0)
+
+        # Passed on; software's runs rest while the channel is not theirs.
+        m.d.comb += [
+            parts.start.eq(host.start),
+            parts.halt.eq(host.halt & ~self.owned),
+            parts.flush.eq(host.flush | flush),
+            parts.oldest.ready.eq(host.oldest.ready),
+            parts.stream.running.eq(host.stream.running | owner.started),
+            parts.stream.breaks.eq(host.stream.breaks),
+            host.stream.start_ok.eq(parts.stream.start_ok & self.prepared & hosts),
+            host.quiet.eq(parts.quiet),
+            host.oldest.payload.eq(oldest),
+            host.oldest.valid.eq(parts.oldest.valid & ~self.owned),
+            host.failure.eq(parts.failure),
+            host.streamed.eq(parts.streamed),
+            owner.granted.eq(self.owned),
+        ]
+        with m.FSM():
+            with m.State("Host"):
+                m.d.comb += hosts.eq(host_first | ~owner.request)
+                with m.If(owner.request & ~host.stream.running & ~(self.waits & host_first)):
+                    m.d.sync += host_first.eq(1)
+                    m.next = "Granted"
+            with m.State("Granted"):
+                m.d.comb += self.owned.eq(1)
+                with m.If(~owner.request):
+                    m.next = "Host"
+                with m.Elif(owner.start & parts.stream.start_ok & ~self.stop):
+                    m.d.comb += parts.start.eq(1)
+                    m.d.sync += end.eq(0)
+                    m.next = "Run"
+            with m.State("Run"):
+                m.d.comb += [self.owned.eq(1), owner.started.eq(1)]
+                with m.If(~owner.request | self.stop):
+                    m.d.sync += [flush.eq(1), end.aborted.eq(1)]
+                    m.next = "End"
+                with m.Elif(parts.oldest.valid & (oldest.outcome == Outcome.OK)):
+                    m.d.comb += parts.oldest.ready.eq(1)
+                    m.d.sync += end.count.eq(end.count + 1)
+                    with m.If(oldest.stop):
+                        m.d.sync += flush.eq(1)
+                        m.next = "End"
+                with m.Elif(parts.oldest.valid | (parts.failure != Outcome.OK)):
+                    m.d.sync += [
+                        flush.eq(1),
+                        end.outcome.eq(Mux(parts.oldest.valid, oldest.outcome, parts.failure)),
+                        end.descriptor.eq(parts.oldest.valid & oldest.from_fetch),
+                    ]
+                    m.next = "End"
+            with m.State("End"):
+                m.d.comb += [
+                    self.owned.eq(1),
+                    owner.started.eq(1),
+                    parts.stream.breaks.eq(
+                        parts.streamed & (end.aborted | (end.outcome != Outcome.OK))
+                    ),
+                ]
+                with m.If(parts.quiet):
+                    m.d.comb += owner.ended.valid.eq(1)
+                    m.d.sync += flush.eq(0)
+                    m.next = "Host"
+        return m

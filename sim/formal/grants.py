@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""A channel's grant: one owner at a time, and turns."""
+
+from amaranth import *
+from amaranth.hdl import Assert, Assume
+
+from hw.channel.grant import ChannelGrant
+from hw.records import Outcome
+
+from .property import Property
+
+__all__ = ["Grants"]
+
+
+class Grants(Property):
+    """A channel has one owner at a time, and each has it after one run of the other at most.
+
+    Nothing of software's runs reaches the channel's parts while the other owner has them, and the
+    other way round; a run of the owner ends once, when it is drained. Assumed is that runs end:
+    each of software's within some cycles of its start, each of the owner's within as many of its
+    own, and as many more until the channel is drained; that nobody is kept from a start for
+    longer; and that an owner which is granted starts, or withdraws, within as many.
+    """
+
+    #: each of these numbers of cycles
+    MOST = 2
+    #: cycles from a request to its grant, and from software's Run bit to the start of its run
+    GRANTED = 2 * MOST + 3
+    STARTED = 6 * MOST + 4
+
+    depth = STARTED + 2
+    reach = 24
+
+    def __init__(self):
+        super().__init__(ChannelGrant())
+
+    def _state(self, m):
+        block = self.block
+        host, owner, parts = block.host, block.owner, block.parts
+        running, oldest = Signal(), parts.oldest.payload
+        ends = self.free(1, "ends")
+        m.d.sync += running.eq(host.start | (running & ~ends))
+        clear = parts.stream.start_ok & block.prepared & ~block.stop
+
+        def bounded(while_):
+            return Assume(self.waiting(m, while_, self.MOST + 1) <= self.MOST)
+
+        was_offering = self.past(m, owner.granted & ~owner.started & owner.start & owner.request)
+        m.d.comb += [
+            # What the run state of software's does.
+            Assume(host.stream.running == running),
+            Assume(host.start == (block.waits & host.stream.start_ok)),
+            Assume(~(block.waits & running)),
+            Assume(running | ~(host.flush | host.oldest.ready | host.stream.breaks)),
+            # What an owner does.
+            Assume(~was_offering | owner.start | ~owner.request | owner.started),
+            bounded(owner.granted & ~owner.started & ~owner.start & owner.request),
+            # Runs end.
+            bounded(running),
+            bounded(owner.started & ~parts.flush),
+            bounded(owner.started & parts.flush & ~parts.quiet),
+            bounded(~clear),
+        ]
+        started, granted = owner.started, owner.granted
+        mine = parts.start & ~host.start
+        m.d.comb += [
+            Assert(~(running & granted)),
+            Assert(~(host.start & granted)),
+            Assert(~mine | (granted & owner.request & ~started)),
+            Assert(~parts.start | (parts.stream.start_ok & ~running & ~started)),
+            Assert(~started | granted),
+            Assert(block.owned == granted),
+            Assert(~granted | ~host.oldest.valid),
+            Assert(~parts.oldest.ready | running | (started & ~parts.flush)),
+            Assert(~parts.flush | running | started),
+            Assert(parts.stream.running == (running | started)),
+            Assert(~parts.stream.breaks | parts.stream.running),
+            Assert(~owner.ended.valid | (started & parts.flush & parts.quiet)),
+            Assert(self.waiting(m, owner.request & ~granted, self.GRANTED + 1) <= self.GRANTED),
+            Assert(self.waiting(m, block.waits, self.STARTED + 1) <= self.STARTED),
+        ]
+        # A run ends as it went: an end without an error has had all its descriptors.
+        end, failed, whole = owner.ended.payload, Signal(), Signal()
+        with m.If(mine):
+            m.d.sync += [failed.eq(0), whole.eq(0)]
+        with m.If(started & ~parts.flush):
+            with m.If(parts.oldest.ready & oldest.stop):
+                m.d.sync += whole.eq(1)
+            with m.Elif(~parts.oldest.ready & (parts.oldest.valid | (parts.failure != Outcome.OK))):
+                m.d.sync += failed.eq(owner.request & ~block.stop)
+        good = (end.outcome == Outcome.OK) & ~end.aborted
+        m.d.comb += [
+            Assert(~owner.ended.valid | (good == whole)),
+            Assert(~owner.ended.valid | ((end.outcome != Outcome.OK) == failed)),
+            # What is inside.
+            Assert(self.inside.state("")),
+            Assert(self.inside.state("", "Run", "End") == started),
+            Assert(self.inside.state("", "Host") == ~granted),
+            Assert(~granted | self.inside("host_first")),
+            Assert(self.inside("flush") == self.inside.state("", "End")),
+            Assert(~self.inside.state("", "Run") | (good & ~whole & ~failed)),
+            Assert(~self.inside.state("", "End") | (good == whole)),
+            Assert(~self.inside.state("", "End") | ((end.outcome != Outcome.OK) == failed)),
+        ]
+        self.cover(
+            m,
+            owner.ended.valid & (end.count == 2) & good,
+            owner.ended.valid & (end.outcome == Outcome.MAGIC),
+            owner.ended.valid & end.aborted,
+            mine & block.waits,
+            host.start & owner.request,
+            host.start & self.past(m, granted),
+        )

@@ -1,0 +1,341 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Software's runs and those of another owner on one channel."""
+
+import pytest
+
+from hw.records import Outcome
+from peerdma import regs
+from peerdma.regs import Status
+from tests.hw.channel.control_bench import GOOD, LAST, LOG_ALL, RUN, descriptor
+from tests.hw.channel.shared_bench import SharedBench, finished
+
+#: Registers of a channel that a run of software's changes.
+SHOWN = (
+    "status",
+    "completed_count",
+    "perf_cycles_lo",
+    "perf_cycles_hi",
+    "perf_data_lo",
+    "perf_data_hi",
+)
+
+
+@pytest.fixture(params=[False, True], ids=["h2c", "c2h"])
+def bench(request):
+    return SharedBench(request.param)
+
+
+async def prepare(bench, ctx):
+    """All interrupts on, performance counters run."""
+    counting = regs.CHANNEL["perf_control"].field("run").put(1)
+    await bench.write(ctx, "interrupt_enable", 0xFFFF_FFFF)
+    await bench.write(ctx, "perf_control", counting)
+
+
+async def shown(bench, ctx):
+    return [await bench.read(ctx, name) for name in SHOWN]
+
+
+def spans_at(bench, *addresses):
+    assert [span[0] for span in bench.spans] == list(addresses)
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_a_run_of_the_owner_shows_in_no_register(bench, before):
+    """Neither when software has had no run, nor what its last run left."""
+
+    async def testbench(ctx):
+        await prepare(bench, ctx)
+        if before:
+            await bench.write(ctx, "control", LOG_ALL | RUN)
+            assert await finished(bench, ctx) == GOOD
+            await bench.write(ctx, "control", LOG_ALL)
+        was, spans = await shown(bench, ctx), len(bench.spans)
+        rises = bench.interrupt_rises
+        await bench.owner.grant(ctx)
+        await bench.owner.begin(ctx, 0x12_3456_7000, 5)
+        bench.stuck = True
+        await ctx.tick().repeat(20)
+        assert await shown(bench, ctx) == was
+        bench.stuck = False
+        end = await bench.owner.end(ctx)
+        assert (end.outcome, end.aborted, end.count) == (Outcome.OK, 0, 2)
+        await ctx.tick().repeat(20)
+        assert await shown(bench, ctx) == was
+        assert not ctx.get(bench.dut.owner.granted)
+        assert bench.interrupt_rises == rises
+        assert len(bench.spans) == spans + 2
+        assert not bench.errors
+
+    bench.run(testbench)
+
+
+def test_the_list_is_the_owners_and_then_softwares_again(bench):
+    fetch = bench.dut.fetch
+
+    async def testbench(ctx):
+        await bench.write(ctx, "descriptor_lo", 0xABCD_EFE0, regs.SGDMA)
+        await bench.write(ctx, "descriptor_adjacent", 3, regs.SGDMA)
+        await bench.owner.grant(ctx)
+        ctx.set(bench.dut.owner.address, 0x12_3456_7000)
+        ctx.set(bench.dut.owner.adjacent, 5)
+        await ctx.delay(1e-9)
+        assert (ctx.get(fetch.address), ctx.get(fetch.adjacent)) == (0x12_3456_7000, 5)
+        await bench.owner.begin(ctx, 0x12_3456_7000, 5)
+        await bench.owner.end(ctx)
+        assert (ctx.get(fetch.address), ctx.get(fetch.adjacent)) == (0xABCD_EFE0, 3)
+
+    bench.run(testbench)
+
+
+def test_run_written_meanwhile_is_busy_and_waits(bench):
+    async def testbench(ctx):
+        await prepare(bench, ctx)
+        bench.stuck = True
+        await bench.owner.grant(ctx)
+        await bench.owner.begin(ctx)
+        await bench.write(ctx, "control", LOG_ALL | RUN)
+        for _ in range(30):
+            assert await bench.read(ctx, "status") == Status.BUSY
+        assert ctx.get(bench.dut.blocked)
+        assert bench.starts == 1
+        ctx.set(bench.dut.beats, 3)  # what the owner's run moves is not counted
+        await ctx.tick().repeat(5)
+        ctx.set(bench.dut.beats, 0)
+        assert await bench.read(ctx, "perf_data_lo") == 0
+        bench.stuck = False
+        assert (await bench.owner.end(ctx)).count == 2
+        assert await finished(bench, ctx) == GOOD
+        assert await bench.read(ctx, "completed_count") == 2
+        assert bench.owners == [1, 0]
+        assert bench.interrupt_rises == 1
+        spans_at(bench, 0x8000, 0x9000, 0x1000, 0x2000)
+
+    bench.run(testbench)
+
+
+def test_run_cleared_while_it_waits_was_no_run(bench):
+    """Idle at once, without an event; nothing begins when the channel is free."""
+
+    async def testbench(ctx):
+        await prepare(bench, ctx)
+        bench.stuck = True
+        await bench.owner.grant(ctx)
+        await bench.owner.begin(ctx)
+        await bench.write(ctx, "control", LOG_ALL | RUN)
+        assert await bench.read(ctx, "status") == Status.BUSY
+        await bench.write(ctx, "control", LOG_ALL)
+        assert await bench.read(ctx, "status") == 0
+        bench.stuck = False
+        end = await bench.owner.end(ctx)
+        assert (end.outcome, end.aborted, end.count) == (Outcome.OK, 0, 2)
+        await ctx.tick().repeat(20)
+        assert await bench.read(ctx, "status") == 0
+        assert bench.starts == 1
+        assert not bench.interrupt_rises
+        await bench.write(ctx, "control", LOG_ALL | RUN)
+        assert await finished(bench, ctx) == GOOD
+
+    bench.run(testbench)
+
+
+def test_owners_take_turns(bench):
+    """When both always want the channel, each has every other run; without the other, every run."""
+    wanted = 6
+
+    async def testbench(ctx):
+        await bench.write(ctx, "control", LOG_ALL | RUN)
+        await bench.owner.grant(ctx)
+        for number in range(wanted):
+            assert ctx.get(bench.dut.owner.granted)
+            # Software restarts its run, which then waits.
+            await bench.write(ctx, "control", LOG_ALL)
+            await bench.write(ctx, "control", LOG_ALL | RUN)
+            await bench.owner.begin(ctx)
+            more = number < wanted - 1
+            await bench.owner.end(ctx, request=more)
+            if more:
+                await bench.owner.grant(ctx)
+        await finished(bench, ctx)
+        await bench.write(ctx, "control", LOG_ALL)
+        for _ in range(2):
+            await bench.owner.run(ctx)
+        for _ in range(2):
+            await bench.write(ctx, "control", LOG_ALL | RUN)
+            await finished(bench, ctx)
+            await bench.write(ctx, "control", LOG_ALL)
+
+    bench.run(testbench)
+    assert bench.owners == [0, 1] * wanted + [0, 1, 1, 0, 0]
+
+
+def test_a_run_that_software_restarts_before_it_has_ended_waits_for_its_turn(bench):
+    async def testbench(ctx):
+        bench.stuck = True
+        await bench.write(ctx, "control", LOG_ALL | RUN)
+        await ctx.tick().repeat(10)
+        ctx.set(bench.dut.owner.request, 1)
+        await bench.write(ctx, "control", LOG_ALL)
+        await bench.write(ctx, "control", LOG_ALL | RUN)
+        await ctx.tick().repeat(10)
+        bench.stuck = False
+        await bench.owner.run(ctx)
+        assert await finished(bench, ctx) == GOOD
+
+    bench.run(testbench)
+    assert bench.owners == [0, 1, 0]
+
+
+def test_a_request_withdrawn_before_the_run_lets_software_go_on(bench):
+    async def testbench(ctx):
+        await bench.owner.grant(ctx)
+        await bench.write(ctx, "control", LOG_ALL | RUN)
+        assert await bench.read(ctx, "status") == Status.BUSY
+        ctx.set(bench.dut.owner.request, 0)
+        assert await finished(bench, ctx) == GOOD
+        assert bench.owners == [0]
+
+    bench.run(testbench)
+
+
+def test_a_request_withdrawn_during_the_run_aborts_it(bench):
+    """The run ends when all that is under way has come; what follows is not disturbed."""
+    bench.delay = 50
+
+    async def testbench(ctx):
+        await bench.owner.grant(ctx)
+        await bench.owner.begin(ctx)
+        await bench.write(ctx, "control", LOG_ALL | RUN)
+        ctx.set(bench.dut.owner.request, 0)
+        for _ in range(30):
+            await ctx.tick()
+            assert ctx.get(bench.dut.fetch.flush)
+            assert not ctx.get(bench.dut.owner.ended.valid)
+        end = await bench.owner.end(ctx)
+        assert (end.outcome, end.aborted, end.count) == (Outcome.OK, 1, 0)
+        assert await finished(bench, ctx) == GOOD
+        assert await bench.read(ctx, "completed_count") == 2
+        assert bench.owners == [1, 0]
+
+    bench.run(testbench)
+
+
+@pytest.mark.parametrize(
+    ("bad", "outcomes", "outcome", "of_descriptor", "count"),
+    [
+        ({"outcome": Outcome.MAGIC}, {}, Outcome.MAGIC, 1, 1),
+        ({"card": 0x10_0000}, {}, Outcome.DECODE, 0, 1),
+        ({}, {0: Outcome.COMPLETER_ABORT}, Outcome.COMPLETER_ABORT, 0, 0),
+    ],
+)
+def test_a_failing_run_of_either_leaves_nothing_to_the_other(
+    bench, bad, outcomes, outcome, of_descriptor, count
+):
+    failing = [descriptor(pci=0x3000), descriptor(**bad, **LAST)]
+    good = list(bench.descriptors)
+
+    async def testbench(ctx):
+        bench.owned_descriptors, bench.outcomes = failing, outcomes
+        await prepare(bench, ctx)
+        was = await shown(bench, ctx)
+        end = await bench.owner.run(ctx)
+        found = (end.outcome, end.descriptor, end.aborted, end.count)
+        assert found == (outcome, of_descriptor, 0, count)
+        assert await shown(bench, ctx) == was
+        assert not bench.errors
+        assert not bench.interrupt_rises
+        await bench.write(ctx, "control", LOG_ALL | RUN)
+        assert await finished(bench, ctx) == GOOD
+        assert await bench.read(ctx, "completed_count") == 2
+        await bench.write(ctx, "control", LOG_ALL)
+
+        bench.descriptors, bench.owned_descriptors = failing, good
+        bench.outcomes = {len(bench.spans): each for each in outcomes.values()}
+        await bench.write(ctx, "control", LOG_ALL | RUN)
+        assert await finished(bench, ctx) & Status.errors()
+        end = await bench.owner.run(ctx)
+        assert (end.outcome, end.aborted, end.count) == (Outcome.OK, 0, 2)
+        assert len(bench.errors) == 1
+
+    bench.run(testbench)
+
+
+def test_a_soft_reset_aborts_the_owners_run_and_none_starts(bench):
+    settings = bench.dut.host.settings
+
+    async def testbench(ctx):
+        bench.stuck = True
+        await bench.owner.grant(ctx)
+        await bench.owner.begin(ctx)
+        await ctx.tick().repeat(10)
+        ctx.set(settings.stop, 1)
+        await ctx.tick().repeat(10)
+        assert ctx.get(bench.dut.fetch.flush)
+        bench.stuck = False
+        assert (await bench.owner.end(ctx, request=1)).aborted
+        ctx.set(bench.dut.owner.start, 1)
+        await ctx.tick().repeat(20)
+        assert bench.starts == 1
+        ctx.set(settings.stop, 0)
+        assert (await bench.owner.end(ctx)).count == 2
+
+    bench.run(testbench)
+
+
+def test_credits_and_the_halt_bit_are_softwares(bench):
+    """The owner's run needs and takes no credits, and is not held."""
+    settings, fetch = bench.dut.host.settings, bench.dut.fetch
+
+    async def testbench(ctx):
+        ctx.set(settings, {"credit_mode": 1, "halt": 1})
+        await bench.write(ctx, "descriptor_credits", 7, regs.SGDMA)
+        await bench.owner.grant(ctx)
+        await bench.owner.begin(ctx)
+        assert ctx.get(fetch.credit) == 16
+        assert not ctx.get(fetch.halt)
+        ctx.set(fetch.spent, 5)
+        await ctx.tick().repeat(3)
+        ctx.set(fetch.spent, 0)
+        await bench.owner.end(ctx)
+        await ctx.tick()
+        assert ctx.get(fetch.credit) == 7
+        assert ctx.get(fetch.halt)
+
+    bench.run(testbench)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("end", ["good", "failed", "aborted"])
+def test_the_pair_is_flushed_where_a_run_that_used_it_failed(bench, streamed, end):
+    pair = bench.dut.stream
+    card = regs.STREAM_WINDOW if streamed else 0
+    bench.owned_descriptors = [descriptor(card=card), descriptor(card=card, **LAST)]
+    bench.outcomes = {1: Outcome.POISONED} if end == "failed" else {}
+    broken = []
+
+    async def watch(ctx):
+        async for _, _, running, breaks, granted in ctx.tick().sample(
+            pair.running, pair.breaks, bench.dut.owner.granted
+        ):
+            if granted and breaks:
+                assert running
+                broken.append(breaks)
+
+    async def testbench(ctx):
+        ctx.set(pair.start_ok, 0)
+        await bench.owner.grant(ctx)
+        ctx.set(bench.dut.owner.start, 1)
+        await ctx.tick().repeat(10)
+        assert not ctx.get(bench.dut.owner.started)
+        ctx.set(pair.start_ok, 1)
+        await bench.owner.begin(ctx)
+        assert ctx.get(pair.running)
+        if end == "aborted":
+            await ctx.tick().repeat(4)
+            ctx.set(bench.dut.owner.request, 0)
+        await bench.owner.end(ctx)
+        await ctx.tick()
+        assert not ctx.get(pair.running)
+
+    bench.run(testbench, watch)
+    assert bool(broken) == (streamed and end != "good")
