@@ -63,6 +63,9 @@ Description: driver for FPGA boards that read and write GPU memory (DKMS)
  linux-headers-amd64 on Debian, linux-headers-generic on Ubuntu. The module for
  memory of NVIDIA's discrete GPUs is built where the source of NVIDIA's open
  kernel modules is installed.
+ .
+ With Secure Boot on, the installation says how to enroll the key that DKMS
+ signs the modules with.
 END
 (cd "$root" && find usr -type f -exec md5sum {} +) >"$work/md5sums"
 mv "$work/md5sums" "$root/DEBIAN"

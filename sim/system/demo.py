@@ -49,6 +49,7 @@ _WAYS = {
     ),
     "bounce": (_PAGES,),
     "arm64": (_PAGES,),
+    "not-coherent": (_PAGES,),
 }
 
 

@@ -26,6 +26,8 @@ class Lane:
         Further kernel parameters.
     modules : tuple of str
         Modules to load at the start, in this order.
+    coherent : bool
+        Whether the processor's caches are coherent with DMA, as the kernel is told.
     """
 
     name: str
@@ -35,6 +37,7 @@ class Lane:
     console: str
     append: str
     modules: tuple[str, ...]
+    coherent: bool = True
 
 
 _PC = (
@@ -91,6 +94,17 @@ LANES = {
             "ttyAMA0",
             "",
             ("peerdma", "simtegra", "peerdma_nvp2p_tegra"),
+        ),
+        # The kernel maintains caches that QEMU does not have: what it is asked for can be seen.
+        Lane(
+            "not-coherent",
+            "no IOMMU, DMA past the caches, as on small arm64 boards",
+            "arm64",
+            _VIRT,
+            "ttyAMA0",
+            "",
+            ("peerdma",),
+            coherent=False,
         ),
     )
 }

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import compileall
 import json
+import os
 import shlex
+import struct
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -16,6 +18,7 @@ from tools.debian_tree import Tree, obtain
 
 from . import qemu
 from .board import ROOT, Board
+from .errors import GuestError
 from .initramfs import archive
 from .kernel import Kernel
 from .lanes import Lane
@@ -29,6 +32,11 @@ BOARD_SLOTS = 3
 _AGENT = "agent"
 #: Modules for the root over 9p, for the agent's port, and for a disk in memory.
 _MODULES = ("virtio_pci", "9p", "9pnet_virtio", "virtio_console", "brd")
+#: Property in a device tree, of devices whose DMA is coherent with the processor's caches.
+_COHERENT = b"dma-coherent"
+#: Header of a device tree. The second number is the tree's length, the third and the fourth are the
+#: offsets of nodes and names, the last and the one before it their lengths.
+_TREE = ">10I"
 #: The Python version of a foreign root, for this machine.
 _PYTHON = Tree("trixie", ("python3",))
 
@@ -103,7 +111,7 @@ class Plan:
         if self.terminal:
             devices += ["-chardev", "stdio,id=terminal,signal=off"]
             devices += ["-device", "virtconsole,chardev=terminal"]
-        command = [
+        machine = [
             found.program,
             *found.arguments,
             *("-nodefaults", "-no-user-config", "-display", "none"),
@@ -111,10 +119,33 @@ class Plan:
             *("-smp", str(self.processors), "-m", f"{self.memory}M"),
             # The board maps the guest's memory by this file.
             *("-object", f"memory-backend-memfd,id=ram,size={self.memory}M,share=on"),
+        ]
+        command = [
+            *machine,
             *("-kernel", self.kernel.image, "-initrd", initramfs, "-append", words),
             *devices,
         ]
+        if not self.lane.coherent:
+            command += ["-dtb", self._not_coherent(machine, found.environment)]
         return command, found.environment
+
+    def _not_coherent(self, machine: Sequence[str | Path], environment: Mapping[str, str]) -> Path:
+        """QEMU's device tree for a machine, without what says that DMA is coherent."""
+        tree = self.sockets / "device-tree"
+        dump = [*machine, "-machine", f"dumpdtb={tree}"]
+        done = subprocess.run(
+            dump, env={**os.environ, **environment}, capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise GuestError(f"QEMU wrote no device tree: {done.stderr}")
+        data = tree.read_bytes()
+        # Names of properties are all in one place: this one becomes unknown.
+        data = data.replace(_COHERENT, bytes(reversed(_COHERENT)))
+        # What is free at the end goes: QEMU makes twice as much, and Linux takes at most 2 MiB.
+        _, _, structure, strings, *more = struct.unpack_from(_TREE, data)
+        end = max(structure + more[-1], strings + more[-2])
+        tree.write_bytes(data[:4] + struct.pack(">I", end) + data[8:end])
+        return tree
 
     def _root(self) -> Path:
         """The folder that the guest mounts as its root."""

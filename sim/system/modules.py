@@ -27,15 +27,22 @@ _BRANCH = "550"
 _TEGRA = "testing/tegra/r36"
 
 
-def build(kernel: Kernel) -> dict[str, Path]:
+def build(kernel: Kernel, driver: Path = _DRIVER) -> dict[str, Path]:
     """The driver's and the stand-ins by name, built unless they are there.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        What to build them for.
+    driver : Path, optional
+        Folder of the driver's source, for a copy of it that differs.
 
     Raises
     ------
     GuestError
         If they cannot be built.
     """
-    return _built(kernel, _BRANCH, {"driver": _DRIVER}, _build_driver)
+    return _built(kernel, _BRANCH, {"driver": driver}, _build_driver)
 
 
 def build_xdma(kernel: Kernel) -> dict[str, Path]:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import peerdma
+from peerdma.doctor.system import System
 
 ROOT = Path(__file__).resolve().parents[2]
 DRIVER = ROOT / "driver"
@@ -155,6 +156,8 @@ def test_secure_boot_prints_how_to_enroll_the_key(
     assert done.returncode == 1
     assert f"mokutil --import {certificate} " in done.stdout
     assert certificate in (ROOT / "docs/driver.md").read_text()
+    assert certificate in (DRIVER / "peerdma.4").read_text().replace("\\-", "-")
+    assert System(machine.root).dkms_certificate == certificate
 
 
 def test_secure_boot_names_the_key_of_the_machines_settings(machine: Machine):

@@ -12,6 +12,7 @@ import os
 import random
 import re
 import select
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -30,6 +31,8 @@ ERRNOS = {
 _ARENA = 1 << 20
 _EDGES = [0, 1, 2, 3, 63, 64, 4095, 4096, 4097, 65535, 65536, 65537]
 _WIDE = [0x7FFF_FFFF, 0x8000_0000, 0xFFFF_FFFF, 1 << 32, 1 << 44, 1 << 63, (1 << 64) - 1]
+#: MADV_*: DONTNEED, FREE, REMOVE, DONTFORK, DOFORK, MERGEABLE, COLD, PAGEOUT
+_ADVICE = [4, 8, 9, 10, 11, 12, 20, 21]
 _STRUCTURES = {
     Ioctl.PIN_CUDA: uapi.PinCuda,
     Ioctl.UNPIN_CUDA: uapi.UnpinCuda,
@@ -57,6 +60,8 @@ _libc.ioctl.argtypes = [ctypes.c_int, ctypes.c_ulong, ctypes.c_void_p]
 _libc.mmap.restype = ctypes.c_void_p
 _libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
 _libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+_libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+_libc.mremap.argtypes = [ctypes.c_void_p, *[ctypes.c_size_t] * 2, ctypes.c_int, ctypes.c_void_p]
 _libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 _libc.read.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t]
 _MAP_FAILED = ctypes.c_void_p(-1).value
@@ -96,7 +101,7 @@ class Thread:
     def __init__(self, process: Process, seed: str):
         self.random = random.Random(seed)
         self.process = process
-        actions: dict[Callable[[], None], int] = {
+        actions: dict[Callable[[], None], float] = {
             self._open: 2,
             self._close: 2,
             self._request: 30,
@@ -114,7 +119,8 @@ class Thread:
             self._touch: 6,
             self._unmap: 3,
             self._gpu: 6,
-            self._memory: 3,
+            self._memory: 6,
+            self._fork: 0.2,
         }
         self._actions, self._weights = list(actions), list(actions.values())
 
@@ -370,11 +376,23 @@ class Thread:
         """Pinned or not: pages that are taken away, or may be written no more."""
         at = self.process.arena + self.random.randrange(_ARENA // 4096 // 4) * 4096
         kind = self.random.random()
+        if kind < 0.2:
+            _libc.mprotect(at, 4096, self.random.choice([1, 3, 3]))
+            return
         if kind < 0.5:
-            fixed = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x10  # MAP_FIXED: new pages
-            _libc.mmap(at, 4096, 3, fixed, -1, 0)
-        else:
-            _libc.mprotect(at, 4096, 1 if kind < 0.7 else 3)
+            _libc.madvise(at, 4096, self.random.choice(_ADVICE))
+            return
+        if kind < 0.7:
+            to = self.process.arena + self.random.randrange(_ARENA // 4096 // 4) * 4096
+            _libc.mremap(at, 4096, 4096, 3, to)  # MREMAP_MAYMOVE, MREMAP_FIXED
+        fixed = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x10  # MAP_FIXED: new pages
+        _libc.mmap(at, 4096, 3, fixed, -1, 0)
+
+    def _fork(self) -> None:
+        """A child has the files and the memory for a moment, also if this process is killed."""
+        if not os.fork():
+            time.sleep(0.05)
+            os._exit(0)
 
     def _gpu(self) -> None:
         process, gpu = self.process, self.process.gpu

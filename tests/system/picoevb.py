@@ -33,10 +33,10 @@ DRIVER = Path("/sys/bus/pci/drivers/peerdma")
 
 
 class Buffer:
-    """Host memory of this process: whole pages, with an address."""
+    """Host memory of this process: whole pages, with an address; shared with its children."""
 
-    def __init__(self, size: int, content: bytes | None = None):
-        self.memory = mmap.mmap(-1, size)
+    def __init__(self, size: int, content: bytes | None = None, flags: int = mmap.MAP_SHARED):
+        self.memory = mmap.mmap(-1, size, flags | mmap.MAP_ANONYMOUS)
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
         self.memory[:] = os.urandom(size) if content is None else content.ljust(size, b"\0")
 

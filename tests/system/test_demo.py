@@ -40,6 +40,7 @@ def system(*arguments: str | Path, script: str = "") -> subprocess.CompletedProc
         ("identity", ["peer-to-peer", "peer-to-peer"]),
         ("bounce", ["host memory", "host memory"]),
         ("arm64", ["host memory", "host memory"]),
+        ("not-coherent", ["host memory", "host memory"]),
     ],
 )
 def test_the_demo_in_a_lane(lane: str, ways: list[str]):

@@ -145,6 +145,31 @@ with Node("/dev/picoevb1") as node:
         )
 
 
+def test_each_error_is_told_with_its_own_kind_and_place(guest: Guest):
+    """The board keeps what it has captured of the first one until the driver has read that."""
+    with plugged(guest, "--fault", "ur@2", "--fault", "ca@60"):
+        within(
+            guest,
+            r"""
+import re
+memory, errors = Buffer(2 * PAGE), []
+def failed(at):
+    try:
+        node.h2c(memory.address + at, 0, PAGE)
+    except OSError:
+        words = node.info().last_error.decode()
+        errors.append(re.search(r": (.*) at address 0x(\w+)", words).groups())
+        return True
+with Node("/dev/picoevb1") as node:
+    for at in (0, PAGE):
+        until(lambda: failed(at))
+(first, at), (second, then) = errors
+assert (first, second) == ("unsupported request", "completer abort"), errors
+assert at[:-3] != then[:-3], errors
+""",
+        )
+
+
 @pytest.mark.parametrize("channel", [0, 1])
 def test_short_chains_are_pushed(guest: Guest, channel: int):
     """The board's first read fails, and all that C2H reads are descriptors."""
@@ -398,6 +423,10 @@ def attempt(what):
     except OSError as error:
         outcome.append(errno.errorcode[error.errno])
 with Gpu() as gpu, Node("/dev/picoevb1") as node, Node("/dev/picoevb1") as other:
+    # With card RAM for itself.
+    own = node.request(Ioctl.SET_CONTEXT, uapi.Context(ram_length=PAGE)).ram_address
+    with other.refused(errno.EACCES, "another open file has for itself"):
+        other.h2c(memory.address, own, PAGE)
     handle = node.cuda(gpu.alloc(GPU_PAGE), GPU_PAGE)
     mailbox = node.mailbox()
     page = ctypes.addressof(ctypes.c_char.from_buffer(mailbox))
@@ -426,6 +455,8 @@ with Gpu() as gpu, Node("/dev/picoevb1") as node, Node("/dev/picoevb1") as other
     assert (info.link_speed, info.link_width, info.max_payload, info.max_read_request) == (0,) * 4
     with node.refused(errno.ENODEV, "the board is gone"):
         node.load(handle, 1)
+    for file in (node, other):
+        file.refuses(errno.ENODEV, "the board is gone", Ioctl.SET_CONTEXT, uapi.Context())
     until(lambda: node.query(handle).state == uapi.SurfaceState.LOST or DIES)
     node.unpin(handle)
     assert gpu.counts()[1:3] == (0, 0)
@@ -447,6 +478,9 @@ def test_a_board_that_is_pulled(guest: Guest):
         job.wait_for("now")
         guest.unplug(board)
         assert job.wait(120) == (0, "now\n")
+    with plugged(guest):
+        code = "node = Node('/dev/picoevb1'); info = node.request(Ioctl.CARD_INFO, uapi.CardInfo())"
+        within(guest, f"{code}; assert info.fpga_ram_size == node.info().card_ram_size")
 
 
 def test_a_dead_board_is_told_at_probe(guest: Guest):

@@ -10,7 +10,6 @@ import fcntl
 import os
 import resource
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ import pytest
 from peerdma import uapi
 from peerdma.uapi import Ioctl, Op
 from tests.system.crowd import ratios
+from tests.system.hostile import OTHER, SOMEBODY, charged, memory_group
 from tests.system.picoevb import (
     BOTH,
     PAGE,
@@ -28,7 +28,6 @@ from tests.system.picoevb import (
     ended,
     parameter,
     setting,
-    shell,
     spawn,
     until,
     user,
@@ -40,32 +39,7 @@ pytestmark = [
     pytest.mark.usefixtures("guest"),
 ]
 
-SOMEBODY, OTHER = 1000, 1001
 MIB = 1 << 20
-
-
-@contextlib.contextmanager
-def memory_group() -> Iterator[Path]:
-    """The folder of a new memory cgroup."""
-    root = Path("/run/cgroup")
-    root.mkdir()
-    shell(f"mount -t cgroup2 cgroup {root}")
-    group = root / "test"
-    try:
-        (root / "cgroup.subtree_control").write_text("+memory")
-        group.mkdir()
-        yield group
-        until(lambda: "populated 0" in (group / "cgroup.events").read_text())
-        group.rmdir()
-    finally:
-        shell(f"umount {root}")
-        root.rmdir()
-
-
-def charged(group: Path) -> int:
-    """Bytes of kernel objects that a memory cgroup pays for."""
-    lines = (group / "memory.stat").read_text().splitlines()
-    return int(next(line.split()[1] for line in lines if line.startswith("slab_unreclaimable ")))
 
 
 def submit_many(node: Node, handle: int, count: int) -> int:

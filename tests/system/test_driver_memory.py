@@ -62,72 +62,8 @@ def test_read_only_pages_are_read():
         node.refuses(errno.EFAULT, "not all writable memory", Ioctl.PIN_PAGES, pin)
 
 
-def test_pages_pinned_for_reading_stay_those_of_the_process():
-    """Pages that nobody has written to yet, and those of a file that is mapped privately."""
-    content, destination = os.urandom(2 * PAGE), Buffer(2 * PAGE, b"")
-    with tempfile.TemporaryFile(dir="/dev/shm") as file, Node() as node:
-        file.truncate(PAGE)
-        for source in (mmap.mmap(-1, PAGE), mmap.mmap(file.fileno(), PAGE, mmap.MAP_PRIVATE)):
-            address = np.frombuffer(source, np.uint8).ctypes.data
-            pin = uapi.PinPages(address=address, length=PAGE, access=1)
-            handle = node.request(Ioctl.PIN_PAGES, pin).handle
-            source[:] = content[:PAGE]
-            node.h2c(handle, 0, PAGE, 1)
-            node.c2h(0, destination.address, PAGE)
-            assert destination[:PAGE] == content[:PAGE]
-            content = content[PAGE:] + content[:PAGE]
-
-
-def test_private_and_shared_pages_side_by_side_are_read():
-    content = os.urandom(PAGE)
-    with tempfile.TemporaryFile(dir="/dev/shm") as file, Node() as node:
-        file.write(content * 3)
-        file.flush()
-        source = mmap.mmap(-1, 3 * PAGE)
-        address = np.frombuffer(source, np.uint8).ctypes.data
-        libc = ctypes.CDLL(None)
-        flags = mmap.MAP_SHARED | 0x10  # MAP_FIXED
-        libc.mmap.restype = ctypes.c_void_p
-        middle = ctypes.c_void_p(address + PAGE), ctypes.c_size_t(PAGE)
-        assert libc.mmap(*middle, mmap.PROT_READ, flags, file.fileno(), 0) == address + PAGE
-        pin = uapi.PinPages(address=address, length=3 * PAGE, access=1)
-        handle = node.request(Ioctl.PIN_PAGES, pin).handle
-        destination = Buffer(3 * PAGE, b"")
-        node.h2c2h(handle, destination.address, 3 * PAGE, 1)
-        assert destination[:] == bytes(PAGE) + content + bytes(PAGE)
-
-
-def test_what_is_on_a_disk_is_not_written_to_by_the_board():
-    """Pinned for long, its pages could change while the file system writes them: the kernel refuses
-    that. They can be read, and a private mapping can be written to."""
-    with open("/dev/ram0", "r+b") as file, Node() as node:
-        shared = mmap.mmap(file.fileno(), PAGE)
-        private = mmap.mmap(file.fileno(), PAGE, mmap.MAP_PRIVATE)
-        at, own = (np.frombuffer(m, np.uint8).ctypes.data for m in (shared, private))
-        shared[:] = content = os.urandom(PAGE)
-        node.h2c(at, 0, PAGE)
-        with node.refused(
-            errno.EFAULT, r"a shared mapping of a file on a disk is none, .*write\(\)"
-        ):
-            node.c2h(0, at, PAGE)
-        node.c2h(0, own + 1, PAGE - 1)
-        assert private[1:] == content[:-1]
-        assert shared[:] == content
-
-
-def test_pages_of_a_file_are_written_back():
-    """What the board wrote is dirty: it is in the file, whatever the process does."""
-    content = Buffer(PAGE)
-    with open("/run/tmp/file", "w+b") as file, Node() as node:
-        file.truncate(PAGE)
-        mapped = mmap.mmap(file.fileno(), PAGE)
-        node.h2c(content.address, 0, PAGE)
-        node.c2h(0, np.frombuffer(mapped, np.uint8).ctypes.data, PAGE)
-        assert os.pread(file.fileno(), PAGE, 0) == content[:]
-
-
 def test_pinned_pages_are_the_parents_after_fork():
-    destination = Buffer(PAGE, b"")
+    destination = Buffer(PAGE, b"", mmap.MAP_PRIVATE)
     with Node() as node:
         source = Buffer(PAGE)
         node.h2c(source.address, 0, PAGE)

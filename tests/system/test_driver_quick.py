@@ -4,14 +4,18 @@
 More is in the other test_driver_*.py, which `make test-system` runs.
 """
 
+import ctypes
 import errno
 import mmap
 import os
+import tempfile
 
+import numpy as np
 import pytest
 
+from peerdma import uapi
 from peerdma.uapi import Ioctl, LegacyFlag, Op, Placement, Reason, SurfaceState, UnpinCuda
-from tests.system.picoevb import GPU_PAGE, Buffer, Gpu, Node, results
+from tests.system.picoevb import GPU_PAGE, PAGE, Buffer, Gpu, Node, results
 
 pytestmark = [pytest.mark.in_guest, pytest.mark.usefixtures("guest")]
 
@@ -30,6 +34,41 @@ def test_pages_to_pages():
     with Node() as node:
         node.h2c2h(source.address + 3, destination.address + 5, 299990)
     assert destination[5:299995] == source[3:299993]
+
+
+def test_pages_pinned_for_reading_stay_those_of_the_process():
+    """Pages that nobody has written to yet, and those of a file that is mapped privately."""
+    content, destination = os.urandom(2 * PAGE), Buffer(2 * PAGE, b"")
+    with tempfile.TemporaryFile(dir="/dev/shm") as file, Node() as node:
+        file.truncate(PAGE)
+        for source in (mmap.mmap(-1, PAGE), mmap.mmap(file.fileno(), PAGE, mmap.MAP_PRIVATE)):
+            address = np.frombuffer(source, np.uint8).ctypes.data
+            pin = uapi.PinPages(address=address, length=PAGE, access=1)
+            handle = node.request(Ioctl.PIN_PAGES, pin).handle
+            source[:] = content[:PAGE]
+            node.h2c(handle, 0, PAGE, 1)
+            node.c2h(0, destination.address, PAGE)
+            assert destination[:PAGE] == content[:PAGE]
+            content = content[PAGE:] + content[:PAGE]
+
+
+def test_private_and_shared_pages_side_by_side_are_read():
+    content = os.urandom(PAGE)
+    with tempfile.TemporaryFile(dir="/dev/shm") as file, Node() as node:
+        file.write(content * 3)
+        file.flush()
+        source = mmap.mmap(-1, 3 * PAGE)
+        address = np.frombuffer(source, np.uint8).ctypes.data
+        libc = ctypes.CDLL(None)
+        flags = mmap.MAP_SHARED | 0x10  # MAP_FIXED
+        libc.mmap.restype = ctypes.c_void_p
+        middle = ctypes.c_void_p(address + PAGE), ctypes.c_size_t(PAGE)
+        assert libc.mmap(*middle, mmap.PROT_READ, flags, file.fileno(), 0) == address + PAGE
+        pin = uapi.PinPages(address=address, length=3 * PAGE, access=1)
+        handle = node.request(Ioctl.PIN_PAGES, pin).handle
+        destination = Buffer(3 * PAGE, b"")
+        node.h2c2h(handle, destination.address, 3 * PAGE, 1)
+        assert destination[:] == bytes(PAGE) + content + bytes(PAGE)
 
 
 def test_gpu_to_gpu():

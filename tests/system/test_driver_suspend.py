@@ -16,7 +16,17 @@ from pathlib import Path
 
 import pytest
 
-from peerdma.uapi import BoardState, Frame, Ioctl, Op, Reason, StartRing, SurfaceState
+from peerdma.uapi import (
+    BoardState,
+    CardInfo,
+    Context,
+    Frame,
+    Ioctl,
+    Op,
+    Reason,
+    StartRing,
+    SurfaceState,
+)
 from sim.system import Guest
 from tests.system.picoevb import (
     GPU_PAGE,
@@ -42,6 +52,8 @@ _SOME = 60
 def suspend() -> None:
     """All devices are suspended and resumed."""
     Path("/sys/power/pm_test").write_text("devices")
+    # Seconds in between, for which a processor does nothing else: too long for a slow guest.
+    Path("/sys/module/suspend/parameters/pm_test_delay").write_text("1")
     Path("/sys/power/state").write_text("mem")
 
 
@@ -97,11 +109,29 @@ def a_ring_ends():
         assert results(node.events(1)) == [RESET]
 
 
+def with_a_context():
+    """The file keeps its card RAM; what was in it may be lost."""
+    memory = Buffer(2 * PAGE)
+    with Node() as node, Node() as other:
+        begin = node.request(Ioctl.SET_CONTEXT, Context(ram_length=PAGE)).ram_address
+        handle, of_other = node.pages(memory), other.pages(memory)
+        some = node.load(handle, _SOME, PAGE)
+        suspend()
+        assert results(node.events(_SOME)) == [(0, 0)] * len(some)
+        with other.refused(errno.EACCES, "another open file has for itself"):
+            other.submit(Op.H2C, PAGE, src_handle=of_other, dst_offset=begin)
+        node.h2c(memory.address, begin, PAGE)
+        node.c2h(begin, memory.address + PAGE, PAGE)
+        assert memory[:PAGE] == memory[PAGE:]
+    with Node() as node:
+        assert node.request(Ioctl.CARD_INFO, CardInfo()).fpga_ram_size > begin
+
+
 def in_every_state() -> None:
     """Called in the guest; does not end."""
     with open("/dev/kmsg", "w", buffering=1) as log:
         leaves_nothing()
-        for state in (nothing, waits_and_runs, a_ring_ends, hangs_then):
+        for state in (nothing, waits_and_runs, a_ring_ends, with_a_context, hangs_then):
             try:
                 state()
                 leaves_nothing()

@@ -84,7 +84,7 @@ def _not_loaded(system: System) -> Finding:
             for release in system.names("lib/modules")
             if f"/{_MODULE}.ko" in (system.text(f"lib/modules/{release}/modules.dep") or "")
         ]
-        step = "Install it: driver/install.sh (docs/driver.md)"
+        step = "Install it: the package peerdma-dkms, or driver/install.sh (docs/driver.md)"
         if other:
             found += f", but for {', '.join(other)}"
             step = f"Install linux-headers-{system.kernel}, then: dkms autoinstall"
@@ -95,7 +95,8 @@ def _not_loaded(system: System) -> Finding:
             f"{_MODULE} is installed, but not loaded, and Secure Boot is on: the kernel loads only "
             "modules signed with a key that the machine's owner enrolled",
             "modprobe peerdma; if it says “Key was rejected”: mokutil --import "
-            "/var/lib/dkms/mok.pub, restart, and enroll the key in the screen that appears",
+            f"{system.dkms_certificate}, or what mok_certificate in /etc/dkms/framework.conf is; "
+            "restart, and enroll the key in the screen that appears",
             BoardNotFound,
         )
     return fail(
@@ -127,7 +128,8 @@ def look_at_nodes(system: System) -> Iterator[Finding]:
             "node",
             f"{node} exists, but this user may not open it",
             "Log in at the machine itself, or join the node's group: usermod -aG video USER, and "
-            "log in again. Without the udev rule only root may: driver/install.sh installs it",
+            "log in again. Without the udev rule only root may: the package peerdma-dkms and "
+            "driver/install.sh install it",
             BoardNotFound,
         )
 

@@ -158,6 +158,12 @@ class System:
         return False
 
     @property
+    def dkms_certificate(self) -> str:
+        """Where DKMS, as this distribution has it, keeps the certificate that it signs with."""
+        ubuntu = "ID=ubuntu" in (self.text("etc/os-release") or "").splitlines()
+        return f"/var/lib/{'shim-signed/mok/MOK.der' if ubuntu else 'dkms/mok.pub'}"
+
+    @property
     def tegra(self) -> str:
         """Which Tegra this is, for example ``"tegra234"``; "" on other machines."""
         compatible = (self.data("proc/device-tree/compatible") or b"").split(b"\0")

@@ -286,7 +286,7 @@ def test_nothing_at_all(tmp_path):
     assert "none of the 0 PCI functions is a known board" in board.found
     assert (module.verdict, module.step) == (
         Verdict.FAIL,
-        "Install it: driver/install.sh (docs/driver.md)",
+        "Install it: the package peerdma-dkms, or driver/install.sh (docs/driver.md)",
     )
     assert node.verdict is gpu.verdict is Verdict.NOTE
 
@@ -302,6 +302,7 @@ def test_another_xilinx_design(tmp_path):
     assert "new_id" in board.step
 
 
+@pytest.mark.parametrize("system", ["debian", "ubuntu"])
 @pytest.mark.parametrize(
     ("kernel", "secure", "found", "step"),
     [
@@ -311,8 +312,9 @@ def test_another_xilinx_design(tmp_path):
     ],
     ids=["not loaded", "Secure Boot", "another kernel's"],
 )
-def test_no_module(tmp_path, kernel, secure, found, step):
+def test_no_module(tmp_path, kernel, secure, found, step, system):
     machine = Machine(tmp_path)
+    machine.write("etc/os-release", f'NAME="x"\nID={system}\nVERSION_ID="24.04"\n'.encode())
     machine.function("pci0000:00/0000:00:01.0", BOARD)
     machine.installed("peerdma", kernel=kernel)
     machine.write("sys/firmware/efi/efivars/SecureBoot-8be4df61", secure)
@@ -320,6 +322,9 @@ def test_no_module(tmp_path, kernel, secure, found, step):
     assert module.verdict is Verdict.FAIL
     assert re.search(found, module.found), module.found
     assert step in module.step
+    if "mokutil" in step:
+        key = {"debian": "dkms/mok.pub", "ubuntu": "shim-signed/mok/MOK.der"}[system]
+        assert f"--import /var/lib/{key}, or what" in module.step
 
 
 @pytest.mark.parametrize(
