@@ -12,7 +12,6 @@ import pytest
 import peerdma
 from peerdma import testing
 from peerdma.testing import pattern
-from peerdma.userspace.xdma import Direction, Xdma
 
 FRAME = 6000
 
@@ -386,20 +385,3 @@ def test_boards_without_what_was_asked_for(board, without, converter, sensor, gp
         pytest.raises(peerdma.UnsupportedError, match=r"PATN is a source.*board\.frames"),
     ):
         sensor.process(s[:4], s[4:])
-
-
-def test_a_board_that_was_left_in_credit_mode_is_usable(monkeypatch):
-    """By a program that was killed in a loop, where the board cannot be reset."""
-    opened = Xdma.__init__
-
-    def left(self, *arguments):
-        opened(self, *arguments)
-        self.engine.channels[Direction.C2H].use_credits(True)
-
-    monkeypatch.setattr(Xdma, "__init__", left)
-    # More descriptors than are pushed: those need no credits.
-    source = np.arange(64, dtype=np.uint8)
-    targets = [np.zeros(4, np.uint8) for _ in range(16)]
-    with peerdma.open("sim", timeout=10) as board:
-        board.copy(source, targets)
-    assert (np.concatenate(targets) == source).all()
