@@ -92,6 +92,8 @@ class UserSpaceBackend:
         with contextlib.ExitStack() as undo:
             undo.callback(self._function.close)
             self._driver = Xdma(self._function, *_descriptor_ring(platform), timeout)
+            # Whoever drove the board before may have ended in the middle of a run of frames.
+            self._driver.engine.channels[Direction.C2H].use_credits(False)
             self._lanes = Lanes(self._driver, self._lost, notes)
             self._info = self._describe(name)
             undo.pop_all()

@@ -84,9 +84,6 @@ class Engine:
             Direction.C2H: DmaChannel(registers, Direction.C2H, 1 << self.channel_counts[0]),
         }
         self.stop(Direction)
-        for channel in self.channels.values():
-            # Whoever drove the board before may have ended without this.
-            channel.use_credits(False)
 
     def require_usable(self) -> None:
         """TransferError if a channel could not be stopped."""

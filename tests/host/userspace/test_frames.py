@@ -18,6 +18,7 @@ from peerdma.regs import (
 )
 from peerdma.userspace.dma_channel import MOST_CREDITS
 from peerdma.userspace.frames import FrameRun
+from peerdma.userspace.xdma import Direction, Xdma
 from tests.host.userspace.test_xdma import Registers, driver
 
 
@@ -143,3 +144,20 @@ def test_lost_writes_are_no_error_of_whoever_sees_the_interrupt(registers):
     with pytest.raises(peerdma.TransferError, match="lost"):
         run.filled()
     assert run.ended
+
+
+def test_a_board_that_was_left_in_credit_mode_is_usable(monkeypatch):
+    """By a program that was killed in a loop, where the board cannot be reset."""
+    opened = Xdma.__init__
+
+    def left(self, *arguments):
+        opened(self, *arguments)
+        self.engine.channels[Direction.C2H].use_credits(True)
+
+    monkeypatch.setattr(Xdma, "__init__", left)
+    # More descriptors than are pushed: those need no credits.
+    source = np.arange(64, dtype=np.uint8)
+    targets = [np.zeros(4, np.uint8) for _ in range(16)]
+    with peerdma.open("sim", timeout=10) as board:
+        board.copy(source, targets)
+    assert (np.concatenate(targets) == source).all()
