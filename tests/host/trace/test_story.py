@@ -103,11 +103,11 @@ def test_records_of_frames_are_told(tmp_path):
         for nbytes in (1000, size):
             source.start(nbytes)
             with board.frames([np.empty(nbytes, np.uint8) for _ in range(2)]) as frames:
-                records += [frames.record for _ in itertools.islice(frames, 2)]
+                records += [frame.record for frame in itertools.islice(frames, 2)]
     story = tell(read(path))
     labels = [row.label for row in story.rows if row.up and row.tlp.kind == Kind.WRITE]
     assert any(row.label == "extension.frame_records = 0xf" for row in story.rows)
-    told = [label.partition(", to ring")[0] for label in labels if label.startswith("record")]
+    told = [label.partition(", to client")[0] for label in labels if label.startswith("record")]
     assert [text for text in told if text in map(_told, records)] == list(map(_told, records))
     # The board filled the surfaces again, before it was stopped.
     assert all(re.match(rf"record of frame \d+: (1000|{size}) bytes", text) for text in told)
