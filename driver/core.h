@@ -158,8 +158,8 @@ struct peerdma_ops {
  * @dma: mapped DMA BAR
  * @dma_length: length of the DMA BAR in bytes
  * @card_ram_size: bytes of card RAM that programs may use
- * @staging: bytes at the end of card RAM that copies of one channel go through; 0 if the board has
- *	a stream. Those of all channels follow @card_ram_size, or are the last of it on plain XDMA
+ * @staging: bytes at the end of card RAM that copies of one channel go through; 0 if they go through
+ *	the stream. Those of all channels follow @card_ram_size, or are the last of it on plain XDMA
  * @staging_base: card address of the first of them
  * @h2c_channels: number of H2C channels found
  * @c2h_channels: number of C2H channels found
@@ -278,6 +278,12 @@ static inline void peerdma_board_put(struct peerdma_dev *board)
 static inline u32 peerdma_channels(const struct peerdma_dev *board)
 {
 	return board->lane_count / PEERDMA_LANES;
+}
+
+/* Another user block may change the bytes. */
+static inline bool peerdma_copies_streamed(const struct peerdma_dev *board)
+{
+	return board->stream_window && board->user_block == PEERDMA_PASS_THROUGH;
 }
 
 /* A board that is gone is not touched: its registers may not be mapped any more. */

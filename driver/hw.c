@@ -150,7 +150,7 @@ int peerdma_hw_identify(struct peerdma_dev *board)
 	error = hw_identify_extension(board);
 	if (error)
 		return error;
-	if (!board->stream_window && board->card_ram_size >= PAGE_SIZE) {
+	if (!peerdma_copies_streamed(board) && board->card_ram_size >= PAGE_SIZE) {
 		u64 most = min_t(u64, board->card_ram_size / 4, SZ_1M);
 
 		/* Powers of two, so that offsets into them can be masked. */

@@ -100,7 +100,9 @@ void peerdma_info_get(struct peerdma_file *file, struct peerdma_info *info)
 	info->aperture_size = info_largest_aperture();
 	info->features = PEERDMA_FEATURE_DMABUF;
 	if (board->stream_window)
-		info->features |= PEERDMA_FEATURE_STREAM_COPY | PEERDMA_FEATURE_STREAMS;
+		info->features |= PEERDMA_FEATURE_STREAMS;
+	if (peerdma_copies_streamed(board))
+		info->features |= PEERDMA_FEATURE_STREAM_COPY;
 	if (peerdma_mmap_mailbox(board))
 		info->features |= PEERDMA_FEATURE_MAILBOX;
 	if (peerdma_provider_names(info->providers, sizeof(info->providers)))

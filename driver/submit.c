@@ -103,7 +103,7 @@ static int submit_check_overlap(struct peerdma_job *job, const struct peerdma_su
 
 static int submit_check_copy(struct peerdma_job *job)
 {
-	if (job->file->board->stream_window || job->file->board->staging)
+	if (peerdma_copies_streamed(job->file->board) || job->file->board->staging)
 		return 0;
 	return peerdma_fail(job->file, -EOPNOTSUPP, "this board has no card RAM to copy through");
 }
@@ -157,6 +157,7 @@ int peerdma_submit_prepare(struct peerdma_job *job, u32 op, struct peerdma_surfa
 {
 	const struct peerdma_dev *board = job->file->board;
 	u64 from_card = source_offset, to_card = destination_offset;
+	bool streamed;
 	int error = 0;
 
 	if (source)
@@ -175,9 +176,10 @@ int peerdma_submit_prepare(struct peerdma_job *job, u32 op, struct peerdma_surfa
 
 	if (source && destination) {
 		error = op == PEERDMA_OP_COPY ? submit_check_copy(job) : submit_check_process(job);
-		job->path = board->stream_window ? PATH_STREAM : PATH_STAGED;
-		from_card = board->stream_window ?:
-			    board->staging_base + job->channel * board->staging;
+		streamed = op == PEERDMA_OP_PROCESS || peerdma_copies_streamed(board);
+		job->path = streamed ? PATH_STREAM : PATH_STAGED;
+		from_card = streamed ? board->stream_window :
+				       board->staging_base + job->channel * board->staging;
 		to_card = from_card;
 	} else {
 		error = peerdma_submit_check_card(job->file, op, source ? to_card : from_card,

@@ -177,6 +177,7 @@ def expected_macros() -> dict[str, int]:
     elsewhere = {"ALIGNMENTS_MM", "C2H_CHANNEL_BASE", "C2H_SGDMA_BASE", "EXTENSION_MAGIC"}
     values = {name: getattr(regs, name) for name in regs.__all__ if name not in elsewhere}
     expected |= {name: value for name, value in values.items() if isinstance(value, int)}
+    expected["PASS_THROUGH"] = int.from_bytes(b"PASS", "little")
     for name in ("BAR_USER", "BAR_DMA"):
         expected[name], expected[f"{name}_SIZE"] = getattr(regs, name)
     expected |= {f"DESC_{field.name}_MASK": field.mask for field in regs.DESC_CONTROL_FIELDS}

@@ -97,6 +97,8 @@ def _constants() -> Iterator[str]:
     yield _define("MSIX_ENTRIES", str(regs.MSIX_ENTRIES))
     yield _define("CARD_RAM_SIZE", _value(regs.CARD_RAM_SIZE), "default build")
     yield _define("STREAM_WINDOW", _value(regs.STREAM_WINDOW))
+    name = regs.four_characters(regs.PASS_THROUGH)
+    yield _define("PASS_THROUGH", _value(name), "in register user_block")
 
 
 def _block(block: regs.Block, bar: str) -> Iterator[str]:

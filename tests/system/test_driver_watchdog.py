@@ -10,19 +10,21 @@ import time
 import pytest
 
 from peerdma.regs import WaitsFor
-from peerdma.uapi import Op, Reason
+from peerdma.uapi import Feature, Ioctl, Op, Reason, RegisterFlag, UserRegister
 from tests.system.picoevb import HUNG, PAGE, Buffer, Node, results, setting, until
 
 #: The time of all boards here is the machine's. Reads of the first take so long that it moves less
-#: than 1 MB/s; copies of the third stop halfway: its user block gives half of what it takes.
-SLOW, HALF = "/dev/picoevb", "/dev/picoevb2"
+#: than 1 MB/s; the third has tests/sim/board/valve.py between its channels, which is shut at first.
+SLOW, VALVE = "/dev/picoevb", "/dev/picoevb2"
+#: To the register of the valve: take bytes, and drop them.
+DROP = 1
 _REAL_TIME = ["--time-scale", "1"]
 GUEST = {
     "lane": "identity",
     "board_options": [*_REAL_TIME, "--rtt-ns", "100000"],
     "further_boards": [
         [*_REAL_TIME, "--no-msix", "--fault", "hang@2"],
-        [*_REAL_TIME, "--no-msix", "--user", "bfloat16"],
+        [*_REAL_TIME, "--no-msix", "--user", "tests.sim.board.valve:Valve"],
     ],
 }
 pytestmark = [
@@ -82,17 +84,27 @@ def test_what_stands_still_is_late_as_soon_as_what_is_shorter():
 
 def test_after_a_late_job_the_next_one_goes_on():
     """Without a reset, if the board stops."""
-    memory = Buffer(PAGE)
-    with Node(HALF) as node:
+    memory = Buffer(2 * PAGE)
+    with Node(VALVE) as node:
         before = node.info()
-        late = copy(node, PAGE)
-        next_one = node.submit(Op.C2H, PAGE, dst_handle=node.pages(memory))
+        handle = node.pages(memory)
+        node.request(Ioctl.USER_REGISTER, UserRegister(flags=RegisterFlag.WRITE, value=DROP))
+        both = {"src_handle": handle, "dst_handle": handle, "dst_offset": PAGE}
+        late = node.submit(Op.PROCESS, PAGE, dst_length=PAGE, **both)
+        next_one = node.submit(Op.C2H, PAGE, dst_handle=handle)
         events = {event.job: results([event])[0] for event in node.events(2)}
         after = node.info()
         assert events == {late: TIMEOUT, next_one: (0, Reason.NONE)}
         assert (after.timeouts, after.generation) == (before.timeouts + 1, before.generation)
-        with node.refused(errno.ETIMEDOUT, "it waited for the user block to give data"):
-            node.h2c2h(memory.address, memory.address + 100, 100)
+
+
+def test_copies_do_not_go_through_a_block_that_may_change_them():
+    memory = Buffer(2 * PAGE)
+    with Node(VALVE) as node:
+        info = node.info()
+        assert info.features & Feature.STREAMS and not info.features & Feature.STREAM_COPY
+        node.h2c2h(memory.address, memory.address + PAGE, PAGE)
+        assert memory[:PAGE] == memory[PAGE:]
 
 
 def test_what_waits_for_data_is_not_late_and_keeps_nobody_waiting():
