@@ -32,7 +32,7 @@ _PLANTED = {
     },
     "job.c": {
         "static bool job_wants_sync": f"extern {_DECLARED}static bool job_wants_sync",
-        "leg->surface->needs_sync;": "leg->surface->needs_sync && !(planted & 4);",
+        "leg->surface->needs_sync);": "leg->surface->needs_sync && !(planted & 4));",
     },
 }
 
