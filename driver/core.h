@@ -158,8 +158,8 @@ struct peerdma_ops {
  * @dma: mapped DMA BAR
  * @dma_length: length of the DMA BAR in bytes
  * @card_ram_size: bytes of card RAM that programs may use
- * @staging: bytes at the end of card RAM that copies of one channel go through; 0 if they go through
- *	the stream. Those of all channels follow @card_ram_size, or are the last of it on plain XDMA
+ * @staging: bytes at the end of card RAM that copies of one channel go through; 0 if they use the
+ *	stream. Those of all channels follow @card_ram_size, or are the last of it on plain XDMA
  * @staging_base: card address of the first of them
  * @h2c_channels: number of H2C channels found
  * @c2h_channels: number of C2H channels found

@@ -183,7 +183,8 @@ static void main_announce(struct peerdma_dev *board)
 		 dev_name(&board->node), board->version ? "" : "plain XDMA, ",
 		 board->h2c_channels, board->c2h_channels, board->card_ram_size / 1024,
 		 interrupts[board->interrupts],
-		 peerdma_copies_streamed(board) ? "in one pass" : "through card RAM", board->time_scale);
+		 peerdma_copies_streamed(board) ? "in one pass" : "through card RAM",
+		 board->time_scale);
 }
 
 static int main_probe(struct pci_dev *pdev, const struct pci_device_id *id)
