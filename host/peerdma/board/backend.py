@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol
 
 from ..errors import PeerdmaError, Timeout, UnsupportedError
 from ..memory.mailbox import MailboxPage
@@ -24,9 +24,7 @@ __all__ = [
     "Moved",
     "Piece",
     "Progress",
-    "StreamBackend",
     "require_user_block",
-    "stream_backend",
 ]
 
 #: Called with (bytes done, bytes in all) while a transfer runs.
@@ -175,6 +173,38 @@ class Backend(Protocol):
         """
         ...
 
+    def prepare_process(self, source: Sequence[Piece], destination: Sequence[Piece]) -> Any:
+        """Prepares a transfer through the user block; lengths match `user_ratio`."""
+        ...
+
+    def fill(
+        self, frames: Sequence[Sequence[Piece]], *, overwrite: bool, timeout: float | None
+    ) -> Filling:
+        """Starts filling a ring of frames from the user stream: frame k goes to frames[k % n].
+
+        The stream is emptied first, so that frame 0 is whole, and number 0 to the board. Where the
+        board has `Capability.FRAME_RECORDS`, it makes records, and each frame's last piece is the
+        place of its record.
+
+        At a frame that is not released, see `Filling.release`, the board waits, unless `overwrite`.
+        Its source then drops frames, and counts them.
+
+        Parameters
+        ----------
+        frames : sequence of sequences of Piece
+            Where each frame goes, piece after piece; all have the same length in bytes.
+        overwrite : bool
+            Whether the board writes over frames that are not released.
+        timeout : float or None
+            Seconds to wait for a report; None: by the frames' size and the board's time scale.
+
+        Raises
+        ------
+        TransferError
+            If the frames are too many, or in too many pieces.
+        """
+        ...
+
     def mailbox(self) -> MailboxPage:
         """Maps the mailbox page; UnsupportedError if the board offers none."""
         ...
@@ -251,63 +281,9 @@ class Filling(Protocol):
         ...
 
 
-@runtime_checkable
-class StreamBackend(Protocol):
-    """A backend that also supports the user block; the rules of `Backend` apply."""
-
-    def prepare_process(self, source: Sequence[Piece], destination: Sequence[Piece]) -> Any:
-        """Prepares a transfer through the user block; lengths match `user_ratio`."""
-        ...
-
-    def fill(
-        self, frames: Sequence[Sequence[Piece]], *, overwrite: bool, timeout: float | None
-    ) -> Filling:
-        """Starts filling a ring of frames from the user stream: frame k goes to frames[k % n].
-
-        The stream is emptied first, so that frame 0 is whole, and number 0 to the board. Where the
-        board has `Capability.FRAME_RECORDS`, it makes records, and each frame's last piece is the
-        place of its record.
-
-        At a frame that is not released, see `Filling.release`, the board waits, unless `overwrite`.
-        Its source then drops frames, and counts them.
-
-        Parameters
-        ----------
-        frames : sequence of sequences of Piece
-            Where each frame goes, piece after piece; all have the same length in bytes.
-        overwrite : bool
-            Whether the board writes over frames that are not released.
-        timeout : float or None
-            Seconds to wait for a report; None: by the frames' size and the board's time scale.
-
-        Raises
-        ------
-        TransferError
-            If the frames are too many, or in too many pieces.
-        """
-        ...
-
-
 def require_user_block(backend: Backend) -> Extension:
     """The board's extension block; UnsupportedError if the board has no user block."""
     extension = backend.info.extension
     if extension is None or Capability.STREAM not in extension.capabilities:
         raise UnsupportedError("this board has no user block; build its gateware with --user")
     return extension
-
-
-def stream_backend(backend: Backend) -> tuple[StreamBackend, Extension]:
-    """The backend, checked to support the user block, and the board's extension block.
-
-    Raises
-    ------
-    UnsupportedError
-        If the board has no user block, or its driver makes no such transfers.
-    """
-    extension = require_user_block(backend)
-    if not isinstance(backend, StreamBackend):
-        raise UnsupportedError(
-            "the kernel driver makes no transfers through the user block but copies; open the "
-            "board by VFIO (docs/vfio.md), or a simulated one"
-        )
-    return backend, extension

@@ -14,7 +14,7 @@ from ..memory.memory import Memory
 from ..regs import USER, USER_BLOCK_SIZE
 from ..uapi import Access
 from .arrays import memory_of
-from .backend import Backend, BoardInfo, Progress, require_user_block, stream_backend
+from .backend import Backend, BoardInfo, Progress, require_user_block
 from .job import Job
 from .jobs import Jobs
 from .pin import Pin, Side
@@ -279,7 +279,7 @@ class Board:
         PinError
             If an array cannot be pinned for the board to write, such as a read-only one.
         """
-        backend, extension = stream_backend(self._backend)
+        extension = require_user_block(self._backend)
         require_ring(arrays, overwrite, stream, extension)
         after = None if stream is None else self._plans.in_order_of(stream)
         with self._lock, contextlib.ExitStack() as undo:
@@ -296,7 +296,7 @@ class Board:
 
             self._stream = fill_frames(
                 self._jobs,
-                backend,
+                self._backend,
                 extension.capabilities,
                 [Place(a, frame_bytes, self._plans.span, pin, self._arrays) for a in arrays],
                 pin,

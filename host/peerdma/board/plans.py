@@ -12,7 +12,7 @@ from ..errors import UnsupportedError
 from ..memory.memory import Memory
 from ..uapi import Access
 from .arrays import Arrays, Lease
-from .backend import Backend, stream_backend
+from .backend import Backend, require_user_block
 from .jobs import Jobs
 from .ordered import Ordered
 from .pin import Pin, Side, Span
@@ -73,7 +73,7 @@ class Plans:
 
     def process(self, source: Side, destination: Side) -> Plan:
         """See `Board.process`."""
-        backend, extension = stream_backend(self._backend)
+        extension = require_user_block(self._backend)
         if not extension.user_ratio[0]:
             raise UnsupportedError(
                 f"cannot process memory: the board's user block {extension.user_block} is a source "
@@ -83,7 +83,7 @@ class Plans:
             sources, destinations = self._sides(source, destination, leases)
             require_ratio(sources, destinations, extension)
             refuse_overlap(sources, destinations)
-            return self._plan(backend.prepare_process, sources, destinations, leases)
+            return self._plan(self._backend.prepare_process, sources, destinations, leases)
 
     def write(self, source: Any, card_address: int) -> Plan:
         """See `Board.write`."""

@@ -15,7 +15,7 @@ from ..errors import PeerdmaError, Timeout
 from ..regs import Capability
 from ..uapi import Access
 from .arrays import Arrays, Lease, may_be_queued
-from .backend import Filling, FrameRecord, StreamBackend
+from .backend import Backend, Filling, FrameRecord
 from .jobs import Jobs
 from .pin import Pin, Span
 from .records import Records
@@ -309,7 +309,7 @@ class Frames:
 
 def fill_frames(
     jobs: Jobs,
-    backend: StreamBackend,
+    backend: Backend,
     capabilities: Capability,
     places: Sequence[Place],
     pin: Callable[[np.ndarray], Pin],
