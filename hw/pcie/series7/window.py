@@ -44,8 +44,9 @@ class WriteWindow(wiring.Component):
 
     The latency of an acknowledgement is measured with each TLP of two beats (a read request, or
     what carries a dword) that finds the block empty: from its first beat to the first buffer that
-    is free again. Before the first one it counts as none. The block's number of buffers is the
-    largest that it has shown; when that has not changed for `_LONGEST` units, what it shows then.
+    is free again. Before the first one it counts as none; later ones count if no other TLP comes
+    meanwhile. The block's number of buffers is the largest that it has shown; when that has not
+    changed for `_LONGEST` units, what it shows then.
 
     Latency: 3 cycles from `free` to `write`.
 
@@ -144,6 +145,10 @@ class WriteWindow(wiring.Component):
             with m.If(self.beat):
                 m.d.sync += second.eq(0)
             with m.If(self.beat & second & ~self.last):
+                m.d.sync += measuring.eq(0)
+            # The count stays if it shows another TLP in the cycle in which it shows the first
+            # one's end.
+            with m.If(begins & (latency != 0)):
                 m.d.sync += measuring.eq(0)
         with m.Elif(begins | changed):
             m.d.sync += [

@@ -348,6 +348,29 @@ def test_a_buffer_is_left_for_a_read():
     link.run(testbench)
 
 
+def test_a_tlp_that_comes_when_another_goes_does_not_hide_its_end():
+    """The count of free buffers stays, and no longer latency is taken from that."""
+    link = Link()
+
+    async def testbench(ctx):
+        await link.learn(ctx)
+        await link.send(ctx, READ - FRAMING)
+        cycles = 0
+        while link.inside[-1]:
+            await link.cycle(ctx)
+            cycles += 1
+        await link.rest(ctx)
+        await link.send(ctx, READ - FRAMING)
+        await link.rest(ctx, cycles - 1)
+        await link.send(ctx, READ - FRAMING)
+        assert link.inside[-4:] == [1] * 4
+        start = len(link.idle)
+        await link.write(ctx, 40)
+        assert link.since(start)[1] <= 4 * wire(128)
+
+    link.run(testbench)
+
+
 def test_any_traffic_keeps_the_rules():
     """Random sizes, pauses, latencies, buffers: the link idles only when the core does."""
     random = seeded()
