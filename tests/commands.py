@@ -193,7 +193,7 @@ def _wrong_pip(arguments: list[str]) -> Iterator[str]:
             folder = word == "-w"
         elif extras:
             for extra in (extras[1] or "").split(","):
-                if extra and extra != "cudaX" and f"\n{extra} = [" not in known:
+                if extra and extra != "X" and f"\n{extra} = [" not in known:
                     yield f"pyproject.toml has no extra {extra}"
         elif word not in wanted and not WHEEL.fullmatch(word):
             yield f"{word} is not to be had from a registry, or not what is meant"

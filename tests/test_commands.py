@@ -92,7 +92,7 @@ def test_commands_that_work_are_left_alone(text):
     assert not list(wrong_in_document(text))
 
 
-BOARD_COMMANDS = ("info", "leds", "doctor", "demo")
+BOARD_COMMANDS = ("info", "leds", "doctor", "demo", "perf")
 PROGRAMS = [("host/demo.py",), *(("-m", "peerdma", name) for name in BOARD_COMMANDS)]
 
 

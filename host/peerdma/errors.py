@@ -9,6 +9,8 @@ that report what the system or a device answered are an `OSError` too, and `Time
 from __future__ import annotations
 
 import copyreg
+import shlex
+import sys
 from typing import Any
 
 __all__ = [
@@ -27,6 +29,7 @@ __all__ = [
     "VerifyError",
     "VersionMismatch",
     "exit_codes",
+    "install_command",
 ]
 
 
@@ -209,3 +212,17 @@ def exit_codes() -> dict[int, str]:
     for kind in (PeerdmaError, *PeerdmaError.__subclasses__()):
         codes[kind.exit_code] = kind.cause
     return dict(sorted(codes.items()))
+
+
+def install_command(extra: str) -> str:
+    """What to type to install an extra of this package.
+
+    For the environment that this program runs in, or a new one where that is the system's, into
+    which pip is not to install.
+    """
+    if sys.prefix != sys.base_prefix:
+        return f"in a checkout, `{shlex.quote(sys.executable)} -m pip install '.[{extra}]'`"
+    return (
+        f"in a checkout, `python3 -m venv ~/peerdma && ~/peerdma/bin/pip install '.[{extra}]'`, "
+        "and use the Python of that environment"
+    )

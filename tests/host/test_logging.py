@@ -9,6 +9,8 @@ import sys
 import pytest
 
 import peerdma
+from peerdma.cli import boards
+from peerdma.cli.main import main
 from peerdma.uapi import Ioctl
 from tests.host.programs import HOST
 
@@ -67,3 +69,32 @@ def test_a_program_that_sets_nothing_up_sees_nothing():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ([], []),
+        (["-v"], ["opened board 0"]),
+        (["-vv"], ["opened board 0", "pinned 64 bytes"]),
+    ],
+)
+def test_the_command_shows_the_log(node_driver, capsys, options, said):
+    logger = logging.getLogger("peerdma")
+    before = (logger.level, list(logger.handlers))
+    assert main(["perf", "--memory", "numpy", "--sizes", "64", "--repeat", "1", *options]) == 0
+    errors = capsys.readouterr().err
+    assert bool(errors) == bool(said)
+    assert all(f": {text}" in errors for text in said)
+    assert ("pinned" in errors) == (options == ["-vv"])
+    assert (logger.level, logger.handlers) == before
+
+
+def test_the_command_shows_warnings_in_any_case(node_driver, capsys, monkeypatch):
+    def warns(*_):
+        logging.getLogger("peerdma.opening").warning("look out")
+        return 0
+
+    monkeypatch.setattr(boards, "_run", warns)
+    assert main(["list"]) == 0
+    assert capsys.readouterr().err == "peerdma.opening: look out\n"

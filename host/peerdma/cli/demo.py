@@ -14,7 +14,6 @@ import functools
 import json
 import math
 import os
-import re
 import sys
 import tempfile
 import time
@@ -24,9 +23,9 @@ from ..board.board import Board
 from ..errors import PeerdmaError
 from ..gpus import gpu as open_gpu
 from ..memory.files import Input, Output
-from ..memory.memory import DataPath
 from ..opening import add_board_option, open_board
 from ..testing import compare
+from .options import about, add_gpu_options, heading, way
 from .trace import SUFFIXES, save_trace
 
 __all__ = ["add_demo"]
@@ -45,21 +44,7 @@ def add_demo(command: argparse.ArgumentParser) -> None:
         metavar="WxH",
         help="size of the surfaces in 32-bit words (default: 1024x1024)",
     )
-    command.add_argument(
-        "--gpu",
-        type=_gpu,
-        metavar="auto|emulated|cuda[:N]",
-        default="auto",
-        help="GPU to use: auto is the first CUDA GPU, or the emulated one where there is none, "
-        "cuda:1 the second (default: auto)",
-    )
-    command.add_argument(
-        "--memory",
-        choices=("auto", "device", "host"),
-        default="auto",
-        help="surfaces in the GPU's own memory, or in the host's as an integrated GPU has them; "
-        "auto is the GPU's own where other devices can reach it (default: auto)",
-    )
+    add_gpu_options(command, "surfaces")
     add_board_option(command)
     command.add_argument(
         "--input", metavar="FILE", help="copy what is in this file, pipe or device; - is stdin"
@@ -113,12 +98,6 @@ def _size(text: str) -> tuple[int, int]:
     return int(width), int(height)
 
 
-def _gpu(text: str) -> str:
-    if not re.fullmatch(r"auto|emulated|cuda(:[0-9]+)?", text):
-        raise argparse.ArgumentTypeError(f"{text!r} is none of auto, emulated, cuda, cuda:N")
-    return text
-
-
 def _seed(text: str) -> int:
     if not text.isdecimal() or int(text) >= 1 << 32:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to {(1 << 32) - 1}")
@@ -169,16 +148,11 @@ def _run(arguments: argparse.Namespace, program: str) -> dict:
                 written = output.save(destination)
         info = board.info()
     return {
+        **about(info, gpu, gpu.memory),
         "verified": transfer.bytes > 0,
         "bytes": transfer.bytes,
         "path": {"to_board": transfer.path.to_board, "from_board": transfer.path.from_board},
         "through": transfer.through,
-        "board": info.name,
-        "simulated": transfer.simulated,
-        "link": str(info.extension.link) if info.extension else None,
-        "gpu": gpu.name,
-        "emulated": gpu.emulated,
-        "memory": gpu.memory,
         "cycles": transfer.cycles,
         "seconds": transfer.seconds,
         "bytes_per_second": transfer.rate,
@@ -203,14 +177,8 @@ def _open(arguments: argparse.Namespace, stack: contextlib.ExitStack) -> Board:
     return board
 
 
-def _way(path: str | None) -> str:
-    if path == DataPath.STAGED:
-        return f"{path}: copied by the CPU, there is no direct way"
-    return path or "nothing"
-
-
 def _readable(report: dict) -> str:
-    way = report["path"]
+    path = report["path"]
     through = f"the FPGA's {report['through']}" if report["through"] else "the FPGA"
     # A plain XDMA core tells neither its link nor its clock.
     clock = "wall time"
@@ -220,11 +188,9 @@ def _readable(report: dict) -> str:
         share = report["bytes_per_second"] / report["link_limit"]
         rate += f", {share:.0%} of the {report['link_limit'] / 1e6:.1f} MB/s this link can copy"
     lines = [
-        ("board", report["board"] + (f", {report['link']}" if report["link"] else "")),
-        ("GPU", report["gpu"]),
-        ("surfaces", report["memory"]),
-        ("to board", _way(way["to_board"])),
-        ("from board", _way(way["from_board"])),
+        *heading(report),
+        ("to board", way(path["to_board"])),
+        ("from board", way(path["from_board"])),
         ("copied", f"{report['bytes']} bytes through {through}"),
         ("took", f"{report['seconds'] * 1e3:.3f} ms {clock}: {rate}"),
         (

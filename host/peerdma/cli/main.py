@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The `peerdma` command: lists, shows, tests, diagnoses and programs boards, shows traces."""
+"""The `peerdma` command: lists, shows, tests, measures and programs boards, shows traces."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import json
+import logging
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from .. import __version__
@@ -19,6 +21,7 @@ from ..regs import Capability
 from .boards import add_list
 from .demo import add_demo
 from .flash import Programmer
+from .perf import add_perf
 from .trace import add_trace
 
 __all__ = ["demo", "guarded", "main"]
@@ -44,6 +47,36 @@ def guarded(program: str, action: Callable[[], int]) -> int:
         return 130
 
 
+def _run(program: str, arguments: argparse.Namespace) -> int:
+    with _shown_log(arguments.verbose):
+        return guarded(program, lambda: arguments.action(arguments))
+
+
+@contextlib.contextmanager
+def _shown_log(verbose: int) -> Iterator[None]:
+    """Shows the library's log on stderr meanwhile: warnings, what is done (1), details (2)."""
+    log, handler = logging.getLogger("peerdma"), logging.StreamHandler()
+    level = log.level
+    handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
+    log.addHandler(handler)
+    log.setLevel((logging.WARNING, logging.INFO, logging.DEBUG)[min(verbose, 2)])
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)
+
+
+def _add_verbose_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-v",
+        "--verbose",
+        action="count",
+        default=0,
+        help="show what the library does, on stderr; -vv also how it pins memory",
+    )
+
+
 def _add_version_option(parser: argparse.ArgumentParser) -> None:
     """Adds --version."""
     parser.add_argument("--version", action="version", version=f"peerdma {__version__}")
@@ -63,6 +96,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         ("list", add_list, "list the boards of this machine, with a driver or without"),
         ("info", _add_info, "show what is known about a board"),
         ("demo", add_demo, "copy an array through a board, and check the copy on the GPU"),
+        ("perf", add_perf, "measure how fast a board transfers, by size: a table, JSON, a plot"),
         ("doctor", add_doctor, "find what keeps a board and a GPU from working together"),
         ("leds", _add_leds, "show or set a board's LEDs"),
         ("trace", add_trace, "show what a simulated board, its host and a GPU said to each other"),
@@ -76,8 +110,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         add(command)
     _add_flash(commands)
-    arguments = parser.parse_args(argv)
-    return guarded("peerdma", lambda: arguments.action(arguments))
+    for command in commands.choices.values():
+        _add_verbose_option(command)
+    return _run("peerdma", parser.parse_args(argv))
 
 
 def demo() -> int:
@@ -86,9 +121,9 @@ def demo() -> int:
         epilog=_EXIT_CODES, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add_demo(parser)
+    _add_verbose_option(parser)
     _add_version_option(parser)
-    arguments = parser.parse_args()
-    return guarded(parser.prog, lambda: arguments.action(arguments))
+    return _run(parser.prog, parser.parse_args())
 
 
 def _add_info(command: argparse.ArgumentParser) -> None:

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import ctypes
 import importlib
-import shlex
-import sys
 from collections.abc import Callable
 from typing import Any
 
+from .. import errors
 from ..errors import CudaError, GpuNotFound
 
 __all__ = ["Driver", "install_command", "load"]
@@ -170,18 +169,8 @@ class Driver:
 
 
 def install_command(major: int) -> str:
-    """What to type to install the bindings and NVRTC for drivers of this major version of CUDA.
-
-    For the environment that this program runs in, or a new one where that is the system's, into
-    which pip is not to install.
-    """
-    major = min(max(major, 12), 13)
-    if sys.prefix != sys.base_prefix:
-        return f"in a checkout, `{shlex.quote(sys.executable)} -m pip install '.[cuda{major}]'`"
-    return (
-        "in a checkout, `python3 -m venv ~/peerdma && ~/peerdma/bin/pip install "
-        f"'.[cuda{major}]'`, and use the Python of that environment"
-    )
+    """What to type to install the bindings and NVRTC for drivers of this major version of CUDA."""
+    return errors.install_command(f"cuda{min(max(major, 12), 13)}")
 
 
 def load() -> Driver:

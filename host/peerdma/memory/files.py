@@ -159,7 +159,7 @@ class Input:
 
 
 class Output:
-    """A file to save a surface to, opened at once, so that a bad path fails early.
+    """A file to save a surface or bytes to, opened at once, so that a bad path fails early.
 
     A regular file is replaced atomically; of a symbolic link, the file that it points to is. Pipes
     and devices are written to. Use it as a context manager, or `close` it.
@@ -183,7 +183,7 @@ class Output:
     def __init__(self, path: File):
         self.name: str = _name(path)
         self._path = path
-        #: temporary file that `save` renames to `_target`; None for pipes, devices and descriptors
+        #: temporary file that is renamed to `_target`; None for pipes, devices and descriptors
         self._draft: str | None = None
         with _naming(path):
             if isinstance(path, int):
@@ -218,21 +218,32 @@ class Output:
         def by_copy() -> None:
             for start, data in _chunks(surface):
                 surface.copy_out(start, data)
-                left = data.data
-                # A pipe may take fewer bytes; full storage does too, and fails in the next call.
-                while left:
-                    left = left[self._file.write(left) :]
+                self._put(data.data)
 
         with _naming(self._path):
             transfer = _timed(surface, directly if self._draft else None, by_copy)
-            self._file.close()
-            if self._draft:
-                os.replace(self._draft, self._target)
-                self._draft = None
+            self._finish()
         return transfer
 
+    def write(self, content: bytes) -> None:
+        """Writes this content instead, and closes the file; OSError if it cannot be written."""
+        with _naming(self._path):
+            self._put(memoryview(content))
+            self._finish()
+
+    def _put(self, left: memoryview) -> None:
+        # A pipe may take fewer bytes; full storage does too, and fails in the next call.
+        while left:
+            left = left[self._file.write(left) :]
+
+    def _finish(self) -> None:
+        self._file.close()
+        if self._draft:
+            os.replace(self._draft, self._target)
+            self._draft = None
+
     def close(self) -> None:
-        """Closes the file; removes what `save` did not complete. Closing again does nothing."""
+        """Closes the file; removes what was not completed. Closing again does nothing."""
         with contextlib.suppress(OSError):
             self._file.close()
         if self._draft:

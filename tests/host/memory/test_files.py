@@ -300,3 +300,17 @@ def test_an_output_that_is_not_saved_leaves_nothing(tmp_path):
         assert len(os.listdir(tmp_path)) == 2
     assert os.listdir(tmp_path) == ["out"]
     assert (tmp_path / "out").read_bytes() == b"as it was"
+
+
+def test_bytes_are_written_like_a_surface(tmp_path):
+    """Whole or not at all, and to what is open as well."""
+    (tmp_path / "out").write_bytes(b"as it was")
+    with files.Output(tmp_path / "out") as output:
+        assert (tmp_path / "out").read_bytes() == b"as it was"
+        output.write(b"new")
+    assert (tmp_path / "out").read_bytes() == b"new"
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    with open("/dev/full", "wb", buffering=0) as full, files.Output(full.fileno()) as output:
+        with pytest.raises(OSError, match="No space left") as raised:
+            output.write(b"x")
+        assert raised.value.errno == errno.ENOSPC
