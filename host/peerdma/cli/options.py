@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import re
+from typing import Any
 
 from ..board.backend import BoardInfo
 from ..memory.memory import DataPath
@@ -39,7 +40,7 @@ def _gpu(text: str) -> str:
     return text
 
 
-def about(board: BoardInfo, gpu: Gpu | None, memory: str) -> dict:
+def about(board: BoardInfo, gpu: Gpu | None, memory: str) -> dict[str, Any]:
     """What a report says of board and GPU; `memory` is where the surfaces are."""
     return {
         "board": board.name,
@@ -51,7 +52,7 @@ def about(board: BoardInfo, gpu: Gpu | None, memory: str) -> dict:
     }
 
 
-def heading(report: dict) -> list[tuple[str, str]]:
+def heading(report: dict[str, Any]) -> list[tuple[str, str]]:
     """The same to be read: names and values."""
     board = report["board"] + (f", {report['link']}" if report["link"] else "")
     gpu = [("GPU", report["gpu"])] if report["gpu"] else []

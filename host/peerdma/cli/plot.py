@@ -27,14 +27,14 @@ def figure_class() -> Any:
         ) from None
 
 
-def over_limit(report: dict) -> str:
+def over_limit(report: dict[str, Any]) -> str:
     """Why transfers from the board are faster than its link; "" if none are."""
     rows = [row for row in report["results"] if row["direction"] == "from board"]
     over = any((row["share_of_limit"] or 0) > 1 for row in rows)
     return "cycles end while the last writes are in the PCIe block" if over else ""
 
 
-def plot(figure_class: Any, report: dict, suffix: str) -> bytes:
+def plot(figure_class: Any, report: dict[str, Any], suffix: str) -> bytes:
     """The content of a file that shows rates by size: of wall time if the board has no clock.
 
     Parameters
