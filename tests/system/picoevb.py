@@ -171,9 +171,9 @@ class Node:
         """
         return self.submit(Op.H2C, SMALL, src_handle=handle, src_offset=AT_END)
 
-    def endless(self, handle: int) -> int:
+    def endless(self, handle: int, **names: int) -> int:
         """Queues a job that waits for ever: for data of the user stream, which nobody sends."""
-        return self.submit(Op.C2H, PAGE, dst_handle=handle, src_offset=STREAM)
+        return self.submit(Op.C2H, PAGE, dst_handle=handle, src_offset=STREAM, **names)
 
     def cancel(self, job: int) -> None:
         """Has a job stopped."""

@@ -138,23 +138,26 @@ def test_an_eventfd_is_signalled_when_the_event_can_be_read():
 
 def test_an_eventfd_is_signalled_however_the_job_ends():
     with Node() as node, Bell() as bell:
-        handle, other = node.pages(Buffer(RAM)), node.pages(Buffer(PAGE))
-        node.cancel(node.submit(Op.C2H, PAGE, dst_handle=handle, src_offset=STREAM, **bell.names()))
+        handle, other = node.pages(Buffer(PAGE)), node.pages(Buffer(PAGE))
+        node.cancel(node.endless(handle, **bell.names()))
         assert results(node.events(1)) == [CANCELLED]
         bell.rung(1)
         now = node.info().generation
-        node.submit(Op.H2C, RAM, src_handle=handle, **bell.names())
-        node.submit(Op.H2C, PAGE, src_handle=other, generation=now, **bell.names())
+        node.endless(handle, **bell.names())
+        node.endless(other, generation=now, **bell.names())
         node.request(Ioctl.RESET, uapi.Reset())
         assert {number for number, _ in results(node.events(2))} == {errno.EIO, errno.ESTALE}
         bell.rung(2)
-        node.submit(Op.H2C, RAM, src_handle=handle, **bell.names())
-        node.submit(Op.H2C, PAGE, src_handle=other, **bell.names())
+        first = node.endless(handle, **bell.names())
+        node.endless(other, **bell.names())
         node.unpin(other)
-        assert (errno.ECANCELED, Reason.UNPINNED) in results(node.events(2))
-        bell.rung(2)
-        node.submit(Op.H2C, RAM, src_handle=handle, **bell.names())
-        node.submit(Op.H2C, RAM, src_handle=handle, **bell.names())
+        assert results(node.events(1)) == [(errno.ECANCELED, Reason.UNPINNED)]
+        bell.rung(1)
+        node.cancel(first)
+        assert results(node.events(1)) == [CANCELLED]
+        bell.rung(1)
+        node.endless(handle, **bell.names())
+        node.endless(handle, **bell.names())
         with rebound():
             bell.rung(2)
             assert {number for number, _ in results(node.events(2))} == {errno.ENODEV}
@@ -165,8 +168,7 @@ def test_an_eventfd_outlives_the_file_and_a_job_its_eventfd():
         with Node() as node:
             handle = node.pages(Buffer(PAGE))
             for _ in range(3):
-                where = {"dst_handle": handle, "src_offset": STREAM}
-                node.submit(Op.C2H, PAGE, **where, **bell.names())
+                node.endless(handle, **bell.names())
         # Nobody reads their events, but whoever waits for them is told.
         bell.rung(3)
     with Node() as node, Bell() as kept:
@@ -174,7 +176,7 @@ def test_an_eventfd_outlives_the_file_and_a_job_its_eventfd():
         with Bell() as bell:
             again = os.dup(bell.fd)
             for names in (bell.names(), kept.names()):
-                job = node.submit(Op.C2H, PAGE, dst_handle=handle, src_offset=STREAM, **names)
+                job = node.endless(handle, **names)
         os.close(again)
         files = len(os.listdir("/proc/self/fd"))
         node.cancel(job - 1)

@@ -72,8 +72,9 @@ def test_jobs_in_2000_files_are_bounded_and_charged():
             before = charged(group)
             taken = sum(submit_many(n, h, jobs) for n, h in zip(nodes, handles, strict=True))
             assert taken == most
-            # A job has some hundred bytes.
-            assert most * 256 < charged(group) - before < most * 2048
+            each = (charged(group) - before) / most
+            # A job has some hundred bytes; in a kernel that checks itself, a multiple of that.
+            assert 256 < each < 4096, each
             with nodes[-1].refused(errno.EAGAIN, f"{most} jobs .*jobs_per_user of the module"):
                 nodes[-1].submit(Op.H2C, 0, src_handle=handles[-1])
             nodes[0].events(1)
