@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """`make perf-host`: both sequences do the same, and what it says of them is true of them."""
 
+import gc
 import json
+import sys
 
 import pytest
 
@@ -43,3 +45,45 @@ def test_the_table_and_the_file_say_the_same(tmp_path, capsys):
             assert row["25 %"] <= row["ratio"] <= row["75 %"]
             cells = "".join(f"{value:8.2f}" for value in row.values())
             assert f"{lane}: {call}".ljust(46) + cells in said
+
+
+@pytest.mark.parametrize(
+    ("name", "way", "most"),
+    [
+        ("user space", "Plan.run", 46),
+        ("user space", "Board.copy", 117),
+        ("user space", "Board.copy, arrays", 150),
+        ("user space, write", "Board.write", 97),
+        ("user space, read", "Board.read", 100),
+        ("kernel driver", "Plan.run", 30),
+        ("kernel driver", "Board.copy", 78),
+        ("kernel driver", "Board.copy, arrays", 110),
+        ("kernel driver, write", "Board.write", 72),
+        ("kernel driver, read", "Board.read", 73),
+    ],
+)
+def test_the_library_calls_few_functions_besides_the_bare_sequence(name, way, most):
+    """Times depend on the machine; these counts only on Python's version, by a handful."""
+    with measure_calls.LANES[name]() as lane:
+        found = calls(lane[way]) - calls(lane[measure_calls.BARE])
+    assert 0 < found <= most
+
+
+def calls(function):
+    """Functions of Python that are called by one, when it has been called before."""
+    count = 0
+
+    def note(frame, event, argument):
+        nonlocal count
+        count += event == "call"
+
+    function()
+    before = sys.getprofile()
+    gc.disable()
+    sys.setprofile(note)
+    try:
+        function()
+    finally:
+        sys.setprofile(before)
+        gc.enable()
+    return count

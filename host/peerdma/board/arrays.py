@@ -75,15 +75,25 @@ class _Pinned:
 class Lease:
     """What a plan holds of an array: the array itself, and its pin. Ends with the plan."""
 
-    __slots__ = ("_arrays", "_given", "_owner", "_pinned", "produced")
+    __slots__ = ("_arrays", "_given", "_owner", "_pinned", "_surface", "produced")
 
-    def __init__(self, given: Any, owner: object, pinned: _Pinned, arrays: Arrays):
+    def __init__(
+        self,
+        given: Any,
+        owner: object,
+        pinned: _Pinned,
+        arrays: Arrays,
+        surface: Surface | None,
+        produced: bool,
+    ):
         self._given = given
         self._owner = owner
         self._pinned = pinned
         self._arrays: Arrays | None = arrays
+        #: to be released in the end
+        self._surface = surface
         #: whether its library may queue work on it, see `order`
-        self.produced: bool = may_be_queued(given)
+        self.produced: bool = produced
 
     def order(self) -> None:
         """Waits for the work that the array's library has queued on it."""
@@ -94,8 +104,7 @@ class Lease:
         """Ends the lease, from any thread and at any time. Closing again does nothing."""
         arrays, self._arrays = self._arrays, None
         if arrays is not None:
-            surface = self._given if isinstance(self._given, Surface) else None
-            arrays.returned.append((self._pinned, 1, surface))
+            arrays.returned.append((self._pinned, 1, self._surface))
 
     __del__ = close
 
@@ -153,7 +162,7 @@ class Arrays:
             `needed` is to write it; says what to do.
         """
         self.reap()
-        if is_memory(thing) and not _on_cuda_gpu(thing):
+        if not isinstance(thing, np.ndarray) and is_memory(thing) and not _on_cuda_gpu(thing):
             if thing.readonly and needed is Access.WRITE:
                 raise read_only("use", thing.nbytes, thing.address)
             pinned = self._for_now(thing)
@@ -198,7 +207,9 @@ class Arrays:
         owner = _owner(array.owner)
         if owner is None or not 0 < owner.nbytes <= LIMIT:
             return self._for_now(HostArray(array.bytes())), 0
-        key, (address, readonly) = id(owner), owner.__array_interface__["data"]
+        key, address, readonly = id(owner), array.address, array.readonly
+        if owner is not array.owner:
+            address, readonly = owner.__array_interface__["data"]
         place = address, owner.nbytes, not readonly
         pinned = self._kept.get(key)
         if pinned is not None:
@@ -270,12 +281,17 @@ class Arrays:
         return pinned
 
     def _leased(self, given: Any, owner: object, pinned: _Pinned) -> Lease:
-        if isinstance(given, Surface):
-            given.acquire()
-        if isinstance(given, (Surface, DmaBuf)):
-            given.holders.add(self)
+        surface, produced = None, False
+        # Most are arrays of numpy, and asking what else it may be takes longer.
+        if not isinstance(given, np.ndarray):
+            produced = may_be_queued(given)
+            if isinstance(given, Surface):
+                given.acquire()
+                surface = given
+            if isinstance(given, (Surface, DmaBuf)):
+                given.holders.add(self)
         pinned.users += 1
-        return Lease(given, owner, pinned, self)
+        return Lease(given, owner, pinned, self, surface, produced)
 
     def _drop_if_over(self, pinned: _Pinned) -> None:
         if not pinned.over or pinned.users:

@@ -141,7 +141,7 @@ class Backend(Protocol):
         """Prepares a copy from the card to memory."""
         ...
 
-    def start(self, work: Any, tag: Any, progress: Progress | None) -> None:
+    def start(self, work: Any, tag: Any, progress: Progress | None, /) -> None:
         """Starts a transfer that was prepared, as soon as the board can take it.
 
         It ends in `collect`, with its tag, an object that no other transfer in progress has. Raises
@@ -149,7 +149,7 @@ class Backend(Protocol):
         """
         ...
 
-    def cancel(self, tag: Any) -> None:
+    def cancel(self, tag: Any, /) -> None:
         """Stops a transfer; returns before its end, which may still be that it succeeded."""
         ...
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterable, Sequence
 from typing import Any, overload
 
@@ -13,25 +14,25 @@ from ..memory.mailbox import Mailbox
 from ..memory.memory import Memory
 from ..regs import USER, USER_BLOCK_SIZE
 from ..uapi import Access
-from .arrays import memory_of
+from .arrays import Arrays, memory_of
 from .backend import Backend, BoardInfo, Progress, require_user_block
 from .job import Job
 from .jobs import Jobs
 from .pin import Pin, Side
 from .plan import Plan
 from .plans import Plans
-from .spans import read_only, require_ring
+from .spans import READ_WRITE, read_only, require_ring
 from .streaming import Frames, Place, fill_frames
 from .transfer import Transfer
 
 __all__ = ["Board"]
 
-#: What a board may do with memory that is not read-only.
-_READ_WRITE = Access.READ | Access.WRITE
+
+_CLOSED = "the board is closed; open it again"
 
 
 def _allowed(memory: Memory) -> Access:
-    return Access.READ if memory.readonly else _READ_WRITE
+    return Access.READ if memory.readonly else READ_WRITE
 
 
 class Board:
@@ -44,12 +45,10 @@ class Board:
     def __init__(self, backend: Backend):
         self._backend = backend
         self._pins: set[Pin] = set()
-        self._jobs = Jobs(backend, self._require_idle, lambda: self._arrays.reap())
-        self._lock = self._jobs.lock
-        self._plans = Plans(
-            backend, self._jobs, self._pins, self._pin, self._unpin_now, self._require_open
-        )
-        self._arrays = self._plans.arrays
+        self._lock = threading.RLock()
+        self._arrays = Arrays(self._lock, self._pin, self._unpin_now)
+        self._jobs = Jobs(backend, self._lock, self._arrays.reap)
+        self._plans = Plans(backend, self._jobs, self._arrays, self._pins, self._require_open)
         self._stream: Frames | None = None
         self.closed: bool = False
 
@@ -71,6 +70,7 @@ class Board:
             self.closed = True
             if self._stream is not None:
                 self._stream.close()
+            self._jobs.refuse(_CLOSED)
             self._jobs.close()
             self._plans.close()
             self._backend.close()
@@ -283,15 +283,16 @@ class Board:
         require_ring(arrays, overwrite, stream, extension)
         after = None if stream is None else self._plans.in_order_of(stream)
         with self._lock, contextlib.ExitStack() as undo:
-            self._require_idle()
+            self._jobs.require_startable()
             self._jobs.settle()
-            self._require_idle()
+            self._jobs.require_startable()
 
             def pin(memory: Any) -> Pin:
-                return undo.enter_context(self.pin(memory, access=_READ_WRITE))
+                return undo.enter_context(self.pin(memory, access=READ_WRITE))
 
             def closed() -> None:
                 self._stream = None
+                self._jobs.refuse(_CLOSED if self.closed else None)
                 pins.close()
 
             self._stream = fill_frames(
@@ -305,6 +306,7 @@ class Board:
                 timeout=timeout,
                 closed=closed,
             )
+            self._jobs.refuse("cannot transfer while a stream is open; close the stream first")
             pins = undo.pop_all()
             return self._stream
 
@@ -350,9 +352,10 @@ class Board:
         try:
             return plan.run(progress=progress)
         finally:
-            for lease in plan.leases:
-                lease.close()
-            self._arrays.reap()
+            if plan.leases:
+                for lease in plan.leases:
+                    lease.close()
+                self._arrays.reap()
 
     def _pin(self, memory: Memory, access: Access | None = None) -> Pin:
         """Pins memory, by default for all that it allows; the lock is held."""
@@ -390,9 +393,4 @@ class Board:
 
     def _require_open(self) -> None:
         if self.closed:
-            raise PeerdmaError("the board is closed; open it again")
-
-    def _require_idle(self) -> None:
-        if self.closed or self._stream is not None:
-            self._require_open()
-            raise PeerdmaError("cannot transfer while a stream is open; close the stream first")
+            raise PeerdmaError(_CLOSED)

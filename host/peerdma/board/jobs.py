@@ -26,6 +26,7 @@ __all__ = ["Jobs"]
 
 #: Seconds that `Jobs.close` waits for the end of jobs that it cancelled, and for the thread.
 _CLOSE_SECONDS = 10.0
+_ENDING = "cannot transfer any more: the interpreter is ending"
 _CLOSED = (
     "the board was closed before the end of the transfer; the content of the destination is "
     "undefined"
@@ -38,22 +39,18 @@ class Jobs:
     Parameters
     ----------
     backend : Backend
-    check : callable
-        Called, with the lock held, before a job starts; raises if the board cannot transfer now.
+    lock : threading.RLock
+        The board's: held while the backend is called, its `wait` and `wake` excepted.
     ended : callable
         Called, with the lock held, after a job has ended and nothing of it is used any more.
-
-    Attributes
-    ----------
-    lock : threading.RLock
-        Held while the backend is called, its `wait` and `wake` excepted.
     """
 
-    def __init__(self, backend: Backend, check: Callable[[], None], ended: Callable[[], None]):
+    def __init__(self, backend: Backend, lock: threading.RLock, ended: Callable[[], None]):
         self._backend = backend
         self._tell = ended
-        self._check = check
-        self.lock: threading.RLock = threading.RLock()
+        self.lock: threading.RLock = lock
+        #: why no job can start now
+        self._refusal: str | None = None
         self._pending: set[Job] = set()
         #: ended on the board, but not yet for their owners
         self._ended: deque[tuple[Job, Moved | PeerdmaError]] = deque()
@@ -62,14 +59,14 @@ class Jobs:
         self._followers = 0
         #: when that thread began to see to what has happened; None while it waits
         self._busy_since: float | None = None
-        self._changed = threading.Condition(self.lock)
+        self._changed = threading.Condition(lock)
         #: the thread: jobs that it is to see to the end, and callbacks that it is to call
         self._thread: threading.Thread | None = None
         self._watched: set[Job] = set()
         self._calls: deque[tuple[Call, Job]] = deque()
         #: nobody waits for the board any more; and no job is left
         self._stopped = self._over = False
-        self._news = threading.Condition(self.lock)
+        self._news = threading.Condition(lock)
 
     def submit(self, *tasks: Task) -> list[Job]:
         """Starts jobs, which the thread sees to their end."""
@@ -107,10 +104,11 @@ class Jobs:
         """Makes a transfer; what interrupts it cancels it. `progress` is called in this thread."""
         job = Job(self, task)
         steps: deque[tuple[int, int]] = deque()
+        note = None if progress is None else lambda *step: steps.append(step)
         with self.lock:
             self.require_startable(task)
             try:
-                self._start(job, None if progress is None else lambda *step: steps.append(step))
+                self._start(job, note)
                 if self._led:
                     self._backend.wake()
                 while job._outcome is None:
@@ -125,11 +123,14 @@ class Jobs:
             raise outcome
         return outcome
 
+    def refuse(self, why: str | None) -> None:
+        """Has no more jobs start, with an error that says why; None: they can. The lock is held."""
+        self._refusal = _ENDING if self._stopped else why
+
     def require_startable(self, *tasks: Task) -> None:
         """Raises unless transfers can start: PeerdmaError, PinError. The lock is held."""
-        self._check()
-        if self._stopped:
-            raise PeerdmaError("cannot transfer any more: the interpreter is ending")
+        if self._refusal:
+            raise PeerdmaError(self._refusal)
         for task in tasks:
             for pin in task.pins:
                 if pin.handle is None:
@@ -158,22 +159,22 @@ class Jobs:
             return
         self._led = True
         try:
-            if not self._ended:
-                backend = self._backend
+            ended = self._ended
+            if not ended:
+                backend, lock = self._backend, self.lock
                 limit = backend.deadline()
                 if until is not None and (limit is None or until < limit):
                     limit = until
-                self.lock.release()
+                lock.release()
                 try:
                     backend.wait(limit)
                 finally:
-                    self.lock.acquire()
+                    lock.acquire()
                 self._busy_since = time.monotonic()
-                self._ended.extend(backend.collect())
-            while self._ended:
-                job, outcome = self._ended[0]
-                self._finish(job, outcome)
-                self._ended.popleft()
+                ended.extend(backend.collect())
+            while ended:
+                self._finish(*ended[0])
+                ended.popleft()
         finally:
             self._led = False
             self._busy_since = None
@@ -214,6 +215,7 @@ class Jobs:
         while self._pending and time.monotonic() < until:
             self.wait(until)
         self._stopped = True
+        self._refusal = self._refusal or _ENDING
         while self._led:
             self._backend.wake()
             self.wait(time.monotonic() + _CLOSE_SECONDS)
@@ -244,23 +246,26 @@ class Jobs:
             self._backend.wake()
 
     def _start(self, job: Job, progress: Progress | None) -> None:
-        if job._task.nbytes:
+        task = job._task
+        if task.nbytes:
             self._pending.add(job)
-            self._backend.start(job._task.work, job, progress)
+            self._backend.start(task.work, job, progress)
         else:
-            self._end(job, job._task.finish(None, job._began))
+            self._end(job, task.finish(None, job._began))
 
     def _finish(self, job: Job, outcome: Moved | PeerdmaError) -> None:
         """Flushes what a job wrote, with the lock released, and ends it."""
         ended: Transfer | BaseException
-        self.lock.release()
-        try:
-            done = isinstance(outcome, Moved)
-            ended = job._task.finish(outcome, job._began) if done else outcome
-        except Exception as error:
-            ended = error
-        finally:
-            self.lock.acquire()
+        if isinstance(outcome, Moved):
+            self.lock.release()
+            try:
+                ended = job._task.finish(outcome, job._began)
+            except Exception as error:
+                ended = error
+            finally:
+                self.lock.acquire()
+        else:
+            ended = outcome
         self._end(job, ended)
 
     def _end(self, job: Job, outcome: Transfer | BaseException) -> None:

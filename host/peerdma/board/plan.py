@@ -12,7 +12,7 @@ from .backend import BoardInfo, Moved, Progress
 from .job import Job
 from .jobs import Jobs
 from .pin import Pin, Span
-from .spans import longest_path
+from .spans import longest_path, total_bytes
 from .transfer import Paths, Transfer
 
 __all__ = ["Plan"]
@@ -40,7 +40,6 @@ class Plan:
         jobs: Jobs,
         ordered: Any,
         work: Any,
-        nbytes: int,
         sources: Sequence[Span],
         destinations: Sequence[Span],
         info: BoardInfo,
@@ -50,12 +49,13 @@ class Plan:
         #: `peerdma.board.ordered.Ordered`, which knows plans
         self._ordered = ordered
         self.leases = leases
-        self._produced = [lease for lease in leases if lease.produced]
+        self._produced = [lease for lease in leases if lease.produced] if leases else ()
         self.work = work
-        self.nbytes = nbytes
+        self.nbytes: int = total_bytes(sources or destinations)
         self.path: Paths = Paths(longest_path(sources), longest_path(destinations))
-        pins = dict.fromkeys(span.pin for span in (*sources, *destinations))
-        self.pins: tuple[Pin, ...] = tuple(pins)
+        self.pins: tuple[Pin, ...] = tuple(
+            dict.fromkeys([span.pin for span in (*sources, *destinations)])
+        )
         memories = {id(span.pin.memory): span.pin.memory for span in destinations}
         self._flushes = [memory.flush_writes for memory in memories.values()]
         self._clock = info.extension.clock_khz * 1e3 if info.extension else 0.0
@@ -93,13 +93,11 @@ class Plan:
 
     def finish(self, moved: Moved | None, began: float) -> Transfer:
         """Flushes what was written; returns the report on a transfer that began at that time."""
-        if moved is None:
-            moved = _NOTHING
-        else:
+        if moved is not None:
             for flush_writes in self._flushes:
                 flush_writes()
         wall = time.perf_counter() - began
-        cycles, limit, through, elapsed = moved
+        cycles, limit, through, elapsed = moved or _NOTHING
         if elapsed is None:
             elapsed = cycles
         seconds = elapsed / self._clock if self._clock else wall

@@ -3,16 +3,14 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from ..arguments import wrong_type
 from ..errors import UnsupportedError
-from ..memory.memory import Memory
 from ..uapi import Access
 from .arrays import Arrays, Lease
-from .backend import Backend, require_user_block
+from .backend import Backend, Piece, require_user_block
 from .jobs import Jobs
 from .ordered import Ordered
 from .pin import Pin, Side, Span
@@ -25,7 +23,6 @@ from .spans import (
     require_ratio,
     require_same_length,
     require_usable,
-    total_bytes,
 )
 
 __all__ = ["Plans"]
@@ -38,10 +35,9 @@ class Plans:
     ----------
     backend : Backend
     jobs : Jobs
+    arrays : Arrays
     pins : set of Pin
-        Those that are open; pins of arrays are added by `pin`.
-    pin, unpin : callable
-        See `Arrays`.
+        Those that are open; pins of arrays are among them.
     require_open : callable
         Raises if the board is closed.
     """
@@ -50,9 +46,8 @@ class Plans:
         self,
         backend: Backend,
         jobs: Jobs,
+        arrays: Arrays,
         pins: set[Pin],
-        pin: Callable[[Memory], Pin],
-        unpin: Callable[[Pin], None],
         require_open: Callable[[], None],
     ):
         self._require_open = require_open
@@ -60,16 +55,20 @@ class Plans:
         self._jobs = jobs
         self._pins = pins
         self._lock = jobs.lock
-        self.arrays: Arrays = Arrays(jobs.lock, pin, unpin)
-        self._ordered = Ordered(jobs, self.arrays)
+        self._arrays = arrays
+        self._ordered = Ordered(jobs, arrays)
 
     def copy(self, source: Side, destination: Side) -> Plan:
         """See `Board.prepare`."""
-        with self._leasing() as leases:
-            sources, destinations = self._sides(source, destination, leases)
-            require_same_length(sources, destinations)
-            refuse_overlap(sources, destinations)
-            return self._plan(self._backend.prepare_copy, sources, destinations, leases)
+        return self._plan(listed(source), listed(destination), self._copy)
+
+    def _copy(self, sources: list[Span], destinations: list[Span]) -> Any:
+        """What the backend prepares for a copy; None if there are no bytes."""
+        nbytes = require_same_length(sources, destinations)
+        refuse_overlap(sources, destinations)
+        if not nbytes:
+            return None
+        return self._backend.prepare_copy(pieces(sources), pieces(destinations))
 
     def process(self, source: Side, destination: Side) -> Plan:
         """See `Board.process`."""
@@ -79,25 +78,33 @@ class Plans:
                 f"cannot process memory: the board's user block {extension.user_block} is a source "
                 "and takes no bytes. Use board.frames(...)"
             )
-        with self._leasing() as leases:
-            sources, destinations = self._sides(source, destination, leases)
-            require_ratio(sources, destinations, extension)
+
+        def prepare(sources: list[Span], destinations: list[Span]) -> Any:
+            nbytes = require_ratio(sources, destinations, extension)
             refuse_overlap(sources, destinations)
-            return self._plan(self._backend.prepare_process, sources, destinations, leases)
+            if not nbytes:
+                return None
+            return self._backend.prepare_process(pieces(sources), pieces(destinations))
+
+        return self._plan(listed(source), listed(destination), prepare)
 
     def write(self, source: Any, card_address: int) -> Plan:
         """See `Board.write`."""
-        with self._leasing() as leases:
-            span = self._one(source, Access.READ, "write", card_address, leases)
-            prepare = self._backend.prepare_write
-            return self._plan(lambda here, _: prepare(here[0], card_address), [span], [], leases)
+
+        def prepare(here: list[Span], _: list[Span]) -> Any:
+            piece = self._on_card(here, card_address)
+            return self._backend.prepare_write(piece, card_address) if here[0].nbytes else None
+
+        return self._plan(_single(source, "write"), [], prepare)
 
     def read(self, destination: Any, card_address: int) -> Plan:
         """See `Board.read`."""
-        with self._leasing() as leases:
-            span = self._one(destination, Access.WRITE, "read", card_address, leases)
-            prepare = self._backend.prepare_read
-            return self._plan(lambda _, there: prepare(there[0], card_address), [], [span], leases)
+
+        def prepare(_: list[Span], there: list[Span]) -> Any:
+            piece = self._on_card(there, card_address)
+            return self._backend.prepare_read(piece, card_address) if there[0].nbytes else None
+
+        return self._plan([], _single(destination, "read"), prepare)
 
     def in_order_of(self, stream: Any) -> Callable[[Callable[[], None]], None]:
         """What has a function called when a stream has done its work so far, see `Ordered.after`.
@@ -109,7 +116,7 @@ class Plans:
     def close(self) -> None:
         """Ends what streams have not started, unpins arrays; the lock is held."""
         self._ordered.close()
-        self.arrays.close()
+        self._arrays.close()
 
     def join(self) -> None:
         """Waits for the thread that serves streams; without the lock."""
@@ -118,64 +125,55 @@ class Plans:
     def span(self, given: Any, needed: Access, leases: list[Lease]) -> Span:
         """The span of a pin, a span or an array; adds the lease of an array to `leases`."""
         if isinstance(given, Pin):
-            given = given[:]
+            given = Span(given, 0, given.nbytes)
         elif not isinstance(given, Span):
-            given, lease = self.arrays.lease(given, needed)
+            given, lease = self._arrays.lease(given, needed)
             leases.append(lease)
         return require_usable(given, self._pins, needed)
 
-    @contextlib.contextmanager
-    def _leasing(self) -> Iterator[list[Lease]]:
-        """Holds the board's lock; the leases added to the list end if there is an error."""
+    def _plan(
+        self,
+        source: list[Any],
+        destination: list[Any],
+        prepare: Callable[[list[Span], list[Span]], Any],
+    ) -> Plan:
+        """A plan of what `prepare` makes of both sides; card RAM as a side is empty."""
         with self._lock:
             self._require_open()
             leases: list[Lease] = []
             try:
-                yield leases
+                span, read, write = self.span, Access.READ, Access.WRITE
+                here = [span(each, read, leases) for each in source]
+                there = [span(each, write, leases) for each in destination]
+                if leases:
+                    # Libraries that were asked where an array is may have closed a pin.
+                    for each in (*here, *there):
+                        each.pin.require_open()
+                work = prepare(here, there)
+                return Plan(
+                    self._jobs, self._ordered, work, here, there, self._backend.info, leases
+                )
             except BaseException:
                 for lease in leases:
                     lease.close()
-                self.arrays.reap()
+                self._arrays.reap()
                 raise
 
-    def _sides(
-        self, source: Side, destination: Side, leases: list[Lease]
-    ) -> tuple[list[Span], list[Span]]:
-        """Both sides as spans."""
-        both = (source, Access.READ), (destination, Access.WRITE)
-        sources, destinations = (
-            [self.span(each, needed, leases) for each in given]
-            for given, needed in [(listed(side), needed) for side, needed in both]
-        )
-        return sources, destinations
-
-    def _one(
-        self, memory: Any, needed: Access, call: str, card_address: int, leases: list[Lease]
-    ) -> Span:
-        """The span of an argument that has to be in one piece, for a card address."""
-        try:
-            (given,) = listed(memory)
-        except (TypeError, ValueError):
-            raise wrong_type(
-                f"the memory of board.{call}(memory, card_address) is an array, a pin or a span",
-                memory,
-                "pin[start:stop] is a span",
-            ) from None
-        span = self.span(given, needed, leases)
+    def _on_card(self, spans: list[Span], card_address: int) -> Piece:
+        """The piece of a transfer to or from the card; TransferError if it does not fit that."""
+        (span,) = spans
         require_on_card(span, card_address, self._backend.info.card_ram_size)
-        return span
+        return Piece(span.pin.handle, span.start, span.stop)
 
-    def _plan(
-        self,
-        prepare: Callable[..., Any],
-        here: list[Span],
-        there: list[Span],
-        leases: list[Lease],
-    ) -> Plan:
-        """A plan of what `prepare` makes of the pieces; card RAM as a side has none."""
-        for span in (*here, *there):
-            span.pin.require_open()
-        nbytes = total_bytes(here or there)
-        work = prepare(pieces(here), pieces(there)) if nbytes else None
-        info = self._backend.info
-        return Plan(self._jobs, self._ordered, work, nbytes, here, there, info, leases)
+
+def _single(memory: Any, call: str) -> list[Any]:
+    """An argument that has to be in one piece, for a card address; as `listed`."""
+    try:
+        (given,) = listed(memory)
+    except (TypeError, ValueError):
+        raise wrong_type(
+            f"the memory of board.{call}(memory, card_address) is an array, a pin or a span",
+            memory,
+            "pin[start:stop] is a span",
+        ) from None
+    return [given]

@@ -17,6 +17,7 @@ from .backend import Extension, Piece
 from .pin import Pin, Span
 
 __all__ = [
+    "READ_WRITE",
     "frame_in",
     "listed",
     "longest_path",
@@ -33,9 +34,13 @@ __all__ = [
 ]
 
 
+#: What a board may do with memory that is not read-only.
+READ_WRITE = Access.READ | Access.WRITE
+
+
 def listed(given: Any) -> list[Any]:
     """What one side of a transfer consists of: pins, spans and arrays; TypeError for all else."""
-    if isinstance(given, (Pin, Span)) or _is_memory(given):
+    if isinstance(given, (Pin, Span, np.ndarray)) or _is_memory(given):
         return [given]
     several = isinstance(given, Sequence) and not isinstance(given, str)
     pieces = list(given) if several else [given]
@@ -55,13 +60,15 @@ def _is_memory(given: Any) -> bool:
 
 def require_usable(span: Span, pins: Container[Pin], needed: Access) -> Span:
     """The span; PinError if its pin is not one of these, or gives not the access that is needed."""
-    if span.pin not in pins:
-        state = "closed" if span.pin.closed else "another board's"
+    pin = span.pin
+    if pin.handle is None or pin not in pins:
+        state = "closed" if pin.closed else "another board's"
         raise PinError(
             f"cannot transfer {span.nbytes} bytes at {span.address:#x}: their pin is {state}; "
             "pin the memory on this board with board.pin(...)"
         )
-    if needed not in span.pin.access:
+    # Most pins allow both, and looking for a flag among others takes long.
+    if pin.access is not READ_WRITE and needed not in pin.access:
         raise _misused(span, needed)
     return span
 
@@ -90,8 +97,8 @@ def require_same_length(sources: Sequence[Span], destinations: Sequence[Span]) -
 
 def require_ratio(
     sources: Sequence[Span], destinations: Sequence[Span], extension: Extension
-) -> None:
-    """TransferError unless the user block makes as many bytes of the sources as there is room."""
+) -> int:
+    """The bytes of the sources; TransferError unless the user block makes of them what fits."""
     nbytes, room = total_bytes(sources), total_bytes(destinations)
     taken, made = extension.user_ratio
     if nbytes % taken or room != nbytes // taken * made:
@@ -99,6 +106,7 @@ def require_ratio(
             f"cannot process {nbytes} bytes into {room}: the user block {extension.user_block} "
             f"makes {made} bytes of each {taken}"
         )
+    return nbytes
 
 
 def require_ring(surfaces: Any, overwrite: bool, stream: Any, extension: Extension) -> None:
@@ -161,7 +169,10 @@ def read_only(action: str, nbytes: int, address: int) -> PinError:
 
 def total_bytes(spans: Sequence[Span]) -> int:
     """Bytes of all of them."""
-    return sum([span.stop - span.start for span in spans])
+    nbytes = 0
+    for span in spans:
+        nbytes += span.stop - span.start
+    return nbytes
 
 
 def pieces(spans: Sequence[Span]) -> list[Piece]:
@@ -171,14 +182,21 @@ def pieces(spans: Sequence[Span]) -> list[Piece]:
 
 def longest_path(spans: Sequence[Span]) -> DataPath | None:
     """The longest path (last in `DataPath`) that any bytes take; None if there are no bytes."""
+    if len(spans) == 1:
+        span = spans[0]
+        return span.pin.path if span.stop > span.start else None
     paths = {span.pin.path for span in spans if span.stop > span.start}
-    if len(paths) < 2:
-        return paths.pop() if paths else None
     return max(paths, key=list(DataPath).index, default=None)
 
 
 def refuse_overlap(sources: Sequence[Span], destinations: Sequence[Span]) -> None:
     """TransferError if a source and a destination share a byte."""
+    if len(sources) == len(destinations) == 1:
+        # Almost always: there is nothing to sort.
+        source, target = sources[0], destinations[0]
+        ahead = target.address - source.address
+        if ahead >= source.nbytes or -ahead >= target.nbytes:
+            return
     ranges = sorted(
         (span.address, span.address + span.nbytes, side)
         for side, spans in enumerate((sources, destinations))

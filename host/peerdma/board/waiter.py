@@ -25,7 +25,9 @@ class Waiter:
 
     def wait(self, until: float | None) -> None:
         """Waits up to a time of `time.monotonic`, or a day; None: no limit but that."""
-        left = _LONGEST if until is None else min(max(0.0, until - time.monotonic()), _LONGEST)
+        left = _LONGEST if until is None else until - time.monotonic()
+        if not 0.0 <= left <= _LONGEST:
+            left = 0.0 if left < 0.0 else _LONGEST
         for fd, _ in self._poll.poll(left * 1000):
             if fd == self._wake:
                 with contextlib.suppress(BlockingIOError):

@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,10 +86,22 @@ class KernelBackend:
             own_card_ram = _set_context(node, channel, card_ram)
         info = node.info()
         self._features = Feature(info.features)
-        self._jobs = Jobs(node, info.time_scale, timeout)
+        self._jobs = jobs = Jobs(node, info.time_scale, timeout)
+        # Without a layer in between, as a transfer of a few bytes takes little longer.
+        self.start: Callable[[Work, Any, Progress | None], None] = jobs.start
+        self.cancel: Callable[[Any], None] = jobs.cancel
+        self.deadline: Callable[[], float | None] = jobs.deadline
+        self.wake: Callable[[], None] = node.wake
         self._info = _describe(node.path, info, own_card_ram)
         streams = Feature.STREAM_COPY in self._features
         self._copies_through = Through.STREAM if streams else Through.CARD_RAM
+        link = self._info.extension.link if self._info.extension else None
+        # What the link can carry, if the board says what it is and answered.
+        self._copy_limit = self._read_limit = self._write_limit = None
+        if link and link.speed:
+            self._copy_limit = link.copy_limit(wide=False)
+            self._read_limit = link.read_limit(wide=False)
+            self._write_limit = link.write_limit(wide=False)
 
     @property
     def info(self) -> BoardInfo:
@@ -168,9 +180,8 @@ class KernelBackend:
     def prepare_copy(self, source: Sequence[Piece], destination: Sequence[Piece]) -> Work:
         """Prepares a copy, as one job per run of bytes that is in one pin on both sides."""
         total = sum(piece.stop - piece.start for piece in source)
-        link = self._link()
-        limit = link.copy_limit(wide=False) if link else None
-        return Work(list(divided(Op.COPY, source, destination)), total, limit, self._copies_through)
+        jobs = list(divided(Op.COPY, source, destination))
+        return Work(jobs, total, self._copy_limit, self._copies_through, total)
 
     def prepare_process(self, source: Sequence[Piece], destination: Sequence[Piece]) -> Work:
         """Prepares a transfer through the user block, as jobs like those of a copy."""
@@ -204,7 +215,7 @@ class KernelBackend:
 
     def prepare_write(self, source: Piece, card_address: int) -> Work:
         """Prepares a copy from memory to the card."""
-        length, link = source.stop - source.start, self._link()
+        length = source.stop - source.start
         job = Submit(
             op=Op.H2C,
             src_handle=source.handle.handle,
@@ -212,11 +223,11 @@ class KernelBackend:
             dst_offset=card_address,
             length=length,
         )
-        return Work([job], length, link.read_limit(wide=False) if link else None, None)
+        return Work([job], length, self._read_limit, None, length)
 
     def prepare_read(self, destination: Piece, card_address: int) -> Work:
         """Prepares a copy from the card to memory."""
-        length, link = destination.stop - destination.start, self._link()
+        length = destination.stop - destination.start
         job = Submit(
             op=Op.C2H,
             src_offset=card_address,
@@ -224,33 +235,18 @@ class KernelBackend:
             dst_offset=destination.start,
             length=length,
         )
-        return Work([job], length, link.write_limit(wide=False) if link else None, None)
-
-    def start(self, work: Work, tag: Any, progress: Progress | None) -> None:
-        """Starts a transfer; see `Jobs`."""
-        self._jobs.start(work, tag, progress)
-
-    def cancel(self, tag: Any) -> None:
-        """Has the driver stop a transfer."""
-        self._jobs.cancel(tag)
-
-    def deadline(self) -> float | None:
-        """When the first transfer is late."""
-        return self._jobs.deadline()
+        return Work([job], length, self._write_limit, None, length)
 
     def wait(self, until: float | None) -> None:
         """Waits for events of the driver."""
         if not self._jobs.ended:
             self._node.wait(until)
 
-    def wake(self) -> None:
-        """Ends `wait`."""
-        self._node.wake()
-
     def collect(self) -> list[tuple[Any, Moved | PeerdmaError]]:
         """What has ended."""
-        self._jobs.collect()
-        ended, self._jobs.ended = self._jobs.ended, []
+        jobs = self._jobs
+        jobs.collect()
+        ended, jobs.ended = jobs.ended, []
         return ended
 
     # LEDs, mailbox, closing -------------------------------------------------------------------
@@ -292,11 +288,6 @@ class KernelBackend:
         if not self._closed:
             self._closed = True
             self._node.close()
-
-    def _link(self) -> Link | None:
-        """The link, if the board says what it is and answered."""
-        link = self._info.extension.link if self._info.extension else None
-        return link if link and link.speed else None
 
 
 def open_node(

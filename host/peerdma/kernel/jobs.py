@@ -45,13 +45,8 @@ class Work(NamedTuple):
     nbytes: int
     limit: float | None
     through: Through | None
-    #: bytes that reach the destination, if that is another number
-    received: int | None = None
-
-    @property
-    def moved(self) -> int:
-        """Bytes that the driver reports in all."""
-        return self.nbytes if self.received is None else self.received
+    #: bytes that the driver reports in all: those that reach the destination
+    moved: int
 
 
 class Ring(Protocol):
@@ -124,9 +119,10 @@ class Jobs:
 
     def start(self, work: Work, tag: Any, progress: Progress | None) -> None:
         """Starts a transfer; errors are in `ended`."""
-        run = self._runs[tag] = _Run(work, tag, progress)
-        if len(self._runs) == 1:
+        run = _Run(work, tag, progress)
+        if not self._runs:
             self._begin_time(run)
+        self._runs[tag] = run
         try:
             if self._waiting or not self._submit(run):
                 self._waiting.append(run)
@@ -155,8 +151,7 @@ class Jobs:
             self._lose(error)
         if self._waiting:
             self._feed()
-        until = self.deadline()
-        if until is not None and time.monotonic() > until:
+        if self._runs:
             self._expire()
 
     def _feed(self) -> None:

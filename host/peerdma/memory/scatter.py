@@ -82,17 +82,17 @@ class ScatterList:
     def wide(self) -> bool:
         """Whether some of it lies at 4 GiB or above, where packets have longer headers."""
         if self.single:
-            return sum(self.single) > 1 << 32
+            return self.single[0] + self.nbytes > 1 << 32
         return bool((self.addresses + self.lengths > np.uint64(1 << 32)).any())
 
     def part(self, start: int, stop: int) -> ScatterList:
         """Bytes `start` to `stop` of it; ValueError if they are not all inside."""
+        if self.single and 0 <= start < stop <= self.nbytes:
+            return ScatterList.piece(self.single[0] + start, stop - start)
         if not 0 <= start <= stop <= self.nbytes:
             raise ValueError(f"bytes {start} to {stop} of a scatter list of {self.nbytes} bytes")
         if start == stop:
             return ScatterList((), ())
-        if self.single:
-            return ScatterList.piece(self.single[0] + start, stop - start)
         first = int(np.searchsorted(self._ends, start, side="right"))
         last = int(np.searchsorted(self._ends, stop, side="left"))
         address = self.addresses[first : last + 1].copy()

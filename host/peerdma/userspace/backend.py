@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from ..board.backend import BoardInfo, Moved, Piece, Progress
-from ..board.link import Link
 from ..board.transfer import Through
 from ..errors import PeerdmaError, TransferError, UnsupportedError
 from ..memory.mailbox import MailboxPage
@@ -21,10 +21,14 @@ from ..uapi import Access
 from ..vfio.platform import Platform, Window
 from .frames import FrameRun
 from .lanes import Lanes, Work, once
-from .prepared import Prepared
+from .prepared import Run
 from .xdma import Direction, Xdma
 
 __all__ = ["UserSpaceBackend"]
+
+
+def _unknown(wide: bool) -> None:
+    """The limit of a link that is not known."""
 
 
 class _Mapped:
@@ -41,6 +45,9 @@ class _Mapped:
 
 
 def _scatter(pieces: Sequence[Piece]) -> ScatterList:
+    if len(pieces) == 1:
+        ((handle, start, stop),) = pieces
+        return handle.scatter.part(start, stop)
     return ScatterList.join(
         [piece.handle.scatter.part(piece.start, piece.stop) for piece in pieces]
     )
@@ -56,6 +63,7 @@ _DESCRIPTORS = 4096
 #: Bytes that go into the user stream between two reports of progress.
 _STREAM_STEP = 1 << 20
 _BOTH = frozenset(Direction)
+_ONE_WAY = {direction: frozenset({direction}) for direction in Direction}
 
 
 class UserSpaceBackend:
@@ -95,7 +103,17 @@ class UserSpaceBackend:
             # Whoever drove the board before may have ended in the middle of a run of frames.
             self._driver.engine.channels[Direction.C2H].use_credits(False)
             self._lanes = Lanes(self._driver, self._lost, notes)
+            # Without a layer in between, as a transfer of a few bytes takes little longer.
+            self.start: Callable[[Work, Any, Progress | None], None] = self._lanes.start
+            self.deadline: Callable[[], float | None] = self._lanes.deadline
+            self.wake: Callable[[], None] = self._function.wake
             self._info = self._describe(name)
+            # What a link can carry is calculated once.
+            extension = self._driver.extension
+            link = extension.link if extension else None
+            self._copy_limit = functools.cache(link.copy_limit if link else _unknown)
+            self._read_limit = functools.cache(link.read_limit if link else _unknown)
+            self._write_limit = functools.cache(link.write_limit if link else _unknown)
             undo.pop_all()
 
     @property
@@ -130,12 +148,11 @@ class UserSpaceBackend:
         """Prepares a copy: in one pass if the board can, else through card RAM, piece by piece."""
         driver = self._driver
         sources, destinations = _scatter(source), _scatter(destination)
-        link = self._link()
-        limit = link.copy_limit(sources.wide or destinations.wide) if link else None
+        limit = self._copy_limit(sources.wide or destinations.wide)
         if driver.copies:
             return self._streamed(sources, destinations, (1, 1), limit)
 
-        def steps() -> Iterator[tuple[Prepared, int]]:
+        def steps() -> Iterator[tuple[Run, int]]:
             size = driver.card_ram_size
             for start in range(0, sources.nbytes, size):
                 stop = min(start + size, sources.nbytes)
@@ -160,7 +177,7 @@ class UserSpaceBackend:
         """A transfer that makes ratio[1] bytes of every ratio[0]."""
         driver, total = self._driver, source.nbytes
 
-        def steps() -> Iterator[tuple[Prepared, int]]:
+        def steps() -> Iterator[tuple[Run, int]]:
             step = _STREAM_STEP - _STREAM_STEP % ratio[0]
             for start in range(0, total, step):
                 stop = min(start + step, total)
@@ -173,14 +190,14 @@ class UserSpaceBackend:
 
     def prepare_write(self, source: Piece, card_address: int) -> Work:
         """Prepares a copy from memory to the card."""
-        memory, link = _scatter([source]), self._link()
-        limit = link.read_limit(memory.wide) if link else None
+        memory = source.handle.scatter.part(source.start, source.stop)
+        limit = self._read_limit(memory.wide)
         return self._card(Direction.H2C, memory, card_address, limit)
 
     def prepare_read(self, destination: Piece, card_address: int) -> Work:
         """Prepares a copy from the card to memory."""
-        memory, link = _scatter([destination]), self._link()
-        limit = link.write_limit(memory.wide) if link else None
+        memory = destination.handle.scatter.part(destination.start, destination.stop)
+        limit = self._write_limit(memory.wide)
         return self._card(Direction.C2H, memory, card_address, limit)
 
     def _card(
@@ -188,7 +205,7 @@ class UserSpaceBackend:
     ) -> Work:
         prepared = self._driver.prepare_card(direction, memory, card_address)
         steps = once(prepared, memory.nbytes)
-        return Work(steps, memory.nbytes, frozenset({direction}), limit, Through.CARD_RAM)
+        return Work(steps, memory.nbytes, _ONE_WAY[direction], limit, Through.CARD_RAM)
 
     def fill(
         self, frames: Sequence[Sequence[Piece]], *, overwrite: bool, timeout: float | None
@@ -203,45 +220,29 @@ class UserSpaceBackend:
         )
         return run
 
-    def start(self, work: Work, tag: Any, progress: Progress | None) -> None:
-        """Starts a transfer; see `Lanes`."""
-        self._or_lose(self._lanes.start, work, tag, progress)
-
     def cancel(self, tag: Any) -> None:
         """Ends a transfer."""
-        self._or_lose(self._lanes.cancel, tag)
-
-    def deadline(self) -> float | None:
-        """When the first transfer is late."""
-        return self._lanes.deadline()
+        try:
+            self._lanes.cancel(tag)
+        except PeerdmaError as error:
+            self._lanes.lose(error)
 
     def wait(self, until: float | None) -> None:
         """Waits for messages of the device, or its interrupt."""
         if not self._lanes.ended:
             self._function.wait(until)
 
-    def wake(self) -> None:
-        """Ends `wait`."""
-        self._function.wake()
-
     def collect(self) -> list[tuple[Any, Moved | PeerdmaError]]:
-        """What has ended; serves the messages of the device."""
+        """What has ended; serves the messages of the device, and ends all if it goes away."""
         lanes = self._lanes
-        self._or_lose(self._look)
+        try:
+            if self._function.take_interrupt():
+                lanes.interrupted()
+            lanes.expire()
+        except PeerdmaError as error:
+            lanes.lose(error)
         ended, lanes.ended = lanes.ended, []
         return ended
-
-    def _look(self) -> None:
-        if self._function.take_interrupt():
-            self._lanes.interrupted()
-        self._lanes.expire()
-
-    def _or_lose(self, call: Callable[..., None], *arguments: Any) -> None:
-        """Calls it; ends all transfers if the board goes away, or breaks the protocol."""
-        try:
-            call(*arguments)
-        except PeerdmaError as error:
-            self._lanes.lose(error)
 
     def user_register(self, offset: int, value: int | None) -> int:
         """Writes a register of the user block unless `value` is None; returns what it reads."""
@@ -300,6 +301,3 @@ class UserSpaceBackend:
         """Whether the board runs slower than real time, as simulations do."""
         extension = self._driver.extension
         return extension is not None and extension.time_scale > 1
-
-    def _link(self) -> Link | None:
-        return self._driver.extension.link if self._driver.extension else None

@@ -27,6 +27,7 @@ __all__ = ["MOST_CREDITS", "Access", "Direction", "DmaChannel"]
 #: Descriptors that a channel can be allowed to fetch and has not fetched.
 MOST_CREDITS = SGDMA["descriptor_credits"].writable
 
+_BAR = BAR_DMA[0]
 _ALL_BITS = 0xFFFF_FFFF
 #: Run with every event logged; errors stop the engine.
 _START = sum(
@@ -68,8 +69,8 @@ class DmaChannel:
     Attributes
     ----------
     direction : Direction
-    status_rc, completed_count : (int, int)
-        BAR and byte offset of these registers.
+    status_rc : int
+        Byte offset of the status register whose reading clears it.
     """
 
     def __init__(self, registers: Registers, direction: Direction, irq_bit: int):
@@ -86,12 +87,11 @@ class DmaChannel:
         self._loads: dict[tuple[int, int], list[Access]] = {}
         self._credits = address("descriptor_credits")
         self._credit_mode = [common(f"credit_enable_{bits}") for bits in ("w1c", "w1s")]
-        self._status = channel("status")
-        self.status_rc: tuple[int, int] = channel("status_rc")
-        self.completed_count: tuple[int, int] = channel("completed_count")
-        self._cycles_lo, self._cycles_hi = channel("perf_cycles_lo"), channel("perf_cycles_hi")
+        self._status, self._completed = channel("status")[1], channel("completed_count")[1]
+        self.status_rc: int = channel("status_rc")[1]
+        self._cycles = [channel(f"perf_cycles_{half}")[1] for half in ("lo", "hi")]
         #: writes that start the loaded chain; its status has been cleared before
-        self.arm: list[Access] = [
+        self._arm: list[Access] = [
             (*channel("interrupt_enable"), _ALL_BITS),
             (*irq("channel_enable_w1s"), irq_bit),
             (*channel("perf_control"), _PERF_CLEAR),
@@ -99,7 +99,7 @@ class DmaChannel:
             (*channel("control"), _START),
         ]
         #: writes that clear Run, which aborts the chain that runs, and disable interrupts
-        self.end: list[Access] = [
+        self._end: list[Access] = [
             (*irq("channel_enable_w1c"), irq_bit),
             (*channel("interrupt_enable"), 0),
             (*channel("control"), 0),
@@ -121,15 +121,16 @@ class DmaChannel:
         """
         base = _PUSH_BASES[self.direction]
         dwords = struct.iter_unpack("<I", descriptors)
-        return [(BAR_DMA[0], base + 4 * n, dword) for n, (dword,) in enumerate(dwords)]
+        return [(_BAR, base + 4 * n, dword) for n, (dword,) in enumerate(dwords)]
 
     def start(self, load: Iterable[Access]) -> None:
         """Starts a chain. `load`: the writes, as of `load` or `push`, that say where it begins."""
-        write = self._registers.write32
+        registers = self._registers
+        write = registers.write32
         for bar, offset, value in load:
             write(bar, offset, value)
-        self.take_status()
-        for bar, offset, value in self.arm:
+        registers.read32(_BAR, self.status_rc)
+        for bar, offset, value in self._arm:
             write(bar, offset, value)
 
     def use_credits(self, on: bool) -> None:
@@ -142,26 +143,26 @@ class DmaChannel:
 
     def status(self) -> int:
         """The status register: bits of `peerdma.regs.Status`."""
-        return self._registers.read32(*self._status)
+        return self._registers.read32(_BAR, self._status)
 
     def take_status(self) -> int:
         """Reads the status and clears it."""
-        return self._registers.read32(*self.status_rc)
+        return self._registers.read32(_BAR, self.status_rc)
 
     def completed(self) -> int:
         """Descriptors finished since the start, modulo 2**32."""
-        return self._registers.read32(*self.completed_count)
+        return self._registers.read32(_BAR, self._completed)
 
     def busy_cycles(self) -> int:
         """Clock cycles of the current or last run so far."""
-        read = self._registers.read32
-        low = read(*self._cycles_lo)
-        return (read(*self._cycles_hi) & _HIGH_CYCLES) << 32 | low
+        read, (low, high) = self._registers.read32, self._cycles
+        lower = read(_BAR, low)
+        return (read(_BAR, high) & _HIGH_CYCLES) << 32 | lower
 
     def disarm(self) -> None:
         """Aborts the chain that runs, and disables interrupts."""
         write = self._registers.write32
-        for bar, offset, value in self.end:
+        for bar, offset, value in self._end:
             write(bar, offset, value)
 
     def goes_idle(self, seconds: float) -> bool:

@@ -22,8 +22,6 @@ _LEAST_TIMEOUT = 10.0
 #: Seconds, in the board's time, within which a stopped channel finishes what is in progress.
 _STOP_SECONDS = 0.1
 _BUSY = int(Status.BUSY)
-#: The status of a chain that ended without an error.
-_GOOD = int(Status.DESCRIPTOR_STOPPED | Status.DESCRIPTOR_COMPLETED)
 
 
 class Deadline:
@@ -56,6 +54,8 @@ class Engine:
     channel_counts : tuple of int
         Number of H2C and of C2H channels.
     channels : dict of Direction to DmaChannel
+    stuck : str or None
+        Why no more transfers can be made, once a channel could not be stopped.
     resets : int
         How often `stop` had to reset the engine, which ends the transfers of both directions.
 
@@ -70,11 +70,11 @@ class Engine:
     def __init__(self, registers: Registers, timeout: float | None):
         self.registers = registers
         self._timeout = timeout
-        #: Why no more transfers can be made, once a channel could not be stopped.
-        self._stuck: str | None = None
+        self.stuck: str | None = None
         self.resets: int = 0
         self.channel_counts: tuple[int, int] = count_channels(registers)
         self.extension: Extension | None = read_extension(registers)
+        self._time_scale = self.extension.time_scale if self.extension else 1
         self.pushes: bool = (
             self.extension is not None and Capability.PUSH in self.extension.capabilities
         )
@@ -87,15 +87,15 @@ class Engine:
 
     def require_usable(self) -> None:
         """TransferError if a channel could not be stopped."""
-        if self._stuck:
-            raise TransferError(self._stuck)
+        if self.stuck:
+            raise TransferError(self.stuck)
 
     def seconds_for(self, nbytes: int) -> float:
         """How long a transfer of so many bytes may take."""
         if self._timeout is not None:
             return self._timeout
-        board_seconds = _CHAIN_SECONDS + nbytes / _CHAIN_RATE
-        return max(_LEAST_TIMEOUT, board_seconds * self._time_scale)
+        seconds = (_CHAIN_SECONDS + nbytes / _CHAIN_RATE) * self._time_scale
+        return seconds if seconds > _LEAST_TIMEOUT else _LEAST_TIMEOUT
 
     def deadline(self, nbytes: int) -> Deadline:
         """By when a transfer of so many bytes that starts now must have ended."""
@@ -116,13 +116,13 @@ class Engine:
                 return reported
         return {}
 
-    def check(self, direction: Direction, status: int, descriptors: int) -> None:
-        """TransferError unless a chain of so many descriptors ended without an error."""
-        done = self.channels[direction].completed()
-        if status & ~_BUSY != _GOOD or done != descriptors:
-            # Our engine counts the one that failed; PG195 does not say what others do.
-            good = done - 1 if done and status & Status.errors() else done
-            raise self.failure(direction, status, f"{good} of {descriptors} descriptors")
+    def chain_failed(
+        self, direction: Direction, status: int, done: int, descriptors: int
+    ) -> TransferError:
+        """The error for a chain that ended with this status, after `done` of its descriptors."""
+        # Our engine counts the one that failed; PG195 does not say what others do.
+        good = done - 1 if done and status & Status.errors() else done
+        return self.failure(direction, status, f"{good} of {descriptors} descriptors")
 
     def timed_out(self, direction: Direction, nbytes: int, seconds: float) -> Timeout:
         """The error for a transfer without an interrupt within so many seconds."""
@@ -175,7 +175,7 @@ class Engine:
             channel.disarm()
         for channel in channels:
             if not self._goes_idle(channel):
-                self._stuck = (
+                self.stuck = (
                     f"the {channel.direction.name} channel does not stop, so no transfer can be "
                     "made. Close the board and open it again, which resets it"
                 )
@@ -191,10 +191,6 @@ class Engine:
         self._extension_bank.write("soft_reset", 1)
         self.resets += 1
         return channel.goes_idle(seconds)
-
-    @property
-    def _time_scale(self) -> int:
-        return self.extension.time_scale if self.extension else 1
 
 
 def _kind_name(kind: int) -> str:

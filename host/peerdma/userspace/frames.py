@@ -9,9 +9,10 @@ import numpy as np
 
 from ..errors import PeerdmaError, Timeout, TransferError
 from ..memory.scatter import ScatterList
-from ..regs import Status
+from ..regs import STREAM_WINDOW, Status
 from .dma_channel import MOST_CREDITS
-from .xdma import Direction, Xdma, stream_columns
+from .prepared import descriptor_columns
+from .xdma import Direction, Xdma
 
 __all__ = ["FrameRun"]
 
@@ -55,7 +56,7 @@ class FrameRun:
         self._timeout = timeout
         self._overwrite = overwrite
         self._nbytes = max(frame.nbytes for frame in frames)
-        columns = [np.array(stream_columns(frame), np.uint64) for frame in frames]
+        columns = [descriptor_columns(frame, STREAM_WINDOW) for frame in frames]
         #: For each frame, the number of descriptors up to its end.
         self._ends = np.cumsum([each.shape[1] for each in columns])
         needed = int(self._ends[-1])

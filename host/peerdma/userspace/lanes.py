@@ -15,23 +15,24 @@ from ..board.backend import Moved, Progress
 from ..board.transfer import Through
 from ..errors import CANCELLED, Cancelled, PeerdmaError, Timeout, TransferError
 from .frames import FrameRun
-from .prepared import Prepared, Run
+from .prepared import Run
 from .xdma import Direction, Xdma
 
 __all__ = ["Lanes", "Work", "once"]
 
+_C2H = Direction.C2H
 _INTERRUPTED = "the transfer was interrupted; the content of the destination is undefined"
 _RESET = (
     "the engine was reset, as the channel of the other direction did not stop. The content of the "
     "destination is undefined; try again"
 )
 #: Makes the parts of a transfer, one after the other, each with how far it gets, in bytes.
-Steps = Callable[[], Iterator[tuple[Prepared, int]]]
+Steps = Callable[[], Iterator[tuple[Run, int]]]
 
 
-def once(prepared: Prepared, nbytes: int) -> Steps:
+def once(run: Run, nbytes: int) -> Steps:
     """The steps of a transfer of so many bytes that is made at once."""
-    return lambda: iter(((prepared, nbytes),))
+    return ((run, nbytes),).__iter__
 
 
 class Work(NamedTuple):
@@ -72,18 +73,13 @@ class _Job:
         self.reached = self.told = 0
         self.cycles = 0
 
-    def begin(self, xdma: Xdma) -> None:
-        """Notes the time, then starts the first step."""
-        self.since, self.began = time.monotonic(), xdma.clock()
-        self.next()
-
     def next(self) -> bool:
         """Starts the next step; False if there is none."""
         step = next(self.steps, None)
         if step is None:
             return False
-        prepared, self.reached = step
-        self.run = prepared.start()
+        self.run, self.reached = step
+        self.run.start()
         return True
 
 
@@ -115,6 +111,7 @@ class Lanes:
         notes: Callable[[float], str],
     ):
         self._xdma = xdma
+        self._engine = xdma.engine
         self._lost = lost
         self._notes = notes
         self._queue: list[_Job] = []
@@ -140,25 +137,30 @@ class Lanes:
 
     def deadline(self) -> float | None:
         """When the first of those that run is late, as `time.monotonic` counts; None: none runs."""
-        if not self._running:
-            return None
-        return min([job.run.until for job in self._running])
+        first = None
+        for job in self._running:
+            if first is None or job.run.until < first:
+                first = job.run.until
+        return first
 
     def interrupted(self) -> None:
         """Goes on after an interrupt."""
-        looks = [(job, job.run.look()) for job in self._running]
-        engine = self._xdma.engine
-        if self.frames is not None and self.frames.ended:
+        running = self._running.copy()
+        for job in running:
+            job.run.look()
+        engine, frames = self._engine, self.frames
+        if frames is None:
+            engine.registers.interrupt_done()
+        elif frames.ended:
             self.frames = None
-        if self.frames is None:
             engine.registers.interrupt_done()
         else:
-            status = engine.channels[Direction.C2H].take_status()
+            status = engine.channels[_C2H].take_status()
             engine.registers.interrupt_done()
-            self.frames.report(status)
-        for job, found in looks:
+            frames.report(status)
+        for job in running:
             if job in self._running:
-                self._advance(job, found)
+                self._advance(job)
         if self._queue:
             self._begin()
 
@@ -191,7 +193,8 @@ class Lanes:
 
     def _begin_one(self, job: _Job) -> None:
         try:
-            job.begin(self._xdma)
+            job.since, job.began = time.monotonic(), self._xdma.clock()
+            job.next()
             self._running.append(job)
         except PeerdmaError as error:
             self._end(job, error)
@@ -199,42 +202,40 @@ class Lanes:
             self._end(job, Cancelled(_INTERRUPTED))
             raise
 
-    def _advance(self, job: _Job, found: list) -> None:
+    def _advance(self, job: _Job) -> None:
+        run = job.run
         try:
-            job.run.advance(found)
-            if not job.run.ended:
+            if not run.advance():
                 return
-            job.cycles += job.run.cycles
+            job.cycles += run.cycles
             if job.progress and job.reached > job.told:
                 job.told = job.reached
                 job.progress(job.reached, job.work.nbytes)
-            if not job.next():
-                self._end(job, self._moved(job))
+            if job.next():
+                return
+            _, _, lanes, limit, through = job.work
+            if _C2H in lanes and (lost := self._lost()):
+                raise lost
+            ended = self._xdma.clock()
+            elapsed = None if job.began is None or ended is None else ended - job.began
+            self._end(job, Moved(job.cycles, limit, through, elapsed))
         except PeerdmaError as error:
             self._fail(job, error)
         except BaseException:
             self._fail(job, Cancelled(_INTERRUPTED))
             raise
 
-    def _moved(self, job: _Job) -> Moved:
-        """The report on a transfer that has ended; TransferError if writes of it were lost."""
-        if Direction.C2H in job.work.lanes and (lost := self._lost()):
-            raise lost
-        ended = self._xdma.clock()
-        elapsed = None if job.began is None or ended is None else ended - job.began
-        return Moved(job.cycles, job.work.limit, job.work.through, elapsed)
-
     def _fail(self, job: _Job, error: PeerdmaError) -> None:
         """Stops a transfer, which is over then."""
         if job in self._running:
-            engine = self._xdma.engine
+            engine = self._engine
             resets = engine.resets
             with contextlib.suppress(PeerdmaError):
                 # A board that is gone accesses no memory.
                 job.run.stop()
             if isinstance(error, Timeout) and (notes := self._notes(job.since)):
                 error = Timeout(f"{error}. The board noted: {notes}")
-            if Direction.C2H in job.work.lanes:
+            if _C2H in job.work.lanes:
                 # Taken, so that the next transfer does not report them.
                 self._lost()
             self._end(job, error)
@@ -245,7 +246,8 @@ class Lanes:
             self._end(job, error)
 
     def _end(self, job: _Job, outcome: Moved | PeerdmaError) -> None:
-        for jobs in (self._running, self._queue):
-            if job in jobs:
-                jobs.remove(job)
+        if job in self._running:
+            self._running.remove(job)
+        elif job in self._queue:
+            self._queue.remove(job)
         self.ended.append((job.tag, outcome))

@@ -14,15 +14,25 @@ from typing import NamedTuple
 import numpy as np
 
 from ..errors import Timeout
-from ..memory.scatter import Numbers
-from ..regs import DESCRIPTOR, PUSH_DESCRIPTORS, Status
+from ..memory.scatter import ScatterList
+from ..regs import (
+    BAR_DMA,
+    DESC_MAX_LENGTH,
+    DESCRIPTOR,
+    PUSH_DESCRIPTORS,
+    STREAM_WINDOW,
+    Status,
+)
 from .chain import one_descriptor, write_chain
 from .dma_channel import Access, Direction, DmaChannel
 from .engine import Engine
 
-__all__ = ["Prepared", "Ring", "Run", "Side"]
+__all__ = ["Ring", "Run", "Side", "descriptor_columns"]
 
+_BAR, _H2C = BAR_DMA[0], Direction.H2C
 _BUSY = int(Status.BUSY)
+#: The status of a chain that ended without an error.
+_GOOD = int(Status.DESCRIPTOR_STOPPED | Status.DESCRIPTOR_COMPLETED)
 
 
 class Ring:
@@ -57,10 +67,24 @@ class _Chain(NamedTuple):
     descriptors: int
     #: register writes that give its address to the channel, or push it
     load: list[Access]
+    #: what is started when it has ended
+    next: _Chain | None
+
+
+def descriptor_columns(memory: ScatterList, card: int) -> np.ndarray:
+    """Descriptors of a transfer, as three rows of uint64: bus addresses, card addresses, bytes."""
+    addresses, lengths = (
+        np.asarray(each, np.uint64) for each in memory.pieces_up_to(DESC_MAX_LENGTH)
+    )
+    cards = np.full(len(lengths), card, np.uint64)
+    if not card & STREAM_WINDOW:
+        # Each begins in card RAM where the one before ends.
+        cards += np.cumsum(lengths) - lengths
+    return np.array([addresses, cards, lengths])
 
 
 class Side:
-    """One direction of a transfer, as a sequence of chains.
+    """One direction of a transfer, as a sequence of chains that begins with `first`.
 
     Parameters
     ----------
@@ -69,8 +93,10 @@ class Side:
     ring : Ring
         Where its chains are written. If the descriptors do not fit, there are several chains. A
         chain of a few descriptors is pushed into the board instead, if that takes them.
-    bus, card, lengths : sequence of int, or numpy.ndarray of uint64
-        One entry per descriptor, at least one: bus addresses, card addresses, bytes.
+    memory : ScatterList
+        At least one byte.
+    card : int
+        Where that goes to, or comes from: a card address, or `peerdma.regs.STREAM_WINDOW`.
     """
 
     def __init__(
@@ -78,65 +104,143 @@ class Side:
         engine: Engine,
         direction: Direction,
         ring: Ring,
-        bus: Numbers,
-        card: Numbers,
-        lengths: Numbers,
+        memory: ScatterList,
+        card: int,
     ):
         self.direction = direction
         self.channel: DmaChannel = engine.channels[direction]
         self._pushes = engine.pushes
         self._ring = ring.bytes
-        sources, destinations = (bus, card) if direction is Direction.H2C else (card, bus)
-        if len(lengths) == 1:
-            self.nbytes: int = int(lengths[0])
-            image = one_descriptor(sources[0], destinations[0], self.nbytes)
-            self.chains: list[_Chain] = [self._chain(image, 1, ring.address, 0)]
+        self.nbytes: int = memory.nbytes
+        if memory.single and self.nbytes <= DESC_MAX_LENGTH:
+            # As most memory is: numpy would take longer for it than the transfer.
+            bus = memory.single[0]
+            places = (bus, card) if direction is _H2C else (card, bus)
+            image = one_descriptor(*places, self.nbytes)
+            self.first: _Chain = self._chain(image, 1, ring.address, 0, None)
             return
-        self.nbytes = int(np.sum(lengths))
-        self.chains = []
-        most = len(ring.descriptors)
-        for start in range(0, len(lengths), most):
+        columns = descriptor_columns(memory, card)
+        sources, destinations, lengths = columns if direction is _H2C else columns[[1, 0, 2]]
+        most, following = len(ring.descriptors), None
+        for start in reversed(range(0, len(lengths), most)):
             source, destination, length = (
-                np.asarray(column[start : start + most], np.uint64)
-                for column in (sources, destinations, lengths)
+                column[start : start + most] for column in (sources, destinations, lengths)
             )
-            memory = np.zeros(len(length), DESCRIPTOR)
-            adjacent = write_chain(memory, ring.address, source, destination, length)
-            self.chains.append(self._chain(memory.tobytes(), len(memory), ring.address, adjacent))
+            chain = np.zeros(len(length), DESCRIPTOR)
+            adjacent = write_chain(chain, ring.address, source, destination, length)
+            image = chain.tobytes()
+            following = self._chain(image, len(chain), ring.address, adjacent, following)
+        assert following
+        self.first = following
 
-    def _chain(self, image: bytes, descriptors: int, address: int, adjacent: int) -> _Chain:
+    def _chain(
+        self, image: bytes, descriptors: int, address: int, adjacent: int, following: _Chain | None
+    ) -> _Chain:
         if self._pushes and descriptors <= PUSH_DESCRIPTORS:
-            return _Chain(b"", descriptors, self.channel.push(image))
-        return _Chain(image, descriptors, self.channel.load(address, adjacent))
+            return _Chain(b"", descriptors, self.channel.push(image), following)
+        return _Chain(image, descriptors, self.channel.load(address, adjacent), following)
 
-    def start(self, number: int) -> None:
+    def start(self, chain: _Chain) -> None:
         """Starts one of its chains."""
-        image, _, load = self.chains[number]
-        self._ring[: len(image)] = image
+        image, _, load, _ = chain
+        if image:
+            self._ring[: len(image)] = image
         self.channel.start(load)
 
 
-class Prepared:
-    """A transfer of one or two sides, which run at the same time.
+class Run:
+    """A transfer of one or two sides, prepared once, to be made any number of times.
+
+    One at a time: it needs the channels of its sides. Whoever starts it calls `look` and `advance`
+    after each interrupt, until that returns True, or `stop`.
 
     Parameters
     ----------
     engine : Engine
     sides : sequence of Side
         In the order in which they are started.
+
+    Attributes
+    ----------
+    until : float
+        When it must have ended, as `time.monotonic` counts.
+    cycles : int
+        Busy clock cycles of the side that was started first, of the chains that have ended.
     """
 
-    def __init__(self, engine: Engine, sides: Sequence[Side]):
-        self.engine = engine
-        self.sides: list[Side] = list(sides)
-        self.seconds: float = engine.seconds_for(sum(side.nbytes for side in sides))
+    __slots__ = ("_engine", "_first", "_found", "_running", "_seconds", "_sides", "cycles", "until")
 
-    def start(self) -> Run:
+    def __init__(self, engine: Engine, sides: Sequence[Side]):
+        self._engine = engine
+        self._sides: dict[Side, _Chain] = {side: side.first for side in sides}
+        self._first = sides[0]
+        self._seconds = engine.seconds_for(sum([side.nbytes for side in sides]))
+        self.until: float = 0.0
+        self.cycles: int = 0
+        #: the chain that runs, for each side that has not ended
+        self._running: dict[Side, _Chain] = {}
+        #: what these reported at the last look
+        self._found: list[tuple[Side, int]] = []
+
+    def start(self) -> None:
         """Starts the transfer; raises TransferError if the engine cannot be used."""
-        return Run(self)
+        if self._engine.stuck:
+            self._engine.require_usable()
+        self.cycles = 0
+        self.until = time.monotonic() + self._seconds
+        self._running = self._sides.copy()
+        try:
+            for side, chain in self._sides.items():
+                side.start(chain)
+        except BaseException:
+            self.stop()
+            raise
+
+    def look(self) -> None:
+        """Takes what each side that runs reports; to be called after an interrupt."""
+        found, read = [], self._engine.registers.read32
+        for side in self._running:
+            found.append((side, read(_BAR, side.channel.status_rc)))
+        self._found = found
+
+    def advance(self) -> bool:
+        """Goes on after `look`; returns whether all sides have ended without an error.
+
+        Raises
+        ------
+        TransferError
+            If a side failed. The caller stops the run.
+        """
+        running = self._running
+        for side, status in self._found:
+            reported = status & ~_BUSY
+            if not reported:
+                continue
+            channel, (_, descriptors, _, following) = side.channel, running[side]
+            done = channel.completed()
+            if reported != _GOOD or done != descriptors:
+                raise self._engine.chain_failed(side.direction, status, done, descriptors)
+            if side is self._first:
+                self.cycles += channel.busy_cycles()
+            channel.disarm()
+            if following is None:
+                del running[side]
+            else:
+                running[side] = following
+                side.start(following)
+        return not running
+
+    def late(self) -> Timeout:
+        """The error for a run that has not ended in its time."""
+        side = next(iter(self._running))
+        return self._engine.timed_out(side.direction, side.nbytes, self._seconds)
+
+    def stop(self) -> None:
+        """Stops all sides: the engine does not access the memory any more."""
+        self._engine.stop([side.direction for side in self._sides])
 
     def run(self) -> int:
-        """Runs the transfer; returns the busy clock cycles of the side that is started first.
+        """Makes the transfer; returns the busy clock cycles of the side that is started first.
 
         Raises
         ------
@@ -144,87 +248,17 @@ class Prepared:
             The engine has then been stopped: it accesses no memory any more, and the next transfer
             is not affected. How much was transferred is unknown.
         """
-        run = self.start()
-        registers = self.engine.registers
-        left = self.seconds
+        self.start()
+        registers = self._engine.registers
         try:
-            while not run.ended:
-                if not registers.wait_interrupt(left):
-                    raise run.late()
-                found = run.look()
+            ended = False
+            while not ended:
+                if not registers.wait_interrupt(max(0.0, self.until - time.monotonic())):
+                    raise self.late()
+                self.look()
                 registers.interrupt_done()
-                run.advance(found)
-                left = max(0.0, run.until - time.monotonic())
-        except BaseException:
-            run.stop()
-            raise
-        return run.cycles
-
-
-class Run:
-    """A run of a prepared transfer, from its start on.
-
-    Attributes
-    ----------
-    until : float
-        When it must have ended, as `time.monotonic` counts.
-    ended : bool
-        Whether all sides have ended without an error.
-    cycles : int
-        Busy clock cycles of the side that was started first, of the chains that have ended.
-    """
-
-    __slots__ = ("_prepared", "_running", "cycles", "ended", "until")
-
-    def __init__(self, prepared: Prepared):
-        prepared.engine.require_usable()
-        self._prepared = prepared
-        self.cycles: int = 0
-        self.ended: bool = False
-        self.until: float = time.monotonic() + prepared.seconds
-        #: number of the chain that runs, for each side that has not ended
-        self._running = dict.fromkeys(prepared.sides, 0)
-        try:
-            for side in prepared.sides:
-                side.start(0)
+                ended = self.advance()
         except BaseException:
             self.stop()
             raise
-
-    def look(self) -> list[tuple[Side, int]]:
-        """What each side that runs reports; to be called after an interrupt."""
-        return [(side, side.channel.take_status()) for side in self._running]
-
-    def advance(self, found: list[tuple[Side, int]]) -> None:
-        """Goes on after `look`: starts the next chain of a side, or notes its end.
-
-        Raises
-        ------
-        TransferError
-            If a side failed. The caller stops the run.
-        """
-        engine, running = self._prepared.engine, self._running
-        for side, status in found:
-            if not status & ~_BUSY:
-                continue
-            number = running[side]
-            engine.check(side.direction, status, side.chains[number].descriptors)
-            busy = side.channel.busy_cycles()
-            if side is self._prepared.sides[0]:
-                self.cycles += busy
-            side.channel.disarm()
-            if number + 1 < len(side.chains):
-                running[side] = number + 1
-                side.start(number + 1)
-            else:
-                del running[side]
-        self.ended = not running
-
-    def late(self) -> Timeout:
-        """The error for a run that has not ended in its time."""
-        side = next(iter(self._running))
-        return self._prepared.engine.timed_out(side.direction, side.nbytes, self._prepared.seconds)
-
-    def stop(self) -> None:
-        """Stops all sides: the engine does not access the memory any more."""
-        self._prepared.engine.stop([side.direction for side in self._prepared.sides])
+        return self.cycles

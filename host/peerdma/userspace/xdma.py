@@ -10,10 +10,10 @@ from __future__ import annotations
 import numpy as np
 
 from ..board.backend import Extension
-from ..memory.scatter import Numbers, ScatterList
+from ..memory.scatter import ScatterList
 from ..regs import (
+    BAR_DMA,
     CARD_RAM_SIZE,
-    DESC_MAX_LENGTH,
     DESCRIPTOR,
     EXTENSION,
     PASS_THROUGH,
@@ -24,11 +24,12 @@ from ..regs import (
 from .chain import write_chain
 from .dma_channel import Direction
 from .engine import Engine
-from .prepared import Prepared, Ring, Side
+from .prepared import Ring, Run, Side
 from .registers import Bank, Registers
 
-__all__ = ["Direction", "Xdma", "stream_columns"]
+__all__ = ["Direction", "Xdma"]
 
+_BAR = BAR_DMA[0]
 _ALL_PAIRS = EXTENSION["stream_flush"].writable
 
 
@@ -50,6 +51,10 @@ class Xdma:
     engine : Engine
     extension : Extension or None
         None on a plain XDMA core.
+    user_block : str or None
+        Name of the user block between H2C and C2H; None if the board has no stream.
+    copies : bool
+        Whether it passes bytes through unchanged, so that `stream` copies.
 
     Raises
     ------
@@ -69,8 +74,13 @@ class Xdma:
         self.engine: Engine = Engine(registers, timeout)
         self.extension: Extension | None = self.engine.extension
         self._extension_bank = Bank(registers, EXTENSION)
-        self._clock = [self._extension_bank.place(f"cycles_{half}") for half in ("lo", "hi")]
+        self._clock = [EXTENSION.address(f"cycles_{half}") for half in ("lo", "hi")]
         self.card_ram_size: int = self.extension.card_ram_size if self.extension else CARD_RAM_SIZE
+        streams = self.extension and Capability.STREAM in self.extension.capabilities
+        self.user_block: str | None = (
+            self.extension.user_block if self.extension and streams else None
+        )
+        self.copies: bool = self.user_block == PASS_THROUGH
         self.flush()
 
     @property
@@ -86,50 +96,32 @@ class Xdma:
     def transfer(self, direction: Direction, memory: ScatterList, card_address: int) -> int:
         """Transfers all of `memory`, which is not empty, to (H2C) or from (C2H) the card.
 
-        Returns the clock cycles that the channel was busy; raises as `Prepared.run` does.
+        Returns the clock cycles that the channel was busy; raises as `Run.run` does.
         """
         return self.prepare_card(direction, memory, card_address).run()
 
-    def prepare_card(
-        self, direction: Direction, memory: ScatterList, card_address: int
-    ) -> Prepared:
+    def prepare_card(self, direction: Direction, memory: ScatterList, card_address: int) -> Run:
         """Prepares the transfer that `transfer` makes; it needs the channel of one direction."""
-        addresses, lengths = memory.pieces_up_to(DESC_MAX_LENGTH)
-        cards: Numbers = (card_address,)
-        if len(lengths) > 1:
-            cards = np.uint64(card_address) + np.cumsum(lengths, dtype=np.uint64) - lengths
-        return Prepared(self.engine, [self._side(direction, addresses, cards, lengths)])
+        return Run(self.engine, [self._side(direction, memory, card_address)])
 
-    def _side(self, direction: Direction, *columns: Numbers) -> Side:
+    def _side(self, direction: Direction, memory: ScatterList, card: int) -> Side:
         """A side of a transfer, with the direction's half of the ring."""
-        return Side(self.engine, direction, self._rings[direction], *columns)
-
-    @property
-    def user_block(self) -> str | None:
-        """Name of the user block between H2C and C2H; None if the board has no stream."""
-        if self.extension is None or Capability.STREAM not in self.extension.capabilities:
-            return None
-        return self.extension.user_block
-
-    @property
-    def copies(self) -> bool:
-        """Whether the user block passes bytes through unchanged, so that `stream` copies."""
-        return self.user_block == PASS_THROUGH
+        return Side(self.engine, direction, self._rings[direction], memory, card)
 
     def stream(self, source: ScatterList, destination: ScatterList) -> int:
         """Transfers all of `source` through the user block to `destination`, H2C and C2H at once.
 
         Their lengths have to match what the user block makes of the bytes; neither is empty.
-        Returns the clock cycles until the last byte was written; raises as `Prepared.run` does.
+        Returns the clock cycles until the last byte was written; raises as `Run.run` does.
         """
         return self.prepare(source, destination).run()
 
-    def prepare(self, source: ScatterList, destination: ScatterList) -> Prepared:
+    def prepare(self, source: ScatterList, destination: ScatterList) -> Run:
         """Prepares the transfer that `stream` makes, so that it can run more than once."""
         # C2H is started first, so that its cycle counter covers the whole copy.
-        memories = (Direction.C2H, destination), (Direction.H2C, source)
-        sides = [self._side(direction, *stream_columns(memory)) for direction, memory in memories]
-        return Prepared(self.engine, sides)
+        to_memory = self._side(Direction.C2H, destination, STREAM_WINDOW)
+        to_board = self._side(Direction.H2C, source, STREAM_WINDOW)
+        return Run(self.engine, [to_memory, to_board])
 
     def clock(self) -> int | None:
         """The board's free-running cycle count; None if it has none."""
@@ -137,8 +129,8 @@ class Xdma:
             return None
         # Reading the lower half latches the upper one for the next read.
         read, (low, high) = self._registers.read32, self._clock
-        lower = read(*low)
-        return read(*high) << 32 | lower
+        lower = read(_BAR, low)
+        return read(_BAR, high) << 32 | lower
 
     def waits_for(self, direction: Direction) -> str:
         """What the channel waits for now, as text; the board has the extension block."""
@@ -187,11 +179,3 @@ class Xdma:
         )
         channel = self.engine.channels[direction]
         channel.start(channel.load(address, adjacent))
-
-
-def stream_columns(
-    memory: ScatterList,
-) -> tuple[Numbers, Numbers, Numbers]:
-    """(bus addresses, card addresses, lengths) of descriptors between memory and user stream."""
-    addresses, lengths = memory.pieces_up_to(DESC_MAX_LENGTH)
-    return addresses, (STREAM_WINDOW,) * len(lengths), lengths

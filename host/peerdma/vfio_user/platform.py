@@ -66,6 +66,7 @@ class SocketPlatform:
                 path, timeout=timeout or _ANSWER_TIMEOUT, why_lost=why_lost
             )
             undo.callback(self.client.close)
+            self.take_lost_writes: Callable[[], LostWrites | None] = self.client.take_lost_writes
             self._reset()
             self.function: SocketFunction = SocketFunction(
                 self.client,
@@ -137,10 +138,6 @@ class SocketPlatform:
         finally:
             os.close(fd)
         return memory, _RING_ADDRESS
-
-    def take_lost_writes(self) -> LostWrites | None:
-        """The writes that were lost since the last call; None if there were none."""
-        return self.client.take_lost_writes()
 
     def mailbox(self) -> MailboxPage:
         """Maps the page, which the simulated board offers with --mailbox-page."""

@@ -353,3 +353,19 @@ def test_what_is_no_dma_buf(shared):
     os.close(read)
     os.close(write)
     assert peerdma.DmaBuf(fd, offset=288).nbytes == 12_000
+
+
+def test_a_pin_that_is_closed_while_an_array_is_asked_where_it_is(node_board):
+    target = np.zeros(NBYTES, np.uint8)
+    source = node_board.pin(np.ones(NBYTES, np.uint8))
+
+    class Closes:
+        def __dlpack_device__(self):
+            source.close()
+            return target.__dlpack_device__()
+
+        def __dlpack__(self, **options):
+            return target.__dlpack__(**options)
+
+    with pytest.raises(peerdma.PinError, match="closed"):
+        node_board.copy(source, Closes())
