@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Records that the blocks of launch queues pass to each other, and where the table has what."""
 
+from enum import IntEnum
+
 from amaranth import *
 from amaranth.lib import data, enum
 from amaranth.utils import exact_log2
@@ -17,6 +19,7 @@ __all__ = [
     "SLOT_BITS",
     "STATE",
     "Entry",
+    "Phase",
     "Read",
     "queue_row",
     "slot_row",
@@ -61,6 +64,22 @@ class Read(enum.Enum, shape=2):
     SHADOW = 1
     #: a dword of the destination
     FLUSH = 2
+
+
+class Phase(IntEnum):
+    """Where the oldest ticket of a queue is."""
+
+    #: waiting for its entry, or for a channel that another queue has
+    IDLE = 0
+    #: its slot is looked up
+    LOOK_UP = 1
+    #: its channels are requested
+    GRANT = 2
+    RUN = 3
+    #: its flush read is under way
+    FLUSH = 4
+    #: its record is to be written
+    RECORD = 5
 
 
 def slot_row(slot: Value, word: Value | str) -> Value:

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The sequence of a ticket: entry, slot, channels, run, flush read, record, done word."""
 
-from enum import IntEnum
-
 from amaranth import *
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -22,6 +20,7 @@ from .records import (
     SLOT_BITS,
     STATE,
     Entry,
+    Phase,
     Read,
     queue_row,
     slot_row,
@@ -40,22 +39,6 @@ HOLD = 16
 GRANTED, STARTED = 3, 15
 
 _END, _STATUS = regs.LaunchEnd, regs.LaunchStatus
-
-
-class Phase(IntEnum):
-    """Where the oldest ticket of a queue is."""
-
-    #: waiting for its entry, or for a channel that another queue has
-    IDLE = 0
-    #: its slot is looked up
-    LOOK_UP = 1
-    #: its channels are requested
-    GRANT = 2
-    RUN = 3
-    #: its flush read is under way
-    FLUSH = 4
-    #: its record is to be written
-    RECORD = 5
 
 
 class Sequencer(wiring.Component):
@@ -140,8 +123,8 @@ class Sequencer(wiring.Component):
         phase, slot, end = each("phase", Phase), each("slot", SLOT_BITS), each("end", 3)
         #: of the ticket at work, or of the first one that failed
         status, failed, resuming = each("status", STATUS_BITS), each("failed"), each("resuming")
-        #: entries were read since the queue was armed; how often in a row
-        fresh, tries = each("fresh"), each("tries", range(READS + 1))
+        #: entries were read since the queue was armed, of which burst (odd or even); how often
+        fresh, burst, tries = each("fresh"), each("burst"), each("tries", range(READS + 1))
         #: it may read the shadow tail, or the same entry again
         due = each("due")
         #: of its slot: it has a done word, and is this queue's; and as in its control
@@ -177,7 +160,15 @@ class Sequencer(wiring.Component):
                 & (self.reader == now)
                 & (arriving[:16] == self.ticket)
             ),
-            found.eq(seen | (fresh[now] & (self.entry.ticket[:16] == self.ticket))),
+            # What is left of a former burst, or of no read at all, might have the ticket, too.
+            found.eq(
+                seen
+                | (
+                    fresh[now]
+                    & (burst[now] == self.ticket[exact_log2(BURST)])
+                    & (self.entry.ticket[:16] == self.ticket)
+                )
+            ),
             found_slot.eq(Mux(seen, arriving[32:], self.entry.slot)),
             job.address.eq(self.word | Mux(entries, place, 0)),
             job.length.eq(Mux(entries, (BURST - within) << align, 4)),
@@ -249,6 +240,7 @@ class Sequencer(wiring.Component):
                             m.d.sync += [
                                 due[now].eq(0),
                                 fresh[now].eq(0),
+                                burst[now].eq(self.ticket[exact_log2(BURST)]),
                                 tries[now].eq(tries[now] + 1),
                             ]
                             with m.If(tries[now] == READS):

@@ -4,14 +4,53 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
+from hw.core import Core, CoreConfig
+from hw.pcie.series7.block import SERIES7
 from peerdma import regs
 from peerdma.regs import LaunchStatus
 from tests.hw.seam_model import SeamModel, descriptors_of
 
-__all__ = ["LaunchQueue", "prepare"]
+__all__ = [
+    "BASE",
+    "DESTINATION",
+    "DONE",
+    "HOSTS_RAM",
+    "JOBS_DESTINATION",
+    "JOBS_RAM",
+    "JOBS_SOURCE",
+    "LISTS",
+    "QUEUES",
+    "SMALL",
+    "SOURCE",
+    "LaunchQueue",
+    "launching",
+    "prepare",
+    "word",
+]
+
+BASE = 0x12_3456_0000
+#: In the model's memory: software's source and destination, those of jobs, the lists of slots, and
+#: two queues.
+SOURCE, DESTINATION, JOBS_SOURCE, JOBS_DESTINATION, LISTS = (0x1000 * n for n in range(1, 6))
+QUEUES = 0x6000, 0x8000
+DONE, SIZE = 0x5800, 0xA000
+SMALL = CoreConfig(tags=8, ram_size=4096, user=None, launch_queues=2)
+#: Card addresses for software's runs, and for launched ones.
+HOSTS_RAM, JOBS_RAM = 0, 2048
+
+
+def launching(*, model=SeamModel, **config) -> SeamModel:
+    """A small core with launch queues, and its host."""
+    return model(Core(SERIES7, replace(SMALL, **config)), BASE, SIZE)
+
+
+def word(model, at: int) -> int:
+    return int.from_bytes(model.memory[at : at + 4], "little")
+
 
 #: What a fresh record holds as its status.
 _NOT_WRITTEN = 0xDEAD_BEEF

@@ -3,37 +3,29 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
-from hw.core import Core, CoreConfig
-from hw.pcie.series7.block import SERIES7
 from hw.stream.user_blocks import PassThrough
 from peerdma import regs
-from peerdma.regs import ErrorKind, LaunchEnd, LaunchStatus
+from peerdma.regs import LaunchEnd, LaunchStatus
 from tests.hw.helpers import seeded, simulate
-from tests.hw.launch_queue import LaunchQueue, prepare
+from tests.hw.launch_queue import (
+    BASE,
+    DESTINATION,
+    DONE,
+    HOSTS_RAM,
+    JOBS_DESTINATION,
+    JOBS_RAM,
+    JOBS_SOURCE,
+    LISTS,
+    QUEUES,
+    SOURCE,
+    LaunchQueue,
+    launching,
+    prepare,
+    word,
+)
 from tests.hw.seam_model import SeamModel, descriptors_of, transfer
-
-BASE = 0x12_3456_0000
-#: In the model's memory: software's source and destination, those of jobs, the lists of slots, and
-#: two queues.
-SOURCE, DESTINATION, JOBS_SOURCE, JOBS_DESTINATION, LISTS = (0x1000 * n for n in range(1, 6))
-QUEUES = 0x6000, 0x8000
-DONE, SIZE = 0x5800, 0xA000
-SMALL = CoreConfig(tags=8, ram_size=4096, user=None, launch_queues=2)
-#: Card addresses for software's runs, and for launched ones.
-HOSTS_RAM, JOBS_RAM = 0, 2048
-
-
-def launching(*, model=SeamModel, **config) -> SeamModel:
-    """A core with launch queues, and its host."""
-    return model(Core(SERIES7, replace(SMALL, **config)), BASE, SIZE)
-
-
-def word(model, at: int) -> int:
-    return int.from_bytes(model.memory[at : at + 4], "little")
 
 
 def test_a_doorbell_starts_a_job_and_a_record_and_a_done_word_follow():
@@ -100,7 +92,7 @@ def test_queues_and_software_share_the_channels():
         async def run(ctx):
             await ctx.tick().repeat(10)
             queue = LaunchQueue(model, number, QUEUES[number], first=2**32 - 3)
-            ram, size = JOBS_RAM + number * half, 500
+            ram, size = JOBS_RAM + number * half // 2, 500
             source, to = JOBS_SOURCE + number * half, JOBS_DESTINATION + number * half
             lists = LISTS + 512 * number
             spans = [(BASE + source + 250 * n, ram + 250 * n, 250) for n in range(2)]
@@ -239,51 +231,6 @@ def test_a_record_does_not_overtake_data_that_a_flush_read_pushes(flushes):
     simulate(model.core, bench, background=model.benches)
 
 
-def test_errors_drain_until_software_resumes():
-    """Later tickets are completed without being started, with their done words; status stays."""
-    model = launching()
-    queue, other = (LaunchQueue(model, n, QUEUES[n]) for n in range(2))
-
-    async def bench(ctx):
-        await model.link_up(ctx)
-        good = (BASE + JOBS_SOURCE, JOBS_RAM, 64)
-        prepare(model, 1, [good], LISTS, done=BASE + DONE)
-        prepare(model, 2, [(BASE, 0x10_0000, 64)], LISTS + 64, done=BASE + DONE + 4)
-        prepare(model, 3, [good], LISTS + 128, done=BASE + DONE + 8)
-        prepare(model, 4, [good], LISTS + 192, queue=1, done=BASE + DONE + 12)
-        prepare(model, 5, [good], LISTS + 192, valid=0, done=BASE + DONE + 16)
-        prepare(model, 6, [good], LISTS + 192, channel=1)
-        prepare(model, 8, [good], LISTS + 192, pair=1)
-        queue.arm()
-        other.arm()
-        tickets = queue.submit(1, 2, 3, 5)
-        flushed = [LaunchStatus.FLUSHED] * 2
-        expected = [LaunchStatus.OK, ErrorKind.DECODE, *flushed]
-        assert await queue.wait(ctx, *tickets) == expected
-        await ctx.tick().repeat(60)
-        assert [word(model, DONE + 4 * n) for n in range(5)] == [1, 1, 1, 0, 0]
-        state = await queue.state(ctx)
-        assert (state["failed"], state["status"], state["end"]) == (1, ErrorKind.DECODE, 0)
-        # The other queue is none the worse for it.
-        assert await other.wait(ctx, *other.submit(4)) == [LaunchStatus.OK]
-        await ctx.tick().repeat(60)
-        assert word(model, DONE + 12) == 1
-        model.memory[DONE : DONE + 32] = bytes(32)
-        assert await queue.wait(ctx, *queue.submit(1)) == [LaunchStatus.FLUSHED]
-        # Not valid, another queue's, and what this core does not have
-        for slot in (5, 4, 6, 8):
-            queue.resume()
-            assert await queue.wait(ctx, *queue.submit(slot)) == [LaunchStatus.SLOT]
-        await ctx.tick().repeat(60)
-        assert word(model, DONE + 12) == 0, "the done word of another queue's slot was written"
-        assert word(model, DONE + 16) == 0, "the done word of a slot that is not valid"
-        queue.resume()
-        assert await queue.wait(ctx, *queue.submit(3)) == [LaunchStatus.OK]
-        assert await model.read(ctx, regs.EXTENSION.address("error_info")) == 0
-
-    simulate(model.core, bench, background=model.benches, cycles=60_000)
-
-
 def test_the_shadow_tail():
     rng, model = seeded(), launching(launch_queues=1)
     queue = LaunchQueue(model, 0, QUEUES[0], polls=1, first=2**16 - 2)
@@ -305,79 +252,8 @@ def test_the_shadow_tail():
     simulate(model.core, bench, background=model.benches, cycles=60_000)
 
 
-def test_disarming_aborts_and_nothing_is_written_after_busy():
-    rng, model = seeded(), launching()
-    queue = LaunchQueue(model, 0, QUEUES[0])
-    to = BASE + JOBS_DESTINATION
-    aborted = []
-
-    async def bench(ctx):
-        await model.link_up(ctx)
-        spans = [(256 * n, to + 256 * n, 256) for n in range(8)]
-        prepare(model, 0, spans, LISTS, c2h=1, done=BASE + DONE)
-        for _ in range(6):
-            queue.arm()
-            (ticket,) = queue.submit(0)
-            await ctx.tick().repeat(rng.randrange(1, 500))
-            queue.disarm()
-            while (await queue.state(ctx))["busy"]:
-                pass
-            aborted.append(queue.status(ticket))
-            model.memory[JOBS_DESTINATION : JOBS_DESTINATION + 2048] = bytes(2048)
-            places = slice(QUEUES[0] + 4096, QUEUES[0] + 4096 + 64)
-            before = bytes(model.memory[places])
-            await ctx.tick().repeat(200)
-            assert not any(model.memory[JOBS_DESTINATION : JOBS_DESTINATION + 2048])
-            assert bytes(model.memory[places]) == before
-            queue.first = queue.next
-        queue.arm()
-        assert await queue.wait(ctx, *queue.submit(0)) == [LaunchStatus.OK]
-
-    simulate(model.core, bench, background=model.benches, cycles=60_000)
-    assert set(aborted) <= {None, LaunchStatus.OK, LaunchStatus.ABORTED}
-    assert LaunchStatus.ABORTED in aborted
-
-
-def test_bus_master_off_and_a_soft_reset_end_queues():
-    model = launching()
-    queue = LaunchQueue(model, 0, QUEUES[0])
-
-    async def bench(ctx):
-        await model.link_up(ctx)
-        spans = [(BASE + JOBS_SOURCE, JOBS_RAM, 1024)] * 16
-        prepare(model, 0, spans, LISTS)
-        queue.arm()
-        await ctx.tick().repeat(20)
-        ctx.set(model.seam.link.bus_master, 0)
-        queue.submit(0)
-        await ctx.tick().repeat(60)
-        state = await queue.state(ctx)
-        assert (state["end"], state["busy"]) == (LaunchEnd.READ, 0)
-        ctx.set(model.seam.link.bus_master, 1)
-        queue.disarm()
-        queue.first = queue.next
-        queue.arm()
-        (ticket,) = queue.submit(0)
-        await ctx.tick().repeat(300)
-        assert (await queue.state(ctx))["busy"]
-        model.write(regs.EXTENSION.address("soft_reset"), 1)
-        await ctx.tick().repeat(100)
-        state = await queue.state(ctx)
-        assert (state["armed"], state["busy"], state["end"]) == (0, 0, 0)
-        assert queue.status(ticket) is None
-        ignored = await queue.read(ctx, "ignored")
-        queue.submit(0)
-        assert await queue.read(ctx, "ignored") == ignored + 1
-        # Slots are still there; the queue has to be set up anew.
-        queue.first = queue.next
-        queue.arm()
-        assert await queue.wait(ctx, *queue.submit(0)) == [LaunchStatus.OK]
-
-    simulate(model.core, bench, background=model.benches, cycles=60_000)
-
-
-@pytest.mark.parametrize(("c2h", "most"), [(False, 20), (True, 20)])
-def test_cycles_from_the_doorbell_to_the_first_request_of_data(c2h, most):
+@pytest.mark.parametrize(("c2h", "cycles"), [(False, 18), (True, 21)])
+def test_cycles_from_the_doorbell_to_the_first_request_of_data(c2h, cycles):
     """Less the round trip of the entry's read; the second of two tickets, on a resting channel."""
     model = launching()
     seam, beats = model.seam, []
@@ -410,22 +286,4 @@ def test_cycles_from_the_doorbell_to_the_first_request_of_data(c2h, most):
     assert kind == "asked"
     came = next(cycle for cycle, kind in rest if kind == "came")
     first = next(cycle for cycle, kind in rest if kind == "asked")
-    print(f"doorbell to the read of the entry {entry - bell}, from there to data {first - came}")
-    assert entry - bell + first - came <= most
-
-
-@pytest.mark.parametrize(
-    ("config", "message"),
-    [
-        ({"launch_queues": 3}, "launch_queues must be 0 to 2, not 3"),
-        ({"launch_queues": 1, "extension": False}, "need the extension block"),
-    ],
-)
-def test_what_a_core_with_launch_queues_needs(config, message):
-    with pytest.raises(ValueError, match=message):
-        CoreConfig(**config)
-
-
-def test_a_core_has_one_other_owner_of_its_channels():
-    with pytest.raises(ValueError, match="no port for another owner"):
-        Core(SERIES7, SMALL, shared=True)
+    assert entry - bell + first - came == cycles
