@@ -150,12 +150,14 @@ class Sequencer(wiring.Component):
 
         # The one read under way
         under_way, retired, job = Signal(), self.retired.payload, self.job.payload
-        entries, arriving = self.reading == Read.ENTRIES, self.placement.payload.data
+        entries, placed = self.reading == Read.ENTRIES, self.placement.payload
+        arriving, odd = placed.data, placed.enable[1].any()
         seen, found, found_slot = Signal(), Signal(), Signal(SLOT_BITS)
         m.d.comb += [
-            # A read begins with the entry that is waited for.
+            # The first entry of a read is the one that is waited for. Others may claim its ticket.
             seen.eq(
                 self.placement.valid
+                & (Cat(odd, Mux(odd, placed.rows[1], placed.rows[0]))[: len(within)] == within)
                 & entries
                 & (self.reader == now)
                 & (arriving[:16] == self.ticket)

@@ -300,9 +300,9 @@ def test_random_words_of_a_gpu_end_its_queue_and_nothing_else():
             await world.arm(ctx, 0)
             for _ in range(rng.randrange(1, 30)):
                 for place in range(world.entries):
-                    ticket = rng.choice((world.next[0], rng.randrange(2**32))) + rng.randrange(4)
-                    value = ticket % 2**32 | rng.randrange(2**32) << 32
-                    world.memory[RINGS[0] + 8 * place] = value
+                    ticket = rng.choice((place, place, rng.randrange(8), rng.randrange(2**32)))
+                    slot = rng.choice((rng.randrange(4), rng.randrange(8), rng.randrange(2**32)))
+                    world.memory[RINGS[0] + 8 * place] = ticket | slot << 32
                 generation = rng.choice((0, 1, 1, 1, rng.randrange(2**16)))
                 await world.ring(ctx, 0, rng.randrange(12), generation)
                 await ctx.tick().repeat(rng.randrange(1, 100))
