@@ -38,7 +38,7 @@ class Launcher(wiring.Component):
 
     `docs/queue.md` says what software and the GPU have to do. From a doorbell to the job for its
     entry 2 cycles pass, if no other queue is at work; from the entry to the request of its channel
-    1 cycle, and from there to the start of its run 6 cycles, on a channel that is free.
+    1 cycle, and from there to the start of its run 5 cycles, on a channel that is free.
 
     Parameters
     ----------
