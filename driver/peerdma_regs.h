@@ -23,12 +23,15 @@
 #define PEERDMA_USER_BLOCK_BASE			0x100
 #define PEERDMA_USER_BLOCK_SIZE			0x100
 #define PEERDMA_DOORBELL_BASE			0x2000
+#define PEERDMA_DOORBELL_STRIDE			0x1000
 #define PEERDMA_MSIX_TABLE_OFFSET		0x8000
 #define PEERDMA_MSIX_PBA_OFFSET			0x8fe0
 #define PEERDMA_H2C_PUSH_BASE			0x9400
 #define PEERDMA_C2H_PUSH_BASE			0x9600
 #define PEERDMA_PUSH_STRIDE			0x80
 #define PEERDMA_PUSH_DESCRIPTORS		4
+#define PEERDMA_LAUNCH_SLOTS			64
+#define PEERDMA_LAUNCH_QUEUES			2
 #define PEERDMA_MSIX_ENTRIES			32
 #define PEERDMA_CARD_RAM_SIZE			0x10000	/* default build */
 #define PEERDMA_STREAM_WINDOW			0x8000000000000000ULL
@@ -156,6 +159,7 @@
 #define PEERDMA_EXTENSION_CHANNELS_H2C		GENMASK(3, 0)
 #define PEERDMA_EXTENSION_CHANNELS_C2H		GENMASK(7, 4)
 #define PEERDMA_EXTENSION_CHANNELS_TAGS		GENMASK(15, 8)
+#define PEERDMA_EXTENSION_CHANNELS_LAUNCH_QUEUES	GENMASK(19, 16)
 #define PEERDMA_EXTENSION_CARD_RAM_SIZE_REG	0x10	/* ro */
 #define PEERDMA_EXTENSION_STREAM_WINDOW_LO_REG	0x14	/* ro */
 #define PEERDMA_EXTENSION_STREAM_WINDOW_HI_REG	0x18	/* ro */
@@ -201,6 +205,55 @@
 #define PEERDMA_EXTENSION_WAITS_FOR_C2H2	GENMASK(27, 24)
 #define PEERDMA_EXTENSION_WAITS_FOR_C2H3	GENMASK(31, 28)
 #define PEERDMA_EXTENSION_FRAME_RECORDS_REG	0x60	/* rw */
+
+/* A job that a launch queue can start; slot n is n strides further (PEERDMA_BAR_DMA) */
+#define PEERDMA_LAUNCH_SLOT_STRIDE		0x40
+#define PEERDMA_LAUNCH_SLOT_BASE		0xa000
+#define PEERDMA_LAUNCH_SLOT_DESCRIPTOR_REG	0x00	/* wo */
+#define PEERDMA_LAUNCH_SLOT_LENGTH_REG		0x04	/* wo */
+#define PEERDMA_LAUNCH_SLOT_SOURCE_LO_REG	0x08	/* wo */
+#define PEERDMA_LAUNCH_SLOT_SOURCE_HI_REG	0x0c	/* wo */
+#define PEERDMA_LAUNCH_SLOT_DESTINATION_LO_REG	0x10	/* wo */
+#define PEERDMA_LAUNCH_SLOT_DESTINATION_HI_REG	0x14	/* wo */
+#define PEERDMA_LAUNCH_SLOT_NEXT_LO_REG		0x18	/* wo */
+#define PEERDMA_LAUNCH_SLOT_NEXT_HI_REG		0x1c	/* wo */
+#define PEERDMA_LAUNCH_SLOT_CONTROL_REG		0x20	/* wo */
+#define PEERDMA_LAUNCH_SLOT_CONTROL_VALID	BIT(0)
+#define PEERDMA_LAUNCH_SLOT_CONTROL_C2H		BIT(1)
+#define PEERDMA_LAUNCH_SLOT_CONTROL_PAIR	BIT(2)
+#define PEERDMA_LAUNCH_SLOT_CONTROL_CHANNEL	GENMASK(5, 4)
+#define PEERDMA_LAUNCH_SLOT_CONTROL_FLUSH	BIT(6)
+#define PEERDMA_LAUNCH_SLOT_CONTROL_DONE	BIT(7)
+#define PEERDMA_LAUNCH_SLOT_CONTROL_QUEUE	GENMASK(10, 8)
+#define PEERDMA_LAUNCH_SLOT_FLUSH_LO_REG	0x28	/* wo */
+#define PEERDMA_LAUNCH_SLOT_FLUSH_HI_REG	0x2c	/* wo */
+#define PEERDMA_LAUNCH_SLOT_DONE_LO_REG		0x30	/* wo */
+#define PEERDMA_LAUNCH_SLOT_DONE_HI_REG		0x34	/* wo */
+
+/* A launch queue; queue n is n strides further (PEERDMA_BAR_DMA) */
+#define PEERDMA_LAUNCH_QUEUE_STRIDE		0x40
+#define PEERDMA_LAUNCH_QUEUE_BASE		0xb000
+#define PEERDMA_LAUNCH_QUEUE_CONTROL_REG	0x00	/* wo */
+#define PEERDMA_LAUNCH_QUEUE_CONTROL_ARMED	BIT(0)
+#define PEERDMA_LAUNCH_QUEUE_CONTROL_POLLS	BIT(1)
+#define PEERDMA_LAUNCH_QUEUE_CONTROL_MASK	GENMASK(15, 8)
+#define PEERDMA_LAUNCH_QUEUE_CONTROL_GENERATION	GENMASK(31, 16)
+#define PEERDMA_LAUNCH_QUEUE_FIRST_REG		0x04	/* wo */
+#define PEERDMA_LAUNCH_QUEUE_RING_LO_REG	0x08	/* wo */
+#define PEERDMA_LAUNCH_QUEUE_RING_HI_REG	0x0c	/* wo */
+#define PEERDMA_LAUNCH_QUEUE_RECORDS_LO_REG	0x10	/* wo */
+#define PEERDMA_LAUNCH_QUEUE_RECORDS_HI_REG	0x14	/* wo */
+#define PEERDMA_LAUNCH_QUEUE_SHADOW_LO_REG	0x18	/* wo */
+#define PEERDMA_LAUNCH_QUEUE_SHADOW_HI_REG	0x1c	/* wo */
+#define PEERDMA_LAUNCH_QUEUE_STATE_REG		0x20	/* ro */
+#define PEERDMA_LAUNCH_QUEUE_STATE_STATUS	GENMASK(4, 0)
+#define PEERDMA_LAUNCH_QUEUE_STATE_FAILED	BIT(5)
+#define PEERDMA_LAUNCH_QUEUE_STATE_BUSY		BIT(6)
+#define PEERDMA_LAUNCH_QUEUE_STATE_ARMED	BIT(7)
+#define PEERDMA_LAUNCH_QUEUE_STATE_END		GENMASK(10, 8)
+#define PEERDMA_LAUNCH_QUEUE_STATE_SLOT		GENMASK(21, 16)
+#define PEERDMA_LAUNCH_QUEUE_IGNORED_REG	0x24	/* ro */
+#define PEERDMA_LAUNCH_QUEUE_RESUME_REG		0x28	/* wo */
 
 /* User registers; LED where NVIDIA's design has it (PEERDMA_BAR_USER) */
 #define PEERDMA_USER_BASE			0x0000
@@ -249,6 +302,7 @@
 #define PEERDMA_CAPABILITY_WRITEBACK		BIT(2)
 #define PEERDMA_CAPABILITY_PUSH			BIT(3)
 #define PEERDMA_CAPABILITY_FRAME_RECORDS	BIT(4)
+#define PEERDMA_CAPABILITY_LAUNCH		BIT(5)
 
 /**
  * enum peerdma_error_kind - kind in the extension block's error_info register
@@ -372,5 +426,65 @@ struct peerdma_frame_record {
 	__le32 number;
 };
 static_assert(sizeof(struct peerdma_frame_record) == 32);
+
+/* A doorbell, and a shadow tail */
+#define PEERDMA_DOORBELL_TAIL			GENMASK(15, 0)
+#define PEERDMA_DOORBELL_GENERATION		GENMASK(31, 16)
+
+/**
+ * enum peerdma_launch_status - status of a record
+ * @PEERDMA_LAUNCH_STATUS_OK: ok
+ * @PEERDMA_LAUNCH_STATUS_SLOT: slot
+ * @PEERDMA_LAUNCH_STATUS_FLUSHED: flushed
+ * @PEERDMA_LAUNCH_STATUS_ABORTED: aborted
+ */
+enum peerdma_launch_status {
+	PEERDMA_LAUNCH_STATUS_OK = 0,
+	PEERDMA_LAUNCH_STATUS_SLOT = 16,
+	PEERDMA_LAUNCH_STATUS_FLUSHED = 17,
+	PEERDMA_LAUNCH_STATUS_ABORTED = 18,
+};
+
+/**
+ * enum peerdma_launch_end - end in the state register of a launch queue
+ * @PEERDMA_LAUNCH_END_NONE: none
+ * @PEERDMA_LAUNCH_END_TAIL: tail
+ * @PEERDMA_LAUNCH_END_ENTRY: entry
+ * @PEERDMA_LAUNCH_END_READ: read
+ * @PEERDMA_LAUNCH_END_RECORD: record
+ */
+enum peerdma_launch_end {
+	PEERDMA_LAUNCH_END_NONE = 0,
+	PEERDMA_LAUNCH_END_TAIL = 1,
+	PEERDMA_LAUNCH_END_ENTRY = 2,
+	PEERDMA_LAUNCH_END_READ = 3,
+	PEERDMA_LAUNCH_END_RECORD = 4,
+};
+
+/**
+ * struct peerdma_launch_entry - what a GPU writes into a submission ring
+ * @ticket: number of the job in its queue, counted by one
+ * @slot: which job, 0 to PEERDMA_LAUNCH_SLOTS - 1
+ *
+ * Aligned to its size, 8 bytes.
+ */
+struct peerdma_launch_entry {
+	__le32 ticket;
+	__le32 slot;
+};
+static_assert(sizeof(struct peerdma_launch_entry) == 8);
+
+/**
+ * struct peerdma_launch_record - what the board writes when a job has ended
+ * @ticket: that of its entry
+ * @status: how it ended, enum peerdma_launch_status or enum peerdma_error_kind
+ *
+ * Aligned to its size, 8 bytes.
+ */
+struct peerdma_launch_record {
+	__le32 ticket;
+	__le32 status;
+};
+static_assert(sizeof(struct peerdma_launch_record) == 8);
 
 #endif /* PEERDMA_REGS_H */

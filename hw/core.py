@@ -12,8 +12,12 @@
                        registers of channels   │ split at MRRS   │   └──────▶│ split MPS│
                                                └─────────────────┘           └──────────┘
 
-Clients of the read engine: the descriptor fetches of all channels (H2C first), then the data paths
-of the H2C channels.
+Clients of the read engine: the descriptor fetches of all channels (H2C first), then the launcher if
+there is one, then the data paths of the H2C channels.
+
+With launch queues (`hw.launch`) the launcher starts runs on the channels beside those of software's
+registers. Doorbells come to it from the host, as do its registers; its records go out with the
+writebacks.
 """
 
 from dataclasses import dataclass
@@ -29,6 +33,7 @@ from .channel.channel import Channel
 from .channel.signatures import OwnerSignature
 from .host import HostInterface
 from .interrupts.irq import USER_INTERRUPTS
+from .launch.launcher import Launcher
 from .memory.card_ram import CardRam
 from .read.engine import ReadEngine
 from .read.pieces import PieceReads
@@ -69,6 +74,8 @@ class CoreConfig:
         Frames can have records, if the user block makes frames.
     extension : bool
         Answer in the extension block's registers; without them drivers see a plain XDMA core.
+    launch_queues : int
+        Queues by which a GPU starts transfers itself, up to `peerdma.regs.LAUNCH_QUEUES`.
     """
 
     h2c: int = 1
@@ -80,6 +87,7 @@ class CoreConfig:
     user: type[UserBlock] | None = PassThrough
     frame_records: bool = True
     extension: bool = True
+    launch_queues: int = 0
 
     def __post_init__(self):
         for name in ("h2c", "c2h"):
@@ -87,6 +95,14 @@ class CoreConfig:
                 raise ValueError(f"{name} must be 1 to 4 channels, not {getattr(self, name)}")
         if self.tags not in (8, 16, 32):
             raise ValueError(f"tags must be 8, 16 or 32, not {self.tags}")
+        if not 0 <= self.launch_queues <= regs.LAUNCH_QUEUES:
+            raise ValueError(
+                f"launch_queues must be 0 to {regs.LAUNCH_QUEUES}, not {self.launch_queues}"
+            )
+        if self.launch_queues and not self.extension:
+            raise ValueError(
+                "launch queues need the extension block, which says that they are there"
+            )
         if self.ram_size not in (1 << bits for bits in range(12, RAM_ADDRESS_BITS + 1)):
             raise ValueError(
                 f"card RAM must be a power of two, 4 KiB to 1 MiB, not {self.ram_size} bytes"
@@ -117,7 +133,8 @@ class Core(wiring.Component):
         What is on the other side of the seam.
     config : CoreConfig
     shared : bool
-        Another owner has runs on the channels, too, beside those of software's registers.
+        Another owner has runs on the channels, too, beside those of software's registers. Not
+        together with launch queues, which are that owner then.
 
     Members
     -------
@@ -142,9 +159,11 @@ class Core(wiring.Component):
     def __init__(self, block: Block, config: CoreConfig = CoreConfig(), *, shared: bool = False):
         if block.width != WIDTH:
             raise ValueError(f"the engine is {WIDTH} bits wide, the PCIe block {block.width}")
+        if shared and config.launch_queues:
+            raise ValueError("with launch queues, the channels have no port for another owner")
         self.block = block
         self._config = config
-        self._shared = shared
+        self._shared = shared or config.launch_queues > 0
         owners = config.h2c + config.c2h if shared else 0
         super().__init__(
             {
@@ -165,10 +184,13 @@ class Core(wiring.Component):
         config = self._config
         seam, link = self.seam, self.seam.link
         count = config.h2c + config.c2h
+        launches = config.launch_queues > 0
+        #: number of the first client of the read engine that is a data path
+        data = count + launches
 
         m.submodules.engine = engine = ReadEngine(
-            clients=count + config.h2c,
-            fetches=count,
+            clients=data + config.h2c,
+            fetches=data,
             capacity=self.block.completions,
             tags=config.tags,
             timeout_cycles=config.completion_timeout_us * config.clock_khz // 1000,
@@ -249,7 +271,7 @@ class Core(wiring.Component):
         ]
 
         # The host
-        wiring.connect(m, engine.error, host.read_error)
+        self._capture(m, engine, host)
         for port, channel in zip(host.channels, channels, strict=True):
             wiring.connect(m, port, channel.host)
         m.d.comb += [
@@ -265,7 +287,7 @@ class Core(wiring.Component):
         ]
 
         # Reads: descriptor fetches of all channels, then the data of H2C channels
-        m.submodules.placements = placements = PlacementSwitch(count, streams)
+        m.submodules.placements = placements = PlacementSwitch(data, streams)
         wiring.connect(m, engine.placement, placements.placement)
         wiring.connect(m, engine.mark, placements.mark)
         wiring.connect(m, placements.ram, ram.write)
@@ -278,9 +300,9 @@ class Core(wiring.Component):
             m.submodules[f"reads{index}"] = reads = PieceReads()
             wiring.connect(m, channel.piece, reads.piece)
             wiring.connect(m, reads.report, channel.report)
-            wiring.connect(m, reads.job, engine.jobs[count + index])
-            wiring.connect(m, engine.retired[count + index], reads.retired)
-            m.d.comb += channel.piece_short.eq(engine.short[count + index])
+            wiring.connect(m, reads.job, engine.jobs[data + index])
+            wiring.connect(m, engine.retired[data + index], reads.retired)
+            m.d.comb += channel.piece_short.eq(engine.short[data + index])
 
         # Writes: the data of C2H channels
         m.submodules.writes = writes = PieceWrites(config.c2h)
@@ -297,7 +319,35 @@ class Core(wiring.Component):
             wiring.connect(m, placements.marks[index], pair.mark)
             wiring.connect(m, writer.rings[index], pair.read)
             m.d.comb += pair.released.eq(writes.released[index])
+
+        # Launch queues
+        if launches:
+            m.submodules.launcher = launcher = ResetInserter(reset)(
+                Launcher(queues=config.launch_queues, h2c=config.h2c, c2h=config.c2h, pairs=streams)
+            )
+            wiring.connect(m, host.launch_bus, launcher.bus)
+            wiring.connect(m, launcher.records, host.launch_records)
+            wiring.connect(m, host.doorbell, launcher.doorbell)
+            wiring.connect(m, launcher.job, engine.jobs[count])
+            wiring.connect(m, engine.retired[count], launcher.retired)
+            wiring.connect(m, placements.fetches[count], launcher.placement)
+            for channel, owner in zip(channels, launcher.owners, strict=True):
+                wiring.connect(m, owner, channel.owner)
+            for index, pair in enumerate(pairs):
+                m.d.comb += pair.flush.eq(host.flush[index] | launcher.flush[index])
         return m
+
+    def _capture(self, m, engine, host):
+        """Tell the host of failed reads, but for those of the launcher, which it tells itself."""
+        if not self._config.launch_queues:
+            wiring.connect(m, engine.error, host.read_error)
+            return
+        error, own = engine.error.payload, self._config.h2c + self._config.c2h
+        m.d.comb += [
+            host.read_error.valid.eq(engine.error.valid & (error.client != own)),
+            host.read_error.payload.eq(error),
+            host.read_error.payload.client.eq(error.client - (error.client > own)),
+        ]
 
     def _host(self, streams):
         config, capabilities = self._config, regs.Capability.MAILBOX | regs.Capability.WRITEBACK
@@ -306,6 +356,8 @@ class Core(wiring.Component):
             capabilities |= regs.Capability.STREAM
             if config.frame_records and issubclass(config.user, FrameBlock):
                 capabilities |= regs.Capability.FRAME_RECORDS
+        if config.launch_queues:
+            capabilities |= regs.Capability.LAUNCH
         extension = ExtensionBlock(
             h2c=config.h2c,
             c2h=config.c2h,
@@ -314,6 +366,7 @@ class Core(wiring.Component):
             clock_khz=config.clock_khz,
             capabilities=capabilities,
             user=config.user,
+            launch_queues=config.launch_queues,
         )
         return HostInterface(
             h2c=config.h2c,
@@ -324,4 +377,5 @@ class Core(wiring.Component):
             answers=config.extension,
             token=WriteToken.const({"record": 1}).as_value(),
             shared=self._shared,
+            launches=config.launch_queues > 0,
         )

@@ -6,6 +6,7 @@
                   ▼               ▼                         BusFanOut ─┬─▶ registers of channels
                                                                        ├─▶ user blocks of pairs
                                                                        ├─▶ IRQ block, MSI-X table
+                                                                       ├─▶ launcher
                                                                        └─▶ user, common, extension
 
 Register accesses pass through the record writer, which looks up what it has to write in cycles in
@@ -23,14 +24,14 @@ from .channel.signatures import ChannelHostSignature
 from .interrupts.irq import USER_INTERRUPTS, InterruptBlock
 from .records import ReadError
 from .registers.bank import RegisterBank
-from .registers.bus import BusFanOut, BusSignature, BusStage
+from .registers.bus import BusFanOut, BusSignature, BusStage, RegisterWrite
 from .registers.completer import Completer
 from .registers.extension import ExtensionBlock
 from .registers.file import RegisterFile
 from .registers.soft_reset import SoftReset
 from .registers.user import UserRegisters
 from .seam import CompletionBeat, InterruptRequest, LinkState, RequestBeat, TargetBeat
-from .write.record_writer import RecordWriter
+from .write.record_writer import DirectRecordSignature, RecordWriter
 
 __all__ = ["HostInterface"]
 
@@ -51,6 +52,8 @@ class HostInterface(wiring.Component):
         Token of the memory writes.
     shared : bool
         Another owner has runs on the channels, too.
+    launches : bool
+        There is a launcher.
 
     Members
     -------
@@ -70,6 +73,11 @@ class HostInterface(wiring.Component):
     frame_records : Out(pairs), cycles : Out(64)
         The pairs of whose frames software wants records; clock cycles since reset. Only if the
         extension block has `frame_records`.
+    launch_bus : Out(BusSignature), launch_records : In(DirectRecordSignature)
+        Registers of the launcher, and what it writes.
+    doorbell : Out(RegisterWrite)
+        All writes of the host, a cycle earlier than on any other bus here. These three only if
+        there is a launcher.
     read_error : In(stream of ReadError, always ready), quarantined : In(tags), relaxed : Out(1),
     in_flight : Out(4), tolerant : Out(1)
         As at the read engine.
@@ -92,8 +100,10 @@ class HostInterface(wiring.Component):
         answers: bool,
         token: int,
         shared: bool = False,
+        launches: bool = False,
     ):
         self._h2c, self._c2h = h2c, c2h
+        self._launches = launches
         self._extension = extension
         self._answers = answers
         self._token = token
@@ -113,6 +123,15 @@ class HostInterface(wiring.Component):
                 "pairs": Out(BusSignature()).array(pairs),
                 "flush": Out(pairs),
                 **({"frame_records": Out(pairs), "cycles": Out(64)} if extension.records else {}),
+                **(
+                    {
+                        "launch_bus": Out(BusSignature()),
+                        "launch_records": In(DirectRecordSignature()),
+                        "doorbell": Out(RegisterWrite()),
+                    }
+                    if launches
+                    else {}
+                ),
                 "read_error": In(stream.Signature(ReadError, **always)),
                 "quarantined": In(tags),
                 "relaxed": Out(1),
@@ -132,7 +151,9 @@ class HostInterface(wiring.Component):
         m = Module()
         channels, extension = self.channels, self._extension
         m.submodules.completer = completer = Completer()
-        m.submodules.records = records = RecordWriter(1 + len(channels), self._token)
+        m.submodules.records = records = RecordWriter(
+            1 + len(channels), self._token, direct=self._launches
+        )
         m.submodules.irq = irq = InterruptBlock(len(channels))
         m.submodules.user = user = UserRegisters()
         m.submodules.common = common = RegisterBank(regs.SGDMA_COMMON, bar=regs.BAR_DMA[0])
@@ -148,6 +169,8 @@ class HostInterface(wiring.Component):
         banks += [wiring.flipped(pair) for pair in self.pairs]
         if self._answers:
             banks.append(extension.bus)
+        if self._launches:
+            banks.append(wiring.flipped(self.launch_bus))
         m.submodules.stage = stage = BusStage()
         m.submodules.file = file = RegisterFile()
         m.submodules.fan_out = fan_out = BusFanOut(len(banks), registered=False)
@@ -166,6 +189,16 @@ class HostInterface(wiring.Component):
         wiring.connect(m, irq.records, records.sources[0])
         for channel, source in zip(channels, records.sources[1:], strict=True):
             wiring.connect(m, wiring.flipped(channel.records), source)
+        if self._launches:
+            wiring.connect(m, wiring.flipped(self.launch_records), records.direct)
+            write = records.bus.write
+            m.d.comb += [
+                self.doorbell.valid.eq(write.valid),
+                self.doorbell.bar.eq(write.bar),
+                self.doorbell.address.eq(write.address),
+                self.doorbell.data.eq(write.data),
+                self.doorbell.enable.eq(write.enable),
+            ]
 
         # Errors
         wiring.connect(m, wiring.flipped(self.read_error), capture.read)

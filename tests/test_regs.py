@@ -21,7 +21,7 @@ SHIM = {
     "types.h": "#include <stdint.h>\ntypedef uint32_t __le32; typedef uint64_t __le64;\n",
 }
 
-BLOCKS = [(regs.BAR_DMA, block) for block in regs.BLOCKS_DMA]
+BLOCKS = [(regs.BAR_DMA, block) for block in (*regs.BLOCKS_DMA, *regs.BLOCKS_LAUNCH)]
 BLOCKS += [(regs.BAR_USER, block) for block in regs.BLOCKS_USER]
 #: Blocks that only some cores have are no business of the driver's.
 ALL_BLOCKS = [*BLOCKS, *((regs.BAR_USER, block) for block in regs.BLOCKS_OPTIONAL)]
@@ -77,10 +77,15 @@ def test_blocks_lie_inside_the_bar_and_apart(bar):
             # Four channels are the most that the programming interface has.
             spans[block.name] = (block.base, 4 * block.stride)
             spans[f"C2H {block.name}"] = (c2h, 4 * block.stride)
+        for block, count in (
+            (regs.LAUNCH_SLOT, regs.LAUNCH_SLOTS),
+            (regs.LAUNCH_QUEUE, regs.LAUNCH_QUEUES),
+        ):
+            spans[block.name] = (block.base, count * block.stride)
         spans["MSI-X table"] = (regs.MSIX_TABLE_OFFSET, 16 * regs.MSIX_ENTRIES)
         spans["MSI-X PBA"] = (regs.MSIX_PBA_OFFSET, 8 * -(-regs.MSIX_ENTRIES // 64))
     else:
-        spans["doorbell"] = (regs.DOORBELL_BASE, 4096)
+        spans["doorbells"] = (regs.DOORBELL_BASE, regs.LAUNCH_QUEUES * regs.DOORBELL_STRIDE)
         spans["user blocks"] = (regs.USER_BLOCK_BASE, 4 * regs.USER_BLOCK_SIZE)
     end = 0
     for name, (base, length) in sorted(spans.items(), key=lambda item: item[1]):
@@ -160,6 +165,8 @@ def expected_macros() -> dict[str, int]:
             expected |= {f"{prefix}_{field.name}": field.mask for field in register.fields}
         if block not in (regs.CHANNEL, regs.SGDMA):
             expected[f"{block.name}_BASE"] = block.base
+        if block in regs.BLOCKS_LAUNCH:
+            expected[f"{block.name}_STRIDE"] = block.stride
     for name, block, c2h in (
         ("CHANNEL", regs.CHANNEL, regs.C2H_CHANNEL_BASE),
         ("SGDMA", regs.SGDMA, regs.C2H_SGDMA_BASE),
@@ -173,6 +180,9 @@ def expected_macros() -> dict[str, int]:
     expected |= {f"CAPABILITY_{each.name}": each.value for each in regs.Capability}
     expected |= {f"ERROR_{kind.name}": kind.value for kind in regs.ErrorKind}
     expected |= {f"WAITS_FOR_{each.name}": each.value for each in regs.WaitsFor}
+    expected |= {f"LAUNCH_STATUS_{each.name}": each.value for each in regs.LaunchStatus}
+    expected |= {f"LAUNCH_END_{each.name}": each.value for each in regs.LaunchEnd}
+    expected |= {f"DOORBELL_{field.name}": field.mask for field in regs.DOORBELL_FIELDS}
     # Reset values of registers and bases of blocks have other names, given above.
     elsewhere = {"ALIGNMENTS_MM", "C2H_CHANNEL_BASE", "C2H_SGDMA_BASE", "EXTENSION_MAGIC"}
     values = {name: getattr(regs, name) for name in regs.__all__ if name not in elsewhere}
@@ -191,7 +201,12 @@ def test_header_compiles_and_means_what_the_map_says(tmp_path):
     defined = set(re.findall(r"(PEERDMA_\w+)(?:\t| = )", text))
     assert defined == set(expected)
     layout = {}
-    for struct, dtype in (("descriptor", regs.DESCRIPTOR), ("frame_record", regs.FRAME_RECORD)):
+    for struct, dtype in (
+        ("descriptor", regs.DESCRIPTOR),
+        ("frame_record", regs.FRAME_RECORD),
+        ("launch_entry", regs.LAUNCH_ENTRY),
+        ("launch_record", regs.LAUNCH_RECORD),
+    ):
         for name, (_, offset) in dtype.fields.items():
             layout[f"offsetof(struct peerdma_{struct}, {name})"] = offset
         layout[f"sizeof(struct peerdma_{struct})"] = dtype.itemsize

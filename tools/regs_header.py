@@ -17,7 +17,16 @@ import numpy as np
 
 from peerdma import regs
 
-__all__ = ["C2H_BASES", "DESCRIPTOR_DOC", "FRAME_RECORD_DOC", "HEADER", "main", "render"]
+__all__ = [
+    "C2H_BASES",
+    "DESCRIPTOR_DOC",
+    "FRAME_RECORD_DOC",
+    "HEADER",
+    "LAUNCH_ENTRY_DOC",
+    "LAUNCH_RECORD_DOC",
+    "main",
+    "render",
+]
 
 #: The header in the checkout.
 HEADER = Path(__file__).resolve().parents[1] / "driver" / "peerdma_regs.h"
@@ -60,6 +69,14 @@ FRAME_RECORD_DOC = {
     "crc": "CRC-32 of its bytes, as IEEE 802.3 has it",
     "number": "counted from 0, with PEERDMA_FRAME_NUMBER_VALID",
 }
+LAUNCH_ENTRY_DOC = {
+    "ticket": "number of the job in its queue, counted by one",
+    "slot": "which job, 0 to PEERDMA_LAUNCH_SLOTS - 1",
+}
+LAUNCH_RECORD_DOC = {
+    "ticket": "that of its entry",
+    "status": "how it ended, enum peerdma_launch_status or enum peerdma_error_kind",
+}
 
 
 def _define(name: str, value: str, comment: str = "") -> str:
@@ -86,6 +103,7 @@ def _constants() -> Iterator[str]:
         "USER_BLOCK_BASE",
         "USER_BLOCK_SIZE",
         "DOORBELL_BASE",
+        "DOORBELL_STRIDE",
         "MSIX_TABLE_OFFSET",
         "MSIX_PBA_OFFSET",
         "H2C_PUSH_BASE",
@@ -93,7 +111,8 @@ def _constants() -> Iterator[str]:
         "PUSH_STRIDE",
     ):
         yield _define(name, _value(getattr(regs, name)))
-    yield _define("PUSH_DESCRIPTORS", str(regs.PUSH_DESCRIPTORS))
+    for name in ("PUSH_DESCRIPTORS", "LAUNCH_SLOTS", "LAUNCH_QUEUES"):
+        yield _define(name, str(getattr(regs, name)))
     yield _define("MSIX_ENTRIES", str(regs.MSIX_ENTRIES))
     yield _define("CARD_RAM_SIZE", _value(regs.CARD_RAM_SIZE), "default build")
     yield _define("STREAM_WINDOW", _value(regs.STREAM_WINDOW))
@@ -104,11 +123,11 @@ def _constants() -> Iterator[str]:
 def _block(block: regs.Block, bar: str) -> Iterator[str]:
     name = block.name
     yield f"/* {block.doc} (PEERDMA_{bar}) */"
+    bases = {name: block.base}
     if name in C2H_BASES:
         bases = {f"H2C_{name}": block.base, f"C2H_{name}": C2H_BASES[name]}
+    if name in C2H_BASES or block in regs.BLOCKS_LAUNCH:
         yield _define(f"{name}_STRIDE", _value(block.stride))
-    else:
-        bases = {name: block.base}
     for instance, base in bases.items():
         yield _define(f"{instance}_BASE", f"{base:#06x}")
     for register in block.registers:
@@ -164,6 +183,23 @@ def _waits_for() -> Iterator[str]:
     yield "}"
 
 
+def _launch() -> Iterator[str]:
+    yield "/* A doorbell, and a shadow tail */"
+    for field in regs.DOORBELL_FIELDS:
+        yield _define(f"DOORBELL_{field.name}", _bits(field.lsb, field.width))
+    yield ""
+    yield from _enum("launch_status", "status of a record", "LAUNCH_STATUS", regs.LaunchStatus)
+    yield ""
+    doc = "end in the state register of a launch queue"
+    yield from _enum("launch_end", doc, "LAUNCH_END", regs.LaunchEnd)
+    yield ""
+    doc = "what a GPU writes into a submission ring"
+    yield from _struct("launch_entry", doc, regs.LAUNCH_ENTRY, LAUNCH_ENTRY_DOC)
+    yield ""
+    doc = "what the board writes when a job has ended"
+    yield from _struct("launch_record", doc, regs.LAUNCH_RECORD, LAUNCH_RECORD_DOC)
+
+
 def _descriptor() -> Iterator[str]:
     yield "/* Control word and length of a descriptor */"
     yield from (
@@ -211,9 +247,10 @@ def render() -> str:
     """The text of the header."""
     parts = [_constants()]
     parts += [_block(block, "BAR_DMA") for block in regs.BLOCKS_DMA]
+    parts += [_block(block, "BAR_DMA") for block in regs.BLOCKS_LAUNCH]
     parts += [_block(block, "BAR_USER") for block in regs.BLOCKS_USER]
     parts += [_status(), _capabilities(), _error_kinds(), _waits_for()]
-    parts += [_descriptor(), _frame_record()]
+    parts += [_descriptor(), _frame_record(), _launch()]
     body = "\n\n".join("\n".join(part) for part in parts)
     return f"{_TOP}\n{body}\n\n#endif /* PEERDMA_REGS_H */\n"
 

@@ -22,6 +22,7 @@ __all__ = [
     "BAR_DMA",
     "BAR_USER",
     "BLOCKS_DMA",
+    "BLOCKS_LAUNCH",
     "BLOCKS_OPTIONAL",
     "BLOCKS_USER",
     "C2H_CHANNEL_BASE",
@@ -38,6 +39,8 @@ __all__ = [
     "DESC_MAX_LENGTH",
     "DESC_STOP",
     "DOORBELL_BASE",
+    "DOORBELL_FIELDS",
+    "DOORBELL_STRIDE",
     "EXTENSION",
     "EXTENSION_MAGIC",
     "EXTENSION_VERSION",
@@ -45,6 +48,12 @@ __all__ = [
     "FRAME_RECORD",
     "H2C_PUSH_BASE",
     "IRQ",
+    "LAUNCH_ENTRY",
+    "LAUNCH_QUEUE",
+    "LAUNCH_QUEUES",
+    "LAUNCH_RECORD",
+    "LAUNCH_SLOT",
+    "LAUNCH_SLOTS",
     "MAILBOX",
     "MSIX_ENTRIES",
     "MSIX_PBA_OFFSET",
@@ -65,6 +74,8 @@ __all__ = [
     "Capability",
     "ErrorKind",
     "Field",
+    "LaunchEnd",
+    "LaunchStatus",
     "Register",
     "Status",
     "WaitsFor",
@@ -491,6 +502,8 @@ class Capability(enum.IntFlag):
     PUSH = 1 << 3
     #: The frames of the user block can have records, see `FRAME_RECORD`.
     FRAME_RECORDS = 1 << 4
+    #: Launch queues are there, see `LAUNCH_QUEUE`.
+    LAUNCH = 1 << 5
 
 
 class ErrorKind(enum.IntEnum):
@@ -565,7 +578,12 @@ EXTENSION = Block(
             0x0C,
             Access.RO,
             "Channels in this build",
-            fields=(Field("h2c", 0, 4), Field("c2h", 4, 4), Field("tags", 8, 8)),
+            fields=(
+                Field("h2c", 0, 4),
+                Field("c2h", 4, 4),
+                Field("tags", 8, 8),
+                Field("launch_queues", 16, 4),
+            ),
         ),
         Register("card_ram_size", 0x10, Access.RO, "Bytes of card RAM from card address 0"),
         Register("stream_window_lo", 0x14, Access.RO, "Card address of the user stream [31:0]"),
@@ -740,13 +758,140 @@ PATTERN_SOURCE = Block(
     ),
     "User block PATN: frames of test data, a stand-in for a sensor",
 )
-#: Byte offset in the user BAR of the page reserved for GPU-initiated DMA.
+#: Byte offset in the user BAR of the doorbell of launch queue 0, and from there to the next one's.
+#: A doorbell is the first dword of a page that has nothing else.
 DOORBELL_BASE = 0x2000
+DOORBELL_STRIDE = 0x1000
+#: What a doorbell and a shadow tail hold.
+DOORBELL_FIELDS = (
+    Field("tail", 0, 16, "lower half of the first ticket that is not submitted"),
+    Field("generation", 16, 16, "that of the queue"),
+)
+
+# Launch queues ------------------------------------------------------------------------------
+
+#: Slots for prepared jobs, and the most queues that a core can have.
+LAUNCH_SLOTS = 64
+LAUNCH_QUEUES = 2
+
+
+class LaunchStatus(enum.IntEnum):
+    """How a ticket ended (status of its record); 1 to 10 are as in `ErrorKind`."""
+
+    OK = 0
+    #: the slot is not valid, is another queue's, or names a channel or pair that is not there
+    SLOT = 16
+    #: an earlier ticket failed, and this one was not started
+    FLUSHED = 17
+    #: the queue was disarmed, or the other half of the copy failed
+    ABORTED = 18
+
+
+class LaunchEnd(enum.IntEnum):
+    """Why a queue takes no more tickets until it is armed anew."""
+
+    NONE = 0
+    #: a tail was more than the depth ahead
+    TAIL = 1
+    #: an entry never had the ticket that came next
+    ENTRY = 2
+    #: the ring or the shadow tail could not be read
+    READ = 3
+    #: a record or a done word was lost, as Bus Master is off
+    RECORD = 4
+
+
+def _address(name: str, offset: int, what: str) -> tuple[Register, Register]:
+    return (
+        Register(f"{name}_lo", offset, Access.WO, f"{what} [31:0]"),
+        Register(f"{name}_hi", offset + 4, Access.WO, f"{what} [63:32]"),
+    )
+
+
+LAUNCH_SLOT = Block(
+    "launch_slot",
+    0xA000,
+    (
+        Register("descriptor", 0x00, Access.WO, "First descriptor of the job: its control dword"),
+        Register("length", 0x04, Access.WO, "... its length"),
+        *_address("source", 0x08, "... its source"),
+        *_address("destination", 0x10, "... its destination"),
+        *_address("next", 0x18, "... the address of the next one, unless this one has Stop"),
+        Register(
+            "control",
+            0x20,
+            Access.WO,
+            "What the job is, and who may launch it",
+            fields=(
+                Field("valid", 0),
+                Field("c2h", 1, doc="direction"),
+                Field("pair", 2, doc="copy through the stream; its C2H half is the slot after it"),
+                Field("channel", 4, 2, "number in its direction; of a copy, that of the pair"),
+                Field("flush", 6, doc="read the dword at `flush` before the record is written"),
+                Field("done", 7, doc="write 1 to the dword at `done` after the record"),
+                Field("queue", 8, 3, "the queue that may launch it"),
+            ),
+        ),
+        *_address("flush", 0x28, "Address of a dword of the destination, a multiple of 4"),
+        *_address("done", 0x30, "Address of the done word, a multiple of 4"),
+    ),
+    "A job that a launch queue can start; slot n is n strides further",
+    size=0x40,
+    stride=0x40,
+)
+LAUNCH_QUEUE = Block(
+    "launch_queue",
+    0xB000,
+    (
+        Register(
+            "control",
+            0x00,
+            Access.WO,
+            "Everything else of a queue is written while it is neither armed nor busy",
+            fields=(
+                Field("armed", 0, doc="take doorbells and run jobs; 1 to 0 aborts"),
+                Field("polls", 1, doc="poll the shadow tail"),
+                Field("mask", 8, 8, "entries of the ring less 1: 7, 15, 31, 63, 127 or 255"),
+                Field("generation", 16, 16, "of its doorbells, not 0"),
+            ),
+        ),
+        Register("first", 0x04, Access.WO, "Lower half of the first ticket", writable=0xFFFF),
+        *_address("ring", 0x08, "Address of the submission ring, a multiple of its size"),
+        *_address("records", 0x10, "Address of the ring of records, a multiple of its size"),
+        *_address("shadow", 0x18, "Address of the shadow tail, a multiple of 4"),
+        Register(
+            "state",
+            0x20,
+            Access.RO,
+            "What the queue does, and how it has ended",
+            fields=(
+                Field("status", 0, 5, "LaunchStatus of the ticket that failed, or of the last one"),
+                Field("failed", 5, doc="a ticket failed: later ones are flushed until `resume`"),
+                Field("busy", 6, doc="a ticket is at work, or a read of the queue's under way"),
+                Field("armed", 7, doc="as in `control`, and 0 after a soft reset"),
+                Field("end", 8, 3, "LaunchEnd"),
+                Field("slot", 16, 6, "slot of the ticket that is at work, if `busy`"),
+            ),
+        ),
+        Register("ignored", 0x24, Access.RO, "Doorbells that were ignored, all queues; up to 255"),
+        Register("resume", 0x28, Access.WO, "Any write: start tickets again after a failed one"),
+    ),
+    "A launch queue; queue n is n strides further",
+    size=0x40,
+    stride=0x40,
+)
+
+#: What a GPU writes into a submission ring: that of ticket t is at place t modulo the entries.
+LAUNCH_ENTRY = np.dtype([("ticket", "<u4"), ("slot", "<u4")])
+#: What the board writes, at the same place of the ring of records, when a ticket has completed.
+LAUNCH_RECORD = np.dtype([("ticket", "<u4"), ("status", "<u4")])
 
 #: Blocks of every core, and those that a core has only with a certain user block.
 BLOCKS_DMA = (CHANNEL, IRQ, CONFIG, SGDMA, SGDMA_COMMON, EXTENSION)
 BLOCKS_USER = (USER, MAILBOX)
 BLOCKS_OPTIONAL = (PATTERN_SOURCE,)
+#: Blocks of the DMA BAR that a core has only with `Capability.LAUNCH`.
+BLOCKS_LAUNCH = (LAUNCH_SLOT, LAUNCH_QUEUE)
 
 # Descriptor (PG195, descriptor format) ------------------------------------------------------
 

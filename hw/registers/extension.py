@@ -43,6 +43,8 @@ class ExtensionBlock(wiring.Component):
     capabilities : regs.Capability
     user : type of UserBlock, or None
         The user block of this build.
+    launch_queues : int
+        Number of this build.
 
     Members
     -------
@@ -74,8 +76,8 @@ class ExtensionBlock(wiring.Component):
         Byte Count and Lower Address of completions may be anything.
     """
 
-    def __init__(self, *, h2c, c2h, tags, ram_size, clock_khz, capabilities, user):
-        self._channels = h2c | c2h << 4 | tags << 8
+    def __init__(self, *, h2c, c2h, tags, ram_size, clock_khz, capabilities, user, launch_queues=0):
+        self._channels = h2c | c2h << 4 | tags << 8 | launch_queues << 16
         self._ram_size = ram_size
         self._clock_khz = clock_khz
         self._capabilities = capabilities

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Single dwords that the engine writes by itself: interrupt messages, poll-mode writebacks.
+"""Dwords that the engine writes by itself: interrupt messages, poll-mode writebacks, and records of
+launch queues.
 
-Registers hold the address and the dword of each. The record writer reads both over the register
-bus, as software would.
+Registers hold the address and the dword of each but the last. The record writer reads both over the
+register bus, as software would.
 """
 
 from amaranth import *
@@ -14,7 +15,13 @@ from peerdma import regs
 from ..registers.bus import READ_LATENCY, BusSignature
 from ..seam import RequestBeat
 
-__all__ = ["Record", "RecordSignature", "RecordWriter"]
+__all__ = [
+    "DirectRecord",
+    "DirectRecordSignature",
+    "Record",
+    "RecordSignature",
+    "RecordWriter",
+]
 
 
 class Record(data.Struct):
@@ -56,6 +63,33 @@ class RecordSignature(wiring.Signature):
         )
 
 
+class DirectRecord(data.Struct):
+    """A dword, or two, to write on PCIe."""
+
+    #: byte address, a multiple of the length
+    address: 64
+    data: 64
+    #: two dwords
+    wide: 1
+
+
+class DirectRecordSignature(wiring.Signature):
+    """A source of records that come with their address and data, from its own side.
+
+    Members
+    -------
+    record : Out(stream of DirectRecord)
+        May be withdrawn until taken.
+    done : In(1), dropped : In(1)
+        As at `RecordSignature`.
+    """
+
+    def __init__(self):
+        super().__init__(
+            {"record": Out(stream.Signature(DirectRecord)), "done": In(1), "dropped": In(1)}
+        )
+
+
 class RecordWriter(wiring.Component):
     """Makes memory writes of records, one at a time, from several sources by round robin.
 
@@ -68,10 +102,14 @@ class RecordWriter(wiring.Component):
     sources : int
     token : int
         Token of the requests.
+    direct : bool
+        There is another source, whose records come with address and data.
 
     Members
     -------
     sources : array of In(RecordSignature)
+    direct : In(DirectRecordSignature)
+        Only if there is one.
     request : Out(stream of RequestBeat)
         Packets of one beat.
     sent : In(1), dropped : In(1)
@@ -83,11 +121,13 @@ class RecordWriter(wiring.Component):
         which the host reads nothing.
     """
 
-    def __init__(self, sources: int, token: int):
+    def __init__(self, sources: int, token: int, *, direct: bool = False):
         self._token = token
+        self._direct = direct
         super().__init__(
             {
                 "sources": In(RecordSignature()).array(sources),
+                **({"direct": In(DirectRecordSignature())} if direct else {}),
                 "request": Out(stream.Signature(RequestBeat)),
                 "sent": In(1),
                 "dropped": In(1),
@@ -110,11 +150,12 @@ class RecordWriter(wiring.Component):
         ]
 
         #: the source that is looked at or served
-        current = Signal(range(len(self.sources)))
+        last = len(self.sources) - (not self._direct)
+        current = Signal(range(last + 1))
         following = Signal.like(current)
         record = Signal(Record)
         valid, ready, masked = Signal(), Signal(), Signal()
-        m.d.comb += following.eq(Mux(current == len(self.sources) - 1, 0, current + 1))
+        m.d.comb += following.eq(Mux(current == last, 0, current + 1))
         with m.Switch(current):
             for number, source in enumerate(self.sources):
                 with m.Case(number):
@@ -126,6 +167,14 @@ class RecordWriter(wiring.Component):
                     ]
         for source in self.sources:
             m.d.comb += [source.masked.eq(masked), source.dropped.eq(self.dropped)]
+        wide = Signal()
+        if self._direct:
+            m.d.comb += [
+                self.direct.done.eq(self.busy & self.sent & (current == last)),
+                self.direct.dropped.eq(self.dropped),
+            ]
+            with m.If(wide):
+                m.d.comb += [header.dwords.eq(2), header.last_be.eq(0xF)]
 
         host, bus = self.host, self.bus
         wanted, read = Signal(), Signal()
@@ -168,6 +217,18 @@ class RecordWriter(wiring.Component):
                     m.next = "Where"
                 with m.Else():
                     m.d.sync += current.eq(following)
+                if self._direct:
+                    with m.If((current == last) & self.direct.record.valid):
+                        m.d.comb += self.direct.record.ready.eq(1)
+                        m.d.sync += [
+                            current.eq(current),
+                            header.address.eq(self.direct.record.payload.address),
+                            beat.data.eq(self.direct.record.payload.data),
+                            wide.eq(self.direct.record.payload.wide),
+                            self.request.valid.eq(1),
+                            self.busy.eq(1),
+                        ]
+                        m.next = "Sent"
             with m.State("Where"):
                 m.d.comb += [wanted.eq(1), address.eq(record.where)]
                 with m.If(read):
@@ -183,6 +244,8 @@ class RecordWriter(wiring.Component):
                         m.d.sync += [self.request.valid.eq(1), self.busy.eq(1)]
                         m.next = "Sent"
             with m.State("Leave"):
+                if self._direct:
+                    m.d.sync += wide.eq(0)
                 m.d.sync += current.eq(following)
                 m.next = "Look"
             with m.State("Sent"):

@@ -75,10 +75,10 @@ class SeamModel:
         )
         await ctx.tick().repeat(2)
 
-    def write(self, offset: int, value: int):
-        """Write a DMA register, in order with all other accesses."""
+    def write(self, offset: int, value: int, bar: int = regs.BAR_DMA[0]):
+        """Write a register, in order with all other accesses."""
         data = value.to_bytes(4, "little")
-        self._targets.append(seam_beats(self._header(TargetKind.WRITE, offset), data))
+        self._targets.append(seam_beats(self._header(TargetKind.WRITE, offset, bar), data))
 
     async def read(self, ctx, offset: int) -> int:
         """Read a DMA register."""
@@ -89,8 +89,8 @@ class SeamModel:
         (value,) = self._answers
         return value
 
-    def _header(self, kind: TargetKind, offset: int) -> dict:
-        bar = regs.BAR_DMA[0]
+    @staticmethod
+    def _header(kind: TargetKind, offset: int, bar: int = regs.BAR_DMA[0]) -> dict:
         return {"kind": kind, "address": offset, "dwords": 1, "first_be": 0xF, "bar": bar}
 
     def _span(self, header: dict, count: int) -> slice:

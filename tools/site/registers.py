@@ -11,19 +11,32 @@ from collections.abc import Iterator
 import numpy as np
 
 from peerdma import regs
-from tools.regs_header import C2H_BASES, DESCRIPTOR_DOC, FRAME_RECORD_DOC
+from tools.regs_header import (
+    C2H_BASES,
+    DESCRIPTOR_DOC,
+    FRAME_RECORD_DOC,
+    LAUNCH_ENTRY_DOC,
+    LAUNCH_RECORD_DOC,
+)
 from tools.site.markdown import anchored, code, contents, link, plain, slug, table
 
 __all__ = ["BLOCKS", "pages"]
 
 #: Blocks by the BAR that they are in.
 BLOCKS = {
-    "DMA": regs.BLOCKS_DMA,
+    "DMA": (*regs.BLOCKS_DMA, *regs.BLOCKS_LAUNCH),
     "user": (*regs.BLOCKS_USER, *regs.BLOCKS_OPTIONAL),
 }
 _BARS = {"DMA": regs.BAR_DMA, "user": regs.BAR_USER}
 #: What fills a register or field, where its description names the type.
-_VALUES = (regs.Status, regs.Capability, regs.ErrorKind, regs.WaitsFor)
+_VALUES = (
+    regs.Status,
+    regs.Capability,
+    regs.ErrorKind,
+    regs.WaitsFor,
+    regs.LaunchStatus,
+    regs.LaunchEnd,
+)
 
 _ACCESS = {
     regs.Access.RO: "read only",
@@ -134,7 +147,9 @@ def _others(bar: str) -> Iterator[tuple[int, int, str, str]]:
     else:
         base, size = regs.USER_BLOCK_BASE, regs.USER_BLOCK_SIZE
         yield base, size, "user block", "registers of the first pair's; those of the next follow"
-        yield regs.DOORBELL_BASE, 0x1000, "doorbells", "a page kept for DMA that a GPU starts"
+        size = regs.LAUNCH_QUEUES * regs.DOORBELL_STRIDE
+        text = f"[how a GPU starts jobs](../docs/queue.md): a page of {regs.DOORBELL_STRIDE} bytes"
+        yield regs.DOORBELL_BASE, size, "doorbells", f"{text} for each launch queue"
 
 
 def _block(block: regs.Block, bar: str) -> str:
@@ -211,6 +226,8 @@ def _structures() -> str:
         + table(("bits", "field", "description"), control)
         + f"### Pushed descriptors\n\n{_PUSH}"
         + _structure("Frame record", regs.FRAME_RECORD, FRAME_RECORD_DOC)
+        + _structure("Entry of a launch queue", regs.LAUNCH_ENTRY, LAUNCH_ENTRY_DOC)
+        + _structure("Record of a launch queue", regs.LAUNCH_RECORD, LAUNCH_RECORD_DOC)
     )
 
 

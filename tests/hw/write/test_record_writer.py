@@ -2,6 +2,7 @@
 """RecordWriter: dwords that registers know, written one at a time, each source in its turn."""
 
 import pytest
+from amaranth.hdl import Cat
 
 from hw.registers.bus import READ_LATENCY
 from hw.write.record_writer import RecordWriter
@@ -21,8 +22,8 @@ def record(where, *, message=0, error=0):
 class Bench:
     """Registers, a sink that answers with tokens, and a log of what was written."""
 
-    def __init__(self, sources, *, rng=None, answer=6):
-        self.dut = RecordWriter(sources, TOKEN)
+    def __init__(self, sources, *, rng=None, answer=6, direct=False):
+        self.dut = RecordWriter(sources, TOKEN, direct=direct)
         self.words = dict(WORDS)
         self.written = []
         self._rng, self._answer = rng, answer
@@ -62,10 +63,11 @@ class Bench:
             ctx.set(dut.request.ready, 0)
             header = fields(beat.header)
             assert beat.first and beat.last
-            assert (header["write"], header["dwords"], header["token"]) == (1, 1, TOKEN)
-            assert (header["first_be"], header["last_be"]) == (0xF, 0)
+            wide = header["dwords"] == 2
+            assert (header["write"], header["dwords"], header["token"]) == (1, 1 + wide, TOKEN)
+            assert (header["first_be"], header["last_be"]) == (0xF, 0xF * wide)
             assert header["relaxed"] == 0
-            self.written.append((header["address"], beat.data & 0xFFFF_FFFF))
+            self.written.append((header["address"], beat.data & (1 << 32 * (1 + wide)) - 1))
             for _ in range(self._answer):
                 await ctx.tick()
             ctx.set(dut.sent, 1)
@@ -200,3 +202,44 @@ def test_sources_take_turns():
     bench.run(*map(source, range(sources)))
     for number in range(sources):
         assert [data for at, data in bench.written if at == number << 12] == list(range(30))
+
+
+def test_records_with_their_address_and_data_beside_those_of_registers():
+    """Of one dword and of two; each source hears of its own ones."""
+    rng = seeded()
+    bench = Bench(2, rng=rng, direct=True)
+    wide = [rng.random() < 0.5 for _ in range(20)]
+    own = [(0x9_0000_0000 + 8 * n, rng.getrandbits(64)) for n in range(20)]
+
+    async def direct(ctx):
+        port, taken = bench.dut.direct, 0
+        for (address, data), both in zip(own, wide, strict=True):
+            ctx.set(port.record.payload, {"address": address, "data": data, "wide": both})
+            ctx.set(port.record.valid, 1)
+            done = False
+            while not done:
+                _, _, ready, done, others = await ctx.tick().sample(
+                    port.record.ready,
+                    port.done,
+                    Cat(source.done for source in bench.dut.sources),
+                )
+                if ready:
+                    ctx.set(port.record.valid, 0)
+                    taken += 1
+                assert not (done and others)
+        assert taken == len(own)
+
+    def registers(number):
+        async def run(ctx):
+            for _ in range(10):
+                await bench.take(ctx, number, record(0x10))
+                await bench.finish(ctx, number)
+
+        return run
+
+    bench.run(direct, registers(0), registers(1))
+    expected = [
+        (at, data & (1 << 32 * (1 + both)) - 1) for (at, data), both in zip(own, wide, strict=True)
+    ]
+    assert [each for each in bench.written if each[0] >> 32 == 9] == expected
+    assert bench.written.count((0x12_3456_7898, 0x0065_4321)) == 20

@@ -1,0 +1,6 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Launch queues: a GPU names prepared jobs in a ring in memory, and the board runs them.
+
+`launcher` is the top: `table` has what software prepared, `tails` judges doorbells, `entries` keeps
+what was fetched of the rings, `sequencer` takes each ticket from its slot to its record.
+"""

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Launch queues: what a GPU rings, and what becomes of it.
+
+    doorbell ──▶ Tails ──▶ Sequencer ──▶ owners: runs on the channels
+                   ▲        │  ▲  │ └──▶ records: record, done word
+    shadow tail ───┘    job │  │  └────▶ LaunchTable ◀── register bus
+                            ▼  │
+           placement ──▶ EntryStore
+
+All that a GPU writes are doorbells and entries: how far its ring is filled, and which slot a ticket
+means. A slot is a job that software has prepared in the table.
+"""
+
+from amaranth import *
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import exact_log2
+
+from peerdma import regs
+
+from ..channel.signatures import OwnerSignature
+from ..records import Placement, ReadJob, Retired
+from ..registers.bus import BusSignature, RegisterWrite
+from ..write.record_writer import DirectRecordSignature
+from .entries import EntryStore
+from .records import Read
+from .sequencer import Sequencer
+from .table import LaunchTable
+from .tails import Tails
+
+__all__ = ["Launcher"]
+
+_PAGE_BITS = exact_log2(regs.DOORBELL_STRIDE)
+
+
+class Launcher(wiring.Component):
+    """Runs prepared jobs for queues that a GPU fills.
+
+    `docs/queue.md` says what software and the GPU have to do. From a doorbell to the job for its
+    entry 2 cycles pass, if no other queue is at work; from the entry to the request of its channel
+    1 cycle, and from there to the start of its run 5 cycles, on a channel that is free.
+
+    Parameters
+    ----------
+    queues : int
+        1 to `peerdma.regs.LAUNCH_QUEUES`.
+    h2c, c2h, pairs : int
+        Channels in each direction, and pairs with a user stream.
+
+    Members
+    -------
+    bus : In(BusSignature)
+        The registers. Read latency is one cycle.
+    doorbell : In(RegisterWrite)
+        Writes to any address, of which some are doorbells.
+    job : Out(stream of ReadJob), retired : In(stream of Retired, always ready),
+    placement : In(stream of Placement, always ready)
+        To the read engine, as a client of its own whose reads are not relaxed.
+    owners : array of Out(OwnerSignature)
+        H2C channels, then C2H channels.
+    flush : Out(pairs)
+        High for some cycles: flush the pair, of which both channels are granted.
+    records : Out(DirectRecordSignature)
+        Records, and done words.
+    """
+
+    def __init__(self, *, queues: int, h2c: int, c2h: int, pairs: int):
+        self._queues = queues
+        self._sequencer = Sequencer(queues=queues, h2c=h2c, c2h=c2h, pairs=pairs)
+        always = {"always_ready": True}
+        super().__init__(
+            {
+                "bus": In(BusSignature()),
+                "doorbell": In(RegisterWrite()),
+                "job": Out(stream.Signature(ReadJob)),
+                "retired": In(stream.Signature(Retired, **always)),
+                "placement": In(stream.Signature(Placement, **always)),
+                "owners": Out(OwnerSignature()).array(h2c + c2h),
+                "flush": Out(pairs),
+                "records": Out(DirectRecordSignature()),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.table = table = LaunchTable(self._queues)
+        m.submodules.tails = tails = Tails(self._queues)
+        m.submodules.entries = entries = EntryStore(self._queues)
+        m.submodules.sequencer = sequencer = self._sequencer
+
+        wiring.connect(m, wiring.flipped(self.bus), table.bus)
+        wiring.connect(m, sequencer.job, wiring.flipped(self.job))
+        wiring.connect(m, wiring.flipped(self.retired), sequencer.retired)
+        wiring.connect(m, sequencer.records, wiring.flipped(self.records))
+        for inner, outer in zip(sequencer.owners, self.owners, strict=True):
+            wiring.connect(m, inner, wiring.flipped(outer))
+
+        # What a queue is told, and what it tells
+        for queue in range(self._queues):
+            m.d.comb += [
+                tails.settings[queue].eq(table.settings[queue]),
+                sequencer.settings[queue].eq(table.settings[queue]),
+                tails.head[queue].eq(sequencer.head[queue]),
+                sequencer.tail[queue].eq(tails.tail[queue]),
+                table.state[queue].eq(sequencer.state[queue]),
+            ]
+        m.d.comb += [
+            tails.load.eq(table.load),
+            tails.first.eq(table.first),
+            table.ignored.eq(tails.ignored),
+            table.row.eq(sequencer.row),
+            sequencer.armed.eq(table.armed),
+            sequencer.load.eq(table.load),
+            sequencer.first.eq(table.first),
+            sequencer.resume.eq(table.resume),
+            sequencer.word.eq(table.word),
+            sequencer.moved.eq(tails.moved),
+            sequencer.over.eq(tails.over),
+            sequencer.entry.eq(entries.entry),
+            entries.queue.eq(sequencer.queue),
+            entries.place.eq(sequencer.ticket),
+            entries.writer.eq(sequencer.reader),
+            self.flush.eq(sequencer.flush),
+        ]
+
+        # What a read brings: entries, or a shadow tail. The latter can wait for the next poll.
+        placed = self.placement
+        shadow = placed.valid & (sequencer.reading == Read.SHADOW)
+        m.d.comb += [
+            sequencer.placement.payload.eq(placed.payload),
+            sequencer.placement.valid.eq(placed.valid),
+            entries.placement.payload.eq(placed.payload),
+            entries.placement.valid.eq(placed.valid & (sequencer.reading == Read.ENTRIES)),
+        ]
+
+        # Doorbells
+        write, tail = self.doorbell, tails.doorbell.payload
+        page = write.address[_PAGE_BITS - 3 :]
+        first = regs.DOORBELL_BASE >> _PAGE_BITS
+        rung = Signal()
+        m.d.comb += [
+            rung.eq(
+                write.valid
+                & (write.bar == regs.BAR_USER[0])
+                & (page >= first)
+                & (page < first + self._queues)
+                & (write.address[: _PAGE_BITS - 3] == 0)
+                & write.enable[:4].all()
+            ),
+            tail.counts.eq(rung),
+            tail.word.eq(Mux(rung, write.data, placed.payload.data)[:32]),
+            tail.queue.eq(Mux(rung, page - first, sequencer.reader)),
+            tails.doorbell.valid.eq(rung | shadow),
+        ]
+        return m

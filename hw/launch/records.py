@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Records that the blocks of launch queues pass to each other, and where the table has what."""
+
+from enum import IntEnum
+
+from amaranth import *
+from amaranth.lib import data, enum
+from amaranth.utils import exact_log2
+
+from peerdma import regs
+
+__all__ = [
+    "CONTROL",
+    "DOORBELL",
+    "ENTRY_BYTES",
+    "QUEUE_COLUMN",
+    "ROW_BITS",
+    "SETTINGS",
+    "SLOT_BITS",
+    "STATE",
+    "Entry",
+    "Phase",
+    "Read",
+    "queue_row",
+    "slot_row",
+]
+
+
+def _layout(fields) -> data.FlexibleLayout:
+    """The fields of a dword, as `peerdma.regs` has them."""
+    return data.FlexibleLayout(
+        32, {field.name: data.Field(field.width, field.lsb) for field in fields}
+    )
+
+
+#: Control of a slot, control and state of a queue, and a doorbell.
+CONTROL = _layout(regs.LAUNCH_SLOT["control"].fields)
+SETTINGS = _layout(regs.LAUNCH_QUEUE["control"].fields)
+STATE = _layout(regs.LAUNCH_QUEUE["state"].fields)
+DOORBELL = _layout(regs.DOORBELL_FIELDS)
+
+#: Bytes of an entry of the submission ring, and of a record.
+ENTRY_BYTES = regs.LAUNCH_ENTRY.itemsize
+SLOT_BITS = exact_log2(regs.LAUNCH_SLOTS)
+#: Bits of a row's number in the table, which has eight words of 64 bits for each slot.
+ROW_BITS = 3 + SLOT_BITS
+#: Number of the word of a slot that the table keeps for the queues.
+QUEUE_COLUMN = 7
+
+
+class Entry(data.Struct):
+    """What is kept of an entry of a submission ring."""
+
+    ticket: 32
+    slot: SLOT_BITS
+
+
+class Read(enum.Enum, shape=2):
+    """What the launcher reads."""
+
+    #: entries of the ring
+    ENTRIES = 0
+    #: the shadow tail
+    SHADOW = 1
+    #: a dword of the destination
+    FLUSH = 2
+
+
+class Phase(IntEnum):
+    """Where the oldest ticket of a queue is."""
+
+    #: waiting for its entry, or for a channel that another queue has
+    IDLE = 0
+    #: its slot is looked up
+    LOOK_UP = 1
+    #: its channels are requested
+    GRANT = 2
+    RUN = 3
+    #: its flush read is under way
+    FLUSH = 4
+    #: its record is to be written
+    RECORD = 5
+
+
+def slot_row(slot: Value, word: Value | str) -> Value:
+    """The table's row for a word of a slot, by its number or by the name of a register."""
+    if isinstance(word, str):
+        word = Const(regs.LAUNCH_SLOT[word].offset // 8, 3)
+    return Cat(word[:3], slot)
+
+
+def queue_row(queue: Value, name: str) -> Value:
+    """The table's row for a register of a queue."""
+    return Cat(Const(QUEUE_COLUMN, 3), Const(regs.LAUNCH_QUEUE[name].offset // 8, 3), queue)

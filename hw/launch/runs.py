@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The channels that the queues' tickets have, and how their runs end."""
+
+from functools import reduce
+from operator import or_
+
+from amaranth import *
+from amaranth.lib import wiring
+from amaranth.lib.data import View
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import exact_log2
+
+from peerdma import regs
+
+from ..channel.signatures import OwnerSignature
+from ..records import Outcome
+
+__all__ = ["DESCRIPTOR_WORDS", "STATUS_BITS", "Runs", "channels_of"]
+
+DESCRIPTOR_WORDS = regs.DESCRIPTOR.itemsize // 8
+#: Bits of a `peerdma.regs.LaunchStatus`.
+STATUS_BITS = 5
+_STATUS = regs.LaunchStatus
+
+
+def channels_of(control: View, h2c: int, c2h: int, pairs: int) -> tuple[Value, Value]:
+    """The channels that a slot's control names, H2C first, and whether the core has them."""
+    number = control.channel
+    senders = Cat(number == index for index in range(h2c))
+    receivers = Cat(number == index for index in range(c2h))
+    channels = Cat(
+        senders & (control.pair | ~control.c2h).replicate(h2c),
+        receivers & (control.pair | control.c2h).replicate(c2h),
+    )
+    return channels, Mux(control.pair, number < pairs, channels.any())
+
+
+class Runs(wiring.Component):
+    """Requests channels for queues, hands descriptors to them, and keeps how their runs end.
+
+    A queue has channels for one ticket at a time, and no two queues have the same one.
+    When a run of a ticket ends otherwise than by Stop, its other one is aborted: the other half of
+    a copy would wait for ever.
+
+    Parameters
+    ----------
+    queues, channels : int
+
+    Members
+    -------
+    owners : array of Out(OwnerSignature)
+    queue : In(range(queues))
+        The queue that is served: what the following is of.
+    begin : In(channels)
+        Request these from this cycle on, for a queue that has none.
+    again, give_back, stop : In(1)
+        Request all again; withdraw the requests that are granted; withdraw all.
+    release : In(1)
+        Forget the channels, when all have been `left`.
+    abort : In(queues)
+        Withdraw all requests of these queues.
+    used : Out(channels), taken : Out(channels)
+        The channels of the queue; and those of any queue.
+    granted : Out(1)
+        All are granted.
+    left : Out(1)
+        None is requested or granted any more.
+    status : Out(STATUS_BITS)
+        How the ticket ended: the first error in the order of the channels, else ABORTED if a run
+        was aborted or has not begun, else OK.
+    target : In(channels)
+        Which ones the following is for.
+    push : In(1), number : In(range(DESCRIPTOR_WORDS)), word : In(64)
+        A word of the descriptor that they begin with, and its number.
+    start : In(1), started : Out(1)
+        Begin their run.
+    """
+
+    def __init__(self, queues: int, channels: int):
+        self._queues = queues
+        super().__init__(
+            {
+                "owners": Out(OwnerSignature()).array(channels),
+                "queue": In(range(queues)),
+                "begin": In(channels),
+                "again": In(1),
+                "give_back": In(1),
+                "stop": In(1),
+                "release": In(1),
+                "abort": In(queues),
+                "used": Out(channels),
+                "taken": Out(channels),
+                "granted": Out(1),
+                "left": Out(1),
+                "status": Out(STATUS_BITS),
+                "target": In(channels),
+                "push": In(1),
+                "number": In(exact_log2(DESCRIPTOR_WORDS)),
+                "word": In(64),
+                "start": In(1),
+                "started": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        owners, used, channels = self.owners, self.used, len(self.owners)
+        masks = [Signal(channels, name=f"mask{queue}") for queue in range(self._queues)]
+        mask = Array(masks)[self.queue]
+        want = Signal(channels)
+        granted = Cat(owner.granted for owner in owners)
+        with m.If(self.begin.any()):
+            m.d.sync += mask.eq(self.begin)
+        with m.If(self.release):
+            m.d.sync += mask.eq(0)
+
+        drops = [Mux(self.abort[queue], each, 0) for queue, each in enumerate(masks)]
+        drops += [Mux(self.give_back, used & granted, 0), Mux(self.stop, used, 0)]
+        #: for each channel, whether a run was aborted or has not begun, and its error
+        aborted = Signal(channels)
+        m.d.comb += self.status.eq(Mux((aborted & used).any(), _STATUS.ABORTED, _STATUS.OK))
+        for number, owner in reversed(list(enumerate(owners))):
+            end, outcome = owner.ended.payload, Signal(Outcome, name=f"outcome{number}")
+            with m.If(self.begin[number]):
+                m.d.sync += [outcome.eq(Outcome.OK), aborted[number].eq(1)]
+            with m.Elif(owner.ended.valid):
+                m.d.sync += [outcome.eq(end.outcome), aborted[number].eq(end.aborted)]
+            with m.If(used[number] & (outcome != Outcome.OK)):
+                m.d.comb += self.status.eq(outcome)
+            broken = owner.ended.valid & ((end.outcome != Outcome.OK) | end.aborted)
+            drops.append(owner.ended.valid << number)
+            drops += [Mux(broken & each[number], each, 0) for each in masks]
+
+            placed, bank = owner.word.payload, self.number[0]
+            m.d.comb += [
+                owner.request.eq(want[number] | self.begin[number]),
+                owner.word.valid.eq(self.push & self.target[number]),
+                placed.data.eq(self.word),
+                owner.pushed.any.eq(1),
+                owner.pushed.whole.eq(1),
+                owner.pushed.count.eq(1),
+                owner.start.eq(self.start & self.target[number]),
+            ]
+            for odd in range(2):
+                m.d.comb += [
+                    placed.rows[odd].eq(self.number[1:]),
+                    placed.enable[odd].eq((bank == odd).replicate(8)),
+                ]
+        add = self.begin | Mux(self.again, used, 0)
+        m.d.sync += want.eq((want | add) & ~reduce(or_, drops))
+        m.d.comb += [
+            used.eq(mask),
+            self.taken.eq(reduce(or_, masks)),
+            self.granted.eq((granted & used) == used),
+            self.left.eq(((want | granted) & used) == 0),
+            self.started.eq((Cat(owner.started for owner in owners) & self.target).any()),
+        ]
+        return m

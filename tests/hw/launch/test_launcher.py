@@ -1,0 +1,354 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The launcher by itself, between models that take their time, and may fail."""
+
+from __future__ import annotations
+
+import pytest
+
+from hw.launch.sequencer import HOLD, READS
+from hw.records import Outcome
+from peerdma import regs
+from peerdma.regs import LaunchEnd, LaunchStatus
+from tests.hw.helpers import seeded
+from tests.hw.launch_world import DONE, FLUSH, RINGS, SHADOWS, World
+from tests.hw.registers.bus import bus_read, bus_write
+
+OK, FLUSHED = LaunchStatus.OK, LaunchStatus.FLUSHED
+
+
+async def slots(world, ctx, *, queue=0):
+    """Slots 0 to 3: both channels, with and without a flush read, with and without a done word."""
+    for slot in range(4):
+        await world.slot(
+            ctx, slot, c2h=slot & 1, flush=slot >> 1, done=slot & 1, queue=queue, marker=slot
+        )
+
+
+def steps(slot: int, ticket: int, world, queue=0) -> list[tuple[str, int, int]]:
+    """What the log has of a ticket."""
+    place = 0x20_0000 + 0x1_0000 * queue + 8 * (ticket % world.entries)
+    return [
+        ("run", slot & 1, slot),
+        *([("read", FLUSH + 8 * slot, 4)] if slot >> 1 else []),
+        ("write", place, ticket),
+        *([("write", DONE + 8 * slot, 1)] if slot & 1 else []),
+    ]
+
+
+@pytest.mark.parametrize("first", [2**16 - 300, 2**32 - 300])
+def test_tickets_go_through_all_steps_in_order_beyond_each_wrap(first):
+    """Merged, repeated and reordered doorbells; entries that come after their doorbell."""
+    rng = seeded()
+    world = World(rng, first=first, entries=16)
+    wanted, count = [], 320
+
+    async def bench(ctx):
+        await slots(world, ctx)
+        await world.arm(ctx, 0)
+        while len(wanted) < count:
+            some = rng.randrange(1, world.entries + 1)
+            chosen = [rng.randrange(4) for _ in range(some)]
+            early = rng.random() < 0.3
+            if early:
+                await world.ring(ctx, 0, world.next[0] + some)
+                await ctx.tick().repeat(rng.randrange(1, 100))
+            begin = world.next[0]
+            tickets = world.submit(0, *chosen)
+            for _ in range(rng.randrange(0 if early else 1, 4)):
+                await world.ring(ctx, 0, begin + rng.randrange(some + 1) - rng.randrange(20))
+            await world.ring(ctx, 0)
+            await world.ring(ctx, 0, begin - 3)
+            await world.served(ctx, 0, tickets, cycles=9000)
+            wanted.extend(zip(chosen, tickets, strict=True))
+        await ctx.tick().repeat(50)
+        state = await world.state(ctx, 0)
+        assert (state["end"], state["failed"], state["busy"]) == (LaunchEnd.NONE, 0, 0)
+
+    world.run(bench, cycles=200_000)
+    found = [each for each in world.log if not (each[0] == "read" and each[1] & ~0xFFF == RINGS[0])]
+    assert found == [step for slot, ticket in wanted for step in steps(slot, ticket, world)]
+    assert world.flushed == 0
+
+
+def test_queues_go_side_by_side_on_different_channels():
+    """And one waits while another one has its channel."""
+    rng = seeded()
+    world = World(rng)
+
+    async def bench(ctx):
+        await world.slot(ctx, 0, marker=100)
+        await world.slot(ctx, 1, marker=101, c2h=1, queue=1)
+        await world.slot(ctx, 2, marker=102, queue=1)
+        await world.arm(ctx, 0)
+        await world.arm(ctx, 1)
+        world.ends[0].append(None)
+        world.submit(0, 0)
+        await world.ring(ctx, 0)
+        await world.until(ctx, lambda: ("run", 0, 100) in world.log)
+        tickets = world.submit(1, 1, 1, 2)
+        await world.ring(ctx, 1)
+        await world.served(ctx, 1, tickets[:2])
+        await ctx.tick().repeat(500)
+        assert world.records[1][-1][0] == tickets[1] and not world.records[0]
+        # The run of the first queue ends, aborted.
+        await world.control(ctx, 0, 0)
+        await world.served(ctx, 1, tickets)
+        assert world.records[0] == [(0, LaunchStatus.ABORTED)]
+
+    world.run(bench)
+
+
+def test_an_entry_that_never_comes_ends_the_queue_and_arming_it_anew_forgets_old_ones():
+    world = World(seeded())
+
+    async def bench(ctx):
+        await slots(world, ctx)
+        await world.arm(ctx, 0)
+        # Entries of tickets 0 to 7, of which only the first one is rung.
+        await world.ring(ctx, 0, 1)
+        await world.served(ctx, 0, world.submit(0, *[0] * 8)[:1])
+        world.next[0] = 1
+        await world.control(ctx, 0, 0)
+        await world.arm(ctx, 0)
+        log = len(world.log)
+        await world.ring(ctx, 0, 2)
+        ended = []
+
+        async def end():
+            ended.append((await world.state(ctx, 0))["end"])
+            return ended[-1]
+
+        while await end() == LaunchEnd.NONE:
+            assert len(ended) < 20_000
+        assert ended[-1] == LaunchEnd.ENTRY
+        assert {kind for kind, *_ in world.log[log:]} == {"read"}, "an old entry was taken"
+        assert len(world.log) - log == READS
+        await ctx.tick().repeat(300)
+        assert len(world.log) - log == READS
+        await world.control(ctx, 0, 0)
+        await world.arm(ctx, 0)
+        tickets = world.submit(0, 1)
+        await world.ring(ctx, 0)
+        await world.served(ctx, 0, tickets)
+
+    world.run(bench)
+
+
+@pytest.mark.parametrize("what", ["ring", "shadow"])
+def test_a_failed_read_ends_its_queue_alone(what):
+    world = World(seeded())
+    failing = RINGS[0] if what == "ring" else SHADOWS[0]
+
+    def outcome(address):
+        return Outcome.UNSUPPORTED_REQUEST if address & ~0x3F == failing else Outcome.OK
+
+    world.outcome = outcome
+
+    async def bench(ctx):
+        await slots(world, ctx, queue=1)
+        await world.arm(ctx, 0, polls=what == "shadow")
+        await world.arm(ctx, 1)
+        world.submit(0, 0)
+        await world.ring(ctx, 0)
+        for _ in range(3):
+            tickets = world.submit(1, 0, 3)
+            await world.ring(ctx, 1)
+            await world.served(ctx, 1, tickets)
+        await ctx.tick().repeat(200)
+        assert (await world.state(ctx, 0))["end"] == LaunchEnd.READ
+        assert (await world.state(ctx, 1))["end"] == LaunchEnd.NONE
+        reads = [address for kind, address, _ in world.log if kind == "read"]
+        assert sum(address & ~0x3F == failing for address in reads) == 1
+
+    world.run(bench)
+
+
+def test_a_shadow_tail_is_polled_while_there_is_nothing_to_do():
+    rng = seeded()
+    world = World(rng)
+
+    async def bench(ctx):
+        for queue in range(2):
+            await world.slot(ctx, queue, queue=queue, marker=queue)
+            await world.arm(ctx, queue, polls=1, generation=5 + queue)
+        for _ in range(4):
+            await ctx.tick().repeat(rng.randrange(1, 200))
+            tickets = [world.submit(queue, *[queue] * 2) for queue in range(2)]
+            for queue in range(2):
+                word = world.next[queue] | 5 + queue << 16
+                world.memory[SHADOWS[queue]] = word
+            for queue in range(2):
+                await world.served(ctx, queue, tickets[queue])
+        log = len(world.log)
+        await ctx.tick().repeat(1000)
+        polls = [address for _, address, _ in world.log[log:]]
+        assert set(polls) == set(SHADOWS)
+        assert all(polls.count(address) >= 5 for address in SHADOWS)
+
+    world.run(bench)
+
+
+def test_errors_drain_and_the_first_one_stays():
+    world = World(seeded())
+
+    async def bench(ctx):
+        await slots(world, ctx)
+        await world.arm(ctx, 0)
+        world.ends[1].append(Outcome.POISONED)
+        tickets = world.submit(0, 0, 1, 2, 3)
+        await world.ring(ctx, 0)
+        expected = [OK, Outcome.POISONED.value, FLUSHED, FLUSHED]
+        wanted = list(zip(tickets, expected, strict=True))
+        await world.until(ctx, lambda: world.records[0] == wanted)
+        await ctx.tick().repeat(60)
+        runs = [each for each in world.log if each[0] == "run"]
+        assert runs == [("run", 0, 0), ("run", 1, 1)], "a flushed ticket was started"
+        assert world.log[-1] == ("write", DONE + 24, 1)
+        state = await world.state(ctx, 0)
+        assert (state["failed"], state["status"]) == (1, Outcome.POISONED.value)
+        await world.register(ctx, regs.LAUNCH_QUEUE, 0, "resume", 0)
+        tickets = world.submit(0, 3)
+        await world.ring(ctx, 0)
+        await world.served(ctx, 0, tickets)
+        state = await world.state(ctx, 0)
+        assert (state["failed"], state["status"]) == (0, OK)
+        # A flush read that fails: the data may not be there.
+        world.outcome = lambda address: (
+            Outcome.COMPLETION_TIMEOUT if address == FLUSH + 16 else Outcome.OK
+        )
+        tickets = world.submit(0, 2)
+        await world.ring(ctx, 0)
+        await world.served(ctx, 0, tickets, Outcome.COMPLETION_TIMEOUT.value)
+
+    world.run(bench)
+
+
+@pytest.mark.parametrize("held", [0, 1])
+def test_a_copy_gives_back_the_channel_that_somebody_else_needs(held):
+    """It has one of the pair for some cycles only, and stays in line for the other one."""
+    world = World(seeded())
+    counts, waits = [0, 0], []
+
+    async def watch(ctx):
+        ports = [world.dut.owners[number] for number in range(2)]
+        async for _, _, *granted, wanted in ctx.tick().sample(
+            ports[0].granted, ports[1].granted, ports[held].request
+        ):
+            if held in world.held:
+                for number in range(2):
+                    counts[number] = counts[number] + 1 if granted[number] else 0
+                assert max(counts) <= 2 * HOLD
+                waits.append((granted[1 - held], wanted))
+
+    async def bench(ctx):
+        await world.slot(ctx, 8, marker=8, pair=1, done=1)
+        await world.slot(ctx, 9, marker=9, valid=0)
+        await world.arm(ctx, 0)
+        world.held.add(held)
+        tickets = world.submit(0, 8)
+        await world.ring(ctx, 0)
+        await ctx.tick().repeat(1000)
+        assert [each for each in world.log if each[0] == "run"] == []
+        had = [granted for granted, _ in waits]
+        assert any(had[200:]) and not all(had[200:])
+        assert all(wanted for _, wanted in waits[200:])
+        world.held.clear()
+        await world.served(ctx, 0, tickets)
+        await ctx.tick().repeat(30)
+        assert [each for each in world.log if each[0] != "read"] == [
+            ("run", 0, 8),
+            ("run", 1, 9),
+            ("write", 0x20_0000, 0),
+            ("write", DONE + 64, 1),
+        ]
+        assert world.flushed
+
+    world.run(bench, background=[watch])
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+def test_when_one_half_of_a_copy_fails_the_other_is_aborted(failing):
+    world = World(seeded())
+
+    async def bench(ctx):
+        await world.slot(ctx, 0, marker=10, pair=1)
+        await world.slot(ctx, 1, marker=11, valid=0)
+        await world.arm(ctx, 0)
+        world.ends[failing].append(Outcome.DECODE)
+        world.ends[1 - failing].append(None)
+        tickets = world.submit(0, 0)
+        await world.ring(ctx, 0)
+        await world.served(ctx, 0, tickets, Outcome.DECODE.value)
+        await ctx.tick().repeat(50)
+        for number in range(2):
+            assert not ctx.get(world.dut.owners[number].request)
+
+    world.run(bench)
+
+
+def test_random_words_of_a_gpu_end_its_queue_and_nothing_else():
+    """Doorbells and entries at random: only its own slots run; the other queue has its order."""
+    rng = seeded()
+    world = World(rng)
+    served = []
+
+    async def hostile(ctx):
+        for _ in range(12):
+            await world.control(ctx, 0, 0)
+            while (await world.state(ctx, 0))["busy"]:
+                pass
+            await world.arm(ctx, 0)
+            for _ in range(rng.randrange(1, 30)):
+                for place in range(world.entries):
+                    ticket = rng.choice((place, place, rng.randrange(8), rng.randrange(2**32)))
+                    slot = rng.choice((rng.randrange(4), rng.randrange(8), rng.randrange(2**32)))
+                    world.memory[RINGS[0] + 8 * place] = ticket | slot << 32
+                generation = rng.choice((0, 1, 1, 1, rng.randrange(2**16)))
+                await world.ring(ctx, 0, rng.randrange(12), generation)
+                await ctx.tick().repeat(rng.randrange(1, 100))
+
+    async def good(ctx):
+        for _ in range(10):
+            tickets = world.submit(1, *[rng.randrange(4, 6) for _ in range(3)])
+            await world.ring(ctx, 1)
+            await world.served(ctx, 1, tickets, cycles=20_000)
+            served.extend(tickets)
+
+    async def bench(ctx):
+        for slot in range(8):
+            await world.slot(ctx, slot, queue=slot >> 2, marker=slot, c2h=slot & 1)
+        await world.arm(ctx, 1)
+        ready.append(True)
+        await hostile(ctx)
+
+    async def other(ctx):
+        while not ready:
+            await ctx.tick()
+        await good(ctx)
+
+    ready = []
+    world.run(bench, other, cycles=400_000)
+    assert world.records[1] == [(ticket, OK) for ticket in served]
+    runs = [marker for kind, _, marker in world.log if kind == "run"]
+    assert sum(marker >= 4 for marker in runs) == len(served)
+    assert any(marker < 4 for marker in runs), "none of the random words was a valid entry"
+
+
+def test_the_eighth_word_of_a_slot_is_not_the_queues():
+    """Software that fills all of a slot does not change a queue, and what is prepared reads 0."""
+    world = World(seeded())
+
+    async def bench(ctx):
+        await world.slot(ctx, 0)
+        await world.arm(ctx, 0)
+        for number in range(regs.LAUNCH_SLOTS):
+            for half in (0x38, 0x3C):
+                place = regs.LAUNCH_SLOT.base + regs.LAUNCH_SLOT.stride * number + half
+                await bus_write(ctx, world.dut.bus, place, 0xFFFF_FFFF)
+        tickets = world.submit(0, 0)
+        await world.ring(ctx, 0)
+        await world.served(ctx, 0, tickets)
+        for block, name in ((regs.LAUNCH_SLOT, "control"), (regs.LAUNCH_QUEUE, "ring_lo")):
+            assert await bus_read(ctx, world.dut.bus, block.address(name)) == 0
+
+    world.run(bench)

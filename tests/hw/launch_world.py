@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""What is around a launcher: models that take their time, and may fail."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from contextlib import asynccontextmanager
+
+from hw.launch.launcher import Launcher
+from hw.records import Outcome
+from peerdma import regs
+from peerdma.regs import LaunchStatus
+from tests.hw.helpers import simulate, write_of
+from tests.hw.registers.bus import bus_read, bus_write
+
+__all__ = ["DONE", "FLUSH", "RINGS", "SHADOWS", "World"]
+
+#: Two queues: where their rings, records and shadow tails are.
+RINGS, RECORDS, SHADOWS = (0x10_0000, 0x11_0000), (0x20_0000, 0x21_0000), (0x30_0000, 0x30_0100)
+FLUSH, DONE = 0x40_0000, 0x50_0000
+
+
+class World:
+    """Memory with a read engine in front of it, the channels, and a record writer.
+
+    Attributes
+    ----------
+    memory : dict of int to int
+        Qwords by address.
+    log : list of (str, int, int)
+        ("read", address, length), ("write", address, value) and ("run", channel, dword) as they
+        happened; the dword is the first one of the descriptor.
+    records : list of list of (int, int)
+        Ticket and status of each record of each queue, in order.
+    ends : dict of int to deque of Outcome or None
+        How the next runs of a channel end; None is never. OK when there is none left.
+    outcome : function of int
+        How a read of an address ends.
+    held : set of int
+        Channels that somebody else has.
+    """
+
+    def __init__(self, rng: random.Random, queues: int = 2, entries: int = 8, first: int = 0):
+        self.dut = Launcher(queues=queues, h2c=1, c2h=1, pairs=1)
+        self.rng, self.entries, self.queues = rng, entries, queues
+        self.memory, self.log = {}, []
+        self.records = [[] for _ in range(queues)]
+        self.next = [first] * queues
+        self.ends = {0: deque(), 1: deque()}
+        self.outcome = lambda address: Outcome.OK
+        self.held = set()
+        self.flushed = 0
+        self._driven = set()
+
+    def run(self, *benches, background=(), cycles=100_000):
+        models = (self._reads, self._records, self._channel(0), self._channel(1), self._watch)
+        simulate(self.dut, *benches, background=(*models, *background), cycles=cycles)
+
+    @asynccontextmanager
+    async def _driving(self, ctx, port: str):
+        """One of several benches at a time drives the port."""
+        while port in self._driven:
+            await ctx.tick()
+        self._driven.add(port)
+        try:
+            yield
+        finally:
+            self._driven.discard(port)
+
+    # What software does
+
+    async def register(self, ctx, block, number, name, value):
+        async with self._driving(ctx, "write"):
+            await bus_write(ctx, self.dut.bus, block.address(name, number), value)
+
+    async def slot(self, ctx, slot, *, marker=None, flush=0, done=0, valid=1, **fields):
+        """Prepare a slot, whose descriptor begins with `marker`."""
+        block, control = regs.LAUNCH_SLOT, regs.LAUNCH_SLOT["control"]
+        await self.register(ctx, block, slot, "descriptor", slot if marker is None else marker)
+        await self.register(ctx, block, slot, "flush_lo", FLUSH + 8 * slot)
+        await self.register(ctx, block, slot, "done_lo", DONE + 8 * slot)
+        fields |= {"valid": valid, "done": done, "flush": flush}
+        value = sum(control.field(name).put(int(field)) for name, field in fields.items())
+        await self.register(ctx, block, slot, "control", value)
+
+    async def control(self, ctx, queue, armed, *, polls=0, generation=1):
+        control = regs.LAUNCH_QUEUE["control"]
+        values = {"armed": armed, "polls": polls, "mask": self.entries - 1}
+        values["generation"] = generation
+        value = sum(control.field(name).put(field) for name, field in values.items())
+        await self.register(ctx, regs.LAUNCH_QUEUE, queue, "control", value)
+
+    async def arm(self, ctx, queue, **control):
+        for name, places in (("ring", RINGS), ("records", RECORDS), ("shadow", SHADOWS)):
+            await self.register(ctx, regs.LAUNCH_QUEUE, queue, f"{name}_lo", places[queue])
+        for place in range(self.entries):
+            # what an earlier ticket left there
+            ticket = self.next[queue] - self.entries
+            ticket += (place - ticket) % self.entries
+            self.memory[RINGS[queue] + 8 * place] = ticket & 0xFFFF_FFFF | 63 << 32
+        await self.register(ctx, regs.LAUNCH_QUEUE, queue, "first", self.next[queue] & 0xFFFF)
+        await self.control(ctx, queue, 1, **control)
+
+    async def state(self, ctx, queue):
+        register = regs.LAUNCH_QUEUE["state"]
+        async with self._driving(ctx, "read"):
+            value = await bus_read(ctx, self.dut.bus, regs.LAUNCH_QUEUE.address("state", queue))
+        return {field.name: field.get(value) for field in register.fields}
+
+    # What a GPU does
+
+    def submit(self, queue, *slots) -> list[int]:
+        """Write entries, without a doorbell; their tickets."""
+        tickets = []
+        for slot in slots:
+            ticket = self.next[queue] % 2**32
+            self.memory[RINGS[queue] + 8 * (ticket % self.entries)] = ticket | slot << 32
+            tickets.append(ticket)
+            self.next[queue] += 1
+        return tickets
+
+    async def ring(self, ctx, queue, tail=None, generation=1):
+        tail = self.next[queue] if tail is None else tail
+        doorbell, base = self.dut.doorbell, regs.DOORBELL_BASE + regs.DOORBELL_STRIDE * queue
+        async with self._driving(ctx, "doorbell"):
+            ctx.set(doorbell.bar, regs.BAR_USER[0])
+            ctx.set(doorbell.address, base >> 3)
+            ctx.set(doorbell.data, tail & 0xFFFF | generation << 16)
+            ctx.set(doorbell.enable, 0xF)
+            ctx.set(doorbell.valid, 1)
+            await ctx.tick()
+            ctx.set(doorbell.valid, 0)
+
+    # What the board did
+
+    async def until(self, ctx, condition, cycles=5000):
+        for _ in range(cycles):
+            if condition():
+                return
+            await ctx.tick()
+        raise AssertionError(f"not within {cycles} cycles")
+
+    async def served(self, ctx, queue, tickets, status=LaunchStatus.OK, cycles=5000):
+        """Wait for the records of these tickets, the last ones of the queue."""
+        wanted = [(ticket, status) for ticket in tickets]
+        await self.until(ctx, lambda: self.records[queue][-len(wanted) :] == wanted, cycles)
+
+    # The models
+
+    async def _reads(self, ctx):
+        dut = self.dut
+        while True:
+            ctx.set(dut.job.ready, self.rng.random() < 0.7)
+            _, _, taken, job = await ctx.tick().sample(
+                dut.job.valid & dut.job.ready, dut.job.payload
+            )
+            if not taken:
+                continue
+            ctx.set(dut.job.ready, 0)
+            assert job.address // 4096 == (job.address + job.length - 1) // 4096
+            self.log.append(("read", job.address, job.length))
+            await ctx.tick().repeat(self.rng.randrange(1, 30))
+            outcome = self.outcome(job.address)
+            place = job.place.offset
+            for at in range(0, job.length, 8) if outcome is Outcome.OK else ():
+                value = self.memory.get(job.address + at & ~7, 0) >> 8 * (job.address % 8)
+                data = value.to_bytes(8, "little")[: min(8, job.length)]
+                ctx.set(dut.placement.payload, write_of(self.rng, place + at, data))
+                ctx.set(dut.placement.valid, 1)
+                await ctx.tick()
+            ctx.set(dut.placement.valid, 0)
+            await ctx.tick().repeat(3)
+            ctx.set(dut.retired.payload, {"length": job.length, "outcome": outcome})
+            ctx.set(dut.retired.valid, 1)
+            await ctx.tick()
+            ctx.set(dut.retired.valid, 0)
+
+    async def _records(self, ctx):
+        records = self.dut.records
+        while True:
+            ctx.set(records.record.ready, self.rng.random() < 0.3)
+            _, _, taken, record = await ctx.tick().sample(
+                records.record.valid & records.record.ready, records.record.payload
+            )
+            if not taken:
+                continue
+            ctx.set(records.record.ready, 0)
+            assert record.wide == (record.address & ~0xFFFF in RECORDS)
+            if record.wide:
+                ticket, status = record.data & 0xFFFF_FFFF, record.data >> 32
+                queue = RECORDS.index(record.address & ~0xFFFF)
+                assert record.address == RECORDS[queue] + 8 * (ticket % self.entries)
+                self.records[queue].append((ticket, status))
+            self.log.append(("write", record.address, record.data))
+            await ctx.tick().repeat(self.rng.randrange(1, 10))
+            ctx.set(records.done, 1)
+            await ctx.tick()
+            ctx.set(records.done, 0)
+
+    def _channel(self, number):
+        async def run(ctx):
+            owner, rng = self.dut.owners[number], self.rng
+            while True:
+                await ctx.tick().until(owner.request)
+                for _ in range(rng.choice((0, 0, rng.randrange(20)))):
+                    await ctx.tick()
+                if not ctx.get(owner.request) or number in self.held:
+                    continue
+                ctx.set(owner.granted, 1)
+                words, first = 0, None
+                while ctx.get(owner.request) and not ctx.get(owner.start):
+                    _, _, moved, placed = await ctx.tick().sample(
+                        owner.word.valid, owner.word.payload
+                    )
+                    if moved:
+                        assert placed.enable[words % 2] and not placed.enable[1 - words % 2]
+                        assert placed.rows[words % 2] == words // 2
+                        first = placed.data & 0xFFFF_FFFF if words == 0 else first
+                        words += 1
+                if ctx.get(owner.start):
+                    assert words == 4 and ctx.get(owner.pushed.whole)
+                    await self._run(ctx, owner, number, first)
+                ctx.set(owner.granted, 0)
+                await ctx.tick()
+
+        return run
+
+    async def _run(self, ctx, owner, number, first):
+        await ctx.tick()
+        ctx.set(owner.started, 1)
+        self.log.append(("run", number, first))
+        outcome = self.ends[number].popleft() if self.ends[number] else Outcome.OK
+        aborted = True
+        for _ in range(10**9 if outcome is None else self.rng.randrange(1, 60)):
+            await ctx.tick()
+            if not ctx.get(owner.request):
+                break
+        else:
+            aborted = False
+        end = {"outcome": Outcome.OK if aborted else outcome, "aborted": aborted}
+        ctx.set(owner.ended.payload, end)
+        ctx.set(owner.ended.valid, 1)
+        await ctx.tick()
+        ctx.set(owner.ended.valid, 0)
+        ctx.set(owner.started, 0)
+
+    async def _watch(self, ctx):
+        async for _, _, flush in ctx.tick().sample(self.dut.flush):
+            self.flushed += flush

@@ -1,0 +1,289 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The core at the seam, with jobs that launch queues start beside those of software."""
+
+from __future__ import annotations
+
+import pytest
+
+from hw.stream.user_blocks import PassThrough
+from peerdma import regs
+from peerdma.regs import LaunchEnd, LaunchStatus
+from tests.hw.helpers import seeded, simulate
+from tests.hw.launch_queue import (
+    BASE,
+    DESTINATION,
+    DONE,
+    HOSTS_RAM,
+    JOBS_DESTINATION,
+    JOBS_RAM,
+    JOBS_SOURCE,
+    LISTS,
+    QUEUES,
+    SOURCE,
+    LaunchQueue,
+    launching,
+    prepare,
+    word,
+)
+from tests.hw.seam_model import SeamModel, descriptors_of, transfer
+
+
+def test_a_doorbell_starts_a_job_and_a_record_and_a_done_word_follow():
+    """Into card RAM and out of it, with lists that go on in memory."""
+    rng, model = seeded(), launching()
+    queue = LaunchQueue(model, 0, QUEUES[0])
+    data = rng.randbytes(700)
+
+    async def bench(ctx):
+        await model.link_up(ctx)
+        capabilities = await model.read(ctx, regs.EXTENSION.address("capabilities"))
+        assert capabilities & regs.Capability.LAUNCH
+        channels = regs.EXTENSION["channels"]
+        found = await model.read(ctx, regs.EXTENSION.address("channels"))
+        assert channels.field("launch_queues").get(found) == 2
+        model.memory[JOBS_SOURCE : JOBS_SOURCE + 700] = data
+        at = BASE + JOBS_SOURCE
+        spans = [(at, JOBS_RAM, 300), (at + 300, JOBS_RAM + 300, 400)]
+        prepare(model, 5, spans, LISTS, done=BASE + DONE)
+        to = BASE + JOBS_DESTINATION
+        prepare(
+            model, 63, [(JOBS_RAM, to, 700)], LISTS + 256, flush=to, done=BASE + DONE + 4, c2h=1
+        )
+        queue.arm()
+        (first,) = queue.submit(5)
+        assert await queue.wait(ctx, first) == [LaunchStatus.OK]
+        await ctx.tick().repeat(60)
+        assert word(model, DONE) == 1 and word(model, DONE + 4) == 0
+        (second,) = queue.submit(63)
+        assert await queue.wait(ctx, second) == [LaunchStatus.OK]
+        assert model.memory[JOBS_DESTINATION : JOBS_DESTINATION + 700] == data
+        await ctx.tick().repeat(60)
+        assert word(model, DONE + 4) == 1
+        state = await queue.state(ctx)
+        assert state == {"status": 0, "failed": 0, "busy": 0, "armed": 1, "end": 0, "slot": 63}
+        records = [each for each in model.writes if each[0] >= BASE + QUEUES[0] + 4096]
+        assert records == [(BASE + QUEUES[0] + 4096 + 8 * n, 2, 0) for n in range(2)]
+
+    simulate(model.core, bench, background=model.benches)
+
+
+def test_queues_and_software_share_the_channels():
+    """Two queues and software's registers, in both directions: each has its data, all move on."""
+    rng, model = seeded(), launching()
+    rounds, order = 4, []
+    half = 0x800
+
+    async def host(ctx):
+        await model.link_up(ctx)
+        for _ in range(2 * rounds):
+            size = rng.randrange(1, 600)
+            data = rng.randbytes(size)
+            model.memory[SOURCE : SOURCE + size] = data
+            into = [(BASE + SOURCE, HOSTS_RAM, size)]
+            found = await transfer(ctx, model, c2h=False, descriptors=into, pushed=1)
+            assert found == regs.Status.DESCRIPTOR_STOPPED
+            back = [(HOSTS_RAM, BASE + DESTINATION, size)]
+            await transfer(ctx, model, c2h=True, descriptors=back)
+            assert model.memory[DESTINATION : DESTINATION + size] == data
+            order.append("host")
+        assert await model.read(ctx, regs.EXTENSION.address("error_info")) == 0
+
+    def jobs(number):
+        async def run(ctx):
+            await ctx.tick().repeat(10)
+            queue = LaunchQueue(model, number, QUEUES[number], first=2**32 - 3)
+            ram, size = JOBS_RAM + number * half // 2, 500
+            source, to = JOBS_SOURCE + number * half, JOBS_DESTINATION + number * half
+            lists = LISTS + 512 * number
+            spans = [(BASE + source + 250 * n, ram + 250 * n, 250) for n in range(2)]
+            prepare(model, 10 + number, spans, lists, queue=number)
+            to_host = [(ram, BASE + to, size)]
+            prepare(model, 20 + number, to_host, lists + 128, c2h=1, queue=number, flush=BASE + to)
+            queue.arm()
+            for _ in range(rounds):
+                data = rng.randbytes(size)
+                model.memory[source : source + size] = data
+                tickets = queue.submit(10 + number, 20 + number)
+                assert await queue.wait(ctx, *tickets) == [LaunchStatus.OK] * 2
+                assert model.memory[to : to + size] == data
+                order.append(number)
+
+        return run
+
+    simulate(model.core, host, jobs(0), jobs(1), background=model.benches, cycles=60_000)
+    assert {"host", 0, 1} <= set(order[: 2 * rounds]), "they did not run beside each other"
+
+
+def test_copies_through_the_stream_beside_those_of_software():
+    """Neither waits for ever, and bytes that software has left in the pair are not in a copy."""
+    rng, model = seeded(), launching(user=PassThrough)
+    window, size = regs.STREAM_WINDOW, 400
+    queue = LaunchQueue(model, 0, QUEUES[0])
+    launched = []
+
+    async def run(ctx, c2h, source, destination):
+        found = await transfer(ctx, model, c2h=c2h, descriptors=[(source, destination, size)])
+        assert found == regs.Status.DESCRIPTOR_STOPPED
+
+    async def host(ctx):
+        await model.link_up(ctx)
+        at = BASE + JOBS_SOURCE
+        to = BASE + JOBS_DESTINATION
+        prepare(model, 8, [(at, window, size)], LISTS, pair=1, flush=to, done=BASE + DONE)
+        prepare(model, 9, [(window, to, size)], LISTS + 128, valid=0)
+        queue.arm()
+        await run(ctx, False, BASE + SOURCE, window)  # what it leaves there is dropped
+        for turn in range(4):
+            data, jobs = rng.randbytes(size), rng.randbytes(size)
+            model.memory[SOURCE : SOURCE + size] = data
+            model.memory[JOBS_SOURCE : JOBS_SOURCE + size] = jobs
+            model.memory[DONE : DONE + 4] = bytes(4)
+            start_c2h(model, BASE + DESTINATION, window, size) if turn else None
+            (ticket,) = queue.submit(8)
+            await ctx.tick().repeat(rng.randrange(1, 200))
+            if turn:
+                # Software's C2H run has the channel already, and waits for the bytes of this one.
+                await run(ctx, False, BASE + SOURCE, window)
+                await idle(ctx, model, regs.C2H_CHANNEL_BASE)
+                assert model.memory[DESTINATION : DESTINATION + size] == data
+            assert await queue.wait(ctx, ticket) == [LaunchStatus.OK]
+            assert model.memory[JOBS_DESTINATION : JOBS_DESTINATION + size] == jobs
+            await ctx.tick().repeat(60)
+            assert word(model, DONE) == 1
+            launched.append(ticket)
+
+    simulate(model.core, host, background=model.benches, cycles=60_000)
+    assert launched == list(range(4))
+
+
+def start_c2h(model, destination: int, window: int, size: int):
+    """Begin a run of software's, without waiting for its end."""
+    at = 0x800
+    table = descriptors_of([(window, destination, size)], model.base + at)
+    model.memory[at : at + table.nbytes] = table.tobytes()
+    sgdma = regs.C2H_SGDMA_BASE
+    model.write(sgdma + regs.SGDMA["descriptor_lo"].offset, model.base + at & 0xFFFF_FFFF)
+    model.write(sgdma + regs.SGDMA["descriptor_hi"].offset, model.base + at >> 32)
+    model.write(regs.C2H_CHANNEL_BASE + regs.CHANNEL["control"].offset, 1)
+
+
+async def idle(ctx, model, channel: int):
+    """Wait for the end of software's run, and clear Run."""
+    for _ in range(200):
+        if not await model.read(ctx, channel + regs.CHANNEL["status"].offset) & regs.Status.BUSY:
+            model.write(channel + regs.CHANNEL["control"].offset, 0)
+            return
+    raise AssertionError("the run does not end")
+
+
+class TwoPaths(SeamModel):
+    """A GPU's memory from `DESTINATION` on: what is written there arrives late, unless it is read.
+
+    All before it is host memory, where writes arrive at once.
+    """
+
+    def __init__(self, core, base, size):
+        super().__init__(core, base, size)
+        self.on_the_way = []
+
+    def _on_gpu(self, header) -> bool:
+        at = header["address"] - self.base
+        return JOBS_DESTINATION <= at < JOBS_DESTINATION + 0x1000
+
+    def _store(self, header, data):
+        if self._on_gpu(header):
+            self.on_the_way.append((header, data))
+        else:
+            super()._store(header, data)
+
+    def _load(self, header):
+        if self._on_gpu(header):
+            self.arrive()
+        super()._load(header)
+
+    def arrive(self):
+        """All that is on its way arrives."""
+        for header, data in self.on_the_way:
+            super()._store(header, data)
+        self.on_the_way.clear()
+
+
+@pytest.mark.parametrize("flushes", [True, False])
+def test_a_record_does_not_overtake_data_that_a_flush_read_pushes(flushes):
+    """Without the read it does, where the two part: this bench would see a read that is missing."""
+    rng, model = seeded(), launching(model=TwoPaths)
+    queue = LaunchQueue(model, 1, QUEUES[1])
+    data, size = rng.randbytes(300), 300
+    to = BASE + JOBS_DESTINATION
+
+    async def bench(ctx):
+        await model.link_up(ctx)
+        model.memory[JOBS_SOURCE : JOBS_SOURCE + size] = data
+        prepare(model, 0, [(BASE + JOBS_SOURCE, JOBS_RAM, size)], LISTS, queue=1)
+        last = to + size - 4 if flushes else None
+        prepare(model, 1, [(JOBS_RAM, to, size)], LISTS + 64, c2h=1, flush=last, queue=1)
+        queue.arm()
+        assert await queue.wait(ctx, *queue.submit(0, 1)) == [LaunchStatus.OK] * 2
+        arrived = model.memory[JOBS_DESTINATION : JOBS_DESTINATION + size] == data
+        assert arrived == flushes
+        assert not any(relaxed for _, _, relaxed in model.writes)
+
+    simulate(model.core, bench, background=model.benches)
+
+
+def test_the_shadow_tail():
+    rng, model = seeded(), launching(launch_queues=1)
+    queue = LaunchQueue(model, 0, QUEUES[0], polls=1, first=2**16 - 2)
+
+    async def bench(ctx):
+        await model.link_up(ctx)
+        prepare(model, 7, [(BASE + JOBS_SOURCE, JOBS_RAM, 128)], LISTS)
+        queue.arm()
+        for count in (1, 3, 2):
+            await ctx.tick().repeat(rng.randrange(1, 300))
+            tickets = queue.submit(*[7] * count)
+            assert await queue.wait(ctx, *tickets) == [LaunchStatus.OK] * count
+        assert await queue.read(ctx, "ignored") == 0, "an old word is not a doorbell"
+        # A tail that is too far ahead ends the queue, as from a doorbell.
+        queue.ring(queue.next + queue.entries + 1)
+        await ctx.tick().repeat(300)
+        assert (await queue.state(ctx))["end"] == LaunchEnd.TAIL
+
+    simulate(model.core, bench, background=model.benches, cycles=60_000)
+
+
+@pytest.mark.parametrize(("c2h", "cycles"), [(False, 18), (True, 21)])
+def test_cycles_from_the_doorbell_to_the_first_request_of_data(c2h, cycles):
+    """Less the round trip of the entry's read; the second of two tickets, on a resting channel."""
+    model = launching()
+    seam, beats = model.seam, []
+    queue = LaunchQueue(model, 0, QUEUES[0])
+
+    async def watch(ctx):
+        cycle = 0
+        async for _, _, target, request, completion in ctx.tick().sample(
+            seam.target.valid & (seam.target.payload.header.bar == regs.BAR_USER[0]),
+            seam.requester.valid,
+            seam.requester_completion.valid,
+        ):
+            cycle += 1
+            for kind, seen in (("bell", target), ("asked", request), ("came", completion)):
+                if seen:
+                    beats.append((cycle, kind))
+
+    async def bench(ctx):
+        await model.link_up(ctx)
+        card = [(JOBS_RAM, BASE + JOBS_DESTINATION, 64), (BASE + JOBS_SOURCE, JOBS_RAM, 64)]
+        prepare(model, 0, card[:1] if c2h else card[1:], LISTS, c2h=c2h)
+        queue.arm()
+        await queue.wait(ctx, *queue.submit(0))
+        await ctx.tick().repeat(100)
+        beats.clear()
+        await queue.wait(ctx, *queue.submit(0))
+
+    simulate(model.core, bench, background=(*model.benches, watch))
+    (bell, _), (entry, kind), *rest = beats
+    assert kind == "asked"
+    came = next(cycle for cycle, kind in rest if kind == "came")
+    first = next(cycle for cycle, kind in rest if kind == "asked")
+    assert entry - bell + first - came == cycles
