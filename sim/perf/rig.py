@@ -192,7 +192,7 @@ class Rig:
                 names = ", ".join(sorted(side.name for side in left))
                 raise RuntimeError(f"no interrupt came, and {names} did not end")
             for side, status in told.items():
-                engine.check(side, status, count)
+                engine.check(engine.channels[side], status, count)
                 left.remove(side)
 
     def _check(self, kind: str, nbytes: int) -> None:

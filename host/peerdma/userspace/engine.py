@@ -22,6 +22,8 @@ _LEAST_TIMEOUT = 10.0
 #: Seconds, in the board's time, within which a stopped channel finishes what is in progress.
 _STOP_SECONDS = 0.1
 _BUSY = int(Status.BUSY)
+#: The status of a chain that ended without an error.
+_GOOD = int(Status.DESCRIPTOR_STOPPED | Status.DESCRIPTOR_COMPLETED)
 
 
 class Deadline:
@@ -116,13 +118,13 @@ class Engine:
                 return reported
         return {}
 
-    def chain_failed(
-        self, direction: Direction, status: int, done: int, descriptors: int
-    ) -> TransferError:
-        """The error for a chain that ended with this status, after `done` of its descriptors."""
-        # Our engine counts the one that failed; PG195 does not say what others do.
-        good = done - 1 if done and status & Status.errors() else done
-        return self.failure(direction, status, f"{good} of {descriptors} descriptors")
+    def check(self, channel: DmaChannel, status: int, descriptors: int) -> None:
+        """TransferError unless a chain of so many descriptors ended without an error."""
+        done = channel.completed()
+        if status & ~_BUSY != _GOOD or done != descriptors:
+            # Our engine counts the one that failed; PG195 does not say what others do.
+            good = done - 1 if done and status & Status.errors() else done
+            raise self.failure(channel.direction, status, f"{good} of {descriptors} descriptors")
 
     def timed_out(self, direction: Direction, nbytes: int, seconds: float) -> Timeout:
         """The error for a transfer without an interrupt within so many seconds."""

@@ -31,8 +31,6 @@ __all__ = ["Ring", "Run", "Side", "descriptor_columns"]
 
 _BAR, _H2C = BAR_DMA[0], Direction.H2C
 _BUSY = int(Status.BUSY)
-#: The status of a chain that ended without an error.
-_GOOD = int(Status.DESCRIPTOR_STOPPED | Status.DESCRIPTOR_COMPLETED)
 
 
 class Ring:
@@ -213,13 +211,10 @@ class Run:
         """
         running = self._running
         for side, status in self._found:
-            reported = status & ~_BUSY
-            if not reported:
+            if not status & ~_BUSY:
                 continue
             channel, (_, descriptors, _, following) = side.channel, running[side]
-            done = channel.completed()
-            if reported != _GOOD or done != descriptors:
-                raise self._engine.chain_failed(side.direction, status, done, descriptors)
+            self._engine.check(channel, status, descriptors)
             if side is self._first:
                 self.cycles += channel.busy_cycles()
             channel.disarm()

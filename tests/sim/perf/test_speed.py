@@ -53,8 +53,10 @@ class Engine:
             driver.start(direction, number * driver.ring_size // 2, bus, card, lengths)
         engine, left = driver.engine, set(directions)
         while left:
-            for direction, status in engine.statuses(left, engine.deadline(COUNT * SIZE)).items():
-                engine.check(direction, status, COUNT)
+            told = engine.statuses(left, engine.deadline(COUNT * SIZE))
+            assert told, f"no interrupt came, and {left} did not end"
+            for direction, status in told.items():
+                engine.check(engine.channels[direction], status, COUNT)
                 left.remove(direction)
         found = engine.channels[directions[0]].busy_cycles()
         engine.stop(directions)
