@@ -11,21 +11,22 @@ __all__ = ["PlacementSwitch"]
 
 
 class PlacementSwitch(wiring.Component):
-    """Hands each placement to a descriptor fetch, to card RAM, or to an inbound ring.
+    """Hands each placement to the descriptor fetch, to card RAM, or to an inbound ring.
 
-    Combinational. The first clients of the read engine are descriptor fetches, the others the data
-    paths of H2C channels, of which the first ones have a ring.
+    Combinational. The first clients of the read engine are the descriptor fetch, for each channel,
+    the others the data paths of H2C channels, of which the first ones have a ring.
 
     Parameters
     ----------
     fetches, rings : int
-        Number of clients that are descriptor fetches, and of rings.
+        Number of clients that are the descriptor fetch, and of rings.
 
     Members
     -------
     placement : In(stream of Placement, always ready)
     mark : In(stream of InOrderMark, always ready)
-    fetches : array of Out(stream of Placement, always ready)
+    fetch : Out(stream of Placement, always ready)
+    fetch_mark : Out(stream of InOrderMark, always ready)
     ram : Out(stream of Placement, always ready)
     rings : array of Out(stream of Placement, always ready)
     marks : array of Out(stream of InOrderMark, always ready)
@@ -35,11 +36,13 @@ class PlacementSwitch(wiring.Component):
     def __init__(self, fetches: int, rings: int):
         placement = stream.Signature(Placement, always_ready=True)
         mark = stream.Signature(InOrderMark, always_ready=True)
+        self._fetches = fetches
         super().__init__(
             {
                 "placement": In(placement),
                 "mark": In(mark),
-                "fetches": Out(placement).array(fetches),
+                "fetch": Out(placement),
+                "fetch_mark": Out(mark),
                 "ram": Out(placement),
                 "rings": Out(placement).array(rings),
                 "marks": Out(mark).array(rings),
@@ -48,18 +51,18 @@ class PlacementSwitch(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        placed, first = self.placement.payload, len(self.fetches)
+        placed, first = self.placement.payload, self._fetches
         in_ring = placed.memory == CardMemory.RING
-        targets = [(port, placed.client == n) for n, port in enumerate(self.fetches)]
+        targets = [(self.fetch, placed.client < first)]
         targets += [(self.ram, (placed.client >= first) & ~in_ring)]
         targets += [
             (port, (placed.client == n) & in_ring) for n, port in enumerate(self.rings, first)
         ]
         for port, chosen in targets:
             m.d.comb += [port.payload.eq(placed), port.valid.eq(self.placement.valid & chosen)]
-        for client, port in enumerate(self.marks, first):
-            m.d.comb += [
-                port.payload.eq(self.mark.payload),
-                port.valid.eq(self.mark.valid & (self.mark.payload.client == client)),
-            ]
+        mark = self.mark.payload
+        receivers = [(self.fetch_mark, mark.client < first)]
+        receivers += [(port, mark.client == n) for n, port in enumerate(self.marks, first)]
+        for port, chosen in receivers:
+            m.d.comb += [port.payload.eq(mark), port.valid.eq(self.mark.valid & chosen)]
         return m

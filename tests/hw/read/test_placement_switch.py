@@ -11,7 +11,7 @@ FETCHES, RINGS = 4, 2
 
 
 def test_random_words_and_marks():
-    """Client 4 and 5 have a ring, client 6 has none."""
+    """The fetch is clients 0 to 3; 4 and 5 have a ring, 6 has none."""
     rng = seeded()
     dut = PlacementSwitch(FETCHES, RINGS)
 
@@ -31,8 +31,8 @@ def test_random_words_and_marks():
             ctx.set(dut.mark.payload, {"client": reader, "place": placement(place)})
             ctx.set(dut.mark.valid, told)
 
-            targets = [*dut.fetches, dut.ram, *dut.rings]
-            target = client if client < FETCHES else client + 1 if ring else FETCHES
+            targets = [dut.fetch, dut.ram, *dut.rings]
+            target = 0 if client < FETCHES else client - FETCHES + 2 if ring else 1
             for index, port in enumerate(targets):
                 assert ctx.get(port.valid) == (valid and index == target)
                 if valid and index == target:
@@ -42,11 +42,12 @@ def test_random_words_and_marks():
                     }
                     assert found.memory == word["memory"]
                     assert [list(found.rows), list(found.enable)] == [word["rows"], word["enable"]]
-            for index, port in enumerate(dut.marks):
-                mine = told and index == reader - FETCHES
+            for index, port in enumerate((dut.fetch_mark, *dut.marks)):
+                mine = told and index == max(reader - FETCHES + 1, 0)
                 assert ctx.get(port.valid) == mine
                 if mine:
-                    assert ctx.get(port.payload).place.as_bits() == place
+                    mark = ctx.get(port.payload)
+                    assert (mark.client, mark.place.as_bits()) == (reader, place)
             await ctx.tick()
 
     clocked = Module()
