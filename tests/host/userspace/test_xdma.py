@@ -317,7 +317,7 @@ def test_a_lost_board_is_not_asked_to_stop(registers):
     assert (CHANNEL.address("control"), 0) not in registers.writes[-3:]
 
 
-class TestPrepared:
+class TestRun:
     """A copy that is laid out once does what one that is not does."""
 
     SOURCE = ScatterList([0x1_0000_0000, 0x3000], [64, 100])
