@@ -200,6 +200,9 @@ static ssize_t chardev_read(struct file *filp, char __user *buffer, size_t size,
 			chardev_return_event(file, job, &event);
 			return done ?: -EFAULT;
 		}
+		/* Its reap work may still hold it. */
+		if (event.reason != PEERDMA_REASON_FRAMES)
+			peerdma_quota_remove_job(job);
 		peerdma_job_put(job);
 		done += sizeof(event);
 	} while (size - done >= sizeof(event) && (job = chardev_take_event(file, &event)));

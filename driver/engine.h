@@ -219,6 +219,7 @@ struct peerdma_ring {
  * @limit: in jiffies; when it is late although it moves
  * @keeps: it is late, but may be: it waits for the user block; or it has a ring. Jobs that need its
  *	lanes are refused
+ * @counted: it counts for the user of @file
  * @holder: who opened the file of the job that kept the lanes which this one needed, or NULL
  * @fence: signalled when it has ended, or NULL
  * @begin: time of the start
@@ -255,6 +256,7 @@ struct peerdma_job {
 	unsigned long deadline;
 	unsigned long limit;
 	bool keeps;
+	bool counted;
 	struct pid *holder;
 	struct dma_fence *fence;
 	ktime_t begin;

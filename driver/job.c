@@ -51,7 +51,7 @@ static void job_release(struct kref *ref)
 	peerdma_fence_signal(job, -ECANCELED);
 	job_drop_uses(job);
 	peerdma_ring_free(job);
-	peerdma_quota_remove_job(job->file);
+	peerdma_quota_remove_job(job);
 	peerdma_file_put(job->file);
 	put_pid(job->holder);
 	if (job->eventfd)
@@ -130,20 +130,20 @@ static void job_reap(struct work_struct *work)
  */
 struct peerdma_job *peerdma_job_create(struct peerdma_file *file, u64 length)
 {
-	int error = peerdma_quota_add_job(file);
+	struct peerdma_job *job = kzalloc(sizeof(*job), GFP_KERNEL_ACCOUNT);
 	struct peerdma_leg *leg;
-	struct peerdma_job *job;
+	int error;
 
-	if (error)
-		return ERR_PTR(error);
-	job = kzalloc(sizeof(*job), GFP_KERNEL_ACCOUNT);
-	if (!job) {
-		peerdma_quota_remove_job(file);
+	if (!job)
 		return ERR_PTR(-ENOMEM);
+	job->file = file;
+	error = peerdma_quota_add_job(job);
+	if (error) {
+		kfree(job);
+		return ERR_PTR(error);
 	}
 	kref_init(&job->ref);
 	kref_get(&file->ref);
-	job->file = file;
 	job->id = atomic64_inc_return(&file->next_job);
 	job->channel = READ_ONCE(file->channel);
 	job->length = length;

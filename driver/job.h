@@ -41,8 +41,8 @@ __printf(3, 4) int peerdma_fail(struct peerdma_file *file, int error, const char
 struct peerdma_user *peerdma_quota_open(void);
 struct peerdma_user *peerdma_quota_hold(struct peerdma_user *user);
 void peerdma_quota_close(struct peerdma_user *user);
-int peerdma_quota_add_job(struct peerdma_file *file);
-void peerdma_quota_remove_job(struct peerdma_file *file);
+int peerdma_quota_add_job(struct peerdma_job *job);
+void peerdma_quota_remove_job(struct peerdma_job *job);
 int peerdma_quota_add_surface(struct peerdma_surface *surface);
 void peerdma_quota_remove_surface(struct peerdma_surface *surface);
 

@@ -137,18 +137,18 @@ static bool quota_take(u64 *taken, u64 more, u64 limit)
 }
 
 /**
- * peerdma_quota_add_job() - counts a job for the user of a file
- * @file: notes why not
- *
- * Process context.
+ * peerdma_quota_add_job() - counts a job for the user of its file
+ * @job: its file is set. Process context
  *
  * Return: 0 or -EAGAIN.
  */
-int peerdma_quota_add_job(struct peerdma_file *file)
+int peerdma_quota_add_job(struct peerdma_job *job)
 {
+	struct peerdma_file *file = job->file;
 	unsigned int limit = READ_ONCE(jobs_per_user);
 
-	if (quota_take(&file->user->jobs, 1, limit))
+	job->counted = quota_take(&file->user->jobs, 1, limit);
+	if (job->counted)
 		return 0;
 	return peerdma_fail(file, -EAGAIN,
 			    "this user has %u jobs outstanding on all open files, as many as may be: read() their events, or have jobs_per_user of the module peerdma raised",
@@ -157,12 +157,15 @@ int peerdma_quota_add_job(struct peerdma_file *file)
 
 /**
  * peerdma_quota_remove_job() - undoes peerdma_quota_add_job()
- * @file: the same. Process context
+ * @job: its program knows that it has ended, or will not ask. Process context
+ *
+ * Idempotent.
  */
-void peerdma_quota_remove_job(struct peerdma_file *file)
+void peerdma_quota_remove_job(struct peerdma_job *job)
 {
 	spin_lock(&quota_lock);
-	file->user->jobs--;
+	job->file->user->jobs -= job->counted;
+	job->counted = false;
 	spin_unlock(&quota_lock);
 }
 

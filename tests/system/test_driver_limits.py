@@ -107,6 +107,17 @@ def test_jobs_count_for_who_opened_the_node():
             assert submit_many(*two, 3) == 1
 
 
+def test_a_job_whose_end_is_known_counts_no_more():
+    """Whatever the driver still has to tidy up after it."""
+    memory = Buffer(PAGE)
+    with setting("peerdma", "jobs_per_user", 1), user(SOMEBODY), Node() as node:
+        handle = node.pages(memory)
+        for _ in range(500):
+            assert submit_many(node, handle, 2) == 1
+            node.events(1)
+            node.h2c(memory.address, 0, PAGE)
+
+
 def test_a_user_namespace_counts_for_who_made_it():
     """There is room for many users in it."""
     memory = Buffer(PAGE)
