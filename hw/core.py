@@ -8,11 +8,11 @@
     │ writer ─▶ register bus ─▶    │                       └──▲──────┬───────────▲────▲───┘
     │ config, irq, user, extension │                          │ jobs │ data      │jobs│ data
     └───────────┬──────────────────┘           ┌──────────────┴──┐   ▼       ┌───┴────┴─┐
-                └─────────────────────────────▶│ H2C: fetch,     │ card RAM  │ C2H:     │
+                └─────────────────────────────▶│ fetch, H2C:     │ card RAM  │ C2H:     │
                        registers of channels   │ split at MRRS   │   └──────▶│ split MPS│
                                                └─────────────────┘           └──────────┘
 
-Clients of the read engine: the descriptor fetches of all channels (H2C first), then the launcher if
+Clients of the read engine: the descriptor fetch, for each channel (H2C first), then the launcher if
 there is one, then the data paths of the H2C channels.
 
 With launch queues (`hw.launch`) the launcher starts runs on the channels beside those of software's
@@ -30,6 +30,7 @@ from amaranth.lib.wiring import In, Out
 from peerdma import regs
 
 from .channel.channel import Channel
+from .channel.fetch import DescriptorFetch
 from .channel.signatures import OwnerSignature
 from .host import HostInterface
 from .interrupts.irq import USER_INTERRUPTS
@@ -112,6 +113,14 @@ class CoreConfig:
     def pairs(self) -> int:
         """Pairs of channels with a user stream between them."""
         return min(self.h2c, self.c2h) if self.user else 0
+
+    @property
+    def slots(self) -> int:
+        """Descriptors that the board holds ahead for each channel: 64, or 32 for many channels.
+
+        One block RAM has 128, two have 256.
+        """
+        return 64 if self.h2c + self.c2h == 2 else 32
 
     @property
     def outside(self) -> int:
@@ -220,6 +229,11 @@ class Core(wiring.Component):
                 m.submodules[f"{'c2h' if c2h else 'h2c'}{index}"] = ResetInserter(reset)(channel)
                 channels.append(channel)
         h2c, c2h = channels[: config.h2c], channels[config.h2c :]
+        fetch = DescriptorFetch(
+            h2c=config.h2c, c2h=config.c2h, slots=config.slots, shared=self._shared
+        )
+        m.submodules.fetch = ResetInserter(reset)(fetch)
+        m.d.comb += fetch.limit.eq(host.read_limit)
         for channel, owner in zip(channels, self.owners, strict=False):
             wiring.connect(m, wiring.flipped(owner), channel.owner)
         pairs = [
@@ -286,15 +300,22 @@ class Core(wiring.Component):
             self.led.eq(host.led),
         ]
 
-        # Reads: descriptor fetches of all channels, then the data of H2C channels
-        m.submodules.placements = placements = PlacementSwitch(data, streams)
+        # Reads: descriptors for all channels, those of the launcher, then the data of H2C channels
+        m.submodules.placements = placements = PlacementSwitch(
+            count, streams, launches=config.launch_queues > 0
+        )
         wiring.connect(m, engine.placement, placements.placement)
         wiring.connect(m, engine.mark, placements.mark)
         wiring.connect(m, placements.ram, ram.write)
+        wiring.connect(m, placements.fetch, fetch.placement)
+        wiring.connect(m, placements.fetch_mark, fetch.mark)
         for client, channel in enumerate(channels):
-            wiring.connect(m, channel.fetch_job, engine.jobs[client])
-            wiring.connect(m, engine.retired[client], channel.fetch_retired)
-            wiring.connect(m, placements.fetches[client], channel.fetch_placement)
+            wiring.connect(m, channel.fetch, fetch.control[client])
+            wiring.connect(m, channel.push, fetch.push[client])
+            if self._shared:
+                wiring.connect(m, channel.owned_push, fetch.owned_push[client])
+            wiring.connect(m, fetch.jobs[client], engine.jobs[client])
+            wiring.connect(m, engine.retired[client], fetch.retired[client])
             m.d.comb += channel.fetch_short.eq(engine.short[client])
         for index, channel in enumerate(h2c):
             m.submodules[f"reads{index}"] = reads = PieceReads()
@@ -330,7 +351,7 @@ class Core(wiring.Component):
             wiring.connect(m, host.doorbell, launcher.doorbell)
             wiring.connect(m, launcher.job, engine.jobs[count])
             wiring.connect(m, engine.retired[count], launcher.retired)
-            wiring.connect(m, placements.fetches[count], launcher.placement)
+            wiring.connect(m, placements.launch, launcher.placement)
             for channel, owner in zip(channels, launcher.owners, strict=True):
                 wiring.connect(m, owner, channel.owner)
             for index, pair in enumerate(pairs):

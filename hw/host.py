@@ -81,6 +81,8 @@ class HostInterface(wiring.Component):
     read_error : In(stream of ReadError, always ready), quarantined : In(tags), relaxed : Out(1),
     in_flight : Out(4), tolerant : Out(1)
         As at the read engine.
+    read_limit : Out(3)
+        Largest read of descriptors, PCIe encoding.
     moving : In(1)
         Writes of data are under way.
     reset : Out(1)
@@ -137,6 +139,7 @@ class HostInterface(wiring.Component):
                 "relaxed": Out(1),
                 "in_flight": Out(4),
                 "tolerant": Out(1),
+                "read_limit": Out(3),
                 "moving": In(1),
                 "reset": Out(1),
                 "led": Out(3),
@@ -216,7 +219,6 @@ class HostInterface(wiring.Component):
                 settings.halt.eq(common.halt[bit]),
                 settings.credit_mode.eq(common.credit_enable[bit]),
                 settings.stop.eq(soft_reset.stop),
-                settings.read_limit.eq(extension.read_limit),
                 settings.piece_limit.eq(extension.payload_limit if c2h else extension.read_limit),
             ]
         m.d.comb += [
@@ -232,6 +234,7 @@ class HostInterface(wiring.Component):
             extension.quarantined.eq(self.quarantined),
             extension.waits_for.eq(self.waits_for),
             self.relaxed.eq(extension.relaxed),
+            self.read_limit.eq(extension.read_limit),
             self.in_flight.eq(extension.in_flight),
             self.tolerant.eq(extension.tolerant),
             self.flush.eq(extension.stream_flush),

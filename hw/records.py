@@ -23,7 +23,8 @@ __all__ = [
     "RAM_ADDRESS_BITS",
     "STREAM_WINDOW_BIT",
     "CardMemory",
-    "Descriptor",
+    "DescriptorPart",
+    "DescriptorWord",
     "ErrorReport",
     "InFlight",
     "InOrderMark",
@@ -110,18 +111,26 @@ def moved(place, count, bits: int) -> Value:
     return Cat((place + count)[:bits], place[bits:])
 
 
-class Descriptor(data.Struct):
-    """One parsed descriptor, or the error that ended the list instead of one."""
+class DescriptorPart(enum.Enum, shape=2):
+    """What a channel is told of a descriptor: the first three in their order, or the last one."""
 
-    #: byte address on PCIe: the source (H2C) or the destination (C2H)
-    pci_address: 64
-    #: byte address on the card
-    card_address: 64
-    #: bytes; 0 moves nothing
-    length: 28
-    stop: 1
-    completed: 1
-    #: OK, or why there is no descriptor; `card_address` is then the descriptor's own address
+    #: the word with control and length
+    CONTROL = 0
+    #: the address on the card
+    CARD = 1
+    #: the address on PCIe: the source (H2C) or the destination (C2H)
+    PCI = 2
+    #: the list has ended by an error here
+    ERROR = 3
+
+
+class DescriptorWord(data.Struct):
+    """A part of a descriptor, or the error that ended the list instead of one."""
+
+    part: DescriptorPart
+    #: of an ERROR: the descriptor's own address
+    data: 64
+    #: of an ERROR
     outcome: Outcome
 
 

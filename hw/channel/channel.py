@@ -7,18 +7,17 @@ from amaranth.lib.wiring import In, Out
 
 from peerdma.regs import WaitsFor
 
-from ..records import Outcome, Piece, PieceReport, Placement, ReadJob, Retired, offset_bits
+from ..records import Outcome, Piece, PieceReport, Placement, offset_bits
 from ..stream.link import StreamChannelSignature
 from .control import ChannelControl
-from .fetch import DescriptorFetch
-from .signatures import ChannelHostSignature, OwnerSignature
+from .signatures import ChannelHostSignature, FetchSignature, OwnerSignature
 from .splitter import Splitter
 
 __all__ = ["Channel"]
 
 
 class Channel(wiring.Component):
-    """Descriptor fetch, control and splitter; what comes out are pieces to read or to write.
+    """Control and splitter: descriptors come in; what comes out are pieces to read or to write.
 
     Parameters
     ----------
@@ -30,10 +29,11 @@ class Channel(wiring.Component):
     host : In(ChannelHostSignature)
     owner : In(OwnerSignature)
         Only if `shared`.
-    fetch_job, fetch_retired, fetch_placement
-        To the read engine, as a client of its own.
+    fetch : Out(FetchSignature), push : Out(stream of Placement, always ready),
+    owned_push : Out(stream of Placement)
+        To the descriptor fetch; the last one only if `shared`.
     fetch_short, piece_short : In(1)
-        The read engine has no room for what is offered at `fetch_job`, or at `piece`.
+        The read engine has no room for what the fetch offers, or for what is offered at `piece`.
     piece : Out(stream of Piece)
         Every other cycle at most.
     report : In(stream of PieceReport, always ready)
@@ -73,9 +73,9 @@ class Channel(wiring.Component):
             {
                 "host": In(ChannelHostSignature(shared)),
                 **({"owner": In(OwnerSignature())} if shared else {}),
-                "fetch_job": Out(stream.Signature(ReadJob)),
-                "fetch_retired": In(stream.Signature(Retired, **always)),
-                "fetch_placement": In(stream.Signature(Placement, **always)),
+                "fetch": Out(FetchSignature()),
+                "push": Out(stream.Signature(Placement, **always)),
+                **({"owned_push": Out(stream.Signature(Placement))} if shared else {}),
                 "fetch_short": In(1),
                 "piece_short": In(1),
                 "piece": Out(stream.Signature(Piece)),
@@ -89,22 +89,16 @@ class Channel(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.control = control = self._control
-        m.submodules.fetch = fetch = DescriptorFetch(c2h=self._c2h)
         m.submodules.splitter = splitter = Splitter(self._offset_bits)
 
         wiring.connect(m, wiring.flipped(self.host), control.host)
-        wiring.connect(m, fetch.job, wiring.flipped(self.fetch_job))
-        wiring.connect(m, wiring.flipped(self.fetch_retired), fetch.retired)
-        wiring.connect(m, wiring.flipped(self.fetch_placement), fetch.placement)
-        wiring.connect(m, control.fetch, fetch.control)
-        wiring.connect(m, control.push, fetch.push)
-        wiring.connect(m, fetch.descriptor, control.descriptor)
+        wiring.connect(m, control.fetch, wiring.flipped(self.fetch))
+        wiring.connect(m, control.push, wiring.flipped(self.push))
         wiring.connect(m, control.span, splitter.span)
         wiring.connect(m, control.stream, wiring.flipped(self.stream.run))
         m.d.comb += [
-            fetch.limit.eq(self.host.settings.read_limit),
             splitter.limit.eq(self.host.settings.piece_limit),
-            splitter.abort.eq(control.fetch.flush),
+            splitter.abort.eq(self.fetch.flush),
         ]
 
         # A pipeline stage between the search for room in a ring and the arbitration of pieces. It
@@ -143,15 +137,10 @@ class Channel(wiring.Component):
         ]
 
         # What the run waits for, oldest work first
-        descriptor = fetch.descriptor
+        fetch = self.fetch
         with m.If(control.blocked):
             m.d.comb += self.waits_for.eq(WaitsFor.FLUSH)
-        with m.Elif(
-            ~control.stream.running
-            | taken
-            | self.report.valid
-            | (descriptor.valid & descriptor.ready)
-        ):
+        with m.Elif(~control.stream.running | taken | self.report.valid | fetch.word.valid):
             m.d.comb += self.waits_for.eq(WaitsFor.NOTHING)
         with m.Elif(outstanding != 0):
             m.d.comb += self.waits_for.eq(WaitsFor.TRANSMIT if self._c2h else WaitsFor.COMPLETION)
@@ -161,18 +150,19 @@ class Channel(wiring.Component):
         with m.Elif(piece.valid & piece.payload.stream & ~ring.ready):
             waits = WaitsFor.USER_OUTPUT if self._c2h else WaitsFor.USER_INPUT
             m.d.comb += self.waits_for.eq(waits)
-        with m.Elif(control.fetch.reading | (control.fetch.active & ~descriptor.valid)):
+        with m.Elif(fetch.reading | (fetch.active & fetch.wanted)):
             m.d.comb += self.waits_for.eq(WaitsFor.DESCRIPTOR)
-            with m.If(~control.fetch.reading & self.host.settings.halt):
+            with m.If(~fetch.reading & self.host.settings.halt):
                 m.d.comb += self.waits_for.eq(WaitsFor.RELEASE)
-            with m.Elif(~control.fetch.reading & (control.fetch.credit == 0)):
+            with m.Elif(~fetch.reading & (fetch.credit == 0)):
                 m.d.comb += self.waits_for.eq(WaitsFor.CREDIT)
-            with m.Elif(~control.fetch.reading & self.fetch_short):
+            with m.Elif(~fetch.reading & self.fetch_short):
                 m.d.comb += self.waits_for.eq(WaitsFor.SPACE)
         with m.Else():  # all that is left is to write back
             m.d.comb += self.waits_for.eq(WaitsFor.TRANSMIT)
         if self._shared:
             wiring.connect(m, wiring.flipped(self.owner), control.owner)
+            wiring.connect(m, control.owned_push, wiring.flipped(self.owned_push))
             with m.If(self.host.owned | (control.blocked & self.stream.run.start_ok)):
                 waits = Mux(control.blocked, WaitsFor.GRANT, WaitsFor.NOTHING)
                 m.d.comb += self.waits_for.eq(waits)

@@ -28,7 +28,7 @@ from amaranth.lib.wiring import In, Out
 
 from peerdma import regs
 
-from ..records import FETCH_DESCRIPTORS, Descriptor, Outcome, Placement, Span
+from ..records import FETCH_DESCRIPTORS, Outcome, Placement, Span
 from ..registers.bank import RegisterBank, field
 from ..registers.bus import BusFanOut
 from ..stream.link import StreamRunSignature
@@ -38,7 +38,6 @@ from .grant import ChannelGrant
 from .in_flight import InFlightQueue
 from .intake import DescriptorIntake
 from .push import PushWindow
-from .push_store import PushStore
 from .run import RunState
 from .signatures import ChannelHostSignature, FetchSignature, OwnerSignature
 from .status import ChannelStatus
@@ -71,11 +70,12 @@ class ChannelControl(wiring.Component):
     owner : In(OwnerSignature)
         Only if `shared`.
     push : Out(stream of Placement, always ready)
-        Words of descriptors that the host pushes, while the channel is idle.
+        Words of descriptors that the host pushes, while it has no run.
+    owned_push : Out(stream of Placement)
+        Those of the owner. Only if `shared`.
     fetch : Out(FetchSignature)
         High `flush` means for the splitter and the data path, too, that they begin nothing new. It
         stays high until everything is idle.
-    descriptor : In(stream of Descriptor)
     span : Out(stream of Span)
         Data to move, in order.
     finished : In(stream of Outcome, always ready)
@@ -110,8 +110,8 @@ class ChannelControl(wiring.Component):
                 "host": In(ChannelHostSignature(shared)),
                 **({"owner": In(OwnerSignature())} if shared else {}),
                 "push": Out(stream.Signature(Placement, always_ready=True)),
+                **({"owned_push": Out(stream.Signature(Placement))} if shared else {}),
                 "fetch": Out(FetchSignature()),
-                "descriptor": In(stream.Signature(Descriptor)),
                 "span": Out(stream.Signature(Span)),
                 "finished": In(stream.Signature(Outcome, always_ready=True)),
                 "drained": In(1),
@@ -178,7 +178,6 @@ class ChannelControl(wiring.Component):
         if self._shared:
             m.submodules.grant = grant = ChannelGrant()
             parts = grant.parts
-        wiring.connect(m, wiring.flipped(self.descriptor), intake.descriptor)
         wiring.connect(m, intake.entry, in_flight.entry)
         wiring.connect(m, intake.span, wiring.flipped(self.span))
         wiring.connect(m, wiring.flipped(self.finished), in_flight.finished)
@@ -190,6 +189,9 @@ class ChannelControl(wiring.Component):
             fetch.halt.eq(parts.halt | host.settings.halt),
             fetch.flush.eq(parts.flush),
             fetch.credit.eq(credits.allowed),
+            fetch.wanted.eq(intake.wanted),
+            intake.word.valid.eq(fetch.word.valid),
+            intake.word.payload.eq(fetch.word.payload),
             intake.start.eq(parts.start),
             intake.flush.eq(parts.flush),
             in_flight.flush.eq(parts.flush),
@@ -200,12 +202,11 @@ class ChannelControl(wiring.Component):
         if self._pushable:
             m.submodules.window = window = PushWindow(index=self._index, c2h=c2h)
             wiring.connect(m, fan_out.targets[2], window.bus)
-            if not self._shared:
-                wiring.connect(m, window.word, wiring.flipped(self.push))
+            wiring.connect(m, window.word, wiring.flipped(self.push))
             m.d.comb += [
                 window.open.eq(~run.events.busy),
                 # Of both places where a run can begin, the one that software named last counts.
-                window.clear.eq(run.start | sgdma.descriptor_lo_strobe),
+                window.clear.eq((fetch.begun & ~fetch.owned) | sgdma.descriptor_lo_strobe),
                 fetch.pushed.eq(window.pushed),
             ]
         # Registered, because how many a read asks for is known late.
@@ -231,17 +232,6 @@ class ChannelControl(wiring.Component):
             with m.If(grant.owned):
                 m.d.comb += counters.beats.eq(0)
                 m.d.sync += credits.spent.eq(0)
-            if self._pushable:
-                m.submodules.store = store = PushStore()
-                wiring.connect(m, window.word, store.word)
-                m.d.comb += [
-                    store.pushed.eq(window.pushed),
-                    store.owned.eq(grant.owned),
-                    store.restore.eq(grant.waits),
-                    grant.prepared.eq(store.restored),
-                    self.push.valid.eq(store.slots.valid),
-                    self.push.payload.eq(store.slots.payload),
-                ]
             # What an owner sets applies to its runs only, and what the host sets to the host's.
             owner = self.owner
             with m.If(grant.owned):
@@ -251,8 +241,7 @@ class ChannelControl(wiring.Component):
                     fetch.pushed.eq(owner.pushed),
                     fetch.halt.eq(grant.parts.halt),
                     fetch.credit.eq(FETCH_DESCRIPTORS),
-                    self.push.valid.eq(owner.word.valid),
-                    self.push.payload.eq(owner.word.payload),
+                    fetch.owned.eq(1),
                 ]
         return m
 
@@ -262,6 +251,7 @@ class ChannelControl(wiring.Component):
         wiring.connect(m, host.oldest, run.oldest)
         wiring.connect(m, run.stream, host.stream)
         wiring.connect(m, wiring.flipped(self.owner), grant.owner)
+        wiring.connect(m, grant.word, wiring.flipped(self.owned_push))
         m.d.comb += [
             host.start.eq(run.start),
             host.halt.eq(run.halt),

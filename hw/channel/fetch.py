@@ -1,25 +1,28 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Descriptor fetch: walks a list of XDMA descriptors in host memory ahead of their use.
+"""Descriptor fetch: walks the channels' lists of XDMA descriptors ahead of their use.
 
-The list is a chain of blocks. A block is 1 to 64 adjacent descriptors; how many, the start
-registers say for the first block, and the Nxt_adj field of the last descriptor of a block for the
-next. `next` and Nxt_adj of the descriptors inside a block are not looked at: Linux leaves garbage
-there. A block is fetched by one or more reads into a ring of slots:
+A list is a chain of blocks. A block is 1 to 64 adjacent descriptors; how many, the start registers
+say for the first block, and the Nxt_adj field of the last descriptor of a block for the next.
+`next` and Nxt_adj of the descriptors inside a block are not looked at: Linux leaves garbage there.
+A block is fetched by one or more reads into the channel's ring of slots:
 
-      taken        checked          filled            reserved
-        ▼             ▼                ▼                 ▼
-    ────┬─────────────┬────────────────┬─────────────────┬────
-        │ for the     │ in the ring,   │ reads under way │ free
-        │ channel     │ not checked    │ (at most two)   │
-    ────┴─────────────┴────────────────┴─────────────────┴────
+      taken                    filled            reserved
+        ▼                        ▼                 ▼
+    ────┬────────────────────────┬─────────────────┬────
+        │ in the ring            │ reads under way │ free
+    ────┴────────────────────────┴─────────────────┴────
 
-The check looks at a descriptor per cycle, in order, as soon as it is in the ring, for its magic
-and Stop; behind the last one of a block it loads where the next block is. So a `next` is never
-followed past a Stop, and the next block is under way long before this one is used up.
+Control dwords are looked at as they arrive: one with Stop or with a wrong magic ends the reads. So
+a `next` is never followed past a Stop; and the next block is under way as soon as all of this one
+is in the ring, long before it is used up. The check that counts is made when a descriptor is given
+to its channel.
 
-A list may also begin with a block that the host has pushed into the slots from 0 on while there was
-no list (`hw.channel.push`). It is filled and not checked then, as if it had been read: what the
-host wrote is trusted no more than what memory holds.
+One state machine serves all channels. It visits them in a circle; on each visit it does one thing
+for the channel, if there is something to do, and waits for no one. What it knows of a channel is in
+a small memory.
+
+A list may also begin with a block that the host has pushed (`hw.channel.push`) into slots of its
+own. What the host wrote is trusted no more than what memory holds.
 
 Format: PG195 (DMA/Bridge Subsystem for PCI Express), descriptor format and descriptor fetch.
 """
@@ -28,393 +31,386 @@ from amaranth import *
 from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
-from amaranth.utils import exact_log2
+from amaranth.utils import ceil_log2, exact_log2
 
 from peerdma import regs
 
-from ..records import FETCH_DESCRIPTORS, Descriptor, Outcome, Placement, ReadJob, Retired
-from .signatures import FetchSignature
-from .splitter import request_bytes
+from ..records import (
+    FETCH_DESCRIPTORS,
+    DescriptorPart,
+    DescriptorWord,
+    InOrderMark,
+    Outcome,
+    Placement,
+    ReadJob,
+    Retired,
+)
+from .plan import ALIGN, BLOCK, IN_PAGE, PAGE_BITS, Block, ReadPlan
+from .signatures import FetchSignature, Pushed
+from .slots import DescriptorStore
 
-__all__ = ["DescriptorFetch", "DescriptorRam"]
+__all__ = ["DescriptorFetch"]
 
-DESCRIPTOR_BYTES = regs.DESCRIPTOR.itemsize
-#: Adjacent descriptors of a block at most: Nxt_adj has 6 bits.
-BLOCK = 64
-#: Reads under way at most.
-READS = 2
-#: No read crosses a multiple of this.
-PAGE_BYTES = 4096
-
-
-class _Control(data.Struct):
-    """What is kept of a descriptor's control dword."""
-
-    good: 1
-    stop: 1
-    completed: 1
-    adjacent: 6
+#: Reads of a channel under way at most.
+READS = 4
+#: Words of a descriptor: control and length, source, destination, next.
+_CONTROL, _SOURCE, _DESTINATION, _NEXT = range(4)
 
 
-class _Slot(data.Struct):
-    """A descriptor, as far as the channel needs it."""
-
-    control: _Control
-    length: regs.DESC_MAX_LENGTH.bit_length()
-    source: 64
-    destination: 64
+def _ends(control) -> Value:
+    """Whether a list ends with the descriptor of this control dword, by Stop or by an error."""
+    return (control[16:32] != regs.DESC_MAGIC) | (control & regs.DESC_STOP).any()
 
 
-class DescriptorRam(wiring.Component):
-    """Slots for descriptors, written by words of 64 bits and read whole, in the same cycle.
-
-    A column per word makes that possible; distributed RAM of 32 slots is smaller than the
-    registers that would collect a descriptor out of a block RAM. Only a block's last descriptor
-    needs its next address, so that has no column.
-
-    Parameters
-    ----------
-    slots : int
-        Power of two.
-
-    Members
-    -------
-    placement : In(stream of Placement, always ready)
-        Written at the end of the cycle; enabled by whole dwords.
-    check_at : In(slot number), check : Out(_Control)
-        A descriptor's control.
-    last_at : In(slot number), following : Out(64)
-        The next address of the descriptor that was written last into this slot.
-    use_at : In(slot number), use : Out(_Slot)
-        The rest of another one.
-    """
-
-    def __init__(self, slots: int):
-        self._slots = slots
-        super().__init__(
-            {
-                "placement": In(stream.Signature(Placement, always_ready=True)),
-                "check_at": In(range(slots)),
-                "check": Out(_Control),
-                "last_at": In(range(slots)),
-                "following": Out(64),
-                "use_at": In(range(slots)),
-                "use": Out(_Slot),
-            }
-        )
-
-    def elaborate(self, platform):
-        m = Module()
-        placed = self.placement.payload
-        word = placed.data
-        #: for each bank, which dwords of its word are written
-        dwords = [Cat(enable[0], enable[4]) for enable in (placed.enable[0], placed.enable[1])]
-
-        def column(name, index, shape, written, dword=slice(None), **granularity):
-            """Memory for (a part of) one word of each descriptor: two rows of both banks."""
-            bank, row = index % 2, placed.rows[index % 2]
-            m.submodules[name] = memory = Memory(shape=shape, depth=self._slots, init=[])
-            write = memory.write_port(**granularity)
-            m.d.comb += [write.addr.eq(row[1:]), write.data.eq(written)]
-            with m.If(self.placement.valid & (row[0] == index // 2)):
-                m.d.comb += write.en.eq(dwords[bank][dword])
-            return memory
-
-        def read(memory, at, target):
-            port = memory.read_port(domain="comb")
-            m.d.comb += [port.addr.eq(at), target.eq(port.data)]
-
-        kept = Signal(_Control)
-        m.d.comb += [
-            kept.good.eq(word[16:32] == regs.DESC_MAGIC),
-            kept.stop.eq((word & regs.DESC_STOP).any()),
-            kept.completed.eq((word & regs.DESC_COMPLETED).any()),
-            kept.adjacent.eq(word[8:]),
-        ]
-        length_bits = len(self.use.length)
-        control = column("control", 0, _Control, kept, 0)
-        length = column("length", 0, length_bits, word[32:], 1)
-        source = column("source", 1, 64, word, granularity=32)
-        destination = column("destination", 2, 64, word, granularity=32)
-        last = Cat(Const(1, 1), self.last_at)
-        with m.If(self.placement.valid & (placed.rows[1][: len(last)] == last)):
-            for half in range(2):
-                with m.If(dwords[1][half]):
-                    m.d.sync += self.following.word_select(half, 32).eq(word.word_select(half, 32))
-
-        read(control, self.check_at, self.check)
-        read(control, self.use_at, self.use.control)
-        read(length, self.use_at, self.use.length)
-        read(source, self.use_at, self.use.source)
-        read(destination, self.use_at, self.use.destination)
-        return m
+class _State(enum.Enum, shape=3):
+    #: look what there is to do for a channel
+    VISIT = 0
+    #: hand on a descriptor's control and length, and its addresses
+    CONTROL = 1
+    CARD = 2
+    PCI = 3
+    #: report an error
+    REPORT = 4
+    #: read Nxt_adj and `next` of the last descriptor of a block
+    ADJACENT = 5
+    FOLLOW = 6
 
 
-class _State(enum.Enum, shape=2):
-    #: no list, or it has ended
-    IDLE = 0
-    FETCH = 1
-    #: an error ended the list; put the address of its descriptor into its slot
-    LOCATE = 2
-    #: offer the error behind the last good descriptor
-    REPORT = 3
+def _known(position: Shape) -> data.StructLayout:
+    """What is known of a channel. Of a block that was `pushed`: what is not handed on; page 0."""
+    members = {"block": Block, "pushed": 1, "reserved": position, "taken": position}
+    return data.StructLayout(members)
 
 
 class DescriptorFetch(wiring.Component):
-    """Fetches and checks the descriptors of one channel.
+    """Fetches the descriptors of all channels, checks them, and hands them on.
 
-    From `start` to the first read job, or to the first descriptor that was pushed: 2 cycles. From
-    the retirement of a read to its first descriptor: 2 cycles, then one per cycle; to the job for
-    the next block behind the read's `n` descriptors: ``n + 2`` cycles. At most two reads are under
-    way; as each brings up to 16 descriptors, a channel for which 16 descriptors last longer than a
-    read waits for the first read only.
+    With one channel at work: from `start` to the first read job 4 cycles, to the first part of a
+    pushed descriptor 3; from the mark that says that a descriptor has arrived to its first part 2.
+    A descriptor is handed on in 4 cycles, of which the first one is the visit. Each other channel
+    delays what comes next by up to 4 cycles.
 
     Parameters
     ----------
-    c2h : bool
-        The channel's direction: which of the descriptor's addresses is the one on PCIe.
+    h2c, c2h : int
+        Channels in each direction, together at least two. H2C channels are numbered first.
     slots : int
-        Descriptors in the ring, a power of two from 16.
+        Descriptors in the ring of each channel, a power of two from 16.
+    shared : bool
+        Another owner has runs on the channels, too, and pushes descriptors.
 
     Members
     -------
-    control : In(FetchSignature)
+    control : array of In(FetchSignature)
     limit : In(3)
         Max read request size, PCIe encoding; above 512 bytes it counts as 512.
-    job : Out(stream of ReadJob)
-        Reads of whole descriptors; places count bytes in the ring, modulo its size. Once valid it
-        stays, unless `halt`, `flush` or the end of the list withdraws it.
-    retired : In(stream of Retired, always ready)
-        One for each job, in their order, no earlier than the cycle of its last placement.
+    jobs : array of Out(stream of ReadJob)
+        Reads of whole descriptors, one channel's at a time; places count bytes in its ring. Once
+        valid it stays, unless `halt`, `flush` or the end of the list withdraws it.
+    retired : array of In(stream of Retired, always ready)
+        One for each job of the channel, in their order.
     placement : In(stream of Placement, always ready)
-        What the reads brought, for this client only; enabled by whole dwords.
-    push : In(stream of Placement, always ready)
-        Words that the host pushes, in `rows` from that of slot 0. Only while there is no list:
-        `control.active` is low.
-    descriptor : Out(stream of Descriptor)
-        The list in order, up to and including the one with Stop, or up to the error that ended
-        it: then `pci_address`, `length` and the flags of the last one mean nothing. Once valid
-        it stays, unless `flush` withdraws it. The address of a pushed one is its offset within the
-        window, with bit 0 set.
+        What the reads brought; `client` is the channel. Enabled by whole dwords.
+    mark : In(stream of InOrderMark, always ready)
+        How far each channel's oldest read has arrived, the last time before it retires. A word was
+        at `placement` in a cycle before the mark that counts it.
+    push : array of In(stream of Placement, always ready)
+        Words that the host pushes, in `rows` from that of slot 0, for one channel at a time. Only
+        while the channel has no list of the host's.
+    owned_push : array of In(stream of Placement)
+        The same of the other owner; waits for the host's. Its list begins after the last word; one
+        of one descriptor with the first, if the others follow at once. Only if `shared`.
 
     Raises
     ------
     ValueError
-        If `slots` is not a power of two, or holds less than the largest read.
+        If there are fewer than two channels, or `slots` is no power of two from 16.
     """
 
-    def __init__(self, *, c2h: bool, slots: int = 32):
+    def __init__(self, *, h2c: int, c2h: int, slots: int = 32, shared: bool = False):
+        if h2c + c2h < 2:
+            raise ValueError(f"at least two channels are needed, not {h2c + c2h}")
         if slots < FETCH_DESCRIPTORS or slots & (slots - 1):
             raise ValueError(
                 f"slots must be a power of two, at least {FETCH_DESCRIPTORS}, not {slots!r}"
             )
-        self._c2h = c2h
-        self._slots = slots
+        self._h2c, self._slots, self._shared = h2c, slots, shared
+        count, always = h2c + c2h, {"always_ready": True}
+        owned_push = {"owned_push": In(stream.Signature(Placement)).array(count)} if shared else {}
         super().__init__(
             {
-                "control": In(FetchSignature()),
+                "control": In(FetchSignature()).array(count),
                 "limit": In(3),
-                "job": Out(stream.Signature(ReadJob)),
-                "retired": In(stream.Signature(Retired, always_ready=True)),
-                "placement": In(stream.Signature(Placement, always_ready=True)),
-                "push": In(stream.Signature(Placement, always_ready=True)),
-                "descriptor": Out(stream.Signature(Descriptor)),
+                "jobs": Out(stream.Signature(ReadJob)).array(count),
+                "retired": In(stream.Signature(Retired, **always)).array(count),
+                "placement": In(stream.Signature(Placement, **always)),
+                "mark": In(stream.Signature(InOrderMark, **always)),
+                "push": In(stream.Signature(Placement, **always)).array(count),
+                **owned_push,
             }
         )
 
     def elaborate(self, platform):
         m = Module()
-        control, pushed = self.control, self.control.pushed
-        align = exact_log2(DESCRIPTOR_BYTES)
-        slot = exact_log2(self._slots)
-        state = Signal(_State)
-        idle = Signal()
-        m.d.comb += idle.eq(state == _State.IDLE)
-
-        # Ring positions; the bit above the slot number tells full from empty.
-        reserved = Signal(slot + 1)
-        filled = Signal(slot + 1)
-        checked = Signal(slot + 1)
-        taken = Signal(slot + 1)
-        unchecked = Signal(slot + 1)
-        used = Signal(slot + 1)
-        m.d.comb += [unchecked.eq(reserved - checked), used.eq(reserved - taken)]
-
-        m.submodules.ram = ram = DescriptorRam(self._slots)
-        # A block that is asked for to its end has its last descriptor below `reserved`. Of those
-        # that are pushed, the last one is the one that was written last. What still arrives of a
-        # list that was dropped, or has ended by an error, may be lost.
-        m.d.comb += [
-            ram.check_at.eq(checked),
-            ram.use_at.eq(taken),
-            ram.last_at.eq(Mux(idle, self.push.payload.rows[1][1:], reserved - 1)),
-        ]
-
-        # What is not read yet of the block: `left` descriptors from the one numbered `at` of a
-        # page on. A block that crosses 4 KiB, which PG195 forbids, goes on at the next page when
-        # all before it is checked: so what is not checked always lies in one page, and an address
-        # is never more than a counter above a small adder.
-        page_bits = 64 - exact_log2(PAGE_BYTES)
-        in_page = PAGE_BYTES // DESCRIPTOR_BYTES
-        page = Signal(page_bits)
-        at = Signal(range(in_page + 1))
-        left = Signal(range(BLOCK + 1))
-        #: the block was pushed: `page` is 0 then, and none is `left`
-        on_card = Signal()
-        turning = Signal()
-        m.d.comb += turning.eq(
-            (state == _State.FETCH) & at[-1] & (left != 0) & (checked == reserved)
+        count, slot_bits = len(self.control), exact_log2(self._slots)
+        channels = range(count)
+        #: counts descriptors in a ring; the bit above the slot number tells full from empty
+        position = unsigned(slot_bits + 1)
+        running, starting, ended, failed = (
+            Signal(count, name=name) for name in ("running", "starting", "ended", "failed")
         )
-        # Reads are planned a cycle ahead, so that the read engine sees registers only.
-        count = Signal(range(FETCH_DESCRIPTORS + 1))
-        outstanding = Signal(range(READS + 1))
-        outcome = Signal(Outcome)
-        #: a read was issued in the cycle before, and `credit` does not show it yet
-        issued = Signal()
-        one_read = request_bytes(self.limit) >> align
-        limit = Mux(one_read < control.credit, one_read, control.credit)
-        here = in_page - at
-        nearest = Mux(left < here, left, here)
-        most = Mux(nearest < limit, nearest, limit)
-        with m.If(~self.job.valid):
-            m.d.sync += [
-                count.eq(most),
-                self.job.valid.eq(
-                    (state == _State.FETCH)
-                    & (outcome == Outcome.OK)
-                    & (left != 0)
-                    & ~at[-1]
-                    & (control.credit != 0)
-                    & ~issued
-                    # Room for the largest read, whatever this one asks for: `count` is not in the
-                    # critical path.
-                    & (used <= self._slots - FETCH_DESCRIPTORS)
-                    & (outstanding != READS)
-                ),
-            ]
-        job = self.job.payload
+        outstanding = Array(Signal(range(READS + 1), name=f"outstanding{n}") for n in channels)
+
+        # What is known of the channel whose turn it is
+        state = Signal(_State)
+        turn = Signal(channels)
+        known = Signal(_known(position))
+        following, save = Signal.like(known), Signal()
+        filled, failure = Signal(position), Signal(Outcome)
+
+        def table(name, value):
+            """A memory of such a value for each channel; the write port of it."""
+            depth = 1 << ceil_log2(count)
+            m.submodules[name] = memory = Memory(shape=value.shape(), depth=depth, init=[])
+            read = memory.read_port(domain="comb")
+            m.d.comb += [read.addr.eq(turn), value.eq(read.data)]
+            return memory.write_port()
+
+        def its(name):
+            """A member of its control."""
+            return Array(Value.cast(getattr(port, name)) for port in self.control)[turn]
+
+        write = table("known", known)
         m.d.comb += [
-            job.address.eq(Cat(Const(0, align), at[:-1], page)),
-            job.length.eq(count << align),
-            job.place.as_value().eq(reserved[:slot] << align),
+            write.addr.eq(turn),
+            write.data.eq(following),
+            write.en.eq(save),
+            following.eq(known),
         ]
-        issue = self.job.valid & self.job.ready
-        withdraw = Signal()
-        m.d.comb += withdraw.eq(issue | control.halt | control.flush)
-        m.d.sync += issued.eq(issue)
-        with m.If(issue):
-            m.d.comb += control.spent.eq(count)
-            m.d.sync += [
-                at.eq(at + count),
-                left.eq(left - count),
-                reserved.eq(reserved + count),
-            ]
-
-        # A read that failed leaves all behind `filled` unfilled.
-        m.d.sync += outstanding.eq(outstanding + issue - self.retired.valid)
-        retired = self.retired.payload
-        with m.If(self.retired.valid & (outcome == Outcome.OK)):
-            m.d.sync += outcome.eq(retired.outcome)
-            with m.If(retired.outcome == Outcome.OK):
-                m.d.sync += filled.eq(filled + (retired.length >> align))
-            with m.Else():
-                m.d.comb += withdraw.eq(1)
-
-        offered = self.descriptor.payload
-        waiting = taken != checked
+        runs, starts, has_ended, has_failed = (
+            flags.bit_select(turn, 1) for flags in (running, starting, ended, failed)
+        )
+        pushed, wanted, c2h = Signal(Pushed), its("wanted"), turn >= self._h2c
+        #: of its descriptors: one can be handed on; all of the block are there
+        present, arrived = Signal(), Signal()
+        unused = Signal(position)
+        #: of the next one to be handed on: its number in its page, or of those pushed
+        index = Signal(range(IN_PAGE))
         m.d.comb += [
-            self.descriptor.valid.eq(waiting | (state == _State.REPORT)),
-            offered.pci_address.eq(ram.use.destination if self._c2h else ram.use.source),
-            offered.card_address.eq(ram.use.source if self._c2h else ram.use.destination),
-            offered.length.eq(ram.use.length),
-            offered.stop.eq(ram.use.control.stop),
-            offered.completed.eq(ram.use.control.completed),
-            control.reading.eq(outstanding != 0),
-            control.active.eq((state != _State.IDLE) | waiting | control.reading),
+            pushed.eq(its("pushed")),
+            unused.eq(known.reserved - known.taken),
+            # All that are not checked when one is found that is wrong are of one page.
+            index.eq(known.block.at - Mux(known.pushed, known.block.left, unused)),
+            present.eq(Mux(known.pushed, known.block.left != 0, known.taken != filled)),
+            arrived.eq(Mux(known.pushed, known.block.left == 0, known.reserved == filled)),
         ]
-        with m.If(~waiting):
-            m.d.comb += offered.outcome.eq(outcome)
-        take = self.descriptor.valid & self.descriptor.ready
-        with m.If(take & waiting):
-            m.d.sync += taken.eq(taken + 1)
 
-        following = Signal()
-        with m.If(turning):
-            m.d.sync += at.eq(0)
+        # What arrives
+        m.submodules.store = store = DescriptorStore(count, self._slots, shared=self._shared)
+        wiring.connect(m, wiring.flipped(self.placement), store.placement)
+        for name in ("push", "owned_push") if self._shared else ("push",):
+            for outer, inner in zip(getattr(self, name), getattr(store, name), strict=True):
+                wiring.connect(m, wiring.flipped(outer), inner)
+        placed, mark = self.placement.payload, self.mark.payload
+        begins = placed.enable[0][0] & ~placed.rows[0][0]
+        with m.If(self.placement.valid & begins & _ends(placed.data)):
+            m.d.sync += ended.bit_select(placed.client, 1).eq(1)
+        write_filled, write_failure = table("filled", filled), table("failure", failure)
+        m.d.comb += [
+            write_filled.addr.eq(mark.client),
+            write_filled.data.eq(mark.place.as_value() >> ALIGN),
+            # A mark of a read behind one that failed says nothing about the list.
+            write_filled.en.eq(self.mark.valid & ~failed.bit_select(mark.client, 1)),
+        ]
+
+        # An owner that has begun a list before all of its descriptor is written
+        behind = Signal()
+        if self._shared:
+            rows = [
+                Mux(port.p.enable[1][0], port.p.rows[1], port.p.rows[0]) for port in self.owned_push
+            ]
+            # What is written in this cycle is read in the next one, the second row after the first.
+            late = [
+                port.valid & ~(port.ready & row[0])
+                for port, row in zip(self.owned_push, rows, strict=True)
+            ]
+            m.d.comb += behind.eq(Cat(late).bit_select(turn, 1))
+
+        # What is read of it
+        from_start, linking, word = Signal(), Signal(), Signal(64)
+        m.d.sync += from_start.eq(0)
+        m.d.comb += [
+            store.channel.eq(turn),
+            store.pushed.eq(known.pushed),
+            store.owned.eq(its("owned")),
+            store.slot.eq(
+                Mux(known.pushed, index, Mux(linking, known.reserved, known.taken)) - linking
+            ),
+            word.eq(store.data),
+        ]
+        with m.If(from_start):
+            m.d.comb += word.eq(its("address"))
+        with m.If(state == _State.REPORT):
+            m.d.comb += word.eq(Cat(known.pushed, Const(0, ALIGN - 1), index, known.block.page))
+
+        # What the channel is told
+        part, tells = Signal(DescriptorWord), Signal()
+        #: the error is that of a magic, not of a read
+        magic = Signal()
+        m.d.comb += [part.data.eq(word), part.outcome.eq(Mux(magic, Outcome.MAGIC, failure))]
+
+        # What is read next
+        m.submodules.plan = plan = ReadPlan(count)
+        for inner, outer in zip(plan.jobs, self.jobs, strict=True):
+            wiring.connect(m, inner, wiring.flipped(outer))
+        m.d.comb += [
+            plan.channel.eq(turn),
+            plan.block.eq(known.block),
+            plan.place.as_value().eq(known.reserved << ALIGN),
+            plan.credit.eq(its("credit")),
+            plan.limit.eq(self.limit),
+            plan.withdraw.eq(
+                Cat(port.halt | port.flush for port in self.control) | ended | failed | ~running
+            ),
+        ]
+        readable = (
+            ~known.pushed
+            & (known.block.left != 0)
+            & ~known.block.at[-1]
+            & (plan.credit != 0)
+            & ~its("halt")
+            & ~(has_ended | has_failed)
+            # Room for the largest read, whatever this one asks for: what it asks for is not in
+            # the critical path.
+            & (unused <= self._slots - FETCH_DESCRIPTORS)
+            & (outstanding[turn] != READS)
+        )
+
+        # What a visit does
+        done, begun, turns = Signal(), Signal(), Signal()
+        adjacent, stop = Signal(range(BLOCK)), Signal()
+        source = Mux(state == _State.FOLLOW, word[-PAGE_BITS:], known.block.page)
+        m.d.comb += following.block.page.eq((source & ~begun.replicate(PAGE_BITS)) + turns)
         with m.Switch(state):
-            with m.Case(_State.IDLE):
-                m.d.sync += [
-                    at.eq(Mux(pushed.any, pushed.count, control.address[align:-page_bits])),
-                    left.eq(Mux(pushed.any, 0, control.adjacent + 1)),
-                    on_card.eq(pushed.any),
-                ]
-                with m.If(control.start):
-                    m.d.sync += [
-                        state.eq(_State.FETCH),
-                        outcome.eq(Outcome.OK),
-                        *(position.eq(pushed.count) for position in (reserved, filled)),
-                        *(position.eq(0) for position in (checked, taken)),
+            with m.Case(_State.VISIT):
+                m.d.comb += linking.eq(~(present & wanted))
+                with m.If(plan.issued & (plan.of == turn)):
+                    m.d.comb += [
+                        plan.noted.eq(1),
+                        save.eq(1),
+                        done.eq(1),
+                        following.block.at.eq(known.block.at + plan.count),
+                        following.block.left.eq(known.block.left - plan.count),
+                        following.reserved.eq(known.reserved + plan.count),
                     ]
+                with m.Elif(runs & starts & wanted):
+                    m.d.sync += [
+                        starts.eq(0),
+                        adjacent.eq(its("adjacent")),
+                        magic.eq(1),
+                    ]
+                    m.d.comb += [
+                        begun.eq(1),
+                        save.eq(1),
+                        following.block.at.eq(pushed.count),
+                        following.block.left.eq(Mux(pushed.whole, pushed.count, 0)),
+                        following.pushed.eq(1),
+                        following.reserved.eq(filled),
+                        following.taken.eq(filled),
+                    ]
+                    with m.If(~pushed.any):
+                        m.d.sync += [from_start.eq(1), state.eq(_State.FOLLOW)]
                     # None of them is used then: software believes that it has pushed more.
-                    with m.If(pushed.any & ~pushed.whole):
-                        m.d.sync += [
-                            outcome.eq(Outcome.MAGIC),
-                            state.eq(_State.LOCATE),
-                            *(position.eq(pushed.count) for position in (checked, taken)),
-                        ]
-            with m.Case(_State.FETCH):
-                with m.If(checked != filled):
-                    with m.If(~ram.check.good):
-                        m.d.comb += withdraw.eq(1)
-                        m.d.sync += [outcome.eq(Outcome.MAGIC), state.eq(_State.LOCATE)]
-                    with m.Else():
-                        m.d.sync += checked.eq(checked + 1)
-                        with m.If(ram.check.stop):
-                            m.d.comb += withdraw.eq(1)
-                            m.d.sync += state.eq(_State.IDLE)
-                        with m.Elif((left == 0) & ((checked + 1)[: slot + 1] == reserved)):
-                            m.d.comb += following.eq(1)
-                            m.d.sync += [
-                                at.eq(ram.following[align:-page_bits]),
-                                left.eq(ram.check.adjacent + 1),
-                                on_card.eq(0),
-                            ]
-                with m.Elif(outcome != Outcome.OK):
-                    m.d.sync += state.eq(_State.LOCATE)
-            with m.Case(_State.LOCATE):
-                m.d.sync += state.eq(_State.REPORT)
+                    with m.Elif(~pushed.whole):
+                        m.d.sync += state.eq(_State.REPORT)
+                with m.Elif(~runs | starts):
+                    m.d.comb += done.eq(1)
+                with m.Elif(behind):
+                    pass
+                with m.Elif(present & wanted):
+                    m.d.sync += state.eq(_State.CONTROL)
+                with m.Elif(arrived & ~has_ended & (known.block.left == 0)):
+                    m.d.sync += state.eq(_State.ADJACENT)
+                with m.Elif(arrived & ~has_ended & known.block.at[-1]):
+                    # A block that crosses 4 KiB, which PG195 forbids
+                    m.d.comb += [save.eq(1), turns.eq(1), following.block.at.eq(0)]
+                with m.Elif(has_failed & ~present & wanted):
+                    m.d.sync += [magic.eq(0), state.eq(_State.REPORT)]
+                with m.Else():
+                    m.d.comb += [done.eq(1), plan.plan.eq(plan.free & readable)]
+            with m.Case(_State.CONTROL):
+                m.d.comb += [
+                    tells.eq(1),
+                    part.part.eq(DescriptorPart.CONTROL),
+                    store.word.eq(Mux(c2h, _SOURCE, _DESTINATION)),
+                ]
+                m.d.sync += [stop.eq((word & regs.DESC_STOP).any()), state.eq(_State.CARD)]
+                with m.If(word[16:32] != regs.DESC_MAGIC):
+                    m.d.sync += [magic.eq(1), state.eq(_State.REPORT)]
+            with m.Case(_State.CARD):
+                m.d.comb += [
+                    tells.eq(1),
+                    part.part.eq(DescriptorPart.CARD),
+                    store.word.eq(Mux(c2h, _DESTINATION, _SOURCE)),
+                ]
+                m.d.sync += state.eq(_State.PCI)
+            with m.Case(_State.PCI):
+                m.d.comb += [tells.eq(1), part.part.eq(DescriptorPart.PCI), save.eq(1), done.eq(1)]
+                with m.If(known.pushed):
+                    m.d.comb += following.block.left.eq(known.block.left - 1)
+                with m.Else():
+                    m.d.comb += following.taken.eq(known.taken + 1)
+                m.d.sync += [runs.eq(runs & ~stop), state.eq(_State.VISIT)]
             with m.Case(_State.REPORT):
-                with m.If(take & ~waiting):
-                    m.d.sync += state.eq(_State.IDLE)
-        # What is written: words that are pushed, or read, or the address of the descriptor at
-        # `checked`, in place of its card address. All that is reserved from there on is in the
-        # page, and ends at `at`.
-        written, card_word = ram.placement, 1 if self._c2h else 2
-        with m.If(idle):
-            m.d.comb += [written.valid.eq(self.push.valid), written.payload.eq(self.push.payload)]
-        with m.Elif(state == _State.LOCATE):
-            m.d.comb += [
-                written.valid.eq(1),
-                written.payload.enable[card_word % 2].eq(~0),
-                written.payload.rows[card_word % 2].eq(Cat(card_word // 2, checked[:slot])),
-                written.payload.data.eq(
-                    Cat(on_card, Const(0, align - 1), (at - unchecked)[: len(at) - 1], page)
-                ),
-            ]
-        with m.Else():
-            m.d.comb += [
-                written.valid.eq(self.placement.valid),
-                written.payload.eq(self.placement.payload),
-            ]
-        # One adder with its multiplexer in front of it is one LUT per bit.
-        source = Mux(idle, control.address[-page_bits:], ram.following[-page_bits:])
-        with m.If(idle | following | turning):
-            m.d.sync += page.eq(Mux(turning, page, source) + turning)
-        with m.If(idle & pushed.any):
-            m.d.sync += page.eq(0)
-        with m.If(control.flush):
-            m.d.sync += [state.eq(_State.IDLE), checked.eq(0), taken.eq(0)]
-        with m.If(withdraw):
-            m.d.sync += self.job.valid.eq(0)
+                m.d.comb += [tells.eq(1), part.part.eq(DescriptorPart.ERROR), done.eq(1)]
+                m.d.sync += [runs.eq(0), state.eq(_State.VISIT)]
+            with m.Case(_State.ADJACENT):
+                m.d.comb += [linking.eq(1), store.word.eq(_NEXT)]
+                m.d.sync += [adjacent.eq(word[8:]), state.eq(_State.FOLLOW)]
+            with m.Case(_State.FOLLOW):
+                m.d.comb += [
+                    save.eq(1),
+                    following.block.at.eq(word[ALIGN:-PAGE_BITS]),
+                    following.block.left.eq(adjacent + 1),
+                    following.pushed.eq(0),
+                ]
+                m.d.sync += state.eq(_State.VISIT)
+        with m.If(~runs):
+            m.d.sync += state.eq(_State.VISIT)
 
+        # The next visit: of the channel behind this one, or one that has just got something to do.
+        came, comes = Signal(), Signal(channels)
+        # The mark comes in the cycle after the last word.
+        m.d.sync += came.eq(self.placement.valid & placed.enable[1][4] & placed.rows[1][0])
+        m.d.sync += comes.eq(placed.client)
+        with m.If(done):
+            m.d.sync += turn.eq(Mux(turn == count - 1, 0, turn + 1))
+            with m.If(came):
+                m.d.sync += turn.eq(comes)
+            for n, port in enumerate(self.control):
+                with m.If(port.start):
+                    m.d.sync += turn.eq(n)
+
+        for n, port in enumerate(self.control):
+            retired, issue = self.retired[n], plan.issue[n]
+            m.d.comb += [
+                port.spent.eq(Mux(issue, plan.count, 0)),
+                port.begun.eq(begun & (turn == n)),
+                port.word.valid.eq(tells & runs & (turn == n)),
+                port.word.payload.eq(part),
+                port.reading.eq(outstanding[n] != 0),
+                port.active.eq(running[n] | port.reading | self.jobs[n].valid),
+            ]
+            m.d.sync += outstanding[n].eq(outstanding[n] + issue - retired.valid)
+            with m.If(retired.valid & (retired.payload.outcome != Outcome.OK)):
+                m.d.sync += failed[n].eq(1)
+                m.d.comb += [
+                    write_failure.addr.eq(n),
+                    write_failure.data.eq(retired.payload.outcome),
+                    write_failure.en.eq(~failed[n]),
+                ]
+            with m.If(port.start):
+                m.d.sync += [running[n].eq(1), starting[n].eq(1), ended[n].eq(0), failed[n].eq(0)]
+            with m.If(port.flush):
+                m.d.sync += running[n].eq(0)
         return m

@@ -5,7 +5,7 @@ from amaranth import *
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..records import InFlight, Outcome
+from ..records import InFlight, Outcome, Placement
 from ..stream.link import StreamRunSignature
 from .signatures import OwnerSignature
 
@@ -45,10 +45,8 @@ class ChannelGrant(wiring.Component):
         Software's runs. `stream.start_ok` is low while the channel is not theirs.
     waits : In(1)
         Software has started a run that has not begun.
-    prepared : In(1)
-        What such a run begins with is ready. While low the run waits; its turn stays its own.
-    owner : In(OwnerSignature)
-        `word` does not pass through here.
+    owner : In(OwnerSignature), word : Out(stream of Placement)
+        `word` is that of the owner.
     stop : In(1)
         Abort, and start no run while this is high.
     parts : Out(RunPartsSignature)
@@ -62,8 +60,8 @@ class ChannelGrant(wiring.Component):
             {
                 "host": In(RunPartsSignature()),
                 "waits": In(1),
-                "prepared": In(1),
                 "owner": In(OwnerSignature()),
+                "word": Out(stream.Signature(Placement)),
                 "stop": In(1),
                 "parts": Out(RunPartsSignature()),
                 "owned": Out(1),
@@ -90,13 +88,16 @@ class ChannelGrant(wiring.Component):
             parts.oldest.ready.eq(host.oldest.ready),
             parts.stream.running.eq(host.stream.running | owner.started),
             parts.stream.breaks.eq(host.stream.breaks),
-            host.stream.start_ok.eq(parts.stream.start_ok & self.prepared & hosts),
+            host.stream.start_ok.eq(parts.stream.start_ok & hosts),
             host.quiet.eq(parts.quiet),
             host.oldest.payload.eq(oldest),
             host.oldest.valid.eq(parts.oldest.valid & ~self.owned),
             host.failure.eq(parts.failure),
             host.streamed.eq(parts.streamed),
             owner.granted.eq(self.owned),
+            self.word.valid.eq(owner.word.valid),
+            self.word.payload.eq(owner.word.payload),
+            owner.word.ready.eq(self.word.ready),
         ]
         with m.FSM():
             with m.State("Host"):

@@ -5,8 +5,10 @@ from amaranth import *
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from peerdma import regs
+
 from ..memory.card_ram import leaves
-from ..records import STREAM_WINDOW_BIT, Descriptor, InFlight, Outcome, Span
+from ..records import STREAM_WINDOW_BIT, DescriptorPart, DescriptorWord, InFlight, Outcome, Span
 
 __all__ = ["DescriptorIntake"]
 
@@ -14,9 +16,9 @@ __all__ = ["DescriptorIntake"]
 class DescriptorIntake(wiring.Component):
     """Turns each descriptor into an entry of the in-flight queue and, if it moves data, a span.
 
-    A span is offered in the cycle after its entry: this pipeline stage keeps the wide comparison of
-    addresses off the splitter's path. The descriptor is taken in that cycle, too, but for one with
-    an error: that stays until the next `start`, and nothing behind it is looked at.
+    Its parts are kept where the span is offered, which they are in the cycle after the last one at
+    the earliest. A descriptor with an error stays until the next `start`, and nothing behind it is
+    taken.
 
     Parameters
     ----------
@@ -27,12 +29,12 @@ class DescriptorIntake(wiring.Component):
 
     Members
     -------
-    descriptor : In(stream of Descriptor)
-        Taken the cycle after its entry at the earliest.
+    word : In(stream of DescriptorWord, always ready), wanted : Out(1)
+        As in `FetchSignature`.
     start : In(1)
         A run starts.
     flush : In(1)
-        Drop the span that is offered, enter no descriptor.
+        Drop the descriptor and the span that is offered, enter no descriptor.
     entry : Out(stream of InFlight)
         One per descriptor, in order.
     span : Out(stream of Span)
@@ -49,7 +51,8 @@ class DescriptorIntake(wiring.Component):
         self._has_stream = has_stream
         super().__init__(
             {
-                "descriptor": In(stream.Signature(Descriptor)),
+                "word": In(stream.Signature(DescriptorWord, always_ready=True)),
+                "wanted": Out(1),
                 "start": In(1),
                 "flush": In(1),
                 "entry": Out(stream.Signature(InFlight)),
@@ -61,51 +64,62 @@ class DescriptorIntake(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        descriptor, entry, span = self.descriptor.payload, self.entry.payload, self.span.payload
-        outside, to_stream = Signal(), Signal()
-        fetched = descriptor.outcome == Outcome.OK
-        if self._has_stream:
-            m.d.comb += to_stream.eq(descriptor.card_address[STREAM_WINDOW_BIT])
-        m.d.comb += [
-            outside.eq(
-                ~to_stream & leaves(descriptor.card_address, descriptor.length, self._ram_size)
-            ),
-            entry.stop.eq(descriptor.stop),
-            entry.completed.eq(descriptor.completed),
-            entry.from_fetch.eq(~fetched),
-            entry.immediate.eq(outside | (descriptor.length == 0) | ~fetched),
-            entry.outcome.eq(descriptor.outcome),
-        ]
-        with m.If(fetched & outside):
-            m.d.comb += entry.outcome.eq(Outcome.DECODE)
+        word, entry, span = self.word.payload, self.entry.payload, self.span.payload
+        #: all parts are there, and the entry is not taken
+        whole = Signal()
+        #: an entry with an error was taken
+        faulty = Signal()
+        failure = Signal(Outcome)
+        fetched, last, to_stream = Signal(), Signal(), Signal()
+        with m.If(self.word.valid):
+            with m.Switch(word.part):
+                with m.Case(DescriptorPart.CONTROL):
+                    control = word.data[:32]
+                    m.d.sync += [
+                        entry.stop.eq((control & regs.DESC_STOP).any()),
+                        entry.completed.eq((control & regs.DESC_COMPLETED).any()),
+                        span.length.eq(word.data[32:]),
+                        failure.eq(Outcome.OK),
+                    ]
+                with m.Case(DescriptorPart.CARD):
+                    m.d.sync += span.card_address.eq(word.data)
+                with m.Case(DescriptorPart.PCI):
+                    # The check needs the other two parts only.
+                    m.d.comb += last.eq(1)
+                    m.d.sync += span.pci_address.eq(word.data)
+                with m.Case(DescriptorPart.ERROR):
+                    m.d.sync += [
+                        span.card_address.eq(word.data),
+                        failure.eq(word.outcome),
+                        whole.eq(1),
+                    ]
 
-        # A descriptor with an error is kept by who offers it, for its address: neither a register
-        # nor a multiplexer is needed here.
-        entered, faulty = Signal(), Signal()
-        span_free = ~self.span.valid | self.span.ready
-        taking = Signal()
+        outside = Signal()
+        if self._has_stream:
+            m.d.comb += to_stream.eq(span.card_address[STREAM_WINDOW_BIT])
         m.d.comb += [
-            self.entry.valid.eq(
-                self.descriptor.valid & span_free & ~entered & ~faulty & ~self.flush
-            ),
-            taking.eq(self.entry.valid & self.entry.ready),
-            self.descriptor.ready.eq(entered & ~faulty),
-            self.error_address.eq(descriptor.card_address),
+            outside.eq(~to_stream & leaves(span.card_address, span.length, self._ram_size)),
+            fetched.eq(failure == Outcome.OK),
+            entry.from_fetch.eq(~fetched),
+            entry.immediate.eq(outside | (span.length == 0) | ~fetched),
+            entry.outcome.eq(Mux(fetched & outside, Outcome.DECODE, failure)),
+            self.entry.valid.eq((last | whole) & ~self.flush),
+            self.error_address.eq(span.card_address),
+            self.wanted.eq((~self.span.valid | self.span.ready) & ~whole & ~faulty),
         ]
-        m.d.sync += entered.eq(taking)
         with m.If(self.span.ready):
             m.d.sync += self.span.valid.eq(0)
         with m.If(self.start):
             m.d.sync += [self.streamed.eq(0), faulty.eq(0)]
-        with m.If(taking):
+        with m.If(last):
+            m.d.sync += whole.eq(1)
+        with m.If(self.entry.valid & self.entry.ready):
             m.d.sync += [
+                whole.eq(0),
                 self.streamed.eq(self.streamed | (to_stream & ~entry.immediate)),
-                span.pci_address.eq(descriptor.pci_address),
-                span.card_address.eq(descriptor.card_address),
-                span.length.eq(descriptor.length),
                 self.span.valid.eq(~entry.immediate),
                 faulty.eq(entry.outcome != Outcome.OK),
             ]
         with m.If(self.flush):
-            m.d.sync += self.span.valid.eq(0)
+            m.d.sync += [whole.eq(0), self.span.valid.eq(0)]
         return m

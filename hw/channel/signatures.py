@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from peerdma import regs
 
-from ..records import FETCH_DESCRIPTORS, ErrorReport, Outcome, Placement
+from ..records import FETCH_DESCRIPTORS, DescriptorWord, ErrorReport, Outcome, Placement
 from ..registers.bus import BusSignature
 from ..write.record_writer import RecordSignature
 
@@ -35,13 +35,12 @@ class ChannelSettings(data.Struct):
     credit_mode: 1
     #: abort, and start no run (soft reset)
     stop: 1
-    #: largest descriptor fetch and largest piece, PCIe encoding
-    read_limit: 3
+    #: largest piece, PCIe encoding
     piece_limit: 3
 
 
 class Pushed(data.Struct):
-    """Descriptors that were pushed into the slots from 0 on."""
+    """Descriptors that were pushed, from the first of their slots on."""
 
     #: a list begins with them, not with a read
     any: 1
@@ -81,12 +80,14 @@ class OwnerSignature(wiring.Signature):
         The channel is this owner's, until the cycle after `ended` or after the request was
         withdrawn before the run has begun. An owner that is granted starts or withdraws within a
         few cycles: software waits.
-    word : Out(stream of Placement, always ready)
-        Descriptors to begin with, in `rows` from that of slot 0. Only from `granted` to `start`.
+    word : Out(stream of Placement)
+        Descriptors to begin with, in `rows` from that of slot 0. Only from `granted` to `start`; of
+        one descriptor, the first word may come with `start`, if the others follow at once. Waits
+        while the host pushes.
     start : Out(1)
         Begin the run as soon as the channel's stream allows; counts while `granted`.
     address, adjacent, pushed : Out
-        As in `FetchSignature`. Stable while `granted`, until `started`.
+        As in `FetchSignature`. Stable from `start` until `ended`.
     started : In(1)
         From the cycle after the run has begun to that of `ended`.
     ended : In(stream of RunEnd, always ready)
@@ -100,7 +101,7 @@ class OwnerSignature(wiring.Signature):
             {
                 "request": Out(1),
                 "granted": In(1),
-                "word": Out(stream.Signature(Placement, **always)),
+                "word": Out(stream.Signature(Placement)),
                 "start": Out(1),
                 "address": Out(64),
                 "adjacent": Out(6),
@@ -156,12 +157,16 @@ class FetchSignature(wiring.Signature):
     start : Out(1)
         High for one cycle: begin a list. Must not happen while `active` or `flush` is high.
     address : Out(64)
-        Byte address of the first descriptor; bits 4:0 are ignored. Sampled with `start`.
-    adjacent : Out(6)
-        How many more descriptors follow the first one contiguously. Sampled with `start`.
-    pushed : Out(Pushed)
-        If there are `any`, the list begins with these, as a block that is in the ring already;
-        `address` and `adjacent` mean nothing then. Sampled with `start`.
+        Byte address of the first descriptor; bits 4:0 are ignored. Stable from `start` until the
+        cycle after `begun`.
+    adjacent : Out(6), pushed : Out(Pushed)
+        How many more descriptors follow the first one contiguously. If there are `any` pushed ones,
+        the list begins with these; `address` and `adjacent` mean nothing then. Stable from `start`
+        until `begun`.
+    owned : Out(1)
+        Those are meant that another owner has pushed, not the host. Stable during a list.
+    begun : In(1)
+        High for one cycle: the list begins.
     halt : Out(1)
         From the cycle after it rose, no read job is offered; reads under way finish.
     flush : Out(1)
@@ -176,6 +181,13 @@ class FetchSignature(wiring.Signature):
         its reads have retired.
     reading : In(1)
         A read has not retired.
+    wanted : Out(1)
+        The channel takes a descriptor. Stays high until the first part comes, and is high in the
+        cycle after the last one only if it takes another descriptor.
+    word : In(stream of DescriptorWord, always ready)
+        The list in order, up to and including the descriptor with Stop, or up to the error that
+        ended it: an ERROR in place of a descriptor, or behind its CONTROL in place of the rest. The
+        address of a pushed one is its offset within the window, with bit 0 set.
     """
 
     def __init__(self):
@@ -185,12 +197,16 @@ class FetchSignature(wiring.Signature):
                 "address": Out(64),
                 "adjacent": Out(6),
                 "pushed": Out(Pushed),
+                "owned": Out(1),
+                "begun": In(1),
                 "halt": Out(1),
                 "flush": Out(1),
                 "credit": Out(range(FETCH_DESCRIPTORS + 1), init=FETCH_DESCRIPTORS),
                 "spent": In(range(FETCH_DESCRIPTORS + 1)),
                 "active": In(1),
                 "reading": In(1),
+                "wanted": Out(1),
+                "word": In(stream.Signature(DescriptorWord, always_ready=True)),
             }
         )
 

@@ -70,8 +70,8 @@ class Runs(wiring.Component):
         was aborted or has not begun, else OK.
     target : In(channels)
         Which ones the following is for.
-    push : In(1), number : In(range(DESCRIPTOR_WORDS)), word : In(64)
-        A word of the descriptor that they begin with, and its number.
+    push : In(1), number : In(range(DESCRIPTOR_WORDS)), word : In(64), pushed : Out(1)
+        A word of the descriptor that they begin with, and its number, until it is `pushed`.
     start : In(1), started : Out(1)
         Begin their run.
     """
@@ -97,6 +97,7 @@ class Runs(wiring.Component):
                 "push": In(1),
                 "number": In(exact_log2(DESCRIPTOR_WORDS)),
                 "word": In(64),
+                "pushed": Out(1),
                 "start": In(1),
                 "started": Out(1),
             }
@@ -109,6 +110,7 @@ class Runs(wiring.Component):
         mask = Array(masks)[self.queue]
         want = Signal(channels)
         granted = Cat(owner.granted for owner in owners)
+        takes = Cat(owner.word.ready for owner in owners)
         with m.If(self.begin.any()):
             m.d.sync += mask.eq(self.begin)
         with m.If(self.release):
@@ -153,6 +155,7 @@ class Runs(wiring.Component):
             self.taken.eq(reduce(or_, masks)),
             self.granted.eq((granted & used) == used),
             self.left.eq(((want | granted) & used) == 0),
+            self.pushed.eq(self.push & (takes & self.target).any()),
             self.started.eq((Cat(owner.started for owner in owners) & self.target).any()),
         ]
         return m

@@ -312,14 +312,15 @@ class Sequencer(wiring.Component):
                 ready = Signal()
                 owners = Cat(owner.granted for owner in self.owners)
                 m.d.comb += ready.eq(Mux(half, (owners & runs.target).any(), runs.granted))
-                m.d.comb += self.row.eq(slot_row(of_slot, number + runs.push))
+                m.d.comb += self.row.eq(slot_row(of_slot, number + runs.pushed))
                 m.d.sync += cycles.eq(cycles + 1)
                 with m.If(ready):
-                    m.d.comb += runs.push.eq(1)
-                    m.d.sync += [number.eq(number + 1), cycles.eq(0)]
+                    # The pair of a copy has to be flushed first.
+                    m.d.comb += [runs.push.eq(1), runs.start.eq(~pair[now])]
+                    m.d.sync += [number.eq(number + runs.pushed), cycles.eq(0)]
                     for index in range(self._pairs):
                         m.d.comb += self.flush[index].eq(pair[now] & ~half & runs.used[index])
-                    with m.If(number == DESCRIPTOR_WORDS - 1):
+                    with m.If(runs.pushed & (number == DESCRIPTOR_WORDS - 1)):
                         m.next = "Start"
                 with m.Elif(cycles == GRANTED):
                     m.d.comb += runs.stop.eq(half)

@@ -30,8 +30,8 @@ class InOrderMarks(wiring.Component):
     flush : In(1)
         No mark in the next cycle.
     mark : Out(stream of InOrderMark, always ready)
-        That of `head`, two cycles later: as late as the last word of a completion is written, so
-        that it can be read.
+        That of `head`, one cycle later: the last word of a completion was written in the cycle
+        before, so that it can be read.
     """
 
     def __init__(self, tags: int):
@@ -62,12 +62,9 @@ class InOrderMarks(wiring.Component):
             write.en.eq(taken.valid | self.reaches),
             read.addr.eq(head.p.tag),
         ]
-        seen, seen_valid = Signal(InOrderMark), Signal()
         m.d.sync += [
-            seen.client.eq(head.p.client),
-            seen.place.as_value().eq(read.data),
-            seen_valid.eq(head.valid),
-            self.mark.p.eq(seen),
-            self.mark.valid.eq(seen_valid & ~self.flush),
+            self.mark.p.client.eq(head.p.client),
+            self.mark.p.place.as_value().eq(read.data),
+            self.mark.valid.eq(head.valid & ~self.flush),
         ]
         return m

@@ -11,35 +11,44 @@ __all__ = ["PlacementSwitch"]
 
 
 class PlacementSwitch(wiring.Component):
-    """Hands each placement to a descriptor fetch, to card RAM, or to an inbound ring.
+    """Hands each placement to the descriptor fetch, to card RAM, or to an inbound ring.
 
-    Combinational. The first clients of the read engine are descriptor fetches, the others the data
-    paths of H2C channels, of which the first ones have a ring.
+    Combinational. The first clients of the read engine are the descriptor fetch, for each channel,
+    the next one is the launcher if there is one, the others are the data paths of H2C channels, of
+    which the first ones have a ring.
 
     Parameters
     ----------
     fetches, rings : int
-        Number of clients that are descriptor fetches, and of rings.
+        Number of clients that are the descriptor fetch, and of rings.
+    launches : bool
+        There is a launcher.
 
     Members
     -------
     placement : In(stream of Placement, always ready)
     mark : In(stream of InOrderMark, always ready)
-    fetches : array of Out(stream of Placement, always ready)
+    fetch : Out(stream of Placement, always ready)
+    fetch_mark : Out(stream of InOrderMark, always ready)
+    launch : Out(stream of Placement, always ready)
+        Only if the core `launches`.
     ram : Out(stream of Placement, always ready)
     rings : array of Out(stream of Placement, always ready)
     marks : array of Out(stream of InOrderMark, always ready)
         For each ring those of its client, whatever memory the client's read is for.
     """
 
-    def __init__(self, fetches: int, rings: int):
+    def __init__(self, fetches: int, rings: int, *, launches: bool = False):
         placement = stream.Signature(Placement, always_ready=True)
         mark = stream.Signature(InOrderMark, always_ready=True)
+        self._fetches, self._launches = fetches, launches
         super().__init__(
             {
                 "placement": In(placement),
                 "mark": In(mark),
-                "fetches": Out(placement).array(fetches),
+                "fetch": Out(placement),
+                "fetch_mark": Out(mark),
+                **({"launch": Out(placement)} if launches else {}),
                 "ram": Out(placement),
                 "rings": Out(placement).array(rings),
                 "marks": Out(mark).array(rings),
@@ -48,18 +57,21 @@ class PlacementSwitch(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        placed, first = self.placement.payload, len(self.fetches)
+        placed, fetches = self.placement.payload, self._fetches
+        first = fetches + self._launches
         in_ring = placed.memory == CardMemory.RING
-        targets = [(port, placed.client == n) for n, port in enumerate(self.fetches)]
+        targets = [(self.fetch, placed.client < fetches)]
+        if self._launches:
+            targets.append((self.launch, placed.client == fetches))
         targets += [(self.ram, (placed.client >= first) & ~in_ring)]
         targets += [
             (port, (placed.client == n) & in_ring) for n, port in enumerate(self.rings, first)
         ]
         for port, chosen in targets:
             m.d.comb += [port.payload.eq(placed), port.valid.eq(self.placement.valid & chosen)]
-        for client, port in enumerate(self.marks, first):
-            m.d.comb += [
-                port.payload.eq(self.mark.payload),
-                port.valid.eq(self.mark.valid & (self.mark.payload.client == client)),
-            ]
+        mark = self.mark.payload
+        receivers = [(self.fetch_mark, mark.client < fetches)]
+        receivers += [(port, mark.client == n) for n, port in enumerate(self.marks, first)]
+        for port, chosen in receivers:
+            m.d.comb += [port.payload.eq(mark), port.valid.eq(self.mark.valid & chosen)]
         return m

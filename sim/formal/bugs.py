@@ -175,20 +175,20 @@ BUGS: dict[str, list[Edit]] = {
         Edit(
             "a read is issued when its descriptors have room",
             "hw/channel/fetch.py",
-            "(used <= self._slots - FETCH_DESCRIPTORS)",
-            "(used != self._slots)",
+            "(unused <= self._slots - FETCH_DESCRIPTORS)",
+            "(unused != self._slots)",
         ),
         Edit(
             "no read crosses 4 KiB",
-            "hw/channel/fetch.py",
-            "nearest = Mux(left < here, left, here)",
-            "nearest = left",
+            "hw/channel/plan.py",
+            "nearest = Mux(block.left < here, block.left, here)",
+            "nearest = block.left",
         ),
         Edit(
-            "the address of an error stays in its slot",
+            "nothing behind a read that failed is handed on",
             "hw/channel/fetch.py",
-            "with m.Elif(outcome != Outcome.OK):",
-            "with m.Elif(outstanding != 0):",
+            "self.mark.valid & ~failed.bit_select(mark.client, 1)",
+            "self.mark.valid",
         ),
     ],
     "pushes": [

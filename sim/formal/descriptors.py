@@ -5,127 +5,141 @@ from amaranth import *
 from amaranth.hdl import Assert, Assume
 from amaranth.utils import exact_log2
 
-from hw.channel.fetch import DESCRIPTOR_BYTES, PAGE_BYTES, READS, DescriptorFetch, _State
+from hw.channel.fetch import READS, DescriptorFetch, _known, _State
+from hw.channel.plan import ALIGN, IN_PAGE, PAGE_BYTES
 from hw.channel.push import PushWindow
-from hw.records import FETCH_DESCRIPTORS, JOB_BYTES, Outcome
+from hw.records import FETCH_DESCRIPTORS, ReadJob
 from peerdma import regs
 
 from .property import Property
 
 __all__ = ["Pushes", "Slots"]
 
-_ALIGN = DESCRIPTOR_BYTES.bit_length() - 1
-
 
 class Slots(Property):
     """A read of descriptors has its slots before it is issued; none is written while it counts.
 
     Each read is of whole descriptors, at most as many as credits and the read limit allow, and
-    never across 4 KiB. Slots are free again once, when their descriptor is taken. Behind an error,
-    nothing is written where its address is. Assumed: reads retire in their order, with the length
-    that was asked for, and nothing else comes; a list begins when the one before has ended, with at
-    most as many pushed descriptors as the window takes.
+    never across 4 KiB. Slots are free again once, when their descriptor is handed on; none is
+    handed on before it has arrived, and none behind a read that failed. Followed is any one of the
+    channels. Assumed: what arrives was asked for and not marked yet, marks tell of no more, and
+    nothing comes when all reads have retired without an error; a list begins when the one before
+    has ended, with at most as many pushed descriptors as the window takes.
     """
 
-    SLOTS = 32
-    depth = 3
+    SLOTS = 16
+    depth = 2
 
     def __init__(self):
-        super().__init__(DescriptorFetch(c2h=False, slots=self.SLOTS))
+        super().__init__(DescriptorFetch(h2c=1, c2h=1, slots=self.SLOTS))
 
     def _state(self, m):
         block, inside = self.block, self.inside
-        job, retired, pushed = block.job, block.retired, block.control.pushed
-        issue = job.valid & job.ready
-        # Descriptors of the reads under way, the older one first.
-        asked = [Signal(range(FETCH_DESCRIPTORS + 1), name=f"asked{n}") for n in range(READS)]
-        flushed = Signal()
-        count = job.payload.length >> _ALIGN
-        with m.If(retired.valid):
-            m.d.sync += [asked[0].eq(asked[1]), asked[1].eq(0)]
-        with m.If(issue):
-            with m.If((asked[0] == 0) | (retired.valid & (asked[1] == 0))):
-                m.d.sync += asked[0].eq(count)
-            with m.Else():
-                m.d.sync += asked[1].eq(count)
-        m.d.comb += [
-            Assume(~(block.control.start & (block.control.active | block.control.flush))),
-            Assume(block.control.credit <= FETCH_DESCRIPTORS),
-            Assume(pushed.any | (pushed.count == 0)),
-            Assume(~(pushed.any & pushed.whole) | (pushed.count <= regs.PUSH_DESCRIPTORS)),
-            Assume(~retired.valid | (asked[0] != 0)),
-            Assume(retired.payload.length == asked[0] << _ALIGN),
-        ]
-        reserved, filled, checked, taken = (
-            inside(name) for name in ("reserved", "filled", "checked", "taken")
-        )
+        follow = self.any(m, range(2), "follow")
 
-        def ahead(position):
-            return (reserved - position)[: len(reserved)]
+        def its(ports, name):
+            return Mux(follow, *(Value.cast(getattr(ports[n], name)) for n in (1, 0)))
 
-        # Nothing comes but what was asked for: up to `reserved`.
-        coming = asked[0] + asked[1]
-        placed, ended = block.placement.payload, Signal()
-        for enable, row in ((placed.enable[n], placed.rows[n]) for n in range(2)):
-            here = block.placement.valid & enable.any()
-            place = row[1:][: exact_log2(self.SLOTS)]
+        def bit(name):
+            return inside(name).bit_select(follow, 1)
+
+        filled, turn = inside.word("filled", follow), inside("turn")
+        known = Signal(_known(filled.shape()))
+        m.d.comb += known.eq(inside.word("known", follow))
+        job = Signal(ReadJob)
+        m.d.comb += job.eq(inside("plan.job"))
+        outstanding = Array(inside(f"outstanding{n}") for n in range(2))[follow]
+        count, state = inside("plan.count"), inside("state")
+        planned = inside("plan.planned") & (inside("plan.of") == follow)
+        issued = inside("plan.issued") & (inside("plan.of") == follow)
+        issue = planned & its(block.jobs, "ready")
+        running, failed = bit("running"), bit("failed")
+        good = running & ~bit("starting")
+
+        def since(position, later):
+            """Descriptors from a position to a later one."""
+            return (later - position)[: len(filled)]
+
+        #: where what was asked for ends
+        end = Signal.like(filled)
+        m.d.comb += end.eq(known.reserved + Mux(issued, count, 0))
+        # Descriptors that were asked for and not marked yet
+        coming = Signal(range(2 * self.SLOTS + FETCH_DESCRIPTORS))
+        mark, placed = block.mark.payload, block.placement.payload
+        marks = block.mark.valid & (mark.client == follow)
+        moved = since(filled, (mark.place.as_value() >> ALIGN)[: len(filled)])
+        m.d.sync += coming.eq(coming + Mux(issue, count, 0) - Mux(marks & ~failed, moved, 0))
+        with m.If(its(block.control, "start")):
+            m.d.sync += coming.eq(0)
+        for n, port in enumerate(block.control):
+            pushed = port.pushed
             m.d.comb += [
-                Assume(~here | ((reserved - 1 - place)[: len(place)] < coming)),
-                # The address of an error is where nothing that comes is written.
-                Assert(~(ended & ~flushed & here) | (place != checked[: len(place)])),
+                Assume(~(port.start & (port.active | port.flush))),
+                Assume(port.credit <= FETCH_DESCRIPTORS),
+                Assume(pushed.any | (pushed.count == 0)),
+                Assume(~(pushed.any & pushed.whole) | (pushed.count <= regs.PUSH_DESCRIPTORS)),
+                Assume(~block.retired[n].valid | (inside(f"outstanding{n}") != 0)),
             ]
-        good = inside("outcome") == Outcome.OK
-        out = inside("outstanding")
-        offers = block.descriptor.valid & block.descriptor.ready
         m.d.comb += [
-            # In use are those that are reserved and not taken; what is written is not looked at.
-            Assert(flushed | (ahead(taken) <= self.SLOTS)),
-            Assert(flushed | (ahead(checked) <= ahead(taken))),
-            Assert(flushed | (ahead(filled) <= ahead(checked))),
-            Assert(~(good & ~flushed) | (asked[0] + asked[1] == ahead(filled))),
-            Assert(~issue | (ahead(taken) + count <= self.SLOTS)),
-            Assert(~issue | ((count != 0) & (count <= FETCH_DESCRIPTORS))),
-            Assert(~issue | (block.control.spent == count)),
-            Assert(~issue | (job.payload.length[:_ALIGN] == 0)),
-            Assert(~issue | (job.payload.address[:12] + job.payload.length <= PAGE_BYTES)),
-            Assert(~issue | (job.payload.length <= JOB_BYTES)),
-            Assert(~issue | (job.payload.place.as_value() == (reserved[:-1] << _ALIGN))),
-            Assert(out == (asked[0] != 0) + (asked[1] != 0)),
-            Assert((asked[1] == 0) | (asked[0] != 0)),
-            Assert((asked[0] <= FETCH_DESCRIPTORS) & (asked[1] <= FETCH_DESCRIPTORS)),
+            Assume(~block.mark.valid | (mark.client < 2)),
+            Assume(~block.placement.valid | (placed.client < 2)),
+            Assume(~marks | failed | (moved <= coming)),
+            Assume(~marks | failed | (outstanding != 0)),
         ]
-        # What is inside: a job was planned with room for the largest one, and stands.
-        planned, at, left = inside("count"), inside("at"), inside("left")
-        runs = (inside("state") == _State.FETCH) | (inside("state") == _State.LOCATE)
-        in_page = PAGE_BYTES // DESCRIPTOR_BYTES
+        for enable, row in ((placed.enable[n], placed.rows[n]) for n in range(2)):
+            here = block.placement.valid & (placed.client == follow) & enable.any()
+            slot = row[1:][: exact_log2(self.SLOTS)]
+            m.d.comb += [
+                Assume(~here | failed | ((slot - filled)[: len(slot)] < coming)),
+                # Not into one that is in the ring, and not handed on.
+                Assert(
+                    ~(here & good & ~failed & ~known.pushed)
+                    | ((slot - known.taken)[: len(slot)] >= since(known.taken, filled))
+                ),
+            ]
+
+        hands_on = (state == _State.CONTROL) | (state == _State.CARD) | (state == _State.PCI)
+        ring = good & ~known.pushed
+        links = (state == _State.ADJACENT) | (state == _State.FOLLOW)
+        used = since(known.taken, end)
         m.d.comb += [
-            Assert(~job.valid | (inside("state") == _State.FETCH)),
-            Assert(~job.valid | (good & ~flushed & (out < READS))),
-            Assert(~job.valid | (ahead(taken) <= self.SLOTS - FETCH_DESCRIPTORS)),
-            Assert(~job.valid | ((planned != 0) & (planned <= FETCH_DESCRIPTORS))),
-            Assert(~job.valid | ((planned <= left) & (planned <= in_page - at))),
-            Assert(at <= in_page),
-            Assert(~runs | (ahead(checked) <= at)),
-            ended.eq((inside("state") == _State.LOCATE) | (inside("state") == _State.REPORT)),
-            Assert(flushed | ~ended | ~good),
-            Assert(flushed | ~ended | (coming < ahead(checked)) | (coming == 0)),
-            Assert(
-                (inside("state") != _State.FETCH) | good | (coming < ahead(filled)) | (coming == 0)
-            ),
-            Assert(~flushed | (inside("state") == _State.IDLE)),
-            Assert(~flushed | (checked == taken)),
+            # In use are those that are reserved and not taken.
+            Assert(~good | (used <= self.SLOTS)),
+            Assert(~good | (since(known.taken, filled) <= used)),
+            Assert(~(good & ~failed) | (since(filled, end) == coming)),
+            Assert(~(ring & hands_on & (turn == follow)) | (known.taken != filled)),
+            Assert(~issue | (used + count <= self.SLOTS) | ~good),
+            Assert(~planned | ((count != 0) & (count <= FETCH_DESCRIPTORS))),
+            Assert(~planned | (job.length == count << ALIGN)),
+            Assert(~planned | (job.address[:ALIGN] == 0)),
+            Assert(~planned | (job.address[:12] + job.length <= PAGE_BYTES)),
+            Assert(~planned | ~good | (job.place.as_value() == known.reserved << ALIGN)),
+            Assert(its(block.control, "spent") == Mux(issue, count, 0)),
+            # The one behind a read that failed is where the error is.
+            Assert(~self.past(m, failed & ~its(block.control, "start")) | ~good | failed),
+            Assert(~self.past(m, failed & marks) | (filled == self.past(m, filled))),
+            # What is inside: a job was planned with room for the largest one, and stands.
+            Assert(state <= _State.FOLLOW),
+            Assert(~(inside("plan.planned") & inside("plan.issued"))),
+            Assert(~planned | ~good | (used <= self.SLOTS - FETCH_DESCRIPTORS)),
+            Assert(~(planned | issued) | ~known.pushed),
+            Assert(~(planned | issued) | (count <= known.block.left)),
+            Assert(~(planned | issued) | (count <= IN_PAGE - known.block.at)),
+            Assert(~(planned | issued) | ~(links & (turn == follow))),
+            Assert(~(running & bit("starting")) | (coming == 0)),
+            Assert(~issued | (count <= FETCH_DESCRIPTORS)),
+            Assert(known.block.at <= IN_PAGE),
+            Assert(outstanding <= READS),
+            Assert(~planned | (outstanding < READS)),
+            Assert(~planned | ~bit("starting")),
         ]
-        with m.If(block.control.flush):
-            m.d.sync += flushed.eq(1)
-        with m.If(block.control.start):
-            m.d.sync += flushed.eq(0)
         self.cover(
             m,
-            issue & (ahead(taken) == FETCH_DESCRIPTORS) & (asked[0] == FETCH_DESCRIPTORS),
-            offers & block.descriptor.payload.stop,
-            issue & (job.payload.address[:12] + job.payload.length == PAGE_BYTES),
-            (ahead(taken) == self.SLOTS) & reserved[0],
-            offers & (ahead(taken) == regs.PUSH_DESCRIPTORS) & (asked[0] == 1),
+            issue & (used == 0) & (count == FETCH_DESCRIPTORS),
+            good & (used == self.SLOTS),
+            issue & (job.address[:12] + job.length == PAGE_BYTES),
+            good & failed & (state == _State.REPORT) & (turn == follow),
+            good & known.pushed & (state == _State.PCI) & (turn == follow),
         )
 
 
@@ -144,7 +158,7 @@ class Pushes(Property):
     def _state(self, m):
         block, dwords = self.block, self.inside("dwords")
         pushed, word = block.pushed, block.word
-        most = regs.PUSH_DESCRIPTORS * DESCRIPTOR_BYTES // 4
+        most = regs.PUSH_DESCRIPTORS * regs.DESCRIPTOR.itemsize // 4
         follow = self.any(m, range(most), "follow")
 
         def written(dword):

@@ -40,7 +40,7 @@ class Grants(Property):
         running, oldest = Signal(), parts.oldest.payload
         ends = self.free(1, "ends")
         m.d.sync += running.eq(host.start | (running & ~ends))
-        clear = parts.stream.start_ok & block.prepared & ~block.stop
+        clear = parts.stream.start_ok & ~block.stop
 
         def bounded(while_):
             return Assume(self.waiting(m, while_, self.MOST + 1) <= self.MOST)

@@ -209,18 +209,25 @@ class World:
                     continue
                 ctx.set(owner.granted, 1)
                 words, first = 0, None
-                while ctx.get(owner.request) and not ctx.get(owner.start):
-                    _, _, moved, placed = await ctx.tick().sample(
-                        owner.word.valid, owner.word.payload
+                # A run may have begun before all words of its descriptor have come.
+                early, begun = rng.randrange(2), False
+                while ctx.get(owner.request) and not (ctx.get(owner.start) and words == 4):
+                    ctx.set(owner.started, begun)
+                    ctx.set(owner.word.ready, ready := rng.randrange(8) > 0)
+                    _, _, valid, placed, start = await ctx.tick().sample(
+                        owner.word.valid, owner.word.payload, owner.start
                     )
-                    if moved:
+                    begun = begun or (early and start)
+                    if valid and ready:
                         assert placed.enable[words % 2] and not placed.enable[1 - words % 2]
                         assert placed.rows[words % 2] == words // 2
                         first = placed.data & 0xFFFF_FFFF if words == 0 else first
                         words += 1
-                if ctx.get(owner.start):
-                    assert words == 4 and ctx.get(owner.pushed.whole)
+                if ctx.get(owner.request):
+                    assert ctx.get(owner.pushed.whole)
                     await self._run(ctx, owner, number, first)
+                elif begun:
+                    await self._end(ctx, owner, {"outcome": Outcome.OK, "aborted": 1})
                 ctx.set(owner.granted, 0)
                 await ctx.tick()
 
@@ -238,7 +245,12 @@ class World:
                 break
         else:
             aborted = False
-        end = {"outcome": Outcome.OK if aborted else outcome, "aborted": aborted}
+        await self._end(
+            ctx, owner, {"outcome": Outcome.OK if aborted else outcome, "aborted": aborted}
+        )
+
+    @staticmethod
+    async def _end(ctx, owner, end):
         ctx.set(owner.ended.payload, end)
         ctx.set(owner.ended.valid, 1)
         await ctx.tick()

@@ -24,8 +24,8 @@ class Owner:
     async def run(self, ctx, address=0, adjacent=0, pushed=None, cycles=20_000):
         """One run; returns how it ended.
 
-        With an array of `regs.DESCRIPTOR` in `pushed` it begins with those. Fails after so many
-        `cycles`.
+        With an array of `regs.DESCRIPTOR` in `pushed` it begins with those; with one of them it
+        starts with its first word. Fails after so many `cycles`.
         """
         await self.grant(ctx)
         await self.begin(ctx, address, adjacent, pushed)
@@ -41,6 +41,7 @@ class Owner:
         port, words = self.port, []
         ctx.set(port.address, address)
         ctx.set(port.adjacent, adjacent)
+        ctx.set(port.pushed, {"any": 0, "whole": 1, "count": 0})
         if pushed is not None:
             words = np.asarray(pushed, regs.DESCRIPTOR).view("<u8").tolist()
             ctx.set(port.pushed, {"any": 1, "whole": 1, "count": len(pushed)})
@@ -51,12 +52,12 @@ class Owner:
                 {"rows": [row, row], "data": word, "enable": [0xFF * (not bank), 0xFF * bank]},
             )
             ctx.set(port.word.valid, 1)
-            await ctx.tick()
+            ctx.set(port.start, len(words) == 4)
+            await ctx.tick().until(port.word.ready)
         ctx.set(port.word.valid, 0)
         ctx.set(port.start, 1)
         await self._until(ctx, port.started, 1000)
         ctx.set(port.start, 0)
-        ctx.set(port.pushed, {"any": 0, "whole": 1, "count": 0})
 
     async def end(self, ctx, cycles=20_000, request=0):
         """Wait for the end of the run; from the cycle after it on, `request` is as given."""

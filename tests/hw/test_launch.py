@@ -252,7 +252,7 @@ def test_the_shadow_tail():
     simulate(model.core, bench, background=model.benches, cycles=60_000)
 
 
-@pytest.mark.parametrize(("c2h", "cycles"), [(False, 18), (True, 21)])
+@pytest.mark.parametrize(("c2h", "cycles"), [(False, 17), (True, 20)])
 def test_cycles_from_the_doorbell_to_the_first_request_of_data(c2h, cycles):
     """Less the round trip of the entry's read; the second of two tickets, on a resting channel."""
     model = launching()

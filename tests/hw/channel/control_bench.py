@@ -5,7 +5,7 @@ from amaranth.hdl import Const
 from amaranth.sim import Simulator
 
 from hw.channel.control import ChannelControl
-from hw.records import Outcome
+from hw.records import DescriptorPart, Outcome
 from peerdma import regs
 from peerdma.regs import Status
 from tests.hw.registers.bus import bus_read, bus_write
@@ -53,7 +53,8 @@ class Bench:
     async def _environment(self, ctx):
         """Descriptor source and data path, one step a clock cycle."""
         dut = self.dut
-        queue, moving, cycle, before = [], [], 0, 0
+        queue, words, moving, cycle, before = [], [], [], 0, 0
+        word = dut.fetch.word
         async for (
             _,
             _reset,
@@ -61,8 +62,8 @@ class Bench:
             start,
             pushed,
             flush,
-            offered,
-            taken,
+            wanted,
+            telling,
             valid,
             span,
             irq,
@@ -73,8 +74,8 @@ class Bench:
             dut.fetch.start,
             dut.fetch.pushed,
             dut.fetch.flush,
-            dut.descriptor.valid,
-            dut.descriptor.ready,
+            dut.fetch.wanted,
+            dut.fetch.word.valid,
             dut.span.valid,
             dut.span.payload,
             dut.host.interrupt,
@@ -92,13 +93,14 @@ class Bench:
                 self.pushed.append((pushed.any, pushed.whole, pushed.count))
                 self.owners.append(owned)
                 queue = list(self.owned_descriptors if owned else self.descriptors)
-            if offered and taken:
-                queue.pop(0)
+                words = []
+            elif wanted and queue and not telling:
+                words = self._words(queue.pop(0))
             if valid:
                 self.spans.append((span.pci_address, span.card_address, span.length))
                 moving.append((cycle + self.delay, self.outcomes.get(len(self.spans) - 1, 0)))
             if flush:
-                queue = []
+                queue, words = [], []
             done = bool(moving) and moving[0][0] <= cycle and not self.stuck
             ctx.set(dut.finished.valid, done)
             if done:
@@ -107,9 +109,26 @@ class Bench:
                 moving = [entry for entry in moving if entry[0] <= cycle + self.delay]
             ctx.set(dut.drained, not moving and not done)
             ctx.set(dut.span.ready, 1)
-            ctx.set(dut.descriptor.valid, bool(queue))
-            if queue:
-                ctx.set(dut.descriptor.payload, queue[0])
+            ctx.set(dut.fetch.begun, start)
+            ctx.set(word.valid, bool(words))
+            if words:
+                ctx.set(word.payload, words.pop(0))
+
+    @staticmethod
+    def _words(found):
+        """The parts of a descriptor, or the error in its place."""
+        if found["outcome"] != Outcome.OK:
+            error = DescriptorPart.ERROR, found["card_address"], found["outcome"]
+            return [dict(zip(("part", "data", "outcome"), error, strict=True))]
+        control = found["length"] << 32 | regs.DESC_MAGIC << 16
+        control |= found["stop"] * regs.DESC_STOP | found["completed"] * regs.DESC_COMPLETED
+        parts = {
+            DescriptorPart.CONTROL: control,
+            DescriptorPart.CARD: found["card_address"],
+            DescriptorPart.PCI: found["pci_address"],
+        }
+        # What goes with an error only is noise.
+        return [{"part": at, "data": data, "outcome": Outcome.MAGIC} for at, data in parts.items()]
 
     async def write(self, ctx, name, value, block=regs.CHANNEL):
         offset = block.address(name, base=self.base + block.base)

@@ -5,7 +5,8 @@ import pytest
 
 from hw.channel.credits import CreditPool
 from hw.records import FETCH_DESCRIPTORS
-from tests.hw.channel.fetch_bench import SIZE, Bench, chain, reference, upstream
+from tests.hw.channel.fetch_bench import Bench
+from tests.hw.channel.fetch_lists import SIZE, chain, reference, upstream
 from tests.hw.helpers import seeded, simulate
 
 MOST = 1023
@@ -89,56 +90,42 @@ def test_any_sequence():
     pool(scenario)
 
 
-class Metered(Bench):
-    """A fetch bench that has credits, and fails when more is read."""
-
-    credits = 0
-
-    async def step(self, flush=0):
-        self._set(self.dut.control.credit, min(self.credits, FETCH_DESCRIPTORS))
-        await super().step(flush)
-
-    def _take(self, job):
-        super()._take(job)
-        count = job.length // SIZE
-        assert self.ctx.get(self.dut.control.spent) == count <= self.credits
-        self.credits -= count
-
-
 @pytest.mark.parametrize("portion", [1, 5, 16, 40])
 def test_no_descriptor_is_read_without_credit(portion):
     rng = seeded()
 
-    async def scenario(bench):
-        todo = upstream(rng, 75)
-        await bench.start(todo)
-        given = 0
-        while bench.ctx.get(bench.dut.control.active):
+    async def scenario(side):
+        todo, given, side.credits = upstream(rng, 75), 0, 0
+        await side.start(todo)
+        while side.active:
             for _ in range(rng.randrange(60)):
-                await bench.step()
-            if given - bench.credits == given:  # all that was given is fetched
-                bench.credits += portion
+                await side.step()
+            if side.credits == 0:  # all that was given is fetched
+                side.credits += portion
                 given += portion
-        assert bench.items == reference(todo, 2)[1]
-        assert given - bench.credits == 75
-        assert max(length for _, length in bench.reads) == min(portion, 16) * SIZE
+        await side.step()
+        assert side.items == reference(todo, 2)[1]
+        assert given - side.credits == 75
+        assert max(length for _, length in side.reads) == min(portion, 16) * SIZE
 
-    Metered(rng, ready=lambda: rng.random() < 0.5).run(scenario)
+    Bench(rng, ready=lambda: rng.random() < 0.5).run(scenario, scenario)
 
 
 def test_a_fetch_without_credit_waits_and_can_be_flushed():
     rng = seeded()
 
-    async def scenario(bench):
-        await bench.start(chain(rng, [40]))
+    async def scenario(side):
+        side.credits = 0
+        await side.start(chain(rng, [40]))
         for _ in range(100):
-            await bench.step()
-        assert bench.reads == [] and bench.ctx.get(bench.dut.control.active)
-        await bench.step(flush=1)
-        await bench.step(flush=1)
-        assert not bench.ctx.get(bench.dut.control.active)
-        bench.credits = 3
-        await bench.finish(chain(rng, [3]))
-        assert bench.credits == 0
+            await side.step()
+        assert side.reads == [] and side.active
+        await side.step(flush=1)
+        await side.step(flush=1)
+        assert not side.active
+        side.credits = 3
+        await side.step()
+        await side.finish(chain(rng, [3]))
+        assert side.credits == 0
 
-    Metered(rng).run(scenario)
+    Bench(rng).run(scenario)

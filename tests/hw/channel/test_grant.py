@@ -206,6 +206,8 @@ def test_a_request_withdrawn_during_the_run_aborts_it(bench):
         await bench.owner.grant(ctx)
         await bench.owner.begin(ctx)
         await bench.write(ctx, "control", LOG_ALL | RUN)
+        while not bench.spans:
+            await ctx.tick()
         ctx.set(bench.dut.owner.request, 0)
         for _ in range(30):
             await ctx.tick()

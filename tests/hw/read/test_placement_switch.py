@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """`hw.read.placement_switch`: each word, and each mark, goes to one memory only."""
 
+import pytest
 from amaranth.hdl import ClockDomain, Module
 
 from hw.read.placement_switch import PlacementSwitch
@@ -10,15 +11,17 @@ from tests.hw.helpers import RING_PLACE, placement, seeded, simulate, write_of
 FETCHES, RINGS = 4, 2
 
 
-def test_random_words_and_marks():
-    """Client 4 and 5 have a ring, client 6 has none."""
+@pytest.mark.parametrize("launches", [False, True])
+def test_random_words_and_marks(launches):
+    """The fetch is clients 0 to 3; behind it a launcher, two with a ring, one without."""
     rng = seeded()
-    dut = PlacementSwitch(FETCHES, RINGS)
+    dut = PlacementSwitch(FETCHES, RINGS, launches=launches)
+    data = FETCHES + launches
 
     async def bench(ctx):
         for _ in range(500):
-            client, reader = rng.randrange(7), rng.randrange(7)
-            ring = client in (4, 5) and rng.randrange(2)
+            client, reader = rng.randrange(data + 3), rng.randrange(data + 3)
+            ring = client in (data, data + 1) and rng.randrange(2)
             valid, told = rng.randrange(2), rng.randrange(2)
             word = {
                 "client": client,
@@ -31,22 +34,28 @@ def test_random_words_and_marks():
             ctx.set(dut.mark.payload, {"client": reader, "place": placement(place)})
             ctx.set(dut.mark.valid, told)
 
-            targets = [*dut.fetches, dut.ram, *dut.rings]
-            target = client if client < FETCHES else client + 1 if ring else FETCHES
-            for index, port in enumerate(targets):
-                assert ctx.get(port.valid) == (valid and index == target)
-                if valid and index == target:
+            targets = [dut.fetch, *dut.rings, dut.ram, *([dut.launch] if launches else [])]
+            if client < FETCHES:
+                target = dut.fetch
+            elif client < data:
+                target = dut.launch
+            else:
+                target = dut.rings[client - data] if ring else dut.ram
+            for port in targets:
+                assert ctx.get(port.valid) == (valid and port is target)
+                if valid and port is target:
                     found = ctx.get(port.payload)
                     assert {name: getattr(found, name) for name in ("client", "data")} == {
                         name: word[name] for name in ("client", "data")
                     }
                     assert found.memory == word["memory"]
                     assert [list(found.rows), list(found.enable)] == [word["rows"], word["enable"]]
-            for index, port in enumerate(dut.marks):
-                mine = told and index == reader - FETCHES
+            for number, port in enumerate((dut.fetch_mark, *dut.marks), data - 1):
+                mine = told and (reader == number if number >= data else reader < FETCHES)
                 assert ctx.get(port.valid) == mine
                 if mine:
-                    assert ctx.get(port.payload).place.as_bits() == place
+                    mark = ctx.get(port.payload)
+                    assert (mark.client, mark.place.as_bits()) == (reader, place)
             await ctx.tick()
 
     clocked = Module()

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Memory for the descriptors of all channels, between their arrival and their use."""
+
+from amaranth import *
+from amaranth.lib import stream, wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2, exact_log2
+
+from peerdma import regs
+
+from ..records import Placement
+
+__all__ = ["DescriptorSlots", "DescriptorStore"]
+
+_WORDS = regs.DESCRIPTOR.itemsize // 8
+
+
+class DescriptorSlots(wiring.Component):
+    """`rings` times `slots` descriptors, written and read by words of 64 bits.
+
+    A beat of a read may be the second half of a word and the first half of the next one. So the
+    halves of the words are two columns, with an address each.
+
+    Parameters
+    ----------
+    rings, slots : int
+        `slots` is a power of two.
+
+    Members
+    -------
+    placement : In(stream of Placement, always ready)
+        Into ring `client`, rows from that of slot 0 on, modulo its size; enabled by whole dwords.
+        What is written in one cycle can be read in the next.
+    ring : In(range(rings)), slot : In(range(slots)), word : In(range(4))
+    data : Out(64)
+        That word, one cycle later.
+    """
+
+    def __init__(self, rings: int, slots: int):
+        self._rings, self._slots = rings, slots
+        super().__init__(
+            {
+                "placement": In(stream.Signature(Placement, always_ready=True)),
+                "ring": In(range(rings)),
+                "slot": In(range(slots)),
+                "word": In(range(_WORDS)),
+                "data": Out(64),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        placed = self.placement.payload
+        depth = self._slots * _WORDS << ceil_log2(self._rings)
+        row_bits = exact_log2(self._slots * _WORDS) - 1
+        for half, name in enumerate(("low", "high")):
+            m.submodules[name] = column = Memory(shape=32, depth=depth, init=[])
+            write, read = column.write_port(), column.read_port()
+            even, odd = (placed.enable[bank][4 * half] for bank in range(2))
+            row = Mux(odd, placed.rows[1], placed.rows[0])[:row_bits]
+            m.d.comb += [
+                write.addr.eq(Cat(odd, row, placed.client)),
+                write.data.eq(placed.data.word_select(half, 32)),
+                write.en.eq(self.placement.valid & (even | odd)),
+                read.addr.eq(Cat(self.word, self.slot, self.ring)),
+                self.data.word_select(half, 32).eq(read.data),
+            ]
+        return m
+
+
+class DescriptorStore(wiring.Component):
+    """All descriptors of all channels: what reads bring, and what is pushed, apart from each other.
+
+    Parameters
+    ----------
+    channels, slots : int
+        Slots for what each channel's reads bring, a power of two.
+    shared : bool
+        Another owner pushes descriptors, too, and has slots of its own for them.
+
+    Members
+    -------
+    placement : In(stream of Placement, always ready)
+        What reads bring; `client` is the channel.
+    push : array of In(stream of Placement, always ready)
+        What the host pushes, for one channel at a time.
+    owned_push : array of In(stream of Placement)
+        What the owner pushes; waits for the host, and for channels with lower numbers. Only if
+        `shared`.
+    channel, slot, word, pushed, owned : In
+        Which word to read; what is pushed, if so, by the owner, or else by the host.
+    data : Out(64)
+        It, one cycle later.
+    """
+
+    def __init__(self, channels: int, slots: int, *, shared: bool = False):
+        self._channels, self._slots, self._shared = channels, slots, shared
+        push, owned_push = (
+            stream.Signature(Placement, always_ready=True),
+            stream.Signature(Placement),
+        )
+        super().__init__(
+            {
+                "placement": In(stream.Signature(Placement, always_ready=True)),
+                "push": In(push).array(channels),
+                **({"owned_push": In(owned_push).array(channels)} if shared else {}),
+                "channel": In(range(channels)),
+                "slot": In(range(slots)),
+                "word": In(range(_WORDS)),
+                "pushed": In(1),
+                "owned": In(1),
+                "data": Out(64),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        channels, bits = self._channels, ceil_log2(self._channels)
+        m.submodules.ring = ring = DescriptorSlots(channels, self._slots)
+        m.submodules.pushes = pushes = DescriptorSlots(
+            2 << bits if self._shared else channels, regs.PUSH_DESCRIPTORS
+        )
+        wiring.connect(m, wiring.flipped(self.placement), ring.placement)
+        from_push = Signal()
+        m.d.sync += from_push.eq(self.pushed)
+        m.d.comb += [
+            ring.ring.eq(self.channel),
+            pushes.ring.eq(Cat(Value.cast(self.channel)[:bits], self.owned)),
+            self.data.eq(Mux(from_push, pushes.data, ring.data)),
+        ]
+        for each in (ring, pushes):
+            m.d.comb += [each.slot.eq(self.slot), each.word.eq(self.word)]
+
+        earlier, target = Const(0, 1), pushes.placement
+        for owned, ports in enumerate((self.push, self.owned_push if self._shared else ())):
+            for number, port in enumerate(ports):
+                with m.If(port.valid & ~earlier):
+                    m.d.comb += target.payload.eq(port.payload)
+                    m.d.comb += target.payload.client.eq(number | owned << bits)
+                if owned:
+                    m.d.comb += port.ready.eq(~earlier)
+                earlier = earlier | port.valid
+        m.d.comb += target.valid.eq(earlier)
+        return m
