@@ -247,6 +247,13 @@ ROWS = [
         "channel/test_control_errors.py::test_an_error_has_its_own_address",
     ),
     (
+        "a run of the owner begins before its words are there",
+        "channel/fetch.py",
+        "port.valid & ~(port.ready & row[0])",
+        "port.valid & ~row[0]",
+        "channel/test_fetch_pushed.py::test_an_owner_starts_with_its_first_word",
+    ),
+    (
         "an incomplete push is used",
         "channel/fetch.py",
         "with m.Elif(~pushed.whole):",
