@@ -40,6 +40,8 @@ class World:
         How a read of an address ends.
     held : set of int
         Channels that somebody else has.
+    late : deque of int
+        Cycles that the next runs wait for their start, of any channel; 0 when there is none left.
     writing : bool
         A write was taken and is not done.
     """
@@ -53,6 +55,7 @@ class World:
         self.ends = {0: deque(), 1: deque()}
         self.outcome = lambda address: Outcome.OK
         self.held = set()
+        self.late = deque()
         self.writing = False
         self.flushed = 0
         self._driven = set()
@@ -235,6 +238,9 @@ class World:
                         words += 1
                 if ctx.get(owner.start):
                     assert words == 4 and ctx.get(owner.pushed.whole)
+                    for _ in range(self.late.popleft() if self.late else 0):
+                        await ctx.tick()
+                if ctx.get(owner.start) and ctx.get(owner.request):
                     await self._run(ctx, owner, number, first)
                 ctx.set(owner.granted, 0)
                 await ctx.tick()

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from hw.launch.sequencer import HOLD, READS
+from hw.launch.sequencer import HOLD, READS, STARTED
 from hw.records import Outcome
 from peerdma import regs
 from peerdma.regs import LaunchEnd, LaunchStatus
@@ -102,6 +102,25 @@ def test_a_queue_is_busy_until_the_last_of_its_writes():
     world.run(bench)
     # Before the record, before the done word, and after each.
     assert {(3, 2, False), (3, 3, False), (3, 4, True), (3, 5, True)} <= between
+
+
+@pytest.mark.parametrize("late", range(STARTED - 3, STARTED + 4))
+def test_a_job_runs_once_however_late_it_starts(late):
+    """Where the launcher gives a start up, none has come; it asks for the channel again."""
+    world = World(seeded())
+
+    async def bench(ctx):
+        await slots(world, ctx)
+        await world.arm(ctx, 0)
+        world.late.append(late)
+        (ticket,) = world.submit(0, 1)
+        await world.ring(ctx, 0)
+        await world.served(ctx, 0, [ticket])
+        await ctx.tick().repeat(50)
+        ours = [each for each in world.log if each[1] & ~0xFFF != RINGS[0]]
+        assert ours == steps(1, ticket, world)
+
+    world.run(bench)
 
 
 def test_queues_go_side_by_side_on_different_channels():
