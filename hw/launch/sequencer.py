@@ -149,7 +149,7 @@ class Sequencer(wiring.Component):
         m.d.comb += [runs.queue.eq(now), runs.abort.eq(~Cat(each.armed for each in settings))]
 
         # The one read under way
-        under_way, retired, job = Signal(), self.retired.payload, self.job.payload
+        under_way, retired, job = Signal(name="under_way"), self.retired.payload, self.job.payload
         entries, placed = self.reading == Read.ENTRIES, self.placement.payload
         arriving, odd = placed.data, placed.enable[1].any()
         seen, found, found_slot = Signal(), Signal(), Signal(SLOT_BITS)
@@ -200,7 +200,8 @@ class Sequencer(wiring.Component):
         expected = under_way & entries & (self.reader == now) & others_rest
 
         # The sequence
-        number, half, second = Signal.like(runs.number), Signal(), Signal()
+        number, half = Signal.like(runs.number, name="word_number"), Signal(name="half")
+        second = Signal()
         cycles, counted, finished = Signal(range(STARTED + 1)), Signal(), Signal()
         told = Mux(second, slot_row(slot[now], "done_lo"), queue_row(now, "records_lo"))
         of_slot = Cat(slot[now][0] | half, slot[now][1:])
@@ -314,6 +315,8 @@ class Sequencer(wiring.Component):
                 m.d.comb += ready.eq(Mux(half, (owners & runs.target).any(), runs.granted))
                 m.d.comb += self.row.eq(slot_row(of_slot, number + runs.pushed))
                 m.d.sync += cycles.eq(cycles + 1)
+                with m.If(runs.started):
+                    m.d.sync += phase[now].eq(Phase.RUN)
                 with m.If(ready):
                     # The pair of a copy has to be flushed first.
                     m.d.comb += [runs.push.eq(1), runs.start.eq(~pair[now])]
@@ -327,7 +330,9 @@ class Sequencer(wiring.Component):
                     m.next = "Look"
             with m.State("Start"):
                 other = Cat(Const(1, 1), slot[now][1:])
-                m.d.comb += [runs.start.eq(1), self.row.eq(slot_row(other, "descriptor"))]
+                m.d.comb += self.row.eq(slot_row(other, "descriptor"))
+                # What begins before the start is given up shows in time.
+                m.d.comb += runs.start.eq(cycles != STARTED)
                 m.d.sync += cycles.eq(cycles + 1)
                 with m.If(runs.started):
                     m.d.sync += [phase[now].eq(Phase.RUN), cycles.eq(0)]

@@ -4,6 +4,7 @@
 from .arbiter import Arbiter
 from .axi_stream import AxiStreamPorts
 from .descriptors import Pushes, Slots
+from .doorbells import Doorbells
 from .frames import Frames
 from .grants import Grants
 from .interrupts import Edges, Masked, Pending, Records
@@ -15,6 +16,7 @@ from .solve import design
 from .space import Space
 from .splitter import Pieces
 from .tags import Order, Tags
+from .tickets import Tickets
 
 __all__ = ["PROPERTIES", "Property", "design"]
 
@@ -24,6 +26,7 @@ PROPERTIES: dict[str, type[Property]] = {
     "outbound": Outbound,
     "copy": Copy,
     "order": Order,
+    "tickets": Tickets,
     "pieces": Pieces,
     "space": Space,
     "tags": Tags,
@@ -32,6 +35,7 @@ PROPERTIES: dict[str, type[Property]] = {
     "frames": Frames,
     "pushes": Pushes,
     "grants": Grants,
+    "doorbells": Doorbells,
     "put": Put,
     "get": Get,
     "axis": AxiStreamPorts,

@@ -47,6 +47,76 @@ BUGS: dict[str, list[Edit]] = {
             "with m.If(1):",
         ),
     ],
+    "doorbells": [
+        Edit(
+            "tails count cyclically",
+            "hw/launch/tails.py",
+            "& ~further[-1] & further.any()",
+            "& (word.tail > tail)",
+        ),
+        Edit(
+            "a tail is within its ring",
+            "hw/launch/tails.py",
+            "(used[8:-1].any() | (used[:8] & ~settings.mask).any())",
+            "used[8:-1].any()",
+        ),
+        Edit(
+            "a doorbell is of its queue's generation",
+            "hw/launch/tails.py",
+            "settings.armed & (word.generation == settings.generation)",
+            "settings.armed",
+        ),
+    ],
+    "tickets": [
+        Edit(name, "hw/launch/sequencer.py", old, new)
+        for name, old, new in (
+            (
+                "a ticket was rung",
+                "with m.Elif(going & (self.ticket == tail)):",
+                "with m.Elif(0):",
+            ),
+            (
+                "an entry is of its ticket",
+                "& (arriving[:16] == self.ticket)",
+                "",
+            ),
+            (
+                "a slot is of its queue",
+                "control.valid & (control.queue == now)",
+                "control.valid",
+            ),
+            (
+                "a channel is of one queue",
+                "(runs.taken & channels).any()",
+                "0",
+            ),
+            (
+                "a job is started once",
+                "runs.start.eq(cycles != STARTED)",
+                "runs.start.eq(1)",
+            ),
+            (
+                "a record waits for the end of all runs",
+                "with m.If(runs.left & ~(flushes[now] & under_way)):",
+                "with m.If(~(flushes[now] & under_way)):",
+            ),
+            (
+                "a record waits for the flush read",
+                "with m.Case(Phase.RECORD):",
+                "with m.Case(Phase.RECORD, Phase.FLUSH):",
+            ),
+            (
+                "a done word waits for its record",
+                "with m.If(self.records.done):",
+                "with m.If(self.records.done | (tells[now] & ~second)):",
+            ),
+            (
+                "a place is within the ring",
+                "place = (self.ticket & depth) << align",
+                "place = self.ticket << align",
+            ),
+        )
+    ],
     "pieces": [
         Edit(
             "the first piece ends at a multiple of the limit",

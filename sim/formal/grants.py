@@ -19,7 +19,8 @@ class Grants(Property):
     other way round; a run of the owner ends once, when it is drained. Assumed is that runs end:
     each of software's within some cycles of its start, each of the owner's within as many of its
     own, and as many more until the channel is drained; that nobody is kept from a start for
-    longer; and that an owner which is granted starts, or withdraws, within as many.
+    longer; and that an owner which is granted starts, or withdraws, within as many, and withdraws
+    in the cycle after it took a start back.
     """
 
     #: each of these numbers of cycles
@@ -45,7 +46,8 @@ class Grants(Property):
         def bounded(while_):
             return Assume(self.waiting(m, while_, self.MOST + 1) <= self.MOST)
 
-        was_offering = self.past(m, owner.granted & ~owner.started & owner.start & owner.request)
+        offering = owner.granted & ~owner.started & owner.start & owner.request
+        takes_back = self.past(m, offering) & ~owner.start & ~owner.started
         m.d.comb += [
             # What the run state of software's does.
             Assume(host.stream.running == running),
@@ -53,7 +55,7 @@ class Grants(Property):
             Assume(~(block.waits & running)),
             Assume(running | ~(host.flush | host.oldest.ready | host.stream.breaks)),
             # What an owner does.
-            Assume(~was_offering | owner.start | ~owner.request | owner.started),
+            Assume(~self.past(m, takes_back) | ~owner.request),
             bounded(owner.granted & ~owner.started & ~owner.start & owner.request),
             # Runs end.
             bounded(running),

@@ -29,8 +29,9 @@ class World:
     memory : dict of int to int
         Qwords by address.
     log : list of (str, int, int)
-        ("read", address, length), ("write", address, value) and ("run", channel, dword) as they
-        happened; the dword is the first one of the descriptor.
+        ("read", address, length) when it has ended, ("write", address, value) when it was taken,
+        ("run", channel, dword) and ("ended", channel, dword), as they happened; the dword is the
+        first one of the descriptor.
     records : list of list of (int, int)
         Ticket and status of each record of each queue, in order.
     ends : dict of int to deque of Outcome or None
@@ -39,6 +40,10 @@ class World:
         How a read of an address ends.
     held : set of int
         Channels that somebody else has.
+    late : deque of int
+        Cycles that the next runs wait for their start, of any channel; 0 when there is none left.
+    writing : bool
+        A write was taken and is not done.
     """
 
     def __init__(self, rng: random.Random, queues: int = 2, entries: int = 8, first: int = 0):
@@ -50,6 +55,8 @@ class World:
         self.ends = {0: deque(), 1: deque()}
         self.outcome = lambda address: Outcome.OK
         self.held = set()
+        self.late = deque()
+        self.writing = False
         self.flushed = 0
         self._driven = set()
 
@@ -102,6 +109,11 @@ class World:
         await self.register(ctx, regs.LAUNCH_QUEUE, queue, "first", self.next[queue] & 0xFFFF)
         await self.control(ctx, queue, 1, **control)
 
+    async def disarm(self, ctx, queue):
+        await self.control(ctx, queue, 0)
+        while (await self.state(ctx, queue))["busy"]:
+            pass
+
     async def state(self, ctx, queue):
         register = regs.LAUNCH_QUEUE["state"]
         async with self._driving(ctx, "read"):
@@ -120,14 +132,16 @@ class World:
             self.next[queue] += 1
         return tickets
 
-    async def ring(self, ctx, queue, tail=None, generation=1):
+    async def ring(self, ctx, queue, tail=None, generation=1, *, at=0, bar=regs.BAR_USER[0]):
+        """Write a doorbell, `at` bytes behind its place."""
         tail = self.next[queue] if tail is None else tail
         doorbell, base = self.dut.doorbell, regs.DOORBELL_BASE + regs.DOORBELL_STRIDE * queue
+        lane = at >> 2 & 1
         async with self._driving(ctx, "doorbell"):
-            ctx.set(doorbell.bar, regs.BAR_USER[0])
-            ctx.set(doorbell.address, base >> 3)
-            ctx.set(doorbell.data, tail & 0xFFFF | generation << 16)
-            ctx.set(doorbell.enable, 0xF)
+            ctx.set(doorbell.bar, bar)
+            ctx.set(doorbell.address, base + at >> 3)
+            ctx.set(doorbell.data, (tail & 0xFFFF | generation << 16) << 32 * lane)
+            ctx.set(doorbell.enable, 0xF << 4 * lane)
             ctx.set(doorbell.valid, 1)
             await ctx.tick()
             ctx.set(doorbell.valid, 0)
@@ -159,7 +173,6 @@ class World:
                 continue
             ctx.set(dut.job.ready, 0)
             assert job.address // 4096 == (job.address + job.length - 1) // 4096
-            self.log.append(("read", job.address, job.length))
             await ctx.tick().repeat(self.rng.randrange(1, 30))
             outcome = self.outcome(job.address)
             place = job.place.offset
@@ -174,6 +187,7 @@ class World:
             ctx.set(dut.retired.payload, {"length": job.length, "outcome": outcome})
             ctx.set(dut.retired.valid, 1)
             await ctx.tick()
+            self.log.append(("read", job.address, job.length))
             ctx.set(dut.retired.valid, 0)
 
     async def _records(self, ctx):
@@ -193,7 +207,11 @@ class World:
                 assert record.address == RECORDS[queue] + 8 * (ticket % self.entries)
                 self.records[queue].append((ticket, status))
             self.log.append(("write", record.address, record.data))
-            await ctx.tick().repeat(self.rng.randrange(1, 10))
+            self.writing = True
+            for _ in range(self.rng.randrange(1, 10)):
+                _, _, offered = await ctx.tick().sample(records.record.valid)
+                assert not offered, "a write does not wait for the one before"
+            self.writing = False
             ctx.set(records.done, 1)
             await ctx.tick()
             ctx.set(records.done, 0)
@@ -210,7 +228,7 @@ class World:
                 ctx.set(owner.granted, 1)
                 words, first = 0, None
                 # A run may have begun before all words of its descriptor have come.
-                early, begun = rng.randrange(2), False
+                early, begun = not self.late and rng.randrange(2), False
                 while ctx.get(owner.request) and not (ctx.get(owner.start) and words == 4):
                     ctx.set(owner.started, begun)
                     ctx.set(owner.word.ready, ready := rng.randrange(8) > 0)
@@ -225,9 +243,12 @@ class World:
                         words += 1
                 if ctx.get(owner.request):
                     assert ctx.get(owner.pushed.whole)
-                    await self._run(ctx, owner, number, first)
-                elif begun:
+                    for _ in range(self.late.popleft() if self.late else 0):
+                        await ctx.tick()
+                if begun and not ctx.get(owner.request):
                     await self._end(ctx, owner, {"outcome": Outcome.OK, "aborted": 1})
+                elif begun or (ctx.get(owner.start) and ctx.get(owner.request)):
+                    await self._run(ctx, owner, number, first)
                 ctx.set(owner.granted, 0)
                 await ctx.tick()
 
@@ -254,6 +275,7 @@ class World:
         ctx.set(owner.ended.payload, end)
         ctx.set(owner.ended.valid, 1)
         await ctx.tick()
+        self.log.append(("ended", number, first))
         ctx.set(owner.ended.valid, 0)
         ctx.set(owner.started, 0)
 

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Doorbells of launch queues: what they can move."""
+
+from amaranth import *
+from amaranth.hdl import Assert, Assume
+
+from hw.launch.records import SETTINGS
+from hw.launch.tails import Tails
+
+from .property import Property
+
+__all__ = ["Doorbells"]
+
+
+class Doorbells(Property):
+    """A tail moves forward only, by a doorbell of its queue and generation, and within its ring.
+
+    Each such doorbell moves it; one that is further ahead, by half of all numbers at most, ends the
+    queue; all others change nothing, and are counted if they are of another generation or find the
+    queue not armed. Followed is any one queue. Assumed: the tickets that complete are those that
+    were rung, one at a time; a ring's size changes with the first ticket only.
+    """
+
+    def __init__(self):
+        super().__init__(Tails(2))
+
+    def _state(self, m):
+        block = self.block
+        queue = self.any(m, 1, "queue")
+        settings = SETTINGS(Mux(queue, *(Value.cast(each) for each in reversed(block.settings))))
+        head, tail = (Mux(queue, *reversed(each)) for each in (block.head, block.tail))
+        load = block.load.bit_select(queue, 1)
+        completes, oldest = self.free(1, "completes"), Signal(16)
+        with m.If(load):
+            m.d.sync += oldest.eq(block.first)
+        with m.Elif(completes):
+            m.d.sync += oldest.eq(head + 1)
+        mask = settings.mask
+        m.d.comb += [
+            Assume(head == oldest),
+            Assume(~completes | (head != tail)),
+            Assume((mask & (mask + 1)) == 0),
+            Assume(~self.started(m) | self.past(m, load) | (mask == self.past(m, mask))),
+        ]
+
+        bell, most = block.doorbell.payload, mask + 1
+        used, ahead = Signal(16), Signal(16)
+        rung, moves, over = Signal(), Signal(), Signal()
+        m.d.comb += [
+            used.eq(tail - head),
+            ahead.eq(bell.word.tail - head),
+            rung.eq(
+                block.doorbell.valid
+                & (bell.queue == queue)
+                & settings.armed
+                & (bell.word.generation == settings.generation)
+            ),
+            moves.eq(rung & (ahead > used) & (ahead <= most)),
+            over.eq(rung & (ahead > most) & (ahead <= 1 << 15)),
+            Assert(used <= most),
+            Assert(block.moved.bit_select(queue, 1) == moves),
+            Assert(block.over.bit_select(queue, 1) == over),
+        ]
+        following = Mux(load, block.first, Mux(moves, bell.word.tail, tail))
+        ignored = block.doorbell.valid & bell.counts & (bell.queue == queue) & ~rung
+        counted = self.past(m, block.ignored + (ignored & (block.ignored != 255)))
+        m.d.comb += [
+            Assert(tail == self.past(m, following)),
+            Assert(~self.past(m, bell.queue == queue) | (block.ignored == counted)),
+        ]
+        self.cover(
+            m,
+            (used == most) & (tail < head) & (mask == 255),
+            over & (used == most),
+            moves & (ahead < bell.word.tail),
+            block.ignored == 3,
+        )

@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Mutants of launch queues."""
+
+__all__ = ["ROWS"]
+
+ROWS = [
+    # What a GPU writes
+    (
+        "a doorbell of another generation counts",
+        "launch/tails.py",
+        "ours.eq(settings.armed & (word.generation == settings.generation))",
+        "ours.eq(settings.armed)",
+        "launch/test_tails.py::test_another_generation_is_ignored_and_counted",
+    ),
+    (
+        "tails do not count cyclically",
+        "launch/tails.py",
+        "& ~further[-1] & further.any()",
+        "& (word.tail > tail)",
+        "launch/test_tails.py::test_merged_repeated_reordered_and_early_doorbells",
+    ),
+    (
+        "a tail may be any number of places ahead",
+        "launch/tails.py",
+        "over.eq(inside & (used[8:-1].any() | (used[:8] & ~settings.mask).any()))",
+        "over.eq(0)",
+        "launch/test_tails.py::test_a_tail_more_than_the_depth_ahead_ends_the_queue",
+    ),
+    (
+        "all of a doorbell's page is one",
+        "launch/launcher.py",
+        "& (write.address[: _PAGE_BITS - 3] == 0)",
+        "",
+        "launch/test_hostile.py::test_writes_beside_a_doorbell_are_none",
+    ),
+    (
+        "an entry that arrives may be another ticket's",
+        "launch/sequencer.py",
+        "& (arriving[:16] == self.ticket)",
+        "",
+        "launch/test_launcher.py::test_tickets_go_through_all_steps_in_order_beyond_each_wrap",
+    ),
+    (
+        "an entry that was read ahead may be another ticket's",
+        "launch/sequencer.py",
+        "& (self.entry.ticket[:16] == self.ticket)",
+        "",
+        "launch/test_launcher.py::test_tickets_go_through_all_steps_in_order_beyond_each_wrap",
+    ),
+    (
+        "entries outlive their queue",
+        "launch/sequencer.py",
+        "fresh[now]\n                    & (burst",
+        "(burst",
+        "launch/test_launcher.py"
+        "::test_an_entry_that_never_comes_ends_the_queue_and_arming_it_anew_forgets_old_ones",
+    ),
+    # Slots
+    (
+        "a queue launches another one's slot",
+        "launch/sequencer.py",
+        "mine = control.valid & (control.queue == now)",
+        "mine = control.valid",
+        "test_launch_ends.py::test_errors_drain_until_software_resumes",
+    ),
+    (
+        "a queue launches a slot that is not valid",
+        "launch/sequencer.py",
+        "mine = control.valid & (control.queue == now)",
+        "mine = control.queue == now",
+        "test_launch_ends.py::test_errors_drain_until_software_resumes",
+    ),
+    (
+        "the done word of another queue's slot is written",
+        "launch/sequencer.py",
+        "tells[now].eq(control.done & mine)",
+        "tells[now].eq(control.done)",
+        "test_launch_ends.py::test_errors_drain_until_software_resumes",
+    ),
+    # The order of what is written
+    (
+        "the flush read is left out",
+        "launch/sequencer.py",
+        "with m.If(flushes[now]):",
+        "with m.If(0):",
+        "test_launch.py::test_a_record_does_not_overtake_data_that_a_flush_read_pushes",
+    ),
+    (
+        "a record does not wait for the flush read",
+        "launch/sequencer.py",
+        "with m.Case(Phase.RECORD):",
+        "with m.Case(Phase.RECORD, Phase.FLUSH):",
+        "launch/test_launcher.py::test_tickets_go_through_all_steps_in_order_beyond_each_wrap",
+    ),
+    (
+        "a flush read does not wait for the end of the run",
+        "launch/sequencer.py",
+        "with m.If(runs.left & ~(flushes[now] & under_way)):",
+        "with m.If((runs.left | flushes[now]) & ~(flushes[now] & under_way)):",
+        "launch/test_launcher.py::test_tickets_go_through_all_steps_in_order_beyond_each_wrap",
+    ),
+    (
+        "a done word does not wait for its record",
+        "launch/sequencer.py",
+        "with m.If(self.records.done):",
+        "with m.If(self.records.done | (tells[now] & ~second)):",
+        "launch/test_launcher.py::test_tickets_go_through_all_steps_in_order_beyond_each_wrap",
+    ),
+    (
+        "a queue is not busy before its record is out",
+        "launch/sequencer.py",
+        "state.busy.eq((phase[queue] != Phase.IDLE) |",
+        "state.busy.eq(((phase[queue] != Phase.IDLE) & (phase[queue] != Phase.RECORD)) |",
+        "launch/test_launcher.py::test_a_queue_is_busy_until_the_last_of_its_writes",
+    ),
+    # Errors
+    (
+        "tickets behind one that failed are started",
+        "launch/sequencer.py",
+        "with m.If(failed[now]):",
+        "with m.If(0):",
+        "launch/test_launcher.py::test_errors_drain_and_the_first_one_stays",
+    ),
+    (
+        "a ticket that is not started has no done word",
+        "launch/sequencer.py",
+        "tells[now].eq(control.done & mine)",
+        "tells[now].eq(control.done & mine & ~failed[now])",
+        "launch/test_launcher.py::test_errors_drain_and_the_first_one_stays",
+    ),
+    (
+        "an error of the flush read is not in the record",
+        "launch/sequencer.py",
+        "with m.If(~good & (status[self.reader] == _STATUS.OK)):",
+        "with m.If(0):",
+        "launch/test_launcher.py::test_errors_drain_and_the_first_one_stays",
+    ),
+    (
+        "a run outlives its queue",
+        "launch/sequencer.py",
+        "runs.abort.eq(~Cat(each.armed for each in settings))",
+        "runs.abort.eq(0)",
+        "test_launch_ends.py::test_disarming_aborts_and_nothing_is_written_after_busy",
+    ),
+    # Channels
+    (
+        "a copy keeps one channel while it waits for the other",
+        "launch/sequencer.py",
+        "runs.give_back.eq(clock[exact_log2(HOLD)])",
+        "runs.give_back.eq(0)",
+        "launch/test_launcher.py::test_a_copy_gives_back_the_channel_that_somebody_else_needs",
+    ),
+    (
+        "a copy keeps its second channel after the run",
+        "launch/runs.py",
+        "drops.append(owner.ended.valid << number)",
+        "drops.append(Mux(number == 1, 0, owner.ended.valid << number))",
+        "launch/test_launcher.py::test_a_copy_gives_back_the_channel_that_somebody_else_needs",
+    ),
+    (
+        "the other half of a copy that fails goes on",
+        "launch/runs.py",
+        "drops += [Mux(broken & each[number], each, 0) for each in masks]",
+        "drops += []",
+        "launch/test_launcher.py::test_when_one_half_of_a_copy_fails_the_other_is_aborted",
+    ),
+    (
+        "a copy begins with what is left in the stream",
+        "launch/sequencer.py",
+        "self.flush[index].eq(pair[now] & ~half & runs.used[index])",
+        "self.flush[index].eq(0)",
+        "test_launch.py::test_copies_through_the_stream_beside_those_of_software",
+    ),
+]
