@@ -246,7 +246,7 @@ class World:
                     for _ in range(self.late.popleft() if self.late else 0):
                         await ctx.tick()
                 if begun and not ctx.get(owner.request):
-                    await self._end(ctx, owner, {"outcome": Outcome.OK, "aborted": 1})
+                    await self._end(ctx, owner, Outcome.OK, aborted=True)
                 elif begun or (ctx.get(owner.start) and ctx.get(owner.request)):
                     await self._run(ctx, owner, number, first)
                 ctx.set(owner.granted, 0)
@@ -266,16 +266,14 @@ class World:
                 break
         else:
             aborted = False
-        await self._end(
-            ctx, owner, {"outcome": Outcome.OK if aborted else outcome, "aborted": aborted}
-        )
+        await self._end(ctx, owner, Outcome.OK if aborted else outcome, aborted)
+        self.log.append(("ended", number, first))
 
     @staticmethod
-    async def _end(ctx, owner, end):
-        ctx.set(owner.ended.payload, end)
+    async def _end(ctx, owner, outcome, aborted):
+        ctx.set(owner.ended.payload, {"outcome": outcome, "aborted": aborted})
         ctx.set(owner.ended.valid, 1)
         await ctx.tick()
-        self.log.append(("ended", number, first))
         ctx.set(owner.ended.valid, 0)
         ctx.set(owner.started, 0)
 
