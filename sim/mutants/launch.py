@@ -144,6 +144,20 @@ ROWS = [
     ),
     # Channels
     (
+        "two queues have the same channel",
+        "launch/sequencer.py",
+        "(runs.taken & channels).any()",
+        "0",
+        "launch/test_launcher.py::test_queues_go_side_by_side_on_different_channels",
+    ),
+    (
+        "a start that is given up may come all the same",
+        "launch/sequencer.py",
+        "runs.start.eq(cycles != STARTED)",
+        "runs.start.eq(1)",
+        "launch/test_launcher.py::test_a_job_runs_once_however_late_it_starts",
+    ),
+    (
         "a copy keeps one channel while it waits for the other",
         "launch/sequencer.py",
         "runs.give_back.eq(clock[exact_log2(HOLD)])",
