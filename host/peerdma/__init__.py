@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import os
 from typing import TYPE_CHECKING, Any
 
 from .board.backend import BoardInfo, FrameRecord
@@ -24,6 +25,8 @@ from .board.board import Board
 from .board.job import Job
 from .board.pin import Pin, Span
 from .board.plan import Plan
+from .board.queue import Queue, QueueStats
+from .board.queue_memory import DeviceQueue
 from .board.streaming import Frame, Frames
 from .board.transfer import Paths, Through, Transfer
 from .deprecated import deprecated
@@ -62,6 +65,7 @@ __all__ = [
     "Cancelled",
     "CudaError",
     "DataPath",
+    "DeviceQueue",
     "DmaBuf",
     "Frame",
     "FrameRecord",
@@ -77,6 +81,8 @@ __all__ = [
     "PinError",
     "Plan",
     "ProtocolError",
+    "Queue",
+    "QueueStats",
     "Span",
     "Stamp",
     "Stamps",
@@ -91,8 +97,15 @@ __all__ = [
     "Watch",
     "__version__",
     "gpu",
+    "include_dir",
     "open",
 ]
+
+
+def include_dir() -> str:
+    """The folder for a compiler's -I, for ``#include <peerdma/device.cuh>``: see docs/launch.md."""
+    return os.path.join(os.path.dirname(os.path.abspath(__file__)), "include")
+
 
 # Programs that want the log set it up; the others see nothing of it.
 logging.getLogger(__name__).addHandler(logging.NullHandler())
