@@ -73,7 +73,7 @@ class Queue:
     closed : bool
     """
 
-    doorbell = "shadow tail"
+    doorbell: str = "shadow tail"
 
     def __init__(
         self, jobs: Jobs, backend: Backend, plans: Sequence[Plan], depth: int, device: Any
@@ -186,6 +186,8 @@ class Queue:
                 )
             time.sleep(_POLL)
         found, status = record
+        if status or found != ticket:
+            self._look()  # what failed first
         if status or (found != ticket and memory.first_error):
             raise self._failure(ticket, found, status)
         for flush_writes in self._flushes.values():
@@ -202,8 +204,7 @@ class Queue:
         memory = self._memory
         ignored, cycles = 0, None
         with self._lock:
-            if not memory.ended:
-                self._run.check()
+            self._look()
             if not memory.ended:
                 ignored, cycles = self._run.counts()
         submitted = ahead(memory.drawn(), memory.first)
@@ -253,9 +254,14 @@ class Queue:
             while not self.closed and not self._memory.ended:
                 self._jobs.wait(time.monotonic() + _LOOK)
                 if not self.closed and time.monotonic() >= due:
-                    with contextlib.suppress(PeerdmaError):
-                        self._run.check()
+                    self._look()
                     due = time.monotonic() + _LOOK
+
+    def _look(self) -> None:
+        """Sees what the board says of the queue, if it has not ended."""
+        with self._lock, contextlib.suppress(PeerdmaError):
+            if not self._memory.ended:
+                self._run.check()
 
     def _mapped(self) -> tuple[int, object]:
         """The address of its memory for kernels, and what keeps it there."""

@@ -125,7 +125,8 @@ class QueueMemory:
     """
 
     def __init__(self, depth: int, first: int = FIRST_TICKET):
-        self.depth, self.first = depth, first
+        self.depth: int = depth
+        self.first: int = first
         self.ended: State = State.RUNNING
         self.first_error: int = 0
         self.pages: SharedPages = SharedPages("queue", _LAYOUT.itemsize)
