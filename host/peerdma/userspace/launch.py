@@ -7,14 +7,14 @@ import contextlib
 import itertools
 import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..board.backend import LaunchCounts, Piece
 from ..board.queue_memory import QueueMemory, State
-from ..errors import BoardLost, UnsupportedError
-from ..memory.memory import DataPath
+from ..errors import PeerdmaError, UnsupportedError
+from ..memory.memory import DataPath, Memory
 from ..memory.pages import SharedPages
 from ..memory.scatter import ScatterList
 from ..regs import (
@@ -30,10 +30,11 @@ from ..regs import (
     LaunchEnd,
 )
 from ..uapi import Access
+from ..vfio.function import PciFunction
 from ..vfio.platform import Platform
 from .chain import BLOCK_DESCRIPTORS, write_chain
 from .prepared import descriptor_columns
-from .registers import Bank
+from .registers import Bank, Registers
 from .xdma import Xdma
 
 __all__ = ["MOST_BYTES", "Copy", "LaunchRun", "Launcher"]
@@ -84,7 +85,13 @@ class Launcher:
         Undoes that.
     """
 
-    def __init__(self, xdma: Xdma, platform: Platform, pin: Callable, unpin: Callable[..., None]):
+    def __init__(
+        self,
+        xdma: Xdma,
+        platform: Platform,
+        pin: Callable[[Memory, Access], Any],
+        unpin: Callable[[Any], None],
+    ):
         extension = xdma.extension
         if extension is None or Capability.LAUNCH not in extension.capabilities:
             raise UnsupportedError(
@@ -98,9 +105,11 @@ class Launcher:
                 f"and its user block is {xdma.user_block or 'none'}. Build the gateware with "
                 "--user pass"
             )
-        self.xdma, self.function = xdma, platform.function
-        self.pin, self.unpin = pin, unpin
-        self.registers = xdma.engine.registers
+        self.xdma: Xdma = xdma
+        self.function: PciFunction = platform.function
+        self.pin: Callable[[Memory, Access], Any] = pin
+        self.unpin: Callable[[Any], None] = unpin
+        self.registers: Registers = xdma.engine.registers
         self._free_slots = list(range(0, LAUNCH_SLOTS, _SLOTS_OF_A_COPY))
         count = Bank(self.registers, EXTENSION).fields("channels")["launch_queues"]
         self._free_queues = list(range(count))
@@ -166,6 +175,9 @@ class LaunchRun:
     memory : QueueMemory
     """
 
+    slots: list[int]
+    generation: int
+
     def __init__(self, launcher: Launcher, copies: Sequence[Copy], memory: QueueMemory):
         self._launcher = launcher
         self._engine = launcher.xdma.engine
@@ -179,9 +191,8 @@ class LaunchRun:
                 f"{MOST_BYTES}: other transfers wait as long as it takes. Divide it"
             )
         with contextlib.ExitStack() as undo:
-            self._number, slots, self.generation = launcher.take(len(copies))
-            undo.callback(launcher.give_back, self._number, slots)
-            self.slots: list[int] = slots
+            self._number, self.slots, self.generation = launcher.take(len(copies))
+            undo.callback(launcher.give_back, self._number, self.slots)
             self._bank = Bank(
                 launcher.registers,
                 LAUNCH_QUEUE,
@@ -193,7 +204,7 @@ class LaunchRun:
             chains = self._chains(copies, undo)
             undo.callback(self._stop)
             done = base + memory.offset("done")
-            for index, (slot, flush) in enumerate(zip(slots, flushes, strict=True)):
+            for index, (slot, flush) in enumerate(zip(self.slots, flushes, strict=True)):
                 self._prepare(slot, chains[2 * index : 2 * index + 2], flush, done + 4 * index)
             self._arm(base)
             self._undo = undo.pop_all()
@@ -257,7 +268,7 @@ class LaunchRun:
             return
         try:
             state = self._bank.fields("state")
-        except BoardLost:
+        except PeerdmaError:
             memory.end(State.LOST)
             raise
         if state["failed"]:
@@ -300,7 +311,7 @@ class LaunchRun:
             return
         try:
             self._disarm()
-        except BoardLost:
+        except PeerdmaError:
             why = State.LOST
         self._memory.end(why)
 
@@ -309,8 +320,8 @@ class LaunchRun:
         self._settle(lambda state: True)
 
     def _stop(self) -> None:
-        """Disarms, and invalidates all slots; nothing if the board is gone."""
-        with contextlib.suppress(BoardLost):
+        """Disarms, and invalidates all slots, if the board answers."""
+        with contextlib.suppress(PeerdmaError):
             for slot in self.slots:
                 self._launcher.slot(slot).write("control", 0)
             self._disarm()

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import peerdma
+from peerdma import regs
 from peerdma.board.queue_memory import QueueMemory, State
 from peerdma.regs import DOORBELL_FIELDS, EXTENSION, ErrorKind, LaunchStatus
 from peerdma.userspace.launch import MOST_BYTES
@@ -91,6 +92,38 @@ def test_memory_that_is_read_back_and_memory_without_a_file(board, kind):
             queue.wait(queue.submit(0))
             queue.wait(queue.submit(1))
             assert copies.right(0) and copies.right(1)
+
+
+@pytest.mark.parametrize(("memory", "read_back"), [("device", True), ("host", False)])
+def test_what_is_not_in_host_memory_is_read_back_before_the_record(
+    board, monkeypatch, memory, read_back
+):
+    """Left out only if data and record go the same way; the last dword of the destination."""
+    function, written = board._backend._function, {}
+    write = function.write32
+
+    def spy(bar, offset, value):
+        written[offset] = value
+        write(bar, offset, value)
+
+    monkeypatch.setattr(function, "write32", spy)
+    with peerdma.gpu("emulated", memory=memory) as gpu:
+        array, surface = np.zeros(1000, "u1"), gpu.surface(70_003)
+        with board.pin(array) as other, board.pin(surface) as pinned:
+            there = [pinned[:70_001], other[:99]]
+            with board.queue([board.prepare(np.zeros(70_100, "u1"), there)]) as queue:
+                base = regs.LAUNCH_SLOT.base + regs.LAUNCH_SLOT.stride * queue._run.slots[0]
+                found = {
+                    name: written[base + regs.LAUNCH_SLOT[name].offset]
+                    for name in ("control", "flush_lo", "flush_hi")
+                }
+                queue.wait(queue.submit(0))
+            part = pinned.handle.scatter.part(0, 70_001)
+            last = int(part.addresses[-1] + part.lengths[-1]) - 1
+    control = regs.LAUNCH_SLOT["control"]
+    assert control.field("flush").get(found["control"]) == read_back
+    address = found["flush_hi"] << 32 | found["flush_lo"]
+    assert address == (last - last % 4 if read_back else 0)
 
 
 def test_kernels_have_the_queue_for_themselves(board, copies):
