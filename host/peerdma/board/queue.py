@@ -93,7 +93,11 @@ class Queue:
         copies = [(pieces(plan.sources), pieces(plan.destinations)) for plan in plans]
         self._run = backend.queue(copies, self._memory)
         self._thread = threading.Thread(target=self._attend, name="peerdma-queue", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except BaseException:
+            self._run.close()
+            raise
 
     def __repr__(self) -> str:
         state = self._why() or f"{len(self.plans)} plans, {self.depth} deep"
@@ -225,12 +229,9 @@ class Queue:
 
     def end(self) -> None:
         """As `close`, with the lock held; the thread may still run."""
-        if self.closed:
-            return
-        self.closed = True
-        try:
+        if not self.closed:
             self._run.close()
-        finally:
+            self.closed = True
             self._jobs.wake()
 
     def join(self) -> None:

@@ -301,6 +301,30 @@ def test_closing_with_tickets_on_their_way(by):
         assert queue.stats().ended == "it was closed" and "closed" in repr(queue)
 
 
+def test_closing_that_was_interrupted_is_done_again(board, copies, monkeypatch):
+    queue = board.queue(copies.plans)
+    ticket, run = queue.submit(4), queue._run
+    with monkeypatch.context() as interrupted:
+        interrupted.setattr(run, "_settle", lambda concerned: signal.raise_signal(signal.SIGINT))
+        with pytest.raises(KeyboardInterrupt):
+            queue.close()
+    assert not queue.closed
+    queue.close()
+    assert queue.closed and queue._memory.record(ticket) is not None
+
+
+def test_a_queue_without_a_thread_is_not_open(board, copies, monkeypatch):
+    def start(thread):
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as full:
+        full.setattr(threading.Thread, "start", start)
+        with pytest.raises(RuntimeError, match="new thread"):
+            board.queue(copies.plans)
+    launcher = board._backend._launcher
+    assert (len(launcher._free_queues), len(launcher._free_slots)) == (2, 32)
+
+
 def test_a_reset_of_the_engine_ends_the_queue(board, copies):
     with board.queue(copies.plans) as queue:
         queue.wait(queue.submit(0))
