@@ -144,14 +144,23 @@ class Launcher:
         self._free_slots += slots
 
 
+def _device(memory: Memory) -> object:
+    """What memory is in, as far as that is known: else it is a device of its own."""
+    return getattr(memory, "cuda_device", None) or getattr(memory, "gpu", memory)
+
+
 def _flush_address(destination: Sequence[Piece]) -> int | None:
     """A dword of the destination that has to be read before the record; None if none has to be.
 
     The record goes to host memory. Data that goes there too is written before it; data that goes
     to another device parts with it at a switch, and a read of that device pushes it.
     """
-    elsewhere = [each for each in destination if each.handle.path is not DataPath.HOST_MEMORY]
-    devices = {id(getattr(each.handle.memory, "gpu", each.handle.memory)) for each in elsewhere}
+    elsewhere = [
+        each
+        for each in destination
+        if each.start < each.stop and each.handle.path is not DataPath.HOST_MEMORY
+    ]
+    devices = {id(_device(each.handle.memory)) for each in elsewhere}
     if len(devices) > 1:
         raise UnsupportedError(
             f"the destination of a plan of a queue is in the memory of {len(devices)} devices, and "

@@ -110,7 +110,7 @@ def test_what_is_not_in_host_memory_is_read_back_before_the_record(
     with peerdma.gpu("emulated", memory=memory) as gpu:
         array, surface = np.zeros(1000, "u1"), gpu.surface(70_003)
         with board.pin(array) as other, board.pin(surface) as pinned:
-            there = [pinned[:70_001], other[:99]]
+            there = [pinned[:70_000], pinned[70_000:70_001], other[:99], pinned[:0]]
             with board.queue([board.prepare(np.zeros(70_100, "u1"), there)]) as queue:
                 base = regs.LAUNCH_SLOT.base + regs.LAUNCH_SLOT.stride * queue._run.slots[0]
                 found = {
