@@ -198,38 +198,29 @@ def test_nothing_is_left_of_closed_queues(board, copies):
 # Errors --------------------------------------------------------------------------------------
 
 
-def test_a_plan_whose_pin_is_closed_fails_alone_and_errors_drain(board, gpu, copies):
-    source, destination = gpu.surface(4096), gpu.surface(4096)
-    with board.pin(source) as pinned, board.pin(destination) as there:
+def test_a_plan_whose_pin_is_closed_fails_and_errors_drain(board, gpu, copies):
+    """While it is queued, behind a copy for which the board waits as long as we have the lock."""
+    first = board.prepare(np.zeros(5000, "u1"), np.zeros(5000, "u1"))
+    with board.pin(gpu.surface(4096)) as pinned, board.pin(gpu.surface(4096)) as there:
         closing = board.prepare(pinned, there)
-        with board.queue([*copies.plans, closing], depth=32) as queue:
-            last = len(SIZES)
-            queue.wait(queue.submit(last))
-            tickets = [queue.submit(index) for index in (4, last, 0, last, 0)]
-            pinned.close()  # while it is queued: returns when the board does not use it
+        with board.queue([first, closing, *copies.plans], depth=32) as queue:
+            queue.wait(queue.submit(1))
+            with board._lock:
+                tickets = [queue.submit(index) for index in (0, 1, 2, 1, 2)]
+                pinned.close()  # returns when the board does not use the memory any more
             with pytest.raises(peerdma.PinError, match="pin is closed"):
-                queue.submit(last)
+                queue.submit(1)
             queue.wait(tickets[0])
-            # The second copy had begun or not.
-            found = [status for _, status in statuses(queue, tickets)]
-            assert found[1] in (0, LaunchStatus.SLOT) and found[3:] == [
-                LaunchStatus.FLUSHED if found[1] else LaunchStatus.SLOT,
-                LaunchStatus.FLUSHED,
-            ]
-            with pytest.raises(peerdma.TransferError, match="an earlier one failed with slot"):
-                queue.wait(tickets[-1])
+            with pytest.raises(peerdma.TransferError, match="the pins of its plan were closed"):
+                queue.wait(tickets[1])
+            for ticket in tickets[2:]:
+                with pytest.raises(peerdma.TransferError, match="an earlier one failed with slot"):
+                    queue.wait(ticket)
             assert queue.stats().first_error == LaunchStatus.SLOT
             queue.resume()
             assert queue.stats().first_error == 0
-            queue.wait(queue.submit(0))
-
-
-def statuses(queue, tickets):
-    until = time.monotonic() + 30
-    while queue._memory.record(tickets[-1]) is None:
-        assert time.monotonic() < until
-        time.sleep(0.001)
-    return [queue._memory.record(ticket) for ticket in tickets]
+            queue.wait(queue.submit(2))
+            assert copies.right(0)
 
 
 def test_a_failed_copy_flushes_what_comes_after_it_until_resume(board, gpu, copies):
