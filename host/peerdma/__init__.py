@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import importlib
 import logging
-import os
 from typing import TYPE_CHECKING, Any
 
 from .board.backend import BoardInfo, FrameRecord
@@ -25,7 +24,7 @@ from .board.board import Board
 from .board.job import Job
 from .board.pin import Pin, Span
 from .board.plan import Plan
-from .board.queue import Queue, QueueStats
+from .board.queue import Queue, QueueStats, include_dir
 from .board.queue_memory import DeviceQueue
 from .board.streaming import Frame, Frames
 from .board.transfer import Paths, Through, Transfer
@@ -100,11 +99,6 @@ __all__ = [
     "include_dir",
     "open",
 ]
-
-
-def include_dir() -> str:
-    """The folder for a compiler's -I, for ``#include <peerdma/device.cuh>``: see docs/launch.md."""
-    return os.path.join(os.path.dirname(os.path.abspath(__file__)), "include")
 
 
 # Programs that want the log set it up; the others see nothing of it.

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from ..arguments import integer, wrong_type
@@ -20,7 +21,7 @@ from .plan import Plan
 from .queue_memory import DEPTHS, DeviceQueue, QueueMemory, State, ahead
 from .spans import pieces
 
-__all__ = ["Queue", "QueueStats", "Queues"]
+__all__ = ["Queue", "QueueStats", "Queues", "include_dir"]
 
 #: Seconds between looks at the board's register, and between looks at a record.
 _LOOK, _POLL = 0.05, 0.0002
@@ -37,6 +38,11 @@ _ENDED = {
     State.RESET: "the board was reset. Open another queue",
     State.LOST: "the board went away. Open the board again",
 }
+
+
+def include_dir() -> str:
+    """The folder for a compiler's -I, for ``#include <peerdma/device.cuh>``: see docs/launch.md."""
+    return str(Path(__file__).resolve().parents[1] / "include")
 
 
 @dataclass(frozen=True)
