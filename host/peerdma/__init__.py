@@ -24,6 +24,8 @@ from .board.board import Board
 from .board.job import Job
 from .board.pin import Pin, Span
 from .board.plan import Plan
+from .board.queue import Queue, QueueStats, include_dir
+from .board.queue_memory import DeviceQueue
 from .board.streaming import Frame, Frames
 from .board.transfer import Paths, Through, Transfer
 from .deprecated import deprecated
@@ -62,6 +64,7 @@ __all__ = [
     "Cancelled",
     "CudaError",
     "DataPath",
+    "DeviceQueue",
     "DmaBuf",
     "Frame",
     "FrameRecord",
@@ -77,6 +80,8 @@ __all__ = [
     "PinError",
     "Plan",
     "ProtocolError",
+    "Queue",
+    "QueueStats",
     "Span",
     "Stamp",
     "Stamps",
@@ -91,8 +96,10 @@ __all__ = [
     "Watch",
     "__version__",
     "gpu",
+    "include_dir",
     "open",
 ]
+
 
 # Programs that want the log set it up; the others see nothing of it.
 logging.getLogger(__name__).addHandler(logging.NullHandler())

@@ -121,6 +121,48 @@ def test_boards(tmp_path):
     assert all_of_it == "10001 bytes in 2 parts, all of them right"
 
 
+def test_launch_queue(tmp_path):
+    done = run(tmp_path, example("launch_queue"), "--gpu", "emulated", "--rounds", "5")
+    assert done.returncode == 0, done.stderr
+    said, cycles = done.stdout.splitlines()
+    assert said == (
+        "15 copies that emulated integrated GPU started by shadow tail, all words right"
+    )
+    assert re.fullmatch(r"\d+ cycles of the board for each", cycles)
+
+
+def test_launch_queue_without_a_compiler(tmp_path):
+    done = run(tmp_path, example("launch_queue"), "--gpu", "emulated", PATH=str(tmp_path))
+    assert done.returncode == 10
+    assert "there is no g++: install it, or use a CUDA GPU (--gpu cuda)" in done.stderr
+
+
+def test_launch_queue_on_a_board_without(tmp_path, board_path):
+    path = ("--gpu", "emulated", "--board", board_path)
+    done = run(tmp_path, example("launch_queue"), *path)
+    assert done.returncode == 10
+    assert "this board's gateware has no launch queues: build it with" in done.stderr
+
+
+def test_launch_queue_on_cuda(cuda_loaded, monkeypatch, capsys):
+    """Without a GPU it shows what is launched with what: C++ runs in the kernel's place."""
+    example = runpy.run_path(str(EXAMPLES / "launch_queue.py"))
+    rounds = example["compiled"]()
+
+    class Program:
+        def __init__(self, device, name, text):
+            assert (name, text) == ("launch_queue.cu", example["source"]())
+
+        def launch(self, kernel, *arguments, one):
+            assert kernel == "rounds" and one and arguments[0][1] is None
+            rounds(*(value for value, _ in arguments))
+
+    monkeypatch.setattr("peerdma.cuda.program.Program", Program)
+    monkeypatch.setattr(sys, "argv", ["launch_queue.py", "--gpu", "cuda", "--rounds", "3"])
+    assert example["main"]() == 0
+    assert capsys.readouterr().out.startswith("9 copies that Fake GPU")
+
+
 class Cupy:
     """As much of CuPy as the example has, on the stand-in for CUDA: work in order of its stream."""
 

@@ -13,6 +13,7 @@ from ..memory.memory import DataPath, Memory
 from ..regs import Capability
 from ..uapi import Access
 from .link import Link
+from .queue_memory import QueueMemory
 from .transfer import Through
 
 __all__ = [
@@ -21,6 +22,8 @@ __all__ = [
     "Extension",
     "Filling",
     "FrameRecord",
+    "LaunchCounts",
+    "Launching",
     "Moved",
     "Piece",
     "Progress",
@@ -205,6 +208,15 @@ class Backend(Protocol):
         """
         ...
 
+    def queue(
+        self, copies: Sequence[tuple[Sequence[Piece], Sequence[Piece]]], memory: QueueMemory
+    ) -> Launching:
+        """Opens a launch queue for copies, source and destination each; at least one.
+
+        UnsupportedError if the board or its driver has no such queue, or none that is free.
+        """
+        ...
+
     def mailbox(self) -> MailboxPage:
         """Maps the mailbox page; UnsupportedError if the board offers none."""
         ...
@@ -278,6 +290,49 @@ class Filling(Protocol):
 
     def stop(self) -> None:
         """Ends the run; the board writes nothing any more."""
+        ...
+
+
+class LaunchCounts(NamedTuple):
+    """What a board counts of its launch queues, see docs/queue.md."""
+
+    #: doorbells that were ignored, of all queues together; stays at 255
+    ignored: int
+    #: its free-running clock now, in cycles
+    cycles: int | None
+
+
+class Launching(Protocol):
+    """A launch queue at work.
+
+    Attributes
+    ----------
+    slots : list of int
+        That of each copy.
+    generation : int
+    """
+
+    slots: list[int]
+    generation: int
+
+    def check(self) -> None:
+        """Looks whether a ticket has failed, or the board has ended the queue; ends it then."""
+        ...
+
+    def counts(self) -> LaunchCounts:
+        """What the board counts."""
+        ...
+
+    def resume(self) -> None:
+        """Has tickets started again after one that failed."""
+        ...
+
+    def invalidate(self, index: int) -> None:
+        """The board does not use the memory of a copy any more when this returns."""
+        ...
+
+    def close(self) -> None:
+        """Ends the queue. Every ticket has a record, and the board does not use its memory."""
         ...
 
 

@@ -11,7 +11,7 @@ from typing import Any, overload
 from ..arguments import integer
 from ..errors import PeerdmaError
 from ..memory.mailbox import Mailbox
-from ..memory.memory import Memory
+from ..memory.surface import Gpu
 from ..regs import USER, USER_BLOCK_SIZE
 from ..uapi import Access
 from .arrays import Arrays, memory_of
@@ -19,8 +19,10 @@ from .backend import Backend, BoardInfo, Progress, require_user_block
 from .job import Job
 from .jobs import Jobs
 from .pin import Pin, Side
+from .pinning import Pinning, allowed
 from .plan import Plan
 from .plans import Plans
+from .queue import Queue, Queues
 from .spans import READ_WRITE, read_only, require_ring
 from .streaming import Frames, Place, fill_frames
 from .transfer import Transfer
@@ -29,10 +31,6 @@ __all__ = ["Board"]
 
 
 _CLOSED = "the board is closed; open it again"
-
-
-def _allowed(memory: Memory) -> Access:
-    return Access.READ if memory.readonly else READ_WRITE
 
 
 class Board:
@@ -46,8 +44,10 @@ class Board:
         self._backend = backend
         self._pins: set[Pin] = set()
         self._lock = threading.RLock()
-        self._arrays = Arrays(self._lock, self._pin, self._unpin_now)
+        self._pinning = Pinning(backend, self._lock, self._pins, self._require_open, self._settle)
+        self._arrays = Arrays(self._lock, self._pinning.pin, self._pinning.unpin_now)
         self._jobs = Jobs(backend, self._lock, self._arrays.reap)
+        self._queues = Queues(self._jobs, backend)
         self._plans = Plans(backend, self._jobs, self._arrays, self._pins, self._require_open)
         self._stream: Frames | None = None
         self.closed: bool = False
@@ -70,6 +70,7 @@ class Board:
             self.closed = True
             if self._stream is not None:
                 self._stream.close()
+            join_queues = self._queues.close()
             self._jobs.refuse(_CLOSED)
             self._jobs.close()
             self._plans.close()
@@ -79,6 +80,7 @@ class Board:
                 pin.handle = None
                 pin.memory.release()
             self._pins.clear()
+        join_queues()
         self._jobs.join()
         self._plans.join()
 
@@ -132,11 +134,11 @@ class Board:
         """
         found = memory_of(memory, self._arrays.cuda)
         if access is None:
-            access = _allowed(found)
+            access = allowed(found)
         elif found.readonly and Access.WRITE in access:
             raise read_only("pin", found.nbytes, found.address)
         with self._lock:
-            return self._pin(found, access)
+            return self._pinning.pin(found, access)
 
     @overload
     def copy(
@@ -218,6 +220,32 @@ class Board:
         >>> job = plan.submit()
         """
         return self._plans.copy(source, destination)
+
+    def queue(self, plans: Sequence[Plan], *, depth: int = 256, gpu: Gpu | None = None) -> Queue:
+        """Opens a launch queue, by which kernels of a GPU start copies themselves.
+
+        >>> with board.queue([board.prepare(s, d)]) as queue:
+        ...     launch(kernel, queue.device)  # peerdma_submit(queue, 0, ...) of device.cuh
+        ...     queue.wait(ticket)
+
+        Parameters
+        ----------
+        plans : sequence of Plan
+            What `prepare` returned, at most 32 in all queues of a board and 1 MiB each; kernels
+            name them by their numbers here. The queue keeps them.
+        depth : int
+            Tickets that can be on their way: 8, 16, 32, 64, 128 or 256.
+        gpu : Gpu, optional
+            Whose kernels are given `Queue.device`; by default the one whose memory a plan has.
+
+        Raises
+        ------
+        UnsupportedError
+            If the board or its driver has no launch queues, or none that is free.
+        """
+        with self._lock:
+            self._require_open()
+            return self._queues.open(plans, depth, gpu)
 
     def process(
         self, source: Side, destination: Side, *, progress: Progress | None = None
@@ -357,39 +385,9 @@ class Board:
                     lease.close()
                 self._arrays.reap()
 
-    def _pin(self, memory: Memory, access: Access | None = None) -> Pin:
-        """Pins memory, by default for all that it allows; the lock is held."""
-        self._require_open()
-        access = access or _allowed(memory)
-        memory.acquire()
-        try:
-            handle = self._backend.pin(memory, access)
-            pin = Pin(memory, handle, self._backend.path(handle), access, self._unpin)
-        except BaseException:
-            memory.release()
-            raise
-        self._pins.add(pin)
-        return pin
-
-    def _unpin(self, pin: Pin) -> None:
-        with self._lock:
-            if pin not in self._pins:
-                return
-            handle, pin.handle = pin.handle, None  # no job can start with it from here on
-            try:
-                self._jobs.settle(pin)
-            except BaseException:
-                pin.handle = handle
-                raise
-            self._unpin_now(pin, handle)
-
-    def _unpin_now(self, pin: Pin, handle: Any = None) -> None:
-        """Undoes `_pin`, if the board is open; no job uses the pin, and the lock is held."""
-        if pin in self._pins:
-            handle, pin.handle = handle or pin.handle, None
-            self._pins.remove(pin)
-            pin.memory.release()
-            self._backend.unpin(handle)
+    def _settle(self, pin: Pin) -> None:
+        self._queues.drop(pin)
+        self._jobs.settle(pin)
 
     def _require_open(self) -> None:
         if self.closed:

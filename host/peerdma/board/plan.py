@@ -51,6 +51,8 @@ class Plan:
         self.leases = leases
         self._produced = [lease for lease in leases if lease.produced] if leases else ()
         self.work = work
+        self.sources: Sequence[Span] = sources
+        self.destinations: Sequence[Span] = destinations
         self.nbytes: int = total_bytes(sources or destinations)
         self.path: Paths = Paths(longest_path(sources), longest_path(destinations))
         self.pins: tuple[Pin, ...] = tuple(

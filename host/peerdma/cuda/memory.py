@@ -31,6 +31,7 @@ __all__ = [
     "map_host",
     "reachable",
     "register",
+    "registered",
 ]
 
 #: Granularity of a GPU's aperture. A pin covers whole pages, so no two surfaces share one.
@@ -202,6 +203,16 @@ def register(device: CudaDevice, array: ExternalArray) -> Allocation:
             return _registered(device, array.address, array.nbytes, undo, action, array.owner)
         free = undo.pop_all().close
         return Allocation(device, array.address, mapped, array.nbytes, path, free, array.owner)
+
+
+def registered(
+    device: CudaDevice, address: int, nbytes: int, owner: object, action: str
+) -> Allocation:
+    """Whole pages of this process that a GPU reaches, too, as long as the allocation is there."""
+    with contextlib.ExitStack() as undo:
+        device.acquire()
+        undo.callback(device.release)
+        return _registered(device, address, nbytes, undo, action, owner)
 
 
 def _unreachable(

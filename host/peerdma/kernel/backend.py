@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..board.backend import BoardInfo, Extension, Moved, Piece, Progress
+from ..board.backend import BoardInfo, Extension, Launching, Moved, Piece, Progress
 from ..board.link import Link
+from ..board.queue_memory import QueueMemory
 from ..board.transfer import Through
 from ..errors import BoardLost, CudaError, PeerdmaError, UnsupportedError, VersionMismatch
 from ..memory.dmabuf import DmaBuf
@@ -269,6 +270,15 @@ class KernelBackend:
             register.flags = 0
         self._node.request(Ioctl.USER_REGISTER, register, "read a register of the user block")
         return register.value
+
+    def queue(
+        self, copies: Sequence[tuple[Sequence[Piece], Sequence[Piece]]], memory: QueueMemory
+    ) -> Launching:
+        """Refused: the driver has no launch queues yet."""
+        raise UnsupportedError(
+            "the kernel driver has no launch queues yet. Bind the board to vfio-pci and open it "
+            "by VFIO (docs/vfio.md), or take the simulated board"
+        )
 
     def mailbox(self) -> MailboxPage:
         """The mailbox page of the board itself."""

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from ..board.backend import BoardInfo, Moved, Piece, Progress
+from ..board.backend import BoardInfo, Launching, Moved, Piece, Progress
+from ..board.queue_memory import QueueMemory
 from ..board.transfer import Through
 from ..errors import PeerdmaError, TransferError, UnsupportedError
 from ..memory.mailbox import MailboxPage
@@ -21,6 +22,7 @@ from ..uapi import Access
 from ..vfio.platform import Platform, Window
 from .frames import FrameRun
 from .lanes import Lanes, Work, once
+from .launch import Copy, Launcher, LaunchRun
 from .prepared import Run
 from .xdma import Direction, Xdma
 
@@ -107,6 +109,8 @@ class UserSpaceBackend:
             self.start: Callable[[Work, Any, Progress | None], None] = self._lanes.start
             self.deadline: Callable[[], float | None] = self._lanes.deadline
             self.wake: Callable[[], None] = self._function.wake
+            #: made for the first queue
+            self._launcher: Launcher | None = None
             self._info = self._describe(name)
             # What a link can carry is calculated once.
             extension = self._driver.extension
@@ -219,6 +223,18 @@ class UserSpaceBackend:
             timeout=timeout,
         )
         return run
+
+    def queue(
+        self, copies: Sequence[tuple[Sequence[Piece], Sequence[Piece]]], memory: QueueMemory
+    ) -> Launching:
+        """Opens a launch queue."""
+        if self._launcher is None:
+            self._launcher = Launcher(self._driver, self._platform, self.pin, self.unpin)
+        return LaunchRun(
+            self._launcher,
+            [Copy(there, _scatter(here), _scatter(there)) for here, there in copies],
+            memory,
+        )
 
     def cancel(self, tag: Any) -> None:
         """Ends a transfer."""

@@ -183,6 +183,10 @@ class PciFunction:
         """True once the device is gone."""
         return self.device.lost
 
+    def leave_bus(self) -> None:
+        """Takes the right to use the bus away: nothing of the board's reaches memory any more."""
+        self._config_write(COMMAND, self._command())
+
     def close(self) -> None:
         """Stops bus mastering and interrupts, and ends the connection. Can be called again."""
         if self.closed:
@@ -190,7 +194,7 @@ class PciFunction:
         self.closed = True
         try:
             if not self.device.lost:
-                self._config_write(COMMAND, self._command())
+                self.leave_bus()
                 self.device.irq_disconnect(self.interrupt)
                 self._bus_is_off()
         finally:

@@ -130,6 +130,7 @@ def test_failure_to_start(tmp_path, arguments, message):
         ["--socket", "s", "--h2c", "5"],
         ["--socket", "s", "--c2h", "0"],
         ["--socket", "s", "--ram-size", "0"],
+        ["--socket", "s", "--launch-queues", "3"],
     ],
 )
 def test_wrong_usage(arguments):

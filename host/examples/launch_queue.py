@@ -1,0 +1,166 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""Kernel, board, kernel: a kernel makes data, has the board copy it, and checks what has arrived.
+
+Nothing of this program runs in between: the kernel itself starts each copy, by a launch queue, and
+sees it end. On a CUDA GPU the kernel is compiled by NVRTC. On the emulated GPU it is the same
+source, compiled as C++ by g++, and its threads are the CPU's.
+
+Without a board this starts a simulated one that has launch queues.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import peerdma
+from peerdma.cli.main import guarded
+
+#: Words of each plan's copy.
+SIZES = (16, 1000, 4096)
+#: Nanoseconds for one copy, at most.
+LIMIT = 30_000_000_000
+Surfaces = Sequence[peerdma.Surface]
+#: (source, destination) of each plan
+Sides = Sequence[tuple[peerdma.Surface, peerdma.Surface]]
+#: Runs the kernel for each plan: the queue, rounds, sides, where each reports.
+Kernel = Callable[[peerdma.DeviceQueue, int, Sides, Surfaces], None]
+#: After device.cuh. One thread for each plan.
+KERNEL = r"""
+#ifdef __CUDACC__
+#define KERNEL extern "C" __global__
+#else
+#define KERNEL extern "C"
+#endif
+
+KERNEL void rounds(peerdma_queue queue, unsigned plan, unsigned words, unsigned count,
+                   volatile unsigned *source, volatile unsigned *destination,
+                   unsigned long long limit, volatile int *report) {
+    int result = PEERDMA_OK;
+    unsigned wrong = 0;
+    for (unsigned round = 0; round < count && result == PEERDMA_OK; round++) {
+        for (unsigned i = 0; i < words; i++) source[i] = (round * words + i) * 2654435761u + plan;
+        unsigned ticket;
+        result = peerdma_submit(queue, plan, &ticket, limit);
+        if (result == PEERDMA_OK) result = peerdma_wait(queue, ticket, limit);
+        if (result != PEERDMA_OK) break;
+        for (unsigned i = 0; i < words; i++)
+            wrong += destination[i] != (round * words + i) * 2654435761u + plan;
+    }
+    report[0] = result;
+    report[1] = (int)wrong;
+}
+"""
+
+
+def main() -> int:
+    """Runs the example; returns the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--board", metavar="PATH", help="a board with launch queues")
+    parser.add_argument("--gpu", default="auto", metavar="auto|emulated|cuda[:N]", help="(auto)")
+    parser.add_argument("--rounds", type=int, default=20, metavar="N", help="of each plan (20)")
+    arguments = parser.parse_args()
+    return guarded("launch_queue.py", lambda: run(arguments))
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Runs the kernels; returns 1 if a copy failed or a word was wrong."""
+    options = [] if arguments.board else ["--launch-queues", "2"]
+    with contextlib.ExitStack() as used:
+        gpu = used.enter_context(peerdma.gpu(arguments.gpu, memory="host"))
+        kernel = by_threads() if gpu.emulated else by_cuda(gpu)
+        board = used.enter_context(peerdma.open(arguments.board or "sim", arguments=options))
+        sides = [(gpu.surface(words, "u4"), gpu.surface(words, "u4")) for words in SIZES]
+        reports = [gpu.surface(2, "i4") for _ in SIZES]
+        with board.queue([board.prepare(*pair) for pair in sides], gpu=gpu) as queue:
+            before = queue.stats().cycles
+            kernel(queue.device, arguments.rounds, sides, reports)
+            after = queue.stats()
+    found = [report.get().tolist() for report in reports]
+    if any(result or wrong for result, wrong in found):
+        print(f"result and wrong words of each plan: {found}", file=sys.stderr)
+        return 1
+    print(f"{after.completed} copies that {gpu.name} started by {queue.doorbell}, all words right")
+    if before is not None and after.cycles is not None:
+        print(f"{(after.cycles - before) / after.completed:.0f} cycles of the board for each")
+    return 0
+
+
+def source() -> str:
+    """The header, and the kernel."""
+    return Path(peerdma.include_dir(), "peerdma", "device.cuh").read_text() + KERNEL
+
+
+def compiled() -> Callable[..., None]:
+    """The kernel as a function of C++."""
+    if not shutil.which("g++"):
+        raise peerdma.UnsupportedError(
+            "the emulated GPU runs the kernel as C++, and there is no g++: install it, or use a "
+            "CUDA GPU (--gpu cuda)"
+        )
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "kernel.so")
+        command = ["g++", "-std=c++17", "-O2", "-shared", "-fPIC", "-pthread", "-o", str(file)]
+        subprocess.run([*command, "-x", "c++", "-"], input=source(), text=True, check=True)
+        rounds = ctypes.CDLL(str(file)).rounds
+    word, pointer = ctypes.c_uint, ctypes.c_void_p
+    rounds.argtypes = [peerdma.DeviceQueue, word, word, word, pointer, pointer]
+    rounds.argtypes += [ctypes.c_ulonglong, pointer]
+    rounds.restype = None
+    return rounds
+
+
+def by_threads() -> Kernel:
+    """The kernel by threads of the CPU, one for each plan."""
+    rounds = compiled()
+
+    def run(queue: peerdma.DeviceQueue, count: int, sides: Sides, reports: Surfaces) -> None:
+        with ThreadPoolExecutor(len(sides)) as threads:
+            calls = []
+            for plan, ((here, there), report) in enumerate(zip(sides, reports, strict=True)):
+                places = here.address, there.address, LIMIT, report.address
+                calls.append(threads.submit(rounds, queue, plan, here.shape[0], count, *places))
+            for call in calls:
+                call.result()
+
+    return run
+
+
+def by_cuda(gpu: peerdma.Gpu) -> Kernel:
+    """The kernel on a CUDA GPU, for one plan after the other."""
+    from peerdma.cuda.gpu import CudaGpu
+    from peerdma.cuda.program import POINTER, SIZE, WORD, Program
+    from peerdma.cuda.surface import CudaSurface
+
+    assert isinstance(gpu, CudaGpu)
+    device = gpu.device
+    program = Program(device, "launch_queue.cu", source())
+
+    def pointer(surface: peerdma.Surface) -> tuple[int, type]:
+        assert isinstance(surface, CudaSurface)
+        return surface.device_address, POINTER
+
+    def run(queue: peerdma.DeviceQueue, count: int, sides: Sides, reports: Surfaces) -> None:
+        with device.current():
+            for plan, ((here, there), report) in enumerate(zip(sides, reports, strict=True)):
+                numbers = [(value, WORD) for value in (plan, here.shape[0], count)]
+                places = pointer(here), pointer(there), (LIMIT, SIZE), pointer(report)
+                program.launch("rounds", (queue, None), *numbers, *places, one=True)
+            device.synchronize()
+
+    return run
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Boards with launch queues, and threads of C++ that use one by device.cuh as a GPU would."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+import peerdma
+
+__all__ = ["LAUNCHING", "Copies", "Threads", "compiled"]
+
+#: Options of a simulated board that has them.
+LAUNCHING = ("--launch-queues", "2")
+_SOURCE = Path(__file__).with_name("producers.cpp")
+_FLAGS = ("-std=c++17", "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-pthread")
+
+
+def compiled(folder: Path) -> ctypes.CDLL:
+    """The library of producers.cpp, compiled into a folder with the header that users include."""
+    library = folder / "producers.so"
+    include = f"-I{peerdma.include_dir()}"
+    subprocess.run(["g++", *_FLAGS, include, str(_SOURCE), "-o", str(library)], check=True)
+    return ctypes.CDLL(str(library))
+
+
+class Copies:
+    """Sources with random bytes, destinations, and a plan for each pair.
+
+    Parameters
+    ----------
+    board : peerdma.Board
+    make : callable
+        Makes memory of so many bytes: surfaces or arrays.
+    sizes : sequence of int
+    """
+
+    def __init__(self, board, make, sizes: Sequence[int], seed: int = 0):
+        self._random = np.random.default_rng(seed)
+        self.sources = [make(size) for size in sizes]
+        self.destinations = [make(size) for size in sizes]
+        self.fill()
+        pairs = zip(self.sources, self.destinations, strict=True)
+        self.plans = [board.prepare(*pair) for pair in pairs]
+
+    @staticmethod
+    def bytes(memory) -> np.ndarray:
+        """The bytes of what `make` has made."""
+        return memory if isinstance(memory, np.ndarray) else memory.array
+
+    def fill(self):
+        """New bytes for all sources."""
+        for source in self.sources:
+            data = self.bytes(source)
+            data[:] = self._random.integers(0, 256, len(data), dtype="u1")
+
+    def right(self, index: int) -> bool:
+        """Whether a destination has what its source has."""
+        here, there = self.sources[index], self.destinations[index]
+        return bool((self.bytes(here) == self.bytes(there)).all())
+
+
+class Threads:
+    """What threads of C++ did with a queue; see `work` in producers.cpp."""
+
+    def __init__(self, library: ctypes.CDLL):
+        self._library = library
+
+    def work(self, queue, plans: Sequence[int], threads: int, seconds: float = 60.0):
+        """Each thread submits its part of `plans` and waits for each; (tickets, results)."""
+        names = np.array(plans, np.uint32)
+        tickets, results = np.zeros(len(names), np.uint32), np.zeros(len(names), np.int32)
+        places = [each.ctypes.data_as(ctypes.c_void_p) for each in (names, tickets, results)]
+        limit = ctypes.c_ulonglong(int(seconds * 1e9))
+        self._library.work(ctypes.byref(queue), len(names), threads, limit, *places)
+        return tickets.tolist(), results.tolist()
