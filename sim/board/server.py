@@ -155,6 +155,12 @@ def _parser(program: str) -> argparse.ArgumentParser:
         "no other size",
     )
     add(
+        "--launch-queues",
+        type=int,
+        choices=range(regs.LAUNCH_QUEUES + 1),
+        help="queues by which a GPU starts transfers itself (0)",
+    )
+    add(
         "--time-scale",
         type=_natural,
         metavar="N",
@@ -342,8 +348,8 @@ def main(make: Callable[..., Model], program: str, argv: Sequence[str] | None = 
     Parameters
     ----------
     make : callable
-        Makes a board's model: ``make(user, plain=..., waves=..., h2c=..., c2h=...,
-        ram_size=...)``, None where the command does not say; raises StartError on failure.
+        Makes a board's model: ``make(user, plain=..., waves=..., h2c=..., c2h=..., ram_size=...,
+        launch_queues=...)``, None where the command does not say; raises StartError on failure.
     program : str
         What starts it, for its help.
     """
@@ -358,6 +364,7 @@ def main(make: Callable[..., Model], program: str, argv: Sequence[str] | None = 
             h2c=arguments.h2c,
             c2h=arguments.c2h,
             ram_size=arguments.ram_size,
+            launch_queues=arguments.launch_queues,
         )
         options = _native_options(arguments, model.clock_khz)
         space = _changed(model.space, arguments)
