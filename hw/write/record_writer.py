@@ -144,7 +144,6 @@ class RecordWriter(wiring.Component):
             beat.first.eq(1),
             beat.last.eq(1),
             header.write.eq(1),
-            header.dwords.eq(1),
             header.first_be.eq(0xF),
             header.token.eq(self._token),
         ]
@@ -168,13 +167,12 @@ class RecordWriter(wiring.Component):
         for source in self.sources:
             m.d.comb += [source.masked.eq(masked), source.dropped.eq(self.dropped)]
         wide = Signal()
+        m.d.comb += [header.dwords.eq(Mux(wide, 2, 1)), header.last_be.eq(Mux(wide, 0xF, 0))]
         if self._direct:
             m.d.comb += [
                 self.direct.done.eq(self.busy & self.sent & (current == last)),
                 self.direct.dropped.eq(self.dropped),
             ]
-            with m.If(wide):
-                m.d.comb += [header.dwords.eq(2), header.last_be.eq(0xF)]
 
         host, bus = self.host, self.bus
         wanted, read = Signal(), Signal()

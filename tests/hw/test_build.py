@@ -50,6 +50,17 @@ def test_the_ports_of_the_module_are_those_of_the_tables(verilog):
     }
 
 
+@pytest.mark.parametrize("queues", [0, 2])
+def test_no_constant_but_zero_is_lost_in_simulation(queues):
+    """Yosys writes constant bits of a signal that changes elsewhere as an `always @*` that reads
+    nothing: it never runs in a simulator, and Verilator leaves these bits 0."""
+    text = generate(CoreConfig(tags=8, ram_size=4096, launch_queues=queues), simulation=True)
+    found = re.findall(r"always @\*\n\s*(\S+ ?\S*) = (\d+'h\w+);", text)
+    assert (
+        found and [(name, value) for name, value in found if int(value.partition("h")[2], 16)] == []
+    )
+
+
 def test_only_a_core_for_a_simulation_has_ports_for_it(verilog):
     """For synthesis there is nothing that a user would have to tie off or leave open."""
     simulated = declared(generate(SMALL, simulation=True))
