@@ -59,7 +59,13 @@ def test_options_that_choose_the_core_that_it_has(site, tmp_path):
 
 @pytest.mark.parametrize(
     "options",
-    [["--user bfloat16", "--c2h 2"], ["--plain"], ["--ram-size 4096"], ["--launch-queues 2"], ["--waves"]],
+    [
+        ["--user bfloat16", "--c2h 2"],
+        ["--plain"],
+        ["--ram-size 4096"],
+        ["--launch-queues 2"],
+        ["--waves"],
+    ],
     ids=lambda options: options[0],
 )
 def test_options_that_need_another_core_are_named(site, tmp_path, options):
