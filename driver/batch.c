@@ -7,9 +7,17 @@
 
 #include "files.h"
 
-/* Looks up one end of a job: pinned memory, or nothing if that end is on the card. */
-static int batch_find_end(struct peerdma_file *file, u32 handle, bool on_card,
-			  struct peerdma_surface **surface)
+/**
+ * peerdma_batch_find_end() - looks up one end of a job
+ * @file: whose
+ * @handle: as the program has it
+ * @on_card: that end is on the card
+ * @surface: set to its memory, with a reference, unless @on_card
+ *
+ * Return: 0 or -EINVAL, explained.
+ */
+int peerdma_batch_find_end(struct peerdma_file *file, u32 handle, bool on_card,
+			   struct peerdma_surface **surface)
 {
 	if (on_card && handle)
 		return peerdma_fail(file, -EINVAL, "the card has no handle, but %u was given",
@@ -83,10 +91,11 @@ static int batch_submit(struct peerdma_file *file, struct peerdma_submit *submit
 		return peerdma_fail(file, -EINVAL,
 				    "a destination of %llu bytes: its length is that of the source, except for PEERDMA_OP_PROCESS",
 				    submit->dst_length);
-	error = batch_find_end(file, submit->src_handle, submit->op == PEERDMA_OP_C2H, &source);
+	error = peerdma_batch_find_end(file, submit->src_handle, submit->op == PEERDMA_OP_C2H,
+				       &source);
 	if (!error)
-		error = batch_find_end(file, submit->dst_handle, submit->op == PEERDMA_OP_H2C,
-				       &destination);
+		error = peerdma_batch_find_end(file, submit->dst_handle,
+					       submit->op == PEERDMA_OP_H2C, &destination);
 	if (!error)
 		error = batch_submit_job(file, submit, source, destination, told);
 	if (source)

@@ -25,6 +25,37 @@ struct chain_place {
 	u64 skip;
 };
 
+/**
+ * peerdma_chain_alloc() - allocates memory for descriptors
+ * @board: it is there. May sleep
+ * @chain: has none
+ * @room: for so many
+ *
+ * Return: 0 or -ENOMEM.
+ */
+int peerdma_chain_alloc(struct peerdma_dev *board, struct peerdma_chain *chain, u32 room)
+{
+	chain->ring = dma_alloc_coherent(&board->pdev->dev, room * sizeof(*chain->ring),
+					 &chain->address, GFP_KERNEL);
+	chain->room = room;
+	return chain->ring ? 0 : -ENOMEM;
+}
+
+/**
+ * peerdma_chain_free() - undoes peerdma_chain_alloc()
+ * @board: it is there. May sleep
+ * @chain: may have none
+ *
+ * Idempotent.
+ */
+void peerdma_chain_free(struct peerdma_dev *board, struct peerdma_chain *chain)
+{
+	if (chain->ring)
+		dma_free_coherent(&board->pdev->dev, chain->room * sizeof(*chain->ring),
+				  chain->ring, chain->address);
+	chain->ring = NULL;
+}
+
 static int chain_compare(const void *key, const void *element)
 {
 	const struct peerdma_segment *segment = element;
@@ -69,26 +100,26 @@ static u32 chain_adjacent(u32 index, u32 count)
 }
 
 /* Writes a descriptor, but for its control word. */
-static void chain_write(struct peerdma_lane *lane, u32 index, u64 bus, u64 card, u32 length)
+static void chain_write(const struct peerdma_chain *chain, u32 index, u64 bus, u64 card, u32 length)
 {
-	struct peerdma_descriptor *descriptor = &lane->ring[index];
+	struct peerdma_descriptor *descriptor = &chain->ring[index];
 
 	descriptor->length = cpu_to_le32(length);
-	descriptor->source = cpu_to_le64(lane->index == PEERDMA_H2C ? bus : card);
-	descriptor->destination = cpu_to_le64(lane->index == PEERDMA_H2C ? card : bus);
-	descriptor->next = cpu_to_le64(lane->ring_address + (index + 1) * sizeof(*descriptor));
+	descriptor->source = cpu_to_le64(chain->c2h ? card : bus);
+	descriptor->destination = cpu_to_le64(chain->c2h ? bus : card);
+	descriptor->next = cpu_to_le64(chain->address + (index + 1) * sizeof(*descriptor));
 }
 
-static void chain_control(struct peerdma_lane *lane, u32 index, u32 adjacent, u32 flags)
+static void chain_control(const struct peerdma_chain *chain, u32 index, u32 adjacent, u32 flags)
 {
-	lane->ring[index].control =
+	chain->ring[index].control =
 		cpu_to_le32(FIELD_PREP(PEERDMA_DESC_MAGIC_MASK, PEERDMA_DESC_MAGIC) |
 			    FIELD_PREP(PEERDMA_DESC_ADJACENT_MASK, adjacent) | flags);
 }
 
 /**
- * peerdma_chain_build() - writes a chain to the ring of a lane
- * @lane: it is BUILDING
+ * peerdma_chain_build() - writes a chain
+ * @chain: nobody uses what is in it
  * @surface: the memory
  * @offset: first byte in @surface
  * @card: card address of the first byte
@@ -98,24 +129,24 @@ static void chain_control(struct peerdma_lane *lane, u32 index, u32 adjacent, u3
  *
  * Return: bytes that they move.
  */
-u64 peerdma_chain_build(struct peerdma_lane *lane, const struct peerdma_surface *surface,
+u64 peerdma_chain_build(const struct peerdma_chain *chain, const struct peerdma_surface *surface,
 			u64 offset, u64 card, bool card_fixed, u64 bytes, u32 *count)
 {
 	struct chain_place place = chain_find(surface, offset);
 	u64 bus, length, built = 0;
 	u32 n, flags;
 
-	for (n = 0; n < PEERDMA_RING && built < bytes; n++) {
+	for (n = 0; n < chain->room && built < bytes; n++) {
 		length = chain_next(&place, bytes - built, &bus);
-		chain_write(lane, n, bus, card_fixed ? card : card + built, length);
+		chain_write(chain, n, bus, card_fixed ? card : card + built, length);
 		built += length;
 	}
 	*count = n;
 	while (n--) {
 		flags = n + 1 == *count ? PEERDMA_DESC_STOP | PEERDMA_DESC_COMPLETED : 0;
-		chain_control(lane, n, chain_adjacent(n, *count), flags);
+		chain_control(chain, n, chain_adjacent(n, *count), flags);
 	}
-	lane->ring[*count - 1].next = 0;
+	chain->ring[*count - 1].next = 0;
 	return built;
 }
 
@@ -138,6 +169,22 @@ u32 peerdma_chain_length(const struct peerdma_surface *surface, u64 offset, u64 
 	return n;
 }
 
+/**
+ * peerdma_chain_address() - finds memory on the bus
+ * @surface: the memory
+ * @offset: first byte
+ * @length: bytes, not 0 and within the surface
+ * @bus: set to the address of the first byte
+ *
+ * Return: whether it is contiguous there.
+ */
+bool peerdma_chain_address(const struct peerdma_surface *surface, u64 offset, u64 length, u64 *bus)
+{
+	struct chain_place place = chain_find(surface, offset);
+
+	return chain_next(&place, length, bus) == length;
+}
+
 static u32 chain_append(struct peerdma_lane *lane, u32 index, const struct peerdma_surface *surface,
 			u64 offset, u64 length)
 {
@@ -146,7 +193,7 @@ static u32 chain_append(struct peerdma_lane *lane, u32 index, const struct peerd
 
 	for (; length; length -= part) {
 		part = chain_next(&place, length, &bus);
-		chain_write(lane, index++, bus, lane->board->stream_window, part);
+		chain_write(&lane->chain, index++, bus, lane->board->stream_window, part);
 	}
 	return index;
 }
@@ -176,10 +223,11 @@ u32 peerdma_chain_build_ring(struct peerdma_lane *lane, const struct peerdma_rin
 	for (n = 0; n < count; n++) {
 		ends = n + 1 == frame->end;
 		frame += ends;
-		chain_control(lane, n, n + 1 == count ? min_t(u32, count, BLOCK) - 1 :
-							chain_adjacent(n, count),
+		chain_control(&lane->chain, n,
+			      n + 1 == count ? min_t(u32, count, BLOCK) - 1 :
+					       chain_adjacent(n, count),
 			      ends || !((n + 1) % INTERRUPT_EVERY) ? PEERDMA_DESC_COMPLETED : 0);
 	}
-	lane->ring[count - 1].next = cpu_to_le64(lane->ring_address);
+	lane->chain.ring[count - 1].next = cpu_to_le64(lane->chain.address);
 	return count;
 }

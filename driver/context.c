@@ -34,6 +34,7 @@ static int context_take(struct peerdma_file *file, const struct peerdma_context 
 		return peerdma_fail(file, -ENOSPC,
 				    "%llu bytes of card RAM are more than is free of its upper half, or too many open files have some",
 				    context->ram_length);
+	peerdma_stop_barred(file->board);
 	file->has_context = true;
 	WRITE_ONCE(file->channel, context->channel);
 	return 0;

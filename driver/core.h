@@ -86,6 +86,20 @@ enum peerdma_lane_state {
 };
 
 /**
+ * struct peerdma_chain - memory for descriptors of one direction
+ * @ring: the memory; NULL if there is none
+ * @address: its bus address
+ * @room: how many fit
+ * @c2h: the direction
+ */
+struct peerdma_chain {
+	struct peerdma_descriptor *ring;
+	dma_addr_t address;
+	u32 room;
+	bool c2h;
+};
+
+/**
  * struct peerdma_lane - one direction of a DMA channel
  * @board: the board it is part of
  * @number: its place among all lanes of the board
@@ -96,8 +110,7 @@ enum peerdma_lane_state {
  * @sgdma: offset of its SGDMA block
  * @push: offset of its window for descriptors, 0 if the board has none
  * @irq_bit: its bit in the IRQ block
- * @ring: memory for the descriptors of one chain
- * @ring_address: bus address of @ring
+ * @chain: for one chain of it
  * @state: what it is doing
  * @job: its owner, from the start of the job until its data is where the CPU sees it
  * @bytes: length of the running chain
@@ -108,7 +121,7 @@ enum peerdma_lane_state {
  *	more
  * @unheard: the watchdog has seen the chain end, but no interrupt has come yet
  *
- * Members from @state on are protected by the board's lock; @ring belongs to whoever set BUILDING.
+ * Members from @state on are protected by the board's lock; @chain belongs to whoever set BUILDING.
  */
 struct peerdma_lane {
 	struct peerdma_dev *board;
@@ -120,8 +133,7 @@ struct peerdma_lane {
 	u32 sgdma;
 	u32 push;
 	u32 irq_bit;
-	struct peerdma_descriptor *ring;
-	dma_addr_t ring_address;
+	struct peerdma_chain chain;
 	enum peerdma_lane_state state;
 	struct peerdma_job *job;
 	u64 bytes;
@@ -130,6 +142,24 @@ struct peerdma_lane {
 	u64 progress;
 	unsigned long deadline;
 	bool unheard;
+};
+
+/**
+ * struct peerdma_launch - a launch queue of the board
+ * @board: the board it is part of
+ * @number: its place among them
+ * @state: IDLE: not handed out; RUNNING: armed; STOPPING: disarmed; CUT_OFF
+ * @job: its owner, from when it is armed until it touches no memory; NULL if IDLE
+ * @deadline: as that of a lane
+ *
+ * Members from @state on are protected by the board's lock.
+ */
+struct peerdma_launch {
+	struct peerdma_dev *board;
+	u32 number;
+	enum peerdma_lane_state state;
+	struct peerdma_job *job;
+	unsigned long deadline;
 };
 
 /**
@@ -179,6 +209,10 @@ struct peerdma_ops {
  * @generation: counts resets and resumes
  * @lanes: H2C and C2H of channel 0, of channel 1, and so on
  * @lane_count: how many there are: of channels that the board has in both directions
+ * @launches: launch queues
+ * @launch_count: how many it has
+ * @launch_generation: of the one that was handed out last
+ * @slots: jobs that launch queues may start, by their slots; that of a copy is in two
  * @draining: running jobs may end, but no new ones start
  * @frame_records: the register of that name: for which channels frames have records
  * @broken: a lane could not be stopped: nothing starts until the board has been reset
@@ -238,6 +272,10 @@ struct peerdma_dev {
 	bool broken;
 	struct peerdma_lane lanes[PEERDMA_LANES * PEERDMA_MAX_CHANNELS];
 	u32 lane_count;
+	struct peerdma_launch launches[PEERDMA_LAUNCH_QUEUES];
+	u32 launch_count;
+	u16 launch_generation;
+	struct peerdma_job *slots[PEERDMA_LAUNCH_SLOTS];
 	struct list_head files;
 	struct list_head partitions;
 	unsigned int partition_count;
@@ -261,6 +299,10 @@ struct peerdma_dev {
 
 #define for_each_lane(lane, board) \
 	for ((lane) = (board)->lanes; (lane) < (board)->lanes + (board)->lane_count; (lane)++)
+
+#define for_each_launch(launch, board) \
+	for ((launch) = (board)->launches; (launch) < (board)->launches + (board)->launch_count; \
+	     (launch)++)
 
 static inline struct peerdma_dev *peerdma_board_get(struct peerdma_dev *board)
 {
@@ -309,6 +351,20 @@ static inline void peerdma_channel_write(struct peerdma_lane *lane, u32 reg, u32
 {
 	peerdma_write(lane->board, lane->channel + reg, value);
 }
+
+/* launcher.c */
+void peerdma_launcher_identify(struct peerdma_dev *board);
+void peerdma_launcher_quiet(struct peerdma_dev *board);
+bool peerdma_launcher_busy(struct peerdma_dev *board);
+void peerdma_launcher_clear(struct peerdma_dev *board);
+u32 peerdma_launcher_read(const struct peerdma_launch *launch, u32 reg);
+void peerdma_launcher_write(const struct peerdma_launch *launch, u32 reg, u32 value);
+void peerdma_launcher_point(const struct peerdma_launch *launch, u32 reg, u64 address);
+void peerdma_launcher_fill(struct peerdma_dev *board, u32 slot,
+			   const struct peerdma_descriptor *first);
+void peerdma_launcher_validate(struct peerdma_dev *board, u32 slot, u32 control, u64 flush,
+			       u64 done);
+void peerdma_launcher_invalidate(struct peerdma_dev *board, u32 slot);
 
 /* hw.c */
 int peerdma_hw_identify(struct peerdma_dev *board);

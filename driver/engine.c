@@ -46,6 +46,17 @@ void peerdma_engine_moves(struct peerdma_job *job)
 	job->deadline = jiffies + peerdma_hw_scaled(job->file->board, READ_ONCE(timeout_ms));
 }
 
+/*
+ * A copy that a launch queue starts drops what is in the stream, once it has both channels. So one
+ * of ours has its C2H channel, or is in line for it, for as long as it has bytes in there.
+ */
+static bool engine_in_step(const struct peerdma_job *job)
+{
+	const struct peerdma_dev *board = job->file->board;
+
+	return job->path == PATH_STREAM && board->launch_count && peerdma_copies_streamed(board);
+}
+
 /* How many bytes a lane may move now for the job that it belongs to. */
 static u64 engine_ready(const struct peerdma_lane *lane)
 {
@@ -60,6 +71,10 @@ static u64 engine_ready(const struct peerdma_lane *lane)
 	if (job->ring)
 		return leg->length - leg->started;
 	left = min_t(u64, leg->length - leg->started, CHAIN_BYTES);
+	if (engine_in_step(job))
+		return lane->index == PEERDMA_H2C ?
+		       min(left, job->legs[PEERDMA_C2H].started - leg->started) :
+		       job->legs[PEERDMA_H2C].done == leg->started ? left : 0;
 	if (job->path != PATH_STAGED)
 		return left;
 
@@ -181,10 +196,10 @@ void peerdma_engine_settle(struct peerdma_job *job)
 /* Writes a short chain into the board, which saves it a round trip to the ring. */
 static void engine_push(struct peerdma_lane *lane, u32 count)
 {
-	const __le32 *ring = (const __le32 *)lane->ring;
+	const __le32 *ring = (const __le32 *)lane->chain.ring;
 	u32 n;
 
-	for (n = 0; n < count * sizeof(*lane->ring) / sizeof(*ring); n++)
+	for (n = 0; n < count * sizeof(*lane->chain.ring) / sizeof(*ring); n++)
 		peerdma_write(lane->board, lane->push + n * sizeof(*ring), le32_to_cpu(ring[n]));
 }
 
@@ -194,9 +209,9 @@ static void engine_point(struct peerdma_lane *lane, u32 count)
 	struct peerdma_dev *board = lane->board;
 
 	peerdma_write(board, lane->sgdma + PEERDMA_SGDMA_DESCRIPTOR_LO_REG,
-		      lower_32_bits(lane->ring_address));
+		      lower_32_bits(lane->chain.address));
 	peerdma_write(board, lane->sgdma + PEERDMA_SGDMA_DESCRIPTOR_HI_REG,
-		      upper_32_bits(lane->ring_address));
+		      upper_32_bits(lane->chain.address));
 	peerdma_write(board, lane->sgdma + PEERDMA_SGDMA_DESCRIPTOR_ADJACENT_REG,
 		      min_t(u32, count, BLOCK) - 1);
 }
@@ -261,7 +276,7 @@ static u64 engine_build(struct peerdma_lane *lane, u64 ready, u32 *count)
 		card += leg->started & (lane->board->staging - 1);
 	else if (job->path == PATH_CARD)
 		card += leg->started;
-	bytes = peerdma_chain_build(lane, leg->surface, from, card,
+	bytes = peerdma_chain_build(&lane->chain, leg->surface, from, card,
 				    job->path == PATH_STREAM || job->path == PATH_RECEIVE, ready,
 				    count);
 	if (leg->surface->needs_sync)

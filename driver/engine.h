@@ -9,6 +9,7 @@
 #include <linux/pid.h>
 
 #include "core.h"
+#include "launch.h"
 
 struct dma_fence;
 struct eventfd_ctx;
@@ -206,6 +207,8 @@ struct peerdma_ring {
  * @use_count: length of @uses
  * @own_uses: @uses of a job without a ring
  * @ring: what it fills with frames, until it is stopped; NULL for all other jobs
+ * @rings: it is a launch queue; NULL for all other jobs
+ * @slot: launch queues start it, and it ends when it is taken from them; NULL for all other jobs
  * @queued: it is in its file's queue
  * @ended: the engine has finished with it: @error and the legs are final
  * @delivered: its data is where the CPU sees it: what is in the file's events is its end
@@ -244,6 +247,8 @@ struct peerdma_job {
 	u32 use_count;
 	struct peerdma_use own_uses[PEERDMA_LANES];
 	struct peerdma_ring *ring;
+	struct peerdma_rings *rings;
+	struct peerdma_slot *slot;
 	bool queued;
 	bool ended;
 	bool delivered;
@@ -285,9 +290,12 @@ void peerdma_queue_add(struct peerdma_job *job);
 void peerdma_queue_remove(struct peerdma_job *job);
 
 /* chain.c */
+int peerdma_chain_alloc(struct peerdma_dev *board, struct peerdma_chain *chain, u32 room);
+void peerdma_chain_free(struct peerdma_dev *board, struct peerdma_chain *chain);
 u32 peerdma_chain_length(const struct peerdma_surface *surface, u64 offset, u64 length);
-u64 peerdma_chain_build(struct peerdma_lane *lane, const struct peerdma_surface *surface,
+u64 peerdma_chain_build(const struct peerdma_chain *chain, const struct peerdma_surface *surface,
 			u64 offset, u64 card, bool card_fixed, u64 bytes, u32 *count);
+bool peerdma_chain_address(const struct peerdma_surface *surface, u64 offset, u64 length, u64 *bus);
 u32 peerdma_chain_build_ring(struct peerdma_lane *lane, const struct peerdma_ring *ring);
 
 /* ring.c */
@@ -312,12 +320,32 @@ void peerdma_engine_settle(struct peerdma_job *job);
 void peerdma_engine_pump(struct peerdma_dev *board);
 void peerdma_engine_pump_work(struct work_struct *work);
 
+/* tickets.c */
+void peerdma_tickets_tell(struct peerdma_rings *rings, u32 told);
+void peerdma_tickets_fill(struct peerdma_rings *rings);
+bool peerdma_tickets_wait(const struct peerdma_rings *rings);
+void peerdma_tickets_end(struct peerdma_rings *rings, u32 reason, u32 status);
+void peerdma_tickets_done(const struct peerdma_place *done);
+
+/* launch.c */
+int peerdma_launch_start(struct peerdma_job *job);
+void peerdma_launch_resume(struct peerdma_launch *launch);
+u32 peerdma_launch_look(struct peerdma_launch *launch);
+struct peerdma_launch *peerdma_launch_holding(struct peerdma_dev *board, unsigned int lanes,
+					      bool waits);
+void peerdma_launch_stop(struct peerdma_job *job);
+int peerdma_launch_poll(struct peerdma_dev *board);
+bool peerdma_launch_closes(struct peerdma_dev *board);
+void peerdma_launch_cut_off(struct peerdma_dev *board, unsigned long deadline);
+void peerdma_launch_force(struct peerdma_dev *board);
+
 /* stop.c */
 void peerdma_stop_job(struct peerdma_job *job, int error, u32 reason);
 bool peerdma_stop_kept(struct peerdma_job *holder);
 void peerdma_stop_file(struct peerdma_file *file, int error, u32 reason);
 void peerdma_stop_all(struct peerdma_dev *board, bool queued, int error, u32 reason);
 void peerdma_stop_outdated(struct peerdma_dev *board);
+void peerdma_stop_barred(struct peerdma_dev *board);
 void peerdma_stop_announced(struct peerdma_dev *board);
 void peerdma_stop_rings(struct peerdma_dev *board, int error, u32 reason);
 void peerdma_stop_surface(struct peerdma_surface *surface, bool running, int error, u32 reason);

@@ -242,7 +242,7 @@ static int fence_submit(struct fence_use *use, struct peerdma_job *job, long *le
 	int error;
 
 	/* It may wait for ever, which a fence must not. Its memory stays pinned. */
-	if (job->path != PATH_RECEIVE) {
+	if (job->path != PATH_RECEIVE && !job->slot) {
 		job->fence = fence_create(job->file);
 		if (!job->fence)
 			return -ENOMEM;

@@ -27,6 +27,8 @@ int peerdma_user_set_leds(struct peerdma_file *file, u32 value);
 int peerdma_user_register(struct peerdma_file *file, struct peerdma_user_register *request);
 
 /* batch.c */
+int peerdma_batch_find_end(struct peerdma_file *file, u32 handle, bool on_card,
+			   struct peerdma_surface **surface);
 int peerdma_batch_one(struct peerdma_file *file, struct peerdma_submit *submit);
 int peerdma_batch(struct peerdma_file *file, struct peerdma_submit_batch *batch);
 
@@ -36,6 +38,18 @@ int peerdma_frames_release(struct peerdma_file *file, struct peerdma_release_fra
 
 /* context.c */
 int peerdma_context_set(struct peerdma_file *file, struct peerdma_context *context);
+
+/* launches.c */
+struct peerdma_job *peerdma_launches_find(struct peerdma_file *file, u64 id);
+int peerdma_launches_create(struct peerdma_file *file, struct peerdma_create_queue *request);
+int peerdma_launches_destroy(struct peerdma_file *file, struct peerdma_destroy_queue *request);
+int peerdma_launches_resume(struct peerdma_file *file, struct peerdma_resume_queue *request);
+int peerdma_launches_query(struct peerdma_file *file, struct peerdma_query_queue *request);
+int peerdma_launches_find_done(struct peerdma_job *job, u64 offset, struct peerdma_place *done);
+
+/* prepare.c */
+int peerdma_prepare(struct peerdma_file *file, struct peerdma_prepare *request);
+int peerdma_prepare_undo(struct peerdma_file *file, struct peerdma_unprepare *request);
 
 /* request.c */
 long peerdma_request_ioctl(struct peerdma_file *file, unsigned int command, unsigned long argument);

@@ -99,6 +99,7 @@ static void hw_place_lane(struct peerdma_dev *board, u32 number)
 	lane->number = number;
 	lane->pair = pair;
 	lane->index = number % PEERDMA_LANES;
+	lane->chain.c2h = lane->index == PEERDMA_C2H;
 	if (lane->index == PEERDMA_H2C) {
 		lane->name = "H2C";
 		lane->channel = PEERDMA_H2C_CHANNEL_BASE;
@@ -163,6 +164,7 @@ int peerdma_hw_identify(struct peerdma_dev *board)
 		if (board->version)
 			board->card_ram_size = board->staging_base;
 	}
+	peerdma_launcher_identify(board);
 	board->lane_count = channels * PEERDMA_LANES;
 	for (n = 0; n < board->lane_count; n++)
 		hw_place_lane(board, n);
@@ -181,6 +183,7 @@ void peerdma_hw_quiet(struct peerdma_dev *board)
 		peerdma_channel_write(lane, PEERDMA_CHANNEL_CONTROL_REG, 0);
 		peerdma_channel_write(lane, PEERDMA_CHANNEL_INTERRUPT_ENABLE_REG, 0);
 	}
+	peerdma_launcher_quiet(board);
 	peerdma_write(board, PEERDMA_IRQ_BASE + PEERDMA_IRQ_CHANNEL_ENABLE_W1C_REG, ALL_ONES);
 	peerdma_write(board, PEERDMA_IRQ_BASE + PEERDMA_IRQ_USER_ENABLE_W1C_REG, ALL_ONES);
 }
@@ -195,7 +198,7 @@ static bool hw_all_idle(struct peerdma_dev *board)
 		if (status == ALL_ONES || status & PEERDMA_STATUS_BUSY)
 			return false;
 	}
-	return true;
+	return !peerdma_launcher_busy(board);
 }
 
 /* May sleep. */
@@ -247,6 +250,7 @@ void peerdma_hw_init(struct peerdma_dev *board)
 	struct peerdma_lane *lane;
 	u32 bit;
 
+	peerdma_launcher_clear(board);
 	/* Of a former owner's. */
 	peerdma_write(board, PEERDMA_SGDMA_COMMON_BASE +
 		      PEERDMA_SGDMA_COMMON_CREDIT_ENABLE_W1C_REG, ALL_ONES);

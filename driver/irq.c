@@ -3,6 +3,7 @@
  * How the engine reports: interrupts (a message for each lane, one message for both, or a shared
  * line), and a watchdog for those that do not arrive.
  */
+#include <linux/bitfield.h>
 #include <linux/interrupt.h>
 
 #include "engine.h"
@@ -222,6 +223,22 @@ static void irq_watch(struct peerdma_lane *lane)
 }
 
 /*
+ * Ends queues whose ticket at work has a lane. Called with the board's lock held. Returns whether
+ * there were any.
+ */
+static bool irq_end_holders(struct peerdma_lane *lane)
+{
+	struct peerdma_launch *launch;
+	bool some = false;
+
+	while ((launch = peerdma_launch_holding(lane->board, BIT(lane->number), false))) {
+		peerdma_stop_job(launch->job, -ETIMEDOUT, PEERDMA_REASON_TIMEOUT);
+		some = true;
+	}
+	return some;
+}
+
+/*
  * Stops the job of a running lane if it is late, unless it waits for the user block: then it keeps
  * its lanes, as a ring always does, and others are refused. Called with the board's lock held.
  * Returns whether there are more of these to be ended at once.
@@ -249,6 +266,11 @@ static bool irq_judge(struct peerdma_lane *lane)
 		job->keeps = true;
 		return peerdma_stop_kept(job);
 	}
+	/* It is not the one that is late. */
+	if (job->waits_for == PEERDMA_WAITS_FOR_GRANT && irq_end_holders(lane)) {
+		peerdma_engine_moves(job);
+		return false;
+	}
 	lane->board->timeouts++;
 	job->status = peerdma_hw_status(lane, false);
 	dev_warn_ratelimited(&lane->board->pdev->dev,
@@ -260,19 +282,39 @@ static bool irq_judge(struct peerdma_lane *lane)
 	return false;
 }
 
+/* Tells a program how its queue is, and ends one that takes no more tickets. The lock is held. */
+static void irq_watch_launch(struct peerdma_launch *launch)
+{
+	u32 state;
+
+	if (launch->state != LANE_RUNNING)
+		return;
+	state = peerdma_launch_look(launch);
+	if (state == ~0u) {
+		peerdma_stop_lost(launch->board);
+	} else if (FIELD_GET(PEERDMA_LAUNCH_QUEUE_STATE_END, state)) {
+		launch->job->status = state;
+		peerdma_stop_job(launch->job, -EIO, PEERDMA_REASON_ENGINE);
+	}
+}
+
 /**
- * peerdma_irq_watchdog_work() - polls lanes that are running
+ * peerdma_irq_watchdog_work() - polls lanes that are running, and launch queues
  * @work: a board's
  *
- * Finds chains whose interrupt was lost, jobs that are late, and a board that is gone.
+ * Finds chains whose interrupt was lost, jobs that are late, queues that have ended, and a board
+ * that is gone.
  */
 void peerdma_irq_watchdog_work(struct work_struct *work)
 {
 	struct peerdma_dev *board = container_of(work, struct peerdma_dev, watchdog.work);
-	struct peerdma_lane *lane;
 	bool some = false, more = false;
+	struct peerdma_launch *launch;
+	struct peerdma_lane *lane;
 
 	spin_lock_irq(&board->lock);
+	for_each_launch(launch, board)
+		irq_watch_launch(launch);
 	for_each_lane(lane, board)
 		if (lane->state == LANE_RUNNING)
 			irq_watch(lane);
@@ -281,6 +323,8 @@ void peerdma_irq_watchdog_work(struct work_struct *work)
 			more |= irq_judge(lane);
 	for_each_lane(lane, board)
 		some |= lane->state == LANE_RUNNING;
+	for_each_launch(launch, board)
+		some |= launch->state == LANE_RUNNING;
 	spin_unlock_irq(&board->lock);
 
 	if (some)

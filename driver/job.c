@@ -33,6 +33,20 @@ static const char * const reasons[] = {
 	[PEERDMA_REASON_LOST] = "the board is gone: check its power and link, then load the driver again",
 };
 
+/**
+ * peerdma_job_free_chains() - frees the descriptors of a job that was in a slot, or was to be
+ * @job: any. May sleep; the board is there
+ *
+ * Idempotent.
+ */
+void peerdma_job_free_chains(struct peerdma_job *job)
+{
+	u32 lane;
+
+	for (lane = 0; job->slot && lane < PEERDMA_LANES; lane++)
+		peerdma_chain_free(job->file->board, &job->slot->chains[lane]);
+}
+
 /* Idempotent. */
 static void job_drop_uses(struct peerdma_job *job)
 {
@@ -51,6 +65,8 @@ static void job_release(struct kref *ref)
 	peerdma_fence_signal(job, -ECANCELED);
 	job_drop_uses(job);
 	peerdma_ring_free(job);
+	kfree(job->rings);
+	kfree(job->slot);
 	peerdma_quota_remove_job(job);
 	peerdma_file_put(job->file);
 	put_pid(job->holder);
@@ -115,6 +131,7 @@ static void job_reap(struct work_struct *work)
 		spin_unlock_irq(&board->lock);
 	}
 	peerdma_fence_signal(job, job->error);
+	peerdma_job_free_chains(job);
 	job_drop_uses(job);
 	peerdma_job_put(job);
 }
@@ -208,8 +225,10 @@ void peerdma_job_end(struct peerdma_job *job)
 	job->ended = true;
 	if (job->begin)
 		job->nanoseconds = ktime_to_ns(ktime_sub(ktime_get(), job->begin));
-	board->jobs++;
-	board->failures += !!job->error;
+	if (!job->rings && !job->slot) {
+		board->jobs++;
+		board->failures += !!job->error;
+	}
 	if (!job_wants_sync(job))
 		job_deliver(job);
 	queue_work(peerdma_wq, &job->reap);

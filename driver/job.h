@@ -56,6 +56,7 @@ void peerdma_job_put(struct peerdma_job *job);
 void peerdma_job_use(struct peerdma_job *job, struct peerdma_surface *surface);
 struct peerdma_job *peerdma_job_find(struct peerdma_file *file, u64 id);
 void peerdma_job_end(struct peerdma_job *job);
+void peerdma_job_free_chains(struct peerdma_job *job);
 bool peerdma_job_cancel(struct peerdma_file *file, u64 id);
 u64 peerdma_job_address(const struct peerdma_job *job);
 int peerdma_job_explain_busy(struct peerdma_file *file, struct pid *holder);
@@ -70,6 +71,7 @@ int peerdma_submit_check_side(struct peerdma_file *file, const struct peerdma_su
 int peerdma_submit_prepare(struct peerdma_job *job, u32 op, struct peerdma_surface *source,
 			   u64 source_offset, struct peerdma_surface *destination,
 			   u64 destination_offset);
+int peerdma_submit_check_live(struct peerdma_file *file, const struct peerdma_surface *surface);
 int peerdma_submit_job(struct peerdma_job *job, bool notify);
 int peerdma_submit_transfer(struct peerdma_file *file, u32 op, struct peerdma_surface *source,
 			    u64 source_offset, struct peerdma_surface *destination,

@@ -130,9 +130,7 @@ static void main_free_rings(struct peerdma_dev *board)
 	struct peerdma_lane *lane;
 
 	for_each_lane(lane, board)
-		if (lane->ring)
-			dma_free_coherent(&board->pdev->dev, PEERDMA_RING * sizeof(*lane->ring),
-					  lane->ring, lane->ring_address);
+		peerdma_chain_free(board, &lane->chain);
 }
 
 static int main_create_rings(struct peerdma_dev *board)
@@ -145,9 +143,7 @@ static int main_create_rings(struct peerdma_dev *board)
 		return dev_err_probe(dev, -EIO, "the board cannot address this system's memory\n");
 	dma_set_max_seg_size(dev, UINT_MAX);
 	for_each_lane(lane, board) {
-		lane->ring = dma_alloc_coherent(dev, PEERDMA_RING * sizeof(*lane->ring),
-						&lane->ring_address, GFP_KERNEL);
-		if (!lane->ring) {
+		if (peerdma_chain_alloc(board, &lane->chain, PEERDMA_RING)) {
 			main_free_rings(board);
 			return -ENOMEM;
 		}
@@ -281,6 +277,8 @@ static void main_remove(struct pci_dev *pdev)
 	/* Nothing more is mapped for it: after this, no provider has a mapping for the device. */
 	peerdma_revoke_all(board, PEERDMA_SURFACE_LOST, false);
 	wait_event(board->idle, !main_has_surfaces(board));
+	/* Jobs of slots give back what was allocated for the device. */
+	flush_workqueue(peerdma_wq);
 
 	peerdma_irq_teardown(board);
 	cancel_delayed_work_sync(&board->watchdog);

@@ -275,6 +275,25 @@ static void pages_sync(struct peerdma_surface *surface, u64 start, u64 length, b
 	}
 }
 
+/**
+ * peerdma_pages_find() - where the CPU sees a byte of pinned host memory
+ * @surface: any
+ * @offset: the byte; from there on up to the end of its page
+ *
+ * Return: its address, as long as it is pinned; NULL if the kernel has none, or it is other memory.
+ */
+void *peerdma_pages_find(const struct peerdma_surface *surface, u64 offset)
+{
+	const struct pages_pinned *pinned = surface->private;
+	void *page;
+
+	if (surface->provider != &peerdma_pages)
+		return NULL;
+	offset += pinned->table.sgl->offset;
+	page = page_address(pinned->pages[offset >> PAGE_SHIFT]);
+	return page ? page + offset_in_page(offset) : NULL;
+}
+
 const struct peerdma_provider peerdma_pages = {
 	.name = "pages",
 	.owner = THIS_MODULE,

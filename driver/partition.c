@@ -73,7 +73,8 @@ u64 peerdma_partition_shared(struct peerdma_dev *board)
  * @file: has none. Its board's lock is held
  * @length: bytes, not 0, a multiple of 4 KiB
  *
- * From here on no job of another file starts there; see peerdma_partition_wait().
+ * From here on no job of another file starts there, but for those in slots, which
+ * peerdma_stop_barred() stops; see peerdma_partition_wait().
  *
  * Return: 0, or -ENOSPC if there is not so much to be had.
  */
@@ -102,12 +103,13 @@ int peerdma_partition_place(struct peerdma_file *file, u64 length)
 	return 0;
 }
 
-/* Whether a job of another file that had started before still uses it. */
+/* Whether a job of another file that had started before still uses it, or may from a slot. */
 static bool partition_in_use(struct peerdma_file *file)
 {
 	const struct peerdma_job *job;
 	struct peerdma_lane *lane;
 	bool used = false;
+	u32 n;
 
 	spin_lock_irq(&file->board->lock);
 	for_each_lane(lane, file->board) {
@@ -115,6 +117,8 @@ static bool partition_in_use(struct peerdma_file *file)
 		used |= job && job->file != file && job->path == PATH_CARD &&
 			partition_meets(file, job->legs[lane->index].card, job->length);
 	}
+	for (n = 0; n < PEERDMA_LAUNCH_SLOTS; n++)
+		used |= file->board->slots[n] && peerdma_partition_bars(file->board->slots[n]);
 	spin_unlock_irq(&file->board->lock);
 	return used;
 }

@@ -24,15 +24,16 @@
  *              completions first; or read() without waiting when nothing has completed
  *  EINTR       the process was killed while it waited, and the transfer was stopped; or a signal
  *              came while a transfer waited for others who use its dma-buf, and it was not started
- *  ENOENT      no job of this number is outstanding
+ *  ENOENT      no job of this number is outstanding; no such launch queue or slot, or it has ended
  *  EBADF       no such file is open, of a dma-buf to be pinned or an eventfd to be signalled
  *  EACCES      the node was opened for reading only, which is enough for CARD_INFO, GET_INFO, QUERY
  *              and MAP_INFO; or the card RAM is another open file's own
- *  ENOSPC      there is not so much card RAM to be had, or too many open files have some
+ *  ENOSPC      there is not so much card RAM to be had, or too many open files have some; no slot
+ *              for jobs of launch queues is left
  *  EOPNOTSUPP  this board, GPU or provider module does not have what was asked for
  *  EBUSY       the board is suspended or being reset, or a job that waits for data of the user
  *              stream, or a ring, keeps a channel, or one for a dma-buf would wait behind such a
- *              job: try again; or the open file has its context
+ *              job, or all launch queues are in use: try again; or the open file has its context
  *  EIO         the board reported an error, or was reset during the transfer
  *  ETIMEDOUT   the transfer stood still, or took far too long, and was stopped; or others did not
  *              finish with its dma-buf, and it was not started
@@ -69,7 +70,12 @@
 #define PEERDMA_IOC_SET_CONTEXT		_IO(PEERDMA_IOC_MAGIC, 0x2a)
 #define PEERDMA_IOC_START_RING		_IO(PEERDMA_IOC_MAGIC, 0x2b)
 #define PEERDMA_IOC_RELEASE_FRAMES	_IO(PEERDMA_IOC_MAGIC, 0x2c)
-/* 0x30 to 0x34 are kept for launch queues, by which GPUs will start transfers themselves. */
+#define PEERDMA_IOC_CREATE_QUEUE	_IO(PEERDMA_IOC_MAGIC, 0x30)
+#define PEERDMA_IOC_DESTROY_QUEUE	_IO(PEERDMA_IOC_MAGIC, 0x31)
+#define PEERDMA_IOC_RESUME_QUEUE	_IO(PEERDMA_IOC_MAGIC, 0x32)
+#define PEERDMA_IOC_PREPARE		_IO(PEERDMA_IOC_MAGIC, 0x33)
+#define PEERDMA_IOC_UNPREPARE		_IO(PEERDMA_IOC_MAGIC, 0x34)
+#define PEERDMA_IOC_QUERY_QUEUE		_IO(PEERDMA_IOC_MAGIC, 0x35)
 
 /**
  * enum peerdma_interrupts - how the board interrupts
@@ -626,6 +632,161 @@ struct peerdma_release_frames {
 	__u32 flags;
 	__aligned_u64 job;
 	__aligned_u64 count;
+};
+
+/* In the state word of a launch queue: status of the first ticket that failed since RESUME */
+#define PEERDMA_QUEUE_STATUS		0xff
+/* ... why the board takes no more tickets, enum peerdma_launch_end of its register map, or 0 */
+#define PEERDMA_QUEUE_END		0xff00
+/* ... why the queue has ended, enum peerdma_reason; 0: it has not */
+#define PEERDMA_QUEUE_REASON		0xff0000
+
+/**
+ * struct peerdma_create_queue - PEERDMA_IOC_CREATE_QUEUE: a queue by which a GPU starts jobs itself
+ * @size: in: sizeof(struct peerdma_create_queue)
+ * @flags: in: 0
+ * @depth: in: places of both rings, a power of two from 8 to 256
+ * @handle: in: memory of this process, pinned with PEERDMA_IOC_PIN_PAGES for the board to read and
+ *	write. What follows is in it
+ * @entries: in: first byte of the ring of entries, 8 bytes each, at a multiple of its length
+ * @records: in: first byte of the ring of records, 8 bytes each, at a multiple of its length
+ * @shadow: in: byte of the shadow tail, 4 bytes, at a multiple of 4
+ * @word: in: byte of the state word, 4 bytes, at a multiple of 4, PEERDMA_QUEUE_*
+ * @user_data: in: comes back in the event
+ * @queue: out: number of the queue, a job, never 0
+ * @generation: out: in [15:0], that of its doorbells
+ * @first: out: first ticket
+ * @reserved: in: 0
+ * @doorbell: out: offset for mmap() of the doorbell's page; 0: it has none, and is rung by the
+ *	shadow tail
+ *
+ * docs/queue.md says what is in the rings, and what a GPU does. The request fills them, and clears
+ * both words. The queue is a job: it goes on until it is destroyed or cancelled, the file is
+ * closed, its memory is unpinned, memory of a job in its slots is taken away, the board is reset or
+ * suspended, or its tail or entries are wrong, and then ends with an event as all jobs do. At its
+ * end the state word says why, then each entry without a record gets one (FLUSHED: not started;
+ * ABORTED: started, or not), and then all done words are 1. Who submits a ticket looks at the state
+ * word after that, with a fence between: if the queue has ended, nobody else completes the ticket.
+ *
+ * The state word follows the board four times a second. An ended queue does not come back: create
+ * another one.
+ */
+struct peerdma_create_queue {
+	__u32 size;
+	__u32 flags;
+	__u32 depth;
+	__u32 handle;
+	__aligned_u64 entries;
+	__aligned_u64 records;
+	__aligned_u64 shadow;
+	__aligned_u64 word;
+	__aligned_u64 user_data;
+	__aligned_u64 queue;
+	__u32 generation;
+	__u32 first;
+	__aligned_u64 reserved;
+	__aligned_u64 doorbell;
+};
+
+/**
+ * struct peerdma_destroy_queue - PEERDMA_IOC_DESTROY_QUEUE: ends a launch queue, and waits for that
+ * @size: in: sizeof(struct peerdma_destroy_queue)
+ * @flags: in: 0
+ * @queue: in: its number; it may have ended before, as long as its event has not been read
+ *
+ * There is no event any more.
+ */
+struct peerdma_destroy_queue {
+	__u32 size;
+	__u32 flags;
+	__aligned_u64 queue;
+};
+
+/**
+ * struct peerdma_resume_queue - PEERDMA_IOC_RESUME_QUEUE: starts tickets again after a failed one
+ * @size: in: sizeof(struct peerdma_resume_queue)
+ * @flags: in: 0
+ * @queue: in: its number
+ */
+struct peerdma_resume_queue {
+	__u32 size;
+	__u32 flags;
+	__aligned_u64 queue;
+};
+
+/* The board writes 1 to a done word, behind the record */
+#define PEERDMA_PREPARE_DONE		(1 << 0)
+
+/**
+ * struct peerdma_prepare - PEERDMA_IOC_PREPARE: a job that a GPU starts, by the number of its slot
+ * @size: in: sizeof(struct peerdma_prepare)
+ * @flags: in: PEERDMA_PREPARE_*
+ * @queue: in: number of the launch queue
+ * @op: in: enum peerdma_op, but not PEERDMA_OP_PROCESS
+ * @src_handle: in: source; 0 for PEERDMA_OP_C2H
+ * @dst_handle: in: destination; 0 for PEERDMA_OP_H2C
+ * @slot: out: its slot, for entries
+ * @src_offset: in: byte within the source, or card address
+ * @dst_offset: in: byte within the destination, or card address
+ * @length: in: bytes, at most 16 MiB
+ * @done: in: with PEERDMA_PREPARE_DONE, byte of the done word in the memory of the queue, at a
+ *	multiple of 4; else 0
+ *
+ * Waits for what others have announced in dma-bufs, but announces nothing: a GPU starts the job
+ * whenever it likes. A destination in a GPU is read as well, before the record is written. Not from
+ * the stream window, nor copies on boards whose copies go through card RAM.
+ *
+ * The slot is taken from the queue when some of its memory is unpinned, or its card RAM becomes
+ * another open file's own: from then on its tickets end with status SLOT. Its done word is 1 then.
+ */
+struct peerdma_prepare {
+	__u32 size;
+	__u32 flags;
+	__aligned_u64 queue;
+	__u32 op;
+	__u32 src_handle;
+	__u32 dst_handle;
+	__u32 slot;
+	__aligned_u64 src_offset;
+	__aligned_u64 dst_offset;
+	__aligned_u64 length;
+	__aligned_u64 done;
+};
+
+/**
+ * struct peerdma_unprepare - PEERDMA_IOC_UNPREPARE: takes a job from its slot
+ * @size: in: sizeof(struct peerdma_unprepare)
+ * @flags: in: 0
+ * @queue: in: number of the launch queue
+ * @slot: in: the slot
+ * @reserved: in: 0
+ *
+ * Waits for a ticket that is at work with it, for a while: then the queue ends.
+ */
+struct peerdma_unprepare {
+	__u32 size;
+	__u32 flags;
+	__aligned_u64 queue;
+	__u32 slot;
+	__u32 reserved;
+};
+
+/**
+ * struct peerdma_query_queue - PEERDMA_IOC_QUERY_QUEUE: what is known of a launch queue
+ * @size: in: sizeof(struct peerdma_query_queue)
+ * @flags: in: 0
+ * @queue: in: its number; it may have ended, as long as its event has not been read
+ * @state: out: what the state word says, as of now
+ * @ignored: out: doorbells that were ignored, of all queues of the board; up to 255
+ * @slots: out: its slots, a bit for each; a copy has two
+ */
+struct peerdma_query_queue {
+	__u32 size;
+	__u32 flags;
+	__aligned_u64 queue;
+	__u32 state;
+	__u32 ignored;
+	__aligned_u64 slots;
 };
 
 #endif /* PEERDMA_UAPI_H */

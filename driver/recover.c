@@ -18,17 +18,20 @@
 /* Before a suspend, running jobs get this much of the board's time to finish. */
 #define DRAIN_MS		2000
 
-static bool recover_lanes_used(struct peerdma_dev *board)
+static bool recover_engine_used(struct peerdma_dev *board)
 {
+	struct peerdma_launch *launch;
 	struct peerdma_lane *lane;
 	bool used = false;
 
 	for_each_lane(lane, board)
 		used |= lane->state != LANE_IDLE;
+	for_each_launch(launch, board)
+		used |= launch->state != LANE_IDLE;
 	return used;
 }
 
-/* Waits until no lane touches memory. If need be, the board loses the bus for that. */
+/* Waits until no lane or queue touches memory. If need be, the board loses the bus for that. */
 static void recover_quiesce(struct peerdma_dev *board)
 {
 	unsigned long deadline = jiffies + peerdma_hw_scaled(board, PEERDMA_STOP_MS);
@@ -37,7 +40,7 @@ static void recover_quiesce(struct peerdma_dev *board)
 	do {
 		spin_lock_irq(&board->lock);
 		peerdma_stop_step(board, board->broken || time_after(jiffies, deadline));
-		used = recover_lanes_used(board);
+		used = recover_engine_used(board);
 		spin_unlock_irq(&board->lock);
 		if (used)
 			usleep_range(50, 100);

@@ -25,6 +25,12 @@ union request {
 	struct peerdma_context context;
 	struct peerdma_start_ring start_ring;
 	struct peerdma_release_frames release_frames;
+	struct peerdma_create_queue create_queue;
+	struct peerdma_destroy_queue destroy_queue;
+	struct peerdma_resume_queue resume_queue;
+	struct peerdma_prepare prepare;
+	struct peerdma_unprepare unprepare;
+	struct peerdma_query_queue query_queue;
 };
 
 static int request_unknown_flags(struct peerdma_file *file, u32 flags)
@@ -188,6 +194,42 @@ static int request_release_frames(struct peerdma_file *file, union request *requ
 	return peerdma_frames_release(file, &request->release_frames);
 }
 
+static int request_create_queue(struct peerdma_file *file, union request *request,
+				struct peerdma_pinning *pinning)
+{
+	return peerdma_launches_create(file, &request->create_queue);
+}
+
+static int request_destroy_queue(struct peerdma_file *file, union request *request,
+				 struct peerdma_pinning *pinning)
+{
+	return peerdma_launches_destroy(file, &request->destroy_queue);
+}
+
+static int request_resume_queue(struct peerdma_file *file, union request *request,
+				struct peerdma_pinning *pinning)
+{
+	return peerdma_launches_resume(file, &request->resume_queue);
+}
+
+static int request_prepare(struct peerdma_file *file, union request *request,
+			   struct peerdma_pinning *pinning)
+{
+	return peerdma_prepare(file, &request->prepare);
+}
+
+static int request_unprepare(struct peerdma_file *file, union request *request,
+			     struct peerdma_pinning *pinning)
+{
+	return peerdma_prepare_undo(file, &request->unprepare);
+}
+
+static int request_query_queue(struct peerdma_file *file, union request *request,
+			       struct peerdma_pinning *pinning)
+{
+	return peerdma_launches_query(file, &request->query_queue);
+}
+
 /**
  * struct request_operation - a request
  * @size: size of the structure as it is now
@@ -222,6 +264,12 @@ static const struct request_operation operations[] = {
 	OPERATION(PEERDMA_IOC_SET_CONTEXT, request_set_context, context, ram_address),
 	OPERATION(PEERDMA_IOC_START_RING, request_start_ring, start_ring, job),
 	OPERATION(PEERDMA_IOC_RELEASE_FRAMES, request_release_frames, release_frames, count),
+	OPERATION(PEERDMA_IOC_CREATE_QUEUE, request_create_queue, create_queue, doorbell),
+	OPERATION(PEERDMA_IOC_DESTROY_QUEUE, request_destroy_queue, destroy_queue, queue),
+	OPERATION(PEERDMA_IOC_RESUME_QUEUE, request_resume_queue, resume_queue, queue),
+	OPERATION(PEERDMA_IOC_PREPARE, request_prepare, prepare, done),
+	OPERATION(PEERDMA_IOC_UNPREPARE, request_unprepare, unprepare, reserved),
+	OPERATION(PEERDMA_IOC_QUERY_QUEUE, request_query_queue, query_queue, slots),
 };
 
 /**
@@ -245,6 +293,8 @@ long peerdma_request_ioctl(struct peerdma_file *file, unsigned int command, unsi
 	if (number >= ARRAY_SIZE(operations) || command != _IO(PEERDMA_IOC_MAGIC, _IOC_NR(command)))
 		return -ENOTTY;
 	operation = &operations[array_index_nospec(number, ARRAY_SIZE(operations))];
+	if (!operation->run)
+		return -ENOTTY;
 	request = kzalloc(sizeof(*request), GFP_KERNEL);
 	if (!request)
 		return -ENOMEM;

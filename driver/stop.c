@@ -23,11 +23,12 @@ void peerdma_stop_lost(struct peerdma_dev *board)
 	queue_work(peerdma_wq, &board->recovery);
 }
 
-/* Frees the lanes that were told to stop and have. Returns whether some are still busy. */
+/* Frees lanes and queues that were told to stop and have. Returns whether some are still busy. */
 static bool stop_poll(struct peerdma_dev *board)
 {
 	struct peerdma_lane *lane;
 	bool some = false;
+	int launches;
 	u32 status;
 
 	for_each_lane(lane, board) {
@@ -45,7 +46,12 @@ static bool stop_poll(struct peerdma_dev *board)
 		lane->state = LANE_IDLE;
 		peerdma_engine_settle(lane->job);
 	}
-	return some;
+	launches = peerdma_launch_poll(board);
+	if (launches < 0) {
+		peerdma_stop_lost(board);
+		return false;
+	}
+	return some || launches;
 }
 
 /**
@@ -54,7 +60,8 @@ static bool stop_poll(struct peerdma_dev *board)
  * @error: negative errno; the first one is kept
  * @reason: enum peerdma_reason
  *
- * A queued job ends at once. A running one is stopped, and ends when its lanes are idle.
+ * A queued job ends at once. A running one is stopped, and ends when its lanes are idle, or its
+ * launch queue; one in a slot when it is not at work.
  */
 void peerdma_stop_job(struct peerdma_job *job, int error, u32 reason)
 {
@@ -69,6 +76,12 @@ void peerdma_stop_job(struct peerdma_job *job, int error, u32 reason)
 	}
 	if (job->queued)
 		peerdma_queue_remove(job);
+	if (job->rings || job->slot) {
+		peerdma_launch_stop(job);
+		if (stop_poll(board) || peerdma_launch_closes(board))
+			queue_delayed_work(peerdma_wq, &board->stopper, 1);
+		return;
+	}
 	for_each_lane(lane, board) {
 		if (lane->job != job || lane->state != LANE_RUNNING)
 			continue;
@@ -82,18 +95,23 @@ void peerdma_stop_job(struct peerdma_job *job, int error, u32 reason)
 }
 
 /**
- * peerdma_stop_kept() - ends queued jobs that cannot have their lanes because another keeps them
+ * peerdma_stop_kept() - ends jobs that cannot have their lanes because another keeps them
  * @holder: that one. Called with the board's lock held
  *
- * Ends a few, so that the lock is not held for as long as there are jobs.
+ * Ends queues whose ticket at work waits for them, and a few jobs, so that the lock is not held for
+ * as long as there are jobs.
  *
  * Return: whether there may be more.
  */
 bool peerdma_stop_kept(struct peerdma_job *holder)
 {
+	struct peerdma_launch *launch;
 	struct peerdma_job *job;
 	int n;
 
+	while ((launch = peerdma_launch_holding(holder->file->board,
+						peerdma_queue_needs(holder), true)))
+		peerdma_stop_job(launch->job, -EBUSY, PEERDMA_REASON_BUSY);
 	for (n = 0; n < KEPT_AT_ONCE; n++) {
 		job = peerdma_queue_next_kept(holder);
 		if (!job)
@@ -131,9 +149,13 @@ void peerdma_stop_file(struct peerdma_file *file, int error, u32 reason)
  */
 void peerdma_stop_all(struct peerdma_dev *board, bool queued, int error, u32 reason)
 {
+	struct peerdma_launch *launch;
 	struct peerdma_lane *lane;
 	struct peerdma_file *file;
 
+	for_each_launch(launch, board)
+		if (launch->job)
+			peerdma_stop_job(launch->job, error, reason);
 	while (queued && (file = peerdma_queue_turn(board, 0)))
 		peerdma_stop_job(peerdma_queue_first(file), error, reason);
 	for_each_lane(lane, board)
@@ -154,6 +176,19 @@ void peerdma_stop_outdated(struct peerdma_dev *board)
 		list_for_each_entry_safe(job, next, &file->queue, link)
 			if (job->generation && job->generation != board->generation)
 				peerdma_stop_job(job, -ESTALE, PEERDMA_REASON_RESET);
+}
+
+/**
+ * peerdma_stop_barred() - takes jobs from slots that use card RAM of another file's own
+ * @board: a file has some from now on. Called with its lock held
+ */
+void peerdma_stop_barred(struct peerdma_dev *board)
+{
+	u32 n;
+
+	for (n = 0; n < PEERDMA_LAUNCH_SLOTS; n++)
+		if (board->slots[n] && peerdma_partition_bars(board->slots[n]))
+			peerdma_stop_job(board->slots[n], -EACCES, PEERDMA_REASON_PARTITION);
 }
 
 /**
@@ -210,10 +245,13 @@ void peerdma_stop_surface(struct peerdma_surface *surface, bool running, int err
 	struct peerdma_dev *board = surface->board;
 	struct peerdma_lane *lane;
 	struct peerdma_use *use;
+	struct peerdma_job *job;
 
-	/* Stopping a queued job takes it off the list. */
-	while ((use = list_first_entry_or_null(&surface->queued, struct peerdma_use, on_surface)))
-		peerdma_stop_job(use->job, error, reason);
+	/* Stopping a job takes it off the list. One in a slot may be running: with its queue. */
+	while ((use = list_first_entry_or_null(&surface->queued, struct peerdma_use, on_surface))) {
+		job = use->job;
+		peerdma_stop_job(running && job->slot ? job->slot->queue : job, error, reason);
+	}
 	for_each_lane(lane, board)
 		if (lane->job && (running || lane->job->ring) && stop_uses(lane->job, surface))
 			peerdma_stop_job(lane->job, error, reason);
@@ -227,37 +265,40 @@ void peerdma_stop_surface(struct peerdma_surface *surface, bool running, int err
  */
 void peerdma_stop_cut_off(struct peerdma_dev *board)
 {
+	unsigned long deadline = jiffies + peerdma_hw_scaled(board, OUTSTANDING_MS);
 	struct peerdma_lane *lane;
 
 	pci_clear_master(board->pdev);
+	peerdma_launch_cut_off(board, deadline);
 	for_each_lane(lane, board) {
 		if (lane->state != LANE_RUNNING && lane->state != LANE_STOPPING)
 			continue;
 		lane->state = LANE_CUT_OFF;
-		lane->deadline = jiffies + peerdma_hw_scaled(board, OUTSTANDING_MS);
+		lane->deadline = deadline;
 	}
 }
 
-static bool stop_is_cut_off(struct peerdma_dev *board)
+/* Whether a lane or a launch queue is in a state; only if its deadline is over, with @late. */
+static bool stop_any(struct peerdma_dev *board, enum peerdma_lane_state state, bool late)
 {
+	struct peerdma_launch *launch;
 	struct peerdma_lane *lane;
 	bool some = false;
 
 	for_each_lane(lane, board)
-		some |= lane->state == LANE_CUT_OFF;
+		some |= lane->state == state && (!late || time_after(jiffies, lane->deadline));
+	for_each_launch(launch, board)
+		some |= launch->state == state && (!late || time_after(jiffies, launch->deadline));
 	return some;
 }
 
 /* Whether a board that is cut off may still be sent what it had asked for. */
 static bool stop_outstanding(struct peerdma_dev *board)
 {
-	struct peerdma_lane *lane;
-	bool late = true;
 	u16 status;
 
-	for_each_lane(lane, board)
-		late &= lane->state != LANE_CUT_OFF || time_after(jiffies, lane->deadline);
-	if (late)
+	/* All have lost the bus at the same time. */
+	if (stop_any(board, LANE_CUT_OFF, true))
 		return false;
 	pcie_capability_read_word(board->pdev, PCI_EXP_DEVSTA, &status);
 	return status != U16_MAX && status & PCI_EXP_DEVSTA_TRPND;
@@ -281,6 +322,7 @@ static void stop_force(struct peerdma_dev *board)
 		}
 		peerdma_engine_settle(job);
 	}
+	peerdma_launch_force(board);
 }
 
 /**
@@ -312,7 +354,7 @@ bool peerdma_stop_step(struct peerdma_dev *board, bool late)
 
 	if (dead) {
 		peerdma_stop_cut_off(board);
-	} else if (!stop_is_cut_off(board)) {
+	} else if (!stop_any(board, LANE_CUT_OFF, false)) {
 		if (!stop_poll(board) || !late)
 			return false;
 		board->broken = true;
@@ -339,17 +381,14 @@ bool peerdma_stop_step(struct peerdma_dev *board, bool late)
 void peerdma_stop_work(struct work_struct *work)
 {
 	struct peerdma_dev *board = container_of(work, struct peerdma_dev, stopper.work);
-	struct peerdma_lane *lane;
-	bool some = false, late = false, reset = false;
+	bool some = false, reset = false;
 
 	spin_lock_irq(&board->lock);
-	for_each_lane(lane, board)
-		late |= lane->state == LANE_STOPPING && time_after(jiffies, lane->deadline);
 	/* The recovery sees to one that is gone. */
 	if (board->state != PEERDMA_BOARD_DEAD) {
-		reset = peerdma_stop_step(board, late);
-		for_each_lane(lane, board)
-			some |= lane->state == LANE_STOPPING || lane->state == LANE_CUT_OFF;
+		reset = peerdma_stop_step(board, stop_any(board, LANE_STOPPING, true));
+		some = stop_any(board, LANE_STOPPING, false) ||
+		       stop_any(board, LANE_CUT_OFF, false) || peerdma_launch_closes(board);
 	}
 	spin_unlock_irq(&board->lock);
 

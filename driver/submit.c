@@ -198,6 +198,23 @@ int peerdma_submit_prepare(struct peerdma_job *job, u32 op, struct peerdma_surfa
 	return peerdma_fence_submit(job);
 }
 
+/**
+ * peerdma_submit_check_live() - checks that memory is not being let go
+ * @file: notes why not
+ * @surface: the memory. Its board's lock is held
+ *
+ * Return: 0, -EINVAL or -ESTALE.
+ */
+int peerdma_submit_check_live(struct peerdma_file *file, const struct peerdma_surface *surface)
+{
+	if (surface->draining)
+		return peerdma_fail(file, -EINVAL, "the memory is being unpinned");
+	if (surface->state != PEERDMA_SURFACE_LIVE)
+		return peerdma_fail(file, -ESTALE,
+				    "the memory was freed or moved by its owner: unpin it");
+	return 0;
+}
+
 /* Called with the board's lock held. */
 static int submit_check(const struct peerdma_job *job, bool notify)
 {
@@ -226,11 +243,10 @@ static int submit_check(const struct peerdma_job *job, bool notify)
 		return peerdma_fail(file, -EBUSY,
 				    "a job for a dma-buf must not wait behind jobs of the same open file that receive from the user stream: submit it before them, or open the node once more");
 	for_each_use(use, job) {
-		if (use->surface->draining)
-			return peerdma_fail(file, -EINVAL, "the memory is being unpinned");
-		if (use->surface->state != PEERDMA_SURFACE_LIVE)
-			return peerdma_fail(file, -ESTALE,
-					    "the memory was freed or moved by its owner: unpin it");
+		int error = peerdma_submit_check_live(file, use->surface);
+
+		if (error)
+			return error;
 	}
 	return 0;
 }
@@ -244,8 +260,36 @@ static void submit_hold(struct peerdma_job *job)
 		use->surface->inflight++;
 }
 
+/* Called with the board's lock held. */
+static int submit_launch(struct peerdma_job *job)
+{
+	struct peerdma_file *file = job->file;
+	int error;
+
+	if (peerdma_partition_bars(job))
+		return peerdma_fail(file, -EACCES,
+				    "the card RAM has become another open file's own");
+	error = peerdma_launch_start(job);
+	switch (error) {
+	case -EAGAIN:
+		return peerdma_fail(file, -EBUSY,
+				    "the board is suspended or being reset: try again");
+	case -EBUSY:
+		return peerdma_fail(file, error, "all %u launch queues of the board are in use",
+				    file->board->launch_count);
+	case -ENOENT:
+		return peerdma_fail(file, error, "the launch queue has ended");
+	case -ENOSPC:
+		return peerdma_fail(file, error,
+				    "no slot is left of the board's %u, of which a copy takes two: take other jobs from theirs",
+				    PEERDMA_LAUNCH_SLOTS);
+	default:
+		return error;
+	}
+}
+
 /**
- * peerdma_submit_job() - queues a job for the engine
+ * peerdma_submit_job() - queues a job for the engine, or has launch queues start it
  * @job: prepared
  * @notify: when the job ends there is an event to be read, which takes over the caller's
  *	reference; otherwise the caller waits for job->finished
@@ -262,6 +306,8 @@ int peerdma_submit_job(struct peerdma_job *job, bool notify)
 
 	spin_lock_irq(&board->lock);
 	error = submit_check(job, notify);
+	if (!error && (job->rings || job->slot))
+		error = submit_launch(job);
 	if (error) {
 		spin_unlock_irq(&board->lock);
 		return error;
@@ -273,7 +319,9 @@ int peerdma_submit_job(struct peerdma_job *job, bool notify)
 		list_add_tail(&job->on_file, &file->jobs);
 		file->job_count++;
 	}
-	if (job->length)
+	if (job->rings || job->slot)
+		error = 0;
+	else if (job->length)
 		peerdma_queue_add(job);
 	else
 		peerdma_job_end(job);

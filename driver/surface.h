@@ -64,6 +64,7 @@ long peerdma_surface_finish(struct peerdma_file *file, struct peerdma_pinning *p
 
 /* pages.c, dmabuf.c */
 extern const struct peerdma_provider peerdma_pages;
+void *peerdma_pages_find(const struct peerdma_surface *surface, u64 offset);
 extern const struct peerdma_provider peerdma_dmabuf;
 
 /* provider.c */

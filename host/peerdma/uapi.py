@@ -20,6 +20,8 @@ __all__ = [
     "Cancel",
     "CardInfo",
     "Context",
+    "CreateQueue",
+    "DestroyQueue",
     "Event",
     "Feature",
     "Frame",
@@ -37,11 +39,16 @@ __all__ = [
     "PinFlag",
     "PinPages",
     "Placement",
+    "Prepare",
+    "PrepareFlag",
     "Query",
+    "QueryQueue",
+    "QueueWord",
     "Reason",
     "RegisterFlag",
     "ReleaseFrames",
     "Reset",
+    "ResumeQueue",
     "RingFlag",
     "StartRing",
     "Submit",
@@ -50,6 +57,7 @@ __all__ = [
     "SurfaceFeature",
     "SurfaceState",
     "UnpinCuda",
+    "Unprepare",
     "UserRegister",
     "request_code",
 ]
@@ -464,6 +472,96 @@ class ReleaseFrames(_Sized):
     _fields_ = (("size", _u32), ("flags", _u32), ("job", _u64), ("count", _u64))
 
 
+class QueueWord(enum.IntEnum):
+    """PEERDMA_QUEUE_*: fields of the state word of a launch queue"""
+
+    STATUS = 0xFF
+    END = 0xFF00
+    REASON = 0xFF0000
+
+
+class CreateQueue(_Sized):
+    """struct peerdma_create_queue"""
+
+    _fields_ = (
+        ("size", _u32),
+        ("flags", _u32),
+        ("depth", _u32),
+        ("handle", _u32),
+        ("entries", _u64),
+        ("records", _u64),
+        ("shadow", _u64),
+        ("word", _u64),
+        ("user_data", _u64),
+        ("queue", _u64),
+        ("generation", _u32),
+        ("first", _u32),
+        ("reserved", _u64),
+        ("doorbell", _u64),
+    )
+
+
+class DestroyQueue(_Sized):
+    """struct peerdma_destroy_queue"""
+
+    _fields_ = (("size", _u32), ("flags", _u32), ("queue", _u64))
+
+
+class ResumeQueue(_Sized):
+    """struct peerdma_resume_queue"""
+
+    _fields_ = (("size", _u32), ("flags", _u32), ("queue", _u64))
+
+
+class PrepareFlag(enum.IntFlag):
+    """PEERDMA_PREPARE_*"""
+
+    DONE = 1 << 0
+
+
+class Prepare(_Sized):
+    """struct peerdma_prepare"""
+
+    _fields_ = (
+        ("size", _u32),
+        ("flags", _u32),
+        ("queue", _u64),
+        ("op", _u32),
+        ("src_handle", _u32),
+        ("dst_handle", _u32),
+        ("slot", _u32),
+        ("src_offset", _u64),
+        ("dst_offset", _u64),
+        ("length", _u64),
+        ("done", _u64),
+    )
+
+
+class Unprepare(_Sized):
+    """struct peerdma_unprepare"""
+
+    _fields_ = (
+        ("size", _u32),
+        ("flags", _u32),
+        ("queue", _u64),
+        ("slot", _u32),
+        ("reserved", _u32),
+    )
+
+
+class QueryQueue(_Sized):
+    """struct peerdma_query_queue"""
+
+    _fields_ = (
+        ("size", _u32),
+        ("flags", _u32),
+        ("queue", _u64),
+        ("state", _u32),
+        ("ignored", _u32),
+        ("slots", _u64),
+    )
+
+
 # Codes --------------------------------------------------------------------------------------
 
 _WRITE, _READ = 1, 2
@@ -505,3 +603,9 @@ class Ioctl(enum.IntEnum):
     SET_CONTEXT = _code(0x2A)
     START_RING = _code(0x2B)
     RELEASE_FRAMES = _code(0x2C)
+    CREATE_QUEUE = _code(0x30)
+    DESTROY_QUEUE = _code(0x31)
+    RESUME_QUEUE = _code(0x32)
+    PREPARE = _code(0x33)
+    UNPREPARE = _code(0x34)
+    QUERY_QUEUE = _code(0x35)

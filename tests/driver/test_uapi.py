@@ -40,6 +40,8 @@ ENUMERATIONS = {
     "PEERDMA_REGISTER_": uapi.RegisterFlag,
     "PEERDMA_RING_": uapi.RingFlag,
     "PEERDMA_SUBMIT_": uapi.SubmitFlag,
+    "PEERDMA_QUEUE_": uapi.QueueWord,
+    "PEERDMA_PREPARE_": uapi.PrepareFlag,
 }
 #: On 32-bit x86 a 64-bit member is aligned to 4 bytes, so this one has no padding at its end.
 PADDED = "pin_cuda"

@@ -17,6 +17,8 @@ from sim.system.debug.guest import DebugGuest
 
 #: Seconds of fuzzing, each time.
 SECONDS = 60
+#: Options of a board that has all that the driver has requests for.
+ALL = ("--launch-queues", "2")
 
 
 @pytest.fixture
@@ -41,7 +43,7 @@ def program(guest: DebugGuest, command: str) -> dict:
 
 @pytest.mark.parametrize("lane", ["strict", "identity"])
 def test_requests_at_random(lane: str, seed: int):
-    with DebugGuest(lane) as guest:
+    with DebugGuest(lane, board_options=ALL) as guest:
         report = program(guest, f"fuzz --seed {seed} --seconds {SECONDS} --rebind")
         for module in reversed(guest.lane.modules):
             guest.unload(module)
@@ -52,13 +54,13 @@ def test_requests_at_random(lane: str, seed: int):
 
 
 def test_requests_at_random_while_memory_is_short(seed: int):
-    with DebugGuest() as guest:
+    with DebugGuest(board_options=ALL) as guest:
         report = program(guest, f"fuzz --seed {seed} --seconds {SECONDS} --faults 5")
     assert any(name.endswith(" ENOMEM") for name in report["counts"])
 
 
 def test_each_failure_of_each_request():
-    with DebugGuest() as guest:
+    with DebugGuest(board_options=ALL) as guest:
         met = program(guest, "faults")["met"]
     # Nothing to fail: they neither allocate nor copy.
     assert [name for name, count in met.items() if not count] == ["LED"]

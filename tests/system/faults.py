@@ -25,7 +25,7 @@ from pathlib import Path
 
 from peerdma import uapi
 from peerdma.uapi import Ioctl, LegacyFlag, Op
-from tests.system import picoevb
+from tests.system import launching, picoevb
 from tests.system.picoevb import GPU_PAGE, PAGE, Buffer, Gpu, Node
 
 __all__ = ["KINDS", "injecting", "main"]
@@ -190,6 +190,18 @@ def _scenarios() -> Iterator[tuple[str, Callable[[], object]]]:
             job = other.request(Ioctl.START_RING, request).job
             other.request(Ioctl.RELEASE_FRAMES, uapi.ReleaseFrames(job=job))
 
+    def queue() -> None:
+        with Node() as other:
+            created = launching.Queue(other)
+            copy = {"src_handle": other.pages(source), "dst_handle": other.pages(destination)}
+            slot = created.prepare(Op.COPY, 3 * PAGE, 0, **copy)
+            assert created.run(slot) == [0]
+            created.unprepare(slot)
+            created.resume()
+            created.query()
+            created.destroy()
+
+    yield "CREATE_QUEUE and PREPARE", queue
     yield "SET_CONTEXT", in_context
     yield "START_RING and close", ring
     yield "close", closed_in_the_middle

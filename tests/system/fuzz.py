@@ -31,6 +31,7 @@ from peerdma.uapi import Ioctl
 from tests.system import picoevb
 from tests.system.faults import injecting
 from tests.system.fuzz_requests import ERRNOS, Process, Thread, name_of
+from tests.system.launching import Queue
 from tests.system.picoevb import GPU_PAGE, PAGE, Buffer, Gpu, Node
 from tests.system.simgpu import PATIENCE
 
@@ -83,6 +84,14 @@ def _all_requests(counts: collections.Counter[str]) -> None:
         node.request(Ioctl.RELEASE_FRAMES, uapi.ReleaseFrames(job=job))
         node.cancel(job)
         counts["read ok"] += len(node.events(1))
+        queue = Queue(node)
+        slot = queue.prepare(uapi.Op.H2C, PAGE, 0, src_handle=handles[0])
+        assert queue.run(slot) == [0]
+        queue.resume()
+        queue.unprepare(slot)
+        assert not queue.query().slots
+        queue.destroy()
+        node.unpin(queue.handle)
         with node.mailbox() as mapped, memoryview(mapped).cast("I") as words:
             counts["mmap ok"] += 1
             counts["touch ok"] += words[0] is not None

@@ -53,6 +53,12 @@ _STRUCTURES = {
     Ioctl.SET_CONTEXT: uapi.Context,
     Ioctl.START_RING: uapi.StartRing,
     Ioctl.RELEASE_FRAMES: uapi.ReleaseFrames,
+    Ioctl.CREATE_QUEUE: uapi.CreateQueue,
+    Ioctl.DESTROY_QUEUE: uapi.DestroyQueue,
+    Ioctl.RESUME_QUEUE: uapi.ResumeQueue,
+    Ioctl.PREPARE: uapi.Prepare,
+    Ioctl.UNPREPARE: uapi.Unprepare,
+    Ioctl.QUERY_QUEUE: uapi.QueryQueue,
 }
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -112,6 +118,7 @@ class Thread:
             self._submit: 10,
             self._batch: 4,
             self._ring: 3,
+            self._queue: 3,
             self._release: 3,
             self._cancel: 4,
             self._events: 10,
@@ -214,6 +221,8 @@ class Thread:
             value = self._number()
             if "handle" in name or (name in ("src", "dst") and self.random.random() < 0.4):
                 value = self._handle()
+            elif name == "queue":
+                value = self._some(self.process.jobs, 1)
             elif name in ("src", "dst", "va", "address", "submits", "frames"):
                 value = self._address()
             elif name in ("len", "length", "size", "ram_length", "dst_length"):
@@ -322,6 +331,30 @@ class Thread:
             del self.process.jobs[:-40]
             if self.random.random() < 0.9:  # or others find the channel busy
                 self._ask(Ioctl.CANCEL, uapi.Cancel(job=ring.job))
+
+    def _queue(self) -> None:
+        """A launch queue with jobs in slots; it runs until something ends it."""
+        at = self.process.arena + self.random.randrange(_ARENA // 8192) * 4096
+        fd = self._fd()
+        pin = uapi.PinPages(address=at, length=8192, access=3)
+        if not self._count("PIN_PAGES", _libc.ioctl(fd, Ioctl.PIN_PAGES, ctypes.addressof(pin))):
+            return
+        queue = uapi.CreateQueue(depth=8, handle=pin.handle, records=64, shadow=128, word=132)
+        at = ctypes.addressof(queue)
+        if not self._count("CREATE_QUEUE", _libc.ioctl(fd, Ioctl.CREATE_QUEUE, at)):
+            return
+        self.process.jobs.append(queue.queue)
+        del self.process.jobs[:-40]
+        prepare = uapi.Prepare(queue=queue.queue, op=self.random.randrange(3), length=4096)
+        if prepare.op != uapi.Op.C2H:
+            prepare.src_handle = self._handle() % (1 << 32)
+        if prepare.op != uapi.Op.H2C:
+            prepare.dst_handle = self._handle() % (1 << 32)
+        prepare.flags, prepare.done = 1, self.random.choice([256, 256, 258, 8192])
+        for _ in range(self.random.randrange(4)):
+            self._count("PREPARE", _libc.ioctl(fd, Ioctl.PREPARE, ctypes.addressof(prepare)))
+        if self.random.random() < 0.8:  # or others find none
+            self._ask(Ioctl.CANCEL, uapi.Cancel(job=queue.queue))
 
     def _release(self) -> None:
         count = self.random.choice([0, 0, 1, 2, self._number()])

@@ -14,7 +14,7 @@ import os
 import pytest
 
 from peerdma.regs import WaitsFor
-from peerdma.uapi import Access, Ioctl, Op, PinDmabuf, Reason
+from peerdma.uapi import Access, CreateQueue, Ioctl, Op, PinDmabuf, Reason
 from tests.system.dma_calls import check_syncs, recorded
 from tests.system.picoevb import BOTH, GPU_PAGE, PAGE, Buffer, Gpu, Node, results, shell, until
 from tests.system.rings import SENSOR, Ring, set_register, source
@@ -24,6 +24,7 @@ from tests.system.rings import SIZE as FRAME
 #: its first copy.
 GUEST = {
     "lane": "bounce",
+    "board_options": ["--launch-queues", "2"],
     "further_boards": [["--user", "pattern"], ["--no-msix", "--fault", "ur@60"]],
 }
 pytestmark = [
@@ -162,3 +163,12 @@ def test_memory_is_mapped_for_what_the_board_may_do():
         [("dma_map_resource", direction), ("dma_unmap_resource", direction)]
         for direction in ("TO_DEVICE", "FROM_DEVICE", "BIDIRECTIONAL")
     ]
+
+
+def test_there_are_no_launch_queues():
+    """Nobody would be there to synchronize."""
+    with Node() as node:
+        handle = node.pages(Buffer(2 * PAGE))
+        request = CreateQueue(depth=8, handle=handle, records=64, shadow=128, word=132)
+        words = "do not see each other's writes to host memory at once"
+        node.refuses(errno.EOPNOTSUPP, words, Ioctl.CREATE_QUEUE, request)

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from peerdma.regs import LaunchStatus
 from peerdma.uapi import (
     BoardState,
     CardInfo,
@@ -23,11 +24,13 @@ from peerdma.uapi import (
     Frame,
     Ioctl,
     Op,
+    QueueWord,
     Reason,
     StartRing,
     SurfaceState,
 )
 from sim.system import Guest
+from tests.system.launching import Queue
 from tests.system.picoevb import (
     GPU_PAGE,
     PAGE,
@@ -40,7 +43,7 @@ from tests.system.picoevb import (
     results,
 )
 
-GUEST = WITH_HUNG_BOARD
+GUEST = {**WITH_HUNG_BOARD, "board_options": ["--launch-queues", "2"]}
 pytestmark = pytest.mark.system
 
 REVOKED = (errno.ESTALE, Reason.REVOKED)
@@ -109,6 +112,24 @@ def a_ring_ends():
         assert results(node.events(1)) == [RESET]
 
 
+def a_queue_ends():
+    """With a ticket at work, of more than the board does until it is suspended."""
+    memory = Buffer(16 << 20, b"")
+    with Node() as node:
+        queue, handle = Queue(node), node.pages(memory)
+        whole = {"src_handle": handle, "dst_handle": handle, "dst_offset": len(memory) // 2}
+        slot = queue.prepare(Op.COPY, len(memory) // 2, 0, **whole)
+        queue.done(0).value = 0
+        tickets = queue.submit(slot, slot)
+        suspend()
+        assert queue.wait(*tickets) == [LaunchStatus.ABORTED, LaunchStatus.FLUSHED]
+        assert queue.done(0).value == 1
+        assert queue.state(QueueWord.REASON) == Reason.RESET
+        assert results([queue.event()]) == [RESET]
+        queue = Queue(node)
+        assert queue.run(queue.prepare(Op.C2H, PAGE, dst_handle=handle)) == [LaunchStatus.OK]
+
+
 def with_a_context():
     """The file keeps its card RAM; what was in it may be lost."""
     memory = Buffer(2 * PAGE)
@@ -131,7 +152,8 @@ def in_every_state() -> None:
     """Called in the guest; does not end."""
     with open("/dev/kmsg", "w", buffering=1) as log:
         leaves_nothing()
-        for state in (nothing, waits_and_runs, a_ring_ends, with_a_context, hangs_then):
+        ends = (a_ring_ends, a_queue_ends)
+        for state in (nothing, waits_and_runs, *ends, with_a_context, hangs_then):
             try:
                 state()
                 leaves_nothing()

@@ -274,10 +274,10 @@ class KernelBackend:
     def queue(
         self, copies: Sequence[tuple[Sequence[Piece], Sequence[Piece]]], memory: QueueMemory
     ) -> Launching:
-        """Refused: the driver has no launch queues yet."""
+        """Refused: the library does not ask the driver for launch queues yet."""
         raise UnsupportedError(
-            "the kernel driver has no launch queues yet. Bind the board to vfio-pci and open it "
-            "by VFIO (docs/vfio.md), or take the simulated board"
+            "with the kernel driver, the library has no launch queues yet. Bind the board to "
+            "vfio-pci and open it by VFIO (docs/vfio.md), or take the simulated board"
         )
 
     def mailbox(self) -> MailboxPage:

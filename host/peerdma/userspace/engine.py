@@ -58,6 +58,8 @@ class Engine:
     channels : dict of Direction to DmaChannel
     stuck : str or None
         Why no more transfers can be made, once a channel could not be stopped.
+    launching : int
+        Launch queues that are open.
     resets : int
         How often `stop` had to reset the engine, which ends the transfers of both directions.
 
@@ -73,6 +75,7 @@ class Engine:
         self.registers = registers
         self._timeout = timeout
         self.stuck: str | None = None
+        self.launching: int = 0
         self.resets: int = 0
         self.channel_counts: tuple[int, int] = count_channels(registers)
         self.extension: Extension | None = read_extension(registers)

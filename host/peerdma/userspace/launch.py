@@ -215,6 +215,8 @@ class LaunchRun:
             done = base + memory.offset("done")
             for index, (slot, flush) in enumerate(zip(self.slots, flushes, strict=True)):
                 self._prepare(slot, chains[2 * index : 2 * index + 2], flush, done + 4 * index)
+            undo.callback(self._launches, -1)
+            self._launches(1)
             self._arm(base)
             self._undo = undo.pop_all()
 
@@ -260,13 +262,19 @@ class LaunchRun:
         fields = {"pair": 1, "flush": flush is not None, "done": 1, "queue": self._number}
         bank.write("control", _put(LAUNCH_SLOT, "control", valid=1, **fields))
 
+    def _launches(self, more: int) -> None:
+        self._engine.launching += more
+
     def _arm(self, base: int) -> None:
         memory, bank = self._memory, self._bank
         for name, member in (("ring", "entries"), ("records", "records"), ("shadow", "tail")):
             _write_address(bank, name, base + memory.offset(member))
         bank.write("first", memory.first & 0xFFFF)
-        fields = {"armed": 1, "polls": 1, "mask": memory.depth - 1, "generation": self.generation}
-        bank.write("control", _put(LAUNCH_QUEUE, "control", **fields))
+        self._control(armed=1, polls=1, generation=self.generation)
+
+    def _control(self, **fields: int) -> None:
+        mask = self._memory.depth - 1
+        self._bank.write("control", _put(LAUNCH_QUEUE, "control", mask=mask, **fields))
 
     # While it is open ------------------------------------------------------------------------
 
@@ -325,7 +333,8 @@ class LaunchRun:
         self._memory.end(why)
 
     def _disarm(self) -> None:
-        self._bank.write("control", 0)
+        # The mask stays: an aborted ticket has a record, which has its place by that.
+        self._control(armed=0)
         self._settle(lambda state: True)
 
     def _stop(self) -> None:

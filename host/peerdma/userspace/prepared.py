@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..errors import Timeout
+from ..errors import Timeout, UnsupportedError
 from ..memory.scatter import ScatterList
 from ..regs import (
     BAR_DMA,
@@ -109,6 +109,7 @@ class Side:
         self.channel: DmaChannel = engine.channels[direction]
         self._pushes = engine.pushes
         self._ring = ring.bytes
+        self.most: int = len(ring.descriptors)
         self.nbytes: int = memory.nbytes
         if memory.single and self.nbytes <= DESC_MAX_LENGTH:
             # As most memory is: numpy would take longer for it than the transfer.
@@ -119,7 +120,7 @@ class Side:
             return
         columns = descriptor_columns(memory, card)
         sources, destinations, lengths = columns if direction is _H2C else columns[[1, 0, 2]]
-        most, following = len(ring.descriptors), None
+        most, following = self.most, None
         for start in reversed(range(0, len(lengths), most)):
             source, destination, length = (
                 column[start : start + most] for column in (sources, destinations, lengths)
@@ -184,6 +185,12 @@ class Run:
         """Starts the transfer; raises TransferError if the engine cannot be used."""
         if self._engine.stuck:
             self._engine.require_usable()
+        if self._engine.launching and len(self._sides) > 1 and self._first.first.next:
+            # A launched copy drops what is in the stream while C2H is between two chains.
+            raise UnsupportedError(
+                "while a launch queue is open, 1 MiB of a copy's destination can have at most "
+                f"{self._first.most} pieces. Close the queue first, or give it a plan of the copy"
+            )
         self.cycles = 0
         self.until = time.monotonic() + self._seconds
         self._running = self._sides.copy()

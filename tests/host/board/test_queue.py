@@ -82,6 +82,20 @@ def test_two_queues_and_the_library_side_by_side(board, gpu, copies):
         assert mine.right(0)
 
 
+def test_a_copy_in_many_pieces_beside_a_queue_is_refused(board, copies):
+    """A launched copy could drop bytes of it, between two lists of descriptors."""
+    source, there = np.arange(2500).astype("u1"), np.zeros(2500, "u1")
+    with board.pin(there) as pin:
+        pieces = [pin[i : i + 1] for i in range(2500)]
+        with (
+            board.queue(copies.plans),
+            pytest.raises(peerdma.UnsupportedError, match="at most 2048 pieces"),
+        ):
+            board.copy(source, pieces)
+        board.copy(source, pieces)
+    assert (there == source).all()
+
+
 @pytest.mark.parametrize("kind", ["discrete", "arrays"])
 def test_memory_that_is_read_back_and_memory_without_a_file(board, kind):
     """The thread of the queue serves what the board cannot reach by itself."""
@@ -170,7 +184,9 @@ def test_a_board_without_launch_queues_says_what_to_build(plain, node_board):
     with pytest.raises(peerdma.UnsupportedError, match="--launch-queues 2"):
         plain.queue([plan])
     plan = node_board.prepare(np.zeros(8, "u1"), np.zeros(8, "u1"))
-    with pytest.raises(peerdma.UnsupportedError, match="driver has no launch queues yet"):
+    with pytest.raises(
+        peerdma.UnsupportedError, match="kernel driver, the library has no launch queues yet"
+    ):
         node_board.queue([plan])
 
 

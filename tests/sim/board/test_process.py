@@ -129,8 +129,8 @@ def test_failure_to_start(tmp_path, arguments, message):
         ["--socket", "s", "--time-scale", "0"],
         ["--socket", "s", "--h2c", "5"],
         ["--socket", "s", "--c2h", "0"],
-        ["--socket", "s", "--ram-size", "0"],
         ["--socket", "s", "--launch-queues", "3"],
+        ["--socket", "s", "--ram-size", "0"],
     ],
 )
 def test_wrong_usage(arguments):

@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Launch queues as programs describe them: PEERDMA_IOC_CREATE_QUEUE and what follows it.
+ */
+#include <linux/log2.h>
+#include <linux/random.h>
+#include <linux/slab.h>
+
+#include "files.h"
+
+#define LEAST_DEPTH		8
+#define MOST_DEPTH		256
+
+/* Keeps memory pinned, as a job does: for a bounded time, as others wait for its release. */
+static int launches_hold(struct peerdma_file *file, struct peerdma_surface *surface)
+{
+	int error;
+
+	spin_lock_irq(&file->board->lock);
+	if (file->board->state == PEERDMA_BOARD_DEAD)
+		error = peerdma_fail(file, -ENODEV, "the board is gone");
+	else
+		error = peerdma_submit_check_live(file, surface);
+	surface->inflight += !error;
+	spin_unlock_irq(&file->board->lock);
+	return error;
+}
+
+static void launches_release(struct peerdma_surface *surface)
+{
+	spin_lock_irq(&surface->board->lock);
+	if (!--surface->inflight)
+		wake_up_all(&surface->idle);
+	spin_unlock_irq(&surface->board->lock);
+}
+
+/*
+ * Finds memory of a queue, which is held, for the CPU and the board. It has a length that is a
+ * power of two, and is at a multiple of that.
+ */
+static int launches_place(struct peerdma_file *file, const struct peerdma_surface *surface,
+			  u64 offset, u32 length, struct peerdma_place *place)
+{
+	int error = peerdma_submit_check_surface(file, surface, offset, length);
+
+	if (error)
+		return error;
+	place->cpu = peerdma_pages_find(surface, offset);
+	if (!place->cpu)
+		return peerdma_fail(file, -EOPNOTSUPP,
+				    "a launch queue has memory of a process, by PEERDMA_IOC_PIN_PAGES");
+	if (!peerdma_chain_address(surface, offset, length, &place->bus) ||
+	    !IS_ALIGNED(place->bus, length))
+		return peerdma_fail(file, -EINVAL,
+				    "%u bytes of a launch queue, byte %llu of its memory, are not at a multiple of their length",
+				    length, offset);
+	return 0;
+}
+
+static int launches_check(struct peerdma_file *file, const struct peerdma_create_queue *request)
+{
+	if (!file->board->launch_count)
+		return peerdma_fail(file, -EOPNOTSUPP,
+				    "this board has no launch queues: its core was built without");
+	if (request->flags || request->reserved)
+		return peerdma_fail(file, -EINVAL, "unknown flags %#x, or a reserved member %llu",
+				    request->flags, request->reserved);
+	if (request->depth < LEAST_DEPTH || request->depth > MOST_DEPTH ||
+	    !is_power_of_2(request->depth))
+		return peerdma_fail(file, -EINVAL,
+				    "the rings of a launch queue have %u to %u places, a power of two, not %u",
+				    LEAST_DEPTH, MOST_DEPTH, request->depth);
+	return 0;
+}
+
+/* The memory is held. */
+static int launches_set_places(struct peerdma_file *file, struct peerdma_rings *rings,
+			       const struct peerdma_create_queue *request,
+			       const struct peerdma_surface *surface)
+{
+	u32 entries = rings->depth * sizeof(struct peerdma_launch_entry);
+	u32 records = rings->depth * sizeof(struct peerdma_launch_record);
+	int error;
+
+	if (surface->access != PEERDMA_ACCESS_BOTH)
+		return peerdma_fail(file, -EINVAL,
+				    "the memory of a launch queue is pinned for the board to read and to write it");
+	if (surface->needs_sync)
+		return peerdma_fail(file, -EOPNOTSUPP,
+				    "on this machine, board and CPU do not see each other's writes to host memory at once: there are no launch queues");
+	error = launches_place(file, surface, request->entries, entries, &rings->entries);
+	if (!error)
+		error = launches_place(file, surface, request->records, records, &rings->records);
+	if (!error)
+		error = launches_place(file, surface, request->shadow, sizeof(u32), &rings->shadow);
+	if (!error)
+		error = launches_place(file, surface, request->word, sizeof(u32), &rings->word);
+	return error;
+}
+
+static int launches_fill_job(struct peerdma_job *job, const struct peerdma_create_queue *request,
+			     struct peerdma_surface *surface)
+{
+	job->rings = kzalloc(sizeof(*job->rings), GFP_KERNEL_ACCOUNT);
+	if (!job->rings)
+		return -ENOMEM;
+	job->user_data = request->user_data;
+	job->rings->depth = request->depth;
+	job->rings->first = get_random_u32();
+	peerdma_job_use(job, surface);
+	return launches_set_places(job->file, job->rings, request, surface);
+}
+
+static int launches_start(struct peerdma_file *file, struct peerdma_create_queue *request,
+			  struct peerdma_surface *surface)
+{
+	struct peerdma_job *job = peerdma_job_create(file, 0);
+	int error;
+
+	if (IS_ERR(job))
+		return PTR_ERR(job);
+	error = launches_fill_job(job, request, surface);
+	/* It may end, and its event be read, at any time. */
+	kref_get(&job->ref);
+	if (!error)
+		error = peerdma_submit_job(job, true);
+	if (!error) {
+		request->queue = job->id;
+		request->generation = job->rings->generation;
+		request->first = job->rings->first;
+	} else {
+		peerdma_job_put(job);
+	}
+	peerdma_job_put(job);
+	return error;
+}
+
+/**
+ * peerdma_launches_create() - PEERDMA_IOC_CREATE_QUEUE
+ * @file: whose
+ * @request: the request; what the program gets is filled in
+ *
+ * Return: 0 or an errno.
+ */
+int peerdma_launches_create(struct peerdma_file *file, struct peerdma_create_queue *request)
+{
+	struct peerdma_surface *surface;
+	int error = launches_check(file, request);
+
+	request->doorbell = 0;
+	if (!error)
+		error = peerdma_batch_find_end(file, request->handle, false, &surface);
+	if (error)
+		return error;
+	error = launches_hold(file, surface);
+	if (!error) {
+		error = launches_start(file, request, surface);
+		launches_release(surface);
+	}
+	peerdma_surface_put(surface);
+	return error;
+}
+
+/**
+ * peerdma_launches_find() - looks up a launch queue
+ * @file: whose
+ * @id: its number
+ *
+ * Process context.
+ *
+ * Return: its job with a reference, which may have ended, or an ERR_PTR, explained.
+ */
+struct peerdma_job *peerdma_launches_find(struct peerdma_file *file, u64 id)
+{
+	struct peerdma_job *job, *found = NULL;
+
+	spin_lock_irq(&file->board->lock);
+	list_for_each_entry(job, &file->jobs, on_file) {
+		if (job->id != id || !job->rings)
+			continue;
+		kref_get(&job->ref);
+		found = job;
+		break;
+	}
+	spin_unlock_irq(&file->board->lock);
+	if (found)
+		return found;
+	return ERR_PTR(peerdma_fail(file, -ENOENT,
+				    "there is no launch queue %llu, or its event has been read",
+				    id));
+}
+
+/**
+ * peerdma_launches_find_done() - finds a done word in the memory of a launch queue
+ * @job: the queue; it may have ended
+ * @offset: byte in its memory
+ * @done: filled in
+ *
+ * Process context.
+ *
+ * Return: 0, or an errno that was explained.
+ */
+int peerdma_launches_find_done(struct peerdma_job *job, u64 offset, struct peerdma_place *done)
+{
+	struct peerdma_surface *surface = NULL;
+	int error;
+
+	spin_lock_irq(&job->file->board->lock);
+	if (!job->ended) {
+		surface = job->uses->surface;
+		peerdma_surface_get(surface);
+	}
+	spin_unlock_irq(&job->file->board->lock);
+	if (!surface)
+		return peerdma_fail(job->file, -ENOENT, "the launch queue has ended");
+	error = launches_hold(job->file, surface);
+	if (!error) {
+		error = launches_place(job->file, surface, offset, sizeof(u32), done);
+		launches_release(surface);
+	}
+	peerdma_surface_put(surface);
+	return error;
+}
+
+/* Takes the event of a queue that has ended, unless a read() has. */
+static void launches_forget(struct peerdma_job *job)
+{
+	struct peerdma_file *file = job->file;
+	bool there;
+
+	spin_lock_irq(&file->board->lock);
+	there = !list_empty(&job->on_file);
+	if (there) {
+		list_del_init(&job->on_file);
+		list_del_init(&job->link);
+		file->job_count--;
+	}
+	spin_unlock_irq(&file->board->lock);
+	if (!there)
+		return;
+	peerdma_quota_remove_job(job);
+	peerdma_job_put(job);
+}
+
+/**
+ * peerdma_launches_destroy() - PEERDMA_IOC_DESTROY_QUEUE
+ * @file: whose
+ * @request: the request
+ *
+ * Return: 0 or an errno.
+ */
+int peerdma_launches_destroy(struct peerdma_file *file, struct peerdma_destroy_queue *request)
+{
+	struct peerdma_job *job;
+	int error;
+
+	if (request->flags)
+		return peerdma_fail(file, -EINVAL, "unknown flags %#x", request->flags);
+	job = peerdma_launches_find(file, request->queue);
+	if (IS_ERR(job))
+		return PTR_ERR(job);
+	spin_lock_irq(&file->board->lock);
+	peerdma_stop_job(job, -ECANCELED, PEERDMA_REASON_CANCELLED);
+	spin_unlock_irq(&file->board->lock);
+	error = wait_for_completion_killable(&job->finished) ? -EINTR : 0;
+	if (!error)
+		launches_forget(job);
+	peerdma_job_put(job);
+	return error;
+}
+
+/* Called with the board's lock held. */
+static bool launches_runs(const struct peerdma_job *job)
+{
+	return !job->ended && job->rings->launch->state == LANE_RUNNING;
+}
+
+/**
+ * peerdma_launches_resume() - PEERDMA_IOC_RESUME_QUEUE
+ * @file: whose
+ * @request: the request
+ *
+ * Return: 0 or an errno.
+ */
+int peerdma_launches_resume(struct peerdma_file *file, struct peerdma_resume_queue *request)
+{
+	struct peerdma_job *job;
+	bool runs;
+
+	if (request->flags)
+		return peerdma_fail(file, -EINVAL, "unknown flags %#x", request->flags);
+	job = peerdma_launches_find(file, request->queue);
+	if (IS_ERR(job))
+		return PTR_ERR(job);
+	spin_lock_irq(&file->board->lock);
+	runs = launches_runs(job);
+	if (runs)
+		peerdma_launch_resume(job->rings->launch);
+	spin_unlock_irq(&file->board->lock);
+	peerdma_job_put(job);
+	return runs ? 0 : peerdma_fail(file, -ENOENT, "the launch queue has ended");
+}
+
+/**
+ * peerdma_launches_query() - PEERDMA_IOC_QUERY_QUEUE
+ * @file: whose
+ * @request: the request; what is known is filled in
+ *
+ * Return: 0 or an errno.
+ */
+int peerdma_launches_query(struct peerdma_file *file, struct peerdma_query_queue *request)
+{
+	struct peerdma_dev *board = file->board;
+	struct peerdma_job *job;
+	u32 n;
+
+	if (request->flags)
+		return peerdma_fail(file, -EINVAL, "unknown flags %#x", request->flags);
+	job = peerdma_launches_find(file, request->queue);
+	if (IS_ERR(job))
+		return PTR_ERR(job);
+	request->slots = 0;
+	spin_lock_irq(&board->lock);
+	if (launches_runs(job))
+		peerdma_launch_look(job->rings->launch);
+	request->state = job->rings->told;
+	request->ignored = 0;
+	if (board->state != PEERDMA_BOARD_DEAD)
+		request->ignored = peerdma_launcher_read(board->launches,
+							 PEERDMA_LAUNCH_QUEUE_IGNORED_REG);
+	for (n = 0; n < PEERDMA_LAUNCH_SLOTS; n++)
+		if (board->slots[n] && board->slots[n]->slot->queue == job)
+			request->slots |= BIT_ULL(n);
+	spin_unlock_irq(&board->lock);
+	peerdma_job_put(job);
+	return 0;
+}

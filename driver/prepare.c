@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * PEERDMA_IOC_PREPARE and PEERDMA_IOC_UNPREPARE: jobs for GPUs to start.
+ */
+#include <linux/bitfield.h>
+#include <linux/nospec.h>
+#include <linux/sizes.h>
+#include <linux/slab.h>
+
+#include "files.h"
+
+/* What one start may move: jobs of others for the same channel wait so long. */
+#define MOST_BYTES		SZ_16M
+
+static int prepare_check(struct peerdma_file *file, const struct peerdma_prepare *request)
+{
+	if (request->flags & ~PEERDMA_PREPARE_DONE)
+		return peerdma_fail(file, -EINVAL, "unknown flags %#x", request->flags);
+	if (request->done && !(request->flags & PEERDMA_PREPARE_DONE))
+		return peerdma_fail(file, -EINVAL,
+				    "a done word at byte %llu, but no flag that there is one",
+				    request->done);
+	if (request->op > PEERDMA_OP_COPY)
+		return peerdma_fail(file, -EINVAL,
+				    "a launch queue copies to the card, from it, or memory to memory: operation %u is none of these",
+				    request->op);
+	if (!request->length || request->length > MOST_BYTES)
+		return peerdma_fail(file, -EINVAL,
+				    "a job of a launch queue moves 1 to %u bytes, not %llu",
+				    MOST_BYTES, request->length);
+	return 0;
+}
+
+/* What the board writes to a GPU is there, when a read of it has come back; see docs/queue.md. */
+static int prepare_set_flush(struct peerdma_job *job)
+{
+	const struct peerdma_leg *leg = &job->legs[PEERDMA_C2H];
+	struct peerdma_slot *slot = job->slot;
+
+	if (!leg->used || leg->surface->placement == PEERDMA_PLACEMENT_HOST)
+		return 0;
+	if (leg->surface->placement == PEERDMA_PLACEMENT_MIXED)
+		return peerdma_fail(job->file, -EOPNOTSUPP,
+				    "the destination is partly in host memory and partly in a device");
+	if (!(leg->surface->access & PEERDMA_ACCESS_READ))
+		return peerdma_fail(job->file, -EINVAL,
+				    "the board reads what it has written to a device, before it says that it is done: pin the destination for both");
+	slot->control |= PEERDMA_LAUNCH_SLOT_CONTROL_FLUSH;
+	peerdma_chain_address(leg->surface, leg->offset + leg->length - 1, 1, &slot->flush);
+	slot->flush = round_down(slot->flush, sizeof(u32));
+	return 0;
+}
+
+static int prepare_set_control(struct peerdma_job *job, const struct peerdma_prepare *request)
+{
+	const struct peerdma_use *use;
+	int error;
+
+	if (job->path == PATH_RECEIVE)
+		return peerdma_fail(job->file, -EOPNOTSUPP,
+				    "a launch queue does not receive from the user stream: others would wait for as long as there is no data");
+	if (job->path == PATH_STAGED)
+		return peerdma_fail(job->file, -EOPNOTSUPP,
+				    "copies of this board go through card RAM, in steps: a launch queue has none");
+	for_each_use(use, job)
+		if (use->surface->needs_sync)
+			return peerdma_fail(job->file, -EOPNOTSUPP,
+					    "board and CPU do not see each other's writes to this memory at once");
+	job->slot->control = FIELD_PREP(PEERDMA_LAUNCH_SLOT_CONTROL_CHANNEL, job->channel);
+	if (request->op == PEERDMA_OP_C2H)
+		job->slot->control |= PEERDMA_LAUNCH_SLOT_CONTROL_C2H;
+	if (request->op == PEERDMA_OP_COPY)
+		job->slot->control |= PEERDMA_LAUNCH_SLOT_CONTROL_PAIR;
+	error = prepare_set_flush(job);
+	if (error || !(request->flags & PEERDMA_PREPARE_DONE))
+		return error;
+	job->slot->control |= PEERDMA_LAUNCH_SLOT_CONTROL_DONE;
+	return peerdma_launches_find_done(job->slot->queue, request->done, &job->slot->done);
+}
+
+static int prepare_build(struct peerdma_job *job, u32 lane)
+{
+	const struct peerdma_leg *leg = &job->legs[lane];
+	struct peerdma_chain *chain = &job->slot->chains[lane];
+	u32 count;
+
+	if (!leg->used)
+		return 0;
+	count = peerdma_chain_length(leg->surface, leg->offset, leg->length);
+	if (count > PEERDMA_RING)
+		return peerdma_fail(job->file, -EINVAL,
+				    "the memory is in more than %u pieces: use less, or memory that is less scattered",
+				    PEERDMA_RING);
+	chain->c2h = lane == PEERDMA_C2H;
+	if (peerdma_chain_alloc(job->file->board, chain, count))
+		return -ENOMEM;
+	peerdma_chain_build(chain, leg->surface, leg->offset, leg->card, job->path == PATH_STREAM,
+			    leg->length, &count);
+	return 0;
+}
+
+/* The board may be unbound from the driver at any time, but for here. */
+static int prepare_submit(struct peerdma_job *job)
+{
+	struct peerdma_dev *board = job->file->board;
+	int error;
+
+	if (down_read_killable(&board->gate))
+		return peerdma_fail(job->file, -EINTR, "killed while the board was being reset");
+	if (board->state == PEERDMA_BOARD_DEAD)
+		error = peerdma_fail(job->file, -ENODEV, "the board is gone");
+	else
+		error = prepare_build(job, PEERDMA_H2C) ?: prepare_build(job, PEERDMA_C2H);
+	if (!error)
+		error = peerdma_submit_job(job, false);
+	if (error)
+		peerdma_job_free_chains(job);
+	up_read(&board->gate);
+	return error;
+}
+
+static int prepare_job(struct peerdma_job *job, struct peerdma_job *queue,
+		       struct peerdma_prepare *request, struct peerdma_surface *source,
+		       struct peerdma_surface *destination)
+{
+	int error;
+
+	job->slot = kzalloc(sizeof(*job->slot), GFP_KERNEL_ACCOUNT);
+	if (!job->slot)
+		return -ENOMEM;
+	job->slot->queue = queue;
+	error = peerdma_submit_prepare(job, request->op, source, request->src_offset, destination,
+				       request->dst_offset);
+	if (!error)
+		error = prepare_set_control(job, request);
+	if (!error)
+		error = prepare_submit(job);
+	request->slot = job->slot->number;
+	return error;
+}
+
+static int prepare_run(struct peerdma_file *file, struct peerdma_prepare *request,
+		       struct peerdma_surface *source, struct peerdma_surface *destination)
+{
+	struct peerdma_job *queue = peerdma_launches_find(file, request->queue);
+	struct peerdma_job *job;
+	int error;
+
+	if (IS_ERR(queue))
+		return PTR_ERR(queue);
+	job = peerdma_job_create(file, request->length);
+	error = PTR_ERR_OR_ZERO(job);
+	if (!error) {
+		error = prepare_job(job, queue, request, source, destination);
+		peerdma_job_put(job);
+	}
+	peerdma_job_put(queue);
+	return error;
+}
+
+/**
+ * peerdma_prepare() - PEERDMA_IOC_PREPARE
+ * @file: whose
+ * @request: the request; the slot is filled in
+ *
+ * Return: 0 or an errno.
+ */
+int peerdma_prepare(struct peerdma_file *file, struct peerdma_prepare *request)
+{
+	struct peerdma_surface *source = NULL, *destination = NULL;
+	int error = prepare_check(file, request);
+
+	if (!error)
+		error = peerdma_batch_find_end(file, request->src_handle,
+					       request->op == PEERDMA_OP_C2H, &source);
+	if (!error)
+		error = peerdma_batch_find_end(file, request->dst_handle,
+					       request->op == PEERDMA_OP_H2C, &destination);
+	if (!error)
+		error = prepare_run(file, request, source, destination);
+	if (source)
+		peerdma_surface_put(source);
+	if (destination)
+		peerdma_surface_put(destination);
+	return error;
+}
+
+/* The job in a slot of a queue, with a reference; NULL if there is none. */
+static struct peerdma_job *prepare_find(const struct peerdma_job *queue, u32 slot)
+{
+	struct peerdma_dev *board = queue->file->board;
+	struct peerdma_job *job = NULL;
+
+	spin_lock_irq(&board->lock);
+	if (slot < PEERDMA_LAUNCH_SLOTS)
+		job = board->slots[array_index_nospec(slot, PEERDMA_LAUNCH_SLOTS)];
+	if (job && (job->slot->queue != queue || job->slot->number != slot))
+		job = NULL;
+	if (job)
+		kref_get(&job->ref);
+	spin_unlock_irq(&board->lock);
+	return job;
+}
+
+/**
+ * peerdma_prepare_undo() - PEERDMA_IOC_UNPREPARE
+ * @file: whose
+ * @request: the request
+ *
+ * Return: 0 or an errno.
+ */
+int peerdma_prepare_undo(struct peerdma_file *file, struct peerdma_unprepare *request)
+{
+	struct peerdma_job *queue, *job;
+	int error;
+
+	if (request->flags || request->reserved)
+		return peerdma_fail(file, -EINVAL, "unknown flags %#x, or a reserved member %u",
+				    request->flags, request->reserved);
+	queue = peerdma_launches_find(file, request->queue);
+	if (IS_ERR(queue))
+		return PTR_ERR(queue);
+	job = prepare_find(queue, request->slot);
+	peerdma_job_put(queue);
+	if (!job)
+		return peerdma_fail(file, -ENOENT, "slot %u of this queue has no job",
+				    request->slot);
+	spin_lock_irq(&file->board->lock);
+	peerdma_stop_job(job, -ECANCELED, PEERDMA_REASON_CANCELLED);
+	spin_unlock_irq(&file->board->lock);
+	error = wait_for_completion_killable(&job->finished) ? -EINTR : 0;
+	if (!error)
+		peerdma_quota_remove_job(job);
+	peerdma_job_put(job);
+	return error;
+}
