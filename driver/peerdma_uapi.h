@@ -634,12 +634,12 @@ struct peerdma_release_frames {
 	__aligned_u64 count;
 };
 
-/* In the state word of a launch queue: status of the first ticket that failed since RESUME */
-#define PEERDMA_QUEUE_STATUS		0xff
+/* In the state word of a launch queue: why it has ended, enum peerdma_reason; 0: it has not */
+#define PEERDMA_QUEUE_REASON		0xff
+/* ... status of the first ticket that failed since RESUME */
+#define PEERDMA_QUEUE_STATUS		0xff00
 /* ... why the board takes no more tickets, enum peerdma_launch_end of its register map, or 0 */
-#define PEERDMA_QUEUE_END		0xff00
-/* ... why the queue has ended, enum peerdma_reason; 0: it has not */
-#define PEERDMA_QUEUE_REASON		0xff0000
+#define PEERDMA_QUEUE_END		0xff0000
 
 /**
  * struct peerdma_create_queue - PEERDMA_IOC_CREATE_QUEUE: a queue by which a GPU starts jobs itself

@@ -475,9 +475,9 @@ class ReleaseFrames(_Sized):
 class QueueWord(enum.IntEnum):
     """PEERDMA_QUEUE_*: fields of the state word of a launch queue"""
 
-    STATUS = 0xFF
-    END = 0xFF00
-    REASON = 0xFF0000
+    REASON = 0xFF
+    STATUS = 0xFF00
+    END = 0xFF0000
 
 
 class CreateQueue(_Sized):
