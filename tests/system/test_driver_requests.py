@@ -113,8 +113,8 @@ def test_structures_grow():
         0xFFFF5001,
         0x7FFF501F,
         0x502D,
-        0x5030,
-        0x5034,
+        0x5036,
+        0x503F,
         0x50FF,
         0xC0085020,  # ours are without a size
         0x4120,
