@@ -136,6 +136,8 @@ class QueueMemory:
         # An entry and a record are one store each.
         self._entries = row["entries"].view(np.uint64)
         self._records = row["records"].view(np.uint64)
+        #: the board's last record of each place, once the queue has ended
+        self._last: np.ndarray | None = None
         tickets = [self._before(place) for place in range(depth)]
         for name in ("entries", "records"):
             row[name]["ticket"][:depth] = tickets
@@ -166,7 +168,10 @@ class QueueMemory:
 
     def record(self, ticket: int) -> tuple[int, int] | None:
         """Ticket and status of the record in a ticket's place; None if it is not done."""
-        both = int(self._records[ticket % self.depth])
+        place = ticket % self.depth
+        both = int(self._records[place])
+        if self._last is not None and int(self._last[place]) % _TICKETS == ticket:
+            both = int(self._last[place])
         found, status = both % _TICKETS, both // _TICKETS
         return None if ahead(found, ticket) < 0 else (found, status)
 
@@ -210,6 +215,8 @@ class QueueMemory:
         The board writes nothing any more. In each place the next ticket gets a record, drawn or
         not: one that is drawn from here on is not waited for, as the state word says why.
         """
+        # Those that are done are told of as they were.
+        self._last = self._records[: self.depth].copy()
         for place in range(self.depth):
             ticket = (int(self._records[place]) + self.depth) % _TICKETS
             self._records[place] = ticket | LaunchStatus.ABORTED << 32

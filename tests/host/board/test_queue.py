@@ -491,5 +491,8 @@ def test_the_driver_completes_every_ticket():
         (each, LaunchStatus.ABORTED) for each in tickets
     ]
     assert memory.record((memory.first + 8) % 2**32) is None
+    # One that was done before stays so.
+    done = (memory.first - 8) % 2**32
+    assert memory.record(done) == (done, LaunchStatus.OK)
     assert memory._row["state"][0] == State.CLOSED | LaunchStatus.SLOT << 8
     assert memory._row["done"].all()
