@@ -166,7 +166,7 @@ def test_the_last_user_goes(way: str):
         ended(pid)
         view = memoryview(memory.memory).cast("I")
         until(lambda: view[WORD // 4])
-        assert view[WORD // 4] == Reason.CANCELLED << 16
+        assert view[WORD // 4] == QueueWord.REASON.put(Reason.CANCELLED)
         first = int.from_bytes(flag[:8], "little")
         for ticket in range(first, first + 3):
             at = RECORDS // 4 + 2 * (ticket % 8)
