@@ -278,7 +278,7 @@ class DescriptorFetch(wiring.Component):
             & (known.block.left != 0)
             & ~known.block.at[-1]
             & (plan.credit != 0)
-            & ~its("halt")
+            & ~(its("halt") | its("flush"))
             & ~(has_ended | has_failed)
             # Room for the largest read, whatever this one asks for: what it asks for is not in
             # the critical path.
