@@ -319,8 +319,8 @@ ROWS = [
     (
         "halted fetches go on",
         "channel/fetch.py",
-        '& ~its("halt")',
-        "",
+        '& ~(its("halt") | its("flush"))',
+        '& ~its("flush")',
         "channel/test_fetch.py::test_halt",
     ),
     (
