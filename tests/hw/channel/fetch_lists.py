@@ -102,7 +102,8 @@ def reference(todo, limit, failures=None, most=10_000, first=None):
     """
     reads, items = [], []
     address, left, ended = todo.address, todo.adjacent + 1, False
-    named = (lambda at: at) if first is None else lambda at: at - todo.address + first
+    # Pushed descriptors are named by their place in the window.
+    moved = 0 if first is None else first - todo.address
     while not ended and len(items) < most:
         while left:
             k = min(
@@ -129,11 +130,11 @@ def reference(todo, limit, failures=None, most=10_000, first=None):
                             control >> 1 & 1,
                         )
                         if control >> 16 == regs.DESC_MAGIC
-                        else Error(named(address), Outcome.MAGIC)
+                        else Error(address + moved, Outcome.MAGIC)
                     )
                     following = int(raw["next"]) & ~(SIZE - 1)
                 address, left = address + SIZE, left - 1
         if not ended:
             address, left, first = following, (control >> 8 & 63) + 1, None
-            named = lambda at: at  # noqa: E731
+            moved = 0
     return reads, items
