@@ -479,6 +479,14 @@ class QueueWord(enum.IntEnum):
     STATUS = 0xFF00
     END = 0xFF0000
 
+    def get(self, word: int) -> int:
+        """The field's value in a word."""
+        return (word & self) // (self & -self)
+
+    def put(self, value: int) -> int:
+        """A word with this value in the field, else 0."""
+        return value * (self & -self)
+
 
 class CreateQueue(_Sized):
     """struct peerdma_create_queue"""

@@ -28,10 +28,6 @@ ENTRIES, RECORDS, SHADOW, WORD, DONE = 0, PAGE // 2, PAGE, PAGE + 4, PAGE + 64
 _ENTRY, _RECORD = LAUNCH_ENTRY.itemsize, LAUNCH_RECORD.itemsize
 
 
-def _field(word: int, field: QueueWord) -> int:
-    return (word & field) // (field & -field)
-
-
 class Queue:
     """A launch queue of a node, and what a GPU would do with it: a store is one of ctypes."""
 
@@ -132,11 +128,11 @@ class Queue:
 
     def state(self, field: QueueWord) -> int:
         """A field of the state word."""
-        return _field(self.word(WORD).value, field)
+        return field.get(self.word(WORD).value)
 
     def told(self, field: QueueWord) -> int:
         """The same as the driver tells it."""
-        return _field(self.query().state, field)
+        return field.get(self.query().state)
 
 
 class Held:

@@ -298,12 +298,12 @@ class LaunchCounts(NamedTuple):
 
     #: doorbells that were ignored, of all queues together; stays at 255
     ignored: int
-    #: its free-running clock now, in cycles
+    #: its free-running clock now, in cycles; None if it has none, or its driver does not report it
     cycles: int | None
 
 
 class Launching(Protocol):
-    """A launch queue at work.
+    """A launch queue at work, whose memory was started: see `QueueMemory.start`.
 
     Attributes
     ----------

@@ -231,8 +231,9 @@ class Board:
         Parameters
         ----------
         plans : sequence of Plan
-            What `prepare` returned, at most 32 in all queues of a board and 1 MiB each; kernels
-            name them by their numbers here. The queue keeps them.
+            What `prepare` returned, at most 32 in all queues of a board and 1 MiB each (with the
+            kernel driver, 16 MiB and one piece of memory on each side); kernels name them by their
+            numbers here. The queue keeps them.
         depth : int
             Tickets that can be on their way: 8, 16, 32, 64, 128 or 256.
         gpu : Gpu, optional

@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from ..arguments import integer, wrong_type
-from ..errors import BoardLost, Cancelled, PeerdmaError, Timeout, TransferError
+from ..errors import BoardLost, Cancelled, PeerdmaError, PinError, Timeout, TransferError
 from ..regs import ErrorKind, LaunchStatus
+from ..uapi import Reason
 from .backend import Backend
 from .jobs import Jobs
 from .pin import Pin
 from .plan import Plan
-from .queue_memory import DEPTHS, DeviceQueue, QueueMemory, State, ahead
+from .queue_memory import DEPTHS, DeviceQueue, QueueMemory, ahead
 from .spans import pieces
 
 __all__ = ["Queue", "QueueStats", "Queues", "include_dir"]
@@ -26,17 +27,12 @@ __all__ = ["Queue", "QueueStats", "Queues", "include_dir"]
 #: Seconds between looks at the board's register, and between looks at a record.
 _LOOK, _POLL = 0.05, 0.0002
 _JOIN_SECONDS = 10.0
-#: Why a queue has ended, and what to do.
-_ENDED = {
-    State.TAIL: "a tail was announced that is further ahead than the queue is deep. Look for "
-    "kernels that write into its memory otherwise than by device.cuh",
-    State.ENTRY: "an entry that was announced never came. Look for kernels that write into its "
-    "memory otherwise than by device.cuh",
-    State.READ: "the board could not read its ring; is its memory still there?",
-    State.RECORD: "the board could not write a record, as it may not use the bus",
-    State.CLOSED: "it was closed",
-    State.RESET: "the board was reset. Open another queue",
-    State.LOST: "the board went away. Open the board again",
+#: What is raised when a queue has ended, if it is no TransferError.
+_KINDS: dict[Reason, type[PeerdmaError]] = {
+    Reason.CANCELLED: PeerdmaError,
+    Reason.UNPINNED: PinError,
+    Reason.REVOKED: PinError,
+    Reason.LOST: BoardLost,
 }
 
 
@@ -58,7 +54,8 @@ class QueueStats:
     ended: str
     #: doorbells that the board ignored, of all its queues together; stays at 255
     ignored: int
-    #: the board's free-running clock when this was asked, in cycles; None if it has none
+    #: the board's free-running clock when this was asked, in cycles; None if it has none, or the
+    #: driver does not report it
     cycles: int | None
 
 
@@ -106,7 +103,7 @@ class Queue:
             raise
 
     def __repr__(self) -> str:
-        state = self._why() or f"{len(self.plans)} plans, {self.depth} deep"
+        state = self._memory.why() or f"{len(self.plans)} plans, {self.depth} deep"
         return f"<Queue {state}>"
 
     def __enter__(self) -> Queue:
@@ -219,7 +216,7 @@ class Queue:
                 ignored, cycles = self._run.counts()
         submitted = ahead(memory.drawn(), memory.first)
         completed = min(submitted, ahead(memory.completed(), memory.first))
-        why = self._why()
+        why = memory.why()
         return QueueStats(submitted, completed, memory.first_error, why, ignored, cycles)
 
     def close(self) -> None:
@@ -282,15 +279,11 @@ class Queue:
         mapped = registered(self._cuda_device, pages.address, pages.nbytes, pages, action)
         return mapped.device_address, mapped
 
-    def _why(self) -> str:
-        ended = self._memory.ended
-        return _ENDED[ended] if ended else ""
-
     def _require_running(self) -> None:
         ended = self._memory.ended
         if ended:
-            kind = {State.CLOSED: PeerdmaError, State.LOST: BoardLost}.get(ended, TransferError)
-            raise kind(f"the queue has ended: {self._why()}")
+            kind = _KINDS.get(ended, TransferError)
+            raise kind(f"the queue has ended: {self._memory.why()}")
 
     def _failure(self, ticket: int, found: int, status: int) -> TransferError:
         name = f"ticket {ticket}"
@@ -299,15 +292,19 @@ class Queue:
                 f"{name} may have failed: its record was written over by that of ticket {found}, "
                 "and a ticket has failed. Wait for a ticket before so many others are submitted"
             )
+        memory = self._memory
+        if status == LaunchStatus.FLUSHED and memory.ended and not memory.first_error:
+            # By the kernel driver, at the end
+            return Cancelled(f"{name} was not started: the queue has ended: {memory.why()}")
         if status == LaunchStatus.FLUSHED:
             return TransferError(
                 f"{name} was not started, as an earlier one failed with "
-                f"{_status_name(self._memory.first_error)}. queue.resume() starts tickets again"
+                f"{_status_name(memory.first_error)}. queue.resume() starts tickets again"
             )
         if status == LaunchStatus.ABORTED:
             return Cancelled(
                 f"{name} was aborted, and the content of its destination is undefined: the queue "
-                f"has ended: {self._why()}"
+                f"has ended: {memory.why()}"
             )
         if status == LaunchStatus.SLOT:
             return TransferError(

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import ctypes
-import enum
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -20,36 +19,36 @@ from ..regs import (
     LaunchEnd,
     LaunchStatus,
 )
+from ..uapi import QueueWord, Reason
 
-__all__ = ["DEPTHS", "FIRST_TICKET", "DeviceQueue", "QueueMemory", "State", "ahead"]
+__all__ = ["DEPTHS", "DeviceQueue", "QueueMemory", "ahead"]
 
 #: How many tickets a queue can hold, see docs/queue.md.
 DEPTHS = (8, 16, 32, 64, 128, 256)
-#: Close before the counters wrap, so that every program goes through that.
-FIRST_TICKET = (1 << 32) - 300
 _TICKETS = 1 << 32
 _TAIL, _GENERATION = DOORBELL_FIELDS
-#: Of the state word: why the queue has ended; above it the status of the first ticket that failed.
-_END_BITS = 8
-
-
-class State(enum.IntEnum):
-    """Why a queue has ended, in the lowest byte of its state word. The first ones are `LaunchEnd`.
-
-    After such a value there is a record for each ticket that was drawn before.
-    """
-
-    RUNNING = LaunchEnd.NONE
-    TAIL = LaunchEnd.TAIL
-    ENTRY = LaunchEnd.ENTRY
-    READ = LaunchEnd.READ
-    RECORD = LaunchEnd.RECORD
-    #: the program closed the queue or the board
-    CLOSED = 16
-    #: the board was reset
-    RESET = 17
-    #: the board went away
-    LOST = 18
+#: Why a queue has ended, and what to do.
+_ENDED = {
+    Reason.TIMEOUT: "a ticket at work kept others waiting for a channel of the board for too long. "
+    "Open another queue, with smaller plans",
+    Reason.CANCELLED: "it was closed",
+    Reason.UNPINNED: "a pin was closed, and the ticket at work that used it did not end in time. "
+    "Open another queue",
+    Reason.REVOKED: "memory of a plan was freed or moved by its owner. Pin it again, and open "
+    "another queue",
+    Reason.RESET: "the board was reset or suspended. Open another queue",
+    Reason.LOST: "the board went away. Open the board again",
+    Reason.BUSY: "a ticket needed a channel that a ring of frames, or a job that waits for data of "
+    "the user stream, keeps. Open another queue when that has ended",
+}
+_FAULTS = {
+    LaunchEnd.TAIL: "a tail was announced that is further ahead than the queue is deep. Look for "
+    "kernels that write into its memory otherwise than by device.cuh",
+    LaunchEnd.ENTRY: "an entry that was announced never came. Look for kernels that write into its "
+    "memory otherwise than by device.cuh",
+    LaunchEnd.READ: "the board could not read its ring; is its memory still there?",
+    LaunchEnd.RECORD: "the board could not write a record, as it may not use the bus",
+}
 
 
 def ahead(one: int, other: int) -> int:
@@ -66,7 +65,7 @@ def _layout() -> np.dtype:
         # written by the board, at last by the driver
         "records": (LAUNCH_RECORD, most, most * LAUNCH_ENTRY.itemsize),
         "tail": (np.uint32, 1, 4096),
-        # written by the driver
+        # written by the driver: QueueWord
         "state": (np.uint32, 1, 4096 + 64),
         # of who submits alone: the next ticket, the tail as it should be, which entries are there
         "next": (np.uint32, 1, 4096 + 128),
@@ -106,28 +105,36 @@ class DeviceQueue(ctypes.Structure):
 
 
 class QueueMemory:
-    """Both rings and all words of a launch queue, preset as docs/queue.md has it.
+    """Both rings and all words of a launch queue.
+
+    A backend calls `start`, and then `note` and `end`, which write the state word and last records;
+    or `learn`, if its driver does that.
 
     Parameters
     ----------
     depth : int
         One of `DEPTHS`.
-    first : int
-        First ticket.
 
     Attributes
     ----------
     pages : SharedPages
-    ended : State
-        Why the queue has ended. A GPU can write the word in memory, but not this.
+    first : int
+        First ticket, from `start` on.
+    ended : Reason
+        Why the queue has ended; NONE if it has not. Each ticket that the board has done has its
+        record by then. A GPU can write the word in memory, but not this.
+    fault : LaunchEnd
+        What the board ended it for; NONE if it did not.
     first_error : int
         Status of the first ticket that failed, a `LaunchStatus`; 0 if none has.
     """
 
-    def __init__(self, depth: int, first: int = FIRST_TICKET):
+    first: int
+
+    def __init__(self, depth: int):
         self.depth: int = depth
-        self.first: int = first
-        self.ended: State = State.RUNNING
+        self.ended: Reason = Reason.NONE
+        self.fault: LaunchEnd = LaunchEnd.NONE
         self.first_error: int = 0
         self.pages: SharedPages = SharedPages("queue", _LAYOUT.itemsize)
         whole = self.pages.array()
@@ -138,15 +145,21 @@ class QueueMemory:
         self._records = row["records"].view(np.uint64)
         #: the board's last record of each place, once the queue has ended
         self._last: np.ndarray | None = None
-        tickets = [self._before(place) for place in range(depth)]
+
+    def start(self, first: int) -> None:
+        """Presets all for this first ticket, as docs/queue.md has it, before one is submitted.
+
+        A driver that chose the ticket may have armed the queue: it has filled the rings with the
+        same.
+        """
+        self.first = first
+        row, depth = self._row, self.depth
+        # In each place, the last ticket before the first one
+        tickets = [(first - 1 - (first - 1 - place) % depth) % _TICKETS for place in range(depth)]
         for name in ("entries", "records"):
             row[name]["ticket"][:depth] = tickets
         row["written"][:depth] = tickets
         row["next"] = row["published"] = first
-
-    def _before(self, place: int) -> int:
-        """The last ticket of a place that comes before the first one."""
-        return (self.first - 1 - (self.first - 1 - place) % self.depth) % _TICKETS
 
     def offset(self, member: str) -> int:
         """Bytes from the start to a member."""
@@ -201,15 +214,35 @@ class QueueMemory:
         found = [int(each) % _TICKETS for each in self._records[: self.depth]]
         return (found[0] + max(ahead(each, found[0]) for each in found) + 1) % _TICKETS
 
-    # What the driver writes ------------------------------------------------------------------
+    # How it is -------------------------------------------------------------------------------
+
+    def why(self) -> str:
+        """Why it has ended, and what to do; empty while it has not."""
+        if not self.ended:
+            return ""
+        known = _FAULTS.get(self.fault) or _ENDED.get(self.ended)
+        return known or f"the driver ended it ({self.ended.name}). Open another queue"
+
+    def word(self) -> int:
+        """The state word in memory."""
+        return int(self._row["state"][0])
+
+    def learn(self, word: int) -> None:
+        """Takes over what a driver says that writes the state word, and records, itself."""
+        self.first_error = self.first_error or QueueWord.STATUS.get(word)
+        if reason := QueueWord.REASON.get(word):
+            self.fault = LaunchEnd(QueueWord.END.get(word))
+            self.ended = Reason(reason)
+
+    # What the user-space driver writes -------------------------------------------------------
 
     def note(self, first_error: int) -> None:
         """Keeps the status of a ticket that failed, unless there is one; 0 forgets it."""
         if not (self.first_error and first_error):
             self.first_error = first_error
-            self._row["state"] = self.ended | first_error << _END_BITS
+            self._tell()
 
-    def end(self, why: State) -> None:
+    def end(self, why: Reason, fault: LaunchEnd = LaunchEnd.NONE) -> None:
         """Completes every ticket that has no record, and says that the queue has ended.
 
         The board writes nothing any more. In each place the next ticket gets a record, drawn or
@@ -221,5 +254,10 @@ class QueueMemory:
             ticket = (int(self._records[place]) + self.depth) % _TICKETS
             self._records[place] = ticket | LaunchStatus.ABORTED << 32
         self._row["done"] = 1
-        self.ended = why
-        self._row["state"] = why | self.first_error << _END_BITS
+        self.fault, self.ended = fault, why
+        self._tell()
+
+    def _tell(self) -> None:
+        reason, status, end = QueueWord.REASON, QueueWord.STATUS, QueueWord.END
+        word = reason.put(self.ended) | status.put(self.first_error) | end.put(self.fault)
+        self._row["state"] = word

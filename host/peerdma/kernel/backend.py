@@ -41,6 +41,7 @@ from ..uapi import (
 )
 from .frames import RingRun
 from .jobs import Jobs, Work, divided
+from .launch import LaunchRun
 from .node import KernelNode
 
 __all__ = ["KernelBackend", "open_node"]
@@ -274,11 +275,8 @@ class KernelBackend:
     def queue(
         self, copies: Sequence[tuple[Sequence[Piece], Sequence[Piece]]], memory: QueueMemory
     ) -> Launching:
-        """Refused: the library does not ask the driver for launch queues yet."""
-        raise UnsupportedError(
-            "with the kernel driver, the library has no launch queues yet. Bind the board to "
-            "vfio-pci and open it by VFIO (docs/vfio.md), or take the simulated board"
-        )
+        """Opens a launch queue, if the driver has one, and slots for all copies."""
+        return LaunchRun(self._node, self._jobs, self.pin, self.unpin, copies, memory)
 
     def mailbox(self) -> MailboxPage:
         """The mailbox page of the board itself."""

@@ -60,7 +60,7 @@ class RingRun:
         action = f"fill {len(frames)} frames of {nbytes} bytes"
         node.request(Ioctl.START_RING, request, action)
         self._job: int = request.job
-        jobs.rings[self._job] = self
+        jobs.listeners[self._job] = self
 
     def filled(self) -> int:
         """Frames filled since the start."""

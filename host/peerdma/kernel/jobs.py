@@ -27,7 +27,7 @@ from ..errors import (
 from ..uapi import Cancel, Event, Ioctl, Op, Reason, Submit
 from .node import KernelNode
 
-__all__ = ["CANCEL_SECONDS", "JOB_BYTES", "Jobs", "Ring", "Work", "divided", "failure"]
+__all__ = ["CANCEL_SECONDS", "JOB_BYTES", "Jobs", "Listener", "Work", "divided", "failure"]
 
 #: Bytes of one job: progress is reported, and a cancelled transfer ends, between jobs.
 JOB_BYTES = 64 << 20
@@ -49,8 +49,8 @@ class Work(NamedTuple):
     moved: int
 
 
-class Ring(Protocol):
-    """A job with events before its end."""
+class Listener(Protocol):
+    """What is told of a job that is no transfer: a ring of frames, a launch queue."""
 
     def note(self, event: Event) -> None:
         """Notes an event of the job."""
@@ -97,8 +97,9 @@ class Jobs:
     ----------
     ended : list of (object, Moved or PeerdmaError)
         Tags of transfers that ended, with how; whoever takes note removes them.
-    rings : dict of int to Ring
-        Those that have not ended, by the number of the driver's job; whoever starts one adds it.
+    listeners : dict of int to Listener
+        By the number of the driver's job, those whose last event was not read; whoever starts such
+        a job adds it.
     """
 
     def __init__(self, node: KernelNode, time_scale: int, timeout: float | None):
@@ -115,7 +116,7 @@ class Jobs:
         #: ended, also if it is late and was given up.
         self._numbers: dict[int, _Run] = {}
         self.ended: list[tuple[Any, Moved | PeerdmaError]] = []
-        self.rings: dict[int, Ring] = {}
+        self.listeners: dict[int, Listener] = {}
 
     def start(self, work: Work, tag: Any, progress: Progress | None) -> None:
         """Starts a transfer; errors are in `ended`."""
@@ -185,10 +186,10 @@ class Jobs:
 
     def _note(self, event: Event) -> None:
         """Notes that a job has ended."""
-        if ring := self.rings.get(event.job):
+        if listener := self.listeners.get(event.job):
             if event.reason != Reason.FRAMES:
-                del self.rings[event.job]
-            ring.note(event)
+                del self.listeners[event.job]
+            listener.note(event)
             return
         run = self._numbers.pop(event.job, None)
         if run is None:
@@ -236,9 +237,9 @@ class Jobs:
         """Ends all: the board is gone, and with it its jobs."""
         self._numbers.clear()
         self._waiting.clear()
-        for ring in self.rings.values():
-            ring.lose(error)
-        self.rings.clear()
+        for listener in self.listeners.values():
+            listener.lose(error)
+        self.listeners.clear()
         for run in list(self._runs.values()):
             run.failure = run.failure or error
             self._end(run)

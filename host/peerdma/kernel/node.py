@@ -28,7 +28,14 @@ from ..uapi import UAPI_VERSION, Event, Info, Ioctl
 
 __all__ = ["KernelNode"]
 
-_PINS = (Ioctl.PIN_CUDA, Ioctl.PIN_DMABUF, Ioctl.PIN_PAGES)
+#: What is raised for other numbers than these, if it is no TransferError.
+_REFUSALS: dict[Ioctl, type[PeerdmaError]] = {
+    Ioctl.PIN_CUDA: PinError,
+    Ioctl.PIN_DMABUF: PinError,
+    Ioctl.PIN_PAGES: PinError,
+    Ioctl.CREATE_QUEUE: UnsupportedError,
+    Ioctl.PREPARE: UnsupportedError,
+}
 _KINDS: dict[int, type[PeerdmaError]] = {
     errno.ETIMEDOUT: Timeout,
     errno.ENODEV: BoardLost,
@@ -180,7 +187,8 @@ class KernelNode:
             )
 
     def _failure(self, code: Ioctl, action: str, number: int) -> PeerdmaError:
-        kind = _KINDS.get(number, PinError if code in _PINS else TransferError)
+        refusal = _REFUSALS.get(code, TransferError)
+        kind = _KINDS.get(number, refusal)
         words = os.strerror(number)
         if code is not Ioctl.GET_INFO:
             info = Info()
@@ -192,6 +200,8 @@ class KernelNode:
                 if info.last_errno == number and info.last_error:
                     words = info.last_error.decode(errors="replace")
         step = _NEXT_STEPS.get(number, "The kernel's log may say more (dmesg)")
+        if kind is refusal is UnsupportedError:
+            step = "docs/launch.md says what launch queues need"
         return kind(f"cannot {action}: {words}. {step}", errno=number)
 
 

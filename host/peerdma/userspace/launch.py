@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..board.backend import LaunchCounts, Piece
-from ..board.queue_memory import QueueMemory, State
+from ..board.queue_memory import QueueMemory
 from ..errors import PeerdmaError, UnsupportedError
 from ..memory.memory import DataPath, Memory
 from ..memory.pages import SharedPages
@@ -29,7 +29,7 @@ from ..regs import (
     Capability,
     LaunchEnd,
 )
-from ..uapi import Access
+from ..uapi import Access, Reason
 from ..vfio.function import PciFunction
 from ..vfio.platform import Platform
 from .chain import BLOCK_DESCRIPTORS, write_chain
@@ -47,6 +47,8 @@ _SLOTS_OF_A_COPY = 2
 _ALL_BITS = 0xFFFF_FFFF
 #: Reads of a register within which the board has written a record and looked at what is next.
 _READS = 100
+#: Close before the counters wrap, so that every program goes through that.
+_FIRST_TICKET = (1 << 32) - 300
 _GENERATIONS = (1 << LAUNCH_QUEUE["control"].field("generation").width) - 1
 _STUCK = (
     "the board did not end a launched job in time, so it was taken off the bus, and no transfer "
@@ -210,6 +212,7 @@ class LaunchRun:
             pinned = launcher.pin(memory.pages, Access.READ | Access.WRITE)
             undo.callback(launcher.unpin, pinned)
             (base,) = (int(address) for address in pinned.scatter.addresses)
+            memory.start(_FIRST_TICKET)
             chains = self._chains(copies, undo)
             undo.callback(self._stop)
             done = base + memory.offset("done")
@@ -286,14 +289,14 @@ class LaunchRun:
         try:
             state = self._bank.fields("state")
         except PeerdmaError:
-            memory.end(State.LOST)
+            memory.end(Reason.LOST)
             raise
         if state["failed"]:
             memory.note(state["status"])
         if not state["armed"]:
-            self._end(State.RESET)
+            self._end(Reason.RESET)
         elif state["end"] != LaunchEnd.NONE:
-            self._end(State(state["end"]))
+            self._end(Reason.ENGINE, LaunchEnd(state["end"]))
 
     def counts(self) -> LaunchCounts:
         """What the board counts."""
@@ -317,20 +320,20 @@ class LaunchRun:
 
     def close(self) -> None:
         """Ends the queue, which gives back its slots and memory. Closing again does nothing."""
-        self._end(State.CLOSED)
+        self._end(Reason.CANCELLED)
         self._undo.close()
 
     # Ending ----------------------------------------------------------------------------------
 
-    def _end(self, why: State) -> None:
+    def _end(self, why: Reason, fault: LaunchEnd = LaunchEnd.NONE) -> None:
         """Ends the queue, unless it has; each ticket has a record then."""
         if self._memory.ended:
             return
         try:
             self._disarm()
         except PeerdmaError:
-            why = State.LOST
-        self._memory.end(why)
+            why, fault = Reason.LOST, LaunchEnd.NONE
+        self._memory.end(why, fault)
 
     def _disarm(self) -> None:
         # The mask stays: an aborted ticket has a record, which has its place by that.

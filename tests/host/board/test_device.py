@@ -50,6 +50,7 @@ def test_the_struct_is_what_the_library_hands_out(library):
 def test_no_entry_is_lost_and_none_announced_too_early(library, depth, threads):
     """Through 2^32, where the tail wraps, too."""
     memory = QueueMemory(depth)
+    memory.start(2**32 - 300)
     queue = memory.device(memory.pages.address, 7, [0])
     limit = ctypes.c_ulonglong(120_000_000_000)
     assert library.race(ctypes.byref(queue), threads, 3000, limit) == 0

@@ -12,8 +12,9 @@ import pytest
 
 import peerdma
 from peerdma import regs
-from peerdma.board.queue_memory import QueueMemory, State
-from peerdma.regs import DOORBELL_FIELDS, EXTENSION, ErrorKind, LaunchStatus
+from peerdma.board.queue_memory import QueueMemory
+from peerdma.regs import DOORBELL_FIELDS, EXTENSION, ErrorKind, LaunchEnd, LaunchStatus
+from peerdma.uapi import QueueWord, Reason
 from peerdma.userspace.launch import MOST_BYTES
 from peerdma.userspace.registers import Bank
 from tests.host.board.launches import LAUNCHING, Copies
@@ -21,6 +22,7 @@ from tests.host.conftest import open_files
 
 SIZES = (64, 4096, 10_001, 1, 100_000)
 GENERATION = DOORBELL_FIELDS[1]
+RUNNING = (Reason.NONE, LaunchEnd.NONE)
 
 
 @pytest.fixture(scope="module")
@@ -184,9 +186,8 @@ def test_a_board_without_launch_queues_says_what_to_build(plain, node_board):
     with pytest.raises(peerdma.UnsupportedError, match="--launch-queues 2"):
         plain.queue([plan])
     plan = node_board.prepare(np.zeros(8, "u1"), np.zeros(8, "u1"))
-    with pytest.raises(
-        peerdma.UnsupportedError, match="kernel driver, the library has no launch queues yet"
-    ):
+    words = r"this board has no launch queues\. docs/launch\.md says what launch queues need"
+    with pytest.raises(peerdma.UnsupportedError, match=words):
         node_board.queue([plan])
 
 
@@ -340,7 +341,7 @@ def test_a_reset_of_the_engine_ends_the_queue(board, copies):
             ticket = queue.submit(4)
         with pytest.raises(peerdma.TransferError, match="the board was reset"):
             queue.wait(ticket)
-        assert queue._memory.ended is State.RESET
+        assert queue._memory.ended is Reason.RESET
         with pytest.raises(peerdma.TransferError, match="Open another queue"):
             queue.submit(0)
     with board.queue(copies.plans) as queue:
@@ -380,7 +381,7 @@ def test_a_job_that_does_not_end_costs_the_board_its_bus(monkeypatch, gpu):
 
 
 def harmed(board, copies, harm):
-    """What a queue has ended with, or None, after `harm`; others, and the library, go on."""
+    """Why a queue has ended, by driver and board, after `harm`; others, and the library, go on."""
     with board.queue(copies.plans, depth=8) as other, board.queue(copies.plans, depth=8) as queue:
         queue.device  # noqa: B018  # as kernels would have it
         harm(queue)
@@ -388,7 +389,7 @@ def harmed(board, copies, harm):
         board.copy(copies.sources[0], copies.destinations[0])
         assert copies.right(0) and copies.right(2)
         queue.stats()
-        return queue._memory.ended
+        return queue._memory.ended, queue._memory.fault
 
 
 def tail(queue, ahead, generation=None):
@@ -414,7 +415,7 @@ def test_a_tail_that_is_too_far_ahead(board, copies):
         tail(queue, 9)
         ended(queue)
 
-    assert harmed(board, copies, harm) is State.TAIL
+    assert harmed(board, copies, harm) == (Reason.ENGINE, LaunchEnd.TAIL)
 
 
 def test_an_entry_that_never_comes(board, copies):
@@ -422,7 +423,7 @@ def test_an_entry_that_never_comes(board, copies):
         tail(queue, 3)
         ended(queue)
 
-    assert harmed(board, copies, harm) is State.ENTRY
+    assert harmed(board, copies, harm) == (Reason.ENGINE, LaunchEnd.ENTRY)
 
 
 def test_tails_of_others_and_old_ones_change_nothing(board, copies):
@@ -431,7 +432,7 @@ def test_tails_of_others_and_old_ones_change_nothing(board, copies):
             tail(queue, ahead, generation)
             time.sleep(0.01)
 
-    assert harmed(board, copies, harm) is State.RUNNING
+    assert harmed(board, copies, harm) == RUNNING
 
 
 def test_random_words_harm_their_queue_only(board, copies, seed):
@@ -446,7 +447,8 @@ def test_random_words_harm_their_queue_only(board, copies, seed):
             time.sleep(0.002)
 
     for _ in range(4):
-        assert harmed(board, copies, harm) in set(State)
+        ended, fault = harmed(board, copies, harm)
+        assert ended is (Reason.ENGINE if fault else Reason.NONE)
 
 
 def test_entries_with_foreign_slots(board, copies):
@@ -474,18 +476,19 @@ def test_entries_with_foreign_slots(board, copies):
             for old, new in zip(before, copies.destinations, strict=True)
         )
 
-    assert harmed(board, copies, harm_and_look) is State.RUNNING
+    assert harmed(board, copies, harm_and_look) == RUNNING
     assert len(slots) == len(SIZES)
 
 
 def test_the_driver_completes_every_ticket():
     """In each place, whatever is drawn; and the first error stays beside why it ended."""
-    memory = QueueMemory(8, first=2**32 - 3)
+    memory = QueueMemory(8)
+    memory.start(2**32 - 3)
     for index in range(5):
         memory.submit(index, 0, 1)
     memory.note(LaunchStatus.SLOT)
     memory.note(LaunchStatus.FLUSHED)
-    memory.end(State.CLOSED)
+    memory.end(Reason.CANCELLED)
     tickets = [(memory.first + n) % 2**32 for n in range(8)]
     assert [memory.record(each) for each in tickets] == [
         (each, LaunchStatus.ABORTED) for each in tickets
@@ -494,5 +497,6 @@ def test_the_driver_completes_every_ticket():
     # One that was done before stays so.
     done = (memory.first - 8) % 2**32
     assert memory.record(done) == (done, LaunchStatus.OK)
-    assert memory._row["state"][0] == State.CLOSED | LaunchStatus.SLOT << 8
+    assert QueueWord.REASON.get(memory.word()) == Reason.CANCELLED
+    assert QueueWord.STATUS.get(memory.word()) == LaunchStatus.SLOT
     assert memory._row["done"].all()

@@ -20,11 +20,12 @@ from peerdma import uapi
 from peerdma.regs import FRAME_NUMBER_VALID, FRAME_RECORD
 from peerdma.testing import pattern
 from peerdma.uapi import Feature, Ioctl, Op, Placement, Reason, RegisterFlag
+from tests.host.kernel.fake_launches import FakeLaunches
 
 CARD_RAM = 65_536
 
 
-class FakeKernel:
+class FakeKernel(FakeLaunches):
     """Acts like `fcntl.ioctl` on a node of the driver.
 
     Attributes

@@ -34,7 +34,7 @@ enum {
     PEERDMA_OK = 0,
     PEERDMA_PENDING = -1,  // the ticket is not done
     PEERDMA_TIMEOUT = -2,  // submit: there was no room, and nothing was submitted
-    PEERDMA_ENDED = -3,    // the queue has ended; of a ticket, nothing more comes
+    PEERDMA_ENDED = -3,    // the queue has ended, and the ticket was not done by then
     PEERDMA_NO_PLAN = -4,  // the queue has no plan of this number
 };
 
@@ -96,14 +96,17 @@ PEERDMA_FUNCTION void peerdma_pause() {
 }
 #endif
 
-// Whether the queue has ended: each ticket that was drawn before then has a record.
+// Whether the queue has ended: each ticket that the board has done has its record by then. Records
+// that drivers write for others, which are not PEERDMA_OK, come before (user-space driver) or a
+// moment after (kernel driver).
 PEERDMA_FUNCTION bool peerdma_ended(const peerdma_queue &queue) {
     return peerdma_load(queue.state) & 0xFF;
 }
 
 // PEERDMA_PENDING, or how a ticket ended. Its record is kept until the ticket `depth` later is
 // done; then this returns that one's status. Tickets are done in their order, and after one that
-// failed no other is PEERDMA_OK until the host resumes the queue.
+// failed no other is PEERDMA_OK until the host resumes the queue. A ticket that was submitted while
+// the queue ended may stay PEERDMA_PENDING: peerdma_wait sees that, or look at peerdma_ended.
 PEERDMA_FUNCTION int peerdma_test(const peerdma_queue &queue, unsigned ticket) {
     unsigned long long record = peerdma_load(queue.records + (ticket & (queue.depth - 1)));
     if ((int)((unsigned)record - ticket) < 0) return PEERDMA_PENDING;
@@ -112,12 +115,12 @@ PEERDMA_FUNCTION int peerdma_test(const peerdma_queue &queue, unsigned ticket) {
 }
 
 // Waits for the end of a ticket for so long: as peerdma_test, PEERDMA_PENDING if it was not done
-// in time, or PEERDMA_ENDED.
+// in time, or PEERDMA_ENDED; a record of FLUSHED or ABORTED may follow that.
 PEERDMA_FUNCTION int peerdma_wait(const peerdma_queue &queue, unsigned ticket,
                                   unsigned long long nanoseconds) {
     unsigned long long since = peerdma_now();
     for (;;) {
-        // Before the record: the last records are there before the state says so.
+        // Before the record: the board's last records are there before the state says so.
         bool ended = peerdma_ended(queue);
         if (ended) peerdma_fence();
         int result = peerdma_test(queue, ticket);

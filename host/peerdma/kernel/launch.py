@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Launch queues of the kernel driver, which fills their rings, ends them, and tells waiters."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..board.backend import LaunchCounts, Piece
+from ..board.queue_memory import QueueMemory
+from ..errors import PeerdmaError, UnsupportedError
+from ..memory.memory import Memory
+from ..regs import LAUNCH_QUEUE
+from ..uapi import (
+    Access,
+    CreateQueue,
+    DestroyQueue,
+    Event,
+    Ioctl,
+    Op,
+    Prepare,
+    PrepareFlag,
+    QueryQueue,
+    QueueWord,
+    Reason,
+    ResumeQueue,
+    Unprepare,
+)
+from .jobs import Jobs
+from .node import KernelNode
+
+__all__ = ["LaunchRun"]
+
+#: Requests within which the board has written a record and looked whether it is to resume.
+_LOOKS = 100
+
+
+class LaunchRun:
+    """See `peerdma.board.backend.Launching`. The queue is a job of the driver.
+
+    Parameters
+    ----------
+    node : KernelNode
+    jobs : Jobs
+        Reads the driver's events, and passes on that of the queue's end.
+    pin, unpin : callable
+        Those of the backend.
+    copies : sequence of (sequence of Piece, sequence of Piece)
+        Source and destination of each.
+    memory : QueueMemory
+    """
+
+    slots: list[int]
+    generation: int
+
+    def __init__(
+        self,
+        node: KernelNode,
+        jobs: Jobs,
+        pin: Callable[[Memory, Access], Any],
+        unpin: Callable[[Any], None],
+        copies: Sequence[tuple[Sequence[Piece], Sequence[Piece]]],
+        memory: QueueMemory,
+    ):
+        self._node = node
+        self._jobs = jobs
+        self._memory = memory
+        requests = [_request(*copy) for copy in copies]
+        with contextlib.ExitStack() as undo:
+            pinned = pin(memory.pages, Access.READ | Access.WRITE)
+            undo.callback(unpin, pinned)
+            created = CreateQueue(
+                depth=memory.depth,
+                handle=pinned.handle,
+                entries=memory.offset("entries"),
+                records=memory.offset("records"),
+                shadow=memory.offset("tail"),
+                word=memory.offset("state"),
+            )
+            node.request(Ioctl.CREATE_QUEUE, created, "open a launch queue {0.depth} deep")
+            self._queue: int = created.queue
+            jobs.listeners[self._queue] = self
+            undo.callback(self._destroy)
+            memory.start(created.first)
+            self.generation = created.generation
+            self.slots = [self._prepare(*each) for each in enumerate(requests)]
+            self._undo = undo.pop_all()
+
+    def _prepare(self, index: int, request: Prepare) -> int:
+        """Puts a copy into a slot, with its done word."""
+        request.queue = self._queue
+        request.flags = PrepareFlag.DONE
+        request.done = self._memory.offset("done") + 4 * index
+        self._node.request(Ioctl.PREPARE, request, "prepare a copy of {0.length} bytes for a GPU")
+        return request.slot
+
+    # While it is open ------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Asks the driver whether the queue has ended, or a ticket failed."""
+        if not self._memory.ended:
+            self._memory.learn(self._query().state)
+
+    def counts(self) -> LaunchCounts:
+        """What the board counts; the driver does not report its clock."""
+        return LaunchCounts(self._query().ignored, None)
+
+    def resume(self) -> None:
+        """Has the board start tickets again."""
+        resume = ResumeQueue(queue=self._queue)
+        self._node.request(Ioctl.RESUME_QUEUE, resume, "resume a launch queue")
+        for _ in range(_LOOKS):
+            # The board does that when it is between two tickets.
+            if not QueueWord.STATUS.get(self._query().state):
+                break
+        self._memory.first_error = 0
+        self.check()
+
+    def invalidate(self, index: int) -> None:
+        """The board does not use the memory of a copy any more when this returns."""
+        self._undone(Ioctl.UNPREPARE, Unprepare(queue=self._queue, slot=self.slots[index]))
+        self.check()
+        if self._memory.ended is Reason.CANCELLED:
+            # Nobody has closed it: the ticket at work did not end in time.
+            self._memory.ended = Reason.UNPINNED
+
+    def close(self) -> None:
+        """Ends the queue, which gives back its slots and memory. Closing again does nothing."""
+        if self._queue in self._jobs.listeners:
+            self.check()
+        self._destroy()
+        if not self._memory.ended:
+            self._memory.learn(QueueWord.REASON.put(Reason.CANCELLED))
+        self._undo.close()
+
+    # For the jobs ----------------------------------------------------------------------------
+
+    def note(self, event: Event) -> None:
+        """Notes the end of the queue, of which the driver knows no more once this was read."""
+        if self._memory.ended:
+            return
+        word = QueueWord.REASON.put(event.reason)
+        if event.reason == Reason.ENGINE:
+            word |= QueueWord.END.put(LAUNCH_QUEUE["state"].field("end").get(event.status))
+        # A GPU may have written this part; it is only for messages.
+        self._memory.learn(word | self._memory.word() & QueueWord.STATUS)
+
+    def lose(self, error: PeerdmaError) -> None:
+        """Notes that the board is gone."""
+        if not self._memory.ended:
+            self._memory.learn(QueueWord.REASON.put(Reason.LOST))
+
+    # Inside ----------------------------------------------------------------------------------
+
+    def _query(self) -> QueryQueue:
+        query = QueryQueue(queue=self._queue)
+        self._node.request(Ioctl.QUERY_QUEUE, query, "query a launch queue")
+        return query
+
+    def _destroy(self) -> None:
+        """Ends the queue and takes the event of that, unless it was read."""
+        if self._queue in self._jobs.listeners:
+            self._undone(Ioctl.DESTROY_QUEUE, DestroyQueue(queue=self._queue))
+            del self._jobs.listeners[self._queue]
+
+    def _undone(self, code: Ioctl, request: DestroyQueue | Unprepare) -> None:
+        """Ends something, which may have ended already."""
+        try:
+            self._node.request(code, request, "end a launch queue, or one of its slots")
+        except PeerdmaError as error:
+            if error.errno != errno.ENOENT:
+                raise
+
+
+def _request(source: Sequence[Piece], destination: Sequence[Piece]) -> Prepare:
+    """The request for a copy, but for its queue; UnsupportedError if it is in several pieces."""
+    sides = [[each for each in side if each.start < each.stop] for side in (source, destination)]
+    most = max(len(side) for side in sides)
+    if most > 1:
+        raise UnsupportedError(
+            f"a plan of {most} pieces of memory cannot be launched: the kernel driver takes copies "
+            "from one piece to one. Make a plan for each piece"
+        )
+    (here,), (there,) = sides
+    return Prepare(
+        op=Op.COPY,
+        src_handle=here.handle.handle,
+        src_offset=here.start,
+        dst_handle=there.handle.handle,
+        dst_offset=there.start,
+        length=here.stop - here.start,
+    )

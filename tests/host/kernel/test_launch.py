@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Launch queues behind the kernel driver, against a stand-in for the driver."""
+
+import errno
+import time
+
+import numpy as np
+import pytest
+
+import peerdma
+from peerdma.regs import LAUNCH_QUEUE, LaunchEnd, LaunchStatus
+from peerdma.uapi import Access, Ioctl, PrepareFlag, QueueWord, Reason
+from tests.host.kernel.fake_launches import FIRST, GENERATION
+
+NAMES = ("PIN_PAGES", "UNPIN_CUDA", "CREATE_QUEUE", "PREPARE", "UNPREPARE", "DESTROY_QUEUE")
+
+
+@pytest.fixture
+def driver(node_driver):
+    """A driver whose board has a launch queue."""
+    node_driver.launch_count = 1
+    return node_driver
+
+
+@pytest.fixture
+def pins(driver, node_board):
+    """Pins of a source and of a destination."""
+    with node_board.pin(np.zeros(600, "u1")) as source, node_board.pin(np.ones(600, "u1")) as there:
+        yield source, there
+
+
+def names(driver) -> list[str]:
+    return [name for name, _ in driver.named(*NAMES)]
+
+
+def ended(queue):
+    until = time.monotonic() + 20
+    while not queue.stats().ended:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def test_the_driver_chooses_the_ticket_and_the_slots(driver, node_board, pins):
+    source, there = pins
+    plans = [node_board.prepare(source, there), node_board.prepare(source[8:72], there[100:164])]
+    driver.calls.clear()
+    with node_board.queue(plans, depth=8) as queue:
+        memory, request = queue._memory, driver.queue.request
+        assert driver.named("PIN_PAGES")[0][1]["access"] == Access.READ | Access.WRITE
+        assert (memory.first, memory.drawn(), request.depth) == (FIRST, FIRST, 8)
+        assert memory._row["published"][0] == FIRST and memory.record(FIRST) is None
+        assert sorted(memory._row["written"][:8]) == list(range(FIRST - 8, FIRST))
+        assert (queue.device.generation, list(queue.device.slots[:2])) == (GENERATION, [4, 6])
+        job = driver.queue.jobs[6]
+        assert (job.src_offset, job.dst_offset, job.length) == (8, 100, 64)
+        assert (job.src_handle, job.dst_handle) == (source.handle.handle, there.handle.handle)
+        assert (job.flags, job.done) == (PrepareFlag.DONE, memory.offset("done") + 4)
+        stats = queue.stats()
+        assert (stats.submitted, stats.ended, stats.ignored, stats.cycles) == (0, "", 2, None)
+    expected = ["PIN_PAGES", "CREATE_QUEUE", "PREPARE", "PREPARE", "DESTROY_QUEUE", "UNPIN_CUDA"]
+    assert names(driver) == expected
+    queue.close()
+    assert names(driver) == expected and not node_board._backend._jobs.listeners
+
+
+def test_what_cannot_be_a_queue(driver, node_board, pins):
+    source, there = pins
+    many = node_board.prepare(source, [there[:100], there[:0], there[100:]])
+    with pytest.raises(peerdma.UnsupportedError, match="a plan of 2 pieces of memory"):
+        node_board.queue([many])
+    one = node_board.prepare(source[:100], [there[:100], there[:0]])
+    with node_board.queue([one]), pytest.raises(peerdma.UnsupportedError, match="all 1 launch"):
+        node_board.queue([one])
+
+
+def test_nothing_is_left_of_a_queue_that_could_not_be_opened(driver, node_board, pins):
+    plan = node_board.prepare(*pins)
+    before = dict(driver.pins)
+    driver.failures[Ioctl.PREPARE] = 1, errno.ENOSPC
+    with pytest.raises(peerdma.UnsupportedError, match=r"PREPARE.* docs/launch\.md"):
+        node_board.queue([plan, plan])
+    assert (driver.pins, driver.queue) == (before, None)
+    assert not node_board._backend._jobs.listeners
+    driver.failures[Ioctl.CREATE_QUEUE] = 0, errno.ENOTTY
+    with pytest.raises(peerdma.VersionMismatch, match="same release"):
+        node_board.queue([plan])
+    assert driver.pins == before
+
+
+def test_a_pin_leaves_its_slot_before_it_is_closed(driver, node_board, pins):
+    """Also a second one of the same plan, whose slot is gone then."""
+    with node_board.queue([node_board.prepare(*pins)]):
+        driver.calls.clear()
+        for pin in pins:
+            pin.close()
+        assert names(driver) == ["UNPREPARE", "UNPIN_CUDA"] * 2
+        assert not driver.queue.jobs
+
+
+@pytest.mark.parametrize(
+    ("reason", "kind", "words"),
+    [
+        (Reason.RESET, peerdma.TransferError, "the board was reset"),
+        (Reason.REVOKED, peerdma.PinError, "freed or moved by its owner"),
+        (Reason.BUSY, peerdma.TransferError, "a ring of frames"),
+        (Reason.TIMEOUT, peerdma.TransferError, "with smaller plans"),
+        (Reason.LOST, peerdma.BoardLost, "the board went away"),
+        (Reason.ENGINE, peerdma.TransferError, "never came"),
+    ],
+)
+def test_an_end_by_the_driver_is_told_once(driver, node_board, pins, reason, kind, words):
+    """Its event is read beside those of transfers; there is no queue to be destroyed then."""
+    plan = node_board.prepare(*pins)
+    end = LAUNCH_QUEUE["state"].field("end").put(LaunchEnd.ENTRY)
+    with node_board.queue([plan], depth=8) as queue:
+        tickets = [queue.submit(0) for _ in range(4)]
+        driver.end_queue(reason, result=-errno.EIO, status=end)
+        ended(queue)
+        for ticket in tickets:
+            with pytest.raises(peerdma.Cancelled, match=f"was not started: .*{words}"):
+                queue.wait(ticket)
+        with pytest.raises(kind, match=f"the queue has ended: .*{words}"):
+            queue.submit(0)
+        assert words in repr(queue)
+        plan.run()
+        driver.calls.clear()
+    assert names(driver) == ["UNPIN_CUDA"]
+    assert QueueWord.REASON.get(queue._memory.word()) == reason
+    with node_board.queue([plan]) as another:
+        assert not another.stats().ended
+
+
+def test_an_error_is_kept_until_resume(driver, node_board, pins):
+    with node_board.queue([node_board.prepare(*pins)], depth=8) as queue:
+        ticket = queue.submit(0)
+        driver.queue.state = QueueWord.STATUS.put(LaunchStatus.SLOT)
+        assert queue.stats().first_error == LaunchStatus.SLOT
+        queue._memory._records[ticket % 8] = ticket | LaunchStatus.FLUSHED << 32
+        with pytest.raises(peerdma.TransferError, match="an earlier one failed with slot"):
+            queue.wait(ticket)
+        queue.resume()
+        assert queue.stats().first_error == 0
+
+
+def test_a_board_that_is_gone(driver, node_board, pins):
+    with node_board.queue([node_board.prepare(*pins)]) as queue:
+        driver.unplug()
+        ended(queue)
+        with pytest.raises(peerdma.BoardLost, match="the board went away"):
+            queue.submit(0)
