@@ -216,8 +216,12 @@ def test_what_the_driver_refuses():
 
 def test_memory_of_a_gpu():
     """What is written there is read before the record: so it is pinned for both."""
-    with peerdma.open(NODE) as board, peerdma.gpu("emulated") as gpu:
-        source, there = gpu.surface(70_000), gpu.surface(70_000)
+    with (
+        peerdma.gpu("emulated") as gpu,
+        gpu.surface(70_000) as source,
+        gpu.surface(70_000) as there,
+        peerdma.open(NODE) as board,
+    ):
         source.array[:] = np.frombuffer(os.urandom(70_000), np.uint8)
         with board.queue([board.prepare(source, there)]) as queue:
             queue.wait(queue.submit(0))
