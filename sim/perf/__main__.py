@@ -20,7 +20,8 @@ from sim.compile.native import compile_ideal
 from sim.compile.tools import BuildError
 
 from .accepted import deviations
-from .figures import Figure, Job, jobs
+from .figure import Figure, Job
+from .figures import jobs
 from .report import summary, table
 
 
@@ -32,10 +33,10 @@ def _measure(work: list[Job]) -> list[Figure]:
     figures: list[Figure] = []
     # Built once, before two processes would do it side by side.
     compile_ideal()
-    for tags, clock in dict.fromkeys(
-        (job.conditions.tags, job.conditions.clock_khz) for job in work
+    for tags, clock, queues in dict.fromkeys(
+        (job.conditions.tags, job.conditions.clock_khz, job.launch_queues) for job in work
     ):
-        compiled(tags=tags, clock_khz=clock)
+        compiled(tags=tags, clock_khz=clock, launch_queues=queues)
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         for done, found in enumerate(pool.map(Job.__call__, work), 1):
             figures += found

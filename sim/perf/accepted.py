@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from .figures import Figure
+from .figure import Figure
 
 __all__ = ["ACCEPTED", "deviations"]
 

@@ -16,7 +16,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from .figures import Figure, rates_by_size
+from .figure import Figure
+from .figures import rates_by_size
 from .ideal import USUAL
 
 __all__ = ["PICTURE", "RATES", "Rates", "draw", "main", "rates", "text"]

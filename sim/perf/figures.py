@@ -10,17 +10,19 @@ when its doorbell is; fetching the descriptor is shown beside them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 
 from hw.core import CoreConfig
 from peerdma.board.link import Link
 from sim.board.session import Conditions
 from sim.perf.ideal import USUAL, Result, ideal
 
+from .figure import Figure, Job
+from .launch import LaunchRig
 from .rig import Rig
 
-__all__ = ["Figure", "Job", "jobs", "rates_by_size"]
+__all__ = ["jobs", "rates_by_size"]
 
 _BULK = 2 << 20
 _SMALL = 64
@@ -35,91 +37,13 @@ _PUSHED = 0.5
 #: most; and what share of its rate descriptors of 256 bytes keep beside them.
 _BEHIND_READS, _SHARE_BESIDE_READS = 10, 0.9
 _MEDIUM = 256
+#: Cycles from a launched job's doorbell to its first request of data, besides the round trip of its
+#: entry; and cycles between doorbells by shadow tail, so that they find the poll at any point.
+_LAUNCHED, _PHASE = 20, 97
 #: From a TLP received to its transmit buffer free again, in ns; and buffers of public designs with
 #: this block, and some between.
 _ACKS = (400.0, 1000.0, 2000.0)
 _BUFFERS = (14, 15, 24, 28, 29, 32)
-
-
-@dataclass(frozen=True)
-class Figure:
-    """One measured number.
-
-    Attributes
-    ----------
-    group, what : str
-    conditions : Conditions
-    value : float
-        In `unit`.
-    unit : str
-        "MB/s", of which more is better, or "cycles", of which fewer are.
-    ideal : float or None
-        What the engine without bubbles reaches.
-    bound : float or None
-        What the link carries at most.
-    target : float or None
-        The least share of what it is held against, or the most cycles above that.
-    """
-
-    group: str
-    what: str
-    conditions: Conditions
-    value: float
-    unit: str
-    ideal: float | None = None
-    bound: float | None = None
-    target: float | None = None
-
-    @property
-    def name(self) -> str:
-        """What was measured, and under which conditions."""
-        found = self.conditions
-        tags = f", {found.tags} tags" if found.tags else ""
-        return (
-            f"{self.group}, {self.what}, {found.clock_khz / 1000:g} MHz, MPS {found.max_payload}, "
-            f"RTT {found.rtt_ns / 1000:g} µs{tags}"
-        )
-
-    @property
-    def tags(self) -> int:
-        """Tags of the core that was measured."""
-        return self.conditions.tags or CoreConfig.tags
-
-    @property
-    def reference(self) -> float | None:
-        """What it is held against."""
-        return self.bound if self.ideal is None else self.ideal
-
-    @property
-    def reached(self) -> float | None:
-        """Share of the reference, or cycles above it."""
-        if self.reference is None:
-            return None
-        if self.unit == "cycles":
-            return self.value - self.reference
-        return self.value / self.reference
-
-    @property
-    def met(self) -> bool | None:
-        """Whether the target is reached; None if there is none."""
-        if self.target is None or self.reached is None:
-            return None
-        return self.reached <= self.target if self.unit == "cycles" else self.reached >= self.target
-
-    def as_dict(self) -> dict[str, object]:
-        """All of it, for JSON."""
-        return {**asdict(self), "reached": self.reached, "met": self.met}
-
-
-@dataclass(frozen=True)
-class Job:
-    """Figures of one board under one set of conditions."""
-
-    run: Callable[[Conditions], list[Figure]]
-    conditions: Conditions
-
-    def __call__(self) -> list[Figure]:
-        return self.run(self.conditions)
 
 
 def jobs() -> Iterator[Job]:
@@ -136,6 +60,7 @@ def jobs() -> Iterator[Job]:
         for payload in (128, 256):
             now = replace(USUAL, clock_khz=clock, max_payload=payload)
             yield Job(_times, now)
+            yield Job(_launched, now, launch_queues=1)
             for ack in _ACKS:
                 yield Job(_behind_writes, replace(now, ack_ns=ack))
     idle = replace(USUAL, clock_khz=62_500, completion_bytes=64, tlp_gap=1)
@@ -287,6 +212,35 @@ def _times(conditions: Conditions) -> list[Figure]:
                         target=None if bound is None or conditions.clock_khz < 125_000 else 0,
                     )
                 )
+    return found
+
+
+def _launched(conditions: Conditions) -> list[Figure]:
+    """Jobs that a GPU launches, beside the same ones of software's on that core."""
+    found: list[Figure] = []
+
+    def add(what: str, value: float, reference: float | None, most: float | None = None) -> None:
+        target = None if most is None else 0
+        found.append(Figure("launched", what, conditions, value, "cycles", reference, most, target))
+
+    with LaunchRig(conditions, max(_SIZES)) as rig:
+        for kind in ("h2c", "c2h"):
+            for nbytes in _SIZES[:2]:
+                what, best = f"{kind} {nbytes} B", _ideal(f"lat_{kind}", nbytes, conditions)
+                least = best.data - best.doorbell
+                bell = rig.launch(kind, nbytes)
+                polled = [
+                    rig.launch(kind, nbytes, polls=True, after=_PHASE * turn) for turn in range(16)
+                ]
+                for way in ("fetched", "pushed"):
+                    value = rig.times(kind, nbytes, pushed=way == "pushed").data
+                    add(f"{what} by software, {way}: data", value, least)
+                add(f"{what} by doorbell: data", bell.data, least)
+                mean = sum(times.data for times in polled) / len(polled)
+                add(f"{what} by shadow tail: data", mean, least)
+                add(f"{what} by doorbell: record after data", bell.record - bell.data, None)
+                first = bell.first - (bell.entry - bell.asked)
+                add(f"{what} by doorbell: first request less entry", first, None, _LAUNCHED)
     return found
 
 

@@ -11,7 +11,7 @@ matplotlib.use("Agg")
 
 from matplotlib import pyplot
 
-from .figures import Figure
+from .figure import Figure
 
 __all__ = ["draw"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from .figures import Figure
+from .figure import Figure
 
 __all__ = ["summary", "table"]
 

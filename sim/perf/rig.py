@@ -17,16 +17,16 @@ from peerdma.userspace.xdma import Xdma
 from sim.board.session import BASE, Conditions, Session
 from sim.compile.model import compiled
 
-__all__ = ["DESCRIPTOR_BYTES", "KINDS", "Rig", "Times"]
+__all__ = ["BAR_STEP", "DESCRIPTOR_BYTES", "KINDS", "RING_BYTES", "Rig", "Times", "Tlp", "answered"]
 
 H2C, C2H = Direction.H2C, Direction.C2H
 #: The sides that each kind of transfer has: the one that waits for the other is started first.
 KINDS = {"h2c": (H2C,), "c2h": (C2H,), "copy": (C2H, H2C), "dual": (C2H, H2C)}
 DESCRIPTOR_BYTES = 64 * 1024
-_RING_BYTES = 1 << 18
+RING_BYTES = 1 << 18
 _CARD_RAM_BYTES = 64 * 1024
 #: BARs are multiples of this.
-_BAR_STEP = 1 << 20
+BAR_STEP = 1 << 20
 _TLP = re.compile(
     r"^(?P<cycle>\d+) (?P<way>up|down) (?P<kind>MRd|MWr|CplD) (?:addr=(?P<addr>0x[0-9a-f]+) )?"
     r"(?:status=\d+ )?len=(?P<len>\d+) tag=(?P<tag>\d+)(?: count=(?P<count>\d+))?",
@@ -34,7 +34,7 @@ _TLP = re.compile(
 )
 
 
-class _Tlp(NamedTuple):
+class Tlp(NamedTuple):
     """A line of the log; `end` is the cycle in which the core took its last beat."""
 
     end: int
@@ -43,6 +43,18 @@ class _Tlp(NamedTuple):
     nbytes: int
     tag: int
     left: int
+
+
+def answered(tlps: list[Tlp], read: Tlp) -> int:
+    """The end of the completion that is a read's last."""
+    return next(
+        tlp.end
+        for tlp in tlps
+        if tlp.kind == "down CplD"
+        and tlp.tag == read.tag
+        and tlp.end > read.end
+        and tlp.nbytes == tlp.left
+    )
 
 
 class Times(NamedTuple):
@@ -61,23 +73,27 @@ class Times(NamedTuple):
 class Rig:
     """A board with a driver, and as much memory to read and to write as `nbytes` each.
 
-    A context manager.
+    A context manager. The core has so many `launch_queues`; None is its own number.
     """
 
-    def __init__(self, conditions: Conditions, nbytes: int):
+    def __init__(self, conditions: Conditions, nbytes: int, *, launch_queues: int | None = None):
         self._log_folder = tempfile.TemporaryDirectory(prefix="peerdma-perf-")
         self._log = Path(self._log_folder.name) / "tlps"
         self.session = Session(
-            compiled(tags=conditions.tags, clock_khz=conditions.clock_khz),
+            compiled(
+                tags=conditions.tags,
+                clock_khz=conditions.clock_khz,
+                launch_queues=launch_queues,
+            ),
             conditions,
-            _RING_BYTES + 2 * nbytes,
+            RING_BYTES + 2 * nbytes,
             log=self._log,
         )
-        self._source = BASE + _RING_BYTES
-        self._target = self._source + nbytes
-        source = self.session.memory[_RING_BYTES : _RING_BYTES + nbytes]
+        self.source = BASE + RING_BYTES
+        self.target = self.source + nbytes
+        source = self.session.memory[RING_BYTES : RING_BYTES + nbytes]
         source[:] = np.random.default_rng(1).integers(0, 256, nbytes, np.uint8)
-        ring = self.session.memory[:_RING_BYTES].view(DESCRIPTOR)
+        ring = self.session.memory[:RING_BYTES].view(DESCRIPTOR)
         self._driver = Xdma(self.session, ring, BASE, None)
 
     def __enter__(self) -> Rig:
@@ -174,7 +190,7 @@ class Rig:
         lengths = np.minimum(np.uint64(piece), np.uint64(nbytes) - at)
         # A stream window, or the one card RAM again and again.
         card = np.full(count, STREAM_WINDOW, np.uint64) if kind == "copy" else at % _CARD_RAM_BYTES
-        bus = at + np.uint64(self._source if side is H2C else self._target)
+        bus = at + np.uint64(self.source if side is H2C else self.target)
         if pushed:
             table = np.zeros(count, DESCRIPTOR)
             write_chain(table, 0, *((bus, card) if side is H2C else (card, bus)), lengths)
@@ -197,8 +213,7 @@ class Rig:
 
     def _check(self, kind: str, nbytes: int) -> None:
         source, target = (
-            self.session.memory[at - BASE : at - BASE + nbytes]
-            for at in (self._source, self._target)
+            self.session.memory[at - BASE : at - BASE + nbytes] for at in (self.source, self.target)
         )
         if kind == "copy":
             if not (source == target).all():
@@ -215,43 +230,34 @@ class Rig:
 
     def _times(self, kind: str, begin: int, nbytes: int, pushed: bool = False) -> Times:
         last = KINDS[kind][-1]
-        tlps = self._tlps(begin)
+        tlps = self.tlps(begin)
         base, _ = last.value
         control = CHANNEL.address("control", base=base)
         run = next(
             tlp.end
             for tlp in tlps
-            if tlp.kind == "down MWr" and tlp.address % _BAR_STEP == control and tlp.nbytes == 4
+            if tlp.kind == "down MWr" and tlp.address % BAR_STEP == control and tlp.nbytes == 4
         )
         reads = [tlp for tlp in tlps if tlp.kind == "up MRd" and tlp.end > run]
-        answers = [tlp for tlp in tlps if tlp.kind == "down CplD" and tlp.end > run]
-
-        def answered(read: _Tlp) -> int:
-            return next(
-                tlp.end
-                for tlp in answers
-                if tlp.tag == read.tag and tlp.end > read.end and tlp.nbytes == tlp.left
-            )
-
         events = self.session.events()
         events = events[events["cycle"] > begin]
         if kind == "h2c":
-            inside = range(self._source, self._source + nbytes)
-            data = max(answered(read) for read in reads if read.address in inside)
+            inside = range(self.source, self.source + nbytes)
+            data = max(answered(tlps, read) for read in reads if read.address in inside)
         else:
-            data = int(events["cycle"][events["address"] >= self._target].max())
+            data = int(events["cycle"][events["address"] >= self.target].max())
         interrupt = int(events["cycle"][events["nbytes"] == 0].max())
         asked = fetched = run
         if not pushed:
             read = next(tlp for tlp in reads if tlp.address == self._ring(last))
-            asked, fetched = read.end, answered(read)
+            asked, fetched = read.end, answered(tlps, read)
         return Times(asked - run, fetched - run, data - run, interrupt - run)
 
     def _ring(self, side: Direction) -> int:
         """Bus address of a side's part of the ring."""
-        return BASE + (_RING_BYTES // 2 if side is H2C else 0)
+        return BASE + (RING_BYTES // 2 if side is H2C else 0)
 
-    def _tlps(self, begin: int) -> list[_Tlp]:
+    def tlps(self, begin: int) -> list[Tlp]:
         """Those since a cycle."""
         self._require_legal()
         found = []
@@ -264,7 +270,7 @@ class Rig:
             payload = nbytes // 4 if match["kind"] != "MRd" else 0
             end = cycle + (-(-(3 + payload) // 2) if down else 0)
             found.append(
-                _Tlp(
+                Tlp(
                     end,
                     f"{match['way']} {match['kind']}",
                     int(match["addr"] or "0", 16),

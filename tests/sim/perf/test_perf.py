@@ -18,7 +18,8 @@ from sim.board.session import BASE, Conditions, Session
 from sim.compile.model import compiled
 from sim.perf import speed
 from sim.perf.accepted import deviations
-from sim.perf.figures import Figure, jobs
+from sim.perf.figure import Figure
+from sim.perf.figures import jobs
 from sim.perf.report import summary, table
 from sim.perf.rig import KINDS, Rig
 

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""A board with a launch queue under measurement: jobs that a GPU starts itself."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from peerdma import regs
+from peerdma.regs import (
+    DESCRIPTOR,
+    LAUNCH_ENTRY,
+    LAUNCH_QUEUE,
+    LAUNCH_RECORD,
+    LAUNCH_SLOT,
+    LaunchStatus,
+)
+from peerdma.userspace.chain import write_chain
+from sim.board.session import BASE, Conditions
+
+from .rig import BAR_STEP, RING_BYTES, Rig, answered
+
+__all__ = ["LaunchRig", "LaunchTimes"]
+
+#: Where the queue's memory is: behind the chains, which are short where jobs are launched.
+_ENTRIES, _RECORDS, _SHADOW = (BASE + RING_BYTES - 0x4000 + 0x1000 * n for n in range(3))
+_PLACES, _GENERATION = 8, 1
+#: Cycles until an armed board has nothing left to do but to poll; and bound of one launch, in steps.
+_REST, _MOST, _STEP = 1000, 200_000, 100
+
+
+class LaunchTimes(NamedTuple):
+    """Of one launched job, in cycles from when its doorbell reached the core, or was in memory."""
+
+    #: the read for its entry is sent
+    asked: int
+    #: its entry is in the core
+    entry: int
+    #: the first request for its data is sent: a read, or a write
+    first: int
+    #: the last byte is where it belongs
+    data: int
+    #: its record is at the host
+    record: int
+
+
+class LaunchRig(Rig):
+    """A rig whose core has a launch queue."""
+
+    def __init__(self, conditions: Conditions, nbytes: int):
+        super().__init__(conditions, nbytes, launch_queues=1)
+
+    def launch(
+        self, kind: str, nbytes: int, *, polls: bool = False, after: int = 0, card: int = 0
+    ) -> LaunchTimes:
+        """Of a job of one descriptor, to the board ("h2c") or from it ("c2h").
+
+        Parameters
+        ----------
+        polls : bool
+            Its doorbell is a shadow tail, not a write to the board.
+        after : int
+            Cycles that the queue has rested before.
+        card : int
+            Card address.
+
+        Raises
+        ------
+        RuntimeError
+            If the job does not end well within a bound, or the core broke a rule.
+        """
+        self._prepare(kind, nbytes, card)
+        self._arm(polls)
+        self.session.run(_REST + after)
+        self.session.events()
+        begin = self.session.cycle
+        self._rows(_ENTRIES, LAUNCH_ENTRY)[0] = (0, 0)
+        doorbell = 1 | _GENERATION << 16
+        if polls:
+            self.memory(_SHADOW, 4).view("<u4")[0] = doorbell
+        else:
+            self.session.write32(regs.BAR_USER[0], regs.DOORBELL_BASE, doorbell)
+        record = self._rows(_RECORDS, LAUNCH_RECORD)[0]
+        for _ in range(_MOST // _STEP):
+            if not record["ticket"]:
+                break
+            self.session.run(_STEP)
+        self._write(LAUNCH_QUEUE, control=0)
+        self.session.run(_REST)
+        if record["ticket"] or record["status"] != LaunchStatus.OK:
+            raise RuntimeError(f"a job of {nbytes} bytes did not end well; its record: {record}")
+        return self._launched(kind, nbytes, begin, polls)
+
+    def memory(self, at: int, nbytes: int) -> np.ndarray:
+        """The host's memory at a bus address, as bytes."""
+        return self.session.memory[at - BASE : at - BASE + nbytes]
+
+    # Parts -----------------------------------------------------------------------------------
+
+    def _rows(self, at: int, dtype: np.dtype) -> np.ndarray:
+        return self.memory(at, _PLACES * dtype.itemsize).view(dtype)
+
+    def _write(self, block: regs.Block, **values: int) -> None:
+        for name, value in values.items():
+            self.session.write32(regs.BAR_DMA[0], block.address(name), value)
+
+    def _prepare(self, kind: str, nbytes: int, card: int) -> None:
+        """Fill slot 0; a job from the board has a flush read."""
+        source, to = (self.source, card) if kind == "h2c" else (card, self.target)
+        table = np.zeros(1, DESCRIPTOR)
+        spans = np.array([[source], [to], [nbytes]], np.uint64)
+        write_chain(table, 0, spans[0], spans[1], spans[2])
+        for number, dword in enumerate(table.view("<u4")):
+            at = LAUNCH_SLOT.address("descriptor") + 4 * number
+            self.session.write32(regs.BAR_DMA[0], at, int(dword))
+        c2h = int(kind == "c2h")
+        control = _value(LAUNCH_SLOT, valid=1, c2h=c2h, flush=c2h)
+        self._write(LAUNCH_SLOT, flush_lo=self.target, flush_hi=0, control=control)
+
+    def _arm(self, polls: bool) -> None:
+        """Arm the queue, whose next ticket is 0."""
+        for at, dtype in ((_ENTRIES, LAUNCH_ENTRY), (_RECORDS, LAUNCH_RECORD)):
+            self._rows(at, dtype)["ticket"] = np.arange(_PLACES) - _PLACES & 0xFFFF_FFFF
+        self.memory(_SHADOW, 4)[:] = 0
+        self._write(LAUNCH_QUEUE, ring_lo=_ENTRIES, records_lo=_RECORDS, shadow_lo=_SHADOW, first=0)
+        control = {"armed": 1, "polls": polls, "mask": _PLACES - 1, "generation": _GENERATION}
+        self._write(LAUNCH_QUEUE, control=_value(LAUNCH_QUEUE, **control))
+
+    def _launched(self, kind: str, nbytes: int, begin: int, polls: bool) -> LaunchTimes:
+        tlps = self.tlps(begin)
+        rung = begin
+        if not polls:
+            bell = range(regs.DOORBELL_BASE, regs.DOORBELL_BASE + 4)
+            rung = next(
+                tlp.end for tlp in tlps if tlp.kind == "down MWr" and tlp.address % BAR_STEP in bell
+            )
+        reads = [tlp for tlp in tlps if tlp.kind == "up MRd"]
+        entry = next(tlp for tlp in reads if tlp.address == _ENTRIES)
+        events = self.session.events()
+        record = int(events["cycle"][events["address"] == _RECORDS].max())
+        if kind == "h2c":
+            inside = range(self.source, self.source + nbytes)
+            asked = [read for read in reads if read.address in inside]
+            data = max(answered(tlps, read) for read in asked)
+        else:
+            inside = range(self.target, self.target + nbytes)
+            asked = [tlp for tlp in tlps if tlp.kind == "up MWr" and tlp.address in inside]
+            data = int(events["cycle"][events["address"] >= self.target].max())
+        times = (entry.end, answered(tlps, entry), asked[0].end, data, record)
+        return LaunchTimes(*(time - rung for time in times))
+
+
+def _value(block: regs.Block, **fields: int) -> int:
+    """The control register of a block, with these fields."""
+    return sum(block["control"].field(name).put(value) for name, value in fields.items())
