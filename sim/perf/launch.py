@@ -26,7 +26,7 @@ __all__ = ["LaunchRig", "LaunchTimes"]
 #: Where the queue's memory is: behind the chains, which are short where jobs are launched.
 _ENTRIES, _RECORDS, _SHADOW = (BASE + RING_BYTES - 0x4000 + 0x1000 * n for n in range(3))
 _PLACES, _GENERATION = 8, 1
-#: Cycles until an armed board has nothing left to do but to poll; and bound of one launch, in steps.
+#: Cycles until an armed board does nothing but poll; and bound of one launch, in steps.
 _REST, _MOST, _STEP = 1000, 200_000, 100
 
 
