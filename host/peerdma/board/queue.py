@@ -205,6 +205,7 @@ class Queue:
         with self._lock:
             self._require_running()
             self._run.resume()
+            self._require_running()
 
     def stats(self) -> QueueStats:
         """How far the queue is."""

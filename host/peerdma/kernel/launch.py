@@ -109,8 +109,7 @@ class LaunchRun:
 
     def resume(self) -> None:
         """Has the board start tickets again."""
-        resume = ResumeQueue(queue=self._queue)
-        self._node.request(Ioctl.RESUME_QUEUE, resume, "resume a launch queue")
+        self._ask(Ioctl.RESUME_QUEUE, ResumeQueue(queue=self._queue), "resume a launch queue")
         for _ in range(_LOOKS):
             # The board does that when it is between two tickets.
             if not QueueWord.STATUS.get(self._query().state):
@@ -120,7 +119,8 @@ class LaunchRun:
 
     def invalidate(self, index: int) -> None:
         """The board does not use the memory of a copy any more when this returns."""
-        self._undone(Ioctl.UNPREPARE, Unprepare(queue=self._queue, slot=self.slots[index]))
+        request = Unprepare(queue=self._queue, slot=self.slots[index])
+        self._ask(Ioctl.UNPREPARE, request, "end a slot of a launch queue")
         self.check()
         if self._memory.ended is Reason.CANCELLED:
             # Nobody has closed it: the ticket at work did not end in time.
@@ -162,13 +162,16 @@ class LaunchRun:
     def _destroy(self) -> None:
         """Ends the queue and takes the event of that, unless it was read."""
         if self._queue in self._jobs.listeners:
-            self._undone(Ioctl.DESTROY_QUEUE, DestroyQueue(queue=self._queue))
+            request = DestroyQueue(queue=self._queue)
+            self._ask(Ioctl.DESTROY_QUEUE, request, "end a launch queue")
             del self._jobs.listeners[self._queue]
 
-    def _undone(self, code: Ioctl, request: DestroyQueue | Unprepare) -> None:
-        """Ends something, which may have ended already."""
+    def _ask(
+        self, code: Ioctl, request: DestroyQueue | ResumeQueue | Unprepare, action: str
+    ) -> None:
+        """Makes a request, which may come after the end of what it is for."""
         try:
-            self._node.request(code, request, "end a launch queue, or one of its slots")
+            self._node.request(code, request, action)
         except PeerdmaError as error:
             if error.errno != errno.ENOENT:
                 raise

@@ -130,6 +130,23 @@ def test_an_end_by_the_driver_is_told_once(driver, node_board, pins, reason, kin
         assert not another.stats().ended
 
 
+@pytest.mark.parametrize("call", ["wait", "stats", "resume"])
+def test_an_end_whose_event_nobody_has_read(driver, node_board, pins, call):
+    """The driver knows the queue until then, and says why it has ended."""
+    with node_board.queue([node_board.prepare(*pins)], depth=8) as queue:
+        ticket = queue.submit(0)
+        with node_board._lock:  # else the queue's thread reads it
+            driver.end_queue(Reason.RESET, result=-errno.EIO)
+            if call == "stats":
+                assert "the board was reset" in queue.stats().ended
+            else:
+                with pytest.raises(peerdma.TransferError, match="the board was reset"):
+                    queue.resume() if call == "resume" else queue.wait(ticket)
+        node_board.prepare(*pins).run()  # its event is behind that one
+        driver.calls.clear()
+    assert names(driver) == ["UNPIN_CUDA"]
+
+
 def test_an_error_is_kept_until_resume(driver, node_board, pins):
     with node_board.queue([node_board.prepare(*pins)], depth=8) as queue:
         ticket = queue.submit(0)
