@@ -365,6 +365,7 @@ void peerdma_launcher_fill(struct peerdma_dev *board, u32 slot,
 void peerdma_launcher_validate(struct peerdma_dev *board, u32 slot, u32 control, u64 flush,
 			       u64 done);
 void peerdma_launcher_invalidate(struct peerdma_dev *board, u32 slot);
+void peerdma_launcher_flush(struct peerdma_dev *board);
 
 /* hw.c */
 int peerdma_hw_identify(struct peerdma_dev *board);

@@ -139,10 +139,14 @@ static int launch_install(struct peerdma_job *job)
 int peerdma_launch_start(struct peerdma_job *job)
 {
 	struct peerdma_dev *board = job->file->board;
+	int error;
 
 	if (board->state != PEERDMA_BOARD_LIVE || board->broken)
 		return -EAGAIN;
-	return job->slot ? launch_install(job) : launch_arm(job);
+	error = job->slot ? launch_install(job) : launch_arm(job);
+	if (!error)
+		peerdma_launcher_flush(board);
+	return error;
 }
 
 /**
@@ -152,6 +156,7 @@ int peerdma_launch_start(struct peerdma_job *job)
 void peerdma_launch_resume(struct peerdma_launch *launch)
 {
 	peerdma_launcher_write(launch, PEERDMA_LAUNCH_QUEUE_RESUME_REG, 1);
+	peerdma_launcher_flush(launch->board);
 	peerdma_tickets_tell(launch->job->rings, 0);
 }
 

@@ -161,3 +161,14 @@ void peerdma_launcher_invalidate(struct peerdma_dev *board, u32 slot)
 {
 	peerdma_write(board, launcher_slot(slot) + PEERDMA_LAUNCH_SLOT_CONTROL_REG, 0);
 }
+
+/**
+ * peerdma_launcher_flush() - waits until what was written to the board has arrived there
+ * @board: it has launch queues
+ *
+ * What GPUs write, and the board reads in memory, takes other paths, and could come before.
+ */
+void peerdma_launcher_flush(struct peerdma_dev *board)
+{
+	peerdma_launcher_read(board->launches, PEERDMA_LAUNCH_QUEUE_STATE_REG);
+}
