@@ -96,9 +96,8 @@ PEERDMA_FUNCTION void peerdma_pause() {
 }
 #endif
 
-// Whether the queue has ended: each ticket that the board has done has its record by then. Records
-// that drivers write for others, which are not PEERDMA_OK, come before (user-space driver) or a
-// moment after (kernel driver).
+// Whether the queue has ended: each ticket that the board has done has its record by then. Drivers
+// write a record for each other one that they find, which is not PEERDMA_OK, a moment later.
 PEERDMA_FUNCTION bool peerdma_ended(const peerdma_queue &queue) {
     return peerdma_load(queue.state) & 0xFF;
 }
