@@ -66,20 +66,10 @@ static void launch_disarm(struct peerdma_launch *launch, enum peerdma_lane_state
 	launch_control(launch, 0);
 }
 
-static struct peerdma_launch *launch_find_idle(struct peerdma_dev *board)
-{
-	struct peerdma_launch *launch;
-
-	for_each_launch(launch, board)
-		if (launch->state == LANE_IDLE)
-			return launch;
-	return NULL;
-}
-
 static int launch_arm(struct peerdma_job *job)
 {
 	struct peerdma_dev *board = job->file->board;
-	struct peerdma_launch *launch = launch_find_idle(board);
+	struct peerdma_launch *launch = peerdma_launcher_find_idle(board);
 	struct peerdma_rings *rings = job->rings;
 
 	if (!launch)

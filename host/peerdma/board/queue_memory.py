@@ -97,6 +97,7 @@ class DeviceQueue(ctypes.Structure):
 
     _fields_ = (
         *((name, ctypes.c_uint64) for name in _LAYOUT.names or ()),
+        ("doorbell", ctypes.c_uint64),
         ("depth", ctypes.c_uint32),
         ("generation", ctypes.c_uint32),
         ("plans", ctypes.c_uint32),
@@ -163,12 +164,19 @@ class QueueMemory:
         """Bytes from the start to a member."""
         return _offset(member)
 
-    def device(self, address: int, generation: int, slots: Sequence[int]) -> DeviceQueue:
-        """The queue for kernels that see its memory at an address."""
+    def device(
+        self, address: int, generation: int, slots: Sequence[int], doorbell: int = 0
+    ) -> DeviceQueue:
+        """The queue for kernels that see its memory, and its doorbell if not 0, at an address."""
         places = {name: address + _offset(name) for name in _LAYOUT.names or ()}
         numbers = (ctypes.c_uint8 * LAUNCH_SLOTS)(*slots)
         return DeviceQueue(
-            **places, depth=self.depth, generation=generation, plans=len(slots), slots=numbers
+            **places,
+            doorbell=doorbell,
+            depth=self.depth,
+            generation=generation,
+            plans=len(slots),
+            slots=numbers,
         )
 
     # Tickets ---------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import mmap
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ from ..board.backend import LaunchCounts, Piece
 from ..board.queue_memory import QueueMemory
 from ..errors import PeerdmaError, UnsupportedError
 from ..memory.memory import Memory
-from ..regs import LAUNCH_QUEUE
+from ..regs import DOORBELL_STRIDE, LAUNCH_QUEUE
 from ..uapi import (
     Access,
     CreateQueue,
@@ -54,6 +55,7 @@ class LaunchRun:
 
     slots: list[int]
     generation: int
+    page: mmap.mmap | str
 
     def __init__(
         self,
@@ -85,8 +87,20 @@ class LaunchRun:
             undo.callback(self._destroy)
             memory.start(created.first)
             self.generation = created.generation
+            self.page = self._map(created.doorbell)
             self.slots = [self._prepare(*each) for each in enumerate(requests)]
             self._undo = undo.pop_all()
+
+    def _map(self, offset: int) -> mmap.mmap | str:
+        """See `peerdma.board.backend.Launching.page`."""
+        if offset:
+            return self._node.map(offset, DOORBELL_STRIDE)
+        if mmap.PAGESIZE > DOORBELL_STRIDE:
+            return f"pages of this kernel are {mmap.PAGESIZE} bytes, and a doorbell's is smaller"
+        return (
+            "the driver gives a page to programs with CAP_SYS_RAWIO only. Load it with "
+            "doorbell_pages=1 if all programs may have one"
+        )
 
     def _prepare(self, index: int, request: Prepare) -> int:
         """Puts a copy into a slot, with its done word."""

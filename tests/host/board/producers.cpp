@@ -32,6 +32,7 @@ void layout(unsigned *to) {
         offsetof(peerdma_queue, published),
         offsetof(peerdma_queue, done),
         offsetof(peerdma_queue, written),
+        offsetof(peerdma_queue, doorbell),
         offsetof(peerdma_queue, depth),
         offsetof(peerdma_queue, generation),
         offsetof(peerdma_queue, plans),

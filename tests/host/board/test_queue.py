@@ -54,7 +54,8 @@ def copies(board, gpu):
 def test_copies_of_all_sizes_in_any_order(board, copies, seed):
     rng = random.Random(seed)
     with board.queue(copies.plans, depth=16) as queue:
-        assert (queue.depth, queue.doorbell, len(queue.plans)) == (16, "shadow tail", len(SIZES))
+        assert (queue.depth, len(queue.plans)) == (16, len(SIZES))
+        assert queue.doorbell == "shadow tail: the user-space driver offers no page"
         for _ in range(8):
             copies.fill()
             order = [4, *(rng.randrange(4) for _ in range(44))]

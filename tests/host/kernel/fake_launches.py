@@ -20,11 +20,14 @@ class FakeLaunches:
     ----------
     launch_count : int
         How many the board has, 0 or 1.
+    doorbell : int
+        Where the page of a queue can be mapped; 0: nowhere.
     queue : SimpleNamespace or None
         The queue, until the event of its end is read: its number, request, jobs by slot, and state.
     """
 
     launch_count = 0
+    doorbell = 0
     queue: SimpleNamespace | None = None
 
     def word(self, offset: int) -> ctypes.c_uint32:
@@ -39,6 +42,7 @@ class FakeLaunches:
         if self.queue:
             self._fail(errno.EBUSY, "all 1 launch queues of the board are in use")
         request.queue, request.first, request.generation = next(self._jobs), FIRST, GENERATION
+        request.doorbell = self.doorbell
         self.queue = SimpleNamespace(number=request.queue, request=request, jobs={}, state=0)
         self._outstanding[request.queue] = False
         for ticket in range(FIRST - request.depth, FIRST):

@@ -48,6 +48,7 @@ struct peerdma_queue {
     unsigned *published;          // the first ticket that the tail does not cover
     unsigned *done;               // by plan: 0 when it is submitted, 1 when it is done
     unsigned *written;            // by ticket modulo depth: the ticket whose entry is there
+    unsigned *doorbell;           // null, or a register of the board that takes the tail as well
     unsigned depth;               // a power of two
     unsigned generation;
     unsigned plans;
@@ -152,7 +153,9 @@ PEERDMA_FUNCTION void peerdma_publish(const peerdma_queue &queue) {
     do {
         end = peerdma_load(queue.published);
         peerdma_fence();
-        peerdma_store(queue.tail, queue.generation << 16 | (end & 0xFFFF));
+        unsigned tail = queue.generation << 16 | (end & 0xFFFF);
+        peerdma_store(queue.tail, tail);
+        if (queue.doorbell) peerdma_store(queue.doorbell, tail);
         peerdma_fence();
     } while (peerdma_load(queue.published) != end);
 }
