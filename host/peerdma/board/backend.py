@@ -312,8 +312,8 @@ class Launching(Protocol):
         That of each copy.
     generation : int
     page : mmap.mmap or str
-        The page of its doorbell, mapped into this process; or why it has none. Access raises SIGBUS
-        once the queue has ended.
+        The page of its doorbell, mapped into this process until the caller closes that; or why it
+        has none. Access raises SIGBUS once the queue has ended.
     """
 
     slots: list[int]

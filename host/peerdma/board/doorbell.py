@@ -56,7 +56,10 @@ class Doorbell:
         return address
 
     def close(self) -> None:
-        """Takes the page from the GPU; kernels do not use it any more. Again does nothing."""
+        """Takes the page from GPU and process; kernels do not use it. Again does nothing."""
         unmap, self._unmap = self._unmap, None
         if unmap is not None:
             unmap()
+        if not isinstance(self._page, str):
+            # A mapping would keep the board's node open, and with it what it has pinned.
+            self._page.close()

@@ -96,7 +96,7 @@ class Queue:
         try:
             self._thread.start()
         except BaseException:
-            self._run.close()
+            self._close()
             raise
 
     def __repr__(self) -> str:
@@ -131,7 +131,7 @@ class Queue:
                 run, page = self._run, self._doorbell.map()
                 self._device = self._memory.device(address, run.generation, run.slots, page)
                 # Whoever has the addresses has the memory.
-                self._device.keeps = keeps, run.page
+                self._device.keeps = keeps
             return self._device
 
     def submit(self, index: int, *, timeout: float = 60.0) -> int:
@@ -239,8 +239,7 @@ class Queue:
     def end(self) -> None:
         """As `close`, with the lock held; the thread may still run."""
         if not self.closed:
-            self._run.close()
-            self._doorbell.close()
+            self._close()
             self.closed = True
             self._jobs.wake()
 
@@ -257,6 +256,13 @@ class Queue:
                     self._run.invalidate(index)
 
     # Inside ----------------------------------------------------------------------------------
+
+    def _close(self) -> None:
+        """Ends it, and then takes its doorbell from kernels, which may still wait for the end."""
+        try:
+            self._run.close()
+        finally:
+            self._doorbell.close()
 
     def _attend(self) -> None:
         """Serves what memory the board cannot reach by itself, and looks whether it has ended."""

@@ -87,8 +87,8 @@ class LaunchRun:
             undo.callback(self._destroy)
             memory.start(created.first)
             self.generation = created.generation
-            self.page = self._map(created.doorbell)
             self.slots = [self._prepare(*each) for each in enumerate(requests)]
+            self.page = self._map(created.doorbell)
             self._undo = undo.pop_all()
 
     def _map(self, offset: int) -> mmap.mmap | str:

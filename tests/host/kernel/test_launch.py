@@ -195,6 +195,8 @@ def test_the_page_of_a_doorbell_for_threads(node_board, pins, page):
         assert queue.doorbell == "shadow tail: its page is not mapped before `device` is read"
         assert queue.device.doorbell == address(page[0])
         assert queue.doorbell == "page of registers"
+        assert not page[0].closed
+    assert page[0].closed  # else it would keep the node open
 
 
 def test_the_page_of_a_doorbell_for_cuda(node_board, pins, page, device_gpu, cuda_api):
@@ -208,8 +210,9 @@ def test_the_page_of_a_doorbell_for_cuda(node_board, pins, page, device_gpu, cud
         assert (address(memory), 4096, 7) in cuda_api.named("cuMemHostRegister")
         assert len(registered) < len(cuda_api.named("cuMemHostRegister"))
         assert is_present(address(memory)) and queue.doorbell == "page of registers"
-        assert (address(memory),) not in cuda_api.named("cuMemHostUnregister")
-    assert (address(memory),) in cuda_api.named("cuMemHostUnregister")
+        at = address(memory)
+        assert (at,) not in cuda_api.named("cuMemHostUnregister")
+    assert (at,) in cuda_api.named("cuMemHostUnregister") and memory.closed
 
 
 def test_a_doorbell_that_cuda_cannot_map(node_board, pins, page, device_gpu, cuda_api):
