@@ -16,6 +16,7 @@ from ..errors import BoardLost, Cancelled, PeerdmaError, PinError, Timeout, Tran
 from ..regs import ErrorKind, LaunchStatus
 from ..uapi import Reason
 from .backend import Backend
+from .doorbell import Doorbell
 from .jobs import Jobs
 from .pin import Pin
 from .plan import Plan
@@ -70,13 +71,8 @@ class Queue:
     plans : tuple of Plan
     depth : int
         Tickets that can be on their way.
-    doorbell : str
-        How the board learns of tickets: by a word in memory that it polls, as a page of registers
-        for the GPU is not offered by this version.
     closed : bool
     """
-
-    doorbell: str = "shadow tail"
 
     def __init__(
         self, jobs: Jobs, backend: Backend, plans: Sequence[Plan], depth: int, device: Any
@@ -95,11 +91,12 @@ class Queue:
         self._flushes = {id(memory): memory.flush_writes for memory in written}
         copies = [(pieces(plan.sources), pieces(plan.destinations)) for plan in plans]
         self._run = backend.queue(copies, self._memory)
+        self._doorbell = Doorbell(self._run.page, device)
         self._thread = threading.Thread(target=self._attend, name="peerdma-queue", daemon=True)
         try:
             self._thread.start()
         except BaseException:
-            self._run.close()
+            self._close()
             raise
 
     def __repr__(self) -> str:
@@ -113,6 +110,14 @@ class Queue:
         self.close()
 
     @property
+    def doorbell(self) -> str:
+        """How the board learns of kernels' tickets; known once `device` was read.
+
+        "page of registers"; or "shadow tail", a word in memory that the board polls, and why.
+        """
+        return self._doorbell.text
+
+    @property
     def device(self) -> DeviceQueue:
         """The queue as an argument of kernels, by value: ``struct peerdma_queue`` of device.cuh.
 
@@ -123,8 +128,8 @@ class Queue:
             self._require_running()
             if self._device is None:
                 address, keeps = self._mapped()
-                run = self._run
-                self._device = self._memory.device(address, run.generation, run.slots)
+                run, page = self._run, self._doorbell.map()
+                self._device = self._memory.device(address, run.generation, run.slots, page)
                 # Whoever has the addresses has the memory.
                 self._device.keeps = keeps
             return self._device
@@ -205,6 +210,7 @@ class Queue:
         with self._lock:
             self._require_running()
             self._run.resume()
+            self._require_running()
 
     def stats(self) -> QueueStats:
         """How far the queue is."""
@@ -233,7 +239,7 @@ class Queue:
     def end(self) -> None:
         """As `close`, with the lock held; the thread may still run."""
         if not self.closed:
-            self._run.close()
+            self._close()
             self.closed = True
             self._jobs.wake()
 
@@ -250,6 +256,13 @@ class Queue:
                     self._run.invalidate(index)
 
     # Inside ----------------------------------------------------------------------------------
+
+    def _close(self) -> None:
+        """Ends it, and then takes its doorbell from kernels, which may still wait for the end."""
+        try:
+            self._run.close()
+        finally:
+            self._doorbell.close()
 
     def _attend(self) -> None:
         """Serves what memory the board cannot reach by itself, and looks whether it has ended."""
