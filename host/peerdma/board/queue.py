@@ -90,6 +90,8 @@ class Queue:
         self._cuda_device = device
         self._device: DeviceQueue | None = None
         self._lane: Lane | None = None
+        #: plans that are not copied any more: the board does not set their done words
+        self._dropped: list[int] = []
         self._submitting = threading.Lock()
         written = [span.pin.memory for plan in plans for span in plan.destinations]
         self._flushes = {id(memory): memory.flush_writes for memory in written}
@@ -304,6 +306,8 @@ class Queue:
             for index, plan in enumerate(self.plans):
                 if pin in plan.pins:
                     self._run.invalidate(index)
+                    self._dropped.append(index)
+            self._memory.let_go(self._dropped)
 
     # Inside ----------------------------------------------------------------------------------
 
@@ -322,6 +326,7 @@ class Queue:
         with self._lock, contextlib.suppress(PeerdmaError):
             if not self._memory.ended:
                 self._run.check()
+                self._memory.let_go(self._dropped)
 
     def _begin_lane(self) -> Lane:
         """What streams submit by. The lock is held."""

@@ -241,15 +241,15 @@ class QueueMemory:
     def give_up(self) -> None:
         """Lets streams go on though the board does not; whoever calls this ends the queue then."""
         self.given_up = True
-        self._let_go()
+        self.let_go()
 
-    def _let_go(self) -> None:
-        """Lets streams go on that wait for a copy.
+    def let_go(self, plans: Sequence[int] | slice = slice(None)) -> None:
+        """Lets streams go on that wait for a copy, of certain plans or of all.
 
-        After the state word: a kernel that has cleared a done word since sees that, and sets it.
+        At the end, after the state word: a kernel that has cleared a done word since sees that, and sets it.
         """
         os.sched_yield()  # a barrier
-        self._row["done"] = 1
+        self._row["done"][plans] = 1
 
     # How it is -------------------------------------------------------------------------------
 
@@ -275,7 +275,7 @@ class QueueMemory:
         if reason := QueueWord.REASON.get(word):
             self.fault = LaunchEnd(QueueWord.END.get(word))
             self.ended = Reason(reason)
-            self._let_go()
+            self.let_go()
 
     # What the user-space driver writes -------------------------------------------------------
 
@@ -298,7 +298,7 @@ class QueueMemory:
             self._records[place] = ticket | LaunchStatus.ABORTED << 32
         self.fault, self.ended = fault, why
         self._tell()
-        self._let_go()
+        self.let_go()
 
     def _tell(self) -> None:
         reason, status, end = QueueWord.REASON, QueueWord.STATUS, QueueWord.END

@@ -262,18 +262,28 @@ def test_streams_go_on_when_the_board_does_not(monkeypatch, machine, pairs, queu
         queue.check()
 
 
-def test_a_copy_that_fails_lets_the_stream_go_on_and_is_told(machine, pairs, queue):
-    stream = machine.stream()
-    queue.enqueue(0, int(stream))
-    machine.synchronize(stream)
-    with machine.board._lock:  # as when a pin was closed
-        queue._run._launcher.slot(queue._run.slots[0]).write("control", 0)
-    queue.enqueue(0, int(stream))
-    machine.synchronize(stream)
-    with pytest.raises(peerdma.TransferError, match="failed with slot"):
-        queue.check()
-    with pytest.raises(peerdma.TransferError, match=r"queue\.resume\(\) starts tickets"):
-        queue.enqueue(0, int(stream))
+def test_a_copy_whose_pin_is_closed_lets_the_stream_go_on_and_is_told(machine, pairs):
+    board, stream = machine.board, machine.stream()
+    with board.pin(pairs[0][0]) as pin:
+        plans = [board.prepare(pin, pairs[0][1]), board.prepare(*pairs[1])]
+        with board.queue(plans, depth=8) as queue:
+            for index in (0, 1):
+                queue.enqueue(index, int(stream))
+            machine.synchronize(stream)
+            pin.close()
+            began = time.monotonic()
+            queue.enqueue(0, int(stream))  # the board sets no done word of it
+            machine.synchronize(stream)
+            assert time.monotonic() - began < 20
+            with pytest.raises(peerdma.TransferError, match="failed with slot"):
+                queue.check()
+            with pytest.raises(peerdma.TransferError, match=r"queue\.resume\(\) starts tickets"):
+                queue.enqueue(1, int(stream))
+            queue.resume()
+            queue.enqueue(1, int(stream))
+            machine.synchronize(stream)
+            queue.check()
+        del plans
 
 
 def test_what_cannot_be_enqueued(machine, queue):
