@@ -3,8 +3,10 @@
 """Kernel, board, kernel: a kernel makes data, has the board copy it, and checks what has arrived.
 
 Nothing of this program runs in between: the kernel itself starts each copy, by a launch queue, and
-sees it end. On a CUDA GPU the kernel is compiled by NVRTC. On the emulated GPU it is the same
-source, compiled as C++ by g++, and its threads are the CPU's.
+sees it end. With --memory device, a simulated board has a thread of this program copy from and to
+the GPU, which is said. On a CUDA GPU the kernel is compiled by NVRTC, and copies of a graph follow,
+which is launched again and again while the source changes. On the emulated GPU it is the same
+source, compiled as C++ by g++; its threads are the CPU's, and there is no graph.
 
 Without a board this starts a simulated one that has launch queues.
 """
@@ -21,8 +23,11 @@ import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import numpy as np
 
 import peerdma
 from peerdma.cli.main import guarded
@@ -61,6 +66,21 @@ KERNEL void rounds(peerdma_queue queue, unsigned plan, unsigned words, unsigned 
     report[0] = result;
     report[1] = (int)wrong;
 }
+
+#ifdef __CUDACC__
+// A graph: `made`, the board's copy, `checked`. report: how often it ran, and wrong words.
+KERNEL void made(volatile unsigned *source, unsigned words, const volatile int *report) {
+    for (unsigned i = threadIdx.x; i < words; i += blockDim.x)
+        source[i] = (report[0] * words + i) * 2654435761u;
+}
+KERNEL void checked(const volatile unsigned *destination, unsigned words, volatile int *report) {
+    int round = report[0];
+    for (unsigned i = threadIdx.x; i < words; i += blockDim.x)
+        if (destination[i] != (round * words + i) * 2654435761u) atomicAdd((int *)report + 1, 1);
+    __syncthreads();
+    if (threadIdx.x == 0) report[0] = round + 1;
+}
+#endif
 """
 
 
@@ -69,6 +89,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--board", metavar="PATH", help="a board with launch queues")
     parser.add_argument("--gpu", default="auto", metavar="auto|emulated|cuda[:N]", help="(auto)")
+    parser.add_argument("--memory", default="host", choices=("host", "device"), help="(host)")
+    parser.add_argument("--launches", type=int, default=1000, metavar="N", help="of a graph (1000)")
     parser.add_argument("--rounds", type=int, default=20, metavar="N", help="of each plan (20)")
     arguments = parser.parse_args()
     return guarded("launch_queue.py", lambda: run(arguments))
@@ -78,15 +100,17 @@ def run(arguments: argparse.Namespace) -> int:
     """Runs the kernels; returns 1 if a copy failed or a word was wrong."""
     options = [] if arguments.board else ["--launch-queues", "2"]
     with contextlib.ExitStack() as used:
-        gpu = used.enter_context(peerdma.gpu(arguments.gpu, memory="host"))
+        gpu = used.enter_context(peerdma.gpu(arguments.gpu, memory=arguments.memory))
         kernel = by_threads() if gpu.emulated else by_cuda(gpu)
         board = used.enter_context(peerdma.open(arguments.board or "sim", arguments=options))
         sides = [(gpu.surface(words, "u4"), gpu.surface(words, "u4")) for words in SIZES]
         reports = [gpu.surface(2, "i4") for _ in SIZES]
-        with board.queue([board.prepare(*pair) for pair in sides], gpu=gpu) as queue:
+        plans = [board.prepare(*pair) for pair in sides]
+        with board.queue(plans, gpu=gpu) as queue:
             before = queue.stats().cycles
             kernel(queue.device, arguments.rounds, sides, reports)
             after = queue.stats()
+            graph = None if gpu.emulated else by_graph(gpu, queue, sides[-1], arguments.launches)
     found = [report.get().tolist() for report in reports]
     if any(result or wrong for result, wrong in found):
         print(f"result and wrong words of each plan: {found}", file=sys.stderr)
@@ -95,6 +119,15 @@ def run(arguments: argparse.Namespace) -> int:
     print(f"{after.completed} copies that {gpu.name} started by {doorbell}, all words right")
     if before is not None and after.cycles is not None:
         print(f"{(after.cycles - before) / after.completed:.0f} cycles of the board for each")
+    if any("staged" in str(plan.path) for plan in plans):
+        print("a thread of this program copied from and to the GPU for the simulated board")
+    if graph is None:
+        print("no graph: that takes a CUDA GPU")
+    elif graph != [arguments.launches, 0]:
+        print(f"launches of a graph, and wrong words: {graph}", file=sys.stderr)
+        return 1
+    else:
+        print(f"{arguments.launches} launches of a graph, the source changed by each, all right")
     return 0
 
 
@@ -141,16 +174,11 @@ def by_threads() -> Kernel:
 def by_cuda(gpu: peerdma.Gpu) -> Kernel:
     """The kernel on a CUDA GPU, for one plan after the other."""
     from peerdma.cuda.gpu import CudaGpu
-    from peerdma.cuda.program import POINTER, SIZE, WORD, Program
-    from peerdma.cuda.surface import CudaSurface
+    from peerdma.cuda.program import SIZE, WORD, Program
 
     assert isinstance(gpu, CudaGpu)
     device = gpu.device
     program = Program(device, "launch_queue.cu", source())
-
-    def pointer(surface: peerdma.Surface) -> tuple[int, type]:
-        assert isinstance(surface, CudaSurface)
-        return surface.device_address, POINTER
 
     def run(queue: peerdma.DeviceQueue, count: int, sides: Sides, reports: Surfaces) -> None:
         with device.current():
@@ -161,6 +189,53 @@ def by_cuda(gpu: peerdma.Gpu) -> Kernel:
             device.synchronize()
 
     return run
+
+
+def pointer(surface: peerdma.Surface) -> tuple[int, type]:
+    """A surface as an argument of a kernel."""
+    from peerdma.cuda.surface import CudaSurface
+
+    assert isinstance(surface, CudaSurface)
+    return surface.device_address, ctypes.c_void_p
+
+
+def by_graph(
+    gpu: peerdma.Gpu, queue: peerdma.Queue, sides: tuple[peerdma.Surface, peerdma.Surface], n: int
+) -> list[int]:
+    """Launches a graph of kernel, copy and kernel `n` times; returns launches, and wrong words."""
+    from peerdma.cuda.gpu import CudaGpu
+    from peerdma.cuda.program import WORD, Program
+
+    assert isinstance(gpu, CudaGpu)
+    device, plan = gpu.device, len(SIZES) - 1
+    program = Program(device, "launch_queue.cu", source())
+    report, words = gpu.surface(2, "i4"), (sides[0].shape[0], WORD)
+
+    def call(function: str, *arguments: object) -> Any:
+        return device.driver.call(function, *arguments, action="launch a graph")
+
+    def work() -> None:
+        program.launch("made", pointer(sides[0]), words, pointer(report), one=True)
+        queue.enqueue(plan, device.stream)
+        program.launch("checked", pointer(sides[1]), words, pointer(report), one=True)
+
+    with device.current():
+        # Each kernel is loaded when it is first launched, which a capture would not allow.
+        work()
+        device.synchronize()
+        report.set(np.zeros(2, np.int32))
+        modes = device.driver.api.CUstreamCaptureMode
+        call("cuStreamBeginCapture", device.stream, modes.CU_STREAM_CAPTURE_MODE_RELAXED)
+        work()
+        graph = call("cuStreamEndCapture", device.stream)
+        launch = call("cuGraphInstantiate", graph, 0)
+        for _ in range(n):
+            call("cuGraphLaunch", launch, device.stream)
+        device.synchronize()
+        call("cuGraphExecDestroy", launch)
+        call("cuGraphDestroy", graph)
+    queue.check()
+    return report.get().tolist()
 
 
 if __name__ == "__main__":

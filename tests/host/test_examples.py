@@ -124,7 +124,8 @@ def test_boards(tmp_path):
 def test_launch_queue(tmp_path):
     done = run(tmp_path, example("launch_queue"), "--gpu", "emulated", "--rounds", "5")
     assert done.returncode == 0, done.stderr
-    said, cycles = done.stdout.splitlines()
+    said, cycles, graph = done.stdout.splitlines()
+    assert graph == "no graph: that takes a CUDA GPU"
     assert said == (
         "15 copies that emulated integrated GPU started by shadow tail, all words right"
     )
@@ -154,13 +155,18 @@ def test_launch_queue_on_cuda(cuda_loaded, monkeypatch, capsys):
             assert (name, text) == ("launch_queue.cu", example["source"]())
 
         def launch(self, kernel, *arguments, one):
-            assert kernel == "rounds" and one and arguments[0][1] is None
-            rounds(*(value for value, _ in arguments))
+            assert one
+            if kernel == "rounds":
+                assert arguments[0][1] is None
+                rounds(*(value for value, _ in arguments))
 
     monkeypatch.setattr("peerdma.cuda.program.Program", Program)
-    monkeypatch.setattr(sys, "argv", ["launch_queue.py", "--gpu", "cuda", "--rounds", "3"])
+    monkeypatch.setattr(
+        sys, "argv", ["launch_queue.py", "--gpu", "cuda", "--rounds", "3", "--launches", "0"]
+    )
     assert example["main"]() == 0
-    assert capsys.readouterr().out.startswith("9 copies that Fake GPU")
+    said = capsys.readouterr().out
+    assert said.startswith("9 copies that Fake GPU") and "0 launches of a graph" in said
 
 
 class Cupy:

@@ -22,7 +22,8 @@ from .pin import Pin, Side
 from .pinning import Pinning, allowed
 from .plan import Plan
 from .plans import Plans
-from .queue import Queue, Queues
+from .queue import Queue
+from .queues import Queues
 from .spans import READ_WRITE, read_only, require_ring
 from .streaming import Frames, Place, fill_frames
 from .transfer import Transfer

@@ -6,35 +6,31 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..arguments import integer, wrong_type
-from ..errors import BoardLost, Cancelled, PeerdmaError, PinError, Timeout, TransferError
-from ..regs import ErrorKind, LaunchStatus
-from ..uapi import Reason
+from ..arguments import integer
+from ..errors import PeerdmaError, Timeout, UnsupportedError
+from ..memory.memory import DataPath
 from .backend import Backend
 from .doorbell import Doorbell
 from .jobs import Jobs
 from .pin import Pin
 from .plan import Plan
-from .queue_memory import DEPTHS, DeviceQueue, QueueMemory, ahead
+from .queue_errors import failure, require_good, require_running
+from .queue_memory import DeviceQueue, QueueMemory, ahead
 from .spans import pieces
 
-__all__ = ["Queue", "QueueStats", "Queues", "include_dir"]
+if TYPE_CHECKING:
+    from ..cuda.lane import Lane
+
+__all__ = ["Queue", "QueueStats", "include_dir"]
 
 #: Seconds between looks at the board's register, and between looks at a record.
 _LOOK, _POLL = 0.05, 0.0002
 _JOIN_SECONDS = 10.0
-#: What is raised when a queue has ended, if it is no TransferError.
-_KINDS: dict[Reason, type[PeerdmaError]] = {
-    Reason.CANCELLED: PeerdmaError,
-    Reason.UNPINNED: PinError,
-    Reason.REVOKED: PinError,
-    Reason.LOST: BoardLost,
-}
 
 
 def include_dir() -> str:
@@ -58,6 +54,8 @@ class QueueStats:
     #: the board's free-running clock when this was asked, in cycles; None if it has none, or the
     #: driver does not report it
     cycles: int | None
+    #: copies of streams that did not come about, see `Queue.enqueue`
+    missed: int
 
 
 class Queue:
@@ -69,6 +67,7 @@ class Queue:
     Attributes
     ----------
     plans : tuple of Plan
+        Empty once it is closed.
     depth : int
         Tickets that can be on their way.
     closed : bool
@@ -86,6 +85,9 @@ class Queue:
         #: the CudaDevice whose kernels use it; None: the CPU is the GPU
         self._cuda_device = device
         self._device: DeviceQueue | None = None
+        self._lane: Lane | None = None
+        #: plans that are not copied any more: the board does not set their done words
+        self._dropped: list[int] = []
         self._submitting = threading.Lock()
         written = [span.pin.memory for plan in plans for span in plan.destinations]
         self._flushes = {id(memory): memory.flush_writes for memory in written}
@@ -125,7 +127,7 @@ class Queue:
         nothing. Close the queue after they have ended.
         """
         with self._lock, self._submitting:
-            self._require_running()
+            require_running(self._memory)
             if self._device is None:
                 address, keeps = self._mapped()
                 run, page = self._run, self._doorbell.map()
@@ -148,15 +150,15 @@ class Queue:
         Timeout
             If there was no room within `timeout` seconds; nothing was started.
         """
-        count = len(self.plans)
-        if not 0 <= integer(index, "the number of a plan") < count:
-            raise ValueError(f"the queue's plans are 0 to {count - 1}, not {index}")
+        self._require_plan(index)
         until = time.monotonic() + timeout
-        memory, run, plan = self._memory, self._run, self.plans[index]
+        memory, run = self._memory, self._run
+        require_running(memory)
+        plan = self.plans[index]
         plan.order()
         while True:
             with self._submitting:
-                self._require_running()
+                require_running(memory)
                 if self._device is not None:
                     raise PeerdmaError(
                         "kernels may draw tickets of this queue, as they were given its device "
@@ -172,6 +174,55 @@ class Queue:
                     "is no room for another one. Is the board slow, or not on?"
                 )
             time.sleep(_POLL)
+
+    def enqueue(self, index: int, stream: Any, *, timeout: float = 10.0) -> None:
+        """Has plan number `index` started when a CUDA stream comes to it, and the stream wait.
+
+        While the stream is captured, this becomes part of the graph: the copy is made at each
+        launch, of what the source has then. As with `device`, the host submits nothing from here
+        on. It is called for the first time before a stream waits for anything of the host.
+
+        What goes wrong then is told by `check`; the stream goes on in any case.
+
+        Parameters
+        ----------
+        index : int
+        stream : object
+            As for `Board.copy`, of the GPU that the queue is for. A plan is used in one stream.
+        timeout : float
+            Seconds that the stream waits for room for a ticket.
+
+        Raises
+        ------
+        UnsupportedError
+            If the queue is for no CUDA GPU, or that one does not see in time what a board wrote.
+        ValueError
+            If the stream is another GPU's.
+        PeerdmaError
+            What `check` raises, as far as it is known.
+        """
+        self._require_plan(index)
+        if not timeout > 0:
+            raise ValueError(f"a timeout is more than 0 s, not {timeout}")
+        require_good(self._memory)
+        with self._lock:
+            lane = self._lane or self._begin_lane()
+        lane.put(index, stream, timeout)
+
+    def check(self) -> None:
+        """Raises what went wrong with copies of streams and graphs, since `resume`, if anything.
+
+        Call it when the streams have ended: their copies have no ticket to wait for.
+
+        Raises
+        ------
+        TransferError
+            If one failed; later ones were not started.
+        Timeout
+            If there was no room for one in time, or none was done for 30 s.
+        """
+        self._look()
+        require_good(self._memory)
 
     def wait(self, ticket: int, *, timeout: float = 60.0) -> None:
         """Waits until a ticket is done, which a kernel or `submit` has drawn.
@@ -190,7 +241,7 @@ class Queue:
         memory = self._memory
         while (record := memory.record(ticket)) is None:
             if memory.ended and memory.record(ticket) is None:
-                self._require_running()
+                require_running(memory)
             if time.monotonic() > until:
                 raise Timeout(
                     f"ticket {ticket} was not done within {timeout:g} s. It goes on; wait again, "
@@ -201,16 +252,17 @@ class Queue:
         if status or found != ticket:
             self._look()  # what failed first
         if status or (found != ticket and memory.first_error):
-            raise self._failure(ticket, found, status)
+            raise failure(memory, ticket, found, status)
         for flush_writes in self._flushes.values():
             flush_writes()
 
     def resume(self) -> None:
         """Has tickets started again after one that failed: those that the board has not come to."""
         with self._lock:
-            self._require_running()
+            require_running(self._memory)
             self._run.resume()
-            self._require_running()
+            require_running(self._memory)
+            self._memory.forgive()
 
     def stats(self) -> QueueStats:
         """How far the queue is."""
@@ -223,7 +275,9 @@ class Queue:
         submitted = ahead(memory.drawn(), memory.first)
         completed = min(submitted, ahead(memory.completed(), memory.first))
         why = memory.why()
-        return QueueStats(submitted, completed, memory.first_error, why, ignored, cycles)
+        return QueueStats(
+            submitted, completed, memory.first_error, why, ignored, cycles, memory.missed_at_all()
+        )
 
     def close(self) -> None:
         """Ends the queue; the board does not use its memory any more. Closing again does nothing.
@@ -240,13 +294,17 @@ class Queue:
         """As `close`, with the lock held; the thread may still run."""
         if not self.closed:
             self._close()
-            self.closed = True
+            self.closed, self.plans, self._device = True, (), None
             self._jobs.wake()
+            if self._lane is not None:
+                self._lane.ended()
 
     def join(self) -> None:
         """Waits for the end of the thread, for seconds; without the lock."""
         if self._thread is not threading.current_thread():
             self._thread.join(_JOIN_SECONDS)
+        if self._lane is not None:
+            self._lane.join()
 
     def drop(self, pin: Pin) -> None:
         """The board does not use a pin for this queue any more. The lock is held."""
@@ -254,6 +312,8 @@ class Queue:
             for index, plan in enumerate(self.plans):
                 if pin in plan.pins:
                     self._run.invalidate(index)
+                    self._dropped.append(index)
+            self._memory.let_go(self._dropped)
 
     # Inside ----------------------------------------------------------------------------------
 
@@ -279,6 +339,37 @@ class Queue:
         with self._lock, contextlib.suppress(PeerdmaError):
             if not self._memory.ended:
                 self._run.check()
+                self._memory.let_go(self._dropped)
+
+    def _begin_lane(self) -> Lane:
+        """What streams submit by. The lock is held."""
+        device = self._cuda_device
+        if device is None:
+            raise UnsupportedError(
+                "the queue is for no CUDA GPU, whose streams could use it: name the GPU, "
+                'board.queue(plans, gpu=peerdma.gpu("cuda"))'
+            )
+        from ..cuda.lane import Lane
+
+        staged = any(DataPath.STAGED in plan.path for plan in self.plans)
+        peer = any(plan.path.from_board is DataPath.PEER_TO_PEER for plan in self.plans)
+        self._lane = Lane(device, self.device, self._memory, self._give_up, staged, peer)
+        return self._lane
+
+    def _give_up(self) -> None:
+        """Ends the queue, as the board makes no progress; without the lock, which may be stuck."""
+        self._memory.give_up()
+        if self._lock.acquire(timeout=_JOIN_SECONDS):
+            try:
+                with contextlib.suppress(PeerdmaError):
+                    self.end()
+            finally:
+                self._lock.release()
+
+    def _require_plan(self, index: int) -> None:
+        count = len(self._run.slots)
+        if not 0 <= integer(index, "the number of a plan") < count:
+            raise ValueError(f"the queue's plans are 0 to {count - 1}, not {index}")
 
     def _mapped(self) -> tuple[int, object]:
         """The address of its memory for kernels, and what keeps it there."""
@@ -291,108 +382,3 @@ class Queue:
         action = "map the memory of a launch queue"
         mapped = registered(self._cuda_device, pages.address, pages.nbytes, pages, action)
         return mapped.device_address, mapped
-
-    def _require_running(self) -> None:
-        ended = self._memory.ended
-        if ended:
-            kind = _KINDS.get(ended, TransferError)
-            raise kind(f"the queue has ended: {self._memory.why()}")
-
-    def _failure(self, ticket: int, found: int, status: int) -> TransferError:
-        name = f"ticket {ticket}"
-        if found != ticket:
-            return TransferError(
-                f"{name} may have failed: its record was written over by that of ticket {found}, "
-                "and a ticket has failed. Wait for a ticket before so many others are submitted"
-            )
-        memory = self._memory
-        if status == LaunchStatus.FLUSHED and memory.ended and not memory.first_error:
-            # By the kernel driver, at the end
-            return Cancelled(f"{name} was not started: the queue has ended: {memory.why()}")
-        if status == LaunchStatus.FLUSHED:
-            return TransferError(
-                f"{name} was not started, as an earlier one failed with "
-                f"{_status_name(memory.first_error)}. queue.resume() starts tickets again"
-            )
-        if status == LaunchStatus.ABORTED:
-            return Cancelled(
-                f"{name} was aborted, and the content of its destination is undefined: the queue "
-                f"has ended: {memory.why()}"
-            )
-        if status == LaunchStatus.SLOT:
-            return TransferError(
-                f"{name} was not started: the pins of its plan were closed, or its entry names no "
-                "plan of this queue"
-            )
-        return TransferError(
-            f"{name} failed: {_status_name(status)}. Check that both memories are still there, "
-            "then queue.resume()",
-            kind=status,
-        )
-
-
-def _status_name(status: int) -> str:
-    for kind in (LaunchStatus, ErrorKind):
-        if status in set(kind):
-            return kind(status).name.lower().replace("_", " ")
-    return f"status {status}"
-
-
-class Queues:
-    """The launch queues of a board.
-
-    Parameters
-    ----------
-    jobs : Jobs
-    backend : Backend
-    """
-
-    def __init__(self, jobs: Jobs, backend: Backend):
-        self._jobs = jobs
-        self._backend = backend
-        self._open: list[Queue] = []
-
-    def open(self, plans: Sequence[Plan], depth: int, gpu: Any) -> Queue:
-        """See `Board.queue`; the lock is held."""
-        plans = list(plans)
-        for plan in plans:
-            if not isinstance(plan, Plan):
-                raise wrong_type("a queue has plans", plan, "plan = board.prepare(src, dst)")
-        if not plans:
-            raise ValueError("a queue needs at least one plan: board.prepare(src, dst) makes one")
-        if depth not in DEPTHS:
-            raise ValueError(f"a queue is {', '.join(map(str, DEPTHS))} deep, not {depth}")
-        self._jobs.require_startable(*plans)
-        for plan in plans:
-            if plan._jobs is not self._jobs:
-                raise ValueError("a plan was prepared on another board")
-            if plan.work is None:
-                raise ValueError("a plan of no bytes cannot be launched")
-        device = getattr(gpu, "device", None)
-        if gpu is None:
-            memories = [pin.memory for plan in plans for pin in plan.pins]
-            found = (getattr(memory, "cuda_device", None) for memory in memories)
-            device = next(filter(None, found), None)
-        self._open = [queue for queue in self._open if not queue.closed]
-        queue = Queue(self._jobs, self._backend, plans, depth, device)
-        self._open.append(queue)
-        return queue
-
-    def drop(self, pin: Pin) -> None:
-        """No queue uses a pin any more. The lock is held."""
-        for queue in self._open:
-            queue.drop(pin)
-
-    def close(self) -> Callable[[], None]:
-        """Ends all, with the lock held; returns what waits for their threads without it."""
-        ended, self._open = self._open, []
-        for queue in ended:
-            # A board that is gone uses no memory.
-            with contextlib.suppress(PeerdmaError):
-                queue.end()
-
-        def join() -> None:
-            for queue in ended:
-                queue.join()
-
-        return join

@@ -21,12 +21,12 @@ from ..regs import (
 )
 from ..uapi import QueueWord, Reason
 
-__all__ = ["DEPTHS", "DeviceQueue", "QueueMemory", "ahead"]
+__all__ = ["DEPTHS", "GENERATION", "TAIL", "DeviceQueue", "QueueMemory", "ahead"]
 
 #: How many tickets a queue can hold, see docs/queue.md.
 DEPTHS = (8, 16, 32, 64, 128, 256)
 _TICKETS = 1 << 32
-_TAIL, _GENERATION = DOORBELL_FIELDS
+TAIL, GENERATION = DOORBELL_FIELDS
 #: Why a queue has ended, and what to do.
 _ENDED = {
     Reason.TIMEOUT: "a ticket at work kept others waiting for a channel of the board for too long. "
@@ -73,6 +73,8 @@ def _layout() -> np.dtype:
         # one for each plan
         "done": (np.uint32, LAUNCH_SLOTS, 4096 + 256),
         "written": (np.uint32, most, 4096 + 1024),
+        # of streams, which tell what did not come about: no room or time, and the queue had ended
+        "missed": (np.uint32, 2, 4096 + 2048),
     }
     formats = [(kind, (count,)) for kind, count, _ in members.values()]
     offsets = [offset for *_, offset in members.values()]
@@ -82,6 +84,8 @@ def _layout() -> np.dtype:
 
 
 _LAYOUT = _layout()
+#: What kernels that draw tickets do not use.
+_OF_STREAMS = "missed"
 
 
 def _offset(member: str) -> int:
@@ -96,7 +100,7 @@ class DeviceQueue(ctypes.Structure):
     """
 
     _fields_ = (
-        *((name, ctypes.c_uint64) for name in _LAYOUT.names or ()),
+        *((name, ctypes.c_uint64) for name in _LAYOUT.names or () if name != _OF_STREAMS),
         ("doorbell", ctypes.c_uint64),
         ("depth", ctypes.c_uint32),
         ("generation", ctypes.c_uint32),
@@ -128,6 +132,8 @@ class QueueMemory:
         What the board ended it for; NONE if it did not.
     first_error : int
         Status of the first ticket that failed, a `LaunchStatus`; 0 if none has.
+    given_up : bool
+        Whether streams went on as the board did not, see `give_up`.
     """
 
     first: int
@@ -137,6 +143,7 @@ class QueueMemory:
         self.ended: Reason = Reason.NONE
         self.fault: LaunchEnd = LaunchEnd.NONE
         self.first_error: int = 0
+        self.given_up: bool = False
         self.pages: SharedPages = SharedPages("queue", _LAYOUT.itemsize)
         whole = self.pages.array()
         (row,) = whole.view(_LAYOUT)
@@ -144,6 +151,8 @@ class QueueMemory:
         # An entry and a record are one store each.
         self._entries = row["entries"].view(np.uint64)
         self._records = row["records"].view(np.uint64)
+        #: what streams missed before the queue was resumed
+        self._missed_before = 0
 
     def start(self, first: int) -> None:
         """Presets all for this first ticket, as docs/queue.md has it, before one is submitted.
@@ -168,7 +177,8 @@ class QueueMemory:
         self, address: int, generation: int, slots: Sequence[int], doorbell: int = 0
     ) -> DeviceQueue:
         """The queue for kernels that see its memory, and its doorbell if not 0, at an address."""
-        places = {name: address + _offset(name) for name in _LAYOUT.names or ()}
+        members = set(_LAYOUT.names or ()) - {_OF_STREAMS}
+        places = {name: address + _offset(name) for name in members}
         numbers = (ctypes.c_uint8 * LAUNCH_SLOTS)(*slots)
         return DeviceQueue(
             **places,
@@ -209,7 +219,7 @@ class QueueMemory:
         row["published"] = after
         # The entry first, then the tail: Python has no barrier, but the scheduler has one.
         os.sched_yield()
-        row["tail"] = _TAIL.put(after & 0xFFFF) | _GENERATION.put(generation)
+        row["tail"] = TAIL.put(after & 0xFFFF) | GENERATION.put(generation)
         return ticket
 
     def completed(self) -> int:
@@ -217,12 +227,45 @@ class QueueMemory:
         found = [int(each) % _TICKETS for each in self._records[: self.depth]]
         return (found[0] + max(ahead(each, found[0]) for each in found) + 1) % _TICKETS
 
+    # Streams ---------------------------------------------------------------------------------
+
+    def missed(self) -> int:
+        """How many copies of streams did not come about in time, since it was resumed."""
+        return (int(self._row["missed"][0]) - self._missed_before) % _TICKETS
+
+    def missed_at_all(self) -> int:
+        """How many copies of streams did not come about, for whatever reason, since it was open."""
+        return sum(map(int, self._row["missed"]))
+
+    def forgive(self) -> None:
+        """Has `missed` count from 0 again."""
+        self._missed_before = int(self._row["missed"][0])
+
+    def give_up(self) -> None:
+        """Lets streams go on though the board does not; whoever calls this ends the queue then."""
+        self.given_up = True
+        self.let_go()
+
+    def let_go(self, plans: Sequence[int] | slice = slice(None)) -> None:
+        """Lets streams go on that wait for a copy, of certain plans or of all.
+
+        At the end, after the state word: a kernel that has cleared a done word since sees that,
+        and sets it.
+        """
+        os.sched_yield()  # a barrier
+        self._row["done"][plans] = 1
+
     # How it is -------------------------------------------------------------------------------
 
     def why(self) -> str:
         """Why it has ended, and what to do; empty while it has not."""
         if not self.ended:
             return ""
+        if self.given_up:
+            return (
+                "no ticket was done for long, so that streams were let go on. Is the board there, "
+                "and does nothing else keep its channels? Open another queue"
+            )
         known = _FAULTS.get(self.fault) or _ENDED.get(self.ended)
         return known or f"the driver ended it ({self.ended.name}). Open another queue"
 
@@ -236,6 +279,7 @@ class QueueMemory:
         if reason := QueueWord.REASON.get(word):
             self.fault = LaunchEnd(QueueWord.END.get(word))
             self.ended = Reason(reason)
+            self.let_go()
 
     # What the user-space driver writes -------------------------------------------------------
 
@@ -258,7 +302,7 @@ class QueueMemory:
             ticket = int(self._entries[place]) % _TICKETS
             if ahead(ticket, int(self._records[place]) % _TICKETS) > 0:
                 self._records[place] = ticket | LaunchStatus.ABORTED << 32
-        self._row["done"] = 1
+        self.let_go()
         self.ended = why
 
     def _tell(self, why: Reason = Reason.NONE) -> None:

@@ -16,9 +16,6 @@ are loaded before there is a gate, and memory of a GPU is freed when none of its
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import functools
-import time
 from typing import Any, SupportsInt
 
 import numpy as np
@@ -29,12 +26,12 @@ from .device import CudaDevice
 from .idle import Idle
 from .memory import from_cuda
 from .program import POINTER, WORD, Program
+from .semaphores import Semaphores, post_function
 
 __all__ = ["Gate", "Gates", "handle_of"]
 
 #: Gates that can be in use at the same time.
 _GATES = 1024
-_SEMAPHORE_BYTES = 64  # sizeof(sem_t) is 32 in glibc
 _WORD_BYTES = 4
 _SOURCE = """
 extern "C" __global__ void clear_word(volatile unsigned *word) {
@@ -77,24 +74,6 @@ def handle_of(stream: Any) -> int:
     )
 
 
-class _Time(ctypes.Structure):
-    """struct timespec"""
-
-    _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
-
-
-@functools.cache
-def _c() -> Any:
-    """The C library's semaphores."""
-    library = ctypes.CDLL(None, use_errno=True)
-    for name in ("sem_post", "sem_trywait"):
-        getattr(library, name).argtypes = [ctypes.c_void_p]
-    library.sem_timedwait.argtypes = [ctypes.c_void_p, ctypes.POINTER(_Time)]
-    library.sem_getvalue.argtypes = [ctypes.c_void_p, ctypes.POINTER(ctypes.c_int)]
-    library.sem_init.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_uint]
-    return library
-
-
 class Gate:
     """A gate; see the module."""
 
@@ -103,15 +82,15 @@ class Gate:
     #: of the GPU whose stream it is in
     idle: Idle
 
-    def __init__(self, number: int, semaphores: int):
+    def __init__(self, number: int, arrived: int, dropped: int):
         self.number: int = number
         #: what opens it
         self.value: int = 0
         #: whether it belongs to a graph
         self.captured: bool = False
         #: semaphores, by address: streams that have reached it, and that its graph is gone
-        self.arrived: int = semaphores
-        self.dropped: int = semaphores + _SEMAPHORE_BYTES
+        self.arrived: int = arrived
+        self.dropped: int = dropped
 
 
 class Gates:
@@ -138,17 +117,10 @@ class Gates:
             device.release()
             raise
         self._words = self._memory.array().view(np.uint32)
-        count = 1 + 2 * _GATES
-        self._semaphores = (ctypes.c_uint64 * (count * _SEMAPHORE_BYTES // 8))()
-        base = ctypes.addressof(self._semaphores)
-        for number in range(count):
-            _c().sem_init(base + number * _SEMAPHORE_BYTES, 0, 0)
-        self._wake = base
-        first = base + _SEMAPHORE_BYTES
-        self._free = [
-            Gate(number, first + 2 * number * _SEMAPHORE_BYTES) for number in range(_GATES)
-        ]
-        self._post: int | None = ctypes.cast(_c().sem_post, ctypes.c_void_p).value
+        self._semaphores = found = Semaphores(1 + 2 * _GATES)
+        self._wake = found[0]
+        self._free = [Gate(n, found[1 + 2 * n], found[2 + 2 * n]) for n in range(_GATES)]
+        self._post = post_function()
 
     def lazy(self) -> bool:
         """Whether CUDA loads kernels when they are first launched."""
@@ -245,27 +217,23 @@ class Gates:
 
     def wait(self, seconds: float) -> None:
         """Waits until a stream has reached a gate, or `wake`; a time at most."""
-        until = time.time() + seconds
-        limit = _Time(int(until), int(until % 1 * 1e9))
-        _c().sem_timedwait(self._wake, ctypes.byref(limit))
+        self._semaphores.wait(self._wake, seconds)
 
     def wake(self) -> None:
         """Ends `wait`."""
-        _c().sem_post(self._wake)
+        self._semaphores.post(self._wake)
 
     def reached(self, gate: Gate) -> bool:
         """Whether a stream has reached it since the last call that said so."""
-        return not _c().sem_trywait(gate.arrived)
+        return self._semaphores.take(gate.arrived)
 
     def waited_for(self, gate: Gate) -> bool:
         """Whether a stream has reached it, and `reached` has not said so yet."""
-        count = ctypes.c_int()
-        _c().sem_getvalue(gate.arrived, ctypes.byref(count))
-        return count.value > 0
+        return self._semaphores.value(gate.arrived) > 0
 
     def orphaned(self, gate: Gate) -> bool:
         """Whether it was captured, and its graph is gone; true once."""
-        return gate.captured and not _c().sem_trywait(gate.dropped)
+        return gate.captured and self._semaphores.take(gate.dropped)
 
     def close(self) -> None:
         """Gives the words back: no stream or graph has a gate any more."""

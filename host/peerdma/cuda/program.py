@@ -70,7 +70,7 @@ class Program:
             function,
             *shape,
             0,
-            stream or self._device.stream,
+            self._device.stream if stream is None else stream,
             (values, types),
             0,
             action=f"launch the kernel {kernel}",

@@ -20,6 +20,7 @@ import numpy as np
 
 from peerdma.cuda.driver import Driver
 from peerdma.testing import pattern
+from tests.host.cuda.fake_kernels import lane
 from tests.host.cuda.fake_nvrtc import FakeNvrtc, names
 from tests.host.cuda.fake_streams import FakeStreams
 
@@ -31,6 +32,7 @@ Result = names(
     "CUDA_ERROR_INVALID_CONTEXT",
     "CUDA_ERROR_NOT_SUPPORTED",
     "CUDA_ERROR_LAUNCH_FAILED",
+    "CUDA_ERROR_NOT_READY",
     "CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED",
     "CUDA_ERROR_SOMETHING_NEW",
 )
@@ -218,6 +220,9 @@ class FakeCuda(FakeStreams):
     def _cuCtxPopCurrent(self):
         return self._stack().pop()
 
+    def _cuEventQuery(self, event):
+        return None if self._events[event].is_set() else Result.CUDA_ERROR_NOT_READY
+
     # Memory ----------------------------------------------------------------------------------
 
     def _cuMemAlloc(self, nbytes):
@@ -324,8 +329,8 @@ class FakeCuda(FakeStreams):
         assert len(values) == len(types) and not extra
         work = getattr(self, f"_run_{function}")
         self.load(function)
-        # A watch waits for others.
-        self.queue(stream, lambda: work(*values), waits=function in ("watch", "await_word"))
+        waits = function in ("watch", "await_word", "peerdma_lane")  # for others
+        self.queue(stream, lambda: work(*values), waits)
 
     @staticmethod
     def _bytes(address: int, nbytes: int) -> np.ndarray:
@@ -373,6 +378,8 @@ class FakeCuda(FakeStreams):
 
     def _run_await_word(self, word, value):
         self._wait_for(ctypes.c_int32.from_address(word), value)
+
+    _run_peerdma_lane = staticmethod(lane)
 
     def _run_report(self, where, token, seen):
         if ctypes.c_uint32.from_address(seen).value == 2:

@@ -74,7 +74,9 @@ class FakeStreams:
             CU_MODULE_EAGER_LOADING=1, CU_MODULE_LAZY_LOADING=2
         )
         self.CUstreamWaitValue_flags = SimpleNamespace(
-            CU_STREAM_WAIT_VALUE_GEQ=0, CU_STREAM_WAIT_VALUE_FLUSH=1 << 30
+            CU_STREAM_WAIT_VALUE_GEQ=0,
+            CU_STREAM_WAIT_VALUE_EQ=1,
+            CU_STREAM_WAIT_VALUE_FLUSH=1 << 30,
         )
 
     def queue(self, stream: int, work: Callable[[], None], waits: bool = True) -> None:
@@ -159,12 +161,16 @@ class FakeStreams:
 
     def _cuStreamWaitValue32(self, stream, address, value, flags):
         word = ctypes.c_int32.from_address(address)
-        self.queue(stream, lambda: self._wait_for(word, value))
+        equal = flags & 1 == self.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_EQ
+        self.queue(stream, lambda: self._wait_for(word, value, equal))
 
     @staticmethod
-    def _wait_for(word: ctypes.c_int32, value: int) -> None:
+    def _wait_for(word: ctypes.c_int32, value: int, equal: bool = False) -> None:
         until = time.monotonic() + PATIENCE
-        while ctypes.c_int32(word.value - value).value < 0 and time.monotonic() < until:
+        while time.monotonic() < until:
+            ahead = ctypes.c_int32(word.value - value).value
+            if ahead == 0 or (ahead > 0 and not equal):
+                break
             time.sleep(0.0002)
 
     def _launch_host_function(self, stream, function, data) -> int:
@@ -187,6 +193,9 @@ class FakeStreams:
     def _cuEventRecord(self, event, stream):
         self._events[event].clear()
         self.queue(stream, self._events[event].set)
+
+    def _cuStreamGetId(self, stream):
+        return int(stream)
 
     def _cuStreamWaitEvent(self, stream, event, flags):
         recorded = self._events[event]

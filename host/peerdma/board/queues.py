@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The launch queues of a board."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..arguments import wrong_type
+from ..errors import PeerdmaError
+from .backend import Backend
+from .jobs import Jobs
+from .pin import Pin
+from .plan import Plan
+from .queue import Queue
+from .queue_memory import DEPTHS
+
+__all__ = ["Queues"]
+
+
+class Queues:
+    """The launch queues of a board.
+
+    Parameters
+    ----------
+    jobs : Jobs
+    backend : Backend
+    """
+
+    def __init__(self, jobs: Jobs, backend: Backend):
+        self._jobs = jobs
+        self._backend = backend
+        self._open: list[Queue] = []
+
+    def open(self, plans: Sequence[Plan], depth: int, gpu: Any) -> Queue:
+        """See `Board.queue`; the lock is held."""
+        plans = list(plans)
+        for plan in plans:
+            if not isinstance(plan, Plan):
+                raise wrong_type("a queue has plans", plan, "plan = board.prepare(src, dst)")
+        if not plans:
+            raise ValueError("a queue needs at least one plan: board.prepare(src, dst) makes one")
+        if depth not in DEPTHS:
+            raise ValueError(f"a queue is {', '.join(map(str, DEPTHS))} deep, not {depth}")
+        self._jobs.require_startable(*plans)
+        for plan in plans:
+            if plan._jobs is not self._jobs:
+                raise ValueError("a plan was prepared on another board")
+            if plan.work is None:
+                raise ValueError("a plan of no bytes cannot be launched")
+        device = getattr(gpu, "device", None)
+        if gpu is None:
+            memories = [pin.memory for plan in plans for pin in plan.pins]
+            found = (getattr(memory, "cuda_device", None) for memory in memories)
+            device = next(filter(None, found), None)
+        self._open = [queue for queue in self._open if not queue.closed]
+        queue = Queue(self._jobs, self._backend, plans, depth, device)
+        self._open.append(queue)
+        return queue
+
+    def drop(self, pin: Pin) -> None:
+        """No queue uses a pin any more. The lock is held."""
+        for queue in self._open:
+            queue.drop(pin)
+
+    def close(self) -> Callable[[], None]:
+        """Ends all, with the lock held; returns what waits for their threads without it."""
+        ended, self._open = self._open, []
+        for queue in ended:
+            # A board that is gone uses no memory.
+            with contextlib.suppress(PeerdmaError):
+                queue.end()
+
+        def join() -> None:
+            for queue in ended:
+                queue.join()
+
+        return join
