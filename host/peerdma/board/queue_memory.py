@@ -246,7 +246,8 @@ class QueueMemory:
     def let_go(self, plans: Sequence[int] | slice = slice(None)) -> None:
         """Lets streams go on that wait for a copy, of certain plans or of all.
 
-        At the end, after the state word: a kernel that has cleared a done word since sees that, and sets it.
+        At the end, after the state word: a kernel that has cleared a done word since sees that, and
+        sets it.
         """
         os.sched_yield()  # a barrier
         self._row["done"][plans] = 1
