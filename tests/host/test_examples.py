@@ -2,6 +2,7 @@
 """The examples, as a reader would run them."""
 
 import contextlib
+import importlib
 import os
 import re
 import runpy
@@ -160,11 +161,13 @@ def test_launch_queue_on_cuda(cuda_loaded, monkeypatch, capsys):
                 assert arguments[0][1] is None
                 rounds(*(value for value, _ in arguments))
 
+    importlib.import_module("peerdma.cuda.lane")  # has the real one
     monkeypatch.setattr("peerdma.cuda.program.Program", Program)
     monkeypatch.setattr(
         sys, "argv", ["launch_queue.py", "--gpu", "cuda", "--rounds", "3", "--launches", "0"]
     )
     assert example["main"]() == 0
+    cuda_loaded.calls.clear()  # which have the queue
     said = capsys.readouterr().out
     assert said.startswith("9 copies that Fake GPU") and "0 launches of a graph" in said
 

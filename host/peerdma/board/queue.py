@@ -353,7 +353,9 @@ class Queue:
 
         staged = any(DataPath.STAGED in plan.path for plan in self.plans)
         peer = any(plan.path.from_board is DataPath.PEER_TO_PEER for plan in self.plans)
-        self._lane = Lane(device, self.device, self._memory, self._give_up, staged, peer)
+        memory, queue = self._memory, self.device
+        missed = queue.entries + memory.offset("missed")
+        self._lane = Lane(device, queue, missed, memory.pending, self._give_up, staged, peer)
         return self._lane
 
     def _give_up(self) -> None:

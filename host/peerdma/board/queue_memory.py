@@ -227,6 +227,11 @@ class QueueMemory:
         found = [int(each) % _TICKETS for each in self._records[: self.depth]]
         return (found[0] + max(ahead(each, found[0]) for each in found) + 1) % _TICKETS
 
+    def pending(self) -> int | None:
+        """The first ticket that was drawn and is not done; None if there is none, or it ended."""
+        ticket = self.completed()
+        return ticket if not self.ended and ahead(self.drawn(), ticket) > 0 else None
+
     # Streams ---------------------------------------------------------------------------------
 
     def missed(self) -> int:

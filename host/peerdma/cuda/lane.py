@@ -17,10 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ..board.queue import include_dir
-from ..board.queue_errors import require_running
-from ..board.queue_memory import DeviceQueue, QueueMemory, ahead
-from ..errors import CudaError, UnsupportedError
+from ..errors import CudaError, PeerdmaError, UnsupportedError
 from .device import CudaDevice
 from .gates import handle_of
 from .program import POINTER, SIZE, WORD, Program
@@ -38,8 +35,9 @@ _DISABLE_TIMING = 2
 
 def source() -> str:
     """The kernel, with the header before it."""
-    header = Path(include_dir(), "peerdma", "device.cuh").read_text()
-    return header + Path(__file__).with_name("lane.cu").read_text()
+    here = Path(__file__)
+    header = here.parents[1] / "include" / "peerdma" / "device.cuh"
+    return header.read_text() + here.with_name("lane.cu").read_text()
 
 
 class Lane:
@@ -51,8 +49,13 @@ class Lane:
     Parameters
     ----------
     device : CudaDevice
-    queue : DeviceQueue
-    memory : QueueMemory
+    queue : ctypes.Structure
+        ``struct peerdma_queue``, which keeps the memory.
+    missed : int
+        Address, for kernels, of two words that count what did not come about: for lack of room or
+        time, and as the queue had ended.
+    pending : callable
+        Returns the first ticket that is not done, None if all are or the queue has ended.
     give_up : callable
         Lets streams go on, as the board makes no progress, and ends the queue.
     staged : bool
@@ -71,8 +74,9 @@ class Lane:
     def __init__(
         self,
         device: CudaDevice,
-        queue: DeviceQueue,
-        memory: QueueMemory,
+        queue: Any,
+        missed: int,
+        pending: Callable[[], int | None],
         give_up: Callable[[], None],
         staged: bool,
         peer: bool,
@@ -83,11 +87,11 @@ class Lane:
                 "this GPU has to be told by the host to see what a board wrote into its memory: "
                 "use board.copy(..., stream=stream), or surfaces of peerdma.gpu(memory='host')"
             )
-        self._device, self._memory = device, memory
+        self._device, self._pending = device, pending
         #: None once nothing uses its memory any more
-        self._queue: DeviceQueue | None = queue
+        self._queue: Any = queue
         self._give_up: Callable[[], None] | None = give_up
-        self._missed = queue.entries + memory.offset("missed"), POINTER
+        self._missed = missed, POINTER
         self._operations = device.attribute("CAN_USE_64_BIT_STREAM_MEM_OPS")
         kinds = device.driver.api.CUstreamWaitValue_flags
         self._flags = int(kinds.CU_STREAM_WAIT_VALUE_EQ)
@@ -124,7 +128,7 @@ class Lane:
         driver = device.driver
         with self._lock, device.current_of(handle):
             if (queue := self._queue) is None:
-                return require_running(self._memory)
+                raise PeerdmaError("the queue has ended")
             context = driver.call("cuCtxGetCurrent", action=_ACTION)
             if int(context) != int(device.context):
                 raise ValueError(
@@ -162,7 +166,7 @@ class Lane:
         if give_up is not None:
             give_up()
 
-    def _launch(self, queue: DeviceQueue, index: int, nanoseconds: int, stream: Any) -> None:
+    def _launch(self, queue: Any, index: int, nanoseconds: int, stream: Any) -> None:
         numbers = (index, WORD), (int(not self._operations), WORD), (nanoseconds, SIZE)
         arguments = (queue, None), *numbers, self._missed
         self._program.launch("peerdma_lane", *arguments, stream=stream, one=True)
@@ -199,12 +203,12 @@ class Lane:
 
     def _guard(self) -> None:
         """Lets streams go on if the board makes no progress; holds what is used until the end."""
-        memory, seen, since = self._memory, 0, time.monotonic()
-        while not memory.ended and self._give_up is not None:
+        seen, since = None, time.monotonic()
+        while self._give_up is not None:
             self._wake.wait(_LOOK)
-            completed = memory.completed()
-            if completed != seen or ahead(memory.drawn(), completed) <= 0:
-                seen, since = completed, time.monotonic()
+            pending = self._pending()
+            if pending is None or pending != seen:
+                seen, since = pending, time.monotonic()
             elif time.monotonic() - since > _STUCK_SECONDS:
                 since = time.monotonic()
                 self.give_up()

@@ -314,7 +314,7 @@ def test_a_gpu_that_has_to_be_flushed_by_the_host(cuda_loaded, node_driver):
     """As behind a kernel driver, where the board writes the GPU's memory by itself."""
     cuda_loaded.attributes["GPU_DIRECT_RDMA_WRITES_ORDERING"] = 0
     with CudaGpu(0, "device") as gpu, pytest.raises(peerdma.UnsupportedError, match="told by the"):
-        lane.Lane(gpu.device, None, None, lambda: None, staged=False, peer=True)
+        lane.Lane(gpu.device, None, 0, lambda: None, lambda: None, staged=False, peer=True)
 
 
 def test_the_default_stream_is_not_the_librarys_own(machine, queue):
