@@ -60,16 +60,23 @@ async def batch(tb: TB, queue: LaunchQueue, lanes: list[Lane]) -> None:
     for each in jobs:
         slots.append(each.out if each in seen else each.into)
         seen.append(each)
-    early = tb.rng.random() < 0.2
+    how = tb.rng.choice(("early", "singly", "merged", "merged"))
+    early = how == "early"
     if early:
         await queue.ring(begin + len(slots))
         await Timer(tb.rng.randint(1, 1500), "ns")
-    tickets = queue.submit(*slots)
-    if not early:
-        # Merged, repeated, and behind.
+    tickets = []
+    for slot in slots:
+        tickets += queue.submit(slot)
+        if how == "singly":
+            # With the entry, which counts if the one before has completed.
+            await queue.ring(queue.next, slot)
+            await Timer(tb.rng.randint(1, 6000), "ns")
+    if how == "merged":
+        # Repeated, and behind.
         for _ in range(tb.rng.randrange(3)):
             await queue.ring(begin + tb.rng.randrange(-20, len(slots) + 1))
-        await queue.ring(queue.next)
+        await queue.ring(queue.next, tb.rng.choice((None, slots[-1])))
     for ticket, slot, each in zip(tickets, slots, jobs, strict=True):
         assert await queue.wait(ticket) == LaunchStatus.OK
         if slot == each.out:

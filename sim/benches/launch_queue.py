@@ -127,12 +127,19 @@ class LaunchQueue:
             self.next += 1
         return tickets
 
-    async def ring(self, tail: int) -> None:
-        """Tell the board: by the GPU's store to the page, or by the shadow tail."""
+    async def ring(self, tail: int, slot: int | None = None) -> None:
+        """Tell the board: by the GPU's store to the page, or by the shadow tail.
+
+        The store has 64 bits if it brings the last ticket's `slot` along.
+        """
         word = _value(regs.DOORBELL_FIELDS, tail=tail & 0xFFFF, generation=self.generation)
         data = word.to_bytes(4, "little")
+        if slot is not None:
+            upper = (tail - 1) % (1 << 32) >> 16
+            entry = _value(regs.DOORBELL_ENTRY_FIELDS, slot=slot, ticket=upper)
+            data += entry.to_bytes(4, "little")
         if self._polls:
-            self._shadow.data = data
+            self._shadow.data = data[:4]
         else:
             page = regs.DOORBELL_BASE + regs.DOORBELL_STRIDE * self.number
             at = self._tb.bar_address(regs.BAR_USER[0], page)
