@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 from collections import deque
 from contextlib import asynccontextmanager
@@ -65,7 +66,12 @@ class World:
 
     def run(self, *benches, background=(), cycles=100_000):
         models = (self._reads, self._records, self._channel(0), self._channel(1), self._watch)
-        simulate(self.dut, *benches, background=(*models, *background), cycles=cycles)
+        try:
+            simulate(self.dut, *benches, background=(*models, *background), cycles=cycles)
+        finally:
+            # What is left of the models ends here: where it does while pytest parses a file to show
+            # a failure, Python 3.11 raises an error of its own.
+            gc.collect()
 
     @asynccontextmanager
     async def _driving(self, ctx, port: str):
