@@ -431,6 +431,10 @@ static_assert(sizeof(struct peerdma_frame_record) == 32);
 #define PEERDMA_DOORBELL_TAIL			GENMASK(15, 0)
 #define PEERDMA_DOORBELL_GENERATION		GENMASK(31, 16)
 
+/* The upper half of a doorbell of 64 bits */
+#define PEERDMA_DOORBELL_ENTRY_SLOT		GENMASK(5, 0)
+#define PEERDMA_DOORBELL_ENTRY_TICKET		GENMASK(31, 16)
+
 /**
  * enum peerdma_launch_status - status of a record
  * @PEERDMA_LAUNCH_STATUS_OK: ok

@@ -183,6 +183,8 @@ def expected_macros() -> dict[str, int]:
     expected |= {f"LAUNCH_STATUS_{each.name}": each.value for each in regs.LaunchStatus}
     expected |= {f"LAUNCH_END_{each.name}": each.value for each in regs.LaunchEnd}
     expected |= {f"DOORBELL_{field.name}": field.mask for field in regs.DOORBELL_FIELDS}
+    fields = regs.DOORBELL_ENTRY_FIELDS
+    expected |= {f"DOORBELL_ENTRY_{field.name}": field.mask for field in fields}
     # Reset values of registers and bases of blocks have other names, given above.
     elsewhere = {"ALIGNMENTS_MM", "C2H_CHANNEL_BASE", "C2H_SGDMA_BASE", "EXTENSION_MAGIC"}
     values = {name: getattr(regs, name) for name in regs.__all__ if name not in elsewhere}

@@ -188,6 +188,10 @@ def _launch() -> Iterator[str]:
     for field in regs.DOORBELL_FIELDS:
         yield _define(f"DOORBELL_{field.name}", _bits(field.lsb, field.width))
     yield ""
+    yield "/* The upper half of a doorbell of 64 bits */"
+    for field in regs.DOORBELL_ENTRY_FIELDS:
+        yield _define(f"DOORBELL_ENTRY_{field.name}", _bits(field.lsb, field.width))
+    yield ""
     yield from _enum("launch_status", "status of a record", "LAUNCH_STATUS", regs.LaunchStatus)
     yield ""
     doc = "end in the state register of a launch queue"

@@ -39,6 +39,7 @@ __all__ = [
     "DESC_MAX_LENGTH",
     "DESC_STOP",
     "DOORBELL_BASE",
+    "DOORBELL_ENTRY_FIELDS",
     "DOORBELL_FIELDS",
     "DOORBELL_STRIDE",
     "EXTENSION",
@@ -759,13 +760,18 @@ PATTERN_SOURCE = Block(
     "User block PATN: frames of test data, a stand-in for a sensor",
 )
 #: Byte offset in the user BAR of the doorbell of launch queue 0, and from there to the next one's.
-#: A doorbell is the first dword of a page that has nothing else.
+#: A doorbell is the first dword of a page, or its first two, and the page has nothing else.
 DOORBELL_BASE = 0x2000
 DOORBELL_STRIDE = 0x1000
 #: What a doorbell and a shadow tail hold.
 DOORBELL_FIELDS = (
     Field("tail", 0, 16, "lower half of the first ticket that is not submitted"),
     Field("generation", 16, 16, "that of the queue"),
+)
+#: What the upper half of a doorbell of 64 bits holds: the entry of the ticket in front of the tail.
+DOORBELL_ENTRY_FIELDS = (
+    Field("slot", 0, 6),
+    Field("ticket", 16, 16, "upper half of the ticket"),
 )
 
 # Launch queues ------------------------------------------------------------------------------

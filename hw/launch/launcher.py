@@ -2,10 +2,10 @@
 """Launch queues: what a GPU rings, and what becomes of it.
 
     doorbell ──▶ Tails ──▶ Sequencer ──▶ owners: runs on the channels
-                   ▲        │  ▲  │ └──▶ records: record, done word
-    shadow tail ───┘    job │  │  └────▶ LaunchTable ◀── register bus
-                            ▼  │
-           placement ──▶ EntryStore
+                   ▲        ▲  │ │ └───▶ records: record, done word
+    shadow tail ───┘        │  │ └─────▶ LaunchTable ◀── register bus
+          placement ──▶ EntryStore
+                               └───────▶ job
 
 All that a GPU writes are doorbells and entries: how far its ring is filled, and which slot a ticket
 means. A slot is a job that software has prepared in the table.
@@ -22,7 +22,6 @@ from ..channel.signatures import OwnerSignature
 from ..records import Placement, ReadJob, Retired
 from ..registers.bus import BusSignature, RegisterWrite
 from ..write.record_writer import DirectRecordSignature
-from .entries import EntryStore
 from .records import Read
 from .sequencer import Sequencer
 from .table import LaunchTable
@@ -38,7 +37,8 @@ class Launcher(wiring.Component):
 
     `docs/queue.md` says what software and the GPU have to do. From a doorbell to the job for its
     entry 2 cycles pass, if no other queue is at work; from the entry to the request of its channel
-    1 cycle, and from there to the start of its run 5 cycles, on a channel that is free.
+    1 cycle, and from there to the start of its run 5 cycles, on a channel that is free. From a
+    doorbell that brings its entry to the request 2 cycles pass.
 
     Parameters
     ----------
@@ -85,7 +85,6 @@ class Launcher(wiring.Component):
         m = Module()
         m.submodules.table = table = LaunchTable(self._queues)
         m.submodules.tails = tails = Tails(self._queues)
-        m.submodules.entries = entries = EntryStore(self._queues)
         m.submodules.sequencer = sequencer = self._sequencer
 
         wiring.connect(m, wiring.flipped(self.bus), table.bus)
@@ -116,10 +115,6 @@ class Launcher(wiring.Component):
             sequencer.word.eq(table.word),
             sequencer.moved.eq(tails.moved),
             sequencer.over.eq(tails.over),
-            sequencer.entry.eq(entries.entry),
-            entries.queue.eq(sequencer.queue),
-            entries.place.eq(sequencer.ticket),
-            entries.writer.eq(sequencer.reader),
             self.flush.eq(sequencer.flush),
         ]
 
@@ -129,8 +124,6 @@ class Launcher(wiring.Component):
         m.d.comb += [
             sequencer.placement.payload.eq(placed.payload),
             sequencer.placement.valid.eq(placed.valid),
-            entries.placement.payload.eq(placed.payload),
-            entries.placement.valid.eq(placed.valid & (sequencer.reading == Read.ENTRIES)),
         ]
 
         # Doorbells
@@ -151,5 +144,7 @@ class Launcher(wiring.Component):
             tail.word.eq(Mux(rung, write.data, placed.payload.data)[:32]),
             tail.queue.eq(Mux(rung, page - first, sequencer.reader)),
             tails.doorbell.valid.eq(rung | shadow),
+            sequencer.brings.eq(Mux(rung & write.enable[4:].all(), tails.woken, 0)),
+            sequencer.brought.eq(write.data[32:]),
         ]
         return m

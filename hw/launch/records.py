@@ -12,6 +12,7 @@ from peerdma import regs
 __all__ = [
     "CONTROL",
     "DOORBELL",
+    "DOORBELL_ENTRY",
     "ENTRY_BYTES",
     "QUEUE_COLUMN",
     "ROW_BITS",
@@ -33,11 +34,12 @@ def _layout(fields) -> data.FlexibleLayout:
     )
 
 
-#: Control of a slot, control and state of a queue, and a doorbell.
+#: Control of a slot, control and state of a queue, and the dwords of a doorbell.
 CONTROL = _layout(regs.LAUNCH_SLOT["control"].fields)
 SETTINGS = _layout(regs.LAUNCH_QUEUE["control"].fields)
 STATE = _layout(regs.LAUNCH_QUEUE["state"].fields)
 DOORBELL = _layout(regs.DOORBELL_FIELDS)
+DOORBELL_ENTRY = _layout(regs.DOORBELL_ENTRY_FIELDS)
 
 #: Bytes of an entry of the submission ring, and of a record.
 ENTRY_BYTES = regs.LAUNCH_ENTRY.itemsize

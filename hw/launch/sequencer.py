@@ -11,15 +11,15 @@ from peerdma import regs
 from ..channel.signatures import OwnerSignature
 from ..records import Outcome, Placement, ReadJob, Retired
 from ..write.record_writer import DirectRecordSignature
-from .entries import BURST
+from .entries import BURST, EntryStore
 from .records import (
     CONTROL,
+    DOORBELL_ENTRY,
     ENTRY_BYTES,
     ROW_BITS,
     SETTINGS,
     SLOT_BITS,
     STATE,
-    Entry,
     Phase,
     Read,
     queue_row,
@@ -64,8 +64,8 @@ class Sequencer(wiring.Component):
         As at `hw.launch.table.LaunchTable`.
     head, tail, moved, over
         As at `hw.launch.tails.Tails`.
-    queue, ticket : Out, entry : In(Entry)
-        To `hw.launch.entries.EntryStore`: the queue that is served, and its oldest ticket's entry.
+    brings, brought
+        As at `hw.launch.entries.EntryStore`, in the cycle of `moved`.
     placement : In(stream of Placement, always ready), reading : Out(Read), reader : Out
         What the read under way brings, what it reads, and for which queue.
     job : Out(stream of ReadJob), retired : In(stream of Retired, always ready)
@@ -95,9 +95,8 @@ class Sequencer(wiring.Component):
                 "tail": In(16).array(queues),
                 "moved": In(queues),
                 "over": In(queues),
-                "queue": Out(range(queues)),
-                "ticket": Out(16),
-                "entry": In(Entry),
+                "brings": In(queues),
+                "brought": In(DOORBELL_ENTRY),
                 "placement": In(stream.Signature(Placement, **always)),
                 "reading": Out(Read),
                 "reader": Out(range(queues)),
@@ -111,7 +110,9 @@ class Sequencer(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        queues, settings, now = range(self._queues), self.settings, self.queue
+        queues, settings = range(self._queues), self.settings
+        #: the queue that is served, and its oldest ticket
+        now, ticket = Signal(queues, name="now"), Signal(16, name="oldest")
         of_h2c = (1 << self._h2c) - 1
         m.submodules.runs = runs = Runs(self._queues, len(self.owners))
         for inner, outer in zip(runs.owners, self.owners, strict=True):
@@ -123,8 +124,8 @@ class Sequencer(wiring.Component):
         phase, slot, end = each("phase", Phase), each("slot", SLOT_BITS), each("end", 3)
         #: of the ticket at work, or of the first one that failed
         status, failed, resuming = each("status", STATUS_BITS), each("failed"), each("resuming")
-        #: entries were read since the queue was armed, of which burst (odd or even); how often
-        fresh, burst, tries = each("fresh"), each("burst"), each("tries", range(READS + 1))
+        #: reads for the same entry
+        tries = each("tries", range(READS + 1))
         #: it may read the shadow tail, or the same entry again
         due = each("due")
         #: of its slot: it has a done word, and is this queue's; and as in its control
@@ -141,40 +142,32 @@ class Sequencer(wiring.Component):
                         going.eq(on & (end[queue] == _END.NONE)),
                         polls.eq(settings[queue].polls),
                         depth.eq(settings[queue].mask),
-                        self.ticket.eq(self.head[queue]),
+                        ticket.eq(self.head[queue]),
                         tail.eq(self.tail[queue]),
                     ]
-        within, align = self.ticket[: exact_log2(BURST)], exact_log2(ENTRY_BYTES)
-        place = (self.ticket & depth) << align
+        within, align = ticket[: exact_log2(BURST)], exact_log2(ENTRY_BYTES)
+        place = (ticket & depth) << align
         m.d.comb += [runs.queue.eq(now), runs.abort.eq(~Cat(each.armed for each in settings))]
 
         # The one read under way
         under_way, retired, job = Signal(name="under_way"), self.retired.payload, self.job.payload
-        entries, placed = self.reading == Read.ENTRIES, self.placement.payload
-        arriving, odd = placed.data, placed.enable[1].any()
-        seen, found, found_slot = Signal(), Signal(), Signal(SLOT_BITS)
+        fetches = self.reading == Read.ENTRIES
+        #: the oldest ticket's record was taken
+        counted = Signal()
+        m.submodules.entries = entries = EntryStore(self._queues)
         m.d.comb += [
-            # The first entry of a read is the one that is waited for. Others may claim its ticket.
-            seen.eq(
-                self.placement.valid
-                & (Cat(odd, Mux(odd, placed.rows[1], placed.rows[0]))[: len(within)] == within)
-                & entries
-                & (self.reader == now)
-                & (arriving[:16] == self.ticket)
-            ),
-            # What is left of a former burst, or of no read at all, might have the ticket, too.
-            found.eq(
-                seen
-                | (
-                    fresh[now]
-                    & (burst[now] == self.ticket[exact_log2(BURST)])
-                    & (self.entry.ticket[:16] == self.ticket)
-                )
-            ),
-            found_slot.eq(Mux(seen, arriving[32:], self.entry.slot)),
-            job.address.eq(self.word | Mux(entries, place, 0)),
-            job.length.eq(Mux(entries, (BURST - within) << align, 4)),
-            job.place.offset.eq(Mux(entries, within << align, 0)),
+            entries.queue.eq(now),
+            entries.ticket.eq(ticket),
+            entries.placement.payload.eq(self.placement.payload),
+            entries.placement.valid.eq(self.placement.valid & fetches),
+            entries.reader.eq(self.reader),
+            entries.brings.eq(self.brings),
+            entries.brought.eq(self.brought),
+            entries.forget.eq(self.armed),
+            entries.done.eq(counted),
+            job.address.eq(self.word | Mux(fetches, place, 0)),
+            job.length.eq(Mux(fetches, (BURST - within) << align, 4)),
+            job.place.offset.eq(Mux(fetches, within << align, 0)),
         ]
         with m.If(self.retired.valid):
             good = retired.outcome == Outcome.OK
@@ -185,8 +178,8 @@ class Sequencer(wiring.Component):
                     m.d.sync += status[self.reader].eq(retired.outcome)
             with m.Elif(~good):
                 m.d.sync += end[self.reader].eq(_END.READ)
-            with m.Elif(entries):
-                m.d.sync += fresh[self.reader].eq(1)
+            with m.Else():
+                m.d.comb += entries.ends.eq(fetches)
 
         # Turns: another queue in each cycle. A doorbell's comes next, and while an entry is
         # expected, and nothing else is at work, its queue stays.
@@ -197,12 +190,12 @@ class Sequencer(wiring.Component):
             with m.If(self.moved[queue]):
                 m.d.comb += rung.eq(queue)
         others_rest = Cat((now == n) | (phase[n] == Phase.IDLE) for n in queues).all()
-        expected = under_way & entries & (self.reader == now) & others_rest
+        expected = under_way & fetches & (self.reader == now) & others_rest
 
         # The sequence
         number, half = Signal.like(runs.number, name="word_number"), Signal(name="half")
         second = Signal()
-        cycles, counted, finished = Signal(range(STARTED + 1)), Signal(), Signal()
+        cycles, finished = Signal(range(STARTED + 1)), Signal()
         told = Mux(second, slot_row(slot[now], "done_lo"), queue_row(now, "records_lo"))
         of_slot = Cat(slot[now][0] | half, slot[now][1:])
         m.d.comb += [
@@ -226,26 +219,22 @@ class Sequencer(wiring.Component):
                     with m.Case(Phase.IDLE):
                         with m.If(resuming[now]):
                             m.d.sync += [failed[now].eq(0), resuming[now].eq(0)]
-                        with m.Elif(going & (self.ticket == tail)):
+                        with m.Elif(going & (ticket == tail)):
                             with m.If(polls & ~under_way & due[now]):
                                 m.d.sync += due[now].eq(0)
                                 read(Read.SHADOW, queue_row(now, "shadow_lo"))
-                        with m.Elif(going & found):
-                            m.d.comb += self.row.eq(slot_row(found_slot, "control"))
+                        with m.Elif(going & entries.found):
+                            m.d.comb += self.row.eq(slot_row(entries.slot, "control"))
                             m.d.sync += [
-                                slot[now].eq(found_slot),
+                                slot[now].eq(entries.slot),
                                 phase[now].eq(Phase.LOOK_UP),
                                 tries[now].eq(0),
                                 now.eq(now),
                             ]
                             m.next = "Look up"
                         with m.Elif(going & ~under_way & ((tries[now] == 0) | due[now])):
-                            m.d.sync += [
-                                due[now].eq(0),
-                                fresh[now].eq(0),
-                                burst[now].eq(self.ticket[exact_log2(BURST)]),
-                                tries[now].eq(tries[now] + 1),
-                            ]
+                            m.d.comb += entries.begins.eq(1)
+                            m.d.sync += [due[now].eq(0), tries[now].eq(tries[now] + 1)]
                             with m.If(tries[now] == READS):
                                 m.d.sync += end[now].eq(_END.ENTRY)
                             with m.Else():
@@ -364,7 +353,7 @@ class Sequencer(wiring.Component):
         m.d.comb += [
             record.wide.eq(~second),
             record.address.eq(self.word | Mux(second, 0, place)),
-            record.data.eq(Mux(second, 1, Cat(self.entry.ticket, done))),
+            record.data.eq(Mux(second, 1, Cat(ticket, entries.upper, done))),
         ]
         with m.If(finished):
             m.d.sync += phase[now].eq(Phase.IDLE)
@@ -376,7 +365,7 @@ class Sequencer(wiring.Component):
             with m.If(self.load[queue]):
                 m.d.sync += head.eq(self.first)
             with m.Elif(counted & (now == queue)):
-                m.d.sync += head.eq(self.ticket + 1)
+                m.d.sync += head.eq(ticket + 1)
             with m.If(clock == 0):
                 m.d.sync += due[queue].eq(1)
             with m.If(self.moved[queue]):
@@ -387,8 +376,7 @@ class Sequencer(wiring.Component):
                 m.d.sync += resuming[queue].eq(1)
             with m.If(self.armed[queue]):
                 m.d.sync += [
-                    register[queue].eq(0)
-                    for register in (end, status, failed, resuming, fresh, tries)
+                    register[queue].eq(0) for register in (end, status, failed, resuming, tries)
                 ]
             m.d.comb += [
                 state.status.eq(status[queue]),

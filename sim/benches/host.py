@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from functools import partial
 
-from cocotb.triggers import Event, Timer
+import cocotb
+from cocotb.triggers import Event, Lock, Timer
 from cocotbext.axi import MemoryRegion
 from cocotbext.pcie.core import Device, MemoryEndpoint, RootComplex, Switch
 from cocotbext.pcie.core.bridge import RootPort, SwitchDownstreamPort
@@ -67,7 +69,38 @@ class _IntxRootPort(_IntxPort, RootPort):
     pass
 
 
-class _IntxSwitchPort(_IntxPort, SwitchDownstreamPort):
+class _PostingPort:
+    """A downstream port that may keep posted writes for a while, until a request pushes them.
+
+    No rule orders them with writes that leave the switch by another port. Here they keep their
+    order, and nothing passes them (2.4.1).
+    """
+
+    def __init__(self, rng: random.Random):
+        super().__init__()
+        #: Range of the random time for which a write may be kept.
+        self.posted_ns = (0, 0)
+        self._rng = rng
+        self._posted: list[Tlp] = []
+        self._sending = Lock()
+
+    async def route_downstream_tlp(self, tlp: Tlp, from_downstream: bool = False) -> None:
+        if tlp.is_posted() and any(self.posted_ns):
+            self._posted.append(tlp)
+            cocotb.start_soon(self._push(self._rng.randint(*self.posted_ns)))
+        else:
+            await self._push()
+            await super().route_downstream_tlp(tlp, from_downstream)
+
+    async def _push(self, after_ns: int = 0) -> None:
+        if after_ns:
+            await Timer(after_ns, "ns")
+        async with self._sending:
+            while self._posted:
+                await self.downstream_send(self._posted.pop(0))
+
+
+class _SwitchPort(_PostingPort, _IntxPort, SwitchDownstreamPort):
     pass
 
 
@@ -131,6 +164,9 @@ class Host(Completer, RootComplex):
         Memory requests that reached the root complex.
     stray_writes : list of Tlp
         Those among them that wrote where nothing is mapped.
+    gpu_port
+        The switch's port to the GPU, if there is one. Its `posted_ns`, (0, 0) at first, is the
+        range of the random time for which it keeps a posted write, unless a read pushes it.
     """
 
     def __init__(self, rng: random.Random, board: Series7Device, gpu: Gpu | None = None):
@@ -157,10 +193,11 @@ class Host(Completer, RootComplex):
         port = self.make_port()
         if gpu is not None:
             switch = Switch()
-            switch.default_downstream_bridge = _IntxSwitchPort
+            switch.default_downstream_bridge = partial(_SwitchPort, rng)
             port.connect(switch)
             port = switch.make_port()
-            switch.make_port().connect(gpu)
+            self.gpu_port = switch.make_port()
+            self.gpu_port.connect(gpu)
         port.connect(board)
         self.intx = port.intx
 

@@ -47,13 +47,18 @@ _RUNTIME = ("verilated", "verilated_vpi", "verilated_dpi", "verilated_threads")
 
 
 def build(
-    waves: bool = False, *, channels: int = 1, user: str = "pass", netlist: bool = False
+    waves: bool = False,
+    *,
+    channels: int = 1,
+    user: str = "pass",
+    launch_queues: int = 0,
+    netlist: bool = False,
 ) -> Path:
     """Folder of the simulator, a program named as the core's module. Raises `BuildError`.
 
-    The core is `CONFIG` with so many channels each way and the user block of this name; with
-    `netlist`, what synthesis makes of it. `waves` lets it write waveforms, at the cost of speed;
-    see `sim.compile.waves`. Builders of one machine take turns.
+    The core is `CONFIG` with so many channels each way, the user block of this name and so many
+    launch queues; with `netlist`, what synthesis makes of it. `waves` lets it write waveforms, at
+    the cost of speed; see `sim.compile.waves`. Builders of one machine take turns.
     """
     home, verilator_version = find_verilator()
     found = find_compiler()
@@ -99,7 +104,9 @@ def build(
     CACHE.mkdir(parents=True, exist_ok=True)
     with (CACHE / "cocotb.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        config = dataclasses.replace(CONFIG, h2c=channels, c2h=channels, user=find(user))
+        config = dataclasses.replace(
+            CONFIG, h2c=channels, c2h=channels, user=find(user), launch_queues=launch_queues
+        )
         verilog, ports = verilog_of(config), _public(config)
         if netlist:
             verilog = _netlist(verilog)

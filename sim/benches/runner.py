@@ -27,7 +27,7 @@ def discover() -> dict[str, str]:
 
     A module may say in `CHANNELS` for which builds its benches are: ``(1, 2)`` runs them on a core
     with one channel each way, and as ``module.function@2`` on one with two. In `USER` it may name
-    another user block than the default.
+    another user block than the default, and in `LAUNCH_QUEUES` say how many of these there are.
     """
     found = {}
     for path in sorted(Path(__file__).parent.glob("bench_*.py")):
@@ -57,8 +57,14 @@ def run(test: str, seed: int, waves: bool = False, netlist: bool = False) -> boo
     name, _, channels = name.partition("@")
     where = folder_of(test, seed)
     results = where / "results.xml"
-    user = getattr(importlib.import_module(f"{__package__}.{module}"), "USER", "pass")
-    simulator = build(waves, channels=int(channels or 1), user=user, netlist=netlist)
+    benches = importlib.import_module(f"{__package__}.{module}")
+    simulator = build(
+        waves,
+        channels=int(channels or 1),
+        user=getattr(benches, "USER", "pass"),
+        launch_queues=getattr(benches, "LAUNCH_QUEUES", 0),
+        netlist=netlist,
+    )
     if waves:
         layout.copy(simulator, where)
     # Not as extra_env, which has to give way to the environment. The same seed is the same run:

@@ -201,6 +201,10 @@ class TB:
         self.host.max_payload_size = (mps // 128).bit_length() - 1
         self.host.read_completion_boundary = rcb == 128
 
+    async def gpu_master(self) -> None:
+        """Let the GPU send requests, as a kernel's stores to the board."""
+        await self._gpu_pci.set_master()
+
     @property
     def _gpu_pci(self):
         return self.host.find_device(self.gpu.function.pcie_id)
@@ -337,4 +341,5 @@ async def _bounded(wait: Awaitable[None], us: float, what: str) -> None:
 
 
 def _bar(block: regs.Block) -> int:
-    return (regs.BAR_DMA if block in regs.BLOCKS_DMA else regs.BAR_USER)[0]
+    blocks = (*regs.BLOCKS_DMA, *regs.BLOCKS_LAUNCH)
+    return (regs.BAR_DMA if block in blocks else regs.BAR_USER)[0]

@@ -217,7 +217,14 @@ class Session:
 
     def write32(self, bar: int, offset: int, value: int) -> None:
         """Writes the register at byte `offset` of a BAR; arrives once the clock runs."""
-        arguments = (bar, ctypes.c_uint64(offset), ctypes.c_uint32(value))
+        self._write(bar, offset, value, 4)
+
+    def write64(self, bar: int, offset: int, value: int) -> None:
+        """Writes two registers at once, as `write32` one."""
+        self._write(bar, offset, value, 8)
+
+    def _write(self, bar: int, offset: int, value: int, nbytes: int) -> None:
+        arguments = (bar, ctypes.c_uint64(offset), ctypes.c_uint64(value), ctypes.c_size_t(nbytes))
         self._native.session_write(self._handle, *arguments)
 
     def wait_interrupt(self, timeout: float) -> bool:

@@ -5,6 +5,11 @@ from ..copies import Edit
 
 __all__ = ["BUGS"]
 
+
+def _edits(file: str, *rows: tuple[str, str, str]) -> list[Edit]:
+    return [Edit(name, file, old, new) for name, old, new in rows]
+
+
 #: The bugs that break each property. An edit's name is the rule that is broken.
 BUGS: dict[str, list[Edit]] = {
     "frames": [
@@ -66,35 +71,34 @@ BUGS: dict[str, list[Edit]] = {
             "settings.armed & (word.generation == settings.generation)",
             "settings.armed",
         ),
+        Edit(
+            "a queue is woken by its next ticket alone",
+            "hw/launch/tails.py",
+            "(moved & ~used.any())",
+            "moved",
+        ),
     ],
     "tickets": [
-        Edit(name, "hw/launch/sequencer.py", old, new)
-        for name, old, new in (
+        *_edits(
+            "hw/launch/entries.py",
+            ("an entry is of its ticket", "& (placed.data[:16] == self.ticket)", ""),
             (
-                "a ticket was rung",
-                "with m.Elif(going & (self.ticket == tail)):",
-                "with m.Elif(0):",
+                "an entry that came with a doorbell is of one ticket",
+                "m.d.sync += came[now].eq(0)",
+                "m.d.sync += came[now].eq(came[now])",
             ),
             (
-                "an entry is of its ticket",
-                "& (arriving[:16] == self.ticket)",
-                "",
+                "an entry that came with a doorbell is of one queue",
+                "m.d.sync += [fresh[queue].eq(0), came[queue].eq(0)]",
+                "m.d.sync += fresh[queue].eq(0)",
             ),
-            (
-                "a slot is of its queue",
-                "control.valid & (control.queue == now)",
-                "control.valid",
-            ),
-            (
-                "a channel is of one queue",
-                "(runs.taken & channels).any()",
-                "0",
-            ),
-            (
-                "a job is started once",
-                "runs.start.eq(cycles != STARTED)",
-                "runs.start.eq(1)",
-            ),
+        ),
+        *_edits(
+            "hw/launch/sequencer.py",
+            ("a ticket was rung", "with m.Elif(going & (ticket == tail)):", "with m.Elif(0):"),
+            ("a slot is of its queue", "control.valid & (control.queue == now)", "control.valid"),
+            ("a channel is of one queue", "(runs.taken & channels).any()", "0"),
+            ("a job is started once", "runs.start.eq(cycles != STARTED)", "runs.start.eq(1)"),
             (
                 "a record waits for the end of all runs",
                 "with m.If(runs.left & ~(flushes[now] & under_way)):",
@@ -112,10 +116,10 @@ BUGS: dict[str, list[Edit]] = {
             ),
             (
                 "a place is within the ring",
-                "place = (self.ticket & depth) << align",
-                "place = self.ticket << align",
+                "place = (ticket & depth) << align",
+                "place = ticket << align",
             ),
-        )
+        ),
     ],
     "pieces": [
         Edit(

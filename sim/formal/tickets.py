@@ -6,8 +6,17 @@ from amaranth.hdl import Assert, Assume
 from amaranth.lib.data import View
 
 from hw.launch.launcher import Launcher
-from hw.launch.records import CONTROL, Phase, Read, queue_row, slot_row
+from hw.launch.records import (
+    CONTROL,
+    DOORBELL,
+    DOORBELL_ENTRY,
+    Phase,
+    Read,
+    queue_row,
+    slot_row,
+)
 from hw.launch.runs import DESCRIPTOR_WORDS
+from peerdma import regs
 
 from .property import Property
 
@@ -22,12 +31,13 @@ class Tickets(Property):
     the flush read, if the slot asks for one, has come back. The done word is that of its slot, and
     waits for the record. No channel is two queues'. The runs, flush reads, and done words of a
     queue are of a slot that was valid and the queue's as it was looked up; all addresses, and
-    the descriptors, are words that software has written to such a slot or to the queue. Entries and
-    doorbells are any words.
+    the descriptors, are words that software has written to such a slot or to the queue. The slot is
+    the one that the ticket's doorbell brings, if that announces the next ticket of a queue that has
+    none, else that of an entry with the ticket's number. Entries and doorbells are any words.
 
     Assumed: a channel's grant (what `grants` proves), reads that come back once, in the places that
     were asked for, writes that are reported done once. Software sets the first ticket
-    while the queue is neither armed nor busy.
+    while the queue is neither armed nor busy, and arms it while it is not busy.
     """
 
     depth = 2
@@ -39,7 +49,8 @@ class Tickets(Property):
     def _state(self, m):
         inside = self.inside
         sequencer = inside.part("sequencer")
-        self._now, self._row = sequencer.queue, sequencer.row
+        self._now, self._row = inside("sequencer.now"), sequencer.row
+        self._ticket = inside("sequencer.oldest")
         self._at = lambda *names: inside.state("sequencer", *names)
         self._of = lambda name: [inside(f"sequencer.{name}{queue}") for queue in range(2)]
         self._phase = self._of("phase")
@@ -210,7 +221,7 @@ class Tickets(Property):
                 ~job.valid
                 | (
                     job.payload.address
-                    == (table.word | Mux(entries, (sequencer.ticket & mask) << 3, 0))
+                    == (table.word | Mux(entries, (self._ticket & mask) << 3, 0))
                 )
             ),
             # What is inside.
@@ -267,10 +278,7 @@ class Tickets(Property):
             Assert(~offered | (self._was_row == base)),
             Assert(
                 ~offered
-                | (
-                    record.address
-                    == (table.word | Mux(record.wide, (sequencer.ticket & mask) << 3, 0))
-                )
+                | (record.address == (table.word | Mux(record.wide, (self._ticket & mask) << 3, 0)))
             ),
             Assert(~offered | record.wide | (record.data == 1)),
             # What is inside.
@@ -296,6 +304,10 @@ class Tickets(Property):
         block, inside = self.block, self.inside
         sequencer, tails = inside.part("sequencer"), inside.part("tails")
         table = inside.part("table")
+        self._fresh, self._came, self._entries = (
+            [inside(f"sequencer.entries.{name}{queue}") for queue in range(2)]
+            for name in ("fresh", "came", "came_entry")
+        )
         for queue, idle in enumerate(self._idle):
             head, tail = sequencer.head[queue], tails.tail[queue]
             settings = table.settings[queue]
@@ -314,21 +326,45 @@ class Tickets(Property):
             with m.Elif(self.begun[queue]):
                 m.d.sync += ran.eq(1)
             phase = self._phase[queue]
-            entry = inside.word("entries.entries", Cat(head[:3], Const(queue, 1)))
+            entry = inside.word("sequencer.entries.entries", Cat(head[:3], Const(queue, 1)))
             work = ~idle & ~self.recorded[queue]
-            ticket = block.records.record.payload.data[:16]
+            #: the oldest ticket's entry came with its doorbell, and what it was
+            came, brought = Signal(name=f"came_with{queue}"), Signal(DOORBELL_ENTRY)
+            bell = block.doorbell
+            word, page = DOORBELL(bell.data[:32]), regs.DOORBELL_BASE + regs.DOORBELL_STRIDE * queue
+            comes = (
+                bell.valid
+                & (bell.bar == regs.BAR_USER[0])
+                & (bell.address == page >> 3)
+                & bell.enable.all()
+                & settings.armed
+                & (word.generation == settings.generation)
+                & (head == tail)
+                & (word.tail == (head + 1)[:16])
+            )
+            with m.If(table.armed[queue] | self.records[queue]):
+                m.d.sync += came.eq(0)
+            with m.If(comes):
+                m.d.sync += [came.eq(1), brought.eq(bell.data[32:])]
+            slot, fits = self._of("slot")[queue], entry[:16] == head
+            ticket, upper = (block.records.record.payload.data[n : n + 16] for n in (0, 16))
             m.d.comb += [
                 Assume(~table.load[queue] | ~(settings.armed | busy)),
+                Assume(~table.armed[queue] | ~busy),
                 Assert(~work | (head != tail)),
                 Assert(head == following),
                 Assert(~self.records[queue] | (ticket == following)),
+                Assert(~work | Mux(came, slot == brought.slot, fits & (slot == entry[32:]))),
+                Assert(~self.records[queue] | (upper == Mux(came, brought.ticket, entry[16:32]))),
                 Assert(
                     ~ran | (phase == Phase.RUN) | (phase == Phase.FLUSH) | (phase == Phase.RECORD)
                 ),
                 Assert(~ran | ~self.recorded[queue]),
                 # What is inside.
-                Assert(~work | (entry[:16] == head)),
-                Assert(~(work & asked) | (self.place > head[:3])),
-                Assert(~(asked | asks) | ~self._of("fresh")[queue]),
+                Assert((tail - head)[:16] <= 256),
+                Assert(self._came[queue] == came),
+                Assert(~came | (self._entries[queue] == Value.cast(brought))),
+                Assert(~(work & asked) | came | (self.place > head[:3])),
+                Assert(~(asked | asks) | ~self._fresh[queue]),
                 Assert(~asks | idle),
             ]

@@ -35,25 +35,56 @@ ROWS = [
     ),
     (
         "an entry that arrives may be another ticket's",
-        "launch/sequencer.py",
-        "& (arriving[:16] == self.ticket)",
+        "launch/entries.py",
+        "& (placed.data[:16] == self.ticket)",
         "",
         "launch/test_launcher.py::test_tickets_go_through_all_steps_in_order_beyond_each_wrap",
     ),
     (
         "an entry that was read ahead may be another ticket's",
-        "launch/sequencer.py",
-        "& (self.entry.ticket[:16] == self.ticket)",
+        "launch/entries.py",
+        "& (read.data.ticket[:16] == self.ticket)",
         "",
         "launch/test_launcher.py::test_tickets_go_through_all_steps_in_order_beyond_each_wrap",
     ),
     (
         "entries outlive their queue",
-        "launch/sequencer.py",
-        "fresh[now]\n                    & (burst",
+        "launch/entries.py",
+        "fresh[now] & (burst",
         "(burst",
         "launch/test_launcher.py"
         "::test_an_entry_that_never_comes_ends_the_queue_and_arming_it_anew_forgets_old_ones",
+    ),
+    (
+        "an entry that comes with a doorbell is the next one, whatever it announces",
+        "launch/tails.py",
+        "(moved & ~used.any())",
+        "moved",
+        "launch/test_entries.py"
+        "::test_only_the_next_ticket_of_an_idle_queue_is_taken_from_the_doorbell",
+    ),
+    (
+        "the next ticket has the entry that came with a doorbell, too",
+        "launch/entries.py",
+        "m.d.sync += came[now].eq(0)",
+        "m.d.sync += came[now].eq(came[now])",
+        "launch/test_entries.py::test_doorbells_of_both_widths_in_any_order",
+    ),
+    (
+        "an entry that came with a doorbell outlives its queue",
+        "launch/entries.py",
+        "m.d.sync += [fresh[queue].eq(0), came[queue].eq(0)]",
+        "m.d.sync += fresh[queue].eq(0)",
+        "launch/test_entries.py"
+        "::test_only_the_next_ticket_of_an_idle_queue_is_taken_from_the_doorbell",
+    ),
+    (
+        "any doorbell brings an entry",
+        "launch/launcher.py",
+        "Mux(rung & write.enable[4:].all(), tails.woken, 0)",
+        "Mux(rung, tails.woken, 0)",
+        "launch/test_entries.py"
+        "::test_only_the_next_ticket_of_an_idle_queue_is_taken_from_the_doorbell",
     ),
     # Slots
     (

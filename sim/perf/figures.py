@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from statistics import fmean
 
 from hw.core import CoreConfig
 from peerdma.board.link import Link
@@ -38,8 +39,9 @@ _PUSHED = 0.5
 _BEHIND_READS, _SHARE_BESIDE_READS = 10, 0.9
 _MEDIUM = 256
 #: Cycles from a launched job's doorbell to its first request of data, besides the round trip of its
-#: entry; and cycles between doorbells by shadow tail, so that they find the poll at any point.
+#: entry, if that is read; and by how many cycles doorbells come later and later.
 _LAUNCHED, _PHASE = 20, 97
+_WAYS = {"page": "doorbell", "wide": "doorbell of 64 bits", "shadow": "shadow tail"}
 #: From a TLP received to its transmit buffer free again, in ns; and buffers of public designs with
 #: this block, and some between.
 _ACKS = (400.0, 1000.0, 2000.0)
@@ -219,28 +221,30 @@ def _launched(conditions: Conditions) -> list[Figure]:
     """Jobs that a GPU launches, beside the same ones of software's on that core."""
     found: list[Figure] = []
 
-    def add(what: str, value: float, reference: float | None, most: float | None = None) -> None:
-        target = None if most is None else 0
-        found.append(Figure("launched", what, conditions, value, "cycles", reference, most, target))
+    def add(what: str, value: float, **beside: float) -> None:
+        found.append(Figure("launched", what, conditions, value, "cycles", **beside))
 
     with LaunchRig(conditions, max(_SIZES)) as rig:
         for kind in ("h2c", "c2h"):
             for nbytes in _SIZES[:2]:
                 what, best = f"{kind} {nbytes} B", _ideal(f"lat_{kind}", nbytes, conditions)
                 least = best.data - best.doorbell
-                bell = rig.launch(kind, nbytes)
-                polled = [
-                    rig.launch(kind, nbytes, polls=True, after=_PHASE * turn) for turn in range(16)
-                ]
                 for way in ("fetched", "pushed"):
                     value = rig.times(kind, nbytes, pushed=way == "pushed").data
-                    add(f"{what} by software, {way}: data", value, least)
-                add(f"{what} by doorbell: data", bell.data, least)
-                mean = sum(times.data for times in polled) / len(polled)
-                add(f"{what} by shadow tail: data", mean, least)
-                add(f"{what} by doorbell: record after data", bell.record - bell.data, None)
-                first = bell.first - (bell.entry - bell.asked)
-                add(f"{what} by doorbell: first request less entry", first, None, _LAUNCHED)
+                    add(f"{what} by software, {way}: data", value, ideal=least)
+                for way, name in _WAYS.items():
+                    # At any point of the poll, and of what the link sends itself.
+                    runs = [
+                        rig.launch(kind, nbytes, way=way, after=_PHASE * turn) for turn in range(16)
+                    ]
+                    how = f"{what} by {name}"
+                    add(f"{how}: data", fmean(run.data for run in runs), ideal=least)
+                    if way == "page":
+                        behind = fmean(run.record - run.data for run in runs)
+                        add(f"{how}: record after data", behind)
+                    if way != "shadow":
+                        first = max(run.first - (run.entry - run.asked) for run in runs)
+                        add(f"{how}: first request", first, bound=_LAUNCHED, target=0)
     return found
 
 

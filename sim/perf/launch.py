@@ -33,11 +33,11 @@ _REST, _MOST, _STEP = 1000, 200_000, 100
 class LaunchTimes(NamedTuple):
     """Of one launched job, in cycles from when its doorbell reached the core, or was in memory."""
 
-    #: the read for its entry is sent
+    #: the first beat of the read for its entry is sent; 0 if that came with the doorbell
     asked: int
-    #: its entry is in the core
+    #: the first beat of the answer is in the core; 0 if the entry came with the doorbell
     entry: int
-    #: the first request for its data is sent: a read, or a write
+    #: the first beat of the first request for its data is sent: a read, or a write
     first: int
     #: the last byte is where it belongs
     data: int
@@ -52,14 +52,15 @@ class LaunchRig(Rig):
         super().__init__(conditions, nbytes, launch_queues=1)
 
     def launch(
-        self, kind: str, nbytes: int, *, polls: bool = False, after: int = 0, card: int = 0
+        self, kind: str, nbytes: int, *, way: str = "page", after: int = 0, card: int = 0
     ) -> LaunchTimes:
         """Of a job of one descriptor, to the board ("h2c") or from it ("c2h").
 
         Parameters
         ----------
-        polls : bool
-            Its doorbell is a shadow tail, not a write to the board.
+        way : str
+            Its doorbell is a write to the board's "page", a "wide" one with the entry, or the
+            "shadow" tail.
         after : int
             Cycles that the queue has rested before.
         card : int
@@ -71,16 +72,18 @@ class LaunchRig(Rig):
             If the job does not end well within a bound, or the core broke a rule.
         """
         self._prepare(kind, nbytes, card)
-        self._arm(polls)
+        self._arm(way == "shadow")
         self.session.run(_REST + after)
         self.session.events()
         begin = self.session.cycle
         self._rows(_ENTRIES, LAUNCH_ENTRY)[0] = (0, 0)
         doorbell = 1 | _GENERATION << 16
-        if polls:
+        if way == "shadow":
             self.memory(_SHADOW, 4).view("<u4")[0] = doorbell
         else:
-            self.session.write32(regs.BAR_USER[0], regs.DOORBELL_BASE, doorbell)
+            # The entry of ticket 0 in slot 0 is 0.
+            write = self.session.write64 if way == "wide" else self.session.write32
+            write(regs.BAR_USER[0], regs.DOORBELL_BASE, doorbell)
         record = self._rows(_RECORDS, LAUNCH_RECORD)[0]
         for _ in range(_MOST // _STEP):
             if not record["ticket"]:
@@ -90,7 +93,7 @@ class LaunchRig(Rig):
         self.session.run(_REST)
         if record["ticket"] or record["status"] != LaunchStatus.OK:
             raise RuntimeError(f"a job of {nbytes} bytes did not end well; its record: {record}")
-        return self._launched(kind, nbytes, begin, polls)
+        return self._launched(kind, nbytes, begin, way)
 
     def memory(self, at: int, nbytes: int) -> np.ndarray:
         """The host's memory at a bus address, as bytes."""
@@ -127,16 +130,18 @@ class LaunchRig(Rig):
         control = {"armed": 1, "polls": polls, "mask": _PLACES - 1, "generation": _GENERATION}
         self._write(LAUNCH_QUEUE, control=_value(LAUNCH_QUEUE, **control))
 
-    def _launched(self, kind: str, nbytes: int, begin: int, polls: bool) -> LaunchTimes:
+    def _launched(self, kind: str, nbytes: int, begin: int, way: str) -> LaunchTimes:
         tlps = self.tlps(begin)
         rung = begin
-        if not polls:
+        if way != "shadow":
             bell = range(regs.DOORBELL_BASE, regs.DOORBELL_BASE + 4)
             rung = next(
                 tlp.end for tlp in tlps if tlp.kind == "down MWr" and tlp.address % BAR_STEP in bell
             )
         reads = [tlp for tlp in tlps if tlp.kind == "up MRd"]
-        entry = next(tlp for tlp in reads if tlp.address == _ENTRIES)
+        entries = [tlp for tlp in reads if tlp.address == _ENTRIES]
+        if bool(entries) == (way == "wide"):
+            raise RuntimeError(f"the entry was read {len(entries)} times, by {way}")
         events = self.session.events()
         record = int(events["cycle"][events["address"] == _RECORDS].max())
         if kind == "h2c":
@@ -147,7 +152,11 @@ class LaunchRig(Rig):
             inside = range(self.target, self.target + nbytes)
             asked = [tlp for tlp in tlps if tlp.kind == "up MWr" and tlp.address in inside]
             data = int(events["cycle"][events["address"] >= self.target].max())
-        times = (entry.end, answered(tlps, entry), asked[0].end, data, record)
+        fetched = rung, rung
+        for read in entries:
+            answers = (tlp for tlp in tlps if tlp.kind == "down CplD" and tlp.tag == read.tag)
+            fetched = read.begin, next(tlp.begin for tlp in answers if tlp.end > read.end)
+        times = (*fetched, asked[0].begin, data, record)
         return LaunchTimes(*(time - rung for time in times))
 
 

@@ -44,6 +44,16 @@ class Tlp(NamedTuple):
     tag: int
     left: int
 
+    @property
+    def beats(self) -> int:
+        """Cycles that it takes: two dwords in each, of which three are the header."""
+        return -(-(3 + (0 if self.kind.endswith("MRd") else self.nbytes // 4)) // 2)
+
+    @property
+    def begin(self) -> int:
+        """The cycle of its first beat, if the core and the PCIe block made no pause in it."""
+        return self.end - self.beats + 1
+
 
 def answered(tlps: list[Tlp], read: Tlp) -> int:
     """The end of the completion that is a read's last."""
@@ -265,18 +275,15 @@ class Rig:
             cycle, nbytes = int(match["cycle"]), int(match["len"])
             if cycle < begin:
                 continue
-            # Of a packet to the core the log has when it had arrived; two dwords go in a cycle.
-            down = match["way"] == "down"
-            payload = nbytes // 4 if match["kind"] != "MRd" else 0
-            end = cycle + (-(-(3 + payload) // 2) if down else 0)
-            found.append(
-                Tlp(
-                    end,
-                    f"{match['way']} {match['kind']}",
-                    int(match["addr"] or "0", 16),
-                    nbytes,
-                    int(match["tag"]),
-                    int(match["count"] or 0),
-                )
+            tlp = Tlp(
+                cycle,
+                f"{match['way']} {match['kind']}",
+                int(match["addr"] or "0", 16),
+                nbytes,
+                int(match["tag"]),
+                int(match["count"] or 0),
             )
+            # Of a packet to the core the log has when it had arrived.
+            down = match["way"] == "down"
+            found.append(tlp._replace(end=cycle + tlp.beats) if down else tlp)
         return found

@@ -152,8 +152,11 @@ class LaunchQueue:
         at = self.at + 0x1FF8
         self.model.memory[at : at + 4] = word.to_bytes(4, "little")
 
-    def submit(self, *slots: int, ring: bool = True) -> list[int]:
-        """Write entries for these slots, and tell the board; their tickets."""
+    def submit(self, *slots: int, ring: bool = True, wide: bool = False) -> list[int]:
+        """Write entries for these slots, and tell the board; their tickets.
+
+        `wide` is a doorbell of 64 bits, with the entry of the last one.
+        """
         tickets = []
         for slot in slots:
             place = self.at + 8 * (self.next % self.entries)
@@ -162,17 +165,19 @@ class LaunchQueue:
             tickets.append(self.next)
             self.next += 1
         if ring:
-            self.ring(self.next)
+            self.ring(self.next, slot=slots[-1] if wide else None)
         return tickets
 
-    def ring(self, tail: int, generation: int | None = None):
-        """A doorbell, or the shadow tail."""
+    def ring(self, tail: int, generation: int | None = None, *, slot: int | None = None):
+        """A doorbell, of 64 bits if it has a slot, or the shadow tail."""
         word = tail & 0xFFFF | (self.generation if generation is None else generation) << 16
         if self.polls:
             self._shadow(word)
         else:
             base = regs.DOORBELL_BASE + regs.DOORBELL_STRIDE * self.number
-            self.model.write(base, word, regs.BAR_USER[0])
+            if slot is not None:
+                word |= (slot | (tail - 1 & 0xFFFF_0000)) << 32
+            self.model.write(base, word, regs.BAR_USER[0], dwords=1 if slot is None else 2)
 
     def status(self, ticket: int) -> int | None:
         """The status in a ticket's record; None if it is not there yet."""

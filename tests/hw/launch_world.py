@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 from collections import deque
 from contextlib import asynccontextmanager
@@ -42,6 +43,8 @@ class World:
         Channels that somebody else has.
     late : deque of int
         Cycles that the next runs wait for their start, of any channel; 0 when there is none left.
+    pause : int
+        Cycles between the beats of a read.
     writing : bool
         A write was taken and is not done.
     """
@@ -56,13 +59,19 @@ class World:
         self.outcome = lambda address: Outcome.OK
         self.held = set()
         self.late = deque()
+        self.pause = 0
         self.writing = False
         self.flushed = 0
         self._driven = set()
 
     def run(self, *benches, background=(), cycles=100_000):
         models = (self._reads, self._records, self._channel(0), self._channel(1), self._watch)
-        simulate(self.dut, *benches, background=(*models, *background), cycles=cycles)
+        try:
+            simulate(self.dut, *benches, background=(*models, *background), cycles=cycles)
+        finally:
+            # What is left of the models ends here: where it does while pytest parses a file to show
+            # a failure, Python 3.11 raises an error of its own.
+            gc.collect()
 
     @asynccontextmanager
     async def _driving(self, ctx, port: str):
@@ -132,16 +141,35 @@ class World:
             self.next[queue] += 1
         return tickets
 
-    async def ring(self, ctx, queue, tail=None, generation=1, *, at=0, bar=regs.BAR_USER[0]):
-        """Write a doorbell, `at` bytes behind its place."""
+    async def ring(
+        self,
+        ctx,
+        queue,
+        tail=None,
+        generation=1,
+        *,
+        at=0,
+        bar=regs.BAR_USER[0],
+        entry=None,
+        enable=0xFF,
+    ):
+        """Write a doorbell, `at` bytes behind its place.
+
+        If `entry` is a slot it has 64 bits, of whose bytes those of `enable` are written.
+        """
         tail = self.next[queue] if tail is None else tail
         doorbell, base = self.dut.doorbell, regs.DOORBELL_BASE + regs.DOORBELL_STRIDE * queue
         lane = at >> 2 & 1
         async with self._driving(ctx, "doorbell"):
             ctx.set(doorbell.bar, bar)
             ctx.set(doorbell.address, base + at >> 3)
-            ctx.set(doorbell.data, (tail & 0xFFFF | generation << 16) << 32 * lane)
-            ctx.set(doorbell.enable, 0xF << 4 * lane)
+            word = tail & 0xFFFF | generation << 16
+            if entry is None:
+                enable &= 0xF
+            else:
+                word |= (entry | (tail - 1 >> 16 & 0xFFFF) << 16) << 32
+            ctx.set(doorbell.data, word << 32 * lane)
+            ctx.set(doorbell.enable, enable << 4 * lane)
             ctx.set(doorbell.valid, 1)
             await ctx.tick()
             ctx.set(doorbell.valid, 0)
@@ -182,7 +210,9 @@ class World:
                 ctx.set(dut.placement.payload, write_of(self.rng, place + at, data))
                 ctx.set(dut.placement.valid, 1)
                 await ctx.tick()
-            ctx.set(dut.placement.valid, 0)
+                ctx.set(dut.placement.valid, 0)
+                for _ in range(self.pause):
+                    await ctx.tick()
             await ctx.tick().repeat(3)
             ctx.set(dut.retired.payload, {"length": job.length, "outcome": outcome})
             ctx.set(dut.retired.valid, 1)

@@ -75,10 +75,11 @@ class SeamModel:
         )
         await ctx.tick().repeat(2)
 
-    def write(self, offset: int, value: int, bar: int = regs.BAR_DMA[0]):
-        """Write a register, in order with all other accesses."""
-        data = value.to_bytes(4, "little")
-        self._targets.append(seam_beats(self._header(TargetKind.WRITE, offset, bar), data))
+    def write(self, offset: int, value: int, bar: int = regs.BAR_DMA[0], *, dwords: int = 1):
+        """Write a register, or several at once, in order with all other accesses."""
+        header = self._header(TargetKind.WRITE, offset, bar)
+        header |= {"dwords": dwords, "last_be": 0xF if dwords > 1 else 0}
+        self._targets.append(seam_beats(header, value.to_bytes(4 * dwords, "little")))
 
     async def read(self, ctx, offset: int) -> int:
         """Read a DMA register."""

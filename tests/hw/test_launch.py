@@ -252,9 +252,15 @@ def test_the_shadow_tail():
     simulate(model.core, bench, background=model.benches, cycles=60_000)
 
 
-@pytest.mark.parametrize(("c2h", "cycles"), [(False, 17), (True, 20)])
-def test_cycles_from_the_doorbell_to_the_first_request_of_data(c2h, cycles):
-    """Less the round trip of the entry's read; the second of two tickets, on a resting channel."""
+@pytest.mark.parametrize(
+    ("c2h", "wide", "cycles"),
+    [(False, False, 17), (True, False, 20), (False, True, 13), (True, True, 16)],
+)
+def test_cycles_from_the_doorbell_to_the_first_request_of_data(c2h, wide, cycles):
+    """Less the round trip of the entry's read; the second of two tickets, on a resting channel.
+
+    A doorbell of 64 bits brings the entry along: then these are all.
+    """
     model = launching()
     seam, beats = model.seam, []
     queue = LaunchQueue(model, 0, QUEUES[0])
@@ -279,11 +285,14 @@ def test_cycles_from_the_doorbell_to_the_first_request_of_data(c2h, cycles):
         await queue.wait(ctx, *queue.submit(0))
         await ctx.tick().repeat(100)
         beats.clear()
-        await queue.wait(ctx, *queue.submit(0))
+        await queue.wait(ctx, *queue.submit(0, wide=wide))
 
     simulate(model.core, bench, background=(*model.benches, watch))
     (bell, _), (entry, kind), *rest = beats
     assert kind == "asked"
+    if wide:
+        assert entry - bell == cycles
+        return
     came = next(cycle for cycle, kind in rest if kind == "came")
     first = next(cycle for cycle, kind in rest if kind == "asked")
     assert entry - bell + first - came == cycles

@@ -123,10 +123,10 @@ void session_config(Session *session, uint64_t offset, uint32_t value, size_t n)
     session->model().config_write(offset, data, n);
 }
 
-void session_write(Session *session, unsigned bar, uint64_t offset, uint32_t value) {
-    uint8_t data[4];
+void session_write(Session *session, unsigned bar, uint64_t offset, uint64_t value, size_t nbytes) {
+    uint8_t data[sizeof value];
     memcpy(data, &value, sizeof data);
-    session->model().mmio_write(bar, offset, data, sizeof data);
+    session->model().mmio_write(bar, offset, data, nbytes);
 }
 
 int session_read(Session *session, unsigned bar, uint64_t offset, uint64_t cycles,

@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Doorbells of 64 bits, which bring the entry of their ticket along."""
+
+from __future__ import annotations
+
+import pytest
+
+from peerdma import regs
+from peerdma.regs import LaunchEnd, LaunchStatus
+from tests.hw.helpers import seeded
+from tests.hw.launch_world import DONE, RINGS, World
+from tests.hw.registers.bus import bus_read
+
+#: Slots of one direction each, so that a run's marker says whose entry was taken.
+RINGS_SLOT, DOORBELLS_SLOT = 1, 2
+
+
+async def arm(world: World, ctx, queue: int = 0, **control):
+    for slot in range(4):
+        await world.slot(ctx, slot + 4 * queue, marker=slot + 4 * queue, c2h=slot & 1, queue=queue)
+    await world.arm(ctx, queue, **control)
+
+
+def runs(world: World) -> list[int]:
+    return [marker for kind, _, marker in world.log if kind == "run"]
+
+
+def fetches(world: World, queue: int = 0) -> int:
+    """How often a queue's ring was read."""
+    return sum(kind == "read" and at & ~0xFFF == RINGS[queue] for kind, at, _ in world.log)
+
+
+@pytest.mark.parametrize("first", [2**16 - 20, 2**32 - 20])
+def test_an_entry_that_comes_with_the_doorbell_is_not_read(first):
+    """Beyond each wrap, with the whole number in the record."""
+    rng = seeded()
+    world = World(rng, first=first)
+    wanted = []
+
+    async def bench(ctx):
+        await arm(world, ctx)
+        for _ in range(40):
+            slot = rng.randrange(4)
+            (ticket,) = world.submit(0, slot)
+            await world.ring(ctx, 0, entry=slot)
+            await world.served(ctx, 0, [ticket])
+            wanted.append((ticket, slot))
+            await ctx.tick().repeat(rng.randrange(1, 40))
+
+    world.run(bench)
+    assert runs(world) == [slot for _, slot in wanted]
+    assert world.records[0] == [(ticket, LaunchStatus.OK) for ticket, _ in wanted]
+    assert not fetches(world)
+
+
+@pytest.mark.parametrize(
+    "case", ["next", "two", "at work", "repeated", "in two", "half", "ended", "stale"]
+)
+def test_only_the_next_ticket_of_an_idle_queue_is_taken_from_the_doorbell(case):
+    """Everything else is as without an entry: the ring's counts, in which there is another slot."""
+    world = World(seeded())
+
+    async def bench(ctx):
+        await arm(world, ctx)
+        if case == "at work":
+            world.late.append(100)
+            world.submit(0, 0)
+            await world.ring(ctx, 0)
+            await world.until(ctx, lambda: ctx.get(world.dut.owners[0].granted))
+        tickets = world.submit(0, RINGS_SLOT)
+        if case == "two":
+            tickets += world.submit(0, RINGS_SLOT)
+        if case == "repeated":
+            await world.ring(ctx, 0)
+        if case == "in two":  # as bridges may break them up
+            await world.ring(ctx, 0, DOORBELLS_SLOT, 0, at=4)
+            await world.ring(ctx, 0)
+        if case == "half":  # of the upper dword
+            await world.ring(ctx, 0, entry=DOORBELLS_SLOT, enable=0x3F)
+        if case == "ended":
+            await world.ring(ctx, 0, world.next[0] + 20)
+        if case == "stale":
+            await world.ring(ctx, 0, generation=2, entry=DOORBELLS_SLOT)
+            await world.ring(ctx, 0)
+        if case != "half":
+            await world.ring(ctx, 0, entry=DOORBELLS_SLOT)
+        if case == "ended":
+            await ctx.tick().repeat(300)
+            assert (await world.state(ctx, 0))["end"] == LaunchEnd.TAIL
+            assert not world.log
+            # What came for an ended queue is not the next one's.
+            await world.control(ctx, 0, 0)
+            world.next[0] = 0
+            await world.arm(ctx, 0)
+            tickets = world.submit(0, RINGS_SLOT)
+            await world.ring(ctx, 0)
+        await world.served(ctx, 0, tickets)
+        ignored = regs.LAUNCH_QUEUE.address("ignored", 0)
+        assert await bus_read(ctx, world.dut.bus, ignored) == (case == "stale")
+
+    world.run(bench)
+    others = {"at work": [0], "two": [RINGS_SLOT]}.get(case, [])
+    assert runs(world) == [*others, DOORBELLS_SLOT if case == "next" else RINGS_SLOT]
+    assert bool(fetches(world)) == (case != "next")
+
+
+def test_an_older_read_that_is_still_under_way_changes_nothing():
+    """It brings what the ring had at the place before the entry was written."""
+    world = World(seeded())
+    world.pause = 200
+
+    async def bench(ctx):
+        await arm(world, ctx)
+        (ticket,) = world.submit(0, 0)
+        await world.ring(ctx, 0)
+        await world.served(ctx, 0, [ticket])
+        for slot in (2, 3, 1):
+            assert not fetches(world)
+            (ticket,) = world.submit(0, slot)
+            await world.ring(ctx, 0, entry=slot)
+            await world.served(ctx, 0, [ticket])
+        await world.until(ctx, lambda: fetches(world))
+        # What it brought of these places is old by now, and the next ones are read again.
+        tickets = world.submit(0, 3, 2)
+        await world.ring(ctx, 0)
+        await world.served(ctx, 0, tickets)
+
+    world.run(bench)
+    assert runs(world) == [0, 2, 3, 1, 3, 2]
+
+
+def test_a_ticket_is_flushed_and_its_slot_is_checked_as_any_other():
+    world = World(seeded())
+
+    async def bench(ctx):
+        await arm(world, ctx)
+        await world.slot(ctx, 5, marker=5, queue=1, done=1)
+        await world.slot(ctx, 6, marker=6, done=1)
+        for slot, status in ((5, LaunchStatus.SLOT), (6, LaunchStatus.FLUSHED)):
+            (ticket,) = world.submit(0, slot)
+            await world.ring(ctx, 0, entry=slot)
+            await world.served(ctx, 0, [ticket], status)
+        await ctx.tick().repeat(60)
+        writes = [at for kind, at, _ in world.log if kind == "write" and at >= DONE]
+        assert writes == [DONE + 8 * 6], "the done word of another queue's slot, or none"
+
+    world.run(bench)
+    assert runs(world) == []
+    assert not fetches(world)
+
+
+@pytest.mark.parametrize("run", range(10))
+def test_doorbells_of_both_widths_in_any_order(run):
+    """Two queues, merged, repeated, early and late: each ticket runs once, with its own slot."""
+    rng = seeded()
+    firsts = rng.sample((0, 1000, 2**16 - 60, 2**32 - 60), 2)
+    world = World(rng, entries=rng.choice((8, 16)))
+    world.next = list(firsts)
+    wanted, alone = [[], []], [0, 0]
+
+    def producer(queue):
+        async def bench(ctx):
+            while not armed:
+                await ctx.tick()
+            while len(wanted[queue]) < 60:
+                some = rng.choice((1, 1, 1, rng.randrange(1, world.entries + 1)))
+                chosen = [4 * queue + rng.randrange(4) for _ in range(some)]
+                begin = world.next[queue]
+                if rng.random() < 0.2:
+                    await world.ring(ctx, queue, begin + some)
+                    await ctx.tick().repeat(rng.randrange(1, 100))
+                tickets, before = world.submit(queue, *chosen), fetches(world, queue)
+                for _ in range(rng.randrange(3)):
+                    back = rng.randrange(some + 1)
+                    entry = chosen[back - 1] if back and rng.random() < 0.5 else None
+                    await world.ring(ctx, queue, begin + back, entry=entry)
+                    await ctx.tick().repeat(rng.randrange(1, rng.choice((3, 60))))
+                entry = rng.choice((None, chosen[-1]))
+                await world.ring(ctx, queue, entry=entry)
+                await world.served(ctx, queue, tickets, cycles=20_000)
+                alone[queue] += some == 1 and fetches(world, queue) == before
+                wanted[queue] += zip(tickets, chosen, strict=True)
+
+        return bench
+
+    armed = []
+
+    async def setup(ctx):
+        for queue in range(2):
+            await arm(world, ctx, queue)
+        armed.append(True)
+
+    world.run(setup, producer(0), producer(1), cycles=400_000)
+    for queue in range(2):
+        assert world.records[queue] == [(t, LaunchStatus.OK) for t, _ in wanted[queue]]
+        ours = [marker for marker in runs(world) if marker >> 2 == queue]
+        assert ours == [slot for _, slot in wanted[queue]]
+    assert all(alone), "no entry came with a doorbell"
