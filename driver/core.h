@@ -151,6 +151,8 @@ struct peerdma_lane {
  * @state: IDLE: not handed out; RUNNING: armed; STOPPING: disarmed; CUT_OFF
  * @job: its owner, from when it is armed until it touches no memory; NULL if IDLE
  * @deadline: as that of a lane
+ * @map_offset: offset for mmap() of its doorbell's page, while processes may have that mapped: it
+ *	is not handed out before they have not; else 0
  *
  * Members from @state on are protected by the board's lock.
  */
@@ -160,6 +162,7 @@ struct peerdma_launch {
 	enum peerdma_lane_state state;
 	struct peerdma_job *job;
 	unsigned long deadline;
+	u64 map_offset;
 };
 
 /**
@@ -170,11 +173,14 @@ struct peerdma_launch {
  * @file_free: jobs to files: the last reference to an open file is gone. Process context
  * @reset: files to life cycle: stops all running jobs and resets the board. May sleep, nothing
  *	held. Returns 0, -EBUSY if the board is frozen, -ENODEV if it is gone or does not come back
+ * @zap: jobs to files: removes the doorbell's page of a queue that does not run any more from all
+ *	processes. May sleep, nothing held
  */
 struct peerdma_ops {
 	void (*job_end)(struct peerdma_job *job);
 	void (*file_free)(struct kref *ref);
 	int (*reset)(struct peerdma_dev *board);
+	void (*zap)(struct peerdma_launch *launch);
 };
 
 /**
@@ -354,6 +360,7 @@ static inline void peerdma_channel_write(struct peerdma_lane *lane, u32 reg, u32
 
 /* launcher.c */
 void peerdma_launcher_identify(struct peerdma_dev *board);
+struct peerdma_launch *peerdma_launcher_find_idle(struct peerdma_dev *board);
 void peerdma_launcher_quiet(struct peerdma_dev *board);
 bool peerdma_launcher_busy(struct peerdma_dev *board);
 void peerdma_launcher_clear(struct peerdma_dev *board);
@@ -365,6 +372,7 @@ void peerdma_launcher_fill(struct peerdma_dev *board, u32 slot,
 void peerdma_launcher_validate(struct peerdma_dev *board, u32 slot, u32 control, u64 flush,
 			       u64 done);
 void peerdma_launcher_invalidate(struct peerdma_dev *board, u32 slot);
+void peerdma_launcher_flush(struct peerdma_dev *board);
 
 /* hw.c */
 int peerdma_hw_identify(struct peerdma_dev *board);

@@ -35,7 +35,7 @@ struct peerdma_why {
  * @ref: the open file and each job hold one
  * @board: holds a reference
  * @user: for whom its jobs and surfaces count
- * @privileged: it was opened by somebody who may know bus addresses
+ * @privileged: it was opened with CAP_SYS_RAWIO: may know bus addresses, and map doorbells
  * @opener: process that opened it
  * @surfaces: by handle
  * @next_handle: where the search for a free handle starts: a stale handle is not reused soon

@@ -15,7 +15,9 @@ int peerdma_args_copy(struct peerdma_file *file, void *structure, size_t known, 
 int peerdma_mmap_inode_get(struct peerdma_dev *board);
 void peerdma_mmap_inode_put(struct peerdma_dev *board);
 bool peerdma_mmap_mailbox(const struct peerdma_dev *board);
-void peerdma_mmap_zap_mailbox(struct peerdma_dev *board);
+u64 peerdma_mmap_doorbell(struct peerdma_file *file, struct peerdma_launch *launch);
+void peerdma_mmap_zap_doorbell(struct peerdma_launch *launch);
+void peerdma_mmap_zap_registers(struct peerdma_dev *board);
 int peerdma_mmap_info(struct peerdma_file *file, struct peerdma_map_info *info);
 int peerdma_mmap(struct file *filp, struct vm_area_struct *vma);
 

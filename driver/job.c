@@ -113,6 +113,12 @@ static bool job_wants_sync(const struct peerdma_job *job)
 	return leg->started && (job->ring ? job->ring->needs_sync : leg->surface->needs_sync);
 }
 
+/* Nobody is told of the end of a queue whose page can still be written to. */
+static bool job_wants_zap(const struct peerdma_job *job)
+{
+	return job->rings && job->rings->launch->map_offset;
+}
+
 /* The part of a job's end that may sleep. */
 static void job_reap(struct work_struct *work)
 {
@@ -120,9 +126,11 @@ static void job_reap(struct work_struct *work)
 	struct peerdma_dev *board = job->file->board;
 	struct peerdma_leg *leg = &job->legs[PEERDMA_C2H];
 
-	if (job_wants_sync(job)) {
+	if (!job->delivered) {
 		/* What the board did not write of it is what the CPU had there at the start. */
-		if (job->ring)
+		if (job->rings)
+			board->ops->zap(job->rings->launch);
+		else if (job->ring)
 			peerdma_ring_reclaim(job->ring);
 		else
 			leg->surface->provider->sync(leg->surface, leg->offset, leg->started, true);
@@ -228,6 +236,11 @@ void peerdma_job_end(struct peerdma_job *job)
 	if (!job->rings && !job->slot) {
 		board->jobs++;
 		board->failures += !!job->error;
+	}
+	if (job_wants_zap(job)) {
+		/* It waits for page faults, which may wait for memory, and that for other jobs. */
+		queue_work(peerdma_surface_wq, &job->reap);
+		return;
 	}
 	if (!job_wants_sync(job))
 		job_deliver(job);

@@ -66,20 +66,10 @@ static void launch_disarm(struct peerdma_launch *launch, enum peerdma_lane_state
 	launch_control(launch, 0);
 }
 
-static struct peerdma_launch *launch_find_idle(struct peerdma_dev *board)
-{
-	struct peerdma_launch *launch;
-
-	for_each_launch(launch, board)
-		if (launch->state == LANE_IDLE)
-			return launch;
-	return NULL;
-}
-
 static int launch_arm(struct peerdma_job *job)
 {
 	struct peerdma_dev *board = job->file->board;
-	struct peerdma_launch *launch = launch_find_idle(board);
+	struct peerdma_launch *launch = peerdma_launcher_find_idle(board);
 	struct peerdma_rings *rings = job->rings;
 
 	if (!launch)
@@ -139,10 +129,14 @@ static int launch_install(struct peerdma_job *job)
 int peerdma_launch_start(struct peerdma_job *job)
 {
 	struct peerdma_dev *board = job->file->board;
+	int error;
 
 	if (board->state != PEERDMA_BOARD_LIVE || board->broken)
 		return -EAGAIN;
-	return job->slot ? launch_install(job) : launch_arm(job);
+	error = job->slot ? launch_install(job) : launch_arm(job);
+	if (!error)
+		peerdma_launcher_flush(board);
+	return error;
 }
 
 /**
@@ -152,6 +146,7 @@ int peerdma_launch_start(struct peerdma_job *job)
 void peerdma_launch_resume(struct peerdma_launch *launch)
 {
 	peerdma_launcher_write(launch, PEERDMA_LAUNCH_QUEUE_RESUME_REG, 1);
+	peerdma_launcher_flush(launch->board);
 	peerdma_tickets_tell(launch->job->rings, 0);
 }
 

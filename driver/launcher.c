@@ -75,6 +75,26 @@ void peerdma_launcher_point(const struct peerdma_launch *launch, u32 reg, u64 ad
 }
 
 /**
+ * peerdma_launcher_find_idle() - finds a queue that can be handed out
+ * @board: called with its lock held
+ *
+ * Return: the queue, or NULL if all are in use.
+ */
+struct peerdma_launch *peerdma_launcher_find_idle(struct peerdma_dev *board)
+{
+	struct peerdma_launch *launch;
+	u32 n;
+
+	/* In rotation, for the sake of GPUs that have the page of one mapped for too long. */
+	for (n = 0; n < board->launch_count; n++) {
+		launch = &board->launches[(board->launch_generation + n) % board->launch_count];
+		if (launch->state == LANE_IDLE && !launch->map_offset)
+			return launch;
+	}
+	return NULL;
+}
+
+/**
  * peerdma_launcher_quiet() - tells all queues to stop
  * @board: the board
  */
@@ -160,4 +180,15 @@ void peerdma_launcher_validate(struct peerdma_dev *board, u32 slot, u32 control,
 void peerdma_launcher_invalidate(struct peerdma_dev *board, u32 slot)
 {
 	peerdma_write(board, launcher_slot(slot) + PEERDMA_LAUNCH_SLOT_CONTROL_REG, 0);
+}
+
+/**
+ * peerdma_launcher_flush() - waits until what was written to the board has arrived there
+ * @board: it has launch queues
+ *
+ * What GPUs write, and the board reads in memory, takes other paths, and could come before.
+ */
+void peerdma_launcher_flush(struct peerdma_dev *board)
+{
+	peerdma_launcher_read(board->launches, PEERDMA_LAUNCH_QUEUE_STATE_REG);
 }

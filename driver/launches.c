@@ -111,6 +111,24 @@ static int launches_fill_job(struct peerdma_job *job, const struct peerdma_creat
 	return launches_set_places(job->file, job->rings, request, surface);
 }
 
+/* Called with the board's lock held. */
+static bool launches_runs(const struct peerdma_job *job)
+{
+	return !job->ended && job->rings->launch->state == LANE_RUNNING;
+}
+
+/* The offset for mmap() of the doorbell's page; 0: none. */
+static u64 launches_map(struct peerdma_job *job)
+{
+	u64 offset = 0;
+
+	spin_lock_irq(&job->file->board->lock);
+	if (launches_runs(job))
+		offset = peerdma_mmap_doorbell(job->file, job->rings->launch);
+	spin_unlock_irq(&job->file->board->lock);
+	return offset;
+}
+
 static int launches_start(struct peerdma_file *file, struct peerdma_create_queue *request,
 			  struct peerdma_surface *surface)
 {
@@ -128,6 +146,7 @@ static int launches_start(struct peerdma_file *file, struct peerdma_create_queue
 		request->queue = job->id;
 		request->generation = job->rings->generation;
 		request->first = job->rings->first;
+		request->doorbell = launches_map(job);
 	} else {
 		peerdma_job_put(job);
 	}
@@ -267,12 +286,6 @@ int peerdma_launches_destroy(struct peerdma_file *file, struct peerdma_destroy_q
 		launches_forget(job);
 	peerdma_job_put(job);
 	return error;
-}
-
-/* Called with the board's lock held. */
-static bool launches_runs(const struct peerdma_job *job)
-{
-	return !job->ended && job->rings->launch->state == LANE_RUNNING;
 }
 
 /**

@@ -39,6 +39,7 @@ static const struct peerdma_ops ops = {
 	.job_end = peerdma_job_end,
 	.file_free = peerdma_chardev_free,
 	.reset = peerdma_recover_reset,
+	.zap = peerdma_mmap_zap_doorbell,
 };
 
 static struct peerdma_dev *main_create(struct pci_dev *pdev)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Mappings into processes: pinned GPU memory and the mailbox page.
+ * Mappings into processes: pinned GPU memory, the mailbox page and those of doorbells.
  *
  * A page fault looks up the surface by offset, checks that it may be used, and inserts the page.
  * Mappings are not recorded anywhere: to remove one, the state changes first, then the range of
@@ -17,10 +17,15 @@
 
 /* A file system without a mount point, for the inodes of boards. */
 #define PSEUDO_MAGIC		0x50444d41
-/* Offsets for mmap(): the mailbox page is at 0, the surfaces follow. */
+/* Offsets for mmap(): the mailbox page is at 0, surfaces and pages of doorbells follow. */
 #define SURFACES_BEGIN		PAGE_SIZE
 /* A page fault inserts at most this many bytes: a GPU page. */
 #define FAULT_AROUND		SZ_64K
+
+static bool doorbell_pages;
+module_param(doorbell_pages, bool, 0644);
+MODULE_PARM_DESC(doorbell_pages,
+		 "let programs without CAP_SYS_RAWIO map the doorbells of their launch queues, too (default off)");
 
 static struct vfsmount *mount;
 static int mount_count;
@@ -70,6 +75,13 @@ void peerdma_mmap_inode_put(struct peerdma_dev *board)
 	simple_release_fs(&mount, &mount_count);
 }
 
+/* Whether what is at @base of the user BAR, up to 4 KiB, fills a page of this kernel. */
+static bool mmap_fills_page(const struct peerdma_dev *board, u64 base)
+{
+	return base % PAGE_SIZE == 0 &&
+	       pci_resource_len(board->pdev, PEERDMA_BAR_USER) >= base + PAGE_SIZE;
+}
+
 /**
  * peerdma_mmap_mailbox() - whether the mailbox page can be mapped
  * @board: the board
@@ -79,8 +91,46 @@ void peerdma_mmap_inode_put(struct peerdma_dev *board)
 bool peerdma_mmap_mailbox(const struct peerdma_dev *board)
 {
 	return board->capabilities & PEERDMA_CAPABILITY_MAILBOX &&
-	       PEERDMA_MAILBOX_BASE % PAGE_SIZE == 0 &&
-	       pci_resource_len(board->pdev, PEERDMA_BAR_USER) >= PEERDMA_MAILBOX_BASE + PAGE_SIZE;
+	       mmap_fills_page(board, PEERDMA_MAILBOX_BASE);
+}
+
+static u64 mmap_doorbell_base(const struct peerdma_launch *launch)
+{
+	return PEERDMA_DOORBELL_BASE + launch->number * PEERDMA_DOORBELL_STRIDE;
+}
+
+/**
+ * peerdma_mmap_doorbell() - lets a file map the doorbell's page of its queue
+ * @file: whose
+ * @launch: its queue, armed. Its board's lock is held
+ *
+ * Return: offset for mmap(); 0 if it may not, or there is no page of this kernel's size.
+ */
+u64 peerdma_mmap_doorbell(struct peerdma_file *file, struct peerdma_launch *launch)
+{
+	if (!(doorbell_pages || file->privileged) ||
+	    !mmap_fills_page(file->board, mmap_doorbell_base(launch)))
+		return 0;
+	launch->map_offset = file->board->next_map;
+	file->board->next_map += PAGE_SIZE;
+	return launch->map_offset;
+}
+
+/* Where in the user BAR the registers are that this file may map at an mmap() offset; 0: none. */
+static u64 mmap_find_registers(struct peerdma_file *file, u64 offset)
+{
+	struct peerdma_launch *launch;
+	u64 base = 0;
+
+	if (offset < SURFACES_BEGIN)
+		return PEERDMA_MAILBOX_BASE;
+	spin_lock_irq(&file->board->lock);
+	for_each_launch(launch, file->board)
+		if (launch->state == LANE_RUNNING && launch->map_offset == offset &&
+		    launch->job->file == file)
+			base = mmap_doorbell_base(launch);
+	spin_unlock_irq(&file->board->lock);
+	return base;
 }
 
 /* Finds the surface of this file at an mmap() offset. The caller drops the reference. */
@@ -135,16 +185,17 @@ static vm_fault_t mmap_fault(struct vm_fault *fault)
 	u64 offset = (u64)fault->pgoff << PAGE_SHIFT;
 	struct peerdma_surface *surface = NULL;
 	vm_fault_t result = VM_FAULT_SIGBUS;
-	phys_addr_t mailbox;
+	u64 base;
 
 	down_read(&board->faults);
-	if (offset >= SURFACES_BEGIN) {
+	base = mmap_find_registers(file, offset);
+	if (!base) {
 		surface = mmap_find(file, offset);
 		if (surface && READ_ONCE(surface->state) == PEERDMA_SURFACE_LIVE)
 			result = mmap_enter(fault, surface, offset);
 	} else if (READ_ONCE(board->state) == PEERDMA_BOARD_LIVE) {
-		mailbox = pci_resource_start(board->pdev, PEERDMA_BAR_USER) + PEERDMA_MAILBOX_BASE;
-		result = vmf_insert_pfn(fault->vma, fault->address, PHYS_PFN(mailbox));
+		base += pci_resource_start(board->pdev, PEERDMA_BAR_USER);
+		result = vmf_insert_pfn(fault->vma, fault->address, PHYS_PFN(base));
 	}
 	up_read(&board->faults);
 	if (surface)
@@ -175,6 +226,19 @@ static void mmap_reserve_memtype(struct peerdma_surface *surface)
 	surface->memtype = true;
 out:
 	mutex_unlock(&surface->teardown);
+}
+
+static int mmap_registers(struct peerdma_file *file, struct vm_area_struct *vma, u64 base)
+{
+	if (base == PEERDMA_MAILBOX_BASE && !peerdma_mmap_mailbox(file->board))
+		return peerdma_fail(file, -EOPNOTSUPP,
+				    "this board has no mailbox page, or pages of this kernel are larger");
+	if (vma->vm_end - vma->vm_start > PAGE_SIZE)
+		return peerdma_fail(file, -EINVAL,
+				    "the mailbox, or a doorbell, is one page of %lu bytes",
+				    PAGE_SIZE);
+	vma->vm_page_prot = pgprot_noncached(vma->vm_page_prot);
+	return 0;
 }
 
 static int mmap_surface(struct peerdma_file *file, struct vm_area_struct *vma, u64 offset)
@@ -215,25 +279,16 @@ int peerdma_mmap(struct file *filp, struct vm_area_struct *vma)
 {
 	struct peerdma_file *file = filp->private_data;
 	u64 offset = (u64)vma->vm_pgoff << PAGE_SHIFT;
+	u64 base = mmap_find_registers(file, offset);
 	int error;
 
 	/* The kernel takes mappings of a file that was opened for reading only for private ones. */
 	if (!(vma->vm_flags & VM_SHARED) || vma->vm_flags & VM_EXEC)
 		return peerdma_fail(file, -EINVAL,
 				    "a mapping must be shared and not executable, of a node that was opened for reading and writing");
-	if (offset >= SURFACES_BEGIN) {
-		error = mmap_surface(file, vma, offset);
-		if (error)
-			return error;
-	} else {
-		if (!peerdma_mmap_mailbox(file->board))
-			return peerdma_fail(file, -EOPNOTSUPP,
-					    "this board has no mailbox page, or pages of this kernel are larger");
-		if (vma->vm_end - vma->vm_start > PAGE_SIZE)
-			return peerdma_fail(file, -EINVAL, "the mailbox is one page of %lu bytes",
-					    PAGE_SIZE);
-		vma->vm_page_prot = pgprot_noncached(vma->vm_page_prot);
-	}
+	error = base ? mmap_registers(file, vma, base) : mmap_surface(file, vma, offset);
+	if (error)
+		return error;
 	compat_vm_flags_set(vma, VM_IO | VM_PFNMAP | VM_DONTEXPAND | VM_DONTDUMP | VM_DONTCOPY);
 	compat_vm_flags_clear(vma, VM_MAYEXEC);
 	vma->vm_ops = &vm_ops;
@@ -241,12 +296,36 @@ int peerdma_mmap(struct file *filp, struct vm_area_struct *vma)
 }
 
 /**
- * peerdma_mmap_zap_mailbox() - removes the mailbox page from all processes
+ * peerdma_mmap_zap_doorbell() - removes the page of a queue from all processes
+ * @launch: not running, and no process can map it any more. May sleep
+ *
+ * From then on it can be handed out again.
+ */
+void peerdma_mmap_zap_doorbell(struct peerdma_launch *launch)
+{
+	struct peerdma_dev *board = launch->board;
+
+	peerdma_release_zap(board, launch->map_offset, PAGE_SIZE);
+	spin_lock_irq(&board->lock);
+	launch->map_offset = 0;
+	spin_unlock_irq(&board->lock);
+}
+
+/**
+ * peerdma_mmap_zap_registers() - removes mailbox and doorbells from all processes
  * @board: not live. May sleep
  */
-void peerdma_mmap_zap_mailbox(struct peerdma_dev *board)
+void peerdma_mmap_zap_registers(struct peerdma_dev *board)
 {
+	struct peerdma_launch *launch;
+	u64 offset;
+
 	peerdma_release_zap(board, 0, PAGE_SIZE);
+	for_each_launch(launch, board) {
+		offset = READ_ONCE(launch->map_offset);
+		if (offset)
+			peerdma_release_zap(board, offset, PAGE_SIZE);
+	}
 }
 
 /**

@@ -657,8 +657,8 @@ struct peerdma_release_frames {
  * @generation: out: in [15:0], that of its doorbells
  * @first: out: first ticket
  * @reserved: in: 0
- * @doorbell: out: offset for mmap() of the doorbell's page; 0: it has none, and is rung by the
- *	shadow tail
+ * @doorbell: out: offset for mmap() of the doorbell's page, 4096 bytes; 0: this open file gets
+ *	none, or pages of this kernel are larger
  *
  * docs/queue.md says what is in the rings, and what a GPU does. The request fills them, and clears
  * both words. The queue is a job: it goes on until it is destroyed or cancelled, the file is
@@ -670,6 +670,11 @@ struct peerdma_release_frames {
  *
  * The state word follows the board four times a second. An ended queue does not come back: create
  * another one.
+ *
+ * A doorbell is stored to the first 4 bytes of the page, or the shadow tail, or both. Files that
+ * were opened with CAP_SYS_RAWIO get a page, and others if the module's parameter doorbell_pages is
+ * on. When the queue ends, the page is removed from all processes before its event can be read:
+ * access raises SIGBUS from then on.
  */
 struct peerdma_create_queue {
 	__u32 size;

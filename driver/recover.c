@@ -62,7 +62,7 @@ void peerdma_recover_freeze(struct peerdma_dev *board, bool answers)
 		peerdma_stop_cut_off(board);
 	peerdma_stop_all(board, false, -EIO, PEERDMA_REASON_RESET);
 	spin_unlock_irq(&board->lock);
-	peerdma_mmap_zap_mailbox(board);
+	peerdma_mmap_zap_registers(board);
 	recover_quiesce(board);
 }
 
@@ -160,7 +160,7 @@ void peerdma_recover_work(struct work_struct *work)
 
 	if (dead) {
 		recover_quiesce(board);
-		peerdma_mmap_zap_mailbox(board);
+		peerdma_mmap_zap_registers(board);
 	} else if (broken) {
 		dev_warn(&board->pdev->dev, "a channel does not stop: resetting the board\n");
 		peerdma_recover_reset(board);

@@ -115,7 +115,8 @@ def run(arguments: argparse.Namespace) -> int:
     if any(result or wrong for result, wrong in found):
         print(f"result and wrong words of each plan: {found}", file=sys.stderr)
         return 1
-    print(f"{after.completed} copies that {gpu.name} started by {queue.doorbell}, all words right")
+    doorbell, _, _ = queue.doorbell.partition(":")
+    print(f"{after.completed} copies that {gpu.name} started by {doorbell}, all words right")
     if before is not None and after.cycles is not None:
         print(f"{(after.cycles - before) / after.completed:.0f} cycles of the board for each")
     if any("staged" in str(plan.path) for plan in plans):

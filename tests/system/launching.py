@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import mmap
 import threading
 import time
 from collections.abc import Iterator
@@ -38,7 +39,6 @@ class Queue:
         self.created = node.request(Ioctl.CREATE_QUEUE, self.request(**members))
         self.queue, self.next = self.created.queue, self.created.first
         assert self.created.generation
-        assert not self.created.doorbell
 
     def request(self, **members: int) -> uapi.CreateQueue:
         """The request that creates it, with other members."""
@@ -94,15 +94,21 @@ class Queue:
         self.word(at + 4).value = slot
         self.word(at).value = ticket
 
-    def submit(self, *slots: int) -> list[int]:
-        """Writes entries, and then the shadow tail: their tickets."""
+    def submit(self, *slots: int, doorbell: ctypes.c_uint32 | None = None) -> list[int]:
+        """Writes entries, and then a doorbell, or the shadow tail: their tickets."""
         tickets = []
         for slot in slots:
             self.entry(self.next, slot)
             tickets.append(self.next)
             self.next = (self.next + 1) % (1 << 32)
-        self.word(SHADOW).value = self.created.generation << 16 | self.next & 0xFFFF
+        tail = self.word(SHADOW) if doorbell is None else doorbell
+        tail.value = self.created.generation << 16 | self.next & 0xFFFF
         return tickets
+
+    def doorbell(self) -> ctypes.c_uint32:
+        """Its doorbell, mapped into this process for as long as this variable is there."""
+        page = mmap.mmap(self.node.fd, PAGE, offset=self.created.doorbell)
+        return ctypes.c_uint32.from_buffer(page)
 
     def done(self, number: int) -> ctypes.c_uint32:
         """A done word."""

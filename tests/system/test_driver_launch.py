@@ -83,6 +83,18 @@ def test_copies_of_scattered_memory():
         assert destination[1:10002] == source[3:10004]
 
 
+def test_a_slot_can_be_started_at_once():
+    """Though the board reads the tail before all that was written to its registers has arrived."""
+    with Node() as node:
+        memory = node.pages(Buffer(PAGE)), node.pages(Buffer(PAGE))
+        there = dict(zip(("src_handle", "dst_handle"), memory, strict=True))
+        for _ in range(4):
+            queue = Queue(node)
+            slots = [queue.prepare(Op.COPY, PAGE, **there) for _ in range(LAUNCH_SLOTS // 2)]
+            assert queue.run(slots[-1]) == [OK]
+            queue.destroy()
+
+
 @pytest.mark.parametrize("kind", ["cuda", "dmabuf"])
 def test_memory_of_a_gpu(kind: str):
     """What the board writes there is read before the record."""

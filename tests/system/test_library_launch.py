@@ -11,7 +11,7 @@ import pytest
 
 import peerdma
 from peerdma.regs import LaunchStatus
-from peerdma.uapi import Ioctl, QueueWord, Reason, Reset
+from peerdma.uapi import Access, Ioctl, QueueWord, Reason, Reset
 from tests.system.launching import WITH_QUEUES
 from tests.system.picoevb import PAGE, Buffer, Node, until
 
@@ -212,3 +212,22 @@ def test_what_the_driver_refuses():
         with board.queue([plan] * 32) as queue:
             queue.wait(queue.submit(31))
     assert pinned() == 0
+
+
+def test_memory_of_a_gpu():
+    """What is written there is read before the record: so it is pinned for both."""
+    with (
+        peerdma.gpu("emulated") as gpu,
+        gpu.surface(70_000) as source,
+        gpu.surface(70_000) as there,
+        peerdma.open(NODE) as board,
+    ):
+        source.array[:] = np.frombuffer(os.urandom(70_000), np.uint8)
+        with board.queue([board.prepare(source, there)]) as queue:
+            queue.wait(queue.submit(0))
+            assert np.array_equal(source.array, there.array)
+        with (
+            board.pin(there, access=Access.WRITE) as only,
+            pytest.raises(peerdma.UnsupportedError, match="pin the destination for both"),
+        ):
+            board.queue([board.prepare(source, only)])

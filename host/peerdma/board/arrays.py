@@ -75,7 +75,7 @@ class _Pinned:
 class Lease:
     """What a plan holds of an array: the array itself, and its pin. Ends with the plan."""
 
-    __slots__ = ("_arrays", "_given", "_owner", "_pinned", "_surface", "produced")
+    __slots__ = ("__weakref__", "_arrays", "_given", "_owner", "_pinned", "_surface", "produced")
 
     def __init__(
         self,
@@ -131,6 +131,8 @@ class Arrays:
         #: least recently used first; and those that are not kept, by identity
         self._kept: OrderedDict[Hashable, _Pinned] = OrderedDict()
         self._others: set[_Pinned] = set()
+        #: those of surfaces that are held
+        self._surfaces: weakref.WeakSet[Lease] = weakref.WeakSet()
         self.nbytes: int = 0
         #: Pins with how many leases ended, and a surface to release: `reap` takes note. It is
         #: appended to by garbage collection, which can come at any time.
@@ -197,6 +199,12 @@ class Arrays:
             self._drop_if_over(pinned)
         if self._cuda is not None:
             self._cuda.close()
+
+    def end(self) -> None:
+        """Releases the surfaces of plans that there still are: the board is closed."""
+        for lease in list(self._surfaces):
+            lease.close()
+        self.reap()
 
     def _pinned(self, array: ExternalArray) -> tuple[_Pinned, int]:
         """A pin with the array's bytes in it, and where they start."""
@@ -291,7 +299,10 @@ class Arrays:
             if isinstance(given, (Surface, DmaBuf)):
                 given.holders.add(self)
         pinned.users += 1
-        return Lease(given, owner, pinned, self, surface, produced)
+        lease = Lease(given, owner, pinned, self, surface, produced)
+        if surface is not None:
+            self._surfaces.add(lease)
+        return lease
 
     def _drop_if_over(self, pinned: _Pinned) -> None:
         if not pinned.over or pinned.users:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -310,10 +311,14 @@ class Launching(Protocol):
     slots : list of int
         That of each copy.
     generation : int
+    page : mmap.mmap or str
+        The page of its doorbell, mapped into this process until the caller closes that; or why it
+        has none. Access raises SIGBUS once the queue has ended.
     """
 
     slots: list[int]
     generation: int
+    page: mmap.mmap | str
 
     def check(self) -> None:
         """Looks whether a ticket has failed, or the board has ended the queue; ends it then."""

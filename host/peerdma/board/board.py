@@ -81,6 +81,7 @@ class Board:
                 pin.handle = None
                 pin.memory.release()
             self._pins.clear()
+            self._arrays.end()
         join_queues()
         self._jobs.join()
         self._plans.join()

@@ -15,6 +15,7 @@ from ..arguments import integer
 from ..errors import PeerdmaError, Timeout, UnsupportedError
 from ..memory.memory import DataPath
 from .backend import Backend
+from .doorbell import Doorbell
 from .jobs import Jobs
 from .pin import Pin
 from .plan import Plan
@@ -69,13 +70,8 @@ class Queue:
         Empty once it is closed.
     depth : int
         Tickets that can be on their way.
-    doorbell : str
-        How the board learns of tickets: by a word in memory that it polls, as a page of registers
-        for the GPU is not offered by this version.
     closed : bool
     """
-
-    doorbell: str = "shadow tail"
 
     def __init__(
         self, jobs: Jobs, backend: Backend, plans: Sequence[Plan], depth: int, device: Any
@@ -97,11 +93,12 @@ class Queue:
         self._flushes = {id(memory): memory.flush_writes for memory in written}
         copies = [(pieces(plan.sources), pieces(plan.destinations)) for plan in plans]
         self._run = backend.queue(copies, self._memory)
+        self._doorbell = Doorbell(self._run.page, device)
         self._thread = threading.Thread(target=self._attend, name="peerdma-queue", daemon=True)
         try:
             self._thread.start()
         except BaseException:
-            self._run.close()
+            self._close()
             raise
 
     def __repr__(self) -> str:
@@ -115,6 +112,14 @@ class Queue:
         self.close()
 
     @property
+    def doorbell(self) -> str:
+        """How the board learns of kernels' tickets; known once `device` was read.
+
+        "page of registers"; or "shadow tail", a word in memory that the board polls, and why.
+        """
+        return self._doorbell.text
+
+    @property
     def device(self) -> DeviceQueue:
         """The queue as an argument of kernels, by value: ``struct peerdma_queue`` of device.cuh.
 
@@ -125,8 +130,8 @@ class Queue:
             require_running(self._memory)
             if self._device is None:
                 address, keeps = self._mapped()
-                run = self._run
-                self._device = self._memory.device(address, run.generation, run.slots)
+                run, page = self._run, self._doorbell.map()
+                self._device = self._memory.device(address, run.generation, run.slots, page)
                 # Whoever has the addresses has the memory.
                 self._device.keeps = keeps
             return self._device
@@ -257,6 +262,7 @@ class Queue:
             require_running(self._memory)
             self._run.resume()
             self._memory.forgive()
+            require_running(self._memory)
 
     def stats(self) -> QueueStats:
         """How far the queue is."""
@@ -287,7 +293,7 @@ class Queue:
     def end(self) -> None:
         """As `close`, with the lock held; the thread may still run."""
         if not self.closed:
-            self._run.close()
+            self._close()
             self.closed, self.plans, self._device = True, (), None
             self._jobs.wake()
             if self._lane is not None:
@@ -310,6 +316,13 @@ class Queue:
             self._memory.let_go(self._dropped)
 
     # Inside ----------------------------------------------------------------------------------
+
+    def _close(self) -> None:
+        """Ends it, and then takes its doorbell from kernels, which may still wait for the end."""
+        try:
+            self._run.close()
+        finally:
+            self._doorbell.close()
 
     def _attend(self) -> None:
         """Serves what memory the board cannot reach by itself, and looks whether it has ended."""
@@ -340,7 +353,9 @@ class Queue:
 
         staged = any(DataPath.STAGED in plan.path for plan in self.plans)
         peer = any(plan.path.from_board is DataPath.PEER_TO_PEER for plan in self.plans)
-        memory, queue = self._memory, self.device
+        memory, queue = self._memory, DeviceQueue.from_buffer_copy(self.device)
+        # Streams may come to it when the queue is closed, and the page of its doorbell is gone.
+        queue.doorbell, queue.keeps = 0, self.device.keeps
         missed = queue.entries + memory.offset("missed")
         self._lane = Lane(device, queue, missed, memory.pending, self._give_up, staged, peer)
         return self._lane

@@ -101,6 +101,7 @@ class DeviceQueue(ctypes.Structure):
 
     _fields_ = (
         *((name, ctypes.c_uint64) for name in _LAYOUT.names or () if name != _OF_STREAMS),
+        ("doorbell", ctypes.c_uint64),
         ("depth", ctypes.c_uint32),
         ("generation", ctypes.c_uint32),
         ("plans", ctypes.c_uint32),
@@ -150,8 +151,6 @@ class QueueMemory:
         # An entry and a record are one store each.
         self._entries = row["entries"].view(np.uint64)
         self._records = row["records"].view(np.uint64)
-        #: the board's last record of each place, once the queue has ended
-        self._last: np.ndarray | None = None
         #: what streams missed before the queue was resumed
         self._missed_before = 0
 
@@ -174,13 +173,20 @@ class QueueMemory:
         """Bytes from the start to a member."""
         return _offset(member)
 
-    def device(self, address: int, generation: int, slots: Sequence[int]) -> DeviceQueue:
-        """The queue for kernels that see its memory at an address."""
+    def device(
+        self, address: int, generation: int, slots: Sequence[int], doorbell: int = 0
+    ) -> DeviceQueue:
+        """The queue for kernels that see its memory, and its doorbell if not 0, at an address."""
         members = set(_LAYOUT.names or ()) - {_OF_STREAMS}
         places = {name: address + _offset(name) for name in members}
         numbers = (ctypes.c_uint8 * LAUNCH_SLOTS)(*slots)
         return DeviceQueue(
-            **places, depth=self.depth, generation=generation, plans=len(slots), slots=numbers
+            **places,
+            doorbell=doorbell,
+            depth=self.depth,
+            generation=generation,
+            plans=len(slots),
+            slots=numbers,
         )
 
     # Tickets ---------------------------------------------------------------------------------
@@ -191,10 +197,7 @@ class QueueMemory:
 
     def record(self, ticket: int) -> tuple[int, int] | None:
         """Ticket and status of the record in a ticket's place; None if it is not done."""
-        place = ticket % self.depth
-        both = int(self._records[place])
-        if self._last is not None and int(self._last[place]) % _TICKETS == ticket:
-            both = int(self._last[place])
+        both = int(self._records[ticket % self.depth])
         found, status = both % _TICKETS, both // _TICKETS
         return None if ahead(found, ticket) < 0 else (found, status)
 
@@ -292,21 +295,22 @@ class QueueMemory:
             self._tell()
 
     def end(self, why: Reason, fault: LaunchEnd = LaunchEnd.NONE) -> None:
-        """Completes every ticket that has no record, and says that the queue has ended.
+        """Says that the queue has ended, and completes every ticket that has no record.
 
-        The board writes nothing any more. In each place the next ticket gets a record, drawn or
-        not: one that is drawn from here on is not waited for, as the state word says why.
+        The board writes nothing any more. In the order of the kernel driver: a ticket whose entry
+        comes after the look is not completed, and who submits it sees the state word.
         """
-        # Those that are done are told of as they were.
-        self._last = self._records[: self.depth].copy()
+        self.fault = fault
+        self._tell(why)
+        os.sched_yield()  # the word first, as in `submit`
         for place in range(self.depth):
-            ticket = (int(self._records[place]) + self.depth) % _TICKETS
-            self._records[place] = ticket | LaunchStatus.ABORTED << 32
-        self.fault, self.ended = fault, why
-        self._tell()
+            ticket = int(self._entries[place]) % _TICKETS
+            if ahead(ticket, int(self._records[place]) % _TICKETS) > 0:
+                self._records[place] = ticket | LaunchStatus.ABORTED << 32
         self.let_go()
+        self.ended = why
 
-    def _tell(self) -> None:
+    def _tell(self, why: Reason = Reason.NONE) -> None:
         reason, status, end = QueueWord.REASON, QueueWord.STATUS, QueueWord.END
-        word = reason.put(self.ended) | status.put(self.first_error) | end.put(self.fault)
+        word = reason.put(why) | status.put(self.first_error) | end.put(self.fault)
         self._row["state"] = word

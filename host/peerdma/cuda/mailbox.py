@@ -1,23 +1,26 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A board's mailbox page, mapped for CUDA kernels."""
+"""Pages of a board's registers, the mailbox and doorbells, mapped for CUDA kernels."""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import mmap
+from collections.abc import Callable
 
 from ..errors import CudaError
 from ..memory.mailbox import Mailbox, MailboxMap
 from .device import CudaDevice
 from .memory import map_host
 
-__all__ = ["map_mailbox"]
+__all__ = ["map_doorbell", "map_mailbox"]
 
 _IO_MEMORY = 4
 _ACTION = "map the board's mailbox"
+_WHY = "NVIDIA's driver cannot map another device's registers on this kernel"
 _INSTEAD = (
-    "NVIDIA's driver cannot map another device's registers on this kernel. Let the kernel write a "
-    "word of a surface in host memory, and the program pass it on by mailbox.write(...): "
-    "docs/cuda.md, Mailbox"
+    f"{_WHY}. Let the kernel write a word of a surface in host memory, and the program pass it on "
+    "by mailbox.write(...): docs/cuda.md, Mailbox"
 )
 
 
@@ -40,3 +43,22 @@ def map_mailbox(device: CudaDevice, mailbox: Mailbox) -> MailboxMap:
                 raise
             raise CudaError(_ACTION, error.found, _INSTEAD, name=error.name) from None
         return MailboxMap(address, undo.pop_all().close)
+
+
+def map_doorbell(device: CudaDevice, page: mmap.mmap) -> tuple[int, Callable[[], None]]:
+    """The address of a doorbell's page in kernels, and what unmaps it; CudaError if it cannot be.
+
+    The page belongs to a queue that has not ended.
+    """
+    word = ctypes.c_uint32.from_buffer(page)
+    with contextlib.ExitStack() as undo:
+        device.acquire()
+        undo.callback(device.release)
+        # As above: what this reads does not matter.
+        word.value  # noqa: B018
+        action = "map the page of a doorbell"
+        try:
+            at = map_host(device, ctypes.addressof(word), len(page), undo, action, _IO_MEMORY)
+        except CudaError as error:
+            raise CudaError(action, error.found, _WHY, name=error.name) from None
+        return at, undo.pop_all().close

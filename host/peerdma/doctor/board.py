@@ -22,6 +22,7 @@ __all__ = [
     "look_at_counts",
     "look_at_gateware",
     "look_at_versions",
+    "try_doorbell",
     "try_gpu_memory",
     "try_host_memory",
     "try_mailbox",
@@ -169,6 +170,21 @@ def try_mailbox(board: Board, gpu: Gpu) -> Finding:
             # The error's text ends with what to use instead; transfers need no mailbox.
             return note("mailbox", f"{type(error).__name__}: {error}")
     return ok("mailbox", "kernels of the GPU can write to it")
+
+
+def try_doorbell(board: Board, gpu: Gpu) -> Finding:
+    """Whether kernels of a GPU can ring a launch queue of the board by its page."""
+    try:
+        with (
+            board.pin(np.ones(64, np.uint8)) as source,
+            board.pin(np.zeros(64, np.uint8)) as there,
+            board.queue([board.prepare(source, there)], depth=8, gpu=gpu) as queue,
+        ):
+            queue.device  # noqa: B018  # maps it
+            text = queue.doorbell
+    except PeerdmaError as error:
+        return note("doorbell", f"{type(error).__name__}: {error}")
+    return note("doorbell", text) if text.startswith("shadow tail") else ok("doorbell", text)
 
 
 def _seed() -> int:

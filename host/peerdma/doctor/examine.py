@@ -15,11 +15,13 @@ from ..gpus import gpu
 from ..identity import VFIO
 from ..kernel.node import KernelNode
 from ..opening import add_board_option, is_node, open_board
+from ..regs import Capability
 from ..vfio_pci.place import DRIVER
 from .board import (
     look_at_counts,
     look_at_gateware,
     look_at_versions,
+    try_doorbell,
     try_gpu_memory,
     try_host_memory,
     try_mailbox,
@@ -163,3 +165,6 @@ def _transfers(path: str, kind: str | None) -> Iterator[Finding]:
         with device:
             yield from try_gpu_memory(board, device)
             yield try_mailbox(board, device)
+            extension = board.info().extension
+            if extension and Capability.LAUNCH in extension.capabilities:
+                yield try_doorbell(board, device)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import mmap
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ from ..board.backend import LaunchCounts, Piece
 from ..board.queue_memory import QueueMemory
 from ..errors import PeerdmaError, UnsupportedError
 from ..memory.memory import Memory
-from ..regs import LAUNCH_QUEUE
+from ..regs import DOORBELL_STRIDE, LAUNCH_QUEUE
 from ..uapi import (
     Access,
     CreateQueue,
@@ -54,6 +55,7 @@ class LaunchRun:
 
     slots: list[int]
     generation: int
+    page: mmap.mmap | str
 
     def __init__(
         self,
@@ -86,7 +88,19 @@ class LaunchRun:
             memory.start(created.first)
             self.generation = created.generation
             self.slots = [self._prepare(*each) for each in enumerate(requests)]
+            self.page = self._map(created.doorbell)
             self._undo = undo.pop_all()
+
+    def _map(self, offset: int) -> mmap.mmap | str:
+        """See `peerdma.board.backend.Launching.page`."""
+        if offset:
+            return self._node.map(offset, DOORBELL_STRIDE)
+        if mmap.PAGESIZE > DOORBELL_STRIDE:
+            return f"pages of this kernel are {mmap.PAGESIZE} bytes, and a doorbell's is smaller"
+        return (
+            "the driver gives a page to programs with CAP_SYS_RAWIO only. Load it with "
+            "doorbell_pages=1 if all programs may have one"
+        )
 
     def _prepare(self, index: int, request: Prepare) -> int:
         """Puts a copy into a slot, with its done word."""
@@ -109,8 +123,7 @@ class LaunchRun:
 
     def resume(self) -> None:
         """Has the board start tickets again."""
-        resume = ResumeQueue(queue=self._queue)
-        self._node.request(Ioctl.RESUME_QUEUE, resume, "resume a launch queue")
+        self._ask(Ioctl.RESUME_QUEUE, ResumeQueue(queue=self._queue), "resume a launch queue")
         for _ in range(_LOOKS):
             # The board does that when it is between two tickets.
             if not QueueWord.STATUS.get(self._query().state):
@@ -120,7 +133,8 @@ class LaunchRun:
 
     def invalidate(self, index: int) -> None:
         """The board does not use the memory of a copy any more when this returns."""
-        self._undone(Ioctl.UNPREPARE, Unprepare(queue=self._queue, slot=self.slots[index]))
+        request = Unprepare(queue=self._queue, slot=self.slots[index])
+        self._ask(Ioctl.UNPREPARE, request, "end a slot of a launch queue")
         self.check()
         if self._memory.ended is Reason.CANCELLED:
             # Nobody has closed it: the ticket at work did not end in time.
@@ -162,13 +176,16 @@ class LaunchRun:
     def _destroy(self) -> None:
         """Ends the queue and takes the event of that, unless it was read."""
         if self._queue in self._jobs.listeners:
-            self._undone(Ioctl.DESTROY_QUEUE, DestroyQueue(queue=self._queue))
+            request = DestroyQueue(queue=self._queue)
+            self._ask(Ioctl.DESTROY_QUEUE, request, "end a launch queue")
             del self._jobs.listeners[self._queue]
 
-    def _undone(self, code: Ioctl, request: DestroyQueue | Unprepare) -> None:
-        """Ends something, which may have ended already."""
+    def _ask(
+        self, code: Ioctl, request: DestroyQueue | ResumeQueue | Unprepare, action: str
+    ) -> None:
+        """Makes a request, which may come after the end of what it is for."""
         try:
-            self._node.request(code, request, "end a launch queue, or one of its slots")
+            self._node.request(code, request, action)
         except PeerdmaError as error:
             if error.errno != errno.ENOENT:
                 raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import mmap
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -188,6 +189,7 @@ class LaunchRun:
 
     slots: list[int]
     generation: int
+    page: mmap.mmap | str = "the user-space driver offers no page"
 
     def __init__(self, launcher: Launcher, copies: Sequence[Copy], memory: QueueMemory):
         self._launcher = launcher

@@ -5,14 +5,18 @@ from __future__ import annotations
 
 import ctypes
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 
 import peerdma
+from peerdma.board.queue_memory import QueueMemory
+from peerdma.regs import LaunchStatus
+from peerdma.uapi import Reason
+from tests.host.programs import ROOT
 
-__all__ = ["LAUNCHING", "Copies", "Threads", "compiled"]
+__all__ = ["LAUNCHING", "Copies", "Threads", "compiled", "kernel_end"]
 
 #: Options of a simulated board that has them.
 LAUNCHING = ("--launch-queues", "2")
@@ -26,6 +30,30 @@ def compiled(folder: Path) -> ctypes.CDLL:
     include = f"-I{peerdma.include_dir()}"
     subprocess.run(["g++", *_FLAGS, include, str(_SOURCE), "-o", str(library)], check=True)
     return ctypes.CDLL(str(library))
+
+
+def kernel_end(folder: Path) -> Callable[[QueueMemory, Reason, LaunchStatus], None]:
+    """How the kernel driver ends a queue, of its own source, compiled into a folder.
+
+    Called with the queue's memory, why it ends, and the status of tickets that have no record.
+    """
+    for name in ("bitfield.h", "bits.h", "build_bug.h"):
+        header = folder / "linux" / name
+        header.parent.mkdir(exist_ok=True)
+        header.touch()  # kernel_tickets.c has what is used of them
+    library, source = folder / "tickets.so", _SOURCE.with_name("kernel_tickets.c")
+    flags = ("-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", f"-I{folder}", f"-I{ROOT}")
+    subprocess.run(["gcc", *flags, str(source), "-o", str(library)], check=True)
+    end = ctypes.CDLL(str(library)).kernel_end
+
+    def call(memory: QueueMemory, reason: Reason, status: LaunchStatus) -> None:
+        places = [
+            ctypes.c_void_p(memory.pages.address + memory.offset(name))
+            for name in ("entries", "records", "state")
+        ]
+        end(*places, memory.depth, reason, status)
+
+    return call
 
 
 class Copies:

@@ -32,6 +32,7 @@ void layout(unsigned *to) {
         offsetof(peerdma_queue, published),
         offsetof(peerdma_queue, done),
         offsetof(peerdma_queue, written),
+        offsetof(peerdma_queue, doorbell),
         offsetof(peerdma_queue, depth),
         offsetof(peerdma_queue, generation),
         offsetof(peerdma_queue, plans),
@@ -63,6 +64,41 @@ void work(const peerdma_queue *queue, unsigned count, unsigned threads, Time lim
             }
         });
     for (auto &thread : running) thread.join();
+}
+
+// Threads submit and wait until the queue has ended. This one is the board: it does `count` tickets,
+// and calls `end`, as drivers do when the board is quiet. Fewer tickets than the queue is deep are
+// drawn. Returns how often a thread was told what is not so.
+unsigned ending(const peerdma_queue *queue, unsigned threads, unsigned count, Time limit,
+                void (*end)()) {
+    unsigned first = *queue->next, wrong = 0;
+    std::vector<std::thread> running;
+    for (unsigned n = 0; n < threads; n++)
+        running.emplace_back([=, &wrong] {
+            int result = PEERDMA_OK;
+            for (unsigned ticket; result == PEERDMA_OK;) {
+                bool done = false;
+                result = peerdma_submit(*queue, 0, &ticket, limit);
+                if (result == PEERDMA_OK) {
+                    result = peerdma_wait(*queue, ticket, limit);
+                    done = ticket - first < count;
+                }
+                bool right = done ? result == PEERDMA_OK : result == PEERDMA_ENDED || result > 0;
+                if (!right) __atomic_fetch_add(&wrong, 1, __ATOMIC_RELAXED);
+            }
+        });
+    Time since = peerdma_now();
+    for (unsigned ticket = first; ticket - first < count; ticket++) {
+        unsigned *tail = queue->tail;
+        while ((unsigned short)(peerdma_load(tail) - 1 - ticket) >= queue->depth)
+            if (peerdma_now() - since > limit) return ~0u;
+        peerdma_fence();
+        peerdma_store(queue->records + (ticket & (queue->depth - 1)), (unsigned long long)ticket);
+    }
+    peerdma_fence();
+    end();
+    for (auto &thread : running) thread.join();
+    return wrong;
 }
 
 // A board that is stricter than ours: an entry that the tail covers and that is not there is an

@@ -301,6 +301,20 @@ def test_an_array_that_cannot_be_pinned_as_a_whole_is_pinned_in_part(node_driver
     ]
 
 
+def test_plans_of_a_closed_board_hold_no_surface():
+    with (
+        peerdma.gpu("emulated") as gpu,
+        gpu.surface(NBYTES) as source,
+        gpu.surface(NBYTES) as target,
+        peerdma.open("sim") as board,
+    ):
+        plan = board.prepare(source, target)
+        with pytest.raises(peerdma.PinError, match="pinned"):
+            source.close()
+    with pytest.raises(peerdma.PeerdmaError, match="closed"):
+        plan.run()
+
+
 # dma-bufs -----------------------------------------------------------------------------------
 
 

@@ -11,7 +11,8 @@ import pytest
 import peerdma
 from peerdma.board.queue_memory import DEPTHS, QueueMemory
 from peerdma.regs import LaunchStatus
-from tests.host.board.launches import LAUNCHING, Copies, Threads, compiled
+from peerdma.uapi import Reason
+from tests.host.board.launches import LAUNCHING, Copies, Threads, compiled, kernel_end
 
 #: What the functions return, as in device.cuh.
 OK, PENDING, TIMEOUT, ENDED, NO_PLAN = 0, -1, -2, -3, -4
@@ -54,6 +55,26 @@ def test_no_entry_is_lost_and_none_announced_too_early(library, depth, threads):
     queue = memory.device(memory.pages.address, 7, [0])
     limit = ctypes.c_ulonglong(120_000_000_000)
     assert library.race(ctypes.byref(queue), threads, 3000, limit) == 0
+
+
+@pytest.mark.parametrize("driver", ["kernel", "user-space"])
+def test_the_end_is_told_right_in_the_order_of_each_driver(library, tmp_path, driver):
+    """Who waits for a ticket that the board did is told so, and each other one that it was not."""
+    kernel = kernel_end(tmp_path) if driver == "kernel" else None
+    limit = ctypes.c_ulonglong(60_000_000_000)
+    for turn in range(200):
+        memory = QueueMemory(8)
+        memory.start(2**32 - 2)
+
+        def end(memory=memory):
+            if kernel:
+                kernel(memory, Reason.RESET, LaunchStatus.FLUSHED)
+            else:
+                memory.end(Reason.RESET)
+
+        queue = memory.device(memory.pages.address, 7, [0])
+        call = ctypes.CFUNCTYPE(None)(end)
+        assert library.ending(ctypes.byref(queue), 4, turn % 5, limit, call) == 0
 
 
 def test_threads_submit_and_see_every_copy(library, board, copies, seed):

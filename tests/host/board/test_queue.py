@@ -54,7 +54,8 @@ def copies(board, gpu):
 def test_copies_of_all_sizes_in_any_order(board, copies, seed):
     rng = random.Random(seed)
     with board.queue(copies.plans, depth=16) as queue:
-        assert (queue.depth, queue.doorbell, len(queue.plans)) == (16, "shadow tail", len(SIZES))
+        assert (queue.depth, len(queue.plans)) == (16, len(SIZES))
+        assert queue.doorbell == "shadow tail: the user-space driver offers no page"
         for _ in range(8):
             copies.fill()
             order = [4, *(rng.randrange(4) for _ in range(44))]
@@ -404,10 +405,8 @@ def ended(queue):
         assert time.monotonic() < until
         time.sleep(0.01)
     # Whoever waits gets an error.
-    with pytest.raises(peerdma.TransferError, match="aborted"):
-        queue.wait(queue._memory.first)
     with pytest.raises(peerdma.TransferError, match=r"the queue has ended: (a tail|an entry)"):
-        queue.wait((queue._memory.first + 8) % 2**32)
+        queue.wait(queue._memory.first)
 
 
 def test_a_tail_that_is_too_far_ahead(board, copies):
@@ -481,22 +480,21 @@ def test_entries_with_foreign_slots(board, copies):
 
 
 def test_the_driver_completes_every_ticket():
-    """In each place, whatever is drawn; and the first error stays beside why it ended."""
+    """Each that has no record; and the first error stays beside why it ended."""
     memory = QueueMemory(8)
     memory.start(2**32 - 3)
     for index in range(5):
         memory.submit(index, 0, 1)
     memory.note(LaunchStatus.SLOT)
     memory.note(LaunchStatus.FLUSHED)
+    done, *tickets = [(memory.first + n) % 2**32 for n in range(5)]
+    memory._records[done % 8] = done
     memory.end(Reason.CANCELLED)
-    tickets = [(memory.first + n) % 2**32 for n in range(8)]
+    assert memory.record(done) == (done, LaunchStatus.OK)
     assert [memory.record(each) for each in tickets] == [
         (each, LaunchStatus.ABORTED) for each in tickets
     ]
-    assert memory.record((memory.first + 8) % 2**32) is None
-    # One that was done before stays so.
-    done = (memory.first - 8) % 2**32
-    assert memory.record(done) == (done, LaunchStatus.OK)
+    assert memory.record((memory.first + 5) % 2**32) is None
     assert QueueWord.REASON.get(memory.word()) == Reason.CANCELLED
     assert QueueWord.STATUS.get(memory.word()) == LaunchStatus.SLOT
     assert memory._row["done"].all()

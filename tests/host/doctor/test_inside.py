@@ -23,6 +23,7 @@ from peerdma.errors import (
     VersionMismatch,
 )
 from peerdma.kernel.node import KernelNode
+from peerdma.regs import Capability
 from peerdma.uapi import BoardState, Ioctl, Placement, Reason
 from tests.host.cuda.fake_cuda import Result, fake_driver
 from tests.host.doctor.machine import Pc
@@ -112,6 +113,26 @@ def test_a_mailbox_that_kernels_of_the_gpu_cannot_reach(machine, cuda_api):
     assert (found.verdict, found.exit_code) == (Verdict.NOTE, 0)
     assert "CUDA_ERROR_INVALID_VALUE" in found.found
     assert "docs/cuda.md, Mailbox" in found.found
+
+
+def test_the_doorbell_of_a_launch_queue(machine, node_driver, cuda_api):
+    node_driver.info.capabilities |= Capability.LAUNCH
+    found = examined(machine)["doorbell"]
+    assert (found.verdict, found.exit_code) == (Verdict.NOTE, 0)
+    assert "no launch queues" in found.found
+    node_driver.launch_count = 1
+    found = examined(machine)["doorbell"]
+    assert found.verdict is Verdict.NOTE and "doorbell_pages=1" in found.found
+    node_driver.doorbell = 1 << 41
+    found = examined(machine)["doorbell"]
+    assert (found.verdict, found.found) == (Verdict.OK, "page of registers")
+    # After the mailbox and the memory of the queue
+    before = len(cuda_api.named("cuMemHostRegister"))
+    examined(machine)
+    each = len(cuda_api.named("cuMemHostRegister")) - before
+    cuda_api.failures["cuMemHostRegister"] = each - 1, Result.CUDA_ERROR_NOT_SUPPORTED
+    found = examined(machine)["doorbell"]
+    assert found.verdict is Verdict.NOTE and found.found.startswith("shadow tail: cannot map")
 
 
 def test_no_compiler_is_needed(machine, monkeypatch):

@@ -285,4 +285,6 @@ class FakeKernel(FakeLaunches):
             event = uapi.Event.from_buffer_copy(data)
             if event.reason != Reason.FRAMES:
                 del self._outstanding[event.job]
+                if self.queue is not None and event.job == self.queue.number:
+                    self.queue = None
             data = data[int.from_bytes(data[:4], "little") :]

@@ -7,7 +7,7 @@ import ctypes
 import errno
 from types import SimpleNamespace
 
-from peerdma.regs import LAUNCH_ENTRY, LAUNCH_RECORD, LAUNCH_SLOTS, LaunchStatus
+from peerdma.regs import LAUNCH_ENTRY, LAUNCH_QUEUE, LAUNCH_RECORD, LAUNCH_SLOTS, LaunchStatus
 from peerdma.uapi import QueueWord, Reason
 
 FIRST, GENERATION = (1 << 32) - 3, 7
@@ -20,11 +20,14 @@ class FakeLaunches:
     ----------
     launch_count : int
         How many the board has, 0 or 1.
+    doorbell : int
+        Where the page of a queue can be mapped; 0: nowhere.
     queue : SimpleNamespace or None
-        The queue whose event was not read: its number, request, jobs by slot, and state.
+        The queue, until the event of its end is read: its number, request, jobs by slot, and state.
     """
 
     launch_count = 0
+    doorbell = 0
     queue: SimpleNamespace | None = None
 
     def word(self, offset: int) -> ctypes.c_uint32:
@@ -39,6 +42,7 @@ class FakeLaunches:
         if self.queue:
             self._fail(errno.EBUSY, "all 1 launch queues of the board are in use")
         request.queue, request.first, request.generation = next(self._jobs), FIRST, GENERATION
+        request.doorbell = self.doorbell
         self.queue = SimpleNamespace(number=request.queue, request=request, jobs={}, state=0)
         self._outstanding[request.queue] = False
         for ticket in range(FIRST - request.depth, FIRST):
@@ -68,7 +72,10 @@ class FakeLaunches:
         request.state, request.ignored = self._find(request.queue).state, 2
 
     def _resume_queue(self, request):
-        self._find(request.queue).state = 0
+        queue = self._find(request.queue)
+        if QueueWord.REASON.get(queue.state):
+            self._fail(errno.ENOENT, "the launch queue has ended")
+        queue.state = 0
 
     def _destroy_queue(self, request):
         queue = self._find(request.queue)
@@ -88,8 +95,9 @@ class FakeLaunches:
                 self.word(record + 4).value = LaunchStatus.FLUSHED
                 self.word(record).value = ticket
 
-    def end_queue(self, reason: Reason, **members: int) -> None:
+    def end_queue(self, reason: Reason, status: int = 0, **members: int) -> None:
         """The driver ends it, and its event can be read."""
+        if reason is Reason.ENGINE:
+            self.queue.state |= QueueWord.END.put(LAUNCH_QUEUE["state"].field("end").get(status))
         self._told(reason)
-        number, self.queue = self.queue.number, None
-        self._end(number, reason=reason, **members)
+        self._end(self.queue.number, reason=reason, status=status, **members)

@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Launch queues behind the kernel driver, against a stand-in for the driver."""
 
+import ctypes
 import errno
+import mmap
 import time
 
 import numpy as np
 import pytest
 
 import peerdma
+from peerdma.kernel.node import KernelNode
 from peerdma.regs import LAUNCH_QUEUE, LaunchEnd, LaunchStatus
 from peerdma.uapi import Access, Ioctl, PrepareFlag, QueueWord, Reason
+from tests.host.cuda.fake_cuda import Result, is_present
 from tests.host.kernel.fake_launches import FIRST, GENERATION
 
 NAMES = ("PIN_PAGES", "UNPIN_CUDA", "CREATE_QUEUE", "PREPARE", "UNPREPARE", "DESTROY_QUEUE")
@@ -130,6 +134,23 @@ def test_an_end_by_the_driver_is_told_once(driver, node_board, pins, reason, kin
         assert not another.stats().ended
 
 
+@pytest.mark.parametrize("call", ["wait", "stats", "resume"])
+def test_an_end_whose_event_nobody_has_read(driver, node_board, pins, call):
+    """The driver knows the queue until then, and says why it has ended."""
+    with node_board.queue([node_board.prepare(*pins)], depth=8) as queue:
+        ticket = queue.submit(0)
+        with node_board._lock:  # else the queue's thread reads it
+            driver.end_queue(Reason.RESET, result=-errno.EIO)
+            if call == "stats":
+                assert "the board was reset" in queue.stats().ended
+            else:
+                with pytest.raises(peerdma.TransferError, match="the board was reset"):
+                    queue.resume() if call == "resume" else queue.wait(ticket)
+        node_board.prepare(*pins).run()  # its event is behind that one
+        driver.calls.clear()
+    assert names(driver) == ["UNPIN_CUDA"]
+
+
 def test_an_error_is_kept_until_resume(driver, node_board, pins):
     with node_board.queue([node_board.prepare(*pins)], depth=8) as queue:
         ticket = queue.submit(0)
@@ -148,3 +169,66 @@ def test_a_board_that_is_gone(driver, node_board, pins):
         ended(queue)
         with pytest.raises(peerdma.BoardLost, match="the board went away"):
             queue.submit(0)
+
+
+@pytest.fixture
+def page(driver, monkeypatch):
+    """The page of a queue's doorbell, as the driver would map it; and what was mapped."""
+    memory, mapped = mmap.mmap(-1, 4096), []
+    driver.doorbell = 1 << 41
+
+    def maps(_, offset, length):
+        mapped.append((offset, length))
+        return memory
+
+    monkeypatch.setattr(KernelNode, "map", maps)
+    return memory, mapped
+
+
+def address(page: mmap.mmap) -> int:
+    return ctypes.addressof(ctypes.c_char.from_buffer(page))
+
+
+def test_the_page_of_a_doorbell_for_threads(node_board, pins, page):
+    with node_board.queue([node_board.prepare(*pins)], depth=8) as queue:
+        assert page[1] == [(1 << 41, 4096)]
+        assert queue.doorbell == "shadow tail: its page is not mapped before `device` is read"
+        assert queue.device.doorbell == address(page[0])
+        assert queue.doorbell == "page of registers"
+        assert not page[0].closed
+    assert page[0].closed  # else it would keep the node open
+
+
+def test_the_page_of_a_doorbell_for_cuda(node_board, pins, page, device_gpu, cuda_api):
+    """It is touched before CUDA looks for it, and given back with the queue."""
+    memory, _ = page
+    with node_board.queue([node_board.prepare(*pins)], depth=8, gpu=device_gpu) as queue:
+        assert not is_present(address(memory))
+        registered = cuda_api.named("cuMemHostRegister")
+        assert queue.device.doorbell
+        # CU_MEMHOSTREGISTER_IOMEMORY with PORTABLE and DEVICEMAP.
+        assert (address(memory), 4096, 7) in cuda_api.named("cuMemHostRegister")
+        assert len(registered) < len(cuda_api.named("cuMemHostRegister"))
+        assert is_present(address(memory)) and queue.doorbell == "page of registers"
+        at = address(memory)
+        assert (at,) not in cuda_api.named("cuMemHostUnregister")
+    assert (at,) in cuda_api.named("cuMemHostUnregister") and memory.closed
+
+
+def test_a_doorbell_that_cuda_cannot_map(node_board, pins, page, device_gpu, cuda_api):
+    """The shadow tail is there all the same."""
+    with node_board.queue([node_board.prepare(*pins)], depth=8, gpu=device_gpu) as queue:
+        cuda_api.failures["cuMemHostRegister"] = 1, Result.CUDA_ERROR_NOT_SUPPORTED
+        assert queue.device.doorbell == 0 and queue.device.tail
+        assert queue.doorbell.startswith("shadow tail: cannot map the page of a doorbell: ")
+        assert "registers on this kernel" in queue.doorbell
+
+
+def test_why_there_is_no_page(driver, node_board, pins, monkeypatch):
+    plan = node_board.prepare(*pins)
+    with node_board.queue([plan]) as queue:
+        assert queue.device.doorbell == 0
+        assert "CAP_SYS_RAWIO" in queue.doorbell and "doorbell_pages=1" in queue.doorbell
+    monkeypatch.setattr("peerdma.kernel.launch.DOORBELL_STRIDE", mmap.PAGESIZE // 2)
+    with node_board.queue([plan]) as queue:
+        assert f"pages of this kernel are {mmap.PAGESIZE} bytes" in queue.doorbell

@@ -48,6 +48,7 @@ struct peerdma_queue {
     unsigned *published;          // the first ticket that the tail does not cover
     unsigned *done;               // by plan: 0 when it is submitted, 1 when it is done
     unsigned *written;            // by ticket modulo depth: the ticket whose entry is there
+    unsigned *doorbell;           // null, or a register of the board that takes the tail as well
     unsigned depth;               // a power of two
     unsigned generation;
     unsigned plans;
@@ -96,9 +97,8 @@ PEERDMA_FUNCTION void peerdma_pause() {
 }
 #endif
 
-// Whether the queue has ended: each ticket that the board has done has its record by then. Records
-// that drivers write for others, which are not PEERDMA_OK, come before (user-space driver) or a
-// moment after (kernel driver).
+// Whether the queue has ended: each ticket that the board has done has its record by then. Drivers
+// write a record for each other one that they find, which is not PEERDMA_OK, a moment later.
 PEERDMA_FUNCTION bool peerdma_ended(const peerdma_queue &queue) {
     return peerdma_load(queue.state) & 0xFF;
 }
@@ -153,7 +153,9 @@ PEERDMA_FUNCTION void peerdma_publish(const peerdma_queue &queue) {
     do {
         end = peerdma_load(queue.published);
         peerdma_fence();
-        peerdma_store(queue.tail, queue.generation << 16 | (end & 0xFFFF));
+        unsigned tail = queue.generation << 16 | (end & 0xFFFF);
+        peerdma_store(queue.tail, tail);
+        if (queue.doorbell) peerdma_store(queue.doorbell, tail);
         peerdma_fence();
     } while (peerdma_load(queue.published) != end);
 }
