@@ -209,18 +209,21 @@ class Queue:
             lane = self._lane or self._begin_lane()
         lane.put(index, stream, timeout)
 
-    def check(self) -> None:
+    def check(self, *, timeout: float = 60.0) -> None:
         """Raises what went wrong with copies of streams and graphs, since `resume`, if anything.
 
-        Call it when the streams have ended: their copies have no ticket to wait for.
+        Call it when the streams have ended: their copies have no ticket to wait for. It waits for
+        all tickets that are drawn.
 
         Raises
         ------
         TransferError
             If one failed; later ones were not started.
         Timeout
-            If there was no room for one in time, or none was done for 30 s.
+            If there was no room for one in time, none was done for 30 s, or those that are drawn
+            are not done within `timeout` seconds.
         """
+        self._record((self._memory.drawn() - 1) % (1 << 32), timeout)
         self._look()
         require_good(self._memory)
 
@@ -237,18 +240,8 @@ class Queue:
         Timeout
             If it is not done within `timeout` seconds; it goes on.
         """
-        until = time.monotonic() + timeout
         memory = self._memory
-        while (record := memory.record(ticket)) is None:
-            if memory.ended and memory.record(ticket) is None:
-                require_running(memory)
-            if time.monotonic() > until:
-                raise Timeout(
-                    f"ticket {ticket} was not done within {timeout:g} s. It goes on; wait again, "
-                    "or close the queue"
-                )
-            time.sleep(_POLL)
-        found, status = record
+        found, status = self._record(ticket, timeout)
         if status or found != ticket:
             self._look()  # what failed first
         if status or (found != ticket and memory.first_error):
@@ -261,8 +254,8 @@ class Queue:
         with self._lock:
             require_running(self._memory)
             self._run.resume()
-            require_running(self._memory)
             self._memory.forgive()
+            require_running(self._memory)
 
     def stats(self) -> QueueStats:
         """How far the queue is."""
@@ -324,6 +317,20 @@ class Queue:
         finally:
             self._doorbell.close()
 
+    def _record(self, ticket: int, timeout: float) -> tuple[int, int]:
+        """Waits for a ticket; ticket and status of the record in its place."""
+        until, memory = time.monotonic() + timeout, self._memory
+        while (record := memory.record(ticket)) is None:
+            if memory.ended and memory.record(ticket) is None:
+                require_running(memory)
+            if time.monotonic() > until:
+                raise Timeout(
+                    f"ticket {ticket} was not done within {timeout:g} s. It goes on; wait again, "
+                    "or close the queue"
+                )
+            time.sleep(_POLL)
+        return record
+
     def _attend(self) -> None:
         """Serves what memory the board cannot reach by itself, and looks whether it has ended."""
         due = 0.0
@@ -353,7 +360,9 @@ class Queue:
 
         staged = any(DataPath.STAGED in plan.path for plan in self.plans)
         peer = any(plan.path.from_board is DataPath.PEER_TO_PEER for plan in self.plans)
-        memory, queue = self._memory, self.device
+        memory, queue = self._memory, DeviceQueue.from_buffer_copy(self.device)
+        # Streams may come to it when the queue is closed, and the page of its doorbell is gone.
+        queue.doorbell, queue.keeps = 0, self.device.keeps
         missed = queue.entries + memory.offset("missed")
         self._lane = Lane(device, queue, missed, memory.pending, self._give_up, staged, peer)
         return self._lane

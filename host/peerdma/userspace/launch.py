@@ -318,7 +318,12 @@ class LaunchRun:
         """The board does not use the memory of a copy any more when this returns."""
         slot = self.slots[index]
         self._launcher.slot(slot).write("control", 0)
-        self._settle(lambda state: state["slot"] == slot)
+        self.check()
+        if not self._memory.ended:
+            # While it reads its shadow tail, it looks busy with the slot of its last ticket.
+            self._control(armed=1, generation=self.generation)
+            self._settle(lambda state: state["slot"] == slot)
+            self._control(armed=1, polls=1, generation=self.generation)
 
     def close(self) -> None:
         """Ends the queue, which gives back its slots and memory. Closing again does nothing."""
