@@ -172,6 +172,15 @@ def test_launch_queue_on_cuda(cuda_loaded, monkeypatch, capsys):
     assert said.startswith("9 copies that Fake GPU") and "0 launches of a graph" in said
 
 
+@pytest.mark.parametrize(("name", "module"), [("cupy", "cupy"), ("numba", "numba.cuda")])
+def test_a_queue_without_its_library(tmp_path, name, module):
+    path = example(f"{name}_queue")
+    hide = f"import runpy, sys; sys.modules[{module!r}] = None; sys.argv = [{path!r}]"
+    done = run(tmp_path, "-c", f"{hide}; runpy.run_path({path!r}, run_name='__main__')")
+    assert done.returncode == 10
+    assert re.search("this example needs (CuPy|Numba): pip install", done.stderr)
+
+
 class Cupy:
     """As much of CuPy as the example has, on the stand-in for CUDA: work in order of its stream."""
 
