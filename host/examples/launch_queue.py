@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import ctypes
+import functools
 import shutil
 import subprocess
 import sys
@@ -215,24 +216,27 @@ def by_graph(
         return device.driver.call(function, *arguments, action="launch a graph")
 
     def work() -> None:
-        program.launch("made", pointer(sides[0]), words, pointer(report), one=True)
-        queue.enqueue(plan, device.stream)
-        program.launch("checked", pointer(sides[1]), words, pointer(report), one=True)
+        launch("made", pointer(sides[0]), words, pointer(report))
+        queue.enqueue(plan, stream)
+        launch("checked", pointer(sides[1]), words, pointer(report))
 
-    with device.current():
+    with contextlib.ExitStack() as undo, device.current():
+        # Not the library's own, in which a simulated board's copies of GPU memory are made.
+        stream = device.new_stream(undo)
+        launch = functools.partial(program.launch, stream=stream, one=True)
         # Each kernel is loaded when it is first launched, which a capture would not allow.
         work()
-        device.synchronize()
+        device.synchronize(stream)
         report.set(np.zeros(2, np.int32))
         modes = device.driver.api.CUstreamCaptureMode
-        call("cuStreamBeginCapture", device.stream, modes.CU_STREAM_CAPTURE_MODE_RELAXED)
+        call("cuStreamBeginCapture", stream, modes.CU_STREAM_CAPTURE_MODE_RELAXED)
         work()
-        graph = call("cuStreamEndCapture", device.stream)
-        launch = call("cuGraphInstantiate", graph, 0)
+        graph = call("cuStreamEndCapture", stream)
+        executable = call("cuGraphInstantiate", graph, 0)
         for _ in range(n):
-            call("cuGraphLaunch", launch, device.stream)
-        device.synchronize()
-        call("cuGraphExecDestroy", launch)
+            call("cuGraphLaunch", executable, stream)
+        device.synchronize(stream)
+        call("cuGraphExecDestroy", executable)
         call("cuGraphDestroy", graph)
     queue.check()
     return report.get().tolist()

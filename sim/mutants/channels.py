@@ -328,7 +328,7 @@ ROWS = [
         "channel/fetch.py",
         "(control[16:32] != regs.DESC_MAGIC) | (control & regs.DESC_STOP).any()",
         "control[16:32] != regs.DESC_MAGIC",
-        "channel/test_fetch.py::test_picoevb",
+        "channel/test_fetch.py::test_any_list",
     ),
     (
         "a read behind one that failed counts",

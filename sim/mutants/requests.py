@@ -190,7 +190,7 @@ ROWS = [
         "read/tags.py",
         "retire.p.eq(stages[2]),\n            retire.valid.eq(valids[2] & ~self.flush),",
         "retire.p.eq(stages[1]),\n            retire.valid.eq(valids[1] & ~self.flush),",
-        "read/test_engine.py::test_random_reads",
+        "read/test_tags.py",
     ),
     (
         "reads without bus master",

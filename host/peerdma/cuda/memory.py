@@ -308,7 +308,7 @@ def map_host(
     flags: int = 0,
 ) -> int:
     """Registers host memory with CUDA until `undo`; returns the address that kernels use."""
-    with device.current():
+    with device.current(), device.relaxed():
         call = device.driver.call
         call("cuMemHostRegister", address, nbytes, _MAPPED | flags, action=action)
         undo.callback(_quietly, device, "cuMemHostUnregister", address)

@@ -34,6 +34,7 @@ Result = names(
     "CUDA_ERROR_LAUNCH_FAILED",
     "CUDA_ERROR_NOT_READY",
     "CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED",
+    "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED",
     "CUDA_ERROR_SOMETHING_NEW",
 )
 
@@ -134,8 +135,8 @@ class FakeCuda(FakeStreams):
                 self.failures[name] = left - 1, error
             if name not in _NO_CONTEXT_NEEDED and not self._stack():
                 return (Result.CUDA_ERROR_INVALID_CONTEXT, None)
-            if name not in _NO_CONTEXT_NEEDED:
-                self.enter(name)
+            if name not in _NO_CONTEXT_NEEDED and not self.enter(name):
+                return (Result.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, None)
             result = function(self, *arguments)
             if isinstance(result, Result):
                 return (result, None)

@@ -21,6 +21,10 @@ from types import SimpleNamespace
 PATIENCE = 60.0
 _HOST_FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
+#: Not for threads of the usual mode while there is a capture of it: what CUDA's documentation
+#: names, and the registration of memory, which an H200 refused.
+_UNSAFE = {"cuMemAlloc", "cuMemHostAlloc", "cuMemHostRegister", "cuEventQuery"}
+
 Work = tuple[Callable[[], None], bool]
 
 
@@ -29,6 +33,8 @@ class Graph:
 
     def __init__(self, number: int):
         self.number = number
+        #: whether it is being captured, so that no thread may do what is unsafe
+        self.guarded = False
         self.work: list[Work] = []
         self.objects: list[tuple[int, int]] = []
         #: the graph, and what was instantiated of it
@@ -56,6 +62,7 @@ class FakeStreams:
         self._pending: dict[int, deque[Callable[[], None]]] = {}
         self._changed = threading.Condition()
         self._capturing: dict[int, Graph] = {}
+        self._mode = threading.local()
         self._graphs: dict[int, Graph] = {}
         self._events: dict[int, threading.Event] = {}
         self._objects: dict[int, tuple[int, int]] = {}
@@ -105,11 +112,27 @@ class FakeStreams:
                 work = self._pending[stream].popleft()
             work()
 
-    def enter(self, function: str) -> None:
-        """Begins a call that needs a context: waits for the thread that loads a kernel."""
+    def enter(self, function: str) -> bool:
+        """Begins a call that needs a context: waits for the thread that loads a kernel.
+
+        Returns False if it is not allowed beside a capture, which is invalid then.
+        """
         if function != "cuStreamSynchronize":
             with self._loading:
                 pass
+        relaxed = self._of_thread() == self.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+        if (
+            function in _UNSAFE
+            and not relaxed
+            and any(graph.guarded for graph in self._capturing.values())
+        ):
+            self._capturing.clear()
+            return False
+        return True
+
+    def _of_thread(self) -> int:
+        """The mode of captures that this thread has; 0 is the global one."""
+        return getattr(self._mode, "value", 0)
 
     def is_loading(self) -> bool:
         """Whether another thread loads a kernel."""
@@ -153,7 +176,8 @@ class FakeStreams:
 
     def _cuThreadExchangeStreamCaptureMode(self, mode):
         self.capture_modes.append(int(mode))
-        return 0
+        before, self._mode.value = self._of_thread(), int(mode)
+        return before
 
     def _cuStreamWriteValue32(self, stream, address, value, flags):
         word = ctypes.c_uint32.from_address(address)
@@ -205,10 +229,11 @@ class FakeStreams:
 
     def _cuStreamBeginCapture(self, stream, mode):
         graph = Graph(next(self._handles))
+        graph.guarded = mode == self.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL
         self._capturing[int(stream)] = self._graphs[graph.number] = graph
 
     def _cuStreamEndCapture(self, stream):
-        return self._capturing.pop(int(stream)).number
+        return self._capturing.pop(int(stream), Graph(0)).number
 
     def _cuStreamGetCaptureInfo(self, stream):
         graph = self._capturing.get(int(stream))
