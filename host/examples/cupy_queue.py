@@ -66,8 +66,9 @@ def run(path: str | None) -> int:
         board.queue([board.prepare(source, destination)], gpu=gpu) as queue,
     ):
         kernel = cupy.RawKernel(KERNEL, "copied", options=("-I" + peerdma.include_dir(),))
-        # An array of numpy is an argument by value.
-        struct = np.frombuffer(bytes(queue.device), np.uint8)
+        # An array of numpy with one element is an argument by value.
+        value = bytes(queue.device)
+        struct = np.frombuffer(value, f"V{len(value)}")
         arrays = [cupy.asarray(surface) for surface in (source, destination, report)]
         numbers = np.uint32(WORDS), np.uint64(LIMIT)
         kernel((1,), (256,), (struct, *arrays[:2], *numbers, arrays[2]))

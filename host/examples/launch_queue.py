@@ -215,22 +215,23 @@ def by_graph(
     def call(function: str, *arguments: object) -> Any:
         return device.driver.call(function, *arguments, action="launch a graph")
 
-    def work() -> None:
-        launch("made", pointer(sides[0]), words, pointer(report))
-        queue.enqueue(plan, stream)
-        launch("checked", pointer(sides[1]), words, pointer(report))
-
     with contextlib.ExitStack() as undo, device.current():
         # Not the library's own, in which a simulated board's copies of GPU memory are made.
         stream = device.new_stream(undo)
         launch = functools.partial(program.launch, stream=stream, one=True)
-        # Each kernel is loaded when it is first launched, which a capture would not allow.
-        work()
+        made = "made", pointer(sides[0]), words, pointer(report)
+        checked = "checked", pointer(sides[1]), words, pointer(report)
+        # Each kernel is loaded when it is first launched: not in a capture, nor behind a stream
+        # that waits for the board, which may wait for CUDA.
+        launch(*made)
+        launch(*checked)
         device.synchronize(stream)
         report.set(np.zeros(2, np.int32))
         modes = device.driver.api.CUstreamCaptureMode
         call("cuStreamBeginCapture", stream, modes.CU_STREAM_CAPTURE_MODE_RELAXED)
-        work()
+        launch(*made)
+        queue.enqueue(plan, stream)
+        launch(*checked)
         graph = call("cuStreamEndCapture", stream)
         executable = call("cuGraphInstantiate", graph, 0)
         for _ in range(n):
