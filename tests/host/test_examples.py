@@ -155,7 +155,7 @@ def test_launch_queue_on_cuda(cuda_loaded, monkeypatch, capsys):
         def __init__(self, device, name, text):
             assert (name, text) == ("launch_queue.cu", example["source"]())
 
-        def launch(self, kernel, *arguments, one):
+        def launch(self, kernel, *arguments, one, stream=None):
             assert one
             if kernel == "rounds":
                 assert arguments[0][1] is None
