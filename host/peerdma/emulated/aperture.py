@@ -126,6 +126,7 @@ class Aperture:
         self._fd: int | None = os.memfd_create("peerdma-aperture", os.MFD_CLOEXEC)
         os.ftruncate(self._fd, size)
         self._closer = weakref.finalize(self, os.close, self._fd)
+        self._closer.atexit = False
 
     @property
     def closed(self) -> bool:

@@ -73,7 +73,7 @@ class _Device:
                 str(error.strerror),
                 "Load the module simgpu, and allow this user to open it",
             ) from None
-        weakref.finalize(self, os.close, self.fd)
+        weakref.finalize(self, os.close, self.fd).atexit = False
 
     def allocate(self, nbytes: int) -> int:
         """Memory of at least `nbytes`: its address."""

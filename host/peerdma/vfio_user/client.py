@@ -284,6 +284,8 @@ class _Memory:
         self._views: dict[int, memoryview | Staged] = {}
         self._file = os.memfd_create("peerdma-dma", os.MFD_CLOEXEC)
         self._closer = weakref.finalize(self, os.close, self._file)
+        # When the interpreter ends, the board may still use it, until its jobs are cancelled.
+        self._closer.atexit = False
 
     def add(self, start: int, view: memoryview | Staged) -> None:
         insort(self._starts, start)

@@ -9,7 +9,10 @@ from tests.host.programs import HOST, ROOT, run
 
 #: Two arrays that are big enough for the simulated board to take long.
 _SIMULATED = """
+import time, weakref
 import numpy as np, peerdma
+# At the end of the interpreter; what was made later has been finalized before.
+weakref.finalize(np, time.sleep, 1)
 board = peerdma.open("sim")
 arrays = [np.ones(24 << 20, np.uint8) for _ in range(2)]
 """
