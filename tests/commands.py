@@ -58,7 +58,7 @@ def blocks(text: str) -> Iterator[str]:
 
     A block of Python, of text or with a picture is none; in one of a console `$` begins a command.
     """
-    for language, body in re.findall(r"```(\w*)\n(.*?)```", text, flags=re.DOTALL):
+    for language, body in re.findall(r"```([\w+]*)\n(.*?)```", text, flags=re.DOTALL):
         lines = body.splitlines()
         if language == "console":
             yield from (line[2:] for line in lines if line.startswith("$ "))

@@ -54,7 +54,7 @@ def run(path: str | None) -> int:
     try:
         cupy: Any = importlib.import_module("cupy")
     except ImportError:
-        text = "this example needs CuPy: pip install cupy-cuda13x"
+        text = "this example needs CuPy: https://docs.cupy.dev/en/stable/install.html"
         raise peerdma.UnsupportedError(text) from None
     options = [] if path else ["--launch-queues", "2"]
     with (

@@ -48,7 +48,7 @@ def run(path: str | None) -> int:
     try:
         cuda: Any = importlib.import_module("numba.cuda")
     except ImportError:
-        text = "this example needs Numba: pip install 'numba-cuda[cu13]'"
+        text = "this example needs Numba's package for CUDA: https://nvidia.github.io/numba-cuda/user/installation.html"
         raise peerdma.UnsupportedError(text) from None
     options = [] if path else ["--launch-queues", "2"]
     with (

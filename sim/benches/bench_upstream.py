@@ -282,6 +282,8 @@ async def terminate_and_remove(tb: TB):
                 await again.play(CHANNEL)
             await play(tb, ENABLE)
         await channel.synchronize()
+        # The channel can be idle while the message of its end is still to come.
+        await Timer(SILENCE_US, "us")
         kept = victim.data
         for each in channels:
             each.handled = tb.messages.count(each.vector)
