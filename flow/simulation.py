@@ -7,11 +7,16 @@ import re
 import tempfile
 from pathlib import Path
 
-from .toolchain import Toolchain
+from .toolchain import Toolchain, ToolError
 
-__all__ = ["netlist"]
+__all__ = ["models", "netlist"]
 
 _MODELS = Path(__file__).resolve().parent / "models"
+
+
+def models() -> str:
+    """Our models of primitives of which Yosys' library has the ports only."""
+    return "".join(path.read_text() for path in sorted(_MODELS.glob("*.v")))
 
 
 def netlist(verilog: str, top: str) -> str:
@@ -40,11 +45,14 @@ def netlist(verilog: str, top: str) -> str:
 
 def _with_models(text: str, library: str) -> str:
     """A netlist with the models of every primitive in it."""
-    models = {}
-    for source in (library, *(path.read_text() for path in sorted(_MODELS.glob("*.v")))):
-        for match in re.finditer(r"^module\s+(\w+)\b.*?^endmodule\n", source, re.M | re.S):
-            models[match.group(1)] = match.group(0)
+    found, ours = (
+        {m[1]: m[0] for m in re.finditer(r"^module\s+(\w+)\b.*?^endmodule\n", source, re.M | re.S)}
+        for source in (library, models())
+    )
     used = set(re.findall(r"^  ([A-Z][A-Z0-9]+) (?:#\(|\\?\S+ \()", text, re.MULTILINE))
     # Initial contents of block RAM, which are all zero or undefined here; the model has zeros.
     text = re.sub(r"^ *\.INITP?_[0-9A-F]{2}\(256'[bh][0x]+\),\n", "", text, flags=re.MULTILINE)
-    return text + "".join(models[name] for name in sorted(used & models.keys()))
+    if missing := sorted(name for name in used - ours.keys() if name.startswith("RAMB")):
+        raise ToolError(f"no model of {', '.join(missing)}: Yosys has none either; see {_MODELS}")
+    found |= ours
+    return text + "".join(found[name] for name in sorted(used & found.keys()))

@@ -140,10 +140,10 @@ def _recorder() -> str:
 
 def _netlist(verilog: str) -> str:
     """The core after synthesis."""
-    from flow.simulation import netlist
+    from flow.simulation import models, netlist
 
     def make(at: Path) -> None:
         say("synthesizing the core")
         (at / "netlist.v").write_text(netlist(verilog, MODULE_NAME))
 
-    return (cached(f"netlist-{digest_of(verilog)}", make) / "netlist.v").read_text()
+    return (cached(f"netlist-{digest_of(verilog, models())}", make) / "netlist.v").read_text()

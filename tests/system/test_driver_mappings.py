@@ -189,7 +189,7 @@ def test_the_mailbox():
         # It was out of view for a moment, and is there again.
         assert words[0] in (0, 0x1234)
         for length, flags, words_of_error in (
-            (2 * PAGE, mmap.MAP_SHARED, "the mailbox is one page"),
+            (2 * PAGE, mmap.MAP_SHARED, "the mailbox, or a doorbell, is one page"),
             (PAGE, mmap.MAP_PRIVATE, "must be shared"),
         ):
             with node.refused(errno.EINVAL, words_of_error):
