@@ -120,7 +120,7 @@ def run(arguments: argparse.Namespace) -> int:
     print(f"{after.completed} copies that {gpu.name} started by {doorbell}, all words right")
     if before is not None and after.cycles is not None:
         print(f"{(after.cycles - before) / after.completed:.0f} cycles of the board for each")
-    if any("staged" in str(plan.path) for plan in plans):
+    if any(peerdma.DataPath.STAGED in plan.path for plan in plans):
         print("a thread of this program copied from and to the GPU for the simulated board")
     if graph is None:
         print("no graph: that takes a CUDA GPU")
@@ -194,10 +194,11 @@ def by_cuda(gpu: peerdma.Gpu) -> Kernel:
 
 def pointer(surface: peerdma.Surface) -> tuple[int, type]:
     """A surface as an argument of a kernel."""
+    from peerdma.cuda.program import POINTER
     from peerdma.cuda.surface import CudaSurface
 
     assert isinstance(surface, CudaSurface)
-    return surface.device_address, ctypes.c_void_p
+    return surface.device_address, POINTER
 
 
 def by_graph(

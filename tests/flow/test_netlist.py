@@ -15,6 +15,7 @@ from flow.ground import tie
 from flow.netlist import HardBlock, NetlistError, prepare
 from flow.primitives import Primitive, load, value
 from flow.references import REFERENCES
+from flow.toolchain import ToolError
 from flow.trace import Tracer
 from hw.boards import BOARDS, Pad
 from hw.core import CoreConfig
@@ -274,3 +275,7 @@ def test_a_netlist_gets_the_models_that_it_needs():
     found = simulation._with_models(netlist, library)
     assert re.findall(r"^module (\w+)", found, re.M) == ["top", "LUT2", "RAMB36E1"]
     assert "INIT_0A" not in found and "INITP" not in found and ".INIT(4'h8)" in found
+    # Of a block RAM, Yosys' library has no behaviour: it would give zeros.
+    other = library + "module RAMB8(output O);\nendmodule\n"
+    with pytest.raises(ToolError, match="no model of RAMB8"):
+        simulation._with_models(netlist.replace("RAMB36E1", "RAMB8"), other)
