@@ -269,8 +269,8 @@ class QueueMemory:
         if self.given_up:
             return (
                 "no ticket was done for long, so that streams were let go on. Is the board there, "
-                "and does nothing else keep its channels? Where the board has this process copy from "
-                "and to a GPU, launch each kernel once before a stream waits, or set "
+                "and does nothing else keep its channels? Where the board has this process copy "
+                "from and to a GPU, launch each kernel once before a stream waits, or set "
                 "CUDA_MODULE_LOADING=EAGER before CUDA starts. Open another queue"
             )
         known = _FAULTS.get(self.fault) or _ENDED.get(self.ended)
