@@ -26,7 +26,11 @@ _PATIENCE = 150.0
 
 
 def by_threads(library: str, page: bool) -> None:
-    """Copies that threads start, by the page alone or by the shadow tail."""
+    """Copies that threads start, by the page alone or by the shadow tail.
+
+    One thread at a time rings for the next ticket of a queue that has none: by the page, its entry
+    comes along in one access. The one in the ring is out of the board's sight.
+    """
     with peerdma.open(NODE) as board:
         copies = Copies(board, lambda size: np.zeros(size, np.uint8), SIZES)
         with board.queue(copies.plans, depth=8) as queue:
@@ -41,6 +45,14 @@ def by_threads(library: str, page: bool) -> None:
             assert all(map(copies.right, range(len(SIZES))))
             assert queue.stats().ignored == 0
             assert bool(queue._memory._row["tail"]) != page
+            if page:
+                entries = (ctypes.c_uint64 * 8)()
+                device.entries = ctypes.addressof(entries)
+                copies.fill()
+                _, results = Threads(ctypes.CDLL(library)).work(device, plans, 1)
+                assert results == [0] * len(plans)
+                assert all(map(copies.right, range(len(SIZES))))
+                assert all(entries)
 
 
 def in_guest(library: str) -> None:

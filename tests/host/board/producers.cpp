@@ -102,11 +102,12 @@ unsigned ending(const peerdma_queue *queue, unsigned threads, unsigned count, Ti
 }
 
 // A board that is stricter than ours: an entry that the tail covers and that is not there is an
-// error. In each round each of `threads` threads submits three tickets, all at once; the next begins
+// error, and if there is a doorbell, one that comes along as the next and is another. In each round each of `threads` threads submits three tickets, all at once; the next begins
 // when the tail has covered them. Returns how many entries were not there, or not covered within
-// `limit`.
+// `limit`; 1 more if no doorbell brought one.
 unsigned race(const peerdma_queue *queue, unsigned threads, unsigned rounds, Time limit) {
-    unsigned head = *queue->next, taken = 0, missing = 0, mask = queue->depth - 1, begun = 0;
+    unsigned head = *queue->next, mask = queue->depth - 1, begun = 0;
+    unsigned taken = 0, missing = 0, came = 0;
     const unsigned each = 3, in_round = threads * each;
     std::vector<std::thread> running;
     for (unsigned n = 0; n < threads; n++)
@@ -114,17 +115,23 @@ unsigned race(const peerdma_queue *queue, unsigned threads, unsigned rounds, Tim
             for (unsigned round = 1, ticket; round <= rounds; round++) {
                 while (peerdma_load(&begun) < round) sched_yield();
                 for (unsigned i = 0; i < each; i++)
-                    if (peerdma_submit(*queue, 0, &ticket, limit) != PEERDMA_OK) return;
+                    if (peerdma_submit(*queue, i % queue->plans, &ticket, limit) != PEERDMA_OK)
+                        return;
             }
         });
     Time since = peerdma_now();
     while (taken < in_round * rounds && peerdma_now() - since < limit) {
         if (taken % in_round == 0) peerdma_store(&begun, taken / in_round + 1);
-        unsigned tail = peerdma_load(queue->tail);
+        Time word = queue->doorbell ? peerdma_load(queue->doorbell) : peerdma_load(queue->tail);
+        unsigned tail = (unsigned)word, brought = word >> 32;
         peerdma_fence();
         unsigned short ahead = (unsigned short)tail - (unsigned short)head;
         // One that is behind is an older tail, which says nothing.
         if (tail >> 16 != queue->generation || ahead > queue->depth) ahead = 0;
+        if (queue->doorbell && ahead == 1 && brought >> 16 == head >> 16) {
+            came++;
+            if ((peerdma_load(queue->entries + (head & mask)) >> 32) != (brought & 63)) missing++;
+        }
         for (; ahead; ahead--, head++, taken++) {
             if ((unsigned)peerdma_load(queue->entries + (head & mask)) != head) missing++;
             peerdma_store(queue->records + (head & mask), (unsigned long long)head);
@@ -133,6 +140,6 @@ unsigned race(const peerdma_queue *queue, unsigned threads, unsigned rounds, Tim
     peerdma_store(queue->state, 1u);
     peerdma_store(&begun, ~0u);
     for (auto &thread : running) thread.join();
-    return missing + in_round * rounds - taken;
+    return missing + in_round * rounds - taken + (queue->doorbell && !came);
 }
 }

@@ -46,13 +46,15 @@ def test_the_struct_is_what_the_library_hands_out(library):
     assert offsets == [getattr(peerdma.DeviceQueue, name).offset for name in names]
 
 
+@pytest.mark.parametrize("page", [False, True])
 @pytest.mark.parametrize("depth", [DEPTHS[0], DEPTHS[-1]])
 @pytest.mark.parametrize("threads", [1, 5])
-def test_no_entry_is_lost_and_none_announced_too_early(library, depth, threads):
-    """Through 2^32, where the tail wraps, too."""
-    memory = QueueMemory(depth)
+def test_no_entry_is_lost_and_none_announced_too_early(library, depth, threads, page):
+    """Through 2^32, where the tail wraps, too; and of any other no doorbell says that it is next."""
+    memory, doorbell = QueueMemory(depth), ctypes.c_uint64()
     memory.start(2**32 - 300)
-    queue = memory.device(memory.pages.address, 7, [0])
+    address = ctypes.addressof(doorbell) if page else 0
+    queue = memory.device(memory.pages.address, 7, [3, 63, 8], address)
     limit = ctypes.c_ulonglong(120_000_000_000)
     assert library.race(ctypes.byref(queue), threads, 3000, limit) == 0
 

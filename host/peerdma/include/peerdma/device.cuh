@@ -48,7 +48,7 @@ struct peerdma_queue {
     unsigned *published;          // the first ticket that the tail does not cover
     unsigned *done;               // by plan: 0 when it is submitted, 1 when it is done
     unsigned *written;            // by ticket modulo depth: the ticket whose entry is there
-    unsigned *doorbell;           // null, or a register of the board that takes the tail as well
+    unsigned long long *doorbell; // null, or registers of the board: the tail, and its last entry
     unsigned depth;               // a power of two
     unsigned generation;
     unsigned plans;
@@ -153,9 +153,15 @@ PEERDMA_FUNCTION void peerdma_publish(const peerdma_queue &queue) {
     do {
         end = peerdma_load(queue.published);
         peerdma_fence();
-        unsigned tail = queue.generation << 16 | (end & 0xFFFF);
+        unsigned tail = queue.generation << 16 | (end & 0xFFFF), last = end - 1;
         peerdma_store(queue.tail, tail);
-        if (queue.doorbell) peerdma_store(queue.doorbell, tail);
+        if (queue.doorbell) {
+            // A board that waits for the last entry takes it from here, and reads no ring. If a
+            // later round has its place already, it is done, and the board looks at the tail alone.
+            unsigned slot = peerdma_load(queue.entries + (last & (queue.depth - 1))) >> 32 & 63;
+            unsigned entry = (last & 0xFFFF0000) | slot;
+            peerdma_store(queue.doorbell, (unsigned long long)entry << 32 | tail);
+        }
         peerdma_fence();
     } while (peerdma_load(queue.published) != end);
 }
