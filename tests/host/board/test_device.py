@@ -50,7 +50,7 @@ def test_the_struct_is_what_the_library_hands_out(library):
 @pytest.mark.parametrize("depth", [DEPTHS[0], DEPTHS[-1]])
 @pytest.mark.parametrize("threads", [1, 5])
 def test_no_entry_is_lost_and_none_announced_too_early(library, depth, threads, page):
-    """Through 2^32, where the tail wraps, too; and of any other no doorbell says that it is next."""
+    """Through 2^32, where the tail wraps, too; no doorbell says of another that it is next."""
     memory, doorbell = QueueMemory(depth), ctypes.c_uint64()
     memory.start(2**32 - 300)
     address = ctypes.addressof(doorbell) if page else 0
