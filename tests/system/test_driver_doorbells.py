@@ -12,7 +12,7 @@ import pytest
 
 from peerdma.regs import LaunchEnd, LaunchStatus
 from peerdma.uapi import Ioctl, Op, QueueWord, Reason, Reset
-from tests.system.launching import SHADOW, WITH_QUEUES, Queue
+from tests.system.launching import SHADOW, WITH_QUEUES, Queue, there
 from tests.system.picoevb import PAGE, Buffer, Node, rebound, results, setting, until, user
 
 GUEST = WITH_QUEUES
@@ -23,15 +23,6 @@ pytestmark = [
 ]
 
 OK = LaunchStatus.OK
-libc = ctypes.CDLL(None, use_errno=True)
-
-
-def there(doorbell: ctypes.c_uint32) -> bool:
-    """Whether a mapped doorbell can be written; by the kernel's hand, which raises no SIGBUS."""
-    with open("/dev/zero", "rb", buffering=0) as zero:
-        found = libc.read(zero.fileno(), ctypes.byref(doorbell), 4)
-    assert found == 4 or ctypes.get_errno() == errno.EFAULT
-    return found == 4
 
 
 class Copy:

@@ -14,14 +14,17 @@ pytestmark = pytest.mark.system
 _LOSES = """
 import errno
 from peerdma.uapi import BoardState, Ioctl, Reason
-from tests.system.launching import Held
+from tests.system.launching import Held, there
 from tests.system.picoevb import PAGE, Buffer, Node
 with Node("/dev/picoevb1") as node, Node("/dev/picoevb1") as other:
     handle = node.pages(Buffer(PAGE))
     held = Held(node, other, handle)
+    bell = held.queue.doorbell()
+    assert there(bell)
     print("now", flush=True)
     held.ended(Reason.LOST, 17, 18)
     held.event(errno.ENODEV, Reason.LOST)
+    assert not there(bell)
     assert node.info().state == BoardState.DEAD
     with node.refused(errno.ENODEV, "the board is gone"):
         node.request(Ioctl.CREATE_QUEUE, held.queue.request())

@@ -30,7 +30,7 @@ from peerdma.uapi import (
     SurfaceState,
 )
 from sim.system import Guest
-from tests.system.launching import Queue
+from tests.system.launching import Queue, there
 from tests.system.picoevb import (
     GPU_PAGE,
     PAGE,
@@ -120,14 +120,19 @@ def a_queue_ends():
         whole = {"src_handle": handle, "dst_handle": handle, "dst_offset": len(memory) // 2}
         slot = queue.prepare(Op.COPY, len(memory) // 2, 0, **whole)
         queue.done(0).value = 0
-        tickets = queue.submit(slot, slot)
+        doorbell = queue.doorbell()
+        assert there(doorbell)
+        tickets = queue.submit(slot, slot, doorbell=doorbell)
         suspend()
         assert queue.wait(*tickets) == [LaunchStatus.ABORTED, LaunchStatus.FLUSHED]
         assert queue.done(0).value == 1
         assert queue.state(QueueWord.REASON) == Reason.RESET
         assert results([queue.event()]) == [RESET]
+        assert not there(doorbell)
         queue = Queue(node)
-        assert queue.run(queue.prepare(Op.C2H, PAGE, dst_handle=handle)) == [LaunchStatus.OK]
+        slot = queue.prepare(Op.C2H, PAGE, dst_handle=handle)
+        tickets = queue.submit(slot, doorbell=queue.doorbell())
+        assert queue.wait(*tickets) == [LaunchStatus.OK]
 
 
 def with_a_context():
