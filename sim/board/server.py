@@ -137,6 +137,11 @@ def _parser(program: str) -> argparse.ArgumentParser:
         help="offer the mailbox registers as a page of memory that a client can map, for a GPU to "
         "write (with QEMU, every register write then waits until it is done)",
     )
+    add(
+        "--doorbell-pages",
+        action="store_true",
+        help="offer the doorbells of launch queues in the same way; they are stored by 8 bytes",
+    )
     core = parser.add_mutually_exclusive_group()
     core.add_argument("--user", metavar="NAME", help="user block, as for hw.build core (pass)")
     core.add_argument(
@@ -211,10 +216,19 @@ def _native_options(arguments: argparse.Namespace, clock_khz: int) -> str:
         ("once", int(arguments.once)),
         *(("fault", fault) for fault in arguments.fault),
     ]
+    pairs.append(("pages_bar", regs.BAR_USER[0]))
     if arguments.mailbox_page:
         words = (r.name for r in regs.MAILBOX.registers if r.access is regs.Access.RW)
-        pairs += [("mailbox_word", regs.MAILBOX.address(name)) for name in words]
-        pairs.append(("mailbox_bar", regs.BAR_USER[0]))
+        pairs += [("page_register32", regs.MAILBOX.address(name)) for name in words]
+    if arguments.doorbell_pages:
+        if not arguments.launch_queues:
+            raise StartError(
+                "--doorbell-pages is for a board with launch queues: add --launch-queues 2"
+            )
+        pages = range(arguments.launch_queues)
+        pairs += [
+            ("page_register64", regs.DOORBELL_BASE + page * regs.DOORBELL_STRIDE) for page in pages
+        ]
     if arguments.reorder is not None:
         pairs.append(("reorder", arguments.reorder))
     files = (

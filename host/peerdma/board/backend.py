@@ -303,6 +303,17 @@ class LaunchCounts(NamedTuple):
     cycles: int | None
 
 
+class DoorbellPage(NamedTuple):
+    """The page of a launch queue's doorbell, mapped into this process until somebody closes it.
+
+    A store to it can raise SIGBUS once the queue has ended.
+    """
+
+    memory: mmap.mmap
+    #: whether it is a board's registers; False: memory, which a simulated board polls
+    io: bool
+
+
 class Launching(Protocol):
     """A launch queue at work, whose memory was started: see `QueueMemory.start`.
 
@@ -311,14 +322,13 @@ class Launching(Protocol):
     slots : list of int
         That of each copy.
     generation : int
-    page : mmap.mmap or str
-        The page of its doorbell, mapped into this process until the caller closes that; or why it
-        has none. Access raises SIGBUS once the queue has ended.
+    page : DoorbellPage or str
+        The page of its doorbell, which the caller closes; or why it has none.
     """
 
     slots: list[int]
     generation: int
-    page: mmap.mmap | str
+    page: DoorbellPage | str
 
     def check(self) -> None:
         """Looks whether a ticket has failed, or the board has ended the queue; ends it then."""

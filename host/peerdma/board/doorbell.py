@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 import ctypes
-import mmap
 from collections.abc import Callable
 from typing import Any
 
 from ..errors import CudaError
+from .backend import DoorbellPage
 
 __all__ = ["Doorbell"]
 
@@ -18,7 +18,7 @@ class Doorbell:
 
     Parameters
     ----------
-    page : mmap.mmap or str
+    page : DoorbellPage or str
         See `peerdma.board.backend.Launching`.
     device : CudaDevice or None
         Whose kernels use it; None: the CPU is the GPU.
@@ -29,7 +29,7 @@ class Doorbell:
         See `Queue.doorbell`.
     """
 
-    def __init__(self, page: mmap.mmap | str, device: Any):
+    def __init__(self, page: DoorbellPage | str, device: Any):
         self._page = page
         self._device = device
         self._unmap: Callable[[], None] | None = None
@@ -42,7 +42,7 @@ class Doorbell:
         if isinstance(page, str):
             return 0
         if self._device is None:
-            address = ctypes.addressof(ctypes.c_char.from_buffer(page))
+            address = ctypes.addressof(ctypes.c_char.from_buffer(page.memory))
         else:
             # Not imported before: it needs CUDA.
             from ..cuda.mailbox import map_doorbell
@@ -62,4 +62,4 @@ class Doorbell:
             unmap()
         if not isinstance(self._page, str):
             # A mapping would keep the board's node open, and with it what it has pinned.
-            self._page.close()
+            self._page.memory.close()

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import mmap
 from collections.abc import Callable
 
+from ..board.backend import DoorbellPage
 from ..errors import CudaError
 from ..memory.mailbox import Mailbox, MailboxMap
 from .device import CudaDevice
@@ -45,12 +45,12 @@ def map_mailbox(device: CudaDevice, mailbox: Mailbox) -> MailboxMap:
         return MailboxMap(address, undo.pop_all().close)
 
 
-def map_doorbell(device: CudaDevice, page: mmap.mmap) -> tuple[int, Callable[[], None]]:
+def map_doorbell(device: CudaDevice, page: DoorbellPage) -> tuple[int, Callable[[], None]]:
     """The address of a doorbell's page in kernels, and what unmaps it; CudaError if it cannot be.
 
     The page belongs to a queue that has not ended.
     """
-    word = ctypes.c_uint32.from_buffer(page)
+    word, flags = ctypes.c_uint32.from_buffer(page.memory), _IO_MEMORY if page.io else 0
     with contextlib.ExitStack() as undo:
         device.acquire()
         undo.callback(device.release)
@@ -58,7 +58,9 @@ def map_doorbell(device: CudaDevice, page: mmap.mmap) -> tuple[int, Callable[[],
         word.value  # noqa: B018
         action = "map the page of a doorbell"
         try:
-            at = map_host(device, ctypes.addressof(word), len(page), undo, action, _IO_MEMORY)
+            at = map_host(device, ctypes.addressof(word), len(page.memory), undo, action, flags)
         except CudaError as error:
+            if not page.io:
+                raise
             raise CudaError(action, error.found, _WHY, name=error.name) from None
         return at, undo.pop_all().close

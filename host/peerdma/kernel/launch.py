@@ -9,7 +9,7 @@ import mmap
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..board.backend import LaunchCounts, Piece
+from ..board.backend import DoorbellPage, LaunchCounts, Piece
 from ..board.queue_memory import QueueMemory
 from ..errors import PeerdmaError, UnsupportedError
 from ..memory.memory import Memory
@@ -55,7 +55,7 @@ class LaunchRun:
 
     slots: list[int]
     generation: int
-    page: mmap.mmap | str
+    page: DoorbellPage | str
 
     def __init__(
         self,
@@ -91,10 +91,10 @@ class LaunchRun:
             self.page = self._map(created.doorbell)
             self._undo = undo.pop_all()
 
-    def _map(self, offset: int) -> mmap.mmap | str:
+    def _map(self, offset: int) -> DoorbellPage | str:
         """See `peerdma.board.backend.Launching.page`."""
         if offset:
-            return self._node.map(offset, DOORBELL_STRIDE)
+            return DoorbellPage(self._node.map(offset, DOORBELL_STRIDE), True)
         if mmap.PAGESIZE > DOORBELL_STRIDE:
             return f"pages of this kernel are {mmap.PAGESIZE} bytes, and a doorbell's is smaller"
         return (

@@ -5,14 +5,13 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import mmap
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..board.backend import LaunchCounts, Piece
+from ..board.backend import DoorbellPage, LaunchCounts, Piece
 from ..board.queue_memory import QueueMemory
 from ..errors import PeerdmaError, UnsupportedError
 from ..memory.memory import DataPath, Memory
@@ -110,6 +109,7 @@ class Launcher:
             )
         self.xdma: Xdma = xdma
         self.function: PciFunction = platform.function
+        self.doorbell: Callable[[int], DoorbellPage | str] = platform.doorbell
         self.pin: Callable[[Memory, Access], Any] = pin
         self.unpin: Callable[[Any], None] = unpin
         self.registers: Registers = xdma.engine.registers
@@ -189,7 +189,7 @@ class LaunchRun:
 
     slots: list[int]
     generation: int
-    page: mmap.mmap | str = "the user-space driver offers no page"
+    page: DoorbellPage | str
 
     def __init__(self, launcher: Launcher, copies: Sequence[Copy], memory: QueueMemory):
         self._launcher = launcher
@@ -223,6 +223,7 @@ class LaunchRun:
             undo.callback(self._launches, -1)
             self._launches(1)
             self._arm(base)
+            self.page = launcher.doorbell(self._number)
             self._undo = undo.pop_all()
 
     def _chains(self, copies: Sequence[Copy], undo: contextlib.ExitStack) -> list[np.ndarray]:

@@ -7,6 +7,7 @@ Configuration space as in the PCI Express Base Specification, chapter 7.
 from __future__ import annotations
 
 import enum
+import mmap
 import os
 import weakref
 from collections.abc import Callable, Sequence
@@ -54,6 +55,10 @@ class Device(Protocol):
 
     def region_write(self, region: int, offset: int, count: int, value: int) -> None:
         """Writes `value` in `count` bytes at `offset`; may be posted."""
+        ...
+
+    def map_page(self, region: int, offset: int, size: int) -> mmap.mmap | None:
+        """Maps a page of registers for the program; None if that cannot be."""
         ...
 
     def irq_count(self, index: Irq) -> int:

@@ -7,6 +7,7 @@ import mmap
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+from ..board.backend import DoorbellPage
 from ..memory.mailbox import MailboxPage
 from ..memory.memory import DataPath, Memory
 from .function import PciFunction
@@ -73,4 +74,8 @@ class Platform(Protocol):
 
     def mailbox(self) -> MailboxPage:
         """Maps the mailbox page of a board that has one; UnsupportedError if it cannot be."""
+        ...
+
+    def doorbell(self, queue: int) -> DoorbellPage | str:
+        """Maps the page of a launch queue's doorbell, or says why it cannot be mapped."""
         ...

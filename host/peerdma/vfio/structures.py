@@ -151,6 +151,10 @@ class Area(NamedTuple):
 
     FORMAT = struct.Struct("<QQ")
 
+    def has(self, offset: int, size: int) -> bool:
+        """Whether so many bytes of the region are in it."""
+        return self.offset <= offset <= self.offset + self.size - size
+
 
 class IrqInfo(NamedTuple):
     """How many interrupts of a kind there are."""

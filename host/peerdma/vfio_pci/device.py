@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import ctypes
 import mmap
 import os
 import platform
@@ -12,7 +13,8 @@ import select
 import struct
 import threading
 import weakref
-from typing import NoReturn
+from collections.abc import Iterable
+from typing import ClassVar, NoReturn
 
 from ..errors import BoardLost, BoardNotFound, PeerdmaError, ProtocolError
 from ..vfio.function import COMMAND, Command
@@ -47,6 +49,14 @@ _LOST = {
     Irq.REQUEST: "the system asked for it back: it is unplugged, or gets another driver",
 }
 
+
+_MAP_FIXED = 0x10
+_mmap = ctypes.CDLL(None, use_errno=True).mmap
+_mmap.restype = ctypes.c_void_p
+_mmap.argtypes = (
+    *(ctypes.c_void_p, ctypes.c_size_t),
+    *(ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long),
+)
 
 #: Devices that are open.
 _open: weakref.WeakSet[VfioDevice] = weakref.WeakSet()
@@ -88,6 +98,9 @@ class VfioDevice:
         # At the end of the program, `_leave` comes first, and threads may still use the board.
         self._forget.atexit = self._end.atexit = False
         _open.add(self)
+        #: what programs have mapped
+        self._pages: weakref.WeakSet[_Page] = weakref.WeakSet()
+        undo.callback(_let_go, self._pages)
         #: registers that are mapped, by BAR
         self._words: dict[int, memoryview] = {}
         try:
@@ -191,14 +204,20 @@ class VfioDevice:
             except OSError as error:
                 self.give_up(f"the kernel does not unmap memory ({error.strerror})")
 
-    def map_page(self, bar: int, offset: int, size: int) -> mmap.mmap | None:
-        """Maps a page of registers for the program; None if the kernel does not allow that."""
+    def map_page(self, region: int, offset: int, size: int) -> mmap.mmap | None:
+        """Maps a page of registers for the program; None if the kernel does not allow that.
+
+        Once the board is gone, stores to the page are lost.
+        """
         with self._lock:
             self._require()
-            for area in self._areas(bar):
-                if area.offset <= offset <= area.offset + area.size - size:
-                    return mmap.mmap(self._fd, size, offset=self._regions[bar].offset + offset)
-        return None
+            if size % mmap.PAGESIZE or not any(
+                area.has(offset, size) for area in self._areas(region)
+            ):
+                return None
+            page = _Page(self._fd, size, offset=self._regions[region].offset + offset)
+            self._pages.add(page)
+            return page
 
     # Regions ---------------------------------------------------------------------------------
 
@@ -307,6 +326,28 @@ class VfioDevice:
         self.give_up(f"the kernel does not reach it ({error.strerror})")
         self._require()
         raise AssertionError("a board that was given up is gone")
+
+
+class _Page(mmap.mmap):
+    """A page of registers, which its user closes."""
+
+    #: nobody closes one while it is let go
+    closing: ClassVar[threading.Lock] = threading.Lock()
+
+    def close(self) -> None:
+        """Unmaps it."""
+        with self.closing:
+            super().close()
+
+
+def _let_go(pages: Iterable[_Page]) -> None:
+    """Puts memory where pages are mapped: the kernel waits for the end of each mapping."""
+    with _Page.closing:
+        for page in list(pages):
+            if not page.closed:
+                place = ctypes.addressof(ctypes.c_char.from_buffer(page))
+                flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_FIXED
+                _mmap(place, len(page), mmap.PROT_READ | mmap.PROT_WRITE, flags, -1, 0)
 
 
 def _watch(device: weakref.ref[VfioDevice], events: dict[int, Irq], stop: int) -> None:

@@ -10,10 +10,21 @@ import mmap
 from collections.abc import Sequence
 from typing import ClassVar
 
+from ..board.backend import DoorbellPage
 from ..errors import PinError, UnsupportedError
 from ..memory.mailbox import MailboxPage
 from ..memory.memory import DataPath, Memory, Staged
-from ..regs import BAR_DMA, BAR_USER, CHANNEL, EXTENSION, EXTENSION_MAGIC, IRQ, MAILBOX
+from ..regs import (
+    BAR_DMA,
+    BAR_USER,
+    CHANNEL,
+    DOORBELL_BASE,
+    DOORBELL_STRIDE,
+    EXTENSION,
+    EXTENSION_MAGIC,
+    IRQ,
+    MAILBOX,
+)
 from ..vfio.function import COMMAND, Command, PciFunction
 from ..vfio.platform import LostWrites, Window
 from ..vfio.structures import Irq, MapFlag
@@ -172,3 +183,11 @@ class VfioPlatform:
         return MailboxPage(
             memory, True, lambda register: function.read32(BAR_USER[0], MAILBOX.base + register)
         )
+
+    def doorbell(self, queue: int) -> DoorbellPage | str:
+        """Maps the page of the user BAR."""
+        place = DOORBELL_BASE + queue * DOORBELL_STRIDE
+        memory = self.device.map_page(BAR_USER[0], place, DOORBELL_STRIDE)
+        if memory is None:
+            return "the kernel does not let programs map it: its pages are larger"
+        return DoorbellPage(memory, True)

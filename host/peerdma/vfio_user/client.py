@@ -106,22 +106,22 @@ class VfioUserClient:
         answer = self._channel.request(Command.DEVICE_GET_REGION_INFO, pack(query))
         return self._read(RegionInfo, answer)
 
-    def region_map(self, index: int) -> tuple[int, mmap.mmap] | None:
-        """Offset and memory of the part of region `index` that can be mapped; None if none can."""
-        query = RegionInfo(MAX_DATA_BYTES, region=index)
+    def map_page(self, region: int, offset: int, size: int) -> mmap.mmap | None:
+        """Maps a page that the device offers as memory; None if it does not."""
+        query = RegionInfo(MAX_DATA_BYTES, region=region)
         answer = self._channel.request(Command.DEVICE_GET_REGION_INFO, pack(query))
         fds = self._channel.take_fds()
         try:
             info = self._read(RegionInfo, answer)
             try:
-                area = next(mappable(info, answer), None)
+                areas = list(mappable(info, answer))
             except struct.error:
                 self._channel.broken("sent capabilities of a region that do not fit into it")
-            if area is None:
+            if not any(area.has(offset, size) for area in areas):
                 return None
             if not fds:
                 self._channel.broken("offered a region to map without its file")
-            return area.offset, mmap.mmap(fds[0], area.size, offset=info.offset + area.offset)
+            return mmap.mmap(fds[0], size, offset=info.offset + offset)
         finally:
             for fd in fds:
                 os.close(fd)

@@ -8,10 +8,11 @@ import mmap
 import os
 from collections.abc import Callable, Sequence
 
+from ..board.backend import DoorbellPage
 from ..errors import ProtocolError, UnsupportedError
 from ..memory.mailbox import MailboxPage
 from ..memory.memory import DataPath, Extent, Memory, Staged
-from ..regs import BAR_USER, MAILBOX
+from ..regs import BAR_USER, DOORBELL_BASE, DOORBELL_STRIDE, MAILBOX
 from ..vfio.platform import LostWrites, Window
 from .client import VfioUserClient
 from .pci import SocketFunction
@@ -141,20 +142,21 @@ class SocketPlatform:
 
     def mailbox(self) -> MailboxPage:
         """Maps the page, which the simulated board offers with --mailbox-page."""
-        found = self.client.region_map(BAR_USER[0])
-        if found is None:
+        memory = self.client.map_page(BAR_USER[0], MAILBOX.base, _PAGE)
+        if memory is None:
             raise UnsupportedError(
                 "this simulated board does not offer the mailbox page. Start it with "
                 '--mailbox-page, or open("sim", arguments=["--mailbox-page"])'
             )
-        offset, memory = found
-        if offset != MAILBOX.base:
-            memory.close()
-            raise ProtocolError(
-                f"the board offers a page at {offset:#x} of its user BAR, but the mailbox is at "
-                f"{MAILBOX.base:#x}; use the simulated board of this checkout"
-            )
         function = self.function
         return MailboxPage(
-            memory, False, lambda register: function.read32(BAR_USER[0], offset + register)
+            memory, False, lambda register: function.read32(BAR_USER[0], MAILBOX.base + register)
         )
+
+    def doorbell(self, queue: int) -> DoorbellPage | str:
+        """Maps the page, which the simulated board offers with --doorbell-pages."""
+        place = DOORBELL_BASE + queue * DOORBELL_STRIDE
+        memory = self.client.map_page(BAR_USER[0], place, DOORBELL_STRIDE)
+        if memory is None:
+            return "this simulated board offers no page: --doorbell-pages does"
+        return DoorbellPage(memory, False)

@@ -145,7 +145,7 @@ int Server::region_info(Bytes &reply) {
     if (info.index >= wire::kRegions) return EINVAL;
     uint64_t size = region_size(info.index);
     uint32_t flags = size ? info.kRead | info.kWrite : 0, room = info.argsz;
-    if (!mailbox_ || info.index != options_.mailbox_bar) {
+    if (!pages_ || info.index != options_.pages_bar) {
         append(reply, wire::RegionInfo{sizeof info, flags, info.index, 0, size, 0});
         return 0;
     }
@@ -156,8 +156,8 @@ int Server::region_info(Bytes &reply) {
                                    0});
     if (!fits) return 0;
     append(reply, wire::SparseMmap{wire::SparseMmap::kId, wire::SparseMmap::kVersion, 0, 1, 0,
-                                   mailbox_->page(), Mailbox::kPage});
-    client_->attach(mailbox_->fd());
+                                   pages_->offset(), pages_->size()});
+    client_->attach(pages_->fd());
     return 0;
 }
 
@@ -213,7 +213,7 @@ int Server::region_read(Bytes &reply, bool &later) {
         model_.config().read(access.offset, &reply[sizeof access], access.count);
         return 0;
     }
-    take_mailbox();
+    take_pages();
     later = true;
     waiting_[next_cookie_] = {client_->message, access};
     model_.mmio_read(access.region, access.offset, access.count, next_cookie_++);
@@ -228,7 +228,7 @@ int Server::write_region(const wire::RegionAccess &access, const uint8_t *data) 
         model_.config_write(access.offset, data, access.count);
         interrupts_->refresh();
     } else {
-        take_mailbox();
+        take_pages();
         model_.mmio_write(access.region, access.offset, data, access.count);
     }
     return 0;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "pins.h"
+#include "register_pages.h"
 
 namespace peerdma {
 
@@ -39,9 +40,9 @@ struct Options {
     uint64_t reorder_seed = 0;
     uint32_t time_scale = 1;
     bool once = false;
-    // Byte offsets in `mailbox_bar` of the registers that a shared page offers; empty: no page.
-    std::vector<uint64_t> mailbox_words;
-    unsigned mailbox_bar = 0;
+    // Registers of `pages_bar` that shared pages offer; empty: no page.
+    std::vector<RegisterPages::Register> pages;
+    unsigned pages_bar = 0;
     std::string tlp_log, trace;
     std::string waves;
     std::vector<Fault> faults;

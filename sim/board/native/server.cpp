@@ -21,8 +21,8 @@ constexpr int kMostMessages = 256;
 constexpr size_t kMostQuestions = 4096;
 // Register writes accepted before they have reached the core.
 constexpr size_t kMostAccesses = 1024;
-// Milliseconds between polls of the mailbox page while the board is idle.
-constexpr int kMailboxInterval = 1;
+// Milliseconds between polls of the pages of registers while the board is idle.
+constexpr int kPagesInterval = 1;
 }  // namespace
 
 Server::Server(const Options &options, const ConfigSpace &config, int listener,
@@ -42,10 +42,10 @@ bool Server::serve(int milliseconds) {
         if (left <= 0) break;
         bool rests = !client_ || !model_.runnable();
         if (rests) model_.trace().flush();
-        if (client_ && mailbox_) left = std::min<long>(left, kMailboxInterval);
+        if (client_ && pages_) left = std::min<long>(left, kPagesInterval);
         wait(rests ? int(left) : 0);
         if (!client_) continue;
-        take_mailbox();
+        take_pages();
         take_messages();
         if (!client_) continue;
         model_.run(kSlice);
@@ -69,9 +69,9 @@ void Server::accept_client() {
     int socket = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (socket < 0) return;
     client_ = std::make_unique<Connection>(socket);
-    if (!options_.mailbox_words.empty()) {
+    if (!options_.pages.empty()) {
         try {
-            mailbox_ = std::make_unique<Mailbox>(options_.mailbox_words);
+            pages_ = std::make_unique<RegisterPages>(options_.pages);
         } catch (const std::system_error &error) {
             return drop_client(error.what());
         }
@@ -85,7 +85,7 @@ void Server::drop_client(const std::string &why) {
     log_.restart();
     bool served = negotiated_;
     client_.reset();
-    mailbox_.reset();
+    pages_.reset();
     held_ = negotiated_ = false;
     waiting_.clear();
     questions_.clear();
@@ -128,12 +128,12 @@ bool Server::accesses_bar() const {
     return access.region != wire::kConfigRegion;
 }
 
-void Server::take_mailbox() {
+void Server::take_pages() {
     // Before a register access of the client, so that stores that it has seen come first.
-    if (!mailbox_) return;
-    mailbox_->take([&](uint64_t offset, uint32_t value) {
-        model_.mmio_write(options_.mailbox_bar, offset, reinterpret_cast<uint8_t *>(&value),
-                          sizeof value);
+    if (!pages_) return;
+    pages_->take([&](RegisterPages::Register at, uint64_t value) {
+        model_.mmio_write(options_.pages_bar, at.offset, reinterpret_cast<uint8_t *>(&value),
+                          at.bytes);
     });
 }
 

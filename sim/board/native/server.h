@@ -11,9 +11,9 @@
 #include "connection.h"
 #include "interrupts.h"
 #include "log.h"
-#include "mailbox.h"
 #include "memory.h"
 #include "model.h"
+#include "register_pages.h"
 
 namespace peerdma {
 
@@ -77,7 +77,7 @@ private:
     int write_region(const wire::RegionAccess &access, const uint8_t *data);
     int reset();
     void take_reply();
-    void take_mailbox();
+    void take_pages();
     uint64_t region_size(uint32_t region) const;
     void program_msix(uint32_t start, uint32_t count);
     Memory::Piece find(uint64_t address, size_t n, bool write) const;
@@ -92,7 +92,7 @@ private:
     Model model_;
     std::optional<Interrupts> interrupts_;
     std::unique_ptr<Connection> client_;
-    std::unique_ptr<Mailbox> mailbox_;  // the client's, if one is offered
+    std::unique_ptr<RegisterPages> pages_;  // the client's, if some are offered
     bool held_ = false;  // a message waits for the end of register accesses
     bool negotiated_ = false, finished_ = false;
     uint64_t most_data_ = 0;

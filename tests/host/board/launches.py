@@ -16,10 +16,12 @@ from peerdma.regs import LaunchStatus
 from peerdma.uapi import Reason
 from tests.host.programs import ROOT
 
-__all__ = ["LAUNCHING", "Copies", "Threads", "compiled", "kernel_end"]
+__all__ = ["LAUNCHING", "PAGES", "Copies", "Threads", "compiled", "kernel_end"]
 
 #: Options of a simulated board that has them.
 LAUNCHING = ("--launch-queues", "2")
+#: And of one that offers their doorbells as pages.
+PAGES = ("--doorbell-pages",)
 _SOURCE = Path(__file__).with_name("producers.cpp")
 _FLAGS = ("-std=c++17", "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-pthread")
 

@@ -12,7 +12,7 @@ import peerdma
 from peerdma.board.queue_memory import DEPTHS, QueueMemory
 from peerdma.regs import LaunchStatus
 from peerdma.uapi import Reason
-from tests.host.board.launches import LAUNCHING, Copies, Threads, compiled, kernel_end
+from tests.host.board.launches import LAUNCHING, PAGES, Copies, Threads, compiled, kernel_end
 
 #: What the functions return, as in device.cuh.
 OK, PENDING, TIMEOUT, ENDED, NO_PLAN = 0, -1, -2, -3, -4
@@ -25,9 +25,9 @@ def library(tmp_path_factory):
     return compiled(tmp_path_factory.mktemp("a folder"))
 
 
-@pytest.fixture(scope="module")
-def board():
-    with peerdma.open("sim", arguments=LAUNCHING) as board:
+@pytest.fixture(scope="module", params=[(), PAGES], ids=["shadow", "page"])
+def board(request):
+    with peerdma.open("sim", arguments=(*LAUNCHING, *request.param)) as board:
         yield board
 
 
@@ -100,6 +100,38 @@ def test_a_thread_sees_the_bytes_of_its_own_copy(library, board, copies):
             copies.fill()
             _, results = Threads(library).work(queue.device, [index], 1)
             assert results == [OK] and copies.right(index)
+
+
+def test_a_thread_rings_by_the_page_alone(library):
+    """Neither shadow tail nor ring has anything: the page brings the entry along."""
+    nothing, entries = ctypes.c_uint32(), (ctypes.c_uint64 * 8)()
+    with (
+        peerdma.open("sim", arguments=(*LAUNCHING, *PAGES)) as board,
+        peerdma.gpu("emulated", memory="host") as gpu,
+    ):
+        copies = Copies(board, gpu.surface, SIZES)
+        # The second queue has the second page.
+        with board.queue(copies.plans, depth=8), board.queue(copies.plans, depth=8) as queue:
+            device = queue.device
+            assert queue.doorbell == "page of registers"
+            device.tail, device.entries = ctypes.addressof(nothing), ctypes.addressof(entries)
+            plans = [0, 1, 2, 3] * 5
+            _, results = Threads(library).work(device, plans, 1)
+            assert results == [OK] * len(plans) and nothing.value
+            assert all(copies.right(index) for index in set(plans))
+            # Another generation
+            word = ctypes.c_uint64.from_address(device.doorbell)
+            word.value = (device.generation ^ 1) << 16 | 5
+            until = time.monotonic() + 30
+            while not queue.stats().ignored:
+                assert time.monotonic() < until
+            word.value = device.generation << 16 | queue._memory.drawn() + 9 & 0xFFFF
+            while not (ended := queue.stats().ended):
+                assert time.monotonic() < until
+            assert "further ahead than the queue is deep" in ended
+        # Whoever has the page of a queue that was closed rings for nobody.
+        with pytest.raises(ValueError, match="closed"):
+            queue._run.page.memory[0]
 
 
 def test_the_library_copies_beside_the_threads(library, board, copies):
