@@ -7,6 +7,7 @@ Tests in the guest are run by a user who has no privileges but the nodes of the 
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import resource
 import sys
 
@@ -22,6 +23,7 @@ from tests.system.vfio import addresses, is_master, opened
 GUEST = {
     "lane": "strict",
     "load": False,
+    "board_options": ["--launch-queues", "2"],
     "modules": ("vfio_iommu_type1", "vfio_pci"),
     "further_boards": [["--fault", "hang@1", "--time-scale", "1"]],
 }
@@ -131,6 +133,26 @@ def test_mailbox():
         assert (stamps.first.value, stamps.done.value) == (7, 9)
         assert 0 < stamps.first.cycle < stamps.done.cycle
         works(board)
+
+
+@pytest.mark.in_guest
+def test_a_launch_queue_that_is_rung_by_its_page():
+    """By stores of 8 bytes, as a GPU's: neither its ring nor its shadow tail is written."""
+    source, target = (np.zeros(5000, np.uint8) for _ in range(2))
+    with opened() as board, board.queue([board.prepare(source, target)], depth=8) as queue:
+        device, memory = queue.device, queue._memory
+        assert queue.doorbell == "page of registers"
+        word = ctypes.c_uint64.from_address(device.doorbell)
+        for number in range(1, 4):
+            source[:] = number
+            ticket = memory.drawn()
+            after = ticket + 1
+            memory._row["next"] = after
+            entry = ticket >> 16 << 16 | device.slots[0]
+            word.value = entry << 32 | device.generation << 16 | after & 0xFFFF
+            queue.wait(ticket)
+            assert (target == number).all()
+        assert queue.stats().ignored == 0
 
 
 @pytest.mark.in_guest
@@ -271,12 +293,36 @@ with opened(2) as board:
 """
 #: The same, but does nothing until the board is gone.
 _WAITS = _WRITES.replace("    try:\n", "    wait_until_lost(board)\n    try:\n")
+#: With pages of registers mapped, which are stored to afterwards.
+_MAPS = """
+import ctypes
+import numpy as np
+from tests.system.vfio import *
+wait_for_boards(3)
+become_nobody()
+with opened(2) as board:
+    mailbox = board.mailbox()
+    queue = board.queue([board.prepare(np.zeros(64, np.uint8), np.zeros(64, np.uint8))])
+    doorbell = queue.device.doorbell
+    assert doorbell
+    print("now", flush=True)
+    wait_until_lost(board)
+    until(lambda: queue.stats().ended)
+    ctypes.c_uint64.from_address(doorbell).value = 1
+    ctypes.c_uint32.from_address(mailbox.address).value = 1
+    mailbox.close()
+    queue.close()
+    try:
+        board.write(np.zeros(64, np.uint8))
+    except peerdma.BoardLost as error:
+        print(error)
+"""
 
 
-@pytest.mark.parametrize("program", [_WRITES, _WAITS], ids=["busy", "idle"])
+@pytest.mark.parametrize("program", [_WRITES, _WAITS, _MAPS], ids=["busy", "idle", "mapped"])
 def test_a_board_that_is_unplugged(guest: Guest, program: str):
     """The kernel waits until the program has given it back, which a thread does at once."""
-    board = guest.plug(["--no-msix"])
+    board = guest.plug(["--no-msix", "--launch-queues", "2"])
     job = guest.start_python(program)
     job.wait_for("now")
     guest.unplug(board)

@@ -55,7 +55,8 @@ def test_copies_of_all_sizes_in_any_order(board, copies, seed):
     rng = random.Random(seed)
     with board.queue(copies.plans, depth=16) as queue:
         assert (queue.depth, len(queue.plans)) == (16, len(SIZES))
-        assert queue.doorbell == "shadow tail: this simulated board offers no page: --doorbell-pages does"
+        assert queue.doorbell.startswith("shadow tail: ")
+        assert "--doorbell-pages" in queue.doorbell
         for _ in range(8):
             copies.fill()
             order = [4, *(rng.randrange(4) for _ in range(44))]

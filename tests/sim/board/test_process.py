@@ -139,6 +139,12 @@ def test_wrong_usage(arguments):
     assert "usage:" in run.stderr
 
 
+def test_doorbell_pages_are_of_boards_with_launch_queues(tmp_path):
+    run = program("--socket", str(tmp_path / "s"), "--doorbell-pages")
+    assert run.returncode == 1
+    assert "add --launch-queues 2" in run.stderr
+
+
 def test_identity_and_link_options(tmp_path):
     arguments = ("--ids", "10de:0001", "--subsystem", "10de:0002", "--class-code", "0x118000")
     with (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The mailbox page of the simulated board: memory whose stores become register writes."""
+"""Pages of registers of the simulated board: memory whose stores become register writes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from peerdma.vfio_user.wire import (
     pack,
     unpack,
 )
-from tests.sim.board.client import BAR_USER, Board, Client
+from tests.sim.board.client import BAR_DMA, BAR_USER, Board, Client
 
 NAMES = ("first", "last", "done")
 OFFSETS = {name: regs.MAILBOX[name].offset for name in NAMES}
@@ -58,8 +58,8 @@ def ask(client: Client, region: int, room: int) -> tuple[RegionInfo, bytes, list
     return unpack(RegionInfo, answer), answer, list(fds)
 
 
-def page_of(client: Client) -> mmap.mmap:
-    """The page, mapped as the board says."""
+def page_of(client: Client, pages: int = 1) -> mmap.mmap:
+    """The page, mapped as the board says; and those behind it."""
     info, answer, fds = ask(client, BAR_USER, 4096)
     (fd,) = fds
     try:
@@ -67,7 +67,7 @@ def page_of(client: Client) -> mmap.mmap:
         sparse = unpack(SparseMmap, answer, info.cap_offset)
         area = unpack(Area, answer, info.cap_offset + SparseMmap.FORMAT.size)
         assert sparse == SparseMmap(SparseMmap.KIND, 1, 0, 1)
-        assert area == Area(regs.MAILBOX.base, 4096)
+        assert area == Area(regs.MAILBOX.base, 4096 * pages)
         return mmap.mmap(fd, area.size, offset=info.offset + area.offset)
     finally:
         os.close(fd)
@@ -169,6 +169,24 @@ def test_each_client_gets_a_page_of_its_own(offering):
         other.enable()
         page_of(other)
         assert stamp(other, "first") == (0, 0)
+
+
+def test_doorbells_are_offered_behind_it(tmp_path):
+    """A store of 8 bytes is one write; no queue is armed, so that all are ignored and counted."""
+    options = ("--mailbox-page", "--launch-queues", "2", "--doorbell-pages")
+    ignored = regs.LAUNCH_QUEUE.address("ignored")
+    with Board(tmp_path, *options) as board, Client(board) as client:
+        client.enable()
+        pages = page_of(client, 3)
+        place = regs.DOORBELL_BASE - regs.MAILBOX.base
+        assert client.read(BAR_DMA, ignored) == 0
+        for number, value in enumerate((1, 1 << 16, 1 << 32 | 1, 1 << 63 | 1), 1):
+            queue = number % 2
+            struct.pack_into("<Q", pages, place + queue * regs.DOORBELL_STRIDE, value)
+            assert client.read(BAR_DMA, ignored) == number
+            store(pages, "last", number)
+            assert stamp(client, "last")[0] == number
+        assert not any(pages[place:])
 
 
 def test_nothing_is_offered_unasked(board):
