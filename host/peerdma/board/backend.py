@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from ..errors import PeerdmaError, Timeout, UnsupportedError
-from ..memory.mailbox import MailboxPage
+from ..memory.mailbox import DoorbellPage, MailboxPage
 from ..memory.memory import DataPath, Memory
 from ..regs import Capability
 from ..uapi import Access
@@ -301,17 +300,6 @@ class LaunchCounts(NamedTuple):
     ignored: int
     #: its free-running clock now, in cycles; None if it has none, or its driver does not report it
     cycles: int | None
-
-
-class DoorbellPage(NamedTuple):
-    """The page of a launch queue's doorbell, mapped into this process until somebody closes it.
-
-    A store to it can raise SIGBUS once the queue has ended.
-    """
-
-    memory: mmap.mmap
-    #: whether it is a board's registers; False: memory, which a simulated board polls
-    io: bool
 
 
 class Launching(Protocol):

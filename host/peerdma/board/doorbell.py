@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..errors import CudaError
-from .backend import DoorbellPage
+from ..memory.mailbox import DoorbellPage
 
 __all__ = ["Doorbell"]
 

@@ -7,9 +7,8 @@ import contextlib
 import ctypes
 from collections.abc import Callable
 
-from ..board.backend import DoorbellPage
 from ..errors import CudaError
-from ..memory.mailbox import Mailbox, MailboxMap
+from ..memory.mailbox import DoorbellPage, Mailbox, MailboxMap
 from .device import CudaDevice
 from .memory import map_host
 

@@ -9,9 +9,10 @@ import mmap
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..board.backend import DoorbellPage, LaunchCounts, Piece
+from ..board.backend import LaunchCounts, Piece
 from ..board.queue_memory import QueueMemory
 from ..errors import PeerdmaError, UnsupportedError
+from ..memory.mailbox import DoorbellPage
 from ..memory.memory import Memory
 from ..regs import DOORBELL_STRIDE, LAUNCH_QUEUE
 from ..uapi import (

@@ -20,7 +20,16 @@ from ..arguments import integer
 from ..errors import PeerdmaError
 from ..regs import MAILBOX
 
-__all__ = ["Mailbox", "MailboxMap", "MailboxPage", "Stamp", "Stamps", "Watch", "require_token"]
+__all__ = [
+    "DoorbellPage",
+    "Mailbox",
+    "MailboxMap",
+    "MailboxPage",
+    "Stamp",
+    "Stamps",
+    "Watch",
+    "require_token",
+]
 
 _Watch = TypeVar("_Watch", bound="Watch")
 
@@ -42,6 +51,17 @@ class MailboxPage:
     memory: mmap.mmap
     io: bool
     read32: Callable[[int], int]
+
+
+class DoorbellPage(NamedTuple):
+    """The page of a launch queue's doorbell, mapped into this process until somebody closes it.
+
+    A store to it can raise SIGBUS once the queue has ended.
+    """
+
+    memory: mmap.mmap
+    #: whether it is a board's registers; False: memory, which a simulated board polls
+    io: bool
 
 
 class Stamp(NamedTuple):

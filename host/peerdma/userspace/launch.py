@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..board.backend import DoorbellPage, LaunchCounts, Piece
+from ..board.backend import LaunchCounts, Piece
 from ..board.queue_memory import QueueMemory
 from ..errors import PeerdmaError, UnsupportedError
+from ..memory.mailbox import DoorbellPage
 from ..memory.memory import DataPath, Memory
 from ..memory.pages import SharedPages
 from ..memory.scatter import ScatterList

@@ -7,8 +7,7 @@ import mmap
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from ..board.backend import DoorbellPage
-from ..memory.mailbox import MailboxPage
+from ..memory.mailbox import DoorbellPage, MailboxPage
 from ..memory.memory import DataPath, Memory
 from .function import PciFunction
 

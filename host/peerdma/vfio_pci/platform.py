@@ -10,9 +10,8 @@ import mmap
 from collections.abc import Sequence
 from typing import ClassVar
 
-from ..board.backend import DoorbellPage
 from ..errors import PinError, UnsupportedError
-from ..memory.mailbox import MailboxPage
+from ..memory.mailbox import DoorbellPage, MailboxPage
 from ..memory.memory import DataPath, Memory, Staged
 from ..regs import (
     BAR_DMA,

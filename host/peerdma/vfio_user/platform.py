@@ -8,9 +8,8 @@ import mmap
 import os
 from collections.abc import Callable, Sequence
 
-from ..board.backend import DoorbellPage
 from ..errors import ProtocolError, UnsupportedError
-from ..memory.mailbox import MailboxPage
+from ..memory.mailbox import DoorbellPage, MailboxPage
 from ..memory.memory import DataPath, Extent, Memory, Staged
 from ..regs import BAR_USER, DOORBELL_BASE, DOORBELL_STRIDE, MAILBOX
 from ..vfio.platform import LostWrites, Window
