@@ -19,6 +19,9 @@ from sim.system.debug.guest import DebugGuest
 SECONDS = 60
 #: Options of a board that has all that the driver has requests for.
 ALL = ("--launch-queues", "2")
+_OF_QUEUES = {
+    *("CREATE_QUEUE", "PREPARE", "UNPREPARE", "RESUME_QUEUE", "QUERY_QUEUE", "DESTROY_QUEUE"),
+}
 
 
 @pytest.fixture
@@ -48,7 +51,9 @@ def test_requests_at_random(lane: str, seed: int):
         for module in reversed(guest.lane.modules):
             guest.unload(module)
     done = {name.partition(" ")[0] for name in report["once"]}
-    assert done == {each.name for each in Ioctl} | {"mmap", "touch", "read", "unbind", "bind"}
+    possible = {each.name for each in Ioctl} | {"mmap", "touch", "read", "unbind", "bind"}
+    # With CONFIG_DMA_API_DEBUG, all memory behind an IOMMU counts as synchronised.
+    assert done == possible - (_OF_QUEUES if lane == "strict" else set())
     # At random it has got somewhere, and been refused.
     assert {name.endswith(" ok") for name in report["counts"]} == {True, False}
 
