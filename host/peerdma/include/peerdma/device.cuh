@@ -131,14 +131,15 @@ PEERDMA_FUNCTION int peerdma_wait(const peerdma_queue &queue, unsigned ticket,
     }
 }
 
-// Moves the tail on over all entries that are there, in their order.
+// Moves the tail on over all entries that are there, in their order; this thread's is the one of
+// `ticket`.
 //
 // No entry is lost, though nobody waits for anybody. A thread stops at the first ticket whose entry
 // it does not see, and leaves what comes after it to another one: to the thread that drew that
 // ticket, or, if a later round has the place already, to the one that filled it. Either of them
 // looks here later than this thread, as each has a fence between its store of `written` and its
 // loads: so it sees the entry of this thread. The last one to look has nobody to leave anything to.
-PEERDMA_FUNCTION void peerdma_publish(const peerdma_queue &queue) {
+PEERDMA_FUNCTION void peerdma_publish(const peerdma_queue &queue, unsigned ticket, unsigned slot) {
     unsigned head, end;
     do {
         head = end = peerdma_load(queue.published);
@@ -158,9 +159,10 @@ PEERDMA_FUNCTION void peerdma_publish(const peerdma_queue &queue) {
         if (queue.doorbell) {
             // A board that waits for the last entry takes it from here, and reads no ring. If a
             // later round has its place already, it is done, and the board looks at the tail alone.
-            unsigned slot = peerdma_load(queue.entries + (last & (queue.depth - 1))) >> 32 & 63;
-            unsigned entry = (last & 0xFFFF0000) | slot;
-            peerdma_store(queue.doorbell, (unsigned long long)entry << 32 | tail);
+            unsigned long long entry = (unsigned long long)slot << 32;
+            if (last != ticket) entry = peerdma_load(queue.entries + (last & (queue.depth - 1)));
+            entry = (entry >> 32 & 63) | (last & 0xFFFF0000);
+            peerdma_store(queue.doorbell, entry << 32 | tail);
         }
         peerdma_fence();
     } while (peerdma_load(queue.published) != end);
@@ -183,13 +185,13 @@ PEERDMA_FUNCTION int peerdma_submit(const peerdma_queue &queue, unsigned plan, u
         if (peerdma_now() - since >= nanoseconds) return PEERDMA_TIMEOUT;
         if (!room) peerdma_pause();
     }
-    unsigned place = drawn & (queue.depth - 1);
+    unsigned place = drawn & (queue.depth - 1), slot = queue.slots[plan];
     peerdma_store(queue.done + plan, 0u);
-    peerdma_store(queue.entries + place, (unsigned long long)queue.slots[plan] << 32 | drawn);
+    peerdma_store(queue.entries + place, (unsigned long long)slot << 32 | drawn);
     peerdma_fence();  // the entry, and what the board is to read, before they are announced
     peerdma_store(queue.written + place, drawn);
     peerdma_fence();
-    peerdma_publish(queue);
+    peerdma_publish(queue, drawn, slot);
     *ticket = drawn;
     return PEERDMA_OK;
 }
