@@ -157,5 +157,5 @@ class SocketPlatform:
         place = DOORBELL_BASE + queue * DOORBELL_STRIDE
         memory = self.client.map_page(BAR_USER[0], place, DOORBELL_STRIDE)
         if memory is None:
-            return "this simulated board offers no page: --doorbell-pages does"
+            return "this simulated board offers no page; start it with --doorbell-pages"
         return DoorbellPage(memory, False)
