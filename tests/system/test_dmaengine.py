@@ -25,6 +25,7 @@ from tests.system.dmaengine import (
     completed,
     interrupts,
     pieces,
+    settle,
     timeout,
 )
 from tests.system.picoevb import PAGE, STREAM, Buffer, until
@@ -181,7 +182,7 @@ def test_terminate_while_data_moves():
                 outcomes.append(error.errno)
                 soon(client)
             kept = buffer[:]
-            time.sleep(0.05)
+            settle()
             assert buffer[:] == kept
     assert set(outcomes) <= {0, errno.ETIMEDOUT}
     assert outcomes.count(errno.ETIMEDOUT) >= 2, "nothing was terminated"
