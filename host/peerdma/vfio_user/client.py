@@ -107,7 +107,9 @@ class VfioUserClient:
         return self._read(RegionInfo, answer)
 
     def map_page(self, region: int, offset: int, size: int) -> mmap.mmap | None:
-        """Maps a page that the device offers as memory; None if it does not."""
+        """Maps memory that the device offers; None if it does not, or pages here are larger."""
+        if size % mmap.PAGESIZE:
+            return None
         query = RegionInfo(MAX_DATA_BYTES, region=region)
         answer = self._channel.request(Command.DEVICE_GET_REGION_INFO, pack(query))
         fds = self._channel.take_fds()

@@ -145,7 +145,8 @@ class SocketPlatform:
         if memory is None:
             raise UnsupportedError(
                 "this simulated board does not offer the mailbox page. Start it with "
-                '--mailbox-page, or open("sim", arguments=["--mailbox-page"])'
+                '--mailbox-page, or open("sim", arguments=["--mailbox-page"]), on a kernel whose '
+                "pages have 4 KiB"
             )
         function = self.function
         return MailboxPage(
@@ -157,5 +158,8 @@ class SocketPlatform:
         place = DOORBELL_BASE + queue * DOORBELL_STRIDE
         memory = self.client.map_page(BAR_USER[0], place, DOORBELL_STRIDE)
         if memory is None:
-            return "this simulated board offers no page; start it with --doorbell-pages"
+            return (
+                "this simulated board offers no page; start it with --doorbell-pages, on a kernel "
+                "whose pages have 4 KiB"
+            )
         return DoorbellPage(memory, False)

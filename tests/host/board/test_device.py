@@ -2,6 +2,7 @@
 """device.cuh as C++, by threads: on its own, and on a simulated board with launch queues."""
 
 import ctypes
+import mmap
 import random
 import threading
 import time
@@ -100,6 +101,13 @@ def test_a_thread_sees_the_bytes_of_its_own_copy(library, board, copies):
             copies.fill()
             _, results = Threads(library).work(queue.device, [index], 1)
             assert results == [OK] and copies.right(index)
+
+
+def test_a_page_that_is_smaller_than_the_kernels_is_not_mapped(board, copies, monkeypatch):
+    monkeypatch.setattr("peerdma.vfio_user.platform.DOORBELL_STRIDE", mmap.PAGESIZE // 2)
+    with board.queue(copies.plans) as queue:
+        assert queue.device.doorbell == 0
+        assert "a kernel whose pages have 4 KiB" in queue.doorbell
 
 
 def test_a_thread_rings_by_the_page_alone(library):
