@@ -21,6 +21,7 @@ from pathlib import Path
 from hw.boards import BOARDS
 from hw.core import CoreConfig
 from hw.top import Top
+from peerdma.regs import LAUNCH_QUEUES
 from tools.debian_tree import TreeError
 
 from . import primitives, vivado
@@ -123,24 +124,32 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--area", action="store_true", help="synthesis only")
     parser.add_argument("--channels", type=int, default=1, choices=range(1, 5),
                         help="in each direction (1)")  # fmt: skip
+    parser.add_argument("--launch-queues", type=int, default=0, metavar="N",
+                        choices=range(LAUNCH_QUEUES + 1), help="of the core (0)")  # fmt: skip
     parser.add_argument("--seeds", type=int, default=3, metavar="N", help="placements (3)")
     parser.add_argument("--depth", type=int, default=4, metavar="N", help="levels of blocks (4)")
     parser.add_argument("-o", "--output", type=Path, default=Path("build/fpga"), metavar="FOLDER")
     arguments = parser.parse_args(argv)
     try:
+        # The goal as clock, so that placer and router do not stop before reaching it.
+        config = CoreConfig(
+            h2c=arguments.channels,
+            c2h=arguments.channels,
+            clock_khz=int(FIGURES["clock"].goal * 1000),
+            launch_queues=arguments.launch_queues,
+        )
         seeds = 0 if arguments.area else arguments.seeds
-        return _measure(arguments.channels, arguments.output, arguments.depth, seeds)
+        return _measure(config, arguments.output, arguments.depth, seeds)
     except (*IMPOSSIBLE, TreeError) as error:
         print(f"flow.figures: {type(error).__name__}: {error}", file=sys.stderr)
         return 1
 
 
-def _measure(channels: int, folder: Path, depth: int, seeds: int) -> int:
+def _measure(config: CoreConfig, folder: Path, depth: int, seeds: int) -> int:
     folder.mkdir(parents=True, exist_ok=True)
-    board, tools, goal = BOARDS["picoevb"], Toolchain.obtain(), FIGURES["clock"].goal
-    # The goal as clock, so that placer and router do not stop before reaching it.
-    design = Top(CoreConfig(h2c=channels, c2h=channels, clock_khz=int(goal * 1000)))
-    plan = board.platform(toolchain="Vivado").prepare(design, name=_TOP, **vivado.overrides(board))
+    board, tools, goal = BOARDS["picoevb"], Toolchain.obtain(), config.clock_khz / 1000
+    vendor = board.platform(toolchain="Vivado")
+    plan = vendor.prepare(Top(config), name=_TOP, **vivado.overrides(board))
     say("synthesis")
     netlist = synthesize(tools, str(plan.files[f"{_TOP}.v"]), _TOP, folder)
     counts, area = _blocks(netlist["modules"][_TOP], folder)

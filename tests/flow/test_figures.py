@@ -4,6 +4,7 @@
 import pytest
 
 from flow import figures
+from hw.core import CoreConfig
 
 
 def test_a_figure_is_judged_by_goal_and_limit():
@@ -59,3 +60,24 @@ SAID = "3.88 ns, 3.25 of them wires, 3 nets: first -> last"
 def test_the_longest_path_is_between_registers():
     assert figures.longest(CRITICAL) == SAID
     assert figures.longest({"critical_paths": CRITICAL["critical_paths"][:1]}) == "not reported"
+
+
+@pytest.mark.parametrize(
+    ("options", "wanted"),
+    [
+        ([], CoreConfig(clock_khz=125_000)),
+        (["--channels", "4"], CoreConfig(clock_khz=125_000, h2c=4, c2h=4)),
+        (["--launch-queues", "2"], CoreConfig(clock_khz=125_000, launch_queues=2)),
+    ],
+)
+def test_the_core_that_is_measured(monkeypatch, options, wanted):
+    measured = []
+    monkeypatch.setattr(figures, "_measure", lambda config, *_: measured.append(config) or 0)
+    assert figures.main(options) == 0
+    assert measured == [wanted]
+
+
+def test_a_core_that_cannot_be(capsys):
+    with pytest.raises(SystemExit):
+        figures.main(["--launch-queues", "3"])
+    assert "--launch-queues: invalid choice: 3" in capsys.readouterr().err
