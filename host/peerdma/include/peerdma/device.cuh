@@ -87,7 +87,12 @@ template <class T> PEERDMA_FUNCTION void peerdma_store(T *to, T value) {
 PEERDMA_FUNCTION bool peerdma_exchange(unsigned *at, unsigned from, unsigned to) {
     return __atomic_compare_exchange_n(at, &from, to, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
 }
-PEERDMA_FUNCTION void peerdma_fence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+PEERDMA_FUNCTION void peerdma_fence() {
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+#ifdef __aarch64__
+    asm volatile("dmb sy" ::: "memory");  // C++ orders for the processors only, not for the board
+#endif
+}
 PEERDMA_FUNCTION unsigned long long peerdma_now() {
     auto now = std::chrono::steady_clock::now().time_since_epoch();
     return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
