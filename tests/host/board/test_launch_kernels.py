@@ -12,7 +12,7 @@ import pytest
 import peerdma
 from peerdma.cuda.program import POINTER, SIZE, WORD, Program
 from peerdma.uapi import Reason
-from tests.host.board.launches import LAUNCHING
+from tests.host.board.launches import LAUNCHING, PAGES
 from tests.host.conftest import CUDA
 
 #: Words of each plan's copy, and nanoseconds for one, at most.
@@ -49,7 +49,7 @@ KERNEL void mixed(peerdma_queue queue, const unsigned long long *sources,
     report[2] = (int)done;
 }
 
-// Random words all over the queue's memory, and tails that the board takes notice of.
+// Random words all over the queue's memory and its page, and tails that the board takes notice of.
 KERNEL void scribble(peerdma_queue queue, unsigned count, unsigned random) {
     unsigned *memory = (unsigned *)queue.entries;
     for (unsigned i = 0; i < count; i++) {
@@ -57,7 +57,12 @@ KERNEL void scribble(peerdma_queue queue, unsigned count, unsigned random) {
         peerdma_store(memory + random / 7 % 2048, random);
         if (i % 16 == 0) {
             unsigned tail = (peerdma_load(queue.published) + random % 9) & 0xFFFF;
-            peerdma_store(queue.tail, queue.generation << 16 | tail);
+            unsigned word = queue.generation << 16 | tail;
+            peerdma_store(queue.tail, word);
+            if (queue.doorbell) {
+                unsigned place = i % 32 ? random / 9 % 512 : 0;
+                peerdma_store(queue.doorbell + place, (unsigned long long)random << 32 | word);
+            }
             peerdma_fence();
         }
     }
@@ -75,9 +80,16 @@ def memory_of(request):
     return CUDA[request.param][1] if request.param in CUDA else "host"
 
 
+@pytest.fixture(params=["shadow tail", "page of registers"])
+def doorbell(request):
+    """What the queue's `doorbell` begins with."""
+    return request.param
+
+
 @pytest.fixture
-def board():
-    with peerdma.open("sim", arguments=LAUNCHING) as board:
+def board(doorbell):
+    pages = PAGES if doorbell == "page of registers" else ()
+    with peerdma.open("sim", arguments=(*LAUNCHING, *pages)) as board:
         yield board
 
 
@@ -115,7 +127,7 @@ def address(surface):
     return getattr(surface, "device_address", None) or surface.address
 
 
-def test_one_launch_makes_a_thousand_copies_of_mixed_sizes(board, gpu, run, seed):
+def test_one_launch_makes_a_thousand_copies_of_mixed_sizes(board, gpu, run, doorbell, seed):
     sides = [(gpu.surface(words, "u4"), gpu.surface(words, "u4")) for words in SIZES]
     tables = [gpu.surface(len(SIZES), kind) for kind in ("u8", "u8", "u4")]
     for table, values in zip(
@@ -131,6 +143,7 @@ def test_one_launch_makes_a_thousand_copies_of_mixed_sizes(board, gpu, run, seed
         run("mixed", queue.device, *places, *numbers, (address(report), POINTER))
         assert report.get().tolist() == [0, 0, 1000]
         assert queue.stats().completed == 1000
+        assert queue.doorbell.startswith(doorbell)
 
 
 def test_a_kernel_that_scribbles_harms_its_queue_only(board, gpu, run, seed):
