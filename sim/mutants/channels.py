@@ -272,7 +272,7 @@ ROWS = [
         "channel/fetch.py",
         "source & ~begun.replicate(PAGE_BITS)",
         "source",
-        "channel/test_fetch_pushed.py::test_pushed_and_fetched",
+        "channel/test_fetch_pushed.py::test_incomplete_push",
     ),
     (
         "pushed dwords count in any order",
@@ -342,7 +342,7 @@ ROWS = [
         "channel/fetch.py",
         "with m.Elif(present & wanted):",
         "with m.Elif(present):",
-        "channel/test_fetch.py::test_xdma_ko",
+        "channel/test_fetch.py::test_a_stuck_channel_does_not_hold_up_another",
     ),
     (
         "a halted channel's job holds up the others",
