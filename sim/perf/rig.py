@@ -211,7 +211,7 @@ class Rig:
         self._driver.start(side, first, bus, card, lengths)
 
     def _finish(self, sides: tuple[Direction, ...], count: int) -> None:
-        engine, left = self._driver.engine, set(sides)
+        engine, left = self._driver.engine, list(sides)
         while left:
             told = engine.statuses(left, engine.deadline(0))
             if not told:

@@ -12,6 +12,7 @@ import pytest
 from peerdma import regs
 from peerdma.memory.scatter import ScatterList
 from peerdma.regs import DESCRIPTOR
+from peerdma.userspace.dma_channel import Direction
 from peerdma.userspace.registers import Bank
 from peerdma.userspace.xdma import Xdma
 from sim.board.session import BASE, Conditions, Session
@@ -24,6 +25,7 @@ from sim.perf.report import summary, table
 from sim.perf.rig import KINDS, Rig
 
 USUAL = Conditions()
+H2C, C2H = Direction.H2C, Direction.C2H
 
 
 def test_a_copy_in_this_process():
@@ -149,3 +151,14 @@ def test_a_transfer_that_never_ends_is_given_up():
         rig._driver.engine.statuses = lambda directions, deadline: {}
         with pytest.raises(RuntimeError, match="no interrupt came, and H2C did not end"):
             rig.times("h2c", 64)
+
+
+def test_channels_are_read_in_the_order_that_was_asked():
+    """A register's read takes its place on the link, so that any order gives another figure."""
+    asked = []
+    with Rig(USUAL, 4096) as rig:
+        rig._driver.engine.statuses = lambda directions, deadline: asked.append([*directions])
+        for sides in ((C2H, H2C), (H2C, C2H)):
+            with pytest.raises(RuntimeError, match="no interrupt came"):
+                rig._finish(sides, 1)
+    assert asked == [[C2H, H2C], [H2C, C2H]]

@@ -51,7 +51,7 @@ class Engine:
         for number, direction in enumerate(directions):
             bus = at + np.uint64(base[direction])
             driver.start(direction, number * driver.ring_size // 2, bus, card, lengths)
-        engine, left = driver.engine, set(directions)
+        engine, left = driver.engine, list(directions)
         while left:
             told = engine.statuses(left, engine.deadline(COUNT * SIZE))
             assert told, f"no interrupt came, and {left} did not end"
