@@ -66,6 +66,19 @@ ACCEPTED: dict[str, dict[str, float]] = {
         "bulk, dual, 62.5 MHz, MPS 512, RTT 2 µs": 351.514,
         "bulk, dual, 62.5 MHz, MPS 512, RTT 4 µs": 272.183,
     },
+    "a block of descriptors is asked for when the last one of the block before has come": {
+        "16-byte descriptors, c2h, 125 MHz, MPS 128, RTT 1 µs": 149.81,
+        "16-byte descriptors, c2h, 125 MHz, MPS 256, RTT 1 µs": 150.716,
+        "16-byte descriptors, c2h, 125 MHz, MPS 512, RTT 1 µs": 144.227,
+        "16-byte descriptors, c2h, 62.5 MHz, MPS 128, RTT 1 µs": 144.472,
+        "16-byte descriptors, c2h, 62.5 MHz, MPS 256, RTT 1 µs": 145.444,
+        "16-byte descriptors, c2h, 62.5 MHz, MPS 512, RTT 1 µs": 136.551,
+        "16-byte descriptors, c2h, 125 MHz, MPS 128, RTT 2 µs": 130.425,
+        "16-byte descriptors, c2h, 125 MHz, MPS 128, RTT 4 µs": 103.862,
+    },
+    "so many tags ask for no more reads of 64 bytes in a round trip": {
+        "64-byte descriptors, h2c, 125 MHz, MPS 128, RTT 4 µs": 180.899,
+    },
 }
 
 

@@ -28,6 +28,8 @@ __all__ = ["jobs", "rates_by_size"]
 _BULK = 2 << 20
 _SMALL = 64
 _SIZES = (64, 4096, 65536)
+#: Chains of small descriptors: bytes of each, and the share of what the link carries.
+_SMALL_DESCRIPTORS = (("h2c", 64, 0.98), ("c2h", 64, 0.95), ("c2h", 16, 0.8))
 _CURVE = tuple(64 << step for step in range(11))
 #: A 64-byte read while writes fill the link: microseconds of an engine that keeps a few writes
 #: queued, by max payload, on Gen2 x1 with a round trip of 1 µs.
@@ -65,6 +67,8 @@ def jobs() -> Iterator[Job]:
             yield Job(_launched, now, launch_queues=1)
             for ack in _ACKS:
                 yield Job(_behind_writes, replace(now, ack_ns=ack))
+    for rtt in (500.0, 2000.0, 4000.0):
+        yield Job(_small_descriptors, replace(USUAL, rtt_ns=rtt))
     idle = replace(USUAL, clock_khz=62_500, completion_bytes=64, tlp_gap=1)
     yield Job(_idle_cycles, idle)
     yield Job(rates_by_size, USUAL)
@@ -106,7 +110,7 @@ def _idle_cycles(conditions: Conditions) -> list[Figure]:
     with Rig(conditions, _BULK) as rig:
         for kind in ("h2c", "copy"):
             value = _mbps(rig.bytes_per_cycle(kind, _BULK), conditions)
-            bound = _port_bound(conditions) / 1e6
+            bound = _port_bound(_SMALL, conditions) / 1e6
             what = f"{kind}, one idle cycle between TLPs"
             found.append(
                 Figure("64-byte completions", what, conditions, value, "MB/s", None, bound, 0.98)
@@ -151,23 +155,15 @@ def _reads_by_tags(conditions: Conditions) -> list[Figure]:
 
 
 def _small_descriptors(conditions: Conditions) -> list[Figure]:
-    """Chains of 64-byte descriptors, whose fetches are a large part of the traffic."""
+    """Chains of small descriptors, whose fetches are a large part of the traffic."""
     found = []
     with Rig(conditions, _BULK) as rig:
-        for kind in ("h2c", "c2h"):
-            rate = rig.bytes_per_cycle(kind, 4000 * _SMALL, _SMALL)
-            bound = _small_bound(kind, conditions)
-            found.append(
-                Figure(
-                    "64-byte descriptors",
-                    kind,
-                    conditions,
-                    _mbps(rate, conditions),
-                    "MB/s",
-                    bound=bound / 1e6,
-                    target=0.98 if kind == "h2c" else None,
-                )
-            )
+        for kind, piece, target in _SMALL_DESCRIPTORS:
+            rate = rig.bytes_per_cycle(kind, 4000 * piece, piece)
+            bound = _small_bound(kind, piece, conditions) / 1e6
+            value = _mbps(rate, conditions)
+            group = f"{piece}-byte descriptors"
+            found.append(Figure(group, kind, conditions, value, "MB/s", None, bound, target))
     return found
 
 
@@ -315,13 +311,14 @@ def _limit(kind: str, conditions: Conditions) -> float | None:
     return limits[kind](False) / 1e6 if kind in limits else None
 
 
-def _port_bound(conditions: Conditions) -> float:
-    """Bytes per second of 64-byte writes or completions at the core's port: 10 beats each."""
-    return _SMALL / (10 + conditions.tlp_gap) * conditions.clock_khz * 1000
+def _port_bound(piece: int, conditions: Conditions) -> float:
+    """Bytes per second at the core's port, of writes or completions of `piece` bytes each."""
+    beats = (16 + piece) / 8
+    return piece / (beats + conditions.tlp_gap) * conditions.clock_khz * 1000
 
 
-def _small_bound(kind: str, conditions: Conditions) -> float:
-    """Payload bytes per second of 64-byte descriptors that are read in blocks of 512 bytes.
+def _small_bound(kind: str, piece: int, conditions: Conditions) -> float:
+    """Payload bytes per second of descriptors of `piece` bytes, read in blocks of 512 bytes.
 
     Per descriptor: its data; its 32 bytes and a share of their completion; a share of the request
     for the block; one ACK per 4 TLPs and one credit update per 4 posted or non-posted ones.
@@ -330,9 +327,10 @@ def _small_bound(kind: str, conditions: Conditions) -> float:
     completions = 512 / conditions.max_payload / block
     fetch_down, fetch_up = 32 + completions * framed, framed / block
     if kind == "h2c":
-        down = _SMALL + framed + fetch_down + (1 + 1 / block) * 2 * dllp
+        down = piece + framed + fetch_down + (1 + 1 / block) * 2 * dllp
         up = framed + fetch_up + (1 + completions) * dllp
     else:
-        up = _SMALL + framed + fetch_up + completions * dllp
+        up = piece + framed + fetch_up + completions * dllp
         down = fetch_down + (1 + 1 / block) * 2 * dllp
-    return min(_link(conditions).raw_rate * _SMALL / max(up, down), _port_bound(conditions))
+    link = _link(conditions).raw_rate * piece / max(up, down)
+    return min(link, _port_bound(piece, conditions))
