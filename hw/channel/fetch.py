@@ -55,6 +55,8 @@ __all__ = ["DescriptorFetch"]
 READS = 4
 #: Words of a descriptor: control and length, source, destination, next.
 _CONTROL, _SOURCE, _DESTINATION, _NEXT = range(4)
+#: Bits of a page's number that one is added to at a time.
+_QUARTER = PAGE_BITS // 4
 
 
 def _ends(control) -> Value:
@@ -74,10 +76,12 @@ class _State(enum.Enum, shape=3):
     #: read Nxt_adj and `next` of the last descriptor of a block
     ADJACENT = 5
     FOLLOW = 6
+    #: add one to the number of a block's page
+    PAGE = 7
 
 
 def _known(position: Shape) -> data.StructLayout:
-    """What is known of a channel. Of a block that was `pushed`: what is not handed on; page 0."""
+    """What is known of a channel. Of a block that was `pushed`: what is not handed on."""
     members = {"block": Block, "pushed": 1, "reserved": position, "taken": position}
     return data.StructLayout(members)
 
@@ -85,7 +89,7 @@ def _known(position: Shape) -> data.StructLayout:
 class DescriptorFetch(wiring.Component):
     """Fetches the descriptors of all channels, checks them, and hands them on.
 
-    With one channel at work: from `start` to the first read job 4 cycles, to the first part of a
+    With one channel at work: from `start` to the first read job 3 cycles, to the first part of a
     pushed descriptor 3; from the mark that says that a descriptor has arrived to its first part 2.
     A descriptor is handed on in 4 cycles, of which the first one is the visit. Each other channel
     delays what comes next by up to 4 cycles.
@@ -237,8 +241,7 @@ class DescriptorFetch(wiring.Component):
             m.d.comb += behind.eq(Cat(late).bit_select(turn, 1))
 
         # What is read of it
-        from_start, linking, word = Signal(), Signal(), Signal(64)
-        m.d.sync += from_start.eq(0)
+        linking, word = Signal(), store.data
         m.d.comb += [
             store.channel.eq(turn),
             store.pushed.eq(known.pushed),
@@ -246,18 +249,31 @@ class DescriptorFetch(wiring.Component):
             store.slot.eq(
                 Mux(known.pushed, index, Mux(linking, known.reserved, known.taken)) - linking
             ),
-            word.eq(store.data),
         ]
-        with m.If(from_start):
-            m.d.comb += word.eq(its("address"))
-        with m.If(state == _State.REPORT):
-            m.d.comb += word.eq(Cat(known.pushed, Const(0, ALIGN - 1), index, known.block.page))
+
+        # The page of its block. One is rarely added to it, so a quarter at a time: the lowest one
+        # is written back behind the others, until all have been in its place. A carry through all
+        # of them would be the critical path.
+        page = Signal(PAGE_BITS)
+        write_page = table("page", page)
+        address, carry, quarters = its("address"), Signal(), Signal(range(4))
+        low = page[:_QUARTER] + ((state == _State.VISIT) | carry)
+        rotated = Cat(page[_QUARTER:], low[:_QUARTER])
+        m.d.comb += [
+            write_page.addr.eq(turn),
+            write_page.data.eq(Mux(starts, address[-PAGE_BITS:], rotated)),
+        ]
+        m.d.sync += [carry.eq(low[_QUARTER]), quarters.eq(0)]
 
         # What the channel is told
         part, tells = Signal(DescriptorWord), Signal()
         #: the error is that of a magic, not of a read
         magic = Signal()
         m.d.comb += [part.data.eq(word), part.outcome.eq(Mux(magic, Outcome.MAGIC, failure))]
+        with m.If(state == _State.REPORT):
+            # Where the descriptor is: in memory, or in the slots for pushed ones
+            at_page = page & ~known.pushed.replicate(PAGE_BITS)
+            m.d.comb += part.data.eq(Cat(known.pushed, Const(0, ALIGN - 1), index, at_page))
 
         # What is read next
         m.submodules.plan = plan = ReadPlan(count)
@@ -266,6 +282,7 @@ class DescriptorFetch(wiring.Component):
         m.d.comb += [
             plan.channel.eq(turn),
             plan.block.eq(known.block),
+            plan.page.eq(page),
             plan.place.as_value().eq(known.reserved << ALIGN),
             plan.credit.eq(its("credit")),
             plan.limit.eq(self.limit),
@@ -287,10 +304,8 @@ class DescriptorFetch(wiring.Component):
         )
 
         # What a visit does
-        done, begun, turns = Signal(), Signal(), Signal()
+        done, begun = Signal(), Signal()
         adjacent, stop = Signal(range(BLOCK)), Signal()
-        source = Mux(state == _State.FOLLOW, word[-PAGE_BITS:], known.block.page)
-        m.d.comb += following.block.page.eq((source & ~begun.replicate(PAGE_BITS)) + turns)
         with m.Switch(state):
             with m.Case(_State.VISIT):
                 m.d.comb += linking.eq(~(present & wanted))
@@ -304,22 +319,22 @@ class DescriptorFetch(wiring.Component):
                         following.reserved.eq(known.reserved + plan.count),
                     ]
                 with m.Elif(runs & starts & wanted):
-                    m.d.sync += [
-                        starts.eq(0),
-                        adjacent.eq(its("adjacent")),
-                        magic.eq(1),
-                    ]
+                    m.d.sync += [starts.eq(0), magic.eq(1)]
                     m.d.comb += [
                         begun.eq(1),
                         save.eq(1),
                         following.block.at.eq(pushed.count),
                         following.block.left.eq(Mux(pushed.whole, pushed.count, 0)),
-                        following.pushed.eq(1),
+                        following.pushed.eq(pushed.any),
                         following.reserved.eq(filled),
                         following.taken.eq(filled),
+                        write_page.en.eq(1),
                     ]
                     with m.If(~pushed.any):
-                        m.d.sync += [from_start.eq(1), state.eq(_State.FOLLOW)]
+                        m.d.comb += [
+                            following.block.at.eq(address[ALIGN:-PAGE_BITS]),
+                            following.block.left.eq(its("adjacent") + 1),
+                        ]
                     # None of them is used then: software believes that it has pushed more.
                     with m.Elif(~pushed.whole):
                         m.d.sync += state.eq(_State.REPORT)
@@ -333,7 +348,8 @@ class DescriptorFetch(wiring.Component):
                     m.d.sync += state.eq(_State.ADJACENT)
                 with m.Elif(arrived & ~has_ended & known.block.at[-1]):
                     # A block that crosses 4 KiB, which PG195 forbids
-                    m.d.comb += [save.eq(1), turns.eq(1), following.block.at.eq(0)]
+                    m.d.comb += [save.eq(1), following.block.at.eq(0), write_page.en.eq(1)]
+                    m.d.sync += state.eq(_State.PAGE)
                 with m.Elif(has_failed & ~present & wanted):
                     m.d.sync += [magic.eq(0), state.eq(_State.REPORT)]
                 with m.Else():
@@ -373,8 +389,17 @@ class DescriptorFetch(wiring.Component):
                     following.block.at.eq(word[ALIGN:-PAGE_BITS]),
                     following.block.left.eq(adjacent + 1),
                     following.pushed.eq(0),
+                    write_page.data.eq(word[-PAGE_BITS:]),
+                    write_page.en.eq(1),
                 ]
                 m.d.sync += state.eq(_State.VISIT)
+            with m.Case(_State.PAGE):
+                m.d.comb += write_page.en.eq(1)
+                m.d.sync += quarters.eq(quarters + 1)
+                # The visit has done the first one.
+                with m.If(quarters == 2):
+                    m.d.comb += done.eq(1)
+                    m.d.sync += state.eq(_State.VISIT)
         with m.If(~runs):
             m.d.sync += state.eq(_State.VISIT)
 

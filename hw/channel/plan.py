@@ -27,7 +27,6 @@ PAGE_BITS = 64 - exact_log2(PAGE_BYTES)
 class Block(data.Struct):
     """What is not read yet of a block: `left` descriptors from number `at` of a page on."""
 
-    page: PAGE_BITS
     #: up to the end of the page
     at: range(IN_PAGE + 1)
     left: range(BLOCK + 1)
@@ -47,8 +46,8 @@ class ReadPlan(wiring.Component):
     -------
     plan : In(1)
         Only while `free`: plan a read for this channel. Not one of no descriptors.
-    channel : In(range(channels)), block : In(Block), place : In(PlacementAddress)
-        Of which block to read, and where to.
+    channel : In(range(channels)), block : In(Block), page : In, place : In(PlacementAddress)
+        Of which block to read, in which page, and where to.
     credit : In
         Most descriptors that it may ask for.
     limit : In(3)
@@ -73,6 +72,7 @@ class ReadPlan(wiring.Component):
                 "plan": In(1),
                 "channel": In(range(channels)),
                 "block": In(Block),
+                "page": In(PAGE_BITS),
                 "place": In(PlacementAddress),
                 "credit": In(counts),
                 "limit": In(3),
@@ -101,7 +101,7 @@ class ReadPlan(wiring.Component):
             m.d.sync += [
                 self.of.eq(self.channel),
                 self.count.eq(most),
-                job.address.eq(Cat(Const(0, ALIGN), block.at[:-1], block.page)),
+                job.address.eq(Cat(Const(0, ALIGN), block.at[:-1], self.page)),
                 job.place.eq(self.place),
             ]
         m.d.comb += job.length.eq(self.count << ALIGN)

@@ -205,6 +205,13 @@ ROWS = [
         "channel/test_fetch.py::test_errors_on_either_side_of_a_page",
     ),
     (
+        "the number of a page has no carries",
+        "channel/fetch.py",
+        "(state == _State.VISIT) | carry",
+        "state == _State.VISIT",
+        "channel/test_fetch.py::test_the_number_of_a_page_carries",
+    ),
+    (
         "descriptor reads above the limit",
         "channel/plan.py",
         "most = Mux(nearest < limit, nearest, limit)",
@@ -270,8 +277,8 @@ ROWS = [
     (
         "the address of a pushed descriptor is in the page of the list before",
         "channel/fetch.py",
-        "source & ~begun.replicate(PAGE_BITS)",
-        "source",
+        "page & ~known.pushed.replicate(PAGE_BITS)",
+        "page",
         "channel/test_fetch_pushed.py::test_incomplete_push",
     ),
     (

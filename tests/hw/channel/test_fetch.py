@@ -146,6 +146,23 @@ def test_errors_on_either_side_of_a_page():
     busy_bench(rng, limit=1).run(scenario)
 
 
+@pytest.mark.parametrize("ones", [0, 12, 13, 26, 39, 51])
+def test_the_number_of_a_page_carries(ones):
+    """Behind a page whose number ends with so many ones comes the right one."""
+    rng = seeded()
+
+    async def scenario(side):
+        for _ in range(2):
+            above = rng.randrange(1 << 51 - ones) << ones + 1
+            start = ((above | (1 << ones) - 1) + 1 << 12) - rng.randrange(1, 64) * SIZE
+            at = [(start + n * SIZE) % (1 << 64) for n in range(64)]
+            memory = {address: pack(rng) for address in at} | {at[-1]: pack(rng, STOP)}
+            await side.finish(List(start, 63, memory))
+            assert len(side.items) == 64
+
+    busy_bench(rng, limit=rng.randrange(3)).run(scenario, scenario)
+
+
 @pytest.mark.parametrize("outcome", [Outcome.UNSUPPORTED_REQUEST, Outcome.COMPLETION_TIMEOUT])
 def test_failed_reads(outcome):
     """What had arrived is good. A read behind a Stop, or behind another error, is not heard of."""
@@ -321,7 +338,7 @@ def test_latency():
         for _ in range(rng.randrange(2)):
             await side.step()
         await side.finish(todo)
-        assert side.read_times[0] == side.started + 4
+        assert side.read_times[0] == side.started + 3
         sizes = [length // SIZE for _, length in side.reads]
         assert sizes == [16, 1, 5, 1]
         for index in (1, 3):
