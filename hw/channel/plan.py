@@ -94,9 +94,13 @@ class ReadPlan(wiring.Component):
         block = self.block
         one_read = request_bytes(self.limit) >> ALIGN
         limit = Mux(one_read < self.credit, one_read, self.credit)
-        here = IN_PAGE - block.at
-        nearest = Mux(block.left < here, block.left, here)
-        most = Mux(nearest < limit, nearest, limit)
+        # Capped at what a read can ask for: comparisons are short, and are made side by side.
+        bits = exact_log2(FETCH_DESCRIPTORS)
+        left = Mux(block.left[bits:].any(), FETCH_DESCRIPTORS, block.left[:bits])
+        last_ones = block.at[bits:-1].all()
+        here = Mux(last_ones, FETCH_DESCRIPTORS - block.at[:bits], FETCH_DESCRIPTORS)
+        nearest = Mux(left < here, left, here)
+        most = Mux(Mux(left < here, left < limit, here < limit), nearest, limit)
         with m.If(self.plan):
             m.d.sync += [
                 self.of.eq(self.channel),

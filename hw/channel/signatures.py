@@ -157,8 +157,8 @@ class FetchSignature(wiring.Signature):
     start : Out(1)
         High for one cycle: begin a list. Must not happen while `active` or `flush` is high.
     address : Out(64)
-        Byte address of the first descriptor; bits 4:0 are ignored. Stable from `start` until the
-        cycle after `begun`.
+        Byte address of the first descriptor; bits 4:0 are ignored. Stable from `start` until
+        `begun`.
     adjacent : Out(6), pushed : Out(Pushed)
         How many more descriptors follow the first one contiguously. If there are `any` pushed ones,
         the list begins with these; `address` and `adjacent` mean nothing then. Stable from `start`

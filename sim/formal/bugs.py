@@ -255,8 +255,8 @@ BUGS: dict[str, list[Edit]] = {
         Edit(
             "no read crosses 4 KiB",
             "hw/channel/plan.py",
-            "nearest = Mux(block.left < here, block.left, here)",
-            "nearest = block.left",
+            "nearest = Mux(left < here, left, here)",
+            "nearest = left",
         ),
         Edit(
             "nothing behind a read that failed is handed on",

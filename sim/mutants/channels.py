@@ -193,8 +193,8 @@ ROWS = [
     (
         "a descriptor read across 4 KiB",
         "channel/plan.py",
-        "nearest = Mux(block.left < here, block.left, here)",
-        "nearest = block.left",
+        "nearest = Mux(left < here, left, here)",
+        "nearest = left",
         "channel/test_fetch.py::test_any_list",
     ),
     (
@@ -214,8 +214,8 @@ ROWS = [
     (
         "descriptor reads above the limit",
         "channel/plan.py",
-        "most = Mux(nearest < limit, nearest, limit)",
-        "most = Mux(nearest < self.credit, nearest, self.credit)",
+        "limit = Mux(one_read < self.credit, one_read, self.credit)",
+        "limit = self.credit",
         "channel/test_fetch.py::test_upstream",
     ),
     (
