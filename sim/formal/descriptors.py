@@ -119,7 +119,6 @@ class Slots(Property):
             Assert(~self.past(m, failed & ~its(block.control, "start")) | ~good | failed),
             Assert(~self.past(m, failed & marks) | (filled == self.past(m, filled))),
             # What is inside: a job was planned with room for the largest one, and stands.
-            Assert(state <= _State.FOLLOW),
             Assert(~(inside("plan.planned") & inside("plan.issued"))),
             Assert(~planned | ~good | (used <= self.SLOTS - FETCH_DESCRIPTORS)),
             Assert(~(planned | issued) | ~known.pushed),
