@@ -246,9 +246,8 @@ class DescriptorFetch(wiring.Component):
             store.channel.eq(turn),
             store.pushed.eq(known.pushed),
             store.owned.eq(its("owned")),
-            store.slot.eq(
-                Mux(known.pushed, index, Mux(linking, known.reserved, known.taken)) - linking
-            ),
+            store.slot.eq(Mux(linking, known.reserved - 1, known.taken)),
+            store.pushed_slot.eq(known.block.at - known.block.left - linking),
         ]
 
         # The page of its block. One is rarely added to it, so a quarter at a time: the lowest one

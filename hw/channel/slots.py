@@ -88,7 +88,7 @@ class DescriptorStore(wiring.Component):
     owned_push : array of In(stream of Placement)
         What the owner pushes; waits for the host, and for channels with lower numbers. Only if
         `shared`.
-    channel, slot, word, pushed, owned : In
+    channel, slot, pushed_slot, word, pushed, owned : In
         Which word to read; what is pushed, if so, by the owner, or else by the host.
     data : Out(64)
         It, one cycle later.
@@ -107,6 +107,7 @@ class DescriptorStore(wiring.Component):
                 **({"owned_push": In(owned_push).array(channels)} if shared else {}),
                 "channel": In(range(channels)),
                 "slot": In(range(slots)),
+                "pushed_slot": In(range(regs.PUSH_DESCRIPTORS)),
                 "word": In(range(_WORDS)),
                 "pushed": In(1),
                 "owned": In(1),
@@ -129,8 +130,8 @@ class DescriptorStore(wiring.Component):
             pushes.ring.eq(Cat(Value.cast(self.channel)[:bits], self.owned)),
             self.data.eq(Mux(from_push, pushes.data, ring.data)),
         ]
-        for each in (ring, pushes):
-            m.d.comb += [each.slot.eq(self.slot), each.word.eq(self.word)]
+        for each, slot in ((ring, self.slot), (pushes, self.pushed_slot)):
+            m.d.comb += [each.slot.eq(slot), each.word.eq(self.word)]
 
         earlier, target = Const(0, 1), pushes.placement
         for owned, ports in enumerate((self.push, self.owned_push if self._shared else ())):
