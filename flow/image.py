@@ -113,6 +113,9 @@ def synthesize(tools: Toolchain, verilog: str, top: str, folder: Path) -> dict:
     (folder / "design.v").write_text(verilog)
     script = (
         "read_verilog design.v; "
+        # What a wire takes, in ps: it is 300 unless told otherwise, and then abc9 makes paths that are
+        # twice as long as estimated, of many LUTs.
+        "scratchpad -set synth_xilinx.abc9.W 800; "
         # Without shift registers in LUTs: nextpnr has no wire for their cascades.
         f"synth_xilinx -flatten -nosrl -abc9 -arch xc7 -top {top}; "
         "tee -q -o blocks.txt select -list t:$scopeinfo; delete t:$scopeinfo; "
