@@ -88,8 +88,8 @@ ROWS = [
     (
         "four-dword headers below 4 GiB",
         "pcie/series7/transmit.py",
-        "dword0.four_dwords.eq(request.address[32:] != 0)",
-        "dword0.four_dwords.eq(1)",
+        "request0.four_dwords.eq(request.address[32:] != 0)",
+        "request0.four_dwords.eq(1)",
         "pcie/series7/test_transmit.py::test_any_mixture_leaves_no_gap_between_packets",
     ),
     # Completions and tags
