@@ -236,6 +236,13 @@ ROWS = [
         "pcie/series7/test_transmit.py",
     ),
     (
+        "what is consumed while the block stalls is lost",
+        "pcie/series7/transmit.py",
+        "skid_valid.eq(consuming & there & ~room)",
+        "skid_valid.eq(0)",
+        "pcie/series7/test_transmit.py::test_any_mixture_survives_stalls_of_both_sides",
+    ),
+    (
         "sent as the header leaves",
         "pcie/series7/transmit.py",
         "valid, token, dropped = takes & taken.eof & taken.write",
