@@ -26,7 +26,7 @@ from .netlist import HardBlock, NetlistError, prepare
 from .place import Result, place_and_route, several
 from .record import Record, record
 from .references import REFERENCES
-from .toolchain import Toolchain, ToolError
+from .toolchain import Toolchain, ToolError, synthesis
 
 __all__ = ["IMPOSSIBLE", "Report", "build", "constraints", "say", "synthesize", "verilog_of"]
 
@@ -112,12 +112,7 @@ def synthesize(tools: Toolchain, verilog: str, top: str, folder: Path) -> dict:
     """
     (folder / "design.v").write_text(verilog)
     script = (
-        "read_verilog design.v; "
-        # What a wire takes, in ps: it is 300 unless told otherwise, and then abc9 makes paths that are
-        # twice as long as estimated, of many LUTs.
-        "scratchpad -set synth_xilinx.abc9.W 800; "
-        # Without shift registers in LUTs: nextpnr has no wire for their cascades.
-        f"synth_xilinx -flatten -nosrl -abc9 -arch xc7 -top {top}; "
+        f"read_verilog design.v; {synthesis(top)}"
         "tee -q -o blocks.txt select -list t:$scopeinfo; delete t:$scopeinfo; "
         "tee -q -o cells.json stat -tech xilinx -json; "
         "write_verilog -noattr netlist.v; write_json netlist.json"

@@ -7,7 +7,7 @@ import re
 import tempfile
 from pathlib import Path
 
-from .toolchain import Toolchain, ToolError
+from .toolchain import Toolchain, ToolError, synthesis
 
 __all__ = ["models", "netlist"]
 
@@ -34,8 +34,7 @@ def netlist(verilog: str, top: str) -> str:
         folder = Path(scratch)
         (folder / "design.v").write_text(verilog)
         script = (
-            "read_verilog design.v; "
-            f"synth_xilinx -flatten -nosrl -abc9 -noiopad -noclkbuf -arch xc7 -top {top}; "
+            f"read_verilog design.v; {synthesis(top, '-noiopad', '-noclkbuf')}"
             "delete t:$scopeinfo; write_verilog -noattr netlist.v"
         )
         tools.run("yosys", "-q", "-p", script, folder=folder)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tools.debian_tree import Tree, obtain
 
-__all__ = ["PACKAGES", "ToolError", "Toolchain"]
+__all__ = ["PACKAGES", "ToolError", "Toolchain", "synthesis"]
 
 PACKAGES = ("yosys", "nextpnr-himbaechel-xilinx", "prjxray", "prjxray-database")
 #: The first suite with all of them: nextpnr's Xilinx architecture is new.
@@ -27,6 +27,22 @@ _CPU_SECONDS = 3600
 
 class ToolError(Exception):
     """A tool failed; the message has the end of its output."""
+
+
+def synthesis(top: str, *options: str) -> str:
+    """Yosys' commands that synthesize a design, with further options of `synth_xilinx`."""
+    # Without shift registers in LUTs: nextpnr has no wire for their cascades.
+    words = ("synth_xilinx", "-flatten", "-nosrl", "-nowidelut", "-abc9", "-arch", "xc7", *options)
+    command = " ".join((*words, "-top", top))
+    return (
+        # What a wire takes, in ps: for Yosys it is 300, and paths become twice as long as estimated.
+        "scratchpad -set synth_xilinx.abc9.W 800; "
+        f"{command} -run begin:prepare; "
+        # What a LUT costs, beside 5 with six inputs and 2 with two. For Yosys it is 3 from three to
+        # five inputs, as if two with five often shared a place; but few have inputs in common.
+        "setattr -mod -set abc9_lut 4 =LUT3; setattr -mod -set abc9_lut 5 =LUT4 =LUT5; "
+        f"{command} -run prepare:; "
+    )
 
 
 def _link_beside_loader(draft: Path, root: Path) -> None:

@@ -24,8 +24,8 @@ class EdgeTracker(wiring.Component):
         Levels.
     enabled : In(1)
         Messages are on. Edges count from that moment: what is requested by then makes one.
-    picked : In(range(sources))
-        The source that the three inputs below and `alive` are of.
+    picked : In(sources)
+        One bit, of the source that the three inputs below and `alive` are of, or none.
     sent : In(1)
         Its message is on its way: until the next edge none is owed.
     lost : In(1)
@@ -48,7 +48,7 @@ class EdgeTracker(wiring.Component):
             {
                 "request": In(sources),
                 "enabled": In(1),
-                "picked": In(range(sources)),
+                "picked": In(sources),
                 "sent": In(1),
                 "lost": In(1),
                 "masked": In(1),
@@ -61,14 +61,11 @@ class EdgeTracker(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        request = self.request
-        before, pending, deferred, bit = (
-            Signal.like(request, name=name) for name in ("before", "pending", "deferred", "bit")
+        request, bit = self.request, self.picked
+        before, pending, deferred = (
+            Signal.like(request, name=name) for name in ("before", "pending", "deferred")
         )
-        m.d.comb += [
-            bit.eq(1 << self.picked),
-            self.ready.eq(pending ^ deferred),
-        ]
+        m.d.comb += self.ready.eq(pending ^ deferred)
         # With `recheck`, `hit` is for what is settled, and without for what is masked.
         hit = Mux(self.masked | self.settled, bit, 0)
         again = self.recheck.replicate(len(request))

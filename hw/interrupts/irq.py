@@ -80,8 +80,7 @@ class InterruptBlock(wiring.Component):
 
         sources = Cat(self.channel, self.user)
         enables = Cat(csr.channel_enable[: self._channels], csr.user_enable[:USER_INTERRUPTS])
-        count = self._channels + USER_INTERRUPTS
-        m.submodules.edges = edges = EdgeTracker(count)
+        m.submodules.edges = edges = EdgeTracker(self._channels + USER_INTERRUPTS)
         request, picked = edges.request, edges.picked
         m.d.comb += [
             request.eq(sources & enables),
@@ -105,14 +104,12 @@ class InterruptBlock(wiring.Component):
             edges.recheck.eq(changed | edges.settled),
         ]
 
-        vectors = Array(
-            [self._vector(csr, "channel", n) for n in range(self._channels)]
-            + [self._vector(csr, "user", n) for n in range(USER_INTERRUPTS)]
-        )
-        chosen = Signal(range(count))
-        for n in reversed(range(count)):
-            with m.If(edges.ready[n]):
-                m.d.comb += chosen.eq(n)
+        vectors = [self._vector(csr, "channel", n) for n in range(self._channels)]
+        vectors += [self._vector(csr, "user", n) for n in range(USER_INTERRUPTS)]
+        vector = Signal.like(table.vector)
+        for bit, each in zip(picked, vectors, strict=True):
+            with m.If(bit):
+                m.d.comb += vector.eq(each)
 
         asserted = Signal()
         wanted = Signal()
@@ -129,11 +126,11 @@ class InterruptBlock(wiring.Component):
             m.d.sync += out.valid.eq(0)
         with m.FSM():
             with m.State("Pick"):
-                m.d.sync += picked.eq(chosen)
+                m.d.sync += picked.eq(edges.ready & -edges.ready)  # the lowest
                 with m.If(edges.ready.any()):
                     m.next = "Vector"
             with m.State("Vector"):
-                m.d.sync += table.vector.eq(vectors[picked])
+                m.d.sync += table.vector.eq(vector)
                 m.next = "Offer"
             with m.State("Offer"):
                 with m.If(~edges.alive):

@@ -141,9 +141,11 @@ def _recorder() -> str:
 def _netlist(verilog: str) -> str:
     """The core after synthesis."""
     from flow.simulation import models, netlist
+    from flow.toolchain import synthesis
 
     def make(at: Path) -> None:
         say("synthesizing the core")
         (at / "netlist.v").write_text(netlist(verilog, MODULE_NAME))
 
-    return (cached(f"netlist-{digest_of(verilog, models())}", make) / "netlist.v").read_text()
+    key = digest_of(verilog, models(), synthesis(MODULE_NAME))
+    return (cached(f"netlist-{key}", make) / "netlist.v").read_text()

@@ -43,7 +43,7 @@ class Edges(Property):
         out, records = block.interrupt, block.records
         message = records.record
         # Messages that leave, an MSI one cycle later; and those that were dropped on their way.
-        picked = inside("picked") == source
+        picked = of("picked")
         msix = message.valid & message.ready & ~records.masked
         msi = out.valid & out.payload.msi & ~self.past(m, out.valid & ~out.ready)
         offered = inside.state("", "Offer")
@@ -70,7 +70,7 @@ class Edges(Property):
             Assert(of("edges.pending") == owed),
             Assert(of("edges.before") == high),
             # What is inside.
-            Assert(inside("picked") < self.SOURCES),
+            Assert((inside("picked") & (inside("picked") - 1)) == 0),
             Assert(~(offered & picked & inside("edges.alive") & on) | owed),
         ]
 
@@ -136,7 +136,7 @@ class Masked(Property):
         block, inside = self.block, self.inside
         source = self.any(m, range(Edges.SOURCES), "source")
         vector = self.any(m, 5, "vector")
-        picked, table = inside("picked") == source, inside.part("table")
+        picked, table = inside("picked").bit_select(source, 1), inside.part("table")
         mask = inside("table.masks").bit_select(vector, 1)
         found = mask
         for _ in range(READ_LATENCY):
@@ -178,6 +178,8 @@ class Masked(Property):
             Assert(~noted | pending),
             # What is inside.
             Assert(inside.state("")),
+            Assert((inside("picked") & (inside("picked") - 1)) == 0),
+            Assert(inside.state("", "Pick") | inside("picked").any()),
             Assert(~(offered & picked) | (table.vector == vector)),
             Assert(~(offered & ~picked & was_sole) | (table.vector != vector)),
         ]

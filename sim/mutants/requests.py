@@ -88,8 +88,8 @@ ROWS = [
     (
         "four-dword headers below 4 GiB",
         "pcie/series7/transmit.py",
-        "dword0.four_dwords.eq(request.address[32:] != 0)",
-        "dword0.four_dwords.eq(1)",
+        "request0.four_dwords.eq(request.address[32:] != 0)",
+        "request0.four_dwords.eq(1)",
         "pcie/series7/test_transmit.py::test_any_mixture_leaves_no_gap_between_packets",
     ),
     # Completions and tags
@@ -234,6 +234,13 @@ ROWS = [
         "completing.eq(self.completion.valid),",
         "completing.eq(0),",
         "pcie/series7/test_transmit.py",
+    ),
+    (
+        "what is consumed while the block stalls is lost",
+        "pcie/series7/transmit.py",
+        "skid_valid.eq(consuming & there & ~room)",
+        "skid_valid.eq(0)",
+        "pcie/series7/test_transmit.py::test_any_mixture_survives_stalls_of_both_sides",
     ),
     (
         "sent as the header leaves",

@@ -163,7 +163,8 @@ class Receiver(wiring.Component):
         completion = self.completion.payload
         m.d.comb += [
             self.completion.valid.eq(passing & is_completion),
-            completion.data.eq(payload),
+            # There are none with four dwords of header.
+            completion.data.eq(Cat(swapped(held), swapped(high))),
             completion.first.eq(first),
             completion.last.eq(last),
             completion.header.status.eq(completion1.status),

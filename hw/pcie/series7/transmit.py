@@ -8,7 +8,7 @@ from amaranth.lib.wiring import In, Out
 from ...seam import CompletionBeat, RequestBeat, SentToken
 from ..tlp import CompletionDword1, CompletionDword2, Dword0, RequestDword1, TlpType, swapped
 
-__all__ = ["SkidBuffer", "TransmitBeat", "Transmitter"]
+__all__ = ["TransmitBeat", "Transmitter"]
 
 
 class TransmitBeat(data.Struct):
@@ -22,46 +22,32 @@ class TransmitBeat(data.Struct):
     token: 8
 
 
+class _Word(enum.Enum, shape=2):
+    """Where the word comes from that a beat is made of behind the header's first one."""
+
+    REQUESTER = 0
+    COMPLETION = 1
+    #: the address of a request, of 64 bits
+    ADDRESS = 2
+    #: what was consumed while the output stalled
+    SKID = 3
+
+
 class _Source(enum.Enum, shape=2):
     """What a beat of a TLP is made of."""
 
     #: the first two dwords of the header
-    HEADER = 0
-    #: the address of 64 bits, which ends a header of four dwords
-    ADDRESS = 1
-    #: a beat of payload, behind a header of four dwords
+    REQUEST = 0
+    COMPLETION = 1
+    #: a word, behind a header of four dwords or as the end of it
     ALIGNED = 2
-    #: the dword that is held, and the first one of a beat of payload
+    #: the dword that is held, and the first one of a word
     SHIFTED = 3
 
 
-class SkidBuffer(wiring.Component):
-    """Registers both directions of a stream's handshake.
-
-    Latency 1 cycle, throughput one beat per cycle. A second register, the skid, takes the beat that
-    is accepted in the cycle in which the output stalls.
-    """
-
-    def __init__(self, shape):
-        super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
-
-    def elaborate(self, platform):
-        m = Module()
-        skid = Signal.like(self.i.payload)
-        skid_valid = Signal()
-
-        m.d.comb += self.i.ready.eq(~skid_valid)
-        with m.If(~skid_valid):
-            m.d.sync += skid.eq(self.i.payload)
-        with m.If(~self.o.valid | self.o.ready):
-            m.d.sync += [
-                self.o.payload.eq(Mux(skid_valid, skid, self.i.payload)),
-                self.o.valid.eq(skid_valid | self.i.valid),
-                skid_valid.eq(0),
-            ]
-        with m.Elif(self.i.valid):
-            m.d.sync += skid_valid.eq(1)
-        return m
+def _dwords(payload):
+    """A beat of payload as the block takes it: its first dword in bits 63:32."""
+    return Cat(swapped(payload[32:]), swapped(payload[:32]))
 
 
 class Transmitter(wiring.Component):
@@ -105,12 +91,18 @@ class Transmitter(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.skid_buffer = skid_buffer = SkidBuffer(TransmitBeat)
-        wiring.connect(m, skid_buffer.o, wiring.flipped(self.tlp))
-        tlp = skid_buffer.i
-        beat = tlp.payload
         request = self.requester.payload.header
         completion = self.completion.payload.header
+
+        # The next beat; the register at the output takes it if there is room.
+        beat = Signal(TransmitBeat)
+        offered, room, moves = Signal(), Signal(), Signal()
+        m.d.comb += [
+            room.eq(~self.tlp.valid | self.tlp.ready),
+            moves.eq(offered & room),
+        ]
+        with m.If(room):
+            m.d.sync += [self.tlp.payload.eq(beat), self.tlp.valid.eq(offered)]
 
         # Decided with the header beat, and kept for the rest of the packet.
         completing = Signal()
@@ -124,96 +116,107 @@ class Transmitter(wiring.Component):
         #: these, then the second one of the last beat consumed
         held = Signal(32)
 
-        dword0 = Signal(Dword0)
-        dword1 = Signal(32)
-        request1 = Signal(RequestDword1)
+        completion0, request0 = Signal(Dword0), Signal(Dword0)
         completion1 = Signal(CompletionDword1)
         completion2 = Signal(CompletionDword2)
+        request1 = Signal(RequestDword1)
         m.d.comb += [
-            request1.first_be.eq(request.first_be),
-            request1.last_be.eq(request.last_be),
-            request1.tag.eq(request.tag),
-            request1.requester_id.eq(self.requester_id),
+            completion0.type.eq(
+                Mux(completion.locked, TlpType.COMPLETION_LOCKED, TlpType.COMPLETION)
+            ),
+            completion0.with_data.eq(completion.dwords != 0),
+            completion0.length.eq(completion.dwords),
+            completion0.traffic_class.eq(completion.traffic_class),
+            Cat(completion0.attributes, completion0.id_ordering).eq(completion.attributes),
+            completion0.poisoned.eq(completion.poisoned),
             completion1.byte_count.eq(completion.byte_count),
             completion1.status.eq(completion.status),
             completion1.completer_id.eq(self.requester_id),
             completion2.lower_address.eq(completion.lower_address),
             completion2.tag.eq(completion.tag),
             completion2.requester_id.eq(completion.requester_id),
+            request0.type.eq(TlpType.MEMORY),
+            request0.four_dwords.eq(request.address[32:] != 0),
+            request0.with_data.eq(request.write),
+            request0.length.eq(request.dwords),
+            request0.attributes.eq(Cat(C(0, 1), request.relaxed)),
+            request1.first_be.eq(request.first_be),
+            request1.last_be.eq(request.last_be),
+            request1.tag.eq(request.tag),
+            request1.requester_id.eq(self.requester_id),
         ]
-        with m.If(self.completion.valid):
-            m.d.comb += [
-                dword0.type.eq(
-                    Mux(completion.locked, TlpType.COMPLETION_LOCKED, TlpType.COMPLETION)
-                ),
-                dword0.with_data.eq(completion.dwords != 0),
-                dword0.length.eq(completion.dwords),
-                dword0.traffic_class.eq(completion.traffic_class),
-                Cat(dword0.attributes, dword0.id_ordering).eq(completion.attributes),
-                dword0.poisoned.eq(completion.poisoned),
-                dword1.eq(completion1),
-            ]
-        with m.Else():
-            m.d.comb += [
-                dword0.type.eq(TlpType.MEMORY),
-                dword0.four_dwords.eq(request.address[32:] != 0),
-                dword0.with_data.eq(request.write),
-                dword0.length.eq(request.dwords),
-                dword0.attributes.eq(Cat(C(0, 1), request.relaxed)),
-                dword1.eq(request1),
-            ]
 
-        payload = Signal(64)
-        last = Signal()
-        valid = Signal()
-        ready = Signal()
-        with m.If(completing):
+        # Payload is consumed whether there is room or not, so that `ready` does not depend on that:
+        # the skid keeps what there was no room for.
+        consuming, there, last = Signal(), Signal(), Signal()
+        skid, skid_last, skid_valid = Signal(64), Signal(), Signal()
+        m.d.sync += skid_valid.eq(consuming & there & ~room)
+        with m.If(skid_valid):
+            m.d.comb += [there.eq(1), last.eq(skid_last)]
+        with m.Elif(completing):
             m.d.comb += [
-                payload.eq(self.completion.payload.data),
+                there.eq(self.completion.valid),
                 last.eq(self.completion.payload.last),
-                valid.eq(self.completion.valid),
-                self.completion.ready.eq(ready),
+                self.completion.ready.eq(consuming),
             ]
         with m.Else():
             m.d.comb += [
-                payload.eq(self.requester.payload.data),
+                there.eq(self.requester.valid),
                 last.eq(self.requester.payload.last),
-                valid.eq(self.requester.valid),
-                self.requester.ready.eq(ready),
+                self.requester.ready.eq(consuming),
             ]
-        low, high = swapped(payload[:32]), swapped(payload[32:])
-        with m.If(valid & ready):
-            m.d.sync += held.eq(high)
 
-        m.d.comb += [beat.write.eq(write), beat.token.eq(token)]
-        # Four sources, chosen by two bits: a LUT for each bit. Only requests have four dwords.
-        source, aligned = Signal(_Source), self.requester.payload.data
+        # Twice four sources, chosen by two bits: a LUT for each bit.
+        addressing = Signal()
+        word, word_from, source = Signal(64), Signal(_Word), Signal(_Source)
+        with m.If(skid_valid):
+            m.d.comb += word_from.eq(_Word.SKID)
+        with m.Elif(addressing):
+            m.d.comb += word_from.eq(_Word.ADDRESS)
+        with m.Elif(completing):
+            m.d.comb += word_from.eq(_Word.COMPLETION)
+        with m.Switch(word_from):
+            with m.Case(_Word.REQUESTER):
+                m.d.comb += word.eq(_dwords(self.requester.payload.data))
+            with m.Case(_Word.COMPLETION):
+                m.d.comb += word.eq(_dwords(self.completion.payload.data))
+            with m.Case(_Word.ADDRESS):
+                m.d.comb += word.eq(request.address)
+            with m.Case(_Word.SKID):
+                m.d.comb += word.eq(skid)
         with m.Switch(source):
-            with m.Case(_Source.HEADER):
-                m.d.comb += beat.data.eq(Cat(dword1, dword0))
-            with m.Case(_Source.ADDRESS):
-                m.d.comb += beat.data.eq(Cat(request.address[:32], request.address[32:]))
+            with m.Case(_Source.REQUEST):
+                m.d.comb += beat.data.eq(Cat(request1, request0))
+            with m.Case(_Source.COMPLETION):
+                m.d.comb += beat.data.eq(Cat(completion1, completion0))
             with m.Case(_Source.ALIGNED):
-                m.d.comb += beat.data.eq(Cat(swapped(aligned[32:]), swapped(aligned[:32])))
+                m.d.comb += beat.data.eq(word)
             with m.Case(_Source.SHIFTED):
-                m.d.comb += beat.data.eq(Cat(low, held))
+                m.d.comb += beat.data.eq(Cat(word[32:], held))
+        m.d.comb += [beat.write.eq(write), beat.token.eq(token)]
+        m.d.sync += [skid.eq(word), skid_last.eq(last)]
+        with m.If(moves):
+            m.d.sync += held.eq(word[:32])
+            with m.If(source == _Source.COMPLETION):
+                m.d.sync += held.eq(completion2)
+
         with m.FSM():
             with m.State("Header"):
                 m.d.comb += [
-                    tlp.valid.eq(self.completion.valid | self.requester.valid),
-                    source.eq(_Source.HEADER),
+                    offered.eq(self.completion.valid | self.requester.valid),
+                    source.eq(Mux(self.completion.valid, _Source.COMPLETION, _Source.REQUEST)),
+                    addressing.eq(1),
                     beat.rem.eq(1),
                     beat.sof.eq(1),
                 ]
-                m.d.sync += held.eq(
-                    Mux(self.completion.valid, completion2.as_value(), request.address[:32])
-                )
-                with m.If(tlp.valid & tlp.ready):
+                with m.If(moves):
                     m.d.sync += [
                         completing.eq(self.completion.valid),
-                        four_dwords.eq(dword0.four_dwords),
-                        with_data.eq(dword0.with_data),
-                        odd.eq(dword0.length[0]),
+                        four_dwords.eq(~self.completion.valid & request0.four_dwords),
+                        with_data.eq(
+                            Mux(self.completion.valid, completion0.with_data, request.write)
+                        ),
+                        odd.eq(Mux(self.completion.valid, completion.dwords[0], request.dwords[0])),
                         write.eq(~self.completion.valid & request.write),
                         token.eq(request.token),
                     ]
@@ -221,13 +224,14 @@ class Transmitter(wiring.Component):
 
             with m.State("Address"):
                 m.d.comb += [
-                    tlp.valid.eq(valid),
-                    source.eq(Mux(four_dwords, _Source.ADDRESS, _Source.SHIFTED)),
-                    ready.eq(tlp.ready & ~(four_dwords & with_data)),
+                    offered.eq(there),
+                    consuming.eq(~(four_dwords & with_data)),
+                    addressing.eq(four_dwords),
+                    source.eq(Mux(four_dwords, _Source.ALIGNED, _Source.SHIFTED)),
                     beat.rem.eq(four_dwords | with_data),
                     beat.eof.eq(~with_data | (~four_dwords & last & odd)),
                 ]
-                with m.If(valid & tlp.ready):
+                with m.If(moves):
                     with m.If(beat.eof):
                         m.next = "Header"
                     with m.Elif(~four_dwords & last):
@@ -237,13 +241,13 @@ class Transmitter(wiring.Component):
 
             with m.State("Payload"):
                 m.d.comb += [
-                    tlp.valid.eq(valid),
+                    offered.eq(there),
+                    consuming.eq(1),
                     source.eq(Mux(four_dwords, _Source.ALIGNED, _Source.SHIFTED)),
-                    ready.eq(tlp.ready),
                     beat.rem.eq(~(four_dwords & last & odd)),
                     beat.eof.eq(last & (four_dwords | odd)),
                 ]
-                with m.If(valid & tlp.ready & last):
+                with m.If(moves & last):
                     m.next = "Tail"
                     with m.If(beat.eof):
                         m.next = "Header"
@@ -251,11 +255,11 @@ class Transmitter(wiring.Component):
             # The second dword of the last beat is still held.
             with m.State("Tail"):
                 m.d.comb += [
-                    tlp.valid.eq(1),
+                    offered.eq(1),
                     source.eq(_Source.SHIFTED),
                     beat.eof.eq(1),
                 ]
-                with m.If(tlp.ready):
+                with m.If(moves):
                     m.next = "Header"
 
         # What has been sent waits until the block can drop it no more.
