@@ -254,7 +254,7 @@ def test_the_shadow_tail():
 
 @pytest.mark.parametrize(
     ("c2h", "wide", "cycles"),
-    [(False, False, 17), (True, False, 20), (False, True, 13), (True, True, 16)],
+    [(False, False, 16), (True, False, 19), (False, True, 12), (True, True, 15)],
 )
 def test_cycles_from_the_doorbell_to_the_first_request_of_data(c2h, wide, cycles):
     """Less the round trip of the entry's read; the second of two tickets, on a resting channel.
