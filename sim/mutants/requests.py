@@ -186,10 +186,11 @@ ROWS = [
         "read/test_completion_space.py::test_lost_reads",
     ),
     (
-        "retired before the last word is written",
+        "retired together with its last mark",
         "read/tags.py",
-        "retire.p.eq(stages[2]),\n            retire.valid.eq(valids[2] & ~self.flush),",
         "retire.p.eq(stages[1]),\n            retire.valid.eq(valids[1] & ~self.flush),",
+        "retire.p.eq(stages[0]),\n            retire.valid.eq(valids[0] & ~duplicate & ~self.flush"
+        " & ~self.waiting.bit_select(stages[0].tag, 1)),",
         "read/test_tags.py",
     ),
     (
