@@ -65,6 +65,13 @@ ROWS = [
         "write/test_writer.py::test_throughput",
     ),
     (
+        "a write that is offered before its data ends as the one before",
+        "write/writer.py",
+        "Mux(beats.o.valid, queued.ends, beat.ends)",
+        "queued.ends",
+        "write/test_writer.py::test_latency",
+    ),
+    (
         "bytes behind a word in its bank",
         "memory/rotators.py",
         "return bank ^ (shift > lane)",
