@@ -35,7 +35,7 @@ def synthesis(top: str, *options: str) -> str:
     words = ("synth_xilinx", "-flatten", "-nosrl", "-nowidelut", "-abc9", "-arch", "xc7", *options)
     command = " ".join((*words, "-top", top))
     return (
-        # What a wire takes, in ps: for Yosys it is 300, and paths become twice as long as estimated.
+        # What a wire takes, in ps: for Yosys 300, and then paths take twice what it estimates.
         "scratchpad -set synth_xilinx.abc9.W 800; "
         f"{command} -run begin:prepare; "
         # What a LUT costs, beside 5 with six inputs and 2 with two. For Yosys it is 3 from three to

@@ -17,8 +17,9 @@ block's own byte and dword order stays behind the seam. Both inbound streams are
 the PCIe block advertises infinite completion credits in front of a finite buffer, so the core
 must never stall it.
 
-Outbound, packets may follow each other without a gap. Inbound, at least one cycle passes between
-the last beat of a packet and the first of the next.
+Outbound, packets may follow each other without a gap. A request's first beat is offered for a cycle
+before it is taken, and its data counts from the second one on: a PCIe block begins with the header.
+Inbound, at least one cycle passes between the last beat of a packet and the first of the next.
 
 A packet without payload (a read request, a completion without data) is one beat with `first`
 and `last` set whose data is ignored.

@@ -35,7 +35,7 @@ class Channel(wiring.Component):
     fetch_short, piece_short : In(1)
         The read engine has no room for what the fetch offers, or for what is offered at `piece`.
     piece : Out(stream of Piece)
-        Every other cycle at most.
+        Those of the stream every other cycle at most. Once valid it stays, unless the run ends.
     report : In(stream of PieceReport, always ready)
         One for each piece that was taken, in order.
     stream : Out(StreamChannelSignature)
@@ -101,23 +101,23 @@ class Channel(wiring.Component):
             splitter.abort.eq(self.fetch.flush),
         ]
 
-        # A pipeline stage between the search for room in a ring and the arbitration of pieces. It
-        # takes a piece every other cycle only; no request is so short that this limits it.
+        # A piece of the stream waits for the ring, whose answer is registered: to look for room and
+        # to choose a piece of several channels is too much for one cycle. Others do not wait.
         piece, ring = splitter.piece, self.stream.reservation
-        clear, taken = Signal(), Signal()
+        in_stream, found, granted, taken = piece.payload.stream, Signal(), Signal(), Signal()
+        offered = piece.valid & (~in_stream | granted)
         m.d.comb += [
-            clear.eq((~piece.payload.stream | ring.ready) & ~self.piece.valid),
-            piece.ready.eq(clear),
-            taken.eq(piece.valid & clear),
+            found.eq(piece.valid & in_stream & ring.ready),
+            self.piece.valid.eq(offered),
+            self.piece.payload.eq(piece.payload),
+            piece.ready.eq(self.piece.ready & (~in_stream | granted)),
+            taken.eq(offered & self.piece.ready),
             ring.length.eq(piece.payload.length),
-            ring.take.eq(taken & piece.payload.stream),
+            ring.take.eq(taken & in_stream),
         ]
-        with m.If(self.piece.ready):
-            m.d.sync += self.piece.valid.eq(0)
-        with m.If(taken):
-            m.d.sync += [self.piece.valid.eq(1), self.piece.payload.eq(piece.payload)]
-            with m.If(piece.payload.stream):
-                m.d.sync += self.piece.payload.place.eq(ring.place)
+        with m.If(in_stream):
+            m.d.comb += self.piece.payload.place.eq(ring.place)
+        m.d.sync += granted.eq(found & ~taken)
         m.d.sync += control.beats.eq(Mux(taken, (piece.payload.length + 7) >> 3, 0))
 
         # Pieces under way
@@ -142,12 +142,14 @@ class Channel(wiring.Component):
             m.d.comb += self.waits_for.eq(WaitsFor.FLUSH)
         with m.Elif(~control.stream.running | taken | self.report.valid | fetch.word.valid):
             m.d.comb += self.waits_for.eq(WaitsFor.NOTHING)
-        with m.Elif(outstanding != 0):
+        with m.Elif(self.moving):
             m.d.comb += self.waits_for.eq(WaitsFor.TRANSMIT if self._c2h else WaitsFor.COMPLETION)
             # Nothing but what is offered: no completion of this channel's own will make room.
-            with m.If(self.piece_short & (outstanding == 1)):
+            with m.If(self.piece_short & (outstanding == 0)):
                 m.d.comb += self.waits_for.eq(WaitsFor.SPACE)
-        with m.Elif(piece.valid & piece.payload.stream & ~ring.ready):
+        with m.Elif(found):
+            m.d.comb += self.waits_for.eq(WaitsFor.NOTHING)
+        with m.Elif(piece.valid & in_stream):
             waits = WaitsFor.USER_OUTPUT if self._c2h else WaitsFor.USER_INPUT
             m.d.comb += self.waits_for.eq(waits)
         with m.Elif(fetch.reading | (fetch.active & fetch.wanted)):

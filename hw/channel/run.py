@@ -166,8 +166,15 @@ class RunState(wiring.Component):
                     m.d.comb += writeback.request.eq(self.poll_mode & oldest.completed)
                     with m.If(oldest.stop):
                         bits = Mux(oldest.completed, int(_STATUS.DESCRIPTOR_COMPLETED), 0)
-                        m.d.sync += [ending.eq(bits | _STATUS.DESCRIPTOR_STOPPED), self.flush.eq(1)]
-                        m.next = "End"
+                        stopped = bits | _STATUS.DESCRIPTOR_STOPPED
+                        with m.If(settled & ~writeback.request):
+                            m.d.comb += events.event.eq(stopped)
+                            m.next = "Idle"
+                            with m.If(run):
+                                m.next = "Stopped"
+                        with m.Else():
+                            m.d.sync += [ending.eq(stopped), self.flush.eq(1)]
+                            m.next = "End"
                     with m.Else():
                         m.d.sync += completed.eq(oldest.completed)
             with m.State("End"):

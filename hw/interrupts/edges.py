@@ -17,6 +17,8 @@ class EdgeTracker(wiring.Component):
     Parameters
     ----------
     sources : int
+    early : int
+        The first sources, whose edges are at `ready` at once.
 
     Members
     -------
@@ -37,13 +39,15 @@ class EdgeTracker(wiring.Component):
     recheck : In(1)
         No message is deferred any more.
     ready : Out(sources)
-        To be looked at: messages that are owed and not deferred, or that were taken back.
+        To be looked at: messages that are owed and not deferred, or that were taken back; of the
+        `early` sources those, too, that are owed from the next cycle on.
     alive : Out(1)
         The message of `picked` was owed, and still requested, in the cycle before. Registered,
         because this is the critical path.
     """
 
-    def __init__(self, sources: int):
+    def __init__(self, sources: int, early: int = 0):
+        self._early = early
         super().__init__(
             {
                 "request": In(sources),
@@ -65,7 +69,9 @@ class EdgeTracker(wiring.Component):
         before, pending, deferred = (
             Signal.like(request, name=name) for name in ("before", "pending", "deferred")
         )
-        m.d.comb += self.ready.eq(pending ^ deferred)
+        edge = request & ~before
+        early = Mux(self.enabled, edge[: self._early], 0)
+        m.d.comb += self.ready.eq((pending ^ deferred) | early)
         # With `recheck`, `hit` is for what is settled, and without for what is masked.
         hit = Mux(self.masked | self.settled, bit, 0)
         again = self.recheck.replicate(len(request))

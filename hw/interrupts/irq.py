@@ -29,9 +29,10 @@ USER_INTERRUPTS = 16
 class InterruptBlock(wiring.Component):
     """Turns channel and user sources into INTx, MSI or MSI-X.
 
-    Without contention an MSI-X message is offered two cycles after its request rose, an MSI three
-    cycles, a change of INTx one. Messages wait while Bus Master is off, and those of
-    masked vectors in the pending bits; among those that can go the lowest source comes first.
+    Without contention a channel's MSI-X message is offered two cycles after its request rose, an
+    MSI three cycles, those of a user source a cycle later; a change of INTx one. Messages wait
+    while Bus Master is off, and those of masked vectors in the pending bits; among those that can
+    go the lowest source comes first.
 
     Parameters
     ----------
@@ -80,7 +81,8 @@ class InterruptBlock(wiring.Component):
 
         sources = Cat(self.channel, self.user)
         enables = Cat(csr.channel_enable[: self._channels], csr.user_enable[:USER_INTERRUPTS])
-        m.submodules.edges = edges = EdgeTracker(self._channels + USER_INTERRUPTS)
+        count = self._channels + USER_INTERRUPTS
+        m.submodules.edges = edges = EdgeTracker(count, early=self._channels)
         request, picked = edges.request, edges.picked
         m.d.comb += [
             request.eq(sources & enables),

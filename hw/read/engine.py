@@ -45,7 +45,7 @@ class ReadEngine(wiring.Component):
 
     Latency: a job taken at cycle t is offered at `request` at t + 1, one job in two cycles at
     best. A completion beat is at `placement` two cycles after it came. A job that is alone is at
-    `retired` five cycles after its last beat, one of several later by a round of the clients at
+    `retired` four cycles after its last beat, one of several later by a round of the clients at
     most: always after its last beat was at `placement`, so that a memory that is written in that
     cycle can be read.
 

@@ -125,7 +125,7 @@ class OrderQueues(wiring.Component):
     """Retires the jobs of each client in the order in which they were pushed.
 
     One look-up serves the clients round robin, one per cycle, unless `predicted` names a client. A
-    tag appears at `retire` three cycles after the look-up if it no longer waits in the cycle after
+    tag appears at `retire` two cycles after the look-up if it no longer waits in the cycle after
     the look-up.
 
     Parameters
@@ -198,12 +198,12 @@ class OrderQueues(wiring.Component):
         with m.If(taken.valid):
             m.d.sync += tails[taken.p.client].eq(tails[taken.p.client] + 1)
 
-        # A pipeline: look up the tag at the head; test whether its job has ended; wait for the last
-        # word of its data, which is still on its way; retire. The head pointer moves only with
-        # `retire`, so a client that is in the pipeline, or has just left it, is looked up with a
-        # stale head: such a look-up is a duplicate.
-        stages = [Signal(retire.p.shape(), name=f"stage{i}") for i in range(4)]
-        valids = [Signal(name=f"valid{i}") for i in range(4)]
+        # A pipeline: look up the tag at the head; test whether its job has ended; retire. The last
+        # word of its data is in the memory by then. The head pointer moves only with `retire`, so
+        # a client that is in the pipeline, or has just left it, is looked up with a stale head:
+        # such a look-up is a duplicate.
+        stages = [Signal(retire.p.shape(), name=f"stage{i}") for i in range(3)]
+        valids = [Signal(name=f"valid{i}") for i in range(3)]
         duplicate = Cat(
             valid & (stage.client == stages[0].client)
             for stage, valid in zip(stages[1:], valids[1:], strict=True)
@@ -217,8 +217,8 @@ class OrderQueues(wiring.Component):
             *(after.eq(before) for before, after in pairwise(valids[1:])),
         ]
         m.d.comb += [
-            retire.p.eq(stages[2]),
-            retire.valid.eq(valids[2] & ~self.flush),
+            retire.p.eq(stages[1]),
+            retire.valid.eq(valids[1] & ~self.flush),
             self.head.p.eq(stages[0]),
             self.head.valid.eq(valids[0] & ~duplicate & ~self.flush),
         ]

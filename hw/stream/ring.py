@@ -230,7 +230,7 @@ class OutboundRing(wiring.Component):
 class CopyRing(wiring.Component):
     """Bytes that reads of one channel have placed, for the writes of another.
 
-    The bytes of a write are there in the cycle after the mark has passed them.
+    The bytes of a write are there in the cycle in which the mark passes them.
 
     Parameters
     ----------
@@ -287,7 +287,7 @@ class CopyRing(wiring.Component):
             filling.discard.eq(self.discard),
             filling.freed.eq(emptying.freed),
             filling.flush.eq(self.flush),
-            emptying.written.eq(filling.arrived),
+            emptying.written.eq(filling.reached),
             emptying.released.eq(self.released),
             emptying.flush.eq(self.flush),
         ]

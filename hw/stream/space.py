@@ -54,8 +54,8 @@ class ReadSpace(wiring.Component):
         Nobody wants the bytes: whatever a read overwrites, there is room for it.
     freed : In(position)
         Bytes before this are gone.
-    arrived : Out(position)
-        Bytes before this are in the memory.
+    reached : Out(position), arrived : Out(position)
+        Bytes before this are in the memory: by the mark of this cycle, and by those before.
     flush : In(1)
         Forget all bytes, `freed` begins at 0 as well. Nothing may be reserved that could still
         arrive.
@@ -71,6 +71,7 @@ class ReadSpace(wiring.Component):
                 "gap": In(1),
                 "discard": In(1),
                 "freed": In(shape),
+                "reached": Out(shape),
                 "arrived": Out(shape),
                 "flush": In(1),
             }
@@ -98,8 +99,10 @@ class ReadSpace(wiring.Component):
         ]
         with m.If(reservation.take):
             m.d.sync += reserved.eq(reserved + reservation.length)
+        m.d.comb += self.reached.eq(arrived)
+        m.d.sync += arrived.eq(self.reached)
         with m.If(self.mark.valid & (place.memory == CardMemory.RING) & ~self.gap):
-            m.d.sync += arrived.eq(Cat(place.offset, place.pair))
+            m.d.comb += self.reached.eq(Cat(place.offset, place.pair))
         with m.If(self.flush):
             m.d.sync += [reserved.eq(0), arrived.eq(0)]
         return m

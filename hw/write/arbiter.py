@@ -22,7 +22,8 @@ class RequestArbiter(wiring.Component):
     cycle before counts.
 
     While Bus Master is off nothing starts: requests are consumed and dropped, writes among them
-    reported in order with all others.
+    reported in order with all others. As at the seam, a packet's first beat is never consumed in
+    the cycle in which it is first offered.
 
     Parameters
     ----------
@@ -99,7 +100,7 @@ class RequestArbiter(wiring.Component):
             out.payload.eq(write),
             out.valid.eq(valid & ~dropping),
             # Tokens of dropped writes must not overtake those that the block still owes.
-            ready.eq(valid & Mux(dropping, in_flight == 0, out.ready)),
+            ready.eq(valid & Mux(dropping, locked & (in_flight == 0), out.ready)),
             done.eq(ready & out.payload.last),
             self.reads.ready.eq(ready & reading),
         ]

@@ -39,9 +39,10 @@ class Writer(wiring.Component):
     Any byte alignment on either side. Bytes that are not enabled hold whatever the memory holds
     beside the job's.
 
-    The first beat is offered 2 cycles and the latency of `Get` after its job was taken, whatever
-    the alignment. Then comes a beat per cycle, without gaps within a packet or between packets. Up
-    to `DEPTH` beats are read ahead of a sink that stalls.
+    The first beat is offered a cycle and the latency of `Get` after its job was taken, whatever the
+    alignment. Its data is there from the next cycle on, which is early enough for the seam. Then
+    comes a beat per cycle, without gaps within a packet or between packets. Up to `DEPTH` beats are
+    read ahead of a sink that stalls.
 
     Parameters
     ----------
@@ -159,15 +160,15 @@ class Writer(wiring.Component):
         m.d.sync += coming.eq(Cat(get.read, coming))
         m.d.sync += [after.eq(before) for before, after in pairwise((of_read, *of_arrival))]
 
-        # Offer.
+        # Offer. What begins a packet is offered as it comes from the memory, before its data.
         offered = self.request.payload
         queued = beats.o.payload
         ahead = headers.o.payload
+        ends_now = Mux(beats.o.valid, queued.ends, beat.ends)
         m.d.comb += [
-            self.request.valid.eq(beats.o.valid),
+            self.request.valid.eq(beats.o.valid | (beats.i.valid & beat.ends.first)),
             offered.data.eq(queued.data),
-            offered.first.eq(queued.ends.first),
-            offered.last.eq(queued.ends.last),
+            Cat(offered.first, offered.last).eq(ends_now),
             offered.header.write.eq(1),
             offered.header.address.eq(Cat(Const(0, 2), ahead.address)),
             offered.header.dwords.eq(ahead.dwords),

@@ -16,7 +16,8 @@ class Arbiter(Property):
     """Packets stay whole, none is lost, and nothing starts without Bus Master or room.
 
     Each packet goes out, or is dropped while Bus Master is off; each write, sent or dropped, is
-    reported once; a sink that takes what it is offered gets the packet of whoever waits. Assumed:
+    reported once; a sink that takes what it is offered gets the packet of whoever waits. What is
+    dropped was offered in the cycle before, as the data of a first beat may be late. Assumed:
     sources keep what they offer, the sink's tokens are for writes that it has.
     """
 
@@ -81,7 +82,8 @@ class Arbiter(Property):
             Assert(sum(taken) <= 1),
             Assert(sending == (Cat(taken).any() & ~dropping)),
         ]
-        for stream, goes in zip(sources, taken, strict=True):
+        for stream, goes, inner, before in zip(sources, taken, within, held, strict=True):
+            m.d.comb += Assert(~(goes & dropping) | inner | before)
             with m.If(goes & ~dropping):
                 m.d.comb += [
                     Assert(Value.cast(out.payload.header) == Value.cast(stream.payload.header)),

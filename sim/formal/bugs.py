@@ -160,7 +160,7 @@ BUGS: dict[str, list[Edit]] = {
             "what is on its way is not retired again",
             "hw/read/tags.py",
             "for stage, valid in zip(stages[1:], valids[1:], strict=True)",
-            "for stage, valid in zip(stages[1:3], valids[1:3], strict=True)",
+            "for stage, valid in zip(stages[1:2], valids[1:2], strict=True)",
         ),
     ],
     "space": [
@@ -199,8 +199,14 @@ BUGS: dict[str, list[Edit]] = {
         Edit(
             "a dropped write waits for the tokens of others",
             "hw/write/arbiter.py",
-            "ready.eq(valid & Mux(dropping, in_flight == 0, out.ready))",
-            "ready.eq(valid & (dropping | out.ready))",
+            "ready.eq(valid & Mux(dropping, locked & (in_flight == 0), out.ready))",
+            "ready.eq(valid & Mux(dropping, locked, out.ready))",
+        ),
+        Edit(
+            "what is dropped was offered a cycle before",
+            "hw/write/arbiter.py",
+            "locked & (in_flight == 0)",
+            "(in_flight == 0)",
         ),
     ],
     "inbound": [

@@ -260,7 +260,7 @@ class Copy(Property):
             Assert(taken == self.past(m, reads.take)),
             Assert(taken | (room <= SIZE - used)),
             Assert(~self.started(m) | (room == SIZE - before)),
-            Assert(~writes.ready | (writes.length <= (arrived - claimed)[:BITS])),
+            Assert(~writes.ready | (writes.length <= (Mux(passes, to, arrived) - claimed)[:BITS])),
             Assert(writes.place.offset[:BITS] == claimed),
             Assert((claims.i.valid == writes.take) & (claims.o.ready == block.released)),
             Assert(~writes.take | (claims.i.ready & (claims.i.payload == writes.length))),

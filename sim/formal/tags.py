@@ -155,11 +155,11 @@ class Order(Property):
                 has = (position < lengths[client]) & (found == tag)
                 m.d.comb += Assert(has == here)
         firsts = Array(row[0] for row in words)
-        stages = [inside(f"stage{n}") for n in range(4)]
-        valids = [inside(f"valid{n}") for n in range(4)]
+        stages = [inside(f"stage{n}") for n in range(3)]
+        valids = [inside(f"valid{n}") for n in range(3)]
         owners, of = [stage[:4] for stage in stages], [stage[4:12] for stage in stages]
-        duplicate = Cat(valids[n] & (owners[n] == owners[0]) for n in (1, 2, 3)).any()
-        for number in range(3):
+        duplicate = Cat(valids[n] & (owners[n] == owners[0]) for n in (1, 2)).any()
+        for number in range(2):
             counts = valids[number] & ~(duplicate if number == 0 else 0)
             m.d.comb += [
                 Assert(~valids[number] | (owners[number] < self.CLIENTS)),
@@ -168,6 +168,5 @@ class Order(Property):
             ]
             if number:
                 m.d.comb += Assert(~(counts & (of[number] == tag)) | ended)
-        for one, other in ((1, 2), (1, 3), (2, 3)):
-            m.d.comb += Assert(~(valids[one] & valids[other]) | (owners[one] != owners[other]))
+        m.d.comb += Assert(~(valids[1] & valids[2]) | (owners[1] != owners[2]))
         m.d.comb += Assert(slot < self.CLIENTS)

@@ -452,6 +452,20 @@ ROWS = [
         "channel/test_control_errors.py::test_drivers_see_an_error_of_the_first_descriptor",
     ),
     (
+        "over before the last count is written back",
+        "channel/run.py",
+        "settled & ~writeback.request",
+        "settled",
+        "channel/test_writeback.py",
+    ),
+    (
+        "a piece of the stream goes without its bytes",
+        "channel/channel.py",
+        "offered = piece.valid & (~in_stream | granted)",
+        "offered = piece.valid",
+        "test_core.py::test_data_goes_to_the_card_and_back",
+    ),
+    (
         "over while data is on its way",
         "channel/run.py",
         "settled.eq(self.quiet & ~self.accessed",

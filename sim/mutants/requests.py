@@ -65,6 +65,13 @@ ROWS = [
         "write/test_writer.py::test_throughput",
     ),
     (
+        "a write that is offered before its data ends as the one before",
+        "write/writer.py",
+        "Mux(beats.o.valid, queued.ends, beat.ends)",
+        "queued.ends",
+        "write/test_writer.py::test_latency",
+    ),
+    (
         "bytes behind a word in its bank",
         "memory/rotators.py",
         "return bank ^ (shift > lane)",
@@ -186,10 +193,11 @@ ROWS = [
         "read/test_completion_space.py::test_lost_reads",
     ),
     (
-        "retired before the last word is written",
+        "retired together with its last mark",
         "read/tags.py",
-        "retire.p.eq(stages[2]),\n            retire.valid.eq(valids[2] & ~self.flush),",
         "retire.p.eq(stages[1]),\n            retire.valid.eq(valids[1] & ~self.flush),",
+        "retire.p.eq(stages[0]),\n            retire.valid.eq(valids[0] & ~duplicate & ~self.flush"
+        " & ~self.waiting.bit_select(stages[0].tag, 1)),",
         "read/test_tags.py",
     ),
     (

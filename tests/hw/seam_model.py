@@ -25,8 +25,8 @@ _TOKEN_DELAY = 3
 class SeamModel:
     """Host memory that the core reads and writes, and accesses to its DMA registers.
 
-    Completions come in order and writes are taken at once. Inbound packets are at least a cycle
-    apart, as the seam demands. A request outside of the memory fails the test.
+    Completions come in order and writes are taken as soon as the seam allows. Inbound packets are
+    at least a cycle apart, as the seam demands. A request outside of the memory fails the test.
 
     Parameters
     ----------
@@ -101,15 +101,18 @@ class SeamModel:
 
     async def _take_requests(self, ctx):
         requester, sent = self.seam.requester, self.seam.sent
-        ctx.set(requester.ready, 1)
         tokens, cycle, data = deque(), 0, b""
-        async for _, _, beat, valid in ctx.tick().sample(requester.payload, requester.valid):
+        async for _, _, beat, valid, taken in ctx.tick().sample(
+            requester.payload, requester.valid, requester.ready
+        ):
             cycle += 1
+            # The first beat is offered for a cycle before it is taken.
+            ctx.set(requester.ready, valid and not (taken and beat.last))
             due = bool(tokens) and tokens[0][0] <= cycle
             ctx.set(sent.valid, due)
             if due:
                 ctx.set(sent.payload.token, tokens.popleft()[1])
-            if not valid:
+            if not (valid and taken):
                 continue
             header = fields(beat.header)
             if header["write"]:

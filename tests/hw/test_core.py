@@ -142,7 +142,7 @@ def test_pushed_descriptors_are_followed_by_those_in_memory():
     simulate(model.core, bench, background=model.benches)
 
 
-@pytest.mark.parametrize(("c2h", "cycles"), [(False, 12), (True, 14)])
+@pytest.mark.parametrize(("c2h", "cycles"), [(False, 11), (True, 12)])
 def test_cycles_from_run_to_the_first_request_of_pushed_descriptors(c2h, cycles):
     """From the beat with Run to the first beat of the read (H2C) or write (C2H) of data."""
     core = Core(SERIES7, SMALL)

@@ -314,7 +314,7 @@ def test_a_soft_reset_takes_the_channel_from_the_owner():
     simulate(model.core, bench, background=model.benches)
 
 
-@pytest.mark.parametrize(("c2h", "cycles"), [(False, 10), (True, 12)])
+@pytest.mark.parametrize(("c2h", "cycles"), [(False, 9), (True, 10)])
 def test_cycles_from_request_to_the_first_request_of_data(c2h, cycles):
     """Of an owner's run with a pushed descriptor, on a channel that is free."""
     model = shared()

@@ -66,8 +66,8 @@ class Transmitter(wiring.Component):
     Members
     -------
     requester, completion : In(stream)
-        The first beat is consumed with the address beat or later. `ready` does not depend on
-        `tlp.ready` combinationally.
+        The first beat is consumed with the address beat or later, which is what the seam asks for.
+        `ready` does not depend on `tlp.ready` combinationally.
     requester_id : In(16)
         Our bus, device and function number, for the headers of requests and completions.
     tlp : Out(stream of TransmitBeat)

@@ -17,7 +17,7 @@ from tests.hw.helpers import simulate
 from tests.hw.registers.bus import bus_read, bus_write
 
 ADDRESS = 0x8_FEE0_0000
-SOURCES = 18
+CHANNELS, SOURCES = 2, 18
 
 
 class Messages(wiring.Component):
@@ -155,7 +155,9 @@ class Bench:
 
     def level(self, ctx, source, value):
         """Set or clear a source: 0 and 1 are channels, the others user interrupts."""
-        signal, bit = (self.irq.channel, source) if source < 2 else (self.irq.user, source - 2)
+        signal, bit = self.irq.channel, source
+        if source >= CHANNELS:
+            signal, bit = self.irq.user, source - CHANNELS
         ctx.set(signal, ctx.get(signal) & ~(1 << bit) | value << bit)
 
     async def settle(self, ctx):

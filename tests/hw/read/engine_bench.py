@@ -25,7 +25,7 @@ __all__ = ["PAGE", "RETIRES", "Bench", "Job"]
 CLOCK_PERIOD = 8e-9
 PAGE = 4096
 #: cycles from the last beat of a job that is alone until it retires
-RETIRES = 5
+RETIRES = 4
 
 
 @dataclass(eq=False)

@@ -267,16 +267,14 @@ class Copies:
         emptying = SimpleNamespace(reservation=dut.writes, released=dut.released, read=dut.read)
         self.reads = Inbound(rng, filling, place=1.0, width=width)
         self.writes = Writes(rng, emptying, release=release, width=width)
-        #: bytes up to the mark of the cycle before
-        self.known = 0
 
     async def step(self, ctx, *, read=0, write=0):
         """A cycle in which so many bytes are to be read, and written; whether they were."""
-        ready = write <= self.known - self.writes.claimed and len(self.writes.claims) < CLAIMS
         did_read = self.reads.drive(ctx, take=read)
+        known = self.reads.arrived - self.writes.claimed
+        ready = write <= known and len(self.writes.claims) < CLAIMS
         self.writes.drive(ctx, write)
         assert ctx.get(self.dut.writes.ready) == ready, f"ready is {not ready} for {write} bytes"
-        self.known = self.reads.arrived
         await ctx.tick()
         return did_read, self.writes.settle(ctx)
 
@@ -301,4 +299,4 @@ class Copies:
     def forget(self):
         """The ring was flushed."""
         self.reads.sent.clear(), self.writes.found.clear()
-        self.known = self.reads.arrived = self.reads.reserved = self.writes.claimed = 0
+        self.reads.arrived = self.reads.reserved = self.writes.claimed = 0
