@@ -201,7 +201,7 @@ def test_busy_and_silent_as_long_as_anything_of_the_run_is_under_way(ending):
             await ctx.tick().repeat(10)
             await bench.write(ctx, "control", LOG_ALL)
         while not ctx.get(bench.dut.fetch.flush):
-            await ctx.tick()
+            assert await bench.read(ctx, "status") == Status.BUSY
         waited = 0
         while not ctx.get(bench.dut.drained):
             assert await bench.read(ctx, "status") == Status.BUSY
