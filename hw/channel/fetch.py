@@ -122,7 +122,7 @@ class DescriptorFetch(wiring.Component):
         Words that the host pushes, in `rows` from that of slot 0, for one channel at a time. Only
         while the channel has no list of the host's.
     owned_push : array of In(stream of Placement)
-        The same of the other owner; waits for the host's. Its list begins after the last word; one
+        The same of the other owner, lower numbers first. Its list begins after the last word; one
         of one descriptor with the first, if the others follow at once. Only if `shared`.
 
     Raises

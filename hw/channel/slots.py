@@ -26,6 +26,8 @@ class DescriptorSlots(wiring.Component):
     ----------
     rings, slots : int
         `slots` is a power of two.
+    block : bool
+        In block RAM, however small it is.
 
     Members
     -------
@@ -37,8 +39,9 @@ class DescriptorSlots(wiring.Component):
         That word, one cycle later.
     """
 
-    def __init__(self, rings: int, slots: int):
+    def __init__(self, rings: int, slots: int, *, block: bool = False):
         self._rings, self._slots = rings, slots
+        self._attrs = {"ram_style": "block"} if block else {}
         super().__init__(
             {
                 "placement": In(stream.Signature(Placement, always_ready=True)),
@@ -55,7 +58,7 @@ class DescriptorSlots(wiring.Component):
         depth = self._slots * _WORDS << ceil_log2(self._rings)
         row_bits = exact_log2(self._slots * _WORDS) - 1
         for half, name in enumerate(("low", "high")):
-            m.submodules[name] = column = Memory(shape=32, depth=depth, init=[])
+            m.submodules[name] = column = Memory(shape=32, depth=depth, init=[], attrs=self._attrs)
             write, read = column.write_port(), column.read_port()
             even, odd = (placed.enable[bank][4 * half] for bank in range(2))
             row = Mux(odd, placed.rows[1], placed.rows[0])[:row_bits]
@@ -77,7 +80,9 @@ class DescriptorStore(wiring.Component):
     channels, slots : int
         Slots for what each channel's reads bring, a power of two.
     shared : bool
-        Another owner pushes descriptors, too, and has slots of its own for them.
+        Another owner pushes descriptors, too, and has a memory of its own for them. That and
+        the host's are block RAM then: in one of LUTs for both, a choice of what to write takes as
+        many again.
 
     Members
     -------
@@ -86,8 +91,7 @@ class DescriptorStore(wiring.Component):
     push : array of In(stream of Placement, always ready)
         What the host pushes, for one channel at a time.
     owned_push : array of In(stream of Placement)
-        What the owner pushes; waits for the host, and for channels with lower numbers. Only if
-        `shared`.
+        What the owner pushes; waits for channels with lower numbers. Only if `shared`.
     channel, slot, pushed_slot, word, pushed, owned : In
         Which word to read; what is pushed, if so, by the owner, or else by the host.
     data : Out(64)
@@ -117,30 +121,46 @@ class DescriptorStore(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        channels, bits = self._channels, ceil_log2(self._channels)
+        channels = self._channels
         m.submodules.ring = ring = DescriptorSlots(channels, self._slots)
         m.submodules.pushes = pushes = DescriptorSlots(
-            2 << bits if self._shared else channels, regs.PUSH_DESCRIPTORS
+            channels, regs.PUSH_DESCRIPTORS, block=self._shared
         )
         wiring.connect(m, wiring.flipped(self.placement), ring.placement)
         from_push = Signal()
         m.d.sync += from_push.eq(self.pushed)
         m.d.comb += [
             ring.ring.eq(self.channel),
-            pushes.ring.eq(Cat(Value.cast(self.channel)[:bits], self.owned)),
+            pushes.ring.eq(self.channel),
             self.data.eq(Mux(from_push, pushes.data, ring.data)),
         ]
-        for each, slot in ((ring, self.slot), (pushes, self.pushed_slot)):
+        memories = [(ring, self.slot), (pushes, self.pushed_slot)]
+        if self._shared:
+            m.submodules.owned = owned = DescriptorSlots(
+                channels, regs.PUSH_DESCRIPTORS, block=True
+            )
+            memories.append((owned, self.pushed_slot))
+            from_owner = Signal()
+            m.d.sync += from_owner.eq(self.pushed & self.owned)
+            m.d.comb += owned.ring.eq(self.channel)
+            with m.If(from_owner):
+                m.d.comb += self.data.eq(owned.data)
+            target, ports = owned.placement, list(self.owned_push)
+            m.d.comb += target.valid.eq(Cat(port.valid for port in ports).any())
+            for number, port in reversed(list(enumerate(ports))):
+                # The last one's without asking: a choice of the same data is none.
+                with m.If(port.valid | (port is ports[-1])):
+                    m.d.comb += target.payload.eq(port.payload)
+                    m.d.comb += target.payload.client.eq(number)
+                m.d.comb += port.ready.eq(~Cat(each.valid for each in ports[:number]).any())
+        for each, slot in memories:
             m.d.comb += [each.slot.eq(slot), each.word.eq(self.word)]
 
         earlier, target = Const(0, 1), pushes.placement
-        for owned, ports in enumerate((self.push, self.owned_push if self._shared else ())):
-            for number, port in enumerate(ports):
-                with m.If(port.valid & ~earlier):
-                    m.d.comb += target.payload.eq(port.payload)
-                    m.d.comb += target.payload.client.eq(number | owned << bits)
-                if owned:
-                    m.d.comb += port.ready.eq(~earlier)
-                earlier = earlier | port.valid
+        for number, port in enumerate(self.push):
+            with m.If(port.valid & ~earlier):
+                m.d.comb += target.payload.eq(port.payload)
+                m.d.comb += target.payload.client.eq(number)
+            earlier = earlier | port.valid
         m.d.comb += target.valid.eq(earlier)
         return m

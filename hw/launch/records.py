@@ -14,6 +14,7 @@ __all__ = [
     "DOORBELL",
     "DOORBELL_ENTRY",
     "ENTRY_BYTES",
+    "LEAST_BITS",
     "QUEUE_COLUMN",
     "ROW_BITS",
     "SETTINGS",
@@ -43,6 +44,8 @@ DOORBELL_ENTRY = _layout(regs.DOORBELL_ENTRY_FIELDS)
 
 #: Bytes of an entry of the submission ring, and of a record.
 ENTRY_BYTES = regs.LAUNCH_ENTRY.itemsize
+#: Bits that a ring's mask has at least.
+LEAST_BITS = 3
 SLOT_BITS = exact_log2(regs.LAUNCH_SLOTS)
 #: Bits of a row's number in the table, which has eight words of 64 bits for each slot.
 ROW_BITS = 3 + SLOT_BITS
@@ -71,17 +74,13 @@ class Read(enum.Enum, shape=2):
 class Phase(IntEnum):
     """Where the oldest ticket of a queue is."""
 
-    #: waiting for its entry, or for a channel that another queue has
+    #: waiting for its entry, or for a channel that another queue has; or its slot is looked up
     IDLE = 0
-    #: its slot is looked up
-    LOOK_UP = 1
     #: its channels are requested
-    GRANT = 2
-    RUN = 3
-    #: its flush read is under way
-    FLUSH = 4
-    #: its record is to be written
-    RECORD = 5
+    GRANT = 1
+    RUN = 2
+    #: its record is to be written, when its flush read has come back
+    RECORD = 3
 
 
 def slot_row(slot: Value, word: Value | str) -> Value:

@@ -60,9 +60,9 @@ class Sequencer(wiring.Component):
 
     Members
     -------
-    settings, armed, load, first, resume, state, row, word
+    settings, armed, load, first, resume, state, get, row, word
         As at `hw.launch.table.LaunchTable`.
-    head, tail, moved, over
+    head, waits, moved, over
         As at `hw.launch.tails.Tails`.
     brings, brought
         As at `hw.launch.entries.EntryStore`, in the cycle of `moved`.
@@ -89,10 +89,11 @@ class Sequencer(wiring.Component):
                 "first": In(16),
                 "resume": In(queues),
                 "state": Out(32).array(queues),
+                "get": Out(1),
                 "row": Out(ROW_BITS),
                 "word": In(64),
                 "head": Out(16).array(queues),
-                "tail": In(16).array(queues),
+                "waits": In(queues),
                 "moved": In(queues),
                 "over": In(queues),
                 "brings": In(queues),
@@ -124,8 +125,8 @@ class Sequencer(wiring.Component):
         phase, slot, end = each("phase", Phase), each("slot", SLOT_BITS), each("end", 3)
         #: of the ticket at work, or of the first one that failed
         status, failed, resuming = each("status", STATUS_BITS), each("failed"), each("resuming")
-        #: reads for the same entry
-        tries = each("tries", range(READS + 1))
+        #: reads for the same entry, if there was one
+        tries, tried = each("tries", range(READS + 1)), each("tried")
         #: it may read the shadow tail, or the same entry again
         due = each("due")
         #: of its slot: it has a done word, and is this queue's; and as in its control
@@ -133,7 +134,7 @@ class Sequencer(wiring.Component):
 
         # Of the queue that is served
         on, going, polls = Signal(), Signal(), Signal()
-        depth, tail = Signal(8), Signal(16)
+        depth, waits = Signal(8), Signal()
         with m.Switch(now):
             for queue in queues:
                 with m.Case(queue):
@@ -143,15 +144,18 @@ class Sequencer(wiring.Component):
                         polls.eq(settings[queue].polls),
                         depth.eq(settings[queue].mask),
                         ticket.eq(self.head[queue]),
-                        tail.eq(self.tail[queue]),
+                        waits.eq(self.waits[queue]),
                     ]
         within, align = ticket[: exact_log2(BURST)], exact_log2(ENTRY_BYTES)
-        place = (ticket & depth) << align
         m.d.comb += [runs.queue.eq(now), runs.abort.eq(~Cat(each.armed for each in settings))]
 
         # The one read under way
         under_way, retired, job = Signal(name="under_way"), self.retired.payload, self.job.payload
         fetches = self.reading == Read.ENTRIES
+        #: of a record, the done word
+        second = Signal()
+        #: the table's word is a ring's address; that of the oldest ticket's place then
+        of_ring, address = Signal(), Signal(64)
         #: the oldest ticket's record was taken
         counted = Signal()
         m.submodules.entries = entries = EntryStore(self._queues)
@@ -165,21 +169,15 @@ class Sequencer(wiring.Component):
             entries.brought.eq(self.brought),
             entries.forget.eq(self.armed),
             entries.done.eq(counted),
-            job.address.eq(self.word | Mux(fetches, place, 0)),
+            address.eq(self.word | Mux(of_ring, (ticket & depth) << align, 0)),
+            job.address.eq(address),
             job.length.eq(Mux(fetches, (BURST - within) << align, 4)),
-            job.place.offset.eq(Mux(fetches, within << align, 0)),
+            job.place.offset.eq(within << align),
         ]
+        good, flushing = retired.outcome == Outcome.OK, self.reading == Read.FLUSH
         with m.If(self.retired.valid):
-            good = retired.outcome == Outcome.OK
             m.d.sync += under_way.eq(0)
-            with m.If(self.reading == Read.FLUSH):
-                m.d.sync += phase[self.reader].eq(Phase.RECORD)
-                with m.If(~good & (status[self.reader] == _STATUS.OK)):
-                    m.d.sync += status[self.reader].eq(retired.outcome)
-            with m.Elif(~good):
-                m.d.sync += end[self.reader].eq(_END.READ)
-            with m.Else():
-                m.d.comb += entries.ends.eq(fetches)
+            m.d.comb += entries.ends.eq(fetches & good)
 
         # Turns: another queue in each cycle. A doorbell's comes next, and while an entry is
         # expected, and nothing else is at work, its queue stays.
@@ -194,20 +192,30 @@ class Sequencer(wiring.Component):
 
         # The sequence
         number, half = Signal.like(runs.number, name="word_number"), Signal(name="half")
-        second = Signal()
         cycles, finished = Signal(range(STARTED + 1)), Signal()
-        told = Mux(second, slot_row(slot[now], "done_lo"), queue_row(now, "records_lo"))
         of_slot = Cat(slot[now][0] | half, slot[now][1:])
         m.d.comb += [
+            self.get.eq(1),
             runs.word.eq(self.word),
             runs.target.eq(Mux(pair[now], runs.used & Mux(half, ~of_h2c, of_h2c), runs.used)),
             runs.number.eq(number),
         ]
+        # What happens to the queue that is served. Its registers follow behind the states: there
+        # they are enabled and cleared without a LUT for each bit.
+        #: its slot is found, and looked up; its run has ended, or it has none, with this outcome
+        found, looked, told, outcome = Signal(), Signal(), Signal(), Signal(STATUS_BITS)
+        #: its entry never came; its record is lost; it has read, and must pace; it resumes
+        gives_up, lost, paces, resumed = Signal(), Signal(), Signal(), Signal()
+        goes, where = Signal(), Signal(Phase)
+        reads, what = Signal(), Signal(Read)
 
-        def read(what, row):
-            """Begin to read at the address that a row of the table has."""
-            m.d.comb += self.row.eq(row)
-            m.d.sync += [self.reading.eq(what), self.reader.eq(now), under_way.eq(1), now.eq(now)]
+        def go(to):
+            m.d.comb += [goes.eq(1), where.eq(to)]
+
+        def read(of):
+            """Begin to read at the address that the row has."""
+            m.d.comb += [reads.eq(1), what.eq(of)]
+            m.d.sync += now.eq(now)
             m.next = "Job"
 
         with m.FSM():
@@ -217,85 +225,72 @@ class Sequencer(wiring.Component):
                     m.d.sync += now.eq(Mux(self.moved.any(), rung, following))
                 with m.Switch(phase[now]):
                     with m.Case(Phase.IDLE):
+                        m.d.comb += self.row.eq(queue_row(now, "shadow_lo"))
+                        with m.If(waits):
+                            m.d.comb += self.row.eq(queue_row(now, "ring_lo"))
+                            with m.If(entries.found):
+                                m.d.comb += self.row.eq(slot_row(entries.slot, "control"))
                         with m.If(resuming[now]):
-                            m.d.sync += [failed[now].eq(0), resuming[now].eq(0)]
-                        with m.Elif(going & (ticket == tail)):
+                            m.d.comb += resumed.eq(1)
+                        with m.Elif(going & ~waits):
                             with m.If(polls & ~under_way & due[now]):
-                                m.d.sync += due[now].eq(0)
-                                read(Read.SHADOW, queue_row(now, "shadow_lo"))
+                                m.d.comb += paces.eq(1)
+                                read(Read.SHADOW)
                         with m.Elif(going & entries.found):
-                            m.d.comb += self.row.eq(slot_row(entries.slot, "control"))
-                            m.d.sync += [
-                                slot[now].eq(entries.slot),
-                                phase[now].eq(Phase.LOOK_UP),
-                                tries[now].eq(0),
-                                now.eq(now),
-                            ]
+                            m.d.comb += found.eq(1)
+                            m.d.sync += now.eq(now)
                             m.next = "Look up"
-                        with m.Elif(going & ~under_way & ((tries[now] == 0) | due[now])):
-                            m.d.comb += entries.begins.eq(1)
-                            m.d.sync += [due[now].eq(0), tries[now].eq(tries[now] + 1)]
-                            with m.If(tries[now] == READS):
-                                m.d.sync += end[now].eq(_END.ENTRY)
+                        with m.Elif(going & ~under_way & (~tried[now] | due[now])):
+                            m.d.comb += [entries.begins.eq(1), paces.eq(1)]
+                            with m.If(tried[now] & (tries[now] == READS)):
+                                m.d.comb += gives_up.eq(1)
                             with m.Else():
-                                read(Read.ENTRIES, queue_row(now, "ring_lo"))
+                                read(Read.ENTRIES)
                     with m.Case(Phase.GRANT):
+                        m.d.comb += self.row.eq(slot_row(slot[now], "descriptor"))
                         with m.If(runs.granted):
-                            m.d.comb += self.row.eq(slot_row(of_slot, "descriptor"))
                             m.d.sync += now.eq(now)
                             m.next = "Push"
                         with m.Elif(runs.left):
-                            m.d.sync += phase[now].eq(Phase.RUN)
-                            with m.If(on):
-                                m.d.comb += runs.release.eq(1)
-                                m.d.sync += phase[now].eq(Phase.IDLE)
+                            go(Mux(on, Phase.IDLE, Phase.RUN))
+                            m.d.comb += runs.release.eq(on)
                         with m.Elif(pair[now] & on):
                             m.d.comb += [
                                 runs.again.eq(~clock[exact_log2(HOLD)]),
                                 runs.give_back.eq(clock[exact_log2(HOLD)]),
                             ]
                     with m.Case(Phase.RUN):
+                        m.d.comb += self.row.eq(slot_row(slot[now], "flush_lo"))
                         with m.If(runs.left & ~(flushes[now] & under_way)):
-                            m.d.comb += runs.release.eq(1)
-                            m.d.sync += [status[now].eq(runs.status), phase[now].eq(Phase.RECORD)]
+                            m.d.comb += [runs.release.eq(1), told.eq(1)]
+                            go(Phase.RECORD)
                             with m.If(flushes[now]):
-                                m.d.sync += phase[now].eq(Phase.FLUSH)
-                                read(Read.FLUSH, slot_row(slot[now], "flush_lo"))
+                                read(Read.FLUSH)
                     with m.Case(Phase.RECORD):
                         m.d.comb += self.row.eq(queue_row(now, "records_lo"))
-                        m.d.sync += now.eq(now)
-                        m.next = "Write"
+                        with m.If(~(under_way & flushing & (self.reader == now))):
+                            m.d.sync += now.eq(now)
+                            m.next = "Write"
             with m.State("Job"):
-                with m.Switch(self.reading):
-                    with m.Case(Read.ENTRIES):
-                        m.d.comb += self.row.eq(queue_row(now, "ring_lo"))
-                    with m.Case(Read.SHADOW):
-                        m.d.comb += self.row.eq(queue_row(now, "shadow_lo"))
-                    with m.Default():
-                        m.d.comb += self.row.eq(slot_row(slot[now], "flush_lo"))
-                m.d.comb += self.job.valid.eq(1)
+                m.d.comb += [self.get.eq(0), of_ring.eq(fetches), self.job.valid.eq(1)]
                 with m.If(self.job.ready):
                     m.next = "Look"
             with m.State("Look up"):
                 control = CONTROL(self.word[:32])
                 channels, exists = channels_of(control, self._h2c, self._c2h, self._pairs)
                 mine = control.valid & (control.queue == now)
-                m.d.comb += self.row.eq(slot_row(of_slot, "descriptor"))
-                m.d.sync += [
-                    tells[now].eq(control.done & mine),
-                    pair[now].eq(control.pair),
-                    flushes[now].eq(control.flush),
-                ]
+                m.d.comb += [self.row.eq(slot_row(of_slot, "descriptor")), looked.eq(1)]
                 m.next = "Look"
                 with m.If(failed[now]):
-                    m.d.sync += phase[now].eq(Phase.RECORD)
+                    go(Phase.RECORD)
                 with m.Elif(~mine | ~exists):
-                    m.d.sync += [phase[now].eq(Phase.RECORD), status[now].eq(_STATUS.SLOT)]
+                    m.d.comb += told.eq(1)
+                    go(Phase.RECORD)
                 with m.Elif((runs.taken & channels).any()):
-                    m.d.sync += [phase[now].eq(Phase.IDLE), now.eq(following)]
+                    m.d.sync += now.eq(following)
                 with m.Else():
                     m.d.comb += runs.begin.eq(channels)
-                    m.d.sync += phase[now].eq(Phase.GRANT)
+                    go(Phase.GRANT)
                     m.next = "Push"
             with m.State("Push"):
                 # Both channels of a pair, before the first of them begins.
@@ -305,7 +300,7 @@ class Sequencer(wiring.Component):
                 m.d.comb += self.row.eq(slot_row(of_slot, number + runs.pushed))
                 m.d.sync += cycles.eq(cycles + 1)
                 with m.If(runs.started):
-                    m.d.sync += phase[now].eq(Phase.RUN)
+                    go(Phase.RUN)
                 with m.If(ready):
                     # The pair of a copy has to be flushed first.
                     m.d.comb += [runs.push.eq(1), runs.start.eq(~pair[now])]
@@ -324,7 +319,8 @@ class Sequencer(wiring.Component):
                 m.d.comb += runs.start.eq(cycles != STARTED)
                 m.d.sync += cycles.eq(cycles + 1)
                 with m.If(runs.started):
-                    m.d.sync += [phase[now].eq(Phase.RUN), cycles.eq(0)]
+                    go(Phase.RUN)
+                    m.d.sync += cycles.eq(0)
                     m.next = "Look"
                     with m.If(pair[now] & ~half):
                         m.d.sync += half.eq(1)
@@ -333,8 +329,10 @@ class Sequencer(wiring.Component):
                     m.d.comb += runs.stop.eq(1)
                     m.next = "Look"
             with m.State("Write"):
-                m.d.comb += [self.records.record.valid.eq(1), self.row.eq(told)]
-                with m.If(self.records.record.ready):
+                # Not while a ticket's number is set: that takes the same way.
+                offers = self.records.record.valid
+                m.d.comb += [self.get.eq(0), of_ring.eq(~second), offers.eq(~self.load.any())]
+                with m.If(offers & self.records.record.ready):
                     # Who sees the record may at once fill its place again.
                     m.d.comb += counted.eq(~second)
                     m.next = "Written"
@@ -342,46 +340,79 @@ class Sequencer(wiring.Component):
                 m.d.comb += self.row.eq(slot_row(slot[now], "done_lo"))
                 with m.If(self.records.done):
                     m.d.sync += second.eq(1)
-                    with m.If(self.records.dropped):
-                        m.d.sync += end[now].eq(_END.RECORD)
+                    m.d.comb += lost.eq(self.records.dropped)
                     with m.If(tells[now] & ~second):
                         m.next = "Write"
                     with m.Else():
                         m.d.comb += finished.eq(1)
+                        go(Phase.IDLE)
                         m.next = "Look"
         record, done = self.records.record.payload, Mux(failed[now], _STATUS.FLUSHED, status[now])
         m.d.comb += [
             record.wide.eq(~second),
-            record.address.eq(self.word | Mux(second, 0, place)),
+            record.address.eq(address),
             record.data.eq(Mux(second, 1, Cat(ticket, entries.upper, done))),
+            outcome.eq(Mux(looked, _STATUS.SLOT, runs.status)),
         ]
-        with m.If(finished):
-            m.d.sync += phase[now].eq(Phase.IDLE)
-            with m.If(~failed[now]):
-                m.d.sync += failed[now].eq(status[now] != _STATUS.OK)
 
+        with m.If(reads):
+            m.d.sync += [self.reading.eq(what), self.reader.eq(now), under_way.eq(1)]
+        oldest = Mux(self.load.any(), self.first, ticket + 1)
         for queue in queues:
-            head, state = self.head[queue], STATE(self.state[queue])
-            with m.If(self.load[queue]):
-                m.d.sync += head.eq(self.first)
-            with m.Elif(counted & (now == queue)):
-                m.d.sync += head.eq(ticket + 1)
+            state, here = STATE(self.state[queue]), now == queue
+            returned = self.retired.valid & (self.reader == queue)
+            with m.If(self.load[queue] | (counted & here)):
+                m.d.sync += self.head[queue].eq(oldest)
+            with m.If(goes & here):
+                m.d.sync += phase[queue].eq(where)
+            with m.If(found & here):
+                m.d.sync += slot[queue].eq(entries.slot)
+            with m.If(looked & here):
+                m.d.sync += [
+                    tells[queue].eq(control.done & mine),
+                    pair[queue].eq(control.pair),
+                    flushes[queue].eq(control.flush),
+                ]
+            with m.If(told & here):
+                m.d.sync += status[queue].eq(outcome)
+            with m.If(returned & flushing & ~good & (status[queue] == _STATUS.OK)):
+                m.d.sync += status[queue].eq(retired.outcome)
+
             with m.If(clock == 0):
                 m.d.sync += due[queue].eq(1)
-            with m.If(self.moved[queue]):
-                m.d.sync += tries[queue].eq(0)
-            with m.If(self.over[queue]):
-                m.d.sync += end[queue].eq(_END.TAIL)
+            with m.Elif(paces & here):
+                m.d.sync += due[queue].eq(0)
+            with m.If(entries.begins & here):
+                m.d.sync += [
+                    tries[queue].eq(Mux(tried[now], tries[now] + 1, 1)),
+                    tried[queue].eq(1),
+                ]
+            with m.If((found & here) | self.moved[queue] | self.armed[queue]):
+                m.d.sync += tried[queue].eq(0)
+            with m.If(finished & here & ~failed[queue]):
+                m.d.sync += failed[queue].eq(status[queue] != _STATUS.OK)
+            with m.If(resumed & here):
+                m.d.sync += [failed[queue].eq(0), resuming[queue].eq(0)]
             with m.If(self.resume[queue]):
                 m.d.sync += resuming[queue].eq(1)
+            with m.If(self.over[queue]):
+                m.d.sync += end[queue].eq(_END.TAIL)
+            with m.Elif(lost & here):
+                m.d.sync += end[queue].eq(_END.RECORD)
+            with m.Elif(gives_up & here):
+                m.d.sync += end[queue].eq(_END.ENTRY)
+            with m.Elif(returned & ~flushing & ~good):
+                m.d.sync += end[queue].eq(_END.READ)
             with m.If(self.armed[queue]):
-                m.d.sync += [
-                    register[queue].eq(0) for register in (end, status, failed, resuming, tries)
-                ]
+                m.d.sync += [register[queue].eq(0) for register in (end, status, failed, resuming)]
             m.d.comb += [
                 state.status.eq(status[queue]),
                 state.failed.eq(failed[queue]),
-                state.busy.eq((phase[queue] != Phase.IDLE) | (under_way & (self.reader == queue))),
+                state.busy.eq(
+                    (phase[queue] != Phase.IDLE)
+                    | (looked & here)
+                    | (under_way & (self.reader == queue))
+                ),
                 state.armed.eq(settings[queue].armed),
                 state.end.eq(end[queue]),
                 state.slot.eq(slot[queue]),

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The table of what software has prepared: slots, and what is set for the queues."""
 
+from functools import reduce
+from operator import or_
+
 from amaranth import *
 from amaranth.lib import memory, wiring
 from amaranth.lib.wiring import In, Out
@@ -32,8 +35,8 @@ class LaunchTable(wiring.Component):
     Members
     -------
     bus : In(BusSignature)
-    row : In(9), word : Out(64)
-        Row to read, and what it has, in the next cycle.
+    get : In(1), row : In(9), word : Out(64)
+        Row to read, and what it has, from the next cycle until another one is read.
     settings : Out(SETTINGS), one for each queue
     armed : Out(queues)
         High for the cycle in which software arms the queue.
@@ -50,6 +53,7 @@ class LaunchTable(wiring.Component):
         super().__init__(
             {
                 "bus": In(BusSignature()),
+                "get": In(1),
                 "row": In(ROW_BITS),
                 "word": Out(64),
                 "settings": Out(SETTINGS).array(queues),
@@ -84,6 +88,7 @@ class LaunchTable(wiring.Component):
             put.addr.eq(Mux(of_queues, of_queue, write.address[:ROW_BITS])),
             put.data.eq(write.data),
             put.en.eq(Mux(writing & in_rows, lanes, 0)),
+            get.en.eq(self.get),
             get.addr.eq(self.row),
             self.word.eq(get.data),
         ]
@@ -107,12 +112,13 @@ class LaunchTable(wiring.Component):
                 m.d.sync += settings.eq(control)
                 m.d.comb += self.armed[queue].eq(control.armed & ~settings.armed)
 
-        told, queue = Signal(), Signal(range(self._queues))
-        m.d.sync += [
-            queue.eq(read.address[3:]),
-            told.eq(
-                here(read) & read.address[_PAGE] & (read.address[:3] == _QUEUE["state"].offset // 8)
-            ),
-        ]
-        m.d.comb += read.data.eq(Mux(told, Cat(Array(self.state)[queue], self.ignored), 0))
+        # A register for each queue, cleared where it was not read: a choice would take LUTs.
+        told = here(read) & read.address[_PAGE] & (read.address[:3] == _QUEUE["state"].offset // 8)
+        states, ignored = [], Signal.like(self.ignored)
+        m.d.sync += ignored.eq(Mux(told, self.ignored, 0))
+        for queue, state in enumerate(self.state):
+            states.append(kept := Signal(32, name=f"state{queue}"))
+            this = told & (read.address[3:ROW_BITS] == queue)
+            m.d.sync += kept.eq(Mux(this, state, 0))
+        m.d.comb += read.data.eq(Cat(reduce(or_, states), ignored))
         return m

@@ -5,9 +5,12 @@ from amaranth import *
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from .records import DOORBELL, SETTINGS
+from .records import DOORBELL, LEAST_BITS, SETTINGS
 
-__all__ = ["Tails", "ring_of"]
+__all__ = ["TAIL_BITS", "Tails", "ring_of"]
+
+#: Bits that tell a tail from all others up to 256 ahead of the oldest ticket, and from that.
+TAIL_BITS = 9
 
 
 def ring_of(queues: int) -> data.StructLayout:
@@ -30,12 +33,12 @@ class Tails(wiring.Component):
     -------
     doorbell : In(stream of `ring_of`, always ready)
     settings : In(SETTINGS), one for each queue
-    load : In(queues), first : In(16)
-        The tail of these queues becomes `first`.
+    load : In(queues)
+        The head of these queues changes to any number, and the tail with it.
     head : In(16), one for each queue
         Lower half of the oldest ticket that is not completed.
-    tail : Out(16), one for each queue
-        From the cycle after the doorbell.
+    waits : Out(queues), tail : Out(TAIL_BITS), one for each queue
+        The tail is ahead of `head`, and its lower bits if so; from the cycle after the doorbell.
     moved, over : Out(queues)
         In the cycle of the doorbell: the tail moves; the tail was too far ahead, and stays.
     woken : Out(queues)
@@ -52,9 +55,9 @@ class Tails(wiring.Component):
                 "doorbell": In(stream.Signature(ring_of(queues), always_ready=True)),
                 "settings": In(SETTINGS).array(queues),
                 "load": In(queues),
-                "first": In(16),
                 "head": In(16).array(queues),
-                "tail": Out(16).array(queues),
+                "waits": Out(queues),
+                "tail": Out(TAIL_BITS).array(queues),
                 "moved": Out(queues),
                 "over": Out(queues),
                 "woken": Out(queues),
@@ -65,25 +68,30 @@ class Tails(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         word, number = self.doorbell.payload.word, self.doorbell.payload.queue
-        settings, head, tail = Signal(SETTINGS), Signal(16), Signal(16)
+        #: the tail is the head, whatever is kept of it
+        level = [Signal(name=f"level{queue}", init=1) for queue in range(self._queues)]
+        head, tail, mask = Signal(16), Signal(TAIL_BITS), Signal(8)
+        ours, none = Signal(), Signal()
         with m.Switch(number):
-            for queue in range(self._queues):
+            for queue, settings in enumerate(self.settings):
                 with m.Case(queue):
                     m.d.comb += [
-                        settings.eq(self.settings[queue]),
+                        ours.eq(settings.armed & (word.generation == settings.generation)),
+                        mask.eq(settings.mask),
                         head.eq(self.head[queue]),
                         tail.eq(self.tail[queue]),
+                        none.eq(level[queue]),
                     ]
-        ours, inside, moved, over = Signal(), Signal(), Signal(), Signal()
-        #: entries of the ring that are used, less 1: all ones if none is
-        used, further = Signal(16), Signal(16)
+        inside, moved, over = Signal(), Signal(), Signal()
+        #: entries of the ring that are used, and that are new, less 1: negative if there is none.
+        #: Both the old tail and one that is not `over` are 0 to 256 ahead of the head.
+        used, new = Signal(16), Signal(TAIL_BITS)
         m.d.comb += [
-            ours.eq(settings.armed & (word.generation == settings.generation)),
             used.eq(word.tail + ~head),
-            further.eq(word.tail - tail),
+            new.eq(word.tail + ~tail),
             inside.eq(self.doorbell.valid & ours & ~used[-1]),
-            over.eq(inside & (used[8:-1].any() | (used[:8] & ~settings.mask).any())),
-            moved.eq(inside & ~over & ~further[-1] & further.any()),
+            over.eq(inside & (used[8:-1].any() | (used[LEAST_BITS:8] & ~mask[LEAST_BITS:]).any())),
+            moved.eq(inside & ~over & (none | ~new[-1])),
             self.moved.eq(moved << number),
             self.over.eq(over << number),
             self.woken.eq((moved & ~used.any()) << number),
@@ -92,8 +100,10 @@ class Tails(wiring.Component):
         with m.If(counts & ~self.ignored.all()):
             m.d.sync += self.ignored.eq(self.ignored + 1)
         for queue, each in enumerate(self.tail):
+            oldest = self.head[queue][:TAIL_BITS]
+            m.d.comb += self.waits[queue].eq(~level[queue] & (each != oldest))
+            with m.If(self.moved[queue]):
+                m.d.sync += [each.eq(word.tail), level[queue].eq(0)]
             with m.If(self.load[queue]):
-                m.d.sync += each.eq(self.first)
-            with m.Elif(self.moved[queue]):
-                m.d.sync += each.eq(word.tail)
+                m.d.sync += level[queue].eq(1)
         return m

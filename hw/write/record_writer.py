@@ -140,6 +140,17 @@ class RecordWriter(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         beat, header = self.request.payload, self.request.payload.header
+        #: address and data that were looked up
+        address_read, data_read = header.address, beat.data
+        if self._direct:
+            # Apart from those that come with a record, of which either is 0: a choice of what to
+            # register would take a LUT for each bit, while this OR is merged into what follows.
+            address_read, data_read = Signal(64), Signal(64)
+            own = Signal(DirectRecord)
+            m.d.comb += [
+                header.address.eq(address_read | own.address),
+                beat.data.eq(data_read | own.data),
+            ]
         m.d.comb += [
             beat.first.eq(1),
             beat.last.eq(1),
@@ -170,6 +181,7 @@ class RecordWriter(wiring.Component):
         m.d.comb += [header.dwords.eq(1 + wide), header.last_be.eq(wide.replicate(4))]
         if self._direct:
             m.d.comb += [
+                wide.eq(own.wide),
                 self.direct.done.eq(self.busy & self.sent & (current == last)),
                 self.direct.dropped.eq(self.dropped),
             ]
@@ -202,9 +214,16 @@ class RecordWriter(wiring.Component):
         with m.If(arrived):
             m.d.sync += has_address.eq(~has_address)
             with m.If(~has_address):
-                m.d.sync += header.address.eq(bus.read.data & ~0x3)
+                m.d.sync += address_read.eq(bus.read.data & ~0x3)
             count = Cat(bus.read.data[:24], Const(0, 7), record.error)
-            m.d.sync += beat.data.eq(Mux(record.message, bus.read.data[:32], count))
+            m.d.sync += data_read.eq(Mux(record.message, bus.read.data[:32], count))
+
+        if self._direct:
+            leaves = Signal()
+            with m.If(self.direct.record.ready):
+                m.d.sync += own.eq(self.direct.record.payload)
+            with m.If(leaves):
+                m.d.sync += [address_read.eq(0), data_read.eq(0), own.eq(0)]
 
         with m.If(self.request.ready):
             m.d.sync += self.request.valid.eq(0)
@@ -220,9 +239,6 @@ class RecordWriter(wiring.Component):
                         m.d.comb += self.direct.record.ready.eq(1)
                         m.d.sync += [
                             current.eq(current),
-                            header.address.eq(self.direct.record.payload.address),
-                            beat.data.eq(self.direct.record.payload.data),
-                            wide.eq(self.direct.record.payload.wide),
                             self.request.valid.eq(1),
                             self.busy.eq(1),
                         ]
@@ -243,7 +259,7 @@ class RecordWriter(wiring.Component):
                         m.next = "Sent"
             with m.State("Leave"):
                 if self._direct:
-                    m.d.sync += wide.eq(0)
+                    m.d.comb += leaves.eq(1)
                 m.d.sync += current.eq(following)
                 m.next = "Look"
             with m.State("Sent"):

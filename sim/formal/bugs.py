@@ -56,13 +56,19 @@ BUGS: dict[str, list[Edit]] = {
         Edit(
             "tails count cyclically",
             "hw/launch/tails.py",
-            "& ~further[-1] & further.any()",
-            "& (word.tail > tail)",
+            "(none | ~new[-1])",
+            "(none | (word.tail[:TAIL_BITS] > tail))",
+        ),
+        Edit(
+            "a first ticket is not compared with a former tail",
+            "hw/launch/tails.py",
+            "m.d.sync += level[queue].eq(1)",
+            "m.d.sync += level[queue].eq(level[queue])",
         ),
         Edit(
             "a tail is within its ring",
             "hw/launch/tails.py",
-            "(used[8:-1].any() | (used[:8] & ~settings.mask).any())",
+            "(used[8:-1].any() | (used[LEAST_BITS:8] & ~mask[LEAST_BITS:]).any())",
             "used[8:-1].any()",
         ),
         Edit(
@@ -95,7 +101,7 @@ BUGS: dict[str, list[Edit]] = {
         ),
         *_edits(
             "hw/launch/sequencer.py",
-            ("a ticket was rung", "with m.Elif(going & (ticket == tail)):", "with m.Elif(0):"),
+            ("a ticket was rung", "with m.Elif(going & ~waits):", "with m.Elif(0):"),
             ("a slot is of its queue", "control.valid & (control.queue == now)", "control.valid"),
             ("a channel is of one queue", "(runs.taken & channels).any()", "0"),
             ("a job is started once", "runs.start.eq(cycles != STARTED)", "runs.start.eq(1)"),
@@ -106,8 +112,8 @@ BUGS: dict[str, list[Edit]] = {
             ),
             (
                 "a record waits for the flush read",
-                "with m.Case(Phase.RECORD):",
-                "with m.Case(Phase.RECORD, Phase.FLUSH):",
+                "with m.If(~(under_way & flushing & (self.reader == now))):",
+                "with m.If(1):",
             ),
             (
                 "a done word waits for its record",
@@ -116,8 +122,8 @@ BUGS: dict[str, list[Edit]] = {
             ),
             (
                 "a place is within the ring",
-                "place = (ticket & depth) << align",
-                "place = ticket << align",
+                "(ticket & depth) << align",
+                "ticket << align",
             ),
         ),
     ],

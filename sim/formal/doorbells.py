@@ -5,7 +5,7 @@ from amaranth import *
 from amaranth.hdl import Assert, Assume
 
 from hw.launch.records import SETTINGS
-from hw.launch.tails import Tails
+from hw.launch.tails import TAIL_BITS, Tails
 
 from .property import Property
 
@@ -19,7 +19,7 @@ class Doorbells(Property):
     one that is further ahead, by half of all numbers at most, ends the queue; all others change
     nothing, and are counted if they are of another generation or find the queue not armed. Followed
     is any one queue. Assumed: the tickets that complete are those that were rung, one at a time; a
-    ring's size changes with the first ticket only.
+    ring has 8 places at least, and its size changes with the first ticket only.
     """
 
     def __init__(self):
@@ -29,18 +29,22 @@ class Doorbells(Property):
         block = self.block
         queue = self.any(m, 1, "queue")
         settings = SETTINGS(Mux(queue, *(Value.cast(each) for each in reversed(block.settings))))
-        head, tail = (Mux(queue, *reversed(each)) for each in (block.head, block.tail))
-        load = block.load.bit_select(queue, 1)
+        head, kept = (Mux(queue, *reversed(each)) for each in (block.head, block.tail))
+        load, waits = block.load.bit_select(queue, 1), block.waits.bit_select(queue, 1)
+        #: of the tail, only the lower bits are kept
+        tail = Signal(16)
+        m.d.comb += tail.eq(head + Mux(waits, (kept - head)[:TAIL_BITS], 0))
         completes, oldest = self.free(1, "completes"), Signal(16)
+        first = self.free(16, "first")
         with m.If(load):
-            m.d.sync += oldest.eq(block.first)
+            m.d.sync += oldest.eq(first)
         with m.Elif(completes):
             m.d.sync += oldest.eq(head + 1)
         mask = settings.mask
         m.d.comb += [
             Assume(head == oldest),
             Assume(~completes | (head != tail)),
-            Assume((mask & (mask + 1)) == 0),
+            Assume(((mask & (mask + 1)) == 0) & (mask >= 7)),
             Assume(~self.started(m) | self.past(m, load) | (mask == self.past(m, mask))),
         ]
 
@@ -63,7 +67,7 @@ class Doorbells(Property):
             Assert(block.over.bit_select(queue, 1) == over),
             Assert(block.woken.bit_select(queue, 1) == (moves & (used == 0) & (ahead == 1))),
         ]
-        following = Mux(load, block.first, Mux(moves, bell.word.tail, tail))
+        following = Mux(load, first, Mux(moves, bell.word.tail, tail))
         ignored = block.doorbell.valid & bell.counts & (bell.queue == queue) & ~rung
         counted = self.past(m, block.ignored + (ignored & (block.ignored != 255)))
         m.d.comb += [

@@ -16,6 +16,7 @@ from hw.launch.records import (
     slot_row,
 )
 from hw.launch.runs import DESCRIPTOR_WORDS
+from hw.launch.tails import TAIL_BITS
 from peerdma import regs
 
 from .property import Property
@@ -54,12 +55,17 @@ class Tickets(Property):
         self._at = lambda *names: inside.state("sequencer", *names)
         self._of = lambda name: [inside(f"sequencer.{name}{queue}") for queue in range(2)]
         self._phase = self._of("phase")
-        self._was_row = self.past(m, self._row)
-        self._idle = [phase == Phase.IDLE for phase in self._phase]
+        self._was_row = Signal.like(self._row, name="was_row")
+        with m.If(sequencer.get):
+            m.d.sync += self._was_row.eq(self._row)
+        looks = self._at("Look up")
+        self._idle = [
+            (phase == Phase.IDLE) & ~(looks & (self._now == queue))
+            for queue, phase in enumerate(self._phase)
+        ]
         m.d.comb += [
             # What is inside.
             Assert(self._at()),
-            *(Assert(phase <= max(Phase)) for phase in self._phase),
         ]
         self._slots(m)
         self._channels(m)
@@ -89,7 +95,7 @@ class Tickets(Property):
             self.asks.append(asks)
             self.mine.append(mine)
             self.slot.append(slot)
-            begun = (phase == Phase.GRANT) | (phase == Phase.RUN) | (phase == Phase.FLUSH)
+            begun = (phase == Phase.GRANT) | (phase == Phase.RUN)
             kept = begun | (phase == Phase.RECORD)
             m.d.comb += [
                 Assert(~begun | mine),
@@ -98,9 +104,9 @@ class Tickets(Property):
                 Assert(~kept | (self._of("tells")[queue] == (asks.done & mine))),
                 Assert(~kept | (self._of("pair")[queue] == asks.pair)),
                 Assert(~kept | (self._of("flushes")[queue] == asks.flush)),
-                Assert((phase == Phase.LOOK_UP) == (looks & (self._now == queue))),
+                Assert(~(looks & (self._now == queue)) | (phase == Phase.IDLE)),
                 Assert(
-                    (phase != Phase.LOOK_UP)
+                    ~(looks & (self._now == queue))
                     | (self._was_row == slot_row(self._of("slot")[queue], "control"))
                 ),
             ]
@@ -231,6 +237,7 @@ class Tickets(Property):
         ]
         for queue, phase in enumerate(self._phase):
             ours = reader == queue
+            flushes = under_way & (reading == Read.FLUSH) & ours
             owes = Signal(name=f"owes{queue}")
             with m.If(self._at("Look up") & (self._now == queue)):
                 m.d.sync += owes.eq(begins & CONTROL(table.word[:32]).flush)
@@ -238,10 +245,10 @@ class Tickets(Property):
                 m.d.sync += owes.eq(0)
             self.owes.append(owes)
             m.d.comb += [
+                Assert(~owes | self.mine[queue]),
                 # What is inside.
-                Assert((phase == Phase.FLUSH) == (under_way & (reading == Read.FLUSH) & ours)),
-                Assert((phase != Phase.FLUSH) | owes),
-                Assert((phase != Phase.RECORD) | ~owes),
+                Assert(~flushes | (phase == Phase.RECORD)),
+                Assert((phase != Phase.RECORD) | (owes == flushes)),
                 Assert(
                     ~((phase == Phase.GRANT) | (phase == Phase.RUN))
                     | (owes == self.asks[queue].flush)
@@ -260,7 +267,8 @@ class Tickets(Property):
             m.d.sync += [out.eq(1), wide.eq(record.wide), written.eq(0)]
         with m.If(self._at("Look")):
             m.d.sync += written.eq(0)
-        offered = records.record.valid
+        #: or would be, but for a first ticket that is set
+        offered = self._at("Write")
         started = self._here(self.runs)
         mask = self._here(sequencer.settings).mask
         base = Mux(
@@ -270,6 +278,7 @@ class Tickets(Property):
         )
         m.d.comb += [
             Assume(~records.done | out),
+            Assert(~records.record.valid | offered),
             Assert(~offered | ~out),
             Assert(~offered | ~record.wide | ~started),
             Assert(~offered | ~record.wide | ~self._here(self.owes)),
@@ -283,6 +292,7 @@ class Tickets(Property):
             Assert(~offered | record.wide | (record.data == 1)),
             # What is inside.
             Assert(~self._at("Write", "Written") | (self._here(self._phase) == Phase.RECORD)),
+            Assert(~self._at("Write", "Written") | ~self._here(self.owes)),
             Assert(self._at("Written") == out),
             Assert(~out | (wide == ~second)),
             Assert(~self._at("Write") | (written == second)),
@@ -309,7 +319,9 @@ class Tickets(Property):
             for name in ("fresh", "came", "came_entry")
         )
         for queue, idle in enumerate(self._idle):
-            head, tail = sequencer.head[queue], tails.tail[queue]
+            head, tail = sequencer.head[queue], Signal(16, name=f"full_tail{queue}")
+            ahead = (tails.tail[queue] - head)[:TAIL_BITS]
+            m.d.comb += tail.eq(head + Mux(tails.waits[queue], ahead, 0))
             settings = table.settings[queue]
             ours = self.reads & (sequencer.reader == queue)
             asked, asks = ours & self.asked, ours & self._at("Job")
@@ -356,9 +368,7 @@ class Tickets(Property):
                 Assert(~self.records[queue] | (ticket == following)),
                 Assert(~work | Mux(came, slot == brought.slot, fits & (slot == entry[32:]))),
                 Assert(~self.records[queue] | (upper == Mux(came, brought.ticket, entry[16:32]))),
-                Assert(
-                    ~ran | (phase == Phase.RUN) | (phase == Phase.FLUSH) | (phase == Phase.RECORD)
-                ),
+                Assert(~ran | (phase == Phase.RUN) | (phase == Phase.RECORD)),
                 Assert(~ran | ~self.recorded[queue]),
                 # What is inside.
                 Assert((tail - head)[:16] <= 256),

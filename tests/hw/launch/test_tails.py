@@ -3,7 +3,7 @@
 
 import pytest
 
-from hw.launch.tails import Tails
+from hw.launch.tails import TAIL_BITS, Tails
 from tests.hw.helpers import seeded, simulate
 
 GENERATION = 7
@@ -21,14 +21,16 @@ class Bench:
     def run(self, scenario):
         async def bench(ctx):
             self.ctx, dut = ctx, self.dut
-            ctx.set(dut.first, self.first)
             ctx.set(dut.load, 1 << self.queue)
             ctx.set(dut.head[self.queue], self.first)
             await ctx.tick()
             ctx.set(dut.load, 0)
             self.arm(1)
             await scenario(self)
-            assert ctx.get(dut.tail[1 - self.queue]) == 0
+            assert (
+                ctx.get(dut.tail[1 - self.queue]),
+                ctx.get(dut.waits) >> 1 - self.queue & 1,
+            ) == (0, 0)
 
         simulate(self.dut, bench)
 
@@ -57,7 +59,10 @@ class Bench:
     @property
     def tail(self) -> int:
         """How far ahead of the first ticket."""
-        return (self.ctx.get(self.dut.tail[self.queue]) - self.first) % 2**16
+        ctx, dut, head = self.ctx, self.dut, self.ctx.get(self.dut.head[self.queue])
+        waits = ctx.get(dut.waits) >> self.queue & 1
+        ahead = waits * ((ctx.get(dut.tail[self.queue]) - head) % 2**TAIL_BITS)
+        return (head + ahead - self.first) % 2**16
 
     @property
     def ignored(self) -> int:
