@@ -102,8 +102,6 @@ def place_and_route(
         *("-o", f"xdc={names['xdc']}", "-o", f"fasm={names['fasm']}"),
         # The static placer's nets are a sixth shorter than the default placer's: faster routing.
         *("--pre-place", names["py"], "--placer", "static", "--router", "router2"),
-        # Wires of paths that are too slow are routed again, at last.
-        "--tmg-ripup",
         *("--seed", str(seed)),
         *("--freq", str(frequency), "--timing-allow-fail"),
         *("--report", names["json"], "-q", "-l", names["log"]),
