@@ -369,8 +369,8 @@ ROWS = [
     (
         "idle_stopped at a normal end",
         "channel/run.py",
-        "events.event.eq(ending)",
-        "events.event.eq(ending | int(_STATUS.IDLE_STOPPED))",
+        "events.event.eq(stopped)",
+        "events.event.eq(stopped | int(_STATUS.IDLE_STOPPED))",
         "channel/test_control.py::test_one_descriptor_as_picoevb_runs_it",
     ),
     (

@@ -49,11 +49,16 @@ def test_pushed_descriptors_outlive_the_run_of_another_owner():
 
 
 def test_an_owner_starts_with_its_first_word():
-    """Its words are waited for, however long the host holds them up."""
-    rng = seeded()
+    """Its words are waited for, however long those of another channel hold them up."""
+    rng, begun = seeded(), [0, 0]
 
     async def scenario(side):
-        for _ in range(30):
+        for number in range(1, 41):
+            begun[side.number] = number
+            while min(begun) < number:
+                await side.step()
+            for _ in range(rng.randrange(4)):
+                await side.step()
             await side.start_with_first_word(
                 chain(rng, [1, *[rng.randrange(1, 5)] * rng.randrange(2)])
             )
@@ -65,7 +70,7 @@ def test_an_owner_starts_with_its_first_word():
             for _ in range(rng.randrange(6)):
                 await side.step()
 
-    busy_bench(rng).run(scenario, hosts, shared=True)
+    busy_bench(rng).run(scenario, scenario, hosts, h2c=2, shared=True)
 
 
 def test_incomplete_push():
