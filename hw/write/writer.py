@@ -97,10 +97,11 @@ class Writer(wiring.Component):
         last = left == 0
         #: the beats on their way from the memory, the youngest in bit 0
         coming = Signal(get.latency)
-        m.d.comb += [
-            get.address.eq(place),
-            get.read.eq(reading & (beats.level + sum(coming) < DEPTH)),
-        ]
+        #: beats that were read and have not left the queue. Counted here, as their sum would be in
+        #: the critical path.
+        held = Signal(range(DEPTH + 1))
+        m.d.comb += [get.address.eq(place), get.read.eq(reading & (held != DEPTH))]
+        m.d.sync += held.eq(held + get.read - (beats.o.valid & beats.o.ready))
         final = get.read & last
         with m.If(get.read):
             m.d.sync += [place.eq(get.following), first.eq(0), left.eq(left - 1)]

@@ -347,7 +347,7 @@ BUGS: dict[str, list[Edit]] = {
         Edit(
             "a word is read when its beat has room",
             "hw/write/writer.py",
-            "beats.level + sum(coming) < DEPTH",
+            "held != DEPTH",
             "beats.level <= DEPTH",
         ),
     ],

@@ -101,8 +101,8 @@ class WriteQueues(Property):
         super().__init__(Writer(1))
 
     def _state(self, m):
-        coming, level = self.inside("coming"), self.inside("beats.level")
-        m.d.comb += Assert(level + sum(coming) <= DEPTH)
+        held, coming, level = (self.inside(name) for name in ("held", "coming", "beats.level"))
+        m.d.comb += Assert((held == level + sum(coming)) & (held <= DEPTH))
         for name in ("headers", "beats"):
             queue = self.inside.part(name)
             m.d.comb += Assert(~queue.i.valid | queue.i.ready)
