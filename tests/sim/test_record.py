@@ -48,7 +48,7 @@ def test_a_run_repeats_and_another_timing_is_found(tmp_path: Path, capsys):
     assert capsys.readouterr().out == "1 runs, 0 of them differ\n"
 
     checkout = private_copy(tmp_path / "checkout")
-    early = "retired before the last word is written"
+    early = "retired together with its last mark"
     next(one for one in MUTANTS if one.name == early).apply(checkout)
     write(checkout, new)
     assert record.main(["compare", str(old), str(new)]) == 1
