@@ -12,8 +12,7 @@ import pytest
 
 from sim import record
 from sim.compile.tools import ROOT
-from sim.copies import environment, private_copy
-from sim.mutants import MUTANTS
+from sim.copies import Edit, environment, private_copy
 
 #: Bound of a command, in seconds; a model may have to be built first.
 LIMIT = 900
@@ -48,8 +47,12 @@ def test_a_run_repeats_and_another_timing_is_found(tmp_path: Path, capsys):
     assert capsys.readouterr().out == "1 runs, 0 of them differ\n"
 
     checkout = private_copy(tmp_path / "checkout")
-    early = "retired together with its last mark"
-    next(one for one in MUTANTS if one.name == early).apply(checkout)
+    Edit(
+        "a packet is offered a cycle later",
+        "hw/write/writer.py",
+        "beats.o.valid | (beats.i.valid & beat.ends.first)",
+        "beats.o.valid",
+    ).apply(checkout)
     write(checkout, new)
     assert record.main(["compare", str(old), str(new)]) == 1
     said = capsys.readouterr().out
