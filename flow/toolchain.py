@@ -30,18 +30,24 @@ class ToolError(Exception):
 
 
 def synthesis(top: str, *options: str) -> str:
-    """Yosys' commands that synthesize a design, with further options of `synth_xilinx`."""
+    """Yosys' commands that synthesize a design, with further options of `synth_xilinx`.
+
+    A board's PHY is mapped to LUTs by itself: the mapper makes all paths as long as the longest
+    one if that takes less area, and the PHY's clock is several times that of the core.
+    """
     # Without shift registers in LUTs: nextpnr has no wire for their cascades.
     words = ("synth_xilinx", "-flatten", "-nosrl", "-nowidelut", "-abc9", "-arch", "xc7", *options)
     command = " ".join((*words, "-top", top))
     return (
         # What a wire takes, in ps: for Yosys 300, and then paths take twice what it estimates.
         "scratchpad -set synth_xilinx.abc9.W 800; "
+        "setattr -mod -set keep_hierarchy 1 *.phy; "
         f"{command} -run begin:prepare; "
         # What a LUT costs, beside 5 with six inputs and 2 with two. For Yosys it is 3 from three to
         # five inputs, as if two with five often shared a place; but few have inputs in common.
         "setattr -mod -set abc9_lut 4 =LUT3; setattr -mod -set abc9_lut 5 =LUT4 =LUT5; "
         f"{command} -run prepare:; "
+        "setattr -mod -unset keep_hierarchy *.phy; flatten; opt_clean; "
     )
 
 
