@@ -9,7 +9,8 @@ from .synchronise import synchronised
 
 __all__ = ["DRAIN_CYCLES", "RateChange"]
 
-#: Cycles from the last word at TXDATA to its last bit on the wire, with margin (UG482, TX latency).
+#: Cycles from the last word at TXDATA to its last bit on the wire, with margin (UG482, TX latency);
+#: a power of two.
 DRAIN_CYCLES = 16
 
 
@@ -64,7 +65,8 @@ class RateChange(wiring.Component):
         m = Module()
         pma_done = synchronised(m, self.rx_pma_reset_done, init=1)
         width_done = synchronised(m, self.width_done)
-        drained = Signal(range(DRAIN_CYCLES))
+        # From 1, so that its highest bit says that it is over: a comparison is long at 250 MHz.
+        drained = Signal(range(DRAIN_CYCLES + 1))
         answers = Signal(3)
         new = Signal(3)
         m.d.comb += new.eq(Cat(self.tx_rate_done, self.rx_rate_done, self.phystatus))
@@ -72,12 +74,12 @@ class RateChange(wiring.Component):
         with m.FSM():
             with m.State("Idle"):
                 m.d.comb += self.idle.eq(1)
-                m.d.sync += drained.eq(0)
+                m.d.sync += drained.eq(1)
                 with m.If(self.enable & (self.rate != self.clock_select)):
                     m.next = "Drain"
             with m.State("Drain"):
                 m.d.sync += drained.eq(drained + 1)
-                with m.If(drained == DRAIN_CYCLES - 1):
+                with m.If(drained[-1]):
                     m.d.sync += self.clock_select.eq(self.rate)
                     m.next = "Narrow-Start"
             with m.State("Narrow-Start"):
