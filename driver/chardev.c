@@ -26,7 +26,7 @@ void peerdma_chardev_free(struct kref *ref)
 	list_del(&file->on_board);
 	spin_unlock_irq(&board->lock);
 	xa_destroy(&file->surfaces);
-	peerdma_quota_close(file->user);
+	peerdma_quota_leave(file->share);
 	put_pid(file->opener);
 	kfree(file);
 	peerdma_board_put(board);
@@ -39,8 +39,8 @@ static int chardev_open(struct inode *inode, struct file *filp)
 
 	if (!file)
 		return -ENOMEM;
-	file->user = peerdma_quota_open();
-	if (!file->user) {
+	file->share = peerdma_quota_join(board);
+	if (!file->share) {
 		kfree(file);
 		return -ENOMEM;
 	}

@@ -68,6 +68,8 @@ struct peerdma_job;
 enum { PEERDMA_H2C, PEERDMA_C2H, PEERDMA_LANES };
 
 #define PEERDMA_MAX_CHANNELS	4
+/* Sets of lanes of one channel, over all channels. */
+#define PEERDMA_LANE_SETS	(PEERDMA_MAX_CHANNELS << PEERDMA_LANES)
 
 /**
  * enum peerdma_lane_state - what a lane is doing
@@ -225,8 +227,8 @@ struct peerdma_ops {
  * @files: open files of the node
  * @partitions: those that have card RAM of their own, from high addresses to low ones
  * @partition_count: length of @partitions
- * @ready: those with queued jobs, in their order, by the channel that the first job of each uses,
- *	and within that by the lanes which it needs: a bit for each
+ * @ready: lines of users who have queued jobs, in their order, by the channel that the first job of
+ *	each file in them uses, and within that by the lanes which it needs: a bit for each
  * @turns: the last turn that was given to one of them
  * @surfaces: all surfaces mapped for this board
  * @idle: woken when a lane becomes idle and when a surface is unmapped
@@ -285,7 +287,7 @@ struct peerdma_dev {
 	struct list_head files;
 	struct list_head partitions;
 	unsigned int partition_count;
-	struct list_head ready[PEERDMA_MAX_CHANNELS << PEERDMA_LANES];
+	struct list_head ready[PEERDMA_LANE_SETS];
 	u64 turns;
 	struct list_head surfaces;
 	wait_queue_head_t idle;

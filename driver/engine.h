@@ -31,10 +31,40 @@ struct peerdma_why {
 };
 
 /**
+ * struct peerdma_line - files of a user whose next jobs need the same lanes of a board
+ * @on_ready: entry in the board's list for these lanes while @files is not empty
+ * @turn: its place among all lines of the board: the lowest is next
+ * @files: the files, in their order
+ *
+ * All members are protected by the board's lock.
+ */
+struct peerdma_line {
+	struct list_head on_ready;
+	u64 turn;
+	struct list_head files;
+};
+
+/**
+ * struct peerdma_share - what a user has of the time of a board
+ * @user: the user
+ * @board: the board; the open files hold references
+ * @link: entry in the user's list
+ * @holders: open files of the user; it is freed after the last of them
+ * @lines: by the lanes that the first jobs of files need, as the lists @ready of the board
+ */
+struct peerdma_share {
+	struct peerdma_user *user;
+	struct peerdma_dev *board;
+	struct list_head link;
+	unsigned int holders;
+	struct peerdma_line lines[PEERDMA_LANE_SETS];
+};
+
+/**
  * struct peerdma_file - an open file of the node: its handles, its jobs and their completions
  * @ref: the open file and each job hold one
  * @board: holds a reference
- * @user: for whom its jobs and surfaces count
+ * @share: whose turns its jobs take; for that user its jobs and surfaces count
  * @privileged: it was opened with CAP_SYS_RAWIO: may know bus addresses, and map doorbells
  * @opener: process that opened it
  * @surfaces: by handle
@@ -47,8 +77,7 @@ struct peerdma_why {
  * @on_partitions: entry in the board's list of partitions if it has card RAM of its own
  * @ram: card address of that
  * @ram_length: its length in bytes
- * @on_ready: entry in one of the board's ready lists while @queue is not empty
- * @turn: its place among all ready files: the lowest is next
+ * @on_ready: entry in one of the lines of its user while @queue is not empty
  * @queue: jobs that wait for lanes
  * @jobs: all jobs that were submitted and whose event has not been read
  * @job_count: length of @jobs
@@ -61,7 +90,7 @@ struct peerdma_why {
 struct peerdma_file {
 	struct kref ref;
 	struct peerdma_dev *board;
-	struct peerdma_user *user;
+	struct peerdma_share *share;
 	bool privileged;
 	struct pid *opener;
 	struct xarray surfaces;
@@ -75,7 +104,6 @@ struct peerdma_file {
 	u64 ram;
 	u64 ram_length;
 	struct list_head on_ready;
-	u64 turn;
 	struct list_head queue;
 	struct list_head jobs;
 	unsigned int job_count;
@@ -281,6 +309,7 @@ int peerdma_partition_wait(struct peerdma_file *file);
 void peerdma_partition_release(struct peerdma_file *file);
 
 /* queue.c */
+void peerdma_queue_init(struct peerdma_share *share);
 struct peerdma_job *peerdma_queue_first(struct peerdma_file *file);
 unsigned int peerdma_queue_needs(const struct peerdma_job *job);
 struct peerdma_file *peerdma_queue_turn(struct peerdma_dev *board, unsigned int taken);

@@ -38,7 +38,8 @@ static inline void peerdma_surface_put(struct peerdma_surface *surface)
 __printf(3, 4) int peerdma_fail(struct peerdma_file *file, int error, const char *format, ...);
 
 /* quota.c */
-struct peerdma_user *peerdma_quota_open(void);
+struct peerdma_share *peerdma_quota_join(struct peerdma_dev *board);
+void peerdma_quota_leave(struct peerdma_share *share);
 struct peerdma_user *peerdma_quota_hold(struct peerdma_user *user);
 void peerdma_quota_close(struct peerdma_user *user);
 int peerdma_quota_add_job(struct peerdma_job *job);

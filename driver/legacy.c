@@ -143,10 +143,7 @@ static int legacy_check_end(struct peerdma_file *file, u32 op, const struct end 
 		return peerdma_submit_check_surface(file, end->surface, 0, length);
 	if (!end->memory)
 		return peerdma_submit_check_card(file, op, end->address, length);
-	if (end->address + length < length)
-		return peerdma_fail(file, -EINVAL, "%llu bytes from %#llx on wrap around", length,
-				    end->address);
-	return 0;
+	return length ? peerdma_surface_check_range(file, end->address, length, true) : 0;
 }
 
 static int legacy_transfer(struct peerdma_file *file, u32 op, const struct end *source,

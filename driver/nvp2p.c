@@ -26,7 +26,7 @@
 #endif
 
 /* Addresses and lengths must be multiples of this, whatever the size of the GPU's pages. */
-#define GRANULE		SZ_64K
+#define GRANULE		PEERDMA_PIN_GRANULE
 
 static bool callback;
 module_param(callback, bool, 0444);
@@ -156,9 +156,6 @@ static int nvp2p_get(struct peerdma_surface *surface, const struct peerdma_pin_r
 	struct nvp2p_pinned *pinned;
 	int error;
 
-	if (length > U64_MAX - GRANULE)
-		return peerdma_fail_pin(surface, -EINVAL, "%llu bytes are too many",
-					request->length);
 	pinned = kzalloc(sizeof(*pinned), GFP_KERNEL_ACCOUNT);
 	if (!pinned)
 		return -ENOMEM;

@@ -100,9 +100,6 @@ static int nvp2p_tegra_get(struct peerdma_surface *surface,
 	struct tegra_pinned *pinned;
 	int error;
 
-	if (length > U64_MAX - PAGE_SIZE)
-		return peerdma_fail_pin(surface, -EINVAL, "%llu bytes are too many",
-					request->length);
 	pinned = kzalloc(sizeof(*pinned), GFP_KERNEL_ACCOUNT);
 	if (!pinned)
 		return -ENOMEM;

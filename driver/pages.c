@@ -109,10 +109,6 @@ static int pages_get(struct peerdma_surface *surface, const struct peerdma_pin_r
 	u64 count;
 	int error;
 
-	if (!request->length || request->va != (unsigned long)request->va)
-		return peerdma_fail_pin(surface, -EFAULT,
-					"%llu bytes from %#llx are no memory of a process",
-					request->length, request->va);
 	count = DIV_ROUND_UP_ULL(offset + request->length, PAGE_SIZE);
 	if (count > MAX_PAGES)
 		return peerdma_fail_pin(surface, -EINVAL,

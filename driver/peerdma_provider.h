@@ -14,6 +14,7 @@
 #include <linux/list.h>
 #include <linux/mutex.h>
 #include <linux/refcount.h>
+#include <linux/sizes.h>
 #include <linux/types.h>
 #include <linux/wait.h>
 #include <linux/workqueue.h>
@@ -28,8 +29,11 @@ struct peerdma_surface;
 struct peerdma_user;
 struct peerdma_why;
 
+/* What is pinned ends so far before the last address: whole pages of any provider do not wrap. */
+#define PEERDMA_PIN_GRANULE	SZ_64K
+
 /**
- * struct peerdma_pin_request - what a program asks to have pinned
+ * struct peerdma_pin_request - what a program asks to have pinned, checked for what would wrap
  * @va: address in the calling process; not for dma-bufs
  * @length: bytes; for dma-bufs 0 means up to the end
  * @access: PEERDMA_ACCESS_*

@@ -16,8 +16,9 @@
  *
  *  ENOTTY      the driver does not know this request
  *  E2BIG       the program is newer than the driver and asks for what that does not have
- *  EINVAL      a flag, range, alignment or handle is wrong; source and destination overlap
- *  EFAULT      a pointer is not readable or writable memory of this process
+ *  EINVAL      a flag, range, alignment or handle is wrong, or a range wraps around, also in whole
+ *              pages; source and destination overlap
+ *  EFAULT      a pointer is not readable or writable memory of this process, up to its end
  *  ENOMEM      out of memory, over the limit of locked memory (ulimit -l), or over that of host
  *              memory pinned by a user
  *  EAGAIN      too many jobs outstanding, of the file descriptor or of the user: read() their

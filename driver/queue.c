@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Queues: each file has one, and files take turns.
+ * Queues: each file has one. Users take turns, and the files of a user take those of that user: who
+ * opens many files has no more of the board's time than who opens one.
  *
- * What is done here with the board's lock held takes the same time however many files and jobs
- * wait.
+ * What is done here with the board's lock held takes the same time however many users, files and
+ * jobs wait.
  */
 #include "engine.h"
 
@@ -16,11 +17,36 @@ static unsigned int queue_lanes(unsigned int list)
 	return (list % SETS) << (list / SETS * PEERDMA_LANES);
 }
 
-/* The list for files whose first job is this one. */
+/* The list for those whose first job is this one. */
 static unsigned int queue_list(const struct peerdma_job *job)
 {
 	return job->channel * SETS + (job->legs[PEERDMA_H2C].used << PEERDMA_H2C |
 				      job->legs[PEERDMA_C2H].used << PEERDMA_C2H);
+}
+
+/* Where a file is while this is its first job. */
+static struct peerdma_line *queue_line(const struct peerdma_job *job)
+{
+	return &job->file->share->lines[queue_list(job)];
+}
+
+static struct peerdma_file *queue_first_file(struct peerdma_line *line)
+{
+	return list_first_entry(&line->files, struct peerdma_file, on_ready);
+}
+
+/**
+ * peerdma_queue_init() - makes a user's lines
+ * @share: new
+ */
+void peerdma_queue_init(struct peerdma_share *share)
+{
+	struct peerdma_line *line;
+
+	for (line = share->lines; line < share->lines + ARRAY_SIZE(share->lines); line++) {
+		INIT_LIST_HEAD(&line->on_ready);
+		INIT_LIST_HEAD(&line->files);
+	}
 }
 
 /**
@@ -50,26 +76,25 @@ unsigned int peerdma_queue_needs(const struct peerdma_job *job)
  * @board: called with its lock held
  * @taken: lanes that are not to be had, a bit for each
  *
- * Looks at one file for each set of lanes: all files whose next job needs the same lanes are in one
- * list.
+ * Looks at one user for each set of lanes: all files of a user whose next job needs the same lanes
+ * are in one line.
  *
  * Return: of the files whose next job needs a lane that is not taken, the one whose turn it is;
  * NULL if there is none.
  */
 struct peerdma_file *peerdma_queue_turn(struct peerdma_dev *board, unsigned int taken)
 {
-	struct peerdma_file *file, *found = NULL;
+	struct peerdma_line *line, *found = NULL;
 	unsigned int list;
 
 	for (list = 0; list < ARRAY_SIZE(board->ready); list++) {
 		if (!(queue_lanes(list) & ~taken))
 			continue;
-		file = list_first_entry_or_null(&board->ready[list], struct peerdma_file,
-						on_ready);
-		if (file && (!found || file->turn < found->turn))
-			found = file;
+		line = list_first_entry_or_null(&board->ready[list], struct peerdma_line, on_ready);
+		if (line && (!found || line->turn < found->turn))
+			found = line;
 	}
-	return found;
+	return found ? queue_first_file(found) : NULL;
 }
 
 /**
@@ -96,6 +121,7 @@ bool peerdma_queue_kept_from(const struct peerdma_job *holder, const struct peer
 struct peerdma_job *peerdma_queue_next_kept(const struct peerdma_job *holder)
 {
 	struct peerdma_dev *board = holder->file->board;
+	struct peerdma_line *line;
 	struct peerdma_file *file;
 	unsigned int list;
 
@@ -103,24 +129,36 @@ struct peerdma_job *peerdma_queue_next_kept(const struct peerdma_job *holder)
 		if (!(queue_lanes(list) & peerdma_queue_needs(holder)))
 			continue;
 		/* The first one is, or the second if the first is of the same file. */
-		list_for_each_entry(file, &board->ready[list], on_ready)
-			if (peerdma_queue_kept_from(holder, peerdma_queue_first(file)))
-				return peerdma_queue_first(file);
+		list_for_each_entry(line, &board->ready[list], on_ready)
+			list_for_each_entry(file, &line->files, on_ready)
+				if (peerdma_queue_kept_from(holder, peerdma_queue_first(file)))
+					return peerdma_queue_first(file);
 	}
 	return NULL;
 }
 
-/* Puts a file behind all others that are ready, unless nothing of it is queued. */
+/* Puts a line behind those of all other users, unless no file is in it. */
+static void queue_pass_turn(struct peerdma_line *line, struct peerdma_dev *board, unsigned int list)
+{
+	list_del_init(&line->on_ready);
+	if (list_empty(&line->files))
+		return;
+	line->turn = ++board->turns;
+	list_add_tail(&line->on_ready, &board->ready[list]);
+}
+
+/* Puts a file behind all others of its user that are ready, unless nothing of it is queued. */
 static void queue_line_up(struct peerdma_file *file)
 {
 	struct peerdma_job *job = peerdma_queue_first(file);
-	struct peerdma_dev *board = file->board;
+	struct peerdma_line *line;
 
-	list_del_init(&file->on_ready);
 	if (!job)
 		return;
-	file->turn = ++board->turns;
-	list_add_tail(&file->on_ready, &board->ready[queue_list(job)]);
+	line = queue_line(job);
+	list_add_tail(&file->on_ready, &line->files);
+	if (list_empty(&line->on_ready))
+		queue_pass_turn(line, file->board, queue_list(job));
 }
 
 /**
@@ -145,12 +183,15 @@ void peerdma_queue_add(struct peerdma_job *job)
  * peerdma_queue_remove() - takes a job out of its queue
  * @job: queued. Called with the board's lock held, in any context
  *
- * If it was the next one of its file, the other files come first.
+ * If it was the next one of its file, the user's other files come first; if it was the user's next
+ * one for these lanes, the other users do.
  */
 void peerdma_queue_remove(struct peerdma_job *job)
 {
 	struct peerdma_file *file = job->file;
+	struct peerdma_line *line = queue_line(job);
 	bool next = peerdma_queue_first(file) == job;
+	bool turn = next && queue_first_file(line) == file;
 	struct peerdma_use *use;
 
 	job->queued = false;
@@ -158,6 +199,10 @@ void peerdma_queue_remove(struct peerdma_job *job)
 	for_each_use(use, job)
 		list_del_init(&use->on_surface);
 	list_del_init(&job->link);
-	if (next)
-		queue_line_up(file);
+	if (!next)
+		return;
+	list_del_init(&file->on_ready);
+	if (turn)
+		queue_pass_turn(line, file->board, queue_list(job));
+	queue_line_up(file);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What one user may take: jobs, and host memory that is pinned, over all open files and boards.
+ * What one user may take: jobs, and host memory that is pinned, over all open files and boards; and
+ * of each board, one share of its time.
  *
  * An open file counts for the user who opened it, whoever uses it. A user namespace counts for the
  * user who made it, since there may be many users in it. Whoever has CAP_SYS_RESOURCE may go over
@@ -35,6 +36,7 @@ static LIST_HEAD(users);
  * @link: entry in the list of users
  * @holders: open files and surfaces that count for the user; it is freed after the last of them
  * @uid: the user
+ * @shares: what it has of the time of boards
  * @jobs: number of jobs
  * @pinned: bytes of host memory
  */
@@ -42,6 +44,7 @@ struct peerdma_user {
 	struct list_head link;
 	unsigned int holders;
 	kuid_t uid;
+	struct list_head shares;
 	u64 jobs;
 	u64 pinned;
 };
@@ -56,14 +59,8 @@ static kuid_t quota_uid(void)
 	return uid;
 }
 
-/**
- * peerdma_quota_open() - finds the account of the calling user
- *
- * May sleep.
- *
- * Return: the account, for peerdma_quota_close(); NULL if there is no memory.
- */
-struct peerdma_user *peerdma_quota_open(void)
+/* The account of the calling user, for peerdma_quota_close(); NULL if there is no memory. */
+static struct peerdma_user *quota_open(void)
 {
 	struct peerdma_user *new = kzalloc(sizeof(*new), GFP_KERNEL_ACCOUNT);
 	struct peerdma_user *user;
@@ -78,6 +75,7 @@ struct peerdma_user *peerdma_quota_open(void)
 	user = new;
 	new = NULL;
 	user->uid = uid;
+	INIT_LIST_HEAD(&user->shares);
 	list_add(&user->link, &users);
 found:
 	user->holders++;
@@ -101,7 +99,7 @@ struct peerdma_user *peerdma_quota_hold(struct peerdma_user *user)
 }
 
 /**
- * peerdma_quota_close() - undoes peerdma_quota_open() or peerdma_quota_hold()
+ * peerdma_quota_close() - undoes peerdma_quota_hold()
  * @user: may be freed. Process context
  */
 void peerdma_quota_close(struct peerdma_user *user)
@@ -115,6 +113,61 @@ void peerdma_quota_close(struct peerdma_user *user)
 	spin_unlock(&quota_lock);
 	if (last)
 		kfree(user);
+}
+
+/**
+ * peerdma_quota_join() - finds what the calling user has of the time of a board
+ * @board: it is being opened
+ *
+ * May sleep.
+ *
+ * Return: the share, for peerdma_quota_leave(); NULL if there is no memory.
+ */
+struct peerdma_share *peerdma_quota_join(struct peerdma_dev *board)
+{
+	struct peerdma_share *new = kzalloc(sizeof(*new), GFP_KERNEL_ACCOUNT);
+	struct peerdma_share *share;
+	struct peerdma_user *user;
+
+	user = new ? quota_open() : NULL;
+	if (!user) {
+		kfree(new);
+		return NULL;
+	}
+	spin_lock(&quota_lock);
+	list_for_each_entry(share, &user->shares, link)
+		if (share->board == board)
+			goto found;
+	share = new;
+	new = NULL;
+	share->user = user;
+	share->board = board;
+	peerdma_queue_init(share);
+	list_add(&share->link, &user->shares);
+found:
+	share->holders++;
+	spin_unlock(&quota_lock);
+	kfree(new);
+	return share;
+}
+
+/**
+ * peerdma_quota_leave() - undoes peerdma_quota_join()
+ * @share: may be freed. Process context
+ */
+void peerdma_quota_leave(struct peerdma_share *share)
+{
+	struct peerdma_user *user = share->user;
+	bool last;
+
+	spin_lock(&quota_lock);
+	last = !--share->holders;
+	if (last)
+		list_del(&share->link);
+	spin_unlock(&quota_lock);
+	if (last)
+		kfree(share);
+	peerdma_quota_close(user);
 }
 
 static bool quota_try(u64 *taken, u64 more, u64 limit)
@@ -147,7 +200,7 @@ int peerdma_quota_add_job(struct peerdma_job *job)
 	struct peerdma_file *file = job->file;
 	unsigned int limit = READ_ONCE(jobs_per_user);
 
-	job->counted = quota_take(&file->user->jobs, 1, limit);
+	job->counted = quota_take(&file->share->user->jobs, 1, limit);
 	if (job->counted)
 		return 0;
 	return peerdma_fail(file, -EAGAIN,
@@ -164,7 +217,7 @@ int peerdma_quota_add_job(struct peerdma_job *job)
 void peerdma_quota_remove_job(struct peerdma_job *job)
 {
 	spin_lock(&quota_lock);
-	job->file->user->jobs -= job->counted;
+	job->file->share->user->jobs -= job->counted;
 	job->counted = false;
 	spin_unlock(&quota_lock);
 }

@@ -6,8 +6,10 @@
  * board: release.c and revoke.c.
  */
 #include <linux/mm.h>
+#include <linux/overflow.h>
 #include <linux/scatterlist.h>
 #include <linux/slab.h>
+#include <linux/uaccess.h>
 
 #include "surface.h"
 
@@ -224,6 +226,33 @@ out:
 }
 
 /**
+ * peerdma_surface_check_range() - checks where a program says that memory is
+ * @file: notes why not
+ * @start: address in the calling process, or first byte of a dma-buf
+ * @length: bytes
+ * @process: it can only be what the process itself may access
+ *
+ * The one place for that, before anything is calculated with them: what providers and limits make
+ * of them, in whole pages, does not wrap around.
+ *
+ * Return: 0; -EINVAL if the end is no address, -EFAULT if no process has memory there.
+ */
+int peerdma_surface_check_range(struct peerdma_file *file, u64 start, u64 length, bool process)
+{
+	u64 end;
+
+	if (check_add_overflow(start, length, &end) || end > U64_MAX - PEERDMA_PIN_GRANULE)
+		return peerdma_fail(file, -EINVAL,
+				    "%llu bytes are too many: from %#llx on they wrap around",
+				    length, start);
+	if (process && !access_ok(u64_to_user_ptr(start), length))
+		return peerdma_fail(file, -EFAULT,
+				    "%llu bytes from %#llx on are no memory of a process", length,
+				    start);
+	return 0;
+}
+
+/**
  * peerdma_surface_create() - pins memory and maps it for the board
  * @file: notes why, if it fails
  * @provider: the kind of memory; the caller holds its module
@@ -238,13 +267,12 @@ struct peerdma_surface *peerdma_surface_create(struct peerdma_file *file,
 					       const struct peerdma_pin_request *request)
 {
 	struct peerdma_surface *surface;
-	int error = 0;
+	int error;
 
-	if (request->length && request->va + request->length < request->va) {
-		error = peerdma_fail(file, -EINVAL, "%#llx bytes from %#llx wrap around",
-				     request->length, request->va);
+	error = peerdma_surface_check_range(file, request->va ?: request->offset, request->length,
+					    provider->host);
+	if (error)
 		return ERR_PTR(error);
-	}
 	surface = kzalloc(sizeof(*surface), GFP_KERNEL_ACCOUNT);
 	if (!surface)
 		return ERR_PTR(-ENOMEM);
@@ -254,7 +282,7 @@ struct peerdma_surface *peerdma_surface_create(struct peerdma_file *file,
 	surface->provider = provider;
 	__module_get(provider->owner);
 	surface->features = provider->features;
-	surface->user = peerdma_quota_hold(file->user);
+	surface->user = peerdma_quota_hold(file->share->user);
 	surface->why = &file->why;
 	surface->length = request->length;
 	surface->access = request->access;

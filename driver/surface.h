@@ -54,6 +54,7 @@ void peerdma_placement_find(struct peerdma_surface *surface);
 
 /* surface.c */
 int peerdma_surface_add_table(struct peerdma_surface *surface, struct sg_table *table);
+int peerdma_surface_check_range(struct peerdma_file *file, u64 start, u64 length, bool process);
 struct peerdma_surface *peerdma_surface_create(struct peerdma_file *file,
 					       const struct peerdma_provider *provider,
 					       const struct peerdma_pin_request *request);

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What one program's requests cost beside queues of others: in a guest.
+"""What one program's requests cost beside queues of many users: in a guest.
 
     python3 -m tests.system.crowd --files N --jobs N
 
@@ -18,24 +18,29 @@ from collections.abc import Callable, Iterator
 
 from peerdma import uapi
 from peerdma.uapi import Ioctl, Op
-from tests.system.picoevb import PAGE, Buffer, Node
+from tests.system.hostile import SOMEBODY
+from tests.system.picoevb import PAGE, Buffer, Node, user
 
 __all__ = ["crowd", "ratios"]
 
 _TRIES = 51
+_USERS = 100
 
 
 @contextlib.contextmanager
 def crowd(files: int, jobs: int) -> Iterator[None]:
-    """Files of others with that many jobs each, all of which wait for the same channel."""
+    """Files with that many jobs each, all of which wait for the same channel; of as many users, up
+    to `_USERS`.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (files + 64, max(hard, files + 64)))
     memory = Buffer(PAGE)
     with contextlib.ExitStack() as nodes:
         holder = nodes.enter_context(Node())
         holder.endless(holder.pages(memory))
-        for _ in range(files):
-            node = nodes.enter_context(Node())
+        for number in range(files):
+            with user(SOMEBODY + number % _USERS):
+                node = nodes.enter_context(Node())
             wanted = uapi.Submit(op=Op.C2H, length=PAGE, dst_handle=node.pages(memory))
             for _ in range(jobs):
                 fcntl.ioctl(node.fd, Ioctl.SUBMIT, wanted)

@@ -13,6 +13,7 @@ import secrets
 import pytest
 
 from peerdma.uapi import Ioctl
+from sim.system import Guest
 from sim.system.debug.guest import DebugGuest
 
 #: Seconds of fuzzing, each time.
@@ -32,9 +33,9 @@ def seed() -> int:
     return value
 
 
-def program(guest: DebugGuest, command: str) -> dict:
+def program(guest: Guest, command: str, timeout: float = 300) -> dict:
     """Runs one of the programs beside this file: what it reports. Its failures fail the test."""
-    status, text = guest.run(f"python3 -m tests.system.{command}", timeout=300)
+    status, text = guest.run(f"python3 -m tests.system.{command}", timeout)
     try:
         report = json.loads(text.splitlines()[-1])
     except (IndexError, json.JSONDecodeError):
@@ -56,6 +57,11 @@ def test_requests_at_random(lane: str, seed: int):
     assert done == possible - (_OF_QUEUES if lane == "strict" else set())
     # At random it has got somewhere, and been refused.
     assert {name.endswith(" ok") for name in report["counts"]} == {True, False}
+
+
+def test_ranges_at_the_ends_of_the_number_line(seed: int):
+    with DebugGuest(board_options=ALL) as guest:
+        program(guest, f"fuzz_ranges --seed {seed} --calls 100000", timeout=1800)
 
 
 def test_requests_at_random_while_memory_is_short(seed: int):

@@ -19,8 +19,9 @@ from pathlib import Path
 from peerdma import uapi
 from peerdma.uapi import Ioctl
 from tests.system import picoevb
+from tests.system.pairs import PAIRS, draw
 
-__all__ = ["ERRNOS", "Process", "Thread", "name_of"]
+__all__ = ["ERRNOS", "STRUCTURES", "Process", "Thread", "name_of"]
 
 _HEADER = Path(__file__).resolve().parents[2] / "driver/peerdma_uapi.h"
 #: What the header documents, number to name: Linux has two names for some.
@@ -33,7 +34,8 @@ _EDGES = [0, 1, 2, 3, 63, 64, 4095, 4096, 4097, 65535, 65536, 65537]
 _WIDE = [0x7FFF_FFFF, 0x8000_0000, 0xFFFF_FFFF, 1 << 32, 1 << 44, 1 << 63, (1 << 64) - 1]
 #: MADV_*: DONTNEED, FREE, REMOVE, DONTFORK, DOFORK, MERGEABLE, COLD, PAGEOUT
 _ADVICE = [4, 8, 9, 10, 11, 12, 20, 21]
-_STRUCTURES = {
+#: What each request points to.
+STRUCTURES = {
     Ioctl.PIN_CUDA: uapi.PinCuda,
     Ioctl.UNPIN_CUDA: uapi.UnpinCuda,
     Ioctl.H2C2H_DMA: uapi.H2c2hDma,
@@ -204,13 +206,13 @@ class Thread:
 
     def _request(self) -> None:
         """Any request, every member at random."""
-        code = self.random.choice([*_STRUCTURES, Ioctl.LED])
+        code = self.random.choice([*STRUCTURES, Ioctl.LED])
         if code is Ioctl.RESET and self.random.random() < 0.9:
             code = Ioctl.GET_INFO
         if code is Ioctl.LED:
             self._ask(code, self._number() % (1 << 32))
             return
-        argument = _STRUCTURES[code]()
+        argument = STRUCTURES[code]()
         for name, kind in argument._fields_:
             if name == "size" and self.random.random() < 0.9:
                 continue
@@ -232,11 +234,15 @@ class Thread:
             elif name == "eventfd":
                 value = self.random.choice([self.process.bell, self._number() % 1000])
             setattr(argument, name, value % (1 << 8 * ctypes.sizeof(kind)))
+        if code in PAIRS and self.random.random() < 0.5:
+            pair = self.random.choice(PAIRS[code])
+            for name, value in zip(pair, draw(self.random, [self.process.arena]), strict=True):
+                setattr(argument, name, value)
         self._ask(code, argument)
 
     def _raw(self) -> None:
         """A code and a pointer that nobody made."""
-        code = self.random.choice([*_STRUCTURES, self._number() % (1 << 32)])
+        code = self.random.choice([*STRUCTURES, self._number() % (1 << 32)])
         if self.random.random() < 0.5:
             code = (int(code) ^ 1 << self.random.randrange(32)) % (1 << 32)
         # At the end of a page behind which is nothing, as often as not.
@@ -269,7 +275,7 @@ class Thread:
 
     def _transfer(self) -> None:
         code = self.random.choice([Ioctl.H2C_DMA, Ioctl.C2H_DMA, Ioctl.H2C2H_DMA])
-        dma = _STRUCTURES[code](len=self.random.randrange(9_000))
+        dma = STRUCTURES[code](len=self.random.randrange(9_000))
         handle = self.random.random() < 0.5
         dma.flags = self.random.randrange(4 if code is Ioctl.H2C2H_DMA else 2) if handle else 0
 

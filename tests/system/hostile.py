@@ -14,7 +14,7 @@ from pathlib import Path
 
 from peerdma.emulated.simulated_gpu import NODE
 from peerdma.uapi import request_code
-from tests.system.picoevb import PAGE, shell, spawn, until
+from tests.system.picoevb import PAGE, ended, shell, spawn, until
 from tests.system.simgpu import PATIENCE
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "SOMEBODY",
     "HeldMemory",
     "charged",
+    "ended_in_namespace",
     "held_by_all",
     "libc",
     "memory_group",
@@ -33,6 +34,7 @@ __all__ = [
 SOMEBODY, OTHER = 1000, 1001
 
 _SET_DUMPABLE = 4
+_CLONE_NEWUSER = 0x10000000
 
 libc = ctypes.CDLL(None, use_errno=True)
 libc.ioctl.argtypes = [ctypes.c_int, ctypes.c_ulong, ctypes.c_void_p]
@@ -78,6 +80,32 @@ def start(function: Callable[[], object], uid: int = SOMEBODY, group: Path | Non
         function()
 
     return spawn(process)
+
+
+def ended_in_namespace(function: Callable[[], object], maker: int = SOMEBODY) -> int:
+    """Calls a function as one of ten users of a new user namespace, and returns how that ended.
+
+    Its root is the guest's first one, where the root that this process has is at /host.
+    """
+    made, mapped = os.pipe(), os.pipe()
+
+    def process() -> None:
+        os.chroot("/proc/1/root")  # in another root no namespace can be made
+        os.setresuid(maker, maker, maker)
+        assert libc.unshare(_CLONE_NEWUSER) == 0
+        os.write(made[1], b"x")
+        os.read(mapped[0], 1)
+        os.setresuid(5, 5, 5)
+        function()
+
+    pid = spawn(process)
+    os.close(made[1])
+    assert os.read(made[0], 1)
+    Path(f"/proc/{pid}/uid_map").write_text("0 100000 10\n")
+    os.write(mapped[1], b"x")
+    for fd in (made[0], *mapped):
+        os.close(fd)
+    return ended(pid)
 
 
 # Page faults ---------------------------------------------------------------------------------

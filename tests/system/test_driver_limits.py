@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import fcntl
 import os
@@ -17,7 +16,14 @@ import pytest
 from peerdma import uapi
 from peerdma.uapi import Ioctl, Op
 from tests.system.crowd import ratios
-from tests.system.hostile import OTHER, SOMEBODY, charged, memory_group
+from tests.system.hostile import (
+    OTHER,
+    SOMEBODY,
+    charged,
+    ended_in_namespace,
+    memory_group,
+    nodes_of_all,
+)
 from tests.system.picoevb import (
     BOTH,
     PAGE,
@@ -25,10 +31,8 @@ from tests.system.picoevb import (
     Gpu,
     Node,
     child,
-    ended,
     parameter,
     setting,
-    spawn,
     until,
     user,
 )
@@ -121,33 +125,17 @@ def test_a_job_whose_end_is_known_counts_no_more():
 def test_a_user_namespace_counts_for_who_made_it():
     """There is room for many users in it."""
     memory = Buffer(PAGE)
-    made, mapped = os.pipe(), os.pipe()
 
-    def inside():
-        os.chroot("/proc/1/root")  # in another root no namespace can be made
-        os.setresuid(SOMEBODY, SOMEBODY, SOMEBODY)
-        assert ctypes.CDLL(None).unshare(0x10000000) == 0  # CLONE_NEWUSER
-        os.write(made[1], b"x")
-        os.read(mapped[0], 1)
-        os.setresuid(5, 5, 5)
+    def inside() -> None:
         with Node("/host/dev/picoevb") as node:
             assert submit_many(node, node.pages(memory), 4) == 1
 
     with setting("peerdma", "jobs_per_user", 4):
         with user(SOMEBODY):
             node = Node()
-        with node:
+        with node, nodes_of_all():
             assert submit_many(node, node.pages(memory), 3) == 3
-            os.chmod("/dev/picoevb", 0o666)
-            try:
-                pid = spawn(inside)
-                os.close(made[1])
-                assert os.read(made[0], 1)
-                Path(f"/proc/{pid}/uid_map").write_text("0 100000 10\n")
-                os.write(mapped[1], b"x")
-                assert ended(pid) == 0
-            finally:
-                os.chmod("/dev/picoevb", 0o600)
+            assert ended_in_namespace(inside) == 0
 
 
 def test_requests_take_as_long_beside_the_jobs_of_others():
