@@ -51,6 +51,8 @@ struct peerdma_line {
  * @link: entry in the user's list
  * @holders: open files of the user; it is freed after the last of them
  * @lines: by the lanes that the first jobs of files need, as the lists @ready of the board
+ *
+ * @link and @holders are protected by the lock of quota.c.
  */
 struct peerdma_share {
 	struct peerdma_user *user;

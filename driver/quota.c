@@ -27,7 +27,7 @@ module_param(pinned_mb_per_user, uint, 0644);
 MODULE_PARM_DESC(pinned_mb_per_user,
 		 "host memory that a user may have pinned, in MiB (default 0: half of the machine's)");
 
-/* Innermost. Protects the list and all its members. */
+/* Innermost. Protects the list, all its members, and their lists of shares. */
 static DEFINE_SPINLOCK(quota_lock);
 static LIST_HEAD(users);
 

@@ -40,6 +40,8 @@ __all__ = ["WIDTHS", "main"]
 #: Bits of the programs whose system calls are made.
 WIDTHS = (64, 32)
 _PROCESSES, _THREADS = 2, 3
+#: Pairs that are drawn before, as that takes longer than a call; and how many a request has.
+_PAIRS, _IN_A_ROW = 5000, 16
 #: Bytes that are right to pin, and that each handle has.
 _ARENA, _PIN = 1 << 20, 2 * PAGE
 _CARD = 65536
@@ -69,11 +71,10 @@ def _map(size: int, protection: int = 3) -> int:
 class _Worker:
     """The threads of a process share what it has opened and pinned."""
 
-    def __init__(self, width: int, counts: ctypes.Array, queue: bool):
-        self.width, self.counts = width, counts
+    def __init__(self, fuzz: _Fuzz, width: int, queue: bool):
+        self.width, self.arena = width, fuzz.arena
+        self.pairs, self.counts = fuzz.pairs, fuzz.counts
         self.fd = os.open("/dev/picoevb", os.O_RDWR | os.O_NONBLOCK)
-        self.arena = _map(_ARENA)
-        ctypes.memset(self.arena, 1, _ARENA)
         code = _map(PAGE, 7)
         ctypes.memmove(code, _IOCTL_32, len(_IOCTL_32))
         kinds = (ctypes.c_int, ctypes.c_int, ctypes.c_uint, ctypes.c_ulong)
@@ -99,9 +100,9 @@ class _Worker:
         code = _PIN_CUDA_32 if code == Ioctl.PIN_CUDA else code
         return -min(0, self._ioctl_32(fd, code, pointer % (1 << 32)))
 
-    def count(self, row: str, number: int) -> None:
+    def count(self, row: int, number: int) -> None:
         """A call and its errno; threads may lose some."""
-        self.counts[_ROWS.index(row) * _COLUMNS + min(number, _COLUMNS - 1)] += 1
+        self.counts[row * _COLUMNS + min(number, _COLUMNS - 1)] += 1
 
     def run(self, seed: str) -> None:
         """A thread, for ever."""
@@ -115,6 +116,7 @@ class _Thread:
         self.worker, self.random = worker, chance
         #: Where this thread has its structure, and what that points to.
         self._at = _map(2 * PAGE)
+        self._next = chance.randrange(len(worker.pairs))
 
     def step(self) -> None:
         """One request, and what it takes to undo it."""
@@ -129,9 +131,9 @@ class _Thread:
             self._request(self.random.choice(list(PAIRS)))
 
     def _draw(self) -> tuple[int, int]:
-        worker = self.worker
-        ends = [worker.arena, worker.arena + _ARENA, worker.va, _PIN, _CARD, PAGE]
-        return draw(self.random, ends)
+        pairs = self.worker.pairs
+        self._next = (self._next + 1) % len(pairs)
+        return pairs[self._next]
 
     def _sane(self, code: Ioctl) -> ctypes.Structure:
         """A structure of which one pair may be wrong."""
@@ -179,24 +181,31 @@ class _Thread:
         return STRUCTURES[code](**more)
 
     def _request(self, code: Ioctl) -> None:
-        argument = self._sane(code)
-        pair = self.random.choice(PAIRS[code])
-        for name, value in zip(pair, self._draw(), strict=True):
-            if name.startswith("src") and value == STREAM:
-                value += 1  # nothing comes from there
-            setattr(argument, name, value)
-        if self.random.random() < 0.1 and argument._fields_[0][0] == "size":
-            argument.size = self._draw()[1]
-        ctypes.memmove(self._at, ctypes.addressof(argument), ctypes.sizeof(argument))
+        """The same request with several pairs."""
+        sane, row = self._sane(code), _ROWS.index(code.name)
+        argument = type(sane).from_address(self._at)
+        first, second = self.random.choice(PAIRS[code])
         # Only one context to a file.
         fresh = code is Ioctl.SET_CONTEXT
-        fd = os.open("/dev/picoevb", os.O_RDWR) if fresh else self.worker.fd
-        number = self.worker.ioctl(fd, code, self._at)
-        self.worker.count(code.name, number)
-        if fresh:
-            os.close(fd)
-        if not number:
-            self._undo(code, type(argument).from_address(self._at))
+        for _ in range(_IN_A_ROW):
+            ctypes.memmove(self._at, ctypes.addressof(sane), ctypes.sizeof(sane))
+            start, length = self._draw()
+            if code is Ioctl.PIN_CUDA and 0 <= start - self.worker.arena < _ARENA:
+                start += self.random.choice([0, self.worker.va - self.worker.arena])
+            # Nothing comes from the stream.
+            setattr(argument, first, start + (start == STREAM))
+            setattr(argument, second, length)
+            fd = os.open("/dev/picoevb", os.O_RDWR) if fresh else self.worker.fd
+            number = self.worker.ioctl(fd, code, self._at)
+            self.worker.count(row, number)
+            if fresh:
+                os.close(fd)
+            if not number:
+                self._undo(code, argument)
+        if sane._fields_[0][0] == "size":
+            sane.size = self._draw()[1]
+            ctypes.memmove(self._at, ctypes.addressof(sane), ctypes.sizeof(sane))
+            self.worker.count(row, self.worker.ioctl(self.worker.fd, code, self._at))
 
     def _undo(self, code: Ioctl, done: ctypes.Structure) -> None:
         fd = self.worker.fd
@@ -215,27 +224,31 @@ class _Thread:
         """A structure where none can be."""
         code = self.random.choice(list(PAIRS))
         number = self.worker.ioctl(self.worker.fd, code, self._draw()[0])
-        self.worker.count("pointer", number)
+        self.worker.count(_ROWS.index("pointer"), number)
 
     def _mmap(self) -> None:
         offset, length = self._draw()
         offset = ctypes.c_long(offset & -PAGE).value
         at = libc.mmap(None, length, 3, mmap.MAP_SHARED, self.worker.fd, offset)
         failed = at == ctypes.c_void_p(-1).value
-        self.worker.count("mmap", ctypes.get_errno() if failed else 0)
+        self.worker.count(_ROWS.index("mmap"), ctypes.get_errno() if failed else 0)
         if not failed:
             libc.munmap(at, length)
 
     def _read(self) -> None:
         at, length = self._draw()
         failed = libc.read(self.worker.fd, at, length) < 0
-        self.worker.count("read", ctypes.get_errno() if failed else 0)
+        self.worker.count(_ROWS.index("read"), ctypes.get_errno() if failed else 0)
 
 
 class _Fuzz:
     def __init__(self, seed: int):
         self._seed, self.random, self._started = seed, random.Random(seed), 0
         self.failures: list[str] = []
+        arena = _map(_ARENA)
+        ctypes.memset(arena, 1, _ARENA)
+        ends = [arena, arena + _ARENA, _PIN, _CARD, PAGE]
+        self.arena, self.pairs = arena, [draw(self.random, ends) for _ in range(_PAIRS)]
         self._memory = Buffer(4 * len(_ROWS) * _COLUMNS, b"")
         kind = ctypes.c_uint32 * (len(_ROWS) * _COLUMNS)
         self.counts = kind.from_address(self._memory.address)
@@ -264,7 +277,7 @@ class _Fuzz:
         limited, queue = self.random.random() < 0.5, self.random.random() < 0.5
 
         def work() -> None:
-            worker = _Worker(width, self.counts, queue)
+            worker = _Worker(self, width, queue)
             for number in range(_THREADS):
                 thread = threading.Thread(target=_guarded, args=(worker, f"{name}/{number}"))
                 thread.start()

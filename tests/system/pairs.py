@@ -19,7 +19,7 @@ _PAGE = 4096
 STREAM = 1 << 63
 #: Both ends of the number line, and where a 32-bit, a signed, or a user's number ends.
 _EDGES = [
-    *(0, _PAGE, 1 << 16, 1 << 31, 1 << 32, 1 << 44, 1 << 47, 1 << 56, STREAM),
+    *(0, 0, _PAGE, 1 << 16, 1 << 31, 1 << 32, 1 << 44, 1 << 47, 1 << 56, STREAM),
     *(_WRAP - (1 << 47), _WRAP - (1 << 32), _WRAP - (1 << 16), _WRAP - _PAGE, _WRAP - 1),
 ]
 _STEPS = [0, 0, 0, 1, -1, 2, -2, 8, -8, _PAGE, -_PAGE, 1 << 16, -(1 << 16)]
@@ -61,7 +61,9 @@ def draw(chance: random.Random, places: Sequence[int] = ()) -> tuple[int, int]:
         return chance.choice([*_EDGES, *places]) + chance.choice(_STEPS)
 
     start, kind = near(), chance.random()
-    if kind < 0.5:  # it ends there
+    if kind < 0.2:  # it ends within a page of where all numbers do
+        length = chance.randrange(-_PAGE, _PAGE) - start
+    elif kind < 0.5:
         length = near() - start
     elif kind < 0.8:
         length = near()
