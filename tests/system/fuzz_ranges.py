@@ -114,8 +114,8 @@ class _Worker:
 class _Thread:
     def __init__(self, worker: _Worker, chance: random.Random):
         self.worker, self.random = worker, chance
-        #: Where this thread has its structure, and what that points to.
-        self._at = _map(2 * PAGE)
+        #: Where this thread has its structure, what that points to, and events.
+        self._at = _map(3 * PAGE)
         self._next = chance.randrange(len(worker.pairs))
 
     def step(self) -> None:
@@ -218,7 +218,7 @@ class _Thread:
         elif code is Ioctl.PREPARE:
             undo = uapi.Unprepare(queue=done.queue, slot=done.slot)
             libc.ioctl(fd, Ioctl.UNPREPARE, ctypes.addressof(undo))
-        libc.read(fd, self._at + PAGE, PAGE)
+        libc.read(fd, self._at + 2 * PAGE, PAGE)
 
     def _pointer(self) -> None:
         """A structure where none can be."""
