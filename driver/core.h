@@ -111,6 +111,7 @@ struct peerdma_chain {
  * @channel: offset of its channel block
  * @sgdma: offset of its SGDMA block
  * @push: offset of its window for descriptors, 0 if the board has none
+ * @capture: offset of its error capture, or of the one of all lanes, 0 if the board has none
  * @irq_bit: its bit in the IRQ block
  * @chain: for one chain of it
  * @state: what it is doing
@@ -134,6 +135,7 @@ struct peerdma_lane {
 	u32 channel;
 	u32 sgdma;
 	u32 push;
+	u32 capture;
 	u32 irq_bit;
 	struct peerdma_chain chain;
 	enum peerdma_lane_state state;
@@ -376,6 +378,11 @@ void peerdma_launcher_validate(struct peerdma_dev *board, u32 slot, u32 control,
 void peerdma_launcher_invalidate(struct peerdma_dev *board, u32 slot);
 void peerdma_launcher_flush(struct peerdma_dev *board);
 
+/* capture.c */
+void peerdma_capture_place(struct peerdma_lane *lane);
+u32 peerdma_capture_take(struct peerdma_lane *lane, u64 *address);
+void peerdma_capture_drop(struct peerdma_lane *lane);
+
 /* hw.c */
 int peerdma_hw_identify(struct peerdma_dev *board);
 void peerdma_hw_init(struct peerdma_dev *board);
@@ -387,7 +394,6 @@ u32 peerdma_hw_status(struct peerdma_lane *lane, bool clear);
 bool peerdma_hw_done(struct peerdma_lane *lane, u32 status);
 u64 peerdma_hw_cycles(struct peerdma_lane *lane);
 u64 peerdma_hw_progress(struct peerdma_lane *lane);
-u32 peerdma_hw_error(struct peerdma_lane *lane, u64 *address);
 u32 peerdma_hw_waits_for(struct peerdma_lane *lane);
 unsigned long peerdma_hw_scaled(struct peerdma_dev *board, u64 ms);
 

@@ -190,6 +190,9 @@ void peerdma_engine_settle(struct peerdma_job *job)
 	}
 	if (job->ring)
 		peerdma_ring_off(job->ring);
+	for_each_lane(lane, board)
+		if (lane->job == job && job->error)
+			peerdma_capture_drop(lane);
 	board->ops->job_end(job);
 }
 

@@ -118,6 +118,7 @@ static void hw_place_lane(struct peerdma_dev *board, u32 number)
 	lane->push += pair * PEERDMA_PUSH_STRIDE;
 	if (!(board->capabilities & PEERDMA_CAPABILITY_PUSH))
 		lane->push = 0;
+	peerdma_capture_place(lane);
 }
 
 /**
@@ -338,35 +339,6 @@ u64 peerdma_hw_progress(struct peerdma_lane *lane)
 	u32 count = peerdma_channel_read(lane, PEERDMA_CHANNEL_COMPLETED_COUNT_REG);
 
 	return (u64)count << 32 | peerdma_channel_read(lane, PEERDMA_CHANNEL_PERF_DATA_LO_REG);
-}
-
-/**
- * peerdma_hw_error() - reads and clears what the extension block captured of an error
- * @lane: where there was one. Called with the board's lock held
- * @address: set to where the error was met, if it is the one captured
- *
- * The board captures the first error only. Of two channels that fail at the same time, one or both
- * are not explained.
- *
- * Return: enum peerdma_error_kind; 0 if nothing or an error of another channel was captured, or
- * without an extension block.
- */
-u32 peerdma_hw_error(struct peerdma_lane *lane, u64 *address)
-{
-	struct peerdma_dev *board = lane->board;
-	u32 info, kind;
-
-	if (!board->version)
-		return 0;
-	info = hw_extension(board, PEERDMA_EXTENSION_ERROR_INFO_REG);
-	kind = FIELD_GET(PEERDMA_EXTENSION_ERROR_INFO_KIND, info);
-	if (FIELD_GET(PEERDMA_EXTENSION_ERROR_INFO_CHANNEL, info) != lane->pair)
-		kind = 0;
-	if (kind)
-		*address = (u64)hw_extension(board, PEERDMA_EXTENSION_ERROR_ADDRESS_HI_REG) << 32 |
-			   hw_extension(board, PEERDMA_EXTENSION_ERROR_ADDRESS_LO_REG);
-	peerdma_write(board, PEERDMA_EXTENSION_BASE + PEERDMA_EXTENSION_ERROR_CLEAR_REG, 1);
-	return kind;
 }
 
 /**

@@ -22,7 +22,7 @@ static void irq_ring(struct peerdma_lane *lane, u32 status)
 	if (!error && status & PEERDMA_STATUS_BUSY && !(status & PEERDMA_STATUS_ERRORS))
 		return;
 	job->status = status;
-	job->kind = peerdma_hw_error(lane, &job->address);
+	job->kind = peerdma_capture_take(lane, &job->address);
 	peerdma_stop_job(job, -EIO, PEERDMA_REASON_ENGINE);
 }
 
@@ -51,7 +51,7 @@ static void irq_event(struct peerdma_lane *lane, u32 status)
 		if (status & PEERDMA_STATUS_BUSY && !(lane->seen & PEERDMA_STATUS_ERRORS))
 			return;
 		job->status = lane->seen;
-		job->kind = peerdma_hw_error(lane, &job->address);
+		job->kind = peerdma_capture_take(lane, &job->address);
 		peerdma_stop_job(job, -EIO, PEERDMA_REASON_ENGINE);
 		return;
 	}

@@ -285,7 +285,7 @@ class Core(wiring.Component):
         ]
 
         # The host
-        self._capture(m, engine, host)
+        wiring.connect(m, engine.error, host.read_error)
         for port, channel in zip(host.channels, channels, strict=True):
             wiring.connect(m, port, channel.host)
         m.d.comb += [
@@ -358,21 +358,9 @@ class Core(wiring.Component):
                 m.d.comb += pair.flush.eq(host.flush[index] | launcher.flush[index])
         return m
 
-    def _capture(self, m, engine, host):
-        """Tell the host of failed reads, but for those of the launcher, which it tells itself."""
-        if not self._config.launch_queues:
-            wiring.connect(m, engine.error, host.read_error)
-            return
-        error, own = engine.error.payload, self._config.h2c + self._config.c2h
-        m.d.comb += [
-            host.read_error.valid.eq(engine.error.valid & (error.client != own)),
-            host.read_error.payload.eq(error),
-            host.read_error.payload.client.eq(error.client - (error.client > own)),
-        ]
-
     def _host(self, streams):
         config, capabilities = self._config, regs.Capability.MAILBOX | regs.Capability.WRITEBACK
-        capabilities |= regs.Capability.PUSH
+        capabilities |= regs.Capability.PUSH | regs.Capability.CAPTURE
         if config.user:
             capabilities |= regs.Capability.STREAM
             if config.frame_records and issubclass(config.user, FrameBlock):

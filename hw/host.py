@@ -162,7 +162,10 @@ class HostInterface(wiring.Component):
         m.submodules.common = common = RegisterBank(regs.SGDMA_COMMON, bar=regs.BAR_DMA[0])
         m.submodules.extension = extension
         m.submodules.capture = capture = ErrorCapture(
-            h2c=self._h2c, c2h=self._c2h, shared=self._shared
+            h2c=self._h2c,
+            c2h=self._c2h,
+            first=len(channels) + self._launches,
+            shared=self._shared,
         )
         m.submodules.soft_reset = soft_reset = SoftReset()
 
@@ -207,7 +210,10 @@ class HostInterface(wiring.Component):
         wiring.connect(m, wiring.flipped(self.read_error), capture.read)
         for channel, port in zip(channels, capture.channels, strict=True):
             wiring.connect(m, wiring.flipped(channel.error), port)
-        wiring.connect(m, capture.error, extension.error)
+        wiring.connect(m, extension.capture, capture.reader)
+        m.d.comb += capture.begins.eq(
+            Cat(channel.begins | soft_reset.reset for channel in channels)
+        )
         if self._shared:
             m.d.comb += capture.owned.eq(Cat(channel.owned for channel in channels))
 

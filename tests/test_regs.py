@@ -163,18 +163,20 @@ def expected_macros() -> dict[str, int]:
             if register.reset:
                 expected[f"{prefix}_RESET"] = register.reset
             expected |= {f"{prefix}_{field.name}": field.mask for field in register.fields}
-        if block not in (regs.CHANNEL, regs.SGDMA):
+        if block not in (regs.CHANNEL, regs.SGDMA, regs.CAPTURE):
             expected[f"{block.name}_BASE"] = block.base
         if block in regs.BLOCKS_LAUNCH:
             expected[f"{block.name}_STRIDE"] = block.stride
     for name, block, c2h in (
         ("CHANNEL", regs.CHANNEL, regs.C2H_CHANNEL_BASE),
         ("SGDMA", regs.SGDMA, regs.C2H_SGDMA_BASE),
+        ("CAPTURE", regs.CAPTURE, regs.C2H_CAPTURE_BASE),
     ):
         expected[f"{name}_STRIDE"] = block.stride
         for direction, base in (("H2C", block.base), ("C2H", c2h)):
             expected[f"{direction}_{name}_BASE"] = base
-            expected[f"{direction}_{name}_IDENTIFIER"] = regs.identifier(base >> 12)
+            if block is not regs.CAPTURE:
+                expected[f"{direction}_{name}_IDENTIFIER"] = regs.identifier(base >> 12)
     expected |= {f"STATUS_{status.name}": status.value for status in regs.Status}
     expected["STATUS_ERRORS"] = regs.Status.errors().value
     expected |= {f"CAPABILITY_{each.name}": each.value for each in regs.Capability}
@@ -186,7 +188,8 @@ def expected_macros() -> dict[str, int]:
     fields = regs.DOORBELL_ENTRY_FIELDS
     expected |= {f"DOORBELL_ENTRY_{field.name}": field.mask for field in fields}
     # Reset values of registers and bases of blocks have other names, given above.
-    elsewhere = {"ALIGNMENTS_MM", "C2H_CHANNEL_BASE", "C2H_SGDMA_BASE", "EXTENSION_MAGIC"}
+    elsewhere = {"ALIGNMENTS_MM", "EXTENSION_MAGIC"}
+    elsewhere |= {name for name in regs.__all__ if name.startswith("C2H_") and "PUSH" not in name}
     values = {name: getattr(regs, name) for name in regs.__all__ if name not in elsewhere}
     expected |= {name: value for name, value in values.items() if isinstance(value, int)}
     expected["PASS_THROUGH"] = int.from_bytes(b"PASS", "little")

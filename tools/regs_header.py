@@ -51,7 +51,11 @@ _TOP = """\
 """
 
 #: The blocks that exist per direction: the base of the C2H instances.
-C2H_BASES = {"channel": regs.C2H_CHANNEL_BASE, "sgdma": regs.C2H_SGDMA_BASE}
+C2H_BASES = {
+    "channel": regs.C2H_CHANNEL_BASE,
+    "sgdma": regs.C2H_SGDMA_BASE,
+    "capture": regs.C2H_CAPTURE_BASE,
+}
 
 #: The content of the fields of structures in memory, in order.
 DESCRIPTOR_DOC = {

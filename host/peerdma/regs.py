@@ -25,9 +25,11 @@ __all__ = [
     "BLOCKS_LAUNCH",
     "BLOCKS_OPTIONAL",
     "BLOCKS_USER",
+    "C2H_CAPTURE_BASE",
     "C2H_CHANNEL_BASE",
     "C2H_PUSH_BASE",
     "C2H_SGDMA_BASE",
+    "CAPTURE",
     "CARD_RAM_SIZE",
     "CHANNEL",
     "CONFIG",
@@ -505,10 +507,12 @@ class Capability(enum.IntFlag):
     FRAME_RECORDS = 1 << 4
     #: Launch queues are there, see `LAUNCH_QUEUE`.
     LAUNCH = 1 << 5
+    #: Each channel has an error capture of its own, see `CAPTURE`.
+    CAPTURE = 1 << 6
 
 
 class ErrorKind(enum.IntEnum):
-    """What the first captured error was (`error_info` of the extension block)."""
+    """What a captured error was (`error_info` of the extension block, `info` of `CAPTURE`)."""
 
     NONE = 0
     MAGIC = 1
@@ -560,6 +564,38 @@ def user_block_text(value: int) -> str:
     return value.to_bytes(4, "little").rstrip(b"\0").decode("ascii", "replace")
 
 
+def _capture(offset: int, doc: str) -> tuple[Register, ...]:
+    """The registers of an error capture: what, and where."""
+    return (
+        Register(
+            "error_info",
+            offset,
+            Access.RO,
+            doc,
+            fields=(
+                Field("kind", 0, 4, "ErrorKind"),
+                Field("channel", 8, 2),
+                Field("c2h", 12, 1),
+                Field("descriptor", 13, 1, "while fetching a descriptor"),
+                Field(
+                    "count",
+                    16,
+                    16,
+                    "runs of any channel that ended by an error since the last `error_clear`, "
+                    "saturating",
+                ),
+            ),
+        ),
+        Register(
+            "error_address_lo",
+            offset + 4,
+            Access.RO,
+            "Failing address [31:0]; of a pushed descriptor: bit 0 is 1, [6:5] which one, rest 0",
+        ),
+        Register("error_address_hi", offset + 8, Access.RO, "Failing address [63:32]"),
+    )
+
+
 EXTENSION = Block(
     "extension",
     0x9000,
@@ -607,27 +643,13 @@ EXTENSION = Block(
         Register(
             "time_scale", 0x24, Access.RO, "How much slower than real time this board runs", 1
         ),
+        *_capture(0x28, "Error that ended a run, the first one since the last clear"),
         Register(
-            "error_info",
-            0x28,
-            Access.RO,
-            "First error since the last clear",
-            fields=(
-                Field("kind", 0, 4, "ErrorKind"),
-                Field("channel", 8, 2),
-                Field("c2h", 12, 1),
-                Field("descriptor", 13, 1, "while fetching a descriptor"),
-                Field("count", 16, 16, "errors since the last clear, saturating"),
-            ),
+            "error_clear",
+            0x34,
+            Access.WO,
+            "Any write clears `error_info` with its address, but no channel's own capture",
         ),
-        Register(
-            "error_address_lo",
-            0x2C,
-            Access.RO,
-            "Failing address [31:0]; of a pushed descriptor: bit 0 is 1, [6:5] which one, rest 0",
-        ),
-        Register("error_address_hi", 0x30, Access.RO, "Failing address [63:32]"),
-        Register("error_clear", 0x34, Access.WO, "Any write clears the error capture"),
         Register(
             "soft_reset",
             0x38,
@@ -699,6 +721,29 @@ EXTENSION = Block(
     ),
     "What this core has beyond XDMA",
 )
+
+#: Where the extension block has Capability.CAPTURE, each channel has an error capture of its own,
+#: beside that of the extension block, which is of the first run of any channel that failed.
+#:
+#: * It is of the channel's last run, as status and completed count are: it begins anew when that
+#:   does, and holds the error that ended it, the one that status tells of. Nothing but a soft reset
+#:   clears it otherwise. Of a run that was stopped, or ended well, the kind is NONE.
+#: * The address is that of the descriptor, if the error was met while fetching one; the card
+#:   address, if that does not decode; for other errors of H2C channels the address of the read, and
+#:   for others of C2H channels 0.
+#:
+#: Cores without it have the capture of the extension block only, which is of an error as it
+#: happens: it may be what a run met that was stopped, and stays until it is cleared.
+CAPTURE = Block(
+    "capture",
+    0x9100,
+    _capture(0x08, "Error that ended the channel's last run"),
+    "Error capture of a channel. H2C channels from 0x9100, C2H channels from 0x9180",
+    size=0x20,
+    stride=0x20,
+)
+#: Byte offset of the C2H channels' captures; the H2C ones are at ``CAPTURE.base``.
+C2H_CAPTURE_BASE = 0x9180
 
 # User BAR -----------------------------------------------------------------------------------
 
@@ -893,7 +938,7 @@ LAUNCH_ENTRY = np.dtype([("ticket", "<u4"), ("slot", "<u4")])
 LAUNCH_RECORD = np.dtype([("ticket", "<u4"), ("status", "<u4")])
 
 #: Blocks of every core, and those that a core has only with a certain user block.
-BLOCKS_DMA = (CHANNEL, IRQ, CONFIG, SGDMA, SGDMA_COMMON, EXTENSION)
+BLOCKS_DMA = (CHANNEL, IRQ, CONFIG, SGDMA, SGDMA_COMMON, EXTENSION, CAPTURE)
 BLOCKS_USER = (USER, MAILBOX)
 BLOCKS_OPTIONAL = (PATTERN_SOURCE,)
 #: Blocks of the DMA BAR that a core has only with `Capability.LAUNCH`.

@@ -219,6 +219,7 @@ class ChannelControl(wiring.Component):
         wiring.connect(m, writeback.records, wiring.flipped(host.records))
         wiring.connect(m, run.error, wiring.flipped(host.error))
         m.d.comb += [
+            host.begins.eq(run.start),
             self.blocked.eq(run.events.busy & ~run.stream.running & ~run.stream.start_ok),
             run.stop.eq(host.settings.stop),
             parts.quiet.eq(~fetch.active & self.drained),
@@ -232,6 +233,11 @@ class ChannelControl(wiring.Component):
             with m.If(grant.owned):
                 m.d.comb += counters.beats.eq(0)
                 m.d.sync += credits.spent.eq(0)
+            # The next descriptor there may be the owner's.
+            address = Signal(64)
+            m.d.comb += host.error.payload.address.eq(address)
+            with m.If(run.error.valid):
+                m.d.sync += address.eq(intake.error_address)
             # What an owner sets applies to its runs only, and what the host sets to the host's.
             owner = self.owner
             with m.If(grant.owned):

@@ -130,8 +130,11 @@ class ChannelHostSignature(wiring.Signature):
         Withdrawn when Run is cleared.
     interrupt : In(1)
         Status AND interrupt enable: the source for the IRQ block.
+    begins : In(1)
+        A run that software has started begins, and nothing of an earlier one is under way.
     error : In(stream of ErrorReport, always ready)
-        The error that ended a run.
+        The error that ended it. The address is there from the next cycle on until the next run
+        `begins`.
     owned : In(1)
         The other owner has the channel. Only if `shared`.
     """
@@ -143,6 +146,7 @@ class ChannelHostSignature(wiring.Signature):
                 "settings": Out(ChannelSettings),
                 "records": In(RecordSignature()),
                 "interrupt": In(1),
+                "begins": In(1),
                 "error": In(stream.Signature(ErrorReport, always_ready=True)),
                 **({"owned": In(1)} if shared else {}),
             }

@@ -4,8 +4,9 @@
 from dataclasses import replace
 
 from amaranth import *
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
+from amaranth.utils import exact_log2
 
 from peerdma import regs
 
@@ -14,19 +15,52 @@ from ..seam import LinkState
 from .bank import RegisterBank, field
 from .bus import BusFanOut, BusSignature
 
-__all__ = ["CapturedError", "ExtensionBlock"]
+__all__ = ["CaptureIndex", "CaptureSignature", "CapturedError", "ExtensionBlock"]
 
 _FRAME_RECORDS = regs.EXTENSION["frame_records"]
 
 
-class CapturedError(data.Struct):
-    """An error as the extension block keeps it."""
+class CaptureIndex(data.Struct):
+    """Whose capture; as a number, which one in `peerdma.regs.CAPTURE`."""
 
-    outcome: Outcome
-    address: 64
     channel: 2
     c2h: 1
+
+
+class CapturedError(data.Struct):
+    """An error as software sees it; all 0 if there is none."""
+
+    outcome: Outcome
     descriptor: 1
+    place: CaptureIndex
+    address: 64
+
+
+class CaptureSignature(wiring.Signature):
+    """The error captures, from the side of who reads them.
+
+    Members
+    -------
+    of_channel : Out(1), index : Out(CaptureIndex)
+        That of this channel is meant, or else the first one since the last `clear`.
+    clear : Out(1)
+        The next error counts as the first one. The channels' captures stay.
+    error : In(CapturedError)
+        The one that is meant, in the same cycle.
+    failed : In(1)
+        A run, of one channel or several, ends by an error.
+    """
+
+    def __init__(self):
+        super().__init__(
+            {
+                "of_channel": Out(1),
+                "index": Out(CaptureIndex),
+                "clear": Out(1),
+                "error": In(CapturedError),
+                "failed": In(1),
+            }
+        )
 
 
 class ExtensionBlock(wiring.Component):
@@ -51,8 +85,7 @@ class ExtensionBlock(wiring.Component):
     bus : In(BusSignature)
     link : In(LinkState)
     time_scale : In(32)
-    error : In(stream of CapturedError, always ready)
-        Errors as they happen; the first one since the last clear is kept.
+    capture : Out(CaptureSignature)
     quarantined : In(tags)
     waits_for : In(32)
         As at `hw.core.Core`.
@@ -88,7 +121,7 @@ class ExtensionBlock(wiring.Component):
                 "bus": In(BusSignature()),
                 "link": In(LinkState),
                 "time_scale": In(32),
-                "error": In(stream.Signature(CapturedError, always_ready=True)),
+                "capture": Out(CaptureSignature()),
                 "quarantined": In(tags),
                 "waits_for": In(32),
                 "cycles": Out(64),
@@ -114,7 +147,8 @@ class ExtensionBlock(wiring.Component):
         link = self.link
         m.submodules.fan_out = fan_out = BusFanOut(2)
         wiring.connect(m, wiring.flipped(self.bus), fan_out.bus)
-        wiring.connect(m, fan_out.targets[0], ext.bus)
+        capture = self.capture
+        self._connect(m, fan_out.targets[0], ext.bus)
         wiring.connect(m, fan_out.targets[1], config.bus)
 
         window, name, ratio = 0, 0, (0, 0)
@@ -162,26 +196,23 @@ class ExtensionBlock(wiring.Component):
             ext.cycles_hi.eq(Mux(ext.cycles_lo_read, self.cycles[32:], high)),
         ]
 
-        first = Signal(CapturedError)
-        errors = Signal(16)
+        error, errors = capture.error, Signal(16)
         with m.If(ext.error_clear_strobe):
-            m.d.sync += [first.eq(0), errors.eq(0)]
-        with m.Elif(self.error.valid):
-            with m.If(errors == 0):
-                m.d.sync += first.eq(self.error.payload)
-            with m.If(~errors.all()):
-                m.d.sync += errors.eq(errors + 1)
+            m.d.sync += errors.eq(0)
+        with m.Elif(capture.failed & ~errors.all()):
+            m.d.sync += errors.eq(errors + 1)
         for name, value in (
-            ("kind", first.outcome),
-            ("channel", first.channel),
-            ("c2h", first.c2h),
-            ("descriptor", first.descriptor),
+            ("kind", error.outcome),
+            ("channel", error.place.channel),
+            ("c2h", error.place.c2h),
+            ("descriptor", error.descriptor),
             ("count", errors),
         ):
             m.d.comb += field(ext.error_info, regs.EXTENSION["error_info"], name).eq(value)
         m.d.comb += [
-            ext.error_address_lo.eq(first.address[:32]),
-            ext.error_address_hi.eq(first.address[32:]),
+            capture.clear.eq(ext.error_clear_strobe),
+            ext.error_address_lo.eq(error.address[:32]),
+            ext.error_address_hi.eq(error.address[32:]),
         ]
 
         m.d.comb += [
@@ -206,3 +237,25 @@ class ExtensionBlock(wiring.Component):
             m.d.comb += smaller.eq(Mux(value < allowed, value, allowed))
             m.d.sync += limit.eq(Mux(smaller > 2, 2, smaller))
         return m
+
+    def _connect(self, m, source, bank):
+        """Connect the extension block's bank, whose error capture answers for all of them.
+
+        A channel's capture is read in place of the bank's, whose registers are laid out alike.
+        """
+        own, window = regs.EXTENSION, regs.CAPTURE
+        names = [register.name for register in window.registers]
+        words = {window[name].offset >> 3 for name in names}
+        (apart,) = {own[name].offset - window[name].offset for name in names}
+        assert not apart % window.stride and window.base == own.base + own.size
+        low, high = exact_log2(window.stride >> 3), exact_log2(own.size >> 3)
+        address = source.read.address
+        wiring.connect(m, source, bank)
+        m.d.comb += [
+            self.capture.index.eq(address[low:high]),
+            self.capture.of_channel.eq(address[high] & address[:low].matches(*words)),
+        ]
+        with m.If(self.capture.of_channel):
+            m.d.comb += bank.read.address.eq(
+                Cat(address[:low], C(apart // window.stride, high - low + 1), address[high + 1 :])
+            )

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from cocotb.triggers import Timer
 
@@ -74,8 +75,7 @@ async def expect_failure(
 
 
 async def expect_capture(tb: TB, channel: Channel, failure: Failure) -> None:
-    """The extension block has captured this failure, and no other."""
-    info = await tb.read(regs.EXTENSION, "error_info")
+    """The channel has captured this failure, and the extension block has it as the first one."""
     expected = {
         "kind": failure.kind,
         "channel": 0,
@@ -83,12 +83,13 @@ async def expect_capture(tb: TB, channel: Channel, failure: Failure) -> None:
         "descriptor": int(failure.descriptor),
         "count": 1,
     }
-    register = regs.EXTENSION["error_info"]
-    assert {name: register.field(name).get(info) for name in expected} == expected
-    if failure.address is not None:
-        low = await tb.read(regs.EXTENSION, "error_address_lo")
-        high = await tb.read(regs.EXTENSION, "error_address_hi")
-        assert high << 32 | low == failure.address
+    for read in (partial(channel.read, block=regs.CAPTURE), partial(tb.read, regs.EXTENSION)):
+        info = await read("error_info")
+        register = regs.EXTENSION["error_info"]
+        assert {name: register.field(name).get(info) for name in expected} == expected
+        if failure.address is not None:
+            low, high = await read("error_address_lo"), await read("error_address_hi")
+            assert high << 32 | low == failure.address
 
 
 async def expect_working(tb: TB) -> None:

@@ -36,6 +36,7 @@ def build_values(user: type[UserBlock]) -> dict[str, int]:
         | regs.Capability.STREAM
         | regs.Capability.WRITEBACK
         | regs.Capability.PUSH
+        | regs.Capability.CAPTURE
         | records,
         "user_block": regs.four_characters(user.NAME),
         "user_ratio": sum(field.put(value) for value, field in zip(user.RATIO, ratio, strict=True)),
@@ -83,6 +84,8 @@ def _places() -> list[Place]:
         (1, regs.CHANNEL, regs.C2H_CHANNEL_BASE, regs.identifier(1)),
         (1, regs.SGDMA, regs.SGDMA.base, regs.identifier(4)),
         (1, regs.SGDMA, regs.C2H_SGDMA_BASE, regs.identifier(5)),
+        (1, regs.CAPTURE, regs.CAPTURE.base, None),
+        (1, regs.CAPTURE, regs.C2H_CAPTURE_BASE, None),
         *((1, block, block.base, None) for block in (regs.IRQ, regs.CONFIG)),
         *((1, block, block.base, None) for block in (regs.SGDMA_COMMON, regs.EXTENSION)),
     ]

@@ -53,10 +53,11 @@ class Channel:
         self._base = {
             regs.CHANNEL: regs.C2H_CHANNEL_BASE if c2h else regs.CHANNEL.base,
             regs.SGDMA: regs.C2H_SGDMA_BASE if c2h else regs.SGDMA.base,
+            regs.CAPTURE: regs.C2H_CAPTURE_BASE if c2h else regs.CAPTURE.base,
         }
 
     async def read(self, name: str, block: regs.Block = regs.CHANNEL) -> int:
-        """Read a register of the channel, or of its SGDMA block."""
+        """Read a register of the channel, or of its SGDMA block or error capture."""
         return await self._tb.read(block, name, channel=self.number, base=self._base[block])
 
     async def write(self, name: str, value: int, block: regs.Block = regs.CHANNEL) -> None:

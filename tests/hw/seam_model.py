@@ -40,12 +40,15 @@ class SeamModel:
     ----------
     writes : list of (int, int, int)
         Address, dwords and the relaxed ordering attribute of each write, in order.
+    refused : set of int
+        Addresses at which reads are answered Unsupported Request.
     """
 
     def __init__(self, core: Core, base: int, size: int):
         self.core, self.seam, self.base = core, core.seam, base
         self.memory = bytearray(size)
         self.writes: list[tuple[int, int, int]] = []
+        self.refused: set[int] = set()
         self._completions, self._targets, self._answers = deque(), deque(), []
 
     @property
@@ -133,6 +136,11 @@ class SeamModel:
     def _load(self, header: dict):
         first, left = enabled_bytes(header["first_be"], header["last_be"], header["dwords"])
         address = header["address"] + first
+        if address in self.refused:
+            refusal = {"byte_count": left, "lower_address": address & 0x7F, "tag": header["tag"]}
+            refusal |= {"status": CompletionStatus.UR}
+            self._completions.append(seam_beats(refusal, None))
+            return
         while left:
             count = min(left, _COMPLETION_BYTES - address % _COMPLETION_BYTES)
             start, end = address & ~3, address + count + 3 & ~3

@@ -82,12 +82,8 @@ def test_msix(guest: Guest):
     within(guest, f"NODE, KIND = '/dev/picoevb', ('MSIX', 2)\n{_WORKS}")
 
 
-def test_lost_interrupts_are_found(guest: Guest):
-    """The function is told to send none: the watchdog sees what has ended."""
-    with plugged(guest):
-        within(
-            guest,
-            """
+#: Has the function send interrupts, or none: then the watchdog sees later what has ended.
+_MESSAGES = """
 config = Path("/sys/bus/pci/devices") / address_of_board("picoevb1") / "config"
 def capability(number):
     data = config.read_bytes()
@@ -102,6 +98,16 @@ def enable(value):
         old = file.read(1)[0]
         file.seek(at)
         file.write(bytes([old & ~1 | value]))
+"""
+
+
+def test_lost_interrupts_are_found(guest: Guest):
+    """The function is told to send none: the watchdog sees what has ended."""
+    with plugged(guest):
+        within(
+            guest,
+            _MESSAGES
+            + """
 memory = Buffer(PAGE)
 with Node("/dev/picoevb1") as node:
     node.h2c(memory.address, 0, PAGE)
@@ -166,6 +172,47 @@ with Node("/dev/picoevb1") as node:
 (first, at), (second, then) = errors
 assert (first, second) == ("unsupported request", "completer abort"), errors
 assert at[:-3] != then[:-3], errors
+""",
+        )
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_each_direction_has_its_own_error(guest: Guest, late: bool):
+    """Both fail at once, each in a job of its own. Without messages nobody looks for a while."""
+    with plugged(guest, "--fault", "ur@30", "--fault", "discard@400"):
+        within(
+            guest,
+            f"LATE = {late}"
+            + _MESSAGES
+            + r"""
+import re
+size, words = 15 * PAGE, {}
+memory = Buffer(size)
+def fail(name, node, job):
+    try:
+        job()
+    except OSError as error:
+        assert error.errno == errno.EIO, error
+        words[name] = node.info().last_error.decode()
+with Node("/dev/picoevb1") as into, Node("/dev/picoevb1") as out:
+    enable(not LATE)
+    threads = [
+        threading.Thread(target=fail, args=(name, node, job))
+        for name, node, job in (
+            ("H2C", into, lambda: into.h2c(memory.address, 0, size)),
+            ("C2H", out, lambda: out.c2h(0, memory.address, size)),
+        )
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    enable(1)
+    assert re.search(": unsupported request at address 0x", words["H2C"]), words
+    assert re.search(": write dropped by the PCIe block, status", words["C2H"]), words
+    into.h2c(memory.address, 0, size)
+    out.c2h(0, memory.address, size)
+    assert out.info().failures == 2
 """,
         )
 

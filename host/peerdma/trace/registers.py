@@ -11,6 +11,7 @@ __all__ = ["name_of"]
 _OF_CHANNELS = (
     (regs.CHANNEL, regs.CHANNEL.base, regs.C2H_CHANNEL_BASE),
     (regs.SGDMA, regs.SGDMA.base, regs.C2H_SGDMA_BASE),
+    (regs.CAPTURE, regs.CAPTURE.base, regs.C2H_CAPTURE_BASE),
 )
 _CHANNELS = 4
 #: Where descriptors are pushed: (direction, base of channel 0).
@@ -30,11 +31,8 @@ def _names() -> dict[tuple[int, int], str]:
             for dword in range(regs.PUSH_STRIDE // 4):
                 place = base + regs.PUSH_STRIDE * channel + 4 * dword
                 names[regs.BAR_DMA[0], place] = f"{direction}{channel}.pushed[{dword}]"
-    single = [
-        (regs.BAR_DMA, block)
-        for block in regs.BLOCKS_DMA
-        if block not in (regs.CHANNEL, regs.SGDMA)
-    ]
+    repeated = [block for block, *_ in _OF_CHANNELS]
+    single = [(regs.BAR_DMA, block) for block in regs.BLOCKS_DMA if block not in repeated]
     single += [(regs.BAR_USER, each) for each in (*regs.BLOCKS_USER, *regs.BLOCKS_OPTIONAL)]
     for (bar, _), block in single:
         for register in block.registers:

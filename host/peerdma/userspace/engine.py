@@ -8,7 +8,8 @@ from collections.abc import Iterable
 
 from ..board.backend import Extension
 from ..errors import Timeout, TransferError
-from ..regs import EXTENSION, Capability, ErrorKind, Status
+from ..regs import EXTENSION, Capability, Status
+from .capture import ErrorCapture
 from .dma_channel import Direction, DmaChannel
 from .probe import count_channels, read_extension
 from .registers import Bank, Registers
@@ -84,6 +85,9 @@ class Engine:
             self.extension is not None and Capability.PUSH in self.extension.capabilities
         )
         self._extension_bank = Bank(registers, EXTENSION)
+        self._capture = (
+            ErrorCapture(registers, self.extension.capabilities) if self.extension else None
+        )
         self.channels: dict[Direction, DmaChannel] = {
             Direction.H2C: DmaChannel(registers, Direction.H2C, 1),
             Direction.C2H: DmaChannel(registers, Direction.C2H, 1 << self.channel_counts[0]),
@@ -141,32 +145,20 @@ class Engine:
     def failure(self, direction: Direction, value: int, after: str) -> TransferError:
         """The error for a run that ended with this status, with the board's error capture.
 
-        Clears the capture. `after` says how far the run got.
+        `after` says how far the run got.
         """
         status = Status(value)
         wrong = [bit.name for bit in Status if bit in status & Status.errors() and bit.name]
         names = " | ".join(wrong) or f"unexpected {status!r}"
-        kind = address = None
-        if self.extension is not None:
-            bank = self._extension_bank
-            info = bank.fields("error_info")
-            kind = info["kind"]
-            if kind != ErrorKind.NONE:
-                address = bank.read("error_address_lo") | bank.read("error_address_hi") << 32
-                # Only that of a pushed descriptor, which lies in the board, is odd.
-                pushed = info["descriptor"] and address & 1
-                place = f"in pushed descriptor {address >> 5}" if pushed else ""
-                place = place or f"at address {address:#x}"
-                names += f"; first error {_kind_name(kind)} {place}"
-                if info["descriptor"] and not pushed:
-                    names += ", fetching a descriptor"
-            bank.write("error_clear", 1)
+        captured = self._capture and self._capture.take(direction)
+        if captured:
+            names += f"; first error {captured}"
         return TransferError(
             f"{direction.name} transfer failed after {after}: {names}. The channel was stopped; "
             "check that both memories were still pinned, and try again",
             status=int(status),
-            kind=kind,
-            address=address,
+            kind=captured and captured.kind,
+            address=captured and captured.address,
         )
 
     # Stop ------------------------------------------------------------------------------------
@@ -185,6 +177,8 @@ class Engine:
                     "made. Close the board and open it again, which resets it"
                 )
             channel.take_status()
+            if self._capture:
+                self._capture.drop(channel.direction)
 
     def _goes_idle(self, channel: DmaChannel) -> bool:
         """Waits until a channel that was disarmed is idle; resets the engine if it does not."""
@@ -196,7 +190,3 @@ class Engine:
         self._extension_bank.write("soft_reset", 1)
         self.resets += 1
         return channel.goes_idle(seconds)
-
-
-def _kind_name(kind: int) -> str:
-    return ErrorKind(kind).name.lower().replace("_", " ") if kind in set(ErrorKind) else str(kind)

@@ -105,6 +105,9 @@ class FrameRun:
 
     def _look(self) -> int:
         """Descriptors finished in all."""
+        if self.ended:
+            # The count may be another run's, or that of an engine that was reset.
+            return self._done
         count = self._channel.completed()
         new = (count - self._done) & _COUNT_MASK
         # A descriptor that failed is counted. The status is read after the count: it covers it.

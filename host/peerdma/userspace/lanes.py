@@ -114,6 +114,7 @@ class Lanes:
         self._engine = xdma.engine
         self._lost = lost
         self._notes = notes
+        self._resets = self._engine.resets
         self._queue: list[_Job] = []
         self._running: list[_Job] = []
         self.frames: FrameRun | None = None
@@ -165,7 +166,8 @@ class Lanes:
             self._begin()
 
     def expire(self) -> None:
-        """Ends the transfers that are late."""
+        """Ends the transfers that are late, and those that a reset has ended."""
+        self._end_reset()
         if not self._running:
             return
         now = time.monotonic()
@@ -228,8 +230,6 @@ class Lanes:
     def _fail(self, job: _Job, error: PeerdmaError) -> None:
         """Stops a transfer, which is over then."""
         if job in self._running:
-            engine = self._engine
-            resets = engine.resets
             with contextlib.suppress(PeerdmaError):
                 # A board that is gone accesses no memory.
                 job.run.stop()
@@ -239,11 +239,22 @@ class Lanes:
                 # Taken, so that the next transfer does not report them.
                 self._lost()
             self._end(job, error)
-            if engine.resets != resets:
-                for other in list(self._running):
-                    self._fail(other, TransferError(_RESET))
+            self._end_reset()
         elif job in self._queue:
             self._end(job, error)
+
+    def _end_reset(self) -> None:
+        """Ends what a reset of the engine has ended, beside the run that did not stop."""
+        if self._engine.resets == self._resets:
+            return
+        self._resets = self._engine.resets
+        for other in list(self._running):
+            self._fail(other, TransferError(_RESET))
+        frames, self.frames = self.frames, None
+        if frames is not None and not frames.ended:
+            with contextlib.suppress(PeerdmaError):
+                frames.stop()
+            frames.fail(TransferError(_RESET))
 
     def _end(self, job: _Job, outcome: Moved | PeerdmaError) -> None:
         if job in self._running:

@@ -17,7 +17,8 @@ import peerdma
 from peerdma import testing
 from peerdma.board.backend import Piece
 from peerdma.memory.memory import HostArray
-from peerdma.regs import PUSH_DESCRIPTORS, ErrorKind, Status
+from peerdma.regs import PUSH_DESCRIPTORS, Capability, ErrorKind, Status
+from peerdma.userspace import probe
 from peerdma.userspace.backend import UserSpaceBackend
 
 
@@ -99,6 +100,59 @@ def test_a_write_is_lost_in_the_pcie_block(gpu, number):
             assert caught.value.kind == ErrorKind.WRITE_DROPPED
             assert str(caught.value).startswith("C2H transfer failed after 0 of 1 descriptors")
         works(board, gpu)
+
+
+def both_fail(board: peerdma.Board, late: float, size: int = 60_000):
+    """A write and a read at once, of which both fail; how, and the bus addresses of the source.
+
+    Whoever hears of interrupts comes `late` by so many seconds.
+    """
+    backend = board._backend
+    assert isinstance(backend, UserSpaceBackend)
+    source, target = (
+        backend.pin(HostArray(np.zeros(size, np.uint8)), access)
+        for access in (peerdma.Access.READ, peerdma.Access.WRITE)
+    )
+    backend.start(backend.prepare_write(Piece(source, 0, size), 0), "H2C", None)
+    backend.start(backend.prepare_read(Piece(target, 0, size), 0), "C2H", None)
+    time.sleep(late)
+    ended = {}
+    while len(ended) < 2:
+        ended |= backend.collect()
+        backend.wait(backend.deadline())
+    start = int(source.scatter.addresses[0])
+    for pin in (source, target):
+        backend.unpin(pin)
+    return ended, range(start, start + size)
+
+
+@pytest.mark.parametrize("older", [False, True])
+@pytest.mark.parametrize("late", [0, 0.3])
+def test_each_direction_has_its_own_error(gpu, monkeypatch, late, older):
+    """Both fail at once. An older core explains one of them at least, and none by the other's."""
+    if older:
+        hide = Capability.CAPTURE
+        monkeypatch.setattr(probe, "Capability", lambda found: Capability(found) & ~hide)
+    faults = ["--fault", "ur@30", "--fault", "discard@400"]
+    with peerdma.open("sim", arguments=faults) as board:
+        ended, source = both_fail(board, late)
+        for error in ended.values():
+            assert isinstance(error, peerdma.TransferError)
+            assert error.status & Status.READ_UNSUPPORTED
+        kinds = ended["H2C"].kind, ended["C2H"].kind
+        whole = ErrorKind.UNSUPPORTED_REQUEST, ErrorKind.WRITE_DROPPED
+        assert kinds == whole or (older and kinds in ((whole[0], None), (None, whole[1])))
+        if kinds[0]:
+            assert ended["H2C"].address in source
+        if kinds[1]:
+            assert ended["C2H"].address == 0
+        works(board, gpu)
+        # What is left of these errors explains no later one.
+        with board.pin(gpu.surface(64)) as pin:
+            for prepare in (board._backend.prepare_write, board._backend.prepare_read):
+                with pytest.raises(peerdma.TransferError, match="decode") as caught:
+                    run(board, prepare(Piece(pin.handle, 0, 64), 1 << 40))
+                assert (caught.value.kind, caught.value.address) == (ErrorKind.DECODE, 1 << 40)
 
 
 def test_a_failure_in_the_middle_of_a_copy(gpu):

@@ -5,8 +5,10 @@ import pytest
 
 import peerdma
 from peerdma.board.transfer import Through
+from peerdma.memory.scatter import ScatterList
 from peerdma.regs import C2H_CHANNEL_BASE, CHANNEL, EXTENSION, Status
 from peerdma.userspace.dma_channel import Direction
+from peerdma.userspace.frames import FrameRun
 from peerdma.userspace.lanes import Lanes, Work, once
 from peerdma.userspace.prepared import Run
 from tests.host.userspace.test_xdma import GOOD, ONE, Registers, driver
@@ -120,10 +122,9 @@ def test_a_failure_of_one_way_leaves_the_other_alone(registers, lanes, start):
     assert running(lanes) == ["read"]
 
 
-def test_a_reset_ends_both_ways(registers, lanes, start, xdma):
-    """The engine is reset if a channel does not stop: what the other one did is lost, too."""
-    start("write", H2C)
-    start("read", C2H)
+@pytest.fixture
+def resets(registers):
+    """A soft reset makes the channels idle, which nothing else does."""
     write32 = registers.write32
 
     def reset(bar, offset, value):
@@ -131,8 +132,45 @@ def test_a_reset_ends_both_ways(registers, lanes, start, xdma):
         if offset == EXTENSION.address("soft_reset"):
             for base in BASE.values():
                 registers.set(CHANNEL, "status", 0, base)
+                registers.set(CHANNEL, "completed_count", 0, base)
 
     registers.write32 = reset
+
+
+@pytest.fixture
+def frames(lanes, xdma):
+    """Three frames that are filled round and round."""
+    places = [ScatterList([0x1000 * n], [64]) for n in range(1, 4)]
+    lanes.frames = FrameRun(xdma, places, lambda: None, overwrite=False, timeout=100)
+    return lanes.frames
+
+
+def test_a_reset_ends_frames_too(registers, resets, lanes, start, frames):
+    """With their number as it was before, and at once: none of them comes any more."""
+    start("write", H2C)
+    registers.set(CHANNEL, "completed_count", 2, C2H_CHANNEL_BASE)
+    assert frames.filled() == 2
+    reports = frames.reports
+    lanes.cancel("write")
+    assert frames.reports > reports, "nobody is woken"
+    assert frames.filled() == 2
+    with pytest.raises(peerdma.TransferError, match="the engine was reset"):
+        frames.check()
+    assert lanes.frames is None
+
+
+def test_frames_that_do_not_stop_end_the_other_way_with_a_reset(resets, lanes, start, frames):
+    start("write", H2C)
+    frames.stop()
+    lanes.expire()
+    ((name, error),) = lanes.ended
+    assert name == "write" and "the engine was reset" in str(error)
+
+
+def test_a_reset_ends_both_ways(resets, lanes, start, xdma):
+    """The engine is reset if a channel does not stop: what the other one did is lost, too."""
+    start("write", H2C)
+    start("read", C2H)
     lanes.cancel("write")
     (cancelled, other) = lanes.ended
     assert cancelled[0] == "write" and isinstance(cancelled[1], peerdma.Cancelled)

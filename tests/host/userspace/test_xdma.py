@@ -8,8 +8,10 @@ import peerdma
 from peerdma.memory.scatter import ScatterList
 from peerdma.regs import (
     BAR_DMA,
+    C2H_CAPTURE_BASE,
     C2H_CHANNEL_BASE,
     C2H_PUSH_BASE,
+    CAPTURE,
     CHANNEL,
     DESC_COMPLETED,
     DESC_STOP,
@@ -240,6 +242,69 @@ def test_an_error_names_what_the_board_captured_and_stops(registers):
     assert (CHANNEL.address("control"), 0) in registers.writes
     registers.outcome, registers.descriptors_done = int(GOOD), 1
     xdma.transfer(Direction.H2C, ONE, 0)
+
+
+def capture(registers, kind, *, channel=0, c2h=0, own=False):
+    """Has the board hold an error of a channel: in its own capture, or in that of an older core."""
+    block, base = EXTENSION, None
+    if own:
+        block, base = CAPTURE, C2H_CAPTURE_BASE if c2h else CAPTURE.base
+    fields = {"kind": kind, "channel": channel, "c2h": c2h}
+    info = block["error_info"]
+    value = sum(info.field(name).put(value) for name, value in fields.items())
+    registers.set(block, "error_info", value, base)
+    registers.set(block, "error_address_lo", 0x1000 * (1 + c2h), base)
+
+
+@pytest.mark.parametrize("direction", Direction)
+@pytest.mark.parametrize(("channel", "c2h"), [(0, 0), (0, 1), (1, 0), (1, 1)])
+def test_an_older_core_explains_only_the_channel_that_it_names(registers, direction, channel, c2h):
+    """Another's error is neither reported as its, nor cleared: it may still be asked for."""
+    xdma = driver(registers)
+    registers.outcome = int(Status.READ_UNSUPPORTED | Status.DESCRIPTOR_STOPPED)
+    capture(registers, ErrorKind.POISONED, channel=channel, c2h=c2h)
+    registers.writes.clear()
+    mine = channel == 0 and c2h == (direction is Direction.C2H)
+    with pytest.raises(peerdma.TransferError) as caught:
+        xdma.transfer(direction, ONE, 0)
+    found = (ErrorKind.POISONED, 0x1000 * (1 + c2h)) if mine else (None, None)
+    assert (caught.value.kind, caught.value.address) == found
+    assert ("first error poisoned" in str(caught.value)) == mine
+    assert ((EXTENSION.address("error_clear"), 1) in registers.writes) == mine
+
+
+@pytest.mark.parametrize("direction", Direction)
+def test_an_older_core_keeps_nothing_of_a_run_that_was_stopped(registers, direction):
+    """What it met on its end would explain the next run's error; what another met stays."""
+    xdma = driver(registers)
+    for c2h in (0, 1):
+        capture(registers, ErrorKind.POISONED, c2h=c2h)
+        registers.writes.clear()
+        xdma.engine.stop([direction])
+        mine = c2h == (direction is Direction.C2H)
+        assert ((EXTENSION.address("error_clear"), 1) in registers.writes) == mine
+
+
+@pytest.mark.parametrize("direction", Direction)
+def test_each_channel_has_an_error_of_its_own_that_needs_no_clearing(registers, direction):
+    registers.set(EXTENSION, "capabilities", Capability.CAPTURE)
+    xdma = driver(registers)
+    registers.outcome = int(Status.READ_UNSUPPORTED | Status.DESCRIPTOR_STOPPED)
+    capture(registers, ErrorKind.MAGIC, c2h=direction is Direction.C2H)
+    capture(registers, ErrorKind.POISONED, c2h=0, own=True)
+    capture(registers, ErrorKind.WRITE_DROPPED, c2h=1, own=True)
+    registers.writes.clear()
+    with pytest.raises(peerdma.TransferError) as caught:
+        xdma.transfer(direction, ONE, 0)
+    found = (caught.value.kind, caught.value.address)
+    assert (
+        found
+        == {
+            Direction.H2C: (ErrorKind.POISONED, 0x1000),
+            Direction.C2H: (ErrorKind.WRITE_DROPPED, 0x2000),
+        }[direction]
+    )
+    assert not any(offset == EXTENSION.address("error_clear") for offset, _ in registers.writes)
 
 
 def test_an_unknown_error_kind_is_shown_as_its_number(registers):

@@ -3,7 +3,6 @@
 
 import pytest
 
-from hw.records import Outcome
 from hw.registers.extension import ExtensionBlock
 from hw.stream.user_blocks import PassThrough, find
 from peerdma import regs
@@ -11,7 +10,7 @@ from tests.hw.helpers import simulate
 from tests.hw.registers.bus import bus_read, bus_write
 
 
-def run(scenario, user=PassThrough, capabilities=regs.Capability.STREAM):
+def run(scenario, user=PassThrough, capabilities=regs.Capability.STREAM, beside=None):
     dut = ExtensionBlock(
         h2c=1,
         c2h=3,
@@ -25,7 +24,10 @@ def run(scenario, user=PassThrough, capabilities=regs.Capability.STREAM):
     async def bench(ctx):
         await scenario(ctx, dut)
 
-    simulate(dut, bench)
+    async def answers(ctx):
+        await beside(ctx, dut.capture)
+
+    simulate(dut, bench, background=[answers] if beside else [])
 
 
 async def read(ctx, dut, name, block=regs.EXTENSION):
@@ -36,40 +38,74 @@ async def write(ctx, dut, name, value, block=regs.EXTENSION):
     await bus_write(ctx, dut.bus, block.base + block[name].offset, value)
 
 
-async def captured(ctx, dut):
-    """(kind, channel, c2h, descriptor, count, address) as software reads them."""
-    info = await read(ctx, dut, "error_info")
-    low, high = [await read(ctx, dut, f"error_address_{half}") for half in ("lo", "hi")]
+async def captured(ctx, dut, index=None):
+    """(kind, channel, c2h, descriptor, count, address) as software reads them.
+
+    In the extension block, or of the channel with this index in `CAPTURE`.
+    """
+    block, at = (regs.EXTENSION, 0x9000) if index is None else (regs.CAPTURE, 0x9100 + 32 * index)
+    info, low, high = [
+        await bus_read(ctx, dut.bus, at + block[f"error_{name}"].offset)
+        for name in ("info", "address_lo", "address_hi")
+    ]
     names = ("kind", "channel", "c2h", "descriptor", "count")
-    register = regs.EXTENSION["error_info"]
-    return *(register.field(name).get(info) for name in names), high << 32 | low
+    fields = [block["error_info"].field(name).get(info) for name in names]
+    return *fields, high << 32 | low
 
 
-async def fail(ctx, dut, outcome, address, *, channel=0, c2h=0, descriptor=0, times=1):
-    ctx.set(
-        dut.error.payload, {"outcome": outcome, "address": address, "channel": channel, "c2h": c2h}
-    )
-    ctx.set(dut.error.payload.descriptor, descriptor)
-    ctx.set(dut.error.valid, 1)
-    await ctx.tick().repeat(times)
-    ctx.set(dut.error.valid, 0)
+def error(index, of_channel):
+    """An error that differs by which one is asked for."""
+    place = {"channel": index & 3, "c2h": index >> 2}
+    address = 0xFEDC_BA98_7654_3200 + 8 * index + of_channel
+    return {"outcome": 10 - index, "descriptor": 1, "place": place, "address": address}
 
 
-def test_the_first_error_is_kept_and_all_are_counted():
+def test_the_capture_of_each_channel_and_the_first_one_have_their_places():
+    async def answer(ctx, port):
+        while True:
+            asked = ctx.get(port.index.channel) | ctx.get(port.index.c2h) << 2
+            of_channel = ctx.get(port.of_channel)
+            ctx.set(port.error, error(asked if of_channel else 1, of_channel))
+            await ctx.changed(port.index, port.of_channel)
+
     async def scenario(ctx, dut):
-        assert await captured(ctx, dut) == (0, 0, 0, 0, 0, 0)
-        first = 0xFEDC_BA98_7654_3210
-        await fail(ctx, dut, Outcome.POISONED, first, channel=3, c2h=1, descriptor=1)
-        expected = (Outcome.POISONED.value, 3, 1, 1)
-        assert await captured(ctx, dut) == (*expected, 1, first)
-        await fail(ctx, dut, Outcome.DECODE, 0x1234)
-        assert await captured(ctx, dut) == (*expected, 2, first)
-        await fail(ctx, dut, Outcome.DECODE, 0x1234, times=0x1_0000)
-        assert await captured(ctx, dut) == (*expected, 0xFFFF, first)
+        for index in (None, *range(8)):
+            expected = error(1, 0) if index is None else error(index, 1)
+            place = expected["place"]["channel"], expected["place"]["c2h"]
+            found = await captured(ctx, dut, index)
+            assert found == (expected["outcome"], *place, 1, 0, expected["address"])
+
+    run(scenario, beside=answer)
+
+
+def test_runs_that_fail_are_counted():
+    async def scenario(ctx, dut):
+        for count, times in ((1, 1), (2, 1), (0xFFFF, 0x1_0000)):
+            ctx.set(dut.capture.failed, 1)
+            await ctx.tick().repeat(times)
+            ctx.set(dut.capture.failed, 0)
+            assert (await captured(ctx, dut))[4] == count
         await write(ctx, dut, "error_clear", 0)
-        assert await captured(ctx, dut) == (0, 0, 0, 0, 0, 0)
-        await fail(ctx, dut, Outcome.MAGIC, 0x20)
-        assert await captured(ctx, dut) == (Outcome.MAGIC.value, 0, 0, 0, 1, 0x20)
+        assert (await captured(ctx, dut))[4] == 0
+
+    run(scenario)
+
+
+def test_the_rest_of_the_captures_reads_0_and_nothing_there_is_written():
+    async def scenario(ctx, dut):
+        ctx.set(dut.capture.error, error(1, 0))
+        ctx.set(dut.bus.write.bar, regs.BAR_DMA[0])
+        ctx.set(dut.bus.write.enable, 0xFF)
+        ctx.set(dut.bus.write.data, -1)
+        ctx.set(dut.bus.write.valid, 1)
+        for offset in range(0, 0x100, 4):
+            at = regs.CAPTURE.base + offset
+            ctx.set(dut.bus.write.address, at >> 3)
+            assert not ctx.get(dut.soft_reset | dut.capture.clear | dut.stream_flush.any())
+            there = offset % 32 in (register.offset for register in regs.CAPTURE.registers)
+            assert bool(await bus_read(ctx, dut.bus, at)) == there
+        ctx.set(dut.bus.write.address, regs.EXTENSION.address("error_clear") >> 3)
+        assert ctx.get(dut.capture.clear)
 
     run(scenario)
 
