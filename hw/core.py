@@ -388,6 +388,7 @@ class Core(wiring.Component):
             capabilities=capabilities,
             user=config.user,
             launch_queues=config.launch_queues,
+            answers=config.extension,
         )
         return HostInterface(
             h2c=config.h2c,
@@ -395,7 +396,6 @@ class Core(wiring.Component):
             pairs=streams,
             tags=config.tags,
             extension=extension,
-            answers=config.extension,
             token=WriteToken.const({"record": 1}).as_value(),
             shared=self._shared,
             launches=config.launch_queues > 0,
