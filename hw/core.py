@@ -211,6 +211,7 @@ class Core(wiring.Component):
             credit_lag=self.block.credit_lag,
         )
         streams = config.pairs
+        source = config.user is not None and config.user.RATIO[0] == 0
         m.submodules.writer = writer = Writer(streams, offset_bits(config.ram_size))
         m.submodules.ram = ram = CardRam(config.ram_size)
         m.submodules.host = host = self._host(streams)
@@ -223,6 +224,8 @@ class Core(wiring.Component):
                     c2h=c2h,
                     ram_size=config.ram_size,
                     has_stream=index < streams,
+                    # Nothing of H2C comes out of a source.
+                    doubtful=c2h or not source,
                     pushable=config.extension,
                     shared=self._shared,
                 )
