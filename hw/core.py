@@ -211,6 +211,7 @@ class Core(wiring.Component):
             credit_lag=self.block.credit_lag,
         )
         streams = config.pairs
+        source = config.user is not None and config.user.RATIO[0] == 0
         m.submodules.writer = writer = Writer(streams, offset_bits(config.ram_size))
         m.submodules.ram = ram = CardRam(config.ram_size)
         m.submodules.host = host = self._host(streams)
@@ -223,6 +224,8 @@ class Core(wiring.Component):
                     c2h=c2h,
                     ram_size=config.ram_size,
                     has_stream=index < streams,
+                    # Nothing of H2C comes out of a source.
+                    doubtful=c2h or not source,
                     pushable=config.extension,
                     shared=self._shared,
                 )
@@ -376,6 +379,7 @@ class Core(wiring.Component):
             capabilities=capabilities,
             user=config.user,
             launch_queues=config.launch_queues,
+            answers=config.extension,
         )
         return HostInterface(
             h2c=config.h2c,
@@ -383,7 +387,6 @@ class Core(wiring.Component):
             pairs=streams,
             tags=config.tags,
             extension=extension,
-            answers=config.extension,
             token=WriteToken.const({"record": 1}).as_value(),
             shared=self._shared,
             launches=config.launch_queues > 0,

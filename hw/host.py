@@ -46,8 +46,6 @@ class HostInterface(wiring.Component):
     tags : int
         Tags of the read engine.
     extension : ExtensionBlock
-    answers : bool
-        The extension block is on the register bus.
     token : int
         Token of the memory writes.
     shared : bool
@@ -99,7 +97,6 @@ class HostInterface(wiring.Component):
         pairs: int,
         tags: int,
         extension: ExtensionBlock,
-        answers: bool,
         token: int,
         shared: bool = False,
         launches: bool = False,
@@ -107,7 +104,6 @@ class HostInterface(wiring.Component):
         self._h2c, self._c2h = h2c, c2h
         self._launches = launches
         self._extension = extension
-        self._answers = answers
         self._token = token
         self._shared = shared
         always = {"always_ready": True}
@@ -170,11 +166,9 @@ class HostInterface(wiring.Component):
         m.submodules.soft_reset = soft_reset = SoftReset()
 
         # The register bus
-        banks = [common.bus, irq.bus, user.bus]
+        banks = [common.bus, irq.bus, user.bus, extension.bus]
         banks += [wiring.flipped(channel.bus) for channel in channels]
         banks += [wiring.flipped(pair) for pair in self.pairs]
-        if self._answers:
-            banks.append(extension.bus)
         if self._launches:
             banks.append(wiring.flipped(self.launch_bus))
         m.submodules.stage = stage = BusStage()

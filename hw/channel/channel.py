@@ -21,7 +21,7 @@ class Channel(wiring.Component):
 
     Parameters
     ----------
-    index, c2h, ram_size, has_stream, pushable, shared
+    index, c2h, ram_size, has_stream, doubtful, pushable, shared
         As for `hw.channel.control.ChannelControl`.
 
     Members
@@ -54,6 +54,7 @@ class Channel(wiring.Component):
         c2h: bool,
         ram_size: int,
         has_stream: bool = False,
+        doubtful: bool = True,
         pushable: bool = False,
         shared: bool = False,
     ):
@@ -65,6 +66,7 @@ class Channel(wiring.Component):
             c2h=c2h,
             ram_size=ram_size,
             has_stream=has_stream,
+            doubtful=doubtful,
             pushable=pushable,
             shared=shared,
         )

@@ -59,6 +59,8 @@ class ChannelControl(wiring.Component):
         Bytes of card RAM: the card addresses that decode.
     has_stream : bool
         The stream window decodes, too.
+    doubtful : bool
+        As for `hw.channel.intake.DescriptorIntake`.
     pushable : bool
         The host can push descriptors.
     shared : bool
@@ -97,6 +99,7 @@ class ChannelControl(wiring.Component):
         c2h: bool,
         ram_size: int,
         has_stream: bool = False,
+        doubtful: bool = True,
         pushable: bool = False,
         shared: bool = False,
     ):
@@ -104,7 +107,7 @@ class ChannelControl(wiring.Component):
         self._c2h = c2h
         self._pushable = pushable
         self._shared = shared
-        self._intake = DescriptorIntake(ram_size=ram_size, has_stream=has_stream)
+        self._intake = DescriptorIntake(ram_size=ram_size, has_stream=has_stream, doubtful=doubtful)
         super().__init__(
             {
                 "host": In(ChannelHostSignature(shared)),

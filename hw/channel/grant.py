@@ -87,7 +87,8 @@ class ChannelGrant(wiring.Component):
             parts.flush.eq(host.flush | flush),
             parts.oldest.ready.eq(host.oldest.ready),
             parts.stream.running.eq(host.stream.running | owner.started),
-            parts.stream.breaks.eq(host.stream.breaks),
+            # A run of software's that is over breaks nothing of the owner's.
+            parts.stream.breaks.eq(host.stream.breaks & ~self.owned),
             host.stream.start_ok.eq(parts.stream.start_ok & hosts),
             host.quiet.eq(parts.quiet),
             host.oldest.payload.eq(oldest),

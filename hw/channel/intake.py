@@ -26,6 +26,8 @@ class DescriptorIntake(wiring.Component):
         Bytes of card RAM: the card addresses that decode.
     has_stream : bool
         The stream window decodes, too.
+    doubtful : bool
+        What of a run's list is not known may be for the stream.
 
     Members
     -------
@@ -43,12 +45,13 @@ class DescriptorIntake(wiring.Component):
         Of the entry with an error, until `flush`: the address of the descriptor, or the card
         address that does not decode.
     streamed : Out(1)
-        A descriptor of this run uses the stream window.
+        A descriptor of this run uses the stream window, or one that has not come yet may.
     """
 
-    def __init__(self, *, ram_size: int, has_stream: bool):
+    def __init__(self, *, ram_size: int, has_stream: bool, doubtful: bool = True):
         self._ram_size = ram_size
         self._has_stream = has_stream
+        self._doubtful = has_stream and doubtful
         super().__init__(
             {
                 "word": In(stream.Signature(DescriptorWord, always_ready=True)),
@@ -94,6 +97,8 @@ class DescriptorIntake(wiring.Component):
                         whole.eq(1),
                     ]
 
+        #: a descriptor uses the stream; the one with Stop was taken, and so was all of the list
+        streams, known = Signal(), Signal(init=not self._doubtful)
         outside = Signal()
         if self._has_stream:
             m.d.comb += to_stream.eq(span.card_address[STREAM_WINDOW_BIT])
@@ -105,18 +110,20 @@ class DescriptorIntake(wiring.Component):
             entry.outcome.eq(Mux(fetched & outside, Outcome.DECODE, failure)),
             self.entry.valid.eq((last | whole) & ~self.flush),
             self.error_address.eq(span.card_address),
+            self.streamed.eq(streams | ~known),
             self.wanted.eq((~self.span.valid | self.span.ready) & ~whole & ~faulty),
         ]
         with m.If(self.span.ready):
             m.d.sync += self.span.valid.eq(0)
         with m.If(self.start):
-            m.d.sync += [self.streamed.eq(0), faulty.eq(0)]
+            m.d.sync += [streams.eq(0), known.eq(not self._doubtful), faulty.eq(0)]
         with m.If(last):
             m.d.sync += whole.eq(1)
         with m.If(self.entry.valid & self.entry.ready):
             m.d.sync += [
                 whole.eq(0),
-                self.streamed.eq(self.streamed | (to_stream & ~entry.immediate)),
+                streams.eq(streams | (to_stream & ~entry.immediate)),
+                known.eq(known | (entry.stop & fetched)),
                 self.span.valid.eq(~entry.immediate),
                 faulty.eq(entry.outcome != Outcome.OK),
             ]

@@ -110,6 +110,8 @@ class RunState(wiring.Component):
         #: software has started the next run while this one was ending
         restarted = Signal()
         settled, resting = Signal(), Signal()
+        #: the run ends by an error, and may have left bytes in the stream
+        spoilt = Signal()
         # An error of the oldest descriptor itself comes before one of a span behind it. The report
         # of the former has an address, which the intake keeps; the data path reports the latter's.
         outcome, of_fetch = Signal(Outcome), Signal()
@@ -120,6 +122,7 @@ class RunState(wiring.Component):
             outcome.eq(Mux(ready, oldest.outcome, self.failure)),
             of_fetch.eq(ready & oldest.from_fetch),
             report.address.eq(self.error_address),
+            spoilt.eq(self.streamed & (ending & int(_STATUS.errors())).any()),
         ]
         m.d.sync += [self.error.valid.eq(0), restarted.eq(restarted | rise)]
 
@@ -135,6 +138,8 @@ class RunState(wiring.Component):
                     with m.If(use.start_ok):
                         m.d.comb += self.start.eq(1)
                         m.next = "Run"
+                with m.Elif(self.fall):
+                    m.next = "Dropped"
             with m.State("Run"):
                 m.d.comb += busy.eq(1)
                 m.d.sync += restarted.eq(rise)
@@ -178,10 +183,7 @@ class RunState(wiring.Component):
                     with m.Else():
                         m.d.sync += completed.eq(oldest.completed)
             with m.State("End"):
-                m.d.comb += [
-                    busy.eq(1),
-                    use.breaks.eq(self.streamed & (ending & int(_STATUS.errors())).any()),
-                ]
+                m.d.comb += [busy.eq(1), use.breaks.eq(spoilt)]
                 with m.If(settled):
                     m.d.sync += [self.flush.eq(0), uncounted.eq(0)]
                     m.next = "Idle"
@@ -189,8 +191,20 @@ class RunState(wiring.Component):
                         m.d.comb += [events.event.eq(ending), events.counted.eq(uncounted)]
                         with m.If(run):
                             m.next = "Stopped"
+                            with m.If(spoilt):
+                                m.next = "Failed"
             with m.State("Stopped"):
                 with m.If(~run):
+                    m.next = "Idle"
+            with m.State("Failed"):
+                # Until software has seen it, it may start the other half of the copy.
+                m.d.comb += [resting.eq(1), use.breaks.eq(1)]
+                with m.If(~run):
+                    m.next = "Dropped"
+            with m.State("Dropped"):
+                # The pair may be another owner's, and is flushed behind its run.
+                m.d.comb += [resting.eq(1), use.breaks.eq(1), busy.eq(run)]
+                with m.If(use.start_ok):
                     m.next = "Idle"
             with m.State("Abort"):
                 m.d.comb += [busy.eq(1), self.halt.eq(1)]

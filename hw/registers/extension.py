@@ -79,6 +79,8 @@ class ExtensionBlock(wiring.Component):
         The user block of this build.
     launch_queues : int
         Number of this build.
+    answers : bool
+        The extension block answers; the config block, which is XDMA's, does so in any case.
 
     Members
     -------
@@ -109,7 +111,20 @@ class ExtensionBlock(wiring.Component):
         Byte Count and Lower Address of completions may be anything.
     """
 
-    def __init__(self, *, h2c, c2h, tags, ram_size, clock_khz, capabilities, user, launch_queues=0):
+    def __init__(
+        self,
+        *,
+        h2c,
+        c2h,
+        tags,
+        ram_size,
+        clock_khz,
+        capabilities,
+        user,
+        launch_queues=0,
+        answers=True,
+    ):
+        self._answers = answers
         self._channels = h2c | c2h << 4 | tags << 8 | launch_queues << 16
         self._ram_size = ram_size
         self._clock_khz = clock_khz
@@ -145,11 +160,12 @@ class ExtensionBlock(wiring.Component):
         m.submodules.extension = ext = RegisterBank(block, bar=bar, registered=False)
         m.submodules.config = config = RegisterBank(regs.CONFIG, bar=bar, registered=False)
         link = self.link
-        m.submodules.fan_out = fan_out = BusFanOut(2)
+        m.submodules.fan_out = fan_out = BusFanOut(1 + self._answers)
         wiring.connect(m, wiring.flipped(self.bus), fan_out.bus)
+        wiring.connect(m, fan_out.targets[0], config.bus)
+        if self._answers:
+            self._connect(m, fan_out.targets[1], ext.bus)
         capture = self.capture
-        self._connect(m, fan_out.targets[0], ext.bus)
-        wiring.connect(m, fan_out.targets[1], config.bus)
 
         window, name, ratio = 0, 0, (0, 0)
         if self._user:

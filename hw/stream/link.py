@@ -19,7 +19,9 @@ class StreamRunSignature(wiring.Signature):
     running : Out(1)
         A run is under way: from its start until nothing of it is left.
     breaks : Out(1)
-        A run that used the stream is ending otherwise than by Stop. High up to its last cycle.
+        A run that used the stream, or may have, is ending otherwise than by Stop. High up to its
+        last cycle, and after an error until software has cleared Run. High as well from when a run
+        that waited was given up until `start_ok`.
     """
 
     def __init__(self):

@@ -21,11 +21,14 @@ __all__ = ["StreamPair"]
 class StreamPair(wiring.Component):
     """What H2C channel n sends, and C2H channel n receives, through the window at bit 63.
 
-    When a run that used the stream ends other than by Stop, on either side, the pair is flushed
-    when both channels are idle: rings and user block are then as after reset. Meanwhile neither
-    channel starts a run, so the next copy is clean whichever side failed. Bytes that C2H does not
-    take any more are dropped, those behind a failed read at once: what C2H writes are the first
-    bytes of the copy.
+    When a run that used the stream, or may have, ends other than by Stop, on either side, the pair
+    is flushed when both channels are idle: rings and user block are then as after reset. Meanwhile
+    neither channel starts a run, so the next copy is clean whichever side failed. Bytes that C2H
+    does not take any more are dropped, those behind a failed read at once: what C2H writes are the
+    first bytes of the copy.
+
+    Until software has cleared Run of the side that failed, the other one may start: that is the
+    other half of the same copy, and what it brings is dropped as well.
 
     After a normal Stop bytes that nobody took yet stay, for the runs that follow, unless software
     asks for a flush.
@@ -116,15 +119,17 @@ class StreamPair(wiring.Component):
         if self.recorded:
             m.d.comb += [path.records.eq(self.records), path.cycles.eq(self.cycles)]
         was_broken = Signal()
-        broken = Signal()
+        broken, start_ok = Signal(), Signal()
         m.d.comb += [
             broken.eq(was_broken | self.flush | h2c.breaks | c2h.breaks),
             path.flush.eq(broken & ~h2c.running & ~c2h.running),
             # While C2H runs it may take what it gets of a broken copy.
             path.discard.eq(broken & ~c2h.running),
             path.released.eq(self.released),
-            h2c.start_ok.eq(~broken),
-            c2h.start_ok.eq(~broken),
+            # In the cycle of a flush, as nothing of a run that starts comes before the next.
+            start_ok.eq(~broken | path.flush),
+            h2c.start_ok.eq(start_ok),
+            c2h.start_ok.eq(start_ok),
             self.active.eq(c2h.running & self._source),
         ]
         m.d.sync += was_broken.eq(broken & ~path.flush)

@@ -8,6 +8,7 @@ from .doorbells import Doorbells
 from .frames import Frames
 from .grants import Grants
 from .interrupts import Edges, Masked, Pending, Records
+from .leftovers import Ends, Leftovers
 from .property import Property
 from .queues import Queue, ReadQueue, WriteQueues
 from .rings import Copy, Inbound, Outbound
@@ -35,6 +36,8 @@ PROPERTIES: dict[str, type[Property]] = {
     "frames": Frames,
     "pushes": Pushes,
     "grants": Grants,
+    "ends": Ends,
+    "leftovers": Leftovers,
     "doorbells": Doorbells,
     "put": Put,
     "get": Get,

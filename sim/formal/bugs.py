@@ -51,6 +51,52 @@ BUGS: dict[str, list[Edit]] = {
             "with m.If(parts.quiet):",
             "with m.If(1):",
         ),
+        Edit(
+            "a run of software's that is over breaks nothing of the owner's",
+            "hw/channel/grant.py",
+            "host.stream.breaks & ~self.owned",
+            "host.stream.breaks",
+        ),
+        Edit(
+            "an aborted run of the owner breaks its pair",
+            "hw/channel/grant.py",
+            "parts.streamed & (end.aborted | (end.outcome != Outcome.OK))",
+            "parts.streamed & (end.outcome != Outcome.OK)",
+        ),
+    ],
+    "ends": [
+        Edit(
+            "an abort breaks the pair",
+            "hw/channel/run.py",
+            "use.breaks.eq(self.streamed)]",
+            "use.breaks.eq(0)]",
+        ),
+        Edit(
+            "an error breaks the pair until software has seen it",
+            "hw/channel/run.py",
+            'm.next = "Failed"',
+            'm.next = "Stopped"',
+        ),
+        Edit(
+            "a run that is given up before its turn breaks the pair",
+            "hw/channel/run.py",
+            "with m.Elif(self.fall):",
+            "with m.Elif(0):",
+        ),
+    ],
+    "leftovers": [
+        Edit(
+            "a break lasts until the flush",
+            "hw/stream/pair.py",
+            "was_broken.eq(broken & ~path.flush)",
+            "was_broken.eq(0)",
+        ),
+        Edit(
+            "both sides break a pair",
+            "hw/stream/pair.py",
+            "self.flush | h2c.breaks | c2h.breaks",
+            "self.flush | c2h.breaks",
+        ),
     ],
     "doorbells": [
         Edit(

@@ -53,7 +53,7 @@ class Grants(Property):
             Assume(host.stream.running == running),
             Assume(host.start == (block.waits & host.stream.start_ok)),
             Assume(~(block.waits & running)),
-            Assume(running | ~(host.flush | host.oldest.ready | host.stream.breaks)),
+            Assume(running | ~(host.flush | host.oldest.ready)),
             # What an owner does.
             Assume(~self.past(m, takes_back) | ~owner.request),
             bounded(owner.granted & ~owner.started & ~owner.start & owner.request),
@@ -64,6 +64,8 @@ class Grants(Property):
             bounded(~clear),
         ]
         started, granted = owner.started, owner.granted
+        # A run ends as it went: an end without an error has had all its descriptors.
+        end, failed, whole = owner.ended.payload, Signal(), Signal()
         mine = parts.start & ~host.start
         m.d.comb += [
             Assert(~(running & granted)),
@@ -76,13 +78,14 @@ class Grants(Property):
             Assert(~parts.oldest.ready | running | (started & ~parts.flush)),
             Assert(~parts.flush | running | started),
             Assert(parts.stream.running == (running | started)),
-            Assert(~parts.stream.breaks | parts.stream.running),
+            # The pair breaks by whoever has the channel; a run of the owner that is not whole does.
+            Assert(~parts.stream.breaks | Mux(granted, started & parts.flush, host.stream.breaks)),
+            Assert(granted | (parts.stream.breaks == host.stream.breaks)),
+            Assert(~owner.ended.valid | (parts.stream.breaks == (parts.streamed & ~whole))),
             Assert(~owner.ended.valid | (started & parts.flush & parts.quiet)),
             Assert(self.waiting(m, owner.request & ~granted, self.GRANTED + 1) <= self.GRANTED),
             Assert(self.waiting(m, block.waits, self.STARTED + 1) <= self.STARTED),
         ]
-        # A run ends as it went: an end without an error has had all its descriptors.
-        end, failed, whole = owner.ended.payload, Signal(), Signal()
         with m.If(mine):
             m.d.sync += [failed.eq(0), whole.eq(0)]
         with m.If(started & ~parts.flush):

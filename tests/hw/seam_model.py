@@ -41,7 +41,7 @@ class SeamModel:
     writes : list of (int, int, int)
         Address, dwords and the relaxed ordering attribute of each write, in order.
     refused : set of int
-        Addresses at which reads are answered Unsupported Request.
+        Offsets in memory: a read of one of these bytes ends there, by Unsupported Request.
     """
 
     def __init__(self, core: Core, base: int, size: int):
@@ -136,23 +136,22 @@ class SeamModel:
     def _load(self, header: dict):
         first, left = enabled_bytes(header["first_be"], header["last_be"], header["dwords"])
         address = header["address"] + first
-        if address in self.refused:
-            refusal = {"byte_count": left, "lower_address": address & 0x7F, "tag": header["tag"]}
-            refusal |= {"status": CompletionStatus.UR}
-            self._completions.append(seam_beats(refusal, None))
-            return
         while left:
             count = min(left, _COMPLETION_BYTES - address % _COMPLETION_BYTES)
             start, end = address & ~3, address + count + 3 & ~3
+            span = self._span({"address": start}, end - start)
+            refused = not self.refused.isdisjoint(range(span.start, span.stop))
             completion = {
-                "status": CompletionStatus.SC,
+                "status": CompletionStatus.UR if refused else CompletionStatus.SC,
                 "byte_count": left,
                 "lower_address": address & 0x7F,
-                "dwords": (end - start) // 4,
+                "dwords": 0 if refused else (end - start) // 4,
                 "tag": header["tag"],
             }
-            content = self.memory[self._span({"address": start}, end - start)]
-            self._completions.append(seam_beats(completion, bytes(content)))
+            content = None if refused else bytes(self.memory[span])
+            self._completions.append(seam_beats(completion, content))
+            if refused:
+                return
             address, left = address + count, left - count
 
     @staticmethod

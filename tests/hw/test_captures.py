@@ -108,7 +108,7 @@ def test_errors_of_all_channels_at_once_are_all_captured(shared):
         board.load(1, RAM, refused + 0x80)
         board.load(2, OUTSIDE)
         board.load(3, RAM)
-        model.refused |= {refused, refused + 0x80, BASE + 0x3020}
+        model.refused |= {address - BASE for address in (refused, refused + 0x80, BASE + 0x3020)}
         for channel in range(4):
             board.start(channel)
         for channel in range(4):
@@ -153,7 +153,7 @@ def test_what_a_run_met_that_was_stopped_is_not_the_next_ones_error(restarted):
         seen = set()
         for wait in range(1, 200, 18):
             board.load(0, RAM, refused)
-            model.refused = {refused}
+            model.refused = {refused - BASE}
             board.start(0)
             await ctx.tick().repeat(wait)
             board.stop(0)
@@ -164,7 +164,7 @@ def test_what_a_run_met_that_was_stopped_is_not_the_next_ones_error(restarted):
                 assert kind or not failed
                 seen.add(bool(kind))
             # Its data is good up to the second descriptor, which does not decode.
-            model.refused = set() if not restarted else {refused}
+            model.refused = set() if not restarted else {refused - BASE}
             board.load(0, OUTSIDE)
             board.start(0)
             assert await board.idle(ctx, 0) & Status.errors()

@@ -189,6 +189,68 @@ def test_a_core_without_extension_block_takes_no_descriptors():
     assert model.memory[DESTINATION : DESTINATION + 64] == data
 
 
+@pytest.mark.parametrize("channels", [1, 4])
+@pytest.mark.parametrize("extension", [True, False])
+def test_all_blocks_of_xdma_say_what_they_are(extension, channels):
+    """Whatever else the core has: drivers look for IRQ and config block, then for channels."""
+    config = replace(SMALL, h2c=channels, c2h=channels, extension=extension)
+    model = SeamModel(Core(SERIES7, config), BASE, 0)
+    version = 6
+    of_channel = {0: "H2C", 1: "C2H", 4: "H2C SGDMA", 5: "C2H SGDMA"}
+    expected = {
+        target << 12 | n << 8: 0x1FC << 20 | target << 16 | n << 8 | version
+        for target in of_channel
+        for n in range(channels)
+    }
+    expected |= {target << 12: 0x1FC << 20 | target << 16 | version for target in (2, 3, 6)}
+    every = [target << 12 | n << 8 for target in range(7) for n in range(5)]
+
+    async def bench(ctx):
+        await model.link_up(ctx)
+        for offset in every:
+            assert await model.read(ctx, offset) == expected.get(offset, 0), f"{offset:#x}"
+        # The limits of the link: 128 and 512 bytes. Those of software's are as after a reset.
+        for name, value in (
+            ("max_payload", 0),
+            ("max_read_request", 2),
+            ("system_id", 0xFF01),
+            ("data_width", 0),
+            ("pcie_control", 1),
+            ("user_max_payload", 0x55),
+            ("user_max_read_request", 0x55),
+        ):
+            assert await model.read(ctx, regs.CONFIG.address(name)) == value, name
+        model.write(regs.CONFIG.address("user_max_read_request"), 1)
+        assert await model.read(ctx, regs.CONFIG.address("user_max_read_request")) == 0x11
+        # Vector 0 of the MSI-X table is masked.
+        assert await model.read(ctx, 0x800C) & 1
+        magic = await model.read(ctx, regs.EXTENSION.address("magic"))
+        assert magic == (regs.EXTENSION_MAGIC if extension else 0)
+
+    simulate(model.core, bench, background=model.benches)
+
+
+@pytest.mark.parametrize("extension", [True, False])
+def test_software_limits_its_requests_by_the_config_block(extension):
+    """Also of a core that has no other block to do so."""
+    config = replace(SMALL, extension=extension)
+    model = SeamModel(Core(SERIES7, config), BASE, 0x6000)
+    model.memory[SOURCE : SOURCE + 512] = seeded().randbytes(512)
+
+    async def bench(ctx):
+        await model.link_up(ctx)
+        ctx.set(model.seam.link.max_payload, 1)
+        await ctx.tick().repeat(2)
+        for limit, dwords in ((5, 64), (0, 32)):
+            model.writes.clear()
+            model.write(regs.CONFIG.address("user_max_payload"), limit)
+            spans = [(0, BASE + DESTINATION, 512)]
+            assert await transfer(ctx, model, c2h=True, descriptors=spans)
+            assert {size for _, size, _ in model.writes} == {dwords}
+
+    simulate(model.core, bench, background=model.benches)
+
+
 def test_registers_answer():
     model = SeamModel(Core(SERIES7, SMALL), BASE, 0)
 

@@ -245,7 +245,7 @@ def test_reads_of_a_broken_pair_find_room(user):
 
 @each_way
 def test_the_flush_takes_a_cycle(user):
-    """From the first cycle of `breaks` no run starts; one can in the cycle after the flush."""
+    """From the first cycle of `breaks` no run starts; one can in the cycle of the flush."""
     bench = Bench(seeded(), user)
 
     async def run(ctx):
@@ -255,9 +255,54 @@ def test_the_flush_takes_a_cycle(user):
             bench.breaks["c2h"], bench.running["c2h"] = bool(breaks), bool(running)
             await bench.step(ctx)
             seen.append(bench.ok)
-        assert seen == [1, 0, 0, 0, 1, 1]
+        assert seen == [1, 0, 0, 1, 1, 1]
 
     simulate(bench.dut, run)
+
+
+@each_way
+@pytest.mark.parametrize("failed", ["h2c", "c2h"])
+def test_the_other_half_of_a_copy_that_has_failed_is_dropped(failed, user):
+    """Until software has seen the failure it may start it: it runs, in vain, and holds nothing up.
+
+    If it is still at work then, the side that failed waits for its end.
+    """
+    bench = Bench(seeded(), user)
+    other = "c2h" if failed == "h2c" else "h2c"
+
+    async def run(ctx):
+        for late in (False, True):
+            bench.forget()
+            bench.running.update(h2c=True, c2h=True)
+            for _ in range(100):
+                await bench.step(ctx, 100, 0)
+            for side in (other, failed):
+                await bench.end(ctx, side, side == failed)
+            # Over, but software has not seen it.
+            bench.breaks[failed] = True
+            for _ in range(3):
+                await bench.step(ctx)
+                assert bench.ok
+            bench.flushed(ctx)
+            bench.running[other] = True
+            for _ in range(200):
+                did = await bench.step(ctx, 100 * (other == "h2c"), 100 * (other == "c2h"))
+                assert not did[1], "bytes of a copy that has failed"
+                assert not bench.ok
+            if late:
+                bench.breaks[failed] = False
+                for _ in range(20):
+                    await bench.step(ctx)
+                    assert not bench.ok
+            await bench.end(ctx, other, False)
+            bench.breaks[failed] = False
+            await bench.step(ctx)
+            assert bench.ok
+            bench.flushed(ctx)
+            await bench.copy(ctx, bench.lengths(700), bench.lengths(700))
+            assert bench.c2h.found == bench.h2c.sent
+
+    simulate(bench.dut, run, cycles=200_000)
 
 
 @each_way

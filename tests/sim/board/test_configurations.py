@@ -11,7 +11,7 @@ import pytest
 
 import peerdma
 from peerdma import regs
-from peerdma.vfio_user.wire import Irq
+from peerdma.vfio_user.wire import CONFIG_REGION, Irq
 from tests.sim.board.client import BAR_DMA, BAR_USER, Board, Client, Memory
 from tests.sim.board.dma import DATA, DONE, LIST, MIB, list_of
 from tests.sim.board.test_own_writes import counted, quiet
@@ -19,6 +19,7 @@ from tests.sim.board.test_own_writes import counted, quiet
 #: Number of channels each way, bytes of card RAM, and the options of a board that has them.
 SIZES = {
     "2": (2, 16384, ("--h2c", "2", "--c2h", "2", "--ram-size", "16384")),
+    "1 plain": (1, regs.CARD_RAM_SIZE, ("--plain",)),
     "4 plain": (4, regs.CARD_RAM_SIZE, ("--h2c", "4", "--c2h", "4", "--plain")),
 }
 
@@ -61,6 +62,39 @@ def test_there_are_no_more_channels(sized):
             at = [regs.CHANNEL.address("identifier", base=base, channel=n) for n in range(4)]
             expected = [regs.identifier(target, n) if n < channels else 0 for n in range(4)]
             assert [client.read(BAR_DMA, offset) for offset in at] == expected
+
+
+def test_xdma_ko_finds_what_it_looks_for(sized):
+    """Its probe, with its own numbers: a BAR of 32 KiB that says what it is, and channels."""
+    board, channels, _ = sized
+    with Client(board) as client:
+        client.enable()
+        sizes = {}
+        for bar in range(6):
+            at = 0x10 + 4 * bar
+            before = client.config(at)
+            client.write(CONFIG_REGION, at, 0xFFFF_FFFF)
+            mask = client.config(at) & ~0xF
+            client.write(CONFIG_REGION, at, before)
+            sizes[bar] = (1 << 32) - mask if mask else 0
+        config = [
+            bar
+            for bar, size in sizes.items()
+            if size >= 0x8000
+            and client.read(bar, 0x2000) & 0xFFFF_0000 == 0x1FC2_0000
+            and client.read(bar, 0x3000) & 0xFFFF_0000 == 0x1FC3_0000
+        ]
+        assert config == [BAR_DMA]
+        found = []
+        for start, upper in ((0x0000, 0x1FC0), (0x1000, 0x1FC1)):
+            for number in range(4):
+                value = client.read(BAR_DMA, start + 0x100 * number)
+                if value >> 16 != upper or value >> 8 & 0xF != number:
+                    break
+                assert not value & 1 << 15, "a channel of the memory mapped kind"
+                assert client.read(BAR_DMA, start + 0x100 * number + 0x4C) == 0x0001_0140
+                found.append(start >> 12)
+        assert found == [0] * channels + [1] * channels
 
 
 def test_the_library_uses_all_of_card_ram(sized, seed):
