@@ -178,7 +178,7 @@ def test_signals_at_any_time(setup, seed, error):
 def test_a_wait_that_is_interrupted_while_another_thread_has_the_lock(setup):
     """The lock is taken back before the interrupt comes out, and the job goes on."""
     board, held, go = setup.board, threading.Event(), threading.Event()
-    source = np.ones(16 << 20, np.uint8)
+    source = np.ones(2 << 20, np.uint8)
     target = np.zeros_like(source)
 
     def hold():
