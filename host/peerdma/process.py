@@ -23,8 +23,9 @@ from .errors import PeerdmaError
 
 __all__ = [
     "AtExit",
-    "Here",
+    "OneProcess",
     "OwnLock",
+    "Watched",
     "forked",
     "here",
     "keep",
@@ -62,8 +63,8 @@ def _in_child() -> None:
     things = list(_watched)
     _watched.clear()
     for thing in things:
-        # A descriptor that is closed already is no reason to leave another one open.
-        with contextlib.suppress(OSError, PeerdmaError):
+        # What goes wrong with one is no reason to leave another one's descriptors open.
+        with contextlib.suppress(Exception):
             thing.disown()
 
 
@@ -75,7 +76,7 @@ def here() -> int:
     return _generation
 
 
-class Here:
+class OneProcess:
     """Base of what cannot be handed to another process, nor copied."""
 
     __slots__ = ()

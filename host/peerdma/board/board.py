@@ -11,7 +11,7 @@ from ..arguments import integer
 from ..errors import PeerdmaError
 from ..memory.mailbox import Mailbox
 from ..memory.surface import Gpu
-from ..process import Here, OwnLock
+from ..process import OneProcess, OwnLock
 from ..regs import USER, USER_BLOCK_SIZE
 from ..uapi import Access
 from .arrays import Arrays, memory_of
@@ -34,7 +34,7 @@ __all__ = ["Board"]
 _CLOSED = "the board is closed; open it again"
 
 
-class Board(Here):
+class Board(OneProcess):
     """A board. Use it as a context manager, or `close` it.
 
     Not to be built directly: use `peerdma.open`. All methods can be called from any thread, also

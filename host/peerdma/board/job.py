@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable, Generator
 from typing import Any, Protocol
 
-from ..process import Here, OwnLock
+from ..process import OneProcess, OwnLock
 from .backend import Moved
 from .pin import Pin
 from .transfer import Transfer
@@ -55,7 +55,7 @@ class Runner(Protocol):
         ...
 
 
-class Job(Here):
+class Job(OneProcess):
     """A transfer in progress, or ended: its future. Not to be built directly: use `Board.submit`.
 
     Jobs of a board are in no order among each other: wait for one before submitting another that

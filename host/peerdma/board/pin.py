@@ -10,13 +10,13 @@ from typing import Any
 
 from ..errors import PinError
 from ..memory.memory import DataPath, Memory, Staged
-from ..process import Here
+from ..process import OneProcess
 from ..uapi import Access
 
 __all__ = ["Pin", "Side", "Span"]
 
 
-class Pin(Here):
+class Pin(OneProcess):
     """Memory pinned for one board. Use it as a context manager, or `close` it.
 
     Not to be built directly: use `Board.pin`. ``pin[start:stop]`` is the `Span` of those bytes.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ..arguments import integer
 from ..errors import PeerdmaError, Timeout, UnsupportedError
 from ..memory.memory import DataPath
-from ..process import Here, OwnLock
+from ..process import OneProcess, OwnLock
 from .backend import Backend
 from .doorbell import Doorbell
 from .jobs import Jobs
@@ -59,7 +59,7 @@ class QueueStats:
     missed: int
 
 
-class Queue(Here):
+class Queue(OneProcess):
     """A launch queue. Use it as a context manager, or `close` it.
 
     Not to be built directly: use `Board.queue`. Tickets count by one modulo 2**32, from any number;

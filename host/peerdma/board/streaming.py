@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import PeerdmaError, Timeout
-from ..process import Here, OwnLock
+from ..process import OneProcess, OwnLock
 from ..regs import Capability
 from ..uapi import Access
 from .arrays import Arrays, Lease, may_be_queued
@@ -68,7 +68,7 @@ class Place:
             self._arrays.wait_for_producer(self.array)
 
 
-class Frame(Here):
+class Frame(OneProcess):
     """A frame from the board, in an array that the board does not write until it is released.
 
     Attributes
@@ -114,7 +114,7 @@ class Frame(Here):
             self._given_back = True
 
 
-class Frames(Here):
+class Frames(OneProcess):
     """An iterator over frames, each in the next array of a ring.
 
     Use it as a context manager, or `close` it: the board writes frames until then. Any thread may

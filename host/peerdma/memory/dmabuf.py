@@ -13,13 +13,13 @@ import numpy as np
 
 from ..arguments import integer
 from ..errors import PinError, UnsupportedError
-from ..process import Here, here
+from ..process import OneProcess, here
 from .memory import DataPath, Extent, Holder, Memory
 
 __all__ = ["DmaBuf", "DmaBufExport"]
 
 
-class DmaBuf(Here):
+class DmaBuf(OneProcess):
     """Memory of any driver, given by the descriptor of a dma-buf: a GPU's of any maker, a camera's.
 
     Boards take it wherever they take an array. It has a descriptor of its own and can be used after

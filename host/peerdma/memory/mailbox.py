@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeVar
 
 from ..arguments import integer
 from ..errors import PeerdmaError
-from ..process import Here, forked, here, own, watched
+from ..process import OneProcess, forked, here, own, watched
 from ..regs import MAILBOX
 
 __all__ = [
@@ -84,7 +84,7 @@ class Stamps(NamedTuple):
     done: Stamp
 
 
-class Mailbox(Here):
+class Mailbox(OneProcess):
     """A board's mailbox. Use it as a context manager, or `close` it.
 
     Not to be built directly: use `Board.mailbox`.

@@ -15,7 +15,7 @@ from numpy.typing import DTypeLike
 from ..arguments import integer, wrong_type
 from ..deprecated import deprecated
 from ..errors import PinError
-from ..process import Here, here
+from ..process import OneProcess, here
 from . import dlpack, files
 from .mailbox import Mailbox, MailboxMap, Watch
 from .memory import DataPath, Extent, Holder
@@ -27,7 +27,7 @@ _Gpu = TypeVar("_Gpu", bound="Gpu")
 _Surface = TypeVar("_Surface", bound="Surface")
 
 
-class Gpu(Here, abc.ABC):
+class Gpu(OneProcess, abc.ABC):
     """A GPU, real or emulated: allocates surfaces and runs kernels on them.
 
     Use it as a context manager, or `close` it, when done. Surfaces keep their memory after that.
@@ -180,7 +180,7 @@ class SelfTest(Protocol):
         ...
 
 
-class Surface(Here, abc.ABC):
+class Surface(OneProcess, abc.ABC):
     """An array in GPU memory. Use it as a context manager, or `close` it, to free the memory.
 
     Not to be built directly: use `Gpu.surface`.

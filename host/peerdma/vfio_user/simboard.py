@@ -107,7 +107,7 @@ class SimulatedBoard:
         #: its output, None once nobody reads it; a descriptor, as a file has a lock, which a child
         #: that is forked would find taken
         self._output: int | None = None
-        self._process_number = here()
+        self._home = here()
         self._ready = False
         watched(self)
         command = [sys.executable, "-m", "peerdma.vfio_user.simboard_child", str(os.getpid())]
@@ -212,7 +212,7 @@ class SimulatedBoard:
 
     def close(self) -> None:
         """Ends the process, at once if no client is connected. Closing again does nothing."""
-        if self._process_number != here():
+        if self._home != here():
             return
         if os.path.isdir(self._directory):
             self._signal(signal.SIGTERM)
