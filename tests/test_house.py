@@ -46,7 +46,8 @@ ORDER = (
     "peerdma.cuda",
     "peerdma.memory",
     "peerdma.trace",
-    "peerdma.arguments peerdma.deprecated peerdma.errors peerdma.identity peerdma.uapi",
+    "peerdma.arguments peerdma.deprecated peerdma.errors peerdma.identity peerdma.process "
+    "peerdma.uapi",
     "hw.top hw.endpoint hw.core hw.host hw.build",
     "hw.boards",
     "hw.pcie",

@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+# That of a checkout, unless the package is installed.
+sys.path.append(str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
 

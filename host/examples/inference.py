@@ -19,7 +19,8 @@ from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+# That of a checkout, unless the package is installed.
+sys.path.append(str(Path(__file__).resolve().parent.parent))
 
 import peerdma
 from peerdma import testing

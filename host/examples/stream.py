@@ -13,7 +13,8 @@ import itertools
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+# That of a checkout, unless the package is installed.
+sys.path.append(str(Path(__file__).resolve().parent.parent))
 
 import peerdma
 from peerdma import testing

@@ -333,3 +333,14 @@ def test_a_board_of_the_simulation_has_nothing_for_ports(tmp_path):
     open_it = "import peerdma; peerdma.open('sim', arguments=['--user', 'axis'])"
     done = run(tmp_path, "-c", open_it, PYTHONPATH=str(ROOT / "host"))
     assert "connected to the ports of the user block axis: name a file" in done.stderr
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in EXAMPLES.glob("*.py")))
+def test_the_package_that_is_installed_comes_before_the_checkouts(tmp_path, name):
+    """An example of a checkout uses what pip has installed, as one that lies elsewhere does."""
+    installed = tmp_path / "site" / "peerdma"
+    installed.mkdir(parents=True)
+    (installed / "__init__.py").write_text("raise SystemExit('the installed one')\n")
+    # Behind the example's own folder, as what is installed is.
+    done = run(tmp_path, example(name), "--help", PYTHONPATH=str(installed.parent))
+    assert done.stderr == "the installed one\n"

@@ -281,3 +281,12 @@ def test_opening_pinning_and_failing_leak_nothing(scratch):
         with contextlib.suppress(ValueError):
             peerdma.open("sim", **options).close()
         assert resources() == before
+
+
+def test_a_folder_for_temporary_files_whose_path_is_long(tmp_path, monkeypatch):
+    long = tmp_path / ("x" * 60) / ("y" * 60)
+    long.mkdir(parents=True)
+    monkeypatch.setattr("tempfile.tempdir", str(long))
+    with pytest.raises(peerdma.BoardNotFound, match="Set TMPDIR to a folder with a shorter name"):
+        peerdma.open("sim")
+    assert not list(long.iterdir())

@@ -11,7 +11,6 @@ in a CUDA GPU's memory.
 from __future__ import annotations
 
 import contextlib
-import threading
 import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable
@@ -24,6 +23,7 @@ from ..memory.dmabuf import DmaBuf
 from ..memory.external import ExternalArray, describe
 from ..memory.memory import HostArray, Memory, host_bytes, is_memory
 from ..memory.surface import Surface
+from ..process import OwnLock
 from ..uapi import Access
 from .pin import Pin, Span
 from .spans import read_only
@@ -114,7 +114,7 @@ class Arrays:
 
     Parameters
     ----------
-    lock : threading.RLock
+    lock : OwnLock
         The board's.
     pin : callable
         Pins a `Memory` for all that it allows.
@@ -122,9 +122,7 @@ class Arrays:
         Undoes that at once; no job uses the pin.
     """
 
-    def __init__(
-        self, lock: threading.RLock, pin: Callable[[Memory], Pin], unpin: Callable[[Pin], None]
-    ):
+    def __init__(self, lock: OwnLock, pin: Callable[[Memory], Pin], unpin: Callable[[Pin], None]):
         self._pin = pin
         self._unpin = unpin
         self._lock = lock
@@ -181,7 +179,7 @@ class Arrays:
 
         Can be called without the lock.
         """
-        if not self.returned:
+        if not self.returned or self._lock.foreign:
             return
         with self._lock:
             while self.returned:

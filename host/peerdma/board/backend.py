@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -152,8 +153,11 @@ class Backend(Protocol):
         """
         ...
 
-    def cancel(self, tag: Any, /) -> None:
-        """Stops a transfer; returns before its end, which may still be that it succeeded."""
+    def cancel(self, tag: Any, /) -> bool:
+        """Stops a transfer; returns before its end, which may still be that it succeeded.
+
+        False if it never started: then it has no end either.
+        """
         ...
 
     def deadline(self) -> float | None:
@@ -168,8 +172,12 @@ class Backend(Protocol):
         """Ends `wait`, from any thread."""
         ...
 
-    def collect(self) -> list[tuple[Any, Moved | PeerdmaError]]:
-        """The tags of transfers that have ended since the last call, and how; does not wait.
+    def collect(self) -> deque[tuple[Any, Moved | PeerdmaError]]:
+        """The tags of transfers that have ended, and how; does not wait.
+
+        The caller takes them off, when each has been seen to. An interrupt may keep it from that:
+        a transfer may then be there twice. Whatever interrupts this method itself, the next call
+        makes up for it, and `wait` does not wait before that.
 
         The board accesses no memory any more for those that failed, except after a Timeout of a
         driver that does not end what it was told to cancel.

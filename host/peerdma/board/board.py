@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Iterable, Sequence
 from typing import Any, overload
 
@@ -12,6 +11,7 @@ from ..arguments import integer
 from ..errors import PeerdmaError
 from ..memory.mailbox import Mailbox
 from ..memory.surface import Gpu
+from ..process import OneProcess, OwnLock
 from ..regs import USER, USER_BLOCK_SIZE
 from ..uapi import Access
 from .arrays import Arrays, memory_of
@@ -34,7 +34,7 @@ __all__ = ["Board"]
 _CLOSED = "the board is closed; open it again"
 
 
-class Board:
+class Board(OneProcess):
     """A board. Use it as a context manager, or `close` it.
 
     Not to be built directly: use `peerdma.open`. All methods can be called from any thread, also
@@ -44,7 +44,7 @@ class Board:
     def __init__(self, backend: Backend):
         self._backend = backend
         self._pins: set[Pin] = set()
-        self._lock = threading.RLock()
+        self._lock = OwnLock()
         self._pinning = Pinning(backend, self._lock, self._pins, self._require_open, self._settle)
         self._arrays = Arrays(self._lock, self._pinning.pin, self._pinning.unpin_now)
         self._jobs = Jobs(backend, self._lock, self._arrays.reap)
@@ -64,7 +64,12 @@ class Board:
         self.close()
 
     def close(self) -> None:
-        """Cancels jobs, closes all pins and the board, in seconds. Closing again does nothing."""
+        """Cancels jobs, closes all pins and the board, in seconds. Closing again does nothing.
+
+        Nor does it in a child that was forked: the board is its parent's.
+        """
+        if self._lock.foreign:
+            return
         with self._lock:
             if self.closed:
                 return
@@ -88,6 +93,7 @@ class Board:
 
     def info(self) -> BoardInfo:
         """What is known about the board."""
+        self._lock.require_own()
         return self._backend.info
 
     def leds(self, value: int | None = None) -> int:
@@ -134,6 +140,7 @@ class Board:
             If the memory is not of a kind that can be pinned, is closed, or is read-only and
             `access` has WRITE.
         """
+        self._lock.require_own()
         found = memory_of(memory, self._arrays.cuda)
         if access is None:
             access = allowed(found)
@@ -263,6 +270,7 @@ class Board:
         UnsupportedError
             If the board has no user block that takes bytes, or its driver does not support it.
         """
+        self._lock.require_own()
         return self._run(self._plans.process(source, destination), progress)
 
     def frames(
@@ -310,6 +318,7 @@ class Board:
         PinError
             If an array cannot be pinned for the board to write, such as a read-only one.
         """
+        self._lock.require_own()
         extension = require_user_block(self._backend)
         require_ring(arrays, overwrite, stream, extension)
         after = None if stream is None else self._plans.in_order_of(stream)
@@ -349,6 +358,7 @@ class Board:
         UnsupportedError
             If the board has no user block.
         """
+        self._lock.require_own()
         require_user_block(self._backend)
         if integer(offset, "a register's offset") % 4 or not 0 <= offset < USER_BLOCK_SIZE:
             raise ValueError(

@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
 from collections.abc import Callable
 from typing import Any
 
 from ..errors import CudaError
 from ..memory.mailbox import DoorbellPage
+from ..process import watched
 
 __all__ = ["Doorbell"]
 
@@ -35,6 +37,7 @@ class Doorbell:
         self._unmap: Callable[[], None] | None = None
         why = page if isinstance(page, str) else "its page is not mapped before `device` is read"
         self.text: str = f"shadow tail: {why}"
+        watched(self)
 
     def map(self) -> int:
         """The address of the page for kernels; 0 if they have none. The queue has not ended."""
@@ -63,3 +66,9 @@ class Doorbell:
         if not isinstance(self._page, str):
             # A mapping would keep the board's node open, and with it what it has pinned.
             self._page.memory.close()
+
+    def disown(self) -> None:
+        """Unmaps a child's copy of the page, and leaves the GPU's."""
+        self._unmap = None
+        if not isinstance(self._page, str):
+            mmap.mmap.close(self._page.memory)

@@ -6,12 +6,12 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import threading
 import time
 import weakref
 from collections.abc import Callable, Generator
 from typing import Any, Protocol
 
+from ..process import OneProcess, OwnLock
 from .backend import Moved
 from .pin import Pin
 from .transfer import Transfer
@@ -44,7 +44,7 @@ class Task(Protocol):
 class Runner(Protocol):
     """What a job needs of the board's `Jobs`."""
 
-    lock: threading.RLock
+    lock: OwnLock
 
     def cancel(self, job: Job) -> bool:
         """See `Job.cancel`."""
@@ -55,7 +55,7 @@ class Runner(Protocol):
         ...
 
 
-class Job:
+class Job(OneProcess):
     """A transfer in progress, or ended: its future. Not to be built directly: use `Board.submit`.
 
     Jobs of a board are in no order among each other: wait for one before submitting another that

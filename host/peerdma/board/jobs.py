@@ -9,14 +9,14 @@ their callbacks.
 
 from __future__ import annotations
 
-import atexit
 import threading
 import time
-import weakref
 from collections import deque
 from collections.abc import Callable
+from typing import Any
 
 from ..errors import CANCELLED, Cancelled, PeerdmaError
+from ..process import AtExit, OwnLock
 from .backend import Backend, Moved, Progress
 from .job import Call, Job, Task, log_callback
 from .pin import Pin
@@ -39,21 +39,19 @@ class Jobs:
     Parameters
     ----------
     backend : Backend
-    lock : threading.RLock
+    lock : OwnLock
         The board's: held while the backend is called, its `wait` and `wake` excepted.
     ended : callable
         Called, with the lock held, after a job has ended and nothing of it is used any more.
     """
 
-    def __init__(self, backend: Backend, lock: threading.RLock, ended: Callable[[], None]):
+    def __init__(self, backend: Backend, lock: OwnLock, ended: Callable[[], None]):
         self._backend = backend
         self._tell = ended
-        self.lock: threading.RLock = lock
+        self.lock: OwnLock = lock
         #: why no job can start now
         self._refusal: str | None = None
         self._pending: set[Job] = set()
-        #: ended on the board, but not yet for their owners
-        self._ended: deque[tuple[Job, Moved | PeerdmaError]] = deque()
         #: whether a thread waits for the board, and how many wait for that one
         self._led = False
         self._followers = 0
@@ -116,6 +114,7 @@ class Jobs:
                     if steps and progress is not None:
                         self._report(steps, progress)
             except BaseException:
+                self.lock.hold()
                 self._abandon(job)
                 raise
         outcome = job._outcome
@@ -156,30 +155,46 @@ class Jobs:
                 self._changed.wait(None if until is None else max(0.0, until - time.monotonic()))
             finally:
                 self._followers -= 1
+                # An interrupt at the start of `Condition.wait` leaves it without the lock.
+                self.lock.hold()
             return
         self._led = True
         try:
-            ended = self._ended
-            if not ended:
-                backend, lock = self._backend, self.lock
-                limit = backend.deadline()
-                if until is not None and (limit is None or until < limit):
-                    limit = until
-                lock.release()
-                try:
-                    backend.wait(limit)
-                finally:
-                    lock.acquire()
-                self._busy_since = time.monotonic()
-                ended.extend(backend.collect())
+            backend = self._backend
+            limit = backend.deadline()
+            if until is not None and (limit is None or until < limit):
+                limit = until
+            self._without_lock(backend.wait, limit)
+            self._busy_since = time.monotonic()
+            ended = backend.collect()
             while ended:
-                self._finish(*ended[0])
+                job, outcome = ended[0]
+                # It has its outcome if an interrupt came before it was taken off.
+                if job._outcome is None:
+                    self._finish(job, outcome)
                 ended.popleft()
         finally:
             self._led = False
             self._busy_since = None
             if self._followers:
-                self._changed.notify_all()
+                try:
+                    self._changed.notify_all()
+                except BaseException:
+                    self._changed.notify_all()
+                    raise
+
+    def _without_lock(self, call: Callable[..., Any], *arguments: Any) -> Any:
+        """Calls something with the lock, which is held once, released.
+
+        The lock is taken back whatever comes: `Condition` does it so, too, and no signal handler
+        can keep it from that.
+        """
+        lock, held = self.lock, (1, threading.get_ident())
+        try:
+            lock.release()
+            return call(*arguments)
+        finally:
+            lock._acquire_restore(held)
 
     def stuck(self, seconds: float) -> bool:
         """Whether a thread has not come back from a call for so long; waits that long to find out.
@@ -237,9 +252,16 @@ class Jobs:
     def _watch(self, *jobs: Job) -> None:
         """Starts jobs, which the thread sees to their end. The lock is held."""
         self.start_thread()
-        for job in jobs:
-            self._watched.add(job)
-            self._start(job, None)
+        try:
+            for job in jobs:
+                self._watched.add(job)
+                self._start(job, None)
+        except BaseException:
+            # An interrupt: nobody will have these jobs.
+            for job in jobs:
+                if job._outcome is None and not self._backend.cancel(job):
+                    self._end(job, Cancelled(CANCELLED))
+            raise
         self._news.notify()
         if self._led:
             # Whoever waits may have to wait for less long now.
@@ -257,13 +279,10 @@ class Jobs:
         """Flushes what a job wrote, with the lock released, and ends it."""
         ended: Transfer | BaseException
         if isinstance(outcome, Moved):
-            self.lock.release()
             try:
-                ended = job._task.finish(outcome, job._began)
+                ended = self._without_lock(job._task.finish, outcome, job._began)
             except Exception as error:
                 ended = error
-            finally:
-                self.lock.acquire()
         else:
             ended = outcome
         self._end(job, ended)
@@ -279,23 +298,17 @@ class Jobs:
 
     def _report(self, steps: deque[tuple[int, int]], progress: Progress) -> None:
         """Calls `progress`, with the lock released."""
-        self.lock.release()
-        try:
-            while steps:
-                progress(*steps.popleft())
-        finally:
-            self.lock.acquire()
+        while steps:
+            self._without_lock(progress, *steps.popleft())
 
     def _abandon(self, job: Job) -> None:
         """Cancels a job and waits for its end, whose time the backend limits."""
-        if job._outcome is None:
-            self._backend.cancel(job)
-            self.wake()
+        if job._outcome is None and not self._backend.cancel(job):
+            # The interrupt came before the backend knew of it.
+            self._end(job, Cancelled(CANCELLED))
+        self.wake()
         while job._outcome is None:
-            self.wait(time.monotonic() + 1.0)
-            if job._outcome is None and not self._led and self._backend.deadline() is None:
-                # Ctrl-C came before the backend knew of it.
-                self._end(job, Cancelled(CANCELLED))
+            self.wait()
 
     # The thread ------------------------------------------------------------------------------
 
@@ -304,13 +317,10 @@ class Jobs:
             while self._calls or not self._over:
                 if self._calls:
                     call, job = self._calls.popleft()
-                    self.lock.release()
                     try:
-                        call(job)
+                        self._without_lock(call, job)
                     except BaseException:
                         log_callback(call, job)
-                    finally:
-                        self.lock.acquire()
                     del call, job
                 elif self._watched and not self._stopped:
                     self.wait()
@@ -318,15 +328,13 @@ class Jobs:
                     self._news.wait()
 
 
-#: Those with a thread, to be stopped before the interpreter ends.
-_used: weakref.WeakSet[Jobs] = weakref.WeakSet()
-
-
-@atexit.register
-def _stop_all() -> None:
+def _stop(jobs: Jobs) -> None:
     """Cancels all jobs while there is still an interpreter whose memory the board may write."""
-    for jobs in list(_used):
-        with jobs.lock:
-            jobs.close()
-            jobs.forget()
-        jobs.join()
+    with jobs.lock:
+        jobs.close()
+        jobs.forget()
+    jobs.join()
+
+
+#: Those with a thread.
+_used = AtExit(_stop)

@@ -12,15 +12,14 @@ needs neither CUDA nor the board's lock.
 
 from __future__ import annotations
 
-import atexit
 import logging
 import threading
-import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..errors import CANCELLED, Cancelled, Timeout
 from ..memory.memory import DataPath
+from ..process import AtExit
 from .arrays import Arrays
 from .job import Call, Job
 from .jobs import Jobs
@@ -69,7 +68,7 @@ class StreamJob(Job):
     def __init__(self, ordered: Ordered, jobs: Jobs, plan: Plan, gate: Gate):
         super().__init__(jobs, plan)
         self._ordered = ordered
-        self._plan = plan
+        self._plan: Plan | None = plan
         self._gate = gate
         #: whether the stream has come to it, and the error if it has gone on without the copy
         self._reached = False
@@ -98,6 +97,7 @@ class StreamJob(Job):
         if isinstance(self._outcome, BaseException):
             self._ordered.open(self._gate)
         elif self._gate.captured:
+            assert self._plan is not None, "its graph is gone"
             self._launch = _Launch(self, jobs, self._plan)
             jobs.launch(self._launch)
         else:
@@ -117,7 +117,7 @@ class StreamJob(Job):
         """The graph is gone, and makes no copy any more. The lock is held."""
         if self._outcome is None:
             self._ordered.jobs.end(self, Cancelled(_GONE))
-        del self._plan
+        self._plan = None
 
     def ended(self, outcome: Transfer | BaseException) -> None:
         """How the copy of a launch ended. The lock is held."""
@@ -133,12 +133,14 @@ class StreamJob(Job):
             self._outcome = self._late or outcome
 
     def _end(self, outcome: Transfer | BaseException) -> list[Call] | None:
-        calls = super()._end(self._late or outcome)
-        if not self._gate.captured:
-            del self._plan
-            if self._reached:
-                self._ordered.open(self._gate)
-        return calls
+        try:
+            return super()._end(self._late or outcome)
+        finally:
+            # Also if an interrupt came behind it: the stream waits.
+            if not self._gate.captured:
+                self._plan = None
+                if self._reached:
+                    self._ordered.open(self._gate)
 
 
 class _Launch(Job):
@@ -151,9 +153,10 @@ class _Launch(Job):
         self._of = of
 
     def _end(self, outcome: Transfer | BaseException) -> list[Call] | None:
-        calls = super()._end(outcome)
-        self._of.ended(outcome)
-        return calls
+        try:
+            return super()._end(outcome)
+        finally:
+            self._of.ended(outcome)
 
 
 class Ordered:
@@ -268,9 +271,10 @@ class Ordered:
         gates = self._gates
         assert gates is not None
         with self._opening:
-            if self._due.pop(gate, None) is None:
+            if gate not in self._due:
                 return
             gates.open(gate)
+            del self._due[gate]
             if not gate.captured:
                 gates.give_back(gate)
         gate.idle.watch_ended()
@@ -370,13 +374,11 @@ def _handle_of(stream: Any) -> int:
     return handle_of(stream)
 
 
-#: Those with a thread.
-_used: weakref.WeakSet[Ordered] = weakref.WeakSet()
-
-
-@atexit.register
-def _stop_all() -> None:
+def _stop(ordered: Ordered) -> None:
     """Lets streams go on, which the end of CUDA may wait for."""
-    for ordered in list(_used):
-        with ordered.jobs.lock:
-            ordered.give_up()
+    with ordered.jobs.lock:
+        ordered.give_up()
+
+
+#: Those with a thread.
+_used = AtExit(_stop)

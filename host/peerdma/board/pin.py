@@ -10,12 +10,13 @@ from typing import Any
 
 from ..errors import PinError
 from ..memory.memory import DataPath, Memory, Staged
+from ..process import OneProcess
 from ..uapi import Access
 
 __all__ = ["Pin", "Side", "Span"]
 
 
-class Pin:
+class Pin(OneProcess):
     """Memory pinned for one board. Use it as a context manager, or `close` it.
 
     Not to be built directly: use `Board.pin`. ``pin[start:stop]`` is the `Span` of those bytes.
@@ -43,8 +44,11 @@ class Pin:
         self.access = access
         self.nbytes: int = memory.nbytes
         self.path = path
-        #: The backend's handle; None once closed.
+        #: The backend's handle, from the first to the last; and None once closed.
+        self.held: Any = handle
         self.handle: Any = handle
+        #: what was done of unpinning it
+        self.undone: list[None] = []
         self._unpin = unpin
 
     def __repr__(self) -> str:

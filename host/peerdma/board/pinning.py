@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
-import threading
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
+from ..errors import PeerdmaError
 from ..memory.memory import Memory
+from ..process import OwnLock, keep
 from ..uapi import Access
 from .backend import Backend
 from .pin import Pin
@@ -27,7 +29,7 @@ class Pinning:
     Parameters
     ----------
     backend : Backend
-    lock : threading.RLock
+    lock : OwnLock
         The board's.
     pins : set of Pin
         Those that are open.
@@ -40,7 +42,7 @@ class Pinning:
     def __init__(
         self,
         backend: Backend,
-        lock: threading.RLock,
+        lock: OwnLock,
         pins: set[Pin],
         require_open: Callable[[], None],
         settle: Callable[[Pin], None],
@@ -55,32 +57,60 @@ class Pinning:
         """Pins memory, by default for all that it allows; the lock is held."""
         self._require_open()
         access = access or allowed(memory)
-        memory.acquire()
+        acquired: list[None] = []
+        handles: list[Any] = []
         try:
-            handle = self._backend.pin(memory, access)
+            keep(acquired, memory.acquire)
+            keep(handles, self._backend.pin, memory, access)
+            (handle,) = handles
             pin = Pin(memory, handle, self._backend.path(handle), access, self._unpin)
         except BaseException:
-            memory.release()
+            for handle in handles:
+                self._backend.unpin(handle)
+            if acquired:
+                memory.release()
             raise
         self._pins.add(pin)
         return pin
 
     def _unpin(self, pin: Pin) -> None:
+        if self._lock.foreign:
+            return
         with self._lock:
             if pin not in self._pins:
                 return
-            handle, pin.handle = pin.handle, None  # no job can start with it from here on
+            pin.handle = None  # no job can start with it from here on
             try:
                 self._settle(pin)
             except BaseException:
-                pin.handle = handle
+                pin.handle = pin.held
                 raise
-            self.unpin_now(pin, handle)
+            self.unpin_now(pin)
 
-    def unpin_now(self, pin: Pin, handle: Any = None) -> None:
+    def unpin_now(self, pin: Pin) -> None:
         """Undoes `pin`, if the board is open; no job uses the pin, and the lock is held."""
-        if pin in self._pins:
-            handle, pin.handle = handle or pin.handle, None
-            self._pins.remove(pin)
-            pin.memory.release()
-            self._backend.unpin(handle)
+        if pin not in self._pins:
+            return
+        try:
+            self._undo(pin)
+        except PeerdmaError:
+            raise
+        except BaseException:
+            # An interrupt. What is done is not done again.
+            with contextlib.suppress(PeerdmaError):
+                self._undo(pin)
+            raise
+
+    def _undo(self, pin: Pin) -> None:
+        pin.handle, failure = None, None
+        if not pin.undone:
+            try:
+                keep(pin.undone, self._backend.unpin, pin.held)
+            except PeerdmaError as error:
+                pin.undone.append(None)
+                failure = error
+        if len(pin.undone) == 1:
+            keep(pin.undone, pin.memory.release)
+        self._pins.discard(pin)
+        if failure is not None:
+            raise failure

@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from ..process import OneProcess
 from .arrays import Lease
 from .backend import BoardInfo, Moved, Progress
 from .job import Job
@@ -20,7 +21,7 @@ __all__ = ["Plan"]
 _NOTHING = Moved(0, None)
 
 
-class Plan:
+class Plan(OneProcess):
     """A transfer that was checked and prepared once, to be made any number of times.
 
     Not to be built directly: use `Board.prepare`. It can be run while its pins are open, and does
@@ -90,6 +91,7 @@ class Plan:
 
     def order(self) -> None:
         """Waits for the work that other libraries have queued on the plan's arrays."""
+        self._jobs.lock.require_own()
         for lease in self._produced:
             lease.order()
 

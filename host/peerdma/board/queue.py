@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ..arguments import integer
 from ..errors import PeerdmaError, Timeout, UnsupportedError
 from ..memory.memory import DataPath
+from ..process import OneProcess, OwnLock
 from .backend import Backend
 from .doorbell import Doorbell
 from .jobs import Jobs
@@ -58,7 +59,7 @@ class QueueStats:
     missed: int
 
 
-class Queue:
+class Queue(OneProcess):
     """A launch queue. Use it as a context manager, or `close` it.
 
     Not to be built directly: use `Board.queue`. Tickets count by one modulo 2**32, from any number;
@@ -88,7 +89,7 @@ class Queue:
         self._lane: Lane | None = None
         #: plans that are not copied any more: the board does not set their done words
         self._dropped: list[int] = []
-        self._submitting = threading.Lock()
+        self._submitting = OwnLock()
         written = [span.pin.memory for plan in plans for span in plan.destinations]
         self._flushes = {id(memory): memory.flush_writes for memory in written}
         copies = [(pieces(plan.sources), pieces(plan.destinations)) for plan in plans]
@@ -277,6 +278,8 @@ class Queue:
 
         A ticket at work is aborted. Whoever waits for one that is not done learns of it.
         """
+        if self._lock.foreign:
+            return
         with self._lock:
             self.end()
         self.join()
@@ -319,6 +322,7 @@ class Queue:
 
     def _record(self, ticket: int, timeout: float) -> tuple[int, int]:
         """Waits for a ticket; ticket and status of the record in its place."""
+        self._lock.require_own()
         until, memory = time.monotonic() + timeout, self._memory
         while (record := memory.record(ticket)) is None:
             if memory.ended and memory.record(ticket) is None:

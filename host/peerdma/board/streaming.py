@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import PeerdmaError, Timeout
+from ..process import OneProcess, OwnLock
 from ..regs import Capability
 from ..uapi import Access
 from .arrays import Arrays, Lease, may_be_queued
@@ -68,7 +68,7 @@ class Place:
             self._arrays.wait_for_producer(self.array)
 
 
-class Frame:
+class Frame(OneProcess):
     """A frame from the board, in an array that the board does not write until it is released.
 
     Attributes
@@ -114,7 +114,7 @@ class Frame:
             self._given_back = True
 
 
-class Frames:
+class Frames(OneProcess):
     """An iterator over frames, each in the next array of a ring.
 
     Use it as a context manager, or `close` it: the board writes frames until then. Any thread may
@@ -168,7 +168,7 @@ class Frames:
         self._jobs = jobs
         self._lock = jobs.lock
         #: held by the thread that waits for the next frame
-        self._turn = threading.Lock()
+        self._turn = OwnLock()
         self._last: Frame | None = None
         self.dropped: int = 0
         self.closed: bool = False
@@ -208,6 +208,8 @@ class Frames:
 
     def close(self) -> None:
         """Stops the board, which writes nothing any more. Closing again does nothing."""
+        if self._lock.foreign:
+            return
         with self._lock:
             if self.closed:
                 return

@@ -172,8 +172,14 @@ def _open(arguments: argparse.Namespace, stack: contextlib.ExitStack) -> Board:
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="peerdma-")))
     capture = folder / "capture.pcapng"
     board = open_board("sim", arguments=["--trace", str(capture)])
+
+    def save() -> None:
+        # It takes longer than the copy.
+        print(f"writing {arguments.trace} ...", file=sys.stderr, flush=True)
+        save_trace(capture, arguments.trace, "peerdma: a copy through the board")
+
     # When the board has ended, which closes its file.
-    stack.callback(save_trace, capture, arguments.trace, "peerdma: a copy through the board")
+    stack.callback(save)
     return board
 
 

@@ -8,9 +8,12 @@ import contextlib
 import dataclasses
 import json
 import logging
+import os
+import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from .. import __version__
 from ..board.backend import BoardInfo
@@ -33,18 +36,50 @@ _EXIT_CODES = "exit codes:\n" + "\n".join(
 
 
 def guarded(program: str, action: Callable[[], int]) -> int:
-    """Runs `action`; prints an error as one line on stderr and returns its exit code."""
+    """Runs `action`; prints an error as one line on stderr and returns its exit code.
+
+    That nobody reads the output to its end, as in ``peerdma list | head -1``, is none.
+    """
     try:
-        return action()
+        return _written(program, action())
     except PeerdmaError as error:
         print(f"{program}: {type(error).__name__}: {error}", file=sys.stderr)
         return error.exit_code
+    except BrokenPipeError:
+        return _drop_output(128 + signal.SIGPIPE)
     except OSError as error:
         print(f"{program}: {error}", file=sys.stderr)
-        return PeerdmaError.exit_code
+        return PeerdmaError.exit_code if _flushed() else _drop_output(PeerdmaError.exit_code)
     except KeyboardInterrupt:
         print(f"{program}: interrupted", file=sys.stderr)
         return 130
+
+
+def _written(program: str, code: int) -> int:
+    """The exit code, or another one if what was printed cannot be written."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return _drop_output(128 + signal.SIGPIPE)
+    except OSError as error:
+        print(f"{program}: cannot write the output: {error.strerror}", file=sys.stderr)
+        return _drop_output(PeerdmaError.exit_code)
+    return code
+
+
+def _flushed() -> bool:
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+        return True
+    return False
+
+
+def _drop_output(code: int) -> int:
+    """Returns the exit code; the interpreter, at its end, does not try to write the output."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)
+    return code
 
 
 def _run(program: str, arguments: argparse.Namespace) -> int:
@@ -112,7 +147,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     _add_flash(commands)
     for command in commands.choices.values():
         _add_verbose_option(command)
-    return _run("peerdma", parser.parse_args(argv))
+    return _run("peerdma", _parsed(parser, argv))
+
+
+def _parsed(parser: argparse.ArgumentParser, argv: Sequence[str] | None = None) -> Any:
+    """The arguments; if they are --help or wrong, the program ends."""
+    try:
+        return parser.parse_args(argv)
+    except SystemExit as end:
+        raise SystemExit(_written(parser.prog, int(end.code or 0))) from None
 
 
 def demo() -> int:
@@ -123,7 +166,7 @@ def demo() -> int:
     add_demo(parser)
     _add_verbose_option(parser)
     _add_version_option(parser)
-    return _run(parser.prog, parser.parse_args())
+    return _run(parser.prog, _parsed(parser))
 
 
 def _add_info(command: argparse.ArgumentParser) -> None:

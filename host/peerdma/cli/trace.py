@@ -46,6 +46,7 @@ def _trace(arguments: argparse.Namespace) -> int:
     if arguments.output is None:
         _print(tell(read(arguments.capture)), whole=arguments.payload)
     else:
+        print(f"writing {arguments.output} ...", file=sys.stderr, flush=True)
         save_trace(
             arguments.capture, arguments.output, arguments.capture.stem, whole=arguments.payload
         )

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import threading
 from collections.abc import Iterator
 from typing import Any
 
 from ..errors import GpuNotFound, PeerdmaError
 from ..memory.external import ALL_STREAMS
+from ..process import OwnLock
 from .driver import Driver
 from .idle import Idle
 
@@ -47,7 +47,7 @@ class CudaDevice:
         self.driver = driver
         self.index = index
         # Reentrant: garbage collection may call `release` while this thread has the lock.
-        self._lock = threading.RLock()
+        self._lock = OwnLock("GPU")
         self._users = 1
         self.idle: Idle = Idle.of(driver.api, index)
         count = driver.call("cuDeviceGetCount", action="count the CUDA devices")
@@ -81,6 +81,7 @@ class CudaDevice:
     @contextlib.contextmanager
     def current(self) -> Iterator[None]:
         """Makes the context the thread's current one inside a ``with`` block."""
+        self._lock.require_own()
         self.driver.call("cuCtxPushCurrent", self.context, action="make the GPU's context current")
         try:
             yield
@@ -125,6 +126,8 @@ class CudaDevice:
 
     def release(self) -> None:
         """Removes a user; the last one to go releases the context and all in it."""
+        if self._lock.foreign:
+            return
         with self._lock:
             self._users -= 1
             if self._users:

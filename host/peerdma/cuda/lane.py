@@ -8,16 +8,15 @@ anything that is old when a graph is launched again. No instruction of this proc
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import threading
 import time
-import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from ..errors import CudaError, PeerdmaError, UnsupportedError
+from ..process import AtExit
 from .device import CudaDevice
 from .gates import handle_of
 from .program import POINTER, SIZE, WORD, Program
@@ -221,12 +220,5 @@ class Lane:
         self._device.release()
 
 
-#: Those with a thread.
-_used: weakref.WeakSet[Lane] = weakref.WeakSet()
-
-
-@atexit.register
-def _stop_all() -> None:
-    """Lets streams go on, which the end of CUDA may wait for."""
-    for lane in list(_used):
-        lane.give_up()
+#: Those with a thread. Streams go on, which the end of CUDA may wait for.
+_used = AtExit(Lane.give_up)

@@ -21,6 +21,7 @@ import numpy as np
 from ..errors import CudaError, PinError
 from ..memory.external import ExternalArray
 from ..memory.memory import DataPath, Extent, Staged, host_bytes
+from ..process import own
 from .device import CudaDevice
 
 __all__ = [
@@ -75,7 +76,8 @@ class Allocation:
         self.owner = owner
         self.fd: int | None = None
         # Not at exit: the end of the process frees everything, once nothing uses it any more.
-        weakref.finalize(self, device.idle.call, free).atexit = False
+        # Nor in a child: there is no CUDA, and the memory is the parent's.
+        weakref.finalize(self, own(device.idle.call), free).atexit = False
 
     def array(self) -> np.ndarray:
         """All of it as uint8; the array keeps it alive. Only for memory that the CPU can access."""

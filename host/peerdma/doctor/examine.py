@@ -102,7 +102,8 @@ def examine(board: str = "auto", system: System | None = None) -> Iterator[Findi
             by_vfio = (f"{VFIO}{each.address}" for each in boards(system) if each.driver == DRIVER)
             board = next(chain(system.nodes, by_vfio), "")
         if not board or not system.here:
-            yield note("test", "no transfers were tried: there is no board to open")
+            text = "no transfers were tried: there is no board to open"
+            yield note("test", f"{text}. `peerdma doctor --board sim` tries a simulated one")
             return
     yield from _inside(board, hardware)
 

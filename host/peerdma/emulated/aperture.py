@@ -11,7 +11,6 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
-import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
@@ -22,6 +21,7 @@ import numpy as np
 from ..errors import PeerdmaError
 from ..memory.memory import Extent
 from ..memory.scatter import ScatterList
+from ..process import OwnLock, own
 
 __all__ = ["Aperture", "Mapping"]
 
@@ -76,7 +76,8 @@ class Mapping:
             "version": 3,
         }
         # Not at exit: arrays may still be in use by then, and the kernel cleans up anyway.
-        weakref.finalize(self, _unmap, self._base, size, released).atexit = False
+        # Not in a child: the pages are the parent's, and the child's own end unmaps them there.
+        weakref.finalize(self, own(_unmap), self._base, size, released).atexit = False
 
 
 def _mmap(address: int | None, length: int, rights: int, flags: int, fd: int, offset: int = 0):
@@ -122,7 +123,7 @@ class Aperture:
         self._order = _shuffled_runs(pages, longest_run, np.random.default_rng(seed))
         self._free = [(0, pages)]
         self._returned: deque[tuple[int, int]] = deque()
-        self._lock = threading.Lock()
+        self._lock = OwnLock("GPU")
         self._fd: int | None = os.memfd_create("peerdma-aperture", os.MFD_CLOEXEC)
         os.ftruncate(self._fd, size)
         self._closer = weakref.finalize(self, os.close, self._fd)

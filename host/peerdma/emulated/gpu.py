@@ -23,6 +23,7 @@ from ..memory.mailbox import Mailbox, MailboxMap
 from ..memory.memory import DataPath, Extent
 from ..memory.scatter import ScatterList
 from ..memory.surface import Gpu, SelfTest, Surface, layout
+from ..process import watched
 from .aperture import Aperture
 
 __all__ = ["DISCRETE", "INTEGRATED", "EmulatedGpu", "EmulatedSurface", "Personality"]
@@ -52,6 +53,11 @@ class _Slots:
 
     def __init__(self):
         self._used: set[int] = set()
+        self._lock = threading.Lock()
+        watched(self)
+
+    def disown(self) -> None:
+        """In a child, a thread that does not exist there may hold the lock."""
         self._lock = threading.Lock()
 
     def acquire(self) -> int:

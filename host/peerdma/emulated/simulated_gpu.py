@@ -22,6 +22,7 @@ from ..errors import GpuNotFound, PeerdmaError, UnsupportedError
 from ..memory.dmabuf import DmaBufExport
 from ..memory.memory import Extent
 from ..memory.surface import layout
+from ..process import own
 from ..uapi import request_code
 from .gpu import DISCRETE, EmulatedGpu, EmulatedSurface
 
@@ -135,7 +136,7 @@ class SimulatedSurface(EmulatedSurface):
     ):
         _, _, nbytes = layout(shape, dtype)
         address = device.allocate(nbytes)
-        free = weakref.finalize(self, device.free, address)
+        free = weakref.finalize(self, own(device.free), address)
         # Not at exit: closing the process's files frees its memory.
         free.atexit = False
         try:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import logging
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -91,7 +92,7 @@ class KernelBackend:
         self._jobs = jobs = Jobs(node, info.time_scale, timeout)
         # Without a layer in between, as a transfer of a few bytes takes little longer.
         self.start: Callable[[Work, Any, Progress | None], None] = jobs.start
-        self.cancel: Callable[[Any], None] = jobs.cancel
+        self.cancel: Callable[[Any], bool] = jobs.cancel
         self.deadline: Callable[[], float | None] = jobs.deadline
         self.wake: Callable[[], None] = node.wake
         self._info = _describe(node.path, info, own_card_ram)
@@ -241,15 +242,13 @@ class KernelBackend:
 
     def wait(self, until: float | None) -> None:
         """Waits for events of the driver."""
-        if not self._jobs.ended:
+        if not self._jobs.news:
             self._node.wait(until)
 
-    def collect(self) -> list[tuple[Any, Moved | PeerdmaError]]:
+    def collect(self) -> deque[tuple[Any, Moved | PeerdmaError]]:
         """What has ended."""
-        jobs = self._jobs
-        jobs.collect()
-        ended, jobs.ended = jobs.ended, []
-        return ended
+        self._jobs.collect()
+        return self._jobs.ended
 
     # LEDs, mailbox, closing -------------------------------------------------------------------
 

@@ -95,7 +95,7 @@ class Jobs:
 
     Attributes
     ----------
-    ended : list of (object, Moved or PeerdmaError)
+    ended : deque of (object, Moved or PeerdmaError)
         Tags of transfers that ended, with how; whoever takes note removes them.
     listeners : dict of int to Listener
         By the number of the driver's job, those whose last event was not read; whoever starts such
@@ -115,8 +115,15 @@ class Jobs:
         #: By the number of the driver's job. Keeps the run, and so its memory, until that has
         #: ended, also if it is late and was given up.
         self._numbers: dict[int, _Run] = {}
-        self.ended: list[tuple[Any, Moved | PeerdmaError]] = []
+        self.ended: deque[tuple[Any, Moved | PeerdmaError]] = deque()
         self.listeners: dict[int, Listener] = {}
+        #: whether an interrupt may have kept the last `collect` from its end
+        self._interrupted = False
+
+    @property
+    def news(self) -> bool:
+        """Whether `collect` has something to do, also if the driver reports nothing more."""
+        return bool(self.ended) or self._interrupted
 
     def start(self, work: Work, tag: Any, progress: Progress | None) -> None:
         """Starts a transfer; errors are in `ended`."""
@@ -130,10 +137,12 @@ class Jobs:
         except PeerdmaError as error:
             self._stop(run, error)
 
-    def cancel(self, tag: Any) -> None:
-        """Has the driver stop a transfer, unless it has ended."""
+    def cancel(self, tag: Any) -> bool:
+        """Has the driver stop a transfer, unless it has ended; False if it never started."""
         if run := self._runs.get(tag):
             self._stop(run, Cancelled(CANCELLED))
+            return True
+        return any(each is tag for each, _ in self.ended)
 
     def deadline(self) -> float | None:
         """When the first of them is late, as `time.monotonic` counts; None: there are none."""
@@ -145,15 +154,22 @@ class Jobs:
 
     def collect(self) -> None:
         """Reads what has ended, and submits what the driver has room for then."""
+        interrupted, self._interrupted = self._interrupted, True
         try:
-            for event in self._node.events():
-                self._note(event)
+            events = self._node.events()
+            while events:
+                self._note(events[0])
+                events.popleft()
         except BoardLost as error:
             self._lose(error)
+        if interrupted:
+            for run in list(self._runs.values()):
+                self._end_if_over(run)
         if self._waiting:
             self._feed()
         if self._runs:
             self._expire()
+        self._interrupted = False
 
     def _feed(self) -> None:
         """Submits what the driver's queue has room for."""
@@ -179,21 +195,25 @@ class Jobs:
                 if error.errno == errno.EAGAIN and self._numbers:
                     return False
                 raise
-            self._numbers[request.job] = run
-            run.left += 1
-            run.sent += 1
+            finally:
+                # Also if an interrupt came behind it: the driver has the job.
+                if request.job:
+                    self._numbers[request.job] = run
+                    run.left += 1
+                    run.sent += 1
         return True
 
     def _note(self, event: Event) -> None:
         """Notes that a job has ended."""
         if listener := self.listeners.get(event.job):
+            listener.note(event)
             if event.reason != Reason.FRAMES:
                 del self.listeners[event.job]
-            listener.note(event)
             return
-        run = self._numbers.pop(event.job, None)
+        run = self._numbers.get(event.job)
         if run is None:
             return
+        del self._numbers[event.job]
         run.left -= 1
         if event.result:
             self._stop(run, failure(event, f"{event.bytes} bytes"))
@@ -202,6 +222,9 @@ class Jobs:
         run.done += event.bytes
         if run.progress:
             run.progress(run.done * run.work.nbytes // run.work.moved, run.work.nbytes)
+        self._end_if_over(run)
+
+    def _end_if_over(self, run: _Run) -> None:
         if not run.left and (run.failure or run.sent == len(run.work.requests)):
             self._end(run)
 
@@ -246,15 +269,17 @@ class Jobs:
 
     def _end(self, run: _Run) -> None:
         work = run.work
-        if self._runs.pop(run.tag, None) is None:
+        if run.tag not in self._runs:
             return
-        if run in self._stopping:
-            self._stopping.remove(run)
+        # If an interrupt comes in between, it is done again, and the transfer is there twice.
         if run.done == work.moved:
             self.ended.append((run.tag, Moved(run.cycles, work.limit, work.through)))
         else:
             short = f"the driver reported the transfer of {run.done} of {work.moved} bytes only"
             self.ended.append((run.tag, run.failure or TransferError(short)))
+        self._runs.pop(run.tag, None)
+        if run in self._stopping:
+            self._stopping.remove(run)
         for oldest in self._runs.values():
             if oldest.until is None:
                 self._begin_time(oldest)

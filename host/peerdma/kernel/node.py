@@ -10,6 +10,7 @@ import mmap
 import os
 import select
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -24,6 +25,7 @@ from ..errors import (
     UnsupportedError,
     VersionMismatch,
 )
+from ..process import keep, watched
 from ..uapi import UAPI_VERSION, Event, Info, Ioctl
 
 __all__ = ["KernelNode"]
@@ -77,6 +79,9 @@ class KernelNode:
 
     def __init__(self, path: str):
         self.path = path
+        #: what was read, and the events in it
+        self._data: deque[bytes] = deque()
+        self._events: deque[Event] = deque()
         try:
             self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
         except OSError as error:
@@ -96,11 +101,18 @@ class KernelNode:
         except BaseException:
             os.close(self._fd)
             raise
+        watched(self)
 
     def close(self) -> None:
         """Closes the node: the driver stops this process's jobs and unpins its memory."""
-        self._waiter.close()
-        os.close(self._fd)
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            self._waiter.close()
+            os.close(fd)
+
+    def disown(self) -> None:
+        """Closes a child's copies: the node is its parent's until the parent closes it."""
+        self.close()
 
     def info(self) -> Info:
         """What the driver reports about itself, the board and this file descriptor."""
@@ -132,33 +144,30 @@ class KernelNode:
         poll.register(self._fd, select.POLLIN)
         poll.poll(max(0.0, until - time.monotonic()) * 1000)
 
-    def events(self) -> list[Event]:
-        """The events of jobs that have ended; [] if there are none yet.
+    def events(self) -> deque[Event]:
+        """The events of jobs that have ended; whoever has seen to one takes it off.
+
+        After an interrupt, one may come twice.
 
         Raises
         ------
         BoardLost
-            If the board is gone and all events have been read.
+            If the board is gone and all events have been seen to.
         """
+        events = self._events
         try:
-            data = os.read(self._fd, _EVENTS_AT_ONCE * _EVENT_BYTES)
+            keep(self._data, os.read, self._fd, _EVENTS_AT_ONCE * _EVENT_BYTES)
         except BlockingIOError:
-            return []
+            pass
         except OSError as error:
-            raise BoardLost(
-                f"the board at {self.path} is gone. Check it and open it again", errno=error.errno
-            ) from None
-        events, at, end = [], 0, len(data)
-        while at < end:
-            # A newer driver's records are longer, an older one's shorter.
-            size = int.from_bytes(data[at : at + 4], "little")
-            if size >= _EVENT_BYTES <= end - at:
-                event = Event.from_buffer_copy(data, at)
-            else:
-                event = Event()
-                ctypes.memmove(ctypes.byref(event), data[at:], min(size, end - at))
-            events.append(event)
-            at += size
+            if not events:
+                raise BoardLost(
+                    f"the board at {self.path} is gone. Check it and open it again",
+                    errno=error.errno,
+                ) from None
+        while self._data:
+            events.extend(_events(self._data[0]))
+            self._data.popleft()
         return events
 
     def map(self, offset: int, length: int) -> mmap.mmap:
@@ -203,6 +212,22 @@ class KernelNode:
         if kind is refusal is UnsupportedError:
             step = "docs/launch.md says what launch queues need"
         return kind(f"cannot {action}: {words}. {step}", errno=number)
+
+
+def _events(data: bytes) -> list[Event]:
+    """Events as they were read."""
+    events, at, end = [], 0, len(data)
+    while at < end:
+        # A newer driver's records are longer, an older one's shorter.
+        size = int.from_bytes(data[at : at + 4], "little")
+        if size >= _EVENT_BYTES <= end - at:
+            event = Event.from_buffer_copy(data, at)
+        else:
+            event = Event()
+            ctypes.memmove(ctypes.byref(event), data[at:], min(size, end - at))
+        events.append(event)
+        at += size
+    return events
 
 
 def _how_to_open(error: OSError) -> str:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import PinError
+from .refused import nonsense
 
 __all__ = [
     "CPU",
@@ -44,6 +45,8 @@ _READ_ONLY, _IS_COPIED = 1, 2
 #: DLDataTypeCode by numpy's kind; opaque bytes have none.
 _CODES = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
 _BFLOAT = 4
+#: No library has tensors with more.
+_MOST_DIMENSIONS = 64
 
 
 class _Device(ctypes.Structure):
@@ -207,7 +210,9 @@ def read(array: Any, stream: int | None = STREAM, action: str = "register") -> I
         tensor = _Managed.from_address(_pointer_in(capsule, _NAME)).tensor
     else:
         raise _no_tensor(array, "not as a DLPack tensor")
-    shape = tuple(tensor.shape[: tensor.ndim])
+    if not 0 <= tensor.ndim <= _MOST_DIMENSIONS:
+        raise nonsense(action, array, f"it has {tensor.ndim} dimensions")
+    shape = tuple(tensor.shape[: tensor.ndim]) if tensor.ndim else ()
     strides = tuple(tensor.strides[: tensor.ndim]) if tensor.strides else None
     dtype = _numpy_type(tensor.dtype, action)
     address = (tensor.data or 0) + tensor.byte_offset

@@ -13,12 +13,13 @@ import numpy as np
 
 from ..arguments import integer
 from ..errors import PinError, UnsupportedError
+from ..process import OneProcess, here
 from .memory import DataPath, Extent, Holder, Memory
 
 __all__ = ["DmaBuf", "DmaBufExport"]
 
 
-class DmaBuf:
+class DmaBuf(OneProcess):
     """Memory of any driver, given by the descriptor of a dma-buf: a GPU's of any maker, a camera's.
 
     Boards take it wherever they take an array. It has a descriptor of its own and can be used after
@@ -48,6 +49,7 @@ class DmaBuf:
     ):
         number = fd.fileno() if hasattr(fd, "fileno") else integer(fd, "a dma-buf's descriptor")
         self.closed: bool = False
+        self._process = here()
         try:
             size = os.lseek(number, 0, os.SEEK_END)
         except OSError as error:
@@ -86,6 +88,8 @@ class DmaBuf:
 
     def close(self) -> None:
         """Closes its descriptor; PinError while it is pinned. Closing again does nothing."""
+        if self._process != here():
+            self._users = 0  # of the parent's boards
         if self._users:
             for holder in list(self.holders):
                 holder.reap()

@@ -4,13 +4,15 @@
 from __future__ import annotations
 
 import math
+from operator import index
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..errors import PinError
+from ..errors import PeerdmaError, PinError
 from . import dlpack
-from .memory import host_bytes, scattered
+from .memory import address_of, host_bytes, scattered
+from .refused import masked, nonsense, refuse_mask, refused
 
 __all__ = ["ALL_STREAMS", "ExternalArray", "describe", "is_array"]
 
@@ -57,11 +59,16 @@ class ExternalArray(NamedTuple):
 
 def is_array(thing: Any) -> bool:
     """Whether `describe` takes it for an array; it may still refuse it."""
-    if isinstance(thing, np.ndarray) or hasattr(thing, "__dlpack_device__"):
+    try:
+        return (
+            isinstance(thing, np.ndarray)
+            or hasattr(thing, "__dlpack_device__")
+            or getattr(thing, "__cuda_array_interface__", None) is not None
+            or _has_buffer(thing)
+        )
+    except Exception:
+        # It has something of an array. What is wrong with it, `describe` says.
         return True
-    if getattr(thing, "__cuda_array_interface__", None) is not None:
-        return True
-    return _has_buffer(thing)
 
 
 def _has_buffer(thing: Any) -> bool:
@@ -90,10 +97,21 @@ def describe(array: Any, action: str = "register", *, ordered: bool = True) -> E
     Raises
     ------
     PinError
-        If it is no array, or its bytes are not one contiguous piece of plain data.
+        If it is no array, or its bytes are not one contiguous piece of plain data. If its library
+        raises another error, that is the cause.
     """
     if isinstance(array, np.ndarray):
         return _host(array, array, action)
+    try:
+        return _plausible(_foreign(array, action, ordered), array, action)
+    except PeerdmaError:
+        raise
+    except Exception as error:
+        raise refused(action, array, error) from error
+
+
+def _foreign(array: Any, action: str, ordered: bool) -> ExternalArray:
+    """What `describe` finds of another library's array; raises what that library does."""
     # Libraries may raise AttributeError where it does not apply, PyTorch for a tensor of the CPU.
     interface = getattr(array, "__cuda_array_interface__", None)
     exports = hasattr(array, "__dlpack_device__")
@@ -115,6 +133,18 @@ def describe(array: Any, action: str = "register", *, ordered: bool = True) -> E
     raise PinError(f"cannot {action} a {type(array).__name__}, which is no array; {_WANTED}")
 
 
+def _plausible(found: ExternalArray, array: Any, action: str) -> ExternalArray:
+    """What was found; PinError if no memory can be like that."""
+    numbers = (found.address, *found.shape, 0 if found.stream is None else found.stream)
+    if not all(isinstance(number, int) for number in numbers):
+        raise nonsense(action, array, f"{numbers} are not all whole numbers")
+    if min(found.shape, default=0) < 0 or found.dtype.hasobject:
+        raise nonsense(action, array, f"shape {found.shape} of {found.dtype}")
+    if found.nbytes and not 0 < found.address <= (1 << 64) - found.nbytes:
+        raise nonsense(action, array, f"{found.nbytes} bytes at address {found.address:#x}")
+    return found
+
+
 def _buffer(thing: Any, action: str) -> ExternalArray:
     try:
         view = memoryview(thing)
@@ -126,23 +156,27 @@ def _buffer(thing: Any, action: str) -> ExternalArray:
 
 
 def _host(array: np.ndarray, given: Any, action: str) -> ExternalArray:
+    refuse_mask(action, array)
     if not array.flags.c_contiguous or array.dtype.hasobject:
         raise scattered(action, given, array.shape, array.strides)
-    address = array.__array_interface__["data"][0]
+    address = address_of(array)
     readonly = not array.flags.writeable
     return ExternalArray(address, array.shape, array.dtype, readonly, False, None, array)
 
 
 def _cuda(array: Any, interface: dict[str, Any], action: str, ordered: bool) -> ExternalArray:
-    shape, dtype = tuple(interface["shape"]), np.dtype(interface["typestr"])
-    address, readonly = interface["data"]
+    shape, dtype = tuple(map(index, interface["shape"])), np.dtype(interface["typestr"])
+    place, readonly = interface["data"]
+    address = index(place or 0)
     strides = interface.get("strides")
-    if interface.get("mask") is not None or not _contiguous(shape, strides, dtype.itemsize):
+    if interface.get("mask") is not None:
+        raise masked(action, array)
+    if not _contiguous(shape, strides, dtype.itemsize):
         raise scattered(action, array, shape, strides)
     stream = None
     if ordered:
         # Libraries that name no stream, as Numba, work in the default one unless told otherwise.
-        stream = interface.get("stream") or _DEFAULT_STREAM
+        stream = index(interface.get("stream") or _DEFAULT_STREAM)
     return ExternalArray(address, shape, dtype, readonly, True, stream, array)
 
 
@@ -160,6 +194,8 @@ def _imported(array: Any, kind: int, action: str, ordered: bool) -> ExternalArra
         )
     stream = (dlpack.STREAM if ordered else dlpack.NO_STREAM) if on_gpu else None
     tensor = dlpack.read(array, stream, action)
+    if tensor.device != kind:
+        raise nonsense(action, array, f"on devices of kind {kind} and of kind {tensor.device}")
     itemsize = tensor.dtype.itemsize
     strides = tensor.strides and tuple(stride * itemsize for stride in tensor.strides)
     if not _contiguous(tensor.shape, strides, itemsize):

@@ -18,6 +18,7 @@ from typing import NamedTuple, TypeVar
 
 from ..arguments import integer
 from ..errors import PeerdmaError
+from ..process import OneProcess, forked, here, own, watched
 from ..regs import MAILBOX
 
 __all__ = [
@@ -83,7 +84,7 @@ class Stamps(NamedTuple):
     done: Stamp
 
 
-class Mailbox:
+class Mailbox(OneProcess):
     """A board's mailbox. Use it as a context manager, or `close` it.
 
     Not to be built directly: use `Board.mailbox`.
@@ -100,6 +101,8 @@ class Mailbox:
         self.closed: bool = False
         self.address: int = ctypes.addressof(ctypes.c_char.from_buffer(page.memory))
         self._in_use = False
+        self._process = here()
+        watched(self)
 
     def __enter__(self) -> Mailbox:
         return self
@@ -142,17 +145,25 @@ class Mailbox:
         self._in_use = False
 
     def require_open(self) -> None:
-        """PeerdmaError if the mailbox is closed."""
+        """PeerdmaError if the mailbox is closed, or was opened by another process."""
+        if self._process != here():
+            raise PeerdmaError(forked())
         if self.closed:
             raise PeerdmaError("the mailbox is closed; call board.mailbox() again")
 
     def close(self) -> None:
         """Unmaps the page; PeerdmaError while it is in use. Closing again does nothing."""
+        if self._process != here():
+            return
         if self._in_use:
             raise PeerdmaError("cannot close a mailbox that a map or watch uses; close that first")
         if not self.closed:
             self.closed = True
             self.page.memory.close()
+
+    def disown(self) -> None:
+        """Unmaps a child's copy of the page, which would keep the board's node open."""
+        mmap.mmap.close(self.page.memory)
 
     def _stamp(self, name: str) -> Stamp:
         """A register with its time, both of one write."""
@@ -184,7 +195,7 @@ class MailboxMap:
 
     def __init__(self, address: int, undo: Callable[[], object]):
         self.address: int = address
-        self._undo: Callable[[], object] | None = undo
+        self._undo: Callable[[], object] | None = own(undo)
 
     def __enter__(self) -> MailboxMap:
         return self

@@ -11,6 +11,7 @@ from typing import Any, Protocol, cast, runtime_checkable
 import numpy as np
 
 from ..errors import PinError
+from .refused import refuse_mask
 
 __all__ = [
     "DataPath",
@@ -20,10 +21,14 @@ __all__ = [
     "HostArray",
     "Memory",
     "Staged",
+    "address_of",
     "host_bytes",
     "is_memory",
     "scattered",
 ]
+
+
+_interface: Any = np.ndarray.__dict__["__array_interface__"].__get__
 
 
 class DataPath(str, enum.Enum):
@@ -123,12 +128,15 @@ class Memory(Protocol):
 def is_memory(thing: Any) -> bool:
     """Whether an object has the methods of `Memory`; it need not derive from it."""
     # Called for each array of each transfer: most have no `extents`.
-    return (
-        hasattr(thing, "extents")
-        and hasattr(thing, "acquire")
-        and hasattr(thing, "release")
-        and hasattr(thing, "readonly")
-    )
+    try:
+        return (
+            hasattr(thing, "extents")
+            and hasattr(thing, "acquire")
+            and hasattr(thing, "release")
+            and hasattr(thing, "readonly")
+        )
+    except Exception:  # what raises another error than AttributeError is not ours
+        return False
 
 
 @runtime_checkable
@@ -151,6 +159,11 @@ def scattered(
         "destination, transfer into a contiguous array and assign that to this one afterwards: "
         "array[...] = contiguous"
     )
+
+
+def address_of(array: np.ndarray) -> int:
+    """Where numpy has an array's bytes, whatever a class derived from it says."""
+    return _interface(array)["data"][0]
 
 
 class _Bytes:
@@ -197,12 +210,13 @@ class HostArray:
     on_gpu = False
 
     def __init__(self, array: np.ndarray):
+        refuse_mask("pin", array)
         if not array.flags.c_contiguous or array.dtype.hasobject:
             raise scattered("pin", array, array.shape, array.strides)
         self._bytes = array.reshape(-1).view(np.uint8)
         self.readonly: bool = not self._bytes.flags.writeable
         self.nbytes: int = array.nbytes
-        self.address: int = array.__array_interface__["data"][0]
+        self.address: int = address_of(array)
 
     def __repr__(self) -> str:
         return f"<HostArray {self.nbytes} bytes at {self.address:#x}>"

@@ -15,9 +15,11 @@ from numpy.typing import DTypeLike
 from ..arguments import integer, wrong_type
 from ..deprecated import deprecated
 from ..errors import PinError
+from ..process import OneProcess, here
 from . import dlpack, files
 from .mailbox import Mailbox, MailboxMap, Watch
 from .memory import DataPath, Extent, Holder
+from .refused import refuse_mask
 
 __all__ = ["Gpu", "SelfTest", "Surface", "layout", "require_surface"]
 
@@ -25,7 +27,7 @@ _Gpu = TypeVar("_Gpu", bound="Gpu")
 _Surface = TypeVar("_Surface", bound="Surface")
 
 
-class Gpu(abc.ABC):
+class Gpu(OneProcess, abc.ABC):
     """A GPU, real or emulated: allocates surfaces and runs kernels on them.
 
     Use it as a context manager, or `close` it, when done. Surfaces keep their memory after that.
@@ -178,7 +180,7 @@ class SelfTest(Protocol):
         ...
 
 
-class Surface(abc.ABC):
+class Surface(OneProcess, abc.ABC):
     """An array in GPU memory. Use it as a context manager, or `close` it, to free the memory.
 
     Not to be built directly: use `Gpu.surface`.
@@ -211,6 +213,7 @@ class Surface(abc.ABC):
         self.gpu = gpu
         self.shape, self.dtype, self.nbytes = layout(shape, dtype)
         self.closed: bool = False
+        self._process = here()
         self._pins = 0
         #: boards that may have pins of it which nobody uses any more
         self.holders: weakref.WeakSet[Holder] = weakref.WeakSet()
@@ -286,7 +289,11 @@ class Surface(abc.ABC):
         return data
 
     def set(self, array: np.ndarray) -> None:
-        """Copies an array into the surface; its shape must broadcast to the surface's."""
+        """Copies an array into the surface; its shape must broadcast to the surface's.
+
+        PinError if it has a mask, which would be lost.
+        """
+        refuse_mask("set a surface to", array)
         whole = np.broadcast_to(np.asarray(array, self.dtype), self.shape)
         self.copy_in(0, np.ascontiguousarray(whole).reshape(-1).view(np.uint8))
 
@@ -329,7 +336,13 @@ class Surface(abc.ABC):
         """Makes what a board wrote visible; see `peerdma.memory.memory.Memory`."""
 
     def close(self) -> None:
-        """Frees the memory; PinError while it is pinned. Closing again does nothing."""
+        """Frees the memory; PinError while it is pinned. Closing again does nothing.
+
+        In a child that was forked, the memory stays: it is its parent's.
+        """
+        if self._process != here():
+            self.closed = True
+            return
         if self._pins:
             for holder in list(self.holders):
                 holder.reap()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ from ..errors import PeerdmaError, TransferError, UnsupportedError
 from ..memory.mailbox import MailboxPage
 from ..memory.memory import DataPath, Memory
 from ..memory.scatter import ScatterList
+from ..process import keep
 from ..regs import BAR_USER, DESCRIPTOR, USER, USER_BLOCK_BASE, Capability
 from ..uapi import Access
 from ..vfio.platform import Platform, Window
@@ -105,6 +107,8 @@ class UserSpaceBackend:
             # Whoever drove the board before may have ended in the middle of a run of frames.
             self._driver.engine.channels[Direction.C2H].use_credits(False)
             self._lanes = Lanes(self._driver, self._lost, notes)
+            #: whether to look at the channels without an interrupt
+            self._look = False
             # Without a layer in between, as a transfer of a few bytes takes little longer.
             self.start: Callable[[Work, Any, Progress | None], None] = self._lanes.start
             self.deadline: Callable[[], float | None] = self._lanes.deadline
@@ -132,8 +136,15 @@ class UserSpaceBackend:
         """
         mapped = self._mapped.get(id(memory))
         if mapped is None:
-            windows, path = self._platform.map(memory)
-            mapped = self._mapped[id(memory)] = _Mapped(memory, windows, path)
+            made: list[tuple[list[Window], DataPath]] = []
+            try:
+                keep(made, self._platform.map, memory)
+                mapped = _Mapped(memory, *made[0])
+                self._mapped[id(memory)] = mapped
+            except BaseException:
+                for windows, _ in made:
+                    self._platform.unmap(windows)
+                raise
         mapped.pins += 1
         return mapped
 
@@ -143,10 +154,16 @@ class UserSpaceBackend:
 
     def unpin(self, handle: _Mapped) -> None:
         """Unmaps the memory with its last pin."""
-        handle.pins -= 1
-        if not handle.pins:
-            del self._mapped[id(handle.memory)]
+        if handle.pins > 1:
+            handle.pins -= 1
+            return
+        # Not counted down before: after an interrupt, this is called again.
+        try:
             self._platform.unmap(handle.windows)
+        except PeerdmaError:
+            self._mapped.pop(id(handle.memory), None)
+            raise
+        self._mapped.pop(id(handle.memory), None)
 
     def prepare_copy(self, source: Sequence[Piece], destination: Sequence[Piece]) -> Work:
         """Prepares a copy: in one pass if the board can, else through card RAM, piece by piece."""
@@ -236,29 +253,34 @@ class UserSpaceBackend:
             memory,
         )
 
-    def cancel(self, tag: Any) -> None:
-        """Ends a transfer."""
+    def cancel(self, tag: Any) -> bool:
+        """Ends a transfer; False if it never started."""
+        lanes = self._lanes
+        known = lanes.knows(tag)
         try:
-            self._lanes.cancel(tag)
+            lanes.cancel(tag)
         except PeerdmaError as error:
-            self._lanes.lose(error)
+            lanes.lose(error)
+        return known
 
     def wait(self, until: float | None) -> None:
         """Waits for messages of the device, or its interrupt."""
-        if not self._lanes.ended:
+        if not (self._lanes.ended or self._look):
             self._function.wait(until)
 
-    def collect(self) -> list[tuple[Any, Moved | PeerdmaError]]:
+    def collect(self) -> deque[tuple[Any, Moved | PeerdmaError]]:
         """What has ended; serves the messages of the device, and ends all if it goes away."""
         lanes = self._lanes
+        # If this is interrupted, the board's interrupt was taken for nothing.
+        look, self._look = self._look, True
         try:
-            if self._function.take_interrupt():
+            if self._function.take_interrupt() or look:
                 lanes.interrupted()
             lanes.expire()
         except PeerdmaError as error:
             lanes.lose(error)
-        ended, lanes.ended = lanes.ended, []
-        return ended
+        self._look = False
+        return lanes.ended
 
     def user_register(self, offset: int, value: int | None) -> int:
         """Writes a register of the user block unless `value` is None; returns what it reads."""

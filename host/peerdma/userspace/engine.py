@@ -14,7 +14,7 @@ from .dma_channel import Direction, DmaChannel
 from .probe import count_channels, read_extension
 from .registers import Bank, Registers
 
-__all__ = ["Deadline", "Engine"]
+__all__ = ["GOOD", "Deadline", "Engine"]
 
 #: Time limit of a chain in the board's time: so many seconds, plus its bytes at this rate.
 _CHAIN_SECONDS, _CHAIN_RATE = 0.1, 1e6
@@ -24,7 +24,7 @@ _LEAST_TIMEOUT = 10.0
 _STOP_SECONDS = 0.1
 _BUSY = int(Status.BUSY)
 #: The status of a chain that ended without an error.
-_GOOD = int(Status.DESCRIPTOR_STOPPED | Status.DESCRIPTOR_COMPLETED)
+GOOD = int(Status.DESCRIPTOR_STOPPED | Status.DESCRIPTOR_COMPLETED)
 
 
 class Deadline:
@@ -128,7 +128,7 @@ class Engine:
     def check(self, channel: DmaChannel, status: int, descriptors: int) -> None:
         """TransferError unless a chain of so many descriptors ended without an error."""
         done = channel.completed()
-        if status & ~_BUSY != _GOOD or done != descriptors:
+        if status & ~_BUSY != GOOD or done != descriptors:
             # Our engine counts the one that failed; PG195 does not say what others do.
             good = done - 1 if done and status & Status.errors() else done
             raise self.failure(channel.direction, status, f"{good} of {descriptors} descriptors")
@@ -155,7 +155,8 @@ class Engine:
             names += f"; first error {captured}"
         return TransferError(
             f"{direction.name} transfer failed after {after}: {names}. The channel was stopped; "
-            "check that both memories were still pinned, and try again",
+            "check that both memories were still pinned, and that no file mapped there has become "
+            "shorter, and try again",
             status=int(status),
             kind=captured and captured.kind,
             address=captured and captured.address,

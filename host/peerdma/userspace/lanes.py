@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -52,6 +53,7 @@ class _Job:
     __slots__ = (
         "began",
         "cycles",
+        "outcome",
         "progress",
         "reached",
         "run",
@@ -62,7 +64,11 @@ class _Job:
         "work",
     )
 
-    run: Run
+    #: the step that runs; None before the first has started
+    run: Run | None
+    #: when it started, by `time.monotonic`, and by the board's clock
+    since: float
+    began: int | None
 
     def __init__(self, work: Work, tag: Any, progress: Progress | None):
         self.work = work
@@ -72,6 +78,10 @@ class _Job:
         #: bytes that have been transferred when the step that runs has ended, and were last told
         self.reached = self.told = 0
         self.cycles = 0
+        self.run = self.began = None
+        self.since = 0.0
+        #: how it ended; it may still be among those that run if an interrupt came
+        self.outcome: Moved | PeerdmaError | None = None
 
     def next(self) -> bool:
         """Starts the next step; False if there is none."""
@@ -100,7 +110,7 @@ class Lanes:
     ----------
     frames : FrameRun or None
         The run of the C2H channel that fills frames, to be told what the channel reports.
-    ended : list of (object, Moved or PeerdmaError)
+    ended : deque of (object, Moved or PeerdmaError)
         Tags of transfers that ended, with how; whoever takes note removes them.
     """
 
@@ -118,7 +128,7 @@ class Lanes:
         self._queue: list[_Job] = []
         self._running: list[_Job] = []
         self.frames: FrameRun | None = None
-        self.ended: list[tuple[Any, Moved | PeerdmaError]] = []
+        self.ended: deque[tuple[Any, Moved | PeerdmaError]] = deque()
 
     def start(self, work: Work, tag: Any, progress: Progress | None) -> None:
         """Starts a transfer, now or in its turn; errors are in `ended`."""
@@ -128,6 +138,12 @@ class Lanes:
             self._begin()
         else:
             self._begin_one(job)
+
+    def knows(self, tag: Any) -> bool:
+        """Whether a transfer was started, whose end nobody has taken note of."""
+        return any(job.tag is tag for job in (*self._queue, *self._running)) or any(
+            each is tag for each, _ in self.ended
+        )
 
     def cancel(self, tag: Any) -> None:
         """Ends a transfer, unless it has ended."""
@@ -140,15 +156,17 @@ class Lanes:
         """When the first of those that run is late, as `time.monotonic` counts; None: none runs."""
         first = None
         for job in self._running:
-            if first is None or job.run.until < first:
-                first = job.run.until
+            run = job.run
+            if run is not None and (first is None or run.until < first):
+                first = run.until
         return first
 
     def interrupted(self) -> None:
         """Goes on after an interrupt."""
         running = self._running.copy()
         for job in running:
-            job.run.look()
+            if job.run is not None:
+                job.run.look()
         engine, frames = self._engine, self.frames
         if frames is None:
             engine.registers.interrupt_done()
@@ -171,9 +189,9 @@ class Lanes:
         if not self._running:
             return
         now = time.monotonic()
-        late = [job for job in self._running if now > job.run.until]
-        for job in late:
-            self._fail(job, job.run.late())
+        late = [(job, job.run) for job in self._running if job.run and now > job.run.until]
+        for job, run in late:
+            self._fail(job, run.late())
         if late:
             self._begin()
 
@@ -189,25 +207,30 @@ class Lanes:
         taken = {lane for job in self._running for lane in job.work.lanes}
         for job in list(self._queue):
             if taken.isdisjoint(job.work.lanes):
-                self._queue.remove(job)
                 self._begin_one(job)
             taken |= job.work.lanes
 
     def _begin_one(self, job: _Job) -> None:
         try:
             job.since, job.began = time.monotonic(), self._xdma.clock()
-            job.next()
+            # Before it starts: what is interrupted then has to be stopped.
             self._running.append(job)
+            if job in self._queue:
+                self._queue.remove(job)
+            job.next()
         except PeerdmaError as error:
             self._end(job, error)
         except BaseException:
-            self._end(job, Cancelled(_INTERRUPTED))
+            self._fail(job, Cancelled(_INTERRUPTED))
             raise
 
     def _advance(self, job: _Job) -> None:
         run = job.run
         try:
-            if not run.advance():
+            if job.outcome is not None:
+                self._end(job, job.outcome)
+                return
+            if run is None or not run.advance():
                 return
             job.cycles += run.cycles
             if job.progress and job.reached > job.told:
@@ -232,7 +255,8 @@ class Lanes:
         if job in self._running:
             with contextlib.suppress(PeerdmaError):
                 # A board that is gone accesses no memory.
-                job.run.stop()
+                if job.run is not None and job.run.started:
+                    job.run.stop()
             if isinstance(error, Timeout) and (notes := self._notes(job.since)):
                 error = Timeout(f"{error}. The board noted: {notes}")
             if _C2H in job.work.lanes:
@@ -257,8 +281,10 @@ class Lanes:
             frames.fail(TransferError(_RESET))
 
     def _end(self, job: _Job, outcome: Moved | PeerdmaError) -> None:
+        # If an interrupt comes in between, it is done again, and the transfer is there twice.
+        job.outcome = job.outcome or outcome
+        self.ended.append((job.tag, job.outcome))
         if job in self._running:
             self._running.remove(job)
-        elif job in self._queue:
+        if job in self._queue:
             self._queue.remove(job)
-        self.ended.append((job.tag, outcome))

@@ -25,7 +25,7 @@ from ..regs import (
 )
 from .chain import one_descriptor, write_chain
 from .dma_channel import Access, Direction, DmaChannel
-from .engine import Engine
+from .engine import GOOD, Engine
 
 __all__ = ["Ring", "Run", "Side", "descriptor_columns"]
 
@@ -167,7 +167,17 @@ class Run:
         Busy clock cycles of the side that was started first, of the chains that have ended.
     """
 
-    __slots__ = ("_engine", "_first", "_found", "_running", "_seconds", "_sides", "cycles", "until")
+    __slots__ = (
+        "_doubtful",
+        "_engine",
+        "_first",
+        "_found",
+        "_running",
+        "_seconds",
+        "_sides",
+        "cycles",
+        "until",
+    )
 
     def __init__(self, engine: Engine, sides: Sequence[Side]):
         self._engine = engine
@@ -178,8 +188,15 @@ class Run:
         self.cycles: int = 0
         #: the chain that runs, for each side that has not ended
         self._running: dict[Side, _Chain] = {}
-        #: what these reported at the last look
-        self._found: list[tuple[Side, int]] = []
+        #: what these reported, since it was seen to
+        self._found: dict[Side, int] = {}
+        #: whether an interrupt may have lost what a side reported, which a look clears
+        self._doubtful = False
+
+    @property
+    def started(self) -> bool:
+        """Whether a side of it runs, as far as is known."""
+        return bool(self._running)
 
     def start(self) -> None:
         """Starts the transfer; raises TransferError if the engine cannot be used."""
@@ -193,6 +210,7 @@ class Run:
             )
         self.cycles = 0
         self.until = time.monotonic() + self._seconds
+        self._found, self._doubtful = {}, False
         self._running = self._sides.copy()
         try:
             for side, chain in self._sides.items():
@@ -203,10 +221,15 @@ class Run:
 
     def look(self) -> None:
         """Takes what each side that runs reports; to be called after an interrupt."""
-        found, read = [], self._engine.registers.read32
+        found, read = self._found, self._engine.registers.read32
+        doubtful, self._doubtful = self._doubtful, True
         for side in self._running:
-            found.append((side, read(_BAR, side.channel.status_rc)))
-        self._found = found
+            status = read(_BAR, side.channel.status_rc)
+            if doubtful and not status & _BUSY:
+                # It has ended. If that was with an error, its count of descriptors says so.
+                status |= GOOD
+            found[side] = found.get(side, 0) | status
+        self._doubtful = False
 
     def advance(self) -> bool:
         """Goes on after `look`; returns whether all sides have ended without an error.
@@ -216,10 +239,12 @@ class Run:
         TransferError
             If a side failed. The caller stops the run.
         """
-        running = self._running
-        for side, status in self._found:
+        running, found = self._running, self._found
+        for side in list(running):
+            status = found.get(side, 0)
             if not status & ~_BUSY:
                 continue
+            del found[side]
             channel, (_, descriptors, _, following) = side.channel, running[side]
             self._engine.check(channel, status, descriptors)
             if side is self._first:
@@ -240,6 +265,7 @@ class Run:
     def stop(self) -> None:
         """Stops all sides: the engine does not access the memory any more."""
         self._engine.stop([side.direction for side in self._sides])
+        self._running = {}
 
     def run(self) -> int:
         """Makes the transfer; returns the busy clock cycles of the side that is started first.

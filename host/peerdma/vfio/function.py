@@ -15,6 +15,7 @@ from typing import ClassVar, Protocol
 
 from ..board.waiter import Waiter
 from ..errors import ProtocolError, UnsupportedError
+from ..process import watched
 from .structures import CONFIG_REGION, Irq
 
 __all__ = ["COMMAND", "Capability", "Command", "Device", "PciFunction"]
@@ -134,6 +135,7 @@ class PciFunction:
         self._release = weakref.finalize(self, _release, waiter, self._eventfd)
         self._release.atexit = False
         self.closed: bool = False
+        watched(self)
         try:
             read = self._config
             ids = read(_VENDOR), read(_DEVICE), read(_SUBSYSTEM_VENDOR), read(_SUBSYSTEM)
@@ -205,6 +207,11 @@ class PciFunction:
         finally:
             self.device.close()
             self._release()
+
+    def disown(self) -> None:
+        """Closes a child's copies of descriptors; the function goes on."""
+        self.closed = True
+        self._release()
 
     def _bus_is_off(self) -> None:
         """What is left to do at the end, when the function does not use the bus any more."""

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import ctypes
 import mmap
@@ -17,6 +16,7 @@ from collections.abc import Iterable
 from typing import ClassVar, NoReturn
 
 from ..errors import BoardLost, BoardNotFound, PeerdmaError, ProtocolError
+from ..process import AtExit, OwnLock, forked, own, watched
 from ..vfio.function import COMMAND, Command
 from ..vfio.structures import (
     CONFIG_REGION,
@@ -58,15 +58,14 @@ _mmap.argtypes = (
     *(ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long),
 )
 
+
+def _leave(device: VfioDevice) -> None:
+    """Ends a board's DMA before the program's memory is freed."""
+    device.give_up("the program ends")
+
+
 #: Devices that are open.
-_open: weakref.WeakSet[VfioDevice] = weakref.WeakSet()
-
-
-@atexit.register
-def _leave() -> None:
-    """Ends the boards' DMA before the program's memory is freed."""
-    for device in list(_open):
-        device.give_up("the program ends")
+_open = AtExit(_leave)
 
 
 class VfioDevice:
@@ -87,7 +86,7 @@ class VfioDevice:
 
     def __init__(self, place: Place):
         self.address: str = place.address
-        self._lock = threading.RLock()
+        self._lock = OwnLock()
         #: why the board is gone
         self._lost: str | None = None
         #: readable once it is
@@ -98,6 +97,7 @@ class VfioDevice:
         # At the end of the program, `_leave` comes first, and threads may still use the board.
         self._forget.atexit = self._end.atexit = False
         _open.add(self)
+        watched(self)
         #: what programs have mapped
         self._pages: weakref.WeakSet[_Page] = weakref.WeakSet()
         undo.callback(_let_go, self._pages)
@@ -116,8 +116,8 @@ class VfioDevice:
                     self._map_registers(bar, undo)
             self._watch(undo)
             # First of all at the end: the board reaches no memory when anybody is told of it.
-            undo.callback(self._space.unmap_all)
-            undo.callback(_leave_bus, self._fd, self._regions[CONFIG_REGION].offset)
+            undo.callback(own(self._space.unmap_all))
+            undo.callback(own(_leave_bus), self._fd, self._regions[CONFIG_REGION].offset)
         except BaseException as error:
             self.close()
             if isinstance(error, OSError) and not isinstance(error, PeerdmaError):
@@ -148,7 +148,7 @@ class VfioDevice:
         thread = threading.Thread(target=_watch, args=arguments, name="peerdma-vfio", daemon=True)
         # The thread closes the descriptors, at its end.
         thread.start()
-        undo.callback(os.eventfd_write, stop, 1)
+        undo.callback(own(os.eventfd_write), stop, 1)
         for fd, irq in events.items():
             self.irq_connect(irq, fd)
 
@@ -169,10 +169,23 @@ class VfioDevice:
 
     def close(self) -> None:
         """Takes the bus from the function, unmaps all memory and closes it. Can be called again."""
+        if self._lock.foreign:
+            return
         with self._lock:
             self._end()
             self._lost = self._lost or "it was closed"
             self._forget()
+
+    def disown(self) -> None:
+        """Closes a child's copies, and unmaps what it inherited: they would keep the device open.
+
+        The function keeps the bus, and its mappings.
+        """
+        self._lost = forked()
+        # A thread that does not exist here may have held it.
+        _Page.closing = threading.Lock()
+        self._end()
+        self._forget()
 
     def reset(self) -> bool:
         """Resets the function; False if the kernel cannot."""

@@ -128,9 +128,10 @@ class AddressSpace(abc.ABC):
 
     def unmap(self, start: int) -> None:
         """Undoes `map`; once it returns the board does not reach the memory."""
-        size = self._mapped.pop(start)
-        self._unmap(start, size)
-        self._addresses.release(start)
+        size = self._mapped.pop(start, None)
+        if size is not None:  # it may be called again after an interrupt
+            self._unmap(start, size)
+            self._addresses.release(start)
 
     def unmap_all(self) -> None:
         """Undoes every `map`."""

@@ -8,6 +8,7 @@ a call returns, so that the socket tells whether there is more to serve.
 
 from __future__ import annotations
 
+import array
 import contextlib
 import errno
 import os
@@ -15,14 +16,19 @@ import select
 import socket
 import time
 from collections.abc import Callable, Sequence
-from typing import NoReturn
+from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 from ..errors import BoardLost, BoardNotFound, PeerdmaError, ProtocolError, Timeout
+from ..process import forked, keep, watched
 from .simboard import how_to_start
 from .wire import MAX_DATA_BYTES, MAX_FDS, Command, DmaAccess, Header, HeaderFlag, pack, unpack
 
 __all__ = ["Channel"]
 
+#: What `recvmsg` returns; its first is the bytes.
+_Piece: TypeAlias = "tuple[Any, ...]"
+_ROOM_FOR_FDS = socket.CMSG_SPACE(MAX_FDS * 4)
+_CLOSE_ON_EXEC = socket.MSG_CMSG_CLOEXEC
 _HEADER_BYTES = Header.FORMAT.size
 _LARGEST_MESSAGE = _HEADER_BYTES + DmaAccess.FORMAT.size + MAX_DATA_BYTES
 
@@ -63,10 +69,12 @@ class Channel:
         self._why_lost = why_lost
         self._lost: str | None = None
         self._next_id = 0
-        self._inbox = bytearray()
+        #: What arrived and was not seen to, and the message that is being sent. One attribute, so
+        #: that no interrupt comes between the two.
+        self._state: tuple[list[_Piece], _Outgoing | None] = ([], None)
         self._fds: list[int] = []
-        #: Requests that were interrupted: their replies still come.
-        self._abandoned: set[int] = set()
+        #: Requests whose replies still come; nobody waits for those that were interrupted.
+        self._expected: set[int] = set()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         try:
             self._socket.connect(path)
@@ -78,6 +86,7 @@ class Channel:
                 f"{how_to_start(path)}",
                 errno=error.errno,
             ) from None
+        watched(self)
 
     @property
     def lost(self) -> bool:
@@ -87,12 +96,22 @@ class Channel:
     def close(self) -> None:
         """Ends the connection. Closing again does nothing."""
         self._lost = self._lost or "it was closed"
+        with contextlib.suppress(OSError):
+            # The device sees the end, also if another process has a copy of the socket.
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self.disown()
+
+    def disown(self) -> None:
+        """Closes this process's copies; in a child, the connection goes on."""
+        self._lost = self._lost or forked()
         self._socket.close()
         for fd in self.take_fds():
             os.close(fd)
 
     def request(self, command: Command, body: bytes = b"", fds: Sequence[int] = ()) -> bytes:
         """Sends a command and returns the payload of its reply.
+
+        If it is interrupted, the device has got the command whole, or nothing of it.
 
         Raises
         ------
@@ -102,12 +121,8 @@ class Channel:
             If it is gone or does not answer.
         """
         message_id = self._command(command, body, fds=fds)
-        try:
-            header, payload = self._reply(command)
-        except KeyboardInterrupt:
-            self._abandoned.add(message_id)
-            raise
-        if (header.message_id, header.command) != (message_id, command):
+        header, payload = self._reply(command, message_id)
+        if header.command != command:
             self.broken(f"answered {header} to message {message_id}, {command.name}")
         self._serve_rest()
         if header.flags & HeaderFlag.ERROR:
@@ -123,7 +138,7 @@ class Channel:
     def post(self, command: Command, body: bytes) -> None:
         """Sends a command that gets no reply."""
         self._command(command, body, HeaderFlag.NO_REPLY)
-        if self._inbox:
+        if self._state[0]:
             self._serve_rest()
 
     def fileno(self) -> int:
@@ -151,10 +166,8 @@ class Channel:
 
     def _serve_rest(self) -> None:
         """Serves the commands that have been received; no request is waiting for its reply."""
-        while (reply := self._serve_waiting()) is not None:
-            if reply[0].message_id not in self._abandoned:
-                self.broken("replied to a command that it was not sent")
-            self._abandoned.remove(reply[0].message_id)
+        while self._serve_waiting() is not None:
+            pass
 
     def broken(self, what: str) -> NoReturn:
         """Marks the connection as broken; raises a ProtocolError that the device did `what`."""
@@ -164,18 +177,18 @@ class Channel:
             "use the simulated board of this checkout"
         )
 
-    def _reply(self, command: Command) -> tuple[Header, bytes]:
-        """Waits for the next reply and returns it; serves commands meanwhile."""
+    def _reply(self, command: Command, message_id: int) -> tuple[Header, bytes]:
+        """Waits for a reply and returns it; serves commands meanwhile."""
         deadline = time.monotonic() + self._timeout
         while True:
             # Read before serving, so that a device which never stops sending cannot block us.
             overdue = time.monotonic() > deadline
             reply = self._serve_waiting()
-            if reply and reply[0].message_id in self._abandoned:
-                self._abandoned.remove(reply[0].message_id)
-            elif reply:
+            if reply and reply[0].message_id == message_id:
                 return reply
-            elif not overdue and self._poll(select.POLLIN, deadline):
+            if reply:
+                continue
+            if not overdue and self._poll(select.POLLIN, deadline):
                 self._receive()
             else:
                 self._lost = "it stopped answering"
@@ -187,29 +200,42 @@ class Channel:
     def _command(
         self, command: Command, body: bytes, flags: int = 0, fds: Sequence[int] = ()
     ) -> int:
-        self._next_id = (self._next_id + 1) & 0xFFFF
-        self._send(self._next_id, command, body, flags, fds=fds)
-        return self._next_id
+        self._send()
+        self._next_id = message_id = (self._next_id + 1) & 0xFFFF
+        if not flags & HeaderFlag.NO_REPLY:
+            self._expected.add(message_id)
+        message = _Outgoing(_whole(message_id, command, body, flags), fds, [])
+        try:
+            self._state = (self._state[0], message)
+            self._send()
+        except PeerdmaError:
+            raise
+        except BaseException:
+            # What was begun is sent to its end, as its descriptors may be closed after this.
+            if message.sent:
+                self._send()
+            elif self._state[1] is message:
+                self._state = (self._state[0], None)
+            raise
+        return message_id
 
-    def _send(
-        self,
-        message_id: int,
-        command: int,
-        body: bytes,
-        flags: int,
-        error: int = 0,
-        fds: Sequence[int] = (),
-    ) -> None:
-        """Sends a message; buffers what the device sends meanwhile, without serving it."""
+    def _send(self) -> None:
+        """Sends what there is to send; buffers what the device sends meanwhile.
+
+        What an interrupt leaves is sent at the next call.
+        """
         if self._lost is not None:
             raise BoardLost(f"the board at {self._path} is gone: {self._lost}. Open it again")
-        header = Header(message_id, command, _HEADER_BYTES + len(body), flags, error)
-        rest = memoryview(pack(header) + body)
         deadline = time.monotonic() + self._timeout
-        while rest:
+        while (message := self._state[1]) is not None:
+            rest = memoryview(message.data)[sum(message.sent) :]
+            if not rest:
+                self._state = (self._state[0], None)
+                return
             try:
-                rest = rest[socket.send_fds(self._socket, [rest], list(fds)) :]
-                fds = ()
+                # With their first byte, the descriptors are sent.
+                rights = [] if message.sent or not message.fds else [_rights(message.fds)]
+                keep(message.sent, self._socket.sendmsg, [rest], rights)
             except BlockingIOError:
                 if not self._poll(select.POLLIN | select.POLLOUT, deadline):
                     self._lost = "it stopped reading"
@@ -220,10 +246,6 @@ class Channel:
                 self._receive()
             except OSError as failure:
                 self._gone(failure)
-            except KeyboardInterrupt:
-                # Part of a message may have been sent: nothing can follow it.
-                self._lost = "sending to it was interrupted"
-                raise
 
     def _poll(self, events: int, deadline: float, eventfd: int | None = None) -> list[int]:
         """Which of the socket and the eventfd are ready; empty after the deadline."""
@@ -236,19 +258,18 @@ class Channel:
 
     def _receive(self) -> None:
         """Buffers what has arrived, if anything."""
-        with contextlib.suppress(BlockingIOError):
-            try:
-                data, fds, _, _ = socket.recv_fds(
-                    self._socket, _LARGEST_MESSAGE, MAX_FDS, socket.MSG_CMSG_CLOEXEC
-                )
-            except BlockingIOError:
-                raise
-            except OSError as error:
-                self._gone(error)
-            if not data:
-                self._gone(None)
-            self._inbox += data
-            self._fds += fds
+        pieces = self._state[0]
+        try:
+            keep(pieces, self._socket.recvmsg, _LARGEST_MESSAGE, _ROOM_FOR_FDS, _CLOSE_ON_EXEC)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._gone(error)
+        data, ancillary, *_ = pieces[-1]
+        for _, _, fds in ancillary:
+            self._fds += array.array("i", fds[: len(fds) // 4 * 4])
+        if not data:
+            self._gone(None)
 
     def _gone(self, error: OSError | None) -> NoReturn:
         how = error.strerror if error else "it closed the connection"
@@ -260,15 +281,23 @@ class Channel:
 
     def _serve_waiting(self) -> tuple[Header, bytes] | None:
         """Serves the messages that have arrived, up to a reply, which it returns."""
-        while len(self._inbox) >= _HEADER_BYTES:
-            header = unpack(Header, self._inbox)
+        while any(self._state):
+            self._send()
+            inbox = b"".join([piece[0] for piece in self._state[0]])
+            if len(inbox) < _HEADER_BYTES:
+                return None
+            header = unpack(Header, inbox)
             if not _HEADER_BYTES <= header.size <= _LARGEST_MESSAGE:
                 self.broken(f"sent a message of {header.size} bytes")
-            if len(self._inbox) < header.size:
+            if len(inbox) < header.size:
                 return None
-            payload = bytes(self._inbox[_HEADER_BYTES : header.size])
-            del self._inbox[: header.size]
+            payload, rest = inbox[_HEADER_BYTES : header.size], inbox[header.size :]
+            left: list[_Piece] = [(rest,)] if rest else []
             if header.flags & HeaderFlag.TYPE == HeaderFlag.REPLY:
+                if header.message_id not in self._expected:
+                    self.broken(f"answered {header} to message {header.message_id}, not sent to it")
+                self._state = (left, None)
+                self._expected.discard(header.message_id)
                 return header, payload
             flags, number, answer = int(HeaderFlag.REPLY), 0, b""
             try:
@@ -277,6 +306,28 @@ class Channel:
                 raise
             except OSError as error:
                 flags, number = flags | HeaderFlag.ERROR, error.errno or errno.EIO
+            message = None
             if not header.flags & HeaderFlag.NO_REPLY:
-                self._send(header.message_id, header.command, answer, flags, number)
+                whole = _whole(header.message_id, header.command, answer, flags, number)
+                message = _Outgoing(whole, (), [])
+            # If it is interrupted before this, the command is served again: nobody sees that.
+            self._state = (left, message)
         return None
+
+
+class _Outgoing(NamedTuple):
+    """A message to send, with file descriptors, and how many bytes went with each call so far."""
+
+    data: bytes
+    fds: Sequence[int]
+    sent: list[int]
+
+
+def _whole(message_id: int, command: int, body: bytes, flags: int, error: int = 0) -> bytes:
+    """A message, with its header."""
+    return pack(Header(message_id, command, _HEADER_BYTES + len(body), flags, error)) + body
+
+
+def _rights(fds: Sequence[int]) -> tuple[int, int, array.array[int]]:
+    """File descriptors as `sendmsg` takes them."""
+    return socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds)

@@ -18,7 +18,7 @@ from bisect import bisect_right, insort
 from collections.abc import Callable
 from typing import TypeVar
 
-from ..errors import VersionMismatch
+from ..errors import PeerdmaError, VersionMismatch
 from ..memory.memory import Staged
 from ..vfio.platform import LostWrites
 from .channel import Channel
@@ -48,6 +48,7 @@ from .wire import (
 __all__ = ["VfioUserClient"]
 
 _Record = TypeVar("_Record")
+_NOTHING = memoryview(b"")
 
 
 class VfioUserClient:
@@ -185,20 +186,32 @@ class VfioUserClient:
         self._memory.add(address + skip, memory)
         try:
             self._channel.request(Command.DMA_MAP, pack(request), () if fd is None else (fd,))
-        except KeyboardInterrupt:
-            # The request was sent, so the device maps it anyway.
-            if not self.lost:
-                self.dma_unmap(address, size, skip=skip)
+        except PeerdmaError:
+            self._memory.remove(address + skip)
             raise
         except BaseException:
-            self._memory.remove(address + skip)
+            # An interrupt: the device may have mapped it.
+            with contextlib.suppress(PeerdmaError):
+                self.dma_unmap(address, size, skip=skip)
             raise
 
     def dma_unmap(self, address: int, size: int, *, skip: int = 0) -> None:
-        """Undoes `dma_map`; once it returns the device does not access the memory."""
+        """Undoes `dma_map`; once it returns the device does not access the memory.
+
+        Does nothing if nothing is mapped there.
+        """
+        if not self._memory.has(address + skip):
+            return
         request = DmaUnmap(DmaUnmap.FORMAT.size, 0, address, size)
         try:
             self._channel.request(Command.DMA_UNMAP, pack(request))
+        except PeerdmaError:
+            raise
+        except BaseException:
+            # An interrupt. The device refuses what it has done before.
+            with contextlib.suppress(PeerdmaError):
+                self._channel.request(Command.DMA_UNMAP, pack(request))
+            raise
         finally:
             self._memory.remove(address + skip)
 
@@ -290,12 +303,18 @@ class _Memory:
         self._closer.atexit = False
 
     def add(self, start: int, view: memoryview | Staged) -> None:
-        insort(self._starts, start)
         self._views[start] = view
+        if start not in self._starts:  # as an interrupt may leave it
+            insort(self._starts, start)
+
+    def has(self, start: int) -> bool:
+        """Whether memory was added there."""
+        return start in self._views
 
     def remove(self, start: int) -> None:
-        self._starts.remove(start)
-        del self._views[start]
+        if start in self._starts:
+            self._starts.remove(start)
+        self._views.pop(start, None)
 
     def close(self) -> None:
         self._starts.clear()
@@ -338,7 +357,8 @@ class _Memory:
             if index < 0:
                 raise OSError(errno.EFAULT, f"nothing is mapped at {address:#x}")
             start = self._starts[index]
-            piece = self._views[start][address - start : address - start + count]
+            view = self._views.get(start, _NOTHING)
+            piece = view[address - start : address - start + count]
             if not piece or (write and piece.readonly):
                 raise OSError(errno.EFAULT, f"nothing to write at {address:#x}")
             found.append(piece)

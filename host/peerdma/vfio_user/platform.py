@@ -8,9 +8,10 @@ import mmap
 import os
 from collections.abc import Callable, Sequence
 
-from ..errors import ProtocolError, UnsupportedError
+from ..errors import PeerdmaError, ProtocolError, UnsupportedError
 from ..memory.mailbox import DoorbellPage, MailboxPage
 from ..memory.memory import DataPath, Extent, Memory, Staged
+from ..process import keep
 from ..regs import BAR_USER, DOORBELL_BASE, DOORBELL_STRIDE, MAILBOX
 from ..vfio.platform import LostWrites, Window
 from .client import VfioUserClient
@@ -87,14 +88,15 @@ class SocketPlatform:
     def map(self, memory: Memory) -> tuple[list[Window], DataPath]:
         """Maps memory for the board's DMA; `STAGED` if this process has to copy for it."""
         windows: list[Window] = []
-        with contextlib.ExitStack() as undo:
-            undo.callback(self.unmap, windows)
+        try:
             address, path = memory.address, memory.path
             for extent in memory.extents():
-                windows.append(self._map(extent, address % _PAGE))
+                keep(windows, self._map, extent, address % _PAGE)
                 address += len(extent.memory)
                 path = DataPath.STAGED if isinstance(extent.memory, Staged) else path
-            undo.pop_all()
+        except BaseException:
+            self.unmap(windows)
+            raise
         return windows, path
 
     def _map(self, extent: Extent, in_page: int) -> Window:
@@ -105,24 +107,36 @@ class SocketPlatform:
             address = self._next_host_address + in_page
         skip = address % _PAGE
         window = Window(address, nbytes, address - skip, -(-(skip + nbytes) // _PAGE) * _PAGE)
-        self.client.dma_map(
-            window.base,
-            window.size,
-            extent.memory,
-            skip=skip,
-            fd=extent.fd,
-            fd_offset=extent.fd_offset,
-        )
         if extent.bus_address is None:
             # One page stays unmapped between arrays, so that an overrun never reaches the next.
             self._next_host_address = window.base + window.size + _PAGE
+        try:
+            self.client.dma_map(
+                window.base,
+                window.size,
+                extent.memory,
+                skip=skip,
+                fd=extent.fd,
+                fd_offset=extent.fd_offset,
+            )
+        except PeerdmaError:
+            raise
+        except BaseException:
+            # An interrupt, when it was mapped.
+            self._unmap(window)
+            raise
         return window
 
     def unmap(self, windows: Sequence[Window]) -> None:
-        """Undoes `map`."""
-        with contextlib.ExitStack() as every:
+        """Undoes `map`. What is not mapped any more stays so."""
+        try:
             for window in windows:
-                every.callback(self._unmap, window)
+                self._unmap(window)
+        except BaseException:
+            for window in windows:
+                with contextlib.suppress(PeerdmaError):
+                    self._unmap(window)
+            raise
 
     def _unmap(self, window: Window) -> None:
         if not self.client.lost:

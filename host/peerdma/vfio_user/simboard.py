@@ -17,10 +17,11 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ..errors import BoardNotFound
+from ..process import here, watched
 
 __all__ = ["SimulatedBoard", "board_module", "checkout_root", "how_to_start"]
 
@@ -30,6 +31,8 @@ _START_TIMEOUT = 1800.0
 _END_TIMEOUT = 5.0
 #: Seconds within which a board whose client has disconnected ends by itself.
 _LINGER = 2.0
+#: Bytes of a socket's path, `sun_path` less its terminator.
+_LONGEST_PATH = 107
 _READY = "ready: "
 #: Prefix of the lines that a user who waits for the board should see.
 _NOTE = "board: note: "
@@ -89,12 +92,24 @@ class SimulatedBoard:
             )
         self._directory = tempfile.mkdtemp(prefix="peerdma-")
         self.path: str = os.path.join(self._directory, "board.sock")
+        if len(os.fsencode(self.path)) > _LONGEST_PATH:
+            os.rmdir(self._directory)
+            raise BoardNotFound(
+                f"cannot start the simulated board: its socket {self.path} has a path of "
+                f"{len(os.fsencode(self.path))} bytes, and the system takes {_LONGEST_PATH}. Set "
+                "TMPDIR to a folder with a shorter name, such as /tmp"
+            )
         self._last_lines: deque[str] = deque(maxlen=5)
         #: (time of arrival, text)
         self._notes: deque[tuple[float, str]] = deque(maxlen=5)
         self._events: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self._process: subprocess.Popen[str] | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        #: its output, None once nobody reads it; a descriptor, as a file has a lock, which a child
+        #: that is forked would find taken
+        self._output: int | None = None
+        self._home = here()
         self._ready = False
+        watched(self)
         command = [sys.executable, "-m", "peerdma.vfio_user.simboard_child", str(os.getpid())]
         command += [self._directory, module, "--socket", self.path, "--once", *arguments]
         # The kernel ends the child with the *thread* that started it, so this one lives as long.
@@ -112,40 +127,51 @@ class SimulatedBoard:
         if root:
             paths = [str(root), str(_HOST), os.environ.get("PYTHONPATH", "")]
             environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+        self._output, its_end = os.pipe2(os.O_CLOEXEC)
         try:
             self._process = subprocess.Popen(
                 command,
                 cwd=root,
                 env=environment,
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
+                stdout=its_end,
                 stderr=subprocess.STDOUT,
-                text=True,
-                errors="replace",
                 # A process group of its own: Ctrl-C does not reach it, and ending the group also
                 # ends the processes that a build starts.
                 start_new_session=True,
             )
         except OSError as error:
             self._last_lines.append(str(error))
-            self._events.put("ended")
-            return
-        assert self._process.stdout is not None
-        with self._process.stdout as output:
-            for line in output:
-                if line.startswith(_READY) and not self._ready:
-                    self._ready = True
-                    self._events.put("ready")
-                    continue
-                self._last_lines.append(line.strip())
-                noted = line.startswith(_NOTE)
-                if noted:
-                    self._notes.append((time.monotonic(), line.removeprefix(_NOTE).strip()))
-                if noted or not self._ready:
-                    sys.stderr.write(line)
-                    sys.stderr.flush()
-        self._process.wait()
+        finally:
+            os.close(its_end)
+        for line in _lines(self._output):
+            if line.startswith(_READY) and not self._ready:
+                self._ready = True
+                self._events.put("ready")
+                continue
+            self._last_lines.append(line.strip())
+            noted = line.startswith(_NOTE)
+            if noted:
+                self._notes.append((time.monotonic(), line.removeprefix(_NOTE).strip()))
+            if noted or not self._ready:
+                sys.stderr.write(line)
+                sys.stderr.flush()
+        self._close_output()
+        if self._process is not None:
+            self._process.wait()
         self._events.put("ended")
+
+    def _close_output(self) -> None:
+        output, self._output = self._output, None
+        if output is not None:
+            os.close(output)
+
+    def disown(self) -> None:
+        """Closes a child's copy of the pipe; the board's process is the parent's."""
+        self._close_output()
+        if self._process is not None:
+            # It is no child of this process, whose exit would warn of one that runs.
+            self._process.returncode = 0
 
     def _wait_until_ready(self) -> None:
         try:
@@ -186,6 +212,8 @@ class SimulatedBoard:
 
     def close(self) -> None:
         """Ends the process, at once if no client is connected. Closing again does nothing."""
+        if self._home != here():
+            return
         if os.path.isdir(self._directory):
             self._signal(signal.SIGTERM)
         self._keeper.join(_LINGER)
@@ -202,3 +230,14 @@ class SimulatedBoard:
 
     def _last_output(self) -> str:
         return next((line for line in reversed(self._last_lines) if line), "none")
+
+
+def _lines(fd: int) -> Iterator[str]:
+    """The lines that arrive at a descriptor, to its end."""
+    rest = b""
+    while data := os.read(fd, 1 << 16):
+        *lines, rest = (rest + data).split(b"\n")
+        for line in lines:
+            yield line.decode(errors="replace") + "\n"
+    if rest:
+        yield rest.decode(errors="replace")

@@ -85,6 +85,20 @@ def test_search_finds_and_steps(opened):
     assert browser.evaluate("state.row") == found[1]
     browser.evaluate("document.getElementById('previous').click()")
     assert browser.evaluate("state.row") == found[0]
+    # In the field, Enter steps, and letters are text; behind Escape, letters step.
+    for place, key, row in (
+        ("search", "{key: 'Enter'}", found[1]),
+        ("search", "{key: 'Enter', shiftKey: true}", found[0]),
+        ("search", "{key: 'n'}", found[0]),
+        ("search", "{key: 'Escape'}", found[0]),
+        (None, "{key: 'n'}", found[1]),
+        (None, "{key: 'p'}", found[0]),
+    ):
+        to = f"document.getElementById({place!r})" if place else "document.activeElement"
+        event = f"new KeyboardEvent('keydown', Object.assign({key}, {{bubbles: true}}))"
+        browser.evaluate(f"{f'{to}.focus();' if place else ''} {to}.dispatchEvent({event})")
+        assert browser.evaluate("state.row") == row
+    assert browser.evaluate("document.activeElement.id") == "canvas"
 
 
 def test_the_panel_describes_the_selected_one(opened):
@@ -166,6 +180,12 @@ def test_it_is_for_the_dark_and_for_small_screens(opened):
         browser.wait_for("innerWidth === 390")
         assert browser.evaluate("document.documentElement.scrollWidth") <= 390
         assert browser.evaluate("document.getElementById('canvas').clientHeight") > 150
+        # Host, card and GPU have room for TLPs between them, and the curves give way.
+        places = browser.evaluate("layout(document.getElementById('canvas').clientWidth)")
+        host, card, gpu = (places["x"][name] for name in ("host", "card", "GPU"))
+        assert places["left"] < host < card - 60 and card + 60 < gpu < places["right"] < 390
+        assert not places["curves"]
+        assert browser.evaluate("layout(1000).curves")
     finally:
         browser.ask("Emulation.setEmulatedMedia", features=[])
         browser.ask("Emulation.clearDeviceMetricsOverride")

@@ -37,7 +37,7 @@ def run(board: peerdma.Board, work):
     backend.start(work, "it", None)
     while not (ended := backend.collect()):
         backend.wait(backend.deadline())
-    ((_, outcome),) = ended
+    _, outcome = ended.popleft()
     if isinstance(outcome, Exception):
         raise outcome
 

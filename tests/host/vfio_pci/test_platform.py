@@ -244,7 +244,7 @@ def test_memory_that_the_kernel_does_not_unmap(way):
 def test_a_program_that_ends_gives_the_board_back_first(way):
     board = VfioPlatform(ADDRESS)
     board.map(array())
-    device._leave()
+    device._open._end_all()
     assert not way.mapped and not way.master
     with pytest.raises(peerdma.BoardLost, match="the program ends"):
         board.function.take_interrupt()

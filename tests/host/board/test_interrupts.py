@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Interrupts: wherever one comes in a call, it comes out, and the board goes on.
+
+A signal handler runs where the interpreter looks for signals: as a function begins, and after each
+call. A profiler is called at these places, too, and what it raises comes out like what a handler
+raises. So each of them can be tried: a sample by default, all with ``INTERRUPTS=all``.
+"""
+
+import os
+import random
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import peerdma
+
+LIBRARY = str(Path(peerdma.__file__).parent)
+#: Places that are tried in each call.
+SAMPLE = 60
+#: Seconds within which anything is over after an interrupt.
+PATIENCE = 8.0
+
+
+class Profiler:
+    """Raises at place number `at` in the library's functions, once; counts them."""
+
+    def __init__(self, at: int, error: type[BaseException]):
+        self.at, self.error = at, error
+        self.count = 0
+        self.where = ""
+
+    def __call__(self, frame, event, _):
+        if event in ("call", "return", "c_return") and frame.f_code.co_filename.startswith(LIBRARY):
+            self.count += 1
+            if self.count == self.at:
+                sys.setprofile(None)
+                name = frame.f_code.co_filename.removeprefix(LIBRARY)
+                self.where = f"{name}:{frame.f_lineno}, {event} in {frame.f_code.co_name}"
+                raise self.error
+
+    def run(self, call: Callable[[], object]) -> BaseException | None:
+        """Makes a call; returns the error that came out."""
+        sys.setprofile(self)
+        try:
+            call()
+        except self.error as error:
+            return error
+        finally:
+            sys.setprofile(None)
+        return None
+
+
+class Handler(Exception):
+    """What a signal handler raises."""
+
+
+class Setup:
+    """A board with memory for each of the calls that are interrupted."""
+
+    def __init__(self, board: peerdma.Board, gpu: peerdma.Gpu):
+        self.board, self.gpu = board, gpu
+        self.surface = gpu.surface(300_000)
+        self.source = np.random.default_rng(1).integers(0, 256, 5000, np.uint8)
+        self.target = np.zeros_like(self.source)
+        self.pins = board.pin(self.source), board.pin(self.target)
+
+    def copy(self):
+        self.board.copy(*self.pins)
+
+    def copy_of_arrays(self):
+        self.board.copy(self.source, self.target)
+
+    def copy_to_a_gpu(self):
+        self.board.copy(self.source, self.surface.bytes[:5000])
+
+    def write(self):
+        self.board.write(self.pins[0], 64)
+
+    def plan(self):
+        self.board.prepare(self.source, self.target).run()
+
+    def submit(self):
+        self.board.submit(*self.pins).result()
+
+    def pin(self):
+        with self.board.pin(self.surface), self.board.pin(np.zeros(5000, np.uint8)):
+            pass
+
+    def works(self):
+        """Another copy arrives, in time."""
+        began = time.monotonic()
+        source = np.random.default_rng().integers(0, 256, 3000, np.uint8)
+        target = np.zeros_like(source)
+        self.board.copy(source, target)
+        assert (source == target).all()
+        # With a surface, whose place on the bus is always the same.
+        with self.board.pin(self.surface) as pin:
+            self.board.copy(source, pin[:3000])
+        assert (self.surface.bytes[:3000] == source).all()
+        assert time.monotonic() - began < PATIENCE
+
+
+@pytest.fixture
+def setup():
+    with peerdma.gpu("emulated") as gpu, peerdma.open("sim") as board:
+        yield Setup(board, gpu)
+        began = time.monotonic()
+        board.close()
+        assert time.monotonic() - began < PATIENCE
+
+
+CALLS = ("copy", "copy_of_arrays", "copy_to_a_gpu", "write", "plan", "submit", "pin")
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_an_interrupt_at_any_place(setup, seed, call):
+    dry = Profiler(0, KeyboardInterrupt)
+    dry.run(getattr(setup, call))
+    everywhere = range(1, dry.count + 1)
+    assert len(everywhere) > 100
+    places = everywhere
+    if os.environ.get("INTERRUPTS") != "all":
+        places = sorted(random.Random(seed).sample(everywhere, SAMPLE))
+    came = 0
+    for place in places:
+        profiler = Profiler(place, KeyboardInterrupt if place % 2 else Handler)
+        began = time.monotonic()
+        try:
+            error = profiler.run(getattr(setup, call))
+            came += error is not None
+            setup.works()
+        except BaseException as error:
+            raise AssertionError(f"place {place}: {profiler.where}") from error
+        assert time.monotonic() - began < PATIENCE, profiler.where
+        # What a call does may depend on what has come from the board by then.
+        assert error is not None or not profiler.where, profiler.where
+    assert came > len(places) // 2
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, Handler])
+def test_signals_at_any_time(setup, seed, error):
+    """Handlers that raise, as a timer of the system calls them: each comes out, and no other."""
+    random_times, came = random.Random(seed), 0
+
+    def handler(number, frame):
+        raise error
+
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        until = time.monotonic() + 8
+        while time.monotonic() < until:
+            target = np.zeros(100_000, np.uint8)
+            source = np.full_like(target, 1 + came % 255)
+            try:
+                signal.setitimer(signal.ITIMER_REAL, random_times.uniform(1e-4, 3e-2))
+                setup.board.copy(source, target)
+                setup.board.submit(source, target).result()
+                with setup.board.pin(setup.surface):
+                    pass
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            except error:
+                came += 1
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            setup.board.copy(source, target)
+            assert (target == source).all()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert came > 5
+
+
+def test_a_wait_that_is_interrupted_while_another_thread_has_the_lock(setup):
+    """The lock is taken back before the interrupt comes out, and the job goes on."""
+    board, held, go = setup.board, threading.Event(), threading.Event()
+    source = np.ones(2 << 20, np.uint8)
+    target = np.zeros_like(source)
+
+    def hold():
+        with board._lock:
+            held.set()
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)
+            go.wait(0.3)
+
+    def handler(number, frame):
+        raise Handler
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    thread = threading.Thread(target=hold)
+    try:
+        job = board.submit(source, target)
+        threading.Timer(0.05, thread.start).start()
+        with pytest.raises(Handler):
+            job.result()
+        assert held.is_set() and not board._lock._is_owned()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    job.result(60)
+    assert target.all()
+    thread.join()
+    setup.works()
+
+
+def test_an_entry_is_seen_to_once(setup):
+    """The interrupt comes when a job has ended, before its entry is taken off."""
+    tell, jobs = setup.board._jobs._tell, setup.board._jobs
+
+    def interrupt():
+        jobs._tell = tell
+        raise KeyboardInterrupt
+
+    jobs._tell = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        setup.copy()
+    setup.works()
