@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from ..board.backend import Moved, Progress
 from ..board.transfer import Through
 from ..errors import CANCELLED, Cancelled, PeerdmaError, Timeout, TransferError
+from ..regs import ErrorKind
 from .frames import FrameRun
 from .prepared import Run
 from .xdma import Direction, Xdma
@@ -26,6 +27,10 @@ _RESET = (
     "the engine was reset, as the channel of the other direction did not stop. The content of the "
     "destination is undefined; try again"
 )
+#: How often room for completions is looked for, in the longest time for which a read keeps it.
+_LOOKS = 50
+#: A transfer waits for so many of these, since more reads may be lost meanwhile.
+_PATIENCE = 2
 #: Makes the parts of a transfer, one after the other, each with how far it gets, in bytes.
 Steps = Callable[[], Iterator[tuple[Run, int]]]
 
@@ -52,6 +57,7 @@ class _Job:
     __slots__ = (
         "began",
         "cycles",
+        "patience",
         "progress",
         "reached",
         "run",
@@ -59,6 +65,7 @@ class _Job:
         "steps",
         "tag",
         "told",
+        "waits",
         "work",
     )
 
@@ -72,21 +79,24 @@ class _Job:
         #: bytes that have been transferred when the step that runs has ended, and were last told
         self.reached = self.told = 0
         self.cycles = 0
+        #: its run is to be started when there is room for completions, or has been long enough
+        self.waits = False
+        self.patience: float | None = None
 
     def next(self) -> bool:
-        """Starts the next step; False if there is none."""
+        """Goes to the next step; False if there is none."""
         step = next(self.steps, None)
         if step is None:
             return False
         self.run, self.reached = step
-        self.run.start()
         return True
 
 
 class Lanes:
     """What runs on the engine, and what waits for its turn.
 
-    A transfer starts when none of its channels is used or wanted by an earlier one.
+    A transfer starts when none of its channels is used or wanted by an earlier one. If lost reads
+    keep the room for completions, it waits until they do not, and is started again.
 
     Parameters
     ----------
@@ -145,7 +155,7 @@ class Lanes:
 
     def interrupted(self) -> None:
         """Goes on after an interrupt."""
-        running = self._running.copy()
+        running = [job for job in self._running if not job.waits]
         for job in running:
             job.run.look()
         engine, frames = self._engine, self.frames
@@ -165,13 +175,16 @@ class Lanes:
             self._begin()
 
     def expire(self) -> None:
-        """Ends the transfers that are late."""
+        """Ends the transfers that are late, and starts those again that waited for room."""
         if not self._running:
             return
         now = time.monotonic()
         late = [job for job in self._running if now > job.run.until]
         for job in late:
-            self._fail(job, job.run.late())
+            if job.waits:
+                self._go_on(job, now)
+            else:
+                self._fail(job, job.run.late())
         if late:
             self._begin()
 
@@ -195,6 +208,7 @@ class Lanes:
         try:
             job.since, job.began = time.monotonic(), self._xdma.clock()
             job.next()
+            self._start(job)
             self._running.append(job)
         except PeerdmaError as error:
             self._end(job, error)
@@ -212,6 +226,7 @@ class Lanes:
                 job.told = job.reached
                 job.progress(job.reached, job.work.nbytes)
             if job.next():
+                self._start(job)
                 return
             _, _, lanes, limit, through = job.work
             if _C2H in lanes and (lost := self._lost()):
@@ -219,6 +234,52 @@ class Lanes:
             ended = self._xdma.clock()
             elapsed = None if job.began is None or ended is None else ended - job.began
             self._end(job, Moved(job.cycles, limit, through, elapsed))
+        except PeerdmaError as error:
+            if not self._put_off(job, error):
+                self._fail(job, error)
+        except BaseException:
+            self._fail(job, Cancelled(_INTERRUPTED))
+            raise
+
+    def _start(self, job: _Job) -> None:
+        """Starts a run, or has it wait if it could not be made again."""
+        engine = self._engine
+        if engine.crowded and not job.run.repeats and engine.has_lost_reads():
+            self._wait(job)
+        else:
+            job.run.start()
+
+    def _wait(self, job: _Job) -> None:
+        now, quarantine = time.monotonic(), self._engine.quarantine
+        if job.patience is None:
+            job.patience = now + _PATIENCE * quarantine
+        job.waits = True
+        job.run.until = min(job.patience, now + quarantine / _LOOKS)
+
+    def _put_off(self, job: _Job, error: PeerdmaError) -> bool:
+        """Stops a run that found no room for completions, and has it wait for that.
+
+        False if it failed for another reason, cannot be made again, or has waited for so long that
+        other reads must have been lost.
+        """
+        late = job.patience is not None and time.monotonic() > job.patience
+        kind = error.kind if isinstance(error, TransferError) else None
+        if kind != ErrorKind.NO_COMPLETION_SPACE or late or not job.run.repeats:
+            return False
+        with contextlib.suppress(PeerdmaError):
+            job.run.stop()
+        self._wait(job)
+        return True
+
+    def _go_on(self, job: _Job, now: float) -> None:
+        """Starts a run that waits for room, if there is; otherwise it waits on."""
+        assert job.patience is not None
+        if now < job.patience and self._engine.has_lost_reads():
+            self._wait(job)
+            return
+        job.waits = False
+        try:
+            job.run.start_again()
         except PeerdmaError as error:
             self._fail(job, error)
         except BaseException:
