@@ -56,6 +56,7 @@ static int chardev_open(struct inode *inode, struct file *filp)
 	INIT_LIST_HEAD(&file->queue);
 	INIT_LIST_HEAD(&file->jobs);
 	INIT_LIST_HEAD(&file->events);
+	INIT_LIST_HEAD(&file->untold);
 	init_waitqueue_head(&file->wait);
 
 	spin_lock_irq(&board->lock);
@@ -127,41 +128,37 @@ static void chardev_return_event(struct peerdma_file *file, struct peerdma_job *
 	/* The end of a ring may have come, and been read, meanwhile. */
 	if (!list_empty(&job->on_file) && list_empty(&job->link))
 		list_add(&job->link, &file->events);
+	peerdma_tell_file(file);
 	spin_unlock_irq(&file->board->lock);
-	wake_up_all(&file->wait);
 	if (more)
 		peerdma_job_put(job);
 }
 
-/* Cancels the jobs of a file that is closed. Nobody is told of their end. */
-static void chardev_abandon_jobs(struct peerdma_file *file)
+/* Takes a job from a file that is closed: nobody reads of it. NULL if there is none. */
+static struct peerdma_job *chardev_abandon_job(struct peerdma_file *file)
 {
-	struct peerdma_job *job, *next;
-	LIST_HEAD(ended);
+	struct peerdma_job *job;
 
-	peerdma_stop_file(file, -ECANCELED, PEERDMA_REASON_CANCELLED);
 	spin_lock_irq(&file->board->lock);
-	list_for_each_entry_safe(job, next, &file->jobs, on_file) {
+	job = list_first_entry_or_null(&file->jobs, struct peerdma_job, on_file);
+	if (job) {
 		list_del_init(&job->on_file);
-		if (list_empty(&job->link))
-			peerdma_job_put(job);	/* not the last reference: it has yet to end */
-		else
-			list_move_tail(&job->link, &ended);
+		list_del_init(&job->link);	/* it is not queued: all have been told to stop */
 	}
 	spin_unlock_irq(&file->board->lock);
-	list_for_each_entry_safe(job, next, &ended, link) {
-		list_del_init(&job->link);	/* a ring may still be ending */
-		peerdma_job_put(job);
-	}
+	return job;
 }
 
 static int chardev_release(struct inode *inode, struct file *filp)
 {
 	struct peerdma_file *file = filp->private_data;
 	struct peerdma_surface *surface;
+	struct peerdma_job *job;
 	unsigned long handle;
 
-	chardev_abandon_jobs(file);
+	peerdma_stop_file(file, -ECANCELED, PEERDMA_REASON_CANCELLED);
+	while ((job = chardev_abandon_job(file)))
+		peerdma_job_put(job);
 	peerdma_partition_release(file);
 	xa_for_each(&file->surfaces, handle, surface) {
 		xa_erase(&file->surfaces, handle);
@@ -200,7 +197,7 @@ static ssize_t chardev_read(struct file *filp, char __user *buffer, size_t size,
 			chardev_return_event(file, job, &event);
 			return done ?: -EFAULT;
 		}
-		/* Its reap work may still hold it. */
+		/* What tells of it may still hold it. */
 		if (event.reason != PEERDMA_REASON_FRAMES)
 			peerdma_quota_remove_job(job);
 		peerdma_job_put(job);

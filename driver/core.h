@@ -23,7 +23,7 @@
  *  3. board->faults     rwsem. Read: page faults. Write: taken and released after a state change,
  *                       to wait for the faults that saw the old state.
  *  4. board->lock       spinlock, interrupts off. Registers, lanes, queues, states. Innermost, but
- *                       for the locks of wait queues.
+ *                       for wait queues of a few threads of ours. Programs are told without it.
  *
  * None of 0 and 2 to 4 is held while pinning and unpinning, attaching and mapping dma-bufs, copying
  * from and to user space, in free_irq(), or while waiting for a work item.
@@ -120,8 +120,7 @@ struct peerdma_chain {
  * @count: number of descriptors of the running chain
  * @seen: status events of the running chain so far
  * @progress: of the running chain, as the watchdog saw it last; see peerdma_hw_progress()
- * @deadline: in jiffies; STOPPING: when to use more force; CUT_OFF: when nothing can arrive any
- *	more
+ * @deadline: in jiffies; STOPPING: when to use more force; CUT_OFF: when nothing can arrive
  * @unheard: the watchdog has seen the chain end, but no interrupt has come yet
  *
  * Members from @state on are protected by the board's lock; @chain belongs to whoever set BUILDING.
@@ -174,6 +173,7 @@ struct peerdma_launch {
  * @job_end: engine to jobs: the engine has finished with a job, nothing touches its memory any
  *	more. It is in no queue, and keeps its lanes until peerdma_engine_free(); called with the
  *	board's lock held, in any context
+ * @job_told: engine to jobs: tells those who wait for a job. Process context, nothing held
  * @file_free: jobs to files: the last reference to an open file is gone. Process context
  * @reset: files to life cycle: stops all running jobs and resets the board. May sleep, nothing
  *	held. Returns 0, -EBUSY if the board is frozen, -ENODEV if it is gone or does not come back
@@ -182,6 +182,7 @@ struct peerdma_launch {
  */
 struct peerdma_ops {
 	void (*job_end)(struct peerdma_job *job);
+	void (*job_told)(struct peerdma_job *job);
 	void (*file_free)(struct kref *ref);
 	int (*reset)(struct peerdma_dev *board);
 	void (*zap)(struct peerdma_launch *launch);
@@ -226,6 +227,8 @@ struct peerdma_ops {
  * @draining: running jobs may end, but no new ones start
  * @frame_records: the register of that name: for which channels frames have records
  * @broken: a lane could not be stopped: nothing starts until the board has been reset
+ * @crowded: in jiffies: until then lost reads may keep room for completions; or 0. See room.c
+ * @full: they keep all of it
  * @files: open files of the node
  * @partitions: those that have card RAM of their own, from high addresses to low ones
  * @partition_count: length of @partitions
@@ -236,6 +239,7 @@ struct peerdma_ops {
  * @idle: woken when a lane becomes idle and when a surface is unmapped
  * @pump: starts what can be started
  * @stopper: polls lanes that are stopping
+ * @room: looks whether there is room for completions
  * @watchdog: polls lanes that are running
  * @recovery: resets the board, or ends the jobs of one that is gone
  * @inode: its address space holds the mappings of all open files of the board
@@ -280,6 +284,8 @@ struct peerdma_dev {
 	bool draining;
 	u32 frame_records;
 	bool broken;
+	unsigned long crowded;
+	bool full;
 	struct peerdma_lane lanes[PEERDMA_LANES * PEERDMA_MAX_CHANNELS];
 	u32 lane_count;
 	struct peerdma_launch launches[PEERDMA_LAUNCH_QUEUES];
@@ -295,6 +301,7 @@ struct peerdma_dev {
 	wait_queue_head_t idle;
 	struct work_struct pump;
 	struct delayed_work stopper;
+	struct delayed_work room;
 	struct delayed_work watchdog;
 	struct work_struct recovery;
 	struct inode *inode;

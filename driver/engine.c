@@ -131,6 +131,30 @@ static bool engine_admit(struct peerdma_dev *board)
 	return false;
 }
 
+/**
+ * peerdma_engine_repeats() - whether a job's chains may be started again
+ * @job: prepared
+ *
+ * Return: true if their bytes go to the same places once more, not through a user block.
+ */
+bool peerdma_engine_repeats(const struct peerdma_job *job)
+{
+	if (job->path == PATH_STREAM)
+		return peerdma_copies_streamed(job->file->board);
+	return job->path != PATH_RECEIVE;
+}
+
+/* Whether a job's next chain is for when there is room for completions. */
+static bool engine_waits(const struct peerdma_job *job)
+{
+	const struct peerdma_dev *board = job->file->board;
+
+	if (!board->crowded || board->full)
+		return board->crowded;
+	return !peerdma_engine_repeats(job) && !job->legs[PEERDMA_H2C].started &&
+	       !job->legs[PEERDMA_C2H].started;
+}
+
 static struct peerdma_lane *engine_next(struct peerdma_dev *board)
 {
 	struct peerdma_lane *lane;
@@ -139,7 +163,8 @@ static struct peerdma_lane *engine_next(struct peerdma_dev *board)
 		return NULL;
 	do {
 		for_each_lane(lane, board)
-			if (lane->state == LANE_IDLE && lane->job && engine_ready(lane))
+			if (lane->state == LANE_IDLE && lane->job && engine_ready(lane) &&
+			    !engine_waits(lane->job))
 				return lane;
 	} while (engine_admit(board));
 	return NULL;
@@ -157,9 +182,31 @@ void peerdma_engine_free(struct peerdma_job *job)
 	for_each_lane(lane, board)
 		if (lane->job == job)
 			lane->job = NULL;
-	wake_up_all(&board->idle);
-	if (peerdma_queue_turn(board, 0))
+	/* Who is about to wait, and is not seen here, sees that the lanes are free. */
+	if (peerdma_queue_turn(board, 0) || waitqueue_active(&board->idle))
 		queue_work(peerdma_wq, &board->pump);
+}
+
+/* Has chains that were stopped for want of room start again; a copy begins anew. */
+static void engine_rewind(struct peerdma_job *job)
+{
+	struct peerdma_dev *board = job->file->board;
+	struct peerdma_leg *leg;
+
+	job->again = false;
+	if (job->error)
+		return;
+	for (leg = job->legs; leg < job->legs + PEERDMA_LANES; leg++) {
+		leg->done = job->path == PATH_STREAM ? 0 : leg->done;
+		leg->started = leg->done;
+	}
+	if (job->path == PATH_STREAM)
+		peerdma_write(board, PEERDMA_EXTENSION_BASE + PEERDMA_EXTENSION_STREAM_FLUSH_REG,
+			      BIT(job->channel));
+	job->limit += peerdma_hw_scaled(board, PEERDMA_QUARANTINE_MS);
+	job->status = 0;
+	job->kind = 0;
+	job->address = 0;
 }
 
 /**
@@ -184,6 +231,8 @@ void peerdma_engine_settle(struct peerdma_job *job)
 		leg = &job->legs[lane->index];
 		all &= leg->done == leg->length;
 	}
+	if (job->again)
+		engine_rewind(job);
 	if (!all && !job->error) {
 		queue_work(peerdma_wq, &board->pump);
 		return;
@@ -308,7 +357,7 @@ void peerdma_engine_pump(struct peerdma_dev *board)
 		bytes = engine_build(lane, ready, &count);
 
 		spin_lock_irq(&board->lock);
-		if (job->error) {
+		if (job->error || job->again) {
 			lane->state = LANE_IDLE;
 			peerdma_engine_settle(job);
 		} else {
@@ -321,8 +370,13 @@ void peerdma_engine_pump(struct peerdma_dev *board)
 /**
  * peerdma_engine_pump_work() - peerdma_engine_pump() as a work item
  * @work: a board's
+ *
+ * Wakes those who wait for lanes to become idle, too.
  */
 void peerdma_engine_pump_work(struct work_struct *work)
 {
-	peerdma_engine_pump(container_of(work, struct peerdma_dev, pump));
+	struct peerdma_dev *board = container_of(work, struct peerdma_dev, pump);
+
+	peerdma_engine_pump(board);
+	wake_up_all(&board->idle);
 }

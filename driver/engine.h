@@ -10,10 +10,10 @@
 
 #include "core.h"
 #include "launch.h"
+#include "quota.h"
 
 struct dma_fence;
 struct eventfd_ctx;
-struct peerdma_user;
 
 /* How often running lanes are looked at, in jiffies. */
 #define PEERDMA_WATCH_INTERVAL	(HZ / 4)
@@ -85,7 +85,11 @@ struct peerdma_share {
  * @job_count: length of @jobs
  * @receiving: jobs in @queue that receive from the user stream
  * @events: jobs that have ended and whose event has not been read
- * @wait: woken when something is added to @events
+ * @news: something was added to @events, or the board is gone, since @wait was woken
+ * @untold: jobs that have ended and are not told yet
+ * @telling: it is among the user's files that have something to tell
+ * @on_user: entry there
+ * @wait: woken when there are @news; see tell.c
  *
  * Members from @on_board on are protected by the board's lock.
  */
@@ -111,6 +115,10 @@ struct peerdma_file {
 	unsigned int job_count;
 	unsigned int receiving;
 	struct list_head events;
+	bool news;
+	struct list_head untold;
+	bool telling;
+	struct llist_node on_user;
 	wait_queue_head_t wait;
 };
 
@@ -220,11 +228,13 @@ struct peerdma_ring {
 
 /**
  * struct peerdma_job - one transfer
- * @ref: the lanes hold one until the end, whoever waits or reads the event holds another
+ * @ref: the lanes hold one until all have been told of the end, whoever waits or reads the event
+ *	holds another
  * @file: where completions go; holds a reference
  * @link: entry in the file's queue, later in its events; while a ring runs, there is an event of it
  * @on_file: entry in the file's list of jobs; empty if the submitter waits for the job
- * @reap: the part of the job's end that may sleep
+ * @untold: entry in the file's list of these, once it has been delivered
+ * @reap: what may sleep and has to be done before the job is delivered
  * @id: number of the job in its file
  * @user_data: the program's, returned with the event
  * @eventfd: to be signalled at the end; NULL: none
@@ -250,6 +260,9 @@ struct peerdma_ring {
  * @waits_for: enum peerdma_waits_for, of the channel that was late
  * @deadline: in jiffies; when it is late unless some of its data has moved before
  * @limit: in jiffies; when it is late although it moves
+ * @again: there was no room for completions: lanes stop, and their chains start again later
+ * @waited: it has been so
+ * @patience: in jiffies; until then it may be so again
  * @keeps: it is late, but may be: it waits for the user block; or it has a ring. Jobs that need its
  *	lanes are refused
  * @counted: it counts for the user of @file
@@ -257,13 +270,15 @@ struct peerdma_ring {
  * @fence: signalled when it has ended, or NULL
  * @begin: time of the start
  * @nanoseconds: from start to end
- * @finished: completed when the job has ended
+ * @finished: completed when the job has been delivered: for one who waits; later for all who wait
+ *	for the end of a launch queue or a slot
  */
 struct peerdma_job {
 	struct kref ref;
 	struct peerdma_file *file;
 	struct list_head link;
 	struct list_head on_file;
+	struct list_head untold;
 	struct work_struct reap;
 	u64 id;
 	u64 user_data;
@@ -290,6 +305,9 @@ struct peerdma_job {
 	u32 waits_for;
 	unsigned long deadline;
 	unsigned long limit;
+	bool again;
+	bool waited;
+	unsigned long patience;
 	bool keeps;
 	bool counted;
 	struct pid *holder;
@@ -301,6 +319,12 @@ struct peerdma_job {
 
 #define for_each_use(use, job) \
 	for ((use) = (job)->uses; (use) < (job)->uses + (job)->use_count; (use)++)
+
+/* Process context. */
+static inline void peerdma_file_put(struct peerdma_file *file)
+{
+	kref_put(&file->ref, file->board->ops->file_free);
+}
 
 /* partition.c */
 bool peerdma_partition_taken(const struct peerdma_file *file, u64 card, u64 length);
@@ -320,6 +344,15 @@ struct peerdma_job *peerdma_queue_next_kept(const struct peerdma_job *holder);
 void peerdma_queue_add(struct peerdma_job *job);
 void peerdma_queue_remove(struct peerdma_job *job);
 
+/* tell.c */
+extern struct workqueue_struct *peerdma_wq;
+extern struct workqueue_struct *peerdma_surface_wq;
+extern struct workqueue_struct *peerdma_slow_wq;
+void peerdma_tell_init(struct peerdma_user *user);
+void peerdma_tell_file(struct peerdma_file *file);
+void peerdma_tell_job(struct peerdma_job *job);
+int peerdma_tell_pace(struct peerdma_user *user);
+
 /* chain.c */
 int peerdma_chain_alloc(struct peerdma_dev *board, struct peerdma_chain *chain, u32 room);
 void peerdma_chain_free(struct peerdma_dev *board, struct peerdma_chain *chain);
@@ -330,8 +363,6 @@ bool peerdma_chain_address(const struct peerdma_surface *surface, u64 offset, u6
 u32 peerdma_chain_build_ring(struct peerdma_lane *lane, const struct peerdma_ring *ring);
 
 /* ring.c */
-extern struct workqueue_struct *peerdma_wq;
-extern struct workqueue_struct *peerdma_surface_wq;
 int peerdma_ring_create(struct peerdma_job *job, u32 frames);
 void peerdma_ring_free(struct peerdma_job *job);
 bool peerdma_ring_measure(struct peerdma_ring *ring);
@@ -347,6 +378,7 @@ void peerdma_ring_reclaim(struct peerdma_ring *ring);
 /* engine.c */
 void peerdma_engine_moves(struct peerdma_job *job);
 void peerdma_engine_free(struct peerdma_job *job);
+bool peerdma_engine_repeats(const struct peerdma_job *job);
 void peerdma_engine_settle(struct peerdma_job *job);
 void peerdma_engine_pump(struct peerdma_dev *board);
 void peerdma_engine_pump_work(struct work_struct *work);
@@ -385,6 +417,10 @@ void peerdma_stop_lost(struct peerdma_dev *board);
 void peerdma_stop_bury(struct peerdma_dev *board);
 bool peerdma_stop_step(struct peerdma_dev *board, bool late);
 void peerdma_stop_work(struct work_struct *work);
+
+/* room.c */
+bool peerdma_room_wait(struct peerdma_lane *lane);
+void peerdma_room_work(struct work_struct *work);
 
 /* irq.c */
 int peerdma_irq_setup(struct peerdma_dev *board);

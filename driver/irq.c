@@ -52,7 +52,8 @@ static void irq_event(struct peerdma_lane *lane, u32 status)
 			return;
 		job->status = lane->seen;
 		job->kind = peerdma_capture_take(lane, &job->address);
-		peerdma_stop_job(job, -EIO, PEERDMA_REASON_ENGINE);
+		if (!peerdma_room_wait(lane))
+			peerdma_stop_job(job, -EIO, PEERDMA_REASON_ENGINE);
 		return;
 	}
 	if (lane->state == LANE_RUNNING) {

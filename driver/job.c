@@ -15,7 +15,6 @@ static const char * const kinds[] = {
 	[PEERDMA_ERROR_UNEXPECTED_COMPLETION] = "unexpected completion",
 	[PEERDMA_ERROR_COMPLETION_TIMEOUT] = "no completion in time",
 	[PEERDMA_ERROR_BUS_MASTER_OFF] = "bus mastering is off",
-	[PEERDMA_ERROR_NO_COMPLETION_SPACE] = "no room for completions while earlier reads are unanswered",
 	[PEERDMA_ERROR_WRITE_DROPPED] = "write dropped by the PCIe block",
 };
 
@@ -84,26 +83,45 @@ void peerdma_job_put(struct peerdma_job *job)
 	kref_put(&job->ref, job_release);
 }
 
-/* The job's data is where the CPU sees it. Called with the board's lock held. */
+/* Of a launch queue, or a slot, any number of threads may wait for the end. */
+static bool job_has_waiters(const struct peerdma_job *job)
+{
+	return job->rings || job->slot;
+}
+
+/* The job's data is where the CPU sees it. Called with the board's lock held, in any context. */
 static void job_deliver(struct peerdma_job *job)
 {
-	struct peerdma_file *file = job->file;
 	struct peerdma_use *use;
 
 	peerdma_engine_free(job);
 	for_each_use(use, job)
-		if (!--use->surface->inflight)
-			wake_up_all(&use->surface->idle);
+		peerdma_surface_leave(use->surface);
 	job->delivered = true;
 	if (!list_empty(&job->on_file)) {
 		/* What a ring had to say before is said with its end. */
 		if (list_empty(&job->link))
-			list_add_tail(&job->link, &file->events);
-		wake_up_all(&file->wait);
+			list_add_tail(&job->link, &job->file->events);
+		peerdma_tell_file(job->file);
 	}
-	complete_all(&job->finished);
+	if (!job_has_waiters(job))
+		complete(&job->finished);
+	peerdma_tell_job(job);
+}
+
+/**
+ * peerdma_job_told() - tells those who wait for a job; see struct peerdma_ops
+ * @job: has been delivered; may be freed
+ */
+void peerdma_job_told(struct peerdma_job *job)
+{
+	peerdma_fence_signal(job, job->error);
+	if (job_has_waiters(job))
+		complete_all(&job->finished);
 	if (job->eventfd)
 		compat_eventfd_signal(job->eventfd);
+	job_drop_uses(job);
+	peerdma_job_put(job);
 }
 
 static bool job_wants_sync(const struct peerdma_job *job)
@@ -119,28 +137,27 @@ static bool job_wants_zap(const struct peerdma_job *job)
 	return job->rings && job->rings->launch->map_offset;
 }
 
-/* The part of a job's end that may sleep. */
+/* The part of a job's end that may sleep, before its file may know of it. */
 static void job_reap(struct work_struct *work)
 {
 	struct peerdma_job *job = container_of(work, struct peerdma_job, reap);
 	struct peerdma_dev *board = job->file->board;
 	struct peerdma_leg *leg = &job->legs[PEERDMA_C2H];
 
-	if (!job->delivered) {
-		/* What the board did not write of it is what the CPU had there at the start. */
-		if (job->rings)
-			board->ops->zap(job->rings->launch);
-		else if (job->ring)
-			peerdma_ring_reclaim(job->ring);
-		else
-			leg->surface->provider->sync(leg->surface, leg->offset, leg->started, true);
-		spin_lock_irq(&board->lock);
-		job_deliver(job);
-		spin_unlock_irq(&board->lock);
-	}
-	peerdma_fence_signal(job, job->error);
-	peerdma_job_free_chains(job);
-	job_drop_uses(job);
+	/* Who tells of it may drop the last reference but this. */
+	kref_get(&job->ref);
+	/* What the board did not write of it is what the CPU had there at the start. */
+	if (job->rings)
+		board->ops->zap(job->rings->launch);
+	else if (job->slot)
+		peerdma_job_free_chains(job);
+	else if (job->ring)
+		peerdma_ring_reclaim(job->ring);
+	else
+		leg->surface->provider->sync(leg->surface, leg->offset, leg->started, true);
+	spin_lock_irq(&board->lock);
+	job_deliver(job);
+	spin_unlock_irq(&board->lock);
 	peerdma_job_put(job);
 }
 
@@ -151,7 +168,9 @@ static void job_reap(struct work_struct *work)
  *
  * The caller fills in path and legs, and tells with peerdma_job_use() what it touches.
  *
- * Return: the job, or an ERR_PTR: -ENOMEM, or -EAGAIN if the user has too many.
+ * Nothing is held. May wait for those who are told of former jobs of the user.
+ *
+ * Return: the job, or an ERR_PTR: -ENOMEM, -EAGAIN if the user has too many, or -EINTR.
  */
 struct peerdma_job *peerdma_job_create(struct peerdma_file *file, u64 length)
 {
@@ -237,14 +256,13 @@ void peerdma_job_end(struct peerdma_job *job)
 		board->jobs++;
 		board->failures += !!job->error;
 	}
-	if (job_wants_zap(job)) {
-		/* It waits for page faults, which may wait for memory, and that for other jobs. */
+	/* It waits for page faults, which may wait for memory, and that for other jobs. */
+	if (job_wants_zap(job))
 		queue_work(peerdma_surface_wq, &job->reap);
-		return;
-	}
-	if (!job_wants_sync(job))
+	else if (job->slot || job_wants_sync(job))
+		queue_work(peerdma_wq, &job->reap);
+	else
 		job_deliver(job);
-	queue_work(peerdma_wq, &job->reap);
 }
 
 /**
@@ -321,6 +339,12 @@ int peerdma_job_explain(struct peerdma_job *job, int error)
 		strscpy(where, ", pushed by the driver", sizeof(where));
 	else if (address)
 		scnprintf(where, sizeof(where), " at address %#llx", address);
+	if (job->kind == PEERDMA_ERROR_NO_COMPLETION_SPACE)
+		return peerdma_fail(job->file, error,
+				    "transfer of %llu bytes failed after %llu: no room for completions%s, status %#x: reads that were not answered keep it, for %u ms at most; try again: jobs wait for that before they move anything",
+				    job->length, moved, where, job->status,
+				    jiffies_to_msecs(peerdma_hw_scaled(job->file->board,
+								       PEERDMA_QUARANTINE_MS)));
 	if (job->kind && job->kind < ARRAY_SIZE(kinds))
 		return peerdma_fail(job->file, error,
 				    "transfer of %llu bytes failed after %llu: %s%s, status %#x; %s",

@@ -10,12 +10,6 @@
 /* Jobs of a file that are queued, running or have an event that has not been read. */
 #define PEERDMA_MAX_JOBS	256
 
-/* Process context. */
-static inline void peerdma_file_put(struct peerdma_file *file)
-{
-	kref_put(&file->ref, file->board->ops->file_free);
-}
-
 static inline void peerdma_surface_get(struct peerdma_surface *surface)
 {
 	kref_get(&surface->ref);
@@ -32,6 +26,16 @@ static inline void peerdma_surface_last(struct kref *ref)
 static inline void peerdma_surface_put(struct peerdma_surface *surface)
 {
 	kref_put(&surface->ref, peerdma_surface_last);
+}
+
+/*
+ * A job touches it no more. Called with the board's lock held: at most two threads of ours wait,
+ * one that unpins it and one that revokes it.
+ */
+static inline void peerdma_surface_leave(struct peerdma_surface *surface)
+{
+	if (!--surface->inflight)
+		wake_up_all(&surface->idle);
 }
 
 /* fail.c */
@@ -57,6 +61,7 @@ void peerdma_job_put(struct peerdma_job *job);
 void peerdma_job_use(struct peerdma_job *job, struct peerdma_surface *surface);
 struct peerdma_job *peerdma_job_find(struct peerdma_file *file, u64 id);
 void peerdma_job_end(struct peerdma_job *job);
+void peerdma_job_told(struct peerdma_job *job);
 void peerdma_job_free_chains(struct peerdma_job *job);
 bool peerdma_job_cancel(struct peerdma_file *file, u64 id);
 u64 peerdma_job_address(const struct peerdma_job *job);

@@ -29,8 +29,7 @@ static int launches_hold(struct peerdma_file *file, struct peerdma_surface *surf
 static void launches_release(struct peerdma_surface *surface)
 {
 	spin_lock_irq(&surface->board->lock);
-	if (!--surface->inflight)
-		wake_up_all(&surface->idle);
+	peerdma_surface_leave(surface);
 	spin_unlock_irq(&surface->board->lock);
 }
 
@@ -129,15 +128,11 @@ static u64 launches_map(struct peerdma_job *job)
 	return offset;
 }
 
-static int launches_start(struct peerdma_file *file, struct peerdma_create_queue *request,
+static int launches_start(struct peerdma_job *job, struct peerdma_create_queue *request,
 			  struct peerdma_surface *surface)
 {
-	struct peerdma_job *job = peerdma_job_create(file, 0);
-	int error;
+	int error = launches_fill_job(job, request, surface);
 
-	if (IS_ERR(job))
-		return PTR_ERR(job);
-	error = launches_fill_job(job, request, surface);
 	/* It may end, and its event be read, at any time. */
 	kref_get(&job->ref);
 	if (!error)
@@ -150,7 +145,6 @@ static int launches_start(struct peerdma_file *file, struct peerdma_create_queue
 	} else {
 		peerdma_job_put(job);
 	}
-	peerdma_job_put(job);
 	return error;
 }
 
@@ -164,6 +158,7 @@ static int launches_start(struct peerdma_file *file, struct peerdma_create_queue
 int peerdma_launches_create(struct peerdma_file *file, struct peerdma_create_queue *request)
 {
 	struct peerdma_surface *surface;
+	struct peerdma_job *job;
 	int error = launches_check(file, request);
 
 	request->doorbell = 0;
@@ -171,11 +166,17 @@ int peerdma_launches_create(struct peerdma_file *file, struct peerdma_create_que
 		error = peerdma_batch_find_end(file, request->handle, false, &surface);
 	if (error)
 		return error;
-	error = launches_hold(file, surface);
+	/* This may wait: the memory is not held before. */
+	job = peerdma_job_create(file, 0);
+	error = PTR_ERR_OR_ZERO(job);
+	if (!error)
+		error = launches_hold(file, surface);
 	if (!error) {
-		error = launches_start(file, request, surface);
+		error = launches_start(job, request, surface);
 		launches_release(surface);
 	}
+	if (!IS_ERR(job))
+		peerdma_job_put(job);
 	peerdma_surface_put(surface);
 	return error;
 }

@@ -37,6 +37,7 @@ static void main_forget(struct peerdma_dev *board)
 
 static const struct peerdma_ops ops = {
 	.job_end = peerdma_job_end,
+	.job_told = peerdma_job_told,
 	.file_free = peerdma_chardev_free,
 	.reset = peerdma_recover_reset,
 	.zap = peerdma_mmap_zap_doorbell,
@@ -70,6 +71,7 @@ static struct peerdma_dev *main_create(struct pci_dev *pdev)
 	INIT_WORK(&board->pump, peerdma_engine_pump_work);
 	INIT_WORK(&board->recovery, peerdma_recover_work);
 	INIT_DELAYED_WORK(&board->stopper, peerdma_stop_work);
+	INIT_DELAYED_WORK(&board->room, peerdma_room_work);
 	INIT_DELAYED_WORK(&board->watchdog, peerdma_irq_watchdog_work);
 	board->time_scale = 1;
 	board->generation = 1;
@@ -284,6 +286,7 @@ static void main_remove(struct pci_dev *pdev)
 	peerdma_irq_teardown(board);
 	cancel_delayed_work_sync(&board->watchdog);
 	cancel_delayed_work_sync(&board->stopper);
+	cancel_delayed_work_sync(&board->room);
 	cancel_work_sync(&board->pump);
 	cancel_work_sync(&board->recovery);
 	main_free_rings(board);
@@ -320,10 +323,15 @@ static int __init main_init(void)
 	peerdma_wq = alloc_workqueue(PEERDMA_NAME, WQ_UNBOUND | WQ_HIGHPRI | WQ_MEM_RECLAIM, 0);
 	if (!peerdma_wq)
 		return -ENOMEM;
+	peerdma_slow_wq = alloc_workqueue(PEERDMA_NAME "-slow", WQ_UNBOUND | WQ_MEM_RECLAIM, 0);
+	if (!peerdma_slow_wq) {
+		error = -ENOMEM;
+		goto err_wq;
+	}
 	peerdma_surface_wq = alloc_workqueue(PEERDMA_NAME "-surfaces", WQ_UNBOUND | WQ_HIGHPRI, 0);
 	if (!peerdma_surface_wq) {
 		error = -ENOMEM;
-		goto err_wq;
+		goto err_slow_wq;
 	}
 	class = compat_class_create(PEERDMA_NAME);
 	if (IS_ERR(class)) {
@@ -344,6 +352,8 @@ err_class:
 	class_destroy(class);
 err_surface_wq:
 	destroy_workqueue(peerdma_surface_wq);
+err_slow_wq:
+	destroy_workqueue(peerdma_slow_wq);
 err_wq:
 	destroy_workqueue(peerdma_wq);
 	return error;
@@ -353,8 +363,13 @@ module_init(main_init);
 static void __exit main_exit(void)
 {
 	pci_unregister_driver(&driver);
-	/* Work items that still end jobs or release surfaces hold references to boards. */
+	/*
+	 * Work items that still end jobs, tell of that, or release surfaces hold references to
+	 * boards. What is left to do for a job goes this way.
+	 */
+	flush_workqueue(peerdma_surface_wq);
 	destroy_workqueue(peerdma_wq);
+	destroy_workqueue(peerdma_slow_wq);
 	destroy_workqueue(peerdma_surface_wq);
 	unregister_chrdev_region(numbers, MAX_BOARDS);
 	class_destroy(class);

@@ -35,6 +35,7 @@
 #define PEERDMA_MSIX_ENTRIES			32
 #define PEERDMA_CARD_RAM_SIZE			0x10000	/* default build */
 #define PEERDMA_STREAM_WINDOW			0x8000000000000000ULL
+#define PEERDMA_QUARANTINE_MS			60	/* of the board's time, at most */
 #define PEERDMA_PASS_THROUGH			0x53534150	/* in register user_block */
 
 /* One DMA channel. H2C channels at 0x0n00, C2H channels at 0x1n00 (PEERDMA_BAR_DMA) */

@@ -27,27 +27,9 @@ module_param(pinned_mb_per_user, uint, 0644);
 MODULE_PARM_DESC(pinned_mb_per_user,
 		 "host memory that a user may have pinned, in MiB (default 0: half of the machine's)");
 
-/* Innermost. Protects the list, all its members, and their lists of shares. */
+/* Innermost. Protects the list, what its members have taken, and their lists of shares. */
 static DEFINE_SPINLOCK(quota_lock);
 static LIST_HEAD(users);
-
-/**
- * struct peerdma_user - what a user has taken
- * @link: entry in the list of users
- * @holders: open files and surfaces that count for the user; it is freed after the last of them
- * @uid: the user
- * @shares: what it has of the time of boards
- * @jobs: number of jobs
- * @pinned: bytes of host memory
- */
-struct peerdma_user {
-	struct list_head link;
-	unsigned int holders;
-	kuid_t uid;
-	struct list_head shares;
-	u64 jobs;
-	u64 pinned;
-};
 
 static kuid_t quota_uid(void)
 {
@@ -68,6 +50,7 @@ static struct peerdma_user *quota_open(void)
 
 	if (!new)
 		return NULL;
+	peerdma_tell_init(new);
 	spin_lock(&quota_lock);
 	list_for_each_entry(user, &users, link)
 		if (uid_eq(user->uid, uid))
@@ -193,13 +176,18 @@ static bool quota_take(u64 *taken, u64 more, u64 limit)
  * peerdma_quota_add_job() - counts a job for the user of its file
  * @job: its file is set. Process context
  *
- * Return: 0 or -EAGAIN.
+ * Waits while too many of that user's have ended that are not told yet.
+ *
+ * Return: 0, -EAGAIN or -EINTR.
  */
 int peerdma_quota_add_job(struct peerdma_job *job)
 {
 	struct peerdma_file *file = job->file;
 	unsigned int limit = READ_ONCE(jobs_per_user);
 
+	if (peerdma_tell_pace(file->share->user))
+		return peerdma_fail(file, -EINTR,
+				    "killed while others were told that jobs of this user had ended");
 	job->counted = quota_take(&file->share->user->jobs, 1, limit);
 	if (job->counted)
 		return 0;

@@ -88,6 +88,8 @@ static int recover_thaw(struct peerdma_dev *board)
 	} else {
 		board->state = PEERDMA_BOARD_LIVE;
 		board->broken = false;
+		board->crowded = 0;
+		board->full = false;
 		board->generation++;
 		peerdma_stop_outdated(board);
 	}

@@ -20,13 +20,6 @@
 /* C2H channels are in the upper half of registers for all channels. */
 #define C2H_BIT(lane)		BIT(16 + (lane)->pair)
 
-/*
- * What starts and ends jobs, apart from what gives memory back: that may wait for a lock whose
- * holder waits for a job.
- */
-struct workqueue_struct *peerdma_wq;
-struct workqueue_struct *peerdma_surface_wq;
-
 static void ring_publish_work(struct work_struct *work);
 
 /**
@@ -208,7 +201,7 @@ static void ring_tell(struct peerdma_ring *ring, u64 ready)
 	if (job->ended || list_empty(&job->on_file) || !list_empty(&job->link))
 		return;
 	list_add_tail(&job->link, &job->file->events);
-	wake_up_all(&job->file->wait);
+	peerdma_tell_file(job->file);
 }
 
 static void ring_publish_work(struct work_struct *work)

@@ -336,7 +336,7 @@ void peerdma_stop_bury(struct peerdma_dev *board)
 	peerdma_stop_all(board, true, -ENODEV, PEERDMA_REASON_LOST);
 	stop_force(board);
 	list_for_each_entry(file, &board->files, on_board)
-		wake_up_all(&file->wait);
+		peerdma_tell_file(file);
 }
 
 /**

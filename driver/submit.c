@@ -348,7 +348,7 @@ static int submit_run(struct peerdma_job *job)
 		spin_unlock_irq(&board->lock);
 		return -EINTR;
 	}
-	peerdma_quota_remove_job(job);	/* its reap work may still hold it */
+	peerdma_quota_remove_job(job);	/* what tells of it may still hold it */
 	return job->error ? peerdma_job_explain(job, job->error) : 0;
 }
 

@@ -84,7 +84,7 @@ class CoreConfig:
     tags: int = 16
     ram_size: int = regs.CARD_RAM_SIZE
     clock_khz: int = 125_000
-    completion_timeout_us: int = 10_000
+    completion_timeout_us: int = regs.COMPLETION_TIMEOUT_US
     user: type[UserBlock] | None = PassThrough
     frame_records: bool = True
     extension: bool = True
@@ -203,6 +203,7 @@ class Core(wiring.Component):
             capacity=self.block.completions,
             tags=config.tags,
             timeout_cycles=config.completion_timeout_us * config.clock_khz // 1000,
+            quarantine_timeouts=regs.QUARANTINE_TIMEOUTS,
             offset_bits=offset_bits(config.ram_size),
         )
         m.submodules.arbiter = arbiter = RequestArbiter(

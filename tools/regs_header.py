@@ -120,6 +120,7 @@ def _constants() -> Iterator[str]:
     yield _define("MSIX_ENTRIES", str(regs.MSIX_ENTRIES))
     yield _define("CARD_RAM_SIZE", _value(regs.CARD_RAM_SIZE), "default build")
     yield _define("STREAM_WINDOW", _value(regs.STREAM_WINDOW))
+    yield _define("QUARANTINE_MS", str(regs.QUARANTINE_MS), "of the board's time, at most")
     name = regs.four_characters(regs.PASS_THROUGH)
     yield _define("PASS_THROUGH", _value(name), "in register user_block")
 

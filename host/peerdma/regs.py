@@ -66,6 +66,7 @@ __all__ = [
     "PATTERN_SOURCE_NAME",
     "PUSH_DESCRIPTORS",
     "PUSH_STRIDE",
+    "QUARANTINE_MS",
     "SGDMA",
     "SGDMA_COMMON",
     "STREAM_WINDOW",
@@ -527,6 +528,17 @@ class ErrorKind(enum.IntEnum):
     NO_COMPLETION_SPACE = 9
     #: by the PCIe block, see `trnterrdrop` of its ports
     WRITE_DROPPED = 10
+
+
+#: Microseconds after which an unanswered read ends with `ErrorKind.COMPLETION_TIMEOUT`, or up to
+#: twice as many.
+COMPLETION_TIMEOUT_US = 10_000
+#: How many such times the completions of a read that has ended may come, and keep their room and
+#: the read's tag; two more unless the read has ended by timeout.
+QUARANTINE_TIMEOUTS = 4
+#: The longest quarantine, in milliseconds of the board's time. Until then other reads may end with
+#: `ErrorKind.NO_COMPLETION_SPACE`; register `quarantined` says whether it is over.
+QUARANTINE_MS = (2 + QUARANTINE_TIMEOUTS) * COMPLETION_TIMEOUT_US // 1000
 
 
 class WaitsFor(enum.IntEnum):

@@ -28,8 +28,11 @@ _VARIABLE = re.compile(
     r"^(?!static |extern |return )[\w *]*?\b(peerdma_\w+)(?:\[\])?(?: = \{|;)", re.M
 )
 _USE = re.compile(r"(?<![\w.>])(?<!struct )(?<!enum )(?<!union )([A-Za-z_]\w*)\b")
-_CALL = re.compile(r"(?<![\w.>])([A-Za-z_]\w*)\(|\bprovider->(\w+)\(")
-_OPERATION = re.compile(r"struct peerdma_provider \w+ = \{(.*?)^\};", re.S | re.M)
+_CALL = re.compile(r"(?<![\w.>])([A-Za-z_]\w*)\(|\b(?:provider|ops)->(\w+)\(")
+_OPERATION = re.compile(r"struct peerdma_(?:provider|ops) \w+ = \{(.*?)^\};", re.S | re.M)
+#: Of a board's lock, which no function returns with.
+_LOCK = re.compile(r"\bspin_(un)?lock_irq(?:save|restore)?\(&(?:\w+->)*board->lock\b")
+_HANDLER = re.compile(r"\brequest_irq\(pci_irq_vector\([^)]*\), (\w+),")
 
 
 @dataclass
@@ -45,7 +48,7 @@ class File:
     uses : set of str
         All identifiers in it that are not members.
     operations : list of tuple of str
-        What a provider's structure has: member and function.
+        What structures of a provider, or of calls to upper layers, have: member and function.
     includes : set of str
         Headers of the driver.
     """
@@ -97,6 +100,7 @@ class Graph:
     def __init__(self, driver: Path):
         core = [name for names in layers(driver).values() for name in names]
         self.files = {name: read(driver / f"{name}.c") for name in (*core, *PROVIDERS)}
+        self.headers = [read(path) for path in sorted(driver.glob("*.h"))]
         self.home = {
             symbol: file.name
             for file in self.files.values()
@@ -124,20 +128,40 @@ class Graph:
         groups = [{b for b in reach[a] if a in reach[b]} for a in edges]
         return [group for number, group in enumerate(groups) if group not in groups[:number]]
 
-    def calls(self) -> dict[str, set[str]]:
-        """What each function calls, through the structures of providers too."""
+    def bodies(self) -> dict[str, str]:
+        """All functions and their bodies, those of headers too."""
+        files = [*self.headers, *self.files.values()]
+        return {name: body for file in files for name, body in file.functions.items()}
+
+    def calls(self, bodies: dict[str, str] | None = None) -> dict[str, set[str]]:
+        """What each function, or part of one, calls: through structures of functions too."""
         through: dict[str, set[str]] = {}
         for file in self.files.values():
             for member, function in file.operations:
                 through.setdefault(member, set()).add(function)
-        known = {name for file in self.files.values() for name in file.functions}
+        known = self.bodies()
         found: dict[str, set[str]] = {}
-        for file in self.files.values():
-            for name, body in file.functions.items():
-                called = [match.groups() for match in _CALL.finditer(body)]
-                direct = {direct for direct, _ in called if direct in known}
-                found[name] = direct.union(*(through.get(member, ()) for _, member in called))
+        for name, body in (bodies or known).items():
+            called = [match.groups() for match in _CALL.finditer(body)]
+            direct = {direct for direct, _ in called if direct in known}
+            found[name] = direct.union(*(through.get(member, ()) for _, member in called))
         return found
+
+    def locked(self) -> dict[str, str]:
+        """What runs with a board's lock held, or in a hard interrupt: functions, or parts of them.
+
+        A part goes on to the last place that releases the lock, whichever path leads there.
+        """
+        bodies = self.bodies()
+        parts = {name: _locked(body) for name, body in bodies.items()}
+        parts |= {name: bodies[name] for name in self._handlers()}
+        reached = _closure(self.calls(), set().union(*self.calls(parts).values()))
+        return {name: part for name, part in parts.items() if part} | {
+            name: bodies[name] for name in reached
+        }
+
+    def _handlers(self) -> list[str]:
+        return [name for body in self.bodies().values() for name in _HANDLER.findall(body)]
 
     def route(self, start: str, *ends: str) -> set[str]:
         """The files that the calls from a function to others lead through."""
@@ -147,6 +171,21 @@ class Graph:
         assert set(ends) <= reached, f"{start} does not lead to all of {ends}"
         leads = {name for name in reached if _closure(calls, {name}) & set(ends)}
         return {file.name for file in self.files.values() if leads & file.functions.keys()}
+
+
+def _locked(body: str) -> str:
+    """The parts of a function that have a board's lock."""
+    parts, start, end = [], None, None
+    for found in _LOCK.finditer(body):
+        if found[1]:
+            end = found.start()
+            continue
+        if start is not None:
+            parts.append(body[start:end])
+        start, end = found.end(), None
+    if start is not None:
+        parts.append(body[start:end])
+    return "\n".join(parts)
 
 
 def _closure(edges: dict[str, set[str]], found: set[str]) -> set[str]:

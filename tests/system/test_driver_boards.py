@@ -151,6 +151,37 @@ with Node("/dev/picoevb1") as node:
         )
 
 
+@pytest.mark.parametrize("way", ["write", "copy", "queued"])
+def test_jobs_wait_while_lost_reads_keep_the_room_for_completions(guest: Guest, way: str):
+    """Only the transfer whose reads were lost fails. What comes then takes longer, and is right."""
+    with plugged(guest, *(word for n in range(2, 6) for word in ("--fault", f"drop@{n}"))):
+        code = f"""
+source, destination = Buffer(4 * PAGE), Buffer(4 * PAGE, b"")
+with Node("/dev/picoevb1") as node, Node("/dev/picoevb1") as other:
+    with node.refused(errno.EIO, "no completion in time"):
+        node.h2c(source.address, 0, PAGE)
+    if {way!r} == "write":
+        for at in range(0, 1024, 64):
+            other.h2c(source.address + at, at, 64)
+        other.c2h(0, destination.address, 1024)
+        assert destination[:1024] == source[:1024]
+    elif {way!r} == "copy":
+        other.h2c2h(source.address, destination.address, 4 * PAGE)
+        assert destination[:] == source[:]
+    else:
+        for each in (node, other):
+            s, d = each.pages(source), each.pages(destination)
+            for at in range(0, 4 * PAGE, PAGE):
+                each.submit(Op.COPY, PAGE, src_handle=s, src_offset=at, dst_handle=d, dst_offset=at)
+        for each in (node, other):
+            assert results(each.events(4)) == [(0, 0)] * 4
+        assert destination[:] == source[:]
+    info = node.info()
+    assert (info.failures, info.timeouts, info.generation) == (1, 0, 1)
+"""
+        guest.python(_BEGIN + code, 200)
+
+
 def test_each_error_is_told_with_its_own_kind_and_place(guest: Guest):
     """The board keeps what it has captured of the first one until the driver has read that."""
     with plugged(guest, "--fault", "ur@2", "--fault", "ca@60"):

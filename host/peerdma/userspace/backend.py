@@ -171,7 +171,7 @@ class UserSpaceBackend:
         sources, destinations = _scatter(source), _scatter(destination)
         limit = self._copy_limit(sources.wide or destinations.wide)
         if driver.copies:
-            return self._streamed(sources, destinations, (1, 1), limit)
+            return self._streamed(sources, destinations, (1, 1), limit, repeats=True)
 
         def steps() -> Iterator[tuple[Run, int]]:
             size = driver.card_ram_size
@@ -186,7 +186,8 @@ class UserSpaceBackend:
         """Prepares a transfer through the user block."""
         extension = self._driver.extension
         assert extension, "no user block without the extension block"
-        return self._streamed(_scatter(source), _scatter(destination), extension.user_ratio, None)
+        memories = _scatter(source), _scatter(destination)
+        return self._streamed(*memories, extension.user_ratio, None, repeats=False)
 
     def _streamed(
         self,
@@ -194,8 +195,10 @@ class UserSpaceBackend:
         destination: ScatterList,
         ratio: tuple[int, int],
         limit: float | None,
+        *,
+        repeats: bool,
     ) -> Work:
-        """A transfer that makes ratio[1] bytes of every ratio[0]."""
+        """A transfer that makes ratio[1] bytes of every ratio[0]; `repeats` as for `Run`."""
         driver, total = self._driver, source.nbytes
 
         def steps() -> Iterator[tuple[Run, int]]:
@@ -203,10 +206,13 @@ class UserSpaceBackend:
             for start in range(0, total, step):
                 stop = min(start + step, total)
                 ends = (end * ratio[1] // ratio[0] for end in (start, stop))
-                yield driver.prepare(source.part(start, stop), destination.part(*ends)), stop
+                parts = source.part(start, stop), destination.part(*ends)
+                yield driver.prepare(*parts, repeats=repeats), stop
 
         only = total <= _STREAM_STEP
-        chosen = once(driver.prepare(source, destination), total) if only else steps
+        chosen = (
+            once(driver.prepare(source, destination, repeats=repeats), total) if only else steps
+        )
         return Work(chosen, total, _BOTH, limit, Through.STREAM)
 
     def prepare_write(self, source: Piece, card_address: int) -> Work:

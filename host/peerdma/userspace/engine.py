@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from ..board.backend import Extension
 from ..errors import Timeout, TransferError
-from ..regs import EXTENSION, Capability, Status
+from ..regs import EXTENSION, QUARANTINE_MS, Capability, ErrorKind, Status
 from .capture import ErrorCapture
 from .dma_channel import Direction, DmaChannel
 from .probe import count_channels, read_extension
@@ -23,6 +23,12 @@ _LEAST_TIMEOUT = 10.0
 #: Seconds, in the board's time, within which a stopped channel finishes what is in progress.
 _STOP_SECONDS = 0.1
 _BUSY = int(Status.BUSY)
+#: What may leave reads in quarantine.
+_LOSING = (
+    ErrorKind.COMPLETION_TIMEOUT,
+    ErrorKind.UNEXPECTED_COMPLETION,
+    ErrorKind.NO_COMPLETION_SPACE,
+)
 #: The status of a chain that ended without an error.
 GOOD = int(Status.DESCRIPTOR_STOPPED | Status.DESCRIPTOR_COMPLETED)
 
@@ -63,6 +69,11 @@ class Engine:
         Launch queues that are open.
     resets : int
         How often `stop` had to reset the engine, which ends the transfers of both directions.
+    crowded : bool
+        A transfer has failed that may have left reads which keep room for completions, and
+        `has_lost_reads` has not said since that there are none.
+    quarantine : float
+        Seconds for which they may, at most.
 
     Raises
     ------
@@ -78,6 +89,7 @@ class Engine:
         self.stuck: str | None = None
         self.launching: int = 0
         self.resets: int = 0
+        self.crowded: bool = False
         self.channel_counts: tuple[int, int] = count_channels(registers)
         self.extension: Extension | None = read_extension(registers)
         self._time_scale = self.extension.time_scale if self.extension else 1
@@ -88,6 +100,7 @@ class Engine:
         self._capture = (
             ErrorCapture(registers, self.extension.capabilities) if self.extension else None
         )
+        self.quarantine: float = QUARANTINE_MS / 1000 * self._time_scale
         self.channels: dict[Direction, DmaChannel] = {
             Direction.H2C: DmaChannel(registers, Direction.H2C, 1),
             Direction.C2H: DmaChannel(registers, Direction.C2H, 1 << self.channel_counts[0]),
@@ -153,14 +166,33 @@ class Engine:
         captured = self._capture and self._capture.take(direction)
         if captured:
             names += f"; first error {captured}"
+            self.crowded |= captured.kind in _LOSING
+        advice = (
+            "check that both memories were still pinned, and that no file mapped there has become "
+            "shorter, and try again"
+        )
+        if captured and captured.kind == ErrorKind.NO_COMPLETION_SPACE:
+            advice = (
+                "reads that were not answered keep the room for completions, for "
+                f"{self.quarantine:g} s at most. Try again: transfers wait for that before they "
+                "move anything"
+            )
         return TransferError(
             f"{direction.name} transfer failed after {after}: {names}. The channel was stopped; "
-            "check that both memories were still pinned, and that no file mapped there has become "
-            "shorter, and try again",
+            f"{advice}",
             status=int(status),
             kind=captured and captured.kind,
             address=captured and captured.address,
         )
+
+    def has_lost_reads(self) -> bool:
+        """Whether reads that were not answered keep room for completions; needs the extension."""
+        self.crowded = self._extension_bank.read("quarantined") != 0
+        return self.crowded
+
+    def flush_stream(self) -> None:
+        """Drops what is in the user stream, once both channels are idle; needs the extension."""
+        self._extension_bank.write("stream_flush", 1)
 
     # Stop ------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from ..board.backend import Moved, Progress
 from ..board.transfer import Through
 from ..errors import CANCELLED, Cancelled, PeerdmaError, Timeout, TransferError
+from ..regs import ErrorKind
 from .frames import FrameRun
 from .prepared import Run
 from .xdma import Direction, Xdma
@@ -27,6 +28,10 @@ _RESET = (
     "the engine was reset, as the channel of the other direction did not stop. The content of the "
     "destination is undefined; try again"
 )
+#: How often room for completions is looked for, in the longest time for which a read keeps it.
+_LOOKS = 50
+#: A transfer waits for so many of these, since more reads may be lost meanwhile.
+_PATIENCE = 2
 #: Makes the parts of a transfer, one after the other, each with how far it gets, in bytes.
 Steps = Callable[[], Iterator[tuple[Run, int]]]
 
@@ -54,6 +59,7 @@ class _Job:
         "began",
         "cycles",
         "outcome",
+        "patience",
         "progress",
         "reached",
         "run",
@@ -61,6 +67,7 @@ class _Job:
         "steps",
         "tag",
         "told",
+        "waits",
         "work",
     )
 
@@ -80,23 +87,26 @@ class _Job:
         self.cycles = 0
         self.run = self.began = None
         self.since = 0.0
+        #: its run is to be started when there is room for completions, or has been long enough
+        self.waits = False
+        self.patience: float | None = None
         #: how it ended; it may still be among those that run if an interrupt came
         self.outcome: Moved | PeerdmaError | None = None
 
     def next(self) -> bool:
-        """Starts the next step; False if there is none."""
+        """Goes to the next step; False if there is none."""
         step = next(self.steps, None)
         if step is None:
             return False
         self.run, self.reached = step
-        self.run.start()
         return True
 
 
 class Lanes:
     """What runs on the engine, and what waits for its turn.
 
-    A transfer starts when none of its channels is used or wanted by an earlier one.
+    A transfer starts when none of its channels is used or wanted by an earlier one. If lost reads
+    keep the room for completions, it waits until they do not, and is started again.
 
     Parameters
     ----------
@@ -163,7 +173,7 @@ class Lanes:
 
     def interrupted(self) -> None:
         """Goes on after an interrupt."""
-        running = self._running.copy()
+        running = [job for job in self._running if not job.waits]
         for job in running:
             if job.run is not None:
                 job.run.look()
@@ -184,14 +194,17 @@ class Lanes:
             self._begin()
 
     def expire(self) -> None:
-        """Ends the transfers that are late, and those that a reset has ended."""
+        """Ends what is late or was reset, and starts those again that waited for room."""
         self._end_reset()
         if not self._running:
             return
         now = time.monotonic()
         late = [(job, job.run) for job in self._running if job.run and now > job.run.until]
         for job, run in late:
-            self._fail(job, run.late())
+            if job.waits:
+                self._go_on(job, run, now)
+            else:
+                self._fail(job, run.late())
         if late:
             self._begin()
 
@@ -218,6 +231,7 @@ class Lanes:
             if job in self._queue:
                 self._queue.remove(job)
             job.next()
+            self._start(job)
         except PeerdmaError as error:
             self._end(job, error)
         except BaseException:
@@ -237,6 +251,7 @@ class Lanes:
                 job.told = job.reached
                 job.progress(job.reached, job.work.nbytes)
             if job.next():
+                self._start(job)
                 return
             _, _, lanes, limit, through = job.work
             if _C2H in lanes and (lost := self._lost()):
@@ -244,6 +259,53 @@ class Lanes:
             ended = self._xdma.clock()
             elapsed = None if job.began is None or ended is None else ended - job.began
             self._end(job, Moved(job.cycles, limit, through, elapsed))
+        except PeerdmaError as error:
+            if not self._put_off(job, error):
+                self._fail(job, error)
+        except BaseException:
+            self._fail(job, Cancelled(_INTERRUPTED))
+            raise
+
+    def _start(self, job: _Job) -> None:
+        """Starts a run, or has it wait if it could not be made again."""
+        engine, run = self._engine, job.run
+        if run is None:
+            return
+        if engine.crowded and not run.repeats and engine.has_lost_reads():
+            self._wait(job, run)
+        else:
+            run.start()
+
+    def _wait(self, job: _Job, run: Run) -> None:
+        now, quarantine = time.monotonic(), self._engine.quarantine
+        if job.patience is None:
+            job.patience = now + _PATIENCE * quarantine
+        job.waits = True
+        run.until = min(job.patience, now + quarantine / _LOOKS)
+
+    def _put_off(self, job: _Job, error: PeerdmaError) -> bool:
+        """Stops a run that found no room for completions, and has it wait for that.
+
+        False if it failed for another reason, cannot be made again, or has waited for so long that
+        other reads must have been lost.
+        """
+        run, kind = job.run, error.kind if isinstance(error, TransferError) else None
+        late = job.patience is not None and time.monotonic() > job.patience
+        if kind != ErrorKind.NO_COMPLETION_SPACE or late or run is None or not run.repeats:
+            return False
+        with contextlib.suppress(PeerdmaError):
+            run.stop()
+        self._wait(job, run)
+        return True
+
+    def _go_on(self, job: _Job, run: Run, now: float) -> None:
+        """Starts a run that waits for room, if there is; otherwise it waits on."""
+        try:
+            if now < (job.patience or now) and self._engine.has_lost_reads():
+                self._wait(job, run)
+                return
+            job.waits = False
+            run.start_again()
         except PeerdmaError as error:
             self._fail(job, error)
         except BaseException:
@@ -273,7 +335,8 @@ class Lanes:
             return
         self._resets = self._engine.resets
         for other in list(self._running):
-            self._fail(other, TransferError(_RESET))
+            if not other.waits:
+                self._fail(other, TransferError(_RESET))
         frames, self.frames = self.frames, None
         if frames is not None and not frames.ended:
             with contextlib.suppress(PeerdmaError):

@@ -158,9 +158,14 @@ class Run:
     engine : Engine
     sides : sequence of Side
         In the order in which they are started.
+    repeats : bool
+        As the attribute.
 
     Attributes
     ----------
+    repeats : bool
+        Started again after it was stopped, it moves the same bytes to the same places: they do not
+        go through a user block.
     until : float
         When it must have ended, as `time.monotonic` counts.
     cycles : int
@@ -176,11 +181,13 @@ class Run:
         "_seconds",
         "_sides",
         "cycles",
+        "repeats",
         "until",
     )
 
-    def __init__(self, engine: Engine, sides: Sequence[Side]):
+    def __init__(self, engine: Engine, sides: Sequence[Side], *, repeats: bool):
         self._engine = engine
+        self.repeats = repeats
         self._sides: dict[Side, _Chain] = {side: side.first for side in sides}
         self._first = sides[0]
         self._seconds = engine.seconds_for(sum([side.nbytes for side in sides]))
@@ -257,9 +264,15 @@ class Run:
                 side.start(following)
         return not running
 
+    def start_again(self) -> None:
+        """Starts a run that `repeats` from its beginning; it was stopped."""
+        if len(self._sides) > 1:
+            self._engine.flush_stream()
+        self.start()
+
     def late(self) -> Timeout:
         """The error for a run that has not ended in its time."""
-        side = next(iter(self._running))
+        side = next(iter(self._running or self._sides))
         return self._engine.timed_out(side.direction, side.nbytes, self._seconds)
 
     def stop(self) -> None:

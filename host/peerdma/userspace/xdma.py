@@ -102,7 +102,8 @@ class Xdma:
 
     def prepare_card(self, direction: Direction, memory: ScatterList, card_address: int) -> Run:
         """Prepares the transfer that `transfer` makes; it needs the channel of one direction."""
-        return Run(self.engine, [self._side(direction, memory, card_address)])
+        side = self._side(direction, memory, card_address)
+        return Run(self.engine, [side], repeats=not card_address & STREAM_WINDOW)
 
     def _side(self, direction: Direction, memory: ScatterList, card: int) -> Side:
         """A side of a transfer, with the direction's half of the ring."""
@@ -116,12 +117,17 @@ class Xdma:
         """
         return self.prepare(source, destination).run()
 
-    def prepare(self, source: ScatterList, destination: ScatterList) -> Run:
-        """Prepares the transfer that `stream` makes, so that it can run more than once."""
+    def prepare(
+        self, source: ScatterList, destination: ScatterList, *, repeats: bool = False
+    ) -> Run:
+        """Prepares the transfer that `stream` makes, so that it can run more than once.
+
+        `repeats` as for `Run`: there is no user block.
+        """
         # C2H is started first, so that its cycle counter covers the whole copy.
         to_memory = self._side(Direction.C2H, destination, STREAM_WINDOW)
         to_board = self._side(Direction.H2C, source, STREAM_WINDOW)
-        return Run(self.engine, [to_memory, to_board])
+        return Run(self.engine, [to_memory, to_board], repeats=repeats)
 
     def clock(self) -> int | None:
         """The board's free-running cycle count; None if it has none."""

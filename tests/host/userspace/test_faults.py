@@ -245,3 +245,80 @@ def test_an_interrupted_copy_leaves_the_board_usable(gpu):
         with pytest.raises(KeyboardInterrupt):
             board.copy(s, d, progress=interrupt)
         works(board, gpu)
+
+
+#: The first four reads of 512 bytes: what they keep of the room for completions leaves too little.
+LOST = [word for n in range(1, 5) for word in ("--fault", f"drop@{n}")]
+SIZE = 4 * 512
+
+
+def lose_reads(board: peerdma.Board, pin: peerdma.Pin):
+    """Fails for reads that are not answered; others have no room for completions from then on."""
+    with pytest.raises(peerdma.TransferError, match="completion timeout"):
+        board.write(pin[:SIZE])
+    assert board._backend._driver.engine.has_lost_reads()
+
+
+@pytest.mark.parametrize("way", ["write", "copy", "list"])
+def test_transfers_wait_while_lost_reads_keep_the_room_for_completions(gpu, way):
+    """The one whose reads were lost fails; those after it take longer, and are right then."""
+    with (
+        peerdma.open("sim", arguments=LOST) as board,
+        gpu.surface(4096) as source,
+        gpu.surface(4096) as destination,
+        board.pin(source) as s,
+        board.pin(destination) as d,
+    ):
+        source.fill(1)
+        lose_reads(board, s)
+        if way == "write":
+            for _ in range(3):
+                board.write(s[:64])
+            board.read(d[:64])
+            board.copy(s[64:], d[64:])
+            testing.compare(destination, source)
+        elif way == "copy":
+            board.copy(s, d)
+            testing.compare(destination, source)
+        else:
+            # The descriptors of both sides are fetched.
+            board.copy([s[n : n + 64] for n in range(0, 1024, 64)], d[:1024])
+            board.copy(s[1024:], [d[n : n + 512] for n in range(1024, 4096, 512)])
+            testing.compare(destination, source)
+        engine = board._backend._driver.engine
+        assert not engine.has_lost_reads()
+        assert engine.resets == 0
+        works(board, gpu)
+
+
+def test_what_cannot_be_started_again_starts_when_there_are_no_lost_reads(gpu):
+    """What has gone into a user block would be there twice."""
+    with (
+        peerdma.open("sim", arguments=LOST) as board,
+        gpu.surface(SIZE) as source,
+        gpu.surface(SIZE) as destination,
+        board.pin(source) as s,
+        board.pin(destination) as d,
+    ):
+        source.fill(1)
+        lose_reads(board, s)
+        backend = board._backend
+        run(board, backend.prepare_process([Piece(s.handle, 0, SIZE)], [Piece(d.handle, 0, SIZE)]))
+        assert not backend._driver.engine.has_lost_reads()
+        testing.compare(destination, source)
+
+
+def test_an_error_says_for_how_long_there_is_no_room_for_completions(gpu):
+    """Of a transfer that has waited for as long as it may."""
+    with (
+        peerdma.open("sim", arguments=LOST) as board,
+        gpu.surface(SIZE) as surface,
+        board.pin(surface) as pin,
+    ):
+        lose_reads(board, pin)
+        engine = board._backend._driver.engine
+        engine.quarantine = 0.0
+        with pytest.raises(peerdma.TransferError) as caught:
+            board.write(pin[:64])
+        assert caught.value.kind == ErrorKind.NO_COMPLETION_SPACE
+        assert "keep the room for completions, for 0 s at most. Try again" in str(caught.value)

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What is known of a user, over all open files and boards.
+ */
+#ifndef PEERDMA_QUOTA_H
+#define PEERDMA_QUOTA_H
+
+#include <linux/atomic.h>
+#include <linux/list.h>
+#include <linux/llist.h>
+#include <linux/uidgid.h>
+#include <linux/wait.h>
+#include <linux/workqueue.h>
+
+/**
+ * struct peerdma_user - what a user has taken, and what the user's programs are to be told
+ * @link: entry in the list of users
+ * @holders: open files and surfaces that count for the user; it is freed after the last of them
+ * @uid: the user
+ * @shares: what it has of the time of boards
+ * @jobs: number of jobs
+ * @pinned: bytes of host memory
+ * @untold_files: open files that have something to tell, each of which holds a reference to itself
+ * @tell: tells it
+ * @slow_until: in jiffies; until then that is not urgent, as it took long before
+ * @untold: number of jobs that have ended and are not told yet
+ * @calm: woken when there are fewer of these
+ *
+ * Members up to @pinned are protected by the lock of quota.c.
+ */
+struct peerdma_user {
+	struct list_head link;
+	unsigned int holders;
+	kuid_t uid;
+	struct list_head shares;
+	u64 jobs;
+	u64 pinned;
+	struct llist_head untold_files;
+	struct work_struct tell;
+	unsigned long slow_until;
+	atomic_t untold;
+	wait_queue_head_t calm;
+};
+
+#endif /* PEERDMA_QUOTA_H */
