@@ -29,6 +29,9 @@ class Pin:
         The path of the bytes between the memory and the board.
     access : Access
         What the board may do with the memory.
+    provider : str
+        Behind the kernel driver, which of its providers pinned it: ``"dmabuf"``, ``"nvp2p"``,
+        ``"pages"``; with the reason if GPU memory was not pinned as a dma-buf.
     """
 
     def __init__(
@@ -38,11 +41,13 @@ class Pin:
         path: DataPath,
         access: Access,
         unpin: Callable[[Pin], None],
+        provider: str = "",
     ):
         self.memory = memory
         self.access = access
         self.nbytes: int = memory.nbytes
         self.path = path
+        self.provider = provider
         #: The backend's handle; None once closed.
         self.handle: Any = handle
         self._unpin = unpin

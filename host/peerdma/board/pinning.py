@@ -58,7 +58,8 @@ class Pinning:
         memory.acquire()
         try:
             handle = self._backend.pin(memory, access)
-            pin = Pin(memory, handle, self._backend.path(handle), access, self._unpin)
+            path, provider = self._backend.path(handle), self._backend.provider(handle)
+            pin = Pin(memory, handle, path, access, self._unpin, provider)
         except BaseException:
             memory.release()
             raise
