@@ -18,8 +18,8 @@
  *  0. ring->giving      mutex. Giving frames back, and the end of the ring's job.
  *  1. board->gate       rwsem. Read: mapping memory for the device. Write: reset, remove, suspend;
  *                       never from a provider's callback.
- *  2. surface->teardown mutex. Removing a mapping. A provider that waits for a callback of its own
- *                       is not called with it held.
+ *  2. surface->teardown mutex. Removing a mapping, and looking at one. A provider that waits for a
+ *                       callback of its own is not called with it held.
  *  3. board->faults     rwsem. Read: page faults. Write: taken and released after a state change,
  *                       to wait for the faults that saw the old state.
  *  4. board->lock       spinlock, interrupts off. Registers, lanes, queues, states. Innermost, but

@@ -76,11 +76,37 @@ static int dmabuf_errno(int error)
 	return error == -ENODEV ? -EOPNOTSUPP : peerdma_provider_errno(error);
 }
 
+/*
+ * Offsets count from the table's beginning: it has to be of the whole buffer, in whole pages.
+ * Says why not.
+ */
+static int dmabuf_check_table(struct peerdma_surface *surface, struct sg_table *table)
+{
+	struct dma_buf *buffer = surface->buffer;
+	struct scatterlist *sg;
+	u64 total = 0;
+	int n;
+
+	for_each_sgtable_dma_sg(table, sg, n) {
+		if (offset_in_page(total) || offset_in_page(sg_dma_address(sg)))
+			return peerdma_fail_pin(surface, -EOPNOTSUPP,
+						"%s gave addresses of its dma-buf that are not those of whole pages",
+						buffer->exp_name);
+		total += sg_dma_len(sg);
+	}
+	if (total < buffer->size || total > PAGE_ALIGN(buffer->size))
+		return peerdma_fail_pin(surface, -EOPNOTSUPP,
+					"%s mapped %llu bytes of its dma-buf, which has %zu",
+					buffer->exp_name, total, buffer->size);
+	return 0;
+}
+
 static int dmabuf_map(struct peerdma_surface *surface)
 {
 	enum dma_data_direction direction = peerdma_direction(surface->access);
 	struct dmabuf_imported *imported = surface->private;
 	struct dma_buf *buffer = surface->buffer;
+	bool said = false;
 	int error;
 
 	imported->attachment = dma_buf_dynamic_attach(buffer, peerdma_surface_device(surface),
@@ -98,7 +124,10 @@ static int dmabuf_map(struct peerdma_surface *surface)
 		error = PTR_ERR(imported->table);
 		goto err_unpin;
 	}
-	error = peerdma_surface_add_table(surface, imported->table);
+	error = dmabuf_check_table(surface, imported->table);
+	said = error;
+	if (!error)
+		error = peerdma_surface_add_table(surface, imported->table);
 	if (error)
 		goto err_unmap;
 	dma_resv_unlock(buffer->resv);
@@ -111,6 +140,8 @@ err_unpin:
 err_unlock:
 	dma_resv_unlock(buffer->resv);
 	dma_buf_detach(buffer, imported->attachment);
+	if (said)
+		return error;
 	return peerdma_fail_pin(surface, dmabuf_errno(error),
 				"the dma-buf of %s cannot be pinned and mapped for this board: is peer-to-peer possible between them, and its memory large enough a BAR?",
 				buffer->exp_name);

@@ -11,6 +11,7 @@
  * does not link a module that uses GPL-only symbols to a proprietary one.
  */
 #include <linux/log2.h>
+#include <linux/mm.h>
 #include <linux/module.h>
 #include <linux/pci.h>
 #include <linux/sched.h>
@@ -33,11 +34,22 @@ module_param(callback, bool, 0444);
 MODULE_PARM_DESC(callback,
 		 "pin with a callback where persistent pins are not to be had (vGPU, MIG, drivers before 535); a race in that interface makes it unsafe against a program that frees while it pins");
 
+#ifndef NVIDIA_P2P_FLAGS_FORCE_BAR1_MAPPING
+/* Of drivers from 580 on. Those before take no flags. */
+#define NVIDIA_P2P_FLAGS_FORCE_BAR1_MAPPING	1
+#endif
+
+static bool force_bar1;
+module_param(force_bar1, bool, 0644);
+MODULE_PARM_DESC(force_bar1,
+		 "pin behind BAR1 also where GPU and processor are coherent (Grace), whose addresses a PCIe device does not reach; needs NVIDIA's driver 580, and no translation by an IOMMU");
+
 /**
  * struct nvp2p_pinned - pinned GPU memory
  * @va: beginning, aligned
  * @table: its pages; NVIDIA's
  * @mapping: their bus addresses; NVIDIA's
+ * @forced: it is behind BAR1, where NVIDIA's driver maps it for processors only: no @mapping
  * @persistent: it is a persistent pin; the other members are for a pin with a callback
  * @tgid: the process that pinned it, the only one that can give it back
  * @gone: bit 0: the callback came, or cannot come any more
@@ -46,6 +58,7 @@ struct nvp2p_pinned {
 	u64 va;
 	struct nvidia_p2p_page_table *table;
 	struct nvidia_p2p_dma_mapping *mapping;
+	bool forced;
 	bool persistent;
 	pid_t tgid;
 	unsigned long gone;
@@ -105,10 +118,13 @@ static int nvp2p_get_with_callback(struct peerdma_surface *surface, struct nvp2p
 
 static int nvp2p_get_any(struct peerdma_surface *surface, struct nvp2p_pinned *pinned, u64 length)
 {
-	int error = nvidia_p2p_get_pages_persistent(pinned->va, length, &pinned->table, 0);
+	int error;
 
+	pinned->forced = READ_ONCE(force_bar1);
+	error = nvidia_p2p_get_pages_persistent(pinned->va, length, &pinned->table, pinned->forced ?
+						NVIDIA_P2P_FLAGS_FORCE_BAR1_MAPPING : 0);
 	pinned->persistent = !error;
-	if (error != -ENOTSUPP || !callback)
+	if (error != -ENOTSUPP || !callback || pinned->forced)
 		return error;
 	surface->features &= ~PEERDMA_SURFACE_SURVIVES_FREE;
 	return nvp2p_get_with_callback(surface, pinned, length);
@@ -167,6 +183,10 @@ static int nvp2p_get(struct peerdma_surface *surface, const struct peerdma_pin_r
 	case 0:
 		break;
 	case -EINVAL:
+		if (pinned->forced)
+			return peerdma_fail_pin(surface, error,
+						"%llu bytes at %#llx are not GPU memory that this process allocated with cudaMalloc(), or NVIDIA's driver is older than 580, which force_bar1=1 of peerdma_nvp2p needs",
+						request->length, request->va);
 		return peerdma_fail_pin(surface, error,
 					"%llu bytes at %#llx are not GPU memory that this process allocated with cudaMalloc(), or the GPU is a GeForce, which does not allow it; for cudaHostAlloc() on a Jetson, load peerdma_nvp2p_tegra instead of peerdma_nvp2p",
 					request->length, request->va);
@@ -221,6 +241,25 @@ static int nvp2p_check_mapping(struct peerdma_surface *surface,
 				NVIDIA_P2P_MINOR_VERSION(NVIDIA_P2P_DMA_MAPPING_VERSION));
 }
 
+/* The core finds out whether a device gets there by the addresses that are meant for processors. */
+static int nvp2p_map_forced(struct peerdma_surface *surface,
+			    const struct nvidia_p2p_page_table *table)
+{
+	u64 *addresses = kvmalloc_array(table->entries, sizeof(*addresses),
+					GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
+	int error;
+	u32 n;
+
+	if (!addresses)
+		return -ENOMEM;
+	for (n = 0; n < table->entries; n++)
+		addresses[n] = table->pages[n]->physical_address;
+	error = peerdma_surface_add_segments(surface, table->entries, addresses, NULL,
+					     nvp2p_page_bytes(table->page_size));
+	kvfree(addresses);
+	return error ?: nvp2p_add_extents(surface, table);
+}
+
 static int nvp2p_map(struct peerdma_surface *surface)
 {
 	struct pci_dev *pdev = to_pci_dev(peerdma_surface_device(surface));
@@ -231,6 +270,8 @@ static int nvp2p_map(struct peerdma_surface *surface)
 	if (!pinned->table)
 		return peerdma_fail_pin(surface, -ESTALE,
 					"the memory was freed while it was pinned");
+	if (pinned->forced)
+		return nvp2p_map_forced(surface, pinned->table);
 	error = nvidia_p2p_dma_map_pages(pdev, pinned->table, &pinned->mapping);
 	error = peerdma_provider_errno(error);
 	if (error)
@@ -257,6 +298,8 @@ static void nvp2p_unmap(struct peerdma_surface *surface)
 {
 	struct nvp2p_pinned *pinned = surface->private;
 
+	if (pinned->forced)
+		return;
 	nvidia_p2p_dma_unmap_pages(to_pci_dev(peerdma_surface_device(surface)), pinned->table,
 				   pinned->mapping);
 	pinned->mapping = NULL;

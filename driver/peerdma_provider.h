@@ -136,6 +136,7 @@ struct peerdma_provider {
  * @segment_count: number of @segments in use
  * @segment_room: number of @segments allocated
  * @segment_skip: bytes of @skip still to be cut off
+ * @remapped: number of @segments that the core mapped, as the provider had not
  * @extents: physical addresses; NULL if the CPU cannot map it
  * @extent_count: number of @extents in use
  * @extent_room: number of @extents allocated
@@ -182,6 +183,7 @@ struct peerdma_surface {
 	u32 segment_count;
 	u32 segment_room;
 	u64 segment_skip;
+	u32 remapped;
 	struct peerdma_extent *extents;
 	u32 extent_count;
 	u32 extent_room;

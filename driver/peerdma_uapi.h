@@ -217,13 +217,16 @@ struct peerdma_info {
 /**
  * enum peerdma_placement - where pinned memory is
  * @PEERDMA_PLACEMENT_HOST: in host memory
- * @PEERDMA_PLACEMENT_PEER: in another device: transfers go there directly
- * @PEERDMA_PLACEMENT_MIXED: in both
+ * @PEERDMA_PLACEMENT_PEER: in another device, whose driver gave it: transfers go there directly
+ * @PEERDMA_PLACEMENT_MIXED: in several of these
+ * @PEERDMA_PLACEMENT_OTHER: in neither, as a carve-out of a Jetson or what firmware took for a GPU;
+ *	or in a device that is not whose driver gave it
  */
 enum peerdma_placement {
 	PEERDMA_PLACEMENT_HOST = 0,
 	PEERDMA_PLACEMENT_PEER = 1,
 	PEERDMA_PLACEMENT_MIXED = 2,
+	PEERDMA_PLACEMENT_OTHER = 3,
 };
 
 /**

@@ -62,8 +62,10 @@ void peerdma_release_unmap(struct peerdma_surface *surface)
 {
 	peerdma_release_zap_surface(surface);
 	mutex_lock(&surface->teardown);
-	if (surface->mapped)
+	if (surface->mapped) {
+		peerdma_placement_undo(surface);
 		surface->provider->unmap(surface);
+	}
 	surface->mapped = false;
 	mutex_unlock(&surface->teardown);
 	peerdma_release_unlist(surface);

@@ -47,6 +47,15 @@ static int request_info(struct peerdma_file *file, union request *request,
 	return 0;
 }
 
+/* Why a pin is not what PEERDMA_PIN_REQUIRE_PEER asks for, by its placement. */
+static const char * const request_not_peer[] = {
+	[PEERDMA_PLACEMENT_HOST] =
+		"the exporter put the dma-buf into host memory: the board does not reach the device directly, or this kernel pins no device memory",
+	[PEERDMA_PLACEMENT_MIXED] = "only a part of the dma-buf is in the exporter's own device",
+	[PEERDMA_PLACEMENT_OTHER] =
+		"the dma-buf is neither in host memory nor in a device of the exporter's driver",
+};
+
 static int request_pin_dmabuf(struct peerdma_file *file, union request *request,
 			      struct peerdma_pinning *pinning)
 {
@@ -66,10 +75,9 @@ static int request_pin_dmabuf(struct peerdma_file *file, union request *request,
 		return error;
 	pin->handle = pinning->handle;
 	pin->placement = pinning->surface->placement;
-	if (pin->flags & PEERDMA_PIN_REQUIRE_PEER && pin->placement != PEERDMA_PLACEMENT_PEER)
-		return peerdma_fail(file, -EOPNOTSUPP,
-				    "the exporter put the dma-buf into host memory: the board does not reach the device directly, or this kernel pins no device memory");
-	return 0;
+	if (!(pin->flags & PEERDMA_PIN_REQUIRE_PEER) || pin->placement == PEERDMA_PLACEMENT_PEER)
+		return 0;
+	return peerdma_fail(file, -EOPNOTSUPP, "%s", request_not_peer[pin->placement]);
 }
 
 static int request_pin_pages(struct peerdma_file *file, union request *request,

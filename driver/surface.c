@@ -166,17 +166,22 @@ void peerdma_surface_add_extent(struct peerdma_surface *surface, phys_addr_t add
 }
 EXPORT_SYMBOL_GPL(peerdma_surface_add_extent);
 
-/* Checks what has been mapped, and finds out where it is. */
+/* Checks what has been mapped, and finds out where it is. The mapping stays meanwhile. */
 static int surface_check(struct peerdma_surface *surface)
 {
 	if (!surface_complete(surface))
 		return peerdma_fail_pin(surface, -EIO,
 					"%s mapped less than the %llu bytes asked for",
 					surface->provider->name, surface->length);
-	peerdma_placement_find(surface);
-	if (surface->provider->host || surface->placement == PEERDMA_PLACEMENT_PEER)
-		return 0;
-	return peerdma_quota_add_surface(surface);
+	return peerdma_placement_find(surface);
+}
+
+static int surface_count(struct peerdma_surface *surface)
+{
+	bool host = surface->placement == PEERDMA_PLACEMENT_HOST ||
+		    surface->placement == PEERDMA_PLACEMENT_MIXED;
+
+	return host && !surface->provider->host ? peerdma_quota_add_surface(surface) : 0;
 }
 
 /* Maps what is pinned, unless the board goes away meanwhile. */
@@ -198,8 +203,11 @@ static int surface_map(struct peerdma_surface *surface)
 	/* Not around map(): a revoking provider may hold a lock that map() needs. */
 	mutex_lock(&surface->teardown);
 	surface->mapped = !test_bit(0, &surface->released);
+	if (surface->mapped)
+		error = surface_check(surface);
 	mutex_unlock(&surface->teardown);
-	error = surface_check(surface);
+	if (!error)
+		error = surface_count(surface);
 	if (error) {
 		/* Within the gate: it is not on the list, for whose surfaces remove() waits. */
 		peerdma_release_unmap(surface);

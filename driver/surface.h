@@ -7,6 +7,7 @@
 #define PEERDMA_SURFACE_H
 
 #include "job.h"
+#include "route.h"
 
 struct sg_table;
 
@@ -35,6 +36,41 @@ struct peerdma_pinning {
 	u32 handle;
 };
 
+/**
+ * struct peerdma_region - what is at an address, and next to it
+ * @known: the other members are valid
+ * @bus: its addresses are those of the board's bus; else physical
+ * @direct: of a BAR: peers get there without the host
+ * @owned: of a BAR: its function's driver is who gave the address, or part of it
+ * @driven: of a BAR: the driver itself is
+ * @target: what is there
+ * @start: first address
+ * @last: last address
+ * @physical: of @start
+ * @pdev: whose BAR it is; holds a reference
+ */
+struct peerdma_region {
+	bool known;
+	bool bus;
+	bool direct;
+	bool owned;
+	bool driven;
+	enum peerdma_target target;
+	u64 start;
+	u64 last;
+	phys_addr_t physical;
+	struct pci_dev *pdev;
+};
+
+/* region.c */
+int peerdma_region_find(struct peerdma_region *region, const struct peerdma_surface *surface,
+			u64 address, bool bus);
+void peerdma_region_forget(struct peerdma_region *region);
+
+/* placement.c */
+int peerdma_placement_find(struct peerdma_surface *surface);
+void peerdma_placement_undo(struct peerdma_surface *surface);
+
 /* release.c */
 void peerdma_release_init(struct peerdma_surface *surface);
 void peerdma_release_zap(struct peerdma_dev *board, u64 offset, u64 length);
@@ -48,9 +84,6 @@ void peerdma_release_drop(struct peerdma_surface *surface);
 /* revoke.c */
 void peerdma_revoke_work(struct work_struct *work);
 void peerdma_revoke_all(struct peerdma_dev *board, u32 state, bool gpu);
-
-/* placement.c */
-void peerdma_placement_find(struct peerdma_surface *surface);
 
 /* surface.c */
 int peerdma_surface_add_table(struct peerdma_surface *surface, struct sg_table *table);

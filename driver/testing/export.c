@@ -21,10 +21,6 @@ static bool no_dmabuf;
 module_param(no_dmabuf, bool, 0644);
 MODULE_PARM_DESC(no_dmabuf, "the GPU's memory cannot be exported, as with older drivers of NVIDIA's");
 
-static bool maps_less;
-module_param(maps_less, bool, 0644);
-MODULE_PARM_DESC(maps_less, "the GPU's memory is mapped without its last page");
-
 static unsigned int unmap_ms;
 module_param(unmap_ms, uint, 0644);
 MODULE_PARM_DESC(unmap_ms, "what it takes to unmap the GPU's memory, in milliseconds");
@@ -78,50 +74,18 @@ static void peer_unpin(struct dma_buf_attachment *attachment)
 	dma_resv_assert_held(attachment->dmabuf->resv);
 }
 
-static void undo_peer(struct device *dev, struct sg_table *table, u32 count,
-		      enum dma_data_direction direction)
-{
-	struct scatterlist *sg;
-	u32 n;
-
-	for_each_sg(table->sgl, sg, count, n)
-		dma_unmap_resource(dev, sg_dma_address(sg), SIMGPU_PAGE, direction,
-				   SIMGPU_ATTRIBUTES);
-	sg_free_table(table);
-	kfree(table);
-}
-
 static struct sg_table *peer_map(struct dma_buf_attachment *attachment,
 				 enum dma_data_direction direction)
 {
 	struct exported *exported = attachment->dmabuf->priv;
 	struct sg_table *table;
-	struct scatterlist *sg;
-	dma_addr_t address;
-	u32 n;
 
 	dma_resv_assert_held(attachment->dmabuf->resv);
 	if (exported->revoked)
 		return ERR_PTR(-ENODEV);
-	table = kzalloc(sizeof(*table), GFP_KERNEL);
-	if (!table || sg_alloc_table(table, exported->count, GFP_KERNEL)) {
-		kfree(table);
-		return ERR_PTR(-ENOMEM);
-	}
-	for_each_sgtable_sg(table, sg, n) {
-		address = dma_map_resource(attachment->dev, simgpu_physical(exported->alloc, n),
-					   SIMGPU_PAGE, direction, SIMGPU_ATTRIBUTES);
-		if (dma_mapping_error(attachment->dev, address)) {
-			undo_peer(attachment->dev, table, n, direction);
-			return ERR_PTR(-EIO);
-		}
-		/* No page: who looks for one finds it out here. */
-		sg_set_page(sg, NULL, SIMGPU_PAGE, 0);
-		sg_dma_address(sg) = address;
-		sg_dma_len(sg) = SIMGPU_PAGE;
-	}
-	if (maps_less)
-		sg_dma_len(sg_last(table->sgl, table->nents)) = 0;
+	table = simgpu_map(attachment->dev, exported->alloc, direction);
+	if (IS_ERR(table))
+		return table;
 	atomic_inc(&exported->mappings);
 	atomic_inc(&imported);
 	return table;
@@ -141,7 +105,7 @@ static void peer_unmap(struct dma_buf_attachment *attachment, struct sg_table *t
 	dma_resv_assert_held(attachment->dmabuf->resv);
 	if (unmap_ms)
 		msleep(unmap_ms);
-	undo_peer(attachment->dev, table, exported->count, direction);
+	simgpu_unmap(attachment->dev, table, direction);
 	unmapped(exported);
 	atomic_dec(&imported);
 }

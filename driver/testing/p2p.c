@@ -17,6 +17,12 @@
 
 #include "simgpu.h"
 
+#ifdef NVIDIA_P2P_FLAGS_FORCE_BAR1_MAPPING
+#define FORCE_BAR1	NVIDIA_P2P_FLAGS_FORCE_BAR1_MAPPING
+#else
+#define FORCE_BAR1	1	/* of drivers from 580 on */
+#endif
+
 static unsigned int page_kb = 64;
 module_param(page_kb, uint, 0644);
 MODULE_PARM_DESC(page_kb, "size of the pages that clients are told of: 4, 64 or 128 KiB");
@@ -33,6 +39,14 @@ MODULE_PARM_DESC(map_error, "what dma_map_pages fails with");
 module_param(put_error, int, 0644);
 MODULE_PARM_DESC(put_error, "what the persistent put says, though it puts, as for a GPU that is lost");
 
+static bool no_flags;
+module_param(no_flags, bool, 0644);
+MODULE_PARM_DESC(no_flags, "get_pages_persistent takes no flags, as before NVIDIA's driver 580");
+
+static ulong map_beyond;
+module_param(map_beyond, ulong, 0644);
+MODULE_PARM_DESC(map_beyond, "bytes by which clients are told wrong addresses");
+
 static unsigned int mapping_version = NVIDIA_P2P_DMA_MAPPING_VERSION;
 module_param(mapping_version, uint, 0644);
 MODULE_PARM_DESC(mapping_version, "version that mappings say they are of");
@@ -46,6 +60,7 @@ MODULE_PARM_DESC(table_version, "version that page tables say they are of");
  * @table: what the client has; its address is the key
  * @link: in the list of pins
  * @alloc: holds a reference
+ * @forced: for processors only
  * @tgid: process that pinned
  * @callback: NULL if persistent
  * @data: for the callback
@@ -56,6 +71,7 @@ struct pin {
 	struct nvidia_p2p_page_table table;
 	struct list_head link;
 	struct simgpu_alloc *alloc;
+	bool forced;
 	pid_t tgid;
 	void (*callback)(void *data);
 	void *data;
@@ -63,8 +79,15 @@ struct pin {
 	struct semaphore sem;
 };
 
+/**
+ * struct mapping - a pin, mapped for a device
+ * @mapping: what the client has
+ * @beyond: by how much its addresses are wrong
+ * @link: in the list of the pin's mappings
+ */
 struct mapping {
 	struct nvidia_p2p_dma_mapping mapping;
+	ulong beyond;
 	struct list_head link;
 };
 
@@ -93,8 +116,8 @@ static void free_mapping(struct mapping *mapping)
 	u32 n;
 
 	for (n = 0; n < map->entries; n++)
-		dma_unmap_resource(&map->pci_dev->dev, map->dma_addresses[n], size,
-				   DMA_BIDIRECTIONAL, SIMGPU_ATTRIBUTES);
+		dma_unmap_resource(&map->pci_dev->dev, map->dma_addresses[n] - mapping->beyond,
+				   size, DMA_BIDIRECTIONAL, SIMGPU_ATTRIBUTES);
 	list_del(&mapping->link);
 	kfree(map->dma_addresses);
 	kfree(mapping);
@@ -180,12 +203,19 @@ EXPORT_SYMBOL_GPL(nvidia_p2p_get_pages);
 int nvidia_p2p_get_pages_persistent(uint64_t virtual_address, uint64_t length,
 				    struct nvidia_p2p_page_table **page_table, uint32_t flags)
 {
+	int error;
+
 	might_sleep();
 	if (no_persistent)
 		return -ENOTSUPP;
 	if (get_error)
 		return get_error;
-	return flags ? -EINVAL : create(virtual_address, length, NULL, NULL, page_table);
+	if (flags & ~FORCE_BAR1 || (flags && no_flags))
+		return -EINVAL;
+	error = create(virtual_address, length, NULL, NULL, page_table);
+	if (!error)
+		container_of(*page_table, struct pin, table)->forced = flags & FORCE_BAR1;
+	return error;
 }
 EXPORT_SYMBOL_GPL(nvidia_p2p_get_pages_persistent);
 
@@ -251,6 +281,9 @@ int nvidia_p2p_dma_map_pages(struct pci_dev *peer, struct nvidia_p2p_page_table 
 	if (WARN(page_table->page_size == NVIDIA_P2P_PAGE_SIZE_4KB,
 		 "NVIDIA's driver has a BUG here\n"))
 		return -EINVAL;
+	/* Forced mappings are for processors only. */
+	if (pin->forced)
+		return -ENOTSUPP;
 	if (map_error)
 		return map_error;
 	mapping = kzalloc(sizeof(*mapping), GFP_KERNEL);
@@ -262,6 +295,7 @@ int nvidia_p2p_dma_map_pages(struct pci_dev *peer, struct nvidia_p2p_page_table 
 	mapping->mapping.version = mapping_version;
 	mapping->mapping.page_size_type = page_table->page_size;
 	mapping->mapping.pci_dev = peer;
+	mapping->beyond = map_beyond;
 	mutex_lock(&simgpu_api_lock);
 	for (n = 0; n < count; n++) {
 		address = dma_map_resource(&peer->dev, page_table->pages[n]->physical_address,
@@ -269,7 +303,7 @@ int nvidia_p2p_dma_map_pages(struct pci_dev *peer, struct nvidia_p2p_page_table 
 					   SIMGPU_ATTRIBUTES);
 		if (dma_mapping_error(&peer->dev, address))
 			break;
-		mapping->mapping.dma_addresses[n] = address;
+		mapping->mapping.dma_addresses[n] = address + mapping->beyond;
 	}
 	mapping->mapping.entries = n;
 	down(&pin->sem);

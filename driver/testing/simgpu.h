@@ -9,6 +9,7 @@
 #include <linux/list.h>
 #include <linux/mutex.h>
 #include <linux/pci.h>
+#include <linux/scatterlist.h>
 #include <linux/sizes.h>
 
 #include "simgpu_uapi.h"
@@ -49,6 +50,10 @@ extern atomic_t simgpu_pages, simgpu_pins, simgpu_mappings, simgpu_callbacks;
 phys_addr_t simgpu_physical(const struct simgpu_alloc *alloc, u32 page);
 struct simgpu_alloc *simgpu_find(u64 va, u64 size);
 void simgpu_put(struct simgpu_alloc *alloc);
+
+struct sg_table *simgpu_map(struct device *dev, struct simgpu_alloc *alloc,
+			    enum dma_data_direction direction);
+void simgpu_unmap(struct device *dev, struct sg_table *table, enum dma_data_direction direction);
 
 void simgpu_call_back(struct simgpu_alloc *alloc);
 

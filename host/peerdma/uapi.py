@@ -222,6 +222,7 @@ class Placement(enum.IntEnum):
     HOST = 0
     PEER = 1
     MIXED = 2
+    OTHER = 3
 
 
 class PinDmabuf(_Sized):

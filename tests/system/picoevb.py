@@ -236,12 +236,13 @@ def parameter(module: str, name: str) -> Path:
 def setting(module: str, name: str, value: object) -> Iterator[None]:
     """A module's parameter has another value within."""
     file = parameter(module, name)
-    before = file.read_text()
+    before = file.read_text().strip()
     file.write_text(str(value))
     try:
         yield
     finally:
-        file.write_text(before)
+        # A line even of nothing, as nothing at all is not written.
+        file.write_text(f"{before}\n")
 
 
 def shell(command: str) -> str:

@@ -129,6 +129,10 @@ class Backend(Protocol):
         """The path of the bytes between pinned memory and this board."""
         ...
 
+    def provider(self, handle: Any) -> str:
+        """Who pinned the memory, of several that can, and why not another; empty if one can."""
+        ...
+
     def unpin(self, handle: Any) -> None:
         """Undoes one `pin`; the board does not access the memory after this."""
         ...

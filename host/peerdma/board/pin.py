@@ -30,6 +30,9 @@ class Pin(OneProcess):
         The path of the bytes between the memory and the board.
     access : Access
         What the board may do with the memory.
+    provider : str
+        Behind the kernel driver, which of its providers pinned it: ``"dmabuf"``, ``"nvp2p"``,
+        ``"pages"``; with the reason if GPU memory was not pinned as a dma-buf.
     """
 
     def __init__(
@@ -39,11 +42,13 @@ class Pin(OneProcess):
         path: DataPath,
         access: Access,
         unpin: Callable[[Pin], None],
+        provider: str = "",
     ):
         self.memory = memory
         self.access = access
         self.nbytes: int = memory.nbytes
         self.path = path
+        self.provider = provider
         #: The backend's handle, from the first to the last; and None once closed.
         self.held: Any = handle
         self.handle: Any = handle

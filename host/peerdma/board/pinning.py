@@ -63,7 +63,8 @@ class Pinning:
             keep(acquired, memory.acquire)
             keep(handles, self._backend.pin, memory, access)
             (handle,) = handles
-            pin = Pin(memory, handle, self._backend.path(handle), access, self._unpin)
+            path, provider = self._backend.path(handle), self._backend.provider(handle)
+            pin = Pin(memory, handle, path, access, self._unpin, provider)
         except BaseException:
             for handle in handles:
                 self._backend.unpin(handle)

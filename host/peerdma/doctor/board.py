@@ -134,7 +134,8 @@ def try_gpu_memory(board: Board, gpu: Gpu) -> Iterator[Finding]:
         except PeerdmaError as error:
             yield _failure("pin GPU memory", error)
             return
-        yield ok("pin GPU memory", f"{gpu.name}: {gpu.memory}")
+        by = f", by {pin.provider}" if pin.provider else ""
+        yield ok("pin GPU memory", f"{gpu.name}: {gpu.memory}, {pin.path}{by}")
 
         def read() -> object:
             sent, seed = _pattern(nbytes)
@@ -229,4 +230,7 @@ def _failure(subject: str, error: PeerdmaError) -> Finding:
         "write GPU memory": 'Use surfaces in host memory, memory="host", or another slot',
     }
     step = steps.get(subject, "docs/driver.md lists other causes")
-    return fail(subject, f"{type(error).__name__}: {error}", step, type(error))
+    found = f"{type(error).__name__}: {error}"
+    if isinstance(error.__cause__, PeerdmaError):
+        found += f". Tried before: {error.__cause__}"
+    return fail(subject, found, step, type(error))

@@ -126,7 +126,8 @@ def _other(gpu: PciDevice) -> Iterator[Finding]:
     yield note(
         "GPU",
         f"{gpu.address} is vendor {gpu.identity[0]:04x}, driver {gpu.driver or 'none'}: its memory "
-        "can be pinned as a dma-buf that a program exports; this library uses CUDA GPUs",
+        "can be pinned as a dma-buf that a program exports (amdgpu before Linux 6.15 and xe put it "
+        "into host memory for that); this library uses CUDA GPUs",
     )
 
 

@@ -54,6 +54,7 @@ _PATHS = {
     Placement.HOST: DataPath.HOST_MEMORY,
     Placement.PEER: DataPath.PEER_TO_PEER,
     Placement.MIXED: DataPath.HOST_MEMORY,
+    Placement.OTHER: DataPath.HOST_MEMORY,
 }
 
 
@@ -63,6 +64,7 @@ class _Pinned:
 
     handle: int
     path: DataPath
+    provider: str = ""
 
 
 class KernelBackend:
@@ -117,23 +119,34 @@ class KernelBackend:
         """Pins the memory: a GPU's as dma-buf where it can be, else by its CUDA address."""
         if not memory.nbytes:
             return _Pinned(0, memory.path)
+        why = ""
         if isinstance(memory, DmaBuf):
             handle = self._pin_dmabuf(memory, access)
+        elif memory.on_gpu:
+            handle, why = self._pin_gpu(memory, access)
         else:
-            handle = (self._pin_gpu if memory.on_gpu else self._pin_pages)(memory, access)
+            handle = self._pin_pages(memory, access)
         try:
             query = Query(handle=handle)
             self._node.request(Ioctl.QUERY, query, "query pinned memory")
         except BaseException:
             self._unpin(handle)
             raise
-        path = _PATHS[Placement(query.placement)]
-        _log.debug("pinned %d bytes at %#x, reached by %s", memory.nbytes, memory.address, path)
-        return _Pinned(handle, path)
+        path = _path(query)
+        provider = f"{query.provider.decode()}{why and f', as this failed: {why}'}"
+        _log.debug(
+            "pinned %d bytes at %#x, reached by %s (%s)",
+            *(memory.nbytes, memory.address, path, provider),
+        )
+        return _Pinned(handle, path, provider)
 
     def path(self, handle: _Pinned) -> DataPath:
         """The path of the bytes, as the driver reports it."""
         return handle.path
+
+    def provider(self, handle: _Pinned) -> str:
+        """Which of the driver's providers pinned it, and why not the one that is preferred."""
+        return handle.provider
 
     def unpin(self, handle: _Pinned) -> None:
         """Undoes one `pin`; jobs that use it have ended when this returns."""
@@ -147,16 +160,24 @@ class KernelBackend:
         self._node.request(Ioctl.PIN_PAGES, pin, action)
         return pin.handle
 
-    def _pin_gpu(self, memory: Memory, access: Access) -> int:
-        if Feature.DMABUF in self._features and isinstance(memory, DmaBufMemory):
+    def _pin_gpu(self, memory: Memory, access: Access) -> tuple[int, str]:
+        """The handle, and why it is not that of a dma-buf; empty if it is."""
+        if Feature.DMABUF not in self._features or not isinstance(memory, DmaBufMemory):
+            return self._pin_cuda(memory), "this driver or memory has no dma-bufs"
+        try:
+            return self._pin_dmabuf(memory, access), ""
+        except (UnsupportedError, CudaError) as error:
+            # Not every memory, driver and board supports dma-bufs, and CUDA exports no range
+            # that ends beyond an allocation; nvidia_p2p may still pin it.
+            if Feature.CUDA not in self._features:
+                raise
+            _log.info("pinning by address instead: %s", error)
             try:
-                return self._pin_dmabuf(memory, access)
-            except (UnsupportedError, CudaError) as error:
-                # Not every memory, driver and board supports dma-bufs, and CUDA exports no range
-                # that ends beyond an allocation; nvidia_p2p may still pin it.
-                if Feature.CUDA not in self._features:
-                    raise
-                _log.info("pinning by address instead: %s", error)
+                return self._pin_cuda(memory), str(error)
+            except PeerdmaError as last:
+                raise last from error
+
+    def _pin_cuda(self, memory: Memory) -> int:
         pin = PinCuda(va=memory.address, size=memory.nbytes)
         action = f"pin {memory.nbytes} bytes of GPU memory at {memory.address:#x}"
         self._node.request(Ioctl.PIN_CUDA, pin, action)
@@ -307,6 +328,14 @@ def open_node(
     except BaseException:
         node.close()
         raise
+
+
+def _path(query: Query) -> DataPath:
+    """The path of the bytes; of memory in a device that nobody vouches for, still that to it."""
+    placement = Placement(query.placement)
+    if placement is Placement.OTHER and query.peer:
+        return DataPath.PEER_TO_PEER
+    return _PATHS[placement]
 
 
 def _set_context(node: KernelNode, channel: int, card_ram: int) -> tuple[int, int]:

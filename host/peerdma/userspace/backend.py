@@ -152,6 +152,10 @@ class UserSpaceBackend:
         """`STAGED` if this process has to copy the bytes for the board, else the memory's path."""
         return handle.path
 
+    def provider(self, handle: _Mapped) -> str:
+        """Empty: there is one way to map memory."""
+        return ""
+
     def unpin(self, handle: _Mapped) -> None:
         """Unmaps the memory with its last pin."""
         if handle.pins > 1:

@@ -24,7 +24,7 @@ from peerdma.errors import (
 )
 from peerdma.kernel.node import KernelNode
 from peerdma.regs import Capability
-from peerdma.uapi import BoardState, Ioctl, Placement, Reason
+from peerdma.uapi import BoardState, Feature, Ioctl, Placement, Reason
 from tests.host.cuda.fake_cuda import Result, fake_driver
 from tests.host.doctor.machine import Pc
 
@@ -98,6 +98,30 @@ def test_memory_that_cannot_be_pinned(machine, node_driver):
     node_driver.failures = {Ioctl.PIN_DMABUF: (0, errno.EINVAL)}
     found = examined(machine)[GPU[0]]
     assert (found.verdict, found.exit_code) == (Verdict.FAIL, 9)
+    assert "the driver's words on PIN_DMABUF" in found.found
+
+
+def test_who_pinned_gpu_memory_and_why(machine, node_driver):
+    assert examined(machine)[GPU[0]].found.endswith(", peer-to-peer, by dmabuf")
+    node_driver.failures = {Ioctl.PIN_DMABUF: (0, errno.EOPNOTSUPP)}
+    found = examined(machine)[GPU[0]]
+    assert found.verdict is Verdict.OK
+    assert ", by nvp2p, as this failed: " in found.found
+    assert "the driver's words on PIN_DMABUF" in found.found
+    # Neither way works: both are told.
+    node_driver.failures = {
+        Ioctl.PIN_DMABUF: (0, errno.EOPNOTSUPP),
+        Ioctl.PIN_CUDA: (0, errno.EOPNOTSUPP),
+    }
+    found = examined(machine)[GPU[0]]
+    assert found.verdict is Verdict.FAIL
+    assert "the driver's words on PIN_CUDA" in found.found
+    assert "Tried before: cannot pin" in found.found
+    assert "the driver's words on PIN_DMABUF" in found.found
+    node_driver.info.features = Feature.DMABUF
+    node_driver.failures = {Ioctl.PIN_DMABUF: (0, errno.EOPNOTSUPP)}
+    found = examined(machine)[GPU[0]]
+    assert found.verdict is Verdict.FAIL
     assert "the driver's words on PIN_DMABUF" in found.found
 
 

@@ -56,7 +56,10 @@ class FakeKernel(FakeLaunches):
         self.silent = self.stuck = self.gone = False
         self.most_jobs = 4
         self.placement = Placement.PEER
+        self.peer = b"0000:01:00.0"
         self.pins: dict[int, tuple[int, int]] = {}
+        #: who pinned, by handle
+        self.providers: dict[int, bytes] = {}
         #: addresses behind dma-bufs, by descriptor
         self.dmabufs: dict[int, int] = {}
         #: by user block and offset
@@ -130,20 +133,21 @@ class FakeKernel(FakeLaunches):
         ctypes.memmove(ctypes.byref(info), ctypes.byref(self.info), ctypes.sizeof(info))
         info.last_errno, info.last_error = self._last_error
 
-    def _pin(self, address: int, length: int) -> int:
+    def _pin(self, address: int, length: int, provider: bytes) -> int:
         handle = next(self._handles)
         self.pins[handle] = address, length
+        self.providers[handle] = provider
         return handle
 
     def _pin_cuda(self, pin):
-        pin.handle = self._pin(pin.va, pin.size)
+        pin.handle = self._pin(pin.va, pin.size, b"nvp2p")
 
     def _pin_pages(self, pin):
-        pin.handle = self._pin(pin.address, pin.length)
+        pin.handle = self._pin(pin.address, pin.length, b"pages")
 
     def _pin_dmabuf(self, pin):
         os.fstat(pin.fd)
-        pin.handle = self._pin(self.dmabufs[pin.fd] + pin.offset, pin.length)
+        pin.handle = self._pin(self.dmabufs[pin.fd] + pin.offset, pin.length, b"dmabuf")
         pin.placement = self.placement
 
     def _unpin_cuda(self, unpin):
@@ -151,6 +155,8 @@ class FakeKernel(FakeLaunches):
 
     def _query(self, query):
         query.placement = self.placement
+        query.provider = self.providers[query.handle]
+        query.peer = self.peer
         query.length = self.pins[query.handle][1]
 
     def _led(self, value):

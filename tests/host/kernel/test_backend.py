@@ -136,11 +136,33 @@ def test_a_dma_buf_that_the_board_cannot_reach(node_driver, device_gpu, features
     node_driver.failures[Ioctl.PIN_DMABUF] = 0, errno.EOPNOTSUPP
     with peerdma.open() as board, device_gpu.surface(10) as surface:
         if Feature.CUDA in features:
-            board.pin(surface).close()
+            with board.pin(surface) as pin:
+                assert pin.provider.startswith("nvp2p, as this failed: cannot pin 10 bytes of GPU ")
+                assert "the driver's words on PIN_DMABUF" in pin.provider
             assert node_driver.named("PIN_CUDA")
         else:
             with pytest.raises(peerdma.UnsupportedError, match="driver's words on PIN_DMABUF"):
                 board.pin(surface)
+
+
+@pytest.mark.parametrize(
+    ("placement", "peer", "path"),
+    [
+        (Placement.PEER, b"0000:01:00.0", DataPath.PEER_TO_PEER),
+        # Of a device, though not of one whose driver gave it: what is ordered for that, still is.
+        (Placement.OTHER, b"0000:01:00.0", DataPath.PEER_TO_PEER),
+        (Placement.OTHER, b"", DataPath.HOST_MEMORY),
+        (Placement.MIXED, b"0000:01:00.0", DataPath.HOST_MEMORY),
+        # As kernels do that pin a GPU's memory in the host's only.
+        (Placement.HOST, b"", DataPath.HOST_MEMORY),
+    ],
+)
+def test_the_path_is_that_to_where_the_driver_found_it(
+    node_driver, node_board, device_gpu, placement, peer, path
+):
+    node_driver.placement, node_driver.peer = placement, peer
+    with device_gpu.surface(10) as surface, node_board.pin(surface) as pin:
+        assert (pin.path, pin.provider) == (path, "dmabuf")
 
 
 @pytest.mark.parametrize("reason", ["CUDA_ERROR_NOT_SUPPORTED", "CUDA_ERROR_INVALID_VALUE"])
