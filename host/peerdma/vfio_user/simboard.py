@@ -31,8 +31,11 @@ _END_TIMEOUT = 5.0
 #: Seconds within which a board whose client has disconnected ends by itself.
 _LINGER = 2.0
 _READY = "ready: "
-#: Prefix of the lines that a user who waits for the board should see.
-_NOTE = "board: note: "
+#: Prefix of the lines that a user who waits for the board should see, and of those that tell of a
+#: bug in the gateware.
+_NOTE, _ERROR = "board: note: ", "board: error: "
+#: Exit status of a board whose core broke a rule of PCIe.
+_BROKE_A_RULE = 3
 _HOST = Path(__file__).resolve().parents[2]
 #: What the wheel peerdma-sim installs.
 _INSTALLED = "peerdma_sim"
@@ -65,7 +68,8 @@ def how_to_start(path: str) -> str:
 class SimulatedBoard:
     """A simulated board that serves one client and then ends.
 
-    Its notes, for example that a channel makes no progress, go to standard error. It ends with
+    Its notes, for example that a channel makes no progress, and errors of the gateware go to
+    standard error. It ends with
     `close`, or when this process dies, which the child asks the kernel to ensure.
 
     Parameters
@@ -141,7 +145,7 @@ class SimulatedBoard:
                 noted = line.startswith(_NOTE)
                 if noted:
                     self._notes.append((time.monotonic(), line.removeprefix(_NOTE).strip()))
-                if noted or not self._ready:
+                if noted or line.startswith(_ERROR) or not self._ready:
                     sys.stderr.write(line)
                     sys.stderr.flush()
         self._process.wait()
@@ -183,6 +187,11 @@ class SimulatedBoard:
         else:
             ended = f"its process ended with exit status {status}"
         return f"{ended}, last output: {self._last_output()}"
+
+    @property
+    def broke_a_rule(self) -> bool:
+        """Whether the process has ended, and its core broke a rule of PCIe."""
+        return self._process is not None and self._process.returncode == _BROKE_A_RULE
 
     def close(self) -> None:
         """Ends the process, at once if no client is connected. Closing again does nothing."""
