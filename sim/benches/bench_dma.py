@@ -13,6 +13,7 @@ from cocotb.triggers import Timer
 from .channel import CONTROL_STOP
 from .host import Split
 from .memory import Transfer
+from .pauses import PAUSES
 from .tb import TB, bench
 
 #: These run on a core with two channels each way, too, on the second pair.
@@ -117,6 +118,42 @@ async def disorder(tb: TB):
     for mps, mrrs, rcb in ((128, 128, 64), (256, 512, 128), (512, 256, 64)):
         await tb.configure(mps=mps, mrrs=mrrs, rcb=rcb)
         await there_and_back(tb, random_pieces(tb, 6, 3000), us=400)
+
+
+@bench(us=3000, lanes=4)
+async def pauses(tb: TB):
+    """All that the PCIe block may do that is hard on a core, one after the other; each happens."""
+    device, host = tb.device, tb.host
+
+    async def long_pause(what: str, where: str):
+        while not device.pauses[where]:
+            await Timer(100, "ns")
+        setattr(device, what, True)
+        await Timer(20, "us")
+        setattr(device, what, False)
+
+    async def check(*expected: str):
+        device.pauses.clear()
+        await there_and_back(tb, [(6000, 3, 5, 1)], us=300)
+        for kind in expected:
+            assert device.pauses[kind], f"nothing {kind}: {device.pauses}"
+        return {kind for kind in PAUSES if device.pauses[kind]}
+
+    assert await check() == set()
+    device.stall = 0.2
+    await check("in received", "in sent")
+    for what, where, kind in (
+        ("hold_receive", "in received", "long receive"),
+        ("hold_transmit", "in sent", "long transmit"),
+    ):
+        task = cocotb.start_soon(long_pause(what, where))
+        await check(kind)
+        await task
+        # Cycles of 8 ns.
+        assert device.pauses[kind] > 1000
+    device.stall = 0.0
+    host.split, host.gap_ns, host.latency_ns = Split.EVERY_RCB, (0, 300), (0, 900)
+    assert "interleaved" in await check("interleaved")
 
 
 @bench(us=2000, lanes=4, stall=0.1)

@@ -117,6 +117,33 @@ async def failing_source(tb: TB):
         await expect_copy(tb, [3000], [1000, 2000])
 
 
+@bench(us=4000, lanes=4)
+async def failing_fetches(tb: TB):
+    """A descriptor that cannot be read, the first, one in the middle or the last, on either side.
+
+    The other side begins before or behind it, and is stopped or comes to its good end: nothing of
+    it is in the next copy.
+    """
+    for channel, other in ((tb.h2c, tb.c2h), (tb.c2h, tb.h2c)):
+        for bad in (0, 2, 4):
+            for behind in (False, True):
+                _, _, into, out = copy(tb, [120] * 5, [120] * 5)
+                chains = {tb.h2c: into, tb.c2h: out}
+                at = chains[channel].blocks[0][0] + 32 * bad
+                tb.host.inject(range(at, at + 1), Fault.UNSUPPORTED_REQUEST)
+                order = [channel, other] if behind else [other, channel]
+                for each in order:
+                    await each.start(chains[each])
+                    await Timer(tb.rng.choice((1, 4000)), "ns")
+                assert await channel.idle(100) & Status.DESC_UNSUPPORTED
+                if other is tb.h2c:
+                    # Nobody takes its bytes any more: it ends well, before the failure is seen.
+                    await other.expect_end(FINISHED, 5)
+                await stop(tb)
+                tb.host.clear_faults()
+                await expect_copy(tb, [300, 200], [500])
+
+
 @bench(us=1000, lanes=4)
 async def failing_read_of_card_ram(tb: TB):
     """An error that has nothing to do with the stream costs none of its bytes."""

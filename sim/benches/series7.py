@@ -13,6 +13,7 @@ one: what is sampled is what the core's registers see, in any simulator.
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import partial
 
@@ -20,7 +21,7 @@ import cocotb
 from cocotb.queue import Queue
 from cocotb.triggers import Event, FallingEdge, ReadOnly
 from cocotbext.pcie.core import Device
-from cocotbext.pcie.core.tlp import Tlp, TlpType
+from cocotbext.pcie.core.tlp import CplStatus, Tlp, TlpType
 
 from hw.pcie.series7.block import SERIES7
 from hw.pcie.series7.parameters import PARAMETERS
@@ -77,8 +78,10 @@ class Series7Device(Device):
     buffers : TransmitBuffers
     discard : callable
         Called with each memory write of the core: whether the block discards it.
-    hold_transmit : bool
-        The block takes no transmit beat while this is True.
+    hold_transmit, hold_receive : bool
+        The block takes no transmit beat, or has no receive beat, while this is True.
+    pauses : Counter of str
+        How often each of `sim.benches.pauses.PAUSES` has happened. May be cleared.
     timeouts, unexpected : int
         Completion timeouts and unexpected completions that the core reported.
     on_tlp : list of callable
@@ -95,7 +98,10 @@ class Series7Device(Device):
         self.function = self.append_function(configuration_space(lanes))
         self.checker = TlpChecker(self.function)
         self.stall = stall
-        self.hold_transmit = False
+        self.hold_transmit = self.hold_receive = False
+        self.pauses: Counter[str] = Counter()
+        #: tag of the last completion, if its read has more to come
+        self._open_tag: int | None = None
         #: what the block has taken goes out on the link while this is set
         self.link_ready = Event()
         self.link_ready.set()
@@ -283,7 +289,10 @@ class Series7Device(Device):
 
     def _drive_receive(self) -> None:
         beat = self.received.beat(bool(self._get("trnrnpok")))
-        offer = beat is not None and not self._stalls()
+        offer = beat is not None and not self.hold_receive and not self._stalls()
+        if beat is not None and not offer:
+            self.pauses["in received"] += not beat["trnrsof"]
+            self.pauses["long receive"] += self.hold_receive
         self._set("trnrsrcrdy", int(offer))
         if offer:
             for name, value in beat.items():
@@ -295,16 +304,27 @@ class Series7Device(Device):
         if not self._get("trnrdstrdy"):
             raise TlpError("the core does not take a receive beat; trnrdstrdy must stay 1")
         if tlp := self.received.taken():
+            self._count_interleaved(tlp)
             self.checker.downstream(tlp)
             self._report("down", tlp)
             tlp.release_fc()
+
+    def _count_interleaved(self, tlp: Tlp) -> None:
+        if not tlp.is_completion():
+            return
+        self.pauses["interleaved"] += self._open_tag not in (None, tlp.tag)
+        whole = 4 * tlp.length - tlp.lower_address % 4 >= tlp.byte_count
+        self._open_tag = None if whole or tlp.status != CplStatus.SC else tlp.tag
 
     # Transmit: from the core to the block ---------------------------------------------------
 
     def _drive_transmit(self) -> None:
         self.buffers.cycle()
         room = (self.buffers.free or self._tx_raw is not None) and not self.hold_transmit
-        self._set("trntdstrdy", int(bool(room) and not self._stalls()))
+        takes = bool(room) and not self._stalls()
+        self.pauses["in sent"] += self._tx_raw is not None and not takes
+        self.pauses["long transmit"] += self.hold_transmit
+        self._set("trntdstrdy", int(takes))
         self._set("trntbufav", self.buffers.shown)
         self._set("trnterrdrop", int(0 in self._discarded))
         self._discarded = [cycles - 1 for cycles in self._discarded if cycles]

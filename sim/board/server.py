@@ -18,6 +18,7 @@ import signal
 import socket
 import stat
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -85,7 +86,7 @@ def _nanoseconds(text: str) -> float:
 
 def _fault(text: str) -> str:
     kind, _, number = text.partition("@")
-    kinds = ("ur", "ca", "poison", "drop", "hang", "discard")
+    kinds = ("ur", "ca", "poison", "drop", "hang", "discard", "illegal")
     if kind not in kinds or not number.isdigit() or number == "0":
         raise argparse.ArgumentTypeError(f"{text!r} is not KIND@N, for example ur@3")
     return text
@@ -129,7 +130,8 @@ def _parser(program: str) -> argparse.ArgumentParser:
         action="append",
         default=[],
         help="answer read request N of a client with ur, ca or poison, drop it (no answer), or "
-        "hang (answer none from then on); discard: the PCIe block loses write request N",
+        "hang (answer none from then on); discard: the PCIe block loses write request N; illegal: "
+        "that one breaks a rule of PCIe, for tests of what has to notice it",
     )
     add(
         "--mailbox-page",
@@ -356,8 +358,22 @@ class _Board:
         return self._native.board_errors(self._handle)
 
 
+def _serve(board: _Board, ended: Callable[[], bool]) -> int:
+    """Serves until the board or the program has to end; 1 if something went wrong, else 0."""
+    try:
+        while not ended() and board.serve():
+            pass
+    except Exception:
+        with suppress(OSError):
+            traceback.print_exc()
+        return 1
+    return 0
+
+
 def main(make: Callable[..., Model], program: str, argv: Sequence[str] | None = None) -> int:
-    """Command line; returns the exit status.
+    """Command line; returns the exit status: 3 if the core broke a rule of PCIe.
+
+    However it ends: by its client, by a signal, or by an error of its own, which is 1 otherwise.
 
     Parameters
     ----------
@@ -368,8 +384,16 @@ def main(make: Callable[..., Model], program: str, argv: Sequence[str] | None = 
         What starts it, for its help.
     """
     arguments = _parser(program).parse_args(argv)
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda *_: sys.exit(0))
+    ended = serving = False
+
+    def end(*_: object) -> None:
+        nonlocal ended
+        ended = True
+        if not serving:
+            sys.exit(0)
+
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, end)
     try:
         model = make(
             arguments.user,
@@ -386,12 +410,11 @@ def main(make: Callable[..., Model], program: str, argv: Sequence[str] | None = 
             _listen(arguments.socket) as listener,
             _Board(model, options, space, listener.fileno()) as board,
         ):
+            # From here on nothing may end the program before the rules that were broken are known.
+            serving = True
             print(f"ready: {arguments.socket}", flush=True)
-            while board.serve():
-                pass
-            return 3 if board.errors else 0
+            status = _serve(board, lambda: ended)
+            return 3 if board.errors else status
     except StartError as problem:
         _say(str(problem))
         return 1
-    except KeyboardInterrupt:
-        return 0

@@ -18,7 +18,7 @@ from peerdma import regs
 from .config_space import EXPRESS, MSI, ConfigSpace
 from .loader import Model
 
-__all__ = ["BASE", "EVENT", "Conditions", "Session"]
+__all__ = ["BASE", "EVENT", "Conditions", "Pauses", "Session"]
 
 #: Bus address of the session's memory: below 4 GiB, so that requests have short headers.
 BASE = 0x1000_0000
@@ -59,6 +59,11 @@ class Conditions:
         and cycles by which it tells late how many more it takes.
     transmit_stall : float
         Probability, per cycle, that the block takes no transmit beat.
+    receive_pause, transmit_pause : (int, int)
+        One long pause in either direction, within a TLP: behind so many beats, for so many cycles.
+    reorder : int
+        Seed by which completions of different reads come in any order, between each other; 0: they
+        come as they were asked for.
     block_seed : int
         For what the block does by chance.
     posted, nonposted : (int, int), int
@@ -67,6 +72,8 @@ class Conditions:
         From a TLP received to its credits back.
     discards : tuple of int
         Memory writes that the block discards, counted from 1.
+    illegal : tuple of int
+        Memory writes that break a rule of PCIe, counted in the same way.
     discard_lag : int
         Cycles from the last beat of such a one until the block says so, at least 1.
     tags : int, optional
@@ -86,11 +93,15 @@ class Conditions:
     transmit_buffers: int = 0
     buffer_lag: int = 0
     transmit_stall: float = 0.0
+    receive_pause: tuple[int, int] = (0, 0)
+    transmit_pause: tuple[int, int] = (0, 0)
+    reorder: int = 0
     block_seed: int = 0
     posted: tuple[int, int] = (0, 0)
     nonposted: int = 0
     credit_ns: float = 0.0
     discards: tuple[int, ...] = ()
+    illegal: tuple[int, ...] = ()
     discard_lag: int = 1
     tags: int | None = None
 
@@ -113,17 +124,34 @@ class Conditions:
                 "discard_lag",
             )
         }
+        faults = [*(("discard", n) for n in self.discards), *(("illegal", n) for n in self.illegal)]
         lines |= dict(zip(("posted_headers", "posted_data"), self.posted, strict=True))
+        for way in ("receive", "transmit"):
+            behind, cycles = getattr(self, f"{way}_pause")
+            lines |= {f"{way}_pause_after": behind, f"{way}_pause": cycles}
+        if self.reorder:
+            lines["reorder"] = self.reorder
         lines["completion_boundary"] = self.boundary
         lines["nonposted_headers"] = self.nonposted
         if self.transmit_buffers:
             lines["transmit_buffers"] = self.transmit_buffers
-        faults = [f"fault=discard@{number}\n" for number in self.discards]
-        return "".join([*(f"{key}={value}\n" for key, value in lines.items()), *faults])
+        pairs = [*lines.items(), *(("fault", f"{kind}@{number}") for kind, number in faults)]
+        return "".join(f"{key}={value}\n" for key, value in pairs)
+
+
+class Pauses(ctypes.Structure):
+    """Of the native model, see `sim/board/native/hardblock.h`."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_uint64)
+        for name in ("in_received", "in_sent", "long_receive", "long_transmit", "interleaved")
+    )
 
 
 class Session:
     """A board with MSI on, and a memory of `nbytes` at `BASE`; a context manager.
+
+    At its end it raises RuntimeError if the core broke a rule of PCIe.
 
     It is the platform of a `peerdma.userspace.xdma.Xdma`.
 
@@ -260,6 +288,13 @@ class Session:
         """Number of PCIe rules that the core broke; also flushes the log."""
         return self._native.session_errors(self._handle)
 
+    @property
+    def pauses(self) -> Pauses:
+        """What the PCIe block has done so far that is hard on a core."""
+        pauses = Pauses()
+        self._native.session_pauses(self._handle, ctypes.byref(pauses))
+        return pauses
+
     def close(self) -> None:
         """Ends the board. Can be called again."""
         if self._handle:
@@ -269,5 +304,8 @@ class Session:
     def __enter__(self) -> Session:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        broken = self.errors if self._handle else 0
         self.close()
+        if broken and kind is None:
+            raise RuntimeError(f"the core broke {broken} rule(s) of PCIe")

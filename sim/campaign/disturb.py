@@ -26,7 +26,6 @@ _DOWN_US = 100
 async def play(rig: Rig, episode: Episode, jobs: dict[Lane, Job], beside: list[Task]) -> None:
     """Run all lanes, and disturb them. `beside` are the tasks at work beside them."""
     disturbance = episode.disturbance
-    left = [pair.left for pair in rig.pairs]
     for job in jobs.values():
         job.prepare()
 
@@ -54,13 +53,8 @@ async def play(rig: Rig, episode: Episode, jobs: dict[Lane, Job], beside: list[T
                 list=job.listed,
             )
     for number, pair in enumerate(rig.pairs):
-        streams = [
-            job
-            for lane, job in jobs.items()
-            if lane.number == number and job.run.contents != "ram" and job.moment
-        ]
-        if streams:
-            release_pair(rig, pair, left[number], streams)
+        ended = [job for lane, job in jobs.items() if lane.number == number and job.moment]
+        release_pair(rig, pair, ended)
 
 
 async def _abort(rig: Rig, episode: Episode, jobs: dict[Lane, Job]) -> None:

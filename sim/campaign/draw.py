@@ -116,7 +116,7 @@ class _Drawer:
             tuple(lanes),
             disturbance,
             accesses=rng.choice((0, 8, 16, 24)),
-            hold=rng.choice(("", "", "transmit", "link")),
+            hold=rng.choice(("", "", "transmit", "receive", "link")),
         )
 
     # What channels do -----------------------------------------------------------------------
@@ -127,7 +127,7 @@ class _Drawer:
         return self._episode(lanes)
 
     def _settle(self, lanes: list[Lane], broken: Sequence[int]) -> None:
-        """Note what stays in each pair; a broken one is emptied if anything streamed."""
+        """Note what stays in each pair; one of which a run is broken is emptied."""
         if not self._passes:
             return
         for number in range(self._machine.channels):
@@ -137,9 +137,7 @@ class _Drawer:
                 for c2h in (False, True)
             )
             self._left[number] += coming - going
-            if number in broken and any(
-                run.contents != "ram" for lane in mine for run in lane.runs
-            ):
+            if mine and number in broken:
                 self._left[number] = 0
 
     def _lanes(self, most_runs: int, *, stay: bool = True) -> list[Lane]:

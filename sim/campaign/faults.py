@@ -14,7 +14,7 @@ from sim.benches.host import Fault
 from .job import Job
 from .plan import Episode, Lane, PlantedFault
 from .rig import Rig
-from .scoreboard import Pair
+from .scoreboard import FramePair, Pair
 
 __all__ = ["arrival", "play", "release_pair", "stop"]
 
@@ -54,10 +54,8 @@ async def play(rig: Rig, episode: Episode, victim: Lane, jobs: dict[Lane, Job]) 
     """Run all lanes of an episode, of which `victim` has a planted fault."""
     failing = jobs[victim]
     mine = [job for lane, job in jobs.items() if lane.number == victim.number]
-    streams = [job for job in mine if job.run.contents != "ram"]
     # The other side of a pair in which one fails waits for bytes, or room, that do not come.
-    waiting = [job for job in streams if job is not failing]
-    left = rig.pairs[victim.number].left
+    waiting = [job for job in mine if job.run.contents != "ram" and job is not failing]
     await rig.write(regs.EXTENSION, "error_clear", 0)
     rig.capturing = True
     for job in jobs.values():
@@ -83,8 +81,7 @@ async def play(rig: Rig, episode: Episode, victim: Lane, jobs: dict[Lane, Job]) 
     for task in tasks.values():
         await task
     rig.capturing = False
-    if streams:
-        release_pair(rig, rig.pairs[victim.number], left, streams)
+    release_pair(rig, rig.pairs[victim.number], [failing, *waiting])
 
 
 def _plant(rig: Rig, job: Job) -> None:
@@ -128,6 +125,8 @@ async def _expect_failure(rig: Rig, job: Job) -> None:
     found = {name: register.field(name).get(info) for name in expected}
     assert found == expected, f"error capture {found}, expected {expected}: {job.run}"
     pushed = fault.index < job.run.pushes
+    last = len(job.run.pieces) - 1
+    at = "only" if not last else {0: "first", last: "last"}.get(fault.index, "middle")
     rig.seen.sample(
         "fault",
         kind=fault.kind,
@@ -136,6 +135,7 @@ async def _expect_failure(rig: Rig, job: Job) -> None:
         target="stream" if piece.card is None else "ram",
         memory=piece.memory,
         descriptor="pushed" if pushed else "fetched",
+        at=at,
     )
 
 
@@ -152,17 +152,22 @@ async def stop(rig: Rig, jobs: list[Job]) -> None:
         await job.settle(counts[job])
 
 
-def release_pair(rig: Rig, pair: Pair, left: int, jobs: list[Job]) -> None:
-    """What is in a pair when these ended, `left` bytes having been there before.
+def release_pair(rig: Rig, pair: Pair, jobs: list[Job]) -> None:
+    """What is in a pair when these have ended, of which some did by anything but Stop.
 
-    The core flushes it when a run that used the stream ends by anything but Stop. Whether it did
-    use it does not show always; where that is open software flushes it.
+    The core flushes it when one used the stream, or may have: what of its list has not come may be
+    for the stream. Whether all of a list had come does not show; where that is open, and where a
+    run of H2C began behind the end of what failed, software flushes the pair.
     """
-    ended = {job.channel.c2h: job for job in jobs if not job.finished}
-    nothing = False in ended and not left
-    # What H2C sent to its good end may have come behind the flush.
-    sent = any(job.finished and not job.channel.c2h for job in jobs)
-    certain = nothing or (True in ended and ended[True].streamed and not sent)
+    if isinstance(pair, FramePair):
+        # Nothing of H2C comes out of it.
+        jobs = [job for job in jobs if job.channel.c2h]
+    if not jobs:
+        return
+    failed = [job for job in jobs if job.breaks]
+    over = min((job.closed_ns for job in failed), default=0)
+    late = [job for job in jobs if not job.channel.c2h and job.finished and job.started_ns >= over]
+    certain = bool(failed) and not late
     for job in jobs:
         if job.moment:
             how = "flushed by the core" if certain else "flushed by software"

@@ -58,8 +58,9 @@ class Job:
         self._spans: list[Span] = []
         self._word: Buffer | None = None
         self.began = False
-        #: when, in simulated nanoseconds
+        #: when, in simulated nanoseconds; when Run was written; and when it was to be cleared
         self.began_ns = 0
+        self.started_ns = self.closed_ns = 0
         #: how far it was when it was disturbed; empty if it was not
         self.moment = ""
 
@@ -80,11 +81,11 @@ class Job:
         )
 
     @property
-    def streamed(self) -> bool:
-        """Whether bytes of the stream were written."""
-        return any(
-            part.piece.card is None and part.span.left < part.piece.size for part in self._parts
-        )
+    def breaks(self) -> bool:
+        """Whether it is known to have ended so that the core flushes its pair."""
+        fault = self.run.fault
+        unread = fault is not None and fault.place == "descriptor"
+        return not self.finished and (bool(self.run.streamed) or unread)
 
     def note_moment(self) -> None:
         """It is disturbed now."""
@@ -186,6 +187,7 @@ class Job:
         else:
             await channel.point_at(self.chain)
         await channel.write("control", CONTROL_START | POLL * bool(self._word))
+        self.started_ns = rig.now_ns()
         rig.running.append(channel)
         while run.credits and left:
             await Timer(rig.rng.randrange(1, 2000), "ns")
@@ -256,6 +258,7 @@ class Job:
         self._sample_access("rc", during, "read")
         if self._polls:
             rig.polled.remove(channel)
+        self.closed_ns = rig.now_ns()
         await channel.write("control", CONTROL_STOP)
         if self.run.credits:
             await rig.write(regs.SGDMA_COMMON, "credit_enable_w1c", channel.halt_bit)

@@ -170,7 +170,7 @@ class Episode:
     disturbance: Disturbance | None
     #: register accesses, and nuisances
     accesses: int
-    #: transmission stops for a while: "", "transmit" or "link"
+    #: all stops for a while, one way: "", "transmit", "receive" or "link"
     hold: str
 
 

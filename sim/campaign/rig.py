@@ -136,12 +136,12 @@ class Rig(TB):
         await self._gpu_pci.set_master()
 
     def let_go(self) -> None:
-        """Nothing holds transmission up."""
-        self.device.hold_transmit = False
+        """Nothing holds the PCIe block up."""
+        self.device.hold_transmit = self.device.hold_receive = False
         self.device.link_ready.set()
 
     async def hot_reset(self, *, down_us: float = 0) -> None:
-        """As `TB.hot_reset`. Access is shut, and nothing holds transmission up."""
+        """As `TB.hot_reset`. Access is shut, and nothing holds the PCIe block up."""
         await super().hot_reset(down_us=down_us)
         self.lost.clear()
         for forget in self.on_reset:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import cocotb
@@ -23,7 +24,7 @@ from .monitor import Monitor
 from .one import SEEN
 from .plan import EMPTYING, Episode, Lane, Piece, Run
 from .rig import Rig
-from .scoreboard import Pair
+from .scoreboard import FramePair, Pair
 from .traffic import hold, make_accesses
 
 __all__ = ["campaign"]
@@ -103,6 +104,8 @@ class _Session:
         await self._close(episode)
         if episode.disturbance or victim:
             await self._audit(episode)
+            for number in sorted({lane.number for lane in episode.lanes}):
+                await self._copy(episode, number)
 
     async def _audit(self, episode: Episode) -> None:
         """Read back what was to be written to card RAM: it is what was there, or what was to come.
@@ -125,6 +128,24 @@ class _Session:
         await job.begin()
         await job.wait()
         await job.expect_good(self._after)
+
+    async def _copy(self, episode: Episode, number: int) -> None:
+        """Copy something through a pair, or take frames: nothing of before is in it."""
+        rig = self._rig
+        size, offset = rig.rng.randint(1, 900), rig.rng.randrange(4096)
+        piece = Piece(size, "high", offset, None)
+        run = Run((piece,), (1,), False, False, "status", "off", False, 0)
+        passes = not isinstance(rig.pairs[number], FramePair)
+        left = rig.pairs[number].left
+        for c2h in (False, True) if passes else (True,):
+            if c2h and left:
+                run = replace(run, pieces=(replace(piece, size=size + left),))
+            job = Job(rig, rig.channels[c2h * rig.channels_each_way + number], run, episode)
+            job.prepare()
+            await job.begin()
+            await job.wait()
+            await job.expect_good("")
+        rig.seen.sample("clean", after=self._after, user=rig.machine.user)
 
     def _jobs(self, episode: Episode) -> dict[Lane, Job]:
         return {
@@ -188,6 +209,10 @@ class _Session:
             await self._check_interrupts(episode)
             self._monitor.end_good(episode)
         device = rig.device
+        for kind, count in device.pauses.items():
+            if count:
+                rig.seen.sample("pause", kind=kind)
+        device.pauses.clear()
         assert device.unexpected == rig.unexpected, (
             f"{device.unexpected} unexpected completions, {rig.unexpected} were sent"
         )

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from sim.benches.pauses import PAUSES
+
 from .coverage import Exclusion, Group
 
 __all__ = ["GROUPS"]
@@ -197,9 +199,11 @@ GROUPS = (
             "target": TARGETS,
             "memory": MEMORIES,
             "descriptor": ("fetched", "pushed"),
+            "at": ("only", "first", "middle", "last"),
         },
         (
             ("kind", "place", "way"),
+            ("place", "way", "at"),
             ("kind", "target"),
             ("kind", "memory"),
             ("kind", "place", "descriptor"),
@@ -245,6 +249,15 @@ GROUPS = (
         },
         (("kind", "way", "contents"), ("kind", "moment"), ("kind", "list")),
     ),
+    # One for each copy through a pair, and of frames, directly after something went wrong there:
+    # nothing of before is in it.
+    Group(
+        "clean",
+        {"after": (*FAULTS, *DISTURBANCES), "user": ("pass", "pattern")},
+        (("after", "user"),),
+    ),
+    # One for each that happened in an episode.
+    Group("pause", {"kind": PAUSES}, (("kind",),)),
     # One for each run that ended well directly after something else did not.
     Group(
         "recovery",
@@ -285,6 +298,7 @@ GROUPS = (
                 "zero-length read",
                 "push while busy",
                 "transmit held",
+                "receive held",
                 "link held",
                 "halt",
             ),

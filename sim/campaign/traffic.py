@@ -56,12 +56,14 @@ _NUISANCES = next(g.points["kind"] for g in GROUPS if g.name == "nuisance")
 
 
 async def hold(rig: Rig, kind: str) -> None:
-    """Stop transmission a few times: the block takes nothing, or sends nothing on."""
+    """Stop one way a few times: the block takes, or gives, nothing, or sends nothing on."""
     for _ in range(rig.rng.randint(1, 3) if kind else 0):
         await Timer(rig.rng.randint(1, _BETWEEN_NS), "ns")
         during = rig.during
         if kind == "transmit":
             rig.device.hold_transmit = True
+        elif kind == "receive":
+            rig.device.hold_receive = True
         else:
             rig.device.link_ready.clear()
         await Timer(rig.rng.randint(100, _HOLD_NS), "ns")

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 import tempfile
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -109,9 +109,11 @@ class Rig:
     def __enter__(self) -> Rig:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.session.close()
-        self._log_folder.cleanup()
+    def __exit__(self, *error: Any) -> None:
+        try:
+            self.session.__exit__(*error)
+        finally:
+            self._log_folder.cleanup()
 
     def bytes_per_cycle(self, kind: str, nbytes: int, piece: int = DESCRIPTOR_BYTES) -> float:
         """Of a chain of descriptors of `piece` bytes, from the first one's fetch to the end.

@@ -16,6 +16,7 @@ import peerdma
 from peerdma import opening
 from peerdma.cuda.gpu import CudaGpu
 from peerdma.kernel import node as kernel_node
+from peerdma.vfio_user.simboard import SimulatedBoard
 from peerdma.vfio_user.wire import (
     MAX_DATA_BYTES,
     Command,
@@ -37,6 +38,20 @@ def open_files() -> int:
     """Open file descriptors of this process, after those of objects that nobody has are closed."""
     gc.collect()
     return len(os.listdir("/proc/self/fd"))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def legal_boards():
+    """A simulated board whose core broke a rule of PCIe fails what closes it."""
+    close = SimulatedBoard.close
+
+    def checked(self) -> None:
+        close(self)
+        assert not self.broke_a_rule, f"the core broke a rule of PCIe: {self.why_lost()}"
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SimulatedBoard, "close", checked)
+        yield
 
 
 @pytest.fixture
@@ -65,9 +80,13 @@ def board_socket(tmp_path_factory):
         assert server.stdout.readline().startswith("ready: ")
         yield path
     finally:
-        server.kill()
-        server.wait(30)
-        server.stdout.close()
+        server.terminate()
+        try:
+            status = server.wait(30)
+        finally:
+            server.kill()
+            server.stdout.close()
+    assert status == 0, f"the board ended with status {status}"
 
 
 EMULATED = {"discrete": ("emulated", "device"), "integrated": ("emulated", "host")}

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import select
 import signal
 import threading
@@ -74,6 +75,7 @@ def test_jobs_that_ended_wait_for_their_watchers_no_more_than_a_thousand():
             assert watchers
             signal.pause()
 
+    resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))
     with nodes_of_all(), Node() as node:
         pid = start(submit)
         time.sleep(3)
@@ -89,7 +91,12 @@ def test_watchers_come_and_go_while_they_are_told(end: str):
     def program():
         memory, stop = Buffer(PAGE), time.monotonic() + 4
         while time.monotonic() < stop:
-            node, eventfd = Node(), os.eventfd(0, os.EFD_NONBLOCK)
+            try:
+                node = Node()
+            except OSError:  # it is gone, or another one's that is there again
+                time.sleep(0.01)
+                continue
+            eventfd = os.eventfd(0, os.EFD_NONBLOCK)
             watchers = [*watch(node.fd, 200, 20), *watch(eventfd, 200, 20)]
             with contextlib.suppress(OSError):
                 handle = node.pages(memory)

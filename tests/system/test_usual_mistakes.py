@@ -54,7 +54,7 @@ def test_the_driver_refuses_a_board_of_a_later_release(guest: Guest, later_relea
 def later_board(later_release: Path, tmp_path: Path) -> Iterator[Board]:
     board = Board("later", tmp_path, tmp_path, checkout=later_release)
     yield board
-    board.end()
+    assert board.end() == 0
 
 
 def test_the_library_refuses_a_board_of_a_later_release(later_board: Board):

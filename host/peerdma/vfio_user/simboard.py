@@ -34,8 +34,11 @@ _LINGER = 2.0
 #: Bytes of a socket's path, `sun_path` less its terminator.
 _LONGEST_PATH = 107
 _READY = "ready: "
-#: Prefix of the lines that a user who waits for the board should see.
-_NOTE = "board: note: "
+#: Prefix of the lines that a user who waits for the board should see, and of those that tell of a
+#: bug in the gateware.
+_NOTE, _ERROR = "board: note: ", "board: error: "
+#: Exit status of a board whose core broke a rule of PCIe.
+_BROKE_A_RULE = 3
 _HOST = Path(__file__).resolve().parents[2]
 #: What the wheel peerdma-sim installs.
 _INSTALLED = "peerdma_sim"
@@ -68,7 +71,8 @@ def how_to_start(path: str) -> str:
 class SimulatedBoard:
     """A simulated board that serves one client and then ends.
 
-    Its notes, for example that a channel makes no progress, go to standard error. It ends with
+    Its notes, for example that a channel makes no progress, and errors of the gateware go to
+    standard error. It ends with
     `close`, or when this process dies, which the child asks the kernel to ensure.
 
     Parameters
@@ -153,7 +157,7 @@ class SimulatedBoard:
             noted = line.startswith(_NOTE)
             if noted:
                 self._notes.append((time.monotonic(), line.removeprefix(_NOTE).strip()))
-            if noted or not self._ready:
+            if noted or line.startswith(_ERROR) or not self._ready:
                 sys.stderr.write(line)
                 sys.stderr.flush()
         self._close_output()
@@ -209,6 +213,11 @@ class SimulatedBoard:
         else:
             ended = f"its process ended with exit status {status}"
         return f"{ended}, last output: {self._last_output()}"
+
+    @property
+    def broke_a_rule(self) -> bool:
+        """Whether the process has ended, and its core broke a rule of PCIe."""
+        return self._process is not None and self._process.returncode == _BROKE_A_RULE
 
     def close(self) -> None:
         """Ends the process, at once if no client is connected. Closing again does nothing."""

@@ -13,6 +13,9 @@ constexpr unsigned kPostedHeaders = 64, kNonPostedHeaders = 64, kPostedData = 10
 
 unsigned data_credits(const Downstream &packet) { return (packet.words.size() - 3 + 3) / 4; }
 
+// First dword of a header: a memory write, of either length, and a reserved bit.
+constexpr uint32_t kWrite = 0x4000'0000, kWriteMask = 0x5F00'0000, kReserved = 0x0080'0000;
+
 // Bits of Device Status.
 constexpr uint16_t kCorrectableDetected = 1 << 0, kNonFatalDetected = 1 << 1;
 
@@ -37,6 +40,10 @@ void HardBlock::reset(bool link_up) {
     pins_.cfgmsgdata = options_.requester_id;
     free_.assign(options_.buffer_lag, options_.transmit_buffers);
     discarded_.clear();
+    received_beats_ = sent_beats_ = 0;
+    receive_pause_left_ = options_.receive_pause;
+    transmit_pause_left_ = options_.transmit_pause;
+    open_tag_.reset();
     show_transmit();
     refresh();
 }
@@ -98,6 +105,13 @@ void HardBlock::show_transmit() {
     pins_.trntdstrdy = pins_.trnlnkup && (room() || !transmit_.empty());
     if (options_.transmit_stall > 0)
         pins_.trntdstrdy &= !std::bernoulli_distribution(options_.transmit_stall)(random_);
+    bool within = !transmit_.empty();
+    if (within && transmit_pause_left_ && sent_beats_ >= options_.transmit_pause_after) {
+        transmit_pause_left_--;
+        pauses_.long_transmit++;
+        pins_.trntdstrdy = 0;
+    }
+    pauses_.in_sent += within && !pins_.trntdstrdy;
     pins_.trnterrdrop = !discarded_.empty() && discarded_.front() <= link_.cycle();
     if (pins_.trnterrdrop) discarded_.pop_front();
     uint64_t now = link_.cycle();
@@ -117,13 +131,19 @@ void HardBlock::take_transmit(const FromCore &core) {
         transmit_.clear();
         return;
     }
+    sent_beats_++;
     transmit_.push_back(core.trntd >> 32);
     if (!core.trnteof || core.trntrem) transmit_.push_back(uint32_t(core.trntd));
     if (!core.trnteof) return;
     check(std::exchange(transmit_, {}));
 }
 
-void HardBlock::check(const Words &words) {
+void HardBlock::check(Words words) {
+    const Fault *fault = fault_of(words);
+    if (fault && fault->kind == Fault::Illegal) {
+        log_("fault: write %llu gets a reserved bit", (unsigned long long)writes_);
+        words[0] |= kReserved;
+    }
     bool lags = bus_master_lags();
     Limits limits = {uint16_t(options_.requester_id), 128u << config_.max_payload_code(),
                      128u << config_.max_read_code(), config_.bus_master() || lags,
@@ -131,7 +151,7 @@ void HardBlock::check(const Words &words) {
     std::string wrong = violation(words, limits);
     if (wrong.empty()) {
         lags &= Header::parse(words).kind != Kind::Completion;
-        if (!lags && discards(words)) return;
+        if (!lags && fault) return discard(words);
         trace_(link_.cycle(), true, words, lags ? "dropped: Bus Master Enable fell" : "");
         if (!lags) link_.send_up({Upstream::Packet, 0, words});
         return;
@@ -142,17 +162,19 @@ void HardBlock::check(const Words &words) {
          (unsigned long long)link_.cycle(), wrong.c_str(), describe(words).c_str());
 }
 
-bool HardBlock::discards(const Words &words) {
-    if (Header::parse(words).kind != Kind::MemoryWrite) return false;
+// Counts writes.
+const Fault *HardBlock::fault_of(const Words &words) {
+    if ((words[0] & kWriteMask) != kWrite) return nullptr;
     writes_++;
-    for (const Fault &fault : options_.faults) {
-        if (fault.kind != Fault::Discard || fault.request != writes_) continue;
-        trace_(link_.cycle(), true, words, "discarded by the block");
-        log_("fault: the block discards write %llu", (unsigned long long)writes_);
-        discarded_.push_back(link_.cycle() + options_.discard_lag);
-        return true;
-    }
-    return false;
+    for (const Fault &fault : options_.faults)
+        if (fault.of_write() && fault.request == writes_) return &fault;
+    return nullptr;
+}
+
+void HardBlock::discard(const Words &words) {
+    trace_(link_.cycle(), true, words, "discarded by the block");
+    log_("fault: the block discards write %llu", (unsigned long long)writes_);
+    discarded_.push_back(link_.cycle() + options_.discard_lag);
 }
 
 void HardBlock::take_interrupt(const FromCore &core) {
@@ -215,8 +237,10 @@ void HardBlock::take_receive(const FromCore &core) {
     if (core.trnrnpok) non_posted_left_ = kNonPostedAfterHold;
     if (!pins_.trnrsrcrdy || !core.trnrdstrdy) return;
     position_ += 2;
+    received_beats_++;
     if (position_ < current_->words.size()) return;
     if (current_->kind == Kind::Completion) {
+        count_interleaved(*current_);
         completion_headers_--;
         completion_credits_ -= data_credits(*current_);
     } else if (current_->kind == Kind::MemoryRead && !core.trnrnpok) {
@@ -225,6 +249,13 @@ void HardBlock::take_receive(const FromCore &core) {
     root_.delivered(*current_);
     current_.reset();
     gap_left_ = options_.tlp_gap;
+}
+
+void HardBlock::count_interleaved(const Downstream &packet) {
+    uint8_t tag = Header::parse(packet.words).tag;
+    pauses_.interleaved += open_tag_ && *open_tag_ != tag;
+    open_tag_.reset();
+    if (!packet.final) open_tag_ = tag;
 }
 
 void HardBlock::choose_received() {
@@ -241,6 +272,13 @@ void HardBlock::choose_received() {
 void HardBlock::present() {
     bool idle = options_.beat_idle > 0 &&
                 std::bernoulli_distribution(options_.beat_idle)(random_);
+    bool within = current_ && position_;
+    if (within && receive_pause_left_ && received_beats_ >= options_.receive_pause_after) {
+        receive_pause_left_--;
+        pauses_.long_receive++;
+        idle = true;
+    }
+    pauses_.in_received += idle && within;
     pins_.trnrsrcrdy = current_ && !idle;
     if (!pins_.trnrsrcrdy) {
         pins_.trnrsof = pins_.trnreof = pins_.trnrerrfwd = 0;

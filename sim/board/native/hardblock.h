@@ -22,6 +22,13 @@ namespace peerdma {
 class Root;
 class Trace;
 
+// What the block has done, in cycles, that is its right and is hard on a core: no beat in the middle
+// of a TLP that it had begun, either way; the long pauses. And completions that it gave the core
+// between two of another read.
+struct Pauses {
+    uint64_t in_received = 0, in_sent = 0, long_receive = 0, long_transmit = 0, interleaved = 0;
+};
+
 class HardBlock : public Link::LowerEnd {
 public:
     HardBlock(const Options &options, ConfigSpace &config, Link &link, Root &root, Log &log,
@@ -42,6 +49,7 @@ public:
     void restart_faults() { writes_ = 0; }
 
     uint64_t errors() const { return errors_; }
+    const Pauses &pauses() const { return pauses_; }
 
 private:
     // Cycles after Bus Master Enable fell in which a TLP may still come out of the core.
@@ -54,11 +62,13 @@ private:
     void take_receive(const FromCore &core);
     void choose_received();
     void present();
-    void check(const Words &words);
+    void check(Words words);
     bool bus_master_lags() const {
         return !config_.bus_master() && link_.cycle() < bus_master_fell_ + kBusMasterLag;
     }
-    bool discards(const Words &words);
+    const Fault *fault_of(const Words &words);
+    void discard(const Words &words);
+    void count_interleaved(const Downstream &packet);
     void show_transmit();
     void capture();
     bool room() const { return link_.transmit_buffers_used() < options_.transmit_buffers; }
@@ -83,6 +93,10 @@ private:
     unsigned completion_headers_ = 0, completion_credits_ = 0;
     unsigned non_posted_left_ = kNonPostedAfterHold;
     uint64_t bus_master_fell_ = 0;  // cycle
+    uint64_t received_beats_ = 0, sent_beats_ = 0;
+    uint64_t receive_pause_left_ = 0, transmit_pause_left_ = 0;
+    std::optional<uint8_t> open_tag_;  // of the last completion, if its read has more to come
+    Pauses pauses_;
     uint64_t errors_ = 0;
 };
 

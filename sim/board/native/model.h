@@ -50,6 +50,7 @@ public:
     uint64_t cycle() const { return link_.cycle(); }
     // PCIe rules that the core broke.
     uint64_t errors() const { return root_.errors() + block_.errors(); }
+    const Pauses &pauses() const { return block_.pauses(); }
     void restart_faults() { root_.restart_faults(), block_.restart_faults(); }
     Trace &trace() { return trace_; }
 

@@ -12,12 +12,12 @@ static Fault parse_fault(const std::string &text) {
     static const std::map<std::string, Fault::Kind> kinds = {
         {"ur", Fault::UnsupportedRequest}, {"ca", Fault::CompleterAbort}, {"poison", Fault::Poison},
         {"drop", Fault::Drop},             {"hang", Fault::Hang},
-        {"discard", Fault::Discard},
+        {"discard", Fault::Discard},       {"illegal", Fault::Illegal},
     };
     size_t at = text.find('@');
     auto kind = kinds.find(text.substr(0, at));
     if (at == std::string::npos || kind == kinds.end())
-        throw std::invalid_argument("a fault is ur, ca, poison, drop, hang or discard and @N");
+        throw std::invalid_argument("a fault is ur, ca, poison, drop, hang, discard or illegal and @N");
     return {kind->second, std::stoull(text.substr(at + 1))};
 }
 
@@ -48,6 +48,10 @@ Options Options::parse(const std::string &text) {
         {"buffer_lag", integer(o.buffer_lag)},
         {"discard_lag", integer(o.discard_lag)},
         {"transmit_stall", number(o.transmit_stall)},
+        {"receive_pause", integer(o.receive_pause)},
+        {"receive_pause_after", integer(o.receive_pause_after)},
+        {"transmit_pause", integer(o.transmit_pause)},
+        {"transmit_pause_after", integer(o.transmit_pause_after)},
         {"block_seed", integer(o.block_seed)},
         {"posted_headers", integer(o.posted_headers)},
         {"posted_data", integer(o.posted_data)},

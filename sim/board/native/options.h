@@ -11,11 +11,14 @@
 
 namespace peerdma {
 
-// What happens to one memory read of the core, or to one memory write: Discard, by the hard block.
-// Each kind of request is counted from 1 since the client connected.
+// What happens to one memory read of the core, or to one memory write: Discard, by the hard block,
+// or Illegal, which makes it break a rule, for who has to notice that. Each kind of request is
+// counted from 1 since the client connected.
 struct Fault {
-    enum Kind { UnsupportedRequest, CompleterAbort, Poison, Drop, Hang, Discard } kind;
+    enum Kind { UnsupportedRequest, CompleterAbort, Poison, Drop, Hang, Discard, Illegal } kind;
     uint64_t request;
+
+    bool of_write() const { return kind == Discard || kind == Illegal; }
 };
 
 struct Options {
@@ -34,6 +37,9 @@ struct Options {
     unsigned buffer_lag = 0;    // cycles by which trntbufav is late
     unsigned discard_lag = 1;   // cycles from the last beat of a TLP to trnterrdrop, at least 1
     double transmit_stall = 0;  // probability, per cycle, that the block takes no beat
+    // One long pause in either direction, within a TLP: for so many cycles, behind so many beats.
+    uint64_t receive_pause = 0, receive_pause_after = 0;
+    uint64_t transmit_pause = 0, transmit_pause_after = 0;
     uint64_t block_seed = 0;    // of both
     uint64_t requester_id = 0x0100;
     bool reorder = false;

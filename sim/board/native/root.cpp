@@ -129,7 +129,7 @@ void Root::serve_read(double time, const Header &header) {
              (unsigned long long)link_.cycle(), header.tag);
     }
     for (const Fault &fault : options_.faults) {
-        if (fault.kind == Fault::Discard) continue;  // the hard block's
+        if (fault.of_write()) continue;  // the hard block's
         if (fault.kind == Fault::Hang ? read_count_ < fault.request
                                       : read_count_ != fault.request)
             continue;
@@ -143,7 +143,8 @@ void Root::serve_read(double time, const Header &header) {
             case Fault::Poison: read.poisoned = true; break;
             case Fault::Hang: hung_ = true; [[fallthrough]];
             case Fault::Drop: tags_.erase(header.tag); return;
-            case Fault::Discard: break;
+            case Fault::Discard:
+            case Fault::Illegal: break;
         }
     }
     uint64_t token = next_read_++;

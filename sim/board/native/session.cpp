@@ -154,5 +154,8 @@ uint64_t session_errors(Session *session) {
     return session->model().errors();
 }
 
+// What the block has done so far.
+void session_pauses(Session *session, peerdma::Pauses *to) { *to = session->model().pauses(); }
+
 void session_close(Session *session) { delete session; }
 }

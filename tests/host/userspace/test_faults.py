@@ -155,6 +155,18 @@ def test_each_direction_has_its_own_error(gpu, monkeypatch, late, older):
                 assert (caught.value.kind, caught.value.address) == (ErrorKind.DECODE, 1 << 40)
 
 
+def test_a_broken_rule_of_pcie_is_told(gpu, capfd):
+    """It is a bug of the gateware: every test that closes such a board fails, as this one would."""
+    with (
+        pytest.raises(AssertionError, match="the core broke a rule of PCIe"),
+        peerdma.open("sim", arguments=["--fault", "illegal@1"]) as board,
+        gpu.surface(100) as surface,
+        board.pin(surface) as pin,
+    ):
+        board.read(pin)
+    assert "the core sent an illegal TLP: reserved" in capfd.readouterr().err
+
+
 def test_a_failure_in_the_middle_of_a_copy(gpu):
     """In the second half: the first has arrived by then."""
     with peerdma.open("sim", arguments=["--fault", "ur@200"]) as board:

@@ -32,12 +32,23 @@ from peerdma.vfio_user.wire import (
     unpack,
 )
 
-__all__ = ["BAR_DMA", "BAR_USER", "Board", "Client", "Memory", "Refused", "descriptor"]
+__all__ = [
+    "BAR_DMA",
+    "BAR_USER",
+    "BROKE_A_RULE",
+    "Board",
+    "Client",
+    "Memory",
+    "Refused",
+    "descriptor",
+]
 
 ROOT = Path(__file__).resolve().parents[3]
 BAR_USER, BAR_DMA = regs.BAR_USER[0], regs.BAR_DMA[0]
 #: Seconds that nothing may exceed; a first start compiles the core.
 START, ANSWER = 900.0, 60.0
+#: Exit status of a board whose core broke a rule of PCIe.
+BROKE_A_RULE = 3
 #: 128 B completions and reads of 512 B, bus master and memory space on.
 COMMAND_ON = 0x0006
 
@@ -51,7 +62,10 @@ class Refused(Exception):
 
 
 class Board:
-    """``python -m sim.board`` with `arguments`, ready; a context manager."""
+    """``python -m sim.board`` with `arguments`, ready; a context manager.
+
+    At its end, a core that broke a rule of PCIe is an AssertionError.
+    """
 
     def __init__(self, folder: Path, *arguments: str):
         self.path = str(folder / "board.sock")
@@ -75,8 +89,9 @@ class Board:
     def __enter__(self) -> Board:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.end()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        status = self.end()
+        assert kind or status != BROKE_A_RULE, f"the core broke a rule of PCIe:\n{self.log()}"
 
     def end(self) -> int:
         """Ends the process as an operator would; its exit status."""

@@ -8,12 +8,19 @@ import signal
 import socket
 import subprocess
 import sys
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 
 from peerdma import regs
 from peerdma.vfio_user.wire import CONFIG_REGION
-from tests.sim.board.client import BAR_DMA, BAR_USER, ROOT, Board, Client
+from sim.board import server
+from sim.compile.model import compiled
+from sim.system.board import Board as GuestBoard
+from sim.system.errors import GuestError
+from tests.sim.board.client import BAR_DMA, BAR_USER, BROKE_A_RULE, ROOT, Board, Client, Memory
+from tests.sim.board.dma import DONE, LIST, list_of
 from tests.sim.waveforms import Waveforms
 
 LIMIT = 120
@@ -41,6 +48,74 @@ def test_signal_ends_it_and_removes_the_socket(tmp_path, number, connected):
         assert not os.path.exists(board.path)
         if client:
             client.socket.close()
+
+
+#: Ways to end a board that runs; a client is connected.
+ENDS = {
+    "SIGTERM": lambda board, client: board.process.send_signal(signal.SIGTERM),
+    "SIGINT": lambda board, client: board.process.send_signal(signal.SIGINT),
+    "SIGHUP": lambda board, client: board.process.send_signal(signal.SIGHUP),
+    "the client leaves": lambda board, client: client.socket.close(),
+    "twice": lambda board, client: [board.process.terminate() for _ in range(2)],
+}
+
+
+def write_to_host(client: Client, memory: Memory) -> None:
+    """A C2H transfer of a few bytes, which is the core's first memory write."""
+    client.map(LIST, memory)
+    assert client.run(True, list_of(memory, 0, 0, LIST + 64, 16)) == DONE
+
+
+@pytest.mark.parametrize("how", ENDS)
+@pytest.mark.parametrize("broken", [False, True])
+def test_a_broken_rule_of_pcie_is_the_exit_status(tmp_path, how, broken):
+    """However the board ends; and what runs a board in a test notices."""
+    fault = ("--fault", "illegal@1") if broken else ()
+    with (
+        pytest.raises(AssertionError, match="broke a rule of PCIe") if broken else nullcontext(),
+        Memory(4096) as memory,
+        Board(tmp_path, "--once", *fault) as board,
+    ):
+        client = Client(board)
+        client.enable()
+        write_to_host(client, memory)
+        assert ("error: cycle" in board.log()) == broken
+        ENDS[how](board, client)
+        assert board.process.wait(LIMIT) == (BROKE_A_RULE if broken else 0)
+        client.socket.close()
+
+
+@pytest.mark.parametrize(("errors", "status"), [(0, 1), (2, BROKE_A_RULE)])
+def test_an_error_of_the_program_does_not_hide_a_broken_rule(
+    tmp_path, monkeypatch, capfd, errors, status
+):
+    def fail():
+        raise ArithmeticError("in the middle")
+
+    board = SimpleNamespace(errors=errors, serve=fail)
+    monkeypatch.setattr(server, "_Board", lambda *_: nullcontext(board))
+    monkeypatch.setattr(server.signal, "signal", lambda *_: None)
+    model = SimpleNamespace(clock_khz=125_000, space=compiled().space)
+    socket_path = str(tmp_path / "s")
+    assert server.main(lambda *_, **__: model, "board", ["--socket", socket_path]) == status
+    assert "ArithmeticError: in the middle" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_a_guests_board_that_broke_a_rule_fails_its_guest(tmp_path, broken):
+    fault = ["--fault", "illegal@1"] if broken else []
+    for ends in ("the guest", "the test"):
+        board = GuestBoard("board", tmp_path, tmp_path, fault)
+        try:
+            with Memory(4096) as memory, Client(SimpleNamespace(path=str(board.socket))) as client:
+                client.enable()
+                write_to_host(client, memory)
+                if ends == "the test":
+                    assert board.end() == (BROKE_A_RULE if broken else 0)
+            with pytest.raises(GuestError, match="status 3") if broken else nullcontext():
+                board.check_end()
+        finally:
+            board.end()
 
 
 def test_once(tmp_path):

@@ -266,33 +266,44 @@ def test_plans_leave_the_h2c_side_of_sources_alone():
     assert {lane.c2h for lane, run in runs if run.streamed} == {True}
 
 
-def ended(way: str, *, finished: bool = False, streamed: bool = False) -> SimpleNamespace:
-    """A job of a pair, as far as what it leaves in the pair is concerned."""
-    channel = SimpleNamespace(c2h=way == "c2h")
-    return SimpleNamespace(channel=channel, finished=finished, streamed=streamed, moment="")
+def ended(way: str, **differs) -> SimpleNamespace:
+    """A job of a pair that ended by an error, as far as what it leaves there is concerned."""
+    job = SimpleNamespace(finished=False, breaks=True, moment="", started_ns=10, closed_ns=20)
+    job.channel = SimpleNamespace(c2h=way == "c2h")
+    vars(job).update(differs)
+    return job
+
+
+GOOD = {"finished": True, "breaks": False}
 
 
 @pytest.mark.parametrize(
-    ("left", "jobs", "known"),
+    ("jobs", "known"),
     [
-        # H2C ended with nothing before it: what it sent, if anything, was flushed with it.
-        (0, [ended("h2c")], True),
-        (7, [ended("h2c")], False),
-        # C2H is known to have used the stream once bytes of it were written.
-        (7, [ended("c2h", streamed=True)], True),
-        (7, [ended("c2h")], False),
-        # H2C came to its good end, perhaps behind the flush.
-        (0, [ended("c2h", streamed=True), ended("h2c", finished=True)], False),
-        (0, [ended("c2h", streamed=True), ended("h2c")], True),
-        (7, [ended("c2h", streamed=True), ended("h2c")], True),
+        ([ended("h2c")], True),
+        ([ended("c2h")], True),
+        ([ended("c2h"), ended("h2c")], True),
+        # Whether all of its list had come is not known.
+        ([ended("h2c", breaks=False)], False),
+        ([ended("c2h", breaks=False), ended("h2c")], True),
+        # H2C came to its good end: begun before software had seen the failure, or behind it.
+        ([ended("c2h"), ended("h2c", **GOOD)], True),
+        ([ended("c2h"), ended("h2c", **GOOD, started_ns=20)], False),
+        ([ended("h2c", **GOOD), ended("c2h", **GOOD)], False),
     ],
 )
-def test_what_a_pair_holds_after_an_end(left, jobs, known):
+def test_what_a_pair_holds_after_an_end(jobs, known):
     pair = Pair()
     pair.send(b"sent")
-    release_pair(SimpleNamespace(seen=Coverage(GROUPS)), pair, left, jobs)
+    release_pair(SimpleNamespace(seen=Coverage(GROUPS)), pair, jobs)
     assert pair.unknown != known
     assert pair.left == (0 if known else 4)
+
+
+def test_a_source_holds_nothing_of_h2c():
+    pair = FramePair()
+    release_pair(SimpleNamespace(seen=Coverage(GROUPS)), pair, [ended("h2c")])
+    assert not pair.unknown
 
 
 def request(kind: TlpType, address: int, size: int) -> Tlp:
