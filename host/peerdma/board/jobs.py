@@ -164,7 +164,13 @@ class Jobs:
             limit = backend.deadline()
             if until is not None and (limit is None or until < limit):
                 limit = until
-            self._without_lock(backend.wait, limit)
+            # As `_without_lock`, without a layer in between.
+            lock, held = self.lock, (1, threading.get_ident())
+            try:
+                lock.release()
+                backend.wait(limit)
+            finally:
+                lock._acquire_restore(held)
             self._busy_since = time.monotonic()
             ended = backend.collect()
             while ended:
@@ -279,10 +285,14 @@ class Jobs:
         """Flushes what a job wrote, with the lock released, and ends it."""
         ended: Transfer | BaseException
         if isinstance(outcome, Moved):
+            lock, held = self.lock, (1, threading.get_ident())
             try:
-                ended = self._without_lock(job._task.finish, outcome, job._began)
+                lock.release()
+                ended = job._task.finish(outcome, job._began)
             except Exception as error:
                 ended = error
+            finally:
+                lock._acquire_restore(held)
         else:
             ended = outcome
         self._end(job, ended)

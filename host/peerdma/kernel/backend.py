@@ -263,7 +263,7 @@ class KernelBackend:
 
     def wait(self, until: float | None) -> None:
         """Waits for events of the driver."""
-        if not self._jobs.news:
+        if not (self._jobs.ended or self._jobs.interrupted):
             self._node.wait(until)
 
     def collect(self) -> deque[tuple[Any, Moved | PeerdmaError]]:

@@ -97,6 +97,9 @@ class Jobs:
     ----------
     ended : deque of (object, Moved or PeerdmaError)
         Tags of transfers that ended, with how; whoever takes note removes them.
+    interrupted : bool
+        Whether an interrupt kept the last `collect` from its end: it has something to do then, also
+        if the driver reports nothing more.
     listeners : dict of int to Listener
         By the number of the driver's job, those whose last event was not read; whoever starts such
         a job adds it.
@@ -117,13 +120,7 @@ class Jobs:
         self._numbers: dict[int, _Run] = {}
         self.ended: deque[tuple[Any, Moved | PeerdmaError]] = deque()
         self.listeners: dict[int, Listener] = {}
-        #: whether an interrupt may have kept the last `collect` from its end
-        self._interrupted = False
-
-    @property
-    def news(self) -> bool:
-        """Whether `collect` has something to do, also if the driver reports nothing more."""
-        return bool(self.ended) or self._interrupted
+        self.interrupted: bool = False
 
     def start(self, work: Work, tag: Any, progress: Progress | None) -> None:
         """Starts a transfer; errors are in `ended`."""
@@ -154,7 +151,7 @@ class Jobs:
 
     def collect(self) -> None:
         """Reads what has ended, and submits what the driver has room for then."""
-        interrupted, self._interrupted = self._interrupted, True
+        interrupted, self.interrupted = self.interrupted, True
         try:
             events = self._node.events()
             while events:
@@ -164,12 +161,13 @@ class Jobs:
             self._lose(error)
         if interrupted:
             for run in list(self._runs.values()):
-                self._end_if_over(run)
+                if not run.left and (run.failure or run.sent == len(run.work.requests)):
+                    self._end(run)
         if self._waiting:
             self._feed()
         if self._runs:
             self._expire()
-        self._interrupted = False
+        self.interrupted = False
 
     def _feed(self) -> None:
         """Submits what the driver's queue has room for."""
@@ -222,9 +220,6 @@ class Jobs:
         run.done += event.bytes
         if run.progress:
             run.progress(run.done * run.work.nbytes // run.work.moved, run.work.nbytes)
-        self._end_if_over(run)
-
-    def _end_if_over(self, run: _Run) -> None:
         if not run.left and (run.failure or run.sent == len(run.work.requests)):
             self._end(run)
 
