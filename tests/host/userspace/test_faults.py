@@ -118,8 +118,8 @@ def both_fail(board: peerdma.Board, late: float, size: int = 60_000):
     time.sleep(late)
     ended = {}
     while len(ended) < 2:
-        ended |= backend.collect()
         backend.wait(backend.deadline())
+        ended |= backend.collect()
     start = int(source.scatter.addresses[0])
     for pin in (source, target):
         backend.unpin(pin)
