@@ -10,6 +10,7 @@ from typing import Any
 
 from ..errors import PinError
 from ..memory.memory import DataPath, Memory, Staged
+from ..memory.origin import Origin
 from ..uapi import Access
 
 __all__ = ["Pin", "Side", "Span"]
@@ -40,6 +41,8 @@ class Pin:
         unpin: Callable[[Pin], None],
     ):
         self.memory = memory
+        #: tells whether the array that was pinned has moved; None if it cannot move
+        self.origin: Origin | None = getattr(memory, "origin", None)
         self.access = access
         self.nbytes: int = memory.nbytes
         self.path = path
@@ -83,6 +86,11 @@ class Pin:
                 f"cannot transfer {self.nbytes} bytes at {self.memory.address:#x}: their pin is "
                 "closed; pin the memory on this board with board.pin(...)"
             )
+
+    def require_unmoved(self) -> None:
+        """PinError if the array that was pinned is not where it was."""
+        if self.origin is not None:
+            self.origin.require_unmoved()
 
 
 @dataclass(frozen=True)

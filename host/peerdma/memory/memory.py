@@ -203,6 +203,8 @@ class HostArray:
         self.readonly: bool = not self._bytes.flags.writeable
         self.nbytes: int = array.nbytes
         self.address: int = array.__array_interface__["data"][0]
+        #: tells whether the array has moved, where it is pinned explicitly: an `Origin`
+        self.origin: Any = None
 
     def __repr__(self) -> str:
         return f"<HostArray {self.nbytes} bytes at {self.address:#x}>"

@@ -18,6 +18,7 @@ from ..errors import PinError
 from . import dlpack, files
 from .mailbox import Mailbox, MailboxMap, Watch
 from .memory import DataPath, Extent, Holder
+from .origin import Origin
 
 __all__ = ["Gpu", "SelfTest", "Surface", "layout", "require_surface"]
 
@@ -207,8 +208,16 @@ class Surface(abc.ABC):
     on_gpu: bool = False
     readonly: bool = False
 
-    def __init__(self, gpu: Gpu, shape: int | Sequence[int], dtype: DTypeLike):
+    def __init__(
+        self,
+        gpu: Gpu,
+        shape: int | Sequence[int],
+        dtype: DTypeLike,
+        origin: Origin | None = None,
+    ):
         self.gpu = gpu
+        #: of a registered array
+        self.origin: Origin | None = origin
         self.shape, self.dtype, self.nbytes = layout(shape, dtype)
         self.closed: bool = False
         self._pins = 0
@@ -320,9 +329,11 @@ class Surface(abc.ABC):
         self._pins -= 1
 
     def require_open(self) -> None:
-        """PinError if the surface is closed."""
+        """PinError if the surface is closed, or is of a registered array that has moved."""
         if self.closed:
             raise PinError("the surface is closed; make a new one")
+        if self.origin is not None:
+            self.origin.require_unmoved()
 
     @abc.abstractmethod
     def flush_writes(self) -> None:
