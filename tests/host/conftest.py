@@ -92,12 +92,13 @@ def board_socket(tmp_path_factory):
 EMULATED = {"discrete": ("emulated", "device"), "integrated": ("emulated", "host")}
 CUDA: dict[str, tuple[str, str]] = {}
 #: These need one or two real GPUs, and are not collected without.
-collect_ignore = ["cuda/test_device.py", "cuda/test_pair.py"]
+collect_ignore = ["cuda/test_device.py", "cuda/test_mapped.py", "cuda/test_pair.py"]
 try:
     peerdma.gpu("cuda").close()
     CUDA = {"cuda-device": ("cuda", "device"), "cuda-host": ("cuda", "host")}
     _HEADER = "CUDA: on one real GPU"
     collect_ignore.remove("cuda/test_device.py")
+    collect_ignore.remove("cuda/test_mapped.py")
     peerdma.gpu("cuda:1").close()
     _HEADER = "CUDA: on real GPUs"
     collect_ignore.remove("cuda/test_pair.py")

@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections import OrderedDict, deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from ..errors import PeerdmaError
 from ..memory.dmabuf import DmaBuf
 from ..memory.external import ExternalArray, describe
 from ..memory.memory import HostArray, Memory, host_bytes, is_memory
+from ..memory.origin import Origin, Part
 from ..memory.surface import Surface
 from ..process import OwnLock
 from ..uapi import Access
@@ -31,7 +32,7 @@ from .spans import read_only
 if TYPE_CHECKING:
     from ..cuda.arrays import CudaArrays
 
-__all__ = ["LIMIT", "Arrays", "Lease", "may_be_queued", "memory_of"]
+__all__ = ["LIMIT", "Arrays", "Lease", "memory_of"]
 
 #: Most bytes that are kept pinned.
 LIMIT = 256 << 20
@@ -40,18 +41,15 @@ _ACTION = "transfer"
 
 def memory_of(thing: Any, cuda: Callable[[], CudaArrays]) -> Memory:
     """Memory to pin explicitly; PinError if `thing` is none that a board can reach."""
-    if isinstance(thing, np.ndarray):
-        return HostArray(thing)
-    if is_memory(thing):
+    if not isinstance(thing, np.ndarray) and is_memory(thing):
         return thing
     array = describe(thing, "pin", ordered=False)
     found = cuda().memory(array, None) if array.on_gpu and array.nbytes else None
-    return found or HostArray(array.bytes())
-
-
-def may_be_queued(thing: Any) -> bool:
-    """Whether the library of what was given may have queued work on it, and can tell where."""
-    return not isinstance(thing, np.ndarray) and not is_memory(thing)
+    memory = found or HostArray(array.bytes())
+    if array.nbytes:
+        parts, identity = (found.parts, cuda().identity) if found else ((), None)
+        memory.origin = Origin(thing, array, parts, identity)
+    return memory
 
 
 class _Pinned:
@@ -75,7 +73,16 @@ class _Pinned:
 class Lease:
     """What a plan holds of an array: the array itself, and its pin. Ends with the plan."""
 
-    __slots__ = ("__weakref__", "_arrays", "_given", "_owner", "_pinned", "_surface", "produced")
+    __slots__ = (
+        "__weakref__",
+        "_arrays",
+        "_given",
+        "_owner",
+        "_pinned",
+        "_surface",
+        "origin",
+        "produced",
+    )
 
     def __init__(
         self,
@@ -84,7 +91,8 @@ class Lease:
         pinned: _Pinned,
         arrays: Arrays,
         surface: Surface | None,
-        produced: bool,
+        origin: Origin | None,
+        produced: int,
     ):
         self._given = given
         self._owner = owner
@@ -92,13 +100,15 @@ class Lease:
         self._arrays: Arrays | None = arrays
         #: to be released in the end
         self._surface = surface
-        #: whether its library may queue work on it, see `order`
-        self.produced: bool = produced
+        #: tells whether the array has moved
+        self.origin: Origin | None = origin
+        #: address in a GPU's memory if its library may queue work on it, see `order`; else 0
+        self.produced: int = produced
 
     def order(self) -> None:
         """Waits for the work that the array's library has queued on it."""
         if self._arrays is not None:
-            self._arrays.wait_for_producer(self._given)
+            self._arrays.wait_for_producer(self._given, self.produced)
 
     def close(self) -> None:
         """Ends the lease, from any thread and at any time. Closing again does nothing."""
@@ -146,11 +156,9 @@ class Arrays:
             self._cuda = CudaArrays()
         return self._cuda
 
-    def wait_for_producer(self, thing: Any) -> None:
-        """Waits for work that is queued on an array; called without the lock."""
-        array = describe(thing, _ACTION)
-        if array.on_gpu and array.nbytes:
-            self.cuda().wait(array)
+    def wait_for_producer(self, thing: Any, address: int) -> None:
+        """Waits for work that is queued on an array of a GPU; called without the lock."""
+        self.cuda().wait(thing, address, _ACTION)
 
     def lease(self, thing: Any, needed: Access) -> tuple[Span, Lease]:
         """The bytes of an array, pinned; they stay so at least until the lease is closed.
@@ -166,12 +174,12 @@ class Arrays:
             if thing.readonly and needed is Access.WRITE:
                 raise read_only("use", thing.nbytes, thing.address)
             pinned = self._for_now(thing)
-            return pinned.pin[:], self._leased(thing, None, pinned)
+            return pinned.pin[:], self._leased(thing, None, pinned, None)
         array = describe(thing, _ACTION, ordered=False)
         if array.readonly and needed is Access.WRITE:
             raise read_only("use", array.nbytes, array.address)
-        pinned, start = self._pinned(array)
-        lease = self._leased(thing, array.owner, pinned)
+        pinned, start, parts = self._pinned(array)
+        lease = self._leased(thing, array.owner, pinned, array, parts)
         return Span(pinned.pin, start, start + array.nbytes), lease
 
     def reap(self) -> None:
@@ -204,15 +212,15 @@ class Arrays:
             lease.close()
         self.reap()
 
-    def _pinned(self, array: ExternalArray) -> tuple[_Pinned, int]:
-        """A pin with the array's bytes in it, and where they start."""
+    def _pinned(self, array: ExternalArray) -> tuple[_Pinned, int, Sequence[Part]]:
+        """A pin with the array's bytes in it, where they start, and what they consist of."""
         if array.on_gpu and array.nbytes:
             found = self._in_gpu(array)
             if found is not None:
                 return found
         owner = _owner(array.owner)
         if owner is None or not 0 < owner.nbytes <= LIMIT:
-            return self._for_now(HostArray(array.bytes())), 0
+            return self._for_now(HostArray(array.bytes())), 0, ()
         key, address, readonly = id(owner), array.address, array.readonly
         if owner is not array.owner:
             address, readonly = owner.__array_interface__["data"]
@@ -221,7 +229,7 @@ class Arrays:
         if pinned is not None:
             if pinned.place == place and pinned.owner is not None and pinned.owner() is owner:
                 self._kept.move_to_end(key)
-                return pinned, array.address - address
+                return pinned, array.address - address, ()
             pinned.over = True
             self._drop_if_over(pinned)
         # Memory without an owner, which is not kept alive by being pinned.
@@ -232,7 +240,7 @@ class Arrays:
             if array.nbytes == owner.nbytes:
                 raise
             # The array may be a small part of more than this user may pin.
-            return self._for_now(HostArray(array.bytes())), 0
+            return self._for_now(HostArray(array.bytes())), 0, ()
         returned = self.returned
 
         def freed(_: object, pinned: _Pinned = pinned) -> None:
@@ -240,23 +248,27 @@ class Arrays:
             returned.append((pinned, 0, None))
 
         pinned.owner = weakref.ref(owner, freed)
-        return pinned, array.address - address
+        return pinned, array.address - address, ()
 
-    def _in_gpu(self, array: ExternalArray) -> tuple[_Pinned, int] | None:
+    def _in_gpu(self, array: ExternalArray) -> tuple[_Pinned, int, Sequence[Part]] | None:
         """As `_pinned`; None if it is memory of the host after all."""
-        block = self.cuda().block(array.address)
+        cuda = self.cuda()
+        block = cuda.block(array.address)
+        inside = cuda.one_part(block, array)
+        start, parts = array.address - block.base, [Part(array.address, block.buffer_id)]
         pinned = self._kept.get(block)
-        if pinned is not None:
+        if pinned is not None and inside:
             self._kept.move_to_end(block)
-            return pinned, array.address - block.base
+            return pinned, start, parts
         self._drop_freed()
-        whole = block if 0 < block.size <= LIMIT else None
-        memory = self.cuda().memory(array, whole)
+        # A range of several parts is not kept: there is no notice when one of them is replaced.
+        keep = pinned is None and inside and 0 < block.size <= LIMIT and cuda.one_part(block)
+        memory = cuda.memory(array, block if keep else None)
         if memory is None:
             return None
-        if whole is None:
-            return self._for_now(memory), 0
-        return self._keep(block, memory, (block.base, block.size, True)), array.address - block.base
+        if not keep:
+            return self._for_now(memory), 0, memory.parts
+        return self._keep(block, memory, (block.base, block.size, True)), start, parts
 
     def _drop_freed(self) -> None:
         """Unpins allocations of GPUs that have been freed."""
@@ -267,16 +279,27 @@ class Arrays:
 
     def _keep(self, key: Hashable, memory: Memory, place: tuple[int, int, bool]) -> _Pinned:
         """Pins memory and keeps it pinned; makes room for it."""
-        for pinned in list(self._kept.values()):
-            if self.nbytes + place[1] <= LIMIT:
-                break
-            if not pinned.users:
-                pinned.over = True
-                self._drop_if_over(pinned)
+        if self.nbytes + place[1] > LIMIT:
+            self.make_room(self.nbytes + place[1] - LIMIT)
         pinned = _Pinned(self._pin(memory), key, place)
         self._kept[key] = pinned
         self.nbytes += place[1]
         return pinned
+
+    def make_room(self, nbytes: int) -> bool:
+        """Unpins what is kept and nobody uses, until so many bytes are free; whether it found any.
+
+        The lock is held.
+        """
+        self.reap()
+        before = self.nbytes
+        for pinned in list(self._kept.values()):
+            if before - self.nbytes >= max(1, nbytes):
+                break
+            if not pinned.users:
+                pinned.over = True
+                self._drop_if_over(pinned)
+        return self.nbytes < before
 
     def _for_now(self, memory: Memory) -> _Pinned:
         """Pins memory until its last lease ends."""
@@ -286,18 +309,31 @@ class Arrays:
         self._others.add(pinned)
         return pinned
 
-    def _leased(self, given: Any, owner: object, pinned: _Pinned) -> Lease:
-        surface, produced = None, False
+    def _leased(
+        self,
+        given: Any,
+        owner: object,
+        pinned: _Pinned,
+        array: ExternalArray | None,
+        parts: Sequence[Part] = (),
+    ) -> Lease:
+        """A lease of what was given; `array` is what `describe` said of it, if it was asked."""
+        surface, produced = None, 0
         # Most are arrays of numpy, and asking what else it may be takes longer.
-        if not isinstance(given, np.ndarray):
-            produced = may_be_queued(given)
+        if isinstance(given, np.ndarray) or not is_memory(given):
+            assert array is not None
+            identity = self.cuda().identity if parts else None
+            origin = Origin(given, array, parts, identity) if array.nbytes else None
+            produced = origin.produced if origin else 0
+        else:
+            origin = getattr(given, "origin", None)
             if isinstance(given, Surface):
                 given.acquire()
                 surface = given
             if isinstance(given, (Surface, DmaBuf)):
                 given.holders.add(self)
         pinned.users += 1
-        lease = Lease(given, owner, pinned, self, surface, produced)
+        lease = Lease(given, owner, pinned, self, surface, origin, produced)
         if surface is not None:
             self._surfaces.add(lease)
         return lease

@@ -47,8 +47,9 @@ class Board(OneProcess):
         self._lock = OwnLock()
         self._pinning = Pinning(backend, self._lock, self._pins, self._require_open, self._settle)
         self._arrays = Arrays(self._lock, self._pinning.pin, self._pinning.unpin_now)
+        self._pinning.make_room = self._arrays.make_room
         self._jobs = Jobs(backend, self._lock, self._arrays.reap)
-        self._queues = Queues(self._jobs, backend)
+        self._queues = Queues(self._jobs, backend, self._pinning)
         self._plans = Plans(backend, self._jobs, self._arrays, self._pins, self._require_open)
         self._stream: Frames | None = None
         self.closed: bool = False

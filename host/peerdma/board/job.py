@@ -36,6 +36,10 @@ class Task(Protocol):
     #: to be open when it starts, and held until it has ended
     pins: tuple[Pin, ...]
 
+    def require_unmoved(self) -> None:
+        """PinError if memory is not where it was when it was pinned."""
+        ...
+
     def finish(self, moved: Moved | None, began: float) -> Transfer:
         """Flushes what was written; returns the report on a transfer that began at that time."""
         ...

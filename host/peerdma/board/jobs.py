@@ -134,6 +134,7 @@ class Jobs:
             for pin in task.pins:
                 if pin.handle is None:
                     pin.require_open()
+            task.require_unmoved()
 
     def cancel(self, job: Job) -> bool:
         """See `Job.cancel`."""

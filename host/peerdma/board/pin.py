@@ -10,6 +10,7 @@ from typing import Any
 
 from ..errors import PinError
 from ..memory.memory import DataPath, Memory, Staged
+from ..memory.origin import Origin
 from ..process import OneProcess
 from ..uapi import Access
 
@@ -45,6 +46,8 @@ class Pin(OneProcess):
         provider: str = "",
     ):
         self.memory = memory
+        #: tells whether the array that was pinned has moved; None if it cannot move
+        self.origin: Origin | None = getattr(memory, "origin", None)
         self.access = access
         self.nbytes: int = memory.nbytes
         self.path = path
@@ -92,6 +95,11 @@ class Pin(OneProcess):
                 f"cannot transfer {self.nbytes} bytes at {self.memory.address:#x}: their pin is "
                 "closed; pin the memory on this board with board.pin(...)"
             )
+
+    def require_unmoved(self) -> None:
+        """PinError if the array that was pinned is not where it was."""
+        if self.origin is not None:
+            self.origin.require_unmoved()
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
-from ..errors import PeerdmaError
+from ..errors import CudaError, PeerdmaError, PinError, ProtocolError
 from ..memory.memory import Memory
 from ..process import OwnLock, keep
 from ..uapi import Access
@@ -17,10 +18,32 @@ from .spans import READ_WRITE
 
 __all__ = ["Pinning", "allowed"]
 
+_T = TypeVar("_T")
+#: What the system says where a limit is reached: of locked memory, of the driver's for one user, of
+#: a GPU's BAR1 (which drivers report by one or another), of what an IOMMU maps.
+_FULL = {
+    errno.ENOMEM,
+    errno.EDQUOT,
+    errno.ENOSPC,
+    errno.ENOBUFS,
+    errno.EAGAIN,
+    errno.EMFILE,
+    errno.ENFILE,
+}
+#: What CUDA says where a GPU's BAR1 has no more room.
+_FULL_IN_CUDA = {"CUDA_ERROR_OUT_OF_MEMORY", "CUDA_ERROR_MAP_FAILED"}
+
 
 def allowed(memory: Memory) -> Access:
     """What a board may do with memory, at most."""
     return Access.READ if memory.readonly else READ_WRITE
+
+
+def _wants_room(error: PeerdmaError) -> bool:
+    """Whether memory was refused for lack of room, and not for what it is."""
+    if isinstance(error, CudaError):
+        return error.name in _FULL_IN_CUDA
+    return isinstance(error, (PinError, ProtocolError)) and error.errno in _FULL
 
 
 class Pinning:
@@ -37,6 +60,11 @@ class Pinning:
         Raises if the board is closed.
     settle : callable
         Waits until the board does not use a pin any more; called with the lock held.
+
+    Attributes
+    ----------
+    make_room : callable
+        Unpins memory that nobody uses, so many bytes if there are so many; whether there was any.
     """
 
     def __init__(
@@ -52,6 +80,7 @@ class Pinning:
         self._pins = pins
         self._require_open = require_open
         self._settle = settle
+        self.make_room: Callable[[int], bool] = lambda nbytes: False
 
     def pin(self, memory: Memory, access: Access | None = None) -> Pin:
         """Pins memory, by default for all that it allows; the lock is held."""
@@ -61,7 +90,7 @@ class Pinning:
         handles: list[Any] = []
         try:
             keep(acquired, memory.acquire)
-            keep(handles, self._backend.pin, memory, access)
+            self.with_room(lambda: keep(handles, self._backend.pin, memory, access), memory.nbytes)
             (handle,) = handles
             path, provider = self._backend.path(handle), self._backend.provider(handle)
             pin = Pin(memory, handle, path, access, self._unpin, provider)
@@ -73,6 +102,18 @@ class Pinning:
             raise
         self._pins.add(pin)
         return pin
+
+    def with_room(self, call: Callable[[], _T], nbytes: int) -> _T:
+        """Calls what pins so many bytes; again as long as a limit refuses them and there is room.
+
+        The lock is held.
+        """
+        while True:
+            try:
+                return call()
+            except PeerdmaError as error:
+                if not _wants_room(error) or not self.make_room(nbytes):
+                    raise
 
     def _unpin(self, pin: Pin) -> None:
         if self._lock.foreign:

@@ -59,6 +59,8 @@ class Plan(OneProcess):
         self.pins: tuple[Pin, ...] = tuple(
             dict.fromkeys([span.pin for span in (*sources, *destinations)])
         )
+        origins = [each.origin for each in (*leases, *self.pins)]
+        self._origins = tuple(dict.fromkeys(filter(None, origins)))
         memories = {id(span.pin.memory): span.pin.memory for span in destinations}
         self._flushes = [memory.flush_writes for memory in memories.values()]
         self._clock = info.extension.clock_khz * 1e3 if info.extension else 0.0
@@ -75,7 +77,7 @@ class Plan(OneProcess):
         Raises
         ------
         PinError
-            If one of its pins was closed.
+            If one of its pins was closed, or one of its arrays has moved.
         """
         if stream is not None:
             return self._ordered.submit(self, stream)
@@ -94,6 +96,11 @@ class Plan(OneProcess):
         self._jobs.lock.require_own()
         for lease in self._produced:
             lease.order()
+
+    def require_unmoved(self) -> None:
+        """PinError if one of its arrays is not where it was when it was pinned."""
+        for origin in self._origins:
+            origin.require_unmoved()
 
     def finish(self, moved: Moved | None, began: float) -> Transfer:
         """Flushes what was written; returns the report on a transfer that began at that time."""

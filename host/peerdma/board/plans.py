@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..arguments import wrong_type
-from ..errors import UnsupportedError
+from ..errors import TransferError, UnsupportedError
 from ..uapi import Access
 from .arrays import Arrays, Lease
 from .backend import Backend, Piece, require_user_block
@@ -141,6 +141,8 @@ class Plans:
         with self._lock:
             self._require_open()
             leases: list[Lease] = []
+            here: list[Span] = []
+            there: list[Span] = []
             try:
                 span, read, write = self.span, Access.READ, Access.WRITE
                 here = [span(each, read, leases) for each in source]
@@ -153,10 +155,14 @@ class Plans:
                 return Plan(
                     self._jobs, self._ordered, work, here, there, self._backend.info, leases
                 )
-            except BaseException:
+            except BaseException as error:
                 for lease in leases:
                     lease.close()
                 self._arrays.reap()
+                if isinstance(error, TransferError):
+                    # What has taken the place of memory that moved seems to overlap with that.
+                    for each in (*here, *there):
+                        each.pin.require_unmoved()
                 raise
 
     def _on_card(self, spans: list[Span], card_address: int) -> Piece:

@@ -129,6 +129,8 @@ class Queue(OneProcess):
         """
         with self._lock, self._submitting:
             require_running(self._memory)
+            for plan in self.plans:
+                plan.require_unmoved()
             if self._device is None:
                 address, keeps = self._mapped()
                 run, page = self._run, self._doorbell.map()
@@ -147,7 +149,7 @@ class Queue(OneProcess):
         PeerdmaError
             If kernels were given the queue, see `device`, or it has ended.
         PinError
-            If a pin of the plan was closed.
+            If a pin of the plan was closed, or an array of it has moved.
         Timeout
             If there was no room within `timeout` seconds; nothing was started.
         """
@@ -167,6 +169,7 @@ class Queue(OneProcess):
                     )
                 for pin in plan.pins:
                     pin.require_open()
+                plan.require_unmoved()
                 if memory.room():
                     return memory.submit(index, run.slots[index], run.generation)
             if time.monotonic() > until:
@@ -199,6 +202,8 @@ class Queue(OneProcess):
             If the queue is for no CUDA GPU, or that one does not see in time what a board wrote.
         ValueError
             If the stream is another GPU's.
+        PinError
+            If an array of the plan has moved. The board does not see it if one moves later.
         PeerdmaError
             What `check` raises, as far as it is known.
         """
@@ -207,6 +212,8 @@ class Queue(OneProcess):
             raise ValueError(f"a timeout is more than 0 s, not {timeout}")
         require_good(self._memory)
         with self._lock:
+            require_running(self._memory)
+            self.plans[index].require_unmoved()
             lane = self._lane or self._begin_lane()
         lane.put(index, stream, timeout)
 

@@ -12,6 +12,7 @@ from ..errors import PeerdmaError
 from .backend import Backend
 from .jobs import Jobs
 from .pin import Pin
+from .pinning import Pinning
 from .plan import Plan
 from .queue import Queue
 from .queue_memory import DEPTHS
@@ -26,10 +27,13 @@ class Queues:
     ----------
     jobs : Jobs
     backend : Backend
+    pinning : Pinning
+        Makes room for the memory of queues.
     """
 
-    def __init__(self, jobs: Jobs, backend: Backend):
+    def __init__(self, jobs: Jobs, backend: Backend, pinning: Pinning):
         self._jobs = jobs
+        self._pinning = pinning
         self._backend = backend
         self._open: list[Queue] = []
 
@@ -55,7 +59,9 @@ class Queues:
             found = (getattr(memory, "cuda_device", None) for memory in memories)
             device = next(filter(None, found), None)
         self._open = [queue for queue in self._open if not queue.closed]
-        queue = Queue(self._jobs, self._backend, plans, depth, device)
+        queue = self._pinning.with_room(
+            lambda: Queue(self._jobs, self._backend, plans, depth, device), 0
+        )
         self._open.append(queue)
         return queue
 

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from ..errors import PeerdmaError, Timeout
+from ..memory.memory import is_memory
 from ..process import OneProcess, OwnLock
 from ..regs import Capability
 from ..uapi import Access
-from .arrays import Arrays, Lease, may_be_queued
+from .arrays import Arrays, Lease
 from .backend import Backend, Filling, FrameRecord
 from .jobs import Jobs
 from .pin import Pin, Span
@@ -58,14 +59,21 @@ class Place:
         if isinstance(array, Pin | Span):
             given = find(array, Access.WRITE, [])
             memory, start, stop = given.pin.memory, given.start, given.stop
-        self.span: Span = frame_in(pin(memory)[start:stop], frame_bytes)
-        self._queued = may_be_queued(memory)
+        pinned = pin(memory)
+        self.span: Span = frame_in(pinned[start:stop], frame_bytes)
+        self._pin = pinned
+        self._queued = not is_memory(memory)
         self._arrays = arrays
 
     def order(self) -> None:
         """Waits for the work that the array's library has queued on it."""
-        if self._queued:
-            self._arrays.wait_for_producer(self.array)
+        origin = self._pin.origin
+        if self._queued and origin is not None and origin.produced:
+            self._arrays.wait_for_producer(self.array, origin.produced)
+
+    def require_unmoved(self) -> None:
+        """PinError if the array is not where it was when it was pinned."""
+        self._pin.require_unmoved()
 
 
 class Frame(OneProcess):
@@ -283,16 +291,23 @@ class Frames(OneProcess):
 
     def _give_back(self, frame: Frame) -> None:
         """See `Frame.release`."""
-        if self._overwrite or self.closed:
+        if self.closed:
+            return
+        if self._overwrite:
+            # The board writes any of them, at any time.
+            for place in self._places:
+                place.require_unmoved()
             return
 
         def release() -> None:
             self._release(frame.number)
 
+        place = self._place(frame.number)
+        place.require_unmoved()
         if self._after is not None:
             self._after(release)
             return
-        self._place(frame.number).order()
+        place.order()
         with self._lock:
             release()
 

@@ -3,30 +3,40 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
+from ..memory import dlpack
 from ..memory.dmabuf import DmaBufExport
-from ..memory.external import ExternalArray
+from ..memory.external import LEGACY_STREAM, ExternalArray, describe
 from ..memory.memory import DataPath, Extent
+from ..memory.origin import Origin, Part
 from .device import CudaDevice
 from .driver import Driver, load
 from .memory import Allocation, reachable
 from .reachable import Reachable
 
-__all__ = ["Block", "CudaArrays", "DeviceRange"]
+__all__ = ["Block", "CudaArrays", "DeviceRange", "described", "wait_for_producer"]
 
 #: In the order of `Block`.
 _FACTS = ("CONTEXT", "RANGE_START_ADDR", "RANGE_SIZE", "BUFFER_ID")
 
 
 class Block(NamedTuple):
-    """An allocation in a GPU's memory, never equal to a later one at the same address."""
+    """An allocation in a GPU's memory, never equal to a later one at the same address.
+
+    It may be a range of addresses, in which this is the first of several parts.
+    """
 
     context: int
     base: int
     size: int
     #: unique in the process
     buffer_id: int
+
+    def holds(self, array: ExternalArray) -> bool:
+        """Whether the addresses of an array are in it."""
+        return self.base <= array.address <= self.base + self.size - array.nbytes
 
 
 class DeviceRange(Reachable):
@@ -36,9 +46,19 @@ class DeviceRange(Reachable):
     on_gpu: bool = True
     readonly: bool = False
 
-    def __init__(self, device: CudaDevice, address: int, nbytes: int, owner: object = None):
+    def __init__(
+        self,
+        device: CudaDevice,
+        address: int,
+        nbytes: int,
+        parts: Sequence[Part],
+        owner: object = None,
+    ):
         self._device = device
         self._owner = owner
+        self.parts = parts
+        #: of an array that is pinned explicitly
+        self.origin: Origin | None = None
         self.device_address: int = address
         self.nbytes: int = nbytes
 
@@ -81,6 +101,21 @@ class CudaArrays:
         """The allocation that a pointer is in; zeros where CUDA knows none."""
         return Block(*self._loaded().pointer_attributes(address, *_FACTS))
 
+    def identity(self, address: int) -> int:
+        """See `Driver.identity`."""
+        return self._loaded().identity(address)
+
+    def one_part(self, block: Block, array: ExternalArray | None = None) -> bool:
+        """Whether an array in a block, or all of it, is of the part that the block was found by.
+
+        No other part has its identity, and no part is in two pieces.
+        """
+        if array is not None:
+            last = array.address + array.nbytes - 1
+            return block.holds(array) and self.identity(last) == block.buffer_id
+        ends = block.base, block.base + block.size - 1
+        return all(self.identity(each) == block.buffer_id for each in ends)
+
     def memory(self, array: ExternalArray, block: Block | None) -> DeviceRange | None:
         """The allocation, or the array if `block` is None; None if it is memory of the host.
 
@@ -98,16 +133,15 @@ class CudaArrays:
             return None
         device = self.device(max(0, index) if kind else 0)
         action = f"pin {array.nbytes} bytes at {array.address:#x} of a GPU's memory"
-        reachable(device, array._replace(on_gpu=True), action)
+        _, parts = reachable(device, array._replace(on_gpu=True), action)
         if block is None:
-            return DeviceRange(device, array.address, array.nbytes, array.owner)
-        return DeviceRange(device, block.base, block.size)
+            return DeviceRange(device, array.address, array.nbytes, parts, array.owner)
+        return DeviceRange(device, block.base, block.size, [Part(block.base, block.buffer_id)])
 
-    def wait(self, array: ExternalArray) -> None:
-        """Waits for the work that has to finish before the array is used."""
-        if array.stream is not None:
-            (index,) = self._loaded().pointer_attributes(array.address, "DEVICE_ORDINAL")
-            self.device(max(0, index)).wait_for(array.stream)
+    def wait(self, array: Any, address: int, action: str) -> None:
+        """Waits for the work that has to finish before an array at an address is used."""
+        (index,) = self._loaded().pointer_attributes(address, "DEVICE_ORDINAL")
+        wait_for_producer(self.device(max(0, index)), array, action)
 
     def current_device(self) -> CudaDevice:
         """The device whose context is the thread's current one, else the first."""
@@ -130,3 +164,39 @@ class CudaArrays:
         if self._driver is None:
             self._driver = load()
         return self._driver
+
+
+def wait_for_producer(device: CudaDevice, array: Any, action: str) -> None:
+    """Waits for the work that its library has queued on an array of a GPU's memory.
+
+    Raises
+    ------
+    PeerdmaError
+        As `CudaDevice.wait_for`.
+    """
+    stream = described(device, array, action).stream
+    if stream is not None:
+        device.wait_for(stream)
+
+
+def described(device: CudaDevice, array: Any, action: str) -> ExternalArray:
+    """See `describe`: what is queued on the array has to finish before it is used.
+
+    Raises
+    ------
+    PeerdmaError
+        As `CudaDevice.wait_for`.
+    """
+    # The library is asked as if its current GPU were this one, and may not spoil a capture either.
+    with device.current():
+        if _has_default_stream_wait(array):
+            device.require_uncaptured(LEGACY_STREAM, action)
+        return describe(array, action)
+
+
+def _has_default_stream_wait(array: Any) -> bool:
+    """Whether its library queues something in the default stream when the array is described."""
+    try:
+        return int(array.__dlpack_device__()[0]) == dlpack.CUDA
+    except Exception:  # of any library; `describe` finds out, too, and says what is wrong
+        return False

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from ..errors import GpuNotFound, PeerdmaError
-from ..memory.external import ALL_STREAMS
+from ..errors import CudaError, GpuNotFound, PeerdmaError, PinError
+from ..memory.external import ALL_STREAMS, LEGACY_STREAM
 from ..process import OwnLock
 from .driver import Driver
 from .idle import Idle
@@ -22,6 +22,9 @@ _NON_BLOCKING = 1
 _ORDERED_FOR_OWNER = 100
 #: Bit of CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS.
 _FLUSH_BY_HOST = 1
+#: The first driver with CU_CTX_SYNC_MEMOPS.
+_HAS_CONTEXT_FLAGS = (12, 1)
+_CAPTURING = {"CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT"}
 
 
 class CudaDevice:
@@ -68,8 +71,9 @@ class CudaDevice:
         name = driver.call("cuDeviceGetName", 256, device, action=action)
         self.name: str = bytes(name).split(b"\0")[0].decode()
         with contextlib.ExitStack() as undo:
-            self.context: Any = driver.call("cuDevicePrimaryCtxRetain", device, action=action)
-            undo.callback(driver.api.cuDevicePrimaryCtxRelease, device)
+            with driver.relaxed():
+                self.context: Any = driver.call("cuDevicePrimaryCtxRetain", device, action=action)
+            undo.callback(self._release_context)
             with self.current():
                 self.stream: Any = self.new_stream(undo)
             self._undo = undo.pop_all()
@@ -80,17 +84,21 @@ class CudaDevice:
 
     @contextlib.contextmanager
     def current(self) -> Iterator[None]:
-        """Makes the context the thread's current one inside a ``with`` block."""
+        """Makes the context the thread's current one inside a ``with`` block.
+
+        What is called there spoils no capture, see `Driver.relaxed`.
+        """
         self._lock.require_own()
         self.driver.call("cuCtxPushCurrent", self.context, action="make the GPU's context current")
         try:
-            yield
+            with self.driver.relaxed():
+                yield
         finally:
             self.driver.api.cuCtxPopCurrent()
 
     @contextlib.contextmanager
     def current_of(self, stream: int) -> Iterator[None]:
-        """Makes the context of a stream the current one, inside a ``with`` block."""
+        """As `current`, for the context of a stream."""
         call, api = self.driver.call, self.driver.api
         action = "use a stream"
         # The numbers of default streams mean the current context's.
@@ -99,21 +107,10 @@ class CudaDevice:
             context = call("cuStreamGetCtx", stream, action=action)
         call("cuCtxPushCurrent", context, action=action)
         try:
-            yield
+            with self.driver.relaxed():
+                yield
         finally:
             api.cuCtxPopCurrent()
-
-    @contextlib.contextmanager
-    def relaxed(self) -> Iterator[None]:
-        """Lets this thread do what needs no stream while another one, or itself, captures one."""
-        exchange = "cuThreadExchangeStreamCaptureMode"
-        modes, action = self.driver.api.CUstreamCaptureMode, "work beside a capture"
-        relaxed = modes.CU_STREAM_CAPTURE_MODE_RELAXED
-        before = self.driver.call(exchange, relaxed, action=action)
-        try:
-            yield
-        finally:
-            self.driver.call(exchange, before, action=action)
 
     # Lifetime --------------------------------------------------------------------------------
 
@@ -133,6 +130,10 @@ class CudaDevice:
             if self._users:
                 return
         self._undo.close()
+
+    def _release_context(self) -> None:
+        with contextlib.suppress(PeerdmaError), self.driver.relaxed():
+            self.driver.api.cuDevicePrimaryCtxRelease(self._device)
 
     def _in_context(self, function: str, handle: Any) -> None:
         """Releases a handle. Ignores errors: they mean that the context is broken anyway."""
@@ -154,13 +155,95 @@ class CudaDevice:
         self.driver.call("cuStreamSynchronize", stream or self.stream, action=action)
 
     def wait_for(self, stream: int) -> None:
-        """Waits for the work that another library queued in a stream, or in `ALL_STREAMS`."""
+        """Waits for the work that another library queued in a stream, or in `ALL_STREAMS`.
+
+        Raises
+        ------
+        PeerdmaError
+            If the stream is being captured; the capture goes on.
+        CudaError
+            If it cannot be waited for beside a capture in another stream, which goes on.
+        """
         action = "wait for work on an array"
         with self.current():
             if stream == ALL_STREAMS:
-                self.driver.call("cuCtxSynchronize", action=action)
-            else:
-                self.driver.call("cuStreamSynchronize", stream, action=action)
+                self.wait_for_all(action)
+                return
+            self.require_uncaptured(stream, action)
+            self.driver.call("cuStreamSynchronize", stream, action=action)
+
+    def require_uncaptured(self, stream: int, action: str) -> None:
+        """Raises as `wait_for`, unless a stream can be waited for. The context must be current."""
+        # Asking spoils no capture, and waiting would.
+        status = self.driver.call("cuStreamGetCaptureInfo", stream, action=action)[0]
+        if int(status):
+            raise PeerdmaError(
+                f"cannot {action}: its stream is being captured, and does nothing before the graph "
+                "is launched. Copy in the order of the stream, board.copy(..., stream=stream), or "
+                "after the capture"
+            )
+
+    def wait_for_all(self, action: str) -> None:
+        """Waits for all that is queued on the GPU, by any library. The context must be current.
+
+        By a free, which CUDA lets wait for whatever may use memory: ``cuCtxSynchronize`` would
+        invalidate captures in every mode. But other calls of CUDA wait for a free, and a stream
+        that waits for a board may need them: while there is one, there is no other way.
+        """
+        if self.idle.busy:
+            self.driver.call("cuCtxSynchronize", action=action)
+            return
+        block = self.driver.call("cuMemAlloc", 1, action=action)
+        self.driver.call("cuMemFree", block, action=action)
+
+    def order_copies(self, addresses: Iterable[int], action: str) -> None:
+        """Orders CUDA's own copies of memory with DMA; once for each piece that was mapped at once.
+
+        By SYNC_MEMOPS of the pointers; where they have none, as memory of virtual memory
+        management, by that of the context, which stays so. To set that spoils a capture in every
+        mode, and no call tells whether there is one: it is done the first time only.
+
+        Raises
+        ------
+        PinError
+            If neither is supported; says what to do.
+        CudaError
+        """
+        driver = self.driver
+        attribute = driver.api.CUpointer_attribute.CU_POINTER_ATTRIBUTE_SYNC_MEMOPS
+        with self.current():
+            try:
+                for address in addresses:
+                    driver.call("cuPointerSetAttribute", True, attribute, address, action=action)
+            except CudaError as error:
+                if error.name != "CUDA_ERROR_NOT_SUPPORTED":
+                    raise
+                self._order_all_copies(action)
+
+    def _order_all_copies(self, action: str) -> None:
+        call = self.driver.call
+        try:
+            if self.driver.version < _HAS_CONTEXT_FLAGS:
+                raise CudaError(action, "the driver is older than CUDA 12.1", "", name="")
+            flags = int(call("cuCtxGetFlags", action=action))
+            ordered = flags | int(self.driver.api.CUctx_flags.CU_CTX_SYNC_MEMOPS)
+            if flags != ordered:
+                # Some captures can be seen, those that the default stream would wait for.
+                call("cuStreamGetCaptureInfo", LEGACY_STREAM, action=action)
+                call("cuCtxSetFlags", ordered, action=action)
+        except CudaError as error:
+            if error.name in _CAPTURING:
+                raise PinError(
+                    f"cannot {action}: it is the first memory of virtual memory management that is "
+                    "pinned, which sets CU_CTX_SYNC_MEMOPS of the context, and a stream is being "
+                    "captured. Pin some such memory once before all captures, or after this one"
+                ) from None
+            raise PinError(
+                f"cannot {action}: CUDA does not order its copies of this memory with DMA, neither "
+                f"for the memory (SYNC_MEMOPS) nor for the context ({error.found}). Use memory of "
+                "cudaMalloc, as of PyTorch with expandable_segments:False, or a driver of CUDA "
+                "12.1 or later"
+            ) from None
 
     def set_bytes(self, address: int, nbytes: int, value: int, stream: Any = None) -> None:
         """Sets `nbytes` bytes to `value`, in a stream. The context must be current."""
@@ -180,7 +263,7 @@ class CudaDevice:
         api = self.driver.api
         target = api.CUflushGPUDirectRDMAWritesTarget
         scope = api.CUflushGPUDirectRDMAWritesScope
-        with self.current(), self.relaxed():
+        with self.current():
             self.driver.call(
                 "cuFlushGPUDirectRDMAWrites",
                 target.CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX,
@@ -196,7 +279,7 @@ class CudaDevice:
 
     def write(self, address: int, data: int, nbytes: int) -> None:
         """Copies from host address `data` to `address` on the GPU."""
-        with self.current(), self.relaxed():
+        with self.current():
             self.driver.call(
                 "cuMemcpyHtoDAsync",
                 address,
@@ -209,7 +292,7 @@ class CudaDevice:
 
     def read(self, address: int, data: int, nbytes: int) -> None:
         """Copies from `address` on the GPU to host address `data`."""
-        with self.current(), self.relaxed():
+        with self.current():
             self.driver.call(
                 "cuMemcpyDtoHAsync",
                 data,

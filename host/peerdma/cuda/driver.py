@@ -6,15 +6,21 @@ The bindings follow the driver's major version. Nothing here needs them to be im
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import functools
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from .. import errors
 from ..errors import CudaError, GpuNotFound
 
-__all__ = ["Driver", "install_command", "load"]
+__all__ = ["OLDEST_BINDINGS", "Driver", "install_command", "load"]
+
+#: Oldest version of the package cuda-bindings that has all that is called; pyproject.toml asks for
+#: it, too.
+OLDEST_BINDINGS = (12, 8)
 
 _LIBRARY = "libcuda.so.1"
 _ACTION = "use a CUDA GPU"
@@ -60,6 +66,10 @@ _NEXT_STEPS = {
     "open the GPU again after that",
     "CUDA_ERROR_CONTEXT_IS_DESTROYED": "Something in this process reset the GPU's primary context: "
     "open the GPU again after that",
+    "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED": "A stream is being captured: do it before or after",
+    "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT": "A stream that waits for the default stream is being "
+    "captured, so that nothing can wait for the default stream: wait until the capture has ended, "
+    "or capture in a stream that was made with CU_STREAM_NON_BLOCKING, as PyTorch's are",
     "CUDA_ERROR_DEINITIALIZED": "The process is ending: use the GPU before that",
 }
 _LOOK_UP = "The documentation of the CUDA driver API has more under this name"
@@ -88,6 +98,10 @@ class Driver:
         self.nvrtc = nvrtc
         self.version = version
 
+    @functools.cached_property
+    def _buffer_id(self) -> Any:
+        return self.api.CUpointer_attribute.CU_POINTER_ATTRIBUTE_BUFFER_ID
+
     def call(self, function: str, *arguments: Any, action: str) -> Any:
         """Calls a function of the driver; returns its result, a tuple if there are several.
 
@@ -100,6 +114,24 @@ class Driver:
         if int(error):
             raise self._failure(function, error, action)
         return results[0] if len(results) == 1 else tuple(results)
+
+    @contextlib.contextmanager
+    def relaxed(self) -> Iterator[None]:
+        """Lets this thread call what captures forbid, while it or another thread captures a stream.
+
+        A call that CUDA finds unsafe beside a capture fails otherwise, and invalidates that capture
+        whoever made it. In this mode none does that, but for waits for what is captured itself,
+        which `CudaDevice.wait_for` refuses, ``cuCtxSynchronize``, see `CudaDevice.wait_for_all`,
+        and the flag that `CudaDevice.order_copies` sets once.
+        """
+        exchange = "cuThreadExchangeStreamCaptureMode"
+        action = "work beside a capture"
+        relaxed = self.api.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+        before = self.call(exchange, relaxed, action=action)
+        try:
+            yield
+        finally:
+            self.call(exchange, before, action=action)
 
     def device_attribute(self, device: Any, name: str) -> int:
         """The attribute CU_DEVICE_ATTRIBUTE_`name`; 0 if bindings or driver do not know it."""
@@ -121,6 +153,12 @@ class Driver:
         """CUmemorytype of the memory that a pointer points to; 0 if CUDA does not know it."""
         # cuPointerGetAttribute, without the s, fails for a pointer that CUDA does not know.
         return self.pointer_attributes(address, "MEMORY_TYPE")[0]
+
+    def identity(self, address: int) -> int:
+        """BUFFER_ID of the memory at an address, which no other ever has; 0 if CUDA knows none."""
+        # Called before each transfer of an array.
+        error, found = self.api.cuPointerGetAttribute(self._buffer_id, address)
+        return 0 if error else found
 
     def pointer_attribute(self, address: int, name: str) -> int:
         """The attribute CU_POINTER_ATTRIBUTE_`name` of a pointer that CUDA knows."""
@@ -196,7 +234,11 @@ def load() -> Driver:
     except ImportError as error:
         found += f", but its Python bindings cannot be imported ({error})"
         raise GpuNotFound(_ACTION, found, f"Install them: {install}") from None
-    if int(bindings.split(".")[0]) > version[0]:
+    if _numbers(bindings) < OLDEST_BINDINGS:
+        oldest = ".".join(map(str, OLDEST_BINDINGS))
+        found += f", but the package cuda-bindings is {bindings}, peerdma needs {oldest} or later"
+        raise GpuNotFound(_ACTION, found, f"Install those that fit: {install}")
+    if _numbers(bindings)[0] > version[0]:
         found += f", but the package cuda-bindings is {bindings}, for a newer driver"
         step = f"Install the one that fits, {install}, or update the driver"
         raise GpuNotFound(_ACTION, found, step)
@@ -211,6 +253,11 @@ def load() -> Driver:
     except CudaError as error:
         raise GpuNotFound(_ACTION, error.found, error.step) from None
     return driver
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """(major, minor) of a package's version."""
+    return tuple(int(each) for each in version.split(".")[:2])
 
 
 def _driver_version() -> tuple[int, int]:

@@ -108,11 +108,10 @@ class Gates:
         self._program: Program | None = None
         device.acquire()
         try:
-            with device.relaxed():
-                # Not freed before the process ends unless no stream can wait for a word any more.
-                self._memory = from_cuda(device, _GATES * _WORD_BYTES)
-                if not self._operations:
-                    self._program = self._kernels()
+            # Not freed before the process ends unless no stream can wait for a word any more.
+            self._memory = from_cuda(device, _GATES * _WORD_BYTES)
+            if not self._operations:
+                self._program = self._kernels()
         except BaseException:
             device.release()
             raise

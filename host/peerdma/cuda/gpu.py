@@ -10,10 +10,11 @@ from typing import Any
 from numpy.typing import DTypeLike
 
 from ..errors import PeerdmaError, UnsupportedError
-from ..memory.external import describe
 from ..memory.mailbox import Mailbox, MailboxMap
 from ..memory.memory import DataPath
+from ..memory.origin import Origin
 from ..memory.surface import Gpu, SelfTest, layout
+from .arrays import described
 from .device import CudaDevice
 from .driver import Driver, load
 from .mailbox import map_mailbox
@@ -79,19 +80,22 @@ class CudaGpu(Gpu):
     def register(self, array: Any) -> CudaSurface:
         """See `Gpu.register`. Waits for the work in CUDA streams that the array's library names."""
         self._require_open()
-        external = describe(array)
+        external = described(self.device, array, "register")
         if not external.nbytes:
             path = DataPath.PEER_TO_PEER if external.on_gpu else DataPath.HOST_MEMORY
             return CudaSurface(self, self.device, None, external.shape, external.dtype, path)
         memory = register(self.device, external)
         if external.stream is not None:
             self.device.wait_for(external.stream)
-        return CudaSurface(self, self.device, memory, external.shape, external.dtype, memory.path)
+        origin = Origin(array, external, memory.parts, self.device.driver.identity)
+        return CudaSurface(
+            self, self.device, memory, external.shape, external.dtype, memory.path, origin
+        )
 
     def synchronize(self) -> None:
         """Waits until everything that this process queued on the GPU is done, by any library."""
         with self.device.current():
-            self.device.driver.call("cuCtxSynchronize", action="wait for all work on the GPU")
+            self.device.wait_for_all("wait for all work on the GPU")
 
     def map_mailbox(self, mailbox: Mailbox) -> MailboxMap:
         """See `Gpu.map_mailbox`."""

@@ -28,6 +28,12 @@ class Idle:
         with _lock:
             return _known.setdefault(api, {}).setdefault(index, Idle())
 
+    @property
+    def busy(self) -> bool:
+        """Whether a kernel or stream waits for a board, so that a free would wait for that."""
+        with _lock:
+            return self._watches > 0
+
     def call(self, free: Callable[[], Any]) -> None:
         """Calls `free` now, or when no watch runs any more."""
         with _lock:

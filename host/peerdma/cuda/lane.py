@@ -107,12 +107,11 @@ class Lane:
         with contextlib.ExitStack() as undo:
             device.acquire()
             undo.callback(device.release)
-            with device.relaxed():
-                self._program = Program(device, "lane.cu", source())
-                # CUDA loads a kernel at its first launch, and may wait for all streams then.
-                with device.current():
-                    self._launch(queue, len(queue.slots), 0, device.stream)
-                    device.synchronize()
+            self._program = Program(device, "lane.cu", source())
+            # CUDA loads a kernel at its first launch, and may wait for all streams then.
+            with device.current():
+                self._launch(queue, len(queue.slots), 0, device.stream)
+                device.synchronize()
             if staged:
                 device.idle.watch_begins()
                 undo.callback(device.idle.watch_ended)
@@ -182,7 +181,7 @@ class Lane:
     def _sweep(self) -> None:
         """Destroys the events of streams that have come past their copies. The lock is held."""
         api = self._device.driver.api
-        with contextlib.suppress(CudaError), self._device.current(), self._device.relaxed():
+        with contextlib.suppress(CudaError), self._device.current():
             for number, event in list(self._events.items()):
                 # Another error than that it is not ready: the context is broken.
                 status, *_ = api.cuEventQuery(event)

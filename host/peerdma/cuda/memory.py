@@ -13,7 +13,7 @@ import functools
 import mmap
 import os
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,8 +21,10 @@ import numpy as np
 from ..errors import CudaError, PinError
 from ..memory.external import ExternalArray
 from ..memory.memory import DataPath, Extent, Staged, host_bytes
+from ..memory.origin import Part
 from ..process import own
 from .device import CudaDevice
+from .parts import parts_of
 
 __all__ = [
     "Allocation",
@@ -56,6 +58,8 @@ class Allocation:
         Kept alive as long as the allocation.
     fd : int or None
         The file that backs it, if there is one.
+    parts : sequence of Part
+        What it consists of, if it is a GPU's and others allocated it.
     """
 
     def __init__(
@@ -75,6 +79,7 @@ class Allocation:
         self.path = path
         self.owner = owner
         self.fd: int | None = None
+        self.parts: Sequence[Part] = ()
         # Not at exit: the end of the process frees everything, once nothing uses it any more.
         # Nor in a child: there is no CUDA, and the memory is the parent's.
         weakref.finalize(self, own(device.idle.call), free).atexit = False
@@ -189,7 +194,7 @@ def register(device: CudaDevice, array: ExternalArray) -> Allocation:
     what = f"register {array.nbytes} bytes at {array.address:#x} as a surface"
     if array.readonly:
         raise _unreachable(what, "the array is read-only, surfaces are not")
-    kind = reachable(device, array, what)
+    kind, parts = reachable(device, array, what)
     action = f"register an array of {array.nbytes} bytes in host memory as a surface"
     with contextlib.ExitStack() as undo:
         device.acquire()
@@ -204,7 +209,9 @@ def register(device: CudaDevice, array: ExternalArray) -> Allocation:
         else:
             return _registered(device, array.address, array.nbytes, undo, action, array.owner)
         free = undo.pop_all().close
-        return Allocation(device, array.address, mapped, array.nbytes, path, free, array.owner)
+        memory = Allocation(device, array.address, mapped, array.nbytes, path, free, array.owner)
+    memory.parts = parts
+    return memory
 
 
 def registered(
@@ -223,14 +230,27 @@ def _unreachable(
     return PinError(f"cannot {action}: {found}. {step}")
 
 
-def reachable(device: CudaDevice, array: ExternalArray, action: str) -> int:
-    """The kind of memory, a CUmemorytype, or 0 if CUDA does not know it.
+def reachable(
+    device: CudaDevice, array: ExternalArray, action: str
+) -> tuple[int, tuple[Part, ...]]:
+    """The kind of memory, a CUmemorytype, or 0 if CUDA does not know it; and its parts on a GPU.
 
     Raises
     ------
     PinError
         "cannot `action`", if a board cannot reach it; says why and what to do.
     """
+    kind = _reachable(device, array, action)
+    if not array.on_gpu:
+        return kind, ()
+    parts = parts_of(device.driver, array.address, array.nbytes, action)
+    for part in parts[1:]:
+        _reachable(device, array._replace(address=part.address), action)
+    return kind, parts
+
+
+def _reachable(device: CudaDevice, array: ExternalArray, action: str) -> int:
+    """The kind of the memory at the first address of an array."""
     driver, refuse = device.driver, functools.partial(_unreachable, action)
     with device.current():
         kind = driver.memory_type(array.address)
@@ -260,12 +280,18 @@ def reachable(device: CudaDevice, array: ExternalArray, action: str) -> int:
             "it belongs to another CUDA context than the primary one",
             "Allocate it in that, as the CUDA runtime, PyTorch and CuPy do",
         )
+    if not capable and device.attribute("INTEGRATED"):
+        raise refuse(
+            "other devices do not reach memory that was allocated for an integrated GPU",
+            "Use memory of the host, which both reach: a surface of gpu.surface(...), or pinned "
+            "memory (cudaHostAlloc)",
+        )
     if not capable:
         raise refuse(
             "its allocator did not make it accessible to other devices (GPUDirect RDMA)",
-            "Memory of cudaMalloc is; that of cudaMallocAsync and of virtual memory management is "
-            "only if it was created so. Use PyTorch's allocator with expandable_segments:False, or "
-            "CuPy's default pool",
+            "Memory of cudaMalloc is; that of cudaMallocAsync is not, and that of virtual memory "
+            "management if it was created with gpuDirectRDMACapable, as PyTorch's expandable "
+            "segments are. Use PyTorch's default allocator, or CuPy's default pool",
         )
     return kind
 
@@ -310,7 +336,7 @@ def map_host(
     flags: int = 0,
 ) -> int:
     """Registers host memory with CUDA until `undo`; returns the address that kernels use."""
-    with device.current(), device.relaxed():
+    with device.current():
         call = device.driver.call
         call("cuMemHostRegister", address, nbytes, _MAPPED | flags, action=action)
         undo.callback(_quietly, device, "cuMemHostUnregister", address)

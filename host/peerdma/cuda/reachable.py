@@ -4,14 +4,42 @@
 from __future__ import annotations
 
 import mmap
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import UnsupportedError
 from ..memory.dmabuf import DmaBufExport
 from ..memory.memory import DataPath, Extent
+from ..memory.origin import Part
 from .device import CudaDevice
 
-__all__ = ["Reachable"]
+__all__ = ["Reachable", "mapping_flags"]
+
+#: The first driver that can be asked how a dma-buf is to be mapped.
+_HAS_MAPPING_TYPE = (12, 8)
+
+
+def mapping_flags(device: CudaDevice) -> int:
+    """How a dma-buf of the GPU's memory has to be exported for other PCIe devices.
+
+    Where the GPU uses the page tables of the host, as on Grace, it is coherent with the processor,
+    and CUDA exports addresses that only the processor reaches, unless it is asked for those in the
+    GPU's BAR. Elsewhere there are no others, and CUDA refuses to be asked.
+
+    Raises
+    ------
+    UnsupportedError
+        If the driver is older than the flag.
+    """
+    if not device.attribute("PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES"):
+        return 0
+    if device.driver.version < _HAS_MAPPING_TYPE:
+        raise UnsupportedError(
+            f"cannot export memory of {device.name} as a dma-buf: it is coherent with the "
+            "processor, and drivers before CUDA 12.8 export addresses that only that reaches. "
+            "Update the driver, or load peerdma_nvp2p"
+        )
+    return int(device.driver.api.CUmemRangeFlags.CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE)
 
 
 class Reachable:
@@ -23,6 +51,8 @@ class Reachable:
     path: DataPath
     on_gpu: bool
     readonly: bool
+    #: what it consists of, if it is a GPU's and others allocated it
+    parts: Sequence[Part] = ()
 
     if TYPE_CHECKING:
         # Of the classes that this one is mixed into.
@@ -50,15 +80,8 @@ class Reachable:
 
     def order_copies(self) -> None:
         """Orders CUDA's own copies with DMA (SYNC_MEMOPS)."""
-        device = self._device
-        with device.current(), device.relaxed():
-            device.driver.call(
-                "cuPointerSetAttribute",
-                True,
-                device.driver.api.CUpointer_attribute.CU_POINTER_ATTRIBUTE_SYNC_MEMOPS,
-                self.device_address,
-                action=f"pin {self!r}",
-            )
+        addresses = [part.address for part in self.parts] or [self.device_address]
+        self._device.order_copies(addresses, f"pin {self!r}")
 
     def flush_writes(self) -> None:
         """Flushes a board's writes, on GPUs that do not order them before their own reads."""
@@ -78,6 +101,7 @@ class Reachable:
         skip = self.device_address % mmap.PAGESIZE
         whole = -(-(skip + self.nbytes) // mmap.PAGESIZE) * mmap.PAGESIZE
         kinds = device.driver.api.CUmemRangeHandleType
+        flags = mapping_flags(device) if self.on_gpu else 0
         self.acquire()
         try:
             with device.current():
@@ -86,7 +110,7 @@ class Reachable:
                     self.device_address - skip,
                     whole,
                     kinds.CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD,
-                    0,
+                    flags,
                     action=f"export {self!r} as a dma-buf",
                 )
         except BaseException:

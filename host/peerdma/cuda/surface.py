@@ -13,6 +13,7 @@ from ..errors import UnsupportedError
 from ..memory import dlpack
 from ..memory.dmabuf import DmaBufExport
 from ..memory.memory import DataPath, Extent
+from ..memory.origin import Origin
 from ..memory.surface import Gpu, Surface
 from .device import CudaDevice
 from .memory import Allocation
@@ -38,8 +39,9 @@ class CudaSurface(Reachable, Surface):
         shape: int | Sequence[int],
         dtype: DTypeLike,
         path: DataPath,
+        origin: Origin | None = None,
     ):
-        super().__init__(gpu, shape, dtype)
+        super().__init__(gpu, shape, dtype, origin)
         self._device = device
         self.path = path
         self.on_gpu: bool = path is DataPath.PEER_TO_PEER
@@ -47,6 +49,7 @@ class CudaSurface(Reachable, Surface):
         self._memory = memory
         self.address: int = memory.address if memory else 0
         self.device_address: int = memory.device_address if memory else 0
+        self.parts = memory.parts if memory else ()
 
     @property
     def array(self) -> np.ndarray:

@@ -17,6 +17,8 @@ _MEMORY_BAR = 1
 _SMALL_BAR = 256 << 20
 #: Product names of Tegras, by the name in the device tree.
 _TEGRAS = {"tegra194": "Xavier", "tegra234": "Orin", "tegra264": "Thor"}
+#: Names of GPUs that have no memory but the host's, and of those that are coherent with it.
+_INTEGRATED, _COHERENT = r"\bGB10\b", r"\bG[HB][23]00\b|\bGrace\b"
 _HOST_INSTEAD = 'Surfaces in host memory work: memory="host", which is then the default'
 
 
@@ -77,6 +79,13 @@ def _nvidia(system: System, gpu: PciDevice) -> Iterator[Finding]:
             f"{_HOST_INSTEAD}. Peer-to-peer needs an RTX PRO, Quadro or data-centre GPU",
         )
         return
+    if re.search(_INTEGRATED, name):
+        yield note(
+            "GPU",
+            f"{gpu.address} is {name}, {driver}, integrated: board and GPU share pinned memory of "
+            "the host, where surfaces are; other devices do not reach memory of cudaMalloc",
+        )
+        return
     if "Open Kernel Module" not in version:
         yield warn(
             "GPU",
@@ -87,6 +96,12 @@ def _nvidia(system: System, gpu: PciDevice) -> Iterator[Finding]:
         )
         return
     yield ok("GPU", f"{gpu.address} is {name}, {driver}, open kernel modules: dma-buf, nv-p2p")
+    if re.search(_COHERENT, name):
+        yield note(
+            "GPU",
+            f"{name} is coherent with its processor: dma-bufs with addresses that PCIe devices "
+            "reach take a driver of CUDA 12.8 or later (docs/cuda.md)",
+        )
     yield from _memory_bar(gpu)
 
 

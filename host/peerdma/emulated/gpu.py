@@ -21,6 +21,7 @@ from ..errors import PinError
 from ..memory.external import describe
 from ..memory.mailbox import Mailbox, MailboxMap
 from ..memory.memory import DataPath, Extent
+from ..memory.origin import Origin
 from ..memory.scatter import ScatterList
 from ..memory.surface import Gpu, SelfTest, Surface, layout
 from ..process import watched
@@ -134,6 +135,7 @@ class EmulatedGpu(Gpu):
             DataPath.HOST_MEMORY,
             data,
             lambda pages: [Extent(pages.data)] if pages.size else [],
+            Origin(array, external) if external.nbytes else None,
         )
 
     def synchronize(self) -> None:
@@ -165,8 +167,9 @@ class EmulatedSurface(Surface):
         path: DataPath,
         pages: np.ndarray,
         extents: Callable[[np.ndarray], list[Extent]],
+        origin: Origin | None = None,
     ):
-        super().__init__(gpu, shape, dtype)
+        super().__init__(gpu, shape, dtype, origin)
         self.path = path
         self._extents = extents
         self._pages: np.ndarray | None = pages

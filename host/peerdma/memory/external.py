@@ -14,14 +14,14 @@ from . import dlpack
 from .memory import address_of, host_bytes, scattered
 from .refused import masked, nonsense, refuse_mask, refused
 
-__all__ = ["ALL_STREAMS", "ExternalArray", "describe", "is_array"]
+__all__ = ["ALL_STREAMS", "LEGACY_STREAM", "ExternalArray", "describe", "is_array"]
 
 _WANTED = (
     "give an array of numpy, PyTorch, CuPy or Numba, anything else with DLPack, "
     "__cuda_array_interface__ or the buffer protocol, a surface, or a peerdma.DmaBuf"
 )
 #: CUDA's legacy default stream, which waits for all streams that were not made non-blocking.
-_DEFAULT_STREAM = 1
+LEGACY_STREAM = 1
 #: Stands for all streams of a GPU.
 ALL_STREAMS = -1
 
@@ -176,7 +176,7 @@ def _cuda(array: Any, interface: dict[str, Any], action: str, ordered: bool) -> 
     stream = None
     if ordered:
         # Libraries that name no stream, as Numba, work in the default one unless told otherwise.
-        stream = index(interface.get("stream") or _DEFAULT_STREAM)
+        stream = index(interface.get("stream") or LEGACY_STREAM)
     return ExternalArray(address, shape, dtype, readonly, True, stream, array)
 
 

@@ -217,6 +217,8 @@ class HostArray:
         self.readonly: bool = not self._bytes.flags.writeable
         self.nbytes: int = array.nbytes
         self.address: int = address_of(array)
+        #: tells whether the array has moved, where it is pinned explicitly: an `Origin`
+        self.origin: Any = None
 
     def __repr__(self) -> str:
         return f"<HostArray {self.nbytes} bytes at {self.address:#x}>"

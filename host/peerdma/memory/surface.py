@@ -19,6 +19,7 @@ from ..process import OneProcess, here
 from . import dlpack, files
 from .mailbox import Mailbox, MailboxMap, Watch
 from .memory import DataPath, Extent, Holder
+from .origin import Origin
 from .refused import refuse_mask
 
 __all__ = ["Gpu", "SelfTest", "Surface", "layout", "require_surface"]
@@ -209,8 +210,16 @@ class Surface(OneProcess, abc.ABC):
     on_gpu: bool = False
     readonly: bool = False
 
-    def __init__(self, gpu: Gpu, shape: int | Sequence[int], dtype: DTypeLike):
+    def __init__(
+        self,
+        gpu: Gpu,
+        shape: int | Sequence[int],
+        dtype: DTypeLike,
+        origin: Origin | None = None,
+    ):
         self.gpu = gpu
+        #: of a registered array
+        self.origin: Origin | None = origin
         self.shape, self.dtype, self.nbytes = layout(shape, dtype)
         self.closed: bool = False
         self._process = here()
@@ -327,9 +336,11 @@ class Surface(OneProcess, abc.ABC):
         self._pins -= 1
 
     def require_open(self) -> None:
-        """PinError if the surface is closed."""
+        """PinError if the surface is closed, or is of a registered array that has moved."""
         if self.closed:
             raise PinError("the surface is closed; make a new one")
+        if self.origin is not None:
+            self.origin.require_unmoved()
 
     @abc.abstractmethod
     def flush_writes(self) -> None:

@@ -61,6 +61,8 @@ class Gate:
     """Holds a stream still until it is opened: a memory operation on a word of host memory."""
 
     def __init__(self, machine, stream):
+        # CUDA would wait for the stream to free what is garbage.
+        gc.collect()
         self.memory = from_cuda(machine.device, 4096)
         self.word = self.memory.array()[:4].view(np.uint32)
         self.word[:] = 0

@@ -86,6 +86,7 @@ class Unexported(libraries.StandIn.Array):
 def test_an_array_whose_stream_is_not_told_waits_for_all_of_its_gpu(cuda_loaded, node_driver):
     content = random_bytes()
     target = np.zeros(NBYTES, np.uint8)
+    cuda_loaded.frees_wait = True
     with CudaGpu(0, "device") as gpu, gpu.surface(NBYTES) as own:
         library = libraries.StandIn(gpu)
         array = Unexported(own.device_address, (NBYTES,), np.dtype(np.uint8), own)

@@ -215,18 +215,6 @@ def wait_for_threads():
             assert not thread.is_alive()
 
 
-def test_a_capture_in_another_thread_is_not_disturbed(device_gpu, cuda_api):
-    """CUDA refuses many calls while any thread captures in the global mode, but of relaxed ones."""
-    with device_gpu.surface(NBYTES) as surface:
-        surface.set(3)
-        assert (surface.get() == 3).all()
-    calls = [name for name, _ in cuda_api.calls]
-    for name in ("cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync"):
-        assert calls[calls.index(name) - 1] == "cuThreadExchangeStreamCaptureMode"
-    relaxed = cuda_api.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
-    assert cuda_api.capture_modes == [relaxed, 0, relaxed, 0]
-
-
 def test_streams_of_any_library():
     class New:
         def __cuda_stream__(self):

@@ -35,6 +35,9 @@ Result = names(
     "CUDA_ERROR_NOT_READY",
     "CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED",
     "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED",
+    "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED",
+    "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT",
+    "CUDA_ERROR_MAP_FAILED",
     "CUDA_ERROR_SOMETHING_NEW",
 )
 
@@ -52,6 +55,7 @@ DISCRETE = {
     "GPU_DIRECT_RDMA_WRITES_ORDERING": 100,
     "CAN_USE_64_BIT_STREAM_MEM_OPS": 1,
     "CAN_FLUSH_REMOTE_WRITES": 0,
+    "PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES": 0,
 }
 #: A consumer card: no device can reach its memory.
 CONSUMER = DISCRETE | {"GPU_DIRECT_RDMA_SUPPORTED": 0, "DMA_BUF_SUPPORTED": 0}
@@ -73,6 +77,7 @@ _NO_CONTEXT_NEEDED = {
     "cuCtxPushCurrent",
     "cuCtxPopCurrent",
     "cuCtxGetCurrent",
+    "cuPointerGetAttribute",
     "cuPointerGetAttributes",
     "cuThreadExchangeStreamCaptureMode",
 }
@@ -101,6 +106,8 @@ class FakeCuda(FakeStreams):
         self.memory: dict[int, np.ndarray] = {}
         self.registered: set[int] = set()
         self.modules, self.contexts = set(), 0
+        #: what virtual memory management has mapped: bytes and attributes, by address
+        self.mapped: dict[int, tuple[int, dict]] = {}
         self._current = threading.local()
         known = [f"CU_DEVICE_ATTRIBUTE_{name}" for name in self.attributes]
         self.CUdevice_attribute = names("CUdevice_attribute", *known)
@@ -112,6 +119,8 @@ class FakeCuda(FakeStreams):
             "CUpointer_attribute", *(f"CU_POINTER_ATTRIBUTE_{name}" for name in pointer.split())
         )
         self.CUmemorytype = SimpleNamespace(CU_MEMORYTYPE_HOST=1, CU_MEMORYTYPE_DEVICE=2)
+        self.CUctx_flags = SimpleNamespace(CU_CTX_SYNC_MEMOPS=128)
+        self.CUmemRangeFlags = SimpleNamespace(CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE=1)
         self.CUmemRangeHandleType = SimpleNamespace(CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD=1)
         self.CUflushGPUDirectRDMAWritesTarget = SimpleNamespace(
             CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX=0
@@ -135,8 +144,8 @@ class FakeCuda(FakeStreams):
                 self.failures[name] = left - 1, error
             if name not in _NO_CONTEXT_NEEDED and not self._stack():
                 return (Result.CUDA_ERROR_INVALID_CONTEXT, None)
-            if name not in _NO_CONTEXT_NEEDED and not self.enter(name):
-                return (Result.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, None)
+            if refused := self.enter(name, arguments):
+                return (Result[refused], None)
             result = function(self, *arguments)
             if isinstance(result, Result):
                 return (result, None)
@@ -206,8 +215,8 @@ class FakeCuda(FakeStreams):
 
     @staticmethod
     def CUresult(number):
-        """The error of a number."""
-        return Result(number)
+        """The error of a number, or a name."""
+        return Result[number] if isinstance(number, str) else Result(number)
 
     def _cuCtxGetDevice(self):
         return self._stack()[-1] % 16
@@ -283,30 +292,68 @@ class FakeCuda(FakeStreams):
     def _cuMemsetD8Async(self, to, value, nbytes, stream):
         self.queue(stream, lambda: ctypes.memset(to, value, nbytes), waits=False)
 
+    def map(self, address: int, nbytes: int, **kind) -> dict:
+        """Maps a piece of memory by virtual memory management; its attributes."""
+        self.unmap(address, nbytes)
+        found = {
+            "MEMORY_TYPE": 2,
+            "IS_GPU_DIRECT_RDMA_CAPABLE": 1,
+            "RANGE_START_ADDR": address,
+            "RANGE_SIZE": nbytes,
+            "BUFFER_ID": next(self._handles),
+            "UNORDERED": True,
+            **kind,
+        }
+        self.mapped[address] = nbytes, found
+        return found
+
+    def unmap(self, address: int, nbytes: int) -> None:
+        """Takes away what is mapped in a range."""
+        for at in [at for at in self.mapped if address <= at < address + nbytes]:
+            del self.mapped[at]
+
     def _cuPointerGetAttributes(self, count, attributes, address):
+        names = [each.name.removeprefix("CU_POINTER_ATTRIBUTE_") for each in attributes]
+        kind = self._kind(address) or {}
+        assert count == len(attributes)
+        return [kind.get(name, 0) for name in names]
+
+    def _kind(self, address: int) -> dict | None:
+        """What is known of the memory at an address."""
+        for at, (nbytes, kind) in self.mapped.items():
+            if at <= address < at + nbytes:
+                return kind
         owner = max((at for at in self.memory if at <= address), default=None)
         if owner is not None:
             block = self.memory[owner]
             owner = owner if address < block.ctypes.data + block.nbytes else None
-        kind = self.kinds.get(address if owner is None else owner)
-        assert count == len(attributes)
-        names = [each.name.removeprefix("CU_POINTER_ATTRIBUTE_") for each in attributes]
-        return [(kind or {}).get(name, 0) for name in names]
+        return self.kinds.get(address if owner is None else owner)
 
     def _cuPointerGetAttribute(self, attribute, address):
         (found,) = self._cuPointerGetAttributes(1, [attribute], address)
-        (kind,) = self._cuPointerGetAttributes(
-            1, [self.CUpointer_attribute.CU_POINTER_ATTRIBUTE_MEMORY_TYPE], address
-        )
-        return found if kind else Result.CUDA_ERROR_INVALID_VALUE
+        kind = self._kind(address) or {}
+        return found if kind.get("MEMORY_TYPE") else Result.CUDA_ERROR_INVALID_VALUE
 
     def _cuPointerSetAttribute(self, value, attribute, address):
-        pass
+        unordered = (self._kind(address) or {}).get("UNORDERED")
+        return Result.CUDA_ERROR_NOT_SUPPORTED if unordered else None
+
+    def _cuCtxGetFlags(self):
+        return self.flags
+
+    def _cuCtxSetFlags(self, flags):
+        self.flags = flags
 
     def _cuFlushGPUDirectRDMAWrites(self, target, scope):
         pass
 
     def _cuMemGetHandleForAddressRange(self, address, nbytes, kind, flags):
+        # Without BAR1 addresses that differ from others, the driver refuses to be asked for them.
+        if flags and not self.attributes["PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES"]:
+            return Result.CUDA_ERROR_NOT_SUPPORTED
+        # A range with a hole, or that ends beyond what is mapped, is none.
+        if self.mapped and not all(map(self._kind, range(address, address + nbytes, 4096))):
+            return Result.CUDA_ERROR_INVALID_VALUE
         return os.memfd_create("fake-dma-buf")
 
     # Kernels ---------------------------------------------------------------------------------

@@ -21,9 +21,37 @@ from types import SimpleNamespace
 PATIENCE = 60.0
 _HOST_FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
-#: Not for threads of the usual mode while there is a capture of it: what CUDA's documentation
-#: names, and the registration of memory, which an H200 refused.
-_UNSAFE = {"cuMemAlloc", "cuMemHostAlloc", "cuMemHostRegister", "cuEventQuery"}
+#: Not for threads of the usual mode while a capture forbids them: they fail, and the capture is
+#: invalid. These are what an H100 refused (driver 580, CUDA 13.0), ...
+_REFUSED = {
+    "cuMemAlloc",
+    "cuMemFree",
+    "cuMemHostAlloc",
+    "cuMemFreeHost",
+    "cuMemHostRegister",
+    "cuMemHostUnregister",
+    "cuStreamSynchronize",
+    "cuModuleUnload",
+    "cuEventQuery",
+    "cuEventSynchronize",
+    "cuPointerSetAttribute",
+}
+#: What no mode allows beside any capture of the context: the second, if it changes SYNC_MEMOPS.
+_NEVER = {"cuCtxSynchronize", "cuCtxSetFlags"}
+#: ... and what CUDA's documentation lets a driver refuse.
+_MAY_BE_REFUSED = {
+    "cuModuleLoadData",
+    "cuMemGetHandleForAddressRange",
+    "cuFlushGPUDirectRDMAWrites",
+    "cuDevicePrimaryCtxRetain",
+    "cuDevicePrimaryCtxRelease",
+    "cuEventDestroy",
+}
+UNSAFE = _REFUSED | _MAY_BE_REFUSED
+#: What waits for all that is queued, as memory or code may be in use.
+_WAITING = {"cuMemFree", "cuMemFreeHost", "cuMemHostUnregister", "cuModuleUnload"}
+#: What waits for the default stream, whose handles are 0 and 1, if that is its argument.
+_DEFAULT_STREAMS = (0, 1)
 
 Work = tuple[Callable[[], None], bool]
 
@@ -31,10 +59,13 @@ Work = tuple[Callable[[], None], bool]
 class Graph:
     """Captured work, and objects that it keeps."""
 
-    def __init__(self, number: int):
+    def __init__(self, number: int, mode: int):
         self.number = number
-        #: whether it is being captured, so that no thread may do what is unsafe
-        self.guarded = False
+        #: how it is captured: in the global mode no thread may do what is unsafe, in the mode of
+        #: threads not this one, in the relaxed one any
+        self.mode = mode
+        self.thread = threading.get_ident()
+        self.invalid = False
         self.work: list[Work] = []
         self.objects: list[tuple[int, int]] = []
         #: the graph, and what was instantiated of it
@@ -48,16 +79,21 @@ class FakeStreams:
     ----------
     library : object
         What the driver's shared library has, as ctypes calls it.
-    capture_modes : list of int
-        What threads set their mode of capture to.
     lazy : bool
         Whether kernels are loaded as unkindly as CUDA may: at their first launch, once all that is
         queued in the context is done, while other calls wait for that.
+    frees_wait : bool
+        Whether what frees memory or code waits for all that is queued, as CUDA does. Not for tests
+        that hold streams without telling the library, and allocate meanwhile.
     """
 
     def __init__(self):
         self._handles = itertools.count(1)
         self.streams: set[int] = set()
+        #: of the context, as after cuInit: CU_CTX_MAP_HOST
+        self.flags = 8
+        #: those that wait for the default stream, and it for them
+        self.blocking: set[int] = set()
         #: by stream, the work that is queued behind what is under way
         self._pending: dict[int, deque[Callable[[], None]]] = {}
         self._changed = threading.Condition()
@@ -67,15 +103,16 @@ class FakeStreams:
         self._events: dict[int, threading.Event] = {}
         self._objects: dict[int, tuple[int, int]] = {}
         self._host_functions = threading.Lock()
-        self.capture_modes: list[int] = []
-        self.lazy = False
+        self.lazy = self.frees_wait = False
         self._loaded: set[str] = set()
         self._loading = threading.RLock()
         self.library = SimpleNamespace(
             cuLaunchHostFunc=self._launch_host_function, cuUserObjectCreate=self._user_object
         )
         self.CUstreamCaptureMode = SimpleNamespace(
-            CU_STREAM_CAPTURE_MODE_GLOBAL=0, CU_STREAM_CAPTURE_MODE_RELAXED=2
+            CU_STREAM_CAPTURE_MODE_GLOBAL=0,
+            CU_STREAM_CAPTURE_MODE_THREAD_LOCAL=1,
+            CU_STREAM_CAPTURE_MODE_RELAXED=2,
         )
         self.CUmoduleLoadingMode = SimpleNamespace(
             CU_MODULE_EAGER_LOADING=1, CU_MODULE_LAZY_LOADING=2
@@ -112,23 +149,47 @@ class FakeStreams:
                 work = self._pending[stream].popleft()
             work()
 
-    def enter(self, function: str) -> bool:
-        """Begins a call that needs a context: waits for the thread that loads a kernel.
+    def enter(self, function: str, arguments: tuple) -> str:
+        """Begins a call: waits for the thread that loads a kernel, and for what is queued.
 
-        Returns False if it is not allowed beside a capture, which is invalid then.
+        Returns why it is not allowed beside a capture, which may be invalid then; empty if it is.
         """
         if function != "cuStreamSynchronize":
             with self._loading:
                 pass
-        relaxed = self._of_thread() == self.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
-        if (
-            function in _UNSAFE
-            and not relaxed
-            and any(graph.guarded for graph in self._capturing.values())
-        ):
-            self._capturing.clear()
+        stream = next((int(each) for each in arguments if isinstance(each, int)), 0)
+        captures = self._capturing
+        kept = [graph for at, graph in captures.items() if at in self.blocking]
+        forbidden = []
+        if function in _NEVER and arguments != (self.flags,):
+            forbidden = list(captures.values())
+        elif function == "cuStreamSynchronize" and stream in captures:
+            forbidden = [captures[stream]]
+        elif function in UNSAFE:
+            forbidden = [graph for graph in captures.values() if self._forbids(graph)]
+        if forbidden:
+            for graph in forbidden:
+                graph.invalid = True
+            return "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"
+        if stream in _DEFAULT_STREAMS and kept:
+            if function == "cuStreamSynchronize":
+                for graph in kept:
+                    graph.invalid = True
+                return "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT"
+            if function == "cuStreamGetCaptureInfo":
+                return "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT"
+        if function in _WAITING and self.frees_wait:
+            self._settle()
+        return ""
+
+    def _forbids(self, graph: Graph) -> bool:
+        """Whether a capture forbids this thread what is unsafe."""
+        modes, mine = self.CUstreamCaptureMode, graph.thread == threading.get_ident()
+        if self._of_thread() == modes.CU_STREAM_CAPTURE_MODE_RELAXED:
             return False
-        return True
+        if graph.mode == modes.CU_STREAM_CAPTURE_MODE_GLOBAL:
+            return mine or self._of_thread() == modes.CU_STREAM_CAPTURE_MODE_GLOBAL
+        return graph.mode == modes.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL and mine
 
     def _of_thread(self) -> int:
         """The mode of captures that this thread has; 0 is the global one."""
@@ -145,7 +206,7 @@ class FakeStreams:
         """Loads a kernel before its launch."""
         if self.lazy and kernel not in self._loaded:
             with self._loading:
-                self._cuCtxSynchronize()
+                self._settle()
         self._loaded.add(kernel)
 
     def _cuModuleGetLoadingMode(self):
@@ -155,16 +216,22 @@ class FakeStreams:
     # Streams ---------------------------------------------------------------------------------
 
     def _cuCtxSynchronize(self):
+        self._settle()
+
+    def _settle(self) -> None:
+        """Waits for all that is queued."""
         for stream in list(self._pending):
             self._cuStreamSynchronize(stream)
 
     def _cuStreamCreate(self, flags):
-        assert flags == 1  # does not wait for the default stream
         self.streams.add(handle := next(self._handles) + 100)
+        if flags != 1:
+            self.blocking.add(handle)
         return handle
 
     def _cuStreamDestroy(self, stream):
         self.streams.remove(stream)
+        self.blocking.discard(stream)
 
     def _cuStreamSynchronize(self, stream):
         with self._changed:
@@ -175,7 +242,6 @@ class FakeStreams:
         return self._stack()[-1]
 
     def _cuThreadExchangeStreamCaptureMode(self, mode):
-        self.capture_modes.append(int(mode))
         before, self._mode.value = self._of_thread(), int(mode)
         return before
 
@@ -228,16 +294,19 @@ class FakeStreams:
     # Graphs ----------------------------------------------------------------------------------
 
     def _cuStreamBeginCapture(self, stream, mode):
-        graph = Graph(next(self._handles))
-        graph.guarded = mode == self.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL
+        graph = Graph(next(self._handles), int(mode))
         self._capturing[int(stream)] = self._graphs[graph.number] = graph
 
     def _cuStreamEndCapture(self, stream):
-        return self._capturing.pop(int(stream), Graph(0)).number
+        graph = self._capturing.pop(int(stream))
+        if graph.invalid:
+            self._cuGraphDestroy(graph.number)
+            return self.CUresult("CUDA_ERROR_STREAM_CAPTURE_INVALIDATED")
+        return graph.number
 
     def _cuStreamGetCaptureInfo(self, stream):
         graph = self._capturing.get(int(stream))
-        return (1, 1, graph.number, [], [], 0) if graph else (0, 0, 0, [], [], 0)
+        return (1 + graph.invalid, 1, graph.number, [], [], 0) if graph else (0, 0, 0, [], [], 0)
 
     def _cuGraphInstantiate(self, graph, flags):
         found = self._graphs[graph]

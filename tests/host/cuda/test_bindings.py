@@ -8,14 +8,19 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from cuda.bindings import driver, nvrtc
 
 import peerdma
+from peerdma.cuda.arrays import _FACTS
+from peerdma.cuda.driver import OLDEST_BINDINGS
 from tests.host.cuda.fake_cuda import DISCRETE, FakeCuda, Result
 from tests.host.cuda.fake_nvrtc import FakeNvrtc
+from tests.host.programs import ROOT
 
 SOURCES = sorted(Path(peerdma.__file__).parent.rglob("*.py"))
 DRIVER = sorted(name[1:] for name in dir(FakeCuda) if name.startswith("_cu"))
@@ -31,6 +36,35 @@ def called() -> set[str]:
             if isinstance(name, str) and name.startswith(("cu", "nvrtc")):
                 found.add(name)
     return {name for name in found if callable(getattr(driver, name, getattr(nvrtc, name, None)))}
+
+
+def named() -> Iterator[str]:
+    """Functions, types and constants of CUDA that the library cannot do without."""
+    yield from called()
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Attribute) and re.match(r"CU[a-z_]", node.attr):
+                yield node.attr
+            # Attributes of pointers are named without their prefix.
+            if isinstance(node, ast.Call) and "pointer_attribute" in ast.unparse(node.func):
+                for each in node.args:
+                    if isinstance(each, ast.Constant) and isinstance(each.value, str):
+                        yield f"CU_POINTER_ATTRIBUTE_{each.value}"
+    yield from (f"CU_POINTER_ATTRIBUTE_{name}" for name in _FACTS)
+
+
+def test_the_oldest_bindings_have_what_the_library_names():
+    """The list is of all names in that version, but for errors and attributes of devices.
+
+    Those are looked up as they are met, and may be missing.
+    """
+    oldest = ".".join(map(str, OLDEST_BINDINGS))
+    there = set(Path(__file__).with_name(f"bindings-{oldest}.txt").read_text().split())
+    wanted = set(named()) - {"cuDriverGetVersion"}
+    assert {"cuStreamGetId", "CU_CTX_SYNC_MEMOPS", "CU_POINTER_ATTRIBUTE_BUFFER_ID"} <= wanted
+    assert not wanted - there
+    declared = re.findall(r'"cuda-bindings>=([\d.]+),', (ROOT / "pyproject.toml").read_text())
+    assert sorted(set(declared)) == [oldest, "13"]
 
 
 def positional(function: object, skipped: int = 0) -> int | None:
@@ -78,6 +112,8 @@ def test_constants_have_their_names_and_values():
     api = FakeCuda()
     for kind in (
         "CUmemorytype",
+        "CUctx_flags",
+        "CUmemRangeFlags",
         "CUmemRangeHandleType",
         "CUflushGPUDirectRDMAWritesTarget",
         "CUflushGPUDirectRDMAWritesScope",

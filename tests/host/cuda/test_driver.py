@@ -71,6 +71,9 @@ def installed(monkeypatch):
         (12020, None, r"CUDA 12.2, but .* cannot be imported .*pip install '\.\[cuda12\]'`"),
         (13000, None, r"pip install '\.\[cuda13\]'`"),
         (14010, None, r"pip install '\.\[cuda13\]'`"),
+        (12080, "11.8.7", r"cuda-bindings is 11.8.7, peerdma needs 12.8 .*'\.\[cuda12\]'`"),
+        (13000, "11.8.7", r"peerdma needs 12.8 or later. Install those .*'\.\[cuda13\]'`"),
+        (12080, "12.7.0", r"peerdma needs 12.8 or later"),
         (12080, "13.0.1", r"cuda-bindings is 13.0.1, for a newer driver. .*'\.\[cuda12\]'`"),
     ],
 )

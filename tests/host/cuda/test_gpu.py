@@ -4,6 +4,7 @@
 import gc
 import os
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -185,6 +186,99 @@ def test_a_copy_between_surfaces_in_host_memory_is_direct(board, cuda_api):
         gpu.verify(dst, seed=1)
 
 
+#: Attributes of a GPU that is coherent with its processor, as GH200 and GB200, and of GB10.
+GRACE = DISCRETE | {"PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES": 1}
+GB10 = INTEGRATED | {"PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES": 1}
+
+
+@pytest.mark.parametrize(
+    ("attributes", "version", "flags"),
+    [
+        (DISCRETE, (12, 0), 0),
+        (DISCRETE, (13, 0), 0),
+        (GRACE, (12, 8), 1),
+        (GRACE, (13, 0), 1),
+        (GRACE, (12, 6), None),
+        (GRACE | {"DMA_BUF_SUPPORTED": 0}, (13, 0), None),
+        (CONSUMER, (13, 0), None),
+    ],
+    ids=["pcie", "pcie-13", "grace", "grace-13", "grace-12.6", "no-dma-buf", "consumer"],
+)
+def test_a_dma_buf_has_addresses_that_pcie_devices_reach(cuda_api, attributes, version, flags):
+    cuda_api.attributes.update(attributes)
+    driver = fake_driver(cuda_api)
+    driver.version = version
+    with CudaGpu(0, "device", driver=driver) as gpu, gpu.surface(10) as surface:
+        if flags is None:
+            with pytest.raises(peerdma.UnsupportedError, match="as a dma-buf: "):
+                surface.dmabuf()
+        else:
+            surface.dmabuf().close()
+        given = [arguments[3] for arguments in cuda_api.named("cuMemGetHandleForAddressRange")]
+        assert given == [] if flags is None else [flags]
+
+
+def test_a_gpu_that_shares_the_hosts_memory(cuda_api):
+    """GB10: surfaces are pinned memory of the host; what CUDA allocates for the GPU is refused."""
+    cuda_api.attributes.update(GB10)
+    with opened(cuda_api, "auto") as gpu:
+        with gpu.surface(10) as surface:
+            assert surface.path is DataPath.HOST_MEMORY
+            assert cuda_api.named("cuMemHostAlloc") == [(4096, 3)]
+        with CudaGpu(0, "host", driver=fake_driver(cuda_api)) as again, again.surface(10) as other:
+            kind = {"MEMORY_TYPE": 2, "IS_GPU_DIRECT_RDMA_CAPABLE": 0}
+            cuda_api.kinds[other.address] = kind
+            with pytest.raises(peerdma.PinError, match=r"for an integrated GPU\. Use memory of"):
+                gpu.register(View(other))
+
+
+class View:
+    """An array of another library over a surface."""
+
+    def __init__(self, surface):
+        self.__cuda_array_interface__ = surface.__cuda_array_interface__
+
+
+@pytest.mark.parametrize("version", [(12, 0), (12, 1), (13, 0)])
+@pytest.mark.parametrize("set_before", [0, 128])
+def test_copies_of_mapped_memory_are_ordered_by_the_context(cuda_api, version, set_before):
+    """Memory of virtual memory management has no SYNC_MEMOPS of its own."""
+    memory = np.zeros(3 * 4096, np.uint8)
+    start = memory.ctypes.data + -memory.ctypes.data % 4096
+    cuda_api.map(start, 4096)
+    cuda_api.map(start + 4096, 4096)
+    cuda_api.flags |= set_before
+    before = cuda_api.flags
+    driver = fake_driver(cuda_api)
+    driver.version = version
+
+    interface = {"shape": (8192,), "typestr": "|u1", "data": (start, False), "version": 3}
+    given = View(SimpleNamespace(__cuda_array_interface__=interface))
+    with CudaGpu(0, "device", driver=driver) as gpu, gpu.register(given) as surface:
+        assert cuda_api.flags == before  # only where it is pinned
+        if version < (12, 1):
+            with pytest.raises(peerdma.PinError, match="expandable_segments:False, or a driver"):
+                surface.acquire()
+        else:
+            surface.acquire()
+            surface.release()
+            assert cuda_api.flags == before | 128
+            assert len(cuda_api.named("cuCtxSetFlags")) == (not set_before)
+            surface.dmabuf().close()
+        with gpu.surface(10) as own:
+            own.acquire()
+            own.release()
+    cuda_api.mapped.clear()
+
+
+def test_copies_that_cannot_be_ordered_are_refused_in_words(cuda_api):
+    with opened(cuda_api) as gpu, gpu.surface(10) as surface:
+        for function in ("cuPointerSetAttribute", "cuCtxSetFlags"):
+            cuda_api.failures[function] = 0, Result.CUDA_ERROR_NOT_SUPPORTED
+        with pytest.raises(peerdma.PinError, match=r"neither for the memory .* nor for the con"):
+            surface.acquire()
+
+
 # Errors -------------------------------------------------------------------------------------
 
 OPENING = [
@@ -262,7 +356,7 @@ def test_nothing_is_left_when_registering_fails(cuda_api, function):
 def test_a_surface_that_cannot_be_pinned_is_not_held(cuda_api):
     with opened(cuda_api) as gpu:
         surface = gpu.surface(10)
-        cuda_api.failures["cuPointerSetAttribute"] = 0, Result.CUDA_ERROR_NOT_SUPPORTED
+        cuda_api.failures["cuPointerSetAttribute"] = 0, Result.CUDA_ERROR_OUT_OF_MEMORY
         with pytest.raises(peerdma.CudaError, match=r"cannot pin .*: cuPointerSetAttribute failed"):
             surface.acquire()
         cuda_api.failures["cuMemGetHandleForAddressRange"] = 0, Result.CUDA_ERROR_NOT_SUPPORTED

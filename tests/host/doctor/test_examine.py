@@ -151,6 +151,14 @@ def geforce(pc: Pc) -> None:
     pc.nvidia(pc.gpu_address, "GeForce RTX 4090")
 
 
+def grace(pc: Pc) -> None:
+    pc.nvidia(pc.gpu_address, "NVIDIA GH200 480GB")
+
+
+def spark(pc: Pc) -> None:
+    pc.nvidia(pc.gpu_address, "NVIDIA GB10")
+
+
 def proprietary(pc: Pc) -> None:
     pc.nvidia(pc.gpu_address, "RTX 6000 Ada Generation", CLOSED)
 
@@ -220,6 +228,8 @@ def acs(pc: Pc) -> None:
         (bus_errors, "bus errors", Verdict.WARN, "12 correctable, 1 fatal", "riser"),
         (iommu, "IOMMU", Verdict.WARN, r"translated \(DMA\); NVIDIA supports nv-p2p", "iommu=pt"),
         (geforce, "GPU", Verdict.WARN, "GeForce RTX 4090, driver 580.95.05", 'memory="host"'),
+        (grace, "GPU", Verdict.NOTE, "GH200 480GB is coherent .* a driver of CUDA 12.8", ""),
+        (spark, "GPU", Verdict.NOTE, "GB10, driver 580.95.05, integrated: board and GPU share", ""),
         (
             proprietary,
             "GPU",

@@ -249,9 +249,10 @@ def test_a_pin_whose_place_is_not_told_is_taken_back(node_driver, node_board):
 
 
 def test_a_surface_that_cuda_refuses_is_not_pinned(node_driver, node_board, device_gpu, cuda_api):
-    cuda_api.failures["cuPointerSetAttribute"] = 0, Result.CUDA_ERROR_NOT_SUPPORTED
+    for function in ("cuPointerSetAttribute", "cuCtxSetFlags"):
+        cuda_api.failures[function] = 0, Result.CUDA_ERROR_NOT_SUPPORTED
     with device_gpu.surface(10) as surface:
-        with pytest.raises(peerdma.CudaError, match="cannot pin"):
+        with pytest.raises(peerdma.PinError, match="cannot pin"):
             node_board.pin(surface)
         assert not node_driver.named("PIN_DMABUF", "PIN_CUDA")
 
