@@ -57,8 +57,7 @@
 #define PEERDMA_NODE		"picoevb"
 /* For arrays whose size a program chooses: a failed allocation is not worth a kernel warning. */
 #define PEERDMA_GFP_ARRAY	(GFP_KERNEL_ACCOUNT | __GFP_NOWARN)
-/* Descriptors of a chain. */
-#define PEERDMA_RING		2048
+#define PEERDMA_RING		2048	/* descriptors of a chain */
 /* A channel that is told to stop takes at most this much of the board's time. */
 #define PEERDMA_STOP_MS		100
 
@@ -68,8 +67,7 @@ struct peerdma_job;
 enum { PEERDMA_H2C, PEERDMA_C2H, PEERDMA_LANES };
 
 #define PEERDMA_MAX_CHANNELS	4
-/* Sets of lanes of one channel, over all channels. */
-#define PEERDMA_LANE_SETS	(PEERDMA_MAX_CHANNELS << PEERDMA_LANES)
+#define PEERDMA_LANE_SETS	(PEERDMA_MAX_CHANNELS << PEERDMA_LANES)	/* of all channels */
 
 /**
  * enum peerdma_lane_state - what a lane is doing
@@ -331,12 +329,6 @@ static inline struct peerdma_dev *peerdma_board_get(struct peerdma_dev *board)
 static inline void peerdma_board_put(struct peerdma_dev *board)
 {
 	put_device(&board->node);
-}
-
-/* How many it has in both directions. */
-static inline u32 peerdma_channels(const struct peerdma_dev *board)
-{
-	return board->lane_count / PEERDMA_LANES;
 }
 
 /* Another user block may change the bytes. */

@@ -7,6 +7,12 @@
 
 #include "surface.h"
 
+/* How many the board has in both directions. */
+static inline u32 peerdma_channels(const struct peerdma_dev *board)
+{
+	return board->lane_count / PEERDMA_LANES;
+}
+
 /* args.c */
 int peerdma_args_copy(struct peerdma_file *file, void *structure, size_t known, size_t least,
 		      const void __user *user);

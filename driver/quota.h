@@ -12,6 +12,8 @@
 #include <linux/wait.h>
 #include <linux/workqueue.h>
 
+#include "core.h"
+
 /**
  * struct peerdma_user - what a user has taken, and what the user's programs are to be told
  * @link: entry in the list of users
@@ -40,6 +42,38 @@ struct peerdma_user {
 	unsigned long slow_until;
 	atomic_t untold;
 	wait_queue_head_t calm;
+};
+
+/**
+ * struct peerdma_line - files of a user whose next jobs need the same lanes of a board
+ * @on_ready: entry in the board's list for these lanes while @files is not empty
+ * @turn: its place among all lines of the board: the lowest is next
+ * @files: the files, in their order
+ *
+ * All members are protected by the board's lock.
+ */
+struct peerdma_line {
+	struct list_head on_ready;
+	u64 turn;
+	struct list_head files;
+};
+
+/**
+ * struct peerdma_share - what a user has of the time of a board
+ * @user: the user
+ * @board: the board; the open files hold references
+ * @link: entry in the user's list
+ * @holders: open files of the user; it is freed after the last of them
+ * @lines: by the lanes that the first jobs of files need, as the lists @ready of the board
+ *
+ * @link and @holders are protected by the lock of quota.c.
+ */
+struct peerdma_share {
+	struct peerdma_user *user;
+	struct peerdma_dev *board;
+	struct list_head link;
+	unsigned int holders;
+	struct peerdma_line lines[PEERDMA_LANE_SETS];
 };
 
 #endif /* PEERDMA_QUOTA_H */

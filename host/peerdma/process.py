@@ -17,7 +17,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
-from typing import Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, cast
 
 from .errors import PeerdmaError
 
@@ -131,7 +131,20 @@ class AtExit:
             self._end(thing)
 
 
-_RLock: Any = type(threading.RLock())
+if TYPE_CHECKING:
+
+    class _RLock:
+        """What is used of the type of ``threading.RLock()``, which has no name of its own."""
+
+        def acquire(self, blocking: bool = True, timeout: float = -1) -> bool: ...
+        def release(self) -> None: ...
+        def __enter__(self) -> bool: ...
+        def __exit__(self, *_: object) -> None: ...
+        def _is_owned(self) -> bool: ...
+        def _acquire_restore(self, state: tuple[int, int]) -> None: ...
+
+else:
+    _RLock = type(threading.RLock())
 
 
 class OwnLock(_RLock):
@@ -159,7 +172,11 @@ class OwnLock(_RLock):
 
     def disown(self) -> None:
         """See `Watched`. Whoever held it may be a thread that does not exist here."""
-        self.__class__ = _ForeignLock
+        object.__setattr__(self, "__class__", _ForeignLock)
+
+    def condition(self) -> threading.Condition:
+        """A condition whose lock it is."""
+        return threading.Condition(cast(Any, self))
 
     def hold(self) -> None:
         """Takes it, unless this thread has it. No signal handler can keep it from that."""

@@ -148,10 +148,11 @@ struct peerdma_user {
     struct wait_queue_head calm;
     atomic_t holders;
 };
+struct peerdma_share { struct peerdma_user *user; };
 struct peerdma_file {
     struct kref ref;
     struct peerdma_dev *board;
-    struct peerdma_user *user;
+    struct peerdma_share *share, own_share;
     bool news;
     struct list_head untold;
     bool telling;
@@ -179,7 +180,7 @@ static void peerdma_file_put(struct peerdma_file *file) {
     check(!file->telling && list_empty(&file->untold));
     struct wait_queue_entry *at, *next;
     list_for_each_entry_safe(at, next, &file->wait.head, entry) free(at);
-    user_put(file->user);
+    user_put(file->share->user);
     free(file);
 }
 
@@ -214,7 +215,7 @@ static void change_watchers(struct peerdma_file *file, bool more) {
 
 static void end_job(struct peerdma_file *file, int takes, bool event) {
     struct peerdma_job *job = calloc(1, sizeof(*job));
-    peerdma_tell_pace(file->user);
+    peerdma_tell_pace(file->share->user);
     job->file = file, job->takes = takes;
     kref_get(&file->ref);
     atomic_inc(&made);
@@ -230,7 +231,8 @@ static void use(unsigned int *seed) {
     peerdma_tell_init(user);
     for (int n = 0; n < 4; n++) {
         files[n] = calloc(1, sizeof(**files));
-        files[n]->board = &board, files[n]->user = user;
+        files[n]->board = &board, files[n]->own_share.user = user;
+        files[n]->share = &files[n]->own_share;
         atomic_inc(&user->holders), atomic_inc(&files[n]->ref.count);
         INIT_LIST_HEAD(&files[n]->untold);
         init_waitqueue_head(&files[n]->wait);

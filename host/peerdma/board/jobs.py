@@ -57,14 +57,14 @@ class Jobs:
         self._followers = 0
         #: when that thread began to see to what has happened; None while it waits
         self._busy_since: float | None = None
-        self._changed = threading.Condition(lock)
+        self._changed = lock.condition()
         #: the thread: jobs that it is to see to the end, and callbacks that it is to call
         self._thread: threading.Thread | None = None
         self._watched: set[Job] = set()
         self._calls: deque[tuple[Call, Job]] = deque()
         #: nobody waits for the board any more; and no job is left
         self._stopped = self._over = False
-        self._news = threading.Condition(lock)
+        self._news = lock.condition()
 
     def submit(self, *tasks: Task) -> list[Job]:
         """Starts jobs, which the thread sees to their end."""

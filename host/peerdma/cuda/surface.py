@@ -13,7 +13,7 @@ from ..errors import UnsupportedError
 from ..memory import dlpack
 from ..memory.dmabuf import DmaBufExport
 from ..memory.memory import DataPath, Extent
-from ..memory.origin import Origin
+from ..memory.origin import Origin, Part
 from ..memory.surface import Gpu, Surface
 from .device import CudaDevice
 from .memory import Allocation
@@ -49,7 +49,7 @@ class CudaSurface(Reachable, Surface):
         self._memory = memory
         self.address: int = memory.address if memory else 0
         self.device_address: int = memory.device_address if memory else 0
-        self.parts = memory.parts if memory else ()
+        self.parts: Sequence[Part] = memory.parts if memory else ()
 
     @property
     def array(self) -> np.ndarray:

@@ -187,7 +187,7 @@ class Run:
 
     def __init__(self, engine: Engine, sides: Sequence[Side], *, repeats: bool):
         self._engine = engine
-        self.repeats = repeats
+        self.repeats: bool = repeats
         self._sides: dict[Side, _Chain] = {side: side.first for side in sides}
         self._first = sides[0]
         self._seconds = engine.seconds_for(sum([side.nbytes for side in sides]))

@@ -103,7 +103,7 @@ class Xdma:
     def prepare_card(self, direction: Direction, memory: ScatterList, card_address: int) -> Run:
         """Prepares the transfer that `transfer` makes; it needs the channel of one direction."""
         side = self._side(direction, memory, card_address)
-        return Run(self.engine, [side], repeats=not card_address & STREAM_WINDOW)
+        return Run(self.engine, [side], repeats=card_address < STREAM_WINDOW)
 
     def _side(self, direction: Direction, memory: ScatterList, card: int) -> Side:
         """A side of a transfer, with the direction's half of the ring."""

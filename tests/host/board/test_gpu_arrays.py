@@ -156,7 +156,7 @@ DEVICE = {"MEMORY_TYPE": 2, "CONTEXT": CONTEXT, "IS_GPU_DIRECT_RDMA_CAPABLE": 1}
         (DEVICE | {"IS_MANAGED": 1}, {}, "managed memory, which moves .* Copy it into"),
         (DEVICE | {"IS_GPU_DIRECT_RDMA_CAPABLE": 0}, {}, "Memory of cudaMalloc is; that of cudaMa"),
         (DEVICE, {"strides": (2,)}, r"not one contiguous piece .* array\[\.\.\.\] = contiguous"),
-        (DEVICE, {"mask": object()}, "not one contiguous piece"),
+        (DEVICE, {"mask": object()}, r"its mask would be lost. Give array\.filled\(value\)"),
     ],
     ids=["pageable", "managed", "pool", "strided", "mask"],
 )

@@ -385,7 +385,7 @@ def test_a_copy_in_a_stream_of_an_array_that_has_moved(board, cuda_loaded, drive
         driver.calls.clear()
         with pytest.raises(peerdma.PinError, match="has moved since"):
             plan.submit(stream=stream)
-        assert not driver.named("SUBMIT") and not cuda_loaded._pending
+        assert not driver.named("SUBMIT") and not any(cuda_loaded._pending.values())
         assert one.get().all() and not two.get().any()
         with gpu.device.current():
             gpu.device.driver.call("cuStreamDestroy", stream, action="test")

@@ -27,11 +27,11 @@ class Limit:
         self.driver, self.pin, self.refuse = driver, type(driver)._pin, refuse
         self.refused = 0
 
-    def __call__(self, address, length):
+    def __call__(self, address, length, *provider):
         if sum(length for _, length in self.driver.pins.values()) + length > MOST * NBYTES:
             self.refused += 1
             self.refuse()
-        return self.pin(self.driver, address, length)
+        return self.pin(self.driver, address, length, *provider)
 
 
 #: What the driver says of locked memory and of a user's quota, and what others may say.

@@ -129,6 +129,9 @@ class FakeCuda(FakeStreams):
             CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_OWNER=100
         )
 
+    #: what does not wait for the thread that loads a kernel
+    unhindered = frozenset(_NO_CONTEXT_NEEDED | {"cuStreamSynchronize"})
+
     def __getattr__(self, name: str):
         if not name.startswith("cu"):
             raise AttributeError(name)

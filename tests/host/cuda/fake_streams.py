@@ -154,7 +154,7 @@ class FakeStreams:
 
         Returns why it is not allowed beside a capture, which may be invalid then; empty if it is.
         """
-        if function != "cuStreamSynchronize":
+        if function not in self.unhindered:
             with self._loading:
                 pass
         stream = next((int(each) for each in arguments if isinstance(each, int)), 0)

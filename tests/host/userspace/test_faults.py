@@ -119,7 +119,10 @@ def both_fail(board: peerdma.Board, late: float, size: int = 60_000):
     ended = {}
     while len(ended) < 2:
         backend.wait(backend.deadline())
-        ended |= backend.collect()
+        found = backend.collect()
+        while found:
+            tag, outcome = found.popleft()
+            ended[tag] = outcome
     start = int(source.scatter.addresses[0])
     for pin in (source, target):
         backend.unpin(pin)
