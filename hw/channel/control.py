@@ -179,7 +179,7 @@ class ChannelControl(wiring.Component):
         # Descriptors, for the run that has the channel
         fetch, parts = self.fetch, run
         if self._shared:
-            m.submodules.grant = grant = ChannelGrant()
+            m.submodules.grant = grant = ChannelGrant(c2h=c2h)
             parts = grant.parts
         wiring.connect(m, intake.entry, in_flight.entry)
         wiring.connect(m, intake.span, wiring.flipped(self.span))

@@ -39,6 +39,15 @@ class ChannelGrant(wiring.Component):
     A run of the other owner ends by Stop, by an error, by the withdrawal of its request, or by
     `stop`, and only when nothing of it can touch memory any more.
 
+    A run of software's that has failed breaks its pair for as long as software has not seen it.
+    Where it had the pair flushed before an H2C run of the owner, it breaks it no more: what comes
+    then is the owner's. A failed C2H run goes on, as software's H2C may bring its bytes yet.
+
+    Parameters
+    ----------
+    c2h : bool
+        The channel's direction.
+
     Members
     -------
     host : In(RunPartsSignature)
@@ -55,7 +64,8 @@ class ChannelGrant(wiring.Component):
         The other owner has the channel.
     """
 
-    def __init__(self):
+    def __init__(self, *, c2h: bool):
+        self._c2h = c2h
         super().__init__(
             {
                 "host": In(RunPartsSignature()),
@@ -77,6 +87,11 @@ class ChannelGrant(wiring.Component):
         flush = Signal()
         #: software's run may begin in this cycle
         hosts = Signal()
+        #: a failed run of software's has broken the pair since before the grant
+        broke = Signal()
+        #: behind it the owner had a run, which began when the pair was flushed
+        served = Signal()
+        waited = Signal()
         with m.If(host.start):
             m.d.sync += host_first.eq(0)
 
@@ -88,7 +103,7 @@ class ChannelGrant(wiring.Component):
             parts.oldest.ready.eq(host.oldest.ready),
             parts.stream.running.eq(host.stream.running | owner.started),
             # A run of software's that is over breaks nothing of the owner's.
-            parts.stream.breaks.eq(host.stream.breaks & ~self.owned),
+            parts.stream.breaks.eq(host.stream.breaks & ~self.owned & ~served),
             host.stream.start_ok.eq(parts.stream.start_ok & hosts),
             host.quiet.eq(parts.quiet),
             host.oldest.payload.eq(oldest),
@@ -105,6 +120,7 @@ class ChannelGrant(wiring.Component):
                 m.d.comb += hosts.eq(host_first | ~owner.request)
                 with m.If(owner.request & ~host.stream.running & ~(self.waits & host_first)):
                     m.d.sync += host_first.eq(1)
+                    m.d.sync += broke.eq(host.stream.breaks)
                     m.next = "Granted"
             with m.State("Granted"):
                 m.d.comb += self.owned.eq(1)
@@ -113,6 +129,8 @@ class ChannelGrant(wiring.Component):
                 with m.Elif(owner.start & parts.stream.start_ok & ~self.stop):
                     m.d.comb += parts.start.eq(1)
                     m.d.sync += end.eq(0)
+                    if not self._c2h:
+                        m.d.sync += served.eq(broke | served)
                     m.next = "Run"
             with m.State("Run"):
                 m.d.comb += [self.owned.eq(1), owner.started.eq(1)]
@@ -144,4 +162,8 @@ class ChannelGrant(wiring.Component):
                     m.d.comb += owner.ended.valid.eq(1)
                     m.d.sync += flush.eq(0)
                     m.next = "Host"
+        # The next run of software's may be given up meanwhile, for which the pair is flushed, too.
+        m.d.sync += waited.eq(self.waits)
+        with m.If(~host.stream.breaks | (waited & ~self.waits)):
+            m.d.sync += [broke.eq(0), served.eq(0)]
         return m

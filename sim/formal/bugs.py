@@ -54,8 +54,14 @@ BUGS: dict[str, list[Edit]] = {
         Edit(
             "a run of software's that is over breaks nothing of the owner's",
             "hw/channel/grant.py",
-            "host.stream.breaks & ~self.owned",
-            "host.stream.breaks",
+            "host.stream.breaks & ~self.owned & ~served",
+            "host.stream.breaks & ~served",
+        ),
+        Edit(
+            "nor behind an H2C run of the owner's for which the pair was flushed",
+            "hw/channel/grant.py",
+            "served.eq(broke | served)",
+            "served.eq(served)",
         ),
         Edit(
             "an aborted run of the owner breaks its pair",

@@ -33,7 +33,7 @@ class Grants(Property):
     reach = 24
 
     def __init__(self):
-        super().__init__(ChannelGrant())
+        super().__init__(ChannelGrant(c2h=False))
 
     def _state(self, m):
         block = self.block
@@ -67,6 +67,14 @@ class Grants(Property):
         # A run ends as it went: an end without an error has had all its descriptors.
         end, failed, whole = owner.ended.payload, Signal(), Signal()
         mine = parts.start & ~host.start
+        #: software's failed run broke the pair before the grant; a run of the owner's came behind
+        before, behind = Signal(), Signal()
+        given_up = self.past(m, block.waits) & ~block.waits
+        lasts = host.stream.breaks & ~given_up
+        m.d.sync += [
+            before.eq(lasts & (~granted | before)),
+            behind.eq(lasts & (behind | (mine & before))),
+        ]
         m.d.comb += [
             Assert(~(running & granted)),
             Assert(~(host.start & granted)),
@@ -80,7 +88,7 @@ class Grants(Property):
             Assert(parts.stream.running == (running | started)),
             # The pair breaks by whoever has the channel; a run of the owner that is not whole does.
             Assert(~parts.stream.breaks | Mux(granted, started & parts.flush, host.stream.breaks)),
-            Assert(granted | (parts.stream.breaks == host.stream.breaks)),
+            Assert(granted | (parts.stream.breaks == (host.stream.breaks & ~behind))),
             Assert(~owner.ended.valid | (parts.stream.breaks == (parts.streamed & ~whole))),
             Assert(~owner.ended.valid | (started & parts.flush & parts.quiet)),
             Assert(self.waiting(m, owner.request & ~granted, self.GRANTED + 1) <= self.GRANTED),
@@ -102,6 +110,8 @@ class Grants(Property):
             Assert(self.inside.state("", "Run", "End") == started),
             Assert(self.inside.state("", "Host") == ~granted),
             Assert(~granted | self.inside("host_first")),
+            Assert(self.inside("served") == behind),
+            Assert(~granted | (self.inside("broke") == before)),
             Assert(self.inside("flush") == self.inside.state("", "End")),
             Assert(~self.inside.state("", "Run") | (good & ~whole & ~failed)),
             Assert(~self.inside.state("", "End") | (good == whole)),
@@ -115,4 +125,5 @@ class Grants(Property):
             mine & block.waits,
             host.start & owner.request,
             host.start & self.past(m, granted),
+            ~granted & behind & host.stream.breaks,
         )

@@ -169,6 +169,20 @@ ROWS = [
         "channel/test_grant.py::test_the_pair_is_flushed_where_a_run_that_used_it_failed",
     ),
     (
+        "a failed run of software's costs bytes of the owner's behind it",
+        "channel/grant.py",
+        "served.eq(broke | served)",
+        "served.eq(served)",
+        "test_leftovers.py::test_a_failed_run_costs_no_byte_of_another_owners_behind_it",
+    ),
+    (
+        "what the owner brought stays when a run is given up behind a failed one",
+        "channel/grant.py",
+        "with m.If(~host.stream.breaks | (waited & ~self.waits)):",
+        "with m.If(~host.stream.breaks):",
+        "test_leftovers.py::test_a_failed_run_costs_no_byte_of_another_owners_behind_it",
+    ),
+    (
         "a soft reset lets the owner's run go on",
         "channel/grant.py",
         "with m.If(~owner.request | self.stop):",

@@ -80,7 +80,7 @@ def further(place: int, count: int, bits: int = OFFSET_BITS) -> int:
 def write_of(rng, address: int, data: bytes, width: int = 64) -> dict:
     """Of a placement that writes `data`, a word at most, from a byte address on: bytes and rows.
 
-    What is not enabled is noise.
+    What is not enabled is noise. Rows wrap at the end of the memory, as their bits do.
     """
     lanes = width // 8
     word, shift = divmod(address, lanes)
@@ -88,7 +88,7 @@ def write_of(rng, address: int, data: bytes, width: int = 64) -> dict:
     for n, value in enumerate(data, shift):
         values[n % lanes] = value
         enable[(word + n // lanes) % 2] |= 1 << n % lanes
-    rows = [(word + 1) // 2, word // 2]
+    rows = [row % (RING_PLACE // (2 * lanes)) for row in ((word + 1) // 2, word // 2)]
     return {"rows": rows, "data": int.from_bytes(values, "little"), "enable": enable}
 
 

@@ -261,6 +261,53 @@ def test_nothing_outlives_a_run_that_was_given_up_before_its_turn(failed):
     stand.run(bench)
 
 
+@pytest.mark.parametrize("cleared", ["beside", "behind", "restarted", "given up"])
+def test_a_failed_run_costs_no_byte_of_another_owners_behind_it(cleared):
+    """Software clears Run of H2C while the owner's H2C run is under way, or long after.
+
+    A run of software's that is given up meanwhile has the pair flushed, as ever.
+    """
+    stand = Stand(shared=True)
+
+    async def bench(ctx):
+        into = Owner(stand.model.core.owners[0])
+        for how, at in (("fetch", 0), ("magic", 2), ("data", 1)):
+            await stand.send(ctx, stand.rng.randbytes(COPY))
+            await stand.fail(ctx, False, how, at)
+            stand.model.refused = set()
+            data = stand.rng.randbytes(COPY)
+            stand.model.memory[SOURCE : SOURCE + COPY] = data
+            table = descriptors_of([(BASE + SOURCE, WINDOW, COPY)], BASE + LIST)
+            stand.model.memory[LIST : LIST + table.nbytes] = table.tobytes()
+            await into.grant(ctx)
+            await into.begin(ctx, BASE + LIST)
+            if cleared != "behind":
+                stand.control(False, 0)
+            if cleared in ("restarted", "given up"):
+                more = stand.rng.randbytes(COPY)
+                stand.model.memory[0x3000 : 0x3000 + COPY] = more
+                table = descriptors_of([(BASE + 0x3000, WINDOW, COPY)], BASE + 0x5000)
+                stand.model.memory[0x5000 : 0x5000 + table.nbytes] = table.tobytes()
+                stand.start(False, 0x5000)
+            if cleared == "given up":
+                stand.control(False, 0)
+            end = await into.end(ctx)
+            assert (end.outcome, end.aborted, end.count) == (Outcome.OK, 0, 1)
+            if cleared == "given up":
+                await stand.expect_clean_copy(ctx)
+                continue
+            if cleared == "behind":
+                await ctx.tick().repeat(stand.rng.randrange(1, 200))
+                stand.control(False, 0)
+            assert await stand.take(ctx, COPY) == data
+            if cleared == "restarted":
+                await stand.idle(ctx, False)
+                stand.control(False, 0)
+                assert await stand.take(ctx, COPY) == more
+
+    stand.run(bench)
+
+
 def test_a_failed_h2c_run_of_a_source_holds_nothing_up():
     """Nothing of it comes out of a source: a run of frames goes on, and H2C starts again."""
     stand = Stand(replace(CONFIG, user=PatternSource))
