@@ -51,7 +51,7 @@ class Origin:
         The address, if it is of a GPU, whose library may queue work on it; else 0.
     """
 
-    __slots__ = ("_action", "_expected", "_identity", "_parts", "_where", "produced")
+    __slots__ = ("_action", "_expected", "_foreign", "_identity", "_parts", "_where", "produced")
 
     def __init__(
         self,
@@ -62,6 +62,7 @@ class Origin:
     ):
         self._parts = parts
         self._identity = identity
+        self._foreign = not isinstance(given, np.ndarray)
         self._where = _follow(given, array)
         self._expected = self._where()
         self.produced: int = array.address if array.on_gpu else 0
@@ -72,7 +73,10 @@ class Origin:
         try:
             found = self._where()
         except Exception as error:
-            raise self._moved(f"its library does not say where it is any more ({error})") from None
+            if not self._foreign:  # numpy raises nothing here: it is a signal handler's
+                raise
+            why = f"its library does not say where it is any more ({error})"
+            raise self._moved(why) from error
         if found != self._expected:
             raise self._moved("its library has given that memory back, or taken other memory")
         for address, identity in self._parts:

@@ -35,6 +35,11 @@ class Profiler:
         self.at, self.error = at, error
         self.count = 0
         self.where = ""
+        #: the interpreter reports what is raised in a finalizer, and goes on
+        self.ignored = False
+
+    def _note_ignored(self, report) -> None:
+        self.ignored = report.exc_type is self.error
 
     def __call__(self, frame, event, _):
         # What `keep` calls returns to the interpreter's own code, which looks for no signals.
@@ -50,6 +55,7 @@ class Profiler:
 
     def run(self, call: Callable[[], object]) -> BaseException | None:
         """Makes a call; returns the error that came out."""
+        hook, sys.unraisablehook = sys.unraisablehook, self._note_ignored
         sys.setprofile(self)
         try:
             call()
@@ -57,6 +63,7 @@ class Profiler:
             return error
         finally:
             sys.setprofile(None)
+            sys.unraisablehook = hook
         return None
 
 
@@ -124,8 +131,10 @@ CALLS = ("copy", "copy_of_arrays", "copy_to_a_gpu", "write", "plan", "submit", "
 
 @pytest.mark.parametrize("call", CALLS)
 def test_an_interrupt_at_any_place(setup, seed, call):
-    dry = Profiler(0, KeyboardInterrupt)
-    dry.run(getattr(setup, call))
+    # The first call of all does more.
+    for _ in range(2):
+        dry = Profiler(0, KeyboardInterrupt)
+        dry.run(getattr(setup, call))
     everywhere = range(1, dry.count + 1)
     assert len(everywhere) > 100
     places = everywhere
@@ -137,13 +146,13 @@ def test_an_interrupt_at_any_place(setup, seed, call):
         began = time.monotonic()
         try:
             error = profiler.run(getattr(setup, call))
-            came += error is not None
+            came += error is not None or profiler.ignored
             setup.works()
         except BaseException as error:
             raise AssertionError(f"place {place}: {profiler.where}") from error
         assert time.monotonic() - began < PATIENCE, profiler.where
         # What a call does may depend on what has come from the board by then.
-        assert error is not None or not profiler.where, profiler.where
+        assert error is not None or profiler.ignored or not profiler.where, profiler.where
     assert came > len(places) // 2
 
 

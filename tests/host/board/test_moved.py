@@ -380,7 +380,8 @@ def test_a_copy_in_a_stream_of_an_array_that_has_moved(board, cuda_loaded, drive
         given, source = OnGpu(one.device_address), np.ones(NBYTES, np.uint8)
         plan = board.prepare(source, given)
         plan.submit(stream=stream).result(60)
-        gpu.synchronize()
+        with gpu.device.current():
+            gpu.device.driver.call("cuStreamSynchronize", stream, action="test")
         given.address = two.device_address
         driver.calls.clear()
         with pytest.raises(peerdma.PinError, match="has moved since"):
