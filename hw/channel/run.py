@@ -202,9 +202,10 @@ class RunState(wiring.Component):
                 with m.If(~run):
                     m.next = "Dropped"
             with m.State("Dropped"):
-                # The pair may be another owner's, and is flushed behind its run.
+                # The pair may be another owner's, and is flushed behind its run. The next run
+                # may be given up here, too.
                 m.d.comb += [resting.eq(1), use.breaks.eq(1), busy.eq(run)]
-                with m.If(use.start_ok):
+                with m.If(use.start_ok & ~self.fall):
                     m.next = "Idle"
             with m.State("Abort"):
                 m.d.comb += [busy.eq(1), self.halt.eq(1)]

@@ -40,11 +40,14 @@ class Ends(Property):
         waited = self.past(m, block.events.busy & ~use.running & ~block.start)
         given_up = waited & ~block.events.busy
         wrong = (inside("ending") & int(Status.errors())).any()
+        told = (block.events.event & int(Status.errors())).any()
+        unseen = use.breaks & told & block.enable & ~block.stop
         m.d.comb += [
             # Codes that mean no outcome.
             Assume(known & known_failure),
             Assert(~over | whole | self.past(m, use.breaks) | ~self.past(m, block.streamed)),
             Assert(~self.past(m, given_up) | use.breaks),
+            Assert(~self.past(m, unseen) | use.breaks),
             Assert(~use.breaks | use.running | inside.state("", "Failed", "Dropped")),
             Assert(~inside.state("", "Failed") | ~block.start),
             # What is inside.
