@@ -81,7 +81,8 @@ def test_jobs_that_ended_wait_for_their_watchers_no_more_than_a_thousand():
         time.sleep(3)
         os.kill(pid, signal.SIGKILL)
         assert ended(pid) == -signal.SIGKILL
-        node.h2c(Buffer(PAGE).address, 0, 64)
+        memory = Buffer(PAGE)
+        node.h2c(memory.address, 0, 64)
 
 
 @pytest.mark.parametrize("end", ["closed", "killed", "unbound"])
@@ -110,8 +111,8 @@ def test_watchers_come_and_go_while_they_are_told(end: str):
                 node.submit(Op.COPY, 0, src_handle=handle, dst_handle=handle)
                 os.read(node.fd, 256)
             node.close()
-            for epoll in watchers:
-                epoll.close()
+            for watcher in watchers:
+                watcher.close()
         signal.pause()
 
     with nodes_of_all():
@@ -128,9 +129,10 @@ def test_watchers_come_and_go_while_they_are_told(end: str):
             os.kill(pid, signal.SIGKILL)
             assert ended(pid) == -signal.SIGKILL
         with Node() as node:
-            node.h2c(Buffer(PAGE).address, 0, PAGE)
+            memory = Buffer(PAGE)
+            node.h2c(memory.address, 0, PAGE)
             until(lambda: not node.info().pinned_bytes)
-            handle = node.pages(Buffer(PAGE))
+            handle = node.pages(memory)
             node.submit(Op.H2C, 64, src_handle=handle)
             assert results(node.events(1)) == [(0, 0)]
             node.request(Ioctl.RESET, uapi.Reset())
