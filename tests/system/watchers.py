@@ -111,7 +111,7 @@ def costs(kind: str, entries: int) -> dict[str, list[float]]:
 
 
 def ratios(kind: str, entries: int) -> dict[str, float]:
-    """How many times as long requests take if another user's files are watched: on average."""
+    """How many times as long requests take if another user's files are watched: in the middle."""
     found: dict[int, dict[str, list[float]]] = {1: {}, entries: {}}
     with nodes_of_all():
         for turn in (1, entries) * 2:
@@ -121,12 +121,9 @@ def ratios(kind: str, entries: int) -> dict[str, float]:
         for name, times in each.items():
             numbers = statistics.mean(times), statistics.median(times), max(times)
             print(kind, turn, name, *(round(1e6 * number) for number in numbers), "us", flush=True)
-    return {name: _mean(found[entries][name]) / _mean(found[1][name]) for name in found[1]}
-
-
-def _mean(times: list[float]) -> float:
-    """That of all but the slowest tenth, in which other programs beside the guest have a part."""
-    return statistics.mean(sorted(times)[: -(len(times) // 10)])
+    # Other programs beside the guest have a part in the slowest ones.
+    middle = statistics.median
+    return {name: middle(found[entries][name]) / middle(found[1][name]) for name in found[1]}
 
 
 if __name__ == "__main__":
