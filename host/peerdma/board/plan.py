@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from ..errors import PeerdmaError
 from ..process import OneProcess
 from .arrays import Lease
 from .backend import BoardInfo, Moved, Progress
@@ -94,8 +95,13 @@ class Plan(OneProcess):
     def order(self) -> None:
         """Waits for the work that other libraries have queued on the plan's arrays."""
         self._jobs.lock.require_own()
-        for lease in self._produced:
-            lease.order()
+        try:
+            for lease in self._produced:
+                lease.order()
+        except PeerdmaError:
+            # Of an array whose memory is gone, its library may say what makes no sense.
+            self.require_unmoved()
+            raise
 
     def require_unmoved(self) -> None:
         """PinError if one of its arrays is not where it was when it was pinned."""

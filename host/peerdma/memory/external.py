@@ -16,6 +16,8 @@ from .refused import masked, nonsense, refuse_mask, refused
 
 __all__ = ["ALL_STREAMS", "LEGACY_STREAM", "ExternalArray", "describe", "is_array"]
 
+#: What DLPack calls memory of the host.
+_HOST = frozenset({dlpack.CPU, dlpack.CUDA_HOST})
 _WANTED = (
     "give an array of numpy, PyTorch, CuPy or Numba, anything else with DLPack, "
     "__cuda_array_interface__ or the buffer protocol, a surface, or a peerdma.DmaBuf"
@@ -187,14 +189,15 @@ def _imported(array: Any, kind: int, action: str, ordered: bool) -> ExternalArra
             "and GPU. Copy it into a surface of gpu.surface(...) instead"
         )
     on_gpu = kind == dlpack.CUDA
-    if not on_gpu and kind not in (dlpack.CPU, dlpack.CUDA_HOST):
+    if not on_gpu and kind not in _HOST:
         raise PinError(
             f"cannot {action} a {type(array).__name__} on a device of DLPack kind {kind}, "
             "which is neither the host nor a CUDA GPU. Move it to one of these first"
         )
     stream = (dlpack.STREAM if ordered else dlpack.NO_STREAM) if on_gpu else None
     tensor = dlpack.read(array, stream, action)
-    if tensor.device != kind:
+    # Of pinned memory PyTorch says so here, and there that it is the host's.
+    if tensor.device != kind and not {tensor.device, kind} <= _HOST:
         raise nonsense(action, array, f"on devices of kind {kind} and of kind {tensor.device}")
     itemsize = tensor.dtype.itemsize
     strides = tensor.strides and tuple(stride * itemsize for stride in tensor.strides)

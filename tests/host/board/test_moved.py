@@ -448,6 +448,18 @@ def test_storage_of_pytorch_that_is_freed_and_taken():
                     plan.run()
 
 
+def test_memory_that_was_given_back_is_said_to_have_moved(board, range_of_addresses, cuda_loaded):
+    """Also where its library says nonsense of the array then, and its work is waited for."""
+    _, start = range_of_addresses
+    cuda_loaded.map(start, 4096)
+    given, source = OnGpu(start, 4096), np.ones(4096, np.uint8)
+    plan = board.prepare(source, given)
+    given.address = 0
+    for call in (plan.run, plan.submit):
+        with pytest.raises(peerdma.PinError, match="has moved since"):
+            call()
+
+
 def test_what_takes_the_place_of_memory_that_moved_does_not_overlap_with_it(board):
     memory = np.zeros(2 * NBYTES, np.uint8)
     tensor = Tensor()

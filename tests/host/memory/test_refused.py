@@ -184,3 +184,13 @@ def test_a_tensor_that_is_elsewhere_than_its_library_says(board):
     )
     with pytest.raises(peerdma.PinError, match="on devices of kind 2 and of kind 1"):
         board.pin(lies)
+
+
+def test_pinned_tensors_are_the_hosts(board):
+    """PyTorch names CUDA's host memory as their device, and the host's in what it exports."""
+    array, target = np.arange(4, dtype="f4"), np.zeros(4, "f4")
+    pinned = SimpleNamespace(
+        __dlpack_device__=lambda: (3, 0), __dlpack__=lambda **_: array.__dlpack__()
+    )
+    board.copy(pinned, target)
+    assert (target == array).all()
