@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
 import secrets
 import shlex
@@ -24,6 +25,7 @@ from peerdma import regs
 from peerdma.testing import pattern
 from sim.campaign import __main__ as command
 from sim.campaign import draw as drawing
+from sim.campaign import session
 from sim.campaign.coverage import Coverage, Exclusion, Group, band
 from sim.campaign.draw import draw
 from sim.campaign.execute import SEEDS, Campaign, NoWorkers, cluster, run
@@ -304,6 +306,48 @@ def test_a_source_holds_nothing_of_h2c():
     pair = FramePair()
     release_pair(SimpleNamespace(seen=Coverage(GROUPS)), pair, [ended("h2c")])
     assert not pair.unknown
+
+
+class Carried:
+    """A job that comes to its good end at once; what C2H takes is not more than was sent."""
+
+    def __init__(self, rig, channel, run, episode):
+        self._pair, self._c2h, self._size = rig.pairs[0], channel == "C2H 0", run.streamed
+
+    def prepare(self) -> None:
+        """There is no memory."""
+
+    async def begin(self) -> None:
+        """Tell the pair."""
+        if self._c2h:
+            self._pair.take(self._size)
+        else:
+            self._pair.send(bytes(self._size))
+
+    async def wait(self) -> None:
+        """C2H would wait for bytes that do not come."""
+        assert self._pair.left >= 0
+
+    async def expect_good(self, after: str) -> None:
+        """It is."""
+
+
+@pytest.mark.parametrize("left", [0, 513])
+def test_a_copy_behind_what_went_wrong_leaves_what_later_episodes_take(left, monkeypatch):
+    monkeypatch.setattr(session, "Job", Carried)
+    pair = Pair()
+    pair.send(bytes(left))
+    rig = SimpleNamespace(
+        rng=random.Random(1),
+        pairs=[pair],
+        channels=["H2C 0", "C2H 0"],
+        channels_each_way=1,
+        seen=SimpleNamespace(sample=lambda *_, **__: None),
+        machine=SimpleNamespace(user="pass"),
+    )
+    with pytest.raises(StopIteration):
+        session._Session(rig, None)._copy(None, 0).send(None)
+    assert pair.left == left
 
 
 def request(kind: TlpType, address: int, size: int) -> Tlp:
