@@ -97,9 +97,9 @@ class Lease:
         self._given = given
         self._owner = owner
         self._pinned = pinned
-        self._arrays: Arrays | None = arrays
         #: to be released in the end
         self._surface = surface
+        self._arrays: Arrays | None = arrays
         #: tells whether the array has moved
         self.origin: Origin | None = origin
         #: address in a GPU's memory if its library may queue work on it, see `order`; else 0
@@ -112,7 +112,8 @@ class Lease:
 
     def close(self) -> None:
         """Ends the lease, from any thread and at any time. Closing again does nothing."""
-        arrays, self._arrays = self._arrays, None
+        # One whose making was interrupted has none.
+        arrays, self._arrays = getattr(self, "_arrays", None), None
         if arrays is not None:
             arrays.returned.append((self._pinned, 1, self._surface))
 

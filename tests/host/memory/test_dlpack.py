@@ -134,12 +134,13 @@ class VersionedExporter(Exporter):
 
     def __init__(self, version=(1, 0), flags=0):
         super().__init__(dlpack.CUDA)
+        self.asked = []
         self._record = dlpack._Versioned(
             *version, None, dlpack._release, flags, self._record.tensor
         )
 
     def __dlpack__(self, *, stream, max_version):
-        assert (stream, max_version) == (dlpack.STREAM, (1, 0))
+        self.asked.append((stream, max_version))
         record = ctypes.byref(self._record)
         return dlpack._new_capsule(record, b"dltensor_versioned", dlpack._unused)
 
@@ -166,5 +167,9 @@ def test_tensors_that_cannot_be_surfaces_are_refused_by_name(cuda_api, array, me
 def test_a_tensor_of_a_library_with_versions_is_registered(cuda_api):
     cuda_api.kinds[4096] = {"MEMORY_TYPE": 2, "IS_GPU_DIRECT_RDMA_CAPABLE": 1}
     gpu = CudaGpu(0, "device", driver=fake_driver(cuda_api))
-    with gpu, gpu.register(VersionedExporter()) as surface:
+    exporter = VersionedExporter()
+    with gpu, gpu.register(exporter) as surface:
         assert (surface.address, surface.shape, surface.dtype) == (4096, (4,), np.int32)
+    # Its work is waited for once; where it is then is looked at without.
+    first, *others = exporter.asked
+    assert first == (dlpack.STREAM, (1, 0)) and set(others) <= {(dlpack.NO_STREAM, (1, 0))}
