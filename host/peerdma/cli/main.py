@@ -38,7 +38,7 @@ _EXIT_CODES = "exit codes:\n" + "\n".join(
 def guarded(program: str, action: Callable[[], int]) -> int:
     """Runs `action`; prints an error as one line on stderr and returns its exit code.
 
-    That nobody reads the output to its end, as in ``peerdma list | head -1``, is none.
+    That nobody reads the output to its end, as a pipe into a program that takes one line, is none.
     """
     try:
         return _written(program, action())
