@@ -227,9 +227,9 @@ ROWS = [
     (
         "errors of the owner's reads are captured",
         "channel/capture.py",
-        "self.read.valid & ~clients.bit_select(failed.client, 1)",
-        "self.read.valid",
-        "test_owners.py::test_errors_of_the_owner_are_not_captured",
+        "of_host = ~self.owned[number] if self._shared else 1",
+        "of_host = 1",
+        "channel/test_capture.py::test_reads_of_another_owner_are_not_those_of_software",
     ),
     # Descriptors
     (

@@ -42,6 +42,10 @@ def test_random_words_of_a_gpu_end_its_queue_and_nothing_else():
     served = []
 
     async def hostile(ctx):
+        await world.arm(ctx, 0)
+        tickets = world.submit(0, rng.randrange(4))  # one at least is valid
+        await world.ring(ctx, 0)
+        await world.served(ctx, 0, tickets, cycles=20_000)
         for _ in range(12):
             await world.disarm(ctx, 0)
             await world.arm(ctx, 0)
