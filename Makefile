@@ -20,11 +20,11 @@ help: ## list the targets (the default)
 demo: setup ## copy GPU -> board -> GPU and verify; DEMO_ARGS="--help" lists options
 	$(RUN) host/demo.py $(DEMO_ARGS)
 
-system-demo: setup ## the same in Linux guests in QEMU, through the driver; LANE=strict for one
-	$(RUN) -m sim.system demo $(if $(LANE),--lane $(LANE))
+system-demo: setup ## the same in Linux guests in QEMU, through the driver; CONFIGURATION=strict for one
+	$(RUN) -m sim.system demo $(if $(CONFIGURATION),--configuration $(CONFIGURATION))
 
-system-shell: setup ## a prompt in such a guest; LANE=, BOARD="options", FILES="modules, programs"
-	$(RUN) -m sim.system shell $(if $(LANE),--lane $(LANE)) --board "$(BOARD)" $(FILES)
+system-shell: setup ## a prompt in such a guest; CONFIGURATION=, BOARD="options", FILES="modules, programs"
+	$(RUN) -m sim.system shell $(if $(CONFIGURATION),--configuration $(CONFIGURATION)) --board "$(BOARD)" $(FILES)
 
 test: setup ## style, types, then every test on two cores; SEED=N repeats a random run
 	$(RUN) -m ruff check .

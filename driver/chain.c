@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Descriptor chains: how memory becomes descriptors in a lane's ring.
+ * Descriptor chains: how memory becomes descriptors.
  *
  * The layout is PG195's: the descriptors follow each other, in blocks that do not cross 4 KiB. Of a
  * chain that ends only the last one stops, with the one interrupt of the chain.
@@ -35,10 +35,11 @@ struct chain_place {
  */
 int peerdma_chain_alloc(struct peerdma_dev *board, struct peerdma_chain *chain, u32 room)
 {
-	chain->ring = dma_alloc_coherent(&board->pdev->dev, room * sizeof(*chain->ring),
-					 &chain->address, GFP_KERNEL);
+	chain->descriptors = dma_alloc_coherent(&board->pdev->dev,
+						room * sizeof(*chain->descriptors),
+						&chain->address, GFP_KERNEL);
 	chain->room = room;
-	return chain->ring ? 0 : -ENOMEM;
+	return chain->descriptors ? 0 : -ENOMEM;
 }
 
 /**
@@ -50,10 +51,10 @@ int peerdma_chain_alloc(struct peerdma_dev *board, struct peerdma_chain *chain, 
  */
 void peerdma_chain_free(struct peerdma_dev *board, struct peerdma_chain *chain)
 {
-	if (chain->ring)
-		dma_free_coherent(&board->pdev->dev, chain->room * sizeof(*chain->ring),
-				  chain->ring, chain->address);
-	chain->ring = NULL;
+	if (chain->descriptors)
+		dma_free_coherent(&board->pdev->dev, chain->room * sizeof(*chain->descriptors),
+				  chain->descriptors, chain->address);
+	chain->descriptors = NULL;
 }
 
 static int chain_compare(const void *key, const void *element)
@@ -102,7 +103,7 @@ static u32 chain_adjacent(u32 index, u32 count)
 /* Writes a descriptor, but for its control word. */
 static void chain_write(const struct peerdma_chain *chain, u32 index, u64 bus, u64 card, u32 length)
 {
-	struct peerdma_descriptor *descriptor = &chain->ring[index];
+	struct peerdma_descriptor *descriptor = &chain->descriptors[index];
 
 	descriptor->length = cpu_to_le32(length);
 	descriptor->source = cpu_to_le64(chain->c2h ? card : bus);
@@ -112,7 +113,7 @@ static void chain_write(const struct peerdma_chain *chain, u32 index, u64 bus, u
 
 static void chain_control(const struct peerdma_chain *chain, u32 index, u32 adjacent, u32 flags)
 {
-	chain->ring[index].control =
+	chain->descriptors[index].control =
 		cpu_to_le32(FIELD_PREP(PEERDMA_DESC_MAGIC_MASK, PEERDMA_DESC_MAGIC) |
 			    FIELD_PREP(PEERDMA_DESC_ADJACENT_MASK, adjacent) | flags);
 }
@@ -146,7 +147,7 @@ u64 peerdma_chain_build(const struct peerdma_chain *chain, const struct peerdma_
 		flags = n + 1 == *count ? PEERDMA_DESC_STOP | PEERDMA_DESC_COMPLETED : 0;
 		chain_control(chain, n, chain_adjacent(n, *count), flags);
 	}
-	chain->ring[*count - 1].next = 0;
+	chain->descriptors[*count - 1].next = 0;
 	return built;
 }
 
@@ -156,7 +157,7 @@ u64 peerdma_chain_build(const struct peerdma_chain *chain, const struct peerdma_
  * @offset: first byte
  * @length: bytes, not 0 and within the surface
  *
- * Return: how many; more than PEERDMA_RING: too many.
+ * Return: how many; more than PEERDMA_CHAIN_ROOM: too many.
  */
 u32 peerdma_chain_length(const struct peerdma_surface *surface, u64 offset, u64 length)
 {
@@ -164,7 +165,7 @@ u32 peerdma_chain_length(const struct peerdma_surface *surface, u64 offset, u64 
 	u64 bus;
 	u32 n;
 
-	for (n = 0; n <= PEERDMA_RING && length; n++)
+	for (n = 0; n <= PEERDMA_CHAIN_ROOM && length; n++)
 		length -= chain_next(&place, length, &bus);
 	return n;
 }
@@ -185,7 +186,7 @@ bool peerdma_chain_address(const struct peerdma_surface *surface, u64 offset, u6
 	return chain_next(&place, length, bus) == length;
 }
 
-static u32 chain_append(struct peerdma_lane *lane, u32 index, const struct peerdma_surface *surface,
+static u32 chain_append(struct peerdma_engine *engine, u32 index, const struct peerdma_surface *surface,
 			u64 offset, u64 length)
 {
 	struct chain_place place = chain_find(surface, offset);
@@ -193,29 +194,29 @@ static u32 chain_append(struct peerdma_lane *lane, u32 index, const struct peerd
 
 	for (; length; length -= part) {
 		part = chain_next(&place, length, &bus);
-		chain_write(&lane->chain, index++, bus, lane->board->stream_window, part);
+		chain_write(&engine->chain, index++, bus, engine->board->stream_window, part);
 	}
 	return index;
 }
 
 /**
  * peerdma_chain_build_ring() - writes a chain that never ends: each frame, and behind it its record
- * @lane: it is BUILDING
+ * @engine: it is BUILDING
  * @ring: has been measured
  *
  * Return: the number of descriptors. The last one of each frame interrupts.
  */
-u32 peerdma_chain_build_ring(struct peerdma_lane *lane, const struct peerdma_ring *ring)
+u32 peerdma_chain_build_ring(struct peerdma_engine *engine, const struct peerdma_frame_ring *ring)
 {
-	const struct peerdma_ring_frame *frame;
+	const struct peerdma_frame_place *frame;
 	u32 frames, count = 0, n;
 	bool ends;
 
 	for (frames = 0; frames < ring->frame_count; frames++) {
 		frame = &ring->frames[frames];
-		count = chain_append(lane, count, frame->surface, frame->offset, frame->length);
+		count = chain_append(engine, count, frame->surface, frame->offset, frame->length);
 		if (ring->records)
-			count = chain_append(lane, count, ring->records, ring->records_offset +
+			count = chain_append(engine, count, ring->records, ring->records_offset +
 					     frames * sizeof(struct peerdma_frame_record),
 					     sizeof(struct peerdma_frame_record));
 	}
@@ -223,11 +224,11 @@ u32 peerdma_chain_build_ring(struct peerdma_lane *lane, const struct peerdma_rin
 	for (n = 0; n < count; n++) {
 		ends = n + 1 == frame->end;
 		frame += ends;
-		chain_control(&lane->chain, n,
+		chain_control(&engine->chain, n,
 			      n + 1 == count ? min_t(u32, count, BLOCK) - 1 :
 					       chain_adjacent(n, count),
 			      ends || !((n + 1) % INTERRUPT_EVERY) ? PEERDMA_DESC_COMPLETED : 0);
 	}
-	lane->chain.ring[count - 1].next = cpu_to_le64(lane->chain.address);
+	engine->chain.descriptors[count - 1].next = cpu_to_le64(engine->chain.address);
 	return count;
 }

@@ -76,7 +76,8 @@ static void chardev_fill_event(const struct peerdma_job *job, struct peerdma_eve
 		.size = sizeof(*event),
 		.job = job->id,
 		.user_data = job->user_data,
-		.bytes = job->ring ? job->ring->ready : c2h->used ? c2h->done : h2c->done,
+		.bytes = job->frame_ring ? job->frame_ring->ready :
+			 c2h->used ? c2h->done : h2c->done,
 		.reason = PEERDMA_REASON_FRAMES,
 	};
 	if (!job->delivered)

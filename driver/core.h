@@ -22,15 +22,15 @@
  *                       callback of its own is not called with it held.
  *  3. board->faults     rwsem. Read: page faults. Write: taken and released after a state change,
  *                       to wait for the faults that saw the old state.
- *  4. board->lock       spinlock, interrupts off. Registers, lanes, queues, states. Innermost, but
- *                       for wait queues of a few threads of ours. Programs are told without it.
+ *  4. board->lock       spinlock, interrupts off. Registers, engines, queues, states. Innermost
+ *                       but for wait queues of a few threads of ours. Programs are told without it.
  *
  * None of 0 and 2 to 4 is held while pinning and unpinning, attaching and mapping dma-bufs, copying
  * from and to user space, in free_irq(), or while waiting for a work item.
  *
  * The job owns the memory: a surface is unmapped only when no job may touch it, and a job ends
- * only when its lanes are proven idle, or the board has lost the bus and what it had asked for has
- * arrived. The board gets the bus only while its engine is proven idle.
+ * only when its engines are proven idle, or the board has lost the bus and its reads have been
+ * answered. The board gets the bus only while all engines are proven idle.
  */
 #ifndef PEERDMA_CORE_H
 #define PEERDMA_CORE_H
@@ -57,59 +57,59 @@
 #define PEERDMA_NODE		"picoevb"
 /* For arrays whose size a program chooses: a failed allocation is not worth a kernel warning. */
 #define PEERDMA_GFP_ARRAY	(GFP_KERNEL_ACCOUNT | __GFP_NOWARN)
-#define PEERDMA_RING		2048	/* descriptors of a chain */
+#define PEERDMA_CHAIN_ROOM	2048	/* descriptors of a chain */
 /* A channel that is told to stop takes at most this much of the board's time. */
 #define PEERDMA_STOP_MS		100
 
 struct peerdma_job;
 
-/* A channel has a lane for each direction. */
-enum { PEERDMA_H2C, PEERDMA_C2H, PEERDMA_LANES };
+/* A channel has an engine for each direction. */
+enum { PEERDMA_H2C, PEERDMA_C2H, PEERDMA_DIRECTIONS };
 
 #define PEERDMA_MAX_CHANNELS	4
-#define PEERDMA_LANE_SETS	(PEERDMA_MAX_CHANNELS << PEERDMA_LANES)	/* of all channels */
+#define PEERDMA_ENGINE_SETS	(PEERDMA_MAX_CHANNELS << PEERDMA_DIRECTIONS)	/* of all */
 
 /**
- * enum peerdma_lane_state - what a lane is doing
- * @LANE_IDLE: nothing; the engine does not touch memory
- * @LANE_BUILDING: descriptors are being written; the engine does not touch memory
- * @LANE_RUNNING: the engine is running
- * @LANE_STOPPING: the engine has been told to stop
- * @LANE_CUT_OFF: the board has lost the bus; what it had asked for may still arrive
+ * enum peerdma_engine_state - what an engine is doing
+ * @ENGINE_IDLE: nothing; the engine does not touch memory
+ * @ENGINE_BUILDING: descriptors are being written; the engine does not touch memory
+ * @ENGINE_RUNNING: the engine is running
+ * @ENGINE_STOPPING: the engine has been told to stop
+ * @ENGINE_CUT_OFF: the board has lost the bus; what it had asked for may still arrive
  */
-enum peerdma_lane_state {
-	LANE_IDLE,
-	LANE_BUILDING,
-	LANE_RUNNING,
-	LANE_STOPPING,
-	LANE_CUT_OFF,
+enum peerdma_engine_state {
+	ENGINE_IDLE,
+	ENGINE_BUILDING,
+	ENGINE_RUNNING,
+	ENGINE_STOPPING,
+	ENGINE_CUT_OFF,
 };
 
 /**
  * struct peerdma_chain - memory for descriptors of one direction
- * @ring: the memory; NULL if there is none
+ * @descriptors: the memory; NULL if there is none
  * @address: its bus address
  * @room: how many fit
  * @c2h: the direction
  */
 struct peerdma_chain {
-	struct peerdma_descriptor *ring;
+	struct peerdma_descriptor *descriptors;
 	dma_addr_t address;
 	u32 room;
 	bool c2h;
 };
 
 /**
- * struct peerdma_lane - one direction of a DMA channel
+ * struct peerdma_engine - one direction of a DMA channel
  * @board: the board it is part of
- * @number: its place among all lanes of the board
+ * @number: its place among all engines of the board
  * @pair: number of its channel
  * @index: PEERDMA_H2C or PEERDMA_C2H
  * @name: "H2C" or "C2H", for messages
  * @channel: offset of its channel block
  * @sgdma: offset of its SGDMA block
  * @push: offset of its window for descriptors, 0 if the board has none
- * @capture: offset of its error capture, or of the one of all lanes, 0 if the board has none
+ * @capture: offset of its error capture, or of the one of all engines, 0 if the board has none
  * @irq_bit: its bit in the IRQ block
  * @chain: for one chain of it
  * @state: what it is doing
@@ -123,7 +123,7 @@ struct peerdma_chain {
  *
  * Members from @state on are protected by the board's lock; @chain belongs to whoever set BUILDING.
  */
-struct peerdma_lane {
+struct peerdma_engine {
 	struct peerdma_dev *board;
 	u32 number;
 	u32 pair;
@@ -135,7 +135,7 @@ struct peerdma_lane {
 	u32 capture;
 	u32 irq_bit;
 	struct peerdma_chain chain;
-	enum peerdma_lane_state state;
+	enum peerdma_engine_state state;
 	struct peerdma_job *job;
 	u64 bytes;
 	u32 count;
@@ -146,21 +146,21 @@ struct peerdma_lane {
 };
 
 /**
- * struct peerdma_launch - a launch queue of the board
+ * struct peerdma_hw_queue - a launch queue of the board
  * @board: the board it is part of
  * @number: its place among them
  * @state: IDLE: not handed out; RUNNING: armed; STOPPING: disarmed; CUT_OFF
  * @job: its owner, from when it is armed until it touches no memory; NULL if IDLE
- * @deadline: as that of a lane
+ * @deadline: as that of an engine
  * @map_offset: offset for mmap() of its doorbell's page, while processes may have that mapped: it
  *	is not handed out before they have not; else 0
  *
  * Members from @state on are protected by the board's lock.
  */
-struct peerdma_launch {
+struct peerdma_hw_queue {
 	struct peerdma_dev *board;
 	u32 number;
-	enum peerdma_lane_state state;
+	enum peerdma_engine_state state;
 	struct peerdma_job *job;
 	unsigned long deadline;
 	u64 map_offset;
@@ -168,9 +168,9 @@ struct peerdma_launch {
 
 /**
  * struct peerdma_ops - what lower layers call in those above them
- * @job_end: engine to jobs: the engine has finished with a job, nothing touches its memory any
- *	more. It is in no queue, and keeps its lanes until peerdma_engine_free(); called with the
- *	board's lock held, in any context
+ * @job_end: engine to jobs: the engines have finished with a job, nothing touches its memory any
+ *	more. It is in no queue, and keeps its engines until peerdma_dispatch_free(). The board's
+ *	lock is held; any context
  * @job_told: engine to jobs: tells those who wait for a job. Process context, nothing held
  * @file_free: jobs to files: the last reference to an open file is gone. Process context
  * @reset: files to life cycle: stops all running jobs and resets the board. May sleep, nothing
@@ -183,7 +183,7 @@ struct peerdma_ops {
 	void (*job_told)(struct peerdma_job *job);
 	void (*file_free)(struct kref *ref);
 	int (*reset)(struct peerdma_dev *board);
-	void (*zap)(struct peerdma_launch *launch);
+	void (*zap)(struct peerdma_hw_queue *hwq);
 };
 
 /**
@@ -208,7 +208,7 @@ struct peerdma_ops {
  * @user_block: name of the user blocks, as their register has it; 0 if there are none
  * @user_ratio: bytes that they take and put out, as their register has it
  * @time_scale: how much slower than real time the board runs
- * @clock_khz: clock of the engine
+ * @clock_khz: clock of the DMA engine
  * @vectors: number of interrupt vectors allocated
  * @interrupts: their kind
  * @gate: lock 1
@@ -216,29 +216,29 @@ struct peerdma_ops {
  * @lock: lock 4
  * @state: life cycle; changes only under @lock
  * @generation: counts resets and resumes
- * @lanes: H2C and C2H of channel 0, of channel 1, and so on
- * @lane_count: how many there are: of channels that the board has in both directions
- * @launches: launch queues
- * @launch_count: how many it has
- * @launch_generation: of the one that was handed out last
+ * @engines: H2C and C2H of channel 0, of channel 1, and so on
+ * @engine_count: how many there are: of channels that the board has in both directions
+ * @hw_queues: launch queues
+ * @hw_queue_count: how many it has
+ * @hw_queue_generation: of the one that was handed out last
  * @slots: jobs that launch queues may start, by their slots; that of a copy is in two
  * @draining: running jobs may end, but no new ones start
  * @frame_records: the register of that name: for which channels frames have records
- * @broken: a lane could not be stopped: nothing starts until the board has been reset
+ * @broken: an engine could not be stopped: nothing starts until the board has been reset
  * @crowded: in jiffies: until then lost reads may keep room for completions; or 0. See room.c
  * @full: they keep all of it
  * @files: open files of the node
  * @partitions: those that have card RAM of their own, from high addresses to low ones
  * @partition_count: length of @partitions
  * @ready: lines of users who have queued jobs, in their order, by the channel that the first job of
- *	each file in them uses, and within that by the lanes which it needs: a bit for each
+ *	each file in them uses, and within that by the engines which it needs: a bit for each
  * @turns: the last turn that was given to one of them
  * @surfaces: all surfaces mapped for this board
- * @idle: woken when a lane becomes idle and when a surface is unmapped
+ * @idle: woken when an engine becomes idle and when a surface is unmapped
  * @pump: starts what can be started
- * @stopper: polls lanes that are stopping
+ * @stopper: polls engines that are stopping
  * @room: looks whether there is room for completions
- * @watchdog: polls lanes that are running
+ * @watchdog: polls engines that are running
  * @recovery: resets the board, or ends the jobs of one that is gone
  * @inode: its address space holds the mappings of all open files of the board
  * @next_map: next free mmap() offset
@@ -284,16 +284,16 @@ struct peerdma_dev {
 	bool broken;
 	unsigned long crowded;
 	bool full;
-	struct peerdma_lane lanes[PEERDMA_LANES * PEERDMA_MAX_CHANNELS];
-	u32 lane_count;
-	struct peerdma_launch launches[PEERDMA_LAUNCH_QUEUES];
-	u32 launch_count;
-	u16 launch_generation;
+	struct peerdma_engine engines[PEERDMA_DIRECTIONS * PEERDMA_MAX_CHANNELS];
+	u32 engine_count;
+	struct peerdma_hw_queue hw_queues[PEERDMA_LAUNCH_QUEUES];
+	u32 hw_queue_count;
+	u16 hw_queue_generation;
 	struct peerdma_job *slots[PEERDMA_LAUNCH_SLOTS];
 	struct list_head files;
 	struct list_head partitions;
 	unsigned int partition_count;
-	struct list_head ready[PEERDMA_LANE_SETS];
+	struct list_head ready[PEERDMA_ENGINE_SETS];
 	u64 turns;
 	struct list_head surfaces;
 	wait_queue_head_t idle;
@@ -312,12 +312,12 @@ struct peerdma_dev {
 	u64 lost_interrupts;
 };
 
-#define for_each_lane(lane, board) \
-	for ((lane) = (board)->lanes; (lane) < (board)->lanes + (board)->lane_count; (lane)++)
+#define for_each_engine(engine, board) \
+	for ((engine) = (board)->engines; (engine) - (board)->engines < (board)->engine_count; (engine)++)
 
-#define for_each_launch(launch, board) \
-	for ((launch) = (board)->launches; (launch) < (board)->launches + (board)->launch_count; \
-	     (launch)++)
+#define for_each_hw_queue(hwq, board) \
+	for ((hwq) = (board)->hw_queues; (hwq) < (board)->hw_queues + (board)->hw_queue_count; \
+	     (hwq)++)
 
 static inline struct peerdma_dev *peerdma_board_get(struct peerdma_dev *board)
 {
@@ -351,36 +351,36 @@ static inline void peerdma_write(struct peerdma_dev *board, u32 offset, u32 valu
 		writel(value, board->dma + offset);
 }
 
-static inline u32 peerdma_channel_read(struct peerdma_lane *lane, u32 reg)
+static inline u32 peerdma_channel_read(struct peerdma_engine *engine, u32 reg)
 {
-	return peerdma_read(lane->board, lane->channel + reg);
+	return peerdma_read(engine->board, engine->channel + reg);
 }
 
-static inline void peerdma_channel_write(struct peerdma_lane *lane, u32 reg, u32 value)
+static inline void peerdma_channel_write(struct peerdma_engine *engine, u32 reg, u32 value)
 {
-	peerdma_write(lane->board, lane->channel + reg, value);
+	peerdma_write(engine->board, engine->channel + reg, value);
 }
 
-/* launcher.c */
-void peerdma_launcher_identify(struct peerdma_dev *board);
-struct peerdma_launch *peerdma_launcher_find_idle(struct peerdma_dev *board);
-void peerdma_launcher_quiet(struct peerdma_dev *board);
-bool peerdma_launcher_busy(struct peerdma_dev *board);
-void peerdma_launcher_clear(struct peerdma_dev *board);
-u32 peerdma_launcher_read(const struct peerdma_launch *launch, u32 reg);
-void peerdma_launcher_write(const struct peerdma_launch *launch, u32 reg, u32 value);
-void peerdma_launcher_point(const struct peerdma_launch *launch, u32 reg, u64 address);
-void peerdma_launcher_fill(struct peerdma_dev *board, u32 slot,
-			   const struct peerdma_descriptor *first);
-void peerdma_launcher_validate(struct peerdma_dev *board, u32 slot, u32 control, u64 flush,
-			       u64 done);
-void peerdma_launcher_invalidate(struct peerdma_dev *board, u32 slot);
-void peerdma_launcher_flush(struct peerdma_dev *board);
+/* launch_regs.c */
+void peerdma_launch_regs_identify(struct peerdma_dev *board);
+struct peerdma_hw_queue *peerdma_launch_regs_find_idle(struct peerdma_dev *board);
+void peerdma_launch_regs_quiet(struct peerdma_dev *board);
+bool peerdma_launch_regs_busy(struct peerdma_dev *board);
+void peerdma_launch_regs_clear(struct peerdma_dev *board);
+u32 peerdma_launch_regs_read(const struct peerdma_hw_queue *hwq, u32 reg);
+void peerdma_launch_regs_write(const struct peerdma_hw_queue *hwq, u32 reg, u32 value);
+void peerdma_launch_regs_point(const struct peerdma_hw_queue *hwq, u32 reg, u64 address);
+void peerdma_launch_regs_fill(struct peerdma_dev *board, u32 slot,
+			      const struct peerdma_descriptor *first);
+void peerdma_launch_regs_validate(struct peerdma_dev *board, u32 slot, u32 control, u64 flush,
+				  u64 done);
+void peerdma_launch_regs_invalidate(struct peerdma_dev *board, u32 slot);
+void peerdma_launch_regs_flush(struct peerdma_dev *board);
 
 /* capture.c */
-void peerdma_capture_place(struct peerdma_lane *lane);
-u32 peerdma_capture_take(struct peerdma_lane *lane, u64 *address);
-void peerdma_capture_drop(struct peerdma_lane *lane);
+void peerdma_capture_place(struct peerdma_engine *engine);
+u32 peerdma_capture_take(struct peerdma_engine *engine, u64 *address);
+void peerdma_capture_drop(struct peerdma_engine *engine);
 
 /* hw.c */
 int peerdma_hw_identify(struct peerdma_dev *board);
@@ -388,12 +388,12 @@ void peerdma_hw_init(struct peerdma_dev *board);
 void peerdma_hw_quiet(struct peerdma_dev *board);
 int peerdma_hw_calm(struct peerdma_dev *board);
 bool peerdma_hw_soft_reset(struct peerdma_dev *board);
-void peerdma_hw_stop(struct peerdma_lane *lane);
-u32 peerdma_hw_status(struct peerdma_lane *lane, bool clear);
-bool peerdma_hw_done(struct peerdma_lane *lane, u32 status);
-u64 peerdma_hw_cycles(struct peerdma_lane *lane);
-u64 peerdma_hw_progress(struct peerdma_lane *lane);
-u32 peerdma_hw_waits_for(struct peerdma_lane *lane);
+void peerdma_hw_stop(struct peerdma_engine *engine);
+u32 peerdma_hw_status(struct peerdma_engine *engine, bool clear);
+bool peerdma_hw_done(struct peerdma_engine *engine, u32 status);
+u64 peerdma_hw_cycles(struct peerdma_engine *engine);
+u64 peerdma_hw_progress(struct peerdma_engine *engine);
+u32 peerdma_hw_waits_for(struct peerdma_engine *engine);
 unsigned long peerdma_hw_scaled(struct peerdma_dev *board, u64 ms);
 
 #endif /* PEERDMA_CORE_H */

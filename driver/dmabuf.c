@@ -3,7 +3,7 @@
  * Provider: dma-bufs, memory of any device whose driver exports it.
  *
  * Attached dynamically and with peer-to-peer allowed, so that the exporter does not move the
- * buffer to host memory for us; then pinned and mapped, because the engine cannot wait for memory
+ * buffer to host memory for us; then pinned and mapped, because the board cannot wait for memory
  * to come back. Mapping and unmapping under the reservation lock is correct for a dynamic
  * importer on every kernel.
  */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The engine: what runs on the lanes, how it is started and how it stops. It knows jobs and their
+ * The engine: what runs on the engines, how it is started and how it stops. It knows jobs and their
  * queues as data.
  */
 #ifndef PEERDMA_ENGINE_H
@@ -15,7 +15,7 @@
 struct dma_fence;
 struct eventfd_ctx;
 
-/* How often running lanes are looked at, in jiffies. */
+/* How often running engines are looked at, in jiffies. */
 #define PEERDMA_WATCH_INTERVAL	(HZ / 4)
 
 /**
@@ -48,7 +48,7 @@ struct peerdma_why {
  * @ram: card address of that
  * @ram_length: its length in bytes
  * @on_ready: entry in one of the lines of its user while @queue is not empty
- * @queue: jobs that wait for lanes
+ * @queue: jobs that wait for engines
  * @jobs: all jobs that were submitted and whose event has not been read
  * @job_count: length of @jobs
  * @receiving: jobs in @queue that receive from the user stream
@@ -103,8 +103,8 @@ struct peerdma_use {
 };
 
 /**
- * struct peerdma_leg - a job's part on one lane
- * @used: the job uses the lane
+ * struct peerdma_leg - a job's part on one engine
+ * @used: the job uses the engine
  * @surface: memory on this side, one of the job's uses; NULL if the job has a ring
  * @offset: first byte in @surface
  * @card: card address of the first byte
@@ -128,7 +128,7 @@ struct peerdma_leg {
  * enum peerdma_path - what the card side of a job is
  * @PATH_CARD: card RAM
  * @PATH_RECEIVE: what the user block makes, whenever it does
- * @PATH_STREAM: a copy through the stream, on both lanes at the same time
+ * @PATH_STREAM: a copy through the stream, on both engines at the same time
  * @PATH_STAGED: a copy through the staging area, with C2H one chunk behind H2C
  */
 enum peerdma_path {
@@ -139,13 +139,13 @@ enum peerdma_path {
 };
 
 /**
- * struct peerdma_ring_frame - where frames of a ring go
+ * struct peerdma_frame_place - where frames of a ring go
  * @surface: one of the job's uses
  * @offset: first byte in @surface
  * @length: bytes, not 0
  * @end: descriptors of the ring up to its end, that of its record included
  */
-struct peerdma_ring_frame {
+struct peerdma_frame_place {
 	struct peerdma_surface *surface;
 	u64 offset;
 	u64 length;
@@ -153,7 +153,7 @@ struct peerdma_ring_frame {
 };
 
 /**
- * struct peerdma_ring - memory that a job fills with frames of the user stream, round and round
+ * struct peerdma_frame_ring - memory that a job fills with frames of the user stream, in turn
  * @job: the job, which owns it
  * @uses: the job's
  * @records: memory for a record of each frame, one of the job's uses; NULL: none are made
@@ -162,7 +162,7 @@ struct peerdma_ring_frame {
  * @needs_sync: some of the memory does
  * @giving: held while frames are given back; outside of all other locks
  * @publish: hands frames that are filled to the CPU, if @needs_sync
- * @lane: where it runs; NULL before it has started
+ * @engine: where it runs; NULL before it has started
  * @seen: descriptors completed, as the board last counted them
  * @completed: ... in all; not more than @credited
  * @credited: descriptors that the board was allowed to fetch
@@ -172,9 +172,9 @@ struct peerdma_ring_frame {
  * @frame_count: length of @frames
  * @frames: memory of the first frame, of the second, and so on
  *
- * Members from @lane to @released are protected by the board's lock.
+ * Members from @engine to @released are protected by the board's lock.
  */
-struct peerdma_ring {
+struct peerdma_frame_ring {
 	struct peerdma_job *job;
 	struct peerdma_use *uses;
 	struct peerdma_surface *records;
@@ -183,7 +183,7 @@ struct peerdma_ring {
 	bool needs_sync;
 	struct mutex giving;
 	struct work_struct publish;
-	struct peerdma_lane *lane;
+	struct peerdma_engine *engine;
 	u32 seen;
 	u64 completed;
 	u64 credited;
@@ -191,12 +191,12 @@ struct peerdma_ring {
 	u64 ready;
 	u64 released;
 	u32 frame_count;
-	struct peerdma_ring_frame frames[];
+	struct peerdma_frame_place frames[];
 };
 
 /**
  * struct peerdma_job - one transfer
- * @ref: the lanes hold one until all have been told of the end, whoever waits or reads the event
+ * @ref: the engines hold one until all have been told of the end, whoever waits or reads the event
  *	holds another
  * @file: where completions go; holds a reference
  * @link: entry in the file's queue, later in its events; while a ring runs, there is an event of it
@@ -210,12 +210,12 @@ struct peerdma_ring {
  * @path: what the card side is
  * @generation: board generation that the job depends on; 0: any
  * @length: bytes, from memory if there is some on both sides; of a ring, of one round
- * @legs: its part on each lane
+ * @legs: its part on each engine
  * @uses: memory that it may touch
  * @use_count: length of @uses
  * @own_uses: @uses of a job without a ring
- * @ring: what it fills with frames, until it is stopped; NULL for all other jobs
- * @rings: it is a launch queue; NULL for all other jobs
+ * @frame_ring: what it fills with frames, until it is stopped; NULL for all other jobs
+ * @launch_queue: it is one; NULL for all other jobs
  * @slot: launch queues start it, and it ends when it is taken from them; NULL for all other jobs
  * @queued: it is in its file's queue
  * @ended: the engine has finished with it: @error and the legs are final
@@ -228,13 +228,13 @@ struct peerdma_ring {
  * @waits_for: enum peerdma_waits_for, of the channel that was late
  * @deadline: in jiffies; when it is late unless some of its data has moved before
  * @limit: in jiffies; when it is late although it moves
- * @again: there was no room for completions: lanes stop, and their chains start again later
+ * @again: there was no room for completions: engines stop, and their chains start again later
  * @waited: it has been so
  * @patience: in jiffies; until then it may be so again
  * @keeps: it is late, but may be: it waits for the user block; or it has a ring. Jobs that need its
- *	lanes are refused
+ *	engines are refused
  * @counted: it counts for the user of @file
- * @holder: who opened the file of the job that kept the lanes which this one needed, or NULL
+ * @holder: who opened the file of the job that kept the engines which this one needed, or NULL
  * @fence: signalled when it has ended, or NULL
  * @begin: time of the start
  * @nanoseconds: from start to end
@@ -255,12 +255,12 @@ struct peerdma_job {
 	enum peerdma_path path;
 	u32 generation;
 	u64 length;
-	struct peerdma_leg legs[PEERDMA_LANES];
+	struct peerdma_leg legs[PEERDMA_DIRECTIONS];
 	struct peerdma_use *uses;
 	u32 use_count;
-	struct peerdma_use own_uses[PEERDMA_LANES];
-	struct peerdma_ring *ring;
-	struct peerdma_rings *rings;
+	struct peerdma_use own_uses[PEERDMA_DIRECTIONS];
+	struct peerdma_frame_ring *frame_ring;
+	struct peerdma_launch_queue *launch_queue;
 	struct peerdma_slot *slot;
 	bool queued;
 	bool ended;
@@ -302,15 +302,15 @@ int peerdma_partition_place(struct peerdma_file *file, u64 length);
 int peerdma_partition_wait(struct peerdma_file *file);
 void peerdma_partition_release(struct peerdma_file *file);
 
-/* queue.c */
-void peerdma_queue_init(struct peerdma_share *share);
-struct peerdma_job *peerdma_queue_first(struct peerdma_file *file);
-unsigned int peerdma_queue_needs(const struct peerdma_job *job);
-struct peerdma_file *peerdma_queue_turn(struct peerdma_dev *board, unsigned int taken);
-bool peerdma_queue_kept_from(const struct peerdma_job *holder, const struct peerdma_job *job);
-struct peerdma_job *peerdma_queue_next_kept(const struct peerdma_job *holder);
-void peerdma_queue_add(struct peerdma_job *job);
-void peerdma_queue_remove(struct peerdma_job *job);
+/* scheduler.c */
+void peerdma_scheduler_init(struct peerdma_share *share);
+struct peerdma_job *peerdma_scheduler_first(struct peerdma_file *file);
+unsigned int peerdma_scheduler_needs(const struct peerdma_job *job);
+struct peerdma_file *peerdma_scheduler_turn(struct peerdma_dev *board, unsigned int taken);
+bool peerdma_scheduler_kept_from(const struct peerdma_job *holder, const struct peerdma_job *job);
+struct peerdma_job *peerdma_scheduler_next_kept(const struct peerdma_job *holder);
+void peerdma_scheduler_add(struct peerdma_job *job);
+void peerdma_scheduler_remove(struct peerdma_job *job);
 
 /* tell.c */
 extern struct workqueue_struct *peerdma_wq;
@@ -328,47 +328,47 @@ u32 peerdma_chain_length(const struct peerdma_surface *surface, u64 offset, u64 
 u64 peerdma_chain_build(const struct peerdma_chain *chain, const struct peerdma_surface *surface,
 			u64 offset, u64 card, bool card_fixed, u64 bytes, u32 *count);
 bool peerdma_chain_address(const struct peerdma_surface *surface, u64 offset, u64 length, u64 *bus);
-u32 peerdma_chain_build_ring(struct peerdma_lane *lane, const struct peerdma_ring *ring);
+u32 peerdma_chain_build_ring(struct peerdma_engine *engine, const struct peerdma_frame_ring *ring);
 
-/* ring.c */
-int peerdma_ring_create(struct peerdma_job *job, u32 frames);
-void peerdma_ring_free(struct peerdma_job *job);
-bool peerdma_ring_measure(struct peerdma_ring *ring);
-u32 peerdma_ring_build(struct peerdma_lane *lane);
-void peerdma_ring_begin(struct peerdma_lane *lane);
-void peerdma_ring_give(struct peerdma_ring *ring);
-int peerdma_ring_look(struct peerdma_ring *ring, u32 status);
-bool peerdma_ring_waits(struct peerdma_ring *ring);
-int peerdma_ring_release(struct peerdma_ring *ring, u64 count);
-void peerdma_ring_off(struct peerdma_ring *ring);
-void peerdma_ring_reclaim(struct peerdma_ring *ring);
+/* frame_ring.c */
+int peerdma_frame_ring_create(struct peerdma_job *job, u32 frames);
+void peerdma_frame_ring_free(struct peerdma_job *job);
+bool peerdma_frame_ring_measure(struct peerdma_frame_ring *ring);
+u32 peerdma_frame_ring_build(struct peerdma_engine *engine);
+void peerdma_frame_ring_begin(struct peerdma_engine *engine);
+void peerdma_frame_ring_give(struct peerdma_frame_ring *ring);
+int peerdma_frame_ring_look(struct peerdma_frame_ring *ring, u32 status);
+bool peerdma_frame_ring_waits(struct peerdma_frame_ring *ring);
+int peerdma_frame_ring_release(struct peerdma_frame_ring *ring, u64 count);
+void peerdma_frame_ring_off(struct peerdma_frame_ring *ring);
+void peerdma_frame_ring_reclaim(struct peerdma_frame_ring *ring);
 
-/* engine.c */
-void peerdma_engine_moves(struct peerdma_job *job);
-void peerdma_engine_free(struct peerdma_job *job);
-bool peerdma_engine_repeats(const struct peerdma_job *job);
-void peerdma_engine_settle(struct peerdma_job *job);
-void peerdma_engine_pump(struct peerdma_dev *board);
-void peerdma_engine_pump_work(struct work_struct *work);
+/* dispatch.c */
+void peerdma_dispatch_moves(struct peerdma_job *job);
+void peerdma_dispatch_free(struct peerdma_job *job);
+bool peerdma_dispatch_repeats(const struct peerdma_job *job);
+void peerdma_dispatch_settle(struct peerdma_job *job);
+void peerdma_dispatch_pump(struct peerdma_dev *board);
+void peerdma_dispatch_pump_work(struct work_struct *work);
 
-/* tickets.c */
-void peerdma_tickets_tell(struct peerdma_rings *rings, u32 told);
-void peerdma_tickets_fill(struct peerdma_rings *rings);
-bool peerdma_tickets_wait(const struct peerdma_rings *rings);
-void peerdma_tickets_end(struct peerdma_rings *rings, u32 reason, u32 status);
-void peerdma_tickets_done(const struct peerdma_place *done);
+/* launch_tickets.c */
+void peerdma_launch_tickets_tell(struct peerdma_launch_queue *queue, u32 told);
+void peerdma_launch_tickets_fill(struct peerdma_launch_queue *queue);
+bool peerdma_launch_tickets_wait(const struct peerdma_launch_queue *queue);
+void peerdma_launch_tickets_end(struct peerdma_launch_queue *queue, u32 reason, u32 status);
+void peerdma_launch_tickets_done(const struct peerdma_place *done);
 
-/* launch.c */
-int peerdma_launch_start(struct peerdma_job *job);
-void peerdma_launch_resume(struct peerdma_launch *launch);
-u32 peerdma_launch_look(struct peerdma_launch *launch);
-struct peerdma_launch *peerdma_launch_holding(struct peerdma_dev *board, unsigned int lanes,
-					      bool waits);
-void peerdma_launch_stop(struct peerdma_job *job);
-int peerdma_launch_poll(struct peerdma_dev *board);
-bool peerdma_launch_closes(struct peerdma_dev *board);
-void peerdma_launch_cut_off(struct peerdma_dev *board, unsigned long deadline);
-void peerdma_launch_force(struct peerdma_dev *board);
+/* launch_queue.c */
+int peerdma_launch_queue_start(struct peerdma_job *job);
+void peerdma_launch_queue_resume(struct peerdma_hw_queue *hwq);
+u32 peerdma_launch_queue_look(struct peerdma_hw_queue *hwq);
+struct peerdma_hw_queue *peerdma_launch_queue_holding(struct peerdma_dev *board, unsigned int needs,
+						      bool waits);
+void peerdma_launch_queue_stop(struct peerdma_job *job);
+int peerdma_launch_queue_poll(struct peerdma_dev *board);
+bool peerdma_launch_queue_closes(struct peerdma_dev *board);
+void peerdma_launch_queue_cut_off(struct peerdma_dev *board, unsigned long deadline);
+void peerdma_launch_queue_force(struct peerdma_dev *board);
 
 /* stop.c */
 void peerdma_stop_job(struct peerdma_job *job, int error, u32 reason);
@@ -387,7 +387,7 @@ bool peerdma_stop_step(struct peerdma_dev *board, bool late);
 void peerdma_stop_work(struct work_struct *work);
 
 /* room.c */
-bool peerdma_room_wait(struct peerdma_lane *lane);
+bool peerdma_room_wait(struct peerdma_engine *engine);
 void peerdma_room_work(struct work_struct *work);
 
 /* irq.c */

@@ -26,8 +26,8 @@
  * @context: for the locks of two reservations
  */
 struct fence_use {
-	struct dma_buf *buffers[PEERDMA_LANES];
-	bool write[PEERDMA_LANES];
+	struct dma_buf *buffers[PEERDMA_DIRECTIONS];
+	bool write[PEERDMA_DIRECTIONS];
 	struct ww_acquire_ctx context;
 };
 
@@ -56,7 +56,7 @@ static void fence_begin(struct fence_use *use, const struct peerdma_job *job)
 {
 	unsigned int n;
 
-	for (n = 0; n < PEERDMA_LANES; n++) {
+	for (n = 0; n < PEERDMA_DIRECTIONS; n++) {
 		use->write[n] = n == PEERDMA_C2H;
 		if (job->legs[n].used)
 			use->buffers[n] = fence_get_buffer(job->legs[n].surface);
@@ -73,7 +73,7 @@ static void fence_end(struct fence_use *use)
 {
 	unsigned int n;
 
-	for (n = 0; n < PEERDMA_LANES; n++)
+	for (n = 0; n < PEERDMA_DIRECTIONS; n++)
 		if (use->buffers[n])
 			dma_buf_put(use->buffers[n]);
 }
@@ -185,7 +185,7 @@ static struct dma_fence *fence_find(const struct fence_use *use, const struct pe
 	struct dma_fence *fence;
 	unsigned int n;
 
-	for (n = 0; n < PEERDMA_LANES; n++) {
+	for (n = 0; n < PEERDMA_DIRECTIONS; n++) {
 		if (!use->buffers[n])
 			continue;
 		dma_resv_for_each_fence(&cursor, use->buffers[n]->resv,
@@ -202,10 +202,10 @@ static int fence_publish(const struct fence_use *use, struct dma_fence *fence)
 	unsigned int n;
 	int error = 0;
 
-	for (n = 0; !error && n < PEERDMA_LANES; n++)
+	for (n = 0; !error && n < PEERDMA_DIRECTIONS; n++)
 		if (use->buffers[n])
 			error = dma_resv_reserve_fences(use->buffers[n]->resv, 1);
-	for (n = 0; !error && n < PEERDMA_LANES; n++)
+	for (n = 0; !error && n < PEERDMA_DIRECTIONS; n++)
 		if (use->buffers[n])
 			dma_resv_add_fence(use->buffers[n]->resv, fence,
 					   use->write[n] ? DMA_RESV_USAGE_WRITE :
@@ -260,7 +260,7 @@ static int fence_submit(struct fence_use *use, struct peerdma_job *job, long *le
 {
 	unsigned int n;
 
-	for (n = 0; n < PEERDMA_LANES; n++) {
+	for (n = 0; n < PEERDMA_DIRECTIONS; n++) {
 		if (!use->buffers[n])
 			continue;
 		*left = compat_dma_resv_wait(use->buffers[n]->resv, use->write[n], *left);
@@ -301,7 +301,7 @@ int peerdma_fence_submit(struct peerdma_job *job)
 	long left = WAIT_TIMEOUT;
 	int error = 0;
 
-	if (!job->ring)
+	if (!job->frame_ring)
 		error = fence_submit_use(job, NULL, &left);
 	else
 		for_each_use(memory, job)

@@ -10,7 +10,7 @@
 /* How many the board has in both directions. */
 static inline u32 peerdma_channels(const struct peerdma_dev *board)
 {
-	return board->lane_count / PEERDMA_LANES;
+	return board->engine_count / PEERDMA_DIRECTIONS;
 }
 
 /* args.c */
@@ -21,8 +21,8 @@ int peerdma_args_copy(struct peerdma_file *file, void *structure, size_t known, 
 int peerdma_mmap_inode_get(struct peerdma_dev *board);
 void peerdma_mmap_inode_put(struct peerdma_dev *board);
 bool peerdma_mmap_mailbox(const struct peerdma_dev *board);
-u64 peerdma_mmap_doorbell(struct peerdma_file *file, struct peerdma_launch *launch);
-void peerdma_mmap_zap_doorbell(struct peerdma_launch *launch);
+u64 peerdma_mmap_doorbell(struct peerdma_file *file, struct peerdma_hw_queue *hwq);
+void peerdma_mmap_zap_doorbell(struct peerdma_hw_queue *hwq);
 void peerdma_mmap_zap_registers(struct peerdma_dev *board);
 int peerdma_mmap_info(struct peerdma_file *file, struct peerdma_map_info *info);
 int peerdma_mmap(struct file *filp, struct vm_area_struct *vma);
@@ -47,13 +47,13 @@ int peerdma_frames_release(struct peerdma_file *file, struct peerdma_release_fra
 /* context.c */
 int peerdma_context_set(struct peerdma_file *file, struct peerdma_context *context);
 
-/* launches.c */
-struct peerdma_job *peerdma_launches_find(struct peerdma_file *file, u64 id);
-int peerdma_launches_create(struct peerdma_file *file, struct peerdma_create_queue *request);
-int peerdma_launches_destroy(struct peerdma_file *file, struct peerdma_destroy_queue *request);
-int peerdma_launches_resume(struct peerdma_file *file, struct peerdma_resume_queue *request);
-int peerdma_launches_query(struct peerdma_file *file, struct peerdma_query_queue *request);
-int peerdma_launches_find_done(struct peerdma_job *job, u64 offset, struct peerdma_place *done);
+/* launch_uapi.c */
+struct peerdma_job *peerdma_launch_uapi_find(struct peerdma_file *file, u64 id);
+int peerdma_launch_uapi_create(struct peerdma_file *file, struct peerdma_create_queue *request);
+int peerdma_launch_uapi_destroy(struct peerdma_file *file, struct peerdma_destroy_queue *request);
+int peerdma_launch_uapi_resume(struct peerdma_file *file, struct peerdma_resume_queue *request);
+int peerdma_launch_uapi_query(struct peerdma_file *file, struct peerdma_query_queue *request);
+int peerdma_launch_uapi_find_done(struct peerdma_job *job, u64 offset, struct peerdma_place *done);
 
 /* prepare.c */
 int peerdma_prepare(struct peerdma_file *file, struct peerdma_prepare *request);

@@ -63,7 +63,7 @@ static struct peerdma_surface *frames_find(struct peerdma_job *job, u32 handle, 
 
 static int frames_add(struct peerdma_job *job, u32 number, const struct peerdma_frame *wanted)
 {
-	struct peerdma_ring_frame *frame = &job->ring->frames[number];
+	struct peerdma_frame_place *frame = &job->frame_ring->frames[number];
 	struct peerdma_surface *surface;
 
 	if (wanted->reserved)
@@ -77,14 +77,14 @@ static int frames_add(struct peerdma_job *job, u32 number, const struct peerdma_
 	frame->surface = surface;
 	frame->offset = wanted->offset;
 	frame->length = wanted->length;
-	job->ring->needs_sync |= surface->needs_sync;
+	job->frame_ring->needs_sync |= surface->needs_sync;
 	job->length += wanted->length;
 	return 0;
 }
 
 static int frames_add_records(struct peerdma_job *job, const struct peerdma_start_ring *request)
 {
-	struct peerdma_ring *ring = job->ring;
+	struct peerdma_frame_ring *ring = job->frame_ring;
 	struct peerdma_surface *surface;
 
 	if (!request->records_handle)
@@ -103,7 +103,7 @@ static int frames_add_records(struct peerdma_job *job, const struct peerdma_star
 static int frames_fill(struct peerdma_job *job, const struct peerdma_start_ring *request,
 		       const struct peerdma_frame *frames)
 {
-	int error = peerdma_ring_create(job, request->count);
+	int error = peerdma_frame_ring_create(job, request->count);
 	u32 n;
 
 	if (error)
@@ -114,11 +114,11 @@ static int frames_fill(struct peerdma_job *job, const struct peerdma_start_ring 
 		error = frames_add_records(job, request);
 	if (error)
 		return error;
-	if (!peerdma_ring_measure(job->ring))
+	if (!peerdma_frame_ring_measure(job->frame_ring))
 		return peerdma_fail(job->file, -EINVAL,
 				    "the frames are in more than %u pieces: use fewer, smaller or less scattered ones",
-				    PEERDMA_RING);
-	job->ring->fresh = request->flags & PEERDMA_RING_FRESH;
+				    PEERDMA_CHAIN_ROOM);
+	job->frame_ring->fresh = request->flags & PEERDMA_RING_FRESH;
 	job->user_data = request->user_data;
 	job->path = PATH_RECEIVE;
 	job->legs[PEERDMA_C2H].used = true;
@@ -177,13 +177,13 @@ int peerdma_frames_release(struct peerdma_file *file, struct peerdma_release_fra
 	struct peerdma_job *job = peerdma_job_find(file, request->job);
 	int error = -ENOENT;
 
-	if (job && !job->ring)
+	if (job && !job->frame_ring)
 		error = peerdma_fail(file, -EINVAL, "job %llu has no frames", request->job);
 	else if (job)
-		error = peerdma_ring_release(job->ring, request->count);
+		error = peerdma_frame_ring_release(job->frame_ring, request->count);
 	if (error == -ENOENT)
 		peerdma_fail(file, error, "job %llu has ended, or never was", request->job);
-	else if (error == -EINVAL && job->ring)
+	else if (error == -EINVAL && job->frame_ring)
 		peerdma_fail(file, error,
 			     "%llu frames since the start are more than have been filled",
 			     request->count);

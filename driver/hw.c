@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The registers: an XDMA-compatible engine (PG195), and the extension block where there is one.
+ * The registers: an XDMA-compatible DMA engine (PG195), and the extension block where there is one.
  */
 #include <linux/bitfield.h>
 #include <linux/delay.h>
@@ -89,36 +89,36 @@ static int hw_identify_extension(struct peerdma_dev *board)
 	return 0;
 }
 
-/* Notes where the registers of a lane are. */
-static void hw_place_lane(struct peerdma_dev *board, u32 number)
+/* Notes where the registers of an engine are. */
+static void hw_place_engine(struct peerdma_dev *board, u32 number)
 {
-	struct peerdma_lane *lane = &board->lanes[number];
-	u32 pair = number / PEERDMA_LANES;
+	struct peerdma_engine *engine = &board->engines[number];
+	u32 pair = number / PEERDMA_DIRECTIONS;
 
-	lane->board = board;
-	lane->number = number;
-	lane->pair = pair;
-	lane->index = number % PEERDMA_LANES;
-	lane->chain.c2h = lane->index == PEERDMA_C2H;
-	if (lane->index == PEERDMA_H2C) {
-		lane->name = "H2C";
-		lane->channel = PEERDMA_H2C_CHANNEL_BASE;
-		lane->sgdma = PEERDMA_H2C_SGDMA_BASE;
-		lane->push = PEERDMA_H2C_PUSH_BASE;
-		lane->irq_bit = BIT(pair);
+	engine->board = board;
+	engine->number = number;
+	engine->pair = pair;
+	engine->index = number % PEERDMA_DIRECTIONS;
+	engine->chain.c2h = engine->index == PEERDMA_C2H;
+	if (engine->index == PEERDMA_H2C) {
+		engine->name = "H2C";
+		engine->channel = PEERDMA_H2C_CHANNEL_BASE;
+		engine->sgdma = PEERDMA_H2C_SGDMA_BASE;
+		engine->push = PEERDMA_H2C_PUSH_BASE;
+		engine->irq_bit = BIT(pair);
 	} else {
-		lane->name = "C2H";
-		lane->channel = PEERDMA_C2H_CHANNEL_BASE;
-		lane->sgdma = PEERDMA_C2H_SGDMA_BASE;
-		lane->push = PEERDMA_C2H_PUSH_BASE;
-		lane->irq_bit = BIT(board->h2c_channels + pair);
+		engine->name = "C2H";
+		engine->channel = PEERDMA_C2H_CHANNEL_BASE;
+		engine->sgdma = PEERDMA_C2H_SGDMA_BASE;
+		engine->push = PEERDMA_C2H_PUSH_BASE;
+		engine->irq_bit = BIT(board->h2c_channels + pair);
 	}
-	lane->channel += pair * PEERDMA_CHANNEL_STRIDE;
-	lane->sgdma += pair * PEERDMA_SGDMA_STRIDE;
-	lane->push += pair * PEERDMA_PUSH_STRIDE;
+	engine->channel += pair * PEERDMA_CHANNEL_STRIDE;
+	engine->sgdma += pair * PEERDMA_SGDMA_STRIDE;
+	engine->push += pair * PEERDMA_PUSH_STRIDE;
 	if (!(board->capabilities & PEERDMA_CAPABILITY_PUSH))
-		lane->push = 0;
-	peerdma_capture_place(lane);
+		engine->push = 0;
+	peerdma_capture_place(engine);
 }
 
 /**
@@ -165,41 +165,41 @@ int peerdma_hw_identify(struct peerdma_dev *board)
 		if (board->version)
 			board->card_ram_size = board->staging_base;
 	}
-	peerdma_launcher_identify(board);
-	board->lane_count = channels * PEERDMA_LANES;
-	for (n = 0; n < board->lane_count; n++)
-		hw_place_lane(board, n);
+	peerdma_launch_regs_identify(board);
+	board->engine_count = channels * PEERDMA_DIRECTIONS;
+	for (n = 0; n < board->engine_count; n++)
+		hw_place_engine(board, n);
 	return 0;
 }
 
 /**
- * peerdma_hw_quiet() - tells the engine to stop and not to interrupt
+ * peerdma_hw_quiet() - tells the DMA engine to stop and not to interrupt
  * @board: the board
  */
 void peerdma_hw_quiet(struct peerdma_dev *board)
 {
-	struct peerdma_lane *lane;
+	struct peerdma_engine *engine;
 
-	for_each_lane(lane, board) {
-		peerdma_channel_write(lane, PEERDMA_CHANNEL_CONTROL_REG, 0);
-		peerdma_channel_write(lane, PEERDMA_CHANNEL_INTERRUPT_ENABLE_REG, 0);
+	for_each_engine(engine, board) {
+		peerdma_channel_write(engine, PEERDMA_CHANNEL_CONTROL_REG, 0);
+		peerdma_channel_write(engine, PEERDMA_CHANNEL_INTERRUPT_ENABLE_REG, 0);
 	}
-	peerdma_launcher_quiet(board);
+	peerdma_launch_regs_quiet(board);
 	peerdma_write(board, PEERDMA_IRQ_BASE + PEERDMA_IRQ_CHANNEL_ENABLE_W1C_REG, ALL_ONES);
 	peerdma_write(board, PEERDMA_IRQ_BASE + PEERDMA_IRQ_USER_ENABLE_W1C_REG, ALL_ONES);
 }
 
 static bool hw_all_idle(struct peerdma_dev *board)
 {
-	struct peerdma_lane *lane;
+	struct peerdma_engine *engine;
 	u32 status;
 
-	for_each_lane(lane, board) {
-		status = peerdma_channel_read(lane, PEERDMA_CHANNEL_STATUS_REG);
+	for_each_engine(engine, board) {
+		status = peerdma_channel_read(engine, PEERDMA_CHANNEL_STATUS_REG);
 		if (status == ALL_ONES || status & PEERDMA_STATUS_BUSY)
 			return false;
 	}
-	return !peerdma_launcher_busy(board);
+	return !peerdma_launch_regs_busy(board);
 }
 
 /* May sleep. */
@@ -216,10 +216,10 @@ static bool hw_becomes_idle(struct peerdma_dev *board)
 }
 
 /**
- * peerdma_hw_soft_reset() - resets the engine through the extension block
- * @board: no lane is in use. May sleep
+ * peerdma_hw_soft_reset() - resets the DMA engine through the extension block
+ * @board: no engine is in use. May sleep
  *
- * Return: whether the board has one and the engine is idle now.
+ * Return: whether the board has one and the DMA engine is idle now.
  */
 bool peerdma_hw_soft_reset(struct peerdma_dev *board)
 {
@@ -230,8 +230,8 @@ bool peerdma_hw_soft_reset(struct peerdma_dev *board)
 }
 
 /**
- * peerdma_hw_calm() - brings the engine from any state to one in which it touches no memory
- * @board: no lane is in use. May sleep
+ * peerdma_hw_calm() - brings the DMA engine from any state to one in which it touches no memory
+ * @board: no engine is in use. May sleep
  *
  * Return: 0, or -EIO if a channel does not stop.
  */
@@ -242,16 +242,16 @@ int peerdma_hw_calm(struct peerdma_dev *board)
 }
 
 /**
- * peerdma_hw_init() - prepares an idle engine for chains
+ * peerdma_hw_init() - prepares an idle DMA engine for chains
  * @board: after peerdma_hw_calm(); interrupt vectors are allocated
  */
 void peerdma_hw_init(struct peerdma_dev *board)
 {
 	u32 vectors[2 * PEERDMA_MAX_CHANNELS / VECTORS_PER_REG] = { 0 };
-	struct peerdma_lane *lane;
+	struct peerdma_engine *engine;
 	u32 bit;
 
-	peerdma_launcher_clear(board);
+	peerdma_launch_regs_clear(board);
 	/* Of a former owner's. */
 	peerdma_write(board, PEERDMA_SGDMA_COMMON_BASE +
 		      PEERDMA_SGDMA_COMMON_CREDIT_ENABLE_W1C_REG, ALL_ONES);
@@ -259,103 +259,104 @@ void peerdma_hw_init(struct peerdma_dev *board)
 		peerdma_write(board, PEERDMA_EXTENSION_BASE +
 			      PEERDMA_EXTENSION_FRAME_RECORDS_REG, board->frame_records);
 
-	for_each_lane(lane, board) {
-		peerdma_channel_read(lane, PEERDMA_CHANNEL_STATUS_RC_REG);
-		peerdma_channel_write(lane, PEERDMA_CHANNEL_INTERRUPT_ENABLE_REG,
+	for_each_engine(engine, board) {
+		peerdma_channel_read(engine, PEERDMA_CHANNEL_STATUS_RC_REG);
+		peerdma_channel_write(engine, PEERDMA_CHANNEL_INTERRUPT_ENABLE_REG,
 				      STATUS_DONE | PEERDMA_STATUS_ERRORS);
-		bit = ilog2(lane->irq_bit);
-		if (lane->number < board->vectors)
+		bit = ilog2(engine->irq_bit);
+		if (engine->number < board->vectors)
 			vectors[bit / VECTORS_PER_REG] |=
-				lane->number << bit % VECTORS_PER_REG * BITS_PER_BYTE;
+				engine->number << bit % VECTORS_PER_REG * BITS_PER_BYTE;
 	}
 	peerdma_write(board, PEERDMA_IRQ_BASE + PEERDMA_IRQ_CHANNEL_VECTOR0_REG, vectors[0]);
 	peerdma_write(board, PEERDMA_IRQ_BASE + PEERDMA_IRQ_CHANNEL_VECTOR1_REG, vectors[1]);
-	for_each_lane(lane, board)
+	for_each_engine(engine, board)
 		peerdma_write(board, PEERDMA_IRQ_BASE + PEERDMA_IRQ_CHANNEL_ENABLE_W1S_REG,
-			      lane->irq_bit);
+			      engine->irq_bit);
 	if (board->version)
 		peerdma_write(board, PEERDMA_EXTENSION_BASE + PEERDMA_EXTENSION_ERROR_CLEAR_REG, 1);
 }
 
 /**
  * peerdma_hw_stop() - clears Run
- * @lane: it may still be busy afterwards. Called with the board's lock held
+ * @engine: it may still be busy afterwards. Called with the board's lock held
  */
-void peerdma_hw_stop(struct peerdma_lane *lane)
+void peerdma_hw_stop(struct peerdma_engine *engine)
 {
-	peerdma_channel_write(lane, PEERDMA_CHANNEL_CONTROL_REG, 0);
+	peerdma_channel_write(engine, PEERDMA_CHANNEL_CONTROL_REG, 0);
 }
 
 /**
- * peerdma_hw_status() - reads a lane's status
- * @lane: called with the board's lock held
+ * peerdma_hw_status() - reads an engine's status
+ * @engine: called with the board's lock held
  * @clear: also clear its events
  *
  * Return: PEERDMA_STATUS_*; all ones if the board does not answer.
  */
-u32 peerdma_hw_status(struct peerdma_lane *lane, bool clear)
+u32 peerdma_hw_status(struct peerdma_engine *engine, bool clear)
 {
-	return peerdma_channel_read(lane, clear ? PEERDMA_CHANNEL_STATUS_RC_REG :
+	return peerdma_channel_read(engine, clear ? PEERDMA_CHANNEL_STATUS_RC_REG :
 					  PEERDMA_CHANNEL_STATUS_REG);
 }
 
 /**
  * peerdma_hw_done() - checks that a chain ended as it should
- * @lane: called with the board's lock held
- * @status: of the lane
+ * @engine: called with the board's lock held
+ * @status: of the engine
  *
  * Return: true if all its descriptors were completed without error.
  */
-bool peerdma_hw_done(struct peerdma_lane *lane, u32 status)
+bool peerdma_hw_done(struct peerdma_engine *engine, u32 status)
 {
 	return (status & (STATUS_DONE | PEERDMA_STATUS_ERRORS)) == STATUS_DONE &&
-	       peerdma_channel_read(lane, PEERDMA_CHANNEL_COMPLETED_COUNT_REG) == lane->count;
+	       peerdma_channel_read(engine, PEERDMA_CHANNEL_COMPLETED_COUNT_REG) == engine->count;
 }
 
 /**
  * peerdma_hw_cycles() - reads how long the last chain took
- * @lane: called with the board's lock held
+ * @engine: called with the board's lock held
  *
  * Return: clock cycles that the channel was busy.
  */
-u64 peerdma_hw_cycles(struct peerdma_lane *lane)
+u64 peerdma_hw_cycles(struct peerdma_engine *engine)
 {
-	u32 low = peerdma_channel_read(lane, PEERDMA_CHANNEL_PERF_CYCLES_LO_REG);
-	u32 high = peerdma_channel_read(lane, PEERDMA_CHANNEL_PERF_CYCLES_HI_REG);
+	u32 low = peerdma_channel_read(engine, PEERDMA_CHANNEL_PERF_CYCLES_LO_REG);
+	u32 high = peerdma_channel_read(engine, PEERDMA_CHANNEL_PERF_CYCLES_HI_REG);
 
 	return (u64)FIELD_GET(PEERDMA_CHANNEL_PERF_CYCLES_HI_HIGH, high) << 32 | low;
 }
 
 /**
  * peerdma_hw_progress() - reads how far a chain has come
- * @lane: called with the board's lock held
+ * @engine: called with the board's lock held
  *
- * On any XDMA core. The engine clears both counters when a chain starts.
+ * On any XDMA core. The DMA engine clears both counters when a chain starts.
  *
  * Return: a value that changes whenever data moves: descriptors completed, and beats of data.
  */
-u64 peerdma_hw_progress(struct peerdma_lane *lane)
+u64 peerdma_hw_progress(struct peerdma_engine *engine)
 {
-	u32 count = peerdma_channel_read(lane, PEERDMA_CHANNEL_COMPLETED_COUNT_REG);
+	u32 count = peerdma_channel_read(engine, PEERDMA_CHANNEL_COMPLETED_COUNT_REG);
 
-	return (u64)count << 32 | peerdma_channel_read(lane, PEERDMA_CHANNEL_PERF_DATA_LO_REG);
+	return (u64)count << 32 | peerdma_channel_read(engine, PEERDMA_CHANNEL_PERF_DATA_LO_REG);
 }
 
 /**
- * peerdma_hw_waits_for() - reads why a lane does not move
- * @lane: of a board that is not gone
+ * peerdma_hw_waits_for() - reads why an engine does not move
+ * @engine: of a board that is not gone
  *
  * Return: enum peerdma_waits_for; NOTHING also if the board cannot tell.
  */
-u32 peerdma_hw_waits_for(struct peerdma_lane *lane)
+u32 peerdma_hw_waits_for(struct peerdma_engine *engine)
 {
-	struct peerdma_dev *board = lane->board;
+	struct peerdma_dev *board = engine->board;
 	u32 waits_for;
 
 	if (!board->version)
 		return PEERDMA_WAITS_FOR_NOTHING;
 	waits_for = hw_extension(board, PEERDMA_EXTENSION_WAITS_FOR_REG) >>
-		    lane->pair * WAITS_FOR_BITS;
-	return lane->index == PEERDMA_H2C ? FIELD_GET(PEERDMA_EXTENSION_WAITS_FOR_H2C0, waits_for) :
-					    FIELD_GET(PEERDMA_EXTENSION_WAITS_FOR_C2H0, waits_for);
+		    engine->pair * WAITS_FOR_BITS;
+	return engine->index == PEERDMA_H2C ?
+	       FIELD_GET(PEERDMA_EXTENSION_WAITS_FOR_H2C0, waits_for) :
+	       FIELD_GET(PEERDMA_EXTENSION_WAITS_FOR_C2H0, waits_for);
 }

@@ -92,7 +92,8 @@ static void info_board(struct peerdma_dev *board, struct peerdma_info *info)
 void peerdma_info_get(struct peerdma_file *file, struct peerdma_info *info)
 {
 	struct peerdma_dev *board = file->board;
-	struct peerdma_lane *lanes = &board->lanes[READ_ONCE(file->channel) * PEERDMA_LANES];
+	u32 first = READ_ONCE(file->channel) * PEERDMA_DIRECTIONS;
+	struct peerdma_engine *engines = &board->engines[first];
 
 	info->uapi_version = PEERDMA_UAPI_VERSION;
 	info_identity(board->pdev, info);
@@ -111,8 +112,8 @@ void peerdma_info_get(struct peerdma_file *file, struct peerdma_info *info)
 	down_read(&board->gate);
 	if (board->state != PEERDMA_BOARD_DEAD) {
 		info_link(board->pdev, info);
-		info->h2c_waits_for = peerdma_hw_waits_for(&lanes[PEERDMA_H2C]);
-		info->c2h_waits_for = peerdma_hw_waits_for(&lanes[PEERDMA_C2H]);
+		info->h2c_waits_for = peerdma_hw_waits_for(&engines[PEERDMA_H2C]);
+		info->c2h_waits_for = peerdma_hw_waits_for(&engines[PEERDMA_C2H]);
 		if (info_translated(board->pdev))
 			info->features |= PEERDMA_FEATURE_IOMMU;
 	}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * How the engine reports: interrupts (a message for each lane, one message for both, or a shared
- * line), and a watchdog for those that do not arrive.
+ * How engines report: interrupts (a message for each, one message for both, or a shared line),
+ * and a watchdog for those that do not arrive.
  */
 #include <linux/bitfield.h>
 #include <linux/interrupt.h>
@@ -9,20 +9,20 @@
 #include "engine.h"
 
 /* As irq_event(), of a channel that runs a ring, which ends only if it is stopped, or fails. */
-static void irq_ring(struct peerdma_lane *lane, u32 status)
+static void irq_ring(struct peerdma_engine *engine, u32 status)
 {
-	struct peerdma_job *job = lane->job;
-	int error = peerdma_ring_look(job->ring, status);
+	struct peerdma_job *job = engine->job;
+	int error = peerdma_frame_ring_look(job->frame_ring, status);
 
-	lane->unheard = false;
+	engine->unheard = false;
 	if (error == -ENODEV) {
-		peerdma_stop_lost(lane->board);
+		peerdma_stop_lost(engine->board);
 		return;
 	}
 	if (!error && status & PEERDMA_STATUS_BUSY && !(status & PEERDMA_STATUS_ERRORS))
 		return;
 	job->status = status;
-	job->kind = peerdma_capture_take(lane, &job->address);
+	job->kind = peerdma_capture_take(engine, &job->address);
 	peerdma_stop_job(job, -EIO, PEERDMA_REASON_ENGINE);
 }
 
@@ -30,79 +30,79 @@ static void irq_ring(struct peerdma_lane *lane, u32 status)
  * Handles events of a channel: @status was read and cleared, and has more than the busy bit. The
  * board's lock is held; any context.
  */
-static void irq_event(struct peerdma_lane *lane, u32 status)
+static void irq_event(struct peerdma_engine *engine, u32 status)
 {
-	struct peerdma_dev *board = lane->board;
-	struct peerdma_job *job = lane->job;
+	struct peerdma_dev *board = engine->board;
+	struct peerdma_job *job = engine->job;
 
-	if (lane->state != LANE_RUNNING && lane->state != LANE_STOPPING)
+	if (engine->state != ENGINE_RUNNING && engine->state != ENGINE_STOPPING)
 		return;
 	if (status == ~0u) {
 		peerdma_stop_lost(board);
 		return;
 	}
-	if (lane->state == LANE_RUNNING && job->ring) {
-		irq_ring(lane, status);
+	if (engine->state == ENGINE_RUNNING && job->frame_ring) {
+		irq_ring(engine, status);
 		return;
 	}
-	lane->seen |= status & ~PEERDMA_STATUS_BUSY;
-	if (lane->state == LANE_RUNNING && !peerdma_hw_done(lane, lane->seen)) {
+	engine->seen |= status & ~PEERDMA_STATUS_BUSY;
+	if (engine->state == ENGINE_RUNNING && !peerdma_hw_done(engine, engine->seen)) {
 		/* The events of a chain may arrive in parts; when it is not busy they all have. */
-		if (status & PEERDMA_STATUS_BUSY && !(lane->seen & PEERDMA_STATUS_ERRORS))
+		if (status & PEERDMA_STATUS_BUSY && !(engine->seen & PEERDMA_STATUS_ERRORS))
 			return;
-		job->status = lane->seen;
-		job->kind = peerdma_capture_take(lane, &job->address);
-		if (!peerdma_room_wait(lane))
+		job->status = engine->seen;
+		job->kind = peerdma_capture_take(engine, &job->address);
+		if (!peerdma_room_wait(engine))
 			peerdma_stop_job(job, -EIO, PEERDMA_REASON_ENGINE);
 		return;
 	}
-	if (lane->state == LANE_RUNNING) {
-		job->legs[lane->index].done += lane->bytes;
-		job->legs[lane->index].cycles += peerdma_hw_cycles(lane);
-		peerdma_hw_stop(lane);
+	if (engine->state == ENGINE_RUNNING) {
+		job->legs[engine->index].done += engine->bytes;
+		job->legs[engine->index].cycles += peerdma_hw_cycles(engine);
+		peerdma_hw_stop(engine);
 	} else if (status & PEERDMA_STATUS_BUSY) {
 		return;
 	}
-	lane->state = LANE_IDLE;
-	peerdma_engine_settle(job);
+	engine->state = ENGINE_IDLE;
+	peerdma_dispatch_settle(job);
 }
 
-static void irq_lane(struct peerdma_lane *lane)
+static void irq_engine(struct peerdma_engine *engine)
 {
-	u32 status = peerdma_hw_status(lane, true);
+	u32 status = peerdma_hw_status(engine, true);
 
 	if (status & ~PEERDMA_STATUS_BUSY)
-		irq_event(lane, status);
+		irq_event(engine, status);
 }
 
-/* MSI-X, or MSI with a vector for each lane. */
-static irqreturn_t irq_lane_handler(int irq, void *data)
+/* MSI-X, or MSI with a vector for each engine. */
+static irqreturn_t irq_engine_handler(int irq, void *data)
 {
-	struct peerdma_lane *lane = data;
+	struct peerdma_engine *engine = data;
 	unsigned long flags;
 
-	spin_lock_irqsave(&lane->board->lock, flags);
-	irq_lane(lane);
-	spin_unlock_irqrestore(&lane->board->lock, flags);
+	spin_lock_irqsave(&engine->board->lock, flags);
+	irq_engine(engine);
+	spin_unlock_irqrestore(&engine->board->lock, flags);
 	return IRQ_HANDLED;
 }
 
-/* One vector for all lanes; on a shared line the interrupt may be another device's. */
+/* One vector for all engines; on a shared line the interrupt may be another device's. */
 static irqreturn_t irq_board_handler(int irq, void *data)
 {
 	struct peerdma_dev *board = data;
 	irqreturn_t result = IRQ_NONE;
-	struct peerdma_lane *lane;
+	struct peerdma_engine *engine;
 	unsigned long flags;
 	u32 request;
 
 	spin_lock_irqsave(&board->lock, flags);
 	request = peerdma_read(board, PEERDMA_IRQ_BASE + PEERDMA_IRQ_CHANNEL_REQUEST_REG);
 	/* All ones: the board is gone and not the source; the watchdog will notice. */
-	for_each_lane(lane, board) {
-		if (request == ~0u || !(request & lane->irq_bit))
+	for_each_engine(engine, board) {
+		if (request == ~0u || !(request & engine->irq_bit))
 			continue;
-		irq_lane(lane);
+		irq_engine(engine);
 		result = IRQ_HANDLED;
 	}
 	spin_unlock_irqrestore(&board->lock, flags);
@@ -118,15 +118,15 @@ static irqreturn_t irq_board_handler(int irq, void *data)
 int peerdma_irq_setup(struct peerdma_dev *board)
 {
 	struct pci_dev *pdev = board->pdev;
-	int lanes = board->lane_count;
+	int engines = board->engine_count;
 	int vectors, n, error;
 
-	vectors = pci_alloc_irq_vectors(pdev, 1, lanes, PCI_IRQ_ALL_TYPES);
+	vectors = pci_alloc_irq_vectors(pdev, 1, engines, PCI_IRQ_ALL_TYPES);
 	if (vectors < 0)
 		return vectors;
 	board->interrupts = pdev->msix_enabled ? PEERDMA_MSIX :
 			    pdev->msi_enabled ? PEERDMA_MSI : PEERDMA_INTX;
-	if (vectors < lanes) {
+	if (vectors < engines) {
 		error = request_irq(pci_irq_vector(pdev, 0), irq_board_handler, IRQF_SHARED,
 				    PEERDMA_NAME, board);
 		if (error)
@@ -134,18 +134,18 @@ int peerdma_irq_setup(struct peerdma_dev *board)
 		board->vectors = 1;
 		return 0;
 	}
-	for (n = 0; n < lanes; n++) {
-		error = request_irq(pci_irq_vector(pdev, n), irq_lane_handler, 0, PEERDMA_NAME,
-				    &board->lanes[n]);
+	for (n = 0; n < engines; n++) {
+		error = request_irq(pci_irq_vector(pdev, n), irq_engine_handler, 0, PEERDMA_NAME,
+				    &board->engines[n]);
 		if (error)
 			goto err_irqs;
 	}
-	board->vectors = lanes;
+	board->vectors = engines;
 	return 0;
 
 err_irqs:
 	while (n--)
-		free_irq(pci_irq_vector(pdev, n), &board->lanes[n]);
+		free_irq(pci_irq_vector(pdev, n), &board->engines[n]);
 err_vectors:
 	pci_free_irq_vectors(pdev);
 	return error;
@@ -157,126 +157,126 @@ err_vectors:
  */
 void peerdma_irq_teardown(struct peerdma_dev *board)
 {
-	int lanes = board->lane_count;
+	int engines = board->engine_count;
 	int n;
 
-	if (board->vectors < lanes)
+	if (board->vectors < engines)
 		free_irq(pci_irq_vector(board->pdev, 0), board);
 	else
-		for (n = 0; n < lanes; n++)
-			free_irq(pci_irq_vector(board->pdev, n), &board->lanes[n]);
+		for (n = 0; n < engines; n++)
+			free_irq(pci_irq_vector(board->pdev, n), &board->engines[n]);
 	pci_free_irq_vectors(board->pdev);
 }
 
-static void irq_watch_progress(struct peerdma_lane *lane)
+static void irq_watch_progress(struct peerdma_engine *engine)
 {
-	u64 progress = peerdma_hw_progress(lane);
+	u64 progress = peerdma_hw_progress(engine);
 
-	if (progress == lane->progress)
+	if (progress == engine->progress)
 		return;
-	lane->progress = progress;
-	peerdma_engine_moves(lane->job);
+	engine->progress = progress;
+	peerdma_dispatch_moves(engine->job);
 }
 
-/* The running lane that tells why a job does not move. */
-static struct peerdma_lane *irq_culprit(const struct peerdma_job *job)
+/* The running engine that tells why a job does not move. */
+static struct peerdma_engine *irq_culprit(const struct peerdma_job *job)
 {
-	struct peerdma_lane *lane, *found = NULL;
+	struct peerdma_engine *engine, *found = NULL;
 
-	for_each_lane(lane, job->file->board) {
-		if (lane->job != job || lane->state != LANE_RUNNING)
+	for_each_engine(engine, job->file->board) {
+		if (engine->job != job || engine->state != ENGINE_RUNNING)
 			continue;
-		switch (peerdma_hw_waits_for(lane)) {
+		switch (peerdma_hw_waits_for(engine)) {
 		case PEERDMA_WAITS_FOR_USER_INPUT:
 		case PEERDMA_WAITS_FOR_USER_OUTPUT:
 			/* In a copy that may be because of the other one. */
-			found = found ?: lane;
+			found = found ?: engine;
 			break;
 		default:
-			return lane;
+			return engine;
 		}
 	}
 	return found;
 }
 
 /* Called with the board's lock held. */
-static void irq_watch(struct peerdma_lane *lane)
+static void irq_watch(struct peerdma_engine *engine)
 {
-	struct peerdma_dev *board = lane->board;
-	u32 status = peerdma_hw_status(lane, false);
-	bool ring = lane->job->ring;
+	struct peerdma_dev *board = engine->board;
+	u32 status = peerdma_hw_status(engine, false);
+	bool ring = engine->job->frame_ring;
 
 	if (status == ~0u) {
 		peerdma_stop_lost(board);
 		return;
 	}
-	if ((status | lane->seen) & ~PEERDMA_STATUS_BUSY) {
+	if ((status | engine->seen) & ~PEERDMA_STATUS_BUSY) {
 		/* The interrupt may still arrive: it gets one interval for that. */
-		if (!lane->unheard) {
-			lane->unheard = true;
+		if (!engine->unheard) {
+			engine->unheard = true;
 			return;
 		}
-		irq_event(lane, peerdma_hw_status(lane, true));
-		board->lost_interrupts += ring || lane->state != LANE_RUNNING;
+		irq_event(engine, peerdma_hw_status(engine, true));
+		board->lost_interrupts += ring || engine->state != ENGINE_RUNNING;
 	}
-	if (lane->state == LANE_RUNNING)
-		irq_watch_progress(lane);
+	if (engine->state == ENGINE_RUNNING)
+		irq_watch_progress(engine);
 }
 
 /*
- * Ends queues whose ticket at work has a lane. Called with the board's lock held. Returns whether
- * there were any.
+ * Ends queues whose ticket at work has an engine. Called with the board's lock held. Returns
+ * whether there were any.
  */
-static bool irq_end_holders(struct peerdma_lane *lane)
+static bool irq_end_holders(struct peerdma_engine *engine)
 {
-	struct peerdma_launch *launch;
+	struct peerdma_hw_queue *hwq;
 	bool some = false;
 
-	while ((launch = peerdma_launch_holding(lane->board, BIT(lane->number), false))) {
-		peerdma_stop_job(launch->job, -ETIMEDOUT, PEERDMA_REASON_TIMEOUT);
+	while ((hwq = peerdma_launch_queue_holding(engine->board, BIT(engine->number), false))) {
+		peerdma_stop_job(hwq->job, -ETIMEDOUT, PEERDMA_REASON_TIMEOUT);
 		some = true;
 	}
 	return some;
 }
 
 /*
- * Stops the job of a running lane if it is late, unless it waits for the user block: then it keeps
- * its lanes, as a ring always does, and others are refused. Called with the board's lock held.
- * Returns whether there are more of these to be ended at once.
+ * Stops the job of a running engine if it is late, unless it waits for the user block: then it
+ * keeps its engines, as a frame ring always does, and others are refused. Called with the board's
+ * lock held. Returns whether there are more of these to be ended at once.
  */
-static bool irq_judge(struct peerdma_lane *lane)
+static bool irq_judge(struct peerdma_engine *engine)
 {
-	struct peerdma_job *job = lane->job;
+	struct peerdma_job *job = engine->job;
 	bool stands, more = false;
 
 	/* What has ended, or is with a board that is gone, is not late. */
-	if (lane->unheard || lane->board->state == PEERDMA_BOARD_DEAD)
+	if (engine->unheard || engine->board->state == PEERDMA_BOARD_DEAD)
 		return false;
-	if (job->ring) {
-		if (peerdma_ring_waits(job->ring))
-			peerdma_engine_moves(job);
+	if (job->frame_ring) {
+		if (peerdma_frame_ring_waits(job->frame_ring))
+			peerdma_dispatch_moves(job);
 		more = peerdma_stop_kept(job);
 	}
 	stands = time_after(jiffies, job->deadline);
-	if (!stands && (job->ring || time_before_eq(jiffies, job->limit)))
+	if (!stands && (job->frame_ring || time_before_eq(jiffies, job->limit)))
 		return more;
-	lane = irq_culprit(job);
-	job->waits_for = peerdma_hw_waits_for(lane);
+	engine = irq_culprit(job);
+	job->waits_for = peerdma_hw_waits_for(engine);
 	if (job->path == PATH_RECEIVE &&
 	    (!stands || job->waits_for == PEERDMA_WAITS_FOR_USER_OUTPUT)) {
 		job->keeps = true;
 		return peerdma_stop_kept(job);
 	}
 	/* It is not the one that is late. */
-	if (job->waits_for == PEERDMA_WAITS_FOR_GRANT && irq_end_holders(lane)) {
-		peerdma_engine_moves(job);
+	if (job->waits_for == PEERDMA_WAITS_FOR_GRANT && irq_end_holders(engine)) {
+		peerdma_dispatch_moves(job);
 		return false;
 	}
-	lane->board->timeouts++;
-	job->status = peerdma_hw_status(lane, false);
-	dev_warn_ratelimited(&lane->board->pdev->dev,
+	engine->board->timeouts++;
+	job->status = peerdma_hw_status(engine, false);
+	dev_warn_ratelimited(&engine->board->pdev->dev,
 			     "%s%u: %llu bytes in %u descriptors %s, status %#x, waits for %u\n",
-			     lane->name, lane->pair, lane->bytes, lane->count,
+			     engine->name, engine->pair, engine->bytes, engine->count,
 			     stands ? "do not move" : "are not done in time", job->status,
 			     job->waits_for);
 	peerdma_stop_job(job, -ETIMEDOUT, PEERDMA_REASON_TIMEOUT);
@@ -284,23 +284,23 @@ static bool irq_judge(struct peerdma_lane *lane)
 }
 
 /* Tells a program how its queue is, and ends one that takes no more tickets. The lock is held. */
-static void irq_watch_launch(struct peerdma_launch *launch)
+static void irq_watch_queue(struct peerdma_hw_queue *hwq)
 {
 	u32 state;
 
-	if (launch->state != LANE_RUNNING)
+	if (hwq->state != ENGINE_RUNNING)
 		return;
-	state = peerdma_launch_look(launch);
+	state = peerdma_launch_queue_look(hwq);
 	if (state == ~0u) {
-		peerdma_stop_lost(launch->board);
+		peerdma_stop_lost(hwq->board);
 	} else if (FIELD_GET(PEERDMA_LAUNCH_QUEUE_STATE_END, state)) {
-		launch->job->status = state;
-		peerdma_stop_job(launch->job, -EIO, PEERDMA_REASON_ENGINE);
+		hwq->job->status = state;
+		peerdma_stop_job(hwq->job, -EIO, PEERDMA_REASON_ENGINE);
 	}
 }
 
 /**
- * peerdma_irq_watchdog_work() - polls lanes that are running, and launch queues
+ * peerdma_irq_watchdog_work() - polls engines that are running, and launch queues
  * @work: a board's
  *
  * Finds chains whose interrupt was lost, jobs that are late, queues that have ended, and a board
@@ -310,22 +310,22 @@ void peerdma_irq_watchdog_work(struct work_struct *work)
 {
 	struct peerdma_dev *board = container_of(work, struct peerdma_dev, watchdog.work);
 	bool some = false, more = false;
-	struct peerdma_launch *launch;
-	struct peerdma_lane *lane;
+	struct peerdma_hw_queue *hwq;
+	struct peerdma_engine *engine;
 
 	spin_lock_irq(&board->lock);
-	for_each_launch(launch, board)
-		irq_watch_launch(launch);
-	for_each_lane(lane, board)
-		if (lane->state == LANE_RUNNING)
-			irq_watch(lane);
-	for_each_lane(lane, board)
-		if (lane->state == LANE_RUNNING)
-			more |= irq_judge(lane);
-	for_each_lane(lane, board)
-		some |= lane->state == LANE_RUNNING;
-	for_each_launch(launch, board)
-		some |= launch->state == LANE_RUNNING;
+	for_each_hw_queue(hwq, board)
+		irq_watch_queue(hwq);
+	for_each_engine(engine, board)
+		if (engine->state == ENGINE_RUNNING)
+			irq_watch(engine);
+	for_each_engine(engine, board)
+		if (engine->state == ENGINE_RUNNING)
+			more |= irq_judge(engine);
+	for_each_engine(engine, board)
+		some |= engine->state == ENGINE_RUNNING;
+	for_each_hw_queue(hwq, board)
+		some |= hwq->state == ENGINE_RUNNING;
 	spin_unlock_irq(&board->lock);
 
 	if (some)

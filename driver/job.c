@@ -40,10 +40,10 @@ static const char * const reasons[] = {
  */
 void peerdma_job_free_chains(struct peerdma_job *job)
 {
-	u32 lane;
+	u32 engine;
 
-	for (lane = 0; job->slot && lane < PEERDMA_LANES; lane++)
-		peerdma_chain_free(job->file->board, &job->slot->chains[lane]);
+	for (engine = 0; job->slot && engine < PEERDMA_DIRECTIONS; engine++)
+		peerdma_chain_free(job->file->board, &job->slot->chains[engine]);
 }
 
 /* Idempotent. */
@@ -63,8 +63,8 @@ static void job_release(struct kref *ref)
 	/* A job that was never submitted still holds its surfaces, and others may wait for it. */
 	peerdma_fence_signal(job, -ECANCELED);
 	job_drop_uses(job);
-	peerdma_ring_free(job);
-	kfree(job->rings);
+	peerdma_frame_ring_free(job);
+	kfree(job->launch_queue);
 	kfree(job->slot);
 	peerdma_quota_remove_job(job);
 	peerdma_file_put(job->file);
@@ -86,7 +86,7 @@ void peerdma_job_put(struct peerdma_job *job)
 /* Of a launch queue, or a slot, any number of threads may wait for the end. */
 static bool job_has_waiters(const struct peerdma_job *job)
 {
-	return job->rings || job->slot;
+	return job->launch_queue || job->slot;
 }
 
 /* The job's data is where the CPU sees it. Called with the board's lock held, in any context. */
@@ -94,7 +94,7 @@ static void job_deliver(struct peerdma_job *job)
 {
 	struct peerdma_use *use;
 
-	peerdma_engine_free(job);
+	peerdma_dispatch_free(job);
 	for_each_use(use, job)
 		peerdma_surface_leave(use->surface);
 	job->delivered = true;
@@ -128,13 +128,14 @@ static bool job_wants_sync(const struct peerdma_job *job)
 {
 	const struct peerdma_leg *leg = &job->legs[PEERDMA_C2H];
 
-	return leg->started && (job->ring ? job->ring->needs_sync : leg->surface->needs_sync);
+	return leg->started && (job->frame_ring ? job->frame_ring->needs_sync :
+				leg->surface->needs_sync);
 }
 
 /* Nobody is told of the end of a queue whose page can still be written to. */
 static bool job_wants_zap(const struct peerdma_job *job)
 {
-	return job->rings && job->rings->launch->map_offset;
+	return job->launch_queue && job->launch_queue->hwq->map_offset;
 }
 
 /* The part of a job's end that may sleep, before its file may know of it. */
@@ -147,12 +148,12 @@ static void job_reap(struct work_struct *work)
 	/* Who tells of it may drop the last reference but this. */
 	kref_get(&job->ref);
 	/* What the board did not write of it is what the CPU had there at the start. */
-	if (job->rings)
-		board->ops->zap(job->rings->launch);
+	if (job->launch_queue)
+		board->ops->zap(job->launch_queue->hwq);
 	else if (job->slot)
 		peerdma_job_free_chains(job);
-	else if (job->ring)
-		peerdma_ring_reclaim(job->ring);
+	else if (job->frame_ring)
+		peerdma_frame_ring_reclaim(job->frame_ring);
 	else
 		leg->surface->provider->sync(leg->surface, leg->offset, leg->started, true);
 	spin_lock_irq(&board->lock);
@@ -191,7 +192,7 @@ struct peerdma_job *peerdma_job_create(struct peerdma_file *file, u64 length)
 	job->id = atomic64_inc_return(&file->next_job);
 	job->channel = READ_ONCE(file->channel);
 	job->length = length;
-	for (leg = job->legs; leg < job->legs + PEERDMA_LANES; leg++)
+	for (leg = job->legs; leg < job->legs + PEERDMA_DIRECTIONS; leg++)
 		leg->length = length;
 	job->uses = job->own_uses;
 	INIT_LIST_HEAD(&job->link);
@@ -252,7 +253,7 @@ void peerdma_job_end(struct peerdma_job *job)
 	job->ended = true;
 	if (job->begin)
 		job->nanoseconds = ktime_to_ns(ktime_sub(ktime_get(), job->begin));
-	if (!job->rings && !job->slot) {
+	if (!job->launch_queue && !job->slot) {
 		board->jobs++;
 		board->failures += !!job->error;
 	}
@@ -309,7 +310,7 @@ u64 peerdma_job_address(const struct peerdma_job *job)
 /**
  * peerdma_job_explain_busy() - notes why a job is not done
  * @file: the job's
- * @holder: who opened the file of the job that keeps the lanes which it needs
+ * @holder: who opened the file of the job that keeps the engines which it needs
  *
  * Return: -EBUSY.
  */

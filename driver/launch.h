@@ -18,8 +18,8 @@ struct peerdma_place {
 };
 
 /**
- * struct peerdma_rings - what makes a job a launch queue, which ends when the job does
- * @launch: the board's queue that it has while it runs
+ * struct peerdma_launch_queue - what makes a job a launch queue, which ends when the job does
+ * @hwq: the board's queue that it has while it runs
  * @depth: places of both rings
  * @first: first ticket
  * @generation: of its doorbells
@@ -29,8 +29,8 @@ struct peerdma_place {
  * @word: state word
  * @told: what is in @word, PEERDMA_QUEUE_*
  */
-struct peerdma_rings {
-	struct peerdma_launch *launch;
+struct peerdma_launch_queue {
+	struct peerdma_hw_queue *hwq;
 	u32 depth;
 	u32 first;
 	u32 generation;
@@ -48,7 +48,7 @@ struct peerdma_rings {
  * @control: PEERDMA_LAUNCH_SLOT_CONTROL_*
  * @flush: address of the flush read
  * @done: done word
- * @chains: for each of its lanes; the first descriptor is in the slot as well
+ * @chains: for each of its engines; the first descriptor is in the slot as well
  * @closing: it is invalid, and ends when it is not at work any more
  * @deadline: in jiffies; when its queue is stopped for that
  */
@@ -58,7 +58,7 @@ struct peerdma_slot {
 	u32 control;
 	u64 flush;
 	struct peerdma_place done;
-	struct peerdma_chain chains[PEERDMA_LANES];
+	struct peerdma_chain chains[PEERDMA_DIRECTIONS];
 	bool closing;
 	unsigned long deadline;
 };

@@ -68,7 +68,7 @@ static struct peerdma_dev *main_create(struct pci_dev *pdev)
 		INIT_LIST_HEAD(&board->ready[n]);
 	INIT_LIST_HEAD(&board->surfaces);
 	init_waitqueue_head(&board->idle);
-	INIT_WORK(&board->pump, peerdma_engine_pump_work);
+	INIT_WORK(&board->pump, peerdma_dispatch_pump_work);
 	INIT_WORK(&board->recovery, peerdma_recover_work);
 	INIT_DELAYED_WORK(&board->stopper, peerdma_stop_work);
 	INIT_DELAYED_WORK(&board->room, peerdma_room_work);
@@ -130,23 +130,23 @@ static void main_unmap_bars(struct peerdma_dev *board)
 
 static void main_free_rings(struct peerdma_dev *board)
 {
-	struct peerdma_lane *lane;
+	struct peerdma_engine *engine;
 
-	for_each_lane(lane, board)
-		peerdma_chain_free(board, &lane->chain);
+	for_each_engine(engine, board)
+		peerdma_chain_free(board, &engine->chain);
 }
 
 static int main_create_rings(struct peerdma_dev *board)
 {
 	struct device *dev = &board->pdev->dev;
-	struct peerdma_lane *lane;
+	struct peerdma_engine *engine;
 
 	if (dma_set_mask_and_coherent(dev, DMA_BIT_MASK(64)) &&
 	    dma_set_mask_and_coherent(dev, DMA_BIT_MASK(32)))
 		return dev_err_probe(dev, -EIO, "the board cannot address this system's memory\n");
 	dma_set_max_seg_size(dev, UINT_MAX);
-	for_each_lane(lane, board) {
-		if (peerdma_chain_alloc(board, &lane->chain, PEERDMA_RING)) {
+	for_each_engine(engine, board) {
+		if (peerdma_chain_alloc(board, &engine->chain, PEERDMA_CHAIN_ROOM)) {
 			main_free_rings(board);
 			return -ENOMEM;
 		}
@@ -155,8 +155,8 @@ static int main_create_rings(struct peerdma_dev *board)
 }
 
 /*
- * Brings the engine to rest, whatever a former owner has left it doing. That may be another kernel,
- * whose memory is somebody else's by now: so the engine does not get the bus to finish its work.
+ * Brings the DMA engine to rest, whatever a former owner has left it doing. That may be another
+ * kernel, whose memory is somebody else's by now: so the board does not get the bus to finish.
  */
 static int main_calm(struct peerdma_dev *board)
 {

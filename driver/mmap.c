@@ -94,41 +94,41 @@ bool peerdma_mmap_mailbox(const struct peerdma_dev *board)
 	       mmap_fills_page(board, PEERDMA_MAILBOX_BASE);
 }
 
-static u64 mmap_doorbell_base(const struct peerdma_launch *launch)
+static u64 mmap_doorbell_base(const struct peerdma_hw_queue *hwq)
 {
-	return PEERDMA_DOORBELL_BASE + launch->number * PEERDMA_DOORBELL_STRIDE;
+	return PEERDMA_DOORBELL_BASE + hwq->number * PEERDMA_DOORBELL_STRIDE;
 }
 
 /**
  * peerdma_mmap_doorbell() - lets a file map the doorbell's page of its queue
  * @file: whose
- * @launch: its queue, armed. Its board's lock is held
+ * @hwq: its queue, armed. Its board's lock is held
  *
  * Return: offset for mmap(); 0 if it may not, or there is no page of this kernel's size.
  */
-u64 peerdma_mmap_doorbell(struct peerdma_file *file, struct peerdma_launch *launch)
+u64 peerdma_mmap_doorbell(struct peerdma_file *file, struct peerdma_hw_queue *hwq)
 {
 	if (!(doorbell_pages || file->privileged) ||
-	    !mmap_fills_page(file->board, mmap_doorbell_base(launch)))
+	    !mmap_fills_page(file->board, mmap_doorbell_base(hwq)))
 		return 0;
-	launch->map_offset = file->board->next_map;
+	hwq->map_offset = file->board->next_map;
 	file->board->next_map += PAGE_SIZE;
-	return launch->map_offset;
+	return hwq->map_offset;
 }
 
 /* Where in the user BAR the registers are that this file may map at an mmap() offset; 0: none. */
 static u64 mmap_find_registers(struct peerdma_file *file, u64 offset)
 {
-	struct peerdma_launch *launch;
+	struct peerdma_hw_queue *hwq;
 	u64 base = 0;
 
 	if (offset < SURFACES_BEGIN)
 		return PEERDMA_MAILBOX_BASE;
 	spin_lock_irq(&file->board->lock);
-	for_each_launch(launch, file->board)
-		if (launch->state == LANE_RUNNING && launch->map_offset == offset &&
-		    launch->job->file == file)
-			base = mmap_doorbell_base(launch);
+	for_each_hw_queue(hwq, file->board)
+		if (hwq->state == ENGINE_RUNNING && hwq->map_offset == offset &&
+		    hwq->job->file == file)
+			  base = mmap_doorbell_base(hwq);
 	spin_unlock_irq(&file->board->lock);
 	return base;
 }
@@ -297,17 +297,17 @@ int peerdma_mmap(struct file *filp, struct vm_area_struct *vma)
 
 /**
  * peerdma_mmap_zap_doorbell() - removes the page of a queue from all processes
- * @launch: not running, and no process can map it any more. May sleep
+ * @hwq: not running, and no process can map it any more. May sleep
  *
  * From then on it can be handed out again.
  */
-void peerdma_mmap_zap_doorbell(struct peerdma_launch *launch)
+void peerdma_mmap_zap_doorbell(struct peerdma_hw_queue *hwq)
 {
-	struct peerdma_dev *board = launch->board;
+	struct peerdma_dev *board = hwq->board;
 
-	peerdma_release_zap(board, launch->map_offset, PAGE_SIZE);
+	peerdma_release_zap(board, hwq->map_offset, PAGE_SIZE);
 	spin_lock_irq(&board->lock);
-	launch->map_offset = 0;
+	hwq->map_offset = 0;
 	spin_unlock_irq(&board->lock);
 }
 
@@ -317,12 +317,12 @@ void peerdma_mmap_zap_doorbell(struct peerdma_launch *launch)
  */
 void peerdma_mmap_zap_registers(struct peerdma_dev *board)
 {
-	struct peerdma_launch *launch;
+	struct peerdma_hw_queue *hwq;
 	u64 offset;
 
 	peerdma_release_zap(board, 0, PAGE_SIZE);
-	for_each_launch(launch, board) {
-		offset = READ_ONCE(launch->map_offset);
+	for_each_hw_queue(hwq, board) {
+		offset = READ_ONCE(hwq->map_offset);
 		if (offset)
 			peerdma_release_zap(board, offset, PAGE_SIZE);
 	}

@@ -12,7 +12,7 @@
 #include "surface.h"
 
 /*
- * The engine synchronizes what it moves, with pages_sync(); mapping and unmapping do not. So the
+ * Who moves data synchronizes it, with pages_sync(); mapping and unmapping do not. So the
  * same pages can be pinned several times, which programs may do.
  */
 #define ATTRIBUTES	DMA_ATTR_SKIP_CPU_SYNC

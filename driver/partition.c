@@ -107,15 +107,15 @@ int peerdma_partition_place(struct peerdma_file *file, u64 length)
 static bool partition_in_use(struct peerdma_file *file)
 {
 	const struct peerdma_job *job;
-	struct peerdma_lane *lane;
+	struct peerdma_engine *engine;
 	bool used = false;
 	u32 n;
 
 	spin_lock_irq(&file->board->lock);
-	for_each_lane(lane, file->board) {
-		job = lane->job;
+	for_each_engine(engine, file->board) {
+		job = engine->job;
 		used |= job && job->file != file && job->path == PATH_CARD &&
-			partition_meets(file, job->legs[lane->index].card, job->length);
+			partition_meets(file, job->legs[engine->index].card, job->length);
 	}
 	for (n = 0; n < PEERDMA_LAUNCH_SLOTS; n++)
 		used |= file->board->slots[n] && peerdma_partition_bars(file->board->slots[n]);

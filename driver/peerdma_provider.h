@@ -123,7 +123,7 @@ struct peerdma_provider {
  * @state: enum peerdma_surface_state; under the board's lock
  * @draining: being unpinned: refuses new jobs; under the board's lock
  * @inflight: jobs that may touch it; under the board's lock
- * @queued: those of them that wait for lanes, by their legs; under the board's lock
+ * @queued: those of them that wait for engines, by their legs; under the board's lock
  * @idle: woken when @inflight falls to 0
  * @teardown: held while the mapping is removed
  * @mapped: @segments are valid; under @teardown

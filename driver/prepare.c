@@ -75,23 +75,23 @@ static int prepare_set_control(struct peerdma_job *job, const struct peerdma_pre
 	if (error || !(request->flags & PEERDMA_PREPARE_DONE))
 		return error;
 	job->slot->control |= PEERDMA_LAUNCH_SLOT_CONTROL_DONE;
-	return peerdma_launches_find_done(job->slot->queue, request->done, &job->slot->done);
+	return peerdma_launch_uapi_find_done(job->slot->queue, request->done, &job->slot->done);
 }
 
-static int prepare_build(struct peerdma_job *job, u32 lane)
+static int prepare_build(struct peerdma_job *job, u32 engine)
 {
-	const struct peerdma_leg *leg = &job->legs[lane];
-	struct peerdma_chain *chain = &job->slot->chains[lane];
+	const struct peerdma_leg *leg = &job->legs[engine];
+	struct peerdma_chain *chain = &job->slot->chains[engine];
 	u32 count;
 
 	if (!leg->used)
 		return 0;
 	count = peerdma_chain_length(leg->surface, leg->offset, leg->length);
-	if (count > PEERDMA_RING)
+	if (count > PEERDMA_CHAIN_ROOM)
 		return peerdma_fail(job->file, -EINVAL,
 				    "the memory is in more than %u pieces: use less, or memory that is less scattered",
-				    PEERDMA_RING);
-	chain->c2h = lane == PEERDMA_C2H;
+				    PEERDMA_CHAIN_ROOM);
+	chain->c2h = engine == PEERDMA_C2H;
 	if (peerdma_chain_alloc(job->file->board, chain, count))
 		return -ENOMEM;
 	peerdma_chain_build(chain, leg->surface, leg->offset, leg->card, job->path == PATH_STREAM,
@@ -142,7 +142,7 @@ static int prepare_job(struct peerdma_job *job, struct peerdma_job *queue,
 static int prepare_run(struct peerdma_file *file, struct peerdma_prepare *request,
 		       struct peerdma_surface *source, struct peerdma_surface *destination)
 {
-	struct peerdma_job *queue = peerdma_launches_find(file, request->queue);
+	struct peerdma_job *queue = peerdma_launch_uapi_find(file, request->queue);
 	struct peerdma_job *job;
 	int error;
 
@@ -217,7 +217,7 @@ int peerdma_prepare_undo(struct peerdma_file *file, struct peerdma_unprepare *re
 	if (request->flags || request->reserved)
 		return peerdma_fail(file, -EINVAL, "unknown flags %#x, or a reserved member %u",
 				    request->flags, request->reserved);
-	queue = peerdma_launches_find(file, request->queue);
+	queue = peerdma_launch_uapi_find(file, request->queue);
 	if (IS_ERR(queue))
 		return PTR_ERR(queue);
 	job = prepare_find(queue, request->slot);

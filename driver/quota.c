@@ -125,7 +125,7 @@ struct peerdma_share *peerdma_quota_join(struct peerdma_dev *board)
 	new = NULL;
 	share->user = user;
 	share->board = board;
-	peerdma_queue_init(share);
+	peerdma_scheduler_init(share);
 	list_add(&share->link, &user->shares);
 found:
 	share->holders++;

@@ -45,8 +45,8 @@ struct peerdma_user {
 };
 
 /**
- * struct peerdma_line - files of a user whose next jobs need the same lanes of a board
- * @on_ready: entry in the board's list for these lanes while @files is not empty
+ * struct peerdma_line - files of a user whose next jobs need the same engines of a board
+ * @on_ready: entry in the board's list for these engines while @files is not empty
  * @turn: its place among all lines of the board: the lowest is next
  * @files: the files, in their order
  *
@@ -64,7 +64,7 @@ struct peerdma_line {
  * @board: the board; the open files hold references
  * @link: entry in the user's list
  * @holders: open files of the user; it is freed after the last of them
- * @lines: by the lanes that the first jobs of files need, as the lists @ready of the board
+ * @lines: by the engines that the first jobs of files need, as the lists @ready of the board
  *
  * @link and @holders are protected by the lock of quota.c.
  */
@@ -73,7 +73,7 @@ struct peerdma_share {
 	struct peerdma_dev *board;
 	struct list_head link;
 	unsigned int holders;
-	struct peerdma_line lines[PEERDMA_LANE_SETS];
+	struct peerdma_line lines[PEERDMA_ENGINE_SETS];
 };
 
 #endif /* PEERDMA_QUOTA_H */

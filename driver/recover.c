@@ -4,7 +4,7 @@
  * reset, an error of the link or a suspend, and before another kernel starts.
  *
  * 1. Queued jobs are kept or ended. 2. Run is cleared, and the channels get time to become idle.
- * 3. The function loses the bus. 4. The engine is reset: through the extension block, otherwise
+ * 3. The function loses the bus. 4. The DMA engine is reset: through the extension block, otherwise
  * the PCI core resets the function or the bus. 5. A board that does not come back is dead.
  */
 #include <linux/delay.h>
@@ -20,18 +20,18 @@
 
 static bool recover_engine_used(struct peerdma_dev *board)
 {
-	struct peerdma_launch *launch;
-	struct peerdma_lane *lane;
+	struct peerdma_hw_queue *hwq;
+	struct peerdma_engine *engine;
 	bool used = false;
 
-	for_each_lane(lane, board)
-		used |= lane->state != LANE_IDLE;
-	for_each_launch(launch, board)
-		used |= launch->state != LANE_IDLE;
+	for_each_engine(engine, board)
+		used |= engine->state != ENGINE_IDLE;
+	for_each_hw_queue(hwq, board)
+		used |= hwq->state != ENGINE_IDLE;
 	return used;
 }
 
-/* Waits until no lane or queue touches memory. If need be, the board loses the bus for that. */
+/* Waits until no engine or queue touches memory. If need be, the board loses the bus for that. */
 static void recover_quiesce(struct peerdma_dev *board)
 {
 	unsigned long deadline = jiffies + peerdma_hw_scaled(board, PEERDMA_STOP_MS);
@@ -48,7 +48,7 @@ static void recover_quiesce(struct peerdma_dev *board)
 }
 
 /**
- * peerdma_recover_freeze() - stops the engine; queued jobs are kept
+ * peerdma_recover_freeze() - stops the DMA engine; queued jobs are kept
  * @board: its gate is held for writing. May sleep
  * @answers: its registers can be accessed; false: the platform has cut it off
  */
@@ -95,7 +95,7 @@ static int recover_thaw(struct peerdma_dev *board)
 	}
 	spin_unlock_irq(&board->lock);
 	if (error)
-		dev_err(&board->pdev->dev, "the engine does not stop; the board is out of use\n");
+		dev_err(&board->pdev->dev, "the DMA engine does not stop; the board is out of use\n");
 	else
 		queue_work(peerdma_wq, &board->pump);
 	return error;
@@ -118,12 +118,12 @@ static void recover_reset_function(struct peerdma_dev *board)
 	spin_lock_irq(&board->lock);
 	peerdma_stop_lost(board);
 	spin_unlock_irq(&board->lock);
-	dev_err(&board->pdev->dev, "the engine does not stop and cannot be reset (%d); the board is out of use\n",
+	dev_err(&board->pdev->dev, "the DMA engine does not stop and cannot be reset (%d); the board is out of use\n",
 		error);
 }
 
 /**
- * peerdma_recover_reset() - stops all running jobs and resets the engine
+ * peerdma_recover_reset() - stops all running jobs and resets the DMA engine
  * @board: nothing is held. May sleep
  *
  * Return: 0; -EBUSY if the board is frozen, -ENODEV if it is gone or does not come back.
@@ -242,12 +242,12 @@ const struct pci_error_handlers peerdma_error_handlers = {
 
 static bool recover_owned(struct peerdma_dev *board)
 {
-	struct peerdma_lane *lane;
+	struct peerdma_engine *engine;
 	bool some = false;
 
 	spin_lock_irq(&board->lock);
-	for_each_lane(lane, board)
-		some |= !!lane->job;
+	for_each_engine(engine, board)
+		some |= !!engine->job;
 	spin_unlock_irq(&board->lock);
 	return some;
 }

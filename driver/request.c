@@ -205,19 +205,19 @@ static int request_release_frames(struct peerdma_file *file, union request *requ
 static int request_create_queue(struct peerdma_file *file, union request *request,
 				struct peerdma_pinning *pinning)
 {
-	return peerdma_launches_create(file, &request->create_queue);
+	return peerdma_launch_uapi_create(file, &request->create_queue);
 }
 
 static int request_destroy_queue(struct peerdma_file *file, union request *request,
 				 struct peerdma_pinning *pinning)
 {
-	return peerdma_launches_destroy(file, &request->destroy_queue);
+	return peerdma_launch_uapi_destroy(file, &request->destroy_queue);
 }
 
 static int request_resume_queue(struct peerdma_file *file, union request *request,
 				struct peerdma_pinning *pinning)
 {
-	return peerdma_launches_resume(file, &request->resume_queue);
+	return peerdma_launch_uapi_resume(file, &request->resume_queue);
 }
 
 static int request_prepare(struct peerdma_file *file, union request *request,
@@ -235,7 +235,7 @@ static int request_unprepare(struct peerdma_file *file, union request *request,
 static int request_query_queue(struct peerdma_file *file, union request *request,
 			       struct peerdma_pinning *pinning)
 {
-	return peerdma_launches_query(file, &request->query_queue);
+	return peerdma_launch_uapi_query(file, &request->query_queue);
 }
 
 /**

@@ -38,12 +38,12 @@ static void room_note(struct peerdma_dev *board, bool full)
 }
 
 /* Whether a chain failed for that. Of two that fail at the same time, one may not be explained. */
-static bool room_missed(struct peerdma_lane *lane)
+static bool room_missed(struct peerdma_engine *engine)
 {
-	struct peerdma_dev *board = lane->board;
+	struct peerdma_dev *board = engine->board;
 	bool full = true;
 
-	switch (lane->job->kind) {
+	switch (engine->job->kind) {
 	case PEERDMA_ERROR_COMPLETION_TIMEOUT:
 	case PEERDMA_ERROR_UNEXPECTED_COMPLETION:
 		full = false;
@@ -61,31 +61,31 @@ static bool room_missed(struct peerdma_lane *lane)
 	return full;
 }
 
-static void room_stop(struct peerdma_lane *lane)
+static void room_stop(struct peerdma_engine *engine)
 {
-	if (lane->state != LANE_RUNNING)
+	if (engine->state != ENGINE_RUNNING)
 		return;
-	peerdma_hw_stop(lane);
-	lane->state = LANE_STOPPING;
-	lane->deadline = jiffies + peerdma_hw_scaled(lane->board, PEERDMA_STOP_MS);
+	peerdma_hw_stop(engine);
+	engine->state = ENGINE_STOPPING;
+	engine->deadline = jiffies + peerdma_hw_scaled(engine->board, PEERDMA_STOP_MS);
 }
 
 /**
  * peerdma_room_wait() - has a job wait for room for completions
- * @lane: its chain has failed, and what is known of that is in its job. The board's lock is held
+ * @engine: its chain has failed, and what is known of that is in its job. The board's lock is held
  *
- * The job goes on if it can, see peerdma_engine_settle().
+ * The job goes on if it can, see peerdma_dispatch_settle().
  *
  * Return: false if the chain failed for another reason, or cannot be started again, or the job has
  * waited for as long as lost reads keep their room.
  */
-bool peerdma_room_wait(struct peerdma_lane *lane)
+bool peerdma_room_wait(struct peerdma_engine *engine)
 {
-	struct peerdma_dev *board = lane->board;
-	struct peerdma_job *job = lane->job;
-	struct peerdma_lane *other;
+	struct peerdma_dev *board = engine->board;
+	struct peerdma_job *job = engine->job;
+	struct peerdma_engine *other;
 
-	if (!room_missed(lane) || job->error || !peerdma_engine_repeats(job))
+	if (!room_missed(engine) || job->error || !peerdma_dispatch_repeats(job))
 		return false;
 	if (!job->waited)
 		job->patience = jiffies + PATIENCE * room_longest(board);
@@ -94,9 +94,9 @@ bool peerdma_room_wait(struct peerdma_lane *lane)
 	if (time_after(jiffies, job->patience))
 		return false;
 	job->again = true;
-	room_stop(lane);
+	room_stop(engine);
 	/* A copy begins anew. */
-	for_each_lane(other, board)
+	for_each_engine(other, board)
 		if (other->job == job && job->path == PATH_STREAM)
 			room_stop(other);
 	mod_delayed_work(peerdma_wq, &board->stopper, 0);

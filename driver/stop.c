@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Jobs that end early, and lanes that are stopped: on an error, on request, or with the board.
+ * Jobs that end early, and engines that are stopped: on an error, on request, or with the board.
  */
 #include "engine.h"
 
@@ -23,18 +23,18 @@ void peerdma_stop_lost(struct peerdma_dev *board)
 	queue_work(peerdma_wq, &board->recovery);
 }
 
-/* Frees lanes and queues that were told to stop and have. Returns whether some are still busy. */
+/* Frees engines and queues that were told to stop and have. Returns whether some are still busy. */
 static bool stop_poll(struct peerdma_dev *board)
 {
-	struct peerdma_lane *lane;
+	struct peerdma_engine *engine;
 	bool some = false;
-	int launches;
+	int queues;
 	u32 status;
 
-	for_each_lane(lane, board) {
-		if (lane->state != LANE_STOPPING)
+	for_each_engine(engine, board) {
+		if (engine->state != ENGINE_STOPPING)
 			continue;
-		status = peerdma_hw_status(lane, true);
+		status = peerdma_hw_status(engine, true);
 		if (status == ~0u) {
 			peerdma_stop_lost(board);
 			return false;
@@ -43,15 +43,15 @@ static bool stop_poll(struct peerdma_dev *board)
 			some = true;
 			continue;
 		}
-		lane->state = LANE_IDLE;
-		peerdma_engine_settle(lane->job);
+		engine->state = ENGINE_IDLE;
+		peerdma_dispatch_settle(engine->job);
 	}
-	launches = peerdma_launch_poll(board);
-	if (launches < 0) {
+	queues = peerdma_launch_queue_poll(board);
+	if (queues < 0) {
 		peerdma_stop_lost(board);
 		return false;
 	}
-	return some || launches;
+	return some || queues;
 }
 
 /**
@@ -60,13 +60,13 @@ static bool stop_poll(struct peerdma_dev *board)
  * @error: negative errno; the first one is kept
  * @reason: enum peerdma_reason
  *
- * A queued job ends at once. A running one is stopped, and ends when its lanes are idle, or its
+ * A queued job ends at once. A running one is stopped, and ends when its engines are idle, or its
  * launch queue; one in a slot when it is not at work.
  */
 void peerdma_stop_job(struct peerdma_job *job, int error, u32 reason)
 {
 	struct peerdma_dev *board = job->file->board;
-	struct peerdma_lane *lane;
+	struct peerdma_engine *engine;
 
 	if (job->ended)
 		return;
@@ -75,27 +75,27 @@ void peerdma_stop_job(struct peerdma_job *job, int error, u32 reason)
 		job->reason = reason;
 	}
 	if (job->queued)
-		peerdma_queue_remove(job);
-	if (job->rings || job->slot) {
-		peerdma_launch_stop(job);
-		if (stop_poll(board) || peerdma_launch_closes(board))
+		peerdma_scheduler_remove(job);
+	if (job->launch_queue || job->slot) {
+		peerdma_launch_queue_stop(job);
+		if (stop_poll(board) || peerdma_launch_queue_closes(board))
 			queue_delayed_work(peerdma_wq, &board->stopper, 1);
 		return;
 	}
-	for_each_lane(lane, board) {
-		if (lane->job != job || lane->state != LANE_RUNNING)
+	for_each_engine(engine, board) {
+		if (engine->job != job || engine->state != ENGINE_RUNNING)
 			continue;
-		peerdma_hw_stop(lane);
-		lane->state = LANE_STOPPING;
-		lane->deadline = jiffies + peerdma_hw_scaled(board, PEERDMA_STOP_MS);
+		peerdma_hw_stop(engine);
+		engine->state = ENGINE_STOPPING;
+		engine->deadline = jiffies + peerdma_hw_scaled(board, PEERDMA_STOP_MS);
 	}
-	peerdma_engine_settle(job);
+	peerdma_dispatch_settle(job);
 	if (stop_poll(board))
 		queue_delayed_work(peerdma_wq, &board->stopper, 1);
 }
 
 /**
- * peerdma_stop_kept() - ends jobs that cannot have their lanes because another keeps them
+ * peerdma_stop_kept() - ends jobs that cannot have their engines because another keeps them
  * @holder: that one. Called with the board's lock held
  *
  * Ends queues whose ticket at work waits for them, and a few jobs, so that the lock is not held for
@@ -105,15 +105,15 @@ void peerdma_stop_job(struct peerdma_job *job, int error, u32 reason)
  */
 bool peerdma_stop_kept(struct peerdma_job *holder)
 {
-	struct peerdma_launch *launch;
+	struct peerdma_hw_queue *hwq;
 	struct peerdma_job *job;
 	int n;
 
-	while ((launch = peerdma_launch_holding(holder->file->board,
-						peerdma_queue_needs(holder), true)))
-		peerdma_stop_job(launch->job, -EBUSY, PEERDMA_REASON_BUSY);
+	while ((hwq = peerdma_launch_queue_holding(holder->file->board,
+						   peerdma_scheduler_needs(holder), true)))
+		peerdma_stop_job(hwq->job, -EBUSY, PEERDMA_REASON_BUSY);
 	for (n = 0; n < KEPT_AT_ONCE; n++) {
-		job = peerdma_queue_next_kept(holder);
+		job = peerdma_scheduler_next_kept(holder);
 		if (!job)
 			return false;
 		job->holder = get_pid(holder->file->opener);
@@ -149,18 +149,18 @@ void peerdma_stop_file(struct peerdma_file *file, int error, u32 reason)
  */
 void peerdma_stop_all(struct peerdma_dev *board, bool queued, int error, u32 reason)
 {
-	struct peerdma_launch *launch;
-	struct peerdma_lane *lane;
+	struct peerdma_hw_queue *hwq;
+	struct peerdma_engine *engine;
 	struct peerdma_file *file;
 
-	for_each_launch(launch, board)
-		if (launch->job)
-			peerdma_stop_job(launch->job, error, reason);
-	while (queued && (file = peerdma_queue_turn(board, 0)))
-		peerdma_stop_job(peerdma_queue_first(file), error, reason);
-	for_each_lane(lane, board)
-		if (lane->job)
-			peerdma_stop_job(lane->job, error, reason);
+	for_each_hw_queue(hwq, board)
+		if (hwq->job)
+			  peerdma_stop_job(hwq->job, error, reason);
+	while (queued && (file = peerdma_scheduler_turn(board, 0)))
+		peerdma_stop_job(peerdma_scheduler_first(file), error, reason);
+	for_each_engine(engine, board)
+		if (engine->job)
+			peerdma_stop_job(engine->job, error, reason);
 }
 
 /**
@@ -216,11 +216,11 @@ void peerdma_stop_announced(struct peerdma_dev *board)
  */
 void peerdma_stop_rings(struct peerdma_dev *board, int error, u32 reason)
 {
-	struct peerdma_lane *lane;
+	struct peerdma_engine *engine;
 
-	for_each_lane(lane, board)
-		if (lane->job && lane->job->ring)
-			peerdma_stop_job(lane->job, error, reason);
+	for_each_engine(engine, board)
+		if (engine->job && engine->job->frame_ring)
+			peerdma_stop_job(engine->job, error, reason);
 }
 
 static bool stop_uses(const struct peerdma_job *job, const struct peerdma_surface *surface)
@@ -243,7 +243,7 @@ static bool stop_uses(const struct peerdma_job *job, const struct peerdma_surfac
 void peerdma_stop_surface(struct peerdma_surface *surface, bool running, int error, u32 reason)
 {
 	struct peerdma_dev *board = surface->board;
-	struct peerdma_lane *lane;
+	struct peerdma_engine *engine;
 	struct peerdma_use *use;
 	struct peerdma_job *job;
 
@@ -252,43 +252,44 @@ void peerdma_stop_surface(struct peerdma_surface *surface, bool running, int err
 		job = use->job;
 		peerdma_stop_job(running && job->slot ? job->slot->queue : job, error, reason);
 	}
-	for_each_lane(lane, board)
-		if (lane->job && (running || lane->job->ring) && stop_uses(lane->job, surface))
-			peerdma_stop_job(lane->job, error, reason);
+	for_each_engine(engine, board)
+		if (engine->job && (running || engine->job->frame_ring) &&
+		    stop_uses(engine->job, surface))
+			peerdma_stop_job(engine->job, error, reason);
 }
 
 /**
  * peerdma_stop_cut_off() - takes the bus from a board
  * @board: called with its lock held, in any context
  *
- * From here on peerdma_stop_step() has its lanes become idle, without asking the engine.
+ * From here on peerdma_stop_step() has its engines become idle, without asking the engine.
  */
 void peerdma_stop_cut_off(struct peerdma_dev *board)
 {
 	unsigned long deadline = jiffies + peerdma_hw_scaled(board, OUTSTANDING_MS);
-	struct peerdma_lane *lane;
+	struct peerdma_engine *engine;
 
 	pci_clear_master(board->pdev);
-	peerdma_launch_cut_off(board, deadline);
-	for_each_lane(lane, board) {
-		if (lane->state != LANE_RUNNING && lane->state != LANE_STOPPING)
+	peerdma_launch_queue_cut_off(board, deadline);
+	for_each_engine(engine, board) {
+		if (engine->state != ENGINE_RUNNING && engine->state != ENGINE_STOPPING)
 			continue;
-		lane->state = LANE_CUT_OFF;
-		lane->deadline = deadline;
+		engine->state = ENGINE_CUT_OFF;
+		engine->deadline = deadline;
 	}
 }
 
-/* Whether a lane or a launch queue is in a state; only if its deadline is over, with @late. */
-static bool stop_any(struct peerdma_dev *board, enum peerdma_lane_state state, bool late)
+/* Whether an engine or a launch queue is in a state; only if its deadline is over, with @late. */
+static bool stop_any(struct peerdma_dev *board, enum peerdma_engine_state state, bool late)
 {
-	struct peerdma_launch *launch;
-	struct peerdma_lane *lane;
+	struct peerdma_hw_queue *hwq;
+	struct peerdma_engine *engine;
 	bool some = false;
 
-	for_each_lane(lane, board)
-		some |= lane->state == state && (!late || time_after(jiffies, lane->deadline));
-	for_each_launch(launch, board)
-		some |= launch->state == state && (!late || time_after(jiffies, launch->deadline));
+	for_each_engine(engine, board)
+		some |= engine->state == state && (!late || time_after(jiffies, engine->deadline));
+	for_each_hw_queue(hwq, board)
+		some |= hwq->state == state && (!late || time_after(jiffies, hwq->deadline));
 	return some;
 }
 
@@ -298,36 +299,36 @@ static bool stop_outstanding(struct peerdma_dev *board)
 	u16 status;
 
 	/* All have lost the bus at the same time. */
-	if (stop_any(board, LANE_CUT_OFF, true))
+	if (stop_any(board, ENGINE_CUT_OFF, true))
 		return false;
 	pcie_capability_read_word(board->pdev, PCI_EXP_DEVSTA, &status);
 	return status != U16_MAX && status & PCI_EXP_DEVSTA_TRPND;
 }
 
-/* Declares the lanes idle of a board that cannot touch memory any more, and ends their jobs. */
+/* Declares the engines idle of a board that cannot touch memory any more, and ends their jobs. */
 static void stop_force(struct peerdma_dev *board)
 {
-	struct peerdma_lane *lane;
+	struct peerdma_engine *engine;
 
-	for_each_lane(lane, board) {
-		struct peerdma_job *job = lane->job;
+	for_each_engine(engine, board) {
+		struct peerdma_job *job = engine->job;
 
-		if (lane->state == LANE_CUT_OFF)
-			lane->state = LANE_IDLE;
+		if (engine->state == ENGINE_CUT_OFF)
+			engine->state = ENGINE_IDLE;
 		if (!job || job->ended)
 			continue;
 		if (!job->error) {
 			job->error = -EIO;
 			job->reason = PEERDMA_REASON_RESET;
 		}
-		peerdma_engine_settle(job);
+		peerdma_dispatch_settle(job);
 	}
-	peerdma_launch_force(board);
+	peerdma_launch_queue_force(board);
 }
 
 /**
  * peerdma_stop_bury() - ends all jobs of a board that is gone
- * @board: its state is dead, and its lanes do not touch memory. Called with its lock held
+ * @board: its state is dead, and its engines do not touch memory. Called with its lock held
  */
 void peerdma_stop_bury(struct peerdma_dev *board)
 {
@@ -340,9 +341,9 @@ void peerdma_stop_bury(struct peerdma_dev *board)
 }
 
 /**
- * peerdma_stop_step() - a step towards lanes that do not touch memory; to be repeated until then
+ * peerdma_stop_step() - a step towards engines that do not touch memory; to be repeated until then
  * @board: its jobs have been told to stop. Called with its lock held
- * @late: take the bus from the board if a lane is still busy
+ * @late: take the bus from the board if an engine is still busy
  *
  * A board that is gone may only look as if it were off the bus: the bus is taken from it as well.
  *
@@ -354,7 +355,7 @@ bool peerdma_stop_step(struct peerdma_dev *board, bool late)
 
 	if (dead) {
 		peerdma_stop_cut_off(board);
-	} else if (!stop_any(board, LANE_CUT_OFF, false)) {
+	} else if (!stop_any(board, ENGINE_CUT_OFF, false)) {
 		if (!stop_poll(board) || !late)
 			return false;
 		board->broken = true;
@@ -372,7 +373,7 @@ bool peerdma_stop_step(struct peerdma_dev *board, bool late)
 }
 
 /**
- * peerdma_stop_work() - polls lanes that are stopping
+ * peerdma_stop_work() - polls engines that are stopping
  * @work: a board's
  *
  * When one does not stop in time, takes the bus from the board and starts the recovery. Jobs do not
@@ -386,9 +387,9 @@ void peerdma_stop_work(struct work_struct *work)
 	spin_lock_irq(&board->lock);
 	/* The recovery sees to one that is gone. */
 	if (board->state != PEERDMA_BOARD_DEAD) {
-		reset = peerdma_stop_step(board, stop_any(board, LANE_STOPPING, true));
-		some = stop_any(board, LANE_STOPPING, false) ||
-		       stop_any(board, LANE_CUT_OFF, false) || peerdma_launch_closes(board);
+		reset = peerdma_stop_step(board, stop_any(board, ENGINE_STOPPING, true));
+		some = stop_any(board, ENGINE_STOPPING, false) ||
+		       stop_any(board, ENGINE_CUT_OFF, false) || peerdma_launch_queue_closes(board);
 	}
 	spin_unlock_irq(&board->lock);
 

@@ -126,10 +126,10 @@ static int submit_check_process(struct peerdma_job *job)
 			    job->length, to, makes, takes);
 }
 
-static void submit_set_leg(struct peerdma_job *job, unsigned int lane,
+static void submit_set_leg(struct peerdma_job *job, unsigned int engine,
 			   struct peerdma_surface *surface, u64 offset, u64 card)
 {
-	struct peerdma_leg *leg = &job->legs[lane];
+	struct peerdma_leg *leg = &job->legs[engine];
 
 	peerdma_job_use(job, surface);
 	leg->used = true;
@@ -219,7 +219,7 @@ int peerdma_submit_check_live(struct peerdma_file *file, const struct peerdma_su
 static int submit_check(const struct peerdma_job *job, bool notify)
 {
 	struct peerdma_file *file = job->file;
-	const struct peerdma_lane *lane;
+	const struct peerdma_engine *engine;
 	const struct peerdma_use *use;
 
 	if (file->board->state == PEERDMA_BOARD_DEAD)
@@ -232,10 +232,10 @@ static int submit_check(const struct peerdma_job *job, bool notify)
 		return peerdma_fail(file, -EAGAIN,
 				    "%u jobs are outstanding, as many as may be: read() their events",
 				    file->job_count);
-	for_each_lane(lane, file->board)
-		if (job->length && lane->job && lane->job->keeps &&
-		    peerdma_queue_kept_from(lane->job, job))
-			return peerdma_job_explain_busy(file, lane->job->file->opener);
+	for_each_engine(engine, file->board)
+		if (job->length && engine->job && engine->job->keeps &&
+		    peerdma_scheduler_kept_from(engine->job, job))
+			return peerdma_job_explain_busy(file, engine->job->file->opener);
 	/* Others wait for the job. */
 	if (job->fence && file->board->broken)
 		return peerdma_fail(file, -EBUSY, "the board is being reset: try again");
@@ -269,14 +269,14 @@ static int submit_launch(struct peerdma_job *job)
 	if (peerdma_partition_bars(job))
 		return peerdma_fail(file, -EACCES,
 				    "the card RAM has become another open file's own");
-	error = peerdma_launch_start(job);
+	error = peerdma_launch_queue_start(job);
 	switch (error) {
 	case -EAGAIN:
 		return peerdma_fail(file, -EBUSY,
 				    "the board is suspended or being reset: try again");
 	case -EBUSY:
 		return peerdma_fail(file, error, "all %u launch queues of the board are in use",
-				    file->board->launch_count);
+				    file->board->hw_queue_count);
 	case -ENOENT:
 		return peerdma_fail(file, error, "the launch queue has ended");
 	case -ENOSPC:
@@ -306,7 +306,7 @@ int peerdma_submit_job(struct peerdma_job *job, bool notify)
 
 	spin_lock_irq(&board->lock);
 	error = submit_check(job, notify);
-	if (!error && (job->rings || job->slot))
+	if (!error && (job->launch_queue || job->slot))
 		error = submit_launch(job);
 	if (error) {
 		spin_unlock_irq(&board->lock);
@@ -319,15 +319,15 @@ int peerdma_submit_job(struct peerdma_job *job, bool notify)
 		list_add_tail(&job->on_file, &file->jobs);
 		file->job_count++;
 	}
-	if (job->rings || job->slot)
+	if (job->launch_queue || job->slot)
 		error = 0;
 	else if (job->length)
-		peerdma_queue_add(job);
+		peerdma_scheduler_add(job);
 	else
 		peerdma_job_end(job);
 	spin_unlock_irq(&board->lock);
 
-	peerdma_engine_pump(board);
+	peerdma_dispatch_pump(board);
 	return 0;
 }
 

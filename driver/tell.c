@@ -63,7 +63,7 @@ void peerdma_tell_file(struct peerdma_file *file)
  * peerdma_tell_job() - has those told who wait for a job
  * @job: it has ended. Called with the board's lock held, in any context
  *
- * In the end peerdma_ops.job_told() drops the reference that the lanes had.
+ * In the end peerdma_ops.job_told() drops the reference that the engines had.
  */
 void peerdma_tell_job(struct peerdma_job *job)
 {

@@ -12,11 +12,11 @@
                        registers of channels   │ split at MRRS   │   └──────▶│ split MPS│
                                                └─────────────────┘           └──────────┘
 
-Clients of the read engine: the descriptor fetch, for each channel (H2C first), then the launcher if
-there is one, then the data paths of the H2C channels.
+Clients of the read engine: the descriptor fetch, for each channel (H2C first), then the launch
+queues if there are any, then the data paths of the H2C channels.
 
-With launch queues (`hw.launch`) the launcher starts runs on the channels beside those of software's
-registers. Doorbells come to it from the host, as do its registers; its records go out with the
+Launch queues (`hw.launch`) start runs on the channels beside those of software's registers.
+Doorbells come to them from the host, as do their registers; their records go out with the
 writebacks.
 """
 
@@ -34,7 +34,7 @@ from .channel.fetch import DescriptorFetch
 from .channel.signatures import OwnerSignature
 from .host import HostInterface
 from .interrupts.irq import USER_INTERRUPTS
-from .launch.launcher import Launcher
+from .launch.queues import LaunchQueues
 from .memory.card_ram import CardRam
 from .read.engine import ReadEngine
 from .read.pieces import PieceReads
@@ -193,9 +193,9 @@ class Core(wiring.Component):
         config = self._config
         seam, link = self.seam, self.seam.link
         count = config.h2c + config.c2h
-        launches = config.launch_queues > 0
+        launch_queues = config.launch_queues > 0
         #: number of the first client of the read engine that is a data path
-        data = count + launches
+        data = count + launch_queues
 
         m.submodules.engine = engine = ReadEngine(
             clients=data + config.h2c,
@@ -304,9 +304,9 @@ class Core(wiring.Component):
             self.led.eq(host.led),
         ]
 
-        # Reads: descriptors for all channels, those of the launcher, then the data of H2C channels
+        # Reads: descriptors for all channels, those of launch queues, then the data of H2C channels
         m.submodules.placements = placements = PlacementSwitch(
-            count, streams, launches=config.launch_queues > 0
+            count, streams, launch_queues=config.launch_queues > 0
         )
         wiring.connect(m, engine.placement, placements.placement)
         wiring.connect(m, engine.mark, placements.mark)
@@ -346,20 +346,22 @@ class Core(wiring.Component):
             m.d.comb += pair.released.eq(writes.released[index])
 
         # Launch queues
-        if launches:
-            m.submodules.launcher = launcher = ResetInserter(reset)(
-                Launcher(queues=config.launch_queues, h2c=config.h2c, c2h=config.c2h, pairs=streams)
+        if launch_queues:
+            m.submodules.launch = launch = ResetInserter(reset)(
+                LaunchQueues(
+                    queues=config.launch_queues, h2c=config.h2c, c2h=config.c2h, pairs=streams
+                )
             )
-            wiring.connect(m, host.launch_bus, launcher.bus)
-            wiring.connect(m, launcher.records, host.launch_records)
-            wiring.connect(m, host.doorbell, launcher.doorbell)
-            wiring.connect(m, launcher.job, engine.jobs[count])
-            wiring.connect(m, engine.retired[count], launcher.retired)
-            wiring.connect(m, placements.launch, launcher.placement)
-            for channel, owner in zip(channels, launcher.owners, strict=True):
+            wiring.connect(m, host.launch_bus, launch.bus)
+            wiring.connect(m, launch.records, host.launch_records)
+            wiring.connect(m, host.doorbell, launch.doorbell)
+            wiring.connect(m, launch.job, engine.jobs[count])
+            wiring.connect(m, engine.retired[count], launch.retired)
+            wiring.connect(m, placements.launch, launch.placement)
+            for channel, owner in zip(channels, launch.owners, strict=True):
                 wiring.connect(m, owner, channel.owner)
             for index, pair in enumerate(pairs):
-                m.d.comb += pair.flush.eq(host.flush[index] | launcher.flush[index])
+                m.d.comb += pair.flush.eq(host.flush[index] | launch.flush[index])
         return m
 
     def _host(self, streams):
@@ -390,5 +392,5 @@ class Core(wiring.Component):
             extension=extension,
             token=WriteToken.const({"record": 1}).as_value(),
             shared=self._shared,
-            launches=config.launch_queues > 0,
+            launch_queues=config.launch_queues > 0,
         )

@@ -6,7 +6,7 @@
                   ▼               ▼                         BusFanOut ─┬─▶ registers of channels
                                                                        ├─▶ user blocks of pairs
                                                                        ├─▶ IRQ block, MSI-X table
-                                                                       ├─▶ launcher
+                                                                       ├─▶ launch queues
                                                                        └─▶ user, common, extension
 
 Register accesses pass through the record writer, which looks up what it has to write in cycles in
@@ -50,8 +50,8 @@ class HostInterface(wiring.Component):
         Token of the memory writes.
     shared : bool
         Another owner has runs on the channels, too.
-    launches : bool
-        There is a launcher.
+    launch_queues : bool
+        There are launch queues.
 
     Members
     -------
@@ -72,10 +72,10 @@ class HostInterface(wiring.Component):
         The pairs of whose frames software wants records; clock cycles since reset. Only if the
         extension block has `frame_records`.
     launch_bus : Out(BusSignature), launch_records : In(DirectRecordSignature)
-        Registers of the launcher, and what it writes.
+        Registers of the launch queues, and what they write.
     doorbell : Out(RegisterWrite)
         All writes of the host, a cycle earlier than on any other bus here. These three only if
-        there is a launcher.
+        there are launch queues.
     read_error : In(stream of ReadError, always ready), quarantined : In(tags), relaxed : Out(1),
     in_flight : Out(4), tolerant : Out(1)
         As at the read engine.
@@ -99,10 +99,10 @@ class HostInterface(wiring.Component):
         extension: ExtensionBlock,
         token: int,
         shared: bool = False,
-        launches: bool = False,
+        launch_queues: bool = False,
     ):
         self._h2c, self._c2h = h2c, c2h
-        self._launches = launches
+        self._launch_queues = launch_queues
         self._extension = extension
         self._token = token
         self._shared = shared
@@ -127,7 +127,7 @@ class HostInterface(wiring.Component):
                         "launch_records": In(DirectRecordSignature()),
                         "doorbell": Out(RegisterWrite()),
                     }
-                    if launches
+                    if launch_queues
                     else {}
                 ),
                 "read_error": In(stream.Signature(ReadError, **always)),
@@ -151,7 +151,7 @@ class HostInterface(wiring.Component):
         channels, extension = self.channels, self._extension
         m.submodules.completer = completer = Completer()
         m.submodules.records = records = RecordWriter(
-            1 + len(channels), self._token, direct=self._launches
+            1 + len(channels), self._token, direct=self._launch_queues
         )
         m.submodules.irq = irq = InterruptBlock(len(channels))
         m.submodules.user = user = UserRegisters()
@@ -160,7 +160,7 @@ class HostInterface(wiring.Component):
         m.submodules.capture = capture = ErrorCapture(
             h2c=self._h2c,
             c2h=self._c2h,
-            first=len(channels) + self._launches,
+            first=len(channels) + self._launch_queues,
             shared=self._shared,
         )
         m.submodules.soft_reset = soft_reset = SoftReset()
@@ -169,7 +169,7 @@ class HostInterface(wiring.Component):
         banks = [common.bus, irq.bus, user.bus, extension.bus]
         banks += [wiring.flipped(channel.bus) for channel in channels]
         banks += [wiring.flipped(pair) for pair in self.pairs]
-        if self._launches:
+        if self._launch_queues:
             banks.append(wiring.flipped(self.launch_bus))
         m.submodules.stage = stage = BusStage()
         m.submodules.file = file = RegisterFile()
@@ -189,7 +189,7 @@ class HostInterface(wiring.Component):
         wiring.connect(m, irq.records, records.sources[0])
         for channel, source in zip(channels, records.sources[1:], strict=True):
             wiring.connect(m, wiring.flipped(channel.records), source)
-        if self._launches:
+        if self._launch_queues:
             wiring.connect(m, wiring.flipped(self.launch_records), records.direct)
             write = records.bus.write
             m.d.comb += [

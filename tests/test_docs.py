@@ -205,3 +205,15 @@ def test_readme_example_runs():
         check=True,
         timeout=600,
     )
+
+
+def test_what_the_architecture_names_is_there():
+    """`file:name` in its page is in that file; paths may begin in the library's folder."""
+    page = (ROOT / "docs/architecture.md").read_text()
+    found = re.findall(r"`([\w/]+/\w+\.(?:py|c|h)):([\w.]+)`", page)
+    assert len(found) > 30
+    for path, name in found:
+        (file,) = (at for at in (ROOT / path, ROOT / "host/peerdma" / path) if at.is_file())
+        text = file.read_text()
+        for each in name.split("."):
+            assert re.search(rf"\b(class|def) {each}\b|^\w.*\b{each}\(", text, re.M), (path, each)

@@ -52,10 +52,10 @@ from peerdma.userspace.backend import UserSpaceBackend
 from peerdma.vfio_user import platform
 from peerdma.vfio_user.wire import DeviceFlag
 
-__all__ = ["BARE", "LANES", "THREADED", "Lane", "Measured", "main", "measure"]
+__all__ = ["BARE", "CASES", "THREADED", "Case", "Measured", "main", "measure"]
 
 #: Each way to make a transfer, by name, and as `BARE` the bare sequence that does the same.
-Lane = dict[str, Callable[[], object]]
+Case = dict[str, Callable[[], object]]
 #: Microseconds of each, one of each per round.
 Measured = dict[str, list[float]]
 BARE = "bare sequence"
@@ -143,7 +143,7 @@ def _recorded(registers: _Registers, call: Callable[[], object]) -> list[Callabl
 
 
 @contextlib.contextmanager
-def _copies(board: Board) -> Iterator[Lane]:
+def _copies(board: Board) -> Iterator[Case]:
     """The ways to make a copy of `_NBYTES` with the library."""
     size = _NBYTES + _PAIRS
     buffers = [np.zeros(size, np.uint8) for _ in range(2)]
@@ -176,7 +176,7 @@ def _copies(board: Board) -> Iterator[Lane]:
 
 
 @contextlib.contextmanager
-def _surfaces(board: Board) -> Iterator[Lane]:
+def _surfaces(board: Board) -> Iterator[Case]:
     """Copies between surfaces in a CUDA GPU's memory; none without a GPU."""
     try:
         gpu = open_gpu("cuda", memory="device")
@@ -197,7 +197,7 @@ def _surfaces(board: Board) -> Iterator[Lane]:
 
 
 @contextlib.contextmanager
-def _writes(board: Board) -> Iterator[Lane]:
+def _writes(board: Board) -> Iterator[Case]:
     array = np.zeros(_NBYTES, np.uint8)
     with board.pin(array) as pin:
         yield {
@@ -207,7 +207,7 @@ def _writes(board: Board) -> Iterator[Lane]:
 
 
 @contextlib.contextmanager
-def _reads(board: Board) -> Iterator[Lane]:
+def _reads(board: Board) -> Iterator[Case]:
     array = np.zeros(_NBYTES, np.uint8)
     with board.pin(array) as pin:
         yield {
@@ -217,11 +217,11 @@ def _reads(board: Board) -> Iterator[Lane]:
 
 
 #: Makes the ways to make a transfer on a board.
-Ways = Callable[[Board], contextlib.AbstractContextManager[Lane]]
+Ways = Callable[[Board], contextlib.AbstractContextManager[Case]]
 
 
 @contextlib.contextmanager
-def _user_space(make: Ways) -> Iterator[Lane]:
+def _user_space(make: Ways) -> Iterator[Case]:
     client = mock.Mock(lost=False)
     client.return_value.device_info.return_value.flags = DeviceFlag.PCI
     client.return_value.lost = False
@@ -259,7 +259,7 @@ def _user_space(make: Ways) -> Iterator[Lane]:
 
 
 @contextlib.contextmanager
-def _kernel(make: Ways, op: uapi.Op) -> Iterator[Lane]:
+def _kernel(make: Ways, op: uapi.Op) -> Iterator[Case]:
     ended = bytes(Event(job=1, bytes=_NBYTES, cycles=1000))
 
     with tempfile.TemporaryDirectory() as folder:
@@ -296,7 +296,7 @@ def _kernel(make: Ways, op: uapi.Op) -> Iterator[Lane]:
         os.close(pipe)
 
 
-LANES = {
+CASES = {
     "user space": partial(_user_space, _copies),
     "user space, write": partial(_user_space, _writes),
     "user space, read": partial(_user_space, _reads),
@@ -306,11 +306,11 @@ LANES = {
 }
 
 
-def measure(lane: Lane, rounds: int) -> Measured:
+def measure(case: Case, rounds: int) -> Measured:
     """Microseconds of all, run in turn, so that other load on the machine affects all."""
     clock = time.perf_counter_ns
-    found: Measured = {name: [] for name in lane}
-    both = [(call, found[name].append) for name, call in lane.items()]
+    found: Measured = {name: [] for name in case}
+    both = [(call, found[name].append) for name, call in case.items()]
     for _ in range(rounds):
         for call, note in both:
             began = clock()
@@ -345,8 +345,8 @@ def main(argv: list[str] | None = None) -> int:
     heads = ("median", "90 %", "ratio", "25 %", "75 %")
     print(f"{f'{_NBYTES} bytes, µs':46}" + "".join(f"{head:>8}" for head in heads))
     found = {}
-    for name, lane in LANES.items():
-        with lane() as calls:
+    for name, case in CASES.items():
+        with case() as calls:
             # Apart, as the thread that ends a job disturbs what comes next.
             threaded = {call: calls.pop(call) for call in THREADED if call in calls}
             rows: dict[str, dict[str, float]] = {}

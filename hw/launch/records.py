@@ -61,7 +61,7 @@ class Entry(data.Struct):
 
 
 class Read(enum.Enum, shape=2):
-    """What the launcher reads."""
+    """What launch queues read."""
 
     #: entries of the ring
     ENTRIES = 0

@@ -14,15 +14,15 @@ class PlacementSwitch(wiring.Component):
     """Hands each placement to the descriptor fetch, to card RAM, or to an inbound ring.
 
     Combinational. The first clients of the read engine are the descriptor fetch, for each channel,
-    the next one is the launcher if there is one, the others are the data paths of H2C channels, of
-    which the first ones have a ring.
+    the next one is the launch queues if there are any, the others are the data paths of H2C
+    channels, of which the first ones have a ring.
 
     Parameters
     ----------
     fetches, rings : int
         Number of clients that are the descriptor fetch, and of rings.
-    launches : bool
-        There is a launcher.
+    launch_queues : bool
+        There are launch queues.
 
     Members
     -------
@@ -31,24 +31,24 @@ class PlacementSwitch(wiring.Component):
     fetch : Out(stream of Placement, always ready)
     fetch_mark : Out(stream of InOrderMark, always ready)
     launch : Out(stream of Placement, always ready)
-        Only if the core `launches`.
+        Only with `launch_queues`.
     ram : Out(stream of Placement, always ready)
     rings : array of Out(stream of Placement, always ready)
     marks : array of Out(stream of InOrderMark, always ready)
         For each ring those of its client, whatever memory the client's read is for.
     """
 
-    def __init__(self, fetches: int, rings: int, *, launches: bool = False):
+    def __init__(self, fetches: int, rings: int, *, launch_queues: bool = False):
         placement = stream.Signature(Placement, always_ready=True)
         mark = stream.Signature(InOrderMark, always_ready=True)
-        self._fetches, self._launches = fetches, launches
+        self._fetches, self._launch_queues = fetches, launch_queues
         super().__init__(
             {
                 "placement": In(placement),
                 "mark": In(mark),
                 "fetch": Out(placement),
                 "fetch_mark": Out(mark),
-                **({"launch": Out(placement)} if launches else {}),
+                **({"launch": Out(placement)} if launch_queues else {}),
                 "ram": Out(placement),
                 "rings": Out(placement).array(rings),
                 "marks": Out(mark).array(rings),
@@ -58,10 +58,10 @@ class PlacementSwitch(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         placed, fetches = self.placement.payload, self._fetches
-        first = fetches + self._launches
+        first = fetches + self._launch_queues
         in_ring = placed.memory == CardMemory.RING
         targets = [(self.fetch, placed.client < fetches)]
-        if self._launches:
+        if self._launch_queues:
             targets.append((self.launch, placed.client == fetches))
         targets += [(self.ram, (placed.client >= first) & ~in_ring)]
         targets += [

@@ -24,7 +24,7 @@ DONE, NOT_DONE = b"\1\0\0\0", bytes(4)
 
 
 @dataclass
-class Lane:
+class Copy:
     """A pair of slots: from memory into card RAM, and from there to the GPU."""
 
     into: int
@@ -34,7 +34,7 @@ class Lane:
     done: Buffer
 
 
-async def lane(tb: TB, queue: int, number: int, *, flush: bool = True) -> Lane:
+async def copy(tb: TB, queue: int, number: int, *, flush: bool = True) -> Copy:
     """Prepare two slots, of any size and alignment."""
     slot, size, card = 16 * queue + 2 * number, tb.rng.randint(1, 700), 1024 * number
     card += 8192 * queue + tb.rng.randrange(8)
@@ -45,13 +45,13 @@ async def lane(tb: TB, queue: int, number: int, *, flush: bool = True) -> Lane:
     last = (target.address + size - 1) & ~3 if flush else None
     out = Transfer(card, target.address, size)
     await prepare(tb, slot + 1, out, queue=queue, c2h=1, flush=last, done=done.address)
-    return Lane(slot, slot + 1, source, target, done)
+    return Copy(slot, slot + 1, source, target, done)
 
 
-async def batch(tb: TB, queue: LaunchQueue, lanes: list[Lane]) -> None:
-    """Submit some lanes' jobs in any order and ring for them anyhow: each has its data in time."""
+async def batch(tb: TB, queue: LaunchQueue, copies: list[Copy]) -> None:
+    """Submit some copies in any order and ring for them anyhow: each has its data in time."""
     jobs = []
-    for each in lanes:
+    for each in copies:
         each.source.data = tb.rng.randbytes(each.source.size)
         each.done.data = NOT_DONE
         jobs += [each, each]
@@ -81,12 +81,12 @@ async def batch(tb: TB, queue: LaunchQueue, lanes: list[Lane]) -> None:
         assert await queue.wait(ticket) == LaunchStatus.OK
         if slot == each.out:
             each.target.expect(each.source.data)
-    for each in lanes:
+    for each in copies:
         await done(each)
 
 
-async def done(each: Lane) -> None:
-    """Wait for a lane's done word, which is not behind its record by much."""
+async def done(each: Copy) -> None:
+    """Wait for a copy's done word, which is not behind its record by much."""
     for _ in range(100):
         if each.done.data == DONE:
             return
@@ -106,10 +106,10 @@ async def records_behind_data(tb: TB):
     async def run(number: int, polls: bool) -> None:
         entries = tb.rng.choice((8, 16, 256))
         queue = LaunchQueue(tb, number, first=firsts[number], entries=entries, polls=polls)
-        lanes = [await lane(tb, number, each) for each in range(4)]
+        copies = [await copy(tb, number, each) for each in range(4)]
         await queue.arm()
         while queue.next < firsts[number] + 310:
-            await batch(tb, queue, tb.rng.sample(lanes, tb.rng.randint(1, len(lanes))))
+            await batch(tb, queue, tb.rng.sample(copies, tb.rng.randint(1, len(copies))))
         await queue.disarm()
 
     page = tb.rng.randrange(2)
@@ -125,7 +125,7 @@ async def without_a_flush_read(tb: TB):
     tb.host.gpu_port.posted_ns = LATE_NS
     await tb.gpu_master()
     queue = LaunchQueue(tb, 0, first=0, entries=8, polls=False)
-    each = await lane(tb, 0, 0, flush=False)
+    each = await copy(tb, 0, 0, flush=False)
     before = each.target.data
     await queue.arm()
     tickets = queue.submit(each.into, each.out)

@@ -12,7 +12,7 @@ from sim.benches.channel import CONTROL_STOP
 
 from .faults import arrival, release_pair, stop
 from .job import Job
-from .plan import Episode, Lane
+from .plan import Engine, Episode
 from .rig import Rig
 
 __all__ = ["play"]
@@ -23,8 +23,8 @@ _SOFT_RESET_US = 100
 _DOWN_US = 100
 
 
-async def play(rig: Rig, episode: Episode, jobs: dict[Lane, Job], beside: list[Task]) -> None:
-    """Run all lanes, and disturb them. `beside` are the tasks at work beside them."""
+async def play(rig: Rig, episode: Episode, jobs: dict[Engine, Job], beside: list[Task]) -> None:
+    """Run all engines, and disturb them. `beside` are the tasks at work beside them."""
     disturbance = episode.disturbance
     for job in jobs.values():
         job.prepare()
@@ -53,13 +53,15 @@ async def play(rig: Rig, episode: Episode, jobs: dict[Lane, Job], beside: list[T
                 list=job.listed,
             )
     for number, pair in enumerate(rig.pairs):
-        ended = [job for lane, job in jobs.items() if lane.number == number and job.moment]
+        ended = [job for engine, job in jobs.items() if engine.number == number and job.moment]
         release_pair(rig, pair, ended)
 
 
-async def _abort(rig: Rig, episode: Episode, jobs: dict[Lane, Job]) -> None:
+async def _abort(rig: Rig, episode: Episode, jobs: dict[Engine, Job]) -> None:
     victims = [
-        jobs[lane] for lane in jobs if (lane.c2h, lane.number) in episode.disturbance.victims
+        jobs[engine]
+        for engine in jobs
+        if (engine.c2h, engine.number) in episode.disturbance.victims
     ]
     numbers = {job.channel.number for job in victims}
     streaming = any(job.run.contents != "ram" for job in victims)

@@ -19,8 +19,8 @@ from .plan import (
     EMPTYING,
     USERS,
     Disturbance,
+    Engine,
     Episode,
-    Lane,
     Machine,
     Piece,
     Plan,
@@ -109,11 +109,13 @@ class _Drawer:
             interrupts=rng.choice(("intx", "msi", "msix", "msix")),
         )
 
-    def _episode(self, lanes: Sequence[Lane], disturbance: Disturbance | None = None) -> Episode:
+    def _episode(
+        self, engines: Sequence[Engine], disturbance: Disturbance | None = None
+    ) -> Episode:
         rng = self._rng
         return Episode(
             self._surroundings(),
-            tuple(lanes),
+            tuple(engines),
             disturbance,
             accesses=rng.choice((0, 8, 16, 24)),
             hold=rng.choice(("", "", "transmit", "receive", "link")),
@@ -122,26 +124,26 @@ class _Drawer:
     # What channels do -----------------------------------------------------------------------
 
     def _good(self, *, short: bool = False) -> Episode:
-        lanes = self._lanes(2 if short else 3)
-        self._settle(lanes, ())
-        return self._episode(lanes)
+        engines = self._engines(2 if short else 3)
+        self._settle(engines, ())
+        return self._episode(engines)
 
-    def _settle(self, lanes: list[Lane], broken: Sequence[int]) -> None:
+    def _settle(self, engines: list[Engine], broken: Sequence[int]) -> None:
         """Note what stays in each pair; one of which a run is broken is emptied."""
         if not self._passes:
             return
         for number in range(self._machine.channels):
-            mine = [lane for lane in lanes if lane.number == number]
+            mine = [engine for engine in engines if engine.number == number]
             coming, going = (
-                sum(run.streamed for lane in mine if lane.c2h == c2h for run in lane.runs)
+                sum(run.streamed for engine in mine if engine.c2h == c2h for run in engine.runs)
                 for c2h in (False, True)
             )
             self._left[number] += coming - going
             if mine and number in broken:
                 self._left[number] = 0
 
-    def _lanes(self, most_runs: int, *, stay: bool = True) -> list[Lane]:
-        """Lanes for some channels. What goes into a pair comes out, or stays if it may.
+    def _engines(self, most_runs: int, *, stay: bool = True) -> list[Engine]:
+        """Engines for some channels. What goes into a pair comes out, or stays if it may.
 
         Into a source nothing goes, and there is as much of its frames as C2H takes.
         """
@@ -157,7 +159,7 @@ class _Drawer:
         floods = pairs and stay and self._passes and rng.random() < 0.12
         flooded = rng.choice(sorted(pairs)) if floods else None
         areas = self._areas(sum(not c2h for c2h, _ in chosen))
-        lanes = []
+        engines = []
         for c2h, number in sorted(chosen):
             area = areas[0] if c2h else areas.pop()
             count = rng.randint(1, most_runs)
@@ -175,12 +177,12 @@ class _Drawer:
                 runs[0] = replace(runs[0], pieces=(flood,), blocks=(1,), delay_ns=0)
             elif flooded == number:
                 runs[0] = replace(runs[0], delay_ns=rng.randint(45_000, 60_000))
-            lanes.append(Lane(c2h, number, tuple(runs)))
+            engines.append(Engine(c2h, number, tuple(runs)))
         return [
-            self._balance(lane, lanes, stay)
-            if self._passes and lane.c2h and lane.number in pairs
-            else lane
-            for lane in lanes
+            self._balance(engine, engines, stay)
+            if self._passes and engine.c2h and engine.number in pairs
+            else engine
+            for engine in engines
         ]
 
     def _areas(self, writers: int) -> list[range]:
@@ -262,14 +264,14 @@ class _Drawer:
         ]
         return replace(run, pieces=tuple(pieces))
 
-    def _balance(self, lane: Lane, lanes: list[Lane], stay: bool) -> Lane:
-        """A C2H lane that takes what its pair has and gets, but for what may stay in it."""
-        sender = next(one for one in lanes if not one.c2h and one.number == lane.number)
-        total = self._left[lane.number] + sum(run.streamed for run in sender.runs)
+    def _balance(self, engine: Engine, engines: list[Engine], stay: bool) -> Engine:
+        """A C2H engine that takes what its pair has and gets, but for what may stay in it."""
+        sender = next(one for one in engines if not one.c2h and one.number == engine.number)
+        total = self._left[engine.number] + sum(run.streamed for run in sender.runs)
         if stay and self._rng.random() < 0.3:
             total -= min(total, self._rng.randrange(_LEFT_OVER))
         runs = []
-        for run in lane.runs:
+        for run in engine.runs:
             pieces = []
             for piece in run.pieces:
                 if piece.card is None:
@@ -286,33 +288,33 @@ class _Drawer:
         if rest:
             pieces = (*last.pieces, *rest)
             runs[-1] = replace(last, pieces=pieces, blocks=self._blocks(len(pieces), last.pushed))
-        return replace(lane, runs=tuple(runs))
+        return replace(engine, runs=tuple(runs))
 
     # What goes wrong ------------------------------------------------------------------------
 
     def _faulty(self) -> Episode:
         """One run ends by an error. Others are not concerned, but for the pair's other channel."""
         rng = self._rng
-        lanes = self._lanes(1, stay=False)
-        victim = rng.choice(lanes)
+        engines = self._engines(1, stay=False)
+        victim = rng.choice(engines)
         kind = rng.choice(FAULTS)
         run = self._plant(victim, kind)
-        lanes[lanes.index(victim)] = replace(victim, runs=(run,))
+        engines[engines.index(victim)] = replace(victim, runs=(run,))
         # What goes wrong in the pair is not what the plan of the others was.
-        lanes = [
-            replace(lane, runs=tuple(self._quiet(run) for run in lane.runs))
-            if lane.number == victim.number
-            else lane
-            for lane in lanes
+        engines = [
+            replace(engine, runs=tuple(self._quiet(run) for run in engine.runs))
+            if engine.number == victim.number
+            else engine
+            for engine in engines
         ]
-        self._settle(lanes, (victim.number,))
-        return self._episode(lanes)
+        self._settle(engines, (victim.number,))
+        return self._episode(engines)
 
-    def _plant(self, lane: Lane, kind: str) -> Run:
+    def _plant(self, engine: Engine, kind: str) -> Run:
         rng = self._rng
-        run = lane.runs[0]
+        run = engine.runs[0]
         places = ["descriptor", "data"]
-        if kind == "magic" or (kind in READ_FAULTS and lane.c2h):
+        if kind == "magic" or (kind in READ_FAULTS and engine.c2h):
             places.remove("data")
         elif kind == "spoilt push":
             places.remove("data")
@@ -357,16 +359,19 @@ class _Drawer:
 
     def _disturbed(self) -> Episode:
         rng = self._rng
-        lanes = self._lanes(1, stay=False)
-        lanes = [replace(lane, runs=tuple(self._quiet(run) for run in lane.runs)) for lane in lanes]
+        engines = self._engines(1, stay=False)
+        engines = [
+            replace(engine, runs=tuple(self._quiet(run) for run in engine.runs))
+            for engine in engines
+        ]
         kind = rng.choice((*DISTURBANCES, "abort", "abort"))
         victims: tuple[tuple[bool, int], ...] = ()
         if kind == "abort":
-            number = rng.choice(lanes).number
-            mine = [(lane.c2h, lane.number) for lane in lanes if lane.number == number]
+            number = rng.choice(engines).number
+            mine = [(engine.c2h, engine.number) for engine in engines if engine.number == number]
             victims = tuple(rng.sample(mine, rng.randint(1, len(mine))))
-        self._settle(lanes, [number] if kind == "abort" else range(self._machine.channels))
+        self._settle(engines, [number] if kind == "abort" else range(self._machine.channels))
         if kind in EMPTYING:
             self._left = [0] * self._machine.channels
         delay = rng.choice((rng.randrange(1500), rng.randrange(6000), rng.randrange(25_000)))
-        return self._episode(lanes, Disturbance(kind, delay, victims))
+        return self._episode(engines, Disturbance(kind, delay, victims))

@@ -12,7 +12,7 @@ from sim.benches.channel import CONTROL_STOP
 from sim.benches.host import Fault
 
 from .job import Job
-from .plan import Episode, Lane, PlantedFault
+from .plan import Engine, Episode, PlantedFault
 from .rig import Rig
 from .scoreboard import FramePair, Pair
 
@@ -50,10 +50,10 @@ def _expected(fault: PlantedFault, c2h: bool) -> tuple[Status, ErrorKind]:
     return status | Status[f"{source}_{name}"] if name else status, kind
 
 
-async def play(rig: Rig, episode: Episode, victim: Lane, jobs: dict[Lane, Job]) -> None:
-    """Run all lanes of an episode, of which `victim` has a planted fault."""
+async def play(rig: Rig, episode: Episode, victim: Engine, jobs: dict[Engine, Job]) -> None:
+    """Run all engines of an episode, of which `victim` has a planted fault."""
     failing = jobs[victim]
-    mine = [job for lane, job in jobs.items() if lane.number == victim.number]
+    mine = [job for engine, job in jobs.items() if engine.number == victim.number]
     # The other side of a pair in which one fails waits for bytes, or room, that do not come.
     waiting = [job for job in mine if job.run.contents != "ram" and job is not failing]
     await rig.write(regs.EXTENSION, "error_clear", 0)

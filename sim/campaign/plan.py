@@ -13,8 +13,8 @@ __all__ = [
     "EMPTYING",
     "USERS",
     "Disturbance",
+    "Engine",
     "Episode",
-    "Lane",
     "Machine",
     "Piece",
     "Plan",
@@ -141,7 +141,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Lane:
+class Engine:
     """What one channel does in an episode: one run after the other."""
 
     c2h: bool
@@ -153,7 +153,7 @@ class Lane:
 class Disturbance:
     """Something that ends what is under way, so long after the episode began.
 
-    An abort hits the lanes of one pair only, or one of them.
+    An abort hits the engines of one pair only, or one of them.
     """
 
     kind: str
@@ -166,7 +166,7 @@ class Episode:
     """What happens at the same time."""
 
     surroundings: Surroundings
-    lanes: tuple[Lane, ...]
+    engines: tuple[Engine, ...]
     disturbance: Disturbance | None
     #: register accesses, and nuisances
     accesses: int

@@ -21,7 +21,7 @@ from .draw import draw
 from .job import Job
 from .monitor import Monitor
 from .one import SEEN
-from .plan import EMPTYING, Episode, Lane, Piece, Run
+from .plan import EMPTYING, Engine, Episode, Piece, Run
 from .rig import Rig
 from .scoreboard import FramePair, Pair
 from .traffic import hold, make_accesses
@@ -59,10 +59,12 @@ async def campaign(dut) -> None:
 
 
 def _title(episode: Episode) -> str:
-    lanes = ", ".join(f"{'C2H' if lane.c2h else 'H2C'} {lane.number}" for lane in episode.lanes)
-    planted = [run.fault.kind for lane in episode.lanes for run in lane.runs if run.fault]
+    engines = ", ".join(
+        f"{'C2H' if engine.c2h else 'H2C'} {engine.number}" for engine in episode.engines
+    )
+    planted = [run.fault.kind for engine in episode.engines for run in engine.runs if run.fault]
     what = episode.disturbance.kind if episode.disturbance else " ".join(planted) or "all well"
-    return f"{what}; {lanes}"
+    return f"{what}; {engines}"
 
 
 class _Session:
@@ -72,15 +74,15 @@ class _Session:
         self._rig, self._monitor = rig, monitor
         self._after = ""
 
-    def _channel(self, lane: Lane) -> Channel:
+    def _channel(self, engine: Engine) -> Channel:
         rig = self._rig
-        return rig.channels[lane.c2h * rig.channels_each_way + lane.number]
+        return rig.channels[engine.c2h * rig.channels_each_way + engine.number]
 
     async def play(self, episode: Episode) -> None:
         """One episode, from set-up to verdict."""
         rig = self._rig
         await self._set_up(episode)
-        victim = next((lane for lane in episode.lanes if lane.runs[0].fault), None)
+        victim = next((engine for engine in episode.engines if engine.runs[0].fault), None)
         hindrance = cocotb.start_soon(hold(rig, episode.hold))
         accesses = cocotb.start_soon(make_accesses(rig, episode.accesses))
         if episode.disturbance:
@@ -91,8 +93,11 @@ class _Session:
             self._after = victim.runs[0].fault.kind
         else:
             left = [pair.left for pair in rig.pairs]
-            tasks = {lane: cocotb.start_soon(self._lane(lane, episode)) for lane in episode.lanes}
-            jobs = {(lane.c2h, lane.number): await task for lane, task in tasks.items()}
+            tasks = {
+                engine: cocotb.start_soon(self._engine(engine, episode))
+                for engine in episode.engines
+            }
+            jobs = {(engine.c2h, engine.number): await task for engine, task in tasks.items()}
             for number, before in enumerate(left):
                 sides = [jobs.get((c2h, number), []) for c2h in (False, True)]
                 self._sample_stream(rig.pairs[number], before, *sides)
@@ -103,7 +108,7 @@ class _Session:
         await self._close(episode)
         if episode.disturbance or victim:
             await self._audit(episode)
-            for number in sorted({lane.number for lane in episode.lanes}):
+            for number in sorted({engine.number for engine in episode.engines}):
                 await self._copy(episode, number)
 
     async def _audit(self, episode: Episode) -> None:
@@ -112,7 +117,7 @@ class _Session:
         This is also the first run after what went wrong.
         """
         rig, total, pieces = self._rig, 0, []
-        written = [run for lane in episode.lanes if not lane.c2h for run in lane.runs]
+        written = [run for engine in episode.engines if not engine.c2h for run in engine.runs]
         for piece in (piece for run in written for piece in run.pieces):
             inside = piece.card is not None and piece.card + piece.size <= regs.CARD_RAM_SIZE
             if inside and total + piece.size <= _AUDIT_BYTES:
@@ -147,10 +152,10 @@ class _Session:
             await job.expect_good("")
         rig.seen.sample("clean", after=self._after, user=rig.machine.user)
 
-    def _jobs(self, episode: Episode) -> dict[Lane, Job]:
+    def _jobs(self, episode: Episode) -> dict[Engine, Job]:
         return {
-            lane: Job(self._rig, self._channel(lane), lane.runs[0], episode)
-            for lane in episode.lanes
+            engine: Job(self._rig, self._channel(engine), engine.runs[0], episode)
+            for engine in episode.engines
         }
 
     async def _set_up(self, episode: Episode) -> None:
@@ -166,11 +171,11 @@ class _Session:
         rig.calm = not episode.disturbance
         self._monitor.begin(episode)
 
-    async def _lane(self, lane: Lane, episode: Episode) -> list[Job]:
+    async def _engine(self, engine: Engine, episode: Episode) -> list[Job]:
         rig, after = self._rig, self._after
         jobs = []
-        for run in lane.runs:
-            job = Job(rig, self._channel(lane), run, episode)
+        for run in engine.runs:
+            job = Job(rig, self._channel(engine), run, episode)
             job.prepare()
             await Timer(max(run.delay_ns, 1), "ns")
             await job.begin()
@@ -234,14 +239,14 @@ class _Session:
     async def _check_interrupts(self, episode: Episode) -> None:
         """No interrupt without an event, none left over."""
         rig = self._rig
-        for lane in episode.lanes:
+        for engine in episode.engines:
             events = sum(
                 sum(piece.completed for piece in run.pieces[:-1]) + 1
-                for run in lane.runs
+                for run in engine.runs
                 if run.notice == "interrupt"
             )
-            found = rig.interrupts[self._channel(lane)]
-            assert found <= events, f"{found} interrupts of {lane} for {events} events"
+            found = rig.interrupts[self._channel(engine)]
+            assert found <= events, f"{found} interrupts of {engine} for {events} events"
         assert await rig.read(regs.IRQ, "channel_pending") == 0, "an interrupt is left over"
         assert not rig.host.intx.level, "INTA is left over"
 

@@ -5,7 +5,7 @@ from amaranth import *
 from amaranth.hdl import Assert, Assume
 from amaranth.lib.data import View
 
-from hw.launch.launcher import Launcher
+from hw.launch.queues import LaunchQueues
 from hw.launch.records import (
     CONTROL,
     DOORBELL,
@@ -45,7 +45,7 @@ class Tickets(Property):
     reach = 40
 
     def __init__(self):
-        super().__init__(Launcher(queues=2, h2c=1, c2h=1, pairs=1))
+        super().__init__(LaunchQueues(queues=2, h2c=1, c2h=1, pairs=1))
 
     def _state(self, m):
         inside = self.inside

@@ -8,19 +8,19 @@ See `sim.system.guest.Guest`, and docs/system.md.
 """
 
 from .board import Board
+from .configurations import CONFIGURATIONS, Configuration
 from .errors import GuestError, KernelComplaint
 from .guest import Guest, Running
 from .kernel import Kernel, stock
-from .lanes import LANES, Lane
 
 __all__ = [
-    "LANES",
+    "CONFIGURATIONS",
     "Board",
+    "Configuration",
     "Guest",
     "GuestError",
     "Kernel",
     "KernelComplaint",
-    "Lane",
     "Running",
     "stock",
 ]

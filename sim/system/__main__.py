@@ -12,8 +12,8 @@ from tools.debian_tree import TreeError
 
 from ..compile.tools import BuildError
 from . import demo, shell
+from .configurations import CONFIGURATIONS
 from .errors import GuestError
-from .lanes import LANES
 
 
 def _file(text: str) -> Path:
@@ -27,11 +27,23 @@ def main() -> int:
     """Command line; returns the exit status."""
     parser = argparse.ArgumentParser(prog=".venv/bin/python -m sim.system", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    lane_help = "; ".join(f"{name}: {lane.about}" for name, lane in LANES.items())
+    configuration_help = "; ".join(
+        f"{name}: {configuration.about}" for name, configuration in CONFIGURATIONS.items()
+    )
     one = commands.add_parser("demo", help="host/demo.py in guests")
-    one.add_argument("--lane", choices=LANES, action="append", help=f"{lane_help} (all)")
+    one.add_argument(
+        "--configuration",
+        choices=CONFIGURATIONS,
+        action="append",
+        help=f"{configuration_help} (all)",
+    )
     two = commands.add_parser("shell", help="a prompt in a guest, or a script on standard input")
-    two.add_argument("--lane", choices=LANES, default="identity", help=f"{lane_help} (identity)")
+    two.add_argument(
+        "--configuration",
+        choices=CONFIGURATIONS,
+        default="identity",
+        help=f"{configuration_help} (identity)",
+    )
     two.add_argument(
         "--board", metavar="OPTIONS", default="", help="for sim.board, as one argument"
     )
@@ -41,8 +53,8 @@ def main() -> int:
     arguments = parser.parse_args()
     try:
         if arguments.command == "demo":
-            return demo.main(arguments.lane or list(LANES))
-        return shell.main(arguments.lane, shlex.split(arguments.board), arguments.file)
+            return demo.main(arguments.configuration or list(CONFIGURATIONS))
+        return shell.main(arguments.configuration, shlex.split(arguments.board), arguments.file)
     except (BuildError, GuestError, TreeError) as error:
         print(f"peerdma: {error}", file=sys.stderr)
         return 1

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from ..compile.model import compiled
 from .board import ROOT
+from .configurations import CONFIGURATIONS
 from .guest import Guest
-from .lanes import LANES
 
 __all__ = ["main"]
 
@@ -53,19 +53,19 @@ _WAYS = {
 }
 
 
-def main(lanes: Sequence[str]) -> int:
-    """Runs the demo in lanes, in parallel if several; returns the first failure's status."""
-    if len(lanes) == 1:
-        return _run(lanes[0])
-    # Compiled once here, and not by each lane.
+def main(configurations: Sequence[str]) -> int:
+    """Runs the demo, in parallel if in several; returns the first failure's status."""
+    if len(configurations) == 1:
+        return _run(configurations[0])
+    # Compiled once here, and not by each.
     for plain in (False, True):
         compiled(plain=plain)
     failed = 0
     with contextlib.ExitStack() as stack:
         running = []
-        for lane in lanes:
+        for configuration in configurations:
             output = stack.enter_context(tempfile.TemporaryFile("w+"))
-            command = [sys.executable, "-m", "sim.system", "demo", "--lane", lane]
+            command = [sys.executable, "-m", "sim.system", "demo", "--configuration", configuration]
             process = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT)
             stack.callback(process.terminate)
             running.append((process, output))
@@ -77,14 +77,15 @@ def main(lanes: Sequence[str]) -> int:
     return failed
 
 
-def _run(lane: str) -> int:
-    # One processor is enough: the guest runs one program at a time, and lanes run in parallel.
-    with Guest(lane, further_boards=[_PLAIN], processors=1) as guest:
-        for way in _WAYS[lane]:
+def _run(configuration: str) -> int:
+    # One processor is enough: each guest runs one program at a time, and the guests in parallel.
+    about = CONFIGURATIONS[configuration].about
+    with Guest(configuration, further_boards=[_PLAIN], processors=1) as guest:
+        for way in _WAYS[configuration]:
             if way.prepare:
                 guest.check_run(way.prepare)
             for personality, node in _NODES.items():
-                print(f"\n{lane} ({LANES[lane].about}): {way.name}, the board {personality}")
+                print(f"\n{configuration} ({about}): {way.name}, the board {personality}")
                 code = _CODE.format(
                     node=node, arguments=way.arguments, path=guest.path(ROOT / "host/demo.py")
                 )

@@ -20,9 +20,9 @@ from tools.debian_tree import TreeError
 from . import process
 from .board import ROOT, Board
 from .channel import Channel, Running
+from .configurations import CONFIGURATIONS
 from .errors import GuestError, KernelComplaint, Overdue
 from .kernel import Kernel, chosen
-from .lanes import LANES
 from .log import KernelLog
 from .machine import BOARD_SLOTS, CHECKOUT, Plan, board_device
 from .modules import build, build_xdma
@@ -41,15 +41,15 @@ _RESTART = "import ctypes, os; os.sync(); ctypes.CDLL(None).reboot(0x01234567)"
 class Guest:
     """A guest; a context manager.
 
-    Creating it boots the guest and loads the lane's modules. It has all files of the host,
+    Creating it boots the guest and loads the configuration's modules. It has all files of the host,
     read-only, at the same paths (arm64: a Debian of its own, with the checkout at /checkout). /run
     is writable. The kernel's log is watched: a fault, warning or crash that was not announced with
     `expects` raises KernelComplaint, after the `run` that caused it or at the latest at the end.
 
     Parameters
     ----------
-    lane : str
-        One of `LANES`: "strict" (an IOMMU translates), "identity", "arm64".
+    configuration : str
+        One of `CONFIGURATIONS`: "strict" (an IOMMU translates), "identity", "arm64".
     board_options : sequence of str, or None
         For ``.venv/bin/python -m sim.board``; None for a machine without a board.
     further_boards : sequence of sequence of str
@@ -57,7 +57,7 @@ class Guest:
     kernel : Kernel, optional
         The kernel to boot, by default the one that the environment names, or Debian's.
     load : bool
-        Whether to load the lane's modules. Else call `load`, with parameters.
+        Whether to load the configuration's modules. Else call `load`, with parameters.
     modules : sequence of str
         Further modules of the kernel's own, such as vfio_pci, to load at boot.
     xdma : bool
@@ -93,7 +93,7 @@ class Guest:
 
     def __init__(
         self,
-        lane: str = "strict",
+        configuration: str = "strict",
         *,
         board_options: Sequence[str] | None = (),
         further_boards: Sequence[Sequence[str]] = (),
@@ -108,7 +108,7 @@ class Guest:
         processors: int = 2,
         terminal: bool = False,
     ):
-        self.lane = LANES[lane]
+        self.configuration = CONFIGURATIONS[configuration]
         self.board: Board | None = None
         #: all boards that were ever plugged in; those in use, by slot
         self._boards: list[Board] = []
@@ -119,19 +119,19 @@ class Guest:
         self._logs_named = False
         self._resources = contextlib.ExitStack()
         _LOGS.mkdir(parents=True, exist_ok=True)
-        self.logs = Path(tempfile.mkdtemp(dir=_LOGS, prefix=f"{lane}-"))
+        self.logs = Path(tempfile.mkdtemp(dir=_LOGS, prefix=f"{configuration}-"))
         # Not in build/: the path of a UNIX socket is limited to about 100 bytes.
         self._sockets = Path(tempfile.mkdtemp(prefix="peerdma-"))
         self._resources.callback(shutil.rmtree, self._sockets, ignore_errors=True)
         self._log = KernelLog(self.logs / "console.log")
         try:
-            kernel = kernel or chosen(self.lane.architecture)
+            kernel = kernel or chosen(self.configuration.architecture)
             built = {**build(kernel), **(build_xdma(kernel) if xdma else {})}
             self.modules = {name: f"/run/guest/{path.name}" for name, path in built.items()}
             brought = {path.name: path for path in built.values()}
             sizes = memory, aperture, processors
             plan = Plan(
-                self.lane,
+                self.configuration,
                 kernel,
                 self._sockets,
                 self._log.path,
@@ -280,13 +280,17 @@ class Guest:
 
     def path(self, path: Path) -> str:
         """The guest's path of a file of the checkout."""
-        if self.lane.architecture == "amd64":
+        if self.configuration.architecture == "amd64":
             return str(path)
         return str(Path(CHECKOUT, path.relative_to(ROOT)))
 
     def _environment(self) -> dict[str, str]:
         root = self.path(ROOT)
-        python = Path(sys.executable).parent if self.lane.architecture == "amd64" else "/usr/bin"
+        python = (
+            Path(sys.executable).parent
+            if self.configuration.architecture == "amd64"
+            else "/usr/bin"
+        )
         return {
             "PATH": f"{python}:{_PATH}",
             "PYTHONPATH": f"{root}/host:{root}",
@@ -308,7 +312,7 @@ class Guest:
         self.check_run(f"rmmod {module}")
 
     def _load_all(self) -> None:
-        for name in self.lane.modules:
+        for name in self.configuration.modules:
             self.load(name)
 
     def plug(self, options: Sequence[str] = (), checkout: Path = ROOT) -> Board:

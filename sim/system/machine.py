@@ -18,10 +18,10 @@ from tools.debian_tree import Tree, obtain
 
 from . import qemu
 from .board import ROOT, Board
+from .configurations import Configuration
 from .errors import GuestError
 from .initramfs import archive
 from .kernel import Kernel
-from .lanes import Lane
 
 __all__ = ["BOARD_SLOTS", "CHECKOUT", "Plan", "board_device"]
 
@@ -47,7 +47,7 @@ class Plan:
 
     Attributes
     ----------
-    lane, kernel
+    configuration, kernel
         Kind of machine, and the kernel to boot.
     sockets : Path
         Folder of the sockets.
@@ -65,7 +65,7 @@ class Plan:
         Further modules of the kernel's own to load at boot.
     """
 
-    lane: Lane
+    configuration: Configuration
     kernel: Kernel
     sockets: Path
     console: Path
@@ -84,11 +84,12 @@ class Plan:
         self, files: Mapping[str, Path], boards: Sequence[Board]
     ) -> tuple[list[str | Path], dict[str, str]]:
         """The command and its environment; `files` go to the guest's /run/guest."""
-        found = qemu.find(self.lane.architecture)
+        found = qemu.find(self.configuration.architecture)
         initramfs = self.sockets / "initramfs"
         root = self._root()
         initramfs.write_bytes(self._initramfs(files))
-        words = f"console={self.lane.console} ignore_loglevel {self.lane.append} {self.append}"
+        chosen = self.configuration
+        words = f"console={chosen.console} ignore_loglevel {chosen.append} {self.append}"
         share = "security_model=none,readonly=on,multidevs=remap"
         devices = [
             *("-device", "virtio-serial-pci"),
@@ -115,7 +116,7 @@ class Plan:
             found.program,
             *found.arguments,
             *("-nodefaults", "-no-user-config", "-display", "none"),
-            *self.lane.machine,
+            *self.configuration.machine,
             *("-smp", str(self.processors), "-m", f"{self.memory}M"),
             # The board maps the guest's memory by this file.
             *("-object", f"memory-backend-memfd,id=ram,size={self.memory}M,share=on"),
@@ -125,7 +126,7 @@ class Plan:
             *("-kernel", self.kernel.image, "-initrd", initramfs, "-append", words),
             *devices,
         ]
-        if not self.lane.coherent:
+        if not self.configuration.coherent:
             command += ["-dtb", self._not_coherent(machine, found.environment)]
         return command, found.environment
 
@@ -149,20 +150,20 @@ class Plan:
 
     def _root(self) -> Path:
         """The folder that the guest mounts as its root."""
-        if self.lane.architecture == "amd64":
+        if self.configuration.architecture == "amd64":
             # The guest cannot write byte code, and would compile for each program again.
             compileall.compile_dir(ROOT / "host", quiet=1)
             return Path("/")
         # bash depends on the package with the standard folders; tests import pytest.
         packages = ("python3-numpy", "python3-pytest", "dash", "bash")
         obtain(_PYTHON)  # now, as `_as_root` needs it while `obtain` has its lock, not reentrant
-        root = obtain(Tree("trixie", packages, foreign=self.lane.architecture), _as_root)
+        root = obtain(Tree("trixie", packages, foreign=self.configuration.architecture), _as_root)
         _compile(ROOT / "host")
         return root
 
     def _initramfs(self, files: Mapping[str, Path]) -> bytes:
         here = Path(__file__).parent
-        architecture = self.lane.architecture
+        architecture = self.configuration.architecture
         foreign = "" if architecture == "amd64" else architecture
         shell = (
             obtain(Tree("trixie", alone=("busybox-static",), foreign=foreign)) / "usr/bin/busybox"

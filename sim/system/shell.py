@@ -16,19 +16,19 @@ from .guest import Guest
 __all__ = ["main"]
 
 _WELCOME = """\
-A guest with the driver, lane {lane}. Boards: {nodes}
+A guest with the driver, configuration {configuration}. Boards: {nodes}
 All files of the host are here, read-only; /run can be written. In /run/guest: {files}
 Try `peerdma info`, or `python3 {demo}`. Leave with: exit
 """
 
 
-def main(lane: str, board_options: Sequence[str], paths: Sequence[Path]) -> int:
+def main(configuration: str, board_options: Sequence[str], paths: Sequence[Path]) -> int:
     """Runs a shell on this terminal, or the script on standard input; returns its exit status."""
     terminal = sys.stdin.isatty()
     files = {path.name: path for path in paths}
     with (
         _restored(terminal),
-        Guest(lane, board_options=board_options, files=files, terminal=terminal) as guest,
+        Guest(configuration, board_options=board_options, files=files, terminal=terminal) as guest,
     ):
         if not terminal:
             status, text = guest.finish(guest.start(sys.stdin.read()), timeout=None)
@@ -37,7 +37,9 @@ def main(lane: str, board_options: Sequence[str], paths: Sequence[Path]) -> int:
         nodes = guest.check_run("ls /dev/picoevb* 2>/dev/null || echo none").split()
         demo = shlex.quote(guest.path(Path(__file__).resolve().parents[2] / "host/demo.py"))
         names = " ".join([*(path.rpartition("/")[2] for path in guest.modules.values()), *files])
-        welcome = _WELCOME.format(lane=lane, nodes=" ".join(nodes), files=names, demo=demo)
+        welcome = _WELCOME.format(
+            configuration=configuration, nodes=" ".join(nodes), files=names, demo=demo
+        )
         print(welcome.replace("\n", "\r\n"), end="", flush=True)
         size = os.get_terminal_size(sys.stdin.fileno())
         # A command is a session leader, so the terminal that it opens becomes its controlling one.

@@ -48,8 +48,19 @@ def test_nobody_is_woken_with_the_lock_held(graph: Graph):
 def test_what_has_the_lock_is_found(graph: Graph):
     """From interrupts, requests and work items, through calls to upper layers and headers."""
     found = graph.locked()
-    expected = {"irq_lane_handler", "irq_board_handler", "job_deliver", "ring_tell", "stop_poll"}
-    expected |= {"peerdma_job_end", "peerdma_surface_leave", "peerdma_write", "launch_end_slot"}
+    expected = {
+        "irq_engine_handler",
+        "irq_board_handler",
+        "job_deliver",
+        "frame_ring_tell",
+        "stop_poll",
+    }
+    expected |= {
+        "peerdma_job_end",
+        "peerdma_surface_leave",
+        "peerdma_write",
+        "launch_queue_end_slot",
+    }
     expected |= {"peerdma_stop_bury", "submit_check"}
     assert expected <= found.keys()
     assert not {"tell_work", "peerdma_job_told", "job_release", "pages_put"} & found.keys()
@@ -72,10 +83,10 @@ def test_few_threads_wait_for_a_surface(graph: Graph):
         ("job.c", "job_deliver", "compat_eventfd_signal(job->eventfd);"),
         ("job.c", "job_deliver", "peerdma_fence_signal(job, 0);"),
         ("job.c", "peerdma_job_end", "complete_all(&job->finished);"),
-        ("ring.c", "ring_tell", "wake_up_all(&ring->job->file->wait);"),
+        ("frame_ring.c", "frame_ring_tell", "wake_up_all(&ring->job->file->wait);"),
         ("irq.c", "irq_board_handler", "wake_up_interruptible(&board->idle);"),
-        ("engine.c", "peerdma_engine_free", "wake_up_all(&job->file->board->idle);"),
-        ("launch.c", "launch_end_slot", "peerdma_job_put(job);"),
+        ("dispatch.c", "peerdma_dispatch_free", "wake_up_all(&job->file->board->idle);"),
+        ("launch_queue.c", "launch_queue_end_slot", "peerdma_job_put(job);"),
         ("stop.c", "peerdma_stop_bury", "wake_up_poll(&board->idle, 0);"),
         ("engine.h", "peerdma_file_put", "wake_up(&file->wait);"),
     ],

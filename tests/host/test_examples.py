@@ -161,7 +161,7 @@ def test_launch_queue_on_cuda(cuda_loaded, monkeypatch, capsys):
                 assert arguments[0][1] is None
                 rounds(*(value for value, _ in arguments))
 
-    importlib.import_module("peerdma.cuda.lane")  # has the real one
+    importlib.import_module("peerdma.cuda.stream_queue")  # has the real one
     monkeypatch.setattr("peerdma.cuda.program.Program", Program)
     monkeypatch.setattr(
         sys, "argv", ["launch_queue.py", "--gpu", "cuda", "--rounds", "3", "--launches", "0"]

@@ -10,26 +10,26 @@ import pytest
 from tools import measure_calls
 
 
-@pytest.mark.parametrize("name", measure_calls.LANES)
+@pytest.mark.parametrize("name", measure_calls.CASES)
 def test_a_lane_runs_with_the_library_and_without(name):
-    with measure_calls.LANES[name]() as lane:
-        found = measure_calls.measure(lane, 3)
-    assert list(found) == list(lane) and measure_calls.BARE in found
+    with measure_calls.CASES[name]() as case:
+        found = measure_calls.measure(case, 3)
+    assert list(found) == list(case) and measure_calls.BARE in found
     assert all(len(times) == 3 and min(times) > 0 for times in found.values())
 
 
 def test_the_bare_sequence_is_what_the_library_does():
-    with measure_calls.LANES["user space"]() as lane:
-        registers = lane["Plan.run"].__self__._jobs._backend._function
-        sequences = [measure_calls._recorded(registers, call) for call in lane.values()]
+    with measure_calls.CASES["user space"]() as case:
+        registers = case["Plan.run"].__self__._jobs._backend._function
+        sequences = [measure_calls._recorded(registers, call) for call in case.values()]
     assert all(sequence == sequences[0] for sequence in sequences)
     assert [name for name, _ in sequences[0]].count("write32") > 10
 
 
 def test_surfaces_of_a_cuda_gpu_are_measured(cuda_loaded):
     for name in ("user space", "kernel driver"):
-        with measure_calls.LANES[name]() as lane:
-            found = measure_calls.measure(lane, 2)
+        with measure_calls.CASES[name]() as case:
+            found = measure_calls.measure(case, 2)
         assert {"Board.copy, CUDA surfaces", "Plan.run, CUDA surfaces"} < set(found)
 
 
@@ -38,13 +38,13 @@ def test_the_table_and_the_file_say_the_same(tmp_path, capsys):
     assert measure_calls.main(["--rounds", "100", "-o", str(file)]) == 0
     found = json.loads(file.read_text())
     said = capsys.readouterr().out
-    assert list(found) == list(measure_calls.LANES)
-    for lane, rows in found.items():
+    assert list(found) == list(measure_calls.CASES)
+    for case, rows in found.items():
         assert rows[measure_calls.BARE]["ratio"] == 1
         for call, row in rows.items():
             assert row["25 %"] <= row["ratio"] <= row["75 %"]
             cells = "".join(f"{value:8.2f}" for value in row.values())
-            assert f"{lane}: {call}".ljust(46) + cells in said
+            assert f"{case}: {call}".ljust(46) + cells in said
 
 
 @pytest.mark.parametrize(
@@ -64,8 +64,8 @@ def test_the_table_and_the_file_say_the_same(tmp_path, capsys):
 )
 def test_the_library_calls_few_functions_besides_the_bare_sequence(name, way, most):
     """Times depend on the machine; these counts only on Python's version, by a handful."""
-    with measure_calls.LANES[name]() as lane:
-        found = calls(lane[way]) - calls(lane[measure_calls.BARE])
+    with measure_calls.CASES[name]() as case:
+        found = calls(case[way]) - calls(case[measure_calls.BARE])
     assert 0 < found <= most
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What is around a launcher: models that take their time, and may fail."""
+"""What is around launch queues: models that take their time, and may fail."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import random
 from collections import deque
 from contextlib import asynccontextmanager
 
-from hw.launch.launcher import Launcher
+from hw.launch.queues import LaunchQueues
 from hw.records import Outcome
 from peerdma import regs
 from peerdma.regs import LaunchStatus
@@ -50,7 +50,7 @@ class World:
     """
 
     def __init__(self, rng: random.Random, queues: int = 2, entries: int = 8, first: int = 0):
-        self.dut = Launcher(queues=queues, h2c=1, c2h=1, pairs=1)
+        self.dut = LaunchQueues(queues=queues, h2c=1, c2h=1, pairs=1)
         self.rng, self.entries, self.queues = rng, entries, queues
         self.memory, self.log = {}, []
         self.records = [[] for _ in range(queues)]

@@ -30,7 +30,7 @@ _PATIENCE = 150.0
 @pytest.fixture(scope="module")
 def guest(request: pytest.FixtureRequest) -> Iterator[Guest]:
     """The module's guest: with the settings in its GUEST, or a board and a GPU without an IOMMU."""
-    settings = getattr(request.module, "GUEST", {"lane": "identity"})
+    settings = getattr(request.module, "GUEST", {"configuration": "identity"})
     kind = DebugGuest if os.environ.get("PEERDMA_KERNEL") == "debug" else Guest
     with kind(**settings) as guest:
         yield guest

@@ -45,16 +45,16 @@ def program(guest: Guest, command: str, timeout: float = 300) -> dict:
     return report
 
 
-@pytest.mark.parametrize("lane", ["strict", "identity"])
-def test_requests_at_random(lane: str, seed: int):
-    with DebugGuest(lane, board_options=ALL) as guest:
+@pytest.mark.parametrize("configuration", ["strict", "identity"])
+def test_requests_at_random(configuration: str, seed: int):
+    with DebugGuest(configuration, board_options=ALL) as guest:
         report = program(guest, f"fuzz --seed {seed} --seconds {SECONDS} --rebind")
-        for module in reversed(guest.lane.modules):
+        for module in reversed(guest.configuration.modules):
             guest.unload(module)
     done = {name.partition(" ")[0] for name in report["once"]}
     possible = {each.name for each in Ioctl} | {"mmap", "touch", "read", "unbind", "bind"}
     # With CONFIG_DMA_API_DEBUG, all memory behind an IOMMU counts as synchronised.
-    assert done == possible - (_OF_QUEUES if lane == "strict" else set())
+    assert done == possible - (_OF_QUEUES if configuration == "strict" else set())
     # At random it has got somewhere, and been refused.
     assert {name.endswith(" ok") for name in report["counts"]} == {True, False}
 

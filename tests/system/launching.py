@@ -31,7 +31,7 @@ __all__ = [
 
 #: The second board has no launch queues.
 WITH_QUEUES = {
-    "lane": "identity",
+    "configuration": "identity",
     "board_options": ["--launch-queues", "2"],
     "further_boards": [["--no-msix"]],
 }

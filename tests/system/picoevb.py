@@ -201,7 +201,7 @@ HUNG = "/dev/picoevb1"
 #: A guest that has it as its second board. With MSI, since the drivers then see two kinds of
 #: interrupt; from the start on, since to plug one in takes lockdep away from the debug kernel.
 WITH_HUNG_BOARD = {
-    "lane": "identity",
+    "configuration": "identity",
     "further_boards": [["--no-msix", "--fault", "hang@2", "--time-scale", "1"]],
 }
 

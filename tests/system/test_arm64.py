@@ -9,7 +9,7 @@ from peerdma.uapi import Feature, LegacyFlag, Placement
 from tests.system.picoevb import PAGE, Buffer, Node
 
 pytestmark = [pytest.mark.system, pytest.mark.in_guest, pytest.mark.usefixtures("guest")]
-GUEST = {"lane": "arm64"}
+GUEST = {"configuration": "arm64"}
 
 
 def test_what_there_is():

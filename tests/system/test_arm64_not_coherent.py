@@ -13,7 +13,7 @@ from tests.system.dma_calls import check_syncs, recorded
 from tests.system.picoevb import PAGE, Buffer, Node, results
 
 pytestmark = [pytest.mark.system, pytest.mark.in_guest, pytest.mark.usefixtures("guest")]
-GUEST = {"lane": "not-coherent"}
+GUEST = {"configuration": "not-coherent"}
 
 
 def test_nothing_says_that_it_is_coherent():

@@ -34,7 +34,7 @@ def system(*arguments: str | Path, script: str = "") -> subprocess.CompletedProc
 
 
 @pytest.mark.parametrize(
-    ("lane", "ways"),
+    ("configuration", "ways"),
     [
         ("strict", ["host memory", "host memory", "peer-to-peer", "peer-to-peer"]),
         ("identity", ["peer-to-peer", "peer-to-peer"]),
@@ -43,8 +43,8 @@ def system(*arguments: str | Path, script: str = "") -> subprocess.CompletedProc
         ("not-coherent", ["host memory", "host memory"]),
     ],
 )
-def test_the_demo_in_a_lane(lane: str, ways: list[str]):
-    done = system("demo", "--lane", lane)
+def test_the_demo_in_a_configuration(configuration: str, ways: list[str]):
+    done = system("demo", "--configuration", configuration)
     assert done.returncode == 0, done.stdout + done.stderr
     for direction in ("to board  ", "from board"):
         assert re.findall(f"^{direction}  (.*)$", done.stdout, re.M) == ways
@@ -77,7 +77,7 @@ def test_what_goes_wrong_is_said(tmp_path: Path):
 def test_a_prompt_at_a_terminal():
     person, terminal = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-m", "sim.system", "shell", "--lane", "strict"],
+        [sys.executable, "-m", "sim.system", "shell", "--configuration", "strict"],
         cwd=ROOT,
         stdin=terminal,
         stdout=terminal,

@@ -39,7 +39,7 @@ in_guest = pytest.mark.in_guest
 #: A further board answers two reads of host memory by Unsupported Request: of the first transfer
 #: that of the data, of the third that of the descriptor. Registers are read beside the driver.
 GUEST = {
-    "lane": "strict",
+    "configuration": "strict",
     "load": False,
     "xdma": True,
     "further_boards": [("--fault", "ur@2", "--fault", "ur@5")],

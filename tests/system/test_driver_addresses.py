@@ -28,7 +28,7 @@ from tests.system.picoevb import (
 
 #: With a second board, whose BARs are another function's, and memory that nobody has.
 GUEST = {
-    "lane": "strict",
+    "configuration": "strict",
     "further_boards": [[]],
     "append": f"memmap=16M${CARVEOUT:#x} iomem=relaxed",
 }

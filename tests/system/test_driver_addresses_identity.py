@@ -13,7 +13,7 @@ from tests.system.addresses import CARVEOUT, LOST, PART, TWICE, WHOLE, arrives, 
 from tests.system.picoevb import GPU_PAGE, Gpu, Node, setting
 
 GUEST = {
-    "lane": "identity",
+    "configuration": "identity",
     "further_boards": [[]],
     "append": f"memmap=16M${CARVEOUT:#x}",
 }

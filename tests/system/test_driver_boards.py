@@ -16,7 +16,7 @@ from sim.system import Guest
 
 pytestmark = pytest.mark.system
 #: So that a test may use the registers of a board's user block.
-GUEST = {"lane": "identity", "append": "iomem=relaxed"}
+GUEST = {"configuration": "identity", "append": "iomem=relaxed"}
 
 _BEGIN = """
 import errno, os, threading, time

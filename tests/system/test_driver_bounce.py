@@ -23,7 +23,7 @@ from tests.system.rings import SIZE as FRAME
 #: The second board has a source of frames. The third one's read request 60 fails: in the middle of
 #: its first copy.
 GUEST = {
-    "lane": "bounce",
+    "configuration": "bounce",
     "board_options": ["--launch-queues", "2"],
     "further_boards": [["--user", "pattern"], ["--no-msix", "--fault", "ur@60"]],
 }

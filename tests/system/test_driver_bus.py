@@ -35,7 +35,7 @@ _PLAIN = ["--plain", "--ids", "10de:0001", "--subsystem", "10de:0001"]
 #: A guest with two boards that hang at once: ours, and a plain XDMA core. Their registers can be
 #: used while the driver has them.
 GUEST = {
-    "lane": "identity",
+    "configuration": "identity",
     "append": "iomem=relaxed",
     "further_boards": [_HANGS, [*_HANGS, *_PLAIN]],
 }

@@ -31,7 +31,7 @@ from tests.system.picoevb import (
 )
 
 #: A part of the memory is kept for what can be moved.
-GUEST = {"lane": "identity", "append": "movablecore=256M"}
+GUEST = {"configuration": "identity", "append": "movablecore=256M"}
 pytestmark = [
     pytest.mark.system,
     pytest.mark.in_guest,

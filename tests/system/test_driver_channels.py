@@ -40,7 +40,7 @@ _CHANNELS = ["--h2c", "2", "--c2h", "2"]
 #: through card RAM, STAGING bytes at its end.
 STREAMED, PLAIN, STAGED = "/dev/picoevb", "/dev/picoevb1", "/dev/picoevb2"
 GUEST = {
-    "lane": "identity",
+    "configuration": "identity",
     "board_options": _CHANNELS,
     "further_boards": [["--plain", "--no-msix"], ["--user", "none", "--no-msix", *_CHANNELS]],
 }

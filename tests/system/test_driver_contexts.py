@@ -36,7 +36,7 @@ pytestmark = [
 
 #: The second board has a user block with registers.
 SENSOR = "/dev/picoevb1"
-GUEST = {"lane": "identity", "further_boards": [["--no-msix", "--user", "pattern"]]}
+GUEST = {"configuration": "identity", "further_boards": [["--no-msix", "--user", "pattern"]]}
 SOMEBODY = 1000
 RAM = 65536
 CANCELLED = (errno.ECANCELED, Reason.CANCELLED)

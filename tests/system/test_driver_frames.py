@@ -36,7 +36,7 @@ from tests.system.rings import RECORD, SENSOR, SIZE, Ring, set_register, source
 #: The second board has a source of frames, the third one halves what it is sent.
 HALF = "/dev/picoevb2"
 GUEST = {
-    "lane": "identity",
+    "configuration": "identity",
     "further_boards": [["--user", "pattern"], ["--no-msix", "--user", "bfloat16"]],
 }
 pytestmark = [

@@ -8,7 +8,7 @@ import pytest
 from sim.system import Guest
 from tests.system.test_driver_boards import plugged
 
-GUEST = {"lane": "identity"}
+GUEST = {"configuration": "identity"}
 pytestmark = pytest.mark.system
 
 _LOSES = """

@@ -209,7 +209,7 @@ def test_close_runs():
         node.load(handle, 3)
         node.close()
         until(lambda: gpu.counts()[1:3] == (0, 0))
-        # The lane is free.
+        # The engine is free.
         other.load(other.pages(Buffer(PAGE)), 1, PAGE)
         assert results(other.events(1)) == [(0, 0)]
 

@@ -14,7 +14,7 @@ from sim.system import Guest
 pytestmark = pytest.mark.system
 
 #: By pointer it is host memory that is pinned, as on a Jetson: without a provider for a GPU.
-GUEST = {"lane": "strict"}
+GUEST = {"configuration": "strict"}
 HERE = Path(__file__).parent
 DRIVER = HERE.parents[1] / "driver"
 

@@ -14,7 +14,7 @@ __all__ = ["seed"]
 pytestmark = pytest.mark.system
 
 #: With all that there are requests for.
-GUEST = {"lane": "identity", "board_options": ("--launch-queues", "2")}
+GUEST = {"configuration": "identity", "board_options": ("--launch-queues", "2")}
 CALLS = 2000
 
 

@@ -32,7 +32,7 @@ pytestmark = [
 ]
 
 #: So that a test may look at the board's registers while the driver has them.
-GUEST = {"lane": "identity", "append": "iomem=relaxed"}
+GUEST = {"configuration": "identity", "append": "iomem=relaxed"}
 RAM = 65536
 NOWHERE = 0x1000
 

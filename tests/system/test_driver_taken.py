@@ -68,7 +68,7 @@ def taken_while_it_waits(node: Node, handle: int, take: Callable[[], object]) ->
 
 
 def taken_while_it_runs(node: Node, handle: int, take: Callable[[], object]) -> None:
-    """The job is stopped, others of the lane go on."""
+    """The job is stopped, others of the engine go on."""
     node.endless(handle)
     node.submit(Op.C2H, PAGE, dst_handle=node.pages(Buffer(PAGE)))
     take()

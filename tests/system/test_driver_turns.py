@@ -112,7 +112,7 @@ def test_users_take_turns_and_their_files_those_of_the_user(
         # What runs, and one turn.
         (1, 80, [2], 2),
         (40, 2, [2], 2),
-        # What runs, on both lanes, and one turn for each set of lanes.
+        # What runs, on both engines, and one turn for each set of engines.
         (45, 2, [0, 1, 2], 5),
     ],
 )

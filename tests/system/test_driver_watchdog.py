@@ -20,7 +20,7 @@ SLOW, VALVE = "/dev/picoevb", "/dev/picoevb2"
 DROP = 1
 _REAL_TIME = ["--time-scale", "1"]
 GUEST = {
-    "lane": "identity",
+    "configuration": "identity",
     "board_options": [*_REAL_TIME, "--rtt-ns", "100000"],
     "further_boards": [
         [*_REAL_TIME, "--no-msix", "--fault", "hang@2"],

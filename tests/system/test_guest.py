@@ -12,7 +12,7 @@ from sim.system.board import ROOT
 from sim.system.errors import Overdue
 
 pytestmark = pytest.mark.system
-GUEST = {"lane": "strict", "load": False}
+GUEST = {"configuration": "strict", "load": False}
 
 #: Where nothing is: the IOMMU maps addresses from the top of 32 bits downwards.
 NOWHERE = 0x1234_5000

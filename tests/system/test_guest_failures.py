@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from sim.system import LANES, Guest, GuestError, demo, lanes
+from sim.system import CONFIGURATIONS, Guest, GuestError, configurations, demo
 from sim.system import guest as guest_module
 from sim.system.board import ROOT
 
@@ -87,8 +87,8 @@ def test_the_guest_does_not_start(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_qemu_does_not_start(monkeypatch: pytest.MonkeyPatch):
-    broken = dataclasses.replace(LANES["identity"], machine=("-machine", "none-such"))
-    monkeypatch.setitem(lanes.LANES, "identity", broken)
+    broken = dataclasses.replace(CONFIGURATIONS["identity"], machine=("-machine", "none-such"))
+    monkeypatch.setitem(configurations.CONFIGURATIONS, "identity", broken)
     with pytest.raises(GuestError, match=r"QEMU ended with exit status 1(?s:.*)none-such"):
         Guest("identity", board_options=None)
 

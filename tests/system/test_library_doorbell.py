@@ -13,7 +13,7 @@ import pytest
 import peerdma
 from sim.system import Guest
 from sim.system.board import ROOT
-from tests.host.board.launches import Copies, Threads, compiled
+from tests.host.board.launch_helpers import Copies, Threads, compiled
 from tests.system.launching import WITH_QUEUES
 from tests.system.picoevb import leaves_nothing, user
 

@@ -24,10 +24,10 @@ _DECLARED = "unsigned int planted;\n"
 _PARAMETER = f"{_DECLARED}module_param(planted, uint, 0644);\n"
 #: By file: what takes the place of what. Bits of the parameter say which syncs are left out.
 _PLANTED = {
-    "engine.c": {
+    "dispatch.c": {
         "static unsigned int timeout_ms": f"{_PARAMETER}static unsigned int timeout_ms",
         "if (leg->surface->needs_sync)": (
-            "if (leg->surface->needs_sync && !(planted & (lane->index == PEERDMA_C2H ? 2 : 1)))"
+            "if (leg->surface->needs_sync && !(planted & (engine->index == PEERDMA_C2H ? 2 : 1)))"
         ),
     },
     "job.c": {

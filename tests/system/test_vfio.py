@@ -21,7 +21,7 @@ from tests.system.vfio import addresses, is_master, opened
 
 #: Two boards: one as it is, and one whose reads are never answered. A third is plugged in.
 GUEST = {
-    "lane": "strict",
+    "configuration": "strict",
     "load": False,
     "board_options": ["--launch-queues", "2"],
     "modules": ("vfio_iommu_type1", "vfio_pci"),

@@ -15,13 +15,13 @@
 #include "xdma_client_uapi.h"
 
 /**
- * struct xdma_lane - a direction
+ * struct xdma_side - a direction
  * @info: what the driver finds its channel by
  * @chan: its channel
  * @lock: held by a transfer, and while a ring begins or ends
  * @ring: whether it has the ring; under @lock
  */
-struct xdma_lane {
+struct xdma_side {
 	struct xdma_chan_info info;
 	struct dma_chan *chan;
 	struct mutex lock;
@@ -31,12 +31,12 @@ struct xdma_lane {
 /**
  * struct xdma_client - a board and its node
  * @pdev: the board
- * @lanes: from the card, and to it
+ * @sides: from the card, and to it
  * @memory: of rings
  * @memory_bus: its bus address
- * @lock: of the ring; taken before those of lanes
+ * @lock: of the ring; taken before those of sides
  * @ring_owner: file that the ring ends with; NULL if there is no ring
- * @ring_lane: that it is on
+ * @ring_side: that it is on
  * @ring_cookie: the driver's name for it
  * @callbacks: calls back since it began
  * @terminate_ns: nanoseconds that the last termination took
@@ -45,12 +45,12 @@ struct xdma_lane {
  */
 struct xdma_client {
 	struct pci_dev *pdev;
-	struct xdma_lane lanes[2];
+	struct xdma_side sides[2];
 	void *memory;
 	dma_addr_t memory_bus;
 	struct mutex lock;
 	struct file *ring_owner;
-	struct xdma_lane *ring_lane;
+	struct xdma_side *ring_side;
 	dma_cookie_t ring_cookie;
 	atomic64_t callbacks;
 	atomic64_t terminate_ns;
@@ -60,7 +60,7 @@ struct xdma_client {
 
 int xdma_node_create(struct xdma_client *client);
 
-ssize_t xdma_transfer(struct xdma_client *client, struct xdma_lane *lane, struct iov_iter *iter,
+ssize_t xdma_transfer(struct xdma_client *client, struct xdma_side *side, struct iov_iter *iter,
 		      u64 card);
 
 int xdma_ring_start(struct xdma_client *client, struct file *file,

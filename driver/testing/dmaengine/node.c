@@ -23,14 +23,14 @@ static ssize_t node_read_iter(struct kiocb *kiocb, struct iov_iter *to)
 {
 	struct xdma_client *client = client_of(kiocb->ki_filp);
 
-	return xdma_transfer(client, &client->lanes[0], to, kiocb->ki_pos);
+	return xdma_transfer(client, &client->sides[0], to, kiocb->ki_pos);
 }
 
 static ssize_t node_write_iter(struct kiocb *kiocb, struct iov_iter *from)
 {
 	struct xdma_client *client = client_of(kiocb->ki_filp);
 
-	return xdma_transfer(client, &client->lanes[1], from, kiocb->ki_pos);
+	return xdma_transfer(client, &client->sides[1], from, kiocb->ki_pos);
 }
 
 static int node_mmap(struct file *file, struct vm_area_struct *vma)

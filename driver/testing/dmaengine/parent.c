@@ -65,16 +65,16 @@ static int add_platform(struct xdma_client *client)
 	if (resource_size(&resources[1]) != VECTORS)
 		return dev_err_probe(dev, -ENODEV, "the vectors' interrupts are not in sequence\n");
 	resources[0].parent = &pdev->resource[PEERDMA_BAR_DMA];
-	map = devm_kcalloc(dev, ARRAY_SIZE(client->lanes), sizeof(*map), GFP_KERNEL);
+	map = devm_kcalloc(dev, ARRAY_SIZE(client->sides), sizeof(*map), GFP_KERNEL);
 	if (!map)
 		return -ENOMEM;
-	for (n = 0; n < ARRAY_SIZE(client->lanes); n++) {
+	for (n = 0; n < ARRAY_SIZE(client->sides); n++) {
 		map[n].devname = dev_name(dev);
 		map[n].slave = n ? "to-card" : "from-card";
-		map[n].param = XDMA_FILTER_PARAM(&client->lanes[n].info);
+		map[n].param = XDMA_FILTER_PARAM(&client->sides[n].info);
 	}
 	data.device_map = map;
-	data.device_map_cnt = ARRAY_SIZE(client->lanes);
+	data.device_map_cnt = ARRAY_SIZE(client->sides);
 	platform = platform_device_register_full(&info);
 	if (IS_ERR(platform))
 		return PTR_ERR(platform);
@@ -87,11 +87,11 @@ static int request_channels(struct xdma_client *client)
 	struct dma_chan *channel;
 	int n, error;
 
-	for (n = 0; n < ARRAY_SIZE(client->lanes); n++) {
+	for (n = 0; n < ARRAY_SIZE(client->sides); n++) {
 		channel = dma_request_chan(dev, n ? "to-card" : "from-card");
 		if (IS_ERR(channel))
 			return dev_err_probe(dev, PTR_ERR(channel), "no channel: is xdma loaded?\n");
-		client->lanes[n].chan = channel;
+		client->sides[n].chan = channel;
 		error = devm_add_action_or_reset(dev, release_channel, channel);
 		if (error)
 			return error;
@@ -108,9 +108,9 @@ static struct xdma_client *create(struct pci_dev *pdev)
 		return ERR_PTR(-ENOMEM);
 	client->pdev = pdev;
 	mutex_init(&client->lock);
-	for (n = 0; n < ARRAY_SIZE(client->lanes); n++) {
-		mutex_init(&client->lanes[n].lock);
-		client->lanes[n].info.dir = n ? DMA_MEM_TO_DEV : DMA_DEV_TO_MEM;
+	for (n = 0; n < ARRAY_SIZE(client->sides); n++) {
+		mutex_init(&client->sides[n].lock);
+		client->sides[n].info.dir = n ? DMA_MEM_TO_DEV : DMA_DEV_TO_MEM;
 	}
 	client->index = ida_alloc(&indices, GFP_KERNEL);
 	if (client->index < 0)

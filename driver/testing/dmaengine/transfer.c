@@ -33,12 +33,12 @@ static void ended(void *data, const struct dmaengine_result *result)
 }
 
 /* The driver does not call back after an error: it is only in the status. */
-static int await(struct xdma_lane *lane, dma_cookie_t cookie, struct outcome *outcome)
+static int await(struct xdma_side *side, dma_cookie_t cookie, struct outcome *outcome)
 {
 	unsigned long deadline = jiffies + msecs_to_jiffies(READ_ONCE(timeout_ms));
 
 	while (!wait_for_completion_timeout(&outcome->done, 1)) {
-		if (dma_async_is_tx_complete(lane->chan, cookie, NULL, NULL) == DMA_ERROR)
+		if (dma_async_is_tx_complete(side->chan, cookie, NULL, NULL) == DMA_ERROR)
 			return -EIO;
 		if (time_after(jiffies, deadline))
 			return -ETIMEDOUT;
@@ -46,37 +46,37 @@ static int await(struct xdma_lane *lane, dma_cookie_t cookie, struct outcome *ou
 	return outcome->result == DMA_TRANS_NOERROR ? 0 : -EIO;
 }
 
-static int configure(struct xdma_lane *lane, u64 card)
+static int configure(struct xdma_side *side, u64 card)
 {
 	struct dma_slave_config config = {
-		.direction = lane->info.dir,
+		.direction = side->info.dir,
 		.src_addr = card,
 		.dst_addr = card,
 	};
 
-	return dmaengine_slave_config(lane->chan, &config);
+	return dmaengine_slave_config(side->chan, &config);
 }
 
-/* Afterwards nothing of the lane accesses memory or calls back. */
-static void terminate(struct xdma_client *client, struct xdma_lane *lane)
+/* Afterwards nothing of the side accesses memory or calls back. */
+static void terminate(struct xdma_client *client, struct xdma_side *side)
 {
 	ktime_t start = ktime_get();
 
-	dmaengine_terminate_sync(lane->chan);
+	dmaengine_terminate_sync(side->chan);
 	atomic64_set(&client->terminate_ns, ktime_to_ns(ktime_sub(ktime_get(), start)));
 }
 
-static int run(struct xdma_client *client, struct xdma_lane *lane, struct sg_table *table, u64 card)
+static int run(struct xdma_client *client, struct xdma_side *side, struct sg_table *table, u64 card)
 {
 	struct dma_async_tx_descriptor *descriptor;
 	struct outcome outcome;
 	dma_cookie_t cookie;
 	int error;
 
-	error = configure(lane, card);
+	error = configure(side, card);
 	if (error)
 		return error;
-	descriptor = dmaengine_prep_slave_sg(lane->chan, table->sgl, table->nents, lane->info.dir,
+	descriptor = dmaengine_prep_slave_sg(side->chan, table->sgl, table->nents, side->info.dir,
 					     DMA_PREP_INTERRUPT | DMA_CTRL_ACK);
 	if (!descriptor)
 		return -ENOMEM;
@@ -86,38 +86,38 @@ static int run(struct xdma_client *client, struct xdma_lane *lane, struct sg_tab
 	cookie = dmaengine_submit(descriptor);
 	error = dma_submit_error(cookie);
 	if (!error) {
-		dma_async_issue_pending(lane->chan);
-		error = await(lane, cookie, &outcome);
+		dma_async_issue_pending(side->chan);
+		error = await(side, cookie, &outcome);
 	}
 	if (error)
-		terminate(client, lane);
+		terminate(client, side);
 	return error;
 }
 
-static int map_and_run(struct xdma_client *client, struct xdma_lane *lane, struct sg_table *table,
+static int map_and_run(struct xdma_client *client, struct xdma_side *side, struct sg_table *table,
 		       u64 card)
 {
-	bool to_card = lane->info.dir == DMA_MEM_TO_DEV;
+	bool to_card = side->info.dir == DMA_MEM_TO_DEV;
 	enum dma_data_direction direction = to_card ? DMA_TO_DEVICE : DMA_FROM_DEVICE;
 	struct device *dev = &client->pdev->dev;
 	int error;
 
-	error = mutex_lock_interruptible(&lane->lock);
+	error = mutex_lock_interruptible(&side->lock);
 	if (error)
 		return error;
-	error = lane->ring ? -EBUSY : dma_map_sgtable(dev, table, direction, 0);
+	error = side->ring ? -EBUSY : dma_map_sgtable(dev, table, direction, 0);
 	if (!error) {
-		error = run(client, lane, table, card);
+		error = run(client, side, table, card);
 		dma_unmap_sgtable(dev, table, direction, 0);
 	}
-	mutex_unlock(&lane->lock);
+	mutex_unlock(&side->lock);
 	return error;
 }
 
 /**
  * xdma_transfer() - moves memory of the calling process to the card, or the other way
  * @client: the board
- * @lane: direction
+ * @side: direction
  * @iter: memory
  * @card: address
  *
@@ -125,7 +125,7 @@ static int map_and_run(struct xdma_client *client, struct xdma_lane *lane, struc
  *
  * Return: bytes, or -EIO, -ETIMEDOUT, -EBUSY or another negative error.
  */
-ssize_t xdma_transfer(struct xdma_client *client, struct xdma_lane *lane, struct iov_iter *iter,
+ssize_t xdma_transfer(struct xdma_client *client, struct xdma_side *side, struct iov_iter *iter,
 		      u64 card)
 {
 	unsigned int most = iov_iter_npages(iter, INT_MAX), n;
@@ -146,11 +146,11 @@ ssize_t xdma_transfer(struct xdma_client *client, struct xdma_lane *lane, struct
 	table.orig_nents = table.nents;
 	if (taken == length) {
 		sg_mark_end(&table.sgl[table.nents - 1]);
-		result = map_and_run(client, lane, &table, card) ?: length;
+		result = map_and_run(client, side, &table, card) ?: length;
 	}
 	for_each_sgtable_sg(&table, sg, n) {
 		page = sg_page(sg);
-		unpin_user_pages_dirty_lock(&page, 1, lane->info.dir == DMA_DEV_TO_MEM);
+		unpin_user_pages_dirty_lock(&page, 1, side->info.dir == DMA_DEV_TO_MEM);
 	}
 	kvfree(table.sgl);
 	return result;
@@ -163,18 +163,18 @@ static void period_ended(void *data)
 	atomic64_inc(&client->callbacks);
 }
 
-static int begin_ring(struct xdma_client *client, struct xdma_lane *lane,
+static int begin_ring(struct xdma_client *client, struct xdma_side *side,
 		      const struct xdma_client_ring *ring)
 {
 	struct dma_async_tx_descriptor *descriptor;
 	int error;
 
-	error = configure(lane, ring->card);
+	error = configure(side, ring->card);
 	if (error)
 		return error;
-	descriptor = dmaengine_prep_dma_cyclic(lane->chan, client->memory_bus,
+	descriptor = dmaengine_prep_dma_cyclic(side->chan, client->memory_bus,
 					       ring->periods * ring->period, ring->period,
-					       lane->info.dir, DMA_PREP_INTERRUPT);
+					       side->info.dir, DMA_PREP_INTERRUPT);
 	if (!descriptor)
 		return -EINVAL;
 	atomic64_set(&client->callbacks, 0);
@@ -184,7 +184,7 @@ static int begin_ring(struct xdma_client *client, struct xdma_lane *lane,
 	error = dma_submit_error(client->ring_cookie);
 	if (error)
 		return error;
-	dma_async_issue_pending(lane->chan);
+	dma_async_issue_pending(side->chan);
 	return 0;
 }
 
@@ -201,22 +201,22 @@ static int begin_ring(struct xdma_client *client, struct xdma_lane *lane,
 int xdma_ring_start(struct xdma_client *client, struct file *file,
 		    const struct xdma_client_ring *ring)
 {
-	struct xdma_lane *lane = &client->lanes[!!ring->to_card];
+	struct xdma_side *side = &client->sides[!!ring->to_card];
 	int error = -EBUSY;
 
 	if (ring->reserved || ring->to_card > 1 || !ring->periods || !ring->period ||
 	    (u64)ring->periods * ring->period > XDMA_CLIENT_MEMORY)
 		return -EINVAL;
 	mutex_lock(&client->lock);
-	mutex_lock(&lane->lock);
+	mutex_lock(&side->lock);
 	if (!client->ring_owner)
-		error = begin_ring(client, lane, ring);
+		error = begin_ring(client, side, ring);
 	if (!error) {
 		client->ring_owner = file;
-		client->ring_lane = lane;
-		lane->ring = true;
+		client->ring_side = side;
+		side->ring = true;
 	}
-	mutex_unlock(&lane->lock);
+	mutex_unlock(&side->lock);
 	mutex_unlock(&client->lock);
 	return error;
 }
@@ -236,7 +236,7 @@ int xdma_ring_state(struct xdma_client *client, struct xdma_client_state *state)
 	int error = 0;
 
 	mutex_lock(&client->lock);
-	if (client->ring_owner && dmaengine_tx_status(client->ring_lane->chan, client->ring_cookie,
+	if (client->ring_owner && dmaengine_tx_status(client->ring_side->chan, client->ring_cookie,
 						      &tx) == DMA_ERROR)
 		error = -EIO;
 	mutex_unlock(&client->lock);
@@ -257,16 +257,16 @@ int xdma_ring_state(struct xdma_client *client, struct xdma_client_state *state)
  */
 int xdma_ring_stop(struct xdma_client *client, struct file *file)
 {
-	struct xdma_lane *lane;
+	struct xdma_side *side;
 	int error = -ENOENT;
 
 	mutex_lock(&client->lock);
 	if (client->ring_owner == file) {
-		lane = client->ring_lane;
-		mutex_lock(&lane->lock);
-		terminate(client, lane);
-		lane->ring = false;
-		mutex_unlock(&lane->lock);
+		side = client->ring_side;
+		mutex_lock(&side->lock);
+		terminate(client, side);
+		side->ring = false;
+		mutex_unlock(&side->lock);
 		client->ring_owner = NULL;
 		error = 0;
 	}

@@ -17,13 +17,13 @@ from ..uapi import Access
 from .arrays import Arrays, memory_of
 from .backend import Backend, BoardInfo, Progress, require_user_block
 from .job import Job
-from .jobs import Jobs
+from .job_runner import JobRunner
 from .pin import Pin, Side
-from .pinning import Pinning, allowed
+from .pin_table import PinTable, allowed
 from .plan import Plan
-from .plans import Plans
+from .planner import Planner
 from .queue import Queue
-from .queues import Queues
+from .queue_registry import QueueRegistry
 from .spans import READ_WRITE, read_only, require_ring
 from .streaming import Frames, Place, fill_frames
 from .transfer import Transfer
@@ -45,12 +45,12 @@ class Board(OneProcess):
         self._backend = backend
         self._pins: set[Pin] = set()
         self._lock = OwnLock()
-        self._pinning = Pinning(backend, self._lock, self._pins, self._require_open, self._settle)
+        self._pinning = PinTable(backend, self._lock, self._pins, self._require_open, self._settle)
         self._arrays = Arrays(self._lock, self._pinning.pin, self._pinning.unpin_now)
         self._pinning.make_room = self._arrays.make_room
-        self._jobs = Jobs(backend, self._lock, self._arrays.reap)
-        self._queues = Queues(self._jobs, backend, self._pinning)
-        self._plans = Plans(backend, self._jobs, self._arrays, self._pins, self._require_open)
+        self._jobs = JobRunner(backend, self._lock, self._arrays.reap)
+        self._queues = QueueRegistry(self._jobs, backend, self._pinning)
+        self._plans = Planner(backend, self._jobs, self._arrays, self._pins, self._require_open)
         self._stream: Frames | None = None
         self.closed: bool = False
 

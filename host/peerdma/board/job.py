@@ -46,7 +46,7 @@ class Task(Protocol):
 
 
 class Runner(Protocol):
-    """What a job needs of the board's `Jobs`."""
+    """What a job needs of the board's `JobRunner`."""
 
     lock: OwnLock
 

@@ -22,7 +22,7 @@ from ..memory.memory import DataPath
 from ..process import AtExit
 from .arrays import Arrays
 from .job import Call, Job
-from .jobs import Jobs
+from .job_runner import JobRunner
 from .plan import Plan
 from .transfer import Transfer
 
@@ -65,7 +65,7 @@ class StreamJob(Job):
 
     __slots__ = ("_gate", "_late", "_launch", "_ordered", "_plan", "_reached")
 
-    def __init__(self, ordered: Ordered, jobs: Jobs, plan: Plan, gate: Gate):
+    def __init__(self, ordered: Ordered, jobs: JobRunner, plan: Plan, gate: Gate):
         super().__init__(jobs, plan)
         self._ordered = ordered
         self._plan: Plan | None = plan
@@ -148,7 +148,7 @@ class _Launch(Job):
 
     __slots__ = ("_of",)
 
-    def __init__(self, of: StreamJob, jobs: Jobs, plan: Plan):
+    def __init__(self, of: StreamJob, jobs: JobRunner, plan: Plan):
         super().__init__(jobs, plan)
         self._of = of
 
@@ -164,10 +164,10 @@ class Ordered:
 
     Attributes
     ----------
-    jobs : Jobs
+    jobs : JobRunner
     """
 
-    def __init__(self, jobs: Jobs, arrays: Arrays):
+    def __init__(self, jobs: JobRunner, arrays: Arrays):
         self.jobs = jobs
         self._arrays = arrays
         self._gates: Gates | None = None

@@ -12,7 +12,7 @@ from ..process import OneProcess
 from .arrays import Lease
 from .backend import BoardInfo, Moved, Progress
 from .job import Job
-from .jobs import Jobs
+from .job_runner import JobRunner
 from .pin import Pin, Span
 from .spans import longest_path, total_bytes
 from .transfer import Paths, Transfer
@@ -39,7 +39,7 @@ class Plan(OneProcess):
 
     def __init__(
         self,
-        jobs: Jobs,
+        jobs: JobRunner,
         ordered: Any,
         work: Any,
         sources: Sequence[Span],

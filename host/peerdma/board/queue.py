@@ -17,7 +17,7 @@ from ..memory.memory import DataPath
 from ..process import OneProcess, OwnLock
 from .backend import Backend
 from .doorbell import Doorbell
-from .jobs import Jobs
+from .job_runner import JobRunner
 from .pin import Pin
 from .plan import Plan
 from .queue_errors import failure, require_good, require_running
@@ -25,7 +25,7 @@ from .queue_memory import DeviceQueue, QueueMemory, ahead
 from .spans import pieces
 
 if TYPE_CHECKING:
-    from ..cuda.lane import Lane
+    from ..cuda.stream_queue import StreamQueue
 
 __all__ = ["Queue", "QueueStats", "include_dir"]
 
@@ -75,7 +75,7 @@ class Queue(OneProcess):
     """
 
     def __init__(
-        self, jobs: Jobs, backend: Backend, plans: Sequence[Plan], depth: int, device: Any
+        self, jobs: JobRunner, backend: Backend, plans: Sequence[Plan], depth: int, device: Any
     ):
         self.plans: tuple[Plan, ...] = tuple(plans)
         self.depth: int = depth
@@ -86,7 +86,7 @@ class Queue(OneProcess):
         #: the CudaDevice whose kernels use it; None: the CPU is the GPU
         self._cuda_device = device
         self._device: DeviceQueue | None = None
-        self._lane: Lane | None = None
+        self._stream_queue: StreamQueue | None = None
         #: plans that are not copied any more: the board does not set their done words
         self._dropped: list[int] = []
         self._submitting = OwnLock()
@@ -214,8 +214,8 @@ class Queue(OneProcess):
         with self._lock:
             require_running(self._memory)
             self.plans[index].require_unmoved()
-            lane = self._lane or self._begin_lane()
-        lane.put(index, stream, timeout)
+            stream_queue = self._stream_queue or self._begin_stream_queue()
+        stream_queue.put(index, stream, timeout)
 
     def check(self, *, timeout: float = 60.0) -> None:
         """Raises what went wrong with copies of streams and graphs, since `resume`, if anything.
@@ -299,15 +299,15 @@ class Queue(OneProcess):
             self._close()
             self.closed, self.plans, self._device = True, (), None
             self._jobs.wake()
-            if self._lane is not None:
-                self._lane.ended()
+            if self._stream_queue is not None:
+                self._stream_queue.ended()
 
     def join(self) -> None:
         """Waits for the end of the thread, for seconds; without the lock."""
         if self._thread is not threading.current_thread():
             self._thread.join(_JOIN_SECONDS)
-        if self._lane is not None:
-            self._lane.join()
+        if self._stream_queue is not None:
+            self._stream_queue.join()
 
     def drop(self, pin: Pin) -> None:
         """The board does not use a pin for this queue any more. The lock is held."""
@@ -359,7 +359,7 @@ class Queue(OneProcess):
                 self._run.check()
                 self._memory.let_go(self._dropped)
 
-    def _begin_lane(self) -> Lane:
+    def _begin_stream_queue(self) -> StreamQueue:
         """What streams submit by. The lock is held."""
         device = self._cuda_device
         if device is None:
@@ -367,7 +367,7 @@ class Queue(OneProcess):
                 "the queue is for no CUDA GPU, whose streams could use it: name the GPU, "
                 'board.queue(plans, gpu=peerdma.gpu("cuda"))'
             )
-        from ..cuda.lane import Lane
+        from ..cuda.stream_queue import StreamQueue
 
         staged = any(DataPath.STAGED in plan.path for plan in self.plans)
         peer = any(plan.path.from_board is DataPath.PEER_TO_PEER for plan in self.plans)
@@ -375,8 +375,10 @@ class Queue(OneProcess):
         # Streams may come to it when the queue is closed, and the page of its doorbell is gone.
         queue.doorbell, queue.keeps = 0, self.device.keeps
         missed = queue.entries + memory.offset("missed")
-        self._lane = Lane(device, queue, missed, memory.pending, self._give_up, staged, peer)
-        return self._lane
+        self._stream_queue = StreamQueue(
+            device, queue, missed, memory.pending, self._give_up, staged, peer
+        )
+        return self._stream_queue
 
     def _give_up(self) -> None:
         """Ends the queue, as the board makes no progress; without the lock, which may be stuck."""

@@ -17,7 +17,7 @@ from ..regs import Capability
 from ..uapi import Access
 from .arrays import Arrays, Lease
 from .backend import Backend, Filling, FrameRecord
-from .jobs import Jobs
+from .job_runner import JobRunner
 from .pin import Pin, Span
 from .records import Records
 from .spans import frame_in, pieces, require_frames
@@ -142,7 +142,7 @@ class Frames(OneProcess):
         board's lock held; None: frames are not in the order of a stream.
     closed : callable
         Called once, when it is closed.
-    jobs : Jobs
+    jobs : JobRunner
         Its lock is held while the board is used, but not while a thread waits.
 
     Attributes
@@ -165,7 +165,7 @@ class Frames(OneProcess):
         overwrite: bool,
         after: Callable[[Callable[[], None]], None] | None,
         closed: Callable[[], None],
-        jobs: Jobs,
+        jobs: JobRunner,
     ):
         self._run = run
         self._places = places
@@ -325,7 +325,7 @@ class Frames(OneProcess):
 
 
 def fill_frames(
-    jobs: Jobs,
+    jobs: JobRunner,
     backend: Backend,
     capabilities: Capability,
     places: Sequence[Place],

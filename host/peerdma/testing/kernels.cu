@@ -188,7 +188,7 @@ __global__ void checksum(const u8 *at, u64 nbytes, u64 *sum) {
     for (; v < in_vectors; v += threads()) add(v, surface.vector(v));
     for (u64 i = 4 * in_vectors + thread(); i < (nbytes + 3) / 4; i += threads())
         total += mix(offsets.word(i) ^ surface.word(i));
-    for (int lane = 16; lane; lane /= 2) total += __shfl_down_sync(~0u, total, lane);
+    for (int offset = 16; offset; offset /= 2) total += __shfl_down_sync(~0u, total, offset);
     if (threadIdx.x % 32 == 0) atomicAdd(sum, total);
 }
 

@@ -18,21 +18,21 @@ class FrameRecords:
     """
 
     def __init__(self):
-        #: bytes since the last record, by lane
+        #: bytes since the last record, by track
         self._bytes: dict[str, int] = {}
 
-    def written(self, lane: str, descriptor: int, data: bytes) -> str:
+    def written(self, track: str, descriptor: int, data: bytes) -> str:
         """What the record in the data of a write says; empty if there is none.
 
         `descriptor` is the length of the descriptor that the write is for.
         """
-        before = self._bytes.get(lane, 0)
-        self._bytes[lane] = before + len(data)
+        before = self._bytes.get(track, 0)
+        self._bytes[track] = before + len(data)
         if descriptor == len(data) == regs.FRAME_RECORD.itemsize:
             found = np.frombuffer(data, regs.FRAME_RECORD)[0]
             number, nbytes = int(found["number"]), int(found["bytes"])
             if number & regs.FRAME_NUMBER_VALID and 0 < nbytes <= before:
-                self._bytes[lane] = 0
+                self._bytes[track] = 0
                 return (
                     f"record of frame {number ^ regs.FRAME_NUMBER_VALID}: {nbytes} bytes, begun at "
                     f"cycle {found['cycles']}, CRC-32 {found['crc']:#010x}, {found['dropped']} "

@@ -30,12 +30,12 @@ def page(story: Story, title: str, *, whole: bool = False) -> str:
     rows = story.rows
     kinds = sorted({row.tlp.kind for row in rows})
     parties = sorted({row.party for row in rows})
-    lanes = sorted({span.lane for span in story.spans})
+    tracks = sorted({span.track for span in story.spans})
     data = {
         "end": story.end,
         "kinds": kinds,
         "parties": parties,
-        "lanes": lanes,
+        "tracks": tracks,
         "time": [row.time for row in rows],
         "up": [int(row.up) for row in rows],
         "kind": [kinds.index(row.tlp.kind) for row in rows],
@@ -46,7 +46,7 @@ def page(story: Story, title: str, *, whole: bool = False) -> str:
         "fields": ["\n".join(f"{k}: {v}" for k, v in row.tlp.fields().items()) for row in rows],
         "payload": [row.tlp.payload[: None if whole else _PAYLOAD].hex() for row in rows],
         "spans": [
-            [lanes.index(span.lane), span.start, span.end, span.text, span.row]
+            [tracks.index(span.track), span.start, span.end, span.text, span.row]
             for span in story.spans
         ],
         "counters": [[each.name, each.limit, each.times, each.values] for each in story.counters],

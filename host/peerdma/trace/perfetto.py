@@ -13,18 +13,18 @@ _PROCESS = 1
 
 
 def perfetto(story: Story) -> str:
-    """The file's text: spans by lane, TLPs by their two ends, and counters."""
-    lanes: dict[str, int] = {}
+    """The file's text: spans by track, TLPs by their two ends, and counters."""
+    tracks: dict[str, int] = {}
 
     def thread(name: str) -> int:
-        return lanes.setdefault(name, len(lanes) + 1)
+        return tracks.setdefault(name, len(tracks) + 1)
 
     common = {"pid": _PROCESS}
     events: list[dict] = []
     for span in story.spans:
         times = {"ts": span.start / 1000, "dur": (span.end - span.start) / 1000}
         what = {"name": span.text, "cat": "span"}
-        events.append(common | what | {"ph": "X", "tid": thread(span.lane)} | times)
+        events.append(common | what | {"ph": "X", "tid": thread(span.track)} | times)
     for row in story.rows:
         ends = ("card", row.party) if row.up else (row.party, "card")
         arguments = row.tlp.fields() | ({"note": "; ".join(row.notes)} if row.notes else {})
@@ -43,6 +43,6 @@ def perfetto(story: Story) -> str:
     names = [{"ph": "M", "name": "process_name", "args": {"name": "peerdma"}} | common]
     names += [
         {"ph": "M", "name": "thread_name", "tid": number, "args": {"name": name}} | common
-        for name, number in lanes.items()
+        for name, number in tracks.items()
     ]
     return json.dumps({"traceEvents": names + events, "displayTimeUnit": "ns"})

@@ -78,9 +78,9 @@ class Row:
 
 @dataclass(frozen=True)
 class Span:
-    """Something with a beginning and an end, in a lane of its kind; `row` is its TLP, or -1."""
+    """Something with a beginning and an end, in a track of its kind; `row` is its TLP, or -1."""
 
-    lane: str
+    track: str
     start: int
     end: int
     text: str
@@ -140,7 +140,7 @@ class _Descriptor:
     `first` and `length` are its bytes on the bus, `left` those that are left to move.
     """
 
-    lane: str
+    track: str
     start: int
     row: int
     first: int
@@ -194,14 +194,14 @@ class _Teller:
         self._first: dict[str, list[int]] = {}
         #: descriptors that were pushed for a channel's next run, with the first one's row
         self._pushed: dict[str, tuple[int, bytes]] = {}
-        #: lane of the channel that fetches a descriptor, by its address
+        #: track of the channel that fetches a descriptor, by its address
         self._expected: dict[int, str] = {}
         self._at_work: dict[str, deque[_Descriptor]] = {}
         self._frames = FrameRecords()
         #: descriptor that a read of the board is for, by its row
         self._purpose: dict[int, _Descriptor] = {}
         self._waits: dict[str, tuple[int, str]] = {}
-        #: the last of each lane among `spans`
+        #: the last of each track among `spans`
         self._last_waits: dict[str, int] = {}
         self._time = 0
         #: nanoseconds of a clock cycle
@@ -240,25 +240,25 @@ class _Teller:
     def _wait(self, time: int, waits_for: int) -> None:
         for number in range(2 * _CHANNELS):
             name = ("H2C", "C2H")[number // _CHANNELS]
-            lane = f"{name} {number % _CHANNELS} waits"
+            track = f"{name} {number % _CHANNELS} waits"
             value = waits_for >> 4 * number & 15
             text = f"waits for {regs.waits_for_text(value)}" if value else ""
-            since, before = self._waits.get(lane, (time, ""))
+            since, before = self._waits.get(track, (time, ""))
             if text != before:
                 if before:
-                    self._waited(lane, since, time, before)
-                self._waits[lane] = time, text
+                    self._waited(track, since, time, before)
+                self._waits[track] = time, text
 
-    def _waited(self, lane: str, start: int, end: int, text: str) -> None:
+    def _waited(self, track: str, start: int, end: int, text: str) -> None:
         """Adds a span, to the one before if that is the same and a cycle apart."""
-        last = self._last_waits.get(lane)
+        last = self._last_waits.get(track)
         if last is not None:
             span = self.spans[last]
             if span.text == text and start - span.end <= self._period:
                 self.spans[last] = replace(span, end=end)
                 return
-        self._last_waits[lane] = len(self.spans)
-        self.spans.append(Span(lane, start, end, text))
+        self._last_waits[track] = len(self.spans)
+        self.spans.append(Span(track, start, end, text))
 
     def _reset(self) -> None:
         self._reads.clear()
@@ -321,7 +321,7 @@ class _Teller:
         if register in ("descriptor_lo", "descriptor_hi"):
             first = self._first.setdefault(channel, [0, 0])
             first[register == "descriptor_hi"] = value
-            self._expected[first[1] << 32 | first[0]] = _lane(channel)
+            self._expected[first[1] << 32 | first[0]] = _track(channel)
             self._pushed.pop(channel, None)
         elif register.startswith("pushed["):
             if register == "pushed[0]":
@@ -330,7 +330,7 @@ class _Teller:
             self._pushed[channel] = row, data + value.to_bytes(4, "little")
         elif register in ("control", "control_w1s") and value & _RUN and channel in self._pushed:
             row, data = self._pushed.pop(channel)
-            self._take(_lane(channel), data, row, time)
+            self._take(_track(channel), data, row, time)
 
     def _memory_request(self, row: Row) -> None:
         tlp = row.tlp
@@ -354,7 +354,7 @@ class _Teller:
         row.label = f"write {tlp.length} bytes to {place}"
         purpose = self._descriptor_of("C2H", tlp.address)
         if purpose:
-            record = self._frames.written(purpose.lane, purpose.length, tlp.payload)
+            record = self._frames.written(purpose.track, purpose.length, tlp.payload)
             row.label = f"{record}, to {place}" if record else row.label
             self._moved(purpose, row.time, _enabled(tlp))
 
@@ -400,26 +400,26 @@ class _Teller:
         for at in range(address + 32, address + len(data), 32):
             self._expected.pop(at, None)
 
-    def _take(self, lane: str, data: bytes, row: int, time: int) -> None:
+    def _take(self, track: str, data: bytes, row: int, time: int) -> None:
         """Descriptors that a channel has now, by the TLP of `row`."""
         for found in np.frombuffer(data[: len(data) // 32 * 32], regs.DESCRIPTOR):
             control, length = int(found["control"]), int(found["length"])
             source, destination = int(found["source"]), int(found["destination"])
             if control >> 16 != regs.DESC_MAGIC:
                 break
-            first = destination if lane.startswith("C2H") else source
+            first = destination if track.startswith("C2H") else source
             text = f"{length} bytes, {source:#x} to {destination:#x}"
-            self._at_work.setdefault(lane, deque()).append(
-                _Descriptor(lane, time, row, first, length, length, text)
+            self._at_work.setdefault(track, deque()).append(
+                _Descriptor(track, time, row, first, length, length, text)
             )
             following = int(found["next"])
             if control & regs.DESC_STOP:
                 break
-            self._expected[following] = lane
+            self._expected[following] = track
 
     def _descriptor_of(self, direction: str, address: int) -> _Descriptor | None:
-        for lane, descriptors in self._at_work.items():
-            if lane.startswith(direction):
+        for track, descriptors in self._at_work.items():
+            if track.startswith(direction):
                 for each in descriptors:
                     if each.first & ~3 <= address < each.first + each.length:
                         return each
@@ -431,20 +431,20 @@ class _Teller:
         descriptor.left -= count
         if descriptor.left <= 0:
             self._close(descriptor, time)
-            work = self._at_work.get(descriptor.lane)
+            work = self._at_work.get(descriptor.track)
             if work and descriptor in work:
                 work.remove(descriptor)
 
     def _close(self, descriptor: _Descriptor, time: int, note: str = "") -> None:
         text = f"{descriptor.text}, {note}" if note else descriptor.text
-        self.spans.append(Span(descriptor.lane, descriptor.start, time, text, descriptor.row))
+        self.spans.append(Span(descriptor.track, descriptor.start, time, text, descriptor.row))
 
     # -------------------------------------------------------------------------------------------
 
     def end(self) -> Story:
-        for lane, (since, text) in self._waits.items():
+        for track, (since, text) in self._waits.items():
             if text:
-                self._waited(lane, since, self._time, text)
+                self._waited(track, since, self._time, text)
         for descriptors in self._at_work.values():
             for each in descriptors:
                 self._close(each, self._time, f"{each.left} bytes not moved")
@@ -452,7 +452,7 @@ class _Teller:
         return Story(self.rows, sorted(self.spans, key=lambda span: span.start), counters)
 
 
-def _lane(channel: str) -> str:
+def _track(channel: str) -> str:
     """ "H2C 0" of "h2c0"."""
     return f"{channel[:3].upper()} {channel[3:]}"
 

@@ -23,9 +23,9 @@ from ..regs import BAR_USER, DESCRIPTOR, USER, USER_BLOCK_BASE, Capability
 from ..uapi import Access
 from ..vfio.platform import Platform, Window
 from .frames import FrameRun
-from .lanes import Lanes, Work, once
-from .launch import Copy, Launcher, LaunchRun
+from .launch import Copy, LaunchQueues, LaunchRun
 from .prepared import Run
+from .scheduler import Scheduler, Work, once
 from .xdma import Direction, Xdma
 
 __all__ = ["UserSpaceBackend"]
@@ -106,15 +106,15 @@ class UserSpaceBackend:
             self._driver = Xdma(self._function, *_descriptor_ring(platform), timeout)
             # Whoever drove the board before may have ended in the middle of a run of frames.
             self._driver.engine.channels[Direction.C2H].use_credits(False)
-            self._lanes = Lanes(self._driver, self._lost, notes)
+            self._scheduler = Scheduler(self._driver, self._lost, notes)
             #: whether to look at the channels without an interrupt
             self._look = False
             # Without a layer in between, as a transfer of a few bytes takes little longer.
-            self.start: Callable[[Work, Any, Progress | None], None] = self._lanes.start
-            self.deadline: Callable[[], float | None] = self._lanes.deadline
+            self.start: Callable[[Work, Any, Progress | None], None] = self._scheduler.start
+            self.deadline: Callable[[], float | None] = self._scheduler.deadline
             self.wake: Callable[[], None] = self._function.wake
             #: made for the first queue
-            self._launcher: Launcher | None = None
+            self._queues: LaunchQueues | None = None
             self._info = self._describe(name)
             # What a link can carry is calculated once.
             extension = self._driver.extension
@@ -242,7 +242,7 @@ class UserSpaceBackend:
         self, frames: Sequence[Sequence[Piece]], *, overwrite: bool, timeout: float | None
     ) -> FrameRun:
         """Begins to fill frames from the user stream."""
-        run = self._lanes.frames = FrameRun(
+        run = self._scheduler.frames = FrameRun(
             self._driver,
             [_scatter(pieces) for pieces in frames],
             self._lost,
@@ -255,42 +255,42 @@ class UserSpaceBackend:
         self, copies: Sequence[tuple[Sequence[Piece], Sequence[Piece]]], memory: QueueMemory
     ) -> Launching:
         """Opens a launch queue."""
-        if self._launcher is None:
-            self._launcher = Launcher(self._driver, self._platform, self.pin, self.unpin)
+        if self._queues is None:
+            self._queues = LaunchQueues(self._driver, self._platform, self.pin, self.unpin)
         return LaunchRun(
-            self._launcher,
+            self._queues,
             [Copy(there, _scatter(here), _scatter(there)) for here, there in copies],
             memory,
         )
 
     def cancel(self, tag: Any) -> bool:
         """Ends a transfer; False if it never started."""
-        lanes = self._lanes
-        known = lanes.knows(tag)
+        scheduler = self._scheduler
+        known = scheduler.knows(tag)
         try:
-            lanes.cancel(tag)
+            scheduler.cancel(tag)
         except PeerdmaError as error:
-            lanes.lose(error)
+            scheduler.lose(error)
         return known
 
     def wait(self, until: float | None) -> None:
         """Waits for messages of the device, or its interrupt."""
-        if not (self._lanes.ended or self._look):
+        if not (self._scheduler.ended or self._look):
             self._function.wait(until)
 
     def collect(self) -> deque[tuple[Any, Moved | PeerdmaError]]:
         """What has ended; serves the messages of the device, and ends all if it goes away."""
-        lanes = self._lanes
+        scheduler = self._scheduler
         # If this is interrupted, the board's interrupt was taken for nothing.
         look, self._look = self._look, True
         try:
             if self._function.take_interrupt() or look:
-                lanes.interrupted()
-            lanes.expire()
+                scheduler.interrupted()
+            scheduler.expire()
         except PeerdmaError as error:
-            lanes.lose(error)
+            scheduler.lose(error)
         self._look = False
-        return lanes.ended
+        return scheduler.ended
 
     def user_register(self, offset: int, value: int | None) -> int:
         """Writes a register of the user block unless `value` is None; returns what it reads."""

@@ -38,7 +38,7 @@ from .prepared import descriptor_columns
 from .registers import Bank, Registers
 from .xdma import Xdma
 
-__all__ = ["MOST_BYTES", "Copy", "LaunchRun", "Launcher"]
+__all__ = ["MOST_BYTES", "Copy", "LaunchQueues", "LaunchRun"]
 
 #: What a job may move: other runs wait for its channels so long. The library's own steps are not
 #: longer.
@@ -75,7 +75,7 @@ def _write_address(bank: Bank, name: str, address: int) -> None:
     bank.write(f"{name}_hi", address >> 32)
 
 
-class Launcher:
+class LaunchQueues:
     """The slots and launch queues of a board, all of which are free at first.
 
     Parameters
@@ -183,7 +183,7 @@ class LaunchRun:
 
     Parameters
     ----------
-    launcher : Launcher
+    queues : LaunchQueues
     copies : sequence of Copy
     memory : QueueMemory
     """
@@ -192,10 +192,10 @@ class LaunchRun:
     generation: int
     page: DoorbellPage | str
 
-    def __init__(self, launcher: Launcher, copies: Sequence[Copy], memory: QueueMemory):
-        self._launcher = launcher
-        self._engine = launcher.xdma.engine
-        self._function = launcher.function
+    def __init__(self, queues: LaunchQueues, copies: Sequence[Copy], memory: QueueMemory):
+        self._queues = queues
+        self._engine = queues.xdma.engine
+        self._function = queues.function
         self._memory = memory
         flushes = [_flush_address(copy.pieces) for copy in copies]
         largest = max(copy.source.nbytes for copy in copies)
@@ -205,15 +205,15 @@ class LaunchRun:
                 f"{MOST_BYTES}: other transfers wait as long as it takes. Divide it"
             )
         with contextlib.ExitStack() as undo:
-            self._number, self.slots, self.generation = launcher.take(len(copies))
-            undo.callback(launcher.give_back, self._number, self.slots)
+            self._number, self.slots, self.generation = queues.take(len(copies))
+            undo.callback(queues.give_back, self._number, self.slots)
             self._bank = Bank(
-                launcher.registers,
+                queues.registers,
                 LAUNCH_QUEUE,
                 LAUNCH_QUEUE.base + self._number * LAUNCH_QUEUE.stride,
             )
-            pinned = launcher.pin(memory.pages, Access.READ | Access.WRITE)
-            undo.callback(launcher.unpin, pinned)
+            pinned = queues.pin(memory.pages, Access.READ | Access.WRITE)
+            undo.callback(queues.unpin, pinned)
             (base,) = (int(address) for address in pinned.scatter.addresses)
             memory.start(_FIRST_TICKET)
             chains = self._chains(copies, undo)
@@ -224,7 +224,7 @@ class LaunchRun:
             undo.callback(self._launches, -1)
             self._launches(1)
             self._arm(base)
-            self.page = launcher.doorbell(self._number)
+            self.page = queues.doorbell(self._number)
             self._undo = undo.pop_all()
 
     def _chains(self, copies: Sequence[Copy], undo: contextlib.ExitStack) -> list[np.ndarray]:
@@ -242,8 +242,8 @@ class LaunchRun:
         if total := sum(sizes):
             # Not in the queue's memory, which a GPU can write.
             pages = SharedPages("descriptors", total * DESCRIPTOR.itemsize)
-            pinned = self._launcher.pin(pages, Access.READ | Access.WRITE)
-            undo.callback(self._launcher.unpin, pinned)
+            pinned = self._queues.pin(pages, Access.READ | Access.WRITE)
+            undo.callback(self._queues.unpin, pinned)
             (address,) = (int(each) for each in pinned.scatter.addresses)
             table = pages.array().view(DESCRIPTOR)
         chains, start = [], 0
@@ -258,12 +258,12 @@ class LaunchRun:
         self, slot: int, chains: Sequence[np.ndarray], flush: int | None, done: int
     ) -> None:
         """Fills the slots of a copy and makes it valid."""
-        write, launcher = self._launcher.registers.write32, self._launcher
+        write, queues = self._queues.registers.write32, self._queues
         for half, chain in enumerate(chains):
             base = LAUNCH_SLOT.base + (slot + half) * LAUNCH_SLOT.stride
             for number, dword in enumerate(chain.view("<u4").tolist()):
                 write(BAR_DMA[0], base + 4 * number, dword)
-        bank = launcher.slot(slot)
+        bank = queues.slot(slot)
         _write_address(bank, "flush", flush or 0)
         _write_address(bank, "done", done)
         fields = {"pair": 1, "flush": flush is not None, "done": 1, "queue": self._number}
@@ -304,7 +304,7 @@ class LaunchRun:
 
     def counts(self) -> LaunchCounts:
         """What the board counts."""
-        return LaunchCounts(self._bank.read("ignored"), self._launcher.xdma.clock())
+        return LaunchCounts(self._bank.read("ignored"), self._queues.xdma.clock())
 
     def resume(self) -> None:
         """Has the board start tickets again."""
@@ -319,7 +319,7 @@ class LaunchRun:
     def invalidate(self, index: int) -> None:
         """The board does not use the memory of a copy any more when this returns."""
         slot = self.slots[index]
-        self._launcher.slot(slot).write("control", 0)
+        self._queues.slot(slot).write("control", 0)
         self.check()
         if not self._memory.ended:
             # While it reads its shadow tail, it looks busy with the slot of its last ticket.
@@ -353,7 +353,7 @@ class LaunchRun:
         """Disarms, and invalidates all slots, if the board answers."""
         with contextlib.suppress(PeerdmaError):
             for slot in self.slots:
-                self._launcher.slot(slot).write("control", 0)
+                self._queues.slot(slot).write("control", 0)
             self._disarm()
 
     def _settle(self, concerned: Callable[[dict[str, int]], bool]) -> None:

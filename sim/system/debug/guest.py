@@ -61,10 +61,15 @@ class DebugGuest(Guest):
     _has_reported = False
 
     def __init__(
-        self, lane: str = "identity", *, load: bool = True, append: str = "", **settings: Any
+        self,
+        configuration: str = "identity",
+        *,
+        load: bool = True,
+        append: str = "",
+        **settings: Any,
     ):
         words = f"{_WORDS} {append}"
-        super().__init__(lane, kernel=debug_kernel(), load=load, append=words, **settings)
+        super().__init__(configuration, kernel=debug_kernel(), load=load, append=words, **settings)
         if load:
             self._use_up_overlaps()
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// How the kernel driver ends a launch queue: driver/tickets.c as a program's library.
+// How the kernel driver ends a launch queue: driver/launch_tickets.c as a program's library.
 #include <assert.h>
 #include <sched.h>
 #include <stdbool.h>
@@ -29,24 +29,24 @@ static void jitter(void) {
 #define smp_mb() __atomic_thread_fence(__ATOMIC_SEQ_CST)
 #define smp_wmb() __atomic_thread_fence(__ATOMIC_RELEASE)
 
-// In place of engine.h and core.h, which need the kernel's headers: what launch.h and tickets.c use
-// of them.
+// In place of engine.h and core.h, which need the kernel's headers: what launch.h and
+// launch_tickets.c use of them.
 #define PEERDMA_ENGINE_H
 #define PEERDMA_CORE_H
-enum { PEERDMA_LANES = 2 };
+enum { PEERDMA_DIRECTIONS = 2 };
 struct peerdma_chain { int unused; };
 #include "driver/peerdma_regs.h"
 #include "driver/peerdma_uapi.h"
 #include "driver/launch.h"
 
-#include "driver/tickets.c"
+#include "driver/launch_tickets.c"
 
 void kernel_end(void *entries, void *records, void *word, u32 depth, u32 reason, u32 status) {
-    struct peerdma_rings rings = {
+    struct peerdma_launch_queue queue = {
         .depth = depth,
         .entries.cpu = entries,
         .records.cpu = records,
         .word.cpu = word,
     };
-    peerdma_tickets_end(&rings, reason, status);
+    peerdma_launch_tickets_end(&queue, reason, status);
 }

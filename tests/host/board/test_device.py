@@ -13,7 +13,7 @@ import peerdma
 from peerdma.board.queue_memory import DEPTHS, QueueMemory
 from peerdma.regs import LaunchStatus
 from peerdma.uapi import Reason
-from tests.host.board.launches import LAUNCHING, PAGES, Copies, Threads, compiled, kernel_end
+from tests.host.board.launch_helpers import LAUNCHING, PAGES, Copies, Threads, compiled, kernel_end
 
 #: What the functions return, as in device.cuh.
 OK, PENDING, TIMEOUT, ENDED, NO_PLAN = 0, -1, -2, -3, -4

@@ -280,7 +280,7 @@ def test_a_child_of_a_program_with_a_launch_queue():
     program(
         "simulated",
         """
-        from tests.host.board.launches import LAUNCHING
+        from tests.host.board.launch_helpers import LAUNCHING
         board.close()
         board = peerdma.open("sim", arguments=[*LAUNCHING, "--mailbox-page"])
         source, target = np.ones(64, np.uint8), np.zeros(64, np.uint8)

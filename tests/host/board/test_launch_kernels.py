@@ -12,7 +12,7 @@ import pytest
 import peerdma
 from peerdma.cuda.program import POINTER, SIZE, WORD, Program
 from peerdma.uapi import Reason
-from tests.host.board.launches import LAUNCHING, PAGES
+from tests.host.board.launch_helpers import LAUNCHING, PAGES
 from tests.host.conftest import CUDA
 
 #: Words of each plan's copy, and nanoseconds for one, at most.

@@ -17,7 +17,7 @@ from peerdma.regs import DOORBELL_FIELDS, EXTENSION, ErrorKind, LaunchEnd, Launc
 from peerdma.uapi import QueueWord, Reason
 from peerdma.userspace.launch import MOST_BYTES
 from peerdma.userspace.registers import Bank
-from tests.host.board.launches import LAUNCHING, Copies
+from tests.host.board.launch_helpers import LAUNCHING, Copies
 from tests.host.conftest import open_files
 
 SIZES = (64, 4096, 10_001, 1, 100_000)
@@ -194,7 +194,7 @@ def test_a_board_without_launch_queues_says_what_to_build(plain, node_board):
 
 
 def test_a_board_that_does_not_copy_in_one_pass(board, copies, monkeypatch):
-    monkeypatch.setattr(board._backend, "_launcher", None)
+    monkeypatch.setattr(board._backend, "_queues", None)
     monkeypatch.setattr(board._backend._driver, "copies", False)
     with pytest.raises(peerdma.UnsupportedError, match="its user block is PASS"):
         board.queue(copies.plans)
@@ -210,8 +210,8 @@ def test_nothing_is_left_of_closed_queues(board, copies):
         queue.close()
     del queue
     assert (open_files(), threading.active_count()) == (before, threads)
-    launcher = board._backend._launcher
-    assert (len(launcher._free_queues), len(launcher._free_slots)) == (2, 32)
+    queues = board._backend._queues
+    assert (len(queues._free_queues), len(queues._free_slots)) == (2, 32)
 
 
 # Errors --------------------------------------------------------------------------------------
@@ -331,8 +331,8 @@ def test_a_queue_without_a_thread_is_not_open(board, copies, monkeypatch):
         full.setattr(threading.Thread, "start", start)
         with pytest.raises(RuntimeError, match="new thread"):
             board.queue(copies.plans)
-    launcher = board._backend._launcher
-    assert (len(launcher._free_queues), len(launcher._free_slots)) == (2, 32)
+    queues = board._backend._queues
+    assert (len(queues._free_queues), len(queues._free_slots)) == (2, 32)
 
 
 def test_a_reset_of_the_engine_ends_the_queue(board, copies):

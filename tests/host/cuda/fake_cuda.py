@@ -20,7 +20,7 @@ import numpy as np
 
 from peerdma.cuda.driver import Driver
 from peerdma.testing import pattern
-from tests.host.cuda.fake_kernels import lane
+from tests.host.cuda.fake_kernels import stream_queue
 from tests.host.cuda.fake_nvrtc import FakeNvrtc, names
 from tests.host.cuda.fake_streams import FakeStreams
 
@@ -380,7 +380,7 @@ class FakeCuda(FakeStreams):
         assert len(values) == len(types) and not extra
         work = getattr(self, f"_run_{function}")
         self.load(function)
-        waits = function in ("watch", "await_word", "peerdma_lane")  # for others
+        waits = function in ("watch", "await_word", "peerdma_stream_queue")  # for others
         self.queue(stream, lambda: work(*values), waits)
 
     @staticmethod
@@ -430,7 +430,7 @@ class FakeCuda(FakeStreams):
     def _run_await_word(self, word, value):
         self._wait_for(ctypes.c_int32.from_address(word), value)
 
-    _run_peerdma_lane = staticmethod(lane)
+    _run_peerdma_stream_queue = staticmethod(stream_queue)
 
     def _run_report(self, where, token, seen):
         if ctypes.c_uint32.from_address(seen).value == 2:

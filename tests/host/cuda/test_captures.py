@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.host.board.test_stream_queue import wait_for_threads
 
 import peerdma
 from peerdma.cuda import driver as cuda_driver
@@ -24,9 +25,8 @@ from peerdma.cuda.driver import Driver
 from peerdma.cuda.gpu import CudaGpu
 from peerdma.cuda.memory import from_cuda, register
 from peerdma.memory.external import ALL_STREAMS, describe
-from tests.host.board.launches import LAUNCHING
+from tests.host.board.launch_helpers import LAUNCHING
 from tests.host.board.streams import PATIENCE, unused
-from tests.host.board.test_lane import wait_for_threads
 from tests.host.conftest import CUDA
 from tests.host.cuda.fake_cuda import fake_driver
 from tests.host.cuda.test_bindings import called
@@ -253,7 +253,7 @@ def test_the_table_has_every_function_that_the_library_calls():
 
 def test_every_call_is_in_the_relaxed_mode_or_asks_only():
     """By the source: CUDA's bindings are called through `Driver`, or in a block of its modes."""
-    direct = {"driver.py", "device.py", "memory.py", "lane.py", "program.py"}
+    direct = {"driver.py", "device.py", "memory.py", "stream_queue.py", "program.py"}
     for path in Path(cuda_driver.__file__).parent.glob("*.py"):
         names = {
             node.attr

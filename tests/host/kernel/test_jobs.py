@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import peerdma
-from peerdma.board import jobs as board_jobs
+from peerdma.board import job_runner
 from peerdma.kernel import jobs
 from peerdma.uapi import Op, Reason
 
@@ -146,7 +146,7 @@ def test_a_driver_that_does_not_end_jobs_is_given_up(node_driver, monkeypatch):
 
 
 def test_a_board_with_a_stuck_driver_is_closed(node_driver, monkeypatch):
-    monkeypatch.setattr(board_jobs, "_CLOSE_SECONDS", 0.3)
+    monkeypatch.setattr(job_runner, "_CLOSE_SECONDS", 0.3)
     node_driver.silent = node_driver.stuck = True
     board = peerdma.open(node_driver.path)
     job = board.submit(board.pin(np.zeros(10, np.uint8)), board.pin(np.zeros(10, np.uint8)))

@@ -68,8 +68,8 @@ def test_registers_have_their_names(story):
 
 
 def test_descriptors_are_spans_that_hold_their_data(story):
-    for lane, word in (("H2C 0", "read"), ("C2H 0", "write")):
-        (span,) = (span for span in story.spans if span.lane == lane)
+    for track, word in (("H2C 0", "read"), ("C2H 0", "write")):
+        (span,) = (span for span in story.spans if span.track == track)
         assert span.text.startswith(f"{4 * WORDS} bytes, ")
         times = [row.time for row in story.rows if row.up and row.label.startswith(f"{word} ")]
         assert span.start == min(times) and span.end >= max(times)
@@ -88,8 +88,8 @@ def test_descriptors_that_are_fetched(tmp_path):
     ):
         board.copy(pinned, other)
     story = tell(read(path))
-    for lane in ("H2C 0", "C2H 0"):
-        spans = [span for span in story.spans if span.lane == lane]
+    for track in ("H2C 0", "C2H 0"):
+        spans = [span for span in story.spans if span.track == track]
         assert len(spans) == PIECES and all(s.text.startswith("65536 bytes, ") for s in spans)
         fetched = {story.rows[span.row].label for span in spans}
         assert all(label.startswith("fetch descriptors at ring") for label in fetched)
@@ -121,7 +121,7 @@ def _told(record):
 
 
 def test_waits_and_buffers(story):
-    waits = [span for span in story.spans if span.lane == "H2C 0 waits"]
+    waits = [span for span in story.spans if span.track == "H2C 0 waits"]
     assert any(span.text == "waits for the completion of a read" for span in waits)
     assert all(a.end <= b.start for a, b in itertools.pairwise(waits))
     buffers = {counter.name: counter for counter in story.counters}

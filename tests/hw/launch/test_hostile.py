@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What a hostile GPU, or a careless one, can write to a launcher."""
+"""What a hostile GPU, or a careless one, can write to launch queues."""
 
 from __future__ import annotations
 

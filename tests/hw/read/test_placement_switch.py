@@ -11,12 +11,12 @@ from tests.hw.helpers import RING_PLACE, placement, seeded, simulate, write_of
 FETCHES, RINGS = 4, 2
 
 
-@pytest.mark.parametrize("launches", [False, True])
-def test_random_words_and_marks(launches):
-    """The fetch is clients 0 to 3; behind it a launcher, two with a ring, one without."""
+@pytest.mark.parametrize("launch_queues", [False, True])
+def test_random_words_and_marks(launch_queues):
+    """The fetch is clients 0 to 3; behind it launch queues, two with a ring, one without."""
     rng = seeded()
-    dut = PlacementSwitch(FETCHES, RINGS, launches=launches)
-    data = FETCHES + launches
+    dut = PlacementSwitch(FETCHES, RINGS, launch_queues=launch_queues)
+    data = FETCHES + launch_queues
 
     async def bench(ctx):
         for _ in range(500):
@@ -34,7 +34,7 @@ def test_random_words_and_marks(launches):
             ctx.set(dut.mark.payload, {"client": reader, "place": placement(place)})
             ctx.set(dut.mark.valid, told)
 
-            targets = [dut.fetch, *dut.rings, dut.ram, *([dut.launch] if launches else [])]
+            targets = [dut.fetch, *dut.rings, dut.ram, *([dut.launch] if launch_queues else [])]
             if client < FETCHES:
                 target = dut.fetch
             elif client < data:

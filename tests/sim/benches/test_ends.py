@@ -97,7 +97,7 @@ def test_an_episode_ends_with_what_it_has_done_wrong(monkeypatch, what):
 
     rig.read = read
     session = episodes._Session(rig, SimpleNamespace(end_good=lambda episode: None))
-    episode = SimpleNamespace(disturbance=None, lanes=[])
+    episode = SimpleNamespace(disturbance=None, engines=[])
     if what is None:
         asyncio.run(session._close(episode))
         return

@@ -114,7 +114,7 @@ def test_an_interrupt_loses_nothing(tmp_path: Path):
 
 def suits(plan: Plan, kind: str) -> bool:
     """Whether a plan has a read for card RAM that fails so; for no kind any plan does."""
-    runs = (run for episode in plan.episodes for lane in episode.lanes for run in lane.runs)
+    runs = (run for episode in plan.episodes for engine in episode.engines for run in engine.runs)
     faults = [(run.fault, run.pieces[run.fault.index]) for run in runs if run.fault]
     return not kind or any(
         fault.kind == kind and fault.place == "data" and piece.card is not None
@@ -156,7 +156,7 @@ def test_plans_are_possible_and_repeat():
         assert plan == draw(seed, 28)
         assert len(plan.episodes) in (28, 29)
         for episode in plan.episodes:
-            runs = [run for lane in episode.lanes for run in lane.runs]
+            runs = [run for engine in episode.engines for run in engine.runs]
             assert sum(run.fault is not None for run in runs) <= 1
             for run_ in runs:
                 assert sum(run_.blocks) == len(run_.pieces) > 0
@@ -259,13 +259,13 @@ def test_plans_leave_the_h2c_side_of_sources_alone():
     sources = [plan for plan in plans if plan.machine.user == "pattern"]
     assert 0 < len(sources) < len(plans)
     runs = [
-        (lane, run)
+        (engine, run)
         for plan in sources
         for episode in plan.episodes
-        for lane in episode.lanes
-        for run in lane.runs
+        for engine in episode.engines
+        for run in engine.runs
     ]
-    assert {lane.c2h for lane, run in runs if run.streamed} == {True}
+    assert {engine.c2h for engine, run in runs if run.streamed} == {True}
 
 
 def ended(way: str, **differs) -> SimpleNamespace:

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["LANES", "Lane"]
+__all__ = ["CONFIGURATIONS", "Configuration"]
 
 
 @dataclass(frozen=True)
-class Lane:
+class Configuration:
     """A kind of machine.
 
     Attributes
@@ -50,12 +50,12 @@ _PC = (
 )
 _VIRT = (*("-machine", "virt,accel=tcg,memory-backend=ram,gic-version=3", "-cpu", "cortex-a57"),)
 
-LANES = {
-    lane.name: lane
-    for lane in (
+CONFIGURATIONS = {
+    configuration.name: configuration
+    for configuration in (
         # An IOMMU translates and unmaps at once, so that a stray access of the board faults. Pins
         # host pages, and GPU memory as a dma-buf.
-        Lane(
+        Configuration(
             "strict",
             "an IOMMU translates",
             "amd64",
@@ -65,7 +65,7 @@ LANES = {
             ("peerdma", "simgpu"),
         ),
         # Bus addresses are physical, as NVIDIA's driver requires for discrete GPUs.
-        Lane(
+        Configuration(
             "identity",
             "an IOMMU that does not translate",
             "amd64",
@@ -76,7 +76,7 @@ LANES = {
         ),
         # Every transfer of pages goes through the kernel's bounce buffers, which the driver's syncs
         # fill and empty: one that is missing, or covers too much, shows as wrong bytes.
-        Lane(
+        Configuration(
             "bounce",
             "no IOMMU, DMA through bounce buffers, as in a confidential guest",
             "amd64",
@@ -86,7 +86,7 @@ LANES = {
             ("peerdma", "simgpu"),
         ),
         # No IOMMU; as on a Jetson, GPU memory is host memory.
-        Lane(
+        Configuration(
             "arm64",
             "no IOMMU, as on a Jetson",
             "arm64",
@@ -96,7 +96,7 @@ LANES = {
             ("peerdma", "simtegra", "peerdma_nvp2p_tegra"),
         ),
         # The kernel maintains caches that QEMU does not have: what it is asked for can be seen.
-        Lane(
+        Configuration(
             "not-coherent",
             "no IOMMU, DMA past the caches, as on small arm64 boards",
             "arm64",

@@ -18,21 +18,22 @@
 /* What the register of a channel's credits holds. */
 #define MOST_CREDITS		0x3ff
 /* C2H channels are in the upper half of registers for all channels. */
-#define C2H_BIT(lane)		BIT(16 + (lane)->pair)
+#define C2H_BIT(engine)		BIT(16 + (engine)->pair)
 
-static void ring_publish_work(struct work_struct *work);
+static void frame_ring_publish_work(struct work_struct *work);
 
 /**
- * peerdma_ring_create() - makes a job's ring
+ * peerdma_frame_ring_create() - makes a job's ring
  * @job: new; takes over the ring
  * @frames: how many frames
  *
  * Return: 0 or -ENOMEM.
  */
-int peerdma_ring_create(struct peerdma_job *job, u32 frames)
+int peerdma_frame_ring_create(struct peerdma_job *job, u32 frames)
 {
-	struct peerdma_ring *ring = kvzalloc(struct_size(ring, frames, frames), PEERDMA_GFP_ARRAY);
+	struct peerdma_frame_ring *ring;
 
+	ring = kvzalloc(struct_size(ring, frames, frames), PEERDMA_GFP_ARRAY);
 	if (!ring)
 		return -ENOMEM;
 	/* One for the records. */
@@ -44,37 +45,37 @@ int peerdma_ring_create(struct peerdma_job *job, u32 frames)
 	ring->job = job;
 	ring->frame_count = frames;
 	mutex_init(&ring->giving);
-	INIT_WORK(&ring->publish, ring_publish_work);
-	job->ring = ring;
+	INIT_WORK(&ring->publish, frame_ring_publish_work);
+	job->frame_ring = ring;
 	job->uses = ring->uses;
 	return 0;
 }
 
 /**
- * peerdma_ring_free() - frees a job's ring
+ * peerdma_frame_ring_free() - frees a job's ring
  * @job: has none, or has ended. Process context
  */
-void peerdma_ring_free(struct peerdma_job *job)
+void peerdma_frame_ring_free(struct peerdma_job *job)
 {
-	if (!job->ring)
+	if (!job->frame_ring)
 		return;
-	mutex_destroy(&job->ring->giving);
-	kvfree(job->ring->uses);
-	kvfree(job->ring);
+	mutex_destroy(&job->frame_ring->giving);
+	kvfree(job->frame_ring->uses);
+	kvfree(job->frame_ring);
 }
 
 /**
- * peerdma_ring_measure() - counts descriptors
+ * peerdma_frame_ring_measure() - counts descriptors
  * @ring: its frames are set, but for their ends
  *
- * Return: whether they fit into a lane's ring.
+ * Return: whether they fit into a chain.
  */
-bool peerdma_ring_measure(struct peerdma_ring *ring)
+bool peerdma_frame_ring_measure(struct peerdma_frame_ring *ring)
 {
-	struct peerdma_ring_frame *frame;
+	struct peerdma_frame_place *frame;
 	u32 n, count = 0;
 
-	for (n = 0; n < ring->frame_count && count <= PEERDMA_RING; n++) {
+	for (n = 0; n < ring->frame_count && count <= PEERDMA_CHAIN_ROOM; n++) {
 		frame = &ring->frames[n];
 		count += peerdma_chain_length(frame->surface, frame->offset, frame->length);
 		if (ring->records)
@@ -83,11 +84,11 @@ bool peerdma_ring_measure(struct peerdma_ring *ring)
 						      sizeof(struct peerdma_frame_record));
 		frame->end = count;
 	}
-	return count <= PEERDMA_RING;
+	return count <= PEERDMA_CHAIN_ROOM;
 }
 
 /* Descriptors from the start up to the end of so many frames. */
-static u64 ring_end(const struct peerdma_ring *ring, u64 frames)
+static u64 frame_ring_end(const struct peerdma_frame_ring *ring, u64 frames)
 {
 	u32 rest;
 	u64 rounds = div_u64_rem(frames, ring->frame_count, &rest);
@@ -96,67 +97,68 @@ static u64 ring_end(const struct peerdma_ring *ring, u64 frames)
 	       (rest ? ring->frames[rest - 1].end : 0);
 }
 
-static void ring_sync_part(struct peerdma_surface *surface, u64 offset, u64 length, bool for_cpu)
+static void frame_ring_sync_part(struct peerdma_surface *surface, u64 offset, u64 length,
+				 bool for_cpu)
 {
 	if (surface->needs_sync)
 		surface->provider->sync(surface, offset, length, for_cpu);
 }
 
 /* Hands the frames from @from up to @to, and their records, to the CPU or the board. */
-static void ring_sync(struct peerdma_ring *ring, u64 from, u64 to, bool for_cpu)
+static void frame_ring_sync(struct peerdma_frame_ring *ring, u64 from, u64 to, bool for_cpu)
 {
-	const struct peerdma_ring_frame *frame;
+	const struct peerdma_frame_place *frame;
 	u32 n;
 
 	for (; ring->needs_sync && from < to; from++) {
 		div_u64_rem(from, ring->frame_count, &n);
 		frame = &ring->frames[n];
-		ring_sync_part(frame->surface, frame->offset, frame->length, for_cpu);
+		frame_ring_sync_part(frame->surface, frame->offset, frame->length, for_cpu);
 		if (ring->records)
-			ring_sync_part(ring->records, ring->records_offset +
-				       n * sizeof(struct peerdma_frame_record),
-				       sizeof(struct peerdma_frame_record), for_cpu);
+			frame_ring_sync_part(ring->records, ring->records_offset +
+					     n * sizeof(struct peerdma_frame_record),
+					     sizeof(struct peerdma_frame_record), for_cpu);
 	}
 }
 
 /**
- * peerdma_ring_build() - writes a ring's chain, and hands its memory to the board
- * @lane: it is BUILDING for a job with a ring. May sleep
+ * peerdma_frame_ring_build() - writes a ring's chain, and hands its memory to the board
+ * @engine: it is BUILDING for a job with a ring. May sleep
  *
  * Return: the number of descriptors.
  */
-u32 peerdma_ring_build(struct peerdma_lane *lane)
+u32 peerdma_frame_ring_build(struct peerdma_engine *engine)
 {
-	struct peerdma_ring *ring = lane->job->ring;
+	struct peerdma_frame_ring *ring = engine->job->frame_ring;
 
-	ring_sync(ring, 0, ring->frame_count, false);
-	return peerdma_chain_build_ring(lane, ring);
+	frame_ring_sync(ring, 0, ring->frame_count, false);
+	return peerdma_chain_build_ring(engine, ring);
 }
 
 /**
- * peerdma_ring_give() - gives the board credits for all frames that it may fill, as far as they fit
+ * peerdma_frame_ring_give() - gives the board credits for all frames that it may fill, if they fit
  * @ring: it has begun. Called with the board's lock held, in any context
  */
-void peerdma_ring_give(struct peerdma_ring *ring)
+void peerdma_frame_ring_give(struct peerdma_frame_ring *ring)
 {
-	struct peerdma_lane *lane = ring->lane;
-	u32 reg = lane->sgdma + PEERDMA_SGDMA_DESCRIPTOR_CREDITS_REG;
-	u64 owed = ring_end(ring, ring->released + ring->frame_count) - ring->credited;
+	struct peerdma_engine *engine = ring->engine;
+	u32 reg = engine->sgdma + PEERDMA_SGDMA_DESCRIPTOR_CREDITS_REG;
+	u64 owed = frame_ring_end(ring, ring->released + ring->frame_count) - ring->credited;
 	u32 room;
 
-	if (!owed || lane->state != LANE_RUNNING)
+	if (!owed || engine->state != ENGINE_RUNNING)
 		return;
-	room = MOST_CREDITS - (peerdma_read(lane->board, reg) & MOST_CREDITS);
+	room = MOST_CREDITS - (peerdma_read(engine->board, reg) & MOST_CREDITS);
 	owed = min_t(u64, owed, room);
 	ring->credited += owed;
 	if (owed)
-		peerdma_write(lane->board, reg, owed);
+		peerdma_write(engine->board, reg, owed);
 }
 
-static void ring_switch_records(struct peerdma_lane *lane, bool on)
+static void frame_ring_switch_records(struct peerdma_engine *engine, bool on)
 {
-	struct peerdma_dev *board = lane->board;
-	u32 bit = BIT(lane->pair);
+	struct peerdma_dev *board = engine->board;
+	u32 bit = BIT(engine->pair);
 
 	board->frame_records = on ? board->frame_records | bit : board->frame_records & ~bit;
 	peerdma_write(board, PEERDMA_EXTENSION_BASE + PEERDMA_EXTENSION_FRAME_RECORDS_REG,
@@ -164,35 +166,35 @@ static void ring_switch_records(struct peerdma_lane *lane, bool on)
 }
 
 /* Once both channels of the pair are idle; until then neither starts. */
-static void ring_flush(struct peerdma_lane *lane)
+static void frame_ring_flush(struct peerdma_engine *engine)
 {
-	peerdma_write(lane->board, PEERDMA_EXTENSION_BASE + PEERDMA_EXTENSION_STREAM_FLUSH_REG,
-		      BIT(lane->pair));
+	peerdma_write(engine->board, PEERDMA_EXTENSION_BASE + PEERDMA_EXTENSION_STREAM_FLUSH_REG,
+		      BIT(engine->pair));
 }
 
-static void ring_gate(struct peerdma_lane *lane, u32 reg)
+static void frame_ring_gate(struct peerdma_engine *engine, u32 reg)
 {
-	peerdma_write(lane->board, PEERDMA_SGDMA_COMMON_BASE + reg, C2H_BIT(lane));
+	peerdma_write(engine->board, PEERDMA_SGDMA_COMMON_BASE + reg, C2H_BIT(engine));
 }
 
 /**
- * peerdma_ring_begin() - prepares a channel for a ring
- * @lane: RUNNING, but its channel has not been started. Called with the board's lock held
+ * peerdma_frame_ring_begin() - prepares a channel for a ring
+ * @engine: RUNNING, but its channel has not been started. Called with the board's lock held
  */
-void peerdma_ring_begin(struct peerdma_lane *lane)
+void peerdma_frame_ring_begin(struct peerdma_engine *engine)
 {
-	struct peerdma_ring *ring = lane->job->ring;
+	struct peerdma_frame_ring *ring = engine->job->frame_ring;
 
-	ring->lane = lane;
+	ring->engine = engine;
 	if (ring->records)
-		ring_switch_records(lane, true);
+		frame_ring_switch_records(engine, true);
 	if (ring->fresh)
-		ring_flush(lane);
-	ring_gate(lane, PEERDMA_SGDMA_COMMON_CREDIT_ENABLE_W1S_REG);
+		frame_ring_flush(engine);
+	frame_ring_gate(engine, PEERDMA_SGDMA_COMMON_CREDIT_ENABLE_W1S_REG);
 }
 
 /* The program may read of it. Called with the board's lock held, in any context. */
-static void ring_tell(struct peerdma_ring *ring, u64 ready)
+static void frame_ring_tell(struct peerdma_frame_ring *ring, u64 ready)
 {
 	struct peerdma_job *job = ring->job;
 
@@ -204,9 +206,9 @@ static void ring_tell(struct peerdma_ring *ring, u64 ready)
 	peerdma_tell_file(job->file);
 }
 
-static void ring_publish_work(struct work_struct *work)
+static void frame_ring_publish_work(struct work_struct *work)
 {
-	struct peerdma_ring *ring = container_of(work, struct peerdma_ring, publish);
+	struct peerdma_frame_ring *ring = container_of(work, struct peerdma_frame_ring, publish);
 	struct peerdma_dev *board = ring->job->file->board;
 	u64 filled;
 
@@ -214,27 +216,27 @@ static void ring_publish_work(struct work_struct *work)
 	filled = ring->filled;
 	spin_unlock_irq(&board->lock);
 	/* Nobody else changes this. */
-	ring_sync(ring, ring->ready, filled, true);
+	frame_ring_sync(ring, ring->ready, filled, true);
 	spin_lock_irq(&board->lock);
-	ring_tell(ring, filled);
+	frame_ring_tell(ring, filled);
 	spin_unlock_irq(&board->lock);
 }
 
 /**
- * peerdma_ring_look() - finds out how far the board has come, and gives it credits
+ * peerdma_frame_ring_look() - finds out how far the board has come, and gives it credits
  * @ring: it runs. Called with the board's lock held, in any context
- * @status: events of its lane that have been cleared
+ * @status: events of its engine that have been cleared
  *
  * Return: 0; -EIO if the board counts what it was not allowed to do, -ENODEV if it is gone.
  */
-int peerdma_ring_look(struct peerdma_ring *ring, u32 status)
+int peerdma_frame_ring_look(struct peerdma_frame_ring *ring, u32 status)
 {
-	struct peerdma_lane *lane = ring->lane;
-	u32 count = peerdma_channel_read(lane, PEERDMA_CHANNEL_COMPLETED_COUNT_REG);
+	struct peerdma_engine *engine = ring->engine;
+	u32 count = peerdma_channel_read(engine, PEERDMA_CHANNEL_COMPLETED_COUNT_REG);
 	u64 filled = ring->filled;
 
 	/* After the count: errors of what it covers are known by then. */
-	status |= peerdma_hw_status(lane, false);
+	status |= peerdma_hw_status(engine, false);
 	if (status == ~0u)
 		return -ENODEV;
 	/* A descriptor that failed is counted, too. */
@@ -245,43 +247,43 @@ int peerdma_ring_look(struct peerdma_ring *ring, u32 status)
 	ring->completed += (u32)(count - ring->seen);
 	ring->seen = count;
 
-	while (ring_end(ring, filled + 1) <= ring->completed)
+	while (frame_ring_end(ring, filled + 1) <= ring->completed)
 		filled++;
 	if (filled != ring->filled) {
 		ring->filled = filled;
 		if (ring->needs_sync)
 			queue_work(peerdma_wq, &ring->publish);
 		else
-			ring_tell(ring, filled);
+			frame_ring_tell(ring, filled);
 	}
-	peerdma_ring_give(ring);
+	peerdma_frame_ring_give(ring);
 	return 0;
 }
 
 /**
- * peerdma_ring_waits() - whether a ring stands still for a reason that is not the board's
+ * peerdma_frame_ring_waits() - whether a ring stands still for a reason that is not the board's
  * @ring: it runs. Called with the board's lock held
  *
  * Return: true if it waits for frames to be given back, for data of the user block, or for the
  * other channel of the pair, which has to end its chain before the stream is flushed.
  */
-bool peerdma_ring_waits(struct peerdma_ring *ring)
+bool peerdma_frame_ring_waits(struct peerdma_frame_ring *ring)
 {
-	u32 waits_for = peerdma_hw_waits_for(ring->lane);
+	u32 waits_for = peerdma_hw_waits_for(ring->engine);
 
 	return ring->completed == ring->credited || waits_for == PEERDMA_WAITS_FOR_USER_OUTPUT ||
 	       waits_for == PEERDMA_WAITS_FOR_FLUSH;
 }
 
 /**
- * peerdma_ring_release() - gives frames back to the board
+ * peerdma_frame_ring_release() - gives frames back to the board
  * @ring: the caller has a reference to its job. May sleep
  * @count: so many frames from the start on may be written over
  *
  * Return: 0; -EINVAL if the program has not been told that so many are filled, -ENOENT if the job
  * has ended, -EINTR.
  */
-int peerdma_ring_release(struct peerdma_ring *ring, u64 count)
+int peerdma_frame_ring_release(struct peerdma_frame_ring *ring, u64 count)
 {
 	struct peerdma_dev *board = ring->job->file->board;
 	u64 released;
@@ -297,11 +299,11 @@ int peerdma_ring_release(struct peerdma_ring *ring, u64 count)
 		goto out;
 
 	/* If the job ends now, it keeps its memory until the mutex is free. */
-	ring_sync(ring, released, count, false);
+	frame_ring_sync(ring, released, count, false);
 	spin_lock_irq(&board->lock);
 	if (!ring->job->error) {
 		ring->released = count;
-		peerdma_ring_give(ring);
+		peerdma_frame_ring_give(ring);
 	}
 	spin_unlock_irq(&board->lock);
 out:
@@ -310,31 +312,31 @@ out:
 }
 
 /**
- * peerdma_ring_off() - undoes peerdma_ring_begin() where the engine has stopped
+ * peerdma_frame_ring_off() - undoes peerdma_frame_ring_begin() where the engine has stopped
  * @ring: nothing moves. Called with the board's lock held, in any context
  */
-void peerdma_ring_off(struct peerdma_ring *ring)
+void peerdma_frame_ring_off(struct peerdma_frame_ring *ring)
 {
-	if (!ring->lane)
+	if (!ring->engine)
 		return;
-	ring_gate(ring->lane, PEERDMA_SGDMA_COMMON_CREDIT_ENABLE_W1C_REG);
+	frame_ring_gate(ring->engine, PEERDMA_SGDMA_COMMON_CREDIT_ENABLE_W1C_REG);
 	if (!ring->records)
 		return;
 	/* Frames with records may be left in the stream, if it was stopped very early. */
-	ring_switch_records(ring->lane, false);
-	ring_flush(ring->lane);
+	frame_ring_switch_records(ring->engine, false);
+	frame_ring_flush(ring->engine);
 }
 
 /**
- * peerdma_ring_reclaim() - hands all memory of a ring to the CPU
+ * peerdma_frame_ring_reclaim() - hands all memory of a ring to the CPU
  * @ring: its job has ended. May sleep
  */
-void peerdma_ring_reclaim(struct peerdma_ring *ring)
+void peerdma_frame_ring_reclaim(struct peerdma_frame_ring *ring)
 {
 	cancel_work_sync(&ring->publish);
 	/* Not with a release in progress, which hands memory to the board. */
 	mutex_lock(&ring->giving);
-	if (ring->lane)
-		ring_sync(ring, ring->ready, ring->released + ring->frame_count, true);
+	if (ring->engine)
+		frame_ring_sync(ring, ring->ready, ring->released + ring->frame_count, true);
 	mutex_unlock(&ring->giving);
 }

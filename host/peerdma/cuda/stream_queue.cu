@@ -13,7 +13,7 @@
 // or by the driver when the queue ends, or, if neither knows of the ticket, here. So whoever ends a
 // queue writes the state word first and then all done words: one that this cleared after that, it
 // sets again, as it sees the state word.
-PEERDMA_KERNEL void peerdma_lane(peerdma_queue queue, unsigned plan, unsigned waits,
+PEERDMA_KERNEL void peerdma_stream_queue(peerdma_queue queue, unsigned plan, unsigned waits,
                                  unsigned long long limit, unsigned *missed) {
     unsigned ticket;
     int result = peerdma_submit(queue, plan, &ticket, limit);

@@ -27,12 +27,12 @@ from .sequencer import Sequencer
 from .table import LaunchTable
 from .tails import Tails
 
-__all__ = ["Launcher"]
+__all__ = ["LaunchQueues"]
 
 _PAGE_BITS = exact_log2(regs.DOORBELL_STRIDE)
 
 
-class Launcher(wiring.Component):
+class LaunchQueues(wiring.Component):
     """Runs prepared jobs for queues that a GPU fills.
 
     `docs/queue.md` says what software and the GPU have to do. From a doorbell to the job for its

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The launcher by itself, between models that take their time, and may fail."""
+"""Launch queues by themselves, between models that take their time, and may fail."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_a_queue_is_busy_until_the_last_of_its_writes():
 
 @pytest.mark.parametrize("late", range(STARTED - 3, STARTED + 4))
 def test_a_job_runs_once_however_late_it_starts(late):
-    """Where the launcher gives a start up, none has come; it asks for the channel again."""
+    """Where the launch queues gives a start up, none has come; it asks for the channel again."""
     world = World(seeded())
 
     async def bench(ctx):

@@ -10,28 +10,28 @@ from typing import Any
 from ..arguments import wrong_type
 from ..errors import PeerdmaError
 from .backend import Backend
-from .jobs import Jobs
+from .job_runner import JobRunner
 from .pin import Pin
-from .pinning import Pinning
+from .pin_table import PinTable
 from .plan import Plan
 from .queue import Queue
 from .queue_memory import DEPTHS
 
-__all__ = ["Queues"]
+__all__ = ["QueueRegistry"]
 
 
-class Queues:
+class QueueRegistry:
     """The launch queues of a board.
 
     Parameters
     ----------
-    jobs : Jobs
+    jobs : JobRunner
     backend : Backend
-    pinning : Pinning
+    pinning : PinTable
         Makes room for the memory of queues.
     """
 
-    def __init__(self, jobs: Jobs, backend: Backend, pinning: Pinning):
+    def __init__(self, jobs: JobRunner, backend: Backend, pinning: PinTable):
         self._jobs = jobs
         self._pinning = pinning
         self._backend = backend

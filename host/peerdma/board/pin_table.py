@@ -16,7 +16,7 @@ from .backend import Backend
 from .pin import Pin
 from .spans import READ_WRITE
 
-__all__ = ["Pinning", "allowed"]
+__all__ = ["PinTable", "allowed"]
 
 _T = TypeVar("_T")
 #: What the system says where a limit is reached: of locked memory, of the driver's for one user, of
@@ -46,7 +46,7 @@ def _wants_room(error: PeerdmaError) -> bool:
     return isinstance(error, (PinError, ProtocolError)) and error.errno in _FULL
 
 
-class Pinning:
+class PinTable:
     """Makes the pins of a board.
 
     Parameters

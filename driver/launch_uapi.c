@@ -12,7 +12,7 @@
 #define MOST_DEPTH		256
 
 /* Keeps memory pinned, as a job does: for a bounded time, as others wait for its release. */
-static int launches_hold(struct peerdma_file *file, struct peerdma_surface *surface)
+static int launch_uapi_hold(struct peerdma_file *file, struct peerdma_surface *surface)
 {
 	int error;
 
@@ -26,7 +26,7 @@ static int launches_hold(struct peerdma_file *file, struct peerdma_surface *surf
 	return error;
 }
 
-static void launches_release(struct peerdma_surface *surface)
+static void launch_uapi_release(struct peerdma_surface *surface)
 {
 	spin_lock_irq(&surface->board->lock);
 	peerdma_surface_leave(surface);
@@ -37,8 +37,8 @@ static void launches_release(struct peerdma_surface *surface)
  * Finds memory of a queue, which is held, for the CPU and the board. It has a length that is a
  * power of two, and is at a multiple of that.
  */
-static int launches_place(struct peerdma_file *file, const struct peerdma_surface *surface,
-			  u64 offset, u32 length, struct peerdma_place *place)
+static int launch_uapi_place(struct peerdma_file *file, const struct peerdma_surface *surface,
+			     u64 offset, u32 length, struct peerdma_place *place)
 {
 	int error = peerdma_submit_check_surface(file, surface, offset, length);
 
@@ -56,9 +56,9 @@ static int launches_place(struct peerdma_file *file, const struct peerdma_surfac
 	return 0;
 }
 
-static int launches_check(struct peerdma_file *file, const struct peerdma_create_queue *request)
+static int launch_uapi_check(struct peerdma_file *file, const struct peerdma_create_queue *request)
 {
-	if (!file->board->launch_count)
+	if (!file->board->hw_queue_count)
 		return peerdma_fail(file, -EOPNOTSUPP,
 				    "this board has no launch queues: its core was built without");
 	if (request->flags || request->reserved)
@@ -73,12 +73,12 @@ static int launches_check(struct peerdma_file *file, const struct peerdma_create
 }
 
 /* The memory is held. */
-static int launches_set_places(struct peerdma_file *file, struct peerdma_rings *rings,
-			       const struct peerdma_create_queue *request,
-			       const struct peerdma_surface *surface)
+static int launch_uapi_set_places(struct peerdma_file *file, struct peerdma_launch_queue *queue,
+				  const struct peerdma_create_queue *request,
+				  const struct peerdma_surface *surface)
 {
-	u32 entries = rings->depth * sizeof(struct peerdma_launch_entry);
-	u32 records = rings->depth * sizeof(struct peerdma_launch_record);
+	u32 entries = queue->depth * sizeof(struct peerdma_launch_entry);
+	u32 records = queue->depth * sizeof(struct peerdma_launch_record);
 	int error;
 
 	if (surface->access != PEERDMA_ACCESS_BOTH)
@@ -87,51 +87,53 @@ static int launches_set_places(struct peerdma_file *file, struct peerdma_rings *
 	if (surface->needs_sync)
 		return peerdma_fail(file, -EOPNOTSUPP,
 				    "on this machine, board and CPU do not see each other's writes to host memory at once: there are no launch queues");
-	error = launches_place(file, surface, request->entries, entries, &rings->entries);
+	error = launch_uapi_place(file, surface, request->entries, entries, &queue->entries);
 	if (!error)
-		error = launches_place(file, surface, request->records, records, &rings->records);
+		error = launch_uapi_place(file, surface, request->records, records,
+					  &queue->records);
 	if (!error)
-		error = launches_place(file, surface, request->shadow, sizeof(u32), &rings->shadow);
+		error = launch_uapi_place(file, surface, request->shadow, sizeof(u32),
+					  &queue->shadow);
 	if (!error)
-		error = launches_place(file, surface, request->word, sizeof(u32), &rings->word);
+		error = launch_uapi_place(file, surface, request->word, sizeof(u32), &queue->word);
 	return error;
 }
 
-static int launches_fill_job(struct peerdma_job *job, const struct peerdma_create_queue *request,
-			     struct peerdma_surface *surface)
+static int launch_uapi_fill_job(struct peerdma_job *job, const struct peerdma_create_queue *request,
+				struct peerdma_surface *surface)
 {
-	job->rings = kzalloc(sizeof(*job->rings), GFP_KERNEL_ACCOUNT);
-	if (!job->rings)
+	job->launch_queue = kzalloc(sizeof(*job->launch_queue), GFP_KERNEL_ACCOUNT);
+	if (!job->launch_queue)
 		return -ENOMEM;
 	job->user_data = request->user_data;
-	job->rings->depth = request->depth;
-	job->rings->first = get_random_u32();
+	job->launch_queue->depth = request->depth;
+	job->launch_queue->first = get_random_u32();
 	peerdma_job_use(job, surface);
-	return launches_set_places(job->file, job->rings, request, surface);
+	return launch_uapi_set_places(job->file, job->launch_queue, request, surface);
 }
 
 /* Called with the board's lock held. */
-static bool launches_runs(const struct peerdma_job *job)
+static bool launch_uapi_runs(const struct peerdma_job *job)
 {
-	return !job->ended && job->rings->launch->state == LANE_RUNNING;
+	return !job->ended && job->launch_queue->hwq->state == ENGINE_RUNNING;
 }
 
 /* The offset for mmap() of the doorbell's page; 0: none. */
-static u64 launches_map(struct peerdma_job *job)
+static u64 launch_uapi_map(struct peerdma_job *job)
 {
 	u64 offset = 0;
 
 	spin_lock_irq(&job->file->board->lock);
-	if (launches_runs(job))
-		offset = peerdma_mmap_doorbell(job->file, job->rings->launch);
+	if (launch_uapi_runs(job))
+		offset = peerdma_mmap_doorbell(job->file, job->launch_queue->hwq);
 	spin_unlock_irq(&job->file->board->lock);
 	return offset;
 }
 
-static int launches_start(struct peerdma_job *job, struct peerdma_create_queue *request,
-			  struct peerdma_surface *surface)
+static int launch_uapi_start(struct peerdma_job *job, struct peerdma_create_queue *request,
+			     struct peerdma_surface *surface)
 {
-	int error = launches_fill_job(job, request, surface);
+	int error = launch_uapi_fill_job(job, request, surface);
 
 	/* It may end, and its event be read, at any time. */
 	kref_get(&job->ref);
@@ -139,9 +141,9 @@ static int launches_start(struct peerdma_job *job, struct peerdma_create_queue *
 		error = peerdma_submit_job(job, true);
 	if (!error) {
 		request->queue = job->id;
-		request->generation = job->rings->generation;
-		request->first = job->rings->first;
-		request->doorbell = launches_map(job);
+		request->generation = job->launch_queue->generation;
+		request->first = job->launch_queue->first;
+		request->doorbell = launch_uapi_map(job);
 	} else {
 		peerdma_job_put(job);
 	}
@@ -149,17 +151,17 @@ static int launches_start(struct peerdma_job *job, struct peerdma_create_queue *
 }
 
 /**
- * peerdma_launches_create() - PEERDMA_IOC_CREATE_QUEUE
+ * peerdma_launch_uapi_create() - PEERDMA_IOC_CREATE_QUEUE
  * @file: whose
  * @request: the request; what the program gets is filled in
  *
  * Return: 0 or an errno.
  */
-int peerdma_launches_create(struct peerdma_file *file, struct peerdma_create_queue *request)
+int peerdma_launch_uapi_create(struct peerdma_file *file, struct peerdma_create_queue *request)
 {
 	struct peerdma_surface *surface;
 	struct peerdma_job *job;
-	int error = launches_check(file, request);
+	int error = launch_uapi_check(file, request);
 
 	request->doorbell = 0;
 	if (!error)
@@ -170,10 +172,10 @@ int peerdma_launches_create(struct peerdma_file *file, struct peerdma_create_que
 	job = peerdma_job_create(file, 0);
 	error = PTR_ERR_OR_ZERO(job);
 	if (!error)
-		error = launches_hold(file, surface);
+		error = launch_uapi_hold(file, surface);
 	if (!error) {
-		error = launches_start(job, request, surface);
-		launches_release(surface);
+		error = launch_uapi_start(job, request, surface);
+		launch_uapi_release(surface);
 	}
 	if (!IS_ERR(job))
 		peerdma_job_put(job);
@@ -182,7 +184,7 @@ int peerdma_launches_create(struct peerdma_file *file, struct peerdma_create_que
 }
 
 /**
- * peerdma_launches_find() - looks up a launch queue
+ * peerdma_launch_uapi_find() - looks up a launch queue
  * @file: whose
  * @id: its number
  *
@@ -190,13 +192,13 @@ int peerdma_launches_create(struct peerdma_file *file, struct peerdma_create_que
  *
  * Return: its job with a reference, which may have ended, or an ERR_PTR, explained.
  */
-struct peerdma_job *peerdma_launches_find(struct peerdma_file *file, u64 id)
+struct peerdma_job *peerdma_launch_uapi_find(struct peerdma_file *file, u64 id)
 {
 	struct peerdma_job *job, *found = NULL;
 
 	spin_lock_irq(&file->board->lock);
 	list_for_each_entry(job, &file->jobs, on_file) {
-		if (job->id != id || !job->rings)
+		if (job->id != id || !job->launch_queue)
 			continue;
 		kref_get(&job->ref);
 		found = job;
@@ -211,7 +213,7 @@ struct peerdma_job *peerdma_launches_find(struct peerdma_file *file, u64 id)
 }
 
 /**
- * peerdma_launches_find_done() - finds a done word in the memory of a launch queue
+ * peerdma_launch_uapi_find_done() - finds a done word in the memory of a launch queue
  * @job: the queue; it may have ended
  * @offset: byte in its memory
  * @done: filled in
@@ -220,7 +222,7 @@ struct peerdma_job *peerdma_launches_find(struct peerdma_file *file, u64 id)
  *
  * Return: 0, or an errno that was explained.
  */
-int peerdma_launches_find_done(struct peerdma_job *job, u64 offset, struct peerdma_place *done)
+int peerdma_launch_uapi_find_done(struct peerdma_job *job, u64 offset, struct peerdma_place *done)
 {
 	struct peerdma_surface *surface = NULL;
 	int error;
@@ -233,17 +235,17 @@ int peerdma_launches_find_done(struct peerdma_job *job, u64 offset, struct peerd
 	spin_unlock_irq(&job->file->board->lock);
 	if (!surface)
 		return peerdma_fail(job->file, -ENOENT, "the launch queue has ended");
-	error = launches_hold(job->file, surface);
+	error = launch_uapi_hold(job->file, surface);
 	if (!error) {
-		error = launches_place(job->file, surface, offset, sizeof(u32), done);
-		launches_release(surface);
+		error = launch_uapi_place(job->file, surface, offset, sizeof(u32), done);
+		launch_uapi_release(surface);
 	}
 	peerdma_surface_put(surface);
 	return error;
 }
 
 /* Takes the event of a queue that has ended, unless a read() has. */
-static void launches_forget(struct peerdma_job *job)
+static void launch_uapi_forget(struct peerdma_job *job)
 {
 	struct peerdma_file *file = job->file;
 	bool there;
@@ -263,20 +265,20 @@ static void launches_forget(struct peerdma_job *job)
 }
 
 /**
- * peerdma_launches_destroy() - PEERDMA_IOC_DESTROY_QUEUE
+ * peerdma_launch_uapi_destroy() - PEERDMA_IOC_DESTROY_QUEUE
  * @file: whose
  * @request: the request
  *
  * Return: 0 or an errno.
  */
-int peerdma_launches_destroy(struct peerdma_file *file, struct peerdma_destroy_queue *request)
+int peerdma_launch_uapi_destroy(struct peerdma_file *file, struct peerdma_destroy_queue *request)
 {
 	struct peerdma_job *job;
 	int error;
 
 	if (request->flags)
 		return peerdma_fail(file, -EINVAL, "unknown flags %#x", request->flags);
-	job = peerdma_launches_find(file, request->queue);
+	job = peerdma_launch_uapi_find(file, request->queue);
 	if (IS_ERR(job))
 		return PTR_ERR(job);
 	spin_lock_irq(&file->board->lock);
@@ -284,45 +286,45 @@ int peerdma_launches_destroy(struct peerdma_file *file, struct peerdma_destroy_q
 	spin_unlock_irq(&file->board->lock);
 	error = wait_for_completion_killable(&job->finished) ? -EINTR : 0;
 	if (!error)
-		launches_forget(job);
+		launch_uapi_forget(job);
 	peerdma_job_put(job);
 	return error;
 }
 
 /**
- * peerdma_launches_resume() - PEERDMA_IOC_RESUME_QUEUE
+ * peerdma_launch_uapi_resume() - PEERDMA_IOC_RESUME_QUEUE
  * @file: whose
  * @request: the request
  *
  * Return: 0 or an errno.
  */
-int peerdma_launches_resume(struct peerdma_file *file, struct peerdma_resume_queue *request)
+int peerdma_launch_uapi_resume(struct peerdma_file *file, struct peerdma_resume_queue *request)
 {
 	struct peerdma_job *job;
 	bool runs;
 
 	if (request->flags)
 		return peerdma_fail(file, -EINVAL, "unknown flags %#x", request->flags);
-	job = peerdma_launches_find(file, request->queue);
+	job = peerdma_launch_uapi_find(file, request->queue);
 	if (IS_ERR(job))
 		return PTR_ERR(job);
 	spin_lock_irq(&file->board->lock);
-	runs = launches_runs(job);
+	runs = launch_uapi_runs(job);
 	if (runs)
-		peerdma_launch_resume(job->rings->launch);
+		peerdma_launch_queue_resume(job->launch_queue->hwq);
 	spin_unlock_irq(&file->board->lock);
 	peerdma_job_put(job);
 	return runs ? 0 : peerdma_fail(file, -ENOENT, "the launch queue has ended");
 }
 
 /**
- * peerdma_launches_query() - PEERDMA_IOC_QUERY_QUEUE
+ * peerdma_launch_uapi_query() - PEERDMA_IOC_QUERY_QUEUE
  * @file: whose
  * @request: the request; what is known is filled in
  *
  * Return: 0 or an errno.
  */
-int peerdma_launches_query(struct peerdma_file *file, struct peerdma_query_queue *request)
+int peerdma_launch_uapi_query(struct peerdma_file *file, struct peerdma_query_queue *request)
 {
 	struct peerdma_dev *board = file->board;
 	struct peerdma_job *job;
@@ -330,18 +332,18 @@ int peerdma_launches_query(struct peerdma_file *file, struct peerdma_query_queue
 
 	if (request->flags)
 		return peerdma_fail(file, -EINVAL, "unknown flags %#x", request->flags);
-	job = peerdma_launches_find(file, request->queue);
+	job = peerdma_launch_uapi_find(file, request->queue);
 	if (IS_ERR(job))
 		return PTR_ERR(job);
 	request->slots = 0;
 	spin_lock_irq(&board->lock);
-	if (launches_runs(job))
-		peerdma_launch_look(job->rings->launch);
-	request->state = job->rings->told;
+	if (launch_uapi_runs(job))
+		peerdma_launch_queue_look(job->launch_queue->hwq);
+	request->state = job->launch_queue->told;
 	request->ignored = 0;
 	if (board->state != PEERDMA_BOARD_DEAD)
-		request->ignored = peerdma_launcher_read(board->launches,
-							 PEERDMA_LAUNCH_QUEUE_IGNORED_REG);
+		request->ignored = peerdma_launch_regs_read(board->hw_queues,
+							    PEERDMA_LAUNCH_QUEUE_IGNORED_REG);
 	for (n = 0; n < PEERDMA_LAUNCH_SLOTS; n++)
 		if (board->slots[n] && board->slots[n]->slot->queue == job)
 			request->slots |= BIT_ULL(n);

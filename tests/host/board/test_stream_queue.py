@@ -13,10 +13,10 @@ import pytest
 
 import peerdma
 from peerdma.board.queue_memory import GENERATION, TAIL
-from peerdma.cuda import lane
+from peerdma.cuda import stream_queue
 from peerdma.cuda.device import CudaDevice
 from peerdma.cuda.gpu import CudaGpu
-from tests.host.board.launches import LAUNCHING
+from tests.host.board.launch_helpers import LAUNCHING
 from tests.host.board.streams import PATIENCE, Gate, Machine, unused
 from tests.host.conftest import CUDA
 
@@ -45,7 +45,7 @@ def wait_for_threads():
     """Of queues that are closed, and whose graphs are gone."""
     gc.collect()
     for thread in threading.enumerate():
-        if thread.name == "peerdma lane":
+        if thread.name == "peerdma stream queue":
             thread.join(PATIENCE)
             assert not thread.is_alive()
 
@@ -222,7 +222,7 @@ def test_a_graph_outlives_its_queue(machine, pairs, queue):
     machine.synchronize(stream)
     assert (pairs[0][1].get() == 3).all()
     assert queue.stats().missed == 3
-    (thread,) = [each for each in threading.enumerate() if each.name == "peerdma lane"]
+    (thread,) = [each for each in threading.enumerate() if each.name == "peerdma stream queue"]
     thread.join(1.5)
     assert thread.is_alive()
     machine.call("cuGraphExecDestroy", graph)
@@ -245,7 +245,7 @@ def test_a_stream_that_waits_when_the_queue_is_closed_goes_on(machine, pairs, qu
 
 
 def test_streams_go_on_when_the_board_does_not(monkeypatch, machine, pairs, queue):
-    monkeypatch.setattr(lane, "_STUCK_SECONDS", 0.5)
+    monkeypatch.setattr(stream_queue, "_STUCK_SECONDS", 0.5)
     stream = machine.stream()
     queue.enqueue(0, int(stream))
     machine.synchronize(stream)
@@ -313,7 +313,9 @@ def test_a_gpu_that_has_to_be_flushed_by_the_host(cuda_loaded, node_driver):
     """As behind a kernel driver, where the board writes the GPU's memory by itself."""
     cuda_loaded.attributes["GPU_DIRECT_RDMA_WRITES_ORDERING"] = 0
     with CudaGpu(0, "device") as gpu, pytest.raises(peerdma.UnsupportedError, match="told by the"):
-        lane.Lane(gpu.device, None, 0, lambda: None, lambda: None, staged=False, peer=True)
+        stream_queue.StreamQueue(
+            gpu.device, None, 0, lambda: None, lambda: None, staged=False, peer=True
+        )
 
 
 def test_the_default_stream_is_not_the_librarys_own(machine, queue):

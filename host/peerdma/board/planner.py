@@ -11,7 +11,7 @@ from ..errors import TransferError, UnsupportedError
 from ..uapi import Access
 from .arrays import Arrays, Lease
 from .backend import Backend, Piece, require_user_block
-from .jobs import Jobs
+from .job_runner import JobRunner
 from .ordered import Ordered
 from .pin import Pin, Side, Span
 from .plan import Plan
@@ -25,16 +25,16 @@ from .spans import (
     require_usable,
 )
 
-__all__ = ["Plans"]
+__all__ = ["Planner"]
 
 
-class Plans:
+class Planner:
     """The plans of a board.
 
     Parameters
     ----------
     backend : Backend
-    jobs : Jobs
+    jobs : JobRunner
     arrays : Arrays
     pins : set of Pin
         Those that are open; pins of arrays are among them.
@@ -45,7 +45,7 @@ class Plans:
     def __init__(
         self,
         backend: Backend,
-        jobs: Jobs,
+        jobs: JobRunner,
         arrays: Arrays,
         pins: set[Pin],
         require_open: Callable[[], None],

@@ -20,7 +20,7 @@ from .frames import FrameRun
 from .prepared import Run
 from .xdma import Direction, Xdma
 
-__all__ = ["Lanes", "Work", "once"]
+__all__ = ["Scheduler", "Work", "once"]
 
 _C2H = Direction.C2H
 _INTERRUPTED = "the transfer was interrupted; the content of the destination is undefined"
@@ -47,7 +47,7 @@ class Work(NamedTuple):
     steps: Steps
     nbytes: int
     #: the channels that it needs, from its first step to its last
-    lanes: frozenset[Direction]
+    directions: frozenset[Direction]
     limit: float | None
     through: Through
 
@@ -102,7 +102,7 @@ class _Job:
         return True
 
 
-class Lanes:
+class Scheduler:
     """What runs on the engine, and what waits for its turn.
 
     A transfer starts when none of its channels is used or wanted by an earlier one. If lost reads
@@ -217,11 +217,11 @@ class Lanes:
 
     def _begin(self) -> None:
         """Starts what can start."""
-        taken = {lane for job in self._running for lane in job.work.lanes}
+        taken = {each for job in self._running for each in job.work.directions}
         for job in list(self._queue):
-            if taken.isdisjoint(job.work.lanes):
+            if taken.isdisjoint(job.work.directions):
                 self._begin_one(job)
-            taken |= job.work.lanes
+            taken |= job.work.directions
 
     def _begin_one(self, job: _Job) -> None:
         try:
@@ -253,8 +253,8 @@ class Lanes:
             if job.next():
                 self._start(job)
                 return
-            _, _, lanes, limit, through = job.work
-            if _C2H in lanes and (lost := self._lost()):
+            _, _, directions, limit, through = job.work
+            if _C2H in directions and (lost := self._lost()):
                 raise lost
             ended = self._xdma.clock()
             elapsed = None if job.began is None or ended is None else ended - job.began
@@ -321,7 +321,7 @@ class Lanes:
                     job.run.stop()
             if isinstance(error, Timeout) and (notes := self._notes(job.since)):
                 error = Timeout(f"{error}. The board noted: {notes}")
-            if _C2H in job.work.lanes:
+            if _C2H in job.work.directions:
                 # Taken, so that the next transfer does not report them.
                 self._lost()
             self._end(job, error)

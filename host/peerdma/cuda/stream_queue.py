@@ -22,7 +22,7 @@ from .gates import handle_of
 from .program import POINTER, SIZE, WORD, Program
 from .semaphores import Semaphores, post_function
 
-__all__ = ["Lane", "source"]
+__all__ = ["StreamQueue", "source"]
 
 _ACTION = "submit to a launch queue in a stream"
 #: Seconds between looks at streams, graphs and tickets, and for the end of the thread.
@@ -36,10 +36,10 @@ def source() -> str:
     """The kernel, with the header before it."""
     here = Path(__file__)
     header = here.parents[1] / "include" / "peerdma" / "device.cuh"
-    return header.read_text() + here.with_name("lane.cu").read_text()
+    return header.read_text() + here.with_name("stream_queue.cu").read_text()
 
 
-class Lane:
+class StreamQueue:
     """What streams of one GPU submit to a launch queue by.
 
     It keeps the queue's memory until no stream and no graph uses that any more, also if the queue
@@ -107,7 +107,7 @@ class Lane:
         with contextlib.ExitStack() as undo:
             device.acquire()
             undo.callback(device.release)
-            self._program = Program(device, "lane.cu", source())
+            self._program = Program(device, "stream_queue.cu", source())
             # CUDA loads a kernel at its first launch, and may wait for all streams then.
             with device.current():
                 self._launch(queue, len(queue.slots), 0, device.stream)
@@ -115,7 +115,9 @@ class Lane:
             if staged:
                 device.idle.watch_begins()
                 undo.callback(device.idle.watch_ended)
-            self._thread = threading.Thread(target=self._guard, name="peerdma lane", daemon=True)
+            self._thread = threading.Thread(
+                target=self._guard, name="peerdma stream queue", daemon=True
+            )
             self._thread.start()
             undo.pop_all()
         _used.add(self)
@@ -167,7 +169,7 @@ class Lane:
     def _launch(self, queue: Any, index: int, nanoseconds: int, stream: Any) -> None:
         numbers = (index, WORD), (int(not self._operations), WORD), (nanoseconds, SIZE)
         arguments = (queue, None), *numbers, self._missed
-        self._program.launch("peerdma_lane", *arguments, stream=stream, one=True)
+        self._program.launch("peerdma_stream_queue", *arguments, stream=stream, one=True)
 
     def _event(self, stream: int) -> Any:
         """What is recorded behind the latest copy in a stream."""
@@ -220,4 +222,4 @@ class Lane:
 
 
 #: Those with a thread. Streams go on, which the end of CUDA may wait for.
-_used = AtExit(Lane.give_up)
+_used = AtExit(StreamQueue.give_up)

@@ -9,8 +9,8 @@ from peerdma.memory.scatter import ScatterList
 from peerdma.regs import C2H_CHANNEL_BASE, CHANNEL, EXTENSION, Status
 from peerdma.userspace.dma_channel import Direction
 from peerdma.userspace.frames import FrameRun
-from peerdma.userspace.lanes import Lanes, Work, once
 from peerdma.userspace.prepared import Run
+from peerdma.userspace.scheduler import Scheduler, Work, once
 from tests.host.userspace.test_xdma import GOOD, ONE, Registers, driver
 
 H2C, C2H = Direction.H2C, Direction.C2H
@@ -30,12 +30,12 @@ def xdma(registers):
 
 
 @pytest.fixture
-def lanes(xdma):
-    return Lanes(xdma, lambda: None, lambda since: "")
+def scheduler(xdma):
+    return Scheduler(xdma, lambda: None, lambda since: "")
 
 
 @pytest.fixture
-def start(lanes, xdma):
+def start(scheduler, xdma):
     """Starts a transfer one way, or both ways at once; its tag is its name."""
 
     def start(name, *directions):
@@ -43,83 +43,83 @@ def start(lanes, xdma):
             prepared = xdma.prepare_card(*directions, ONE, 0)
         else:
             prepared = xdma.prepare(ONE, ONE)
-        lanes.start(
+        scheduler.start(
             Work(once(prepared, 64), 64, frozenset(directions), None, Through.STREAM), name, None
         )
 
     return start
 
 
-def report(registers, lanes, *directions, status=GOOD):
+def report(registers, scheduler, *directions, status=GOOD):
     """The channels end, and interrupt."""
     for direction in directions:
         registers.set(CHANNEL, "status", int(status), BASE[direction])
-    lanes.interrupted()
+    scheduler.interrupted()
 
 
-def names(lanes):
+def names(scheduler):
     """What has ended since the last call."""
-    ended, lanes.ended = lanes.ended, []
+    ended, scheduler.ended = scheduler.ended, []
     return [name for name, _ in ended]
 
 
-def running(lanes):
-    return [job.tag for job in lanes._running]
+def running(scheduler):
+    return [job.tag for job in scheduler._running]
 
 
-def test_one_way_and_the_other_go_on_at_once(registers, lanes, start):
+def test_one_way_and_the_other_go_on_at_once(registers, scheduler, start):
     start("write", H2C)
     start("read", C2H)
-    assert running(lanes) == ["write", "read"]
-    report(registers, lanes, C2H)
-    assert names(lanes) == ["read"]
-    report(registers, lanes, H2C)
-    assert names(lanes) == ["write"]
-    assert lanes.deadline() is None
+    assert running(scheduler) == ["write", "read"]
+    report(registers, scheduler, C2H)
+    assert names(scheduler) == ["read"]
+    report(registers, scheduler, H2C)
+    assert names(scheduler) == ["write"]
+    assert scheduler.deadline() is None
 
 
-def test_both_may_end_with_one_interrupt(registers, lanes, start):
+def test_both_may_end_with_one_interrupt(registers, scheduler, start):
     start("write", H2C)
     start("read", C2H)
-    report(registers, lanes, H2C, C2H)
-    assert names(lanes) == ["write", "read"]
+    report(registers, scheduler, H2C, C2H)
+    assert names(scheduler) == ["write", "read"]
 
 
-def test_nobody_overtakes_who_wants_the_same_channel(registers, lanes, start):
+def test_nobody_overtakes_who_wants_the_same_channel(registers, scheduler, start):
     """Else copies, which need both, would wait for ever for a stream of the others."""
     start("write", H2C)
     start("copy", H2C, C2H)
     start("read", C2H)
     start("write again", H2C)
-    assert running(lanes) == ["write"]
-    report(registers, lanes, H2C)
-    assert running(lanes) == ["copy"]
-    report(registers, lanes, H2C, C2H)
-    assert running(lanes) == ["read", "write again"]
-    assert names(lanes) == ["write", "copy"]
+    assert running(scheduler) == ["write"]
+    report(registers, scheduler, H2C)
+    assert running(scheduler) == ["copy"]
+    report(registers, scheduler, H2C, C2H)
+    assert running(scheduler) == ["read", "write again"]
+    assert names(scheduler) == ["write", "copy"]
 
 
-def test_what_waits_is_cancelled_without_the_board(registers, lanes, start):
+def test_what_waits_is_cancelled_without_the_board(registers, scheduler, start):
     start("write", H2C)
     start("copy", H2C, C2H)
     start("read", C2H)
     registers.writes.clear()
-    lanes.cancel("copy")
-    assert names(lanes) == ["copy"]
-    assert running(lanes) == ["write", "read"]
-    lanes.cancel("copy")
-    assert not lanes.ended
+    scheduler.cancel("copy")
+    assert names(scheduler) == ["copy"]
+    assert running(scheduler) == ["write", "read"]
+    scheduler.cancel("copy")
+    assert not scheduler.ended
 
 
-def test_a_failure_of_one_way_leaves_the_other_alone(registers, lanes, start):
+def test_a_failure_of_one_way_leaves_the_other_alone(registers, scheduler, start):
     start("write", H2C)
     start("read", C2H)
-    report(registers, lanes, H2C, status=Status.READ_ABORT)
-    ((name, error),) = lanes.ended
+    report(registers, scheduler, H2C, status=Status.READ_ABORT)
+    ((name, error),) = scheduler.ended
     assert name == "write" and isinstance(error, peerdma.TransferError)
     control = CHANNEL.address("control", base=C2H_CHANNEL_BASE)
     assert (control, 0) not in registers.writes[-6:]
-    assert running(lanes) == ["read"]
+    assert running(scheduler) == ["read"]
 
 
 @pytest.fixture
@@ -138,66 +138,66 @@ def resets(registers):
 
 
 @pytest.fixture
-def frames(lanes, xdma):
+def frames(scheduler, xdma):
     """Three frames that are filled round and round."""
     places = [ScatterList([0x1000 * n], [64]) for n in range(1, 4)]
-    lanes.frames = FrameRun(xdma, places, lambda: None, overwrite=False, timeout=100)
-    return lanes.frames
+    scheduler.frames = FrameRun(xdma, places, lambda: None, overwrite=False, timeout=100)
+    return scheduler.frames
 
 
-def test_a_reset_ends_frames_too(registers, resets, lanes, start, frames):
+def test_a_reset_ends_frames_too(registers, resets, scheduler, start, frames):
     """With their number as it was before, and at once: none of them comes any more."""
     start("write", H2C)
     registers.set(CHANNEL, "completed_count", 2, C2H_CHANNEL_BASE)
     assert frames.filled() == 2
     reports = frames.reports
-    lanes.cancel("write")
+    scheduler.cancel("write")
     assert frames.reports > reports, "nobody is woken"
     assert frames.filled() == 2
     with pytest.raises(peerdma.TransferError, match="the engine was reset"):
         frames.check()
-    assert lanes.frames is None
+    assert scheduler.frames is None
 
 
-def test_frames_that_do_not_stop_end_the_other_way_with_a_reset(resets, lanes, start, frames):
+def test_frames_that_do_not_stop_end_the_other_way_with_a_reset(resets, scheduler, start, frames):
     start("write", H2C)
     frames.stop()
-    lanes.expire()
-    ((name, error),) = lanes.ended
+    scheduler.expire()
+    ((name, error),) = scheduler.ended
     assert name == "write" and "the engine was reset" in str(error)
 
 
-def test_a_reset_ends_both_ways(resets, lanes, start, xdma):
+def test_a_reset_ends_both_ways(resets, scheduler, start, xdma):
     """The engine is reset if a channel does not stop: what the other one did is lost, too."""
     start("write", H2C)
     start("read", C2H)
-    lanes.cancel("write")
-    (cancelled, other) = lanes.ended
+    scheduler.cancel("write")
+    (cancelled, other) = scheduler.ended
     assert cancelled[0] == "write" and isinstance(cancelled[1], peerdma.Cancelled)
     assert other[0] == "read" and "the engine was reset" in str(other[1])
     assert xdma.engine.resets == 1
 
 
-def test_what_is_late_makes_room(registers, lanes, start):
+def test_what_is_late_makes_room(registers, scheduler, start):
     start("write", H2C)
     start("next", H2C)
-    lanes._running[0].run.until = 0
+    scheduler._running[0].run.until = 0
     registers.set(CHANNEL, "status", 0)
-    lanes.expire()
-    ((name, error),) = lanes.ended
+    scheduler.expire()
+    ((name, error),) = scheduler.ended
     assert name == "write" and isinstance(error, peerdma.Timeout)
-    assert running(lanes) == ["next"]
+    assert running(scheduler) == ["next"]
 
 
-def test_a_lost_board_ends_all(registers, lanes, start):
+def test_a_lost_board_ends_all(registers, scheduler, start):
     for name in ("first", "second"):
         start(name, H2C, C2H)
     registers.lost = True
-    lanes.lose(peerdma.BoardLost("gone"))
-    assert names(lanes) == ["first", "second"]
+    scheduler.lose(peerdma.BoardLost("gone"))
+    assert names(scheduler) == ["first", "second"]
 
 
-def test_an_interrupt_by_hand_ends_what_it_meets(registers, lanes, start, monkeypatch):
+def test_an_interrupt_by_hand_ends_what_it_meets(registers, scheduler, start, monkeypatch):
     """Ctrl-C between two registers: that transfer is stopped, and said to have been interrupted."""
     start("write", H2C)
 
@@ -207,12 +207,12 @@ def test_an_interrupt_by_hand_ends_what_it_meets(registers, lanes, start, monkey
     monkeypatch.setattr(Run, "advance", interrupt)
     registers.set(CHANNEL, "status", 0)
     with pytest.raises(KeyboardInterrupt):
-        lanes.interrupted()
-    ((_, error),) = lanes.ended
+        scheduler.interrupted()
+    ((_, error),) = scheduler.ended
     assert isinstance(error, peerdma.Cancelled)
 
 
-def test_progress_is_told_when_bytes_have_arrived(registers, lanes, xdma):
+def test_progress_is_told_when_bytes_have_arrived(registers, scheduler, xdma):
     """Not after the half of a copy through card RAM that only brings them to the card."""
 
     def steps():
@@ -222,9 +222,9 @@ def test_progress_is_told_when_bytes_have_arrived(registers, lanes, xdma):
 
     told = []
     work = Work(steps, 64, frozenset(Direction), None, Through.CARD_RAM)
-    lanes.start(work, "copy", lambda *step: told.append(step))
+    scheduler.start(work, "copy", lambda *step: told.append(step))
     for direction in (H2C, C2H, H2C, C2H):
-        assert not lanes.ended
-        report(registers, lanes, direction)
-    assert names(lanes) == ["copy"]
+        assert not scheduler.ended
+        report(registers, scheduler, direction)
+    assert names(scheduler) == ["copy"]
     assert told == [(32, 64), (64, 64)]

@@ -22,9 +22,9 @@ from .job import Call, Job, Task, log_callback
 from .pin import Pin
 from .transfer import Transfer
 
-__all__ = ["Jobs"]
+__all__ = ["JobRunner"]
 
-#: Seconds that `Jobs.close` waits for the end of jobs that it cancelled, and for the thread.
+#: Seconds that `JobRunner.close` waits for the end of jobs that it cancelled, and for the thread.
 _CLOSE_SECONDS = 10.0
 _ENDING = "cannot transfer any more: the interpreter is ending"
 _CLOSED = (
@@ -33,7 +33,7 @@ _CLOSED = (
 )
 
 
-class Jobs:
+class JobRunner:
     """The jobs of a board.
 
     Parameters
@@ -339,7 +339,7 @@ class Jobs:
                     self._news.wait()
 
 
-def _stop(jobs: Jobs) -> None:
+def _stop(jobs: JobRunner) -> None:
     """Cancels all jobs while there is still an interpreter whose memory the board may write."""
     with jobs.lock:
         jobs.close()
