@@ -16,7 +16,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.host.board.test_stream_queue import wait_for_threads
 
 import peerdma
 from peerdma.cuda import driver as cuda_driver
@@ -27,6 +26,7 @@ from peerdma.cuda.memory import from_cuda, register
 from peerdma.memory.external import ALL_STREAMS, describe
 from tests.host.board.launch_helpers import LAUNCHING
 from tests.host.board.streams import PATIENCE, unused
+from tests.host.board.test_stream_queue import wait_for_threads
 from tests.host.conftest import CUDA
 from tests.host.cuda.fake_cuda import fake_driver
 from tests.host.cuda.test_bindings import called
