@@ -30,10 +30,10 @@ test: setup ## style, types, then every test on two cores; SEED=N repeats a rand
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
 	$(RUN) -m pyright
-	$(RUN) -m pytest -n 2 -m "not system"
+	$(RUN) -m pytest -n 2 --dist worksteal --durations=10 -m "not system"
 
 test-system: wheels ## the tests that need guests for minutes
-	$(RUN) -m pytest -n 2 --dist loadfile -m system
+	$(RUN) -m pytest -n 2 --dist loadfile --durations=10 -m system
 
 driver: ## the kernel driver for the running kernel; KDIR= for another, NVIDIA=, TEGRA= for GPUs
 	$(MAKE) -C driver

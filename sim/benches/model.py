@@ -9,7 +9,6 @@ is kept under ``build/sim/`` by a hash of what it is made of.
 from __future__ import annotations
 
 import dataclasses
-import fcntl
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -21,7 +20,6 @@ from hw.pcie.series7.ports import TRN_PORTS
 from hw.stream.user_blocks import find
 from sim.compile.generated import verilog_of
 from sim.compile.tools import (
-    CACHE,
     cached,
     digest_of,
     find_compiler,
@@ -58,7 +56,7 @@ def build(
 
     The core is `CONFIG` with so many channels each way, the user block of this name and so many
     launch queues; with `netlist`, what synthesis makes of it. `waves` lets it write waveforms, at
-    the cost of speed; see `sim.compile.waves`. Builders of one machine take turns.
+    the cost of speed; see `sim.compile.waves`.
     """
     home, verilator_version = find_verilator()
     found = find_compiler()
@@ -101,22 +99,19 @@ def build(
         link += [*map(str, compression), "-pthread"]
         run_tool([*found.command, *objects, *link, "-o", MODULE_NAME], at)
 
-    CACHE.mkdir(parents=True, exist_ok=True)
-    with (CACHE / "cocotb.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        config = dataclasses.replace(
-            CONFIG, h2c=channels, c2h=channels, user=find(user), launch_queues=launch_queues
-        )
-        verilog, ports = verilog_of(config), _public(config)
-        if netlist:
-            verilog = _netlist(verilog)
-        if waves:
-            verilog = readable(verilog)
-        tools = digest_of(verilator_version, found.version, *compiler)
-        common = cached(f"cocotb-runtime-{tools}", runtime)
-        recorder = _recorder()
-        key = digest_of(tools, verilog, ports, recorder, *_VERILATE, _MAIN.read_text())
-        return cached(f"cocotb-{key}", simulator)
+    config = dataclasses.replace(
+        CONFIG, h2c=channels, c2h=channels, user=find(user), launch_queues=launch_queues
+    )
+    verilog, ports = verilog_of(config), _public(config)
+    if netlist:
+        verilog = _netlist(verilog)
+    if waves:
+        verilog = readable(verilog)
+    tools = digest_of(verilator_version, found.version, *compiler)
+    common = cached(f"cocotb-runtime-{tools}", runtime)
+    recorder = _recorder()
+    key = digest_of(tools, verilog, ports, recorder, *_VERILATE, _MAIN.read_text())
+    return cached(f"cocotb-{key}", simulator)
 
 
 def _public(config: CoreConfig) -> str:

@@ -10,6 +10,7 @@ C++ compiler only. It fits the sources of the core that it was made from, and no
 from __future__ import annotations
 
 import argparse
+import gc
 import inspect
 import json
 import shutil
@@ -114,7 +115,14 @@ def verilog_of(config: CoreConfig) -> str:
         from hw.build import generate
 
         say("generating the core's Verilog")
-        (at / "core.v").write_text(generate(config, simulation=True))
+        # It makes many objects, and no garbage: a third of its time would go into looking for some.
+        collecting = gc.isenabled()
+        gc.disable()
+        try:
+            (at / "core.v").write_text(generate(config, simulation=True))
+        finally:
+            if collecting:
+                gc.enable()
 
     return (cached(f"verilog-{key}", make) / "core.v").read_text()
 

@@ -2,18 +2,21 @@
 """The tools that compile, and where what they make is kept.
 
 What each step makes is kept under ``build/sim/`` by a hash of all that it depends on: a second
-build is immediate, and builders may run at the same time.
+build is immediate. Builders may run at the same time: what two of them need is made by one.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -34,6 +37,8 @@ __all__ = [
 ROOT = Path(__file__).resolve().parents[2]
 #: Where all that is compiled is kept.
 CACHE = ROOT / "build" / "sim"
+#: Seconds after which one who makes something is no longer waited for.
+_PATIENCE = 600.0
 
 
 class BuildError(Exception):
@@ -97,12 +102,43 @@ def digest_of(*parts: str) -> str:
 
 
 def cached(name: str, make: Callable[[Path], object]) -> Path:
-    """The folder ``build/sim/NAME``, filled by ``make(folder)`` if it is not there yet."""
+    """The folder ``build/sim/NAME``, filled by ``make(folder)`` if it is not there yet.
+
+    If another process or thread makes it already, that one is waited for: until it ends in any
+    way, or for ten minutes.
+    """
     place = CACHE / name
     if place.is_dir():
         return place
     CACHE.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=CACHE))
+    with _turn(name):
+        if not place.is_dir():
+            _fill(place, make)
+    return place
+
+
+@contextmanager
+def _turn(name: str) -> Iterator[None]:
+    """Lets one at a time make a folder, to save time: two who make the same do no harm."""
+    path = CACHE / f".{name}.lock"
+    limit = time.monotonic() + _PATIENCE
+    with path.open("w") as lock:
+        while True:
+            # The system takes it from one that dies.
+            with suppress(BlockingIOError):
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            if time.monotonic() > limit:
+                break
+            time.sleep(0.1)
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
+
+
+def _fill(place: Path, make: Callable[[Path], object]) -> None:
+    scratch = Path(tempfile.mkdtemp(prefix=f".{place.name}-", dir=CACHE))
     try:
         make(scratch)
         # Somebody else may have finished first: theirs is as good as ours.
@@ -113,4 +149,3 @@ def cached(name: str, make: Callable[[Path], object]) -> Path:
                 raise
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    return place

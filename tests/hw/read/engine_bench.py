@@ -17,7 +17,7 @@ from amaranth.sim import Simulator
 
 from hw.read.engine import ReadEngine
 from hw.records import JOB_BYTES, OFFSET_BITS, Outcome
-from tests.hw.helpers import RING_PLACE, bytes_of, further, placement
+from tests.hw.helpers import RING_PLACE, Driver, bytes_of, further, placement
 from tests.hw.read.completions import Packet, Request, enabled_bytes, host_byte, smallest, split
 
 __all__ = ["PAGE", "RETIRES", "Bench", "Job"]
@@ -139,7 +139,7 @@ class Bench:
         )
 
         async def testbench(ctx):
-            self._ctx = ctx
+            self._ctx, self._set = ctx, Driver(ctx)
             await test(self)
 
         simulator = Simulator(m)
@@ -256,48 +256,46 @@ class Bench:
         self.cycle += 1
 
     def _drive(self):
-        ctx, dut = self._ctx, self.dut
-        ctx.set(dut.bus_master, self.bus_master)
-        ctx.set(dut.flush, self.flush)
-        ctx.set(dut.relaxed, self.relaxed)
-        ctx.set(dut.boundary_128, self.rcb == 128)
-        ctx.set(dut.in_flight, self.in_flight)
-        ctx.set(dut.tolerant, self.tolerant)
-        ctx.set(dut.request.ready, self.rng.random() < self.ready_rate)
+        dut, drive = self.dut, self._set
+        drive(dut.bus_master, self.bus_master)
+        drive(dut.flush, self.flush)
+        drive(dut.relaxed, self.relaxed)
+        drive(dut.boundary_128, self.rcb == 128)
+        drive(dut.in_flight, self.in_flight)
+        drive(dut.tolerant, self.tolerant)
+        drive(dut.request.ready, self.rng.random() < self.ready_rate)
         for queue, port in zip(self.waiting, dut.jobs, strict=True):
-            ctx.set(port.valid, bool(queue))
+            drive(port.valid, bool(queue))
             if queue:
                 job = queue[0]
-                for name in ("address", "length", "last"):
-                    ctx.set(getattr(port.payload, name), getattr(job, name))
-                ctx.set(port.payload.place, placement(job.place))
+                payload = {name: getattr(job, name) for name in ("address", "length", "last")}
+                drive(port.payload, payload | {"place": placement(job.place)})
         self._drive_completion()
 
     def _drive_completion(self):
-        ctx, port = self._ctx, self.dut.completion
+        port = self.dut.completion
         if not self.sending:
             self._next_packet()
         sends = self.sending and self.rng.random() >= self.gap_rate
         packet, index = self.sending.popleft() if sends else (None, 0)
-        ctx.set(port.valid, packet is not None)
+        self._set(port.valid, packet is not None)
         if packet is None:
             return
         self.beats.append(self.cycle)
-        header = port.payload.header
-        if index == 0:
-            ctx.set(header.status, packet.status)
-            ctx.set(header.byte_count, packet.byte_count)
-            ctx.set(header.lower_address, packet.lower_address)
-            ctx.set(header.dwords, len(packet.data) // 4)
-            ctx.set(header.tag, packet.tag)
-            ctx.set(header.poisoned, packet.poisoned)
-            ctx.set(header.locked, packet.locked)
         chunk = packet.data[8 * index : 8 * index + 8]
         chunk += self.rng.randbytes(8 - len(chunk))
-        ctx.set(port.payload.data, int.from_bytes(chunk, "little"))
-        ctx.set(port.payload.first, index == 0)
         last = 8 * index + 8 >= len(packet.data)
-        ctx.set(port.payload.last, last)
+        header = {
+            "status": packet.status,
+            "byte_count": packet.byte_count,
+            "lower_address": packet.lower_address,
+            "dwords": len(packet.data) // 4,
+            "tag": packet.tag,
+            "poisoned": packet.poisoned,
+            "locked": packet.locked,
+        }
+        beat = {"header": header, "data": int.from_bytes(chunk, "little")}
+        self._set(port.payload, beat | {"first": index == 0, "last": last})
         if last:
             self.sent.append(packet)
 

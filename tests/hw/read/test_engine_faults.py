@@ -247,7 +247,7 @@ def test_a_completion_for_the_former_job_of_a_tag(lead):
 @pytest.mark.parametrize("traffic", [False, True])
 def test_timeout(traffic):
     """The read ends in time, also while the stream of completions is full."""
-    timeout, tags = 512, 4
+    timeout, tags = 256, 4
     bench = Bench(2, tags, seeded(), timeout, 2, latency=(3, 3))
     hung = []
 
@@ -260,7 +260,7 @@ def test_timeout(traffic):
     async def test(bench):
         bench.mutate = lose
         if traffic:
-            for number in range(120):
+            for number in range(60):
                 bench.submit(0, PAGE + 512 * number, 512, 512 * number)
         for number in range(3):
             await bench.step(bench.rng.randrange(2 * timeout))
