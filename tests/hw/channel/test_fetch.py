@@ -221,7 +221,7 @@ def test_flush_at_any_time():
     rng = seeded()
 
     async def scenario(side):
-        for _ in range(30):
+        for _ in range(12):
             todo = chain(rng, [rng.randrange(1, 65) for _ in range(3)])
             bad = rng.choice(tuple(todo.memory))
             if rng.random() < 0.3:

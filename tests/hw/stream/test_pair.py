@@ -177,7 +177,7 @@ def test_after_a_break_the_next_copy_is_clean(first, user):
     rng = bench.rng
 
     async def run(ctx):
-        for _ in range(10):
+        for _ in range(5):
             bench.forget()
             bench.running.update(h2c=True, c2h=True)
             for _ in range(rng.randint(1, 400)):
@@ -238,7 +238,10 @@ def test_reads_of_a_broken_pair_find_room(user):
         await bench.end(ctx, "c2h", True)
         for _ in range(3000):
             await bench.step(ctx, 100, 0)
-        assert len(bench.h2c.sent) > full + 2 * SIZE
+            if len(bench.h2c.sent) > full + 2 * SIZE:
+                break
+        else:
+            raise AssertionError(f"{len(bench.h2c.sent) - full} bytes are read in 3000 cycles")
 
     simulate(bench.dut, run)
 
