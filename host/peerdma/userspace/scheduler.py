@@ -196,10 +196,10 @@ class Scheduler:
     def expire(self) -> None:
         """Ends what is late or was reset, and starts those again that waited for room."""
         self._end_reset()
-        if not self._running:
-            return
-        now = time.monotonic()
-        late = [(job, job.run) for job in self._running if job.run and now > job.run.until]
+        now, late = time.monotonic(), []
+        for job in self._running:
+            if job.run and now > job.run.until:
+                late.append((job, job.run))
         for job, run in late:
             if job.waits:
                 self._go_on(job, run, now)

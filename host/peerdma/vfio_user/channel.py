@@ -16,21 +16,32 @@ import select
 import socket
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, NoReturn, TypeAlias
+from itertools import starmap
+from operator import itemgetter
+from typing import Any, NoReturn, TypeAlias
 
 from ..errors import BoardLost, BoardNotFound, PeerdmaError, ProtocolError, Timeout
-from ..process import forked, keep, watched
+from ..process import forked, watched
 from .simboard import how_to_start
-from .wire import MAX_DATA_BYTES, MAX_FDS, Command, DmaAccess, Header, HeaderFlag, pack, unpack
+from .wire import MAX_DATA_BYTES, MAX_FDS, Command, DmaAccess, Header, HeaderFlag
 
 __all__ = ["Channel"]
 
 #: What `recvmsg` returns; its first is the bytes.
 _Piece: TypeAlias = "tuple[Any, ...]"
+#: A message to send, with file descriptors, and how many bytes went with each call so far.
+_Outgoing: TypeAlias = "tuple[bytes, Sequence[int], list[int]]"
 _ROOM_FOR_FDS = socket.CMSG_SPACE(MAX_FDS * 4)
 _CLOSE_ON_EXEC = socket.MSG_CMSG_CLOEXEC
 _HEADER_BYTES = Header.FORMAT.size
+# A register access is one message and more: numbers, which cost less than the members of an enum.
+_REPLY, _TYPE, _NO_REPLY, _ERROR = (
+    int(each) for each in (HeaderFlag.REPLY, HeaderFlag.TYPE, HeaderFlag.NO_REPLY, HeaderFlag.ERROR)
+)
+_pack_header, _unpack_header = Header.FORMAT.pack, Header.FORMAT.unpack_from
+_data_of = itemgetter(0)
 _LARGEST_MESSAGE = _HEADER_BYTES + DmaAccess.FORMAT.size + MAX_DATA_BYTES
+_RECEIVE = _LARGEST_MESSAGE, _ROOM_FOR_FDS, _CLOSE_ON_EXEC
 
 
 class Channel:
@@ -86,6 +97,9 @@ class Channel:
                 f"{how_to_start(path)}",
                 errno=error.errno,
             ) from None
+        self._sendmsg, self._recvmsg = self._socket.sendmsg, self._socket.recvmsg
+        self._readable = select.poll()
+        self._readable.register(self._socket, select.POLLIN)
         watched(self)
 
     @property
@@ -109,7 +123,7 @@ class Channel:
             os.close(fd)
 
     def request(self, command: Command, body: bytes = b"", fds: Sequence[int] = ()) -> bytes:
-        """Sends a command and returns the payload of its reply.
+        """Sends a command and returns the payload of its reply; serves commands meanwhile.
 
         If it is interrupted, the device has got the command whole, or nothing of it.
 
@@ -120,14 +134,32 @@ class Channel:
         BoardLost, Timeout
             If it is gone or does not answer.
         """
-        message_id = self._command(command, body, fds=fds)
-        header, payload = self._reply(command, message_id)
-        if header.command != command:
-            self.broken(f"answered {header} to message {message_id}, {command.name}")
-        self._serve_rest()
-        if header.flags & HeaderFlag.ERROR:
-            reason = os.strerror(header.error) if header.error else "no reason given"
-            raise ProtocolError(f"the board refused {command.name}: {reason}", errno=header.error)
+        message_id = self.post(command, body, 0, fds)
+        deadline = time.monotonic() + self._timeout
+        while True:
+            # Read before serving, so that a device which never stops sending cannot block us.
+            overdue = time.monotonic() > deadline
+            reply = self._serve_waiting() if any(self._state) else None
+            if reply:
+                header, payload = reply
+                if header[0] == message_id:
+                    break
+            elif not overdue and self._readable.poll(max(0.0, deadline - time.monotonic()) * 1000):
+                self._receive()
+            else:
+                self._lost = "it stopped answering"
+                raise Timeout(
+                    f"the board did not answer {command.name} within {self._timeout:g} s: it "
+                    "hangs, or the machine is overloaded. Close it and open it again"
+                )
+        if header[1] != command:
+            self.broken(f"answered {Header(*header)} to message {message_id}, {command.name}")
+        if self._state[0]:
+            self._serve_rest()
+        if header[3] & _ERROR:
+            error = header[4]
+            reason = os.strerror(error) if error else "no reason given"
+            raise ProtocolError(f"the board refused {command.name}: {reason}", errno=error)
         return payload
 
     def take_fds(self) -> list[int]:
@@ -135,11 +167,42 @@ class Channel:
         fds, self._fds = self._fds, []
         return fds
 
-    def post(self, command: Command, body: bytes) -> None:
-        """Sends a command that gets no reply."""
-        self._command(command, body, HeaderFlag.NO_REPLY)
-        if self._state[0]:
+    def post(
+        self, command: int, body: bytes, flags: int = _NO_REPLY, fds: Sequence[int] = ()
+    ) -> int:
+        """Sends a command, one that gets no reply unless `flags` are others; returns its number."""
+        if self._lost is not None or self._state[1] is not None:
+            self._send()
+        self._next_id = message_id = (self._next_id + 1) & 0xFFFF
+        if not flags & _NO_REPLY:
+            self._expected.add(message_id)
+        data = _pack_header(message_id, command, _HEADER_BYTES + len(body), flags, 0) + body
+        sent: list[int] = []
+        message = data, fds, sent
+        try:
+            self._state = (self._state[0], message)
+            try:
+                # As `process.keep` does it. `_send` sees to the rest, and to what went wrong.
+                if not fds:
+                    sent.extend(starmap(self._sendmsg, (((data,),),)))
+            except OSError:
+                pass
+            if sent and sent[0] == len(data):
+                self._state = (self._state[0], None)
+            else:
+                self._send()
+        except PeerdmaError:
+            raise
+        except BaseException:
+            # What was begun is sent to its end, as its descriptors may be closed after this.
+            if sent:
+                self._send()
+            elif self._state[1] is message:
+                self._state = (self._state[0], None)
+            raise
+        if flags and self._state[0]:
             self._serve_rest()
+        return message_id
 
     def fileno(self) -> int:
         """The socket: readable when there is something to `serve`."""
@@ -148,7 +211,8 @@ class Channel:
     def serve(self) -> None:
         """Serves the commands that have arrived; does not wait for more."""
         self._receive()
-        self._serve_rest()
+        while self._serve_waiting() is not None:
+            pass
 
     def wait_event(self, eventfd: int, timeout: float) -> bool:
         """Waits up to `timeout` seconds for the eventfd, serving commands; False if none came."""
@@ -177,48 +241,6 @@ class Channel:
             "use the simulated board of this checkout"
         )
 
-    def _reply(self, command: Command, message_id: int) -> tuple[Header, bytes]:
-        """Waits for a reply and returns it; serves commands meanwhile."""
-        deadline = time.monotonic() + self._timeout
-        while True:
-            # Read before serving, so that a device which never stops sending cannot block us.
-            overdue = time.monotonic() > deadline
-            reply = self._serve_waiting()
-            if reply and reply[0].message_id == message_id:
-                return reply
-            if reply:
-                continue
-            if not overdue and self._poll(select.POLLIN, deadline):
-                self._receive()
-            else:
-                self._lost = "it stopped answering"
-                raise Timeout(
-                    f"the board did not answer {command.name} within {self._timeout:g} s: it "
-                    "hangs, or the machine is overloaded. Close it and open it again"
-                )
-
-    def _command(
-        self, command: Command, body: bytes, flags: int = 0, fds: Sequence[int] = ()
-    ) -> int:
-        self._send()
-        self._next_id = message_id = (self._next_id + 1) & 0xFFFF
-        if not flags & HeaderFlag.NO_REPLY:
-            self._expected.add(message_id)
-        message = _Outgoing(_whole(message_id, command, body, flags), fds, [])
-        try:
-            self._state = (self._state[0], message)
-            self._send()
-        except PeerdmaError:
-            raise
-        except BaseException:
-            # What was begun is sent to its end, as its descriptors may be closed after this.
-            if message.sent:
-                self._send()
-            elif self._state[1] is message:
-                self._state = (self._state[0], None)
-            raise
-        return message_id
-
     def _send(self) -> None:
         """Sends what there is to send; buffers what the device sends meanwhile.
 
@@ -228,14 +250,15 @@ class Channel:
             raise BoardLost(f"the board at {self._path} is gone: {self._lost}. Open it again")
         deadline = time.monotonic() + self._timeout
         while (message := self._state[1]) is not None:
-            rest = memoryview(message.data)[sum(message.sent) :]
+            data, fds, sent = message
+            rest = memoryview(data)[sum(sent) :]
             if not rest:
                 self._state = (self._state[0], None)
                 return
             try:
                 # With their first byte, the descriptors are sent.
-                rights = [] if message.sent or not message.fds else [_rights(message.fds)]
-                keep(message.sent, self._socket.sendmsg, [rest], rights)
+                rights = [] if sent or not fds else [_rights(fds)]
+                sent.extend(starmap(self._sendmsg, (((rest,), rights),)))
             except BlockingIOError:
                 if not self._poll(select.POLLIN | select.POLLOUT, deadline):
                     self._lost = "it stopped reading"
@@ -260,7 +283,7 @@ class Channel:
         """Buffers what has arrived, if anything."""
         pieces = self._state[0]
         try:
-            keep(pieces, self._socket.recvmsg, _LARGEST_MESSAGE, _ROOM_FOR_FDS, _CLOSE_ON_EXEC)
+            pieces.extend(starmap(self._recvmsg, (_RECEIVE,)))
         except BlockingIOError:
             return
         except OSError as error:
@@ -279,53 +302,55 @@ class Channel:
             errno=error.errno if error else errno.EPIPE,
         ) from None
 
-    def _serve_waiting(self) -> tuple[Header, bytes] | None:
-        """Serves the messages that have arrived, up to a reply, which it returns."""
-        while any(self._state):
-            self._send()
-            inbox = b"".join([piece[0] for piece in self._state[0]])
+    def _serve_waiting(self) -> tuple[tuple[int, ...], bytes] | None:
+        """Serves messages that have arrived, up to a reply: returns its header and payload."""
+        while True:
+            pieces, outgoing = self._state
+            if not pieces and outgoing is None:
+                return None
+            if outgoing is not None or self._lost is not None:
+                self._send()
+                continue
+            inbox = pieces[0][0] if len(pieces) == 1 else b"".join(map(_data_of, pieces))
             if len(inbox) < _HEADER_BYTES:
                 return None
-            header = unpack(Header, inbox)
-            if not _HEADER_BYTES <= header.size <= _LARGEST_MESSAGE:
-                self.broken(f"sent a message of {header.size} bytes")
-            if len(inbox) < header.size:
+            header = _unpack_header(inbox)
+            message_id, command, size, flags, _ = header
+            if not _HEADER_BYTES <= size <= _LARGEST_MESSAGE:
+                self.broken(f"sent a message of {size} bytes")
+            if len(inbox) < size:
                 return None
-            payload, rest = inbox[_HEADER_BYTES : header.size], inbox[header.size :]
+            payload, rest = inbox[_HEADER_BYTES:size], inbox[size:]
             left: list[_Piece] = [(rest,)] if rest else []
-            if header.flags & HeaderFlag.TYPE == HeaderFlag.REPLY:
-                if header.message_id not in self._expected:
-                    self.broken(f"answered {header} to message {header.message_id}, not sent to it")
+            if flags & _TYPE == _REPLY:
+                if message_id not in self._expected:
+                    self.broken(
+                        f"answered {Header(*header)} to message {message_id}, not sent to it"
+                    )
                 self._state = (left, None)
-                self._expected.discard(header.message_id)
+                self._expected.discard(message_id)
                 return header, payload
-            flags, number, answer = int(HeaderFlag.REPLY), 0, b""
+            answered, number, answer = _REPLY, 0, b""
             try:
-                answer = self._serve(header.command, payload)
+                answer = self._serve(command, payload)
             except PeerdmaError:
                 raise
             except OSError as error:
-                flags, number = flags | HeaderFlag.ERROR, error.errno or errno.EIO
-            message = None
-            if not header.flags & HeaderFlag.NO_REPLY:
-                whole = _whole(header.message_id, header.command, answer, flags, number)
-                message = _Outgoing(whole, (), [])
+                answered, number = _REPLY | _ERROR, error.errno or errno.EIO
             # If it is interrupted before this, the command is served again: nobody sees that.
-            self._state = (left, message)
-        return None
-
-
-class _Outgoing(NamedTuple):
-    """A message to send, with file descriptors, and how many bytes went with each call so far."""
-
-    data: bytes
-    fds: Sequence[int]
-    sent: list[int]
-
-
-def _whole(message_id: int, command: int, body: bytes, flags: int, error: int = 0) -> bytes:
-    """A message, with its header."""
-    return pack(Header(message_id, command, _HEADER_BYTES + len(body), flags, error)) + body
+            if flags & _NO_REPLY:
+                self._state = (left, None)
+                continue
+            size = _HEADER_BYTES + len(answer)
+            whole = _pack_header(message_id, command, size, answered, number) + answer
+            sent: list[int] = []
+            self._state = (left, (whole, (), sent))
+            try:
+                sent.extend(starmap(self._sendmsg, (((whole,),),)))
+            except OSError:
+                continue  # `_send` sees to it
+            if sent[0] == size:
+                self._state = (left, None)
 
 
 def _rights(fds: Sequence[int]) -> tuple[int, int, array.array[int]]:

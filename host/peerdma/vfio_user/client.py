@@ -49,6 +49,12 @@ __all__ = ["VfioUserClient"]
 
 _Record = TypeVar("_Record")
 _NOTHING = memoryview(b"")
+_DMA_COMMANDS = frozenset((int(Command.DMA_READ), int(Command.DMA_WRITE)))
+_ACCESS_BYTES = DmaAccess.FORMAT.size
+#: `RegionAccess` with a register behind it.
+_REGISTER = struct.Struct(f"{RegionAccess.FORMAT.format}I")
+_pack_register = _REGISTER.pack
+_pack_access, _unpack_dma = RegionAccess.FORMAT.pack, DmaAccess.FORMAT.unpack
 
 
 class VfioUserClient:
@@ -69,6 +75,8 @@ class VfioUserClient:
             undo.callback(self._memory.close)
             self._channel = Channel(path, timeout=timeout, serve=self._serve, why_lost=why_lost)
             undo.callback(self._channel.close)
+            #: serves DMA that the device has asked for; does not wait
+            self.serve: Callable[[], None] = self._channel.serve
             self._agree_on_version()
             undo.pop_all()
 
@@ -135,17 +143,26 @@ class VfioUserClient:
 
     def region_read(self, region: int, offset: int, count: int) -> int:
         """The little-endian number in `count` bytes at `offset`."""
-        answer = self._channel.request(
-            Command.REGION_READ, pack(RegionAccess(offset, region, count))
-        )
-        data = answer[RegionAccess.FORMAT.size :]
+        body = _pack_access(offset, region, count)
+        data = self._channel.request(Command.REGION_READ, body)[len(body) :]
         if len(data) != count:
             self._channel.broken(f"answered a read of {count} bytes with {len(data)}")
         return int.from_bytes(data, "little")
 
+    def read32(self, bar: int, offset: int) -> int:
+        """The 32-bit register at byte `offset` of a BAR."""
+        answer = self._channel.request(Command.REGION_READ, _pack_access(offset, bar, 4))
+        if len(answer) != _REGISTER.size:
+            self._channel.broken(f"answered a read of a register with {len(answer)} bytes")
+        return _REGISTER.unpack(answer)[-1]
+
+    def write32(self, bar: int, offset: int, value: int) -> None:
+        """Writes the 32-bit register at byte `offset` of a BAR; posted."""
+        self._channel.post(Command.REGION_WRITE, _pack_register(offset, bar, 4, value))
+
     def region_write(self, region: int, offset: int, count: int, value: int) -> None:
         """Writes `value` in `count` bytes at `offset`; posted, except in configuration space."""
-        body = pack(RegionAccess(offset, region, count)) + value.to_bytes(count, "little")
+        body = _pack_access(offset, region, count) + value.to_bytes(count, "little")
         if region == CONFIG_REGION:
             self._channel.request(Command.REGION_WRITE, body)
         else:
@@ -251,10 +268,6 @@ class VfioUserClient:
         """Readable when the device has sent something that `serve` has to see."""
         return self._channel.fileno()
 
-    def serve(self) -> None:
-        """Serves DMA that the device has asked for; does not wait."""
-        self._channel.serve()
-
     def _set_irqs(self, index: Irq, flags: IrqSetFlag, count: int, *eventfds: int) -> None:
         request = IrqSet(IrqSet.FORMAT.size, flags, index, 0, count)
         self._channel.request(Command.DEVICE_SET_IRQS, pack(request), eventfds)
@@ -269,22 +282,24 @@ class VfioUserClient:
 
     def _serve(self, command: int, payload: bytes) -> bytes:
         """Executes a command of the device; returns the payload of the reply."""
-        if command not in (Command.DMA_READ, Command.DMA_WRITE):
+        if command not in _DMA_COMMANDS:
             raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
-        access = self._read(DmaAccess, payload)
-        data = payload[DmaAccess.FORMAT.size :]
+        access, data = payload[:_ACCESS_BYTES], payload[_ACCESS_BYTES:]
+        if len(access) < _ACCESS_BYTES:
+            self._channel.broken(f"sent {len(access)} bytes where a DmaAccess belongs")
+        address, nbytes = _unpack_dma(access)
         write = command == Command.DMA_WRITE
-        if access.nbytes > MAX_DATA_BYTES or (write and access.nbytes != len(data)):
-            self._channel.broken(f"sent {len(data)} bytes of DMA data, saying {access.nbytes}")
+        if nbytes > MAX_DATA_BYTES or (write and nbytes != len(data)):
+            self._channel.broken(f"sent {len(data)} bytes of DMA data, saying {nbytes}")
         if not write:
-            return pack(access) + self._memory.load(access.address, access.nbytes)
+            return access + self._memory.access(address, nbytes, None)
         try:
-            self._memory.store(access.address, data)
+            self._memory.access(address, nbytes, data)
         except OSError:
-            address, nbytes, writes = self._lost_writes or (access.address, 0, 0)
-            self._lost_writes = LostWrites(address, nbytes + len(data), writes + 1)
+            first, lost, writes = self._lost_writes or (address, 0, 0)
+            self._lost_writes = LostWrites(first, lost + nbytes, writes + 1)
             raise
-        return pack(access)
+        return access
 
 
 class _Memory:
@@ -321,47 +336,41 @@ class _Memory:
         self._views.clear()
         self._closer()
 
-    def load(self, address: int, count: int) -> bytes:
-        """Reads from bus addresses; OSError if some of them are not mapped."""
-        return b"".join(map(self._get, self._pieces(address, count, write=False)))
+    def access(self, address: int, count: int, data: bytes | None) -> bytes:
+        """Reads from bus addresses, or writes `data` there; returns what it read.
 
-    def store(self, address: int, data: bytes) -> None:
-        """Writes from bus address `address` on; OSError if some of it cannot be written."""
-        for piece in self._pieces(address, len(data), write=True):
-            self._put(piece, data[: len(piece)])
-            data = data[len(piece) :]
-
-    def _get(self, piece: memoryview | Staged) -> bytes:
-        if isinstance(piece, Staged):
-            return bytes(piece)
-        self._require_all(os.pwritev(self._file, [piece], 0), piece)
-        return os.pread(self._file, len(piece), 0)
-
-    def _put(self, piece: memoryview | Staged, data: bytes) -> None:
-        if isinstance(piece, Staged):
-            piece[:] = data
-            return
-        os.pwrite(self._file, data, 0)
-        self._require_all(os.preadv(self._file, [piece], 0), piece)
-
-    @staticmethod
-    def _require_all(copied: int, piece: memoryview) -> None:
-        if copied != len(piece):
-            raise OSError(errno.EFAULT, f"only {copied} of {len(piece)} bytes are memory")
-
-    def _pieces(self, address: int, count: int, write: bool) -> list[memoryview | Staged]:
-        """The memory at the bus addresses; OSError if some is not mapped, or not writable."""
-        found: list[memoryview | Staged] = []
-        while count:
-            index = bisect_right(self._starts, address) - 1
+        Raises OSError, and has done nothing, if some is not mapped, or not writable.
+        """
+        pieces: list[memoryview | Staged] = []
+        place, end = address, address + count
+        while place < end:
+            index = bisect_right(self._starts, place) - 1
             if index < 0:
-                raise OSError(errno.EFAULT, f"nothing is mapped at {address:#x}")
+                raise OSError(errno.EFAULT, f"nothing is mapped at {place:#x}")
             start = self._starts[index]
-            view = self._views.get(start, _NOTHING)
-            piece = view[address - start : address - start + count]
-            if not piece or (write and piece.readonly):
-                raise OSError(errno.EFAULT, f"nothing to write at {address:#x}")
-            found.append(piece)
-            address += len(piece)
-            count -= len(piece)
+            piece = self._views.get(start, _NOTHING)[place - start : end - start]
+            if not piece or (data is not None and piece.readonly):
+                raise OSError(errno.EFAULT, f"nothing to access at {place:#x}")
+            pieces.append(piece)
+            place += len(piece)
+        found, place = b"", 0
+        for piece in pieces:
+            length = len(piece)
+            part = None if data is None else data[place : place + length]
+            place += length
+            if type(piece) is not memoryview:
+                if part is None:
+                    found += bytes(piece)
+                else:
+                    piece[:] = part
+                continue
+            if part is None:
+                copied = os.pwritev(self._file, (piece,), 0)
+            else:
+                os.pwrite(self._file, part, 0)
+                copied = os.preadv(self._file, (piece,), 0)
+            if copied != length:
+                raise OSError(errno.EFAULT, f"only {copied} of {length} bytes are memory")
+            if part is None:
+                found += os.pread(self._file, length, 0)
         return found
