@@ -209,7 +209,7 @@ def launch_queue(bench):
         with bench.device.current():
             bench.call("cuStreamSynchronize", bench.stream)
         queue.check()
-        queue._lane._sweep()
+        queue._stream_queue._sweep()
 
 
 #: What a library's function of CUDA is called by, at least.
