@@ -54,11 +54,15 @@ install_source()
 {
 	rm -rf "$source"
 	mkdir -p "$source"
-	cp "$here"/*.[ch] "$here"/conftest.sh "$here"/Makefile "$here"/dkms.conf "$source"
+	cp "$here"/*.h "$here"/conftest.sh "$here"/Makefile "$here"/dkms.conf "$source"
+	for layer in $(sed -n 's/^layers := //p' "$here/Makefile") providers; do
+		mkdir "$source/$layer"
+		cp "$here/$layer"/*.[ch] "$source/$layer"
+	done
 	mkdir "$source/symbols"
 	cp "$here/symbols/nvidia.c" "$here/symbols/Makefile" "$source/symbols"
 	# What a build in that folder left is for one kernel only.
-	rm -f "$source"/*.mod.c "$source"/compat_probes.h
+	rm -f "$source"/compat_probes.h
 }
 
 install_rules()

@@ -50,7 +50,7 @@ __all__ = [
 RAM_ADDRESS_BITS = 20
 #: Bits of a placement address, as a number.
 PLACE_BITS = RAM_ADDRESS_BITS + 1
-#: Bits of an offset that count, unless card RAM has more: 64 KiB, and all rings.
+#: Address bits for 64 KiB, the size of the default card RAM and of the largest ring.
 OFFSET_BITS = 16
 #: Most bytes that one memory request of ours asks for or carries.
 JOB_BYTES = 512

@@ -81,7 +81,7 @@ class _State(enum.Enum, shape=3):
 
 
 def _known(position: Shape) -> data.StructLayout:
-    """What is known of a channel. Of a block that was `pushed`: what is not handed on."""
+    """Fetch state of a channel. For a pushed block, `left` counts descriptors not yet issued."""
     members = {"block": Block, "pushed": 1, "reserved": position, "taken": position}
     return data.StructLayout(members)
 
@@ -240,7 +240,7 @@ class DescriptorFetch(wiring.Component):
             ]
             m.d.comb += behind.eq(Cat(late).bit_select(turn, 1))
 
-        # What is read of it
+        # Read address of the descriptor memory
         linking, word = Signal(), store.data
         m.d.comb += [
             store.channel.eq(turn),
@@ -264,7 +264,7 @@ class DescriptorFetch(wiring.Component):
         ]
         m.d.sync += [carry.eq(low[_QUARTER]), quarters.eq(0)]
 
-        # What the channel is told
+        # Output to the channel
         part, tells = Signal(DescriptorWord), Signal()
         #: the error is that of a magic, not of a read
         magic = Signal()

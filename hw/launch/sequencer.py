@@ -35,8 +35,8 @@ READS = 31
 PACE = 64
 #: Cycles that a copy holds one channel of its pair and waits for the other.
 HOLD = 16
-#: Cycles in which a channel that is free is granted, and in which a run begins.
-GRANTED, STARTED = 3, 15
+#: Cycles to wait for the grant of a free channel, and for the start of a run.
+GRANT_TIMEOUT, START_TIMEOUT = 3, 15
 
 _END, _STATUS = regs.LaunchEnd, regs.LaunchStatus
 
@@ -192,7 +192,7 @@ class Sequencer(wiring.Component):
 
         # The sequence
         number, half = Signal.like(runs.number, name="word_number"), Signal(name="half")
-        cycles, finished = Signal(range(STARTED + 1)), Signal()
+        cycles, finished = Signal(range(START_TIMEOUT + 1)), Signal()
         of_slot = Cat(slot[now][0] | half, slot[now][1:])
         m.d.comb += [
             self.get.eq(1),
@@ -309,14 +309,14 @@ class Sequencer(wiring.Component):
                         m.d.comb += self.flush[index].eq(pair[now] & ~half & runs.used[index])
                     with m.If(runs.pushed & (number == DESCRIPTOR_WORDS - 1)):
                         m.next = "Start"
-                with m.Elif(cycles == GRANTED):
+                with m.Elif(cycles == GRANT_TIMEOUT):
                     m.d.comb += runs.stop.eq(half)
                     m.next = "Look"
             with m.State("Start"):
                 other = Cat(Const(1, 1), slot[now][1:])
                 m.d.comb += self.row.eq(slot_row(other, "descriptor"))
                 # What begins before the start is given up shows in time.
-                m.d.comb += runs.start.eq(cycles != STARTED)
+                m.d.comb += runs.start.eq(cycles != START_TIMEOUT)
                 m.d.sync += cycles.eq(cycles + 1)
                 with m.If(runs.started):
                     go(Phase.RUN)
@@ -325,7 +325,7 @@ class Sequencer(wiring.Component):
                     with m.If(pair[now] & ~half):
                         m.d.sync += half.eq(1)
                         m.next = "Push"
-                with m.Elif(cycles == STARTED):
+                with m.Elif(cycles == START_TIMEOUT):
                     m.d.comb += runs.stop.eq(1)
                     m.next = "Look"
             with m.State("Write"):

@@ -156,7 +156,7 @@ BUGS: dict[str, list[Edit]] = {
             ("a ticket was rung", "with m.Elif(going & ~waits):", "with m.Elif(0):"),
             ("a slot is of its queue", "control.valid & (control.queue == now)", "control.valid"),
             ("a channel is of one queue", "(runs.taken & channels).any()", "0"),
-            ("a job is started once", "runs.start.eq(cycles != STARTED)", "runs.start.eq(1)"),
+            ("a job is started once", "runs.start.eq(cycles != START_TIMEOUT)", "runs.start.eq(1)"),
             (
                 "a record waits for the end of all runs",
                 "with m.If(runs.left & ~(flushes[now] & under_way)):",

@@ -184,7 +184,7 @@ ROWS = [
     (
         "a start that is given up may come all the same",
         "launch/sequencer.py",
-        "runs.start.eq(cycles != STARTED)",
+        "runs.start.eq(cycles != START_TIMEOUT)",
         "runs.start.eq(1)",
         "launch/test_queues.py::test_a_job_runs_once_however_late_it_starts",
     ),

@@ -12,8 +12,6 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-#: What the Makefile calls the layers, lowest first.
-LAYERS = ("registers", "engine", "jobs", "surfaces", "files", "lifecycle")
 #: Modules of their own, above the core: nothing of it calls them by name.
 PROVIDERS = ("nvp2p", "nvp2p_tegra")
 
@@ -85,22 +83,34 @@ def read(path: Path) -> File:
 def layers(driver: Path) -> dict[str, list[str]]:
     """The files of each layer, lowest first, as the Makefile has them."""
     makefile = (driver / "Makefile").read_text()
-    listed = re.findall(r"^peerdma-y := (.*)$", makefile, re.M)
-    assert listed == [" ".join(f"$({layer})" for layer in LAYERS)]
+    (listed,) = re.findall(r"^layers := (.*)$", makefile, re.M)
     found = {}
-    for layer in LAYERS:
+    for layer in listed.split():
         (objects,) = re.findall(rf"^{layer} := (.*)$", makefile, re.M)
         found[layer] = [name.removesuffix(".o") for name in objects.split()]
     return found
+
+
+def sources(driver: Path) -> list[Path]:
+    """The driver's sources, wherever they are in its folder, without its tests' and those made."""
+    folders = [driver / folder for folder in (*layers(driver), "providers")]
+    return sorted(path for folder in folders for path in folder.glob("*.c"))
+
+
+def headers(driver: Path) -> list[Path]:
+    """The driver's headers, likewise."""
+    folders = [driver, *(driver / folder for folder in layers(driver))]
+    return sorted(path for folder in folders for path in folder.glob("*.h"))
 
 
 class Graph:
     """The files of a driver's folder, in the order of their layers, and their calls."""
 
     def __init__(self, driver: Path):
-        core = [name for names in layers(driver).values() for name in names]
-        self.files = {name: read(driver / f"{name}.c") for name in (*core, *PROVIDERS)}
-        self.headers = [read(path) for path in sorted(driver.glob("*.h"))]
+        parts = {**layers(driver), "providers": list(PROVIDERS)}
+        places = {name: folder for folder, names in parts.items() for name in names}
+        self.files = {name: read(driver / at / f"{name}.c") for name, at in places.items()}
+        self.headers = [read(path) for path in headers(driver)]
         self.home = {
             symbol: file.name
             for file in self.files.values()

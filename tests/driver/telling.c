@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Programs are told by many threads at once: driver/tell.c as a program. Files and users come and go
+// Programs are told by many threads at once: driver/engine/tell.c as a program. Files and users come and go
 // while their jobs end and their watchers come and go; each job is told once, nothing is freed early.
 #include <pthread.h>
 #include <sched.h>
@@ -162,7 +162,7 @@ struct peerdma_file {
 struct peerdma_job { struct peerdma_file *file; struct list_head untold; int takes; };
 static void peerdma_file_put(struct peerdma_file *file);
 
-#include "driver/tell.c"
+#include "driver/engine/tell.c"
 
 static struct peerdma_dev board = {.lock = PTHREAD_MUTEX_INITIALIZER};
 static atomic_t made, told;

@@ -13,6 +13,7 @@ import pytest
 
 import peerdma
 from peerdma.doctor.system import System
+from tests.driver.call_graph import headers, sources
 
 ROOT = Path(__file__).resolve().parents[2]
 DRIVER = ROOT / "driver"
@@ -78,10 +79,10 @@ def test_installs_and_removes(machine: Machine):
     assert done.returncode == 0, done.stderr
     assert "installed and loaded" in done.stdout
     source = machine.root / f"usr/src/peerdma-{version()}"
-    wanted = {p.name for p in DRIVER.iterdir() if p.suffix in (".c", ".h")}
-    wanted = {name for name in wanted if not name.endswith((".mod.c", "compat_probes.h"))}
-    wanted |= {"conftest.sh", "Makefile", "dkms.conf", "symbols"}
-    assert {p.name for p in source.iterdir()} == wanted
+    wanted = {str(p.relative_to(DRIVER)) for p in [*sources(DRIVER), *headers(DRIVER)]}
+    wanted -= {"compat_probes.h"}
+    wanted |= {"conftest.sh", "Makefile", "dkms.conf", "symbols/nvidia.c", "symbols/Makefile"}
+    assert {str(p.relative_to(source)) for p in source.rglob("*") if p.is_file()} == wanted
     rules = machine.root / "etc/udev/rules.d/70-peerdma.rules"
     assert 'GROUP="video"' in rules.read_text()
     calls = machine.log.read_text()
@@ -191,10 +192,10 @@ def test_files_of_the_package_are_left_alone(machine: Machine, arguments: tuple[
 
 def test_the_man_page_has_all_requests_and_parameters():
     page = (DRIVER / "peerdma.4").read_text()
-    headers = "".join(path.read_text() for path in DRIVER.glob("peerdma_*.h"))
-    sources = "".join(path.read_text() for path in DRIVER.glob("*.c"))
-    requests = set(re.findall(r"#define (PEERDMA_IOC_\w+)\s+_IO", headers))
-    parameters = set(re.findall(r"^module_param\((\w+)", sources, re.M))
+    interface = "".join(path.read_text() for path in DRIVER.glob("peerdma_*.h"))
+    code = "".join(path.read_text() for path in sources(DRIVER))
+    requests = set(re.findall(r"#define (PEERDMA_IOC_\w+)\s+_IO", interface))
+    parameters = set(re.findall(r"^module_param\((\w+)", code, re.M))
     assert requests and requests == set(re.findall(r"PEERDMA_IOC_\w+", page))
     assert parameters and parameters == set(re.findall(r'^\.BR (\w+) " \(', page, re.M))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Which addresses the driver takes for right: driver/route.h, compiled here, over made topologies.
+"""Which addresses the driver takes for right: its `route.h`, compiled here, over made topologies.
 
 A function's way up is written as it stands below its host bridge, ``"root/up/down.acs/gpu"``: a
 port with ``.acs`` sends what peers ask of each other up to the host.
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-ROUTE = Path(__file__).resolve().parents[2] / "driver/route.h"
+ROUTE = Path(__file__).resolve().parents[2] / "driver/surfaces/route.h"
 #: enum peerdma_target and enum peerdma_reach
 TARGETS = ("nothing", "ram", "bar", "rest")
 REACHES = ("nowhere", "raw", "host", "peer", "other")

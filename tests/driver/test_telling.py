@@ -27,10 +27,10 @@ PLANTED = {
 def told(folder: Path, source: str) -> subprocess.CompletedProcess[str]:
     """Compiles telling.c with a source of tell.c, and runs it."""
     (folder / "linux").mkdir()
-    (folder / "driver").mkdir()
-    for name in ("linux/eventfd.h", "linux/sched.h", "driver/engine.h"):
+    (folder / "driver/engine").mkdir(parents=True)
+    for name in ("linux/eventfd.h", "linux/sched.h", "driver/engine/engine.h"):
         (folder / name).touch()  # telling.c has what is used of them
-    (folder / "driver/tell.c").write_text(source)
+    (folder / "driver/engine/tell.c").write_text(source)
     program = folder / "telling"
     command = ["gcc", *FLAGS, f"-I{folder}", str(ROOT / "tests/driver/telling.c"), "-o", program]
     subprocess.run(command, check=True)
@@ -42,7 +42,7 @@ def told(folder: Path, source: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_each_job_is_told_once(tmp_path: Path):
-    done = told(tmp_path, (ROOT / "driver/tell.c").read_text())
+    done = told(tmp_path, (ROOT / "driver/engine/tell.c").read_text())
     assert done.returncode == 0, done.stderr
     told_jobs, made = map(int, re.findall(r"\d+", done.stdout))
     assert told_jobs == made > 10_000
@@ -51,6 +51,6 @@ def test_each_job_is_told_once(tmp_path: Path):
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_error_is_found(tmp_path: Path, name: str):
     right, wrong = PLANTED[name]
-    source = (ROOT / "driver/tell.c").read_text()
+    source = (ROOT / "driver/engine/tell.c").read_text()
     assert source.count(right) == 1
     assert told(tmp_path, source.replace(right, wrong)).returncode != 0

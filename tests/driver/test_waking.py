@@ -93,7 +93,7 @@ def test_few_threads_wait_for_a_surface(graph: Graph):
 )
 def test_a_planted_wake_is_found(tmp_path: Path, file: str, function: str, call: str):
     shutil.copytree(DRIVER, tmp_path / "driver")
-    source = tmp_path / "driver" / file
+    (source,) = (tmp_path / "driver").glob(f"*/{file}")
     text, planted = re.subn(
         rf"(^\w[\w *]*\b{function}\([^;{{}}]*\)\n{{\n)",
         rf"\1\t{call}\n",
@@ -103,7 +103,7 @@ def test_a_planted_wake_is_found(tmp_path: Path, file: str, function: str, call:
     assert planted == 1
     if function == "peerdma_file_put":
         # Of a header: what calls it has the lock.
-        stop = tmp_path / "driver" / "stop.c"
+        stop = tmp_path / "driver/engine/stop.c"
         before = "\t\tpeerdma_tell_file(file);\n"
         assert stop.read_text().count(before) == 1
         stop.write_text(stop.read_text().replace(before, before + "\t\tpeerdma_file_put(file);\n"))

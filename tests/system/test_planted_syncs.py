@@ -24,13 +24,13 @@ _DECLARED = "unsigned int planted;\n"
 _PARAMETER = f"{_DECLARED}module_param(planted, uint, 0644);\n"
 #: By file: what takes the place of what. Bits of the parameter say which syncs are left out.
 _PLANTED = {
-    "dispatch.c": {
+    "engine/dispatch.c": {
         "static unsigned int timeout_ms": f"{_PARAMETER}static unsigned int timeout_ms",
         "if (leg->surface->needs_sync)": (
             "if (leg->surface->needs_sync && !(planted & (engine->index == PEERDMA_C2H ? 2 : 1)))"
         ),
     },
-    "job.c": {
+    "jobs/job.c": {
         "static bool job_wants_sync": f"extern {_DECLARED}static bool job_wants_sync",
         "leg->surface->needs_sync);": "leg->surface->needs_sync && !(planted & 4));",
     },

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// How the kernel driver ends a launch queue: driver/launch_tickets.c as a program's library.
+// How the kernel driver ends a launch queue: driver/engine/launch_tickets.c as a program's library.
 #include <assert.h>
 #include <sched.h>
 #include <stdbool.h>
@@ -37,9 +37,9 @@ enum { PEERDMA_DIRECTIONS = 2 };
 struct peerdma_chain { int unused; };
 #include "driver/peerdma_regs.h"
 #include "driver/peerdma_uapi.h"
-#include "driver/launch.h"
+#include "driver/engine/launch.h"
 
-#include "driver/launch_tickets.c"
+#include "driver/engine/launch_tickets.c"
 
 void kernel_end(void *entries, void *records, void *word, u32 depth, u32 reason, u32 status) {
     struct peerdma_launch_queue queue = {

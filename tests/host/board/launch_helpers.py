@@ -44,7 +44,8 @@ def kernel_end(folder: Path) -> Callable[[QueueMemory, Reason, LaunchStatus], No
         header.parent.mkdir(exist_ok=True)
         header.touch()  # kernel_tickets.c has what is used of them
     library, source = folder / "tickets.so", _SOURCE.with_name("kernel_tickets.c")
-    flags = ("-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", f"-I{folder}", f"-I{ROOT}")
+    folders = [f"-I{path}" for path in (folder, ROOT, ROOT / "driver/registers")]
+    flags = ("-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", *folders)
     subprocess.run(["gcc", *flags, str(source), "-o", str(library)], check=True)
     end = ctypes.CDLL(str(library)).kernel_end
 

@@ -51,7 +51,7 @@ def by_mode(monkeypatch):
 
 
 def test_the_identities_are_those_of_driver_and_simulated_board():
-    text = (ROOT / "driver/main.c").read_text()
+    text = (ROOT / "driver/lifecycle/main.c").read_text()
     found = re.findall(r"PCI_DEVICE_SUB\((\w+), (\w+), (\w+), (\w+)\)", text)
     assert {tuple(int(word, 16) for word in words) for words in found} == set(IDENTITIES)
     made = Identity()

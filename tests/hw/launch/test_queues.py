@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from hw.launch.sequencer import HOLD, READS, STARTED
+from hw.launch.sequencer import HOLD, READS, START_TIMEOUT
 from hw.records import Outcome
 from peerdma import regs
 from peerdma.regs import LaunchEnd, LaunchStatus
@@ -104,7 +104,7 @@ def test_a_queue_is_busy_until_the_last_of_its_writes():
     assert {(3, 2, False), (3, 3, False), (3, 4, True), (3, 5, True)} <= between
 
 
-@pytest.mark.parametrize("late", range(STARTED - 3, STARTED + 4))
+@pytest.mark.parametrize("late", range(START_TIMEOUT - 3, START_TIMEOUT + 4))
 def test_a_job_runs_once_however_late_it_starts(late):
     """Where the launch queues gives a start up, none has come; it asks for the channel again."""
     world = World(seeded())

@@ -2,7 +2,8 @@
 /*
  * Tickets of launch queues, in memory that a program, GPUs and the board write at any time.
  *
- * What is found there is not believed, but for what the program itself is to learn of it.
+ * Shared memory is untrusted: its values are only reported back to the program, never used by the
+ * driver.
  */
 #include <linux/bitfield.h>
 

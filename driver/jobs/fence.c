@@ -84,7 +84,7 @@ static void fence_end(struct fence_use *use)
  * struct peerdma_fence - when a job will have ended
  * @base: the fence
  * @lock: of @base
- * @file: of the job; not to be used: only its address tells
+ * @file: owner of the job, compared by address only; may already be freed
  * @free: frees it
  */
 struct peerdma_fence {

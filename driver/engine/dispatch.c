@@ -241,7 +241,7 @@ void peerdma_dispatch_settle(struct peerdma_job *job)
 		peerdma_frame_ring_off(job->frame_ring);
 	for_each_engine(engine, board)
 		if (engine->job == job && job->error)
-			peerdma_capture_drop(engine);
+			peerdma_hw_capture_drop(engine);
 	board->ops->job_end(job);
 }
 

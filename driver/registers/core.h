@@ -2,8 +2,7 @@
 /*
  * The core module's rules, the board, and its registers: what every file of the module sees.
  *
- * Layers. The Makefile lists the files layer by layer, lowest first: registers, engine, jobs,
- * surfaces, files, life cycle. A file calls only files that stand before it there. Where a layer
+ * Layers. Each is a folder; the Makefile lists them and their files, lowest first. A file calls only files that stand before it there. Where a layer
  * has to tell one above it something, it goes through a function pointer: struct peerdma_ops,
  * struct peerdma_provider, or a work item. Each layer has a header (core.h, engine.h, job.h,
  * surface.h, files.h, recover.h) that includes the one below, and a file includes that of its own
@@ -377,11 +376,6 @@ void peerdma_launch_regs_validate(struct peerdma_dev *board, u32 slot, u32 contr
 void peerdma_launch_regs_invalidate(struct peerdma_dev *board, u32 slot);
 void peerdma_launch_regs_flush(struct peerdma_dev *board);
 
-/* capture.c */
-void peerdma_capture_place(struct peerdma_engine *engine);
-u32 peerdma_capture_take(struct peerdma_engine *engine, u64 *address);
-void peerdma_capture_drop(struct peerdma_engine *engine);
-
 /* hw.c */
 int peerdma_hw_identify(struct peerdma_dev *board);
 void peerdma_hw_init(struct peerdma_dev *board);
@@ -394,6 +388,8 @@ bool peerdma_hw_done(struct peerdma_engine *engine, u32 status);
 u64 peerdma_hw_cycles(struct peerdma_engine *engine);
 u64 peerdma_hw_progress(struct peerdma_engine *engine);
 u32 peerdma_hw_waits_for(struct peerdma_engine *engine);
+u32 peerdma_hw_capture_take(struct peerdma_engine *engine, u64 *address);
+void peerdma_hw_capture_drop(struct peerdma_engine *engine);
 unsigned long peerdma_hw_scaled(struct peerdma_dev *board, u64 ms);
 
 #endif /* PEERDMA_CORE_H */

@@ -22,7 +22,7 @@ static void irq_ring(struct peerdma_engine *engine, u32 status)
 	if (!error && status & PEERDMA_STATUS_BUSY && !(status & PEERDMA_STATUS_ERRORS))
 		return;
 	job->status = status;
-	job->kind = peerdma_capture_take(engine, &job->address);
+	job->kind = peerdma_hw_capture_take(engine, &job->address);
 	peerdma_stop_job(job, -EIO, PEERDMA_REASON_ENGINE);
 }
 
@@ -51,7 +51,7 @@ static void irq_event(struct peerdma_engine *engine, u32 status)
 		if (status & PEERDMA_STATUS_BUSY && !(engine->seen & PEERDMA_STATUS_ERRORS))
 			return;
 		job->status = engine->seen;
-		job->kind = peerdma_capture_take(engine, &job->address);
+		job->kind = peerdma_hw_capture_take(engine, &job->address);
 		if (!peerdma_room_wait(engine))
 			peerdma_stop_job(job, -EIO, PEERDMA_REASON_ENGINE);
 		return;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Queues: each file has one. Users take turns, and the files of a user take those of that user: who
- * opens many files has no more of the board's time than who opens one.
+ * The scheduler. Each file has a queue of jobs. Users take turns, and the files of a user take those
+ * of that user: opening many files gives no more of the board's time than opening one.
  *
- * What is done here with the board's lock held takes the same time however many users, files and
- * jobs wait.
+ * Everything here that runs under the board's lock takes constant time, however many users, files
+ * and jobs wait.
  */
 #include "engine.h"
 
