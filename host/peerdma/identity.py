@@ -11,7 +11,7 @@ VFIO = "vfio:"
 XILINX = 0x10EE
 
 #: The functions that the kernel driver takes:
-#: (vendor, device, subsystem vendor, subsystem), and whose design has it; as in the driver's `main.c`.
+#: (vendor, device, subsystem vendor, subsystem), and whose design has it, as in driver/.
 IDENTITIES = {
     (XILINX, 0x7021, XILINX, 0x5045): "peerdma",
     (0x10DE, 0x0001, 0x10DE, 0x0001): "NVIDIA's design for the PicoEVB",
