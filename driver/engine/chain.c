@@ -186,8 +186,8 @@ bool peerdma_chain_address(const struct peerdma_surface *surface, u64 offset, u6
 	return chain_next(&place, length, bus) == length;
 }
 
-static u32 chain_append(struct peerdma_engine *engine, u32 index, const struct peerdma_surface *surface,
-			u64 offset, u64 length)
+static u32 chain_append(struct peerdma_engine *engine, u32 index,
+			const struct peerdma_surface *surface, u64 offset, u64 length)
 {
 	struct chain_place place = chain_find(surface, offset);
 	u64 bus, part;

@@ -189,7 +189,7 @@ struct peerdma_hw_queue *peerdma_launch_queue_holding(struct peerdma_dev *board,
 
 	for_each_hw_queue(hwq, board) {
 		if (!launch_queue_runs(hwq))
-			  continue;
+			continue;
 		state = peerdma_launch_regs_read(hwq, PEERDMA_LAUNCH_QUEUE_STATE_REG);
 		job = board->slots[FIELD_GET(PEERDMA_LAUNCH_QUEUE_STATE_SLOT, state)];
 		if (state & PEERDMA_LAUNCH_QUEUE_STATE_BUSY && job &&
@@ -320,13 +320,13 @@ int peerdma_launch_queue_poll(struct peerdma_dev *board)
 	for_each_hw_queue(hwq, board) {
 		if (hwq->state != ENGINE_STOPPING &&
 		    !(launch_queue_runs(hwq) && launch_queue_has_closing(hwq)))
-			  continue;
+			continue;
 		state = peerdma_launch_regs_read(hwq, PEERDMA_LAUNCH_QUEUE_STATE_REG);
 		if (state == ~0u)
 			return -ENODEV;
 		if (launch_queue_runs(hwq)) {
 			if (!launch_queue_poll_slots(hwq, state))
-				      launch_queue_control(hwq, POLLING);
+				launch_queue_control(hwq, POLLING);
 		} else if (state & PEERDMA_LAUNCH_QUEUE_STATE_BUSY) {
 			some = 1;
 		} else {
@@ -349,7 +349,7 @@ bool peerdma_launch_queue_closes(struct peerdma_dev *board)
 
 	for_each_hw_queue(hwq, board)
 		if (launch_queue_runs(hwq) && launch_queue_has_closing(hwq))
-			  return true;
+			return true;
 	return false;
 }
 
@@ -364,7 +364,7 @@ void peerdma_launch_queue_cut_off(struct peerdma_dev *board, unsigned long deadl
 
 	for_each_hw_queue(hwq, board)
 		if (launch_queue_runs(hwq) || hwq->state == ENGINE_STOPPING)
-			  launch_queue_disarm(hwq, ENGINE_CUT_OFF, deadline);
+			launch_queue_disarm(hwq, ENGINE_CUT_OFF, deadline);
 }
 
 /**
@@ -377,7 +377,7 @@ void peerdma_launch_queue_force(struct peerdma_dev *board)
 
 	for_each_hw_queue(hwq, board) {
 		if (hwq->state != ENGINE_CUT_OFF)
-			  continue;
+			continue;
 		if (!hwq->job->error) {
 			hwq->job->error = -EIO;
 			hwq->job->reason = PEERDMA_REASON_RESET;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The scheduler. Each file has a queue of jobs. Users take turns, and the files of a user take those
- * of that user: opening many files gives no more of the board's time than opening one.
+ * The scheduler. Each file has a queue of jobs. Users take turns, and a user's files take that
+ * user's: opening many files gives no more of the board's time than opening one.
  *
  * Everything here that runs under the board's lock takes constant time, however many users, files
  * and jobs wait.

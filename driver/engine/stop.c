@@ -155,7 +155,7 @@ void peerdma_stop_all(struct peerdma_dev *board, bool queued, int error, u32 rea
 
 	for_each_hw_queue(hwq, board)
 		if (hwq->job)
-			  peerdma_stop_job(hwq->job, error, reason);
+			peerdma_stop_job(hwq->job, error, reason);
 	while (queued && (file = peerdma_scheduler_turn(board, 0)))
 		peerdma_stop_job(peerdma_scheduler_first(file), error, reason);
 	for_each_engine(engine, board)

@@ -128,7 +128,7 @@ static u64 mmap_find_registers(struct peerdma_file *file, u64 offset)
 	for_each_hw_queue(hwq, file->board)
 		if (hwq->state == ENGINE_RUNNING && hwq->map_offset == offset &&
 		    hwq->job->file == file)
-			  base = mmap_doorbell_base(hwq);
+			base = mmap_doorbell_base(hwq);
 	spin_unlock_irq(&file->board->lock);
 	return base;
 }

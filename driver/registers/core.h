@@ -2,11 +2,11 @@
 /*
  * The core module's rules, the board, and its registers: what every file of the module sees.
  *
- * Layers. Each is a folder; the Makefile lists them and their files, lowest first. A file calls only files that stand before it there. Where a layer
- * has to tell one above it something, it goes through a function pointer: struct peerdma_ops,
- * struct peerdma_provider, or a work item. Each layer has a header (core.h, engine.h, job.h,
- * surface.h, files.h, recover.h) that includes the one below, and a file includes that of its own
- * layer.
+ * Layers. Each is a folder; the Makefile lists them and their files, lowest first. A file calls
+ * only files that stand before it there. Where a layer has to tell one above it something, it goes
+ * through a function pointer: struct peerdma_ops, struct peerdma_provider, or a work item. Each
+ * layer has a header (core.h, engine.h, job.h, surface.h, files.h, recover.h) that includes the one
+ * below, and a file includes that of its own layer.
  *
  * Names. A function of foo.c is foo_bar() if it is static, and peerdma_foo() or peerdma_foo_bar()
  * otherwise. Inline functions of headers are peerdma_bar(), those of compat.h compat_bar().
@@ -312,7 +312,8 @@ struct peerdma_dev {
 };
 
 #define for_each_engine(engine, board) \
-	for ((engine) = (board)->engines; (engine) - (board)->engines < (board)->engine_count; (engine)++)
+	for ((engine) = (board)->engines; (engine) < (board)->engines + (board)->engine_count; \
+	     (engine)++)
 
 #define for_each_hw_queue(hwq, board) \
 	for ((hwq) = (board)->hw_queues; (hwq) < (board)->hw_queues + (board)->hw_queue_count; \

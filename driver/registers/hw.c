@@ -104,7 +104,7 @@ u32 peerdma_hw_capture_take(struct peerdma_engine *engine, u64 *address)
 	info = hw_capture_read(engine, PEERDMA_CAPTURE_ERROR_INFO_REG);
 	kind = FIELD_GET(PEERDMA_CAPTURE_ERROR_INFO_KIND, info);
 	if (!kind || FIELD_GET(PEERDMA_CAPTURE_ERROR_INFO_CHANNEL, info) != engine->pair ||
-	    FIELD_GET(PEERDMA_CAPTURE_ERROR_INFO_C2H, info) != (engine->index == PEERDMA_C2H))
+	    FIELD_GET(PEERDMA_CAPTURE_ERROR_INFO_C2H, info) != engine->index)
 		return 0;
 	*address = (u64)hw_capture_read(engine, PEERDMA_CAPTURE_ERROR_ADDRESS_HI_REG) << 32 |
 		   hw_capture_read(engine, PEERDMA_CAPTURE_ERROR_ADDRESS_LO_REG);

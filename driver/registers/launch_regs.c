@@ -119,7 +119,7 @@ bool peerdma_launch_regs_busy(struct peerdma_dev *board)
 	for_each_hw_queue(hwq, board)
 		if (peerdma_launch_regs_read(hwq, PEERDMA_LAUNCH_QUEUE_STATE_REG) &
 		    PEERDMA_LAUNCH_QUEUE_STATE_BUSY)
-			  return true;
+			return true;
 	return false;
 }
 
