@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import ClassVar
 
 from ..vfio.function import Capability, PciFunction
@@ -46,8 +47,9 @@ class SocketFunction(PciFunction):
         self, device: VfioUserClient, *, interrupts: str, max_payload: int, max_read_request: int
     ):
         self._client = device
-        # Without a layer in between: a copy makes some fifty of these.
-        self.read32, self.write32 = device.read32, device.write32
+        # The connection's own, without a layer in between: a copy makes some fifty of these.
+        self.read32: Callable[[int, int], int] = device.read32  # type: ignore[override]
+        self.write32: Callable[[int, int, int], None] = device.write32  # type: ignore[override]
         self._sizes = max_payload, max_read_request
         super().__init__(device, interrupts=interrupts)
 
