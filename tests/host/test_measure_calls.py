@@ -13,7 +13,7 @@ from tools import measure_calls
 
 
 @pytest.mark.parametrize("name", measure_calls.CASES)
-def test_a_lane_runs_with_the_library_and_without(name):
+def test_a_case_runs_with_the_library_and_without(name):
     with measure_calls.CASES[name]() as case:
         found = measure_calls.measure(case, 3)
     assert list(found) == list(case) and measure_calls.BARE in found
