@@ -5,7 +5,8 @@
  *
  * A queue is a job, and so is what is in a slot: they hold their memory, and end as others do. They
  * are told to stop, and end when the board says that it does not touch their memory any more, or
- * cannot. Before a queue ends, each ticket that has none gets a record, by the CPU: tickets.c.
+ * cannot. Before a queue ends, each ticket that has none gets a record, by the CPU:
+ * launch_tickets.c.
  */
 #include <linux/bitfield.h>
 

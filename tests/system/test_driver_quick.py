@@ -104,7 +104,7 @@ def test_dma_bufs():
         os.close(peer)
 
 
-def test_jobs_end_in_order_of_the_lanes():
+def test_jobs_end_in_order_of_the_engines():
     source, destination = Buffer(8000), Buffer(8000, b"")
     with Node() as node:
         s, d = node.pages(source), node.pages(destination)
