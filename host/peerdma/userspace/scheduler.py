@@ -195,7 +195,8 @@ class Scheduler:
 
     def expire(self) -> None:
         """Ends what is late or was reset, and starts those again that waited for room."""
-        self._end_reset()
+        if self._engine.resets != self._resets:
+            self._end_reset()
         now, late = time.monotonic(), []
         for job in self._running:
             if job.run and now > job.run.until:
@@ -325,14 +326,13 @@ class Scheduler:
                 # Taken, so that the next transfer does not report them.
                 self._lost()
             self._end(job, error)
-            self._end_reset()
+            if self._engine.resets != self._resets:
+                self._end_reset()
         elif job in self._queue:
             self._end(job, error)
 
     def _end_reset(self) -> None:
         """Ends what a reset of the engine has ended, beside the run that did not stop."""
-        if self._engine.resets == self._resets:
-            return
         self._resets = self._engine.resets
         for other in list(self._running):
             if not other.waits:
