@@ -24,7 +24,7 @@ static bool launch_queue_runs(const struct peerdma_hw_queue *hwq)
 /* The record of a ticket that is aborted has its place as well: the mask stays. */
 static void launch_queue_control(const struct peerdma_hw_queue *hwq, u32 flags)
 {
-	const struct peerdma_launch_queue *queue = hwq->job->launch_queue;
+	const struct peerdma_launch_queue *queue = &hwq->job->launch_queue;
 
 	peerdma_launch_regs_write(hwq, PEERDMA_LAUNCH_QUEUE_CONTROL_REG, flags |
 				  FIELD_PREP(PEERDMA_LAUNCH_QUEUE_CONTROL_MASK, queue->depth - 1) |
@@ -59,7 +59,7 @@ static void launch_queue_disarm(struct peerdma_hw_queue *hwq, enum peerdma_engin
 	launch_queue_unlist(hwq->job);
 	for (n = 0; n < PEERDMA_LAUNCH_SLOTS; n++) {
 		job = hwq->board->slots[n];
-		if (job && job->slot->queue == hwq->job)
+		if (job && job->slot.queue == hwq->job)
 			launch_queue_unlist(job);
 	}
 	hwq->state = state;
@@ -71,7 +71,7 @@ static int launch_queue_arm(struct peerdma_job *job)
 {
 	struct peerdma_dev *board = job->file->board;
 	struct peerdma_hw_queue *hwq = peerdma_launch_regs_find_idle(board);
-	struct peerdma_launch_queue *queue = job->launch_queue;
+	struct peerdma_launch_queue *queue = &job->launch_queue;
 
 	if (!hwq)
 		return -EBUSY;
@@ -95,9 +95,9 @@ static int launch_queue_arm(struct peerdma_job *job)
 static int launch_queue_install(struct peerdma_job *job)
 {
 	struct peerdma_dev *board = job->file->board;
-	struct peerdma_slot *slot = job->slot;
+	struct peerdma_slot *slot = &job->slot;
 	bool pair = slot->control & PEERDMA_LAUNCH_SLOT_CONTROL_PAIR;
-	struct peerdma_hw_queue *hwq = slot->queue->launch_queue->hwq;
+	struct peerdma_hw_queue *hwq = slot->queue->launch_queue.hwq;
 	u32 step = pair ? 2 : 1, n, engine;
 
 	if (slot->queue->ended || !launch_queue_runs(hwq))
@@ -135,7 +135,7 @@ int peerdma_launch_queue_start(struct peerdma_job *job)
 
 	if (board->state != PEERDMA_BOARD_LIVE || board->broken)
 		return -EAGAIN;
-	error = job->slot ? launch_queue_install(job) : launch_queue_arm(job);
+	error = job->type == JOB_SLOT ? launch_queue_install(job) : launch_queue_arm(job);
 	if (!error)
 		peerdma_launch_regs_flush(board);
 	return error;
@@ -149,7 +149,7 @@ void peerdma_launch_queue_resume(struct peerdma_hw_queue *hwq)
 {
 	peerdma_launch_regs_write(hwq, PEERDMA_LAUNCH_QUEUE_RESUME_REG, 1);
 	peerdma_launch_regs_flush(hwq->board);
-	peerdma_launch_tickets_tell(hwq->job->launch_queue, 0);
+	peerdma_launch_tickets_tell(&hwq->job->launch_queue, 0);
 }
 
 /**
@@ -166,7 +166,7 @@ u32 peerdma_launch_queue_look(struct peerdma_hw_queue *hwq)
 		     FIELD_GET(PEERDMA_LAUNCH_QUEUE_STATE_STATUS, state) : 0;
 
 	if (state != ~0u)
-		peerdma_launch_tickets_tell(hwq->job->launch_queue,
+		peerdma_launch_tickets_tell(&hwq->job->launch_queue,
 					    FIELD_PREP(PEERDMA_QUEUE_STATUS, status) |
 					    FIELD_PREP(PEERDMA_QUEUE_END, end));
 	return state;
@@ -194,8 +194,8 @@ struct peerdma_hw_queue *peerdma_launch_queue_holding(struct peerdma_dev *board,
 		state = peerdma_launch_regs_read(hwq, PEERDMA_LAUNCH_QUEUE_STATE_REG);
 		job = board->slots[FIELD_GET(PEERDMA_LAUNCH_QUEUE_STATE_SLOT, state)];
 		if (state & PEERDMA_LAUNCH_QUEUE_STATE_BUSY && job &&
-		    job->slot->queue == hwq->job && peerdma_scheduler_needs(job) & needs &&
-		    (!waits || peerdma_launch_tickets_wait(hwq->job->launch_queue)))
+		    job->slot.queue == hwq->job && peerdma_dispatch_needs(job) & needs &&
+		    (!waits || peerdma_launch_tickets_wait(&hwq->job->launch_queue)))
 			return hwq;
 	}
 	return NULL;
@@ -210,18 +210,19 @@ struct peerdma_hw_queue *peerdma_launch_queue_holding(struct peerdma_dev *board,
 void peerdma_launch_queue_stop(struct peerdma_job *job)
 {
 	struct peerdma_dev *board = job->file->board;
-	struct peerdma_hw_queue *hwq = (job->slot ? job->slot->queue : job)->launch_queue->hwq;
+	struct peerdma_job *queue = job->type == JOB_SLOT ? job->slot.queue : job;
+	struct peerdma_hw_queue *hwq = queue->launch_queue.hwq;
 	unsigned long deadline = jiffies + peerdma_hw_scaled(board, PEERDMA_STOP_MS);
 
 	if (!launch_queue_runs(hwq))
 		return;
-	if (!job->slot) {
+	if (job == queue) {
 		launch_queue_disarm(hwq, ENGINE_STOPPING, deadline);
-	} else if (!job->slot->closing) {
+	} else if (!job->slot.closing) {
 		launch_queue_unlist(job);
-		job->slot->closing = true;
-		job->slot->deadline = deadline;
-		peerdma_launch_regs_invalidate(board, job->slot->number);
+		job->slot.closing = true;
+		job->slot.deadline = deadline;
+		peerdma_launch_regs_invalidate(board, job->slot.number);
 		launch_queue_control(hwq, ARMED);
 	}
 }
@@ -230,7 +231,7 @@ void peerdma_launch_queue_stop(struct peerdma_job *job)
 static void launch_queue_end_slot(struct peerdma_job *job)
 {
 	struct peerdma_dev *board = job->file->board;
-	struct peerdma_slot *slot = job->slot;
+	struct peerdma_slot *slot = &job->slot;
 
 	peerdma_launch_regs_invalidate(board, slot->number);
 	if (slot->done.cpu)
@@ -251,10 +252,10 @@ static void launch_queue_end(struct peerdma_hw_queue *hwq, u32 status)
 	struct peerdma_job *job = hwq->job, *slot;
 	u32 n;
 
-	peerdma_launch_tickets_end(job->launch_queue, job->reason, status);
+	peerdma_launch_tickets_end(&job->launch_queue, job->reason, status);
 	for (n = 0; n < PEERDMA_LAUNCH_SLOTS; n++) {
 		slot = board->slots[n];
-		if (!slot || slot->slot->queue != job)
+		if (!slot || slot->slot.queue != job)
 			continue;
 		slot->error = slot->error ?: job->error;
 		launch_queue_end_slot(slot);
@@ -275,14 +276,14 @@ static bool launch_queue_poll_slots(struct peerdma_hw_queue *hwq, u32 state)
 
 	for (n = 0; n < PEERDMA_LAUNCH_SLOTS; n++) {
 		job = board->slots[n];
-		if (!job || job->slot->queue != hwq->job || !job->slot->closing)
+		if (!job || job->slot.queue != hwq->job || !job->slot.closing)
 			continue;
-		if (!(state & PEERDMA_LAUNCH_QUEUE_STATE_BUSY) || at_work != job->slot->number) {
+		if (!(state & PEERDMA_LAUNCH_QUEUE_STATE_BUSY) || at_work != job->slot.number) {
 			launch_queue_end_slot(job);
 			continue;
 		}
 		some = true;
-		if (!time_after(jiffies, job->slot->deadline))
+		if (!time_after(jiffies, job->slot.deadline))
 			continue;
 		late = true;
 		hwq->job->error = job->error;
@@ -300,7 +301,7 @@ static bool launch_queue_has_closing(const struct peerdma_hw_queue *hwq)
 
 	for (n = 0; n < PEERDMA_LAUNCH_SLOTS; n++) {
 		job = hwq->board->slots[n];
-		if (job && job->slot->queue == hwq->job && job->slot->closing)
+		if (job && job->slot.queue == hwq->job && job->slot.closing)
 			return true;
 	}
 	return false;

@@ -346,7 +346,7 @@ long peerdma_legacy_ioctl(struct file *filp, unsigned int command, unsigned long
 	if (_IOC_NR(command) >= _IOC_NR(PEERDMA_IOC_GET_INFO))
 		return peerdma_request_ioctl(file, command, argument);
 	if (command == PEERDMA_IOC_LED)
-		return peerdma_user_set_leds(file, argument);
+		return peerdma_board_uapi_set_leds(file, argument);
 #ifdef CONFIG_COMPAT
 	if (command == PIN_CUDA_COMPAT)
 		command = PEERDMA_IOC_PIN_CUDA;

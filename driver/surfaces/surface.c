@@ -3,7 +3,7 @@
  * Surfaces: memory that is pinned and mapped for a board, and the handles that programs know.
  *
  * live -> being unpinned by the program (draining), revoked by the provider, or lost with the
- * board: release.c and revoke.c.
+ * board: release.c.
  */
 #include <linux/mm.h>
 #include <linux/overflow.h>
@@ -285,7 +285,6 @@ struct peerdma_surface *peerdma_surface_create(struct peerdma_file *file,
 	if (!surface)
 		return ERR_PTR(-ENOMEM);
 	peerdma_release_init(surface);
-	INIT_WORK(&surface->revoke, peerdma_revoke_work);
 	surface->board = peerdma_board_get(file->board);
 	surface->provider = provider;
 	__module_get(provider->owner);

@@ -80,10 +80,7 @@ void peerdma_release_unmap(struct peerdma_surface *surface);
 void peerdma_release(struct peerdma_surface *surface);
 int peerdma_release_unpin(struct peerdma_file *file, u32 handle);
 void peerdma_release_drop(struct peerdma_surface *surface);
-
-/* revoke.c */
-void peerdma_revoke_work(struct work_struct *work);
-void peerdma_revoke_all(struct peerdma_dev *board, u32 state, bool gpu);
+void peerdma_release_revoke_all(struct peerdma_dev *board, u32 state, bool gpu);
 
 /* surface.c */
 int peerdma_surface_add_table(struct peerdma_surface *surface, struct sg_table *table);
