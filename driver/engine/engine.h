@@ -387,13 +387,6 @@ void peerdma_dispatch_settle(struct peerdma_job *job);
 void peerdma_dispatch_pump(struct peerdma_dev *board);
 void peerdma_dispatch_pump_work(struct work_struct *work);
 
-/* launch_tickets.c */
-void peerdma_launch_tickets_tell(struct peerdma_launch_queue *queue, u32 told);
-void peerdma_launch_tickets_fill(struct peerdma_launch_queue *queue);
-bool peerdma_launch_tickets_wait(const struct peerdma_launch_queue *queue);
-void peerdma_launch_tickets_end(struct peerdma_launch_queue *queue, u32 reason, u32 status);
-void peerdma_launch_tickets_done(const struct peerdma_place *done);
-
 /* launch_queue.c */
 int peerdma_launch_queue_start(struct peerdma_job *job);
 void peerdma_launch_queue_resume(struct peerdma_hw_queue *hwq);

@@ -97,6 +97,7 @@ void peerdma_board_uapi_info(struct peerdma_file *file, struct peerdma_info *inf
 	struct peerdma_dev *board = file->board;
 	u32 first = READ_ONCE(file->channel) * PEERDMA_DIRECTIONS;
 	struct peerdma_engine *engines = &board->engines[first];
+	size_t length;
 
 	info->uapi_version = PEERDMA_UAPI_VERSION;
 	board_uapi_identity(board->pdev, info);
@@ -109,7 +110,9 @@ void peerdma_board_uapi_info(struct peerdma_file *file, struct peerdma_info *inf
 		info->features |= PEERDMA_FEATURE_STREAM_COPY;
 	if (peerdma_mmap_mailbox(board))
 		info->features |= PEERDMA_FEATURE_MAILBOX;
-	if (peerdma_provider_names(info->providers, sizeof(info->providers)))
+	length = scnprintf(info->providers, sizeof(info->providers), "%s %s", peerdma_pages.name,
+			   peerdma_dmabuf.name);
+	if (peerdma_surface_list_gpu(info->providers + length, sizeof(info->providers) - length))
 		info->features |= PEERDMA_FEATURE_CUDA;
 
 	down_read(&board->gate);

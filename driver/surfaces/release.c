@@ -32,23 +32,18 @@ void peerdma_release_zap(struct peerdma_dev *board, u64 offset, u64 length)
 	unmap_mapping_range(board->inode->i_mapping, offset, length, 1);
 }
 
-/**
- * peerdma_release_zap_surface() - removes a surface from all processes
- * @surface: it is not in a table of handles, or not live. May sleep; not in an mmu notifier
+/*
+ * Removes a surface, which is in no table of handles or not live, from all processes. May sleep;
+ * not in an mmu notifier.
  */
-void peerdma_release_zap_surface(struct peerdma_surface *surface)
+static void release_zap_surface(struct peerdma_surface *surface)
 {
 	if (surface->extents_length)
 		peerdma_release_zap(surface->board, surface->map_offset, surface->extents_length);
 }
 
-/**
- * peerdma_release_unlist() - takes a surface whose mapping is gone off its board's list
- * @surface: the surface. May sleep
- *
- * Idempotent.
- */
-void peerdma_release_unlist(struct peerdma_surface *surface)
+/* Takes a surface whose mapping is gone off its board's list. May sleep. Idempotent. */
+static void release_unlist(struct peerdma_surface *surface)
 {
 	struct peerdma_dev *board = surface->board;
 
@@ -68,7 +63,7 @@ void peerdma_release_unlist(struct peerdma_surface *surface)
  */
 void peerdma_release_unmap(struct peerdma_surface *surface)
 {
-	peerdma_release_zap_surface(surface);
+	release_zap_surface(surface);
 	mutex_lock(&surface->teardown);
 	if (surface->mapped) {
 		peerdma_placement_undo(surface);
@@ -76,7 +71,7 @@ void peerdma_release_unmap(struct peerdma_surface *surface)
 	}
 	surface->mapped = false;
 	mutex_unlock(&surface->teardown);
-	peerdma_release_unlist(surface);
+	release_unlist(surface);
 }
 
 /**
@@ -307,14 +302,14 @@ bool peerdma_revoke_now(struct peerdma_surface *surface)
 	release_flip(surface, PEERDMA_SURFACE_REVOKED);
 	spin_unlock_irq(&board->lock);
 	release_stop_jobs(surface);
-	peerdma_release_zap_surface(surface);
+	release_zap_surface(surface);
 
 	/* Waits for an unmap() in progress, which itself waits for nobody. */
 	mutex_lock(&surface->teardown);
 	surface->mapped = false;
 	forget = !test_and_set_bit(0, &surface->released);
 	mutex_unlock(&surface->teardown);
-	peerdma_release_unlist(surface);
+	release_unlist(surface);
 	return forget;
 }
 EXPORT_SYMBOL_GPL(peerdma_revoke_now);
