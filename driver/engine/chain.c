@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Descriptor chains: how memory becomes descriptors.
+ * Descriptor chains: how memory becomes descriptors, and how the board is told of them.
  *
  * The layout is PG195's: the descriptors follow each other, in blocks that do not cross 4 KiB. Of a
  * chain that ends only the last one stops, with the one interrupt of the chain.
@@ -14,6 +14,15 @@
 #define BLOCK			64
 /* A ring interrupts at least this often: then it is given credits, of which not all may fit. */
 #define INTERRUPT_EVERY		256
+
+#define CONTROL_LOG		(PEERDMA_CHANNEL_CONTROL_IE_DESCRIPTOR_STOPPED | \
+				 PEERDMA_CHANNEL_CONTROL_IE_DESCRIPTOR_COMPLETED | \
+				 PEERDMA_CHANNEL_CONTROL_IE_ALIGN_MISMATCH | \
+				 PEERDMA_CHANNEL_CONTROL_IE_MAGIC_STOPPED | \
+				 PEERDMA_CHANNEL_CONTROL_IE_INVALID_LENGTH | \
+				 PEERDMA_CHANNEL_CONTROL_IE_READ_ERROR | \
+				 PEERDMA_CHANNEL_CONTROL_IE_WRITE_ERROR | \
+				 PEERDMA_CHANNEL_CONTROL_IE_DESC_ERROR)
 
 /**
  * struct chain_place - a byte in a surface
@@ -231,4 +240,49 @@ u32 peerdma_chain_build_ring(struct peerdma_engine *engine, const struct peerdma
 	}
 	engine->chain.descriptors[count - 1].next = cpu_to_le64(engine->chain.address);
 	return count;
+}
+
+/* Writes a short chain into the board, which saves it a round trip to memory. */
+static void chain_push(struct peerdma_engine *engine, u32 count)
+{
+	const __le32 *words = (const __le32 *)engine->chain.descriptors;
+	u32 n;
+
+	for (n = 0; n < count * sizeof(*engine->chain.descriptors) / sizeof(*words); n++)
+		peerdma_write(engine->board, engine->push + n * sizeof(*words),
+			      le32_to_cpu(words[n]));
+}
+
+/* Tells the board where in memory an engine's chain is. */
+static void chain_point(struct peerdma_engine *engine, u32 count)
+{
+	struct peerdma_dev *board = engine->board;
+
+	peerdma_write(board, engine->sgdma + PEERDMA_SGDMA_DESCRIPTOR_LO_REG,
+		      lower_32_bits(engine->chain.address));
+	peerdma_write(board, engine->sgdma + PEERDMA_SGDMA_DESCRIPTOR_HI_REG,
+		      upper_32_bits(engine->chain.address));
+	peerdma_write(board, engine->sgdma + PEERDMA_SGDMA_DESCRIPTOR_ADJACENT_REG,
+		      min_t(u32, count, BLOCK) - 1);
+}
+
+/**
+ * peerdma_chain_doorbell() - starts an engine's chain
+ * @engine: its channel is stopped. The board's lock is held
+ * @count: number of descriptors
+ */
+void peerdma_chain_doorbell(struct peerdma_engine *engine, u32 count)
+{
+	/* What goes round is fetched again and again. */
+	if (engine->push && count <= PEERDMA_PUSH_DESCRIPTORS && !engine->job->run.frame_ring)
+		chain_push(engine, count);
+	else
+		chain_point(engine, count);
+	peerdma_channel_write(engine, PEERDMA_CHANNEL_PERF_CONTROL_REG,
+			      PEERDMA_CHANNEL_PERF_CONTROL_CLEAR);
+	peerdma_channel_write(engine, PEERDMA_CHANNEL_PERF_CONTROL_REG,
+			      PEERDMA_CHANNEL_PERF_CONTROL_RUN | PEERDMA_CHANNEL_PERF_CONTROL_AUTO);
+	/* Clears status and count as well; writel() orders the descriptors before it. */
+	peerdma_channel_write(engine, PEERDMA_CHANNEL_CONTROL_REG,
+			      CONTROL_LOG | PEERDMA_CHANNEL_CONTROL_RUN);
 }

@@ -2,6 +2,10 @@
 /*
  * From queued jobs to running chains: which job gets which engine, and when.
  *
+ * Each file has a queue of jobs. Users take turns, and a user's files take that user's: opening
+ * many files gives no more of the board's time than opening one. What runs for that under the
+ * board's lock takes constant time, however many users, files and jobs wait.
+ *
  * A copy uses both engines: at the same time where the board has a stream; otherwise the C2H engine
  * follows one chunk behind the H2C engine, and both use the staging area at the end of card RAM.
  * A job owns its engines from its start to its end. Where CPU and board do not see each other's
@@ -19,22 +23,149 @@
 #define SLOWEST_BYTES_PER_MS	1000
 /* Of a chain at most: it is made, and its memory synchronized, while the other engine may run. */
 #define CHAIN_BYTES		SZ_64M
-/* How many contiguous descriptors can be announced with the first one. */
-#define BLOCK			64
-
-#define CONTROL_LOG		(PEERDMA_CHANNEL_CONTROL_IE_DESCRIPTOR_STOPPED | \
-				 PEERDMA_CHANNEL_CONTROL_IE_DESCRIPTOR_COMPLETED | \
-				 PEERDMA_CHANNEL_CONTROL_IE_ALIGN_MISMATCH | \
-				 PEERDMA_CHANNEL_CONTROL_IE_MAGIC_STOPPED | \
-				 PEERDMA_CHANNEL_CONTROL_IE_INVALID_LENGTH | \
-				 PEERDMA_CHANNEL_CONTROL_IE_READ_ERROR | \
-				 PEERDMA_CHANNEL_CONTROL_IE_WRITE_ERROR | \
-				 PEERDMA_CHANNEL_CONTROL_IE_DESC_ERROR)
 
 static unsigned int timeout_ms = 3000;
 module_param(timeout_ms, uint, 0644);
 MODULE_PARM_DESC(timeout_ms,
 		 "how long a transfer may stand still, in milliseconds of the board's own time (default 3000)");
+
+/* The list for those whose first job is this one. */
+static unsigned int dispatch_list(const struct peerdma_job *job)
+{
+	return job->channel * PEERDMA_CHANNEL_SETS +
+	       (job->legs[PEERDMA_H2C].used << PEERDMA_H2C |
+		job->legs[PEERDMA_C2H].used << PEERDMA_C2H);
+}
+
+/* Where a file is while this is its first job. */
+static struct peerdma_line *dispatch_line(const struct peerdma_job *job)
+{
+	return &job->file->share->lines[dispatch_list(job)];
+}
+
+static struct peerdma_file *dispatch_first_file(struct peerdma_line *line)
+{
+	return list_first_entry(&line->files, struct peerdma_file, on_ready);
+}
+
+/**
+ * peerdma_dispatch_first() - the next job of a file
+ * @file: its board's lock is held
+ *
+ * Return: the job, or NULL if none is queued.
+ */
+struct peerdma_job *peerdma_dispatch_first(struct peerdma_file *file)
+{
+	return list_first_entry_or_null(&file->queue, struct peerdma_job, link);
+}
+
+/**
+ * peerdma_dispatch_needs() - the engines that a job needs
+ * @job: prepared
+ *
+ * Return: a bit for each engine of the board.
+ */
+unsigned int peerdma_dispatch_needs(const struct peerdma_job *job)
+{
+	return peerdma_ready_engines(dispatch_list(job));
+}
+
+/**
+ * peerdma_dispatch_turn() - whose turn it is
+ * @board: called with its lock held
+ * @taken: engines that are not to be had, a bit for each
+ *
+ * Looks at one user for each set of engines: all files of a user whose next job needs the same
+ * engines are in one line.
+ *
+ * Return: of the files whose next job needs an engine that is not taken, the one whose turn it is;
+ * NULL if there is none.
+ */
+struct peerdma_file *peerdma_dispatch_turn(struct peerdma_dev *board, unsigned int taken)
+{
+	struct peerdma_line *line, *found = NULL;
+	unsigned int list;
+
+	for (list = 0; list < ARRAY_SIZE(board->ready); list++) {
+		if (!(peerdma_ready_engines(list) & ~taken))
+			continue;
+		line = list_first_entry_or_null(&board->ready[list], struct peerdma_line, on_ready);
+		if (line && (!found || line->turn < found->turn))
+			found = line;
+	}
+	return found ? dispatch_first_file(found) : NULL;
+}
+
+/* Puts a line behind those of all other users, unless no file is in it. */
+static void dispatch_pass_turn(struct peerdma_line *line, struct peerdma_dev *board,
+			       unsigned int list)
+{
+	list_del_init(&line->on_ready);
+	if (list_empty(&line->files))
+		return;
+	line->turn = ++board->turns;
+	list_add_tail(&line->on_ready, &board->ready[list]);
+}
+
+/* Puts a file behind all others of its user that are ready, unless nothing of it is queued. */
+static void dispatch_line_up(struct peerdma_file *file)
+{
+	struct peerdma_job *job = peerdma_dispatch_first(file);
+	struct peerdma_line *line;
+
+	if (!job)
+		return;
+	line = dispatch_line(job);
+	list_add_tail(&file->on_ready, &line->files);
+	if (list_empty(&line->on_ready))
+		dispatch_pass_turn(line, file->board, dispatch_list(job));
+}
+
+/**
+ * peerdma_dispatch_add() - queues a job for engines
+ * @job: it needs some. Called with the board's lock held
+ */
+void peerdma_dispatch_add(struct peerdma_job *job)
+{
+	struct peerdma_file *file = job->file;
+	struct peerdma_use *use;
+
+	job->run.queued = true;
+	file->receiving += job->path == PATH_RECEIVE;
+	for_each_use(use, job)
+		list_add_tail(&use->on_surface, &use->surface->queued);
+	list_add_tail(&job->link, &file->queue);
+	if (peerdma_dispatch_first(file) == job)
+		dispatch_line_up(file);
+}
+
+/**
+ * peerdma_dispatch_remove() - takes a job out of its queue
+ * @job: queued. Called with the board's lock held, in any context
+ *
+ * If it was the next one of its file, the user's other files come first; if it was the user's next
+ * one for these engines, the other users do.
+ */
+void peerdma_dispatch_remove(struct peerdma_job *job)
+{
+	struct peerdma_file *file = job->file;
+	struct peerdma_line *line = dispatch_line(job);
+	bool next = peerdma_dispatch_first(file) == job;
+	bool turn = next && dispatch_first_file(line) == file;
+	struct peerdma_use *use;
+
+	job->run.queued = false;
+	file->receiving -= job->path == PATH_RECEIVE;
+	for_each_use(use, job)
+		list_del_init(&use->on_surface);
+	list_del_init(&job->link);
+	if (!next)
+		return;
+	list_del_init(&file->on_ready);
+	if (turn)
+		dispatch_pass_turn(line, file->board, dispatch_list(job));
+	dispatch_line_up(file);
+}
 
 /**
  * peerdma_dispatch_moves() - notes that a job is not late
@@ -42,8 +173,8 @@ MODULE_PARM_DESC(timeout_ms,
  */
 void peerdma_dispatch_moves(struct peerdma_job *job)
 {
-	job->keeps = job->frame_ring;
-	job->deadline = jiffies + peerdma_hw_scaled(job->file->board, READ_ONCE(timeout_ms));
+	job->run.keeps = job->run.frame_ring;
+	job->run.deadline = jiffies + peerdma_hw_scaled(job->file->board, READ_ONCE(timeout_ms));
 }
 
 /*
@@ -68,7 +199,7 @@ static u64 dispatch_ready(const struct peerdma_engine *engine)
 	if (job->error || !leg->used)
 		return 0;
 	/* All of it: credits say how much of that is fetched. */
-	if (job->frame_ring)
+	if (job->run.frame_ring)
 		return leg->length - leg->started;
 	left = min_t(u64, leg->length - leg->started, CHAIN_BYTES);
 	if (dispatch_in_step(job))
@@ -104,14 +235,14 @@ static bool dispatch_admit(struct peerdma_dev *board)
 	for_each_engine(engine, board)
 		taken |= (engine->job ? 1 : 0) << engine->number;
 
-	while ((file = peerdma_scheduler_turn(board, taken))) {
-		job = peerdma_scheduler_first(file);
-		needs = peerdma_scheduler_needs(job);
+	while ((file = peerdma_dispatch_turn(board, taken))) {
+		job = peerdma_dispatch_first(file);
+		needs = peerdma_dispatch_needs(job);
 		if (needs & taken) {
 			taken |= needs;
 			continue;
 		}
-		peerdma_scheduler_remove(job);
+		peerdma_dispatch_remove(job);
 		if (peerdma_partition_bars(job)) {
 			/* One at a time under the lock: its end has the others looked at. */
 			job->error = -EACCES;
@@ -123,9 +254,10 @@ static bool dispatch_admit(struct peerdma_dev *board)
 			if (needs & BIT(engine->number))
 				engine->job = job;
 		job->begin = ktime_get();
-		job->limit = jiffies +
-			     peerdma_hw_scaled(board, LONGEST_MS + div_u64(job->length,
-									   SLOWEST_BYTES_PER_MS));
+		job->run.limit = jiffies +
+				 peerdma_hw_scaled(board, LONGEST_MS +
+							  div_u64(job->length,
+								  SLOWEST_BYTES_PER_MS));
 		return true;
 	}
 	return false;
@@ -183,7 +315,7 @@ void peerdma_dispatch_free(struct peerdma_job *job)
 		if (engine->job == job)
 			engine->job = NULL;
 	/* Who is about to wait, and is not seen here, sees that the engines are free. */
-	if (peerdma_scheduler_turn(board, 0) || waitqueue_active(&board->idle))
+	if (peerdma_dispatch_turn(board, 0) || waitqueue_active(&board->idle))
 		queue_work(peerdma_wq, &board->pump);
 }
 
@@ -193,7 +325,7 @@ static void dispatch_rewind(struct peerdma_job *job)
 	struct peerdma_dev *board = job->file->board;
 	struct peerdma_leg *leg;
 
-	job->again = false;
+	job->run.again = false;
 	if (job->error)
 		return;
 	for (leg = job->legs; leg < job->legs + PEERDMA_DIRECTIONS; leg++) {
@@ -203,10 +335,10 @@ static void dispatch_rewind(struct peerdma_job *job)
 	if (job->path == PATH_STREAM)
 		peerdma_write(board, PEERDMA_EXTENSION_BASE + PEERDMA_EXTENSION_STREAM_FLUSH_REG,
 			      BIT(job->channel));
-	job->limit += peerdma_hw_scaled(board, PEERDMA_QUARANTINE_MS);
+	job->run.limit += peerdma_hw_scaled(board, PEERDMA_QUARANTINE_MS);
 	job->status = 0;
-	job->kind = 0;
-	job->address = 0;
+	job->run.kind = 0;
+	job->run.address = 0;
 }
 
 /**
@@ -231,59 +363,18 @@ void peerdma_dispatch_settle(struct peerdma_job *job)
 		leg = &job->legs[engine->index];
 		all &= leg->done == leg->length;
 	}
-	if (job->again)
+	if (job->run.again)
 		dispatch_rewind(job);
 	if (!all && !job->error) {
 		queue_work(peerdma_wq, &board->pump);
 		return;
 	}
-	if (job->frame_ring)
-		peerdma_frame_ring_off(job->frame_ring);
+	if (job->run.frame_ring)
+		peerdma_frame_ring_off(job->run.frame_ring);
 	for_each_engine(engine, board)
 		if (engine->job == job && job->error)
 			peerdma_hw_capture_drop(engine);
 	board->ops->job_end(job);
-}
-
-/* Writes a short chain into the board, which saves it a round trip to memory. */
-static void dispatch_push(struct peerdma_engine *engine, u32 count)
-{
-	const __le32 *words = (const __le32 *)engine->chain.descriptors;
-	u32 n;
-
-	for (n = 0; n < count * sizeof(*engine->chain.descriptors) / sizeof(*words); n++)
-		peerdma_write(engine->board, engine->push + n * sizeof(*words),
-			      le32_to_cpu(words[n]));
-}
-
-/* Tells the board where in memory an engine's chain is. */
-static void dispatch_point(struct peerdma_engine *engine, u32 count)
-{
-	struct peerdma_dev *board = engine->board;
-
-	peerdma_write(board, engine->sgdma + PEERDMA_SGDMA_DESCRIPTOR_LO_REG,
-		      lower_32_bits(engine->chain.address));
-	peerdma_write(board, engine->sgdma + PEERDMA_SGDMA_DESCRIPTOR_HI_REG,
-		      upper_32_bits(engine->chain.address));
-	peerdma_write(board, engine->sgdma + PEERDMA_SGDMA_DESCRIPTOR_ADJACENT_REG,
-		      min_t(u32, count, BLOCK) - 1);
-}
-
-/* Starts an engine's chain. The channel is stopped; the board's lock is held. */
-static void dispatch_doorbell(struct peerdma_engine *engine, u32 count)
-{
-	/* What goes round is fetched again and again. */
-	if (engine->push && count <= PEERDMA_PUSH_DESCRIPTORS && !engine->job->frame_ring)
-		dispatch_push(engine, count);
-	else
-		dispatch_point(engine, count);
-	peerdma_channel_write(engine, PEERDMA_CHANNEL_PERF_CONTROL_REG,
-			      PEERDMA_CHANNEL_PERF_CONTROL_CLEAR);
-	peerdma_channel_write(engine, PEERDMA_CHANNEL_PERF_CONTROL_REG,
-			      PEERDMA_CHANNEL_PERF_CONTROL_RUN | PEERDMA_CHANNEL_PERF_CONTROL_AUTO);
-	/* Clears status and count as well; writel() orders the descriptors before it. */
-	peerdma_channel_write(engine, PEERDMA_CHANNEL_CONTROL_REG,
-			      CONTROL_LOG | PEERDMA_CHANNEL_CONTROL_RUN);
 }
 
 static void dispatch_start(struct peerdma_engine *engine, u64 bytes, u32 count)
@@ -298,11 +389,11 @@ static void dispatch_start(struct peerdma_engine *engine, u64 bytes, u32 count)
 	engine->state = ENGINE_RUNNING;
 	engine->job->legs[engine->index].started += bytes;
 	peerdma_dispatch_moves(engine->job);
-	if (engine->job->frame_ring)
+	if (engine->job->run.frame_ring)
 		peerdma_frame_ring_begin(engine);
-	dispatch_doorbell(engine, count);
-	if (engine->job->frame_ring) {
-		peerdma_frame_ring_give(engine->job->frame_ring);
+	peerdma_chain_doorbell(engine, count);
+	if (engine->job->run.frame_ring) {
+		peerdma_frame_ring_give(engine->job->run.frame_ring);
 		/* It refuses those who wait for the engine. */
 		mod_delayed_work(peerdma_wq, &board->watchdog, 0);
 		return;
@@ -321,7 +412,7 @@ static u64 dispatch_build(struct peerdma_engine *engine, u64 ready, u32 *count)
 	u64 card = leg->card, from = leg->offset + leg->started;
 	u64 bytes;
 
-	if (job->frame_ring) {
+	if (job->run.frame_ring) {
 		*count = peerdma_frame_ring_build(engine);
 		return ready;
 	}
@@ -358,7 +449,7 @@ void peerdma_dispatch_pump(struct peerdma_dev *board)
 		bytes = dispatch_build(engine, ready, &count);
 
 		spin_lock_irq(&board->lock);
-		if (job->error || job->again) {
+		if (job->error || job->run.again) {
 			engine->state = ENGINE_IDLE;
 			peerdma_dispatch_settle(job);
 		} else {

@@ -195,34 +195,23 @@ struct peerdma_frame_ring {
 };
 
 /**
- * struct peerdma_job - one transfer
- * @ref: the engines hold one until all have been told of the end, whoever waits or reads the event
- *	holds another
- * @file: where completions go; holds a reference
- * @link: entry in the file's queue, later in its events; while a ring runs, there is an event of it
- * @on_file: entry in the file's list of jobs; empty if the submitter waits for the job
- * @untold: entry in the file's list of these, once it has been delivered
- * @reap: what may sleep and has to be done before the job is delivered
- * @id: number of the job in its file
- * @user_data: the program's, returned with the event
- * @eventfd: to be signalled at the end; NULL: none
- * @channel: number of its channels
- * @path: what the card side is
- * @generation: board generation that the job depends on; 0: any
- * @length: bytes, from memory if there is some on both sides; of a ring, of one round
- * @legs: its part on each engine
- * @uses: memory that it may touch
- * @use_count: length of @uses
- * @own_uses: @uses of a job without a ring
- * @frame_ring: what it fills with frames, until it is stopped; NULL for all other jobs
- * @launch_queue: it is one; NULL for all other jobs
- * @slot: launch queues start it, and it ends when it is taken from them; NULL for all other jobs
+ * enum peerdma_job_type - what a job is
+ * @JOB_TRANSFER: bytes that engines move
+ * @JOB_FRAMES: memory that an engine fills with frames, until it is stopped
+ * @JOB_LAUNCH_QUEUE: a launch queue
+ * @JOB_SLOT: a transfer that a launch queue starts, until it is taken from that
+ */
+enum peerdma_job_type {
+	JOB_TRANSFER,
+	JOB_FRAMES,
+	JOB_LAUNCH_QUEUE,
+	JOB_SLOT,
+};
+
+/**
+ * struct peerdma_run - what a job has that runs on engines of its own
+ * @frame_ring: what it fills with frames, which it owns; NULL of a transfer
  * @queued: it is in its file's queue
- * @ended: the engine has finished with it: @error and the legs are final
- * @delivered: its data is where the CPU sees it: what is in the file's events is its end
- * @error: 0 or a negative errno; the first one is kept
- * @reason: enum peerdma_reason
- * @status: status of the channel that failed
  * @kind: enum peerdma_error_kind, if the board has an extension block
  * @address: where the board met the error
  * @waits_for: enum peerdma_waits_for, of the channel that was late
@@ -233,41 +222,11 @@ struct peerdma_frame_ring {
  * @patience: in jiffies; until then it may be so again
  * @keeps: it is late, but may be: it waits for the user block; or it has a ring. Jobs that need its
  *	engines are refused
- * @counted: it counts for the user of @file
  * @holder: who opened the file of the job that kept the engines which this one needed, or NULL
- * @fence: signalled when it has ended, or NULL
- * @begin: time of the start
- * @nanoseconds: from start to end
- * @finished: completed when the job has been delivered: for one who waits; later for all who wait
- *	for the end of a launch queue or a slot
  */
-struct peerdma_job {
-	struct kref ref;
-	struct peerdma_file *file;
-	struct list_head link;
-	struct list_head on_file;
-	struct list_head untold;
-	struct work_struct reap;
-	u64 id;
-	u64 user_data;
-	struct eventfd_ctx *eventfd;
-	u32 channel;
-	enum peerdma_path path;
-	u32 generation;
-	u64 length;
-	struct peerdma_leg legs[PEERDMA_DIRECTIONS];
-	struct peerdma_use *uses;
-	u32 use_count;
-	struct peerdma_use own_uses[PEERDMA_DIRECTIONS];
+struct peerdma_run {
 	struct peerdma_frame_ring *frame_ring;
-	struct peerdma_launch_queue *launch_queue;
-	struct peerdma_slot *slot;
 	bool queued;
-	bool ended;
-	bool delivered;
-	int error;
-	u32 reason;
-	u32 status;
 	u32 kind;
 	u64 address;
 	u32 waits_for;
@@ -277,16 +236,97 @@ struct peerdma_job {
 	bool waited;
 	unsigned long patience;
 	bool keeps;
-	bool counted;
 	struct pid *holder;
+};
+
+/**
+ * struct peerdma_job - what is done for an open file, and holds memory until it has ended
+ * @ref: the engines hold one until all have been told of the end, whoever waits or reads the event
+ *	holds another
+ * @file: where completions go; holds a reference
+ * @type: says which of @run, @launch_queue and @slot it has
+ * @link: entry in the file's queue, later in its events; while a ring runs, there is an event of it
+ * @on_file: entry in the file's list of jobs; empty if the submitter waits for the job
+ * @untold: entry in the file's list of these, once it has been delivered
+ * @reap: what may sleep and has to be done before the job is delivered
+ * @id: number of the job in its file
+ * @user_data: the program's, returned with the event
+ * @eventfd: to be signalled at the end; NULL: none
+ * @generation: board generation that the job depends on; 0: any
+ * @uses: memory that it may touch
+ * @use_count: length of @uses
+ * @own_uses: @uses of a job without a ring
+ * @channel: number of its channels
+ * @path: what the card side is
+ * @length: bytes, from memory if there is some on both sides; of a ring, of one round
+ * @legs: its part on each engine
+ * @ended: the engine has finished with it: @error and the legs are final
+ * @delivered: its data is where the CPU sees it: what is in the file's events is its end
+ * @error: 0 or a negative errno; the first one is kept
+ * @reason: enum peerdma_reason
+ * @status: status of the channel that failed, or state of the launch queue
+ * @counted: it counts for the user of @file
+ * @fence: signalled when it has ended, or NULL
+ * @begin: time of the start
+ * @nanoseconds: from start to end
+ * @finished: completed when the job has been delivered: for one who waits; later for all who wait
+ *	for the end of a launch queue or a slot
+ * @run: of JOB_TRANSFER and JOB_FRAMES
+ * @launch_queue: of JOB_LAUNCH_QUEUE
+ * @slot: of JOB_SLOT
+ *
+ * What it moves is in @channel to @legs: of a launch queue, nothing.
+ */
+struct peerdma_job {
+	struct kref ref;
+	struct peerdma_file *file;
+	enum peerdma_job_type type;
+	struct list_head link;
+	struct list_head on_file;
+	struct list_head untold;
+	struct work_struct reap;
+	u64 id;
+	u64 user_data;
+	struct eventfd_ctx *eventfd;
+	u32 generation;
+	struct peerdma_use *uses;
+	u32 use_count;
+	struct peerdma_use own_uses[PEERDMA_DIRECTIONS];
+	u32 channel;
+	enum peerdma_path path;
+	u64 length;
+	struct peerdma_leg legs[PEERDMA_DIRECTIONS];
+	bool ended;
+	bool delivered;
+	int error;
+	u32 reason;
+	u32 status;
+	bool counted;
 	struct dma_fence *fence;
 	ktime_t begin;
 	u64 nanoseconds;
 	struct completion finished;
+	union {
+		struct peerdma_run run;
+		struct peerdma_launch_queue launch_queue;
+		struct peerdma_slot slot;
+	};
 };
+
+/* Whether a job is with launch queues: it has no engines of its own. */
+static inline bool peerdma_job_launches(const struct peerdma_job *job)
+{
+	return job->type == JOB_LAUNCH_QUEUE || job->type == JOB_SLOT;
+}
 
 #define for_each_use(use, job) \
 	for ((use) = (job)->uses; (use) < (job)->uses + (job)->use_count; (use)++)
+
+/* The engines that the first jobs of the files in a list of ready ones need, a bit for each. */
+static inline unsigned int peerdma_ready_engines(unsigned int list)
+{
+	return (list % PEERDMA_CHANNEL_SETS) << (list / PEERDMA_CHANNEL_SETS * PEERDMA_DIRECTIONS);
+}
 
 /* Process context. */
 static inline void peerdma_file_put(struct peerdma_file *file)
@@ -301,16 +341,6 @@ u64 peerdma_partition_shared(struct peerdma_dev *board);
 int peerdma_partition_place(struct peerdma_file *file, u64 length);
 int peerdma_partition_wait(struct peerdma_file *file);
 void peerdma_partition_release(struct peerdma_file *file);
-
-/* scheduler.c */
-void peerdma_scheduler_init(struct peerdma_share *share);
-struct peerdma_job *peerdma_scheduler_first(struct peerdma_file *file);
-unsigned int peerdma_scheduler_needs(const struct peerdma_job *job);
-struct peerdma_file *peerdma_scheduler_turn(struct peerdma_dev *board, unsigned int taken);
-bool peerdma_scheduler_kept_from(const struct peerdma_job *holder, const struct peerdma_job *job);
-struct peerdma_job *peerdma_scheduler_next_kept(const struct peerdma_job *holder);
-void peerdma_scheduler_add(struct peerdma_job *job);
-void peerdma_scheduler_remove(struct peerdma_job *job);
 
 /* tell.c */
 extern struct workqueue_struct *peerdma_wq;
@@ -329,6 +359,7 @@ u64 peerdma_chain_build(const struct peerdma_chain *chain, const struct peerdma_
 			u64 offset, u64 card, bool card_fixed, u64 bytes, u32 *count);
 bool peerdma_chain_address(const struct peerdma_surface *surface, u64 offset, u64 length, u64 *bus);
 u32 peerdma_chain_build_ring(struct peerdma_engine *engine, const struct peerdma_frame_ring *ring);
+void peerdma_chain_doorbell(struct peerdma_engine *engine, u32 count);
 
 /* frame_ring.c */
 int peerdma_frame_ring_create(struct peerdma_job *job, u32 frames);
@@ -344,19 +375,17 @@ void peerdma_frame_ring_off(struct peerdma_frame_ring *ring);
 void peerdma_frame_ring_reclaim(struct peerdma_frame_ring *ring);
 
 /* dispatch.c */
+struct peerdma_job *peerdma_dispatch_first(struct peerdma_file *file);
+unsigned int peerdma_dispatch_needs(const struct peerdma_job *job);
+struct peerdma_file *peerdma_dispatch_turn(struct peerdma_dev *board, unsigned int taken);
+void peerdma_dispatch_add(struct peerdma_job *job);
+void peerdma_dispatch_remove(struct peerdma_job *job);
 void peerdma_dispatch_moves(struct peerdma_job *job);
 void peerdma_dispatch_free(struct peerdma_job *job);
 bool peerdma_dispatch_repeats(const struct peerdma_job *job);
 void peerdma_dispatch_settle(struct peerdma_job *job);
 void peerdma_dispatch_pump(struct peerdma_dev *board);
 void peerdma_dispatch_pump_work(struct work_struct *work);
-
-/* launch_tickets.c */
-void peerdma_launch_tickets_tell(struct peerdma_launch_queue *queue, u32 told);
-void peerdma_launch_tickets_fill(struct peerdma_launch_queue *queue);
-bool peerdma_launch_tickets_wait(const struct peerdma_launch_queue *queue);
-void peerdma_launch_tickets_end(struct peerdma_launch_queue *queue, u32 reason, u32 status);
-void peerdma_launch_tickets_done(const struct peerdma_place *done);
 
 /* launch_queue.c */
 int peerdma_launch_queue_start(struct peerdma_job *job);
@@ -372,6 +401,7 @@ void peerdma_launch_queue_force(struct peerdma_dev *board);
 
 /* stop.c */
 void peerdma_stop_job(struct peerdma_job *job, int error, u32 reason);
+bool peerdma_stop_kept_from(const struct peerdma_job *holder, const struct peerdma_job *job);
 bool peerdma_stop_kept(struct peerdma_job *holder);
 void peerdma_stop_file(struct peerdma_file *file, int error, u32 reason);
 void peerdma_stop_all(struct peerdma_dev *board, bool queued, int error, u32 reason);
@@ -386,13 +416,10 @@ void peerdma_stop_bury(struct peerdma_dev *board);
 bool peerdma_stop_step(struct peerdma_dev *board, bool late);
 void peerdma_stop_work(struct work_struct *work);
 
-/* room.c */
-bool peerdma_room_wait(struct peerdma_engine *engine);
-void peerdma_room_work(struct work_struct *work);
-
 /* irq.c */
 int peerdma_irq_setup(struct peerdma_dev *board);
 void peerdma_irq_teardown(struct peerdma_dev *board);
 void peerdma_irq_watchdog_work(struct work_struct *work);
+void peerdma_irq_room_work(struct work_struct *work);
 
 #endif /* PEERDMA_ENGINE_H */

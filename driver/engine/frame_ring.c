@@ -46,7 +46,7 @@ int peerdma_frame_ring_create(struct peerdma_job *job, u32 frames)
 	ring->frame_count = frames;
 	mutex_init(&ring->giving);
 	INIT_WORK(&ring->publish, frame_ring_publish_work);
-	job->frame_ring = ring;
+	job->run.frame_ring = ring;
 	job->uses = ring->uses;
 	return 0;
 }
@@ -57,11 +57,11 @@ int peerdma_frame_ring_create(struct peerdma_job *job, u32 frames)
  */
 void peerdma_frame_ring_free(struct peerdma_job *job)
 {
-	if (!job->frame_ring)
+	if (!job->run.frame_ring)
 		return;
-	mutex_destroy(&job->frame_ring->giving);
-	kvfree(job->frame_ring->uses);
-	kvfree(job->frame_ring);
+	mutex_destroy(&job->run.frame_ring->giving);
+	kvfree(job->run.frame_ring->uses);
+	kvfree(job->run.frame_ring);
 }
 
 /**
@@ -129,7 +129,7 @@ static void frame_ring_sync(struct peerdma_frame_ring *ring, u64 from, u64 to, b
  */
 u32 peerdma_frame_ring_build(struct peerdma_engine *engine)
 {
-	struct peerdma_frame_ring *ring = engine->job->frame_ring;
+	struct peerdma_frame_ring *ring = engine->job->run.frame_ring;
 
 	frame_ring_sync(ring, 0, ring->frame_count, false);
 	return peerdma_chain_build_ring(engine, ring);
@@ -183,7 +183,7 @@ static void frame_ring_gate(struct peerdma_engine *engine, u32 reg)
  */
 void peerdma_frame_ring_begin(struct peerdma_engine *engine)
 {
-	struct peerdma_frame_ring *ring = engine->job->frame_ring;
+	struct peerdma_frame_ring *ring = engine->job->run.frame_ring;
 
 	ring->engine = engine;
 	if (ring->records)

@@ -2,17 +2,115 @@
 /*
  * How engines report: interrupts (a message for each, one message for both, or a shared line),
  * and a watchdog for those that do not arrive.
+ *
+ * Room for completions. A read that is not answered keeps its room in the board for a while, since
+ * completions may still come. When none is left for others, a chain that reads ends at once with
+ * PEERDMA_ERROR_NO_COMPLETION_SPACE. Its job starts it again once there is room, and no other chain
+ * starts before. What cannot be started again does not start while there are lost reads.
  */
 #include <linux/bitfield.h>
 #include <linux/interrupt.h>
 
 #include "engine.h"
 
+/* How often room is looked for, in the longest time for which a lost read keeps its own. */
+#define LOOKS			50
+/* A job waits for so many of these times, since more reads may be lost meanwhile. */
+#define PATIENCE		2
+
+static unsigned long irq_room_longest(struct peerdma_dev *board)
+{
+	return peerdma_hw_scaled(board, PEERDMA_QUARANTINE_MS);
+}
+
+/* If the board does not answer, there are some. */
+static bool irq_has_lost_reads(struct peerdma_dev *board)
+{
+	return peerdma_read(board, PEERDMA_EXTENSION_BASE + PEERDMA_EXTENSION_QUARANTINED_REG);
+}
+
+static void irq_look_for_room_later(struct peerdma_dev *board)
+{
+	queue_delayed_work(peerdma_wq, &board->room, irq_room_longest(board) / LOOKS + 1);
+}
+
+/* Nothing is asked of the board before its first lost read. */
+static void irq_note_lost_reads(struct peerdma_dev *board, bool full)
+{
+	if (!board->crowded)
+		board->crowded = (jiffies + PATIENCE * irq_room_longest(board)) | 1;
+	board->full |= full;
+	irq_look_for_room_later(board);
+}
+
+/* Whether a chain failed for that. Of two that fail at the same time, one may not be explained. */
+static bool irq_missed_room(struct peerdma_engine *engine)
+{
+	struct peerdma_dev *board = engine->board;
+	bool full = true;
+
+	switch (engine->job->run.kind) {
+	case PEERDMA_ERROR_COMPLETION_TIMEOUT:
+	case PEERDMA_ERROR_UNEXPECTED_COMPLETION:
+		full = false;
+		break;
+	case PEERDMA_ERROR_NO_COMPLETION_SPACE:
+		break;
+	case 0:
+		if (board->version && irq_has_lost_reads(board))
+			break;
+		return false;
+	default:
+		return false;
+	}
+	irq_note_lost_reads(board, full);
+	return full;
+}
+
+static void irq_stop_for_room(struct peerdma_engine *engine)
+{
+	if (engine->state != ENGINE_RUNNING)
+		return;
+	peerdma_hw_stop(engine);
+	engine->state = ENGINE_STOPPING;
+	engine->deadline = jiffies + peerdma_hw_scaled(engine->board, PEERDMA_STOP_MS);
+}
+
+/*
+ * Has a job wait for room for completions: its chain has failed, and what is known of that is in
+ * the job, which goes on if it can; see peerdma_dispatch_settle(). The board's lock is held.
+ * Returns false if the chain failed for another reason, or cannot be started again, or the job has
+ * waited for as long as lost reads keep their room.
+ */
+static bool irq_wait_for_room(struct peerdma_engine *engine)
+{
+	struct peerdma_dev *board = engine->board;
+	struct peerdma_job *job = engine->job;
+	struct peerdma_engine *other;
+
+	if (!irq_missed_room(engine) || job->error || !peerdma_dispatch_repeats(job))
+		return false;
+	if (!job->run.waited)
+		job->run.patience = jiffies + PATIENCE * irq_room_longest(board);
+	job->run.waited = true;
+	job->run.waits_for = PEERDMA_WAITS_FOR_SPACE;
+	if (time_after(jiffies, job->run.patience))
+		return false;
+	job->run.again = true;
+	irq_stop_for_room(engine);
+	/* A copy begins anew. */
+	for_each_engine(other, board)
+		if (other->job == job && job->path == PATH_STREAM)
+			irq_stop_for_room(other);
+	mod_delayed_work(peerdma_wq, &board->stopper, 0);
+	return true;
+}
+
 /* As irq_event(), of a channel that runs a ring, which ends only if it is stopped, or fails. */
 static void irq_ring(struct peerdma_engine *engine, u32 status)
 {
 	struct peerdma_job *job = engine->job;
-	int error = peerdma_frame_ring_look(job->frame_ring, status);
+	int error = peerdma_frame_ring_look(job->run.frame_ring, status);
 
 	engine->unheard = false;
 	if (error == -ENODEV) {
@@ -22,7 +120,7 @@ static void irq_ring(struct peerdma_engine *engine, u32 status)
 	if (!error && status & PEERDMA_STATUS_BUSY && !(status & PEERDMA_STATUS_ERRORS))
 		return;
 	job->status = status;
-	job->kind = peerdma_hw_capture_take(engine, &job->address);
+	job->run.kind = peerdma_hw_capture_take(engine, &job->run.address);
 	peerdma_stop_job(job, -EIO, PEERDMA_REASON_ENGINE);
 }
 
@@ -41,7 +139,7 @@ static void irq_event(struct peerdma_engine *engine, u32 status)
 		peerdma_stop_lost(board);
 		return;
 	}
-	if (engine->state == ENGINE_RUNNING && job->frame_ring) {
+	if (engine->state == ENGINE_RUNNING && job->run.frame_ring) {
 		irq_ring(engine, status);
 		return;
 	}
@@ -51,8 +149,8 @@ static void irq_event(struct peerdma_engine *engine, u32 status)
 		if (status & PEERDMA_STATUS_BUSY && !(engine->seen & PEERDMA_STATUS_ERRORS))
 			return;
 		job->status = engine->seen;
-		job->kind = peerdma_hw_capture_take(engine, &job->address);
-		if (!peerdma_room_wait(engine))
+		job->run.kind = peerdma_hw_capture_take(engine, &job->run.address);
+		if (!irq_wait_for_room(engine))
 			peerdma_stop_job(job, -EIO, PEERDMA_REASON_ENGINE);
 		return;
 	}
@@ -204,7 +302,7 @@ static void irq_watch(struct peerdma_engine *engine)
 {
 	struct peerdma_dev *board = engine->board;
 	u32 status = peerdma_hw_status(engine, false);
-	bool ring = engine->job->frame_ring;
+	bool ring = engine->job->run.frame_ring;
 
 	if (status == ~0u) {
 		peerdma_stop_lost(board);
@@ -252,23 +350,23 @@ static bool irq_judge(struct peerdma_engine *engine)
 	/* What has ended, or is with a board that is gone, is not late. */
 	if (engine->unheard || engine->board->state == PEERDMA_BOARD_DEAD)
 		return false;
-	if (job->frame_ring) {
-		if (peerdma_frame_ring_waits(job->frame_ring))
+	if (job->run.frame_ring) {
+		if (peerdma_frame_ring_waits(job->run.frame_ring))
 			peerdma_dispatch_moves(job);
 		more = peerdma_stop_kept(job);
 	}
-	stands = time_after(jiffies, job->deadline);
-	if (!stands && (job->frame_ring || time_before_eq(jiffies, job->limit)))
+	stands = time_after(jiffies, job->run.deadline);
+	if (!stands && (job->run.frame_ring || time_before_eq(jiffies, job->run.limit)))
 		return more;
 	engine = irq_culprit(job);
-	job->waits_for = peerdma_hw_waits_for(engine);
+	job->run.waits_for = peerdma_hw_waits_for(engine);
 	if (job->path == PATH_RECEIVE &&
-	    (!stands || job->waits_for == PEERDMA_WAITS_FOR_USER_OUTPUT)) {
-		job->keeps = true;
+	    (!stands || job->run.waits_for == PEERDMA_WAITS_FOR_USER_OUTPUT)) {
+		job->run.keeps = true;
 		return peerdma_stop_kept(job);
 	}
 	/* It is not the one that is late. */
-	if (job->waits_for == PEERDMA_WAITS_FOR_GRANT && irq_end_holders(engine)) {
+	if (job->run.waits_for == PEERDMA_WAITS_FOR_GRANT && irq_end_holders(engine)) {
 		peerdma_dispatch_moves(job);
 		return false;
 	}
@@ -278,7 +376,7 @@ static bool irq_judge(struct peerdma_engine *engine)
 			     "%s%u: %llu bytes in %u descriptors %s, status %#x, waits for %u\n",
 			     engine->name, engine->pair, engine->bytes, engine->count,
 			     stands ? "do not move" : "are not done in time", job->status,
-			     job->waits_for);
+			     job->run.waits_for);
 	peerdma_stop_job(job, -ETIMEDOUT, PEERDMA_REASON_TIMEOUT);
 	return false;
 }
@@ -331,4 +429,27 @@ void peerdma_irq_watchdog_work(struct work_struct *work)
 	if (some)
 		queue_delayed_work(peerdma_wq, &board->watchdog,
 				   more ? 0 : PEERDMA_WATCH_INTERVAL);
+}
+
+/**
+ * peerdma_irq_room_work() - starts chains again when there is room
+ * @work: a board's
+ */
+void peerdma_irq_room_work(struct work_struct *work)
+{
+	struct peerdma_dev *board = container_of(work, struct peerdma_dev, room.work);
+	bool crowded;
+
+	spin_lock_irq(&board->lock);
+	crowded = board->crowded && board->state == PEERDMA_BOARD_LIVE &&
+		  time_before(jiffies, board->crowded) && irq_has_lost_reads(board);
+	if (!crowded) {
+		board->crowded = 0;
+		board->full = false;
+	}
+	spin_unlock_irq(&board->lock);
+	if (crowded)
+		irq_look_for_room_later(board);
+	else
+		queue_work(peerdma_wq, &board->pump);
 }

@@ -5,8 +5,10 @@
  *
  * A queue is a job, and so is what is in a slot: they hold their memory, and end as others do. They
  * are told to stop, and end when the board says that it does not touch their memory any more, or
- * cannot. Before a queue ends, each ticket that has none gets a record, by the CPU:
- * launch_tickets.c.
+ * cannot. Before a queue ends, each ticket that has none gets a record, by the CPU.
+ *
+ * Tickets are in memory that a program, GPUs and the board write at any time. What is read there is
+ * untrusted: it is only reported back to the program, never used by the driver.
  */
 #include <linux/bitfield.h>
 
@@ -16,6 +18,83 @@
 #define ARMED			PEERDMA_LAUNCH_QUEUE_CONTROL_ARMED
 #define POLLING			(ARMED | PEERDMA_LAUNCH_QUEUE_CONTROL_POLLS)
 
+/* Whether a place has an entry that has no record. Each word is read once. */
+static bool launch_queue_outstanding(const struct peerdma_launch_queue *queue, u32 place,
+				     u32 *ticket)
+{
+	const struct peerdma_launch_entry *entry = queue->entries.cpu;
+	const struct peerdma_launch_record *record = queue->records.cpu;
+
+	*ticket = le32_to_cpu(READ_ONCE(entry[place].ticket));
+	return (s32)(*ticket - le32_to_cpu(READ_ONCE(record[place].ticket))) > 0;
+}
+
+/* In one piece, as the board writes it. */
+static void launch_queue_record(const struct peerdma_launch_queue *queue, u32 place, u32 ticket,
+				u32 status)
+{
+	u64 record = (u64)status << 32 | ticket;
+
+	WRITE_ONCE(((__le64 *)queue->records.cpu)[place], cpu_to_le64(record));
+}
+
+/* Writes the state word of a queue: PEERDMA_QUEUE_*. */
+static void launch_queue_tell(struct peerdma_launch_queue *queue, u32 told)
+{
+	queue->told = told;
+	WRITE_ONCE(*(__le32 *)queue->word.cpu, cpu_to_le32(told));
+}
+
+/* Fills the memory of a queue for its start: no place has a ticket that is to come. */
+static void launch_queue_fill(struct peerdma_launch_queue *queue)
+{
+	__le64 *entries = queue->entries.cpu;
+	u32 ticket, n;
+
+	for (n = 0; n < queue->depth; n++) {
+		ticket = queue->first - queue->depth + n;
+		WRITE_ONCE(entries[ticket % queue->depth], cpu_to_le64(ticket));
+		launch_queue_record(queue, ticket % queue->depth, ticket, PEERDMA_LAUNCH_STATUS_OK);
+	}
+	WRITE_ONCE(*(__le32 *)queue->shadow.cpu, 0);
+	launch_queue_tell(queue, 0);
+}
+
+/* Whether a ticket of an armed queue has an entry, but no record. */
+static bool launch_queue_has_waiting(const struct peerdma_launch_queue *queue)
+{
+	u32 ticket, n;
+
+	for (n = 0; n < queue->depth; n++)
+		if (launch_queue_outstanding(queue, n, &ticket))
+			return true;
+	return false;
+}
+
+/*
+ * Says why a queue has ended, which the board does not touch any more, and completes tickets that
+ * have no record, with a status.
+ */
+static void launch_queue_end_tickets(struct peerdma_launch_queue *queue, u32 reason, u32 status)
+{
+	u32 ticket, n;
+
+	launch_queue_tell(queue, queue->told | FIELD_PREP(PEERDMA_QUEUE_REASON, reason));
+	/* Who submits after we have looked sees that the queue has ended. */
+	smp_mb();
+	for (n = 0; n < queue->depth; n++)
+		if (launch_queue_outstanding(queue, n, &ticket))
+			launch_queue_record(queue, n, ticket, status);
+}
+
+/* Writes a done word. */
+static void launch_queue_set_done(const struct peerdma_place *done)
+{
+	/* It follows the record. */
+	smp_wmb();
+	WRITE_ONCE(*(__le32 *)done->cpu, cpu_to_le32(1));
+}
+
 static bool launch_queue_runs(const struct peerdma_hw_queue *hwq)
 {
 	return hwq->state == ENGINE_RUNNING;
@@ -24,7 +103,7 @@ static bool launch_queue_runs(const struct peerdma_hw_queue *hwq)
 /* The record of a ticket that is aborted has its place as well: the mask stays. */
 static void launch_queue_control(const struct peerdma_hw_queue *hwq, u32 flags)
 {
-	const struct peerdma_launch_queue *queue = hwq->job->launch_queue;
+	const struct peerdma_launch_queue *queue = &hwq->job->launch_queue;
 
 	peerdma_launch_regs_write(hwq, PEERDMA_LAUNCH_QUEUE_CONTROL_REG, flags |
 				  FIELD_PREP(PEERDMA_LAUNCH_QUEUE_CONTROL_MASK, queue->depth - 1) |
@@ -59,7 +138,7 @@ static void launch_queue_disarm(struct peerdma_hw_queue *hwq, enum peerdma_engin
 	launch_queue_unlist(hwq->job);
 	for (n = 0; n < PEERDMA_LAUNCH_SLOTS; n++) {
 		job = hwq->board->slots[n];
-		if (job && job->slot->queue == hwq->job)
+		if (job && job->slot.queue == hwq->job)
 			launch_queue_unlist(job);
 	}
 	hwq->state = state;
@@ -71,14 +150,14 @@ static int launch_queue_arm(struct peerdma_job *job)
 {
 	struct peerdma_dev *board = job->file->board;
 	struct peerdma_hw_queue *hwq = peerdma_launch_regs_find_idle(board);
-	struct peerdma_launch_queue *queue = job->launch_queue;
+	struct peerdma_launch_queue *queue = &job->launch_queue;
 
 	if (!hwq)
 		return -EBUSY;
 	if (!++board->hw_queue_generation)
 		board->hw_queue_generation++;
 	queue->generation = board->hw_queue_generation;
-	peerdma_launch_tickets_fill(queue);
+	launch_queue_fill(queue);
 	queue->hwq = hwq;
 	hwq->job = job;
 	hwq->state = ENGINE_RUNNING;
@@ -95,9 +174,9 @@ static int launch_queue_arm(struct peerdma_job *job)
 static int launch_queue_install(struct peerdma_job *job)
 {
 	struct peerdma_dev *board = job->file->board;
-	struct peerdma_slot *slot = job->slot;
+	struct peerdma_slot *slot = &job->slot;
 	bool pair = slot->control & PEERDMA_LAUNCH_SLOT_CONTROL_PAIR;
-	struct peerdma_hw_queue *hwq = slot->queue->launch_queue->hwq;
+	struct peerdma_hw_queue *hwq = slot->queue->launch_queue.hwq;
 	u32 step = pair ? 2 : 1, n, engine;
 
 	if (slot->queue->ended || !launch_queue_runs(hwq))
@@ -135,7 +214,7 @@ int peerdma_launch_queue_start(struct peerdma_job *job)
 
 	if (board->state != PEERDMA_BOARD_LIVE || board->broken)
 		return -EAGAIN;
-	error = job->slot ? launch_queue_install(job) : launch_queue_arm(job);
+	error = job->type == JOB_SLOT ? launch_queue_install(job) : launch_queue_arm(job);
 	if (!error)
 		peerdma_launch_regs_flush(board);
 	return error;
@@ -149,7 +228,7 @@ void peerdma_launch_queue_resume(struct peerdma_hw_queue *hwq)
 {
 	peerdma_launch_regs_write(hwq, PEERDMA_LAUNCH_QUEUE_RESUME_REG, 1);
 	peerdma_launch_regs_flush(hwq->board);
-	peerdma_launch_tickets_tell(hwq->job->launch_queue, 0);
+	launch_queue_tell(&hwq->job->launch_queue, 0);
 }
 
 /**
@@ -166,9 +245,9 @@ u32 peerdma_launch_queue_look(struct peerdma_hw_queue *hwq)
 		     FIELD_GET(PEERDMA_LAUNCH_QUEUE_STATE_STATUS, state) : 0;
 
 	if (state != ~0u)
-		peerdma_launch_tickets_tell(hwq->job->launch_queue,
-					    FIELD_PREP(PEERDMA_QUEUE_STATUS, status) |
-					    FIELD_PREP(PEERDMA_QUEUE_END, end));
+		launch_queue_tell(&hwq->job->launch_queue,
+				  FIELD_PREP(PEERDMA_QUEUE_STATUS, status) |
+				  FIELD_PREP(PEERDMA_QUEUE_END, end));
 	return state;
 }
 
@@ -194,8 +273,8 @@ struct peerdma_hw_queue *peerdma_launch_queue_holding(struct peerdma_dev *board,
 		state = peerdma_launch_regs_read(hwq, PEERDMA_LAUNCH_QUEUE_STATE_REG);
 		job = board->slots[FIELD_GET(PEERDMA_LAUNCH_QUEUE_STATE_SLOT, state)];
 		if (state & PEERDMA_LAUNCH_QUEUE_STATE_BUSY && job &&
-		    job->slot->queue == hwq->job && peerdma_scheduler_needs(job) & needs &&
-		    (!waits || peerdma_launch_tickets_wait(hwq->job->launch_queue)))
+		    job->slot.queue == hwq->job && peerdma_dispatch_needs(job) & needs &&
+		    (!waits || launch_queue_has_waiting(&hwq->job->launch_queue)))
 			return hwq;
 	}
 	return NULL;
@@ -210,18 +289,19 @@ struct peerdma_hw_queue *peerdma_launch_queue_holding(struct peerdma_dev *board,
 void peerdma_launch_queue_stop(struct peerdma_job *job)
 {
 	struct peerdma_dev *board = job->file->board;
-	struct peerdma_hw_queue *hwq = (job->slot ? job->slot->queue : job)->launch_queue->hwq;
+	struct peerdma_job *queue = job->type == JOB_SLOT ? job->slot.queue : job;
+	struct peerdma_hw_queue *hwq = queue->launch_queue.hwq;
 	unsigned long deadline = jiffies + peerdma_hw_scaled(board, PEERDMA_STOP_MS);
 
 	if (!launch_queue_runs(hwq))
 		return;
-	if (!job->slot) {
+	if (job == queue) {
 		launch_queue_disarm(hwq, ENGINE_STOPPING, deadline);
-	} else if (!job->slot->closing) {
+	} else if (!job->slot.closing) {
 		launch_queue_unlist(job);
-		job->slot->closing = true;
-		job->slot->deadline = deadline;
-		peerdma_launch_regs_invalidate(board, job->slot->number);
+		job->slot.closing = true;
+		job->slot.deadline = deadline;
+		peerdma_launch_regs_invalidate(board, job->slot.number);
 		launch_queue_control(hwq, ARMED);
 	}
 }
@@ -230,11 +310,11 @@ void peerdma_launch_queue_stop(struct peerdma_job *job)
 static void launch_queue_end_slot(struct peerdma_job *job)
 {
 	struct peerdma_dev *board = job->file->board;
-	struct peerdma_slot *slot = job->slot;
+	struct peerdma_slot *slot = &job->slot;
 
 	peerdma_launch_regs_invalidate(board, slot->number);
 	if (slot->done.cpu)
-		peerdma_launch_tickets_done(&slot->done);
+		launch_queue_set_done(&slot->done);
 	board->slots[slot->number] = NULL;
 	if (slot->control & PEERDMA_LAUNCH_SLOT_CONTROL_PAIR)
 		board->slots[slot->number + 1] = NULL;
@@ -251,10 +331,10 @@ static void launch_queue_end(struct peerdma_hw_queue *hwq, u32 status)
 	struct peerdma_job *job = hwq->job, *slot;
 	u32 n;
 
-	peerdma_launch_tickets_end(job->launch_queue, job->reason, status);
+	launch_queue_end_tickets(&job->launch_queue, job->reason, status);
 	for (n = 0; n < PEERDMA_LAUNCH_SLOTS; n++) {
 		slot = board->slots[n];
-		if (!slot || slot->slot->queue != job)
+		if (!slot || slot->slot.queue != job)
 			continue;
 		slot->error = slot->error ?: job->error;
 		launch_queue_end_slot(slot);
@@ -275,14 +355,14 @@ static bool launch_queue_poll_slots(struct peerdma_hw_queue *hwq, u32 state)
 
 	for (n = 0; n < PEERDMA_LAUNCH_SLOTS; n++) {
 		job = board->slots[n];
-		if (!job || job->slot->queue != hwq->job || !job->slot->closing)
+		if (!job || job->slot.queue != hwq->job || !job->slot.closing)
 			continue;
-		if (!(state & PEERDMA_LAUNCH_QUEUE_STATE_BUSY) || at_work != job->slot->number) {
+		if (!(state & PEERDMA_LAUNCH_QUEUE_STATE_BUSY) || at_work != job->slot.number) {
 			launch_queue_end_slot(job);
 			continue;
 		}
 		some = true;
-		if (!time_after(jiffies, job->slot->deadline))
+		if (!time_after(jiffies, job->slot.deadline))
 			continue;
 		late = true;
 		hwq->job->error = job->error;
@@ -300,7 +380,7 @@ static bool launch_queue_has_closing(const struct peerdma_hw_queue *hwq)
 
 	for (n = 0; n < PEERDMA_LAUNCH_SLOTS; n++) {
 		job = hwq->board->slots[n];
-		if (job && job->slot->queue == hwq->job && job->slot->closing)
+		if (job && job->slot.queue == hwq->job && job->slot.closing)
 			return true;
 	}
 	return false;

@@ -74,14 +74,14 @@ void peerdma_stop_job(struct peerdma_job *job, int error, u32 reason)
 		job->error = error;
 		job->reason = reason;
 	}
-	if (job->queued)
-		peerdma_scheduler_remove(job);
-	if (job->launch_queue || job->slot) {
+	if (peerdma_job_launches(job)) {
 		peerdma_launch_queue_stop(job);
 		if (stop_poll(board) || peerdma_launch_queue_closes(board))
 			queue_delayed_work(peerdma_wq, &board->stopper, 1);
 		return;
 	}
+	if (job->run.queued)
+		peerdma_dispatch_remove(job);
 	for_each_engine(engine, board) {
 		if (engine->job != job || engine->state != ENGINE_RUNNING)
 			continue;
@@ -92,6 +92,44 @@ void peerdma_stop_job(struct peerdma_job *job, int error, u32 reason)
 	peerdma_dispatch_settle(job);
 	if (stop_poll(board))
 		queue_delayed_work(peerdma_wq, &board->stopper, 1);
+}
+
+/**
+ * peerdma_stop_kept_from() - whether a job is not done because another keeps its engines
+ * @holder: that one: it waits for the user block, or has a ring
+ * @job: prepared
+ *
+ * What the same file is to receive after it waits for its turn, unless that never comes.
+ *
+ * Return: true if the job is to be refused.
+ */
+bool peerdma_stop_kept_from(const struct peerdma_job *holder, const struct peerdma_job *job)
+{
+	return peerdma_dispatch_needs(job) & peerdma_dispatch_needs(holder) &&
+	       (job->path != PATH_RECEIVE || job->file != holder->file || holder->run.frame_ring);
+}
+
+/* A queued job that is not done because @holder keeps its engines; NULL if there is none. */
+static struct peerdma_job *stop_next_kept(const struct peerdma_job *holder)
+{
+	struct peerdma_dev *board = holder->file->board;
+	struct peerdma_line *line;
+	struct peerdma_file *file;
+	struct peerdma_job *job;
+	unsigned int list;
+
+	for (list = 0; list < ARRAY_SIZE(board->ready); list++) {
+		if (!(peerdma_ready_engines(list) & peerdma_dispatch_needs(holder)))
+			continue;
+		/* The first one is, or the second if the first is of the same file. */
+		list_for_each_entry(line, &board->ready[list], on_ready)
+			list_for_each_entry(file, &line->files, on_ready) {
+				job = peerdma_dispatch_first(file);
+				if (peerdma_stop_kept_from(holder, job))
+					return job;
+			}
+	}
+	return NULL;
 }
 
 /**
@@ -110,13 +148,13 @@ bool peerdma_stop_kept(struct peerdma_job *holder)
 	int n;
 
 	while ((hwq = peerdma_launch_queue_holding(holder->file->board,
-						   peerdma_scheduler_needs(holder), true)))
+						   peerdma_dispatch_needs(holder), true)))
 		peerdma_stop_job(hwq->job, -EBUSY, PEERDMA_REASON_BUSY);
 	for (n = 0; n < KEPT_AT_ONCE; n++) {
-		job = peerdma_scheduler_next_kept(holder);
+		job = stop_next_kept(holder);
 		if (!job)
 			return false;
-		job->holder = get_pid(holder->file->opener);
+		job->run.holder = get_pid(holder->file->opener);
 		peerdma_stop_job(job, -EBUSY, PEERDMA_REASON_BUSY);
 	}
 	return true;
@@ -156,8 +194,8 @@ void peerdma_stop_all(struct peerdma_dev *board, bool queued, int error, u32 rea
 	for_each_hw_queue(hwq, board)
 		if (hwq->job)
 			peerdma_stop_job(hwq->job, error, reason);
-	while (queued && (file = peerdma_scheduler_turn(board, 0)))
-		peerdma_stop_job(peerdma_scheduler_first(file), error, reason);
+	while (queued && (file = peerdma_dispatch_turn(board, 0)))
+		peerdma_stop_job(peerdma_dispatch_first(file), error, reason);
 	for_each_engine(engine, board)
 		if (engine->job)
 			peerdma_stop_job(engine->job, error, reason);
@@ -219,7 +257,7 @@ void peerdma_stop_rings(struct peerdma_dev *board, int error, u32 reason)
 	struct peerdma_engine *engine;
 
 	for_each_engine(engine, board)
-		if (engine->job && engine->job->frame_ring)
+		if (engine->job && engine->job->run.frame_ring)
 			peerdma_stop_job(engine->job, error, reason);
 }
 
@@ -250,10 +288,11 @@ void peerdma_stop_surface(struct peerdma_surface *surface, bool running, int err
 	/* Stopping a job takes it off the list. One in a slot may be running: with its queue. */
 	while ((use = list_first_entry_or_null(&surface->queued, struct peerdma_use, on_surface))) {
 		job = use->job;
-		peerdma_stop_job(running && job->slot ? job->slot->queue : job, error, reason);
+		peerdma_stop_job(running && job->type == JOB_SLOT ? job->slot.queue : job, error,
+				 reason);
 	}
 	for_each_engine(engine, board)
-		if (engine->job && (running || engine->job->frame_ring) &&
+		if (engine->job && (running || engine->job->run.frame_ring) &&
 		    stop_uses(engine->job, surface))
 			peerdma_stop_job(engine->job, error, reason);
 }

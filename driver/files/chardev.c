@@ -76,7 +76,7 @@ static void chardev_fill_event(const struct peerdma_job *job, struct peerdma_eve
 		.size = sizeof(*event),
 		.job = job->id,
 		.user_data = job->user_data,
-		.bytes = job->frame_ring ? job->frame_ring->ready :
+		.bytes = job->type == JOB_FRAMES ? job->run.frame_ring->ready :
 			 c2h->used ? c2h->done : h2c->done,
 		.reason = PEERDMA_REASON_FRAMES,
 	};
@@ -87,7 +87,7 @@ static void chardev_fill_event(const struct peerdma_job *job, struct peerdma_eve
 	event->cycles = max(h2c->cycles, c2h->cycles);
 	event->reason = job->reason;
 	event->status = job->status;
-	event->address = peerdma_job_address(job);
+	event->address = peerdma_fail_address(job);
 }
 
 /*

@@ -13,10 +13,6 @@ static inline u32 peerdma_channels(const struct peerdma_dev *board)
 	return board->engine_count / PEERDMA_DIRECTIONS;
 }
 
-/* args.c */
-int peerdma_args_copy(struct peerdma_file *file, void *structure, size_t known, size_t least,
-		      const void __user *user);
-
 /* mmap.c */
 int peerdma_mmap_inode_get(struct peerdma_dev *board);
 void peerdma_mmap_inode_put(struct peerdma_dev *board);
@@ -27,25 +23,20 @@ void peerdma_mmap_zap_registers(struct peerdma_dev *board);
 int peerdma_mmap_info(struct peerdma_file *file, struct peerdma_map_info *info);
 int peerdma_mmap(struct file *filp, struct vm_area_struct *vma);
 
-/* info.c */
-void peerdma_info_get(struct peerdma_file *file, struct peerdma_info *info);
+/* board_uapi.c */
+void peerdma_board_uapi_info(struct peerdma_file *file, struct peerdma_info *info);
+int peerdma_board_uapi_set_leds(struct peerdma_file *file, u32 value);
+int peerdma_board_uapi_register(struct peerdma_file *file, struct peerdma_user_register *request);
+int peerdma_board_uapi_set_context(struct peerdma_file *file, struct peerdma_context *context);
 
-/* user.c */
-int peerdma_user_set_leds(struct peerdma_file *file, u32 value);
-int peerdma_user_register(struct peerdma_file *file, struct peerdma_user_register *request);
-
-/* batch.c */
-int peerdma_batch_find_end(struct peerdma_file *file, u32 handle, bool on_card,
-			   struct peerdma_surface **surface);
-int peerdma_batch_one(struct peerdma_file *file, struct peerdma_submit *submit);
-int peerdma_batch(struct peerdma_file *file, struct peerdma_submit_batch *batch);
-
-/* frames.c */
-int peerdma_frames_start(struct peerdma_file *file, struct peerdma_start_ring *request);
-int peerdma_frames_release(struct peerdma_file *file, struct peerdma_release_frames *request);
-
-/* context.c */
-int peerdma_context_set(struct peerdma_file *file, struct peerdma_context *context);
+/* job_uapi.c */
+int peerdma_job_uapi_find_end(struct peerdma_file *file, u32 handle, bool on_card,
+			      struct peerdma_surface **surface);
+int peerdma_job_uapi_submit(struct peerdma_file *file, struct peerdma_submit *submit,
+			    u64 __user *told);
+int peerdma_job_uapi_start_ring(struct peerdma_file *file, struct peerdma_start_ring *request);
+int peerdma_job_uapi_release_frames(struct peerdma_file *file,
+				    struct peerdma_release_frames *request);
 
 /* launch_uapi.c */
 struct peerdma_job *peerdma_launch_uapi_find(struct peerdma_file *file, u64 id);

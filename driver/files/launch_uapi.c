@@ -102,20 +102,17 @@ static int launch_uapi_set_places(struct peerdma_file *file, struct peerdma_laun
 static int launch_uapi_fill_job(struct peerdma_job *job, const struct peerdma_create_queue *request,
 				struct peerdma_surface *surface)
 {
-	job->launch_queue = kzalloc(sizeof(*job->launch_queue), GFP_KERNEL_ACCOUNT);
-	if (!job->launch_queue)
-		return -ENOMEM;
 	job->user_data = request->user_data;
-	job->launch_queue->depth = request->depth;
-	job->launch_queue->first = get_random_u32();
-	peerdma_job_use(job, surface);
-	return launch_uapi_set_places(job->file, job->launch_queue, request, surface);
+	job->launch_queue.depth = request->depth;
+	job->launch_queue.first = get_random_u32();
+	peerdma_submit_use(job, surface);
+	return launch_uapi_set_places(job->file, &job->launch_queue, request, surface);
 }
 
 /* Called with the board's lock held. */
 static bool launch_uapi_runs(const struct peerdma_job *job)
 {
-	return !job->ended && job->launch_queue->hwq->state == ENGINE_RUNNING;
+	return !job->ended && job->launch_queue.hwq->state == ENGINE_RUNNING;
 }
 
 /* The offset for mmap() of the doorbell's page; 0: none. */
@@ -125,7 +122,7 @@ static u64 launch_uapi_map(struct peerdma_job *job)
 
 	spin_lock_irq(&job->file->board->lock);
 	if (launch_uapi_runs(job))
-		offset = peerdma_mmap_doorbell(job->file, job->launch_queue->hwq);
+		offset = peerdma_mmap_doorbell(job->file, job->launch_queue.hwq);
 	spin_unlock_irq(&job->file->board->lock);
 	return offset;
 }
@@ -141,8 +138,8 @@ static int launch_uapi_start(struct peerdma_job *job, struct peerdma_create_queu
 		error = peerdma_submit_job(job, true);
 	if (!error) {
 		request->queue = job->id;
-		request->generation = job->launch_queue->generation;
-		request->first = job->launch_queue->first;
+		request->generation = job->launch_queue.generation;
+		request->first = job->launch_queue.first;
 		request->doorbell = launch_uapi_map(job);
 	} else {
 		peerdma_job_put(job);
@@ -165,11 +162,11 @@ int peerdma_launch_uapi_create(struct peerdma_file *file, struct peerdma_create_
 
 	request->doorbell = 0;
 	if (!error)
-		error = peerdma_batch_find_end(file, request->handle, false, &surface);
+		error = peerdma_job_uapi_find_end(file, request->handle, false, &surface);
 	if (error)
 		return error;
 	/* This may wait: the memory is not held before. */
-	job = peerdma_job_create(file, 0);
+	job = peerdma_submit_create(file, JOB_LAUNCH_QUEUE, 0);
 	error = PTR_ERR_OR_ZERO(job);
 	if (!error)
 		error = launch_uapi_hold(file, surface);
@@ -198,7 +195,7 @@ struct peerdma_job *peerdma_launch_uapi_find(struct peerdma_file *file, u64 id)
 
 	spin_lock_irq(&file->board->lock);
 	list_for_each_entry(job, &file->jobs, on_file) {
-		if (job->id != id || !job->launch_queue)
+		if (job->id != id || job->type != JOB_LAUNCH_QUEUE)
 			continue;
 		kref_get(&job->ref);
 		found = job;
@@ -311,7 +308,7 @@ int peerdma_launch_uapi_resume(struct peerdma_file *file, struct peerdma_resume_
 	spin_lock_irq(&file->board->lock);
 	runs = launch_uapi_runs(job);
 	if (runs)
-		peerdma_launch_queue_resume(job->launch_queue->hwq);
+		peerdma_launch_queue_resume(job->launch_queue.hwq);
 	spin_unlock_irq(&file->board->lock);
 	peerdma_job_put(job);
 	return runs ? 0 : peerdma_fail(file, -ENOENT, "the launch queue has ended");
@@ -338,14 +335,14 @@ int peerdma_launch_uapi_query(struct peerdma_file *file, struct peerdma_query_qu
 	request->slots = 0;
 	spin_lock_irq(&board->lock);
 	if (launch_uapi_runs(job))
-		peerdma_launch_queue_look(job->launch_queue->hwq);
-	request->state = job->launch_queue->told;
+		peerdma_launch_queue_look(job->launch_queue.hwq);
+	request->state = job->launch_queue.told;
 	request->ignored = 0;
 	if (board->state != PEERDMA_BOARD_DEAD)
 		request->ignored = peerdma_launch_regs_read(board->hw_queues,
 							    PEERDMA_LAUNCH_QUEUE_IGNORED_REG);
 	for (n = 0; n < PEERDMA_LAUNCH_SLOTS; n++)
-		if (board->slots[n] && board->slots[n]->slot->queue == job)
+		if (board->slots[n] && board->slots[n]->slot.queue == job)
 			request->slots |= BIT_ULL(n);
 	spin_unlock_irq(&board->lock);
 	peerdma_job_put(job);

@@ -239,18 +239,20 @@ static int legacy_pin(struct peerdma_file *file, struct peerdma_pin_cuda *pin_cu
 		.length = pin_cuda->size,
 		.access = PEERDMA_ACCESS_BOTH,
 	};
-	const struct peerdma_provider *provider;
+	const struct peerdma_provider *gpu;
 	int error;
 
 	if (!pin_cuda->size)
 		return peerdma_fail(file, -EINVAL, "nothing to pin: the size is 0");
-	provider = peerdma_provider_take_gpu();
-	error = peerdma_surface_pin(file, provider, &request, pinning);
-	if (error == -EFAULT && provider == &peerdma_pages)
+	/* Without a provider the pointer must be to page-locked host memory, as on a Jetson. */
+	gpu = peerdma_surface_take_gpu();
+	error = peerdma_surface_pin(file, gpu ?: &peerdma_pages, &request, pinning);
+	if (error == -EFAULT && !gpu)
 		peerdma_fail(file, error,
 			     "%llu bytes at %#llx are not host memory, and no provider for a GPU's is loaded: load peerdma_nvp2p (needs NVIDIA's open kernel modules), or export a dma-buf",
 			     pin_cuda->size, pin_cuda->va);
-	module_put(provider->owner);
+	if (gpu)
+		module_put(gpu->owner);
 	pin_cuda->handle = pinning->handle;
 	return error;
 }
@@ -346,7 +348,7 @@ long peerdma_legacy_ioctl(struct file *filp, unsigned int command, unsigned long
 	if (_IOC_NR(command) >= _IOC_NR(PEERDMA_IOC_GET_INFO))
 		return peerdma_request_ioctl(file, command, argument);
 	if (command == PEERDMA_IOC_LED)
-		return peerdma_user_set_leds(file, argument);
+		return peerdma_board_uapi_set_leds(file, argument);
 #ifdef CONFIG_COMPAT
 	if (command == PIN_CUDA_COMPAT)
 		command = PEERDMA_IOC_PIN_CUDA;

@@ -35,7 +35,7 @@ static int prepare_check(struct peerdma_file *file, const struct peerdma_prepare
 static int prepare_set_flush(struct peerdma_job *job)
 {
 	const struct peerdma_leg *leg = &job->legs[PEERDMA_C2H];
-	struct peerdma_slot *slot = job->slot;
+	struct peerdma_slot *slot = &job->slot;
 
 	if (!leg->used || leg->surface->placement == PEERDMA_PLACEMENT_HOST)
 		return 0;
@@ -66,22 +66,22 @@ static int prepare_set_control(struct peerdma_job *job, const struct peerdma_pre
 		if (use->surface->needs_sync)
 			return peerdma_fail(job->file, -EOPNOTSUPP,
 					    "board and CPU do not see each other's writes to this memory at once");
-	job->slot->control = FIELD_PREP(PEERDMA_LAUNCH_SLOT_CONTROL_CHANNEL, job->channel);
+	job->slot.control = FIELD_PREP(PEERDMA_LAUNCH_SLOT_CONTROL_CHANNEL, job->channel);
 	if (request->op == PEERDMA_OP_C2H)
-		job->slot->control |= PEERDMA_LAUNCH_SLOT_CONTROL_C2H;
+		job->slot.control |= PEERDMA_LAUNCH_SLOT_CONTROL_C2H;
 	if (request->op == PEERDMA_OP_COPY)
-		job->slot->control |= PEERDMA_LAUNCH_SLOT_CONTROL_PAIR;
+		job->slot.control |= PEERDMA_LAUNCH_SLOT_CONTROL_PAIR;
 	error = prepare_set_flush(job);
 	if (error || !(request->flags & PEERDMA_PREPARE_DONE))
 		return error;
-	job->slot->control |= PEERDMA_LAUNCH_SLOT_CONTROL_DONE;
-	return peerdma_launch_uapi_find_done(job->slot->queue, request->done, &job->slot->done);
+	job->slot.control |= PEERDMA_LAUNCH_SLOT_CONTROL_DONE;
+	return peerdma_launch_uapi_find_done(job->slot.queue, request->done, &job->slot.done);
 }
 
 static int prepare_build(struct peerdma_job *job, u32 engine)
 {
 	const struct peerdma_leg *leg = &job->legs[engine];
-	struct peerdma_chain *chain = &job->slot->chains[engine];
+	struct peerdma_chain *chain = &job->slot.chains[engine];
 	u32 count;
 
 	if (!leg->used)
@@ -125,17 +125,14 @@ static int prepare_job(struct peerdma_job *job, struct peerdma_job *queue,
 {
 	int error;
 
-	job->slot = kzalloc(sizeof(*job->slot), GFP_KERNEL_ACCOUNT);
-	if (!job->slot)
-		return -ENOMEM;
-	job->slot->queue = queue;
+	job->slot.queue = queue;
 	error = peerdma_submit_prepare(job, request->op, source, request->src_offset, destination,
 				       request->dst_offset);
 	if (!error)
 		error = prepare_set_control(job, request);
 	if (!error)
 		error = prepare_submit(job);
-	request->slot = job->slot->number;
+	request->slot = job->slot.number;
 	return error;
 }
 
@@ -148,7 +145,7 @@ static int prepare_run(struct peerdma_file *file, struct peerdma_prepare *reques
 
 	if (IS_ERR(queue))
 		return PTR_ERR(queue);
-	job = peerdma_job_create(file, request->length);
+	job = peerdma_submit_create(file, JOB_SLOT, request->length);
 	error = PTR_ERR_OR_ZERO(job);
 	if (!error) {
 		error = prepare_job(job, queue, request, source, destination);
@@ -171,11 +168,11 @@ int peerdma_prepare(struct peerdma_file *file, struct peerdma_prepare *request)
 	int error = prepare_check(file, request);
 
 	if (!error)
-		error = peerdma_batch_find_end(file, request->src_handle,
-					       request->op == PEERDMA_OP_C2H, &source);
+		error = peerdma_job_uapi_find_end(file, request->src_handle,
+						  request->op == PEERDMA_OP_C2H, &source);
 	if (!error)
-		error = peerdma_batch_find_end(file, request->dst_handle,
-					       request->op == PEERDMA_OP_H2C, &destination);
+		error = peerdma_job_uapi_find_end(file, request->dst_handle,
+						  request->op == PEERDMA_OP_H2C, &destination);
 	if (!error)
 		error = prepare_run(file, request, source, destination);
 	if (source)
@@ -194,7 +191,7 @@ static struct peerdma_job *prepare_find(const struct peerdma_job *queue, u32 slo
 	spin_lock_irq(&board->lock);
 	if (slot < PEERDMA_LAUNCH_SLOTS)
 		job = board->slots[array_index_nospec(slot, PEERDMA_LAUNCH_SLOTS)];
-	if (job && (job->slot->queue != queue || job->slot->number != slot))
+	if (job && (job->slot.queue != queue || job->slot.number != slot))
 		job = NULL;
 	if (job)
 		kref_get(&job->ref);

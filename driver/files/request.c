@@ -33,6 +33,33 @@ union request {
 	struct peerdma_query_queue query_queue;
 };
 
+/*
+ * Copies a structure from a program: of @known bytes as it is now, and of @least in its first
+ * version. What the program does not know of it becomes 0. Returns its size in the program, or an
+ * errno that was explained.
+ */
+static int request_copy(struct peerdma_file *file, void *structure, size_t known, size_t least,
+			const void __user *user)
+{
+	int error;
+	u32 size;
+
+	if (get_user(size, (const u32 __user *)user))
+		return -EFAULT;
+	if (size > PAGE_SIZE)
+		return peerdma_fail(file, -E2BIG, "the structure has %u bytes, which none has",
+				    size);
+	if (size < least)
+		return peerdma_fail(file, -EINVAL, "the structure has %u bytes, but at least %zu",
+				    size, least);
+	error = copy_struct_from_user(structure, known, user, size);
+	if (error == -E2BIG)
+		peerdma_fail(file, error,
+			     "the structure has %u bytes of which this driver knows %zu: it is older than the program",
+			     size, known);
+	return error ?: size;
+}
+
 static int request_unknown_flags(struct peerdma_file *file, u32 flags)
 {
 	return peerdma_fail(file, -EINVAL, "unknown flags %#x", flags);
@@ -43,7 +70,7 @@ static int request_info(struct peerdma_file *file, union request *request,
 {
 	if (request->info.flags)
 		return request_unknown_flags(file, request->info.flags);
-	peerdma_info_get(file, &request->info);
+	peerdma_board_uapi_info(file, &request->info);
 	return 0;
 }
 
@@ -103,13 +130,37 @@ static int request_pin_pages(struct peerdma_file *file, union request *request,
 static int request_submit(struct peerdma_file *file, union request *request,
 			  struct peerdma_pinning *pinning)
 {
-	return peerdma_batch_one(file, &request->submit);
+	return peerdma_job_uapi_submit(file, &request->submit, NULL);
 }
 
 static int request_submit_batch(struct peerdma_file *file, union request *request,
 				struct peerdma_pinning *pinning)
 {
-	return peerdma_batch(file, &request->submit_batch);
+	struct peerdma_submit_batch *batch = &request->submit_batch;
+	void __user *at = u64_to_user_ptr(batch->submits);
+	struct peerdma_submit submit;
+	int size;
+
+	if (batch->flags || batch->reserved)
+		return peerdma_fail(file, -EINVAL, "unknown flags %#x, or a reserved member %u",
+				    batch->flags, batch->reserved);
+	if (batch->count > PEERDMA_MAX_JOBS)
+		return peerdma_fail(file, -EINVAL, "a batch has at most %u jobs, not %u",
+				    PEERDMA_MAX_JOBS, batch->count);
+	batch->error = 0;
+	for (batch->taken = 0; batch->taken < batch->count; batch->taken++) {
+		size = request_copy(file, &submit, sizeof(submit),
+				    offsetofend(struct peerdma_submit, job), at);
+		batch->error = size;
+		if (size > 0)
+			batch->error = peerdma_job_uapi_submit(file, &submit, at +
+						offsetof(struct peerdma_submit, job));
+		if (batch->error)
+			break;
+		at += size;
+	}
+	/* An error of a job is in the batch. */
+	return 0;
 }
 
 static int request_cancel(struct peerdma_file *file, union request *request,
@@ -177,13 +228,13 @@ static int request_reset(struct peerdma_file *file, union request *request,
 static int request_user_register(struct peerdma_file *file, union request *request,
 				 struct peerdma_pinning *pinning)
 {
-	return peerdma_user_register(file, &request->user_register);
+	return peerdma_board_uapi_register(file, &request->user_register);
 }
 
 static int request_set_context(struct peerdma_file *file, union request *request,
 			       struct peerdma_pinning *pinning)
 {
-	return peerdma_context_set(file, &request->context);
+	return peerdma_board_uapi_set_context(file, &request->context);
 }
 
 static int request_start_ring(struct peerdma_file *file, union request *request,
@@ -191,7 +242,7 @@ static int request_start_ring(struct peerdma_file *file, union request *request,
 {
 	if (request->start_ring.flags & ~PEERDMA_RING_FRESH)
 		return request_unknown_flags(file, request->start_ring.flags);
-	return peerdma_frames_start(file, &request->start_ring);
+	return peerdma_job_uapi_start_ring(file, &request->start_ring);
 }
 
 static int request_release_frames(struct peerdma_file *file, union request *request,
@@ -199,7 +250,7 @@ static int request_release_frames(struct peerdma_file *file, union request *requ
 {
 	if (request->release_frames.flags)
 		return request_unknown_flags(file, request->release_frames.flags);
-	return peerdma_frames_release(file, &request->release_frames);
+	return peerdma_job_uapi_release_frames(file, &request->release_frames);
 }
 
 static int request_create_queue(struct peerdma_file *file, union request *request,
@@ -306,7 +357,7 @@ long peerdma_request_ioctl(struct peerdma_file *file, unsigned int command, unsi
 	request = kzalloc(sizeof(*request), GFP_KERNEL);
 	if (!request)
 		return -ENOMEM;
-	size = peerdma_args_copy(file, request, operation->size, operation->least, user);
+	size = request_copy(file, request, operation->size, operation->least, user);
 	error = size < 0 ? size : operation->run(file, request, &pinning);
 	/* The size stays the program's. */
 	request->size = size;

@@ -242,7 +242,7 @@ static int fence_submit(struct fence_use *use, struct peerdma_job *job, long *le
 	int error;
 
 	/* It may wait for ever, which a fence must not. Its memory stays pinned. */
-	if (job->path != PATH_RECEIVE && !job->slot) {
+	if (job->path != PATH_RECEIVE && job->type != JOB_SLOT) {
 		job->fence = fence_create(job->file);
 		if (!job->fence)
 			return -ENOMEM;
@@ -301,7 +301,7 @@ int peerdma_fence_submit(struct peerdma_job *job)
 	long left = WAIT_TIMEOUT;
 	int error = 0;
 
-	if (!job->frame_ring)
+	if (job->type != JOB_FRAMES)
 		error = fence_submit_use(job, NULL, &left);
 	else
 		for_each_use(memory, job)

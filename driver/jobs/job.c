@@ -1,36 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The life of a job: how it is created, and what happens once the engine has finished with it.
+ * The end of a job: what happens once the engine has finished with it.
  */
 #include <linux/slab.h>
 
 #include "job.h"
-
-static const char * const kinds[] = {
-	[PEERDMA_ERROR_MAGIC] = "bad descriptor",
-	[PEERDMA_ERROR_DECODE] = "no such card address",
-	[PEERDMA_ERROR_UNSUPPORTED_REQUEST] = "unsupported request",
-	[PEERDMA_ERROR_COMPLETER_ABORT] = "completer abort",
-	[PEERDMA_ERROR_POISONED] = "poisoned data",
-	[PEERDMA_ERROR_UNEXPECTED_COMPLETION] = "unexpected completion",
-	[PEERDMA_ERROR_COMPLETION_TIMEOUT] = "no completion in time",
-	[PEERDMA_ERROR_BUS_MASTER_OFF] = "bus mastering is off",
-	[PEERDMA_ERROR_WRITE_DROPPED] = "write dropped by the PCIe block",
-};
-
-static const char * const waits[] = PEERDMA_WAITS_FOR_TEXTS;
-
-static const char * const reasons[] = {
-	[PEERDMA_REASON_ENGINE] = "check that the memory is still allocated and that the board may reach it (IOMMU, peer-to-peer)",
-	[PEERDMA_REASON_TIMEOUT] = "the board was stopped; try again, with a longer timeout_ms if it is slow",
-	[PEERDMA_REASON_CANCELLED] = "it was cancelled",
-	[PEERDMA_REASON_UNPINNED] = "its memory was unpinned",
-	[PEERDMA_REASON_REVOKED] = "its memory was freed or moved by its owner: unpin it",
-	[PEERDMA_REASON_RESET] = "the board was reset or suspended: try again",
-	[PEERDMA_REASON_PARTITION] = "the card RAM has become another open file's own",
-	[PEERDMA_REASON_BUSY] = "another job kept the channel",
-	[PEERDMA_REASON_LOST] = "the board is gone: check its power and link, then load the driver again",
-};
 
 /**
  * peerdma_job_free_chains() - frees the descriptors of a job that was in a slot, or was to be
@@ -42,8 +16,8 @@ void peerdma_job_free_chains(struct peerdma_job *job)
 {
 	u32 engine;
 
-	for (engine = 0; job->slot && engine < PEERDMA_DIRECTIONS; engine++)
-		peerdma_chain_free(job->file->board, &job->slot->chains[engine]);
+	for (engine = 0; job->type == JOB_SLOT && engine < PEERDMA_DIRECTIONS; engine++)
+		peerdma_chain_free(job->file->board, &job->slot.chains[engine]);
 }
 
 /* Idempotent. */
@@ -63,12 +37,12 @@ static void job_release(struct kref *ref)
 	/* A job that was never submitted still holds its surfaces, and others may wait for it. */
 	peerdma_fence_signal(job, -ECANCELED);
 	job_drop_uses(job);
-	peerdma_frame_ring_free(job);
-	kfree(job->launch_queue);
-	kfree(job->slot);
+	if (job->type == JOB_FRAMES)
+		peerdma_frame_ring_free(job);
+	if (!peerdma_job_launches(job))
+		put_pid(job->run.holder);
 	peerdma_quota_remove_job(job);
 	peerdma_file_put(job->file);
-	put_pid(job->holder);
 	if (job->eventfd)
 		eventfd_ctx_put(job->eventfd);
 	kfree(job);
@@ -81,12 +55,6 @@ static void job_release(struct kref *ref)
 void peerdma_job_put(struct peerdma_job *job)
 {
 	kref_put(&job->ref, job_release);
-}
-
-/* Of a launch queue, or a slot, any number of threads may wait for the end. */
-static bool job_has_waiters(const struct peerdma_job *job)
-{
-	return job->launch_queue || job->slot;
 }
 
 /* The job's data is where the CPU sees it. Called with the board's lock held, in any context. */
@@ -104,7 +72,7 @@ static void job_deliver(struct peerdma_job *job)
 			list_add_tail(&job->link, &job->file->events);
 		peerdma_tell_file(job->file);
 	}
-	if (!job_has_waiters(job))
+	if (!peerdma_job_launches(job))
 		complete(&job->finished);
 	peerdma_tell_job(job);
 }
@@ -116,7 +84,8 @@ static void job_deliver(struct peerdma_job *job)
 void peerdma_job_told(struct peerdma_job *job)
 {
 	peerdma_fence_signal(job, job->error);
-	if (job_has_waiters(job))
+	/* Of a launch queue, or a slot, any number of threads may wait for the end. */
+	if (peerdma_job_launches(job))
 		complete_all(&job->finished);
 	if (job->eventfd)
 		compat_eventfd_signal(job->eventfd);
@@ -128,18 +97,21 @@ static bool job_wants_sync(const struct peerdma_job *job)
 {
 	const struct peerdma_leg *leg = &job->legs[PEERDMA_C2H];
 
-	return leg->started && (job->frame_ring ? job->frame_ring->needs_sync :
+	return leg->started && (job->type == JOB_FRAMES ? job->run.frame_ring->needs_sync :
 				leg->surface->needs_sync);
 }
 
 /* Nobody is told of the end of a queue whose page can still be written to. */
 static bool job_wants_zap(const struct peerdma_job *job)
 {
-	return job->launch_queue && job->launch_queue->hwq->map_offset;
+	return job->type == JOB_LAUNCH_QUEUE && job->launch_queue.hwq->map_offset;
 }
 
-/* The part of a job's end that may sleep, before its file may know of it. */
-static void job_reap(struct work_struct *work)
+/**
+ * peerdma_job_reap() - the part of a job's end that may sleep, before its file may know of it
+ * @work: the job's
+ */
+void peerdma_job_reap(struct work_struct *work)
 {
 	struct peerdma_job *job = container_of(work, struct peerdma_job, reap);
 	struct peerdma_dev *board = job->file->board;
@@ -147,74 +119,25 @@ static void job_reap(struct work_struct *work)
 
 	/* Who tells of it may drop the last reference but this. */
 	kref_get(&job->ref);
-	/* What the board did not write of it is what the CPU had there at the start. */
-	if (job->launch_queue)
-		board->ops->zap(job->launch_queue->hwq);
-	else if (job->slot)
-		peerdma_job_free_chains(job);
-	else if (job->frame_ring)
-		peerdma_frame_ring_reclaim(job->frame_ring);
-	else
+	switch (job->type) {
+	case JOB_TRANSFER:
+		/* What the board did not write of it is what the CPU had there at the start. */
 		leg->surface->provider->sync(leg->surface, leg->offset, leg->started, true);
+		break;
+	case JOB_FRAMES:
+		peerdma_frame_ring_reclaim(job->run.frame_ring);
+		break;
+	case JOB_LAUNCH_QUEUE:
+		board->ops->zap(job->launch_queue.hwq);
+		break;
+	case JOB_SLOT:
+		peerdma_job_free_chains(job);
+		break;
+	}
 	spin_lock_irq(&board->lock);
 	job_deliver(job);
 	spin_unlock_irq(&board->lock);
 	peerdma_job_put(job);
-}
-
-/**
- * peerdma_job_create() - makes a job without legs
- * @file: where its completion goes
- * @length: bytes, not 0
- *
- * The caller fills in path and legs, and tells with peerdma_job_use() what it touches.
- *
- * Nothing is held. May wait for those who are told of former jobs of the user.
- *
- * Return: the job, or an ERR_PTR: -ENOMEM, -EAGAIN if the user has too many, or -EINTR.
- */
-struct peerdma_job *peerdma_job_create(struct peerdma_file *file, u64 length)
-{
-	struct peerdma_job *job = kzalloc(sizeof(*job), GFP_KERNEL_ACCOUNT);
-	struct peerdma_leg *leg;
-	int error;
-
-	if (!job)
-		return ERR_PTR(-ENOMEM);
-	job->file = file;
-	error = peerdma_quota_add_job(job);
-	if (error) {
-		kfree(job);
-		return ERR_PTR(error);
-	}
-	kref_init(&job->ref);
-	kref_get(&file->ref);
-	job->id = atomic64_inc_return(&file->next_job);
-	job->channel = READ_ONCE(file->channel);
-	job->length = length;
-	for (leg = job->legs; leg < job->legs + PEERDMA_DIRECTIONS; leg++)
-		leg->length = length;
-	job->uses = job->own_uses;
-	INIT_LIST_HEAD(&job->link);
-	INIT_LIST_HEAD(&job->on_file);
-	INIT_WORK(&job->reap, job_reap);
-	init_completion(&job->finished);
-	return job;
-}
-
-/**
- * peerdma_job_use() - notes that a job may touch memory
- * @job: not submitted yet
- * @surface: the memory; the job gets a reference of its own
- */
-void peerdma_job_use(struct peerdma_job *job, struct peerdma_surface *surface)
-{
-	struct peerdma_use *use = &job->uses[job->use_count++];
-
-	use->job = job;
-	use->surface = surface;
-	INIT_LIST_HEAD(&use->on_surface);
-	peerdma_surface_get(surface);
 }
 
 /**
@@ -253,14 +176,14 @@ void peerdma_job_end(struct peerdma_job *job)
 	job->ended = true;
 	if (job->begin)
 		job->nanoseconds = ktime_to_ns(ktime_sub(ktime_get(), job->begin));
-	if (!job->launch_queue && !job->slot) {
+	if (!peerdma_job_launches(job)) {
 		board->jobs++;
 		board->failures += !!job->error;
 	}
 	/* It waits for page faults, which may wait for memory, and that for other jobs. */
 	if (job_wants_zap(job))
 		queue_work(peerdma_surface_wq, &job->reap);
-	else if (job->slot || job_wants_sync(job))
+	else if (job->type == JOB_SLOT || job_wants_sync(job))
 		queue_work(peerdma_wq, &job->reap);
 	else
 		job_deliver(job);
@@ -286,77 +209,4 @@ bool peerdma_job_cancel(struct peerdma_file *file, u64 id)
 	spin_unlock_irq(&file->board->lock);
 	peerdma_job_put(job);
 	return true;
-}
-
-/* Whether a pushed descriptor was bad: it has no address, and those in memory have even ones. */
-static bool job_pushed(const struct peerdma_job *job)
-{
-	return job->kind == PEERDMA_ERROR_MAGIC && job->address & 1;
-}
-
-/**
- * peerdma_job_address() - where the board met the error of a job, as far as its file may know
- * @job: has ended
- *
- * Return: a card address, or a bus address; 0 if there is none to be told.
- */
-u64 peerdma_job_address(const struct peerdma_job *job)
-{
-	if (job_pushed(job))
-		return 0;
-	return job->kind == PEERDMA_ERROR_DECODE || job->file->privileged ? job->address : 0;
-}
-
-/**
- * peerdma_job_explain_busy() - notes why a job is not done
- * @file: the job's
- * @holder: who opened the file of the job that keeps the engines which it needs
- *
- * Return: -EBUSY.
- */
-int peerdma_job_explain_busy(struct peerdma_file *file, struct pid *holder)
-{
-	return peerdma_fail(file, -EBUSY,
-			    "a job of process %d, which waits for data of the user stream, keeps the channel from card to memory: cancel that job, or try again",
-			    pid_vnr(holder));
-}
-
-/**
- * peerdma_job_explain() - notes why a job failed
- * @job: has ended with an error
- * @error: negative errno
- *
- * Return: @error.
- */
-int peerdma_job_explain(struct peerdma_job *job, int error)
-{
-	u64 moved = job->legs[job->legs[PEERDMA_C2H].used ? PEERDMA_C2H : PEERDMA_H2C].done;
-	u64 address = peerdma_job_address(job);
-	char where[32] = "";
-
-	if (job->holder)
-		return peerdma_job_explain_busy(job->file, job->holder);
-	if (job_pushed(job))
-		strscpy(where, ", pushed by the driver", sizeof(where));
-	else if (address)
-		scnprintf(where, sizeof(where), " at address %#llx", address);
-	if (job->kind == PEERDMA_ERROR_NO_COMPLETION_SPACE)
-		return peerdma_fail(job->file, error,
-				    "transfer of %llu bytes failed after %llu: no room for completions%s, status %#x: reads that were not answered keep it, for %u ms at most; try again: jobs wait for that before they move anything",
-				    job->length, moved, where, job->status,
-				    jiffies_to_msecs(peerdma_hw_scaled(job->file->board,
-								       PEERDMA_QUARANTINE_MS)));
-	if (job->kind && job->kind < ARRAY_SIZE(kinds))
-		return peerdma_fail(job->file, error,
-				    "transfer of %llu bytes failed after %llu: %s%s, status %#x; %s",
-				    job->length, moved, kinds[job->kind], where, job->status,
-				    reasons[job->reason]);
-	if (job->waits_for && job->waits_for < ARRAY_SIZE(waits))
-		return peerdma_fail(job->file, error,
-				    "transfer of %llu bytes failed after %llu: it waited for %s, status %#x; %s",
-				    job->length, moved, waits[job->waits_for], job->status,
-				    reasons[job->reason]);
-	return peerdma_fail(job->file, error,
-			    "transfer of %llu bytes failed after %llu: status %#x; %s",
-			    job->length, moved, job->status, reasons[job->reason]);
 }

@@ -40,6 +40,9 @@ static inline void peerdma_surface_leave(struct peerdma_surface *surface)
 
 /* fail.c */
 __printf(3, 4) int peerdma_fail(struct peerdma_file *file, int error, const char *format, ...);
+u64 peerdma_fail_address(const struct peerdma_job *job);
+int peerdma_fail_busy(struct peerdma_file *file, struct pid *holder);
+int peerdma_fail_job(struct peerdma_job *job, int error);
 
 /* quota.c */
 struct peerdma_share *peerdma_quota_join(struct peerdma_dev *board);
@@ -56,19 +59,18 @@ int peerdma_fence_submit(struct peerdma_job *job);
 void peerdma_fence_signal(struct peerdma_job *job, int error);
 
 /* job.c */
-struct peerdma_job *peerdma_job_create(struct peerdma_file *file, u64 length);
 void peerdma_job_put(struct peerdma_job *job);
-void peerdma_job_use(struct peerdma_job *job, struct peerdma_surface *surface);
 struct peerdma_job *peerdma_job_find(struct peerdma_file *file, u64 id);
 void peerdma_job_end(struct peerdma_job *job);
+void peerdma_job_reap(struct work_struct *work);
 void peerdma_job_told(struct peerdma_job *job);
 void peerdma_job_free_chains(struct peerdma_job *job);
 bool peerdma_job_cancel(struct peerdma_file *file, u64 id);
-u64 peerdma_job_address(const struct peerdma_job *job);
-int peerdma_job_explain_busy(struct peerdma_file *file, struct pid *holder);
-int peerdma_job_explain(struct peerdma_job *job, int error);
 
 /* submit.c */
+struct peerdma_job *peerdma_submit_create(struct peerdma_file *file, enum peerdma_job_type type,
+					  u64 length);
+void peerdma_submit_use(struct peerdma_job *job, struct peerdma_surface *surface);
 int peerdma_submit_check_card(struct peerdma_file *file, u32 op, u64 card, u64 length);
 int peerdma_submit_check_surface(struct peerdma_file *file, const struct peerdma_surface *surface,
 				 u64 offset, u64 length);

@@ -98,6 +98,16 @@ void peerdma_quota_close(struct peerdma_user *user)
 		kfree(user);
 }
 
+static void quota_init_lines(struct peerdma_share *share)
+{
+	struct peerdma_line *line;
+
+	for (line = share->lines; line < share->lines + ARRAY_SIZE(share->lines); line++) {
+		INIT_LIST_HEAD(&line->on_ready);
+		INIT_LIST_HEAD(&line->files);
+	}
+}
+
 /**
  * peerdma_quota_join() - finds what the calling user has of the time of a board
  * @board: it is being opened
@@ -125,7 +135,7 @@ struct peerdma_share *peerdma_quota_join(struct peerdma_dev *board)
 	new = NULL;
 	share->user = user;
 	share->board = board;
-	peerdma_scheduler_init(share);
+	quota_init_lines(share);
 	list_add(&share->link, &user->shares);
 found:
 	share->holders++;

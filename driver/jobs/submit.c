@@ -1,12 +1,72 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Checks what a job is to do, and hands it to the engine.
+ * Jobs on their way to the engine: made, checked, and handed over.
  */
 #include <linux/bitfield.h>
 #include <linux/math64.h>
 #include <linux/sched/signal.h>
+#include <linux/slab.h>
 
 #include "job.h"
+
+/**
+ * peerdma_submit_create() - makes a job without legs
+ * @file: where its completion goes
+ * @type: what it is
+ * @length: bytes; 0: not known yet, or it moves none
+ *
+ * The caller fills in path and legs, and what only jobs of its type have, and tells with
+ * peerdma_submit_use() what it touches.
+ *
+ * Nothing is held. May wait for those who are told of former jobs of the user.
+ *
+ * Return: the job, or an ERR_PTR: -ENOMEM, -EAGAIN if the user has too many, or -EINTR.
+ */
+struct peerdma_job *peerdma_submit_create(struct peerdma_file *file, enum peerdma_job_type type,
+					  u64 length)
+{
+	struct peerdma_job *job = kzalloc(sizeof(*job), GFP_KERNEL_ACCOUNT);
+	struct peerdma_leg *leg;
+	int error;
+
+	if (!job)
+		return ERR_PTR(-ENOMEM);
+	job->file = file;
+	job->type = type;
+	error = peerdma_quota_add_job(job);
+	if (error) {
+		kfree(job);
+		return ERR_PTR(error);
+	}
+	kref_init(&job->ref);
+	kref_get(&file->ref);
+	job->id = atomic64_inc_return(&file->next_job);
+	job->channel = READ_ONCE(file->channel);
+	job->length = length;
+	for (leg = job->legs; leg < job->legs + PEERDMA_DIRECTIONS; leg++)
+		leg->length = length;
+	job->uses = job->own_uses;
+	INIT_LIST_HEAD(&job->link);
+	INIT_LIST_HEAD(&job->on_file);
+	INIT_WORK(&job->reap, peerdma_job_reap);
+	init_completion(&job->finished);
+	return job;
+}
+
+/**
+ * peerdma_submit_use() - notes that a job may touch memory
+ * @job: not submitted yet
+ * @surface: the memory; the job gets a reference of its own
+ */
+void peerdma_submit_use(struct peerdma_job *job, struct peerdma_surface *surface)
+{
+	struct peerdma_use *use = &job->uses[job->use_count++];
+
+	use->job = job;
+	use->surface = surface;
+	INIT_LIST_HEAD(&use->on_surface);
+	peerdma_surface_get(surface);
+}
 
 static bool submit_fits(u64 offset, u64 length, u64 size)
 {
@@ -131,7 +191,7 @@ static void submit_set_leg(struct peerdma_job *job, unsigned int engine,
 {
 	struct peerdma_leg *leg = &job->legs[engine];
 
-	peerdma_job_use(job, surface);
+	peerdma_submit_use(job, surface);
 	leg->used = true;
 	leg->surface = surface;
 	leg->offset = offset;
@@ -233,9 +293,9 @@ static int submit_check(const struct peerdma_job *job, bool notify)
 				    "%u jobs are outstanding, as many as may be: read() their events",
 				    file->job_count);
 	for_each_engine(engine, file->board)
-		if (job->length && engine->job && engine->job->keeps &&
-		    peerdma_scheduler_kept_from(engine->job, job))
-			return peerdma_job_explain_busy(file, engine->job->file->opener);
+		if (job->length && engine->job && engine->job->run.keeps &&
+		    peerdma_stop_kept_from(engine->job, job))
+			return peerdma_fail_busy(file, engine->job->file->opener);
 	/* Others wait for the job. */
 	if (job->fence && file->board->broken)
 		return peerdma_fail(file, -EBUSY, "the board is being reset: try again");
@@ -306,7 +366,7 @@ int peerdma_submit_job(struct peerdma_job *job, bool notify)
 
 	spin_lock_irq(&board->lock);
 	error = submit_check(job, notify);
-	if (!error && (job->launch_queue || job->slot))
+	if (!error && peerdma_job_launches(job))
 		error = submit_launch(job);
 	if (error) {
 		spin_unlock_irq(&board->lock);
@@ -319,12 +379,12 @@ int peerdma_submit_job(struct peerdma_job *job, bool notify)
 		list_add_tail(&job->on_file, &file->jobs);
 		file->job_count++;
 	}
-	if (job->launch_queue || job->slot)
-		error = 0;
-	else if (job->length)
-		peerdma_scheduler_add(job);
-	else
-		peerdma_job_end(job);
+	if (!peerdma_job_launches(job)) {
+		if (job->length)
+			peerdma_dispatch_add(job);
+		else
+			peerdma_job_end(job);
+	}
 	spin_unlock_irq(&board->lock);
 
 	peerdma_dispatch_pump(board);
@@ -349,7 +409,7 @@ static int submit_run(struct peerdma_job *job)
 		return -EINTR;
 	}
 	peerdma_quota_remove_job(job);	/* what tells of it may still hold it */
-	return job->error ? peerdma_job_explain(job, job->error) : 0;
+	return job->error ? peerdma_fail_job(job, job->error) : 0;
 }
 
 /**
@@ -371,7 +431,7 @@ int peerdma_submit_transfer(struct peerdma_file *file, u32 op, struct peerdma_su
 			    u64 source_offset, struct peerdma_surface *destination,
 			    u64 destination_offset, u64 length, u64 *nanoseconds)
 {
-	struct peerdma_job *job = peerdma_job_create(file, length);
+	struct peerdma_job *job = peerdma_submit_create(file, JOB_TRANSFER, length);
 	int error;
 
 	if (IS_ERR(job))

@@ -71,7 +71,7 @@ static struct peerdma_dev *main_create(struct pci_dev *pdev)
 	INIT_WORK(&board->pump, peerdma_dispatch_pump_work);
 	INIT_WORK(&board->recovery, peerdma_recover_work);
 	INIT_DELAYED_WORK(&board->stopper, peerdma_stop_work);
-	INIT_DELAYED_WORK(&board->room, peerdma_room_work);
+	INIT_DELAYED_WORK(&board->room, peerdma_irq_room_work);
 	INIT_DELAYED_WORK(&board->watchdog, peerdma_irq_watchdog_work);
 	board->time_scale = 1;
 	board->generation = 1;
@@ -278,7 +278,7 @@ static void main_remove(struct pci_dev *pdev)
 	up_write(&board->gate);
 
 	/* Nothing more is mapped for it: after this, no provider has a mapping for the device. */
-	peerdma_revoke_all(board, PEERDMA_SURFACE_LOST, false);
+	peerdma_release_revoke_all(board, PEERDMA_SURFACE_LOST, false);
 	wait_event(board->idle, !main_has_surfaces(board));
 	/* Jobs of slots give back what was allocated for the device. */
 	flush_workqueue(peerdma_wq);

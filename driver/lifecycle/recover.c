@@ -276,7 +276,7 @@ static int __maybe_unused recover_suspend(struct device *dev)
 	spin_lock_irq(&board->lock);
 	peerdma_stop_announced(board);
 	spin_unlock_irq(&board->lock);
-	peerdma_revoke_all(board, PEERDMA_SURFACE_REVOKED, true);
+	peerdma_release_revoke_all(board, PEERDMA_SURFACE_REVOKED, true);
 	spin_lock_irq(&board->lock);
 	peerdma_hw_quiet(board);
 	spin_unlock_irq(&board->lock);

@@ -9,7 +9,8 @@
  * below, and a file includes that of its own layer.
  *
  * Names. A function of foo.c is foo_bar() if it is static, and peerdma_foo() or peerdma_foo_bar()
- * otherwise. Inline functions of headers are peerdma_bar(), those of compat.h compat_bar().
+ * otherwise; those that provider modules call are as peerdma_provider.h has them. Inline functions
+ * of headers are peerdma_bar(), those of compat.h compat_bar().
  *
  * Locks, outer to inner. Providers may call us while holding locks of their own (NVIDIA's global
  * lock, dma_resv, mmap_lock): those are outside all of these.
@@ -66,7 +67,9 @@ struct peerdma_job;
 enum { PEERDMA_H2C, PEERDMA_C2H, PEERDMA_DIRECTIONS };
 
 #define PEERDMA_MAX_CHANNELS	4
-#define PEERDMA_ENGINE_SETS	(PEERDMA_MAX_CHANNELS << PEERDMA_DIRECTIONS)	/* of all */
+/* Sets of engines: of one channel, and of all, each with engines of one channel alone. */
+#define PEERDMA_CHANNEL_SETS	(1 << PEERDMA_DIRECTIONS)
+#define PEERDMA_ENGINE_SETS	(PEERDMA_MAX_CHANNELS * PEERDMA_CHANNEL_SETS)
 
 /**
  * enum peerdma_engine_state - what an engine is doing
@@ -224,7 +227,7 @@ struct peerdma_ops {
  * @draining: running jobs may end, but no new ones start
  * @frame_records: the register of that name: for which channels frames have records
  * @broken: an engine could not be stopped: nothing starts until the board has been reset
- * @crowded: in jiffies: until then lost reads may keep room for completions; or 0. See room.c
+ * @crowded: in jiffies: until then lost reads may keep room for completions; or 0. See irq.c
  * @full: they keep all of it
  * @files: open files of the node
  * @partitions: those that have card RAM of their own, from high addresses to low ones

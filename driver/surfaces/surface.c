@@ -1,17 +1,93 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Surfaces: memory that is pinned and mapped for a board, and the handles that programs know.
+ * Surfaces: memory that is pinned and mapped for a board, the modules that provide it, and the
+ * handles that programs know.
  *
  * live -> being unpinned by the program (draining), revoked by the provider, or lost with the
- * board: release.c and revoke.c.
+ * board: release.c.
  */
 #include <linux/mm.h>
+#include <linux/module.h>
 #include <linux/overflow.h>
 #include <linux/scatterlist.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 
 #include "surface.h"
+
+static DEFINE_MUTEX(providers_lock);
+static LIST_HEAD(providers);
+
+/**
+ * peerdma_provider_register() - registers a provider that pins by CUDA pointer
+ * @provider: valid until peerdma_provider_unregister()
+ *
+ * The provider that was registered first is used. May sleep.
+ *
+ * Return: 0.
+ */
+int peerdma_provider_register(struct peerdma_provider *provider)
+{
+	mutex_lock(&providers_lock);
+	list_add_tail(&provider->link, &providers);
+	mutex_unlock(&providers_lock);
+	return 0;
+}
+EXPORT_SYMBOL_GPL(peerdma_provider_register);
+
+/**
+ * peerdma_provider_unregister() - undoes peerdma_provider_register()
+ * @provider: it has no pins left, since each holds its module. May sleep
+ */
+void peerdma_provider_unregister(struct peerdma_provider *provider)
+{
+	mutex_lock(&providers_lock);
+	list_del(&provider->link);
+	mutex_unlock(&providers_lock);
+}
+EXPORT_SYMBOL_GPL(peerdma_provider_unregister);
+
+/**
+ * peerdma_surface_take_gpu() - finds the provider that pins by CUDA pointer
+ *
+ * Return: the provider, or NULL if none is loaded; the caller drops the reference to its module.
+ */
+const struct peerdma_provider *peerdma_surface_take_gpu(void)
+{
+	struct peerdma_provider *provider, *found = NULL;
+
+	mutex_lock(&providers_lock);
+	list_for_each_entry(provider, &providers, link) {
+		if (try_module_get(provider->owner)) {
+			found = provider;
+			break;
+		}
+	}
+	mutex_unlock(&providers_lock);
+	return found;
+}
+
+/**
+ * peerdma_surface_list_gpu() - lists the providers that pin by CUDA pointer
+ * @text: where their names are written, a space before each
+ * @size: bytes of @text
+ *
+ * Return: whether there is one.
+ */
+bool peerdma_surface_list_gpu(char *text, size_t size)
+{
+	struct peerdma_provider *provider;
+	size_t length = 0;
+	bool gpu = false;
+
+	mutex_lock(&providers_lock);
+	list_for_each_entry(provider, &providers, link) {
+		length += scnprintf(text + length, size - length, " %s", provider->name);
+		gpu = true;
+	}
+	mutex_unlock(&providers_lock);
+	return gpu;
+}
 
 /**
  * peerdma_surface_device() - for which device a provider maps
@@ -285,7 +361,6 @@ struct peerdma_surface *peerdma_surface_create(struct peerdma_file *file,
 	if (!surface)
 		return ERR_PTR(-ENOMEM);
 	peerdma_release_init(surface);
-	INIT_WORK(&surface->revoke, peerdma_revoke_work);
 	surface->board = peerdma_board_get(file->board);
 	surface->provider = provider;
 	__module_get(provider->owner);

@@ -74,18 +74,15 @@ void peerdma_placement_undo(struct peerdma_surface *surface);
 /* release.c */
 void peerdma_release_init(struct peerdma_surface *surface);
 void peerdma_release_zap(struct peerdma_dev *board, u64 offset, u64 length);
-void peerdma_release_zap_surface(struct peerdma_surface *surface);
-void peerdma_release_unlist(struct peerdma_surface *surface);
 void peerdma_release_unmap(struct peerdma_surface *surface);
 void peerdma_release(struct peerdma_surface *surface);
 int peerdma_release_unpin(struct peerdma_file *file, u32 handle);
 void peerdma_release_drop(struct peerdma_surface *surface);
-
-/* revoke.c */
-void peerdma_revoke_work(struct work_struct *work);
-void peerdma_revoke_all(struct peerdma_dev *board, u32 state, bool gpu);
+void peerdma_release_revoke_all(struct peerdma_dev *board, u32 state, bool gpu);
 
 /* surface.c */
+const struct peerdma_provider *peerdma_surface_take_gpu(void);
+bool peerdma_surface_list_gpu(char *text, size_t size);
 int peerdma_surface_add_table(struct peerdma_surface *surface, struct sg_table *table);
 int peerdma_surface_check_range(struct peerdma_file *file, u64 start, u64 length, bool process);
 struct peerdma_surface *peerdma_surface_create(struct peerdma_file *file,
@@ -100,9 +97,5 @@ long peerdma_surface_finish(struct peerdma_file *file, struct peerdma_pinning *p
 extern const struct peerdma_provider peerdma_pages;
 void *peerdma_pages_find(const struct peerdma_surface *surface, u64 offset);
 extern const struct peerdma_provider peerdma_dmabuf;
-
-/* provider.c */
-const struct peerdma_provider *peerdma_provider_take_gpu(void);
-bool peerdma_provider_names(char *text, size_t size);
 
 #endif /* PEERDMA_SURFACE_H */

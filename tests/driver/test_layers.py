@@ -18,8 +18,16 @@ ROOT = Path(__file__).resolve().parents[2]
 DRIVER = ROOT / "driver"
 #: Where a request's own code begins, and the functions after which it is done.
 REQUESTS = {
-    "PIN_CUDA": ("legacy_pin", "peerdma_provider_take_gpu", "nvp2p_map"),
-    "H2C2H_DMA": ("legacy_h2c2h", "pages_map", "dispatch_doorbell"),
+    "PIN_CUDA": ("legacy_pin", "peerdma_surface_take_gpu", "nvp2p_map"),
+    "H2C2H_DMA": (
+        "legacy_h2c2h",
+        "pages_map",
+        "peerdma_submit_create",
+        "peerdma_dispatch_add",
+        "dispatch_admit",
+        "peerdma_chain_build",
+        "peerdma_chain_doorbell",
+    ),
 }
 
 
@@ -76,12 +84,14 @@ def test_what_comments_and_strings_say_is_no_call(tmp_path: Path):
 
 def test_functions_are_named_after_their_file(graph: Graph):
     wrong = []
+    # A provider's module may be somebody else's: what it calls keeps its name where that is moved.
+    provided = read(DRIVER / "peerdma_provider.h").uses
     for file in graph.files.values():
         whole = f"peerdma_{file.name}"
         wrong += [name for name in file.static if not name.startswith(f"{file.name}_")]
         wrong += [
             name
-            for name in file.exported
+            for name in file.exported.keys() - provided
             if f"{name}_" != f"{whole}_" and not name.startswith(f"{whole}_")
         ]
     assert wrong == []
@@ -107,12 +117,18 @@ def test_a_file_includes_the_header_of_its_layer(graph: Graph):
 
 
 @pytest.mark.parametrize("request_name", REQUESTS)
-def test_a_request_is_read_in_at_most_five_files(graph: Graph, request_name: str):
+def test_a_request_is_read_in_at_most_six_files(graph: Graph, request_name: str):
     files = graph.route(*REQUESTS[request_name])
-    assert len(files) <= 5
+    assert len(files) <= 6
     guide = (ROOT / "docs/driver.md").read_text()
     (row,) = re.findall(rf"^\| `{request_name}` \|(.*)\|$", guide, re.M)
-    assert set(re.findall(r"`(\w+)\.c`", row)) == files
+    read_in_order = re.findall(r"`(\w+)\.c`", row)
+    assert set(read_in_order) == files
+    called: set[str] = set(graph.files[read_in_order[0]].functions)
+    for name in read_in_order:
+        functions = graph.files[name].functions.keys()
+        assert called & functions, f"nothing that is read before {name}.c calls it"
+        called = called.union(*(graph.calls()[function] for function in functions))
 
 
 def test_the_guide_has_the_layers():

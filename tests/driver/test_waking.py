@@ -74,7 +74,7 @@ def test_few_threads_wait_for_a_surface(graph: Graph):
         for name, body in graph.bodies().items()
         if re.search(r"\bwait_event\w*\(surface->idle,", body)
     ]
-    assert sorted(found) == ["peerdma_release_unpin", "peerdma_revoke_work"]
+    assert sorted(found) == ["peerdma_release_unpin", "release_revoke_work"]
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// How the kernel driver ends a launch queue: driver/engine/launch_tickets.c as a program's library.
+// How the kernel driver ends a launch queue: a part of driver/engine/launch_queue.c as a program's
+// library.
 #include <assert.h>
 #include <sched.h>
 #include <stdbool.h>
@@ -30,7 +31,7 @@ static void jitter(void) {
 #define smp_wmb() __atomic_thread_fence(__ATOMIC_RELEASE)
 
 // In place of engine.h and core.h, which need the kernel's headers: what launch.h and
-// launch_tickets.c use of them.
+// tickets.c use of them.
 #define PEERDMA_ENGINE_H
 #define PEERDMA_CORE_H
 enum { PEERDMA_DIRECTIONS = 2 };
@@ -39,7 +40,7 @@ struct peerdma_chain { int unused; };
 #include "driver/peerdma_uapi.h"
 #include "driver/engine/launch.h"
 
-#include "driver/engine/launch_tickets.c"
+#include "tickets.c"  // what launch_helpers.py takes from launch_queue.c
 
 void kernel_end(void *entries, void *records, void *word, u32 depth, u32 reason, u32 status) {
     struct peerdma_launch_queue queue = {
@@ -48,5 +49,5 @@ void kernel_end(void *entries, void *records, void *word, u32 depth, u32 reason,
         .records.cpu = records,
         .word.cpu = word,
     };
-    peerdma_launch_tickets_end(&queue, reason, status);
+    launch_queue_end_tickets(&queue, reason, status);
 }
