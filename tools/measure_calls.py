@@ -96,6 +96,11 @@ class _Registers:
             ):
                 self._values[CHANNEL.address(name, base=base)] = value
 
+    @property
+    def device(self) -> _Registers:
+        """This, as the registers of a function."""
+        return self
+
     def read32(self, bar: int, offset: int) -> int:
         """The value of a register."""
         return self._values.get(offset, 0)

@@ -16,6 +16,7 @@ from ..uapi import Access
 from .link import Link
 from .queue_memory import QueueMemory
 from .transfer import Through
+from .waiter import Waiter
 
 __all__ = [
     "Backend",
@@ -107,10 +108,16 @@ class Moved(NamedTuple):
 class Backend(Protocol):
     """A way to reach a board.
 
-    One thread at a time calls these methods, `wait` and `wake` excepted, and none of them waits for
-    a transfer. Callers have checked ranges, overlaps, that there is something to transfer and that
-    handles are valid.
+    One thread at a time calls these methods, and none of them waits for a transfer. Callers have
+    checked ranges, overlaps, that there is something to transfer and that handles are valid.
+
+    Attributes
+    ----------
+    waiter : Waiter
+        Waits until something has happened on the board, without the lock; any thread may wake it.
     """
+
+    waiter: Waiter
 
     @property
     def info(self) -> BoardInfo:
@@ -164,16 +171,12 @@ class Backend(Protocol):
         """
         ...
 
-    def deadline(self) -> float | None:
-        """When `collect` has to be called again at the latest, as `time.monotonic` counts."""
-        ...
+    def deadline(self, until: float | None) -> float | None:
+        """When `collect` has to be called again at the latest, or `until` if that is before.
 
-    def wait(self, until: float | None) -> None:
-        """Waits until something has happened, `until`, or `wake`. One thread at a time calls it."""
-        ...
-
-    def wake(self) -> None:
-        """Ends `wait`, from any thread."""
+        As `time.monotonic` counts. None if nothing is in progress and `until` is None; a time that
+        is over if `collect` has something to return now.
+        """
         ...
 
     def collect(self) -> deque[tuple[Any, Moved | PeerdmaError]]:
@@ -181,7 +184,7 @@ class Backend(Protocol):
 
         The caller takes them off, when each has been seen to. An interrupt may keep it from that:
         a transfer may then be there twice. Whatever interrupts this method itself, the next call
-        makes up for it, and `wait` does not wait before that.
+        makes up for it, and is due at once.
 
         The board accesses no memory any more for those that failed, except after a Timeout of a
         driver that does not end what it was told to cancel.

@@ -40,7 +40,7 @@ class JobRunner:
     ----------
     backend : Backend
     lock : OwnLock
-        The board's: held while the backend is called, its `wait` and `wake` excepted.
+        The board's: held while the backend is called, but not while its `waiter` is.
     ended : callable
         Called, with the lock held, after a job has ended and nothing of it is used any more.
     """
@@ -96,7 +96,7 @@ class JobRunner:
         self._end(job, outcome)
         self._changed.notify_all()
         if self._led:
-            self._backend.wake()
+            self._backend.waiter.wake()
 
     def run(self, task: Task, progress: Progress | None = None) -> Transfer:
         """Makes a transfer; what interrupts it cancels it. `progress` is called in this thread."""
@@ -108,7 +108,7 @@ class JobRunner:
             try:
                 self._start(job, note)
                 if self._led:
-                    self._backend.wake()
+                    self._backend.waiter.wake()
                 while job._outcome is None:
                     self.wait()
                     if steps and progress is not None:
@@ -142,7 +142,7 @@ class JobRunner:
             if job not in self._pending:
                 return False
             self._backend.cancel(job)
-            self._backend.wake()
+            self._backend.waiter.wake()
             return True
 
     def wait(self, until: float | None = None) -> None:
@@ -162,14 +162,12 @@ class JobRunner:
         self._led = True
         try:
             backend = self._backend
-            limit = backend.deadline()
-            if until is not None and (limit is None or until < limit):
-                limit = until
+            limit = backend.deadline(until)
             # As `_without_lock`, without a layer in between.
             lock, held = self.lock, (1, threading.get_ident())
             try:
                 lock.release()
-                backend.wait(limit)
+                backend.waiter.wait(limit)
             finally:
                 lock._acquire_restore(held)
             self._busy_since = time.monotonic()
@@ -217,7 +215,7 @@ class JobRunner:
 
     def wake(self) -> None:
         """Ends the `wait` of all threads. Called with the lock held."""
-        self._backend.wake()
+        self._backend.waiter.wake()
         self._changed.notify_all()
 
     def settle(self, pin: Pin | None = None) -> None:
@@ -239,7 +237,7 @@ class JobRunner:
         self._stopped = True
         self._refusal = self._refusal or _ENDING
         while self._led:
-            self._backend.wake()
+            self._backend.waiter.wake()
             self.wait(time.monotonic() + _CLOSE_SECONDS)
         _used.discard(self)
 
@@ -272,7 +270,7 @@ class JobRunner:
         self._news.notify()
         if self._led:
             # Whoever waits may have to wait for less long now.
-            self._backend.wake()
+            self._backend.waiter.wake()
 
     def _start(self, job: Job, progress: Progress | None) -> None:
         task = job._task

@@ -62,8 +62,7 @@ class Plan(OneProcess):
         )
         origins = [each.origin for each in (*leases, *self.pins)]
         self._origins = tuple(dict.fromkeys(filter(None, origins)))
-        memories = {id(span.pin.memory): span.pin.memory for span in destinations}
-        self._flushes = [memory.flush_writes for memory in memories.values()]
+        self._written = {id(span.pin.memory): span.pin.memory for span in destinations}.values()
         self._clock = info.extension.clock_khz * 1e3 if info.extension else 0.0
         self._simulated = info.simulated
 
@@ -111,8 +110,8 @@ class Plan(OneProcess):
     def finish(self, moved: Moved | None, began: float) -> Transfer:
         """Flushes what was written; returns the report on a transfer that began at that time."""
         if moved is not None:
-            for flush_writes in self._flushes:
-                flush_writes()
+            for memory in self._written:
+                memory.flush_writes()
         wall = time.perf_counter() - began
         cycles, limit, through, elapsed = moved or _NOTHING
         if elapsed is None:

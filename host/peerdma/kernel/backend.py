@@ -7,7 +7,7 @@ import contextlib
 import ctypes
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ from ..board.backend import BoardInfo, Extension, Launching, Moved, Piece, Progr
 from ..board.link import Link
 from ..board.queue_memory import QueueMemory
 from ..board.transfer import Through
+from ..board.waiter import Waiter
 from ..errors import BoardLost, CudaError, PeerdmaError, UnsupportedError, VersionMismatch
 from ..memory.dmabuf import DmaBuf
 from ..memory.mailbox import MailboxPage
@@ -84,6 +85,7 @@ class KernelBackend:
         self, node: KernelNode, *, timeout: float | None = None, channel: int = 0, card_ram: int = 0
     ):
         self._node = node
+        self.waiter: Waiter = node
         self._closed = False
         self._channel = channel
         own_card_ram = (0, 0)
@@ -91,12 +93,7 @@ class KernelBackend:
             own_card_ram = _set_context(node, channel, card_ram)
         info = node.info()
         self._features = Feature(info.features)
-        self._jobs = jobs = Jobs(node, info.time_scale, timeout)
-        # Without a layer in between, as a transfer of a few bytes takes little longer.
-        self.start: Callable[[Work, Any, Progress | None], None] = jobs.start
-        self.cancel: Callable[[Any], bool] = jobs.cancel
-        self.deadline: Callable[[], float | None] = jobs.deadline
-        self.wake: Callable[[], None] = node.wake
+        self._jobs = Jobs(node, info.time_scale, timeout)
         self._info = _describe(node.path, info, own_card_ram)
         streams = Feature.STREAM_COPY in self._features
         self._copies_through = Through.STREAM if streams else Through.CARD_RAM
@@ -261,10 +258,18 @@ class KernelBackend:
         )
         return Work([job], length, self._write_limit, None, length)
 
-    def wait(self, until: float | None) -> None:
-        """Waits for events of the driver."""
-        if not (self._jobs.ended or self._jobs.interrupted):
-            self._node.wait(until)
+    def start(self, work: Work, tag: Any, progress: Progress | None) -> None:
+        """Starts a transfer."""
+        self._jobs.start(work, tag, progress)
+
+    def cancel(self, tag: Any) -> bool:
+        """Has the driver stop a transfer, unless it has ended; False if it never started."""
+        return self._jobs.cancel(tag)
+
+    def deadline(self, until: float | None) -> float | None:
+        """When the first transfer is late; now, if there is something to collect."""
+        jobs = self._jobs
+        return 0.0 if jobs.ended or jobs.interrupted else jobs.deadline(until)
 
     def collect(self) -> deque[tuple[Any, Moved | PeerdmaError]]:
         """What has ended."""

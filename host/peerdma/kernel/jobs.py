@@ -141,13 +141,17 @@ class Jobs:
             return True
         return any(each is tag for each, _ in self.ended)
 
-    def deadline(self) -> float | None:
-        """When the first of them is late, as `time.monotonic` counts; None: there are none."""
+    def deadline(self, first: float | None = None) -> float | None:
+        """When the first of them is late, or `first`, as `time.monotonic` counts.
+
+        None if there are none.
+        """
         for oldest in self._runs.values():
-            if not self._stopping:
-                return oldest.until
-            return min(run.until for run in (oldest, *self._stopping) if run.until is not None)
-        return None
+            for run in (oldest, *self._stopping):
+                if run.until is not None and (first is None or run.until < first):
+                    first = run.until
+            break
+        return first
 
     def collect(self) -> None:
         """Reads what has ended, and submits what the driver has room for then."""

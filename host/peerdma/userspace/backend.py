@@ -14,6 +14,7 @@ import numpy as np
 from ..board.backend import BoardInfo, Launching, Moved, Piece, Progress
 from ..board.queue_memory import QueueMemory
 from ..board.transfer import Through
+from ..board.waiter import Waiter
 from ..errors import PeerdmaError, TransferError, UnsupportedError
 from ..memory.mailbox import MailboxPage
 from ..memory.memory import DataPath, Memory
@@ -101,6 +102,7 @@ class UserSpaceBackend:
         self._mapped: dict[int, _Mapped] = {}
         self._platform = platform
         self._function = platform.function
+        self.waiter: Waiter = platform.function
         with contextlib.ExitStack() as undo:
             undo.callback(self._function.close)
             self._driver = Xdma(self._function, *_descriptor_ring(platform), timeout)
@@ -109,10 +111,6 @@ class UserSpaceBackend:
             self._scheduler = Scheduler(self._driver, self._lost, notes)
             #: whether to look at the channels without an interrupt
             self._look = False
-            # Without a layer in between, as a transfer of a few bytes takes little longer.
-            self.start: Callable[[Work, Any, Progress | None], None] = self._scheduler.start
-            self.deadline: Callable[[], float | None] = self._scheduler.deadline
-            self.wake: Callable[[], None] = self._function.wake
             #: made for the first queue
             self._queues: LaunchQueues | None = None
             self._info = self._describe(name)
@@ -263,6 +261,10 @@ class UserSpaceBackend:
             memory,
         )
 
+    def start(self, work: Work, tag: Any, progress: Progress | None) -> None:
+        """Starts a transfer, now or in its turn."""
+        self._scheduler.start(work, tag, progress)
+
     def cancel(self, tag: Any) -> bool:
         """Ends a transfer; False if it never started."""
         scheduler = self._scheduler
@@ -273,10 +275,10 @@ class UserSpaceBackend:
             scheduler.lose(error)
         return known
 
-    def wait(self, until: float | None) -> None:
-        """Waits for messages of the device, or its interrupt."""
-        if not (self._scheduler.ended or self._look):
-            self._function.wait(until)
+    def deadline(self, until: float | None) -> float | None:
+        """When the first transfer is late; now, if there is something to collect."""
+        scheduler = self._scheduler
+        return 0.0 if scheduler.ended or self._look else scheduler.deadline(until)
 
     def collect(self) -> deque[tuple[Any, Moved | PeerdmaError]]:
         """What has ended; serves the messages of the device, and ends all if it goes away."""
@@ -321,8 +323,8 @@ class UserSpaceBackend:
     def _register(self, offset: int, value: int | None) -> int:
         """Writes a register of the user BAR unless `value` is None; returns what it reads."""
         if value is not None:
-            self._function.write32(BAR_USER[0], offset, value)
-        return self._function.read32(BAR_USER[0], offset)
+            self._function.device.write32(BAR_USER[0], offset, value)
+        return self._function.device.read32(BAR_USER[0], offset)
 
     def close(self) -> None:
         """Ends the connection to the board, and all mappings with it."""

@@ -12,7 +12,7 @@ from ..regs import EXTENSION, QUARANTINE_MS, Capability, ErrorKind, Status
 from .capture import ErrorCapture
 from .dma_channel import Direction, DmaChannel
 from .probe import count_channels, read_extension
-from .registers import Bank, Registers
+from .registers import Bank, Function
 
 __all__ = ["GOOD", "Deadline", "Engine"]
 
@@ -50,12 +50,15 @@ class Engine:
 
     Parameters
     ----------
-    registers : Registers
+    function : Function
     timeout : float or None
         Seconds to wait for one transfer; None: by its size and the board's time scale.
 
     Attributes
     ----------
+    function : Function
+    registers : Registers
+        The function's.
     extension : Extension or None
         None on a plain XDMA core.
     pushes : bool
@@ -83,8 +86,9 @@ class Engine:
         If its extension block has another major version.
     """
 
-    def __init__(self, registers: Registers, timeout: float | None):
-        self.registers = registers
+    def __init__(self, function: Function, timeout: float | None):
+        self.function = function
+        self.registers = registers = function.device
         self._timeout = timeout
         self.stuck: str | None = None
         self.launching: int = 0
@@ -130,9 +134,9 @@ class Engine:
         came before the deadline.
         """
         channels = {direction: self.channels[direction] for direction in directions}
-        while self.registers.wait_interrupt(deadline.left()):
+        while self.function.wait_interrupt(deadline.left()):
             found = {direction: channel.take_status() for direction, channel in channels.items()}
-            self.registers.interrupt_done()
+            self.function.interrupt_done()
             reported = {key: status for key, status in found.items() if status & ~_BUSY}
             if reported:
                 return reported
@@ -198,7 +202,7 @@ class Engine:
 
     def stop(self, directions: Iterable[Direction]) -> None:
         """Aborts what runs and waits until the channels are idle; nothing if the board is gone."""
-        if self.registers.lost:
+        if self.function.lost:
             return
         channels = [self.channels[direction] for direction in directions]
         for channel in channels:

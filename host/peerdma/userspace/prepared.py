@@ -290,14 +290,14 @@ class Run:
             is not affected. How much was transferred is unknown.
         """
         self.start()
-        registers = self._engine.registers
+        function = self._engine.function
         try:
             ended = False
             while not ended:
-                if not registers.wait_interrupt(max(0.0, self.until - time.monotonic())):
+                if not function.wait_interrupt(max(0.0, self.until - time.monotonic())):
                     raise self.late()
                 self.look()
-                registers.interrupt_done()
+                function.interrupt_done()
                 ended = self.advance()
         except BaseException:
             self.stop()

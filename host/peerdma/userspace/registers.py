@@ -7,11 +7,11 @@ from typing import Protocol
 
 from ..regs import BAR_DMA, BAR_USER, BLOCKS_OPTIONAL, BLOCKS_USER, Block
 
-__all__ = ["Bank", "Registers"]
+__all__ = ["Bank", "Function", "Registers"]
 
 
 class Registers(Protocol):
-    """Access to a board, as the driver needs it: its registers and interrupts."""
+    """Access to a board's registers."""
 
     def read32(self, bar: int, offset: int) -> int:
         """The register at byte `offset` of a BAR."""
@@ -19,6 +19,15 @@ class Registers(Protocol):
 
     def write32(self, bar: int, offset: int, value: int) -> None:
         """Writes the register at byte `offset` of a BAR; may be posted."""
+        ...
+
+
+class Function(Protocol):
+    """A board's function, as the driver needs it: its registers and its interrupt."""
+
+    @property
+    def device(self) -> Registers:
+        """Its registers."""
         ...
 
     def wait_interrupt(self, timeout: float) -> bool:

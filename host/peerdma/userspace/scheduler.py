@@ -162,9 +162,11 @@ class Scheduler:
                 self._fail(job, Cancelled(CANCELLED))
         self._begin()
 
-    def deadline(self) -> float | None:
-        """When the first of those that run is late, as `time.monotonic` counts; None: none runs."""
-        first = None
+    def deadline(self, first: float | None = None) -> float | None:
+        """When the first of those that run is late, or `first`, as `time.monotonic` counts.
+
+        None if none runs.
+        """
         for job in self._running:
             run = job.run
             if run is not None and (first is None or run.until < first):
@@ -179,13 +181,13 @@ class Scheduler:
                 job.run.look()
         engine, frames = self._engine, self.frames
         if frames is None:
-            engine.registers.interrupt_done()
+            engine.function.interrupt_done()
         elif frames.ended:
             self.frames = None
-            engine.registers.interrupt_done()
+            engine.function.interrupt_done()
         else:
             status = engine.channels[_C2H].take_status()
-            engine.registers.interrupt_done()
+            engine.function.interrupt_done()
             frames.report(status)
         for job in running:
             if job in self._running:

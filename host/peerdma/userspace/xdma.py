@@ -25,7 +25,7 @@ from .chain import write_chain
 from .dma_channel import Direction
 from .engine import Engine
 from .prepared import Ring, Run, Side
-from .registers import Bank, Registers
+from .registers import Bank, Function
 
 __all__ = ["Direction", "Xdma"]
 
@@ -38,7 +38,7 @@ class Xdma:
 
     Parameters
     ----------
-    registers : Registers
+    function : Function
     ring : numpy.ndarray of DESCRIPTOR
         Memory for descriptors that the board can read.
     ring_address : int
@@ -63,17 +63,17 @@ class Xdma:
     """
 
     def __init__(
-        self, registers: Registers, ring: np.ndarray, ring_address: int, timeout: float | None
+        self, function: Function, ring: np.ndarray, ring_address: int, timeout: float | None
     ):
-        self._registers = registers
         self._ring = Ring(ring, ring_address)
         self._rings = {
             direction: self._ring.part(index, 2)
             for index, direction in enumerate((Direction.C2H, Direction.H2C))
         }
-        self.engine: Engine = Engine(registers, timeout)
+        self.engine: Engine = Engine(function, timeout)
+        self._registers = self.engine.registers
         self.extension: Extension | None = self.engine.extension
-        self._extension_bank = Bank(registers, EXTENSION)
+        self._extension_bank = Bank(self._registers, EXTENSION)
         self._clock = [EXTENSION.address(f"cycles_{half}") for half in ("lo", "hi")]
         self.card_ram_size: int = self.extension.card_ram_size if self.extension else CARD_RAM_SIZE
         streams = self.extension and Capability.STREAM in self.extension.capabilities

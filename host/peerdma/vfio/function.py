@@ -10,7 +10,7 @@ import enum
 import mmap
 import os
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import ClassVar, Protocol
 
 from ..board.waiter import Waiter
@@ -48,6 +48,14 @@ class Device(Protocol):
     @property
     def lost(self) -> bool:
         """True once the device is gone."""
+        ...
+
+    def read32(self, bar: int, offset: int) -> int:
+        """The 32-bit register at byte `offset` of a BAR; BoardLost if the device is gone."""
+        ...
+
+    def write32(self, bar: int, offset: int, value: int) -> None:
+        """Writes the 32-bit register at byte `offset` of a BAR; posted."""
         ...
 
     def region_read(self, region: int, offset: int, count: int) -> int:
@@ -95,8 +103,10 @@ class Device(Protocol):
         ...
 
 
-class PciFunction:
+class PciFunction(Waiter):
     """A function with bus mastering on and one interrupt connected.
+
+    As a `Waiter`, it waits for messages of the device and interrupts.
 
     Parameters
     ----------
@@ -113,8 +123,6 @@ class PciFunction:
         Vendor, device, subsystem vendor, subsystem.
     interrupt : Irq
         The kind of interrupt in use.
-    wait, wake : callable
-        Those of a `Waiter` for messages of the device and interrupts.
 
     Raises
     ------
@@ -129,10 +137,8 @@ class PciFunction:
     def __init__(self, device: Device, *, interrupts: str):
         self.device: Device = device
         self._eventfd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        waiter = Waiter(device.fileno(), self._eventfd)
-        self.wait: Callable[[float | None], None] = waiter.wait
-        self.wake: Callable[[], None] = waiter.wake
-        self._release = weakref.finalize(self, _release, waiter, self._eventfd)
+        super().__init__(device.fileno(), self._eventfd)
+        self._release = weakref.finalize(self, _release, self._waker, self._eventfd)
         self._release.atexit = False
         self.closed: bool = False
         watched(self)
@@ -158,14 +164,6 @@ class PciFunction:
         return Command.MEMORY | (Command.INTX_DISABLE if message else 0)
 
     # What drivers use ------------------------------------------------------------------------
-
-    def read32(self, bar: int, offset: int) -> int:
-        """The 32-bit register at byte `offset` of a BAR."""
-        return self.device.region_read(bar, offset, 4)
-
-    def write32(self, bar: int, offset: int, value: int) -> None:
-        """Writes the 32-bit register at byte `offset` of a BAR; posted."""
-        self.device.region_write(bar, offset, 4, value)
 
     def wait_interrupt(self, timeout: float) -> bool:
         """Waits for an interrupt, up to `timeout` seconds; False if none came."""
@@ -259,6 +257,6 @@ class PciFunction:
         )
 
 
-def _release(waiter: Waiter, eventfd: int) -> None:
-    waiter.close()
-    os.close(eventfd)
+def _release(*fds: int) -> None:
+    for fd in fds:
+        os.close(fd)

@@ -67,7 +67,6 @@ class SocketPlatform:
                 path, timeout=timeout or _ANSWER_TIMEOUT, why_lost=why_lost
             )
             undo.callback(self.client.close)
-            self.take_lost_writes: Callable[[], LostWrites | None] = self.client.take_lost_writes
             self._reset()
             self.function: SocketFunction = SocketFunction(
                 self.client,
@@ -153,6 +152,10 @@ class SocketPlatform:
             os.close(fd)
         return memory, _RING_ADDRESS
 
+    def take_lost_writes(self) -> LostWrites | None:
+        """The writes that were lost since the last call; None if none."""
+        return self.client.take_lost_writes()
+
     def mailbox(self) -> MailboxPage:
         """Maps the page, which the simulated board offers with --mailbox-page."""
         memory = self.client.map_page(BAR_USER[0], MAILBOX.base, _PAGE)
@@ -162,9 +165,9 @@ class SocketPlatform:
                 '--mailbox-page, or open("sim", arguments=["--mailbox-page"]), on a kernel whose '
                 "pages have 4 KiB"
             )
-        function = self.function
+        client = self.client
         return MailboxPage(
-            memory, False, lambda register: function.read32(BAR_USER[0], MAILBOX.base + register)
+            memory, False, lambda register: client.read32(BAR_USER[0], MAILBOX.base + register)
         )
 
     def doorbell(self, queue: int) -> DoorbellPage | str:

@@ -158,7 +158,7 @@ def test_a_selector_takes_jobs(any_board, pair):
 
 
 def test_callbacks(any_board, pair, caplog):
-    """Called in a thread of the library, or at once when the job has ended; they may use it, and fail."""
+    """Called in a thread of the library, or at once when the job has ended; they may fail."""
     source, target, s, d = pair
     called = queue.Queue()
 

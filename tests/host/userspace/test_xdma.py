@@ -55,6 +55,10 @@ class Registers:
         self.interrupts = 0
         self.lost = False
 
+    @property
+    def device(self):
+        return self
+
     def set(self, block, name, value, base=None):
         self.values[block.address(name, base=base)] = value
 
