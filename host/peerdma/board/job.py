@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator
 from typing import Any, Protocol
 
 from ..process import OneProcess, OwnLock
-from .backend import Moved
+from .backend import Moved, Prepared
 from .pin import Pin
 from .transfer import Transfer
 
@@ -32,7 +32,7 @@ class Task(Protocol):
     #: bytes of the source; the rest does not matter if there are none
     nbytes: int
     #: what `Backend.start` takes
-    work: Any
+    prepared: Prepared | None
     #: to be open when it starts, and held until it has ended
     pins: tuple[Pin, ...]
 

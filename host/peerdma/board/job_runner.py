@@ -174,6 +174,7 @@ class JobRunner:
             ended = backend.collect()
             while ended:
                 job, outcome = ended[0]
+                assert isinstance(job, Job), "no other tag was given"
                 # It has its outcome if an interrupt came before it was taken off.
                 if job._outcome is None:
                     self._finish(job, outcome)
@@ -274,9 +275,9 @@ class JobRunner:
 
     def _start(self, job: Job, progress: Progress | None) -> None:
         task = job._task
-        if task.nbytes:
+        if task.prepared is not None:
             self._pending.add(job)
-            self._backend.start(task.work, job, progress)
+            self._backend.start(task.prepared, job, progress)
         else:
             self._end(job, task.finish(None, job._began))
 

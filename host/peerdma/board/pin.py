@@ -13,6 +13,7 @@ from ..memory.memory import DataPath, Memory, Staged
 from ..memory.origin import Origin
 from ..process import OneProcess
 from ..uapi import Access
+from .backend import Pinned
 
 __all__ = ["Pin", "Side", "Span"]
 
@@ -39,22 +40,20 @@ class Pin(OneProcess):
     def __init__(
         self,
         memory: Memory,
-        handle: Any,
-        path: DataPath,
+        handle: Pinned,
         access: Access,
         unpin: Callable[[Pin], None],
-        provider: str = "",
     ):
         self.memory = memory
         #: tells whether the array that was pinned has moved; None if it cannot move
         self.origin: Origin | None = getattr(memory, "origin", None)
         self.access = access
         self.nbytes: int = memory.nbytes
-        self.path = path
-        self.provider = provider
+        self.path: DataPath = handle.path
+        self.provider: str = handle.provider
         #: The backend's handle, from the first to the last; and None once closed.
-        self.held: Any = handle
-        self.handle: Any = handle
+        self.held: Pinned = handle
+        self.handle: Pinned | None = handle
         #: what was done of unpinning it
         self.undone: list[None] = []
         self._unpin = unpin

@@ -6,13 +6,13 @@ from __future__ import annotations
 import contextlib
 import errno
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from ..errors import CudaError, PeerdmaError, PinError, ProtocolError
 from ..memory.memory import Memory
 from ..process import OwnLock, keep
 from ..uapi import Access
-from .backend import Backend
+from .backend import Backend, Pinned
 from .pin import Pin
 from .spans import READ_WRITE
 
@@ -87,13 +87,12 @@ class PinTable:
         self._require_open()
         access = access or allowed(memory)
         acquired: list[None] = []
-        handles: list[Any] = []
+        handles: list[Pinned] = []
         try:
             keep(acquired, memory.acquire)
             self.with_room(lambda: keep(handles, self._backend.pin, memory, access), memory.nbytes)
             (handle,) = handles
-            path, provider = self._backend.path(handle), self._backend.provider(handle)
-            pin = Pin(memory, handle, path, access, self._unpin, provider)
+            pin = Pin(memory, handle, access, self._unpin)
         except BaseException:
             for handle in handles:
                 self._backend.unpin(handle)

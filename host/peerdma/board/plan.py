@@ -10,7 +10,7 @@ from typing import Any
 from ..errors import PeerdmaError
 from ..process import OneProcess
 from .arrays import Lease
-from .backend import BoardInfo, Moved, Progress
+from .backend import BoardInfo, Moved, Prepared, Progress
 from .job import Job
 from .job_runner import JobRunner
 from .pin import Pin, Span
@@ -41,7 +41,7 @@ class Plan(OneProcess):
         self,
         jobs: JobRunner,
         ordered: Any,
-        work: Any,
+        prepared: Prepared | None,
         sources: Sequence[Span],
         destinations: Sequence[Span],
         info: BoardInfo,
@@ -52,7 +52,7 @@ class Plan(OneProcess):
         self._ordered = ordered
         self.leases = leases
         self._produced = [lease for lease in leases if lease.produced] if leases else ()
-        self.work = work
+        self.prepared = prepared
         self.sources: Sequence[Span] = sources
         self.destinations: Sequence[Span] = destinations
         self.nbytes: int = total_bytes(sources or destinations)

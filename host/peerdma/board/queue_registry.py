@@ -51,7 +51,7 @@ class QueueRegistry:
         for plan in plans:
             if plan._jobs is not self._jobs:
                 raise ValueError("a plan was prepared on another board")
-            if plan.work is None:
+            if plan.prepared is None:
                 raise ValueError("a plan of no bytes cannot be launched")
         device = getattr(gpu, "device", None)
         if gpu is None:

@@ -177,7 +177,7 @@ def total_bytes(spans: Sequence[Span]) -> int:
 
 def pieces(spans: Sequence[Span]) -> list[Piece]:
     """Spans as backends take them."""
-    return [Piece(span.pin.handle, span.start, span.stop) for span in spans]
+    return [Piece(span.pin.held, span.start, span.stop) for span in spans]
 
 
 def longest_path(spans: Sequence[Span]) -> DataPath | None:

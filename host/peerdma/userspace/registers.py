@@ -3,11 +3,22 @@
 
 from __future__ import annotations
 
+import enum
 from typing import Protocol
 
-from ..regs import BAR_DMA, BAR_USER, BLOCKS_OPTIONAL, BLOCKS_USER, Block
+from ..regs import (
+    BAR_DMA,
+    BAR_USER,
+    BLOCKS_OPTIONAL,
+    BLOCKS_USER,
+    C2H_CHANNEL_BASE,
+    C2H_SGDMA_BASE,
+    CHANNEL,
+    SGDMA,
+    Block,
+)
 
-__all__ = ["Bank", "Function", "Registers"]
+__all__ = ["Bank", "Direction", "Function", "Registers"]
 
 
 class Registers(Protocol):
@@ -42,6 +53,13 @@ class Function(Protocol):
     def lost(self) -> bool:
         """True once the board is gone."""
         ...
+
+
+class Direction(enum.Enum):
+    """Which way a channel moves data; the values are its register bases."""
+
+    H2C = (CHANNEL.base, SGDMA.base)
+    C2H = (C2H_CHANNEL_BASE, C2H_SGDMA_BASE)
 
 
 class Bank:

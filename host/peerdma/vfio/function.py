@@ -11,14 +11,14 @@ import mmap
 import os
 import weakref
 from collections.abc import Sequence
-from typing import ClassVar, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 from ..board.waiter import Waiter
 from ..errors import ProtocolError, UnsupportedError
 from ..process import watched
 from .structures import CONFIG_REGION, Irq
 
-__all__ = ["COMMAND", "Capability", "Command", "Device", "PciFunction"]
+__all__ = ["COMMAND", "Capability", "Command", "Device", "LostWrites", "PciFunction"]
 
 #: Offset of the command register.
 COMMAND = 0x04
@@ -40,6 +40,20 @@ class Capability(enum.IntEnum):
     MSI = 0x05
     EXPRESS = 0x10
     MSIX = 0x11
+
+
+class LostWrites(NamedTuple):
+    """Writes of the device to unmapped addresses, as an IOMMU would record them.
+
+    Posted writes have no completion, so the device does not know.
+    """
+
+    #: bus address of the first
+    address: int
+    #: bytes of all of them
+    nbytes: int
+    #: how many there were
+    writes: int
 
 
 class Device(Protocol):
@@ -64,6 +78,10 @@ class Device(Protocol):
 
     def region_write(self, region: int, offset: int, count: int, value: int) -> None:
         """Writes `value` in `count` bytes at `offset`; may be posted."""
+        ...
+
+    def take_lost_writes(self) -> LostWrites | None:
+        """The writes that were lost since the last call; None if none, or if nobody knows."""
         ...
 
     def map_page(self, region: int, offset: int, size: int) -> mmap.mmap | None:

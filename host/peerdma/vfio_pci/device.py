@@ -18,7 +18,7 @@ from typing import ClassVar, NoReturn
 from ..errors import BoardLost, BoardNotFound, PeerdmaError, ProtocolError
 from ..process import AtExit, OwnLock, forked, own, watched
 from ..regs import BAR_DMA, CHANNEL
-from ..vfio.function import COMMAND, Command
+from ..vfio.function import COMMAND, Command, LostWrites
 from ..vfio.structures import (
     CONFIG_REGION,
     DeviceFlag,
@@ -276,6 +276,10 @@ class VfioDevice:
                 os.pwrite(self._fd, data, self._regions[region].offset + offset)
             except OSError as error:
                 self._fail(error)
+
+    def take_lost_writes(self) -> LostWrites | None:
+        """None: the IOMMU reports such writes in the kernel's log only."""
+        return None
 
     def _region(self, index: int) -> RegionInfo:
         return self._ask(Vfio.DEVICE_GET_REGION_INFO, RegionInfo(RegionInfo.FORMAT.size, 0, index))

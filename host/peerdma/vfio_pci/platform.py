@@ -24,7 +24,7 @@ from ..regs import (
     MAILBOX,
 )
 from ..vfio.function import COMMAND, Command, PciFunction
-from ..vfio.platform import LostWrites, Window
+from ..vfio.platform import Window
 from ..vfio.structures import Irq, MapFlag
 from .device import VfioDevice
 from .place import Place
@@ -154,10 +154,6 @@ class VfioPlatform:
         place = ctypes.addressof(ctypes.c_char.from_buffer(memory))
         flags = MapFlag.READ | MapFlag.WRITE
         return memory, self.device.dma_map(place, len(memory), flags, _RING_ADDRESS)
-
-    def take_lost_writes(self) -> LostWrites | None:
-        """None: the IOMMU reports such writes in the kernel's log only."""
-        return None
 
     def mailbox(self) -> MailboxPage:
         """Maps the page of the user BAR."""

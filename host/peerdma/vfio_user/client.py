@@ -20,7 +20,7 @@ from typing import TypeVar
 
 from ..errors import PeerdmaError, VersionMismatch
 from ..memory.memory import Staged
-from ..vfio.platform import LostWrites
+from ..vfio.function import LostWrites
 from .channel import Channel, Nonsense
 from .wire import (
     CONFIG_REGION,

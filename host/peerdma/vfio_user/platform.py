@@ -13,7 +13,7 @@ from ..memory.mailbox import DoorbellPage, MailboxPage
 from ..memory.memory import DataPath, Extent, Memory, Staged
 from ..process import keep
 from ..regs import BAR_USER, DOORBELL_BASE, DOORBELL_STRIDE, MAILBOX
-from ..vfio.platform import LostWrites, Window
+from ..vfio.platform import Window
 from .client import VfioUserClient
 from .pci import SocketFunction
 from .wire import DeviceFlag
@@ -151,10 +151,6 @@ class SocketPlatform:
         finally:
             os.close(fd)
         return memory, _RING_ADDRESS
-
-    def take_lost_writes(self) -> LostWrites | None:
-        """The writes that were lost since the last call; None if none."""
-        return self.client.take_lost_writes()
 
     def mailbox(self) -> MailboxPage:
         """Maps the page, which the simulated board offers with --mailbox-page."""
