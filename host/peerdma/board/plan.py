@@ -82,7 +82,8 @@ class Plan(OneProcess):
         if stream is not None:
             return self._ordered.submit(self, stream)
         self.order()
-        (job,) = self._jobs.submit(self)
+        job = Job(self._jobs, self)
+        self._jobs.submit(job)
         return job
 
     def run(self, *, progress: Progress | None = None) -> Transfer:

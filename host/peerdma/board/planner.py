@@ -14,6 +14,7 @@ from .backend import Backend, Piece, Prepared, require_user_block
 from .job_runner import JobRunner
 from .ordered import Ordered
 from .pin import Pin, Side, Span
+from .pin_table import PinTable
 from .plan import Plan
 from .spans import (
     listed,
@@ -36,10 +37,7 @@ class Planner:
     backend : Backend
     jobs : JobRunner
     arrays : Arrays
-    pins : set of Pin
-        Those that are open; pins of arrays are among them.
-    require_open : callable
-        Raises if the board is closed.
+    pins : PinTable
     """
 
     def __init__(
@@ -47,10 +45,8 @@ class Planner:
         backend: Backend,
         jobs: JobRunner,
         arrays: Arrays,
-        pins: set[Pin],
-        require_open: Callable[[], None],
+        pins: PinTable,
     ):
-        self._require_open = require_open
         self._backend = backend
         self._jobs = jobs
         self._pins = pins
@@ -139,7 +135,9 @@ class Planner:
     ) -> Plan:
         """A plan of what `prepare` makes of both sides; card RAM as a side is empty."""
         with self._lock:
-            self._require_open()
+            self._pins.require_open()
+            if self._pins.dropped:
+                self._pins.reap()
             leases: list[Lease] = []
             here: list[Span] = []
             there: list[Span] = []

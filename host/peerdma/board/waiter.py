@@ -38,5 +38,7 @@ class Waiter:
         os.eventfd_write(self._waker, 1)
 
     def close(self) -> None:
-        """Gives its own descriptor back. Nobody may be waiting."""
-        os.close(self._waker)
+        """Gives its own descriptor back, once. Nobody may be waiting."""
+        fd, self._waker = self._waker, -1
+        if fd >= 0:
+            os.close(fd)

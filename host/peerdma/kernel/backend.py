@@ -84,7 +84,6 @@ class KernelBackend:
     ):
         self._node = node
         self.waiter: Waiter = node
-        self._closed = False
         self._channel = channel
         own_card_ram = (0, 0)
         if channel or card_ram:
@@ -309,9 +308,7 @@ class KernelBackend:
 
     def close(self) -> None:
         """Closes the node, and all pins with it."""
-        if not self._closed:
-            self._closed = True
-            self._node.close()
+        self._node.close()
 
 
 def open_node(

@@ -97,9 +97,9 @@ class KernelNode(Waiter):
 
     def close(self) -> None:
         """Closes the node: the driver stops this process's jobs and unpins its memory."""
-        if self._fd >= 0:
-            fd, self._fd = self._fd, -1
-            super().close()
+        super().close()
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
             os.close(fd)
 
     def disown(self) -> None:

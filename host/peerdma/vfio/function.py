@@ -159,6 +159,7 @@ class PciFunction(Waiter):
         self._release = weakref.finalize(self, _release, self._waker, self._eventfd)
         self._release.atexit = False
         self.closed: bool = False
+        self._ended = False
         watched(self)
         try:
             read = self._config
@@ -212,21 +213,24 @@ class PciFunction(Waiter):
 
     def close(self) -> None:
         """Stops bus mastering and interrupts, and ends the connection. Can be called again."""
-        if self.closed:
+        if self._ended:
             return
-        self.closed = True
         try:
-            if not self.device.lost:
+            if not (self.closed or self.device.lost):
+                self.closed = True
                 self.leave_bus()
                 self.device.irq_disconnect(self.interrupt)
                 self._bus_is_off()
         finally:
+            self.closed = True
+            # After an interrupt, this is done again.
             self.device.close()
             self._release()
+        self._ended = True
 
     def disown(self) -> None:
         """Closes a child's copies of descriptors; the function goes on."""
-        self.closed = True
+        self.closed = self._ended = True
         self._release()
 
     def _bus_is_off(self) -> None:

@@ -6,7 +6,7 @@ import pytest
 import peerdma
 from peerdma.board.transfer import Through
 from peerdma.memory.scatter import ScatterList
-from peerdma.regs import C2H_CHANNEL_BASE, CHANNEL, EXTENSION, Status
+from peerdma.regs import C2H_CHANNEL_BASE, CHANNEL, EXTENSION, ErrorKind, Status
 from peerdma.userspace.engine import Direction
 from peerdma.userspace.frames import FrameRun
 from peerdma.userspace.prepared import Lazy, Prepared, Run
@@ -227,3 +227,31 @@ def test_progress_is_told_when_bytes_have_arrived(registers, scheduler, xdma):
         report(registers, scheduler, direction)
     assert names(scheduler) == ["copy"]
     assert told == [(32, 64), (64, 64)]
+
+
+def test_a_step_without_room_for_completions_waits_and_is_made_again(
+    registers, scheduler, start, xdma, monkeypatch
+):
+    """Stopped first; when there is room, it starts from its beginning, and its end is an end."""
+    engine, room = xdma.engine, []
+
+    def check(*_):
+        if not room:
+            raise peerdma.TransferError("no room", kind=ErrorKind.NO_COMPLETION_SPACE)
+
+    monkeypatch.setattr(engine, "check", check)
+    monkeypatch.setattr(engine, "has_lost_reads", lambda: not room)
+    start("write", H2C)
+    report(registers, scheduler, H2C)
+    (run,) = scheduler._running
+    assert not scheduler.ended and run.waits and not run.started
+    for _ in range(2):
+        run.until = 0
+        scheduler.expire()
+        assert run.waits and not scheduler.ended
+    room.append(True)
+    run.until = 0
+    scheduler.expire()
+    assert not run.waits and run.started
+    report(registers, scheduler, H2C)
+    assert names(scheduler) == ["write"]
