@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from ..errors import PeerdmaError
 from ..process import OneProcess
@@ -17,9 +17,17 @@ from .pin import Pin, Span
 from .spans import longest_path, total_bytes
 from .transfer import Paths, Transfer
 
-__all__ = ["Plan"]
+__all__ = ["Plan", "Streams"]
 
 _NOTHING = Moved(0, None)
+
+
+class Streams(Protocol):
+    """What starts plans in the order of streams; `peerdma.board.ordered.Ordered` is that."""
+
+    def submit(self, plan: Plan, stream: Any) -> Job:
+        """See `Plan.submit`."""
+        ...
 
 
 class Plan(OneProcess):
@@ -40,7 +48,7 @@ class Plan(OneProcess):
     def __init__(
         self,
         jobs: JobRunner,
-        ordered: Any,
+        ordered: Streams,
         prepared: Prepared | None,
         sources: Sequence[Span],
         destinations: Sequence[Span],
@@ -48,7 +56,6 @@ class Plan(OneProcess):
         leases: Sequence[Lease],
     ):
         self._jobs = jobs
-        #: `peerdma.board.ordered.Ordered`, which knows plans
         self._ordered = ordered
         self.leases = leases
         self._produced = [lease for lease in leases if lease.produced] if leases else ()
