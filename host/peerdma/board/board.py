@@ -83,6 +83,7 @@ class Board(OneProcess):
             self._jobs.refuse(CLOSED)
             self._jobs.close()
             self._plans.close()
+            self._pins.reap()
             self._backend.close()
             self._jobs.forget()
             self._pins.close()
