@@ -78,6 +78,13 @@ def _natural(text: str) -> int:
     return number
 
 
+def _timeout(text: str) -> int:
+    # The default range of Device Control 2.
+    if not 50 <= (number := int(text, 0)) <= 50_000:
+        raise ValueError
+    return number
+
+
 def _nanoseconds(text: str) -> float:
     if not 0 <= (number := float(text)) <= 1e9:
         raise ValueError
@@ -166,6 +173,13 @@ def _parser(program: str) -> argparse.ArgumentParser:
         type=int,
         choices=range(regs.LAUNCH_QUEUES + 1),
         help="queues by which a GPU starts transfers itself (0)",
+    )
+    add(
+        "--completion-timeout-us",
+        type=_timeout,
+        metavar="US",
+        help="after how long, by its own time, a read without an answer has failed: 50 to 50000 "
+        f"({regs.COMPLETION_TIMEOUT_US})",
     )
     add(
         "--time-scale",
@@ -379,7 +393,8 @@ def main(make: Callable[..., Model], program: str, argv: Sequence[str] | None = 
     ----------
     make : callable
         Makes a board's model: ``make(user, plain=..., waves=..., h2c=..., c2h=..., ram_size=...,
-        launch_queues=...)``, None where the command does not say; raises StartError on failure.
+        launch_queues=..., completion_timeout_us=...)``, None where the command does not say; raises
+        StartError on failure.
     program : str
         What starts it, for its help.
     """
@@ -403,6 +418,7 @@ def main(make: Callable[..., Model], program: str, argv: Sequence[str] | None = 
             c2h=arguments.c2h,
             ram_size=arguments.ram_size,
             launch_queues=arguments.launch_queues,
+            completion_timeout_us=arguments.completion_timeout_us,
         )
         options = _native_options(arguments, model.clock_khz)
         space = _changed(model.space, arguments)

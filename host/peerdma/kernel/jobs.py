@@ -51,12 +51,12 @@ class Requests(Prepared):
         through: Through | None,
         moved: int,
     ):
-        self.requests = requests
-        self.nbytes = nbytes
-        self.limit = limit
-        self.through = through
+        self.requests: Sequence[Submit] = requests
+        self.nbytes: int = nbytes
+        self.limit: float | None = limit
+        self.through: Through | None = through
         #: bytes that the driver reports in all: those that reach the destination
-        self.moved = moved
+        self.moved: int = moved
 
 
 class Listener(Protocol):

@@ -245,7 +245,8 @@ class Engine:
 
     def __init__(self, function: Function, timeout: float | None):
         self.function = function
-        self.registers = registers = function.device
+        self.registers: Registers = function.device
+        registers = self.registers
         self._timeout = timeout
         self.stuck: str | None = None
         self.launching: int = 0

@@ -129,12 +129,12 @@ class Prepared(backend.Prepared):
         limit: float | None,
         through: Through,
     ):
-        self.steps = steps
-        self.nbytes = nbytes
+        self.steps: Iterable[Step] = steps
+        self.nbytes: int = nbytes
         #: the channels that it needs, from its first step to its last
-        self.directions = directions
-        self.limit = limit
-        self.through = through
+        self.directions: frozenset[Direction] = directions
+        self.limit: float | None = limit
+        self.through: Through = through
 
 
 def descriptor_columns(memory: ScatterList, card: int) -> np.ndarray:
@@ -301,9 +301,9 @@ class Run:
 
     def __init__(self, engine: Engine, prepared: Prepared, tag: object, progress: Progress | None):
         self._engine = engine
-        self.prepared = prepared
-        self.tag = tag
-        self.progress = progress
+        self.prepared: Prepared = prepared
+        self.tag: object = tag
+        self.progress: Progress | None = progress
         self._steps: Iterator[Step] = iter(prepared.steps)
         self.step: Step | None = None
         #: bytes that were last told

@@ -158,7 +158,7 @@ def test_a_selector_takes_jobs(any_board, pair):
 
 
 def test_callbacks(any_board, pair, caplog):
-    """Called in a thread of the library, or at once when the job has ended; they may fail."""
+    """In a thread of the library, or at once if the job is over; they may use it, and fail."""
     source, target, s, d = pair
     called = queue.Queue()
 

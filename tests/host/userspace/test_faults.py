@@ -20,6 +20,7 @@ from peerdma.memory.memory import HostArray
 from peerdma.regs import PUSH_DESCRIPTORS, Capability, ErrorKind, Status
 from peerdma.userspace import probe
 from peerdma.userspace.backend import UserSpaceBackend
+from tests.sim.board.client import IMPATIENT
 
 
 def works(board: peerdma.Board, gpu: peerdma.Gpu):
@@ -278,7 +279,7 @@ def lose_reads(board: peerdma.Board, pin: peerdma.Pin):
 def test_transfers_wait_while_lost_reads_keep_the_room_for_completions(gpu, way):
     """The one whose reads were lost fails; those after it take longer, and are right then."""
     with (
-        peerdma.open("sim", arguments=LOST) as board,
+        peerdma.open("sim", arguments=[*LOST, *IMPATIENT]) as board,
         gpu.surface(4096) as source,
         gpu.surface(4096) as destination,
         board.pin(source) as s,
@@ -307,7 +308,10 @@ def test_transfers_wait_while_lost_reads_keep_the_room_for_completions(gpu, way)
 
 
 def test_what_cannot_be_started_again_starts_when_there_are_no_lost_reads(gpu):
-    """What has gone into a user block would be there twice."""
+    """What has gone into a user block would be there twice.
+
+    With the usual completion timeout: the wait for lost reads is long enough.
+    """
     with (
         peerdma.open("sim", arguments=LOST) as board,
         gpu.surface(SIZE) as source,
@@ -326,7 +330,7 @@ def test_what_cannot_be_started_again_starts_when_there_are_no_lost_reads(gpu):
 def test_an_error_says_for_how_long_there_is_no_room_for_completions(gpu):
     """Of a transfer that has waited for as long as it may."""
     with (
-        peerdma.open("sim", arguments=LOST) as board,
+        peerdma.open("sim", arguments=[*LOST, *IMPATIENT]) as board,
         gpu.surface(SIZE) as surface,
         board.pin(surface) as pin,
     ):

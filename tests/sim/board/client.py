@@ -36,6 +36,7 @@ __all__ = [
     "BAR_DMA",
     "BAR_USER",
     "BROKE_A_RULE",
+    "IMPATIENT",
     "Board",
     "Client",
     "Memory",
@@ -59,6 +60,10 @@ class Refused(Exception):
     def __init__(self, errno: int):
         super().__init__(os.strerror(errno))
         self.errno = errno
+
+
+#: A core that gives up on a read after a tenth of the usual time: for tests of what comes then.
+IMPATIENT = ("--completion-timeout-us", "1000")
 
 
 class Board:

@@ -18,7 +18,7 @@ from peerdma.vfio_user.wire import (
     RegionAccess,
     pack,
 )
-from tests.sim.board.client import BAR_DMA, Board, Client, Memory
+from tests.sim.board.client import BAR_DMA, IMPATIENT, Board, Client, Memory
 from tests.sim.board.dma import DATA, DONE, HIGH, LIST, MIB, list_of
 
 Status = regs.Status
@@ -187,7 +187,7 @@ def test_reset_in_the_middle(client, lists, data):
 def test_fault_in_data(tmp_path, fault, first):
     """The third read (descriptor, data, data) fails once; the next transfer is fine."""
     with (
-        Board(tmp_path, "--fault", f"{fault}@3") as board,
+        Board(tmp_path, "--fault", f"{fault}@3", *IMPATIENT) as board,
         Client(board) as client,
         Memory(MIB) as memory,
     ):
@@ -200,7 +200,7 @@ def test_fault_in_data(tmp_path, fault, first):
 
 
 def test_hang(tmp_path):
-    with Board(tmp_path, "--fault", "hang@2") as board, Client(board) as client:
+    with Board(tmp_path, "--fault", "hang@2", *IMPATIENT) as board, Client(board) as client:
         client.enable()
         with Memory(MIB) as memory:
             client.map(LIST, memory)

@@ -206,6 +206,8 @@ def test_failure_to_start(tmp_path, arguments, message):
         ["--socket", "s", "--c2h", "0"],
         ["--socket", "s", "--launch-queues", "3"],
         ["--socket", "s", "--ram-size", "0"],
+        ["--socket", "s", "--completion-timeout-us", "49"],
+        ["--socket", "s", "--completion-timeout-us", "50001"],
     ],
 )
 def test_wrong_usage(arguments):

@@ -64,6 +64,7 @@ def test_options_that_choose_the_core_that_it_has(site, tmp_path):
         ["--plain"],
         ["--ram-size 4096"],
         ["--launch-queues 2"],
+        ["--completion-timeout-us 50"],
         ["--waves"],
     ],
     ids=lambda options: options[0],
