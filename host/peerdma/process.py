@@ -17,7 +17,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, cast
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, Protocol, TypeVar, cast
 
 from .errors import PeerdmaError
 
@@ -32,6 +32,10 @@ __all__ = [
     "own",
     "watched",
 ]
+
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 
 def forked(what: str = "board") -> str:
@@ -177,6 +181,20 @@ class OwnLock(_RLock):
     def condition(self) -> threading.Condition:
         """A condition whose lock it is."""
         return threading.Condition(cast(Any, self))
+
+    def without(self, call: Callable[_P, _T], *arguments: _P.args, **named: _P.kwargs) -> _T:
+        """Calls something with the lock, which this thread holds once, released.
+
+        The lock is taken back whatever comes. The interpreter runs signal handlers as a function
+        begins and after calls: when this one begins the lock is held, and what comes after that
+        ends in the taking back, which is one instruction that no handler can end early.
+        """
+        held = (1, threading.get_ident())
+        try:
+            self.release()
+            return call(*arguments, **named)
+        finally:
+            self._acquire_restore(held)
 
     def hold(self) -> None:
         """Takes it, unless this thread has it. No signal handler can keep it from that."""

@@ -230,6 +230,11 @@ class Session:
 
     # The platform ----------------------------------------------------------------------------
 
+    @property
+    def device(self) -> Session:
+        """This, as the registers of a function."""
+        return self
+
     def read32(self, bar: int, offset: int) -> int:
         """The register at byte `offset` of a BAR; TimeoutError if the board does not answer."""
         value = ctypes.c_uint32()

@@ -12,7 +12,7 @@ import numpy as np
 
 from peerdma.regs import CHANNEL, DESCRIPTOR, STREAM_WINDOW
 from peerdma.userspace.chain import write_chain
-from peerdma.userspace.dma_channel import Direction
+from peerdma.userspace.engine import Direction
 from peerdma.userspace.xdma import Xdma
 from sim.board.session import BASE, Conditions, Session
 from sim.compile.model import compiled

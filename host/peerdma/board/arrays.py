@@ -27,6 +27,7 @@ from ..memory.surface import Surface
 from ..process import OwnLock
 from ..uapi import Access
 from .pin import Pin, Span
+from .pin_table import PinTable
 from .spans import read_only
 
 if TYPE_CHECKING:
@@ -127,15 +128,12 @@ class Arrays:
     ----------
     lock : OwnLock
         The board's.
-    pin : callable
-        Pins a `Memory` for all that it allows.
-    unpin : callable
-        Undoes that at once; no job uses the pin.
+    pins : PinTable
     """
 
-    def __init__(self, lock: OwnLock, pin: Callable[[Memory], Pin], unpin: Callable[[Pin], None]):
-        self._pin = pin
-        self._unpin = unpin
+    def __init__(self, lock: OwnLock, pins: PinTable):
+        self._pins = pins
+        pins.spare = self
         self._lock = lock
         #: least recently used first; and those that are not kept, by identity
         self._kept: OrderedDict[Hashable, _Pinned] = OrderedDict()
@@ -282,7 +280,7 @@ class Arrays:
         """Pins memory and keeps it pinned; makes room for it."""
         if self.nbytes + place[1] > LIMIT:
             self.make_room(self.nbytes + place[1] - LIMIT)
-        pinned = _Pinned(self._pin(memory), key, place)
+        pinned = _Pinned(self._pins.pin(memory), key, place)
         self._kept[key] = pinned
         self.nbytes += place[1]
         return pinned
@@ -305,7 +303,7 @@ class Arrays:
     def _for_now(self, memory: Memory) -> _Pinned:
         """Pins memory until its last lease ends."""
         pinned = _Pinned(
-            self._pin(memory), None, (memory.address, memory.nbytes, not memory.readonly)
+            self._pins.pin(memory), None, (memory.address, memory.nbytes, not memory.readonly)
         )
         self._others.add(pinned)
         return pinned
@@ -351,7 +349,7 @@ class Arrays:
             return
         # It may come from garbage collection, where nobody waits for an error.
         with contextlib.suppress(PeerdmaError):
-            self._unpin(pinned.pin)
+            self._pins.unpin_now(pinned.pin)
 
 
 def _on_cuda_gpu(memory: Memory) -> bool:

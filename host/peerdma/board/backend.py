@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from ..errors import PeerdmaError, Timeout, UnsupportedError
 from ..memory.mailbox import DoorbellPage, MailboxPage
@@ -16,6 +16,7 @@ from ..uapi import Access
 from .link import Link
 from .queue_memory import QueueMemory
 from .transfer import Through
+from .waiter import Waiter
 
 __all__ = [
     "Backend",
@@ -27,6 +28,8 @@ __all__ = [
     "Launching",
     "Moved",
     "Piece",
+    "Pinned",
+    "Prepared",
     "Progress",
     "require_user_block",
 ]
@@ -79,6 +82,24 @@ class BoardInfo:
     own_card_ram: tuple[int, int] = (0, 0)
 
 
+class Pinned:
+    """What a backend knows of memory that it pinned."""
+
+    def __init__(self, path: DataPath, provider: str = "", number: int = 0):
+        #: of the bytes between the memory and the board
+        self.path: DataPath = path
+        #: who pinned the memory, of several that can, and why not another; empty if one can
+        self.provider: str = provider
+        #: by which a driver in the kernel knows it; 0 if there is none, or no byte of memory
+        self.number: int = number
+
+
+class Prepared:
+    """A transfer that a backend has prepared, to be started any number of times."""
+
+    __slots__ = ()
+
+
 class Piece(NamedTuple):
     """Bytes `start` to `stop` of pinned memory.
 
@@ -86,7 +107,7 @@ class Piece(NamedTuple):
     """
 
     #: what `Backend.pin` returned
-    handle: Any
+    handle: Pinned
     start: int
     stop: int
 
@@ -107,17 +128,23 @@ class Moved(NamedTuple):
 class Backend(Protocol):
     """A way to reach a board.
 
-    One thread at a time calls these methods, `wait` and `wake` excepted, and none of them waits for
-    a transfer. Callers have checked ranges, overlaps, that there is something to transfer and that
-    handles are valid.
+    One thread at a time calls these methods, and none of them waits for a transfer. Callers have
+    checked ranges, overlaps, that there is something to transfer and that handles are valid.
+
+    Attributes
+    ----------
+    waiter : Waiter
+        Waits until something has happened on the board, without the lock; any thread may wake it.
     """
+
+    waiter: Waiter
 
     @property
     def info(self) -> BoardInfo:
         """What is known about the board."""
         ...
 
-    def pin(self, memory: Memory, access: Access) -> Any:
+    def pin(self, memory: Memory, access: Access) -> Pinned:
         """Pins memory for the board's DMA; returns a handle for `Piece` and `unpin`.
 
         The memory allows `access`. The mapping may give the board more than that, as callers check
@@ -125,31 +152,23 @@ class Backend(Protocol):
         """
         ...
 
-    def path(self, handle: Any) -> DataPath:
-        """The path of the bytes between pinned memory and this board."""
-        ...
-
-    def provider(self, handle: Any) -> str:
-        """Who pinned the memory, of several that can, and why not another; empty if one can."""
-        ...
-
-    def unpin(self, handle: Any) -> None:
+    def unpin(self, handle: Pinned) -> None:
         """Undoes one `pin`; the board does not access the memory after this."""
         ...
 
-    def prepare_copy(self, source: Sequence[Piece], destination: Sequence[Piece]) -> Any:
+    def prepare_copy(self, source: Sequence[Piece], destination: Sequence[Piece]) -> Prepared:
         """Prepares a copy from memory to memory, for `start`; both sides have the same length."""
         ...
 
-    def prepare_write(self, source: Piece, card_address: int) -> Any:
+    def prepare_write(self, source: Piece, card_address: int) -> Prepared:
         """Prepares a copy from memory to the card."""
         ...
 
-    def prepare_read(self, destination: Piece, card_address: int) -> Any:
+    def prepare_read(self, destination: Piece, card_address: int) -> Prepared:
         """Prepares a copy from the card to memory."""
         ...
 
-    def start(self, work: Any, tag: Any, progress: Progress | None, /) -> None:
+    def start(self, prepared: Prepared, tag: object, progress: Progress | None, /) -> None:
         """Starts a transfer that was prepared, as soon as the board can take it.
 
         It ends in `collect`, with its tag, an object that no other transfer in progress has. Raises
@@ -157,38 +176,34 @@ class Backend(Protocol):
         """
         ...
 
-    def cancel(self, tag: Any, /) -> bool:
+    def cancel(self, tag: object, /) -> bool:
         """Stops a transfer; returns before its end, which may still be that it succeeded.
 
         False if it never started: then it has no end either.
         """
         ...
 
-    def deadline(self) -> float | None:
-        """When `collect` has to be called again at the latest, as `time.monotonic` counts."""
+    def deadline(self, until: float | None) -> float | None:
+        """When `collect` has to be called again at the latest, or `until` if that is before.
+
+        As `time.monotonic` counts. None if nothing is in progress and `until` is None; a time that
+        is over if `collect` has something to return now.
+        """
         ...
 
-    def wait(self, until: float | None) -> None:
-        """Waits until something has happened, `until`, or `wake`. One thread at a time calls it."""
-        ...
-
-    def wake(self) -> None:
-        """Ends `wait`, from any thread."""
-        ...
-
-    def collect(self) -> deque[tuple[Any, Moved | PeerdmaError]]:
+    def collect(self) -> deque[tuple[object, Moved | PeerdmaError]]:
         """The tags of transfers that have ended, and how; does not wait.
 
         The caller takes them off, when each has been seen to. An interrupt may keep it from that:
         a transfer may then be there twice. Whatever interrupts this method itself, the next call
-        makes up for it, and `wait` does not wait before that.
+        makes up for it, and is due at once.
 
         The board accesses no memory any more for those that failed, except after a Timeout of a
         driver that does not end what it was told to cancel.
         """
         ...
 
-    def prepare_process(self, source: Sequence[Piece], destination: Sequence[Piece]) -> Any:
+    def prepare_process(self, source: Sequence[Piece], destination: Sequence[Piece]) -> Prepared:
         """Prepares a transfer through the user block; lengths match `user_ratio`."""
         ...
 

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any, overload
 
 from ..arguments import integer
-from ..errors import PeerdmaError
 from ..memory.mailbox import Mailbox
 from ..memory.surface import Gpu
 from ..process import OneProcess, OwnLock
@@ -18,20 +17,17 @@ from .arrays import Arrays, memory_of
 from .backend import Backend, BoardInfo, Progress, require_user_block
 from .job import Job
 from .job_runner import JobRunner
-from .pin import Pin, Side
-from .pin_table import PinTable, allowed
+from .pin import READ_WRITE, Pin, Side
+from .pin_table import CLOSED, PinTable, allowed
 from .plan import Plan
 from .planner import Planner
 from .queue import Queue
 from .queue_registry import QueueRegistry
-from .spans import READ_WRITE, read_only, require_ring
+from .spans import read_only, require_ring
 from .streaming import Frames, Place, fill_frames
 from .transfer import Transfer
 
 __all__ = ["Board"]
-
-
-_CLOSED = "the board is closed; open it again"
 
 
 class Board(OneProcess):
@@ -43,20 +39,25 @@ class Board(OneProcess):
 
     def __init__(self, backend: Backend):
         self._backend = backend
-        self._pins: set[Pin] = set()
         self._lock = OwnLock()
-        self._pinning = PinTable(backend, self._lock, self._pins, self._require_open, self._settle)
-        self._arrays = Arrays(self._lock, self._pinning.pin, self._pinning.unpin_now)
-        self._pinning.make_room = self._arrays.make_room
-        self._jobs = JobRunner(backend, self._lock, self._arrays.reap)
-        self._queues = QueueRegistry(self._jobs, backend, self._pinning)
-        self._plans = Planner(backend, self._jobs, self._arrays, self._pins, self._require_open)
+        self._pins = PinTable(backend, self._lock)
+        self._arrays = Arrays(self._lock, self._pins)
+        self._jobs = JobRunner(backend, self._lock, self._arrays)
+        self._queues = QueueRegistry(self._jobs, backend, self._pins)
+        self._pins.users = (self._queues, self._jobs)
+        self._plans = Planner(backend, self._jobs, self._arrays, self._pins)
         self._stream: Frames | None = None
-        self.closed: bool = False
+        #: whether it was closed to the end
+        self._ended = False
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{len(self._pins)} pins"
         return f"<Board {self._backend.info.name}, {state}>"
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self._pins.closed
 
     def __enter__(self) -> Board:
         return self
@@ -72,22 +73,22 @@ class Board(OneProcess):
         if self._lock.foreign:
             return
         with self._lock:
-            if self.closed:
+            if self._ended:
                 return
-            self.closed = True
+            # Closing that was interrupted goes on here.
+            self._pins.closed = True
             if self._stream is not None:
                 self._stream.close()
             join_queues = self._queues.close()
-            self._jobs.refuse(_CLOSED)
+            self._jobs.refuse(CLOSED)
             self._jobs.close()
             self._plans.close()
+            self._pins.reap()
             self._backend.close()
             self._jobs.forget()
-            for pin in self._pins:
-                pin.handle = None
-                pin.memory.release()
-            self._pins.clear()
+            self._pins.close()
             self._arrays.end()
+            self._ended = True
         join_queues()
         self._jobs.join()
         self._plans.join()
@@ -103,7 +104,7 @@ class Board(OneProcess):
         if value is not None and not 0 <= integer(value, "the LEDs' value") <= mask:
             raise ValueError(f"the board's LEDs are the bits of a number 0 to {mask}, not {value}")
         with self._lock:
-            self._require_open()
+            self._pins.require_open()
             return self._backend.leds(value)
 
     def mailbox(self) -> Mailbox:
@@ -115,7 +116,7 @@ class Board(OneProcess):
             If the board has no mailbox, or does not offer it as a page.
         """
         with self._lock:
-            self._require_open()
+            self._pins.require_open()
             return Mailbox(self._backend.mailbox())
 
     def pin(self, memory: Any, *, access: Access | None = None) -> Pin:
@@ -148,7 +149,7 @@ class Board(OneProcess):
         elif found.readonly and Access.WRITE in access:
             raise read_only("pin", found.nbytes, found.address)
         with self._lock:
-            return self._pinning.pin(found, access)
+            return self._pins.pin(found, access)
 
     @overload
     def copy(
@@ -220,7 +221,9 @@ class Board(OneProcess):
         plans = [self._plans.copy(*sides) for sides in pairs]
         for plan in plans:
             plan.order()
-        return self._jobs.submit(*plans)
+        jobs = [Job(self._jobs, plan) for plan in plans]
+        self._jobs.submit(*jobs)
+        return jobs
 
     def prepare(self, source: Side, destination: Side) -> Plan:
         """Checks and prepares a copy, to be made any number of times; arguments as for `copy`.
@@ -255,7 +258,7 @@ class Board(OneProcess):
             If the board or its driver has no launch queues, or none that is free.
         """
         with self._lock:
-            self._require_open()
+            self._pins.require_open()
             return self._queues.open(plans, depth, gpu)
 
     def process(
@@ -333,7 +336,7 @@ class Board(OneProcess):
 
             def closed() -> None:
                 self._stream = None
-                self._jobs.refuse(_CLOSED if self.closed else None)
+                self._jobs.refuse(CLOSED if self.closed else None)
                 pins.close()
 
             self._stream = fill_frames(
@@ -369,7 +372,7 @@ class Board(OneProcess):
         if value is not None:
             value = integer(value, "a register's value")
         with self._lock:
-            self._require_open()
+            self._pins.require_open()
             return self._backend.user_register(offset, value)
 
     def write(self, source: Any, card_address: int = 0) -> Transfer:
@@ -398,11 +401,3 @@ class Board(OneProcess):
                 for lease in plan.leases:
                     lease.close()
                 self._arrays.reap()
-
-    def _settle(self, pin: Pin) -> None:
-        self._queues.drop(pin)
-        self._jobs.settle(pin)
-
-    def _require_open(self) -> None:
-        if self.closed:
-            raise PeerdmaError(_CLOSED)

@@ -9,57 +9,18 @@ import os
 import time
 import weakref
 from collections.abc import Callable, Generator
-from typing import Any, Protocol
+from typing import Any
 
-from ..process import OneProcess, OwnLock
-from .backend import Moved
-from .pin import Pin
+from ..process import OneProcess
+from .job_runner import JobRunner, Running, Task
 from .transfer import Transfer
 
-__all__ = ["Call", "Job", "Runner", "Task", "log_callback"]
+__all__ = ["Call", "Job"]
 
 _log = logging.getLogger("peerdma")
 
 
-def log_callback(call: Call, job: Job) -> None:
-    """Logs the exception that a callback raised."""
-    _log.exception("the callback %r of %r raised", call, job)
-
-
-class Task(Protocol):
-    """What a job does; a `Plan` is one."""
-
-    #: bytes of the source; the rest does not matter if there are none
-    nbytes: int
-    #: what `Backend.start` takes
-    work: Any
-    #: to be open when it starts, and held until it has ended
-    pins: tuple[Pin, ...]
-
-    def require_unmoved(self) -> None:
-        """PinError if memory is not where it was when it was pinned."""
-        ...
-
-    def finish(self, moved: Moved | None, began: float) -> Transfer:
-        """Flushes what was written; returns the report on a transfer that began at that time."""
-        ...
-
-
-class Runner(Protocol):
-    """What a job needs of the board's `JobRunner`."""
-
-    lock: OwnLock
-
-    def cancel(self, job: Job) -> bool:
-        """See `Job.cancel`."""
-        ...
-
-    def wait(self, until: float | None) -> None:
-        """Waits until something has happened; the lock is held once."""
-        ...
-
-
-class Job(OneProcess):
+class Job(OneProcess, Running):
     """A transfer in progress, or ended: its future. Not to be built directly: use `Board.submit`.
 
     Jobs of a board are in no order among each other: wait for one before submitting another that
@@ -70,21 +31,16 @@ class Job(OneProcess):
 
     __slots__ = (
         "__weakref__",
-        "_began",
         "_callbacks",
         "_fd",
         "_jobs",
         "_nbytes",
-        "_outcome",
-        "_task",
     )
 
-    def __init__(self, jobs: Runner, task: Task):
+    def __init__(self, jobs: JobRunner, task: Task):
+        super().__init__(task)
         self._jobs = jobs
-        self._task = task
         self._nbytes = task.nbytes
-        self._began = time.perf_counter()
-        self._outcome: Transfer | BaseException | None = None
         self._callbacks: list[Call] | None = None
         self._fd: int | None = None
 
@@ -141,7 +97,19 @@ class Job(OneProcess):
         try:
             call(self)
         except Exception:
-            log_callback(call, self)
+            self._log(call)
+
+    def tell(self) -> None:
+        """Calls the callbacks, each of which may raise what it likes; without the lock."""
+        for call in self._callbacks or ():
+            try:
+                call(self)
+            except BaseException:
+                self._log(call)
+
+    def _log(self, call: Call) -> None:
+        """Logs the exception that a callback raised."""
+        _log.exception("the callback %r of %r raised", call, self)
 
     def fileno(self) -> int:
         """A file descriptor that is readable once the job has ended, for select, epoll and asyncio.
@@ -194,15 +162,12 @@ class Job(OneProcess):
         assert self._outcome is not None
         return self._outcome
 
-    def _end(self, outcome: Transfer | BaseException) -> list[Call] | None:
-        """Notes how the job ended; returns what is to be called. The lock is held."""
-        self._outcome = outcome
-        # The job may be kept for its result, and the memory is not needed for that.
-        del self._task
+    def end(self, outcome: Transfer | BaseException) -> bool:
+        """See `Running`."""
+        super().end(outcome)
         if self._fd is not None:
             os.eventfd_write(self._fd, 1)
-        calls, self._callbacks = self._callbacks, None
-        return calls
+        return bool(self._callbacks)
 
 
 #: A callback of a job.

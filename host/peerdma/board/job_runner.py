@@ -12,17 +12,16 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
-from typing import Any
+from typing import Protocol
 
 from ..errors import CANCELLED, Cancelled, PeerdmaError
 from ..process import AtExit, OwnLock
-from .backend import Backend, Moved, Progress
-from .job import Call, Job, Task, log_callback
+from .arrays import Arrays
+from .backend import Backend, Moved, Prepared, Progress
 from .pin import Pin
 from .transfer import Transfer
 
-__all__ = ["JobRunner"]
+__all__ = ["JobRunner", "Running", "Task"]
 
 #: Seconds that `JobRunner.close` waits for the end of jobs that it cancelled, and for the thread.
 _CLOSE_SECONDS = 10.0
@@ -33,6 +32,45 @@ _CLOSED = (
 )
 
 
+class Task(Protocol):
+    """What a job does; a `Plan` is one."""
+
+    #: bytes of the source; the rest does not matter if there are none
+    nbytes: int
+    #: what `Backend.start` takes
+    prepared: Prepared | None
+    #: to be open when it starts, and held until it has ended
+    pins: tuple[Pin, ...]
+
+    def require_unmoved(self) -> None:
+        """PinError if memory is not where it was when it was pinned."""
+
+    def finish(self, moved: Moved | None, began: float) -> Transfer:
+        """Flushes what was written; returns the report on a transfer that began at that time."""
+        ...
+
+
+class Running:
+    """A transfer from its start on. `Job` is what a program has of one."""
+
+    __slots__ = ("_began", "_outcome", "_task")
+
+    def __init__(self, task: Task):
+        self._task = task
+        self._began = time.perf_counter()
+        self._outcome: Transfer | BaseException | None = None
+
+    def end(self, outcome: Transfer | BaseException) -> bool:
+        """Notes how it ended; returns whether there is somebody to `tell`. The lock is held."""
+        self._outcome = outcome
+        # It may be kept for its result, and the memory is not needed for that.
+        del self._task
+        return False
+
+    def tell(self) -> None:
+        """Tells whoever wants to know that it has ended; without the lock."""
+
+
 class JobRunner:
     """The jobs of a board.
 
@@ -40,39 +78,37 @@ class JobRunner:
     ----------
     backend : Backend
     lock : OwnLock
-        The board's: held while the backend is called, its `wait` and `wake` excepted.
-    ended : callable
-        Called, with the lock held, after a job has ended and nothing of it is used any more.
+        The board's: held while the backend is called, but not while its `waiter` is.
+    arrays : Arrays
+        Gives back what a job held when it has ended.
     """
 
-    def __init__(self, backend: Backend, lock: OwnLock, ended: Callable[[], None]):
+    def __init__(self, backend: Backend, lock: OwnLock, arrays: Arrays):
         self._backend = backend
-        self._tell = ended
+        self._arrays = arrays
         self.lock: OwnLock = lock
         #: why no job can start now
         self._refusal: str | None = None
-        self._pending: set[Job] = set()
+        self._pending: set[Running] = set()
         #: whether a thread waits for the board, and how many wait for that one
         self._led = False
         self._followers = 0
         #: when that thread began to see to what has happened; None while it waits
         self._busy_since: float | None = None
         self._changed = lock.condition()
-        #: the thread: jobs that it is to see to the end, and callbacks that it is to call
+        #: the thread: jobs that it is to see to the end, and those of which it is to tell
         self._thread: threading.Thread | None = None
-        self._watched: set[Job] = set()
-        self._calls: deque[tuple[Call, Job]] = deque()
+        self._watched: set[Running] = set()
+        self._ended: deque[Running] = deque()
         #: nobody waits for the board any more; and no job is left
         self._stopped = self._over = False
         self._news = lock.condition()
 
-    def submit(self, *tasks: Task) -> list[Job]:
+    def submit(self, *jobs: Running) -> None:
         """Starts jobs, which the thread sees to their end."""
-        jobs = [Job(self, task) for task in tasks]
         with self.lock:
-            self.require_startable(*tasks)
+            self.require_startable(*[job._task for job in jobs])
             self._watch(*jobs)
-        return jobs
 
     def start_thread(self) -> None:
         """Starts the thread, unless it runs. The lock is held."""
@@ -81,7 +117,7 @@ class JobRunner:
             self._thread.start()
             _used.add(self)
 
-    def launch(self, job: Job) -> None:
+    def launch(self, job: Running) -> None:
         """Starts a job that was made before, or ends it with the error. The lock is held."""
         try:
             self.require_startable(job._task)
@@ -91,16 +127,16 @@ class JobRunner:
             job._began = time.perf_counter()
             self._watch(job)
 
-    def end(self, job: Job, outcome: Transfer | BaseException) -> None:
+    def end(self, job: Running, outcome: Transfer | BaseException) -> None:
         """Ends a job that is not in progress on the board. The lock is held."""
         self._end(job, outcome)
         self._changed.notify_all()
         if self._led:
-            self._backend.wake()
+            self._backend.waiter.wake()
 
     def run(self, task: Task, progress: Progress | None = None) -> Transfer:
         """Makes a transfer; what interrupts it cancels it. `progress` is called in this thread."""
-        job = Job(self, task)
+        job = Running(task)
         steps: deque[tuple[int, int]] = deque()
         note = None if progress is None else lambda *step: steps.append(step)
         with self.lock:
@@ -108,7 +144,7 @@ class JobRunner:
             try:
                 self._start(job, note)
                 if self._led:
-                    self._backend.wake()
+                    self._backend.waiter.wake()
                 while job._outcome is None:
                     self.wait()
                     if steps and progress is not None:
@@ -136,13 +172,13 @@ class JobRunner:
                     pin.require_open()
             task.require_unmoved()
 
-    def cancel(self, job: Job) -> bool:
+    def cancel(self, job: Running) -> bool:
         """See `Job.cancel`."""
         with self.lock:
             if job not in self._pending:
                 return False
             self._backend.cancel(job)
-            self._backend.wake()
+            self._backend.waiter.wake()
             return True
 
     def wait(self, until: float | None = None) -> None:
@@ -162,23 +198,21 @@ class JobRunner:
         self._led = True
         try:
             backend = self._backend
-            limit = backend.deadline()
-            if until is not None and (limit is None or until < limit):
-                limit = until
-            # As `_without_lock`, without a layer in between.
-            lock, held = self.lock, (1, threading.get_ident())
-            try:
-                lock.release()
-                backend.wait(limit)
-            finally:
-                lock._acquire_restore(held)
+            limit = backend.deadline(until)
+            self.lock.without(backend.waiter.wait, limit)
             self._busy_since = time.monotonic()
             ended = backend.collect()
             while ended:
                 job, outcome = ended[0]
+                assert isinstance(job, Running), "no other tag was given"
                 # It has its outcome if an interrupt came before it was taken off.
                 if job._outcome is None:
-                    self._finish(job, outcome)
+                    if isinstance(outcome, Moved):
+                        try:
+                            outcome = self.lock.without(job._task.finish, outcome, job._began)
+                        except Exception as error:
+                            outcome = error
+                    self._end(job, outcome)
                 ended.popleft()
         finally:
             self._led = False
@@ -189,19 +223,6 @@ class JobRunner:
                 except BaseException:
                     self._changed.notify_all()
                     raise
-
-    def _without_lock(self, call: Callable[..., Any], *arguments: Any) -> Any:
-        """Calls something with the lock, which is held once, released.
-
-        The lock is taken back whatever comes: `Condition` does it so, too, and no signal handler
-        can keep it from that.
-        """
-        lock, held = self.lock, (1, threading.get_ident())
-        try:
-            lock.release()
-            return call(*arguments)
-        finally:
-            lock._acquire_restore(held)
 
     def stuck(self, seconds: float) -> bool:
         """Whether a thread has not come back from a call for so long; waits that long to find out.
@@ -217,7 +238,7 @@ class JobRunner:
 
     def wake(self) -> None:
         """Ends the `wait` of all threads. Called with the lock held."""
-        self._backend.wake()
+        self._backend.waiter.wake()
         self._changed.notify_all()
 
     def settle(self, pin: Pin | None = None) -> None:
@@ -230,16 +251,17 @@ class JobRunner:
 
         Nobody waits for the board any more afterwards. Jobs that have not ended do so by `forget`.
         """
-        for job in self._pending:
-            self._backend.cancel(job)
-        self.wake()
-        until = time.monotonic() + _CLOSE_SECONDS
-        while self._pending and time.monotonic() < until:
-            self.wait(until)
+        if not self._stopped:
+            for job in self._pending:
+                self._backend.cancel(job)
+            self.wake()
+            until = time.monotonic() + _CLOSE_SECONDS
+            while self._pending and time.monotonic() < until:
+                self.wait(until)
         self._stopped = True
         self._refusal = self._refusal or _ENDING
         while self._led:
-            self._backend.wake()
+            self._backend.waiter.wake()
             self.wait(time.monotonic() + _CLOSE_SECONDS)
         _used.discard(self)
 
@@ -256,7 +278,7 @@ class JobRunner:
         if self._thread not in (None, threading.current_thread()):
             self._thread.join(_CLOSE_SECONDS)
 
-    def _watch(self, *jobs: Job) -> None:
+    def _watch(self, *jobs: Running) -> None:
         """Starts jobs, which the thread sees to their end. The lock is held."""
         self.start_thread()
         try:
@@ -272,47 +294,31 @@ class JobRunner:
         self._news.notify()
         if self._led:
             # Whoever waits may have to wait for less long now.
-            self._backend.wake()
+            self._backend.waiter.wake()
 
-    def _start(self, job: Job, progress: Progress | None) -> None:
+    def _start(self, job: Running, progress: Progress | None) -> None:
         task = job._task
-        if task.nbytes:
+        if task.prepared is not None:
             self._pending.add(job)
-            self._backend.start(task.work, job, progress)
+            self._backend.start(task.prepared, job, progress)
         else:
             self._end(job, task.finish(None, job._began))
 
-    def _finish(self, job: Job, outcome: Moved | PeerdmaError) -> None:
-        """Flushes what a job wrote, with the lock released, and ends it."""
-        ended: Transfer | BaseException
-        if isinstance(outcome, Moved):
-            lock, held = self.lock, (1, threading.get_ident())
-            try:
-                lock.release()
-                ended = job._task.finish(outcome, job._began)
-            except Exception as error:
-                ended = error
-            finally:
-                lock._acquire_restore(held)
-        else:
-            ended = outcome
-        self._end(job, ended)
-
-    def _end(self, job: Job, outcome: Transfer | BaseException) -> None:
+    def _end(self, job: Running, outcome: Transfer | BaseException) -> None:
         self._pending.discard(job)
         self._watched.discard(job)
-        calls = job._end(outcome)
-        self._tell()
-        if calls:
-            self._calls.extend((call, job) for call in calls)
+        if job.end(outcome):
+            self._ended.append(job)
             self._news.notify()
+        if self._arrays.returned:
+            self._arrays.reap()
 
     def _report(self, steps: deque[tuple[int, int]], progress: Progress) -> None:
         """Calls `progress`, with the lock released."""
         while steps:
-            self._without_lock(progress, *steps.popleft())
+            self.lock.without(progress, *steps.popleft())
 
-    def _abandon(self, job: Job) -> None:
+    def _abandon(self, job: Running) -> None:
         """Cancels a job and waits for its end, whose time the backend limits."""
         if job._outcome is None and not self._backend.cancel(job):
             # The interrupt came before the backend knew of it.
@@ -325,14 +331,11 @@ class JobRunner:
 
     def _serve(self) -> None:
         with self.lock:
-            while self._calls or not self._over:
-                if self._calls:
-                    call, job = self._calls.popleft()
-                    try:
-                        self._without_lock(call, job)
-                    except BaseException:
-                        log_callback(call, job)
-                    del call, job
+            while self._ended or not self._over:
+                if self._ended:
+                    job = self._ended.popleft()
+                    self.lock.without(job.tell)
+                    del job
                 elif self._watched and not self._stopped:
                     self.wait()
                 else:

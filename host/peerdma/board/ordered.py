@@ -21,7 +21,7 @@ from ..errors import CANCELLED, Cancelled, Timeout
 from ..memory.memory import DataPath
 from ..process import AtExit
 from .arrays import Arrays
-from .job import Call, Job
+from .job import Job
 from .job_runner import JobRunner
 from .plan import Plan
 from .transfer import Transfer
@@ -132,9 +132,10 @@ class StreamJob(Job):
         elif not isinstance(self._outcome, BaseException):
             self._outcome = self._late or outcome
 
-    def _end(self, outcome: Transfer | BaseException) -> list[Call] | None:
+    def end(self, outcome: Transfer | BaseException) -> bool:
+        """See `Running`."""
         try:
-            return super()._end(self._late or outcome)
+            return super().end(self._late or outcome)
         finally:
             # Also if an interrupt came behind it: the stream waits.
             if not self._gate.captured:
@@ -152,9 +153,10 @@ class _Launch(Job):
         super().__init__(jobs, plan)
         self._of = of
 
-    def _end(self, outcome: Transfer | BaseException) -> list[Call] | None:
+    def end(self, outcome: Transfer | BaseException) -> bool:
+        """See `Running`."""
         try:
-            return super()._end(outcome)
+            return super().end(outcome)
         finally:
             self._of.ended(outcome)
 

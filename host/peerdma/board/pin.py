@@ -3,24 +3,38 @@
 
 from __future__ import annotations
 
+import weakref
 import zlib
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from ..errors import PinError
 from ..memory.memory import DataPath, Memory, Staged
 from ..memory.origin import Origin
 from ..process import OneProcess
 from ..uapi import Access
+from .backend import Pinned
 
-__all__ = ["Pin", "Side", "Span"]
+__all__ = ["READ_WRITE", "Pin", "Side", "Span", "Table"]
+
+
+#: What a board may do with memory that is not read-only.
+READ_WRITE = Access.READ | Access.WRITE
+
+
+class Table(Protocol):
+    """What a pin needs of the board's table of pins."""
+
+    def unpin(self, pin: Pin) -> None:
+        """See `Pin.close`."""
+        ...
 
 
 class Pin(OneProcess):
     """Memory pinned for one board. Use it as a context manager, or `close` it.
 
-    Not to be built directly: use `Board.pin`. ``pin[start:stop]`` is the `Span` of those bytes.
+    Not to be built directly: use `Board.pin`. ``pin[start:stop]`` is the `Span` of those bytes. A
+    pin that nobody has any more, nor a span, plan or job of it, closes by itself at the next call.
 
     Attributes
     ----------
@@ -39,25 +53,23 @@ class Pin(OneProcess):
     def __init__(
         self,
         memory: Memory,
-        handle: Any,
-        path: DataPath,
+        handle: Pinned,
         access: Access,
-        unpin: Callable[[Pin], None],
-        provider: str = "",
+        table: Table,
     ):
         self.memory = memory
         #: tells whether the array that was pinned has moved; None if it cannot move
         self.origin: Origin | None = getattr(memory, "origin", None)
         self.access = access
         self.nbytes: int = memory.nbytes
-        self.path = path
-        self.provider = provider
+        self.path: DataPath = handle.path
+        self.provider: str = handle.provider
         #: The backend's handle, from the first to the last; and None once closed.
-        self.held: Any = handle
-        self.handle: Any = handle
-        #: what was done of unpinning it
-        self.undone: list[None] = []
-        self._unpin = unpin
+        self.held: Pinned = handle
+        self.handle: Pinned | None = handle
+        #: what it is a pin of, and the table's own note of it
+        self.table: Table = table
+        self.entry: weakref.ref[Pin] | None = None
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else str(self.path)
@@ -86,7 +98,7 @@ class Pin(OneProcess):
         Waits for the jobs that use the pin. To end them early, cancel them before.
         """
         if not self.closed:
-            self._unpin(self)
+            self.table.unpin(self)
 
     def require_open(self) -> None:
         """PinError if the pin is closed."""

@@ -5,21 +5,29 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from ..errors import PeerdmaError
 from ..process import OneProcess
 from .arrays import Lease
-from .backend import BoardInfo, Moved, Progress
+from .backend import BoardInfo, Moved, Prepared, Progress
 from .job import Job
 from .job_runner import JobRunner
 from .pin import Pin, Span
 from .spans import longest_path, total_bytes
 from .transfer import Paths, Transfer
 
-__all__ = ["Plan"]
+__all__ = ["Plan", "Streams"]
 
 _NOTHING = Moved(0, None)
+
+
+class Streams(Protocol):
+    """What starts plans in the order of streams; `peerdma.board.ordered.Ordered` is that."""
+
+    def submit(self, plan: Plan, stream: Any) -> Job:
+        """See `Plan.submit`."""
+        ...
 
 
 class Plan(OneProcess):
@@ -40,19 +48,18 @@ class Plan(OneProcess):
     def __init__(
         self,
         jobs: JobRunner,
-        ordered: Any,
-        work: Any,
+        ordered: Streams,
+        prepared: Prepared | None,
         sources: Sequence[Span],
         destinations: Sequence[Span],
         info: BoardInfo,
         leases: Sequence[Lease],
     ):
         self._jobs = jobs
-        #: `peerdma.board.ordered.Ordered`, which knows plans
         self._ordered = ordered
         self.leases = leases
         self._produced = [lease for lease in leases if lease.produced] if leases else ()
-        self.work = work
+        self.prepared = prepared
         self.sources: Sequence[Span] = sources
         self.destinations: Sequence[Span] = destinations
         self.nbytes: int = total_bytes(sources or destinations)
@@ -62,8 +69,7 @@ class Plan(OneProcess):
         )
         origins = [each.origin for each in (*leases, *self.pins)]
         self._origins = tuple(dict.fromkeys(filter(None, origins)))
-        memories = {id(span.pin.memory): span.pin.memory for span in destinations}
-        self._flushes = [memory.flush_writes for memory in memories.values()]
+        self._written = {id(span.pin.memory): span.pin.memory for span in destinations}.values()
         self._clock = info.extension.clock_khz * 1e3 if info.extension else 0.0
         self._simulated = info.simulated
 
@@ -83,7 +89,8 @@ class Plan(OneProcess):
         if stream is not None:
             return self._ordered.submit(self, stream)
         self.order()
-        (job,) = self._jobs.submit(self)
+        job = Job(self._jobs, self)
+        self._jobs.submit(job)
         return job
 
     def run(self, *, progress: Progress | None = None) -> Transfer:
@@ -111,8 +118,8 @@ class Plan(OneProcess):
     def finish(self, moved: Moved | None, began: float) -> Transfer:
         """Flushes what was written; returns the report on a transfer that began at that time."""
         if moved is not None:
-            for flush_writes in self._flushes:
-                flush_writes()
+            for memory in self._written:
+                memory.flush_writes()
         wall = time.perf_counter() - began
         cycles, limit, through, elapsed = moved or _NOTHING
         if elapsed is None:

@@ -10,10 +10,11 @@ from ..arguments import wrong_type
 from ..errors import TransferError, UnsupportedError
 from ..uapi import Access
 from .arrays import Arrays, Lease
-from .backend import Backend, Piece, require_user_block
+from .backend import Backend, Piece, Prepared, require_user_block
 from .job_runner import JobRunner
 from .ordered import Ordered
 from .pin import Pin, Side, Span
+from .pin_table import PinTable
 from .plan import Plan
 from .spans import (
     listed,
@@ -36,10 +37,7 @@ class Planner:
     backend : Backend
     jobs : JobRunner
     arrays : Arrays
-    pins : set of Pin
-        Those that are open; pins of arrays are among them.
-    require_open : callable
-        Raises if the board is closed.
+    pins : PinTable
     """
 
     def __init__(
@@ -47,10 +45,8 @@ class Planner:
         backend: Backend,
         jobs: JobRunner,
         arrays: Arrays,
-        pins: set[Pin],
-        require_open: Callable[[], None],
+        pins: PinTable,
     ):
-        self._require_open = require_open
         self._backend = backend
         self._jobs = jobs
         self._pins = pins
@@ -62,7 +58,7 @@ class Planner:
         """See `Board.prepare`."""
         return self._plan(listed(source), listed(destination), self._copy)
 
-    def _copy(self, sources: list[Span], destinations: list[Span]) -> Any:
+    def _copy(self, sources: list[Span], destinations: list[Span]) -> Prepared | None:
         """What the backend prepares for a copy; None if there are no bytes."""
         nbytes = require_same_length(sources, destinations)
         refuse_overlap(sources, destinations)
@@ -79,7 +75,7 @@ class Planner:
                 "and takes no bytes. Use board.frames(...)"
             )
 
-        def prepare(sources: list[Span], destinations: list[Span]) -> Any:
+        def prepare(sources: list[Span], destinations: list[Span]) -> Prepared | None:
             nbytes = require_ratio(sources, destinations, extension)
             refuse_overlap(sources, destinations)
             if not nbytes:
@@ -91,7 +87,7 @@ class Planner:
     def write(self, source: Any, card_address: int) -> Plan:
         """See `Board.write`."""
 
-        def prepare(here: list[Span], _: list[Span]) -> Any:
+        def prepare(here: list[Span], _: list[Span]) -> Prepared | None:
             piece = self._on_card(here, card_address)
             return self._backend.prepare_write(piece, card_address) if here[0].nbytes else None
 
@@ -100,7 +96,7 @@ class Planner:
     def read(self, destination: Any, card_address: int) -> Plan:
         """See `Board.read`."""
 
-        def prepare(_: list[Span], there: list[Span]) -> Any:
+        def prepare(_: list[Span], there: list[Span]) -> Prepared | None:
             piece = self._on_card(there, card_address)
             return self._backend.prepare_read(piece, card_address) if there[0].nbytes else None
 
@@ -135,11 +131,13 @@ class Planner:
         self,
         source: list[Any],
         destination: list[Any],
-        prepare: Callable[[list[Span], list[Span]], Any],
+        prepare: Callable[[list[Span], list[Span]], Prepared | None],
     ) -> Plan:
         """A plan of what `prepare` makes of both sides; card RAM as a side is empty."""
         with self._lock:
-            self._require_open()
+            self._pins.require_open()
+            if self._pins.dropped:
+                self._pins.reap()
             leases: list[Lease] = []
             here: list[Span] = []
             there: list[Span] = []
@@ -151,9 +149,9 @@ class Planner:
                     # Libraries that were asked where an array is may have closed a pin.
                     for each in (*here, *there):
                         each.pin.require_open()
-                work = prepare(here, there)
+                prepared = prepare(here, there)
                 return Plan(
-                    self._jobs, self._ordered, work, here, there, self._backend.info, leases
+                    self._jobs, self._ordered, prepared, here, there, self._backend.info, leases
                 )
             except BaseException as error:
                 for lease in leases:
@@ -169,7 +167,7 @@ class Planner:
         """The piece of a transfer to or from the card; TransferError if it does not fit that."""
         (span,) = spans
         require_on_card(span, card_address, self._backend.info.card_ram_size)
-        return Piece(span.pin.handle, span.start, span.stop)
+        return Piece(span.pin.held, span.start, span.stop)
 
 
 def _single(memory: Any, call: str) -> list[Any]:

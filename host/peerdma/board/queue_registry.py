@@ -51,7 +51,7 @@ class QueueRegistry:
         for plan in plans:
             if plan._jobs is not self._jobs:
                 raise ValueError("a plan was prepared on another board")
-            if plan.work is None:
+            if plan.prepared is None:
                 raise ValueError("a plan of no bytes cannot be launched")
         device = getattr(gpu, "device", None)
         if gpu is None:
@@ -65,18 +65,19 @@ class QueueRegistry:
         self._open.append(queue)
         return queue
 
-    def drop(self, pin: Pin) -> None:
+    def settle(self, pin: Pin) -> None:
         """No queue uses a pin any more. The lock is held."""
         for queue in self._open:
             queue.drop(pin)
 
     def close(self) -> Callable[[], None]:
         """Ends all, with the lock held; returns what waits for their threads without it."""
-        ended, self._open = self._open, []
-        for queue in ended:
+        ended = self._open.copy()
+        while self._open:
             # A board that is gone uses no memory.
             with contextlib.suppress(PeerdmaError):
-                queue.end()
+                self._open[-1].end()
+            self._open.pop()
 
         def join() -> None:
             for queue in ended:

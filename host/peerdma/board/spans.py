@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,10 +14,9 @@ from ..memory.external import is_array
 from ..memory.memory import DataPath, is_memory
 from ..uapi import Access
 from .backend import Extension, Piece
-from .pin import Pin, Span
+from .pin import READ_WRITE, Pin, Span, Table
 
 __all__ = [
-    "READ_WRITE",
     "frame_in",
     "listed",
     "longest_path",
@@ -32,10 +31,6 @@ __all__ = [
     "require_usable",
     "total_bytes",
 ]
-
-
-#: What a board may do with memory that is not read-only.
-READ_WRITE = Access.READ | Access.WRITE
 
 
 def listed(given: Any) -> list[Any]:
@@ -58,10 +53,10 @@ def _is_memory(given: Any) -> bool:
     return is_memory(given) or is_array(given)
 
 
-def require_usable(span: Span, pins: Container[Pin], needed: Access) -> Span:
-    """The span; PinError if its pin is not one of these, or gives not the access that is needed."""
+def require_usable(span: Span, table: Table, needed: Access) -> Span:
+    """The span; PinError if its pin is not of this table, or does not give the access needed."""
     pin = span.pin
-    if pin.handle is None or pin not in pins:
+    if pin.handle is None or pin.table is not table:
         state = "closed" if pin.closed else "another board's"
         raise PinError(
             f"cannot transfer {span.nbytes} bytes at {span.address:#x}: their pin is {state}; "
@@ -177,7 +172,7 @@ def total_bytes(spans: Sequence[Span]) -> int:
 
 def pieces(spans: Sequence[Span]) -> list[Piece]:
     """Spans as backends take them."""
-    return [Piece(span.pin.handle, span.start, span.stop) for span in spans]
+    return [Piece(span.pin.held, span.start, span.stop) for span in spans]
 
 
 def longest_path(spans: Sequence[Span]) -> DataPath | None:

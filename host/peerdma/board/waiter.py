@@ -18,9 +18,9 @@ class Waiter:
     """Waits until one of these file descriptors is readable, the time is over, or `wake`."""
 
     def __init__(self, *fds: int):
-        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._waker = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._poll = select.poll()
-        for fd in (*fds, self._wake):
+        for fd in (*fds, self._waker):
             self._poll.register(fd, select.POLLIN)
 
     def wait(self, until: float | None) -> None:
@@ -29,14 +29,16 @@ class Waiter:
         if not 0.0 <= left <= _LONGEST:
             left = 0.0 if left < 0.0 else _LONGEST
         for fd, _ in self._poll.poll(left * 1000):
-            if fd == self._wake:
+            if fd == self._waker:
                 with contextlib.suppress(BlockingIOError):
                     os.eventfd_read(fd)
 
     def wake(self) -> None:
         """Ends the wait in progress, or else the next one, at once."""
-        os.eventfd_write(self._wake, 1)
+        os.eventfd_write(self._waker, 1)
 
     def close(self) -> None:
-        """Gives its own descriptor back. Nobody may be waiting."""
-        os.close(self._wake)
+        """Gives its own descriptor back, once. Nobody may be waiting."""
+        fd, self._waker = self._waker, -1
+        if fd >= 0:
+            os.close(fd)

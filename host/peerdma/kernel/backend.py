@@ -7,14 +7,22 @@ import contextlib
 import ctypes
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
 
-from ..board.backend import BoardInfo, Extension, Launching, Moved, Piece, Progress
+from ..board.backend import (
+    BoardInfo,
+    Extension,
+    Launching,
+    Moved,
+    Piece,
+    Pinned,
+    Prepared,
+    Progress,
+)
 from ..board.link import Link
 from ..board.queue_memory import QueueMemory
 from ..board.transfer import Through
+from ..board.waiter import Waiter
 from ..errors import BoardLost, CudaError, PeerdmaError, UnsupportedError, VersionMismatch
 from ..memory.dmabuf import DmaBuf
 from ..memory.mailbox import MailboxPage
@@ -41,7 +49,7 @@ from ..uapi import (
     UserRegister,
 )
 from .frames import RingRun
-from .jobs import Jobs, Work, divided
+from .jobs import Jobs, Requests, divided
 from .launch import LaunchRun
 from .node import KernelNode
 
@@ -56,15 +64,6 @@ _PATHS = {
     Placement.MIXED: DataPath.HOST_MEMORY,
     Placement.OTHER: DataPath.HOST_MEMORY,
 }
-
-
-@dataclass(frozen=True)
-class _Pinned:
-    """Memory that the driver pinned; handle 0 if there are no bytes."""
-
-    handle: int
-    path: DataPath
-    provider: str = ""
 
 
 class KernelBackend:
@@ -84,19 +83,14 @@ class KernelBackend:
         self, node: KernelNode, *, timeout: float | None = None, channel: int = 0, card_ram: int = 0
     ):
         self._node = node
-        self._closed = False
+        self.waiter: Waiter = node
         self._channel = channel
         own_card_ram = (0, 0)
         if channel or card_ram:
             own_card_ram = _set_context(node, channel, card_ram)
         info = node.info()
         self._features = Feature(info.features)
-        self._jobs = jobs = Jobs(node, info.time_scale, timeout)
-        # Without a layer in between, as a transfer of a few bytes takes little longer.
-        self.start: Callable[[Work, Any, Progress | None], None] = jobs.start
-        self.cancel: Callable[[Any], bool] = jobs.cancel
-        self.deadline: Callable[[], float | None] = jobs.deadline
-        self.wake: Callable[[], None] = node.wake
+        self._jobs = Jobs(node, info.time_scale, timeout)
         self._info = _describe(node.path, info, own_card_ram)
         streams = Feature.STREAM_COPY in self._features
         self._copies_through = Through.STREAM if streams else Through.CARD_RAM
@@ -115,10 +109,10 @@ class KernelBackend:
 
     # Pins ------------------------------------------------------------------------------------
 
-    def pin(self, memory: Memory, access: Access) -> _Pinned:
+    def pin(self, memory: Memory, access: Access) -> Pinned:
         """Pins the memory: a GPU's as dma-buf where it can be, else by its CUDA address."""
         if not memory.nbytes:
-            return _Pinned(0, memory.path)
+            return Pinned(memory.path)
         why = ""
         if isinstance(memory, DmaBuf):
             handle = self._pin_dmabuf(memory, access)
@@ -138,21 +132,13 @@ class KernelBackend:
             "pinned %d bytes at %#x, reached by %s (%s)",
             *(memory.nbytes, memory.address, path, provider),
         )
-        return _Pinned(handle, path, provider)
+        return Pinned(path, provider, handle)
 
-    def path(self, handle: _Pinned) -> DataPath:
-        """The path of the bytes, as the driver reports it."""
-        return handle.path
-
-    def provider(self, handle: _Pinned) -> str:
-        """Which of the driver's providers pinned it, and why not the one that is preferred."""
-        return handle.provider
-
-    def unpin(self, handle: _Pinned) -> None:
+    def unpin(self, handle: Pinned) -> None:
         """Undoes one `pin`; jobs that use it have ended when this returns."""
-        if handle.handle:
+        if handle.number:
             with contextlib.suppress(BoardLost):
-                self._unpin(handle.handle)
+                self._unpin(handle.number)
 
     def _pin_pages(self, memory: Memory, access: Access) -> int:
         pin = PinPages(address=memory.address, length=memory.nbytes, access=access)
@@ -201,20 +187,20 @@ class KernelBackend:
 
     # Transfers -------------------------------------------------------------------------------
 
-    def prepare_copy(self, source: Sequence[Piece], destination: Sequence[Piece]) -> Work:
+    def prepare_copy(self, source: Sequence[Piece], destination: Sequence[Piece]) -> Requests:
         """Prepares a copy, as one job per run of bytes that is in one pin on both sides."""
         total = sum(piece.stop - piece.start for piece in source)
         jobs = list(divided(Op.COPY, source, destination))
-        return Work(jobs, total, self._copy_limit, self._copies_through, total)
+        return Requests(jobs, total, self._copy_limit, self._copies_through, total)
 
-    def prepare_process(self, source: Sequence[Piece], destination: Sequence[Piece]) -> Work:
+    def prepare_process(self, source: Sequence[Piece], destination: Sequence[Piece]) -> Requests:
         """Prepares a transfer through the user block, as jobs like those of a copy."""
         extension = self._require_streams("transfers through the user block")
         jobs = list(divided(Op.PROCESS, source, destination, extension.user_ratio))
         total, received = (
             sum(piece.stop - piece.start for piece in side) for side in (source, destination)
         )
-        return Work(jobs, total, None, Through.STREAM, received)
+        return Requests(jobs, total, None, Through.STREAM, received)
 
     def fill(
         self, frames: Sequence[Sequence[Piece]], *, overwrite: bool, timeout: float | None
@@ -237,36 +223,45 @@ class KernelBackend:
             )
         return self._info.extension
 
-    def prepare_write(self, source: Piece, card_address: int) -> Work:
+    def prepare_write(self, source: Piece, card_address: int) -> Requests:
         """Prepares a copy from memory to the card."""
         length = source.stop - source.start
         job = Submit(
             op=Op.H2C,
-            src_handle=source.handle.handle,
+            src_handle=source.handle.number,
             src_offset=source.start,
             dst_offset=card_address,
             length=length,
         )
-        return Work([job], length, self._read_limit, None, length)
+        return Requests([job], length, self._read_limit, None, length)
 
-    def prepare_read(self, destination: Piece, card_address: int) -> Work:
+    def prepare_read(self, destination: Piece, card_address: int) -> Requests:
         """Prepares a copy from the card to memory."""
         length = destination.stop - destination.start
         job = Submit(
             op=Op.C2H,
             src_offset=card_address,
-            dst_handle=destination.handle.handle,
+            dst_handle=destination.handle.number,
             dst_offset=destination.start,
             length=length,
         )
-        return Work([job], length, self._write_limit, None, length)
+        return Requests([job], length, self._write_limit, None, length)
 
-    def wait(self, until: float | None) -> None:
-        """Waits for events of the driver."""
-        if not (self._jobs.ended or self._jobs.interrupted):
-            self._node.wait(until)
+    def start(self, prepared: Prepared, tag: object, progress: Progress | None) -> None:
+        """Starts a transfer."""
+        assert isinstance(prepared, Requests), "not this backend's"
+        self._jobs.start(prepared, tag, progress)
 
-    def collect(self) -> deque[tuple[Any, Moved | PeerdmaError]]:
+    def cancel(self, tag: object) -> bool:
+        """Has the driver stop a transfer, unless it has ended; False if it never started."""
+        return self._jobs.cancel(tag)
+
+    def deadline(self, until: float | None) -> float | None:
+        """When the first transfer is late; now, if there is something to collect."""
+        jobs = self._jobs
+        return 0.0 if jobs.ended or jobs.interrupted else jobs.deadline(until)
+
+    def collect(self) -> deque[tuple[object, Moved | PeerdmaError]]:
         """What has ended."""
         self._jobs.collect()
         return self._jobs.ended
@@ -313,9 +308,7 @@ class KernelBackend:
 
     def close(self) -> None:
         """Closes the node, and all pins with it."""
-        if not self._closed:
-            self._closed = True
-            self._node.close()
+        self._node.close()
 
 
 def open_node(

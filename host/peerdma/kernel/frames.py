@@ -148,15 +148,15 @@ def _request(frames: Sequence[Sequence[Piece]], records: bool) -> StartRing:
                 f"cannot fill frames in {1 + len(rest) - records} pieces: the kernel driver takes "
                 "frames of one. Use an array for each"
             )
-        frame.handle, frame.offset = data.handle.handle, data.start
+        frame.handle, frame.offset = data.handle.number, data.start
         frame.length = data.stop - data.start
         if not records:
             continue
         if not index:
-            request.records_handle = rest[0].handle.handle
+            request.records_handle = rest[0].handle.number
             request.records_offset = rest[0].start
         at = request.records_offset + index * FRAME_RECORD.itemsize
-        if (rest[0].handle.handle, rest[0].start) != (request.records_handle, at):
+        if (rest[0].handle.number, rest[0].start) != (request.records_handle, at):
             raise TransferError(
                 "cannot fill frames: the kernel driver takes the records one behind the other"
             )

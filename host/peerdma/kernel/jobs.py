@@ -11,9 +11,9 @@ import errno
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Protocol
 
-from ..board.backend import Moved, Piece, Progress
+from ..board.backend import Moved, Piece, Prepared, Progress
 from ..board.transfer import Through
 from ..errors import (
     CANCELLED,
@@ -27,7 +27,7 @@ from ..errors import (
 from ..uapi import Cancel, Event, Ioctl, Op, Reason, Submit
 from .node import KernelNode
 
-__all__ = ["CANCEL_SECONDS", "JOB_BYTES", "Jobs", "Listener", "Work", "divided", "failure"]
+__all__ = ["CANCEL_SECONDS", "JOB_BYTES", "Jobs", "Listener", "Requests", "divided", "failure"]
 
 #: Bytes of one job: progress is reported, and a cancelled transfer ends, between jobs.
 JOB_BYTES = 64 << 20
@@ -38,15 +38,25 @@ _BASE_SECONDS, _SLOWEST = 60.0, 100e6
 CANCEL_SECONDS = 60.0
 
 
-class Work(NamedTuple):
-    """A transfer that can be run, any number of times."""
+class Requests(Prepared):
+    """A transfer that can be run, any number of times, as jobs of the driver. Immutable."""
 
-    requests: Sequence[Submit]
-    nbytes: int
-    limit: float | None
-    through: Through | None
-    #: bytes that the driver reports in all: those that reach the destination
-    moved: int
+    __slots__ = ("limit", "moved", "nbytes", "requests", "through")
+
+    def __init__(
+        self,
+        requests: Sequence[Submit],
+        nbytes: int,
+        limit: float | None,
+        through: Through | None,
+        moved: int,
+    ):
+        self.requests: Sequence[Submit] = requests
+        self.nbytes: int = nbytes
+        self.limit: float | None = limit
+        self.through: Through | None = through
+        #: bytes that the driver reports in all: those that reach the destination
+        self.moved: int = moved
 
 
 class Listener(Protocol):
@@ -68,10 +78,20 @@ class _Run:
     is None before.
     """
 
-    __slots__ = ("cycles", "done", "failure", "left", "progress", "sent", "tag", "until", "work")
+    __slots__ = (
+        "cycles",
+        "done",
+        "failure",
+        "left",
+        "prepared",
+        "progress",
+        "sent",
+        "tag",
+        "until",
+    )
 
-    def __init__(self, work: Work, tag: Any, progress: Progress | None):
-        self.work = work
+    def __init__(self, prepared: Requests, tag: object, progress: Progress | None):
+        self.prepared = prepared
         self.tag = tag
         self.progress = progress
         #: requests that the driver has taken, and how many of these jobs have not ended
@@ -110,7 +130,7 @@ class Jobs:
         self._time_scale = time_scale
         self._timeout = timeout
         #: in the order of their start
-        self._runs: dict[Any, _Run] = {}
+        self._runs: dict[object, _Run] = {}
         #: those with requests that the driver has not taken, in that order
         self._waiting: deque[_Run] = deque()
         #: those that are being ended early
@@ -118,13 +138,13 @@ class Jobs:
         #: By the number of the driver's job. Keeps the run, and so its memory, until that has
         #: ended, also if it is late and was given up.
         self._numbers: dict[int, _Run] = {}
-        self.ended: deque[tuple[Any, Moved | PeerdmaError]] = deque()
+        self.ended: deque[tuple[object, Moved | PeerdmaError]] = deque()
         self.listeners: dict[int, Listener] = {}
         self.interrupted: bool = False
 
-    def start(self, work: Work, tag: Any, progress: Progress | None) -> None:
+    def start(self, prepared: Requests, tag: object, progress: Progress | None) -> None:
         """Starts a transfer; errors are in `ended`."""
-        run = _Run(work, tag, progress)
+        run = _Run(prepared, tag, progress)
         if not self._runs:
             self._begin_time(run)
         self._runs[tag] = run
@@ -134,20 +154,24 @@ class Jobs:
         except PeerdmaError as error:
             self._stop(run, error)
 
-    def cancel(self, tag: Any) -> bool:
+    def cancel(self, tag: object) -> bool:
         """Has the driver stop a transfer, unless it has ended; False if it never started."""
         if run := self._runs.get(tag):
             self._stop(run, Cancelled(CANCELLED))
             return True
         return any(each is tag for each, _ in self.ended)
 
-    def deadline(self) -> float | None:
-        """When the first of them is late, as `time.monotonic` counts; None: there are none."""
+    def deadline(self, first: float | None = None) -> float | None:
+        """When the first of them is late, or `first`, as `time.monotonic` counts.
+
+        None if there are none.
+        """
         for oldest in self._runs.values():
-            if not self._stopping:
-                return oldest.until
-            return min(run.until for run in (oldest, *self._stopping) if run.until is not None)
-        return None
+            for run in (oldest, *self._stopping):
+                if run.until is not None and (first is None or run.until < first):
+                    first = run.until
+            break
+        return first
 
     def collect(self) -> None:
         """Reads what has ended, and submits what the driver has room for then."""
@@ -161,7 +185,7 @@ class Jobs:
             self._lose(error)
         if interrupted:
             for run in list(self._runs.values()):
-                if not run.left and (run.failure or run.sent == len(run.work.requests)):
+                if not run.left and (run.failure or run.sent == len(run.prepared.requests)):
                     self._end(run)
         if self._waiting:
             self._feed()
@@ -183,7 +207,7 @@ class Jobs:
 
     def _submit(self, run: _Run) -> bool:
         """Submits the requests of a run; False if the queue is full before all are in it."""
-        requests = run.work.requests
+        requests = run.prepared.requests
         while run.sent < len(requests):
             request = requests[run.sent]
             request.job = 0  # the driver returns the job's number here; the request may be a repeat
@@ -219,8 +243,8 @@ class Jobs:
         run.cycles += event.cycles
         run.done += event.bytes
         if run.progress:
-            run.progress(run.done * run.work.nbytes // run.work.moved, run.work.nbytes)
-        if not run.left and (run.failure or run.sent == len(run.work.requests)):
+            run.progress(run.done * run.prepared.nbytes // run.prepared.moved, run.prepared.nbytes)
+        if not run.left and (run.failure or run.sent == len(run.prepared.requests)):
             self._end(run)
 
     def _stop(self, run: _Run, error: PeerdmaError) -> None:
@@ -263,14 +287,14 @@ class Jobs:
             self._end(run)
 
     def _end(self, run: _Run) -> None:
-        work = run.work
+        prepared = run.prepared
         if run.tag not in self._runs:
             return
         # If an interrupt comes in between, it is done again, and the transfer is there twice.
-        if run.done == work.moved:
-            self.ended.append((run.tag, Moved(run.cycles, work.limit, work.through)))
+        if run.done == prepared.moved:
+            self.ended.append((run.tag, Moved(run.cycles, prepared.limit, prepared.through)))
         else:
-            short = f"the driver reported the transfer of {run.done} of {work.moved} bytes only"
+            short = f"the driver reported the transfer of {run.done} of {prepared.moved} bytes only"
             self.ended.append((run.tag, run.failure or TransferError(short)))
         self._runs.pop(run.tag, None)
         if run in self._stopping:
@@ -281,7 +305,7 @@ class Jobs:
             break
 
     def _begin_time(self, run: _Run) -> None:
-        run.until = time.monotonic() + self.seconds_for(run.work.nbytes)
+        run.until = time.monotonic() + self.seconds_for(run.prepared.nbytes)
 
     def seconds_for(self, nbytes: int) -> float:
         """How long to wait for so many bytes."""
@@ -308,7 +332,7 @@ def divided(
         while start < piece.stop:
             while at == stop:
                 target = next(targets)
-                handle, at, stop = target.handle.handle, target.start, target.stop
+                handle, at, stop = target.handle.number, target.start, target.stop
             times = min((piece.stop - start) // taken, (stop - at) // made, JOB_BYTES // taken)
             if not times:
                 raise TransferError(
@@ -318,7 +342,7 @@ def divided(
                 )
             yield Submit(
                 op=op,
-                src_handle=piece.handle.handle,
+                src_handle=piece.handle.number,
                 src_offset=start,
                 dst_handle=handle,
                 dst_offset=at,

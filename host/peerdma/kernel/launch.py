@@ -76,7 +76,7 @@ class LaunchRun:
             undo.callback(unpin, pinned)
             created = CreateQueue(
                 depth=memory.depth,
-                handle=pinned.handle,
+                handle=pinned.number,
                 entries=memory.offset("entries"),
                 records=memory.offset("records"),
                 shadow=memory.offset("tail"),
@@ -204,9 +204,9 @@ def _request(source: Sequence[Piece], destination: Sequence[Piece]) -> Prepare:
     (here,), (there,) = sides
     return Prepare(
         op=Op.COPY,
-        src_handle=here.handle.handle,
+        src_handle=here.handle.number,
         src_offset=here.start,
-        dst_handle=there.handle.handle,
+        dst_handle=there.handle.number,
         dst_offset=there.start,
         length=here.stop - here.start,
     )

@@ -11,7 +11,6 @@ import os
 import select
 import time
 from collections import deque
-from collections.abc import Callable
 from typing import Any
 
 from ..board.waiter import Waiter
@@ -61,13 +60,8 @@ _EVENTS_AT_ONCE = 64
 _EVENT_BYTES = ctypes.sizeof(Event)
 
 
-class KernelNode:
-    """An open device node.
-
-    Attributes
-    ----------
-    wait, wake : callable
-        Those of a `Waiter` for events of jobs, or the board's end.
+class KernelNode(Waiter):
+    """An open device node. As a `Waiter`, it waits for events of jobs, or the board's end.
 
     Raises
     ------
@@ -90,13 +84,11 @@ class KernelNode:
                 errno=error.errno,
             ) from None
         try:
-            self._waiter = Waiter(self._fd)
-            self.wait: Callable[[float | None], None] = self._waiter.wait
-            self.wake: Callable[[], None] = self._waiter.wake
+            super().__init__(self._fd)
             try:
                 self._require_version()
             except BaseException:
-                self._waiter.close()
+                super().close()
                 raise
         except BaseException:
             os.close(self._fd)
@@ -105,9 +97,9 @@ class KernelNode:
 
     def close(self) -> None:
         """Closes the node: the driver stops this process's jobs and unpins its memory."""
-        if self._fd >= 0:
-            fd, self._fd = self._fd, -1
-            self._waiter.close()
+        super().close()
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
             os.close(fd)
 
     def disown(self) -> None:

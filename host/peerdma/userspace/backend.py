@@ -4,16 +4,16 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
-from ..board.backend import BoardInfo, Launching, Moved, Piece, Progress
+from ..board import backend
+from ..board.backend import BoardInfo, Launching, Moved, Piece, Pinned, Progress
 from ..board.queue_memory import QueueMemory
 from ..board.transfer import Through
+from ..board.waiter import Waiter
 from ..errors import PeerdmaError, TransferError, UnsupportedError
 from ..memory.mailbox import MailboxPage
 from ..memory.memory import DataPath, Memory
@@ -24,37 +24,24 @@ from ..uapi import Access
 from ..vfio.platform import Platform, Window
 from .frames import FrameRun
 from .launch import Copy, LaunchQueues, LaunchRun
-from .prepared import Run
-from .scheduler import Scheduler, Work, once
-from .xdma import Direction, Xdma
+from .prepared import Lazy, Prepared, Step
+from .scheduler import Scheduler
+from .xdma import Direction, Mapped, Xdma
 
 __all__ = ["UserSpaceBackend"]
 
 
-def _unknown(wide: bool) -> None:
-    """The limit of a link that is not known."""
-
-
-class _Mapped:
-    """Memory that is mapped for the board, and how many pins share the mapping."""
-
-    def __init__(self, memory: Memory, windows: list[Window], path: DataPath):
-        self.memory = memory
-        self.path = path
-        self.windows = windows
-        self.pins: int = 0
-        self.scatter: ScatterList = ScatterList(
-            [window.address for window in windows], [window.nbytes for window in windows]
-        )
+def _limits(of: Callable[..., float] | None) -> tuple[float | None, float | None]:
+    """What a link can carry of transfers that are not `wide`, and of those that are."""
+    return (of(wide=False), of(wide=True)) if of else (None, None)
 
 
 def _scatter(pieces: Sequence[Piece]) -> ScatterList:
-    if len(pieces) == 1:
-        ((handle, start, stop),) = pieces
-        return handle.scatter.part(start, stop)
-    return ScatterList.join(
-        [piece.handle.scatter.part(piece.start, piece.stop) for piece in pieces]
-    )
+    parts: list[ScatterList] = []
+    for handle, start, stop in pieces:
+        assert isinstance(handle, Mapped), "not this backend's"
+        parts.append(handle.scatter.part(start, stop))
+    return parts[0] if len(parts) == 1 else ScatterList.join(parts)
 
 
 def _descriptor_ring(platform: Platform) -> tuple[np.ndarray, int]:
@@ -98,30 +85,27 @@ class UserSpaceBackend:
         timeout: float | None = None,
         notes: Callable[[float], str] = lambda since: "",
     ):
-        self._mapped: dict[int, _Mapped] = {}
+        self._mapped: dict[int, Mapped] = {}
         self._platform = platform
         self._function = platform.function
+        self.waiter: Waiter = platform.function
         with contextlib.ExitStack() as undo:
             undo.callback(self._function.close)
             self._driver = Xdma(self._function, *_descriptor_ring(platform), timeout)
             # Whoever drove the board before may have ended in the middle of a run of frames.
             self._driver.engine.channels[Direction.C2H].use_credits(False)
-            self._scheduler = Scheduler(self._driver, self._lost, notes)
+            self._scheduler = Scheduler(self._driver.engine, self._lost, notes)
             #: whether to look at the channels without an interrupt
             self._look = False
-            # Without a layer in between, as a transfer of a few bytes takes little longer.
-            self.start: Callable[[Work, Any, Progress | None], None] = self._scheduler.start
-            self.deadline: Callable[[], float | None] = self._scheduler.deadline
-            self.wake: Callable[[], None] = self._function.wake
             #: made for the first queue
             self._queues: LaunchQueues | None = None
             self._info = self._describe(name)
             # What a link can carry is calculated once.
             extension = self._driver.extension
             link = extension.link if extension else None
-            self._copy_limit = functools.cache(link.copy_limit if link else _unknown)
-            self._read_limit = functools.cache(link.read_limit if link else _unknown)
-            self._write_limit = functools.cache(link.write_limit if link else _unknown)
+            self._copy_limits = _limits(link and link.copy_limit)
+            self._read_limits = _limits(link and link.read_limit)
+            self._write_limits = _limits(link and link.write_limit)
             undo.pop_all()
 
     @property
@@ -129,7 +113,7 @@ class UserSpaceBackend:
         """What is known about the board."""
         return self._info
 
-    def pin(self, memory: Memory, access: Access) -> _Mapped:
+    def pin(self, memory: Memory, access: Access) -> Mapped:
         """Maps the memory for the board's DMA; pins of one memory share the mapping.
 
         The mapping therefore allows what the memory allows, whatever the access.
@@ -139,7 +123,7 @@ class UserSpaceBackend:
             made: list[tuple[list[Window], DataPath]] = []
             try:
                 keep(made, self._platform.map, memory)
-                mapped = _Mapped(memory, *made[0])
+                mapped = Mapped(memory, *made[0])
                 self._mapped[id(memory)] = mapped
             except BaseException:
                 for windows, _ in made:
@@ -148,16 +132,9 @@ class UserSpaceBackend:
         mapped.pins += 1
         return mapped
 
-    def path(self, handle: _Mapped) -> DataPath:
-        """`STAGED` if this process has to copy the bytes for the board, else the memory's path."""
-        return handle.path
-
-    def provider(self, handle: _Mapped) -> str:
-        """Empty: there is one way to map memory."""
-        return ""
-
-    def unpin(self, handle: _Mapped) -> None:
+    def unpin(self, handle: Pinned) -> None:
         """Unmaps the memory with its last pin."""
+        assert isinstance(handle, Mapped), "not this backend's"
         if handle.pins > 1:
             handle.pins -= 1
             return
@@ -169,24 +146,24 @@ class UserSpaceBackend:
             raise
         self._mapped.pop(id(handle.memory), None)
 
-    def prepare_copy(self, source: Sequence[Piece], destination: Sequence[Piece]) -> Work:
+    def prepare_copy(self, source: Sequence[Piece], destination: Sequence[Piece]) -> Prepared:
         """Prepares a copy: in one pass if the board can, else through card RAM, piece by piece."""
         driver = self._driver
         sources, destinations = _scatter(source), _scatter(destination)
-        limit = self._copy_limit(sources.wide or destinations.wide)
+        limit = self._copy_limits[sources.wide or destinations.wide]
         if driver.copies:
             return self._streamed(sources, destinations, (1, 1), limit, repeats=True)
+        rings, size, total = driver.rings, driver.card_ram_size, sources.nbytes
 
-        def steps() -> Iterator[tuple[Run, int]]:
-            size = driver.card_ram_size
-            for start in range(0, sources.nbytes, size):
-                stop = min(start + size, sources.nbytes)
-                yield driver.prepare_card(Direction.H2C, sources.part(start, stop), 0), start
-                yield driver.prepare_card(Direction.C2H, destinations.part(start, stop), 0), stop
+        def steps() -> Iterator[Step]:
+            for start in range(0, total, size):
+                stop = min(start + size, total)
+                yield rings.card(Direction.H2C, sources.part(start, stop), 0, start)
+                yield rings.card(Direction.C2H, destinations.part(start, stop), 0, stop)
 
-        return Work(steps, sources.nbytes, _BOTH, limit, Through.CARD_RAM)
+        return Prepared(Lazy(steps), total, _BOTH, limit, Through.CARD_RAM)
 
-    def prepare_process(self, source: Sequence[Piece], destination: Sequence[Piece]) -> Work:
+    def prepare_process(self, source: Sequence[Piece], destination: Sequence[Piece]) -> Prepared:
         """Prepares a transfer through the user block."""
         extension = self._driver.extension
         assert extension, "no user block without the extension block"
@@ -201,42 +178,40 @@ class UserSpaceBackend:
         limit: float | None,
         *,
         repeats: bool,
-    ) -> Work:
-        """A transfer that makes ratio[1] bytes of every ratio[0]; `repeats` as for `Run`."""
-        driver, total = self._driver, source.nbytes
+    ) -> Prepared:
+        """A transfer that makes ratio[1] bytes of every ratio[0]; `repeats` as for `Step`."""
+        rings, total = self._driver.rings, source.nbytes
 
-        def steps() -> Iterator[tuple[Run, int]]:
-            step = _STREAM_STEP - _STREAM_STEP % ratio[0]
-            for start in range(0, total, step):
-                stop = min(start + step, total)
+        def parts() -> Iterator[Step]:
+            most = _STREAM_STEP - _STREAM_STEP % ratio[0]
+            for start in range(0, total, most):
+                stop = min(start + most, total)
                 ends = (end * ratio[1] // ratio[0] for end in (start, stop))
-                parts = source.part(start, stop), destination.part(*ends)
-                yield driver.prepare(*parts, repeats=repeats), stop
+                pair = source.part(start, stop), destination.part(*ends)
+                yield rings.stream(*pair, stop, repeats=repeats)
 
-        only = total <= _STREAM_STEP
-        chosen = (
-            once(driver.prepare(source, destination, repeats=repeats), total) if only else steps
-        )
-        return Work(chosen, total, _BOTH, limit, Through.STREAM)
+        steps: Iterable[Step] = Lazy(parts)
+        if total <= _STREAM_STEP:
+            steps = (rings.stream(source, destination, repeats=repeats),)
+        return Prepared(steps, total, _BOTH, limit, Through.STREAM)
 
-    def prepare_write(self, source: Piece, card_address: int) -> Work:
+    def prepare_write(self, source: Piece, card_address: int) -> Prepared:
         """Prepares a copy from memory to the card."""
-        memory = source.handle.scatter.part(source.start, source.stop)
-        limit = self._read_limit(memory.wide)
+        memory = _scatter([source])
+        limit = self._read_limits[memory.wide]
         return self._card(Direction.H2C, memory, card_address, limit)
 
-    def prepare_read(self, destination: Piece, card_address: int) -> Work:
+    def prepare_read(self, destination: Piece, card_address: int) -> Prepared:
         """Prepares a copy from the card to memory."""
-        memory = destination.handle.scatter.part(destination.start, destination.stop)
-        limit = self._write_limit(memory.wide)
+        memory = _scatter([destination])
+        limit = self._write_limits[memory.wide]
         return self._card(Direction.C2H, memory, card_address, limit)
 
     def _card(
         self, direction: Direction, memory: ScatterList, card_address: int, limit: float | None
-    ) -> Work:
-        prepared = self._driver.prepare_card(direction, memory, card_address)
-        steps = once(prepared, memory.nbytes)
-        return Work(steps, memory.nbytes, _ONE_WAY[direction], limit, Through.CARD_RAM)
+    ) -> Prepared:
+        step = self._driver.rings.card(direction, memory, card_address)
+        return Prepared((step,), memory.nbytes, _ONE_WAY[direction], limit, Through.CARD_RAM)
 
     def fill(
         self, frames: Sequence[Sequence[Piece]], *, overwrite: bool, timeout: float | None
@@ -263,7 +238,12 @@ class UserSpaceBackend:
             memory,
         )
 
-    def cancel(self, tag: Any) -> bool:
+    def start(self, prepared: backend.Prepared, tag: object, progress: Progress | None) -> None:
+        """Starts a transfer, now or in its turn."""
+        assert isinstance(prepared, Prepared), "not this backend's"
+        self._scheduler.start(prepared, tag, progress)
+
+    def cancel(self, tag: object) -> bool:
         """Ends a transfer; False if it never started."""
         scheduler = self._scheduler
         known = scheduler.knows(tag)
@@ -273,12 +253,12 @@ class UserSpaceBackend:
             scheduler.lose(error)
         return known
 
-    def wait(self, until: float | None) -> None:
-        """Waits for messages of the device, or its interrupt."""
-        if not (self._scheduler.ended or self._look):
-            self._function.wait(until)
+    def deadline(self, until: float | None) -> float | None:
+        """When the first transfer is late; now, if there is something to collect."""
+        scheduler = self._scheduler
+        return 0.0 if scheduler.ended or self._look else scheduler.deadline(until)
 
-    def collect(self) -> deque[tuple[Any, Moved | PeerdmaError]]:
+    def collect(self) -> deque[tuple[object, Moved | PeerdmaError]]:
         """What has ended; serves the messages of the device, and ends all if it goes away."""
         scheduler = self._scheduler
         # If this is interrupted, the board's interrupt was taken for nothing.
@@ -298,7 +278,7 @@ class UserSpaceBackend:
 
     def _lost(self) -> TransferError | None:
         """The error for writes, since the last call, to addresses without memory; None if none."""
-        lost = self._platform.take_lost_writes()
+        lost = self._function.device.take_lost_writes()
         return lost and TransferError(
             f"the board made {lost.writes} writes of {lost.nbytes} bytes in all to bus addresses "
             f"that are not mapped writable, the first at {lost.address:#x}. They are lost, and the "
@@ -321,8 +301,8 @@ class UserSpaceBackend:
     def _register(self, offset: int, value: int | None) -> int:
         """Writes a register of the user BAR unless `value` is None; returns what it reads."""
         if value is not None:
-            self._function.write32(BAR_USER[0], offset, value)
-        return self._function.read32(BAR_USER[0], offset)
+            self._function.device.write32(BAR_USER[0], offset, value)
+        return self._function.device.read32(BAR_USER[0], offset)
 
     def close(self) -> None:
         """Ends the connection to the board, and all mappings with it."""

@@ -6,8 +6,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..regs import C2H_CAPTURE_BASE, CAPTURE, EXTENSION, Capability, ErrorKind
-from .dma_channel import Direction
-from .registers import Bank, Registers
+from .registers import Bank, Direction, Registers
 
 __all__ = ["Captured", "ErrorCapture"]
 

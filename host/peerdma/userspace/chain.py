@@ -3,28 +3,16 @@
 
 from __future__ import annotations
 
-import struct
-
 import numpy as np
 
 from ..regs import DESC_COMPLETED, DESC_MAGIC, DESC_STOP, DESCRIPTOR
 
-__all__ = ["BLOCK_DESCRIPTORS", "one_descriptor", "write_chain"]
+__all__ = ["BLOCK_DESCRIPTORS", "MAGIC_SHIFT", "write_chain"]
 
 #: Most contiguous descriptors that the adjacency fields can announce.
 BLOCK_DESCRIPTORS = 64
 _ADJACENT_SHIFT = 8
-_MAGIC_SHIFT = 16
-_LAYOUT = struct.Struct(
-    "<" + "".join("Q" if DESCRIPTOR[name].itemsize == 8 else "I" for name in DESCRIPTOR.names or ())
-)
-#: `control` of a descriptor that is a chain of its own.
-_ONLY = DESC_MAGIC << _MAGIC_SHIFT | DESC_COMPLETED | DESC_STOP
-
-
-def one_descriptor(source: int, destination: int, length: int) -> bytes:
-    """A chain of one descriptor, as `write_chain` writes it, at a fraction of the time."""
-    return _LAYOUT.pack(_ONLY, length, source, destination, 0)
+MAGIC_SHIFT = 16
 
 
 def write_chain(
@@ -62,7 +50,7 @@ def write_chain(
     first_adjacent = min(BLOCK_DESCRIPTORS, count) - 1
     if cyclic:
         adjacent[-1] = first_adjacent
-    chain["control"] = DESC_MAGIC << _MAGIC_SHIFT | adjacent << _ADJACENT_SHIFT
+    chain["control"] = DESC_MAGIC << MAGIC_SHIFT | adjacent << _ADJACENT_SHIFT
     interrupts = index == count - 1 if completed is None else completed
     chain["control"] |= np.where(interrupts, DESC_COMPLETED, 0).astype(np.uint32)
     chain["length"] = lengths

@@ -10,7 +10,7 @@ import numpy as np
 from ..errors import PeerdmaError, Timeout, TransferError
 from ..memory.scatter import ScatterList
 from ..regs import STREAM_WINDOW, Status
-from .dma_channel import MOST_CREDITS
+from .engine import MOST_CREDITS
 from .prepared import descriptor_columns
 from .xdma import Direction, Xdma
 

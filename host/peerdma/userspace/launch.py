@@ -7,7 +7,7 @@ import contextlib
 import itertools
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -36,7 +36,7 @@ from ..vfio.platform import Platform
 from .chain import BLOCK_DESCRIPTORS, write_chain
 from .prepared import descriptor_columns
 from .registers import Bank, Registers
-from .xdma import Xdma
+from .xdma import Mapped, Xdma
 
 __all__ = ["MOST_BYTES", "Copy", "LaunchQueues", "LaunchRun"]
 
@@ -92,8 +92,8 @@ class LaunchQueues:
         self,
         xdma: Xdma,
         platform: Platform,
-        pin: Callable[[Memory, Access], Any],
-        unpin: Callable[[Any], None],
+        pin: Callable[[Memory, Access], Mapped],
+        unpin: Callable[[Mapped], None],
     ):
         extension = xdma.extension
         if extension is None or Capability.LAUNCH not in extension.capabilities:
@@ -111,8 +111,8 @@ class LaunchQueues:
         self.xdma: Xdma = xdma
         self.function: PciFunction = platform.function
         self.doorbell: Callable[[int], DoorbellPage | str] = platform.doorbell
-        self.pin: Callable[[Memory, Access], Any] = pin
-        self.unpin: Callable[[Any], None] = unpin
+        self.pin: Callable[[Memory, Access], Mapped] = pin
+        self.unpin: Callable[[Mapped], None] = unpin
         self.registers: Registers = xdma.engine.registers
         self._free_slots = list(range(0, LAUNCH_SLOTS, _SLOTS_OF_A_COPY))
         count = Bank(self.registers, EXTENSION).fields("channels")["launch_queues"]
@@ -153,6 +153,11 @@ def _device(memory: Memory) -> object:
     return getattr(memory, "cuda_device", None) or getattr(memory, "gpu", memory)
 
 
+def _mapped(piece: Piece) -> Mapped:
+    assert isinstance(piece.handle, Mapped), "not this backend's"
+    return piece.handle
+
+
 def _flush_address(destination: Sequence[Piece]) -> int | None:
     """A dword of the destination that has to be read before the record; None if none has to be.
 
@@ -164,7 +169,7 @@ def _flush_address(destination: Sequence[Piece]) -> int | None:
         for each in destination
         if each.start < each.stop and each.handle.path is not DataPath.HOST_MEMORY
     ]
-    devices = {id(_device(each.handle.memory)) for each in elsewhere}
+    devices = {id(_device(_mapped(each).memory)) for each in elsewhere}
     if len(devices) > 1:
         raise UnsupportedError(
             f"the destination of a plan of a queue is in the memory of {len(devices)} devices, and "
@@ -173,8 +178,8 @@ def _flush_address(destination: Sequence[Piece]) -> int | None:
         )
     if not elsewhere:
         return None
-    handle, start, stop = elsewhere[-1]
-    part = handle.scatter.part(start, stop)
+    last = elsewhere[-1]
+    part = _mapped(last).scatter.part(last.start, last.stop)
     return int(part.addresses[-1]) + int(part.lengths[-1]) - 1 & ~3
 
 
@@ -304,7 +309,7 @@ class LaunchRun:
 
     def counts(self) -> LaunchCounts:
         """What the board counts."""
-        return LaunchCounts(self._bank.read("ignored"), self._queues.xdma.clock())
+        return LaunchCounts(self._bank.read("ignored"), self._queues.xdma.engine.clock())
 
     def resume(self) -> None:
         """Has the board start tickets again."""

@@ -1,36 +1,49 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Transfers whose descriptors are prepared once and run any number of times.
+"""Transfers that are prepared once, and their runs.
 
 A transfer of a few bytes takes little more than its register accesses, and preparing a chain takes
-longer than these. So everything that does not change from run to run is computed beforehand.
+longer than these. So everything that does not change from run to run is computed beforehand: a
+`Prepared` transfer is a sequence of steps, and a step one chain of descriptors, or several, for
+each channel that it needs. None of that changes. What does is in the `Run`.
 """
 
 from __future__ import annotations
 
+import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
 
-from ..errors import Timeout, UnsupportedError
+from ..board import backend
+from ..board.backend import Moved, Progress
+from ..board.transfer import Through
+from ..errors import PeerdmaError, Timeout, UnsupportedError
 from ..memory.scatter import ScatterList
 from ..regs import (
     BAR_DMA,
+    DESC_COMPLETED,
+    DESC_MAGIC,
     DESC_MAX_LENGTH,
+    DESC_STOP,
     DESCRIPTOR,
     PUSH_DESCRIPTORS,
     STREAM_WINDOW,
     Status,
 )
-from .chain import one_descriptor, write_chain
-from .dma_channel import Access, Direction, DmaChannel
-from .engine import GOOD, Engine
+from .chain import MAGIC_SHIFT, write_chain
+from .engine import GOOD, Access, Direction, DmaChannel, Engine
 
-__all__ = ["Ring", "Run", "Side", "descriptor_columns"]
+__all__ = ["Chain", "Lazy", "Prepared", "Ring", "Rings", "Run", "Step", "descriptor_columns"]
 
 _BAR, _H2C = BAR_DMA[0], Direction.H2C
 _BUSY = int(Status.BUSY)
+_LAYOUT = struct.Struct(
+    "<" + "".join("Q" if DESCRIPTOR[name].itemsize == 8 else "I" for name in DESCRIPTOR.names or ())
+)
+#: `control` of a descriptor that is a chain of its own.
+_ONLY = DESC_MAGIC << MAGIC_SHIFT | DESC_COMPLETED | DESC_STOP
 
 
 class Ring:
@@ -57,16 +70,71 @@ class Ring:
         return Ring(self.descriptors[start : start + size], address)
 
 
-class _Chain(NamedTuple):
-    """A chain of descriptors, ready to be started."""
+class Chain(NamedTuple):
+    """A chain of descriptors of one channel, ready to be started."""
 
+    channel: DmaChannel
+    ring: Ring
     #: what is copied to the ring; nothing if it is pushed
     image: bytes
     descriptors: int
     #: register writes that give its address to the channel, or push it
     load: list[Access]
+    #: of it and of all that follow
+    nbytes: int
     #: what is started when it has ended
-    next: _Chain | None
+    next: Chain | None
+
+    def start(self) -> None:
+        """Starts it."""
+        if self.image:
+            self.ring.bytes[: len(self.image)] = self.image
+        self.channel.start(self.load)
+
+
+class Step(NamedTuple):
+    """A part of a transfer that is made at once."""
+
+    #: the first of each channel, in the order in which they are started
+    chains: tuple[Chain, ...]
+    #: how long it may take
+    seconds: float
+    #: Started again after it was stopped, it moves the same bytes to the same places: they do not
+    #: go through a user block.
+    repeats: bool
+    #: bytes of the transfer that have been moved when it has ended
+    reached: int
+
+
+class Lazy:
+    """Steps of a long transfer: made when they are needed, each time that it runs."""
+
+    def __init__(self, make: Callable[[], Iterator[Step]]):
+        self._make = make
+
+    def __iter__(self) -> Iterator[Step]:
+        return self._make()
+
+
+class Prepared(backend.Prepared):
+    """A transfer that can be run any number of times. Immutable."""
+
+    __slots__ = ("directions", "limit", "nbytes", "steps", "through")
+
+    def __init__(
+        self,
+        steps: Iterable[Step],
+        nbytes: int,
+        directions: frozenset[Direction],
+        limit: float | None,
+        through: Through,
+    ):
+        self.steps: Iterable[Step] = steps
+        self.nbytes: int = nbytes
+        #: the channels that it needs, from its first step to its last
+        self.directions: frozenset[Direction] = directions
+        self.limit: float | None = limit
+        self.through: Through = through
 
 
 def descriptor_columns(memory: ScatterList, card: int) -> np.ndarray:
@@ -81,225 +149,281 @@ def descriptor_columns(memory: ScatterList, card: int) -> np.ndarray:
     return np.array([addresses, cards, lengths])
 
 
-class Side:
-    """One direction of a transfer, as a sequence of chains that begins with `first`.
+class Rings:
+    """Makes steps, whose chains are written to a ring for each direction.
 
     Parameters
     ----------
     engine : Engine
-    direction : Direction
     ring : Ring
-        Where its chains are written. If the descriptors do not fit, there are several chains. A
-        chain of a few descriptors is pushed into the board instead, if that takes them.
-    memory : ScatterList
-        At least one byte.
-    card : int
-        Where that goes to, or comes from: a card address, or `peerdma.regs.STREAM_WINDOW`.
+        Divided between the directions.
     """
 
-    def __init__(
+    def __init__(self, engine: Engine, ring: Ring):
+        self._engine = engine
+        self._rings = {
+            direction: ring.part(index, 2)
+            for index, direction in enumerate((Direction.C2H, Direction.H2C))
+        }
+
+    def card(
+        self, direction: Direction, memory: ScatterList, address: int, reached: int | None = None
+    ) -> Step:
+        """A step between memory, at least one byte, and card RAM.
+
+        `reached` as in `Step`; by default, it is the whole transfer.
+        """
+        chain = self._chain(direction, memory, address)
+        reached = memory.nbytes if reached is None else reached
+        seconds = self._engine.seconds_for(memory.nbytes)
+        return Step((chain,), seconds, address < STREAM_WINDOW, reached)
+
+    def stream(
         self,
-        engine: Engine,
-        direction: Direction,
-        ring: Ring,
-        memory: ScatterList,
-        card: int,
-    ):
-        self.direction = direction
-        self.channel: DmaChannel = engine.channels[direction]
-        self._pushes = engine.pushes
-        self._ring = ring.bytes
-        self.most: int = len(ring.descriptors)
-        self.nbytes: int = memory.nbytes
-        if memory.single and self.nbytes <= DESC_MAX_LENGTH:
+        source: ScatterList,
+        destination: ScatterList,
+        reached: int | None = None,
+        *,
+        repeats: bool = False,
+    ) -> Step:
+        """A step through the user block, both ways at once; `repeats` and `reached` as in `Step`.
+
+        Lengths have to match what the user block makes of the bytes; neither is empty.
+        """
+        # C2H is started first, so that its cycle counter covers the whole copy.
+        to_memory = self._chain(Direction.C2H, destination, STREAM_WINDOW)
+        to_board = self._chain(Direction.H2C, source, STREAM_WINDOW)
+        seconds = self._engine.seconds_for(source.nbytes + destination.nbytes)
+        reached = source.nbytes if reached is None else reached
+        return Step((to_memory, to_board), seconds, repeats, reached)
+
+    def _chain(self, direction: Direction, memory: ScatterList, card: int) -> Chain:
+        """The first chain of one direction; if the descriptors do not fit the ring, of several.
+
+        `card` is a card address, or `peerdma.regs.STREAM_WINDOW`.
+        """
+        ring, nbytes = self._rings[direction], memory.nbytes
+        if memory.single and nbytes <= DESC_MAX_LENGTH:
             # As most memory is: numpy would take longer for it than the transfer.
             bus = memory.single[0]
             places = (bus, card) if direction is _H2C else (card, bus)
-            image = one_descriptor(*places, self.nbytes)
-            self.first: _Chain = self._chain(image, 1, ring.address, 0, None)
-            return
+            image = _LAYOUT.pack(_ONLY, nbytes, *places, 0)
+            return self._ready(direction, ring, image, 1, 0, nbytes, None)
         columns = descriptor_columns(memory, card)
         sources, destinations, lengths = columns if direction is _H2C else columns[[1, 0, 2]]
-        most, following = self.most, None
+        most, following = len(ring.descriptors), None
         for start in reversed(range(0, len(lengths), most)):
             source, destination, length = (
                 column[start : start + most] for column in (sources, destinations, lengths)
             )
             chain = np.zeros(len(length), DESCRIPTOR)
             adjacent = write_chain(chain, ring.address, source, destination, length)
-            image = chain.tobytes()
-            following = self._chain(image, len(chain), ring.address, adjacent, following)
+            left = int(lengths[start:].sum())
+            following = self._ready(
+                direction, ring, chain.tobytes(), len(chain), adjacent, left, following
+            )
         assert following
-        self.first = following
+        return following
 
-    def _chain(
-        self, image: bytes, descriptors: int, address: int, adjacent: int, following: _Chain | None
-    ) -> _Chain:
-        if self._pushes and descriptors <= PUSH_DESCRIPTORS:
-            return _Chain(b"", descriptors, self.channel.push(image), following)
-        return _Chain(image, descriptors, self.channel.load(address, adjacent), following)
-
-    def start(self, chain: _Chain) -> None:
-        """Starts one of its chains."""
-        image, _, load, _ = chain
-        if image:
-            self._ring[: len(image)] = image
-        self.channel.start(load)
+    def _ready(
+        self,
+        direction: Direction,
+        ring: Ring,
+        image: bytes,
+        descriptors: int,
+        adjacent: int,
+        nbytes: int,
+        following: Chain | None,
+    ) -> Chain:
+        """A chain; one of a few descriptors is pushed into the board, if that takes them."""
+        channel = self._engine.channels[direction]
+        if self._engine.pushes and descriptors <= PUSH_DESCRIPTORS:
+            image, load = b"", channel.push(image)
+        else:
+            load = channel.load(ring.address, adjacent)
+        return Chain(channel, ring, image, descriptors, load, nbytes, following)
 
 
 class Run:
-    """A transfer of one or two sides, prepared once, to be made any number of times.
+    """A transfer from its start on: it waits for its channels, then runs step by step.
 
-    One at a time: it needs the channels of its sides. Whoever starts it calls `look` and `advance`
-    after each interrupt, until that returns True, or `stop`.
+    Whoever starts a step calls `look` and `advance` after each interrupt, until that returns True,
+    or `stop`.
 
     Parameters
     ----------
     engine : Engine
-    sides : sequence of Side
-        In the order in which they are started.
-    repeats : bool
-        As the attribute.
+    prepared : Prepared
+    tag : object
+        Of whoever starts it.
+    progress : callable, optional
 
     Attributes
     ----------
-    repeats : bool
-        Started again after it was stopped, it moves the same bytes to the same places: they do not
-        go through a user block.
+    step : Step or None
+        The step that runs; None before the first one.
     until : float
-        When it must have ended, as `time.monotonic` counts.
+        When the step must have ended, as `time.monotonic` counts; or, of one that `waits`, when to
+        look again.
     cycles : int
-        Busy clock cycles of the side that was started first, of the chains that have ended.
+        Busy clock cycles of the channel that is started first, of the steps that have ended.
+    since : float
+    began : int or None
+        When it started, by `time.monotonic`, and by the board's clock.
+    waits : bool
+        The step is to be started when there is room for completions, or has been long enough.
+    patience : float or None
+        When it has been.
+    outcome : Moved, PeerdmaError or None
+        How it ended; it may still be among those that run if an interrupt came.
     """
 
     __slots__ = (
+        "_cycles",
         "_doubtful",
         "_engine",
-        "_first",
         "_found",
         "_running",
-        "_seconds",
-        "_sides",
+        "_steps",
+        "_told",
+        "began",
         "cycles",
-        "repeats",
+        "outcome",
+        "patience",
+        "prepared",
+        "progress",
+        "since",
+        "step",
+        "tag",
         "until",
+        "waits",
     )
 
-    def __init__(self, engine: Engine, sides: Sequence[Side], *, repeats: bool):
+    def __init__(self, engine: Engine, prepared: Prepared, tag: object, progress: Progress | None):
         self._engine = engine
-        self.repeats: bool = repeats
-        self._sides: dict[Side, _Chain] = {side: side.first for side in sides}
-        self._first = sides[0]
-        self._seconds = engine.seconds_for(sum([side.nbytes for side in sides]))
-        self.until: float = 0.0
+        self.prepared: Prepared = prepared
+        self.tag: object = tag
+        self.progress: Progress | None = progress
+        self._steps: Iterator[Step] = iter(prepared.steps)
+        self.step: Step | None = None
+        #: bytes that were last told
+        self._told = 0
         self.cycles: int = 0
-        #: the chain that runs, for each side that has not ended
-        self._running: dict[Side, _Chain] = {}
+        #: of the step that runs
+        self._cycles = 0
+        self.until: float = 0.0
+        self.since: float = 0.0
+        self.began: int | None = None
+        self.waits: bool = False
+        self.patience: float | None = None
+        self.outcome: Moved | PeerdmaError | None = None
+        #: the chain that runs, of each channel that has not ended
+        self._running: dict[DmaChannel, Chain] = {}
         #: what these reported, since it was seen to
-        self._found: dict[Side, int] = {}
-        #: whether an interrupt may have lost what a side reported, which a look clears
+        self._found: dict[DmaChannel, int] = {}
+        #: whether an interrupt may have lost what a channel reported, which a look clears
         self._doubtful = False
 
     @property
     def started(self) -> bool:
-        """Whether a side of it runs, as far as is known."""
+        """Whether a chain of it runs, as far as is known."""
         return bool(self._running)
 
-    def start(self) -> None:
-        """Starts the transfer; raises TransferError if the engine cannot be used."""
+    def next(self) -> Step | None:
+        """Goes to the next step, which is not started; None if there is none."""
+        step = next(self._steps, None)
+        if step is not None:
+            self.step = step
+        return step
+
+    def start(self, step: Step) -> None:
+        """Starts the step, from its beginning; TransferError if the engine cannot be used."""
         if self._engine.stuck:
             self._engine.require_usable()
-        if self._engine.launching and len(self._sides) > 1 and self._first.first.next:
+        first = step.chains[0]
+        if self._engine.launching and len(step.chains) > 1 and first.next:
             # A launched copy drops what is in the stream while C2H is between two chains.
             raise UnsupportedError(
                 "while a launch queue is open, 1 MiB of a copy's destination can have at most "
-                f"{self._first.most} pieces. Close the queue first, or give it a plan of the copy"
+                f"{len(first.ring.descriptors)} pieces. Close the queue first, or give it a plan "
+                "of the copy"
             )
-        self.cycles = 0
-        self.until = time.monotonic() + self._seconds
+        self._cycles = 0
+        self.until = time.monotonic() + step.seconds
         self._found, self._doubtful = {}, False
-        self._running = self._sides.copy()
+        # Before they start: what is interrupted then has to be stopped.
+        running = self._running = {}
+        for chain in step.chains:
+            running[chain.channel] = chain
         try:
-            for side, chain in self._sides.items():
-                side.start(chain)
+            for chain in step.chains:
+                chain.start()
         except BaseException:
             self.stop()
             raise
 
     def look(self) -> None:
-        """Takes what each side that runs reports; to be called after an interrupt."""
+        """Takes what each channel that runs reports; to be called after an interrupt."""
         found, read = self._found, self._engine.registers.read32
         doubtful, self._doubtful = self._doubtful, True
-        for side in self._running:
-            status = read(_BAR, side.channel.status_rc)
+        for channel in self._running:
+            status = read(_BAR, channel.status_rc)
             if doubtful and not status & _BUSY:
                 # It has ended. If that was with an error, its count of descriptors says so.
                 status |= GOOD
-            found[side] = found.get(side, 0) | status
+            found[channel] = found.get(channel, 0) | status
         self._doubtful = False
 
     def advance(self) -> bool:
-        """Goes on after `look`; returns whether all sides have ended without an error.
+        """Goes on after `look`; whether all chains of the step have ended without an error.
 
         Raises
         ------
         TransferError
-            If a side failed. The caller stops the run.
+            If one failed. The caller stops the run.
         """
-        running, found = self._running, self._found
-        for side in list(running):
-            status = found.get(side, 0)
+        running, found, step = self._running, self._found, self.step
+        if step is None:
+            return False
+        for channel in list(running):
+            status = found.get(channel, 0)
             if not status & ~_BUSY:
                 continue
-            del found[side]
-            channel, (_, descriptors, _, following) = side.channel, running[side]
-            self._engine.check(channel, status, descriptors)
-            if side is self._first:
-                self.cycles += channel.busy_cycles()
+            del found[channel]
+            chain = running[channel]
+            self._engine.check(channel, status, chain.descriptors)
+            if channel is step.chains[0].channel:
+                self._cycles += channel.busy_cycles()
             channel.disarm()
-            if following is None:
-                del running[side]
+            if chain.next is None:
+                del running[channel]
             else:
-                running[side] = following
-                side.start(following)
-        return not running
+                running[channel] = chain.next
+                chain.next.start()
+        if running:
+            return False
+        self.cycles += self._cycles
+        if self.progress and step.reached > self._told:
+            self._told = step.reached
+            self.progress(step.reached, self.prepared.nbytes)
+        return True
 
-    def start_again(self) -> None:
-        """Starts a run that `repeats` from its beginning; it was stopped."""
-        if len(self._sides) > 1:
+    def start_again(self, step: Step) -> None:
+        """Starts a step that `repeats` from its beginning; it was stopped."""
+        if len(step.chains) > 1:
             self._engine.flush_stream()
-        self.start()
+        self.start(step)
 
     def late(self) -> Timeout:
-        """The error for a run that has not ended in its time."""
-        side = next(iter(self._running or self._sides))
-        return self._engine.timed_out(side.direction, side.nbytes, self._seconds)
+        """The error for a step that has not ended in its time."""
+        step = self.step
+        assert step, "no step runs"
+        channel = next(iter(self._running), step.chains[0].channel)
+        (nbytes,) = (each.nbytes for each in step.chains if each.channel is channel)
+        return self._engine.timed_out(channel.direction, nbytes, step.seconds)
 
     def stop(self) -> None:
-        """Stops all sides: the engine does not access the memory any more."""
-        self._engine.stop([side.direction for side in self._sides])
+        """Stops the step: the engine does not access its memory any more."""
+        if self.step is not None:
+            self._engine.stop([chain.channel.direction for chain in self.step.chains])
         self._running = {}
-
-    def run(self) -> int:
-        """Makes the transfer; returns the busy clock cycles of the side that is started first.
-
-        Raises
-        ------
-        TransferError, Timeout
-            The engine has then been stopped: it accesses no memory any more, and the next transfer
-            is not affected. How much was transferred is unknown.
-        """
-        self.start()
-        registers = self._engine.registers
-        try:
-            ended = False
-            while not ended:
-                if not registers.wait_interrupt(max(0.0, self.until - time.monotonic())):
-                    raise self.late()
-                self.look()
-                registers.interrupt_done()
-                ended = self.advance()
-        except BaseException:
-            self.stop()
-            raise
-        return self.cycles

@@ -3,15 +3,26 @@
 
 from __future__ import annotations
 
+import enum
 from typing import Protocol
 
-from ..regs import BAR_DMA, BAR_USER, BLOCKS_OPTIONAL, BLOCKS_USER, Block
+from ..regs import (
+    BAR_DMA,
+    BAR_USER,
+    BLOCKS_OPTIONAL,
+    BLOCKS_USER,
+    C2H_CHANNEL_BASE,
+    C2H_SGDMA_BASE,
+    CHANNEL,
+    SGDMA,
+    Block,
+)
 
-__all__ = ["Bank", "Registers"]
+__all__ = ["Bank", "Direction", "Function", "Registers"]
 
 
 class Registers(Protocol):
-    """Access to a board, as the driver needs it: its registers and interrupts."""
+    """Access to a board's registers."""
 
     def read32(self, bar: int, offset: int) -> int:
         """The register at byte `offset` of a BAR."""
@@ -19,6 +30,15 @@ class Registers(Protocol):
 
     def write32(self, bar: int, offset: int, value: int) -> None:
         """Writes the register at byte `offset` of a BAR; may be posted."""
+        ...
+
+
+class Function(Protocol):
+    """A board's function, as the driver needs it: its registers and its interrupt."""
+
+    @property
+    def device(self) -> Registers:
+        """Its registers."""
         ...
 
     def wait_interrupt(self, timeout: float) -> bool:
@@ -33,6 +53,13 @@ class Registers(Protocol):
     def lost(self) -> bool:
         """True once the board is gone."""
         ...
+
+
+class Direction(enum.Enum):
+    """Which way a channel moves data; the values are its register bases."""
+
+    H2C = (CHANNEL.base, SGDMA.base)
+    C2H = (C2H_CHANNEL_BASE, C2H_SGDMA_BASE)
 
 
 class Bank:

@@ -7,9 +7,13 @@ time scale, error capture, the user stream and reset.
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 
-from ..board.backend import Extension
+from ..board.backend import Extension, Pinned
+from ..board.transfer import Through
+from ..memory.memory import DataPath, Memory
 from ..memory.scatter import ScatterList
 from ..regs import (
     BAR_DMA,
@@ -17,20 +21,35 @@ from ..regs import (
     DESCRIPTOR,
     EXTENSION,
     PASS_THROUGH,
-    STREAM_WINDOW,
     Capability,
     waits_for_text,
 )
+from ..vfio.platform import Window
 from .chain import write_chain
-from .dma_channel import Direction
-from .engine import Engine
-from .prepared import Ring, Run, Side
-from .registers import Bank, Registers
+from .engine import Direction, Engine
+from .prepared import Prepared, Ring, Rings, Run, Step
+from .registers import Bank, Function
 
-__all__ = ["Direction", "Xdma"]
+__all__ = ["Direction", "Mapped", "Xdma"]
 
 _BAR = BAR_DMA[0]
 _ALL_PAIRS = EXTENSION["stream_flush"].writable
+
+
+class Mapped(Pinned):
+    """Memory that is mapped for the board, and how many pins share the mapping.
+
+    Its path is `STAGED` if this process has to copy the bytes for the board, else the memory's.
+    """
+
+    def __init__(self, memory: Memory, windows: list[Window], path: DataPath):
+        super().__init__(path)
+        self.memory = memory
+        self.windows = windows
+        self.pins: int = 0
+        self.scatter: ScatterList = ScatterList(
+            [window.address for window in windows], [window.nbytes for window in windows]
+        )
 
 
 class Xdma:
@@ -38,7 +57,7 @@ class Xdma:
 
     Parameters
     ----------
-    registers : Registers
+    function : Function
     ring : numpy.ndarray of DESCRIPTOR
         Memory for descriptors that the board can read.
     ring_address : int
@@ -49,6 +68,8 @@ class Xdma:
     Attributes
     ----------
     engine : Engine
+    rings : Rings
+        Makes steps of memory and card addresses.
     extension : Extension or None
         None on a plain XDMA core.
     user_block : str or None
@@ -63,18 +84,13 @@ class Xdma:
     """
 
     def __init__(
-        self, registers: Registers, ring: np.ndarray, ring_address: int, timeout: float | None
+        self, function: Function, ring: np.ndarray, ring_address: int, timeout: float | None
     ):
-        self._registers = registers
         self._ring = Ring(ring, ring_address)
-        self._rings = {
-            direction: self._ring.part(index, 2)
-            for index, direction in enumerate((Direction.C2H, Direction.H2C))
-        }
-        self.engine: Engine = Engine(registers, timeout)
+        self.engine: Engine = Engine(function, timeout)
+        self.rings: Rings = Rings(self.engine, self._ring)
         self.extension: Extension | None = self.engine.extension
-        self._extension_bank = Bank(registers, EXTENSION)
-        self._clock = [EXTENSION.address(f"cycles_{half}") for half in ("lo", "hi")]
+        self._extension_bank = Bank(self.engine.registers, EXTENSION)
         self.card_ram_size: int = self.extension.card_ram_size if self.extension else CARD_RAM_SIZE
         streams = self.extension and Capability.STREAM in self.extension.capabilities
         self.user_block: str | None = (
@@ -96,47 +112,41 @@ class Xdma:
     def transfer(self, direction: Direction, memory: ScatterList, card_address: int) -> int:
         """Transfers all of `memory`, which is not empty, to (H2C) or from (C2H) the card.
 
-        Returns the clock cycles that the channel was busy; raises as `Run.run` does.
+        Returns the clock cycles that the channel was busy; raises as `run` does.
         """
-        return self.prepare_card(direction, memory, card_address).run()
-
-    def prepare_card(self, direction: Direction, memory: ScatterList, card_address: int) -> Run:
-        """Prepares the transfer that `transfer` makes; it needs the channel of one direction."""
-        side = self._side(direction, memory, card_address)
-        return Run(self.engine, [side], repeats=card_address < STREAM_WINDOW)
-
-    def _side(self, direction: Direction, memory: ScatterList, card: int) -> Side:
-        """A side of a transfer, with the direction's half of the ring."""
-        return Side(self.engine, direction, self._rings[direction], memory, card)
+        return self.run(self.rings.card(direction, memory, card_address))
 
     def stream(self, source: ScatterList, destination: ScatterList) -> int:
         """Transfers all of `source` through the user block to `destination`, H2C and C2H at once.
 
         Their lengths have to match what the user block makes of the bytes; neither is empty.
-        Returns the clock cycles until the last byte was written; raises as `Run.run` does.
+        Returns the clock cycles until the last byte was written; raises as `run` does.
         """
-        return self.prepare(source, destination).run()
+        return self.run(self.rings.stream(source, destination))
 
-    def prepare(
-        self, source: ScatterList, destination: ScatterList, *, repeats: bool = False
-    ) -> Run:
-        """Prepares the transfer that `stream` makes, so that it can run more than once.
+    def run(self, step: Step) -> int:
+        """Makes a step and waits; returns the busy cycles of the channel that is started first.
 
-        `repeats` as for `Run`: there is no user block.
+        Raises
+        ------
+        TransferError, Timeout
+            The engine has then been stopped: it accesses no memory any more, and the next transfer
+            is not affected. How much was transferred is unknown.
         """
-        # C2H is started first, so that its cycle counter covers the whole copy.
-        to_memory = self._side(Direction.C2H, destination, STREAM_WINDOW)
-        to_board = self._side(Direction.H2C, source, STREAM_WINDOW)
-        return Run(self.engine, [to_memory, to_board], repeats=repeats)
-
-    def clock(self) -> int | None:
-        """The board's free-running cycle count; None if it has none."""
-        if self.extension is None:
-            return None
-        # Reading the lower half latches the upper one for the next read.
-        read, (low, high) = self._registers.read32, self._clock
-        lower = read(_BAR, low)
-        return read(_BAR, high) << 32 | lower
+        prepared = Prepared((step,), step.reached, frozenset(), None, Through.STREAM)
+        run, function = Run(self.engine, prepared, None, None), self.engine.function
+        run.next()
+        run.start(step)
+        try:
+            while not run.advance():
+                if not function.wait_interrupt(max(0.0, run.until - time.monotonic())):
+                    raise run.late()
+                run.look()
+                function.interrupt_done()
+        except BaseException:
+            run.stop()
+            raise
+        return run.cycles
 
     def waits_for(self, direction: Direction) -> str:
         """What the channel waits for now, as text; the board has the extension block."""

@@ -10,15 +10,15 @@ import enum
 import mmap
 import os
 import weakref
-from collections.abc import Callable, Sequence
-from typing import ClassVar, Protocol
+from collections.abc import Sequence
+from typing import ClassVar, NamedTuple, Protocol
 
 from ..board.waiter import Waiter
 from ..errors import ProtocolError, UnsupportedError
 from ..process import watched
 from .structures import CONFIG_REGION, Irq
 
-__all__ = ["COMMAND", "Capability", "Command", "Device", "PciFunction"]
+__all__ = ["COMMAND", "Capability", "Command", "Device", "LostWrites", "PciFunction"]
 
 #: Offset of the command register.
 COMMAND = 0x04
@@ -42,6 +42,20 @@ class Capability(enum.IntEnum):
     MSIX = 0x11
 
 
+class LostWrites(NamedTuple):
+    """Writes of the device to unmapped addresses, as an IOMMU would record them.
+
+    Posted writes have no completion, so the device does not know.
+    """
+
+    #: bus address of the first
+    address: int
+    #: bytes of all of them
+    nbytes: int
+    #: how many there were
+    writes: int
+
+
 class Device(Protocol):
     """The connection to a function: VFIO's requests, whichever way they go."""
 
@@ -50,12 +64,24 @@ class Device(Protocol):
         """True once the device is gone."""
         ...
 
+    def read32(self, bar: int, offset: int) -> int:
+        """The 32-bit register at byte `offset` of a BAR; BoardLost if the device is gone."""
+        ...
+
+    def write32(self, bar: int, offset: int, value: int) -> None:
+        """Writes the 32-bit register at byte `offset` of a BAR; posted."""
+        ...
+
     def region_read(self, region: int, offset: int, count: int) -> int:
         """The little-endian number in `count` bytes at `offset`."""
         ...
 
     def region_write(self, region: int, offset: int, count: int, value: int) -> None:
         """Writes `value` in `count` bytes at `offset`; may be posted."""
+        ...
+
+    def take_lost_writes(self) -> LostWrites | None:
+        """The writes that were lost since the last call; None if none, or if nobody knows."""
         ...
 
     def map_page(self, region: int, offset: int, size: int) -> mmap.mmap | None:
@@ -95,8 +121,10 @@ class Device(Protocol):
         ...
 
 
-class PciFunction:
+class PciFunction(Waiter):
     """A function with bus mastering on and one interrupt connected.
+
+    As a `Waiter`, it waits for messages of the device and interrupts.
 
     Parameters
     ----------
@@ -113,8 +141,6 @@ class PciFunction:
         Vendor, device, subsystem vendor, subsystem.
     interrupt : Irq
         The kind of interrupt in use.
-    wait, wake : callable
-        Those of a `Waiter` for messages of the device and interrupts.
 
     Raises
     ------
@@ -129,12 +155,11 @@ class PciFunction:
     def __init__(self, device: Device, *, interrupts: str):
         self.device: Device = device
         self._eventfd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        waiter = Waiter(device.fileno(), self._eventfd)
-        self.wait: Callable[[float | None], None] = waiter.wait
-        self.wake: Callable[[], None] = waiter.wake
-        self._release = weakref.finalize(self, _release, waiter, self._eventfd)
+        super().__init__(device.fileno(), self._eventfd)
+        self._release = weakref.finalize(self, _release, self._waker, self._eventfd)
         self._release.atexit = False
         self.closed: bool = False
+        self._ended = False
         watched(self)
         try:
             read = self._config
@@ -158,14 +183,6 @@ class PciFunction:
         return Command.MEMORY | (Command.INTX_DISABLE if message else 0)
 
     # What drivers use ------------------------------------------------------------------------
-
-    def read32(self, bar: int, offset: int) -> int:
-        """The 32-bit register at byte `offset` of a BAR."""
-        return self.device.region_read(bar, offset, 4)
-
-    def write32(self, bar: int, offset: int, value: int) -> None:
-        """Writes the 32-bit register at byte `offset` of a BAR; posted."""
-        self.device.region_write(bar, offset, 4, value)
 
     def wait_interrupt(self, timeout: float) -> bool:
         """Waits for an interrupt, up to `timeout` seconds; False if none came."""
@@ -196,21 +213,24 @@ class PciFunction:
 
     def close(self) -> None:
         """Stops bus mastering and interrupts, and ends the connection. Can be called again."""
-        if self.closed:
+        if self._ended:
             return
-        self.closed = True
         try:
-            if not self.device.lost:
+            if not (self.closed or self.device.lost):
+                self.closed = True
                 self.leave_bus()
                 self.device.irq_disconnect(self.interrupt)
                 self._bus_is_off()
         finally:
+            self.closed = True
+            # After an interrupt, this is done again.
             self.device.close()
             self._release()
+        self._ended = True
 
     def disown(self) -> None:
         """Closes a child's copies of descriptors; the function goes on."""
-        self.closed = True
+        self.closed = self._ended = True
         self._release()
 
     def _bus_is_off(self) -> None:
@@ -259,6 +279,6 @@ class PciFunction:
         )
 
 
-def _release(waiter: Waiter, eventfd: int) -> None:
-    waiter.close()
-    os.close(eventfd)
+def _release(*fds: int) -> None:
+    for fd in fds:
+        os.close(fd)

@@ -11,21 +11,7 @@ from ..memory.mailbox import DoorbellPage, MailboxPage
 from ..memory.memory import DataPath, Memory
 from .function import PciFunction
 
-__all__ = ["LostWrites", "Platform", "Window"]
-
-
-class LostWrites(NamedTuple):
-    """Writes of the device to unmapped addresses, as an IOMMU would record them.
-
-    Posted writes have no completion, so the device does not know.
-    """
-
-    #: bus address of the first
-    address: int
-    #: bytes of all of them
-    nbytes: int
-    #: how many there were
-    writes: int
+__all__ = ["Platform", "Window"]
 
 
 class Window(NamedTuple):
@@ -65,10 +51,6 @@ class Platform(Protocol):
 
         It is for descriptors and records of frames. The address is a multiple of a page.
         """
-        ...
-
-    def take_lost_writes(self) -> LostWrites | None:
-        """The writes that were lost since the last call; None if none, or if nobody knows."""
         ...
 
     def mailbox(self) -> MailboxPage:

@@ -17,7 +17,8 @@ from typing import ClassVar, NoReturn
 
 from ..errors import BoardLost, BoardNotFound, PeerdmaError, ProtocolError
 from ..process import AtExit, OwnLock, forked, own, watched
-from ..vfio.function import COMMAND, Command
+from ..regs import BAR_DMA, CHANNEL
+from ..vfio.function import COMMAND, Command, LostWrites
 from ..vfio.structures import (
     CONFIG_REGION,
     DeviceFlag,
@@ -42,6 +43,7 @@ __all__ = ["VfioDevice"]
 _ORDERED = platform.machine() in ("x86_64", "AMD64")
 #: Regions of registers: the BARs.
 _BARS = 6
+_ONES = 0xFFFF_FFFF
 #: Bytes that capabilities of a region may take.
 _ROOM = 4096
 _LOST = {
@@ -234,6 +236,19 @@ class VfioDevice:
 
     # Regions ---------------------------------------------------------------------------------
 
+    def read32(self, bar: int, offset: int) -> int:
+        """The 32-bit register at byte `offset` of a BAR; BoardLost if the board is gone."""
+        value = self.region_read(bar, offset, 4)
+        # All ones is what reads of a board without link or power return, too.
+        if value == _ONES and self.region_read(BAR_DMA[0], CHANNEL.base, 4) == _ONES:
+            self.give_up("its registers read all ones: it has lost its link or its power")
+            self._require()
+        return value
+
+    def write32(self, bar: int, offset: int, value: int) -> None:
+        """Writes the 32-bit register at byte `offset` of a BAR; BoardLost if it is gone."""
+        self.region_write(bar, offset, 4, value)
+
     def region_read(self, region: int, offset: int, count: int) -> int:
         """The little-endian number in `count` bytes at `offset`; BoardLost if it is gone."""
         if count == 4 and region in self._words:
@@ -261,6 +276,10 @@ class VfioDevice:
                 os.pwrite(self._fd, data, self._regions[region].offset + offset)
             except OSError as error:
                 self._fail(error)
+
+    def take_lost_writes(self) -> LostWrites | None:
+        """None: the IOMMU reports such writes in the kernel's log only."""
+        return None
 
     def _region(self, index: int) -> RegionInfo:
         return self._ask(Vfio.DEVICE_GET_REGION_INFO, RegionInfo(RegionInfo.FORMAT.size, 0, index))

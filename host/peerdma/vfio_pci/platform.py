@@ -16,7 +16,6 @@ from ..memory.memory import DataPath, Memory, Staged
 from ..regs import (
     BAR_DMA,
     BAR_USER,
-    CHANNEL,
     DOORBELL_BASE,
     DOORBELL_STRIDE,
     EXTENSION,
@@ -25,7 +24,7 @@ from ..regs import (
     MAILBOX,
 )
 from ..vfio.function import COMMAND, Command, PciFunction
-from ..vfio.platform import LostWrites, Window
+from ..vfio.platform import Window
 from ..vfio.structures import Irq, MapFlag
 from .device import VfioDevice
 from .place import Place
@@ -35,7 +34,6 @@ __all__ = ["VfioFunction", "VfioPlatform"]
 _log = logging.getLogger(__name__)
 _PAGE = mmap.PAGESIZE
 _MAILBOX_BYTES = 4096
-_ONES = 0xFFFF_FFFF
 #: Bus address of the descriptor ring if it is free: below 4 GiB, where requests have short headers.
 _RING_ADDRESS = 0x1000_0000
 
@@ -73,7 +71,7 @@ class VfioFunction(PciFunction):
         # All interrupts are one message, whatever a former user of a board without reset has set.
         for register in IRQ.registers:
             if register.name.startswith("channel_vector"):
-                self.write32(BAR_DMA[0], IRQ.address(register.name), 0)
+                self._vfio.write32(BAR_DMA[0], IRQ.address(register.name), 0)
 
     def _bus_is_off(self) -> None:
         if not self._vfio.reset():
@@ -97,19 +95,10 @@ class VfioFunction(PciFunction):
     def _soft_reset(self) -> bool:
         """Resets the engine, not the function; False if the gateware cannot."""
         bar = BAR_DMA[0]
-        if self.read32(bar, EXTENSION.address("magic")) != EXTENSION_MAGIC:
+        if self._vfio.read32(bar, EXTENSION.address("magic")) != EXTENSION_MAGIC:
             return False
-        self.write32(bar, EXTENSION.address("soft_reset"), 1)
+        self._vfio.write32(bar, EXTENSION.address("soft_reset"), 1)
         return True
-
-    def read32(self, bar: int, offset: int) -> int:
-        """The 32-bit register at byte `offset` of a BAR; BoardLost if the board is gone."""
-        value = super().read32(bar, offset)
-        # All ones is what reads of a board without link or power return, too.
-        if value == _ONES and super().read32(BAR_DMA[0], CHANNEL.base) == _ONES:
-            self._vfio.give_up("its registers read all ones: it has lost its link or its power")
-            self._vfio.serve()
-        return value
 
 
 class VfioPlatform:
@@ -166,10 +155,6 @@ class VfioPlatform:
         flags = MapFlag.READ | MapFlag.WRITE
         return memory, self.device.dma_map(place, len(memory), flags, _RING_ADDRESS)
 
-    def take_lost_writes(self) -> LostWrites | None:
-        """None: the IOMMU reports such writes in the kernel's log only."""
-        return None
-
     def mailbox(self) -> MailboxPage:
         """Maps the page of the user BAR."""
         memory = self.device.map_page(BAR_USER[0], MAILBOX.base, _MAILBOX_BYTES)
@@ -178,9 +163,9 @@ class VfioPlatform:
                 f"the kernel does not let programs map the registers of {self.device.address}, "
                 "where the mailbox is: its pages are larger than theirs. Use the driver"
             )
-        function = self.function
+        device = self.device
         return MailboxPage(
-            memory, True, lambda register: function.read32(BAR_USER[0], MAILBOX.base + register)
+            memory, True, lambda register: device.read32(BAR_USER[0], MAILBOX.base + register)
         )
 
     def doorbell(self, queue: int) -> DoorbellPage | str:

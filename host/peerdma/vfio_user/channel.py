@@ -17,20 +17,21 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from itertools import starmap
-from operator import itemgetter
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, NoReturn, Protocol, TypeAlias
 
 from ..errors import BoardLost, BoardNotFound, PeerdmaError, ProtocolError, Timeout
 from ..process import forked, watched
 from .simboard import how_to_start
 from .wire import MAX_DATA_BYTES, MAX_FDS, Command, DmaAccess, Header, HeaderFlag
 
-__all__ = ["Channel"]
+__all__ = ["Channel", "Nonsense", "Server"]
 
 #: What `recvmsg` returns; its first is the bytes.
 _Piece: TypeAlias = "tuple[Any, ...]"
 #: A message to send, with file descriptors, and how many bytes went with each call so far.
 _Outgoing: TypeAlias = "tuple[bytes, Sequence[int], list[int]]"
+#: See `Channel._state`.
+_State: TypeAlias = "tuple[list[_Piece], int, _Outgoing | None]"
 _ROOM_FOR_FDS = socket.CMSG_SPACE(MAX_FDS * 4)
 _CLOSE_ON_EXEC = socket.MSG_CMSG_CLOEXEC
 _HEADER_BYTES = Header.FORMAT.size
@@ -39,9 +40,28 @@ _REPLY, _TYPE, _NO_REPLY, _ERROR = (
     int(each) for each in (HeaderFlag.REPLY, HeaderFlag.TYPE, HeaderFlag.NO_REPLY, HeaderFlag.ERROR)
 )
 _pack_header, _unpack_header = Header.FORMAT.pack, Header.FORMAT.unpack_from
-_data_of = itemgetter(0)
 _LARGEST_MESSAGE = _HEADER_BYTES + DmaAccess.FORMAT.size + MAX_DATA_BYTES
 _RECEIVE = _LARGEST_MESSAGE, _ROOM_FOR_FDS, _CLOSE_ON_EXEC
+
+
+class Nonsense(Exception):
+    """What the device did that the protocol does not allow, as `Channel.broken` takes it."""
+
+
+class Server(Protocol):
+    """What executes commands of a device."""
+
+    def execute(self, command: int, payload: bytes) -> bytes:
+        """Executes a command; returns the payload of the reply.
+
+        Raises
+        ------
+        OSError
+            The reply is an error with this errno.
+        Nonsense
+            If the command breaks the protocol.
+        """
+        ...
 
 
 class Channel:
@@ -53,10 +73,8 @@ class Channel:
         The socket.
     timeout : float
         Seconds to wait for any one answer.
-    serve : callable
-        Executes a command of the device: takes command number and payload, returns the payload of
-        the reply. If it raises OSError, other than a PeerdmaError, the reply is an error with that
-        errno.
+    server : Server
+        Executes commands of the device.
     why_lost : callable
         Returns what is known about the end of the device's process, for the text of `BoardLost`.
 
@@ -66,23 +84,16 @@ class Channel:
         If no process listens at the socket.
     """
 
-    def __init__(
-        self,
-        path: str,
-        *,
-        timeout: float,
-        serve: Callable[[int, bytes], bytes],
-        why_lost: Callable[[], str],
-    ):
+    def __init__(self, path: str, *, timeout: float, server: Server, why_lost: Callable[[], str]):
         self._path = path
         self._timeout = timeout
-        self._serve = serve
+        self._server = server
         self._why_lost = why_lost
         self._lost: str | None = None
         self._next_id = 0
-        #: What arrived and was not seen to, and the message that is being sent. One attribute, so
-        #: that no interrupt comes between the two.
-        self._state: tuple[list[_Piece], _Outgoing | None] = ([], None)
+        #: What arrived, how many bytes of the first piece have been seen to, and the message that
+        #: is being sent. One attribute, so that no interrupt comes between them.
+        self._state: _State = ([], 0, None)
         self._fds: list[int] = []
         #: Requests whose replies still come; nobody waits for those that were interrupted.
         self._expected: set[int] = set()
@@ -97,7 +108,6 @@ class Channel:
                 f"{how_to_start(path)}",
                 errno=error.errno,
             ) from None
-        self._sendmsg, self._recvmsg = self._socket.sendmsg, self._socket.recvmsg
         self._readable = select.poll()
         self._readable.register(self._socket, select.POLLIN)
         watched(self)
@@ -134,7 +144,7 @@ class Channel:
         BoardLost, Timeout
             If it is gone or does not answer.
         """
-        message_id = self.post(command, body, 0, fds)
+        message_id = self.send(command, body, 0, fds)
         deadline = time.monotonic() + self._timeout
         while True:
             # Read before serving, so that a device which never stops sending cannot block us.
@@ -167,12 +177,15 @@ class Channel:
         fds, self._fds = self._fds, []
         return fds
 
-    def post(
+    def send(
         self, command: int, body: bytes, flags: int = _NO_REPLY, fds: Sequence[int] = ()
     ) -> int:
-        """Sends a command, one that gets no reply unless `flags` are others; returns its number."""
-        if self._lost is not None or self._state[1] is not None:
-            self._send()
+        """Sends a command and does not wait for its reply; returns its number.
+
+        By default there is no reply. Commands that have been received are served then.
+        """
+        if self._lost is not None or self._state[2] is not None:
+            self._send_rest()
         self._next_id = message_id = (self._next_id + 1) & 0xFFFF
         if not flags & _NO_REPLY:
             self._expected.add(message_id)
@@ -180,25 +193,25 @@ class Channel:
         sent: list[int] = []
         message = data, fds, sent
         try:
-            self._state = (self._state[0], message)
+            self._state = (self._state[0], self._state[1], message)
             try:
-                # As `process.keep` does it. `_send` sees to the rest, and to what went wrong.
+                # As `process.keep` does it. `_send_rest` sees to the rest, and to what went wrong.
                 if not fds:
-                    sent.extend(starmap(self._sendmsg, (((data,),),)))
+                    sent.extend(starmap(self._socket.sendmsg, (((data,),),)))
             except OSError:
                 pass
             if sent and sent[0] == len(data):
-                self._state = (self._state[0], None)
+                self._state = (self._state[0], self._state[1], None)
             else:
-                self._send()
+                self._send_rest()
         except PeerdmaError:
             raise
         except BaseException:
             # What was begun is sent to its end, as its descriptors may be closed after this.
             if sent:
-                self._send()
-            elif self._state[1] is message:
-                self._state = (self._state[0], None)
+                self._send_rest()
+            elif self._state[2] is message:
+                self._state = (self._state[0], self._state[1], None)
             raise
         if flags and self._state[0]:
             self._serve_rest()
@@ -241,7 +254,7 @@ class Channel:
             "use the simulated board of this checkout"
         )
 
-    def _send(self) -> None:
+    def _send_rest(self) -> None:
         """Sends what there is to send; buffers what the device sends meanwhile.
 
         What an interrupt leaves is sent at the next call.
@@ -249,16 +262,16 @@ class Channel:
         if self._lost is not None:
             raise BoardLost(f"the board at {self._path} is gone: {self._lost}. Open it again")
         deadline = time.monotonic() + self._timeout
-        while (message := self._state[1]) is not None:
+        while (message := self._state[2]) is not None:
             data, fds, sent = message
             rest = memoryview(data)[sum(sent) :]
             if not rest:
-                self._state = (self._state[0], None)
+                self._state = (self._state[0], self._state[1], None)
                 return
             try:
                 # With their first byte, the descriptors are sent.
                 rights = [] if sent or not fds else [_rights(fds)]
-                sent.extend(starmap(self._sendmsg, (((rest,), rights),)))
+                sent.extend(starmap(self._socket.sendmsg, (((rest,), rights),)))
             except BlockingIOError:
                 if not self._poll(select.POLLIN | select.POLLOUT, deadline):
                     self._lost = "it stopped reading"
@@ -283,7 +296,7 @@ class Channel:
         """Buffers what has arrived, if anything."""
         pieces = self._state[0]
         try:
-            pieces.extend(starmap(self._recvmsg, (_RECEIVE,)))
+            pieces.extend(starmap(self._socket.recvmsg, (_RECEIVE,)))
         except BlockingIOError:
             return
         except OSError as error:
@@ -305,52 +318,72 @@ class Channel:
     def _serve_waiting(self) -> tuple[tuple[int, ...], bytes] | None:
         """Serves messages that have arrived, up to a reply: returns its header and payload."""
         while True:
-            pieces, outgoing = self._state
+            pieces, at, outgoing = self._state
             if not pieces and outgoing is None:
                 return None
             if outgoing is not None or self._lost is not None:
-                self._send()
+                self._send_rest()
                 continue
-            inbox = pieces[0][0] if len(pieces) == 1 else b"".join(map(_data_of, pieces))
-            if len(inbox) < _HEADER_BYTES:
-                return None
-            header = _unpack_header(inbox)
+            inbox = pieces[0][0]
+            if len(inbox) - at < _HEADER_BYTES:
+                if not self._join():
+                    return None
+                continue
+            header = _unpack_header(inbox, at)
             message_id, command, size, flags, _ = header
             if not _HEADER_BYTES <= size <= _LARGEST_MESSAGE:
                 self.broken(f"sent a message of {size} bytes")
-            if len(inbox) < size:
-                return None
-            payload, rest = inbox[_HEADER_BYTES:size], inbox[size:]
-            left: list[_Piece] = [(rest,)] if rest else []
+            end = at + size
+            if len(inbox) < end:
+                if sum([len(data) for data, *_ in pieces]) < end or not self._join():
+                    return None
+                continue
+            payload = inbox[at + _HEADER_BYTES : end]
+            if end == len(inbox):
+                pieces, end = pieces[1:], 0
             if flags & _TYPE == _REPLY:
                 if message_id not in self._expected:
                     self.broken(
                         f"answered {Header(*header)} to message {message_id}, not sent to it"
                     )
-                self._state = (left, None)
+                self._state = (pieces, end, None)
                 self._expected.discard(message_id)
                 return header, payload
             answered, number, answer = _REPLY, 0, b""
             try:
-                answer = self._serve(command, payload)
+                answer = self._server.execute(command, payload)
             except PeerdmaError:
                 raise
             except OSError as error:
                 answered, number = _REPLY | _ERROR, error.errno or errno.EIO
+            except Nonsense as error:
+                self.broken(str(error))
             # If it is interrupted before this, the command is served again: nobody sees that.
             if flags & _NO_REPLY:
-                self._state = (left, None)
+                self._state = (pieces, end, None)
                 continue
             size = _HEADER_BYTES + len(answer)
             whole = _pack_header(message_id, command, size, answered, number) + answer
             sent: list[int] = []
-            self._state = (left, (whole, (), sent))
+            self._state = (pieces, end, (whole, (), sent))
             try:
-                sent.extend(starmap(self._sendmsg, (((whole,),),)))
+                sent.extend(starmap(self._socket.sendmsg, (((whole,),),)))
             except OSError:
-                continue  # `_send` sees to it
+                continue  # `_send_rest` sees to it
             if sent[0] == size:
-                self._state = (left, None)
+                self._state = (pieces, end, None)
+
+    def _join(self) -> bool:
+        """Makes one piece of those that arrived; False if it is one. What was seen to is left out.
+
+        Called when the first one ends within a message, so that no byte is copied more than twice.
+        """
+        pieces, at, outgoing = self._state
+        if len(pieces) == 1:
+            return False
+        first, *others = [data for data, *_ in pieces]
+        self._state = ([(b"".join([first[at:], *others]),)], 0, outgoing)
+        return True
 
 
 def _rights(fds: Sequence[int]) -> tuple[int, int, array.array[int]]:

@@ -20,8 +20,8 @@ from typing import TypeVar
 
 from ..errors import PeerdmaError, VersionMismatch
 from ..memory.memory import Staged
-from ..vfio.platform import LostWrites
-from .channel import Channel
+from ..vfio.function import LostWrites
+from .channel import Channel, Nonsense
 from .wire import (
     CONFIG_REGION,
     MAX_DATA_BYTES,
@@ -57,7 +57,7 @@ _pack_register = _REGISTER.pack
 _pack_access, _unpack_dma = RegionAccess.FORMAT.pack, DmaAccess.FORMAT.unpack
 
 
-class VfioUserClient:
+class VfioUserClient(Channel):
     """One connection to a device; `Channel` explains the parameters.
 
     Raises
@@ -70,13 +70,10 @@ class VfioUserClient:
 
     def __init__(self, path: str, *, timeout: float, why_lost: Callable[[], str] = lambda: ""):
         self._memory = _Memory()
-        self._lost_writes: LostWrites | None = None
         with contextlib.ExitStack() as undo:
             undo.callback(self._memory.close)
-            self._channel = Channel(path, timeout=timeout, serve=self._serve, why_lost=why_lost)
-            undo.callback(self._channel.close)
-            #: serves DMA that the device has asked for; does not wait
-            self.serve: Callable[[], None] = self._channel.serve
+            super().__init__(path, timeout=timeout, server=self._memory, why_lost=why_lost)
+            undo.callback(super().close)
             self._agree_on_version()
             undo.pop_all()
 
@@ -84,7 +81,7 @@ class VfioUserClient:
         capabilities = {"max_msg_fds": MAX_FDS, "max_data_xfer_size": MAX_DATA_BYTES}
         text = json.dumps({"capabilities": capabilities}).encode() + b"\0"
         ours = Version(*PROTOCOL_VERSION)
-        answer = self._channel.request(Command.VERSION, pack(ours) + text)
+        answer = self.request(Command.VERSION, pack(ours) + text)
         found = self._read(Version, answer)
         if found.major != ours.major:
             raise VersionMismatch(
@@ -92,14 +89,9 @@ class VfioUserClient:
                 f"{found.major}.{found.minor}; use the simulated board of this checkout"
             )
 
-    @property
-    def lost(self) -> bool:
-        """True once the device is gone."""
-        return self._channel.lost
-
     def close(self) -> None:
         """Ends the connection; the device's DMA mappings and interrupts end with it."""
-        self._channel.close()
+        super().close()
         self._memory.close()
 
     # Device and regions ----------------------------------------------------------------------
@@ -107,12 +99,12 @@ class VfioUserClient:
     def device_info(self) -> DeviceInfo:
         """Flags, and how many regions and interrupt indices there are."""
         query = DeviceInfo(DeviceInfo.FORMAT.size)
-        return self._read(DeviceInfo, self._channel.request(Command.DEVICE_GET_INFO, pack(query)))
+        return self._read(DeviceInfo, self.request(Command.DEVICE_GET_INFO, pack(query)))
 
     def region_info(self, index: int) -> RegionInfo:
         """Size and flags of region `index`."""
         query = RegionInfo(RegionInfo.FORMAT.size, region=index)
-        answer = self._channel.request(Command.DEVICE_GET_REGION_INFO, pack(query))
+        answer = self.request(Command.DEVICE_GET_REGION_INFO, pack(query))
         return self._read(RegionInfo, answer)
 
     def map_page(self, region: int, offset: int, size: int) -> mmap.mmap | None:
@@ -120,18 +112,18 @@ class VfioUserClient:
         if size % mmap.PAGESIZE:
             return None
         query = RegionInfo(MAX_DATA_BYTES, region=region)
-        answer = self._channel.request(Command.DEVICE_GET_REGION_INFO, pack(query))
-        fds = self._channel.take_fds()
+        answer = self.request(Command.DEVICE_GET_REGION_INFO, pack(query))
+        fds = self.take_fds()
         try:
             info = self._read(RegionInfo, answer)
             try:
                 areas = list(mappable(info, answer))
             except struct.error:
-                self._channel.broken("sent capabilities of a region that do not fit into it")
+                self.broken("sent capabilities of a region that do not fit into it")
             if not any(area.has(offset, size) for area in areas):
                 return None
             if not fds:
-                self._channel.broken("offered a region to map without its file")
+                self.broken("offered a region to map without its file")
             return mmap.mmap(fds[0], size, offset=info.offset + offset)
         finally:
             for fd in fds:
@@ -139,34 +131,34 @@ class VfioUserClient:
 
     def reset(self) -> None:
         """Resets the device, configuration space included."""
-        self._channel.request(Command.DEVICE_RESET)
+        self.request(Command.DEVICE_RESET)
 
     def region_read(self, region: int, offset: int, count: int) -> int:
         """The little-endian number in `count` bytes at `offset`."""
         body = _pack_access(offset, region, count)
-        data = self._channel.request(Command.REGION_READ, body)[len(body) :]
+        data = self.request(Command.REGION_READ, body)[len(body) :]
         if len(data) != count:
-            self._channel.broken(f"answered a read of {count} bytes with {len(data)}")
+            self.broken(f"answered a read of {count} bytes with {len(data)}")
         return int.from_bytes(data, "little")
 
     def read32(self, bar: int, offset: int) -> int:
         """The 32-bit register at byte `offset` of a BAR."""
-        answer = self._channel.request(Command.REGION_READ, _pack_access(offset, bar, 4))
+        answer = self.request(Command.REGION_READ, _pack_access(offset, bar, 4))
         if len(answer) != _REGISTER.size:
-            self._channel.broken(f"answered a read of a register with {len(answer)} bytes")
+            self.broken(f"answered a read of a register with {len(answer)} bytes")
         return _REGISTER.unpack(answer)[-1]
 
     def write32(self, bar: int, offset: int, value: int) -> None:
         """Writes the 32-bit register at byte `offset` of a BAR; posted."""
-        self._channel.post(Command.REGION_WRITE, _pack_register(offset, bar, 4, value))
+        self.send(Command.REGION_WRITE, _pack_register(offset, bar, 4, value))
 
     def region_write(self, region: int, offset: int, count: int, value: int) -> None:
         """Writes `value` in `count` bytes at `offset`; posted, except in configuration space."""
         body = _pack_access(offset, region, count) + value.to_bytes(count, "little")
         if region == CONFIG_REGION:
-            self._channel.request(Command.REGION_WRITE, body)
+            self.request(Command.REGION_WRITE, body)
         else:
-            self._channel.post(Command.REGION_WRITE, body)
+            self.send(Command.REGION_WRITE, body)
 
     # DMA -------------------------------------------------------------------------------------
 
@@ -202,7 +194,7 @@ class VfioUserClient:
         request = DmaMap(DmaMap.FORMAT.size, flags, fd_offset, address, size)
         self._memory.add(address + skip, memory)
         try:
-            self._channel.request(Command.DMA_MAP, pack(request), () if fd is None else (fd,))
+            self.request(Command.DMA_MAP, pack(request), () if fd is None else (fd,))
         except PeerdmaError:
             self._memory.remove(address + skip)
             raise
@@ -221,13 +213,13 @@ class VfioUserClient:
             return
         request = DmaUnmap(DmaUnmap.FORMAT.size, 0, address, size)
         try:
-            self._channel.request(Command.DMA_UNMAP, pack(request))
+            self.request(Command.DMA_UNMAP, pack(request))
         except PeerdmaError:
             raise
         except BaseException:
             # An interrupt. The device refuses what it has done before.
             with contextlib.suppress(PeerdmaError):
-                self._channel.request(Command.DMA_UNMAP, pack(request))
+                self.request(Command.DMA_UNMAP, pack(request))
             raise
         finally:
             self._memory.remove(address + skip)
@@ -237,7 +229,8 @@ class VfioUserClient:
 
         Covers what the device wrote before its last interrupt and before its last reply.
         """
-        lost, self._lost_writes = self._lost_writes, None
+        memory = self._memory
+        lost, memory.lost_writes = memory.lost_writes, None
         return lost
 
     # Interrupts ------------------------------------------------------------------------------
@@ -245,7 +238,7 @@ class VfioUserClient:
     def irq_count(self, index: Irq) -> int:
         """Number of interrupts of kind `index` that the device has."""
         query = IrqInfo(IrqInfo.FORMAT.size, irq=index)
-        answer = self._channel.request(Command.DEVICE_GET_IRQ_INFO, pack(query))
+        answer = self.request(Command.DEVICE_GET_IRQ_INFO, pack(query))
         return self._read(IrqInfo, answer).interrupts
 
     def irq_connect(self, index: Irq, eventfd: int) -> None:
@@ -260,17 +253,9 @@ class VfioUserClient:
         """Unmasks INTx, which the device masks each time it fires."""
         self._set_irqs(index, IrqSetFlag.DATA_NONE | IrqSetFlag.ACTION_UNMASK, 1)
 
-    def wait_event(self, eventfd: int, timeout: float) -> bool:
-        """Waits up to `timeout` seconds for the eventfd, serving DMA; False if it never came."""
-        return self._channel.wait_event(eventfd, timeout)
-
-    def fileno(self) -> int:
-        """Readable when the device has sent something that `serve` has to see."""
-        return self._channel.fileno()
-
     def _set_irqs(self, index: Irq, flags: IrqSetFlag, count: int, *eventfds: int) -> None:
         request = IrqSet(IrqSet.FORMAT.size, flags, index, 0, count)
-        self._channel.request(Command.DEVICE_SET_IRQS, pack(request), eventfds)
+        self.request(Command.DEVICE_SET_IRQS, pack(request), eventfds)
 
     # Messages --------------------------------------------------------------------------------
 
@@ -278,32 +263,11 @@ class VfioUserClient:
         try:
             return unpack(kind, payload)
         except struct.error:
-            self._channel.broken(f"sent {len(payload)} bytes where a {kind.__name__} belongs")
-
-    def _serve(self, command: int, payload: bytes) -> bytes:
-        """Executes a command of the device; returns the payload of the reply."""
-        if command not in _DMA_COMMANDS:
-            raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
-        access, data = payload[:_ACCESS_BYTES], payload[_ACCESS_BYTES:]
-        if len(access) < _ACCESS_BYTES:
-            self._channel.broken(f"sent {len(access)} bytes where a DmaAccess belongs")
-        address, nbytes = _unpack_dma(access)
-        write = command == Command.DMA_WRITE
-        if nbytes > MAX_DATA_BYTES or (write and nbytes != len(data)):
-            self._channel.broken(f"sent {len(data)} bytes of DMA data, saying {nbytes}")
-        if not write:
-            return access + self._memory.access(address, nbytes, None)
-        try:
-            self._memory.access(address, nbytes, data)
-        except OSError:
-            first, lost, writes = self._lost_writes or (address, 0, 0)
-            self._lost_writes = LostWrites(first, lost + nbytes, writes + 1)
-            raise
-        return access
+            self.broken(f"sent {len(payload)} bytes where a {kind.__name__} belongs")
 
 
 class _Memory:
-    """The memory that DMA messages read and write.
+    """The memory that DMA messages read and write, as the `Server` of the channel.
 
     The kernel copies the bytes, through a file: if the program has meanwhile unmapped or protected
     them, or truncated the file behind them, that fails with EFAULT and not with a signal.
@@ -312,6 +276,8 @@ class _Memory:
     def __init__(self):
         self._starts: list[int] = []
         self._views: dict[int, memoryview | Staged] = {}
+        #: since somebody looked
+        self.lost_writes: LostWrites | None = None
         self._file = os.memfd_create("peerdma-dma", os.MFD_CLOEXEC)
         self._closer = weakref.finalize(self, os.close, self._file)
         # When the interpreter ends, the board may still use it, until its jobs are cancelled.
@@ -336,41 +302,57 @@ class _Memory:
         self._views.clear()
         self._closer()
 
-    def access(self, address: int, count: int, data: bytes | None) -> bytes:
-        """Reads from bus addresses, or writes `data` there; returns what it read.
+    def execute(self, command: int, payload: bytes) -> bytes:
+        """Reads or writes for the device; see `Server`.
 
-        Raises OSError, and has done nothing, if some is not mapped, or not writable.
+        Does nothing if some of it is not mapped, or not writable. In one function, as a copy of
+        4 KiB is some forty of these.
         """
-        pieces: list[memoryview | Staged] = []
-        place, end = address, address + count
-        while place < end:
-            index = bisect_right(self._starts, place) - 1
-            if index < 0:
-                raise OSError(errno.EFAULT, f"nothing is mapped at {place:#x}")
-            start = self._starts[index]
-            piece = self._views.get(start, _NOTHING)[place - start : end - start]
-            if not piece or (data is not None and piece.readonly):
-                raise OSError(errno.EFAULT, f"nothing to access at {place:#x}")
-            pieces.append(piece)
-            place += len(piece)
-        found, place = b"", 0
-        for piece in pieces:
-            length = len(piece)
-            part = None if data is None else data[place : place + length]
-            place += length
-            if type(piece) is not memoryview:
-                if part is None:
-                    found += bytes(piece)
+        if command not in _DMA_COMMANDS:
+            raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+        access, data = payload[:_ACCESS_BYTES], payload[_ACCESS_BYTES:]
+        if len(access) < _ACCESS_BYTES:
+            raise Nonsense(f"sent {len(access)} bytes where a DmaAccess belongs")
+        address, nbytes = _unpack_dma(access)
+        write = command == Command.DMA_WRITE
+        if nbytes > MAX_DATA_BYTES or (write and nbytes != len(data)):
+            raise Nonsense(f"sent {len(data)} bytes of DMA data, saying {nbytes}")
+        try:
+            pieces: list[memoryview | Staged] = []
+            place, end = address, address + nbytes
+            while place < end:
+                index = bisect_right(self._starts, place) - 1
+                if index < 0:
+                    raise OSError(errno.EFAULT, f"nothing is mapped at {place:#x}")
+                start = self._starts[index]
+                piece = self._views.get(start, _NOTHING)[place - start : end - start]
+                if not piece or (write and piece.readonly):
+                    raise OSError(errno.EFAULT, f"nothing to access at {place:#x}")
+                pieces.append(piece)
+                place += len(piece)
+            answer, place = access, 0
+            for piece in pieces:
+                length = len(piece)
+                part = data[place : place + length]
+                place += length
+                if type(piece) is not memoryview:
+                    if write:
+                        piece[:] = part
+                    else:
+                        answer += bytes(piece)
+                    continue
+                if write:
+                    os.pwrite(self._file, part, 0)
+                    copied = os.preadv(self._file, (piece,), 0)
                 else:
-                    piece[:] = part
-                continue
-            if part is None:
-                copied = os.pwritev(self._file, (piece,), 0)
-            else:
-                os.pwrite(self._file, part, 0)
-                copied = os.preadv(self._file, (piece,), 0)
-            if copied != length:
-                raise OSError(errno.EFAULT, f"only {copied} of {length} bytes are memory")
-            if part is None:
-                found += os.pread(self._file, length, 0)
-        return found
+                    copied = os.pwritev(self._file, (piece,), 0)
+                if copied != length:
+                    raise OSError(errno.EFAULT, f"only {copied} of {length} bytes are memory")
+                if not write:
+                    answer += os.pread(self._file, length, 0)
+        except OSError:
+            if write:
+                first, lost, writes = self.lost_writes or (address, 0, 0)
+                self.lost_writes = LostWrites(first, lost + nbytes, writes + 1)
+            raise
+        return answer

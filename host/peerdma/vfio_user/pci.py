@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import ClassVar
 
 from ..vfio.function import Capability, PciFunction
@@ -47,9 +46,6 @@ class SocketFunction(PciFunction):
         self, device: VfioUserClient, *, interrupts: str, max_payload: int, max_read_request: int
     ):
         self._client = device
-        # The connection's own, without a layer in between: a copy makes some fifty of these.
-        self.read32: Callable[[int, int], int] = device.read32  # type: ignore[override]
-        self.write32: Callable[[int, int, int], None] = device.write32  # type: ignore[override]
         self._sizes = max_payload, max_read_request
         super().__init__(device, interrupts=interrupts)
 

@@ -13,7 +13,7 @@ from ..memory.mailbox import DoorbellPage, MailboxPage
 from ..memory.memory import DataPath, Extent, Memory, Staged
 from ..process import keep
 from ..regs import BAR_USER, DOORBELL_BASE, DOORBELL_STRIDE, MAILBOX
-from ..vfio.platform import LostWrites, Window
+from ..vfio.platform import Window
 from .client import VfioUserClient
 from .pci import SocketFunction
 from .wire import DeviceFlag
@@ -67,7 +67,6 @@ class SocketPlatform:
                 path, timeout=timeout or _ANSWER_TIMEOUT, why_lost=why_lost
             )
             undo.callback(self.client.close)
-            self.take_lost_writes: Callable[[], LostWrites | None] = self.client.take_lost_writes
             self._reset()
             self.function: SocketFunction = SocketFunction(
                 self.client,
@@ -162,9 +161,9 @@ class SocketPlatform:
                 '--mailbox-page, or open("sim", arguments=["--mailbox-page"]), on a kernel whose '
                 "pages have 4 KiB"
             )
-        function = self.function
+        client = self.client
         return MailboxPage(
-            memory, False, lambda register: function.read32(BAR_USER[0], MAILBOX.base + register)
+            memory, False, lambda register: client.read32(BAR_USER[0], MAILBOX.base + register)
         )
 
     def doorbell(self, queue: int) -> DoorbellPage | str:

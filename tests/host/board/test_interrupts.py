@@ -228,13 +228,66 @@ def test_a_wait_that_is_interrupted_while_another_thread_has_the_lock(setup):
 
 def test_an_entry_is_seen_to_once(setup):
     """The interrupt comes when a job has ended, before its entry is taken off."""
-    tell, jobs = setup.board._jobs._tell, setup.board._jobs
+    jobs = setup.board._jobs
+    end = jobs._end
 
-    def interrupt():
-        jobs._tell = tell
+    def interrupt(*arguments):
+        jobs._end = end
+        end(*arguments)
         raise KeyboardInterrupt
 
-    jobs._tell = interrupt
+    jobs._end = interrupt
     with pytest.raises(KeyboardInterrupt):
         setup.copy()
     setup.works()
+
+
+def test_a_pin_that_nobody_got_is_given_back(setup, seed):
+    """Wherever the interrupt comes, the memory is not pinned after the next call."""
+    draw, board = random.Random(seed), setup.board
+    dry = Profiler(0, KeyboardInterrupt)
+    dry.run(lambda: board.pin(setup.surface).close())
+    places = range(dry.count, 0, -1) if os.environ.get("INTERRUPTS") == "all" else [0] * SAMPLE
+    for number in places:
+        place = number or draw.randint(dry.count // 2, dry.count)
+        profiler = Profiler(place, KeyboardInterrupt)
+        profiler.run(lambda: board.pin(setup.surface).close())
+        setup.copy()
+        pinned = [entry.memory for entry in board._pins._entries.values()]
+        assert not any(each is setup.surface for each in pinned), f"place {place}: {profiler.where}"
+
+
+def test_a_pin_that_nobody_has_any_more_closes(setup):
+    """It is kept by a span or a plan of it, and not given back before these are gone."""
+    board, array = setup.board, np.zeros(100, np.uint8)
+    before = len(board._pins)
+    plan = board.prepare(board.pin(array)[:50], setup.pins[1][:50])
+    setup.copy()
+    assert len(board._pins) == before + 1
+    plan.run()
+    del plan
+    setup.copy()
+    assert len(board._pins) == before
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, Handler])
+def test_closing_that_is_interrupted_goes_on_at_the_next_close(seed, error):
+    draw, everywhere = random.Random(seed), os.environ.get("INTERRUPTS") == "all"
+
+    def closed(place):
+        board = peerdma.open("sim")
+        board.submit(np.ones(5000, np.uint8), np.zeros(5000, np.uint8)).result()
+        profiler = Profiler(place, error)
+        profiler.run(board.close)
+        began = time.monotonic()
+        board.close()
+        board.close()
+        assert time.monotonic() - began < PATIENCE, profiler.where
+        assert not board._jobs._thread.is_alive(), profiler.where
+        assert not board._backend._process._keeper.is_alive(), profiler.where
+        assert not len(board._pins) and not board._lock._is_owned(), profiler.where
+        return profiler.count
+
+    count = closed(0)
+    for number in range(count if everywhere else SAMPLE // 6):
+        closed(number + 1 if everywhere else draw.randint(1, count))

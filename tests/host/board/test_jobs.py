@@ -347,7 +347,8 @@ def test_ctrl_c_anywhere_ends_the_copy_and_leaves_the_board_usable(node_board, m
 
     with node_board.pin(np.ones(100, np.uint8)) as s, node_board.pin(target) as d:
         with monkeypatch.context() as patch:
-            patch.setattr(node_board._backend, name, interrupt)
+            backend = node_board._backend
+            patch.setattr(backend.waiter if name == "wait" else backend, name, interrupt)
             began = time.monotonic()
             with pytest.raises(KeyboardInterrupt):
                 node_board.copy(s, d)

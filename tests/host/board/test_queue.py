@@ -117,14 +117,14 @@ def test_what_is_not_in_host_memory_is_read_back_before_the_record(
     board, monkeypatch, memory, read_back
 ):
     """Left out only if data and record go the same way; the last dword of the destination."""
-    function, written = board._backend._function, {}
-    write = function.write32
+    device, written = board._backend._function.device, {}
+    write = device.write32
 
     def spy(bar, offset, value):
         written[offset] = value
         write(bar, offset, value)
 
-    monkeypatch.setattr(function, "write32", spy)
+    monkeypatch.setattr(device, "write32", spy)
     with peerdma.gpu("emulated", memory=memory) as gpu:
         array, surface = np.zeros(1000, "u1"), gpu.surface(70_003)
         with board.pin(array) as other, board.pin(surface) as pinned:
@@ -339,7 +339,7 @@ def test_a_reset_of_the_engine_ends_the_queue(board, copies):
     with board.queue(copies.plans) as queue:
         queue.wait(queue.submit(0))
         with board._lock:
-            Bank(board._backend._function, EXTENSION).write("soft_reset", 1)
+            Bank(board._backend._function.device, EXTENSION).write("soft_reset", 1)
             ticket = queue.submit(4)
         with pytest.raises(peerdma.TransferError, match="the board was reset"):
             queue.wait(ticket)

@@ -57,7 +57,7 @@ def test_the_driver_chooses_the_ticket_and_the_slots(driver, node_board, pins):
         assert (queue.device.generation, list(queue.device.slots[:2])) == (GENERATION, [4, 6])
         job = driver.queue.jobs[6]
         assert (job.src_offset, job.dst_offset, job.length) == (8, 100, 64)
-        assert (job.src_handle, job.dst_handle) == (source.handle.handle, there.handle.handle)
+        assert (job.src_handle, job.dst_handle) == (source.handle.number, there.handle.number)
         assert (job.flags, job.done) == (PrepareFlag.DONE, memory.offset("done") + 4)
         stats = queue.stats()
         assert (stats.submitted, stats.ended, stats.ignored, stats.cycles) == (0, "", 2, None)

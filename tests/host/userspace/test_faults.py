@@ -37,7 +37,7 @@ def run(board: peerdma.Board, work):
     backend = board._backend
     backend.start(work, "it", None)
     while not (ended := backend.collect()):
-        backend.wait(backend.deadline())
+        backend.waiter.wait(backend.deadline(None))
     _, outcome = ended.popleft()
     if isinstance(outcome, Exception):
         raise outcome
@@ -119,7 +119,7 @@ def both_fail(board: peerdma.Board, late: float, size: int = 60_000):
     time.sleep(late)
     ended = {}
     while len(ended) < 2:
-        backend.wait(backend.deadline())
+        backend.waiter.wait(backend.deadline(None))
         found = backend.collect()
         while found:
             tag, outcome = found.popleft()

@@ -16,7 +16,7 @@ from peerdma.regs import (
     SGDMA_COMMON,
     Status,
 )
-from peerdma.userspace.dma_channel import MOST_CREDITS
+from peerdma.userspace.engine import MOST_CREDITS
 from peerdma.userspace.frames import FrameRun
 from peerdma.userspace.xdma import Direction, Xdma
 from tests.host.userspace.test_xdma import Registers, driver

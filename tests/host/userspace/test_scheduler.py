@@ -6,11 +6,11 @@ import pytest
 import peerdma
 from peerdma.board.transfer import Through
 from peerdma.memory.scatter import ScatterList
-from peerdma.regs import C2H_CHANNEL_BASE, CHANNEL, EXTENSION, Status
-from peerdma.userspace.dma_channel import Direction
+from peerdma.regs import C2H_CHANNEL_BASE, CHANNEL, EXTENSION, ErrorKind, Status
+from peerdma.userspace.engine import Direction
 from peerdma.userspace.frames import FrameRun
-from peerdma.userspace.prepared import Run
-from peerdma.userspace.scheduler import Scheduler, Work, once
+from peerdma.userspace.prepared import Lazy, Prepared, Run
+from peerdma.userspace.scheduler import Scheduler
 from tests.host.userspace.test_xdma import GOOD, ONE, Registers, driver
 
 H2C, C2H = Direction.H2C, Direction.C2H
@@ -31,7 +31,7 @@ def xdma(registers):
 
 @pytest.fixture
 def scheduler(xdma):
-    return Scheduler(xdma, lambda: None, lambda since: "")
+    return Scheduler(xdma.engine, lambda: None, lambda since: "")
 
 
 @pytest.fixture
@@ -40,12 +40,11 @@ def start(scheduler, xdma):
 
     def start(name, *directions):
         if len(directions) == 1:
-            prepared = xdma.prepare_card(*directions, ONE, 0)
+            step = xdma.rings.card(*directions, ONE, 0)
         else:
-            prepared = xdma.prepare(ONE, ONE)
-        scheduler.start(
-            Work(once(prepared, 64), 64, frozenset(directions), None, Through.STREAM), name, None
-        )
+            step = xdma.rings.stream(ONE, ONE)
+        prepared = Prepared((step,), 64, frozenset(directions), None, Through.STREAM)
+        scheduler.start(prepared, name, None)
 
     return start
 
@@ -64,7 +63,7 @@ def names(scheduler):
 
 
 def running(scheduler):
-    return [job.tag for job in scheduler._running]
+    return [run.tag for run in scheduler._running]
 
 
 def test_one_way_and_the_other_go_on_at_once(registers, scheduler, start):
@@ -181,7 +180,7 @@ def test_a_reset_ends_both_ways(resets, scheduler, start, xdma):
 def test_what_is_late_makes_room(registers, scheduler, start):
     start("write", H2C)
     start("next", H2C)
-    scheduler._running[0].run.until = 0
+    scheduler._running[0].until = 0
     registers.set(CHANNEL, "status", 0)
     scheduler.expire()
     ((name, error),) = scheduler.ended
@@ -217,14 +216,42 @@ def test_progress_is_told_when_bytes_have_arrived(registers, scheduler, xdma):
 
     def steps():
         for end in (32, 64):
-            yield xdma.prepare_card(H2C, ONE, 0), end - 32
-            yield xdma.prepare_card(C2H, ONE, 0), end
+            yield xdma.rings.card(H2C, ONE, 0, end - 32)
+            yield xdma.rings.card(C2H, ONE, 0, end)
 
     told = []
-    work = Work(steps, 64, frozenset(Direction), None, Through.CARD_RAM)
-    scheduler.start(work, "copy", lambda *step: told.append(step))
+    prepared = Prepared(Lazy(steps), 64, frozenset(Direction), None, Through.CARD_RAM)
+    scheduler.start(prepared, "copy", lambda *step: told.append(step))
     for direction in (H2C, C2H, H2C, C2H):
         assert not scheduler.ended
         report(registers, scheduler, direction)
     assert names(scheduler) == ["copy"]
     assert told == [(32, 64), (64, 64)]
+
+
+def test_a_step_without_room_for_completions_waits_and_is_made_again(
+    registers, scheduler, start, xdma, monkeypatch
+):
+    """Stopped first; when there is room, it starts from its beginning, and its end is an end."""
+    engine, room = xdma.engine, []
+
+    def check(*_):
+        if not room:
+            raise peerdma.TransferError("no room", kind=ErrorKind.NO_COMPLETION_SPACE)
+
+    monkeypatch.setattr(engine, "check", check)
+    monkeypatch.setattr(engine, "has_lost_reads", lambda: not room)
+    start("write", H2C)
+    report(registers, scheduler, H2C)
+    (run,) = scheduler._running
+    assert not scheduler.ended and run.waits and not run.started
+    for _ in range(2):
+        run.until = 0
+        scheduler.expire()
+        assert run.waits and not scheduler.ended
+    room.append(True)
+    run.until = 0
+    scheduler.expire()
+    assert not run.waits and run.started
+    report(registers, scheduler, H2C)
+    assert names(scheduler) == ["write"]

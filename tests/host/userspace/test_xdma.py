@@ -55,6 +55,10 @@ class Registers:
         self.interrupts = 0
         self.lost = False
 
+    @property
+    def device(self):
+        return self
+
     def set(self, block, name, value, base=None):
         self.values[block.address(name, base=base)] = value
 
@@ -390,9 +394,9 @@ class TestRun:
 
     def prepared(self, registers, timeout=None):
         xdma = driver(registers, timeout)
-        prepared = xdma.prepare(self.SOURCE, self.TARGET)
+        step = xdma.rings.stream(self.SOURCE, self.TARGET)
         registers.writes.clear()
-        return xdma, prepared
+        return xdma, step
 
     def finish(self, registers):
         """Each side has as many descriptors as it should."""
@@ -406,40 +410,40 @@ class TestRun:
 
     def test_the_same_accesses_and_descriptors(self, registers):
         self.finish(registers)
-        xdma, prepared = self.prepared(registers)
+        xdma, step = self.prepared(registers)
         cycles = xdma.stream(self.SOURCE, self.TARGET)
         expected, ring = list(registers.writes), bytes(xdma.ring_bytes)
         assert any(ring)
         for _ in range(2):
             registers.writes.clear()
             xdma.ring_bytes[:] = bytes(len(ring))
-            assert prepared.run() == cycles
+            assert xdma.run(step) == cycles
             assert registers.writes == expected
             assert bytes(xdma.ring_bytes) == ring
 
     def test_a_failure_stops_both_sides(self, registers):
-        _, prepared = self.prepared(registers)
+        xdma, step = self.prepared(registers)
         registers.outcome |= int(Status.READ_ABORT)
         with pytest.raises(peerdma.TransferError, match=r"C2H transfer failed.*READ_ABORT"):
-            prepared.run()
+            xdma.run(step)
         ends = [CHANNEL.address("control", base=base) for base in (0, C2H_CHANNEL_BASE)]
         assert {offset for offset, value in registers.writes[-6:] if not value} >= set(ends)
 
     def test_too_few_descriptors_is_a_failure(self, registers):
-        _, prepared = self.prepared(registers)
+        xdma, step = self.prepared(registers)
         registers.descriptors_done = 1
         with pytest.raises(peerdma.TransferError, match="H2C transfer failed after 1 of 2"):
-            prepared.run()
+            xdma.run(step)
 
     def test_no_interrupt_is_a_timeout(self, registers):
-        _, prepared = self.prepared(registers, timeout=0.01)
+        xdma, step = self.prepared(registers, timeout=0.01)
         registers.wait_interrupt = lambda timeout: False
         with pytest.raises(peerdma.Timeout, match=r"C2H transfer of 164 bytes: no interrupt"):
-            prepared.run()
+            xdma.run(step)
 
     def test_an_interrupt_for_one_side_only_is_waited_behind(self, registers):
         self.finish(registers)
-        xdma, prepared = self.prepared(registers)
+        xdma, step = self.prepared(registers)
         real, status = registers.read32, CHANNEL.address("status_rc")
         late = [0, 0]
 
@@ -450,14 +454,14 @@ class TestRun:
 
         registers.read32 = read32
         registers.interrupts = 5
-        assert prepared.run() == xdma.engine.channels[Direction.C2H].busy_cycles()
+        assert xdma.run(step) == xdma.engine.channels[Direction.C2H].busy_cycles()
         assert not late
 
     def test_a_side_of_many_pieces_runs_one_chain_after_the_other(self, registers):
         """Ten pieces in half a ring of 16: chains of 8 and 2, while the other side is one of 1."""
         xdma = driver(registers)
         many = ScatterList([0x1000 * n for n in range(0, 20, 2)], [10] * 10)
-        prepared = xdma.prepare(many, ScatterList([1 << 32], [100]))
+        step = xdma.rings.stream(many, ScatterList([1 << 32], [100]))
         done = iter([1, 8, 2] * 2)
         real, count = registers.read32, CHANNEL.address("completed_count")
 
@@ -469,7 +473,7 @@ class TestRun:
         for _ in range(2):
             registers.writes.clear()
             registers.interrupts = 2
-            prepared.run()
+            xdma.run(step)
             starts = [
                 offset for offset, value in registers.writes if offset & 0xFFF == run and value
             ]

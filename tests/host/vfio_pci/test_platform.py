@@ -214,8 +214,8 @@ def test_a_board_that_the_system_takes_is_given_back_at_once(way, irq, words):
     assert time.monotonic() - began < 30
     assert not way.mapped and not way.master
     calls = [
-        lambda: board.function.read32(BAR_DMA[0], 0),
-        lambda: board.function.write32(BAR_DMA[0], 0, 0),
+        lambda: board.device.read32(BAR_DMA[0], 0),
+        lambda: board.device.write32(BAR_DMA[0], 0, 0),
         board.function.take_interrupt,
         lambda: board.map(array()),
         lambda: board.ring(4096),
@@ -253,7 +253,7 @@ def test_a_program_that_ends_gives_the_board_back_first(way):
 
 def test_registers_that_read_all_ones(kernel):
     board = VfioPlatform(ADDRESS)
-    read = functools.partial(board.function.read32, BAR_DMA[0])
+    read = functools.partial(board.device.read32, BAR_DMA[0])
     kernel.register(0x40, 0xFFFF_FFFF)
     assert read(0x40) == 0xFFFF_FFFF  # others do not
     kernel.register(CHANNEL.base, 0xFFFF_FFFF)
@@ -270,9 +270,9 @@ def test_registers_that_cannot_be_mapped_are_accessed_by_the_kernel(kernel, monk
     kernel.sparse = 0x8000
     board = VfioPlatform(ADDRESS)
     for offset in (0x7FFC, 0x9100):
-        board.function.write32(BAR_DMA[0], offset, 0x12345678 + offset)
+        board.device.write32(BAR_DMA[0], offset, 0x12345678 + offset)
         assert kernel.register(offset) == 0x12345678 + offset
-        assert board.function.read32(BAR_DMA[0], offset) == 0x12345678 + offset
+        assert board.device.read32(BAR_DMA[0], offset) == 0x12345678 + offset
     assert len(board.mailbox().memory) == PAGE
     board.function.close()
 

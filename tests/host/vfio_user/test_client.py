@@ -452,3 +452,48 @@ def test_connections_leave_no_descriptor_behind(device, tmp_path):
     with pytest.raises(peerdma.BoardNotFound):
         VfioUserClient(str(tmp_path / "none.sock"), timeout=1)
     assert open_files() == before
+
+
+@pytest.mark.parametrize("cut", [1, 40, 100_000])
+def test_what_arrives_at_once_is_copied_once(client, cut):
+    """Each message is taken out of what was received without copying what is behind it."""
+    memory, count = np.zeros(1, np.uint8), 2000
+    body = pack(DmaAccess(BASE, 1)) + b"\x07"
+    header = Header(0, Command.DMA_WRITE, Header.FORMAT.size + len(body), HeaderFlag.NO_REPLY)
+    arrived = [(pack(header) + body) * count]
+    size = len(arrived[0])
+    arrived = [arrived[0][at : at + size // cut + 1] for at in range(0, size, size // cut + 1)]
+
+    def script(end):
+        end.reply(end.expect(Command.DMA_MAP)[0])
+        end.expect(Command.DEVICE_RESET)
+
+    board = client(script)
+    board.dma_map(BASE, 4096, memory.data)
+    copied = 0
+
+    class Counted(bytes):
+        def __getitem__(self, key):
+            nonlocal copied
+            part = super().__getitem__(key)
+            copied += len(part) if isinstance(key, slice) else 0
+            return part
+
+    class Socket:
+        def recvmsg(self, *_):
+            return Counted(arrived.pop(0)), [], 0, None
+
+        def __getattr__(self, name):
+            return getattr(real, name)
+
+    real, board._socket = board._socket, Socket()
+    try:
+        while arrived:
+            board.serve()
+    finally:
+        board._socket = real
+    assert memory[0] == 7 and board.take_lost_writes() is None and not board._state[0]
+    # What was joined before is not counted.
+    assert copied < 2 * size and (cut > 1 or copied > size // 3)
+    with contextlib.suppress(peerdma.PeerdmaError):
+        board.reset()

@@ -12,7 +12,7 @@ import pytest
 from peerdma import regs
 from peerdma.memory.scatter import ScatterList
 from peerdma.regs import DESCRIPTOR
-from peerdma.userspace.dma_channel import Direction
+from peerdma.userspace.engine import Direction
 from peerdma.userspace.registers import Bank
 from peerdma.userspace.xdma import Xdma
 from sim.board.session import BASE, Conditions, Session

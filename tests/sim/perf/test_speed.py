@@ -19,7 +19,7 @@ import pytest
 from peerdma.memory.scatter import ScatterList
 from peerdma.regs import STREAM_WINDOW
 from peerdma.userspace.backend import UserSpaceBackend
-from peerdma.userspace.dma_channel import Direction
+from peerdma.userspace.engine import Direction
 from peerdma.vfio_user.platform import SocketPlatform
 from sim.board.session import Conditions
 from sim.perf.ideal import ideal
