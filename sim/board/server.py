@@ -407,7 +407,8 @@ def main(make: Callable[..., Model], program: str, argv: Sequence[str] | None = 
         if not serving:
             sys.exit(0)
 
-    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+    signals = signal.SIGTERM, signal.SIGHUP, signal.SIGINT
+    for number in signals:
         signal.signal(number, end)
     try:
         model = make(
@@ -434,3 +435,7 @@ def main(make: Callable[..., Model], program: str, argv: Sequence[str] | None = 
     except StartError as problem:
         _say(str(problem))
         return 1
+    finally:
+        # Python gives signals their default back when it ends, which is another exit status.
+        for number in signals:
+            signal.signal(number, signal.SIG_IGN)

@@ -101,6 +101,34 @@ def test_an_error_of_the_program_does_not_hide_a_broken_rule(
     assert "ArithmeticError: in the middle" in capfd.readouterr().err
 
 
+#: A signal comes when Python has begun to end: with the last object of the program.
+LATE = """
+import os, signal, sys
+from sim.board.server import StartError, main
+class Late:
+    def __del__(self, kill=os.kill, process=os.getpid(), number=int(sys.argv[1])):
+        kill(process, number)
+def make(*_, **__):
+    raise StartError("as a test")
+late = Late()
+sys.exit(main(make, "board", ["--socket", "/nowhere"]))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_signal_at_the_very_end_changes_no_exit_status(number):
+    done = subprocess.run(
+        [sys.executable, "-c", LATE, str(int(number))],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "host")])},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+    )
+    assert "as a test" in done.stderr
+    assert done.returncode == 1, done.stderr
+
+
 @pytest.mark.parametrize("broken", [False, True])
 def test_a_guests_board_that_broke_a_rule_fails_its_guest(tmp_path, broken):
     fault = ["--fault", "illegal@1"] if broken else []
