@@ -28,8 +28,13 @@ LIMIT = 120
 
 def program(*arguments: str) -> subprocess.CompletedProcess[str]:
     """A run that ends by itself."""
+    return python("-m", "sim.board", *arguments)
+
+
+def python(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """A run of Python in the checkout that ends by itself."""
     return subprocess.run(
-        [sys.executable, "-m", "sim.board", *arguments],
+        [sys.executable, *arguments],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "host")])},
         capture_output=True,
@@ -117,14 +122,7 @@ sys.exit(main(make, "board", ["--socket", "/nowhere"]))
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_a_signal_at_the_very_end_changes_no_exit_status(number):
-    done = subprocess.run(
-        [sys.executable, "-c", LATE, str(int(number))],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "host")])},
-        capture_output=True,
-        text=True,
-        timeout=LIMIT,
-    )
+    done = python("-c", LATE, str(int(number)))
     assert "as a test" in done.stderr
     assert done.returncode == 1, done.stderr
 
