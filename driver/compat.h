@@ -75,6 +75,16 @@ static inline void compat_vm_flags_clear(struct vm_area_struct *vma, unsigned lo
 #define COMPAT_IMPORT_DMA_BUF		MODULE_IMPORT_NS(DMA_BUF)
 #endif
 
+/* Takes a reference to a file whose structure is still there; false if its last one is gone. */
+static inline bool compat_get_file_active(struct file **file)
+{
+#ifdef COMPAT_GET_FILE_ACTIVE
+	return get_file_active(file);
+#else
+	return get_file_rcu(*file);
+#endif
+}
+
 /* Runs of contiguous pages, of at most @most bytes each. */
 static inline int compat_sg_alloc_table(struct sg_table *table, struct page **pages,
 					unsigned int count, unsigned int offset,

@@ -113,6 +113,16 @@ answer DMABUF_MOVE_NOTIFY "$@" <<-END
 	void probe(struct dma_buf_attach_ops *o); void probe(struct dma_buf_attach_ops *o) { o->move_notify = NULL; }
 END
 
+question "a reference to a file that may be closed"
+answer GET_FILE_ACTIVE "$@" <<-END
+	#include <linux/fs.h>
+	bool probe(struct file **f); bool probe(struct file **f) { return get_file_active(f); }
+END
+answer GET_FILE_RCU "$@" <<-END
+	#include <linux/fs.h>
+	bool probe(struct file *f); bool probe(struct file *f) { return get_file_rcu(f); }
+END
+
 # A string is accepted where a token is meant, and gives another namespace: its length tells.
 question "namespace of the dma-buf functions"
 answer IMPORT_NS_STRING "$@" <<-END

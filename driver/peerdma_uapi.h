@@ -71,6 +71,7 @@
 #define PEERDMA_IOC_SET_CONTEXT		_IO(PEERDMA_IOC_MAGIC, 0x2a)
 #define PEERDMA_IOC_START_RING		_IO(PEERDMA_IOC_MAGIC, 0x2b)
 #define PEERDMA_IOC_RELEASE_FRAMES	_IO(PEERDMA_IOC_MAGIC, 0x2c)
+#define PEERDMA_IOC_EXPORT_DMABUF	_IO(PEERDMA_IOC_MAGIC, 0x2d)
 #define PEERDMA_IOC_CREATE_QUEUE	_IO(PEERDMA_IOC_MAGIC, 0x30)
 #define PEERDMA_IOC_DESTROY_QUEUE	_IO(PEERDMA_IOC_MAGIC, 0x31)
 #define PEERDMA_IOC_RESUME_QUEUE	_IO(PEERDMA_IOC_MAGIC, 0x32)
@@ -512,6 +513,31 @@ struct peerdma_map_info {
 	__aligned_u64 offset;
 	__aligned_u64 length;
 	__aligned_u64 start;
+};
+
+/* The page of a launch queue's doorbell, not the mailbox page */
+#define PEERDMA_EXPORT_DOORBELL		(1 << 0)
+
+/**
+ * struct peerdma_export_dmabuf - PEERDMA_IOC_EXPORT_DMABUF: a page of the board as a dma-buf
+ * @size: in: sizeof(struct peerdma_export_dmabuf)
+ * @flags: in: PEERDMA_EXPORT_*
+ * @queue: in: with PEERDMA_EXPORT_DOORBELL, number of the launch queue; else 0
+ * @fd: out: file descriptor of the dma-buf, one page long, closed on exec
+ * @reserved: in: 0
+ *
+ * For drivers of GPUs and other devices that import dma-bufs: theirs has to take memory of peers
+ * that has no pages, and to unmap it when it is told to (a dynamic importer with allow_peer2peer).
+ * The dma-buf of a doorbell ends with its queue, both end with the board; importers are told then,
+ * and around a reset or a suspend, after which they may map the mailbox page again. A doorbell
+ * goes to files that could mmap() it. This process cannot map the dma-buf: see MAP_INFO.
+ */
+struct peerdma_export_dmabuf {
+	__u32 size;
+	__u32 flags;
+	__aligned_u64 queue;
+	__s32 fd;
+	__u32 reserved;
 };
 
 /**

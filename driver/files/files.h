@@ -13,6 +13,11 @@ static inline u32 peerdma_channels(const struct peerdma_dev *board)
 	return board->engine_count / PEERDMA_DIRECTIONS;
 }
 
+/* export.c */
+int peerdma_export(struct peerdma_dev *board, const struct peerdma_job *queue, u64 base);
+void peerdma_export_end_doorbell(struct peerdma_hw_queue *hwq);
+void peerdma_export_revoke(struct peerdma_dev *board);
+
 /* mmap.c */
 int peerdma_mmap_inode_get(struct peerdma_dev *board);
 void peerdma_mmap_inode_put(struct peerdma_dev *board);
@@ -20,6 +25,7 @@ bool peerdma_mmap_mailbox(const struct peerdma_dev *board);
 u64 peerdma_mmap_doorbell(struct peerdma_file *file, struct peerdma_hw_queue *hwq);
 void peerdma_mmap_zap_doorbell(struct peerdma_hw_queue *hwq);
 void peerdma_mmap_zap_registers(struct peerdma_dev *board);
+int peerdma_mmap_export(struct peerdma_file *file, const struct peerdma_job *queue);
 int peerdma_mmap_info(struct peerdma_file *file, struct peerdma_map_info *info);
 int peerdma_mmap(struct file *filp, struct vm_area_struct *vma);
 

@@ -94,6 +94,11 @@ bool peerdma_mmap_mailbox(const struct peerdma_dev *board)
 	       mmap_fills_page(board, PEERDMA_MAILBOX_BASE);
 }
 
+static bool mmap_may_ring(const struct peerdma_file *file)
+{
+	return doorbell_pages || file->privileged;
+}
+
 static u64 mmap_doorbell_base(const struct peerdma_hw_queue *hwq)
 {
 	return PEERDMA_DOORBELL_BASE + hwq->number * PEERDMA_DOORBELL_STRIDE;
@@ -108,7 +113,7 @@ static u64 mmap_doorbell_base(const struct peerdma_hw_queue *hwq)
  */
 u64 peerdma_mmap_doorbell(struct peerdma_file *file, struct peerdma_hw_queue *hwq)
 {
-	if (!(doorbell_pages || file->privileged) ||
+	if (!mmap_may_ring(file) ||
 	    !mmap_fills_page(file->board, mmap_doorbell_base(hwq)))
 		return 0;
 	hwq->map_offset = file->board->next_map;
@@ -296,23 +301,25 @@ int peerdma_mmap(struct file *filp, struct vm_area_struct *vma)
 }
 
 /**
- * peerdma_mmap_zap_doorbell() - removes the page of a queue from all processes
- * @hwq: not running, and no process can map it any more. May sleep
+ * peerdma_mmap_zap_doorbell() - removes the page of a queue from all processes and devices
+ * @hwq: not running, and nobody can map it any more. May sleep
  *
- * From then on it can be handed out again.
+ * From then on it can be handed out again, unless a device keeps it mapped.
  */
 void peerdma_mmap_zap_doorbell(struct peerdma_hw_queue *hwq)
 {
 	struct peerdma_dev *board = hwq->board;
 
-	peerdma_release_zap(board, hwq->map_offset, PAGE_SIZE);
+	if (hwq->map_offset)
+		peerdma_release_zap(board, hwq->map_offset, PAGE_SIZE);
+	peerdma_export_end_doorbell(hwq);
 	spin_lock_irq(&board->lock);
 	hwq->map_offset = 0;
 	spin_unlock_irq(&board->lock);
 }
 
 /**
- * peerdma_mmap_zap_registers() - removes mailbox and doorbells from all processes
+ * peerdma_mmap_zap_registers() - removes mailbox and doorbells from all processes and devices
  * @board: not live. May sleep
  */
 void peerdma_mmap_zap_registers(struct peerdma_dev *board)
@@ -326,6 +333,36 @@ void peerdma_mmap_zap_registers(struct peerdma_dev *board)
 		if (offset)
 			peerdma_release_zap(board, offset, PAGE_SIZE);
 	}
+	peerdma_export_revoke(board);
+}
+
+/**
+ * peerdma_mmap_export() - a page of the board's registers as a dma-buf
+ * @file: who asks
+ * @queue: its launch queue whose doorbell it is; NULL: the mailbox
+ *
+ * Process context.
+ *
+ * Return: a file descriptor, or an errno that was explained.
+ */
+int peerdma_mmap_export(struct peerdma_file *file, const struct peerdma_job *queue)
+{
+	struct peerdma_dev *board = file->board;
+	u64 base = queue ? mmap_doorbell_base(queue->launch_queue.hwq) : PEERDMA_MAILBOX_BASE;
+	int fd;
+
+	if (queue && !mmap_may_ring(file))
+		return peerdma_fail(file, -EPERM,
+				    "this file gets no doorbell: it needs CAP_SYS_RAWIO, or the module's parameter doorbell_pages");
+	if (queue ? !mmap_fills_page(board, base) : !peerdma_mmap_mailbox(board))
+		return peerdma_fail(file, -EOPNOTSUPP,
+				    "this board has no such page, or pages of this kernel are larger");
+	fd = peerdma_export(board, queue, base);
+	if (fd != -ENOENT)
+		return fd < 0 ? peerdma_fail(file, fd, "no dma-buf can be made of the page") : fd;
+	if (queue)
+		return peerdma_fail(file, -ENOENT, "the launch queue has ended");
+	return peerdma_fail(file, -ENODEV, "the board is suspended, being reset, or gone");
 }
 
 /**

@@ -31,6 +31,7 @@ union request {
 	struct peerdma_prepare prepare;
 	struct peerdma_unprepare unprepare;
 	struct peerdma_query_queue query_queue;
+	struct peerdma_export_dmabuf export_dmabuf;
 };
 
 /*
@@ -207,6 +208,30 @@ static int request_map_info(struct peerdma_file *file, union request *request,
 	return peerdma_mmap_info(file, &request->map_info);
 }
 
+static int request_export_dmabuf(struct peerdma_file *file, union request *request,
+				 struct peerdma_pinning *pinning)
+{
+	struct peerdma_export_dmabuf *export = &request->export_dmabuf;
+	struct peerdma_job *queue = NULL;
+	int fd;
+
+	if (export->flags & ~PEERDMA_EXPORT_DOORBELL || export->reserved)
+		return peerdma_fail(file, -EINVAL, "unknown flags %#x, or a reserved member %u",
+				    export->flags, export->reserved);
+	if (export->flags & PEERDMA_EXPORT_DOORBELL) {
+		queue = peerdma_launch_uapi_find(file, export->queue);
+		if (IS_ERR(queue))
+			return PTR_ERR(queue);
+	} else if (export->queue) {
+		return peerdma_fail(file, -EINVAL, "the mailbox belongs to no launch queue");
+	}
+	fd = peerdma_mmap_export(file, queue);
+	if (queue)
+		peerdma_job_put(queue);
+	export->fd = fd;
+	return min(fd, 0);
+}
+
 static int request_reset(struct peerdma_file *file, union request *request,
 			 struct peerdma_pinning *pinning)
 {
@@ -323,6 +348,7 @@ static const struct request_operation operations[] = {
 	OPERATION(PEERDMA_IOC_SET_CONTEXT, request_set_context, context, ram_address),
 	OPERATION(PEERDMA_IOC_START_RING, request_start_ring, start_ring, job),
 	OPERATION(PEERDMA_IOC_RELEASE_FRAMES, request_release_frames, release_frames, count),
+	OPERATION(PEERDMA_IOC_EXPORT_DMABUF, request_export_dmabuf, export_dmabuf, fd),
 	OPERATION(PEERDMA_IOC_CREATE_QUEUE, request_create_queue, create_queue, doorbell),
 	OPERATION(PEERDMA_IOC_DESTROY_QUEUE, request_destroy_queue, destroy_queue, queue),
 	OPERATION(PEERDMA_IOC_RESUME_QUEUE, request_resume_queue, resume_queue, queue),

@@ -104,7 +104,8 @@ static bool job_wants_sync(const struct peerdma_job *job)
 /* Nobody is told of the end of a queue whose page can still be written to. */
 static bool job_wants_zap(const struct peerdma_job *job)
 {
-	return job->type == JOB_LAUNCH_QUEUE && job->launch_queue.hwq->map_offset;
+	return job->type == JOB_LAUNCH_QUEUE &&
+	       (job->launch_queue.hwq->map_offset || job->launch_queue.hwq->exported);
 }
 
 /**

@@ -61,6 +61,7 @@
 /* A channel that is told to stop takes at most this much of the board's time. */
 #define PEERDMA_STOP_MS		100
 
+struct peerdma_exported;
 struct peerdma_job;
 
 /* A channel has an engine for each direction. */
@@ -156,6 +157,8 @@ struct peerdma_engine {
  * @deadline: as that of an engine
  * @map_offset: offset for mmap() of its doorbell's page, while processes may have that mapped: it
  *	is not handed out before they have not; else 0
+ * @exported: its doorbell's page as a dma-buf; NULL if there is none
+ * @imports: how often devices have that page mapped: it is not handed out before they have not
  *
  * Members from @state on are protected by the board's lock.
  */
@@ -166,6 +169,8 @@ struct peerdma_hw_queue {
 	struct peerdma_job *job;
 	unsigned long deadline;
 	u64 map_offset;
+	struct peerdma_exported *exported;
+	u32 imports;
 };
 
 /**
@@ -178,7 +183,7 @@ struct peerdma_hw_queue {
  * @reset: files to life cycle: stops all running jobs and resets the board. May sleep, nothing
  *	held. Returns 0, -EBUSY if the board is frozen, -ENODEV if it is gone or does not come back
  * @zap: jobs to files: removes the doorbell's page of a queue that does not run any more from all
- *	processes. May sleep, nothing held
+ *	processes and devices. May sleep, nothing held
  */
 struct peerdma_ops {
 	void (*job_end)(struct peerdma_job *job);
@@ -236,7 +241,8 @@ struct peerdma_ops {
  *	each file in them uses, and within that by the engines which it needs: a bit for each
  * @turns: the last turn that was given to one of them
  * @surfaces: all surfaces mapped for this board
- * @idle: woken when an engine becomes idle and when a surface is unmapped
+ * @idle: woken when an engine becomes idle, when a surface is unmapped, and when a device unmaps a
+ *	page of the board
  * @pump: starts what can be started
  * @stopper: polls engines that are stopping
  * @room: looks whether there is room for completions
@@ -244,6 +250,8 @@ struct peerdma_ops {
  * @recovery: resets the board, or ends the jobs of one that is gone
  * @inode: its address space holds the mappings of all open files of the board
  * @next_map: next free mmap() offset
+ * @exported: the mailbox page as a dma-buf; NULL if there is none
+ * @imports: how often devices have pages of the board mapped
  * @pinned_bytes: bytes that are pinned for the board
  * @jobs: jobs that have ended
  * @failures: jobs that have ended with an error
@@ -306,6 +314,8 @@ struct peerdma_dev {
 	struct work_struct recovery;
 	struct inode *inode;
 	u64 next_map;
+	struct peerdma_exported *exported;
+	u32 imports;
 
 	u64 pinned_bytes;
 	u64 jobs;

@@ -88,7 +88,8 @@ struct peerdma_hw_queue *peerdma_launch_regs_find_idle(struct peerdma_dev *board
 	/* In rotation, for the sake of GPUs that have the page of one mapped for too long. */
 	for (n = 0; n < board->hw_queue_count; n++) {
 		hwq = &board->hw_queues[(board->hw_queue_generation + n) % board->hw_queue_count];
-		if (hwq->state == ENGINE_IDLE && !hwq->map_offset)
+		if (hwq->state == ENGINE_IDLE && !hwq->map_offset && !hwq->exported &&
+		    !hwq->imports)
 			return hwq;
 	}
 	return NULL;

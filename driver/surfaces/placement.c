@@ -24,7 +24,7 @@
 static bool trust_host_bridge;
 module_param(trust_host_bridge, bool, 0644);
 MODULE_PARM_DESC(trust_host_bridge,
-		 "map a GPU's memory that its driver left unmapped, also where the kernel does not know that the host bridge forwards peer-to-peer");
+		 "map a GPU's memory that its driver left unmapped, and export pages of the board, also where the kernel does not know that the host bridge forwards peer-to-peer");
 
 /**
  * struct placement_survey - what was found at the addresses of a surface
@@ -215,6 +215,18 @@ static const char *placement_exporter(const struct peerdma_surface *surface)
 	return surface->buffer ? surface->buffer->exp_name : surface->provider->name;
 }
 
+/**
+ * peerdma_placement_allows() - whether the kernel lets a device access another one's BAR
+ * @peer: whose BAR
+ * @dev: who accesses it
+ *
+ * Return: whether it does, or the administrator says that it works.
+ */
+bool peerdma_placement_allows(struct pci_dev *peer, struct device *dev)
+{
+	return trust_host_bridge || pci_p2pdma_distance(peer, dev, false) >= 0;
+}
+
 /* Why addresses of a BAR that the IOMMU does not translate cannot be mapped here; NULL: they can */
 static const char *placement_why_not(const struct placement_survey *survey)
 {
@@ -232,8 +244,7 @@ static const char *placement_why_not(const struct placement_survey *survey)
 	/* The kernel knows pages there, which dma_map_resource() does not take. */
 	if (pfn_valid(PHYS_PFN(region->physical)))
 		return "the BAR has pages of its own";
-	if (!trust_host_bridge &&
-	    pci_p2pdma_distance(region->pdev, &surface->board->pdev->dev, false) < 0)
+	if (!peerdma_placement_allows(region->pdev, &surface->board->pdev->dev))
 		return "this kernel allows no peer-to-peer between them";
 	return NULL;
 }

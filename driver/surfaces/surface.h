@@ -68,6 +68,7 @@ int peerdma_region_find(struct peerdma_region *region, const struct peerdma_surf
 void peerdma_region_forget(struct peerdma_region *region);
 
 /* placement.c */
+bool peerdma_placement_allows(struct pci_dev *peer, struct device *dev);
 int peerdma_placement_find(struct peerdma_surface *surface);
 void peerdma_placement_undo(struct peerdma_surface *surface);
 

@@ -23,6 +23,8 @@ __all__ = [
     "CreateQueue",
     "DestroyQueue",
     "Event",
+    "ExportDmabuf",
+    "ExportFlag",
     "Feature",
     "Frame",
     "H2c2hDma",
@@ -404,6 +406,24 @@ class MapInfo(_Sized):
     )
 
 
+class ExportFlag(enum.IntFlag):
+    """PEERDMA_EXPORT_*"""
+
+    DOORBELL = 1 << 0
+
+
+class ExportDmabuf(_Sized):
+    """struct peerdma_export_dmabuf"""
+
+    _fields_ = (
+        ("size", _u32),
+        ("flags", _u32),
+        ("queue", _u64),
+        ("fd", _s32),
+        ("reserved", _u32),
+    )
+
+
 class Reset(_Sized):
     """struct peerdma_reset"""
 
@@ -612,6 +632,7 @@ class Ioctl(enum.IntEnum):
     SET_CONTEXT = _code(0x2A)
     START_RING = _code(0x2B)
     RELEASE_FRAMES = _code(0x2C)
+    EXPORT_DMABUF = _code(0x2D)
     CREATE_QUEUE = _code(0x30)
     DESTROY_QUEUE = _code(0x31)
     RESUME_QUEUE = _code(0x32)

@@ -25,15 +25,16 @@ def _children_cpu() -> float:
 
 
 @contextmanager
-def bounded(what: str) -> Iterator[None]:
+def bounded(what: str, count: int = 1) -> Iterator[None]:
     """Bounds each simulator that cocotb's runner starts inside, and says which bound stopped it.
 
-    `what` is what it runs, for the message. The runner's error, a RuntimeError or a SystemExit, is
+    `what` is what it runs, for the message, one after the other `count` times as much as the bounds
+    are for. The runner's error, a RuntimeError or a SystemExit, is
     passed on.
     """
+    cpu, wall = CPU_SECONDS * count, WALL_SECONDS * count
     os.environ["SIM_CMD_PREFIX"] = (
-        f"prlimit --cpu={CPU_SECONDS}:{CPU_SECONDS + _GRACE} "
-        f"timeout --kill-after={_GRACE} {WALL_SECONDS}"
+        f"prlimit --cpu={cpu}:{cpu + _GRACE} timeout --kill-after={_GRACE} {wall}"
     )
     used, began = _children_cpu(), time.monotonic()
     try:
@@ -41,10 +42,10 @@ def bounded(what: str) -> Iterator[None]:
     except (RuntimeError, SystemExit) as error:
         # The kernel counts by ticks when it judges, which can be long before it reports as much.
         by_limit = str(error).endswith(f": {-signal.SIGXCPU}")
-        if by_limit or _children_cpu() - used >= CPU_SECONDS:
-            print(f"{what}: the simulator was stopped after {CPU_SECONDS} s of processor time")
-        elif time.monotonic() - began >= WALL_SECONDS:
-            print(f"{what}: the simulator was stopped after {WALL_SECONDS} s")
+        if by_limit or _children_cpu() - used >= cpu:
+            print(f"{what}: the simulator was stopped after {cpu} s of processor time")
+        elif time.monotonic() - began >= wall:
+            print(f"{what}: the simulator was stopped after {wall} s")
         else:
             print(f"{what}: the simulator died: see its output above")
         raise

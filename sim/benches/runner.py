@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Finds the benches and runs each in a simulator of its own."""
+"""Finds the benches and runs them: each in a simulator of its own, or those of a module in one."""
 
 from __future__ import annotations
 
 import importlib
 import os
 from pathlib import Path
+from xml.etree import ElementTree
 
-from cocotb_tools.check_results import get_results
 from cocotb_tools.runner import get_runner
 
 from hw.endpoint import MODULE_NAME
@@ -17,7 +17,7 @@ from .limits import bounded
 from .model import build
 from .tb import BENCHES
 
-__all__ = ["discover", "folder_of", "run"]
+__all__ = ["discover", "folder_of", "groups", "run", "run_group"]
 
 _RUNS = Path(__file__).resolve().parents[2] / "build" / "cocotb"
 
@@ -42,6 +42,16 @@ def discover() -> dict[str, str]:
     return found
 
 
+def groups() -> dict[str, list[str]]:
+    """The benches that share a simulator: those of a module on one core, by ``module@channels``."""
+    found: dict[str, list[str]] = {}
+    for test in discover():
+        module, name = test.split(".")
+        _, at, channels = name.partition("@")
+        found.setdefault(module + at + channels, []).append(test)
+    return found
+
+
 def folder_of(test: str, seed: int) -> Path:
     """Where a run of a bench leaves its results, TLP log and waveforms."""
     return _RUNS / f"{test}-{seed}"
@@ -53,9 +63,24 @@ def run(test: str, seed: int, waves: bool = False, netlist: bool = False) -> boo
     With `waves` there is a ``dump.fst`` in `folder_of` the run, and what viewers are to show of it.
     With `netlist` the core is what synthesis made of it.
     """
-    module, name = test.split(".")
-    name, _, channels = name.partition("@")
-    where = folder_of(test, seed)
+    return not _run(test, [test], seed, waves, netlist)
+
+
+def run_group(group: str, seed: int) -> list[str]:
+    """Run a group of `groups`, one bench after the other; returns those that did not pass.
+
+    Each begins with a reset of the core. `folder_of` the group has the logs of the last one.
+    """
+    return _run(group, groups()[group], seed)
+
+
+def _run(
+    what: str, tests: list[str], seed: int, waves: bool = False, netlist: bool = False
+) -> list[str]:
+    module, _, channels = what.partition("@")
+    module = module.partition(".")[0]
+    names = {test.split(".")[1].partition("@")[0]: test for test in tests}
+    where = folder_of(what, seed)
     results = where / "results.xml"
     benches = importlib.import_module(f"{__package__}.{module}")
     simulator = build(
@@ -71,10 +96,10 @@ def run(test: str, seed: int, waves: bool = False, netlist: bool = False) -> boo
     # sets, too, have the same order.
     os.environ |= {"SEED": str(seed), "CHANNELS": channels or "1", "PYTHONHASHSEED": "0"}
     try:
-        with bounded(test):
+        with bounded(what, len(tests)):
             get_runner("verilator").test(
                 test_module=f"{__package__}.{module}",
-                test_filter=rf"\.{name}$",
+                test_filter=rf"\.({'|'.join(names)})$",
                 hdl_toplevel=MODULE_NAME,
                 hdl_toplevel_lang="verilog",
                 build_dir=simulator,
@@ -83,7 +108,16 @@ def run(test: str, seed: int, waves: bool = False, netlist: bool = False) -> boo
                 waves=waves,
                 seed=seed,
             )
-            count, failed = get_results(results)
+            passed = _passed(results)
     except (RuntimeError, SystemExit):  # the simulator died or was stopped
-        return False
-    return count == 1 and failed == 0
+        return tests
+    return [test for name, test in names.items() if name not in passed]
+
+
+def _passed(results: Path) -> set[str]:
+    """The names of benches that passed, in the file that cocotb writes."""
+    cases = ElementTree.parse(results).getroot().iter("testcase")
+    wrong = "failure", "error", "skipped"
+    return {
+        case.get("name", "") for case in cases if all(case.find(each) is None for each in wrong)
+    }

@@ -398,7 +398,7 @@ ROWS = [
         "channel/fetch.py",
         "(control[16:32] != regs.DESC_MAGIC) | (control & regs.DESC_STOP).any()",
         "control[16:32] != regs.DESC_MAGIC",
-        "channel/test_fetch.py::test_any_list",
+        "channel/test_fetch.py::test_nothing_is_read_past_a_stop",
     ),
     (
         "a read behind one that failed counts",

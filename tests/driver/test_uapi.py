@@ -37,6 +37,7 @@ ENUMERATIONS = {
     "PEERDMA_SURFACE_": [*uapi.SurfaceState, *uapi.SurfaceFeature],
     "PEERDMA_MAP_": uapi.MapFlag,
     "PEERDMA_CACHE_": uapi.Cache,
+    "PEERDMA_EXPORT_": uapi.ExportFlag,
     "PEERDMA_REGISTER_": uapi.RegisterFlag,
     "PEERDMA_RING_": uapi.RingFlag,
     "PEERDMA_SUBMIT_": uapi.SubmitFlag,

@@ -88,6 +88,7 @@ def _all_requests(counts: collections.Counter[str]) -> None:
         with node.mailbox() as mapped, memoryview(mapped).cast("I") as words:
             counts["mmap ok"] += 1
             counts["touch ok"] += words[0] is not None
+        os.close(node.request(Ioctl.EXPORT_DMABUF, uapi.ExportDmabuf()).fd)
         node.query(handles[0])
         node.request(Ioctl.CARD_INFO, uapi.CardInfo())
         node.request(Ioctl.LED, 0)

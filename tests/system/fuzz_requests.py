@@ -55,6 +55,7 @@ STRUCTURES = {
     Ioctl.SET_CONTEXT: uapi.Context,
     Ioctl.START_RING: uapi.StartRing,
     Ioctl.RELEASE_FRAMES: uapi.ReleaseFrames,
+    Ioctl.EXPORT_DMABUF: uapi.ExportDmabuf,
     Ioctl.CREATE_QUEUE: uapi.CreateQueue,
     Ioctl.DESTROY_QUEUE: uapi.DestroyQueue,
     Ioctl.RESUME_QUEUE: uapi.ResumeQueue,
@@ -238,7 +239,8 @@ class Thread:
             pair = self.random.choice(PAIRS[code])
             for name, value in zip(pair, draw(self.random, [self.process.arena]), strict=True):
                 setattr(argument, name, value)
-        self._ask(code, argument)
+        if self._ask(code, argument) and code is Ioctl.EXPORT_DMABUF:
+            self.process.dmabufs.append(argument.fd)
 
     def _raw(self) -> None:
         """A code and a pointer that nobody made."""

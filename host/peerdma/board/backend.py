@@ -248,6 +248,10 @@ class Backend(Protocol):
         """Maps the mailbox page; UnsupportedError if the board offers none."""
         ...
 
+    def export_mailbox(self) -> int:
+        """The mailbox page as a dma-buf: a file descriptor; UnsupportedError if there is none."""
+        ...
+
     def leds(self, value: int | None) -> int:
         """Sets the LEDs unless `value` is None; returns their state."""
         ...
@@ -351,6 +355,10 @@ class Launching(Protocol):
 
     def counts(self) -> LaunchCounts:
         """What the board counts."""
+        ...
+
+    def export(self) -> int:
+        """The page of its doorbell as a dma-buf: a file descriptor; else UnsupportedError."""
         ...
 
     def resume(self) -> None:

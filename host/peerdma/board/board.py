@@ -119,6 +119,21 @@ class Board(OneProcess):
             self._pins.require_open()
             return Mailbox(self._backend.mailbox())
 
+    def export_mailbox(self) -> int:
+        """The mailbox page as a dma-buf, for the driver of another device: a file descriptor.
+
+        It is the caller's, who closes it. docs/driver.md says who can import it, and that it ends
+        with the board.
+
+        Raises
+        ------
+        UnsupportedError
+            If the board has no mailbox, or its driver is not the kernel's.
+        """
+        with self._lock:
+            self._pins.require_open()
+            return self._backend.export_mailbox()
+
     def pin(self, memory: Any, *, access: Access | None = None) -> Pin:
         """Pins memory for this board's DMA.
 

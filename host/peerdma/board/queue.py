@@ -257,6 +257,22 @@ class Queue(OneProcess):
         for flush_writes in self._flushes.values():
             flush_writes()
 
+    def export_doorbell(self) -> int:
+        """The page of its doorbell as a dma-buf, as `Board.export_mailbox`; ends with the queue.
+
+        What is stored to its first four bytes is the doorbell: docs/queue.md.
+
+        Raises
+        ------
+        UnsupportedError
+            If this program gets no doorbell, or the board's driver is not the kernel's.
+        TransferError
+            If the queue has ended.
+        """
+        with self._lock:
+            require_running(self._memory)
+            return self._run.export()
+
     def resume(self) -> None:
         """Has tickets started again after one that failed: those that the board has not come to."""
         with self._lock:

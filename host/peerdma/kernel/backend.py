@@ -31,6 +31,7 @@ from ..regs import EXTENSION_VERSION, Capability, user_block_text, waits_for_tex
 from ..uapi import (
     Access,
     Context,
+    ExportDmabuf,
     Feature,
     Info,
     Interrupts,
@@ -305,6 +306,10 @@ class KernelBackend:
             return ctypes.c_uint32.from_buffer(memory, register).value
 
         return MailboxPage(memory, True, read32)
+
+    def export_mailbox(self) -> int:
+        """The mailbox page as a dma-buf."""
+        return self._node.export(ExportDmabuf(), "export the mailbox page")
 
     def close(self) -> None:
         """Closes the node, and all pins with it."""

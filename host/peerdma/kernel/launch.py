@@ -20,6 +20,8 @@ from ..uapi import (
     CreateQueue,
     DestroyQueue,
     Event,
+    ExportDmabuf,
+    ExportFlag,
     Ioctl,
     Op,
     Prepare,
@@ -121,6 +123,11 @@ class LaunchRun:
     def counts(self) -> LaunchCounts:
         """What the board counts; the driver does not report its clock."""
         return LaunchCounts(self._query().ignored, None)
+
+    def export(self) -> int:
+        """The page of its doorbell as a dma-buf."""
+        request = ExportDmabuf(flags=ExportFlag.DOORBELL, queue=self._queue)
+        return self._node.export(request, "export a doorbell")
 
     def resume(self) -> None:
         """Has the board start tickets again."""

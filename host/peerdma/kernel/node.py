@@ -25,7 +25,7 @@ from ..errors import (
     VersionMismatch,
 )
 from ..process import keep, watched
-from ..uapi import UAPI_VERSION, Event, Info, Ioctl
+from ..uapi import UAPI_VERSION, Event, ExportDmabuf, Info, Ioctl
 
 __all__ = ["KernelNode"]
 
@@ -36,6 +36,7 @@ _REFUSALS: dict[Ioctl, type[PeerdmaError]] = {
     Ioctl.PIN_PAGES: PinError,
     Ioctl.CREATE_QUEUE: UnsupportedError,
     Ioctl.PREPARE: UnsupportedError,
+    Ioctl.EXPORT_DMABUF: UnsupportedError,
 }
 _KINDS: dict[int, type[PeerdmaError]] = {
     errno.ETIMEDOUT: Timeout,
@@ -55,6 +56,13 @@ _NEXT_STEPS = {
     errno.EBUSY: "Try again",
     errno.EACCES: "Use lower card addresses, or open the board with card RAM of its own (card_ram)",
     errno.ENOSPC: "Ask for less, or close boards that were opened with card RAM of their own",
+}
+_QUEUES = "docs/launch.md says what launch queues need"
+#: What to do if what the request is for is not supported.
+_DOCUMENTS = {
+    Ioctl.CREATE_QUEUE: _QUEUES,
+    Ioctl.PREPARE: _QUEUES,
+    Ioctl.EXPORT_DMABUF: "docs/driver.md says who gets which page of a board",
 }
 _EVENTS_AT_ONCE = 64
 _EVENT_BYTES = ctypes.sizeof(Event)
@@ -126,6 +134,11 @@ class KernelNode(Waiter):
             fcntl.ioctl(self._fd, code, argument)
         except OSError as error:
             raise self._failure(code, action.format(argument), error.errno or errno.EIO) from None
+
+    def export(self, request: ExportDmabuf, action: str) -> int:
+        """A page of the board as a dma-buf: a file descriptor. Raises as `request`."""
+        self.request(Ioctl.EXPORT_DMABUF, request, action)
+        return request.fd
 
     def wait_for_event(self, until: float) -> None:
         """Waits for an event, or the board's end, up to a time of `time.monotonic`.
@@ -201,8 +214,8 @@ class KernelNode(Waiter):
                 if info.last_errno == number and info.last_error:
                     words = info.last_error.decode(errors="replace")
         step = _NEXT_STEPS.get(number, "The kernel's log may say more (dmesg)")
-        if kind is refusal is UnsupportedError:
-            step = "docs/launch.md says what launch queues need"
+        if kind is refusal:
+            step = _DOCUMENTS.get(code, step)
         return kind(f"cannot {action}: {words}. {step}", errno=number)
 
 

@@ -23,7 +23,7 @@ from ..regs import BAR_USER, DESCRIPTOR, USER, USER_BLOCK_BASE, Capability
 from ..uapi import Access
 from ..vfio.platform import Platform, Window
 from .frames import FrameRun
-from .launch import Copy, LaunchQueues, LaunchRun
+from .launch import Copy, LaunchQueues, LaunchRun, no_dmabuf
 from .prepared import Lazy, Prepared, Step
 from .scheduler import Scheduler
 from .xdma import Direction, Mapped, Xdma
@@ -293,6 +293,10 @@ class UserSpaceBackend:
         if extension is None or Capability.MAILBOX not in extension.capabilities:
             raise UnsupportedError("this board's gateware has no mailbox")
         return self._platform.mailbox()
+
+    def export_mailbox(self) -> int:
+        """Not possible: dma-bufs are made in the kernel."""
+        raise no_dmabuf()
 
     def leds(self, value: int | None) -> int:
         """Sets the LEDs unless `value` is None; returns their state."""

@@ -38,7 +38,7 @@ from .prepared import descriptor_columns
 from .registers import Bank, Registers
 from .xdma import Mapped, Xdma
 
-__all__ = ["MOST_BYTES", "Copy", "LaunchQueues", "LaunchRun"]
+__all__ = ["MOST_BYTES", "Copy", "LaunchQueues", "LaunchRun", "no_dmabuf"]
 
 #: What a job may move: other runs wait for its channels so long. The library's own steps are not
 #: longer.
@@ -183,6 +183,14 @@ def _flush_address(destination: Sequence[Piece]) -> int | None:
     return int(part.addresses[-1]) + int(part.lengths[-1]) - 1 & ~3
 
 
+def no_dmabuf() -> UnsupportedError:
+    """Why no page of the board can be exported."""
+    return UnsupportedError(
+        "only the kernel driver makes dma-bufs of a board's pages. Give the board to it "
+        "(docs/driver.md)"
+    )
+
+
 class LaunchRun:
     """See `peerdma.board.backend.Launching`.
 
@@ -310,6 +318,10 @@ class LaunchRun:
     def counts(self) -> LaunchCounts:
         """What the board counts."""
         return LaunchCounts(self._bank.read("ignored"), self._queues.xdma.engine.clock())
+
+    def export(self) -> int:
+        """Not possible: dma-bufs are made in the kernel."""
+        raise no_dmabuf()
 
     def resume(self) -> None:
         """Has the board start tickets again."""

@@ -175,6 +175,15 @@ class FakeKernel(FakeLaunches):
         assert place.flags == uapi.MapFlag.MAILBOX
         place.offset, place.length = 1 << 40, 4096
 
+    def _export_dmabuf(self, request):
+        if request.flags & uapi.ExportFlag.DOORBELL:
+            self._find(request.queue)
+            if not self.doorbell:
+                self._fail(errno.EPERM, "this file gets no doorbell")
+        elif not self.info.features & Feature.MAILBOX:
+            self._fail(errno.EOPNOTSUPP, "this board has no mailbox page")
+        request.fd = os.memfd_create(f"exported {request.queue}", os.MFD_CLOEXEC)
+
     def _side(self, handle: int, offset: int, length: int) -> np.ndarray:
         if not handle:
             return self.card[offset : offset + length]

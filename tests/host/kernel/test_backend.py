@@ -416,6 +416,19 @@ def test_a_board_without_a_mailbox(node_driver):
         board.mailbox()
 
 
+def test_the_mailbox_page_for_other_devices(node_driver):
+    with peerdma.open() as board:
+        fd = board.export_mailbox()
+        assert "exported 0" in os.readlink(f"/proc/self/fd/{fd}")
+        os.close(fd)
+        node_driver.info.features &= ~Feature.MAILBOX
+        words = "cannot export the mailbox page: this board has no mailbox page.*docs/driver.md"
+        with pytest.raises(peerdma.UnsupportedError, match=words):
+            board.export_mailbox()
+    with pytest.raises(peerdma.PeerdmaError, match="closed"):
+        board.export_mailbox()
+
+
 def test_nodes_that_cannot_be_opened(tmp_path, monkeypatch):
     with pytest.raises(peerdma.BoardNotFound, match=r"/dev/picoevb77: No such file .*lsmod"):
         peerdma.open("/dev/picoevb77")

@@ -4,6 +4,7 @@
 import ctypes
 import errno
 import mmap
+import os
 import time
 
 import numpy as np
@@ -222,6 +223,19 @@ def test_a_doorbell_that_cuda_cannot_map(node_board, pins, page, device_gpu, cud
         assert queue.device.doorbell == 0 and queue.device.tail
         assert queue.doorbell.startswith("shadow tail: cannot map the page of a doorbell: ")
         assert "registers on this kernel" in queue.doorbell
+
+
+def test_the_page_of_a_doorbell_for_other_devices(driver, node_board, pins, page):
+    with node_board.queue([node_board.prepare(*pins)]) as queue:
+        fd = queue.export_doorbell()
+        assert f"exported {driver.queue.number}" in os.readlink(f"/proc/self/fd/{fd}")
+        os.close(fd)
+        driver.doorbell = 0
+        words = "cannot export a doorbell: this file gets no doorbell.*docs/driver.md"
+        with pytest.raises(peerdma.UnsupportedError, match=words):
+            queue.export_doorbell()
+    with pytest.raises(peerdma.PeerdmaError, match="closed"):
+        queue.export_doorbell()
 
 
 def test_why_there_is_no_page(driver, node_board, pins, monkeypatch):

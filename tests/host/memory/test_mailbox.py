@@ -142,6 +142,8 @@ def test_a_closed_mailbox_is_refused(mailbox_board, every_gpu):
 
 
 def test_a_board_that_offers_no_page(board):
+    with pytest.raises(peerdma.UnsupportedError, match="only the kernel driver makes dma-bufs"):
+        board.export_mailbox()
     with pytest.raises(peerdma.UnsupportedError, match="Start it with --mailbox-page"):
         board.mailbox()
 

@@ -102,6 +102,21 @@ def test_any_list(h2c, c2h, slots, lists):
     bench.run(*[scenario] * count, h2c=h2c, c2h=c2h, slots=slots, cycles=100_000)
 
 
+@pytest.mark.parametrize("stop", [1, 2, 4])
+def test_nothing_is_read_past_a_stop(stop):
+    """However long before the Stop is taken its block has arrived."""
+    rng = seeded()
+
+    async def scenario(side):
+        todo = chain(rng, [5, 5])
+        address = todo.address + stop * SIZE
+        todo.memory[address] = pack(rng, STOP, 4, list(todo.memory)[5])
+        await side.finish(todo)
+        assert sum(length for _, length in side.reads) == 5 * SIZE
+
+    Bench(rng, consume=lambda: 100).run(scenario)
+
+
 # Errors -------------------------------------------------------------------------------------
 
 

@@ -1,20 +1,23 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Runs each cocotb bench as a test of its own, as the command that a developer uses does."""
+"""Runs the cocotb benches, those of a module in one simulator; and the command for them."""
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import secrets
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from sim.benches import __main__ as command
+from sim.benches import runner
 from sim.benches.limits import WALL_SECONDS
-from sim.benches.runner import discover
+from sim.benches.runner import discover, groups, run, run_group
 
 ROOT = Path(__file__).resolve().parents[3]
 #: Room for the build, which the first bench pays for.
@@ -46,13 +49,59 @@ def python(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("bench", discover())
+def pytest_generate_tests(metafunc):
+    """The groups; but of benches that the command line names, each by itself."""
+    if "bench" in metafunc.fixturenames:
+        named = re.findall(r"::test_bench\[(bench_\S+?)\]", " ".join(metafunc.config.args))
+        metafunc.parametrize("bench", named or list(groups()))
+
+
 def test_bench(bench, monkeypatch):
     """In this process, which has imported already what the command takes a second to import."""
-    seed = os.environ.get("SEED", str(secrets.randbits(32)))
+    seed = int(os.environ.get("SEED", secrets.randbits(32)))
     # What it leaves in the environment for the simulator is not for other tests.
     monkeypatch.setattr(os, "environ", environment())
-    assert command.main([bench, "--seed", seed]) == 0, f"{bench} failed with seed {seed}"
+    run = run_group if bench in groups() else run_alone
+    failed = run(bench, seed)
+    again = "\n".join(f"{sys.executable} -m sim.benches {name} --seed {seed}" for name in failed)
+    assert not failed, f"of {bench}, with seed {seed}; one by one:\n{again}"
+
+
+def run_alone(bench, seed):
+    """As `run_group`, of one bench."""
+    return [] if run(bench, seed) else [bench]
+
+
+def test_groups_have_all_benches():
+    assert sorted(itertools.chain.from_iterable(groups().values())) == sorted(discover())
+    assert "bench_dma.chains@2" in groups()["bench_dma@2"]
+
+
+@pytest.mark.parametrize("how", ["failure", "error", "skipped"])
+def test_what_did_not_pass_is_named(tmp_path, monkeypatch, how):
+    """By the results of cocotb; all of a group if there are none."""
+    names = groups()["bench_stream"]
+
+    def simulated(**options):
+        cases = ""
+        for name in names:
+            kind = how if name == names[1] else "properties"
+            cases += f'<testcase name="{name.split(".")[1]}"><{kind}/></testcase>'
+        Path(options["results_xml"]).parent.mkdir(parents=True, exist_ok=True)
+        Path(options["results_xml"]).write_text(f"<a><b>{cases}</b></a>")
+
+    monkeypatch.setattr(os, "environ", environment())
+    monkeypatch.setattr(runner, "_RUNS", tmp_path)
+    monkeypatch.setattr(runner, "build", lambda *_, **__: tmp_path)
+    simulator = SimpleNamespace(test=simulated)
+    monkeypatch.setattr(runner, "get_runner", lambda _: simulator)
+    assert run_group("bench_stream", 1) == [names[1]]
+
+    def died(**options):
+        raise RuntimeError("it died")
+
+    simulator.test = died
+    assert run_group("bench_stream", 1) == names
 
 
 def test_unknown_bench_lists_all():
