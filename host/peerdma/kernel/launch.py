@@ -7,9 +7,8 @@ import contextlib
 import errno
 import mmap
 from collections.abc import Callable, Sequence
-from typing import Any
 
-from ..board.backend import LaunchCounts, Piece
+from ..board.backend import LaunchCounts, Piece, Pinned
 from ..board.queue_memory import QueueMemory
 from ..errors import PeerdmaError, UnsupportedError
 from ..memory.mailbox import DoorbellPage
@@ -64,8 +63,8 @@ class LaunchRun:
         self,
         node: KernelNode,
         jobs: Jobs,
-        pin: Callable[[Memory, Access], Any],
-        unpin: Callable[[Any], None],
+        pin: Callable[[Memory, Access], Pinned],
+        unpin: Callable[[Pinned], None],
         copies: Sequence[tuple[Sequence[Piece], Sequence[Piece]]],
         memory: QueueMemory,
     ):

@@ -11,7 +11,6 @@ import os
 import select
 import time
 from collections import deque
-from typing import Any
 
 from ..board.waiter import Waiter
 from ..errors import (
@@ -120,7 +119,7 @@ class KernelNode(Waiter):
         self.request(Ioctl.GET_INFO, info, "query the board")
         return info
 
-    def request(self, code: Ioctl, argument: Any, action: str) -> None:
+    def request(self, code: Ioctl, argument: ctypes.Structure | int, action: str) -> None:
         """Makes a request; `argument` is a structure, which the driver fills in, or a number.
 
         An error says "cannot `action`"; `action` may have fields of the argument for `str.format`.

@@ -14,19 +14,18 @@ from ..board.backend import BoardInfo, Launching, Moved, Piece, Pinned, Progress
 from ..board.queue_memory import QueueMemory
 from ..board.transfer import Through
 from ..board.waiter import Waiter
-from ..errors import PeerdmaError, TransferError, UnsupportedError
+from ..errors import PeerdmaError, UnsupportedError
 from ..memory.mailbox import MailboxPage
-from ..memory.memory import DataPath, Memory
+from ..memory.memory import Memory
 from ..memory.scatter import ScatterList
-from ..process import keep
 from ..regs import BAR_USER, DESCRIPTOR, USER, USER_BLOCK_BASE, Capability
 from ..uapi import Access
-from ..vfio.platform import Platform, Window
+from ..vfio.platform import Platform
 from .frames import FrameRun
 from .launch import Copy, LaunchQueues, LaunchRun, no_dmabuf
 from .prepared import Lazy, Prepared, Step
 from .scheduler import Scheduler
-from .xdma import Direction, Mapped, Xdma
+from .xdma import Direction, Mapped, Mappings, Xdma
 
 __all__ = ["UserSpaceBackend"]
 
@@ -68,8 +67,6 @@ class UserSpaceBackend:
         Name of the board, as shown to users.
     timeout : float or None
         Seconds to wait for one descriptor chain; None: chosen to fit.
-    notes : callable
-        Returns the board's notes since a time of `time.monotonic`; empty if there are none.
 
     Raises
     ------
@@ -83,9 +80,8 @@ class UserSpaceBackend:
         name: str,
         *,
         timeout: float | None = None,
-        notes: Callable[[float], str] = lambda since: "",
     ):
-        self._mapped: dict[int, Mapped] = {}
+        self._mappings = Mappings(platform)
         self._platform = platform
         self._function = platform.function
         self.waiter: Waiter = platform.function
@@ -94,7 +90,7 @@ class UserSpaceBackend:
             self._driver = Xdma(self._function, *_descriptor_ring(platform), timeout)
             # Whoever drove the board before may have ended in the middle of a run of frames.
             self._driver.engine.channels[Direction.C2H].use_credits(False)
-            self._scheduler = Scheduler(self._driver.engine, self._lost, notes)
+            self._scheduler = Scheduler(self._driver.engine, platform)
             #: whether to look at the channels without an interrupt
             self._look = False
             #: made for the first queue
@@ -114,37 +110,13 @@ class UserSpaceBackend:
         return self._info
 
     def pin(self, memory: Memory, access: Access) -> Mapped:
-        """Maps the memory for the board's DMA; pins of one memory share the mapping.
-
-        The mapping therefore allows what the memory allows, whatever the access.
-        """
-        mapped = self._mapped.get(id(memory))
-        if mapped is None:
-            made: list[tuple[list[Window], DataPath]] = []
-            try:
-                keep(made, self._platform.map, memory)
-                mapped = Mapped(memory, *made[0])
-                self._mapped[id(memory)] = mapped
-            except BaseException:
-                for windows, _ in made:
-                    self._platform.unmap(windows)
-                raise
-        mapped.pins += 1
-        return mapped
+        """Maps the memory for the board's DMA, with all that the memory allows."""
+        return self._mappings.pin(memory)
 
     def unpin(self, handle: Pinned) -> None:
         """Unmaps the memory with its last pin."""
         assert isinstance(handle, Mapped), "not this backend's"
-        if handle.pins > 1:
-            handle.pins -= 1
-            return
-        # Not counted down before: after an interrupt, this is called again.
-        try:
-            self._platform.unmap(handle.windows)
-        except PeerdmaError:
-            self._mapped.pop(id(handle.memory), None)
-            raise
-        self._mapped.pop(id(handle.memory), None)
+        self._mappings.unpin(handle)
 
     def prepare_copy(self, source: Sequence[Piece], destination: Sequence[Piece]) -> Prepared:
         """Prepares a copy: in one pass if the board can, else through card RAM, piece by piece."""
@@ -220,7 +192,6 @@ class UserSpaceBackend:
         run = self._scheduler.frames = FrameRun(
             self._driver,
             [_scatter(pieces) for pieces in frames],
-            self._lost,
             overwrite=overwrite,
             timeout=timeout,
         )
@@ -231,7 +202,7 @@ class UserSpaceBackend:
     ) -> Launching:
         """Opens a launch queue."""
         if self._queues is None:
-            self._queues = LaunchQueues(self._driver, self._platform, self.pin, self.unpin)
+            self._queues = LaunchQueues(self._driver, self._platform, self._mappings)
         return LaunchRun(
             self._queues,
             [Copy(there, _scatter(here), _scatter(there)) for here, there in copies],
@@ -276,17 +247,6 @@ class UserSpaceBackend:
         """Writes a register of the user block unless `value` is None; returns what it reads."""
         return self._register(USER_BLOCK_BASE + offset, value)
 
-    def _lost(self) -> TransferError | None:
-        """The error for writes, since the last call, to addresses without memory; None if none."""
-        lost = self._function.device.take_lost_writes()
-        return lost and TransferError(
-            f"the board made {lost.writes} writes of {lost.nbytes} bytes in all to bus addresses "
-            f"that are not mapped writable, the first at {lost.address:#x}. They are lost, and the "
-            "content of the destination is undefined. Keep memory pinned until the transfer ends, "
-            "and try again",
-            address=lost.address,
-        )
-
     def mailbox(self) -> MailboxPage:
         """Maps the page, if the gateware has it."""
         extension = self._driver.extension
@@ -310,7 +270,7 @@ class UserSpaceBackend:
 
     def close(self) -> None:
         """Ends the connection to the board, and all mappings with it."""
-        self._mapped.clear()
+        self._mappings.clear()
         with contextlib.suppress(PeerdmaError):
             # Nothing can be cleaned up on a board that is gone or hangs.
             self._function.close()

@@ -362,6 +362,17 @@ class Engine:
         self.crowded = self._extension_bank.read("quarantined") != 0
         return self.crowded
 
+    def lost_writes(self) -> TransferError | None:
+        """The error for writes, since the last call, to addresses without memory; None if none."""
+        lost = self.function.device.take_lost_writes()
+        return lost and TransferError(
+            f"the board made {lost.writes} writes of {lost.nbytes} bytes in all to bus addresses "
+            f"that are not mapped writable, the first at {lost.address:#x}. They are lost, and the "
+            "content of the destination is undefined. Keep memory pinned until the transfer ends, "
+            "and try again",
+            address=lost.address,
+        )
+
     def flush_stream(self) -> None:
         """Drops what is in the user stream, once both channels are idle; needs the extension."""
         self._extension_bank.write("stream_flush", 1)

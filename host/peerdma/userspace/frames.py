@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -33,8 +33,6 @@ class FrameRun:
     xdma : Xdma
     frames : sequence of ScatterList
         Where they are written; at least one, none empty.
-    lost : callable
-        Returns the error for writes, since its last call, to addresses without memory; or None.
     overwrite : bool
     timeout : float or None
         Seconds to wait for a report; None: by a frame's size and the board's time scale.
@@ -44,7 +42,6 @@ class FrameRun:
         self,
         xdma: Xdma,
         frames: Sequence[ScatterList],
-        lost: Callable[[], TransferError | None],
         *,
         overwrite: bool,
         timeout: float | None,
@@ -52,7 +49,6 @@ class FrameRun:
         self._xdma = xdma
         self._engine = xdma.engine
         self._channel = xdma.engine.channels[Direction.C2H]
-        self._lost = lost
         self._timeout = timeout
         self._overwrite = overwrite
         self._nbytes = max(frame.nbytes for frame in frames)
@@ -169,9 +165,9 @@ class FrameRun:
             # Not before: the channel would go on without credits.
             self._channel.use_credits(False)
         # Discarded, so that the next transfer does not report this run's lost writes.
-        self._lost()
+        self._engine.lost_writes()
 
     def _require_arrived(self) -> None:
-        if error := self._lost():
+        if error := self._engine.lost_writes():
             self.stop()
             raise error

@@ -30,13 +30,13 @@ from ..regs import (
     Capability,
     LaunchEnd,
 )
-from ..uapi import Access, Reason
+from ..uapi import Reason
 from ..vfio.function import PciFunction
 from ..vfio.platform import Platform
 from .chain import BLOCK_DESCRIPTORS, write_chain
 from .prepared import descriptor_columns
 from .registers import Bank, Registers
-from .xdma import Mapped, Xdma
+from .xdma import Mapped, Mappings, Xdma
 
 __all__ = ["MOST_BYTES", "Copy", "LaunchQueues", "LaunchRun", "no_dmabuf"]
 
@@ -82,19 +82,10 @@ class LaunchQueues:
     ----------
     xdma : Xdma
     platform : Platform
-    pin : callable
-        Maps memory for the board: ``pin(memory, access)`` has `scatter`; see `Backend.pin`.
-    unpin : callable
-        Undoes that.
+    mappings : Mappings
     """
 
-    def __init__(
-        self,
-        xdma: Xdma,
-        platform: Platform,
-        pin: Callable[[Memory, Access], Mapped],
-        unpin: Callable[[Mapped], None],
-    ):
+    def __init__(self, xdma: Xdma, platform: Platform, mappings: Mappings):
         extension = xdma.extension
         if extension is None or Capability.LAUNCH not in extension.capabilities:
             raise UnsupportedError(
@@ -110,9 +101,8 @@ class LaunchQueues:
             )
         self.xdma: Xdma = xdma
         self.function: PciFunction = platform.function
-        self.doorbell: Callable[[int], DoorbellPage | str] = platform.doorbell
-        self.pin: Callable[[Memory, Access], Mapped] = pin
-        self.unpin: Callable[[Mapped], None] = unpin
+        self.platform: Platform = platform
+        self.mappings: Mappings = mappings
         self.registers: Registers = xdma.engine.registers
         self._free_slots = list(range(0, LAUNCH_SLOTS, _SLOTS_OF_A_COPY))
         count = Bank(self.registers, EXTENSION).fields("channels")["launch_queues"]
@@ -225,8 +215,8 @@ class LaunchRun:
                 LAUNCH_QUEUE,
                 LAUNCH_QUEUE.base + self._number * LAUNCH_QUEUE.stride,
             )
-            pinned = queues.pin(memory.pages, Access.READ | Access.WRITE)
-            undo.callback(queues.unpin, pinned)
+            pinned = queues.mappings.pin(memory.pages)
+            undo.callback(queues.mappings.unpin, pinned)
             (base,) = (int(address) for address in pinned.scatter.addresses)
             memory.start(_FIRST_TICKET)
             chains = self._chains(copies, undo)
@@ -237,7 +227,7 @@ class LaunchRun:
             undo.callback(self._launches, -1)
             self._launches(1)
             self._arm(base)
-            self.page = queues.doorbell(self._number)
+            self.page = queues.platform.doorbell(self._number)
             self._undo = undo.pop_all()
 
     def _chains(self, copies: Sequence[Copy], undo: contextlib.ExitStack) -> list[np.ndarray]:
@@ -255,8 +245,8 @@ class LaunchRun:
         if total := sum(sizes):
             # Not in the queue's memory, which a GPU can write.
             pages = SharedPages("descriptors", total * DESCRIPTOR.itemsize)
-            pinned = self._queues.pin(pages, Access.READ | Access.WRITE)
-            undo.callback(self._queues.unpin, pinned)
+            pinned = self._queues.mappings.pin(pages)
+            undo.callback(self._queues.mappings.unpin, pinned)
             (address,) = (int(each) for each in pinned.scatter.addresses)
             table = pages.array().view(DESCRIPTOR)
         chains, start = [], 0

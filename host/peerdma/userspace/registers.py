@@ -17,8 +17,9 @@ from ..regs import (
     SGDMA,
     Block,
 )
+from ..vfio.function import LostWrites
 
-__all__ = ["Bank", "Direction", "Function", "Registers"]
+__all__ = ["Bank", "Device", "Direction", "Function", "Registers"]
 
 
 class Registers(Protocol):
@@ -33,12 +34,20 @@ class Registers(Protocol):
         ...
 
 
+class Device(Registers, Protocol):
+    """The connection to a board, as the driver needs it."""
+
+    def take_lost_writes(self) -> LostWrites | None:
+        """See `peerdma.vfio.function.Device`."""
+        ...
+
+
 class Function(Protocol):
     """A board's function, as the driver needs it: its registers and its interrupt."""
 
     @property
-    def device(self) -> Registers:
-        """Its registers."""
+    def device(self) -> Device:
+        """The connection to it."""
         ...
 
     def wait_interrupt(self, timeout: float) -> bool:

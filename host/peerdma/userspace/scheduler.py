@@ -9,11 +9,11 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import deque
-from collections.abc import Callable
 
 from ..board.backend import Moved, Progress
 from ..errors import CANCELLED, Cancelled, PeerdmaError, Timeout, TransferError
 from ..regs import ErrorKind
+from ..vfio.platform import Platform
 from .engine import Direction, Engine
 from .frames import FrameRun
 from .prepared import Prepared, Run, Step
@@ -41,10 +41,7 @@ class Scheduler:
     Parameters
     ----------
     engine : Engine
-    lost : callable
-        Returns the error for writes, since its last call, to addresses without memory; or None.
-    notes : callable
-        Returns the board's notes since a time of `time.monotonic`; empty if there are none.
+    platform : Platform
 
     Attributes
     ----------
@@ -54,15 +51,9 @@ class Scheduler:
         Tags of transfers that ended, with how; whoever takes note removes them.
     """
 
-    def __init__(
-        self,
-        engine: Engine,
-        lost: Callable[[], TransferError | None],
-        notes: Callable[[float], str],
-    ):
+    def __init__(self, engine: Engine, platform: Platform):
         self._engine = engine
-        self._lost = lost
-        self._notes = notes
+        self._platform = platform
         self._resets = self._engine.resets
         self._queue: list[Run] = []
         self._running: list[Run] = []
@@ -179,7 +170,7 @@ class Scheduler:
                 self._start(run, step)
                 return
             prepared = run.prepared
-            if _C2H in prepared.directions and (lost := self._lost()):
+            if _C2H in prepared.directions and (lost := self._engine.lost_writes()):
                 raise lost
             ended = self._engine.clock()
             elapsed = None if run.began is None or ended is None else ended - run.began
@@ -242,11 +233,11 @@ class Scheduler:
                 # A board that is gone accesses no memory.
                 if run.started:
                     run.stop()
-            if isinstance(error, Timeout) and (notes := self._notes(run.since)):
+            if isinstance(error, Timeout) and (notes := self._platform.notes(run.since)):
                 error = Timeout(f"{error}. The board noted: {notes}")
             if _C2H in run.prepared.directions:
                 # Taken, so that the next transfer does not report them.
-                self._lost()
+                self._engine.lost_writes()
             self._end(run, error)
             if self._engine.resets != self._resets:
                 self._end_reset()

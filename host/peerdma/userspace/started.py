@@ -20,11 +20,9 @@ class StartedBoard(UserSpaceBackend):
         self._process = SimulatedBoard(arguments)
         try:
             platform = SocketPlatform(
-                self._process.path, timeout=timeout, why_lost=self._process.why_lost, **options
+                self._process.path, timeout=timeout, process=self._process, **options
             )
-            super().__init__(
-                platform, "simulated board", timeout=timeout, notes=self._process.notes
-            )
+            super().__init__(platform, "simulated board", timeout=timeout)
         except BaseException:
             self._process.close()
             raise

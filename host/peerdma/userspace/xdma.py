@@ -13,8 +13,10 @@ import numpy as np
 
 from ..board.backend import Extension, Pinned
 from ..board.transfer import Through
+from ..errors import PeerdmaError
 from ..memory.memory import DataPath, Memory
 from ..memory.scatter import ScatterList
+from ..process import keep
 from ..regs import (
     BAR_DMA,
     CARD_RAM_SIZE,
@@ -24,13 +26,13 @@ from ..regs import (
     Capability,
     waits_for_text,
 )
-from ..vfio.platform import Window
+from ..vfio.platform import Platform, Window
 from .chain import write_chain
 from .engine import Direction, Engine
 from .prepared import Prepared, Ring, Rings, Run, Step
 from .registers import Bank, Function
 
-__all__ = ["Direction", "Mapped", "Xdma"]
+__all__ = ["Direction", "Mapped", "Mappings", "Xdma"]
 
 _BAR = BAR_DMA[0]
 _ALL_PAIRS = EXTENSION["stream_flush"].writable
@@ -50,6 +52,47 @@ class Mapped(Pinned):
         self.scatter: ScatterList = ScatterList(
             [window.address for window in windows], [window.nbytes for window in windows]
         )
+
+
+class Mappings:
+    """What is mapped for a board: once for each memory, whose pins share it."""
+
+    def __init__(self, platform: Platform):
+        self._platform = platform
+        self._mapped: dict[int, Mapped] = {}
+
+    def pin(self, memory: Memory) -> Mapped:
+        """Maps memory, or counts another pin of it."""
+        mapped = self._mapped.get(id(memory))
+        if mapped is None:
+            made: list[tuple[list[Window], DataPath]] = []
+            try:
+                keep(made, self._platform.map, memory)
+                mapped = Mapped(memory, *made[0])
+                self._mapped[id(memory)] = mapped
+            except BaseException:
+                for windows, _ in made:
+                    self._platform.unmap(windows)
+                raise
+        mapped.pins += 1
+        return mapped
+
+    def unpin(self, mapped: Mapped) -> None:
+        """Unmaps the memory with its last pin."""
+        if mapped.pins > 1:
+            mapped.pins -= 1
+            return
+        # Not counted down before: after an interrupt, this is called again.
+        try:
+            self._platform.unmap(mapped.windows)
+        except PeerdmaError:
+            self._mapped.pop(id(mapped.memory), None)
+            raise
+        self._mapped.pop(id(mapped.memory), None)
+
+    def clear(self) -> None:
+        """Forgets all, before the connection to the board ends, and all mappings with it."""
+        self._mapped.clear()
 
 
 class Xdma:

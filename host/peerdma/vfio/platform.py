@@ -34,6 +34,10 @@ class Platform(Protocol):
         """The function; closing it ends all."""
         ...
 
+    def notes(self, since: float) -> str:
+        """What the board noted since a time of `time.monotonic`; empty if nothing is known."""
+        ...
+
     def map(self, memory: Memory) -> tuple[list[Window], DataPath]:
         """Maps memory for the board's DMA; the windows, in order, and the path of the bytes.
 

@@ -168,6 +168,10 @@ class VfioPlatform:
             memory, True, lambda register: device.read32(BAR_USER[0], MAILBOX.base + register)
         )
 
+    def notes(self, since: float) -> str:
+        """None: a card keeps none."""
+        return ""
+
     def doorbell(self, queue: int) -> DoorbellPage | str:
         """Maps the page of the user BAR."""
         place = DOORBELL_BASE + queue * DOORBELL_STRIDE

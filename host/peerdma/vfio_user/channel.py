@@ -15,19 +15,19 @@ import os
 import select
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import starmap
-from typing import Any, NoReturn, Protocol, TypeAlias
+from typing import NoReturn, Protocol, TypeAlias
 
 from ..errors import BoardLost, BoardNotFound, PeerdmaError, ProtocolError, Timeout
 from ..process import forked, watched
-from .simboard import how_to_start
+from .simboard import SimulatedBoard, how_to_start
 from .wire import MAX_DATA_BYTES, MAX_FDS, Command, DmaAccess, Header, HeaderFlag
 
 __all__ = ["Channel", "Nonsense", "Server"]
 
 #: What `recvmsg` returns; its first is the bytes.
-_Piece: TypeAlias = "tuple[Any, ...]"
+_Piece: TypeAlias = "tuple[bytes, list[tuple[int, int, bytes]], int, object]"
 #: A message to send, with file descriptors, and how many bytes went with each call so far.
 _Outgoing: TypeAlias = "tuple[bytes, Sequence[int], list[int]]"
 #: See `Channel._state`.
@@ -75,8 +75,8 @@ class Channel:
         Seconds to wait for any one answer.
     server : Server
         Executes commands of the device.
-    why_lost : callable
-        Returns what is known about the end of the device's process, for the text of `BoardLost`.
+    process : SimulatedBoard or None
+        The device's, if this process has started it.
 
     Raises
     ------
@@ -84,11 +84,13 @@ class Channel:
         If no process listens at the socket.
     """
 
-    def __init__(self, path: str, *, timeout: float, server: Server, why_lost: Callable[[], str]):
+    def __init__(
+        self, path: str, *, timeout: float, server: Server, process: SimulatedBoard | None
+    ):
         self._path = path
         self._timeout = timeout
         self._server = server
-        self._why_lost = why_lost
+        self._process = process
         self._lost: str | None = None
         self._next_id = 0
         #: What arrived, how many bytes of the first piece have been seen to, and the message that
@@ -309,7 +311,7 @@ class Channel:
 
     def _gone(self, error: OSError | None) -> NoReturn:
         how = error.strerror if error else "it closed the connection"
-        self._lost = "; ".join(filter(None, (how, self._why_lost())))
+        self._lost = f"{how}; {self._process.why_lost()}" if self._process else how
         raise BoardLost(
             f"the board at {self._path} went away: {self._lost}. Open it again",
             errno=error.errno if error else errno.EPIPE,
@@ -382,7 +384,7 @@ class Channel:
         if len(pieces) == 1:
             return False
         first, *others = [data for data, *_ in pieces]
-        self._state = ([(b"".join([first[at:], *others]),)], 0, outgoing)
+        self._state = ([(b"".join([first[at:], *others]), [], 0, None)], 0, outgoing)
         return True
 
 

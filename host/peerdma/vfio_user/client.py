@@ -15,13 +15,13 @@ import os
 import struct
 import weakref
 from bisect import bisect_right, insort
-from collections.abc import Callable
 from typing import TypeVar
 
 from ..errors import PeerdmaError, VersionMismatch
 from ..memory.memory import Staged
 from ..vfio.function import LostWrites
 from .channel import Channel, Nonsense
+from .simboard import SimulatedBoard
 from .wire import (
     CONFIG_REGION,
     MAX_DATA_BYTES,
@@ -68,11 +68,11 @@ class VfioUserClient(Channel):
         If the device speaks another major version of the protocol.
     """
 
-    def __init__(self, path: str, *, timeout: float, why_lost: Callable[[], str] = lambda: ""):
+    def __init__(self, path: str, *, timeout: float, process: SimulatedBoard | None = None):
         self._memory = _Memory()
         with contextlib.ExitStack() as undo:
             undo.callback(self._memory.close)
-            super().__init__(path, timeout=timeout, server=self._memory, why_lost=why_lost)
+            super().__init__(path, timeout=timeout, server=self._memory, process=process)
             undo.callback(super().close)
             self._agree_on_version()
             undo.pop_all()

@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from ..errors import PeerdmaError, ProtocolError, UnsupportedError
 from ..memory.mailbox import DoorbellPage, MailboxPage
@@ -16,6 +16,7 @@ from ..regs import BAR_USER, DOORBELL_BASE, DOORBELL_STRIDE, MAILBOX
 from ..vfio.platform import Window
 from .client import VfioUserClient
 from .pci import SocketFunction
+from .simboard import SimulatedBoard
 from .wire import DeviceFlag
 
 __all__ = ["SocketPlatform"]
@@ -40,8 +41,8 @@ class SocketPlatform:
         Seconds to wait for one answer; None: one minute.
     interrupts, max_payload, max_read_request
         See `SocketFunction`.
-    why_lost : callable
-        Returns why the board's process ended, if that is known.
+    process : SimulatedBoard or None
+        The board's, if this process has started it.
 
     Raises
     ------
@@ -59,12 +60,13 @@ class SocketPlatform:
         interrupts: str = "auto",
         max_payload: int = 128,
         max_read_request: int = 512,
-        why_lost: Callable[[], str] = lambda: "",
+        process: SimulatedBoard | None = None,
     ):
         self._next_host_address = _HOST_ADDRESS
+        self._process = process
         with contextlib.ExitStack() as undo:
             self.client: VfioUserClient = VfioUserClient(
-                path, timeout=timeout or _ANSWER_TIMEOUT, why_lost=why_lost
+                path, timeout=timeout or _ANSWER_TIMEOUT, process=process
             )
             undo.callback(self.client.close)
             self._reset()
@@ -83,6 +85,10 @@ class SocketPlatform:
             raise ProtocolError("the device on this socket is not a PCI device; is it a board?")
         if flags & DeviceFlag.RESET:
             self.client.reset()
+
+    def notes(self, since: float) -> str:
+        """What its process wrote, if this one started it."""
+        return self._process.notes(since) if self._process else ""
 
     def map(self, memory: Memory) -> tuple[list[Window], DataPath]:
         """Maps memory for the board's DMA; `STAGED` if this process has to copy for it."""

@@ -251,7 +251,7 @@ def test_a_failed_copy_flushes_what_comes_after_it_until_resume(board, gpu, copi
         with board._lock:
             (windows,) = [
                 mapped.windows
-                for mapped in board._backend._mapped.values()
+                for mapped in board._backend._mappings._mapped.values()
                 if mapped.memory is source
             ]
             platform.unmap(windows)

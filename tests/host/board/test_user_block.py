@@ -133,7 +133,7 @@ def test_after_a_failure_the_next_conversion_is_clean(converter):
         converter.pin(result) as d,
     ):
         pieces = [s[:1001], s[4000:8000], s[1001:4000]]
-        pins = converter._backend._mapped[id(gone)]
+        pins = converter._backend._mappings._mapped[id(gone)]
         window = pins.windows[0]
         converter._backend._platform.client.dma_unmap(
             window.base, window.size, skip=window.address - window.base

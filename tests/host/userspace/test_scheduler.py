@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Which transfers the user-space driver runs at once, against registers that answer as scripted."""
 
+from types import SimpleNamespace
+
 import pytest
 
 import peerdma
@@ -31,7 +33,7 @@ def xdma(registers):
 
 @pytest.fixture
 def scheduler(xdma):
-    return Scheduler(xdma.engine, lambda: None, lambda since: "")
+    return Scheduler(xdma.engine, SimpleNamespace(notes=lambda since: ""))
 
 
 @pytest.fixture
@@ -140,7 +142,7 @@ def resets(registers):
 def frames(scheduler, xdma):
     """Three frames that are filled round and round."""
     places = [ScatterList([0x1000 * n], [64]) for n in range(1, 4)]
-    scheduler.frames = FrameRun(xdma, places, lambda: None, overwrite=False, timeout=100)
+    scheduler.frames = FrameRun(xdma, places, overwrite=False, timeout=100)
     return scheduler.frames
 
 

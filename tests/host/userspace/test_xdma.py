@@ -54,10 +54,15 @@ class Registers:
         self.writes: list[tuple[int, int]] = []
         self.interrupts = 0
         self.lost = False
+        self.lost_writes = None
 
     @property
     def device(self):
         return self
+
+    def take_lost_writes(self):
+        taken, self.lost_writes = self.lost_writes, None
+        return taken
 
     def set(self, block, name, value, base=None):
         self.values[block.address(name, base=base)] = value

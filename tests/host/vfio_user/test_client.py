@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -349,7 +350,8 @@ def test_a_device_that_leaves_is_lost_with_what_is_known(device):
         end.greet()
         end.expect(Command.REGION_READ)
 
-    board = VfioUserClient(device(script), timeout=10, why_lost=lambda: "it tripped")
+    process = SimpleNamespace(why_lost=lambda: "it tripped")
+    board = VfioUserClient(device(script), timeout=10, process=process)
     with pytest.raises(peerdma.BoardLost, match="went away: it closed the connection; it tripped"):
         board.region_read(1, 0, 4)
     assert board.lost
