@@ -111,17 +111,19 @@ def costs(kind: str, entries: int) -> dict[str, list[float]]:
 
 
 def ratios(kind: str, entries: int) -> dict[str, float]:
-    """How many times as long requests take if another user's files are watched: in the middle of
-    the better of some turns, as other programs beside the guest have a part in the slower ones.
-    """
+    """How many times as long requests take if another user's files are watched: in the middle."""
     found: dict[int, dict[str, list[float]]] = {1: {}, entries: {}}
     with nodes_of_all():
-        for turn in (1, entries) * 3:
+        for turn in (1, entries) * 2:
             for name, times in costs(kind, turn).items():
-                numbers = statistics.mean(times), statistics.median(times), max(times)
-                print(kind, turn, name, *(round(1e6 * x) for x in numbers), "us", flush=True)
-                found[turn].setdefault(name, []).append(statistics.median(times))
-    return {name: min(found[entries][name]) / min(found[1][name]) for name in found[1]}
+                found[turn].setdefault(name, []).extend(times)
+    for turn, each in found.items():
+        for name, times in each.items():
+            numbers = statistics.mean(times), statistics.median(times), max(times)
+            print(kind, turn, name, *(round(1e6 * number) for number in numbers), "us", flush=True)
+    # Other programs beside the guest have a part in the slowest ones.
+    middle = statistics.median
+    return {name: middle(found[entries][name]) / middle(found[1][name]) for name in found[1]}
 
 
 if __name__ == "__main__":
