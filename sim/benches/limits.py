@@ -28,9 +28,8 @@ def _children_cpu() -> float:
 def bounded(what: str, count: int = 1) -> Iterator[None]:
     """Bounds each simulator that cocotb's runner starts inside, and says which bound stopped it.
 
-    `what` is what it runs, for the message, one after the other `count` times as much as the bounds
-    are for. The runner's error, a RuntimeError or a SystemExit, is
-    passed on.
+    `what` is what it runs, for the message: `count` benches, each of which has the bounds. The
+    runner's error, a RuntimeError or a SystemExit, is passed on.
     """
     cpu, wall = CPU_SECONDS * count, WALL_SECONDS * count
     os.environ["SIM_CMD_PREFIX"] = (
