@@ -72,26 +72,29 @@ class Board(OneProcess):
         """
         if self._lock.foreign:
             return
+        # Closing that was interrupted goes on where it was.
         with self._lock:
-            if self._ended:
-                return
-            # Closing that was interrupted goes on here.
-            self._pins.closed = True
-            if self._stream is not None:
-                self._stream.close()
-            join_queues = self._queues.close()
-            self._jobs.refuse(CLOSED)
-            self._jobs.close()
-            self._plans.close()
-            self._pins.reap()
-            self._backend.close()
-            self._jobs.forget()
-            self._pins.close()
-            self._arrays.end()
-            self._ended = True
-        join_queues()
+            if not self._ended:
+                self._end()
+        self._queues.join()
         self._jobs.join()
         self._plans.join()
+
+    def _end(self) -> None:
+        """All of `close` but the end of the threads. The lock is held."""
+        self._pins.closed = True
+        if self._stream is not None:
+            self._stream.close()
+        self._queues.close()
+        self._jobs.refuse(CLOSED)
+        self._jobs.close()
+        self._plans.close()
+        self._pins.reap()
+        self._backend.close()
+        self._jobs.forget()
+        self._pins.close()
+        self._arrays.end()
+        self._ended = True
 
     def info(self) -> BoardInfo:
         """What is known about the board."""

@@ -313,10 +313,11 @@ class Queue(OneProcess):
         """As `close`, with the lock held; the thread may still run."""
         if not self.closed:
             self._close()
-            self.closed, self.plans, self._device = True, (), None
             self._jobs.wake()
             if self._stream_queue is not None:
                 self._stream_queue.ended()
+            # Last: what was interrupted is done again.
+            self.closed, self.plans, self._device = True, (), None
 
     def join(self) -> None:
         """Waits for the end of the thread, for seconds; without the lock."""

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ..arguments import wrong_type
@@ -70,17 +70,14 @@ class QueueRegistry:
         for queue in self._open:
             queue.drop(pin)
 
-    def close(self) -> Callable[[], None]:
-        """Ends all, with the lock held; returns what waits for their threads without it."""
-        ended = self._open.copy()
-        while self._open:
+    def close(self) -> None:
+        """Ends all, with the lock held; the threads may still run."""
+        for queue in self._open:
             # A board that is gone uses no memory.
             with contextlib.suppress(PeerdmaError):
-                self._open[-1].end()
-            self._open.pop()
+                queue.end()
 
-        def join() -> None:
-            for queue in ended:
-                queue.join()
-
-        return join
+    def join(self) -> None:
+        """Waits for the end of the threads after `close`, for seconds; without the lock."""
+        for queue in self._open:
+            queue.join()

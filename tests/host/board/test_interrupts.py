@@ -275,19 +275,24 @@ def test_closing_that_is_interrupted_goes_on_at_the_next_close(seed, error):
     draw, everywhere = random.Random(seed), os.environ.get("INTERRUPTS") == "all"
 
     def closed(place):
-        board = peerdma.open("sim")
-        board.submit(np.ones(5000, np.uint8), np.zeros(5000, np.uint8)).result()
+        board = peerdma.open("sim", arguments=["--launch-queues", "1"])
+        source, destination = np.ones(5000, np.uint8), np.zeros(5000, np.uint8)
+        board.submit(source, destination).result()
+        queue = board.queue([board.prepare(source, destination)])
         profiler = Profiler(place, error)
         profiler.run(board.close)
         began = time.monotonic()
         board.close()
         board.close()
         assert time.monotonic() - began < PATIENCE, profiler.where
+        assert queue.closed and not queue._thread.is_alive(), profiler.where
         assert not board._jobs._thread.is_alive(), profiler.where
         assert not board._backend._process._keeper.is_alive(), profiler.where
         assert not len(board._pins) and not board._lock._is_owned(), profiler.where
         return profiler.count
 
     count = closed(0)
-    for number in range(count if everywhere else SAMPLE // 6):
-        closed(number + 1 if everywhere else draw.randint(1, count))
+    places = range(1, count + 1)
+    # The last ones come when the board is closed, and its threads are waited for.
+    for place in places if everywhere else [*draw.sample(places, SAMPLE // 10), *places[-8:]]:
+        closed(place)
