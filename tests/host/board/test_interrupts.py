@@ -20,6 +20,7 @@ import pytest
 
 import peerdma
 from peerdma.process import keep
+from tests.host.board.launch_helpers import LAUNCHING
 
 LIBRARY = str(Path(peerdma.__file__).parent)
 #: Places that are tried in each call.
@@ -275,7 +276,7 @@ def test_closing_that_is_interrupted_goes_on_at_the_next_close(seed, error):
     draw, everywhere = random.Random(seed), os.environ.get("INTERRUPTS") == "all"
 
     def closed(place):
-        board = peerdma.open("sim", arguments=["--launch-queues", "1"])
+        board = peerdma.open("sim", arguments=LAUNCHING)
         source, destination = np.ones(5000, np.uint8), np.zeros(5000, np.uint8)
         board.submit(source, destination).result()
         queue = board.queue([board.prepare(source, destination)])
