@@ -160,7 +160,9 @@ def test_an_interrupt_at_any_place(setup, seed, call):
             raise AssertionError(f"place {place}: {profiler.where}") from error
         assert time.monotonic() - began < PATIENCE, profiler.where
         # What a call does may depend on what has come from the board by then.
-        assert error is not None or profiler.ignored or not profiler.where, profiler.where
+        lost = error is None and not profiler.ignored and profiler.where
+        # An Exception while an object is asked whether it is memory is taken for the object's own.
+        assert not lost or (profiler.error is Handler and lost.endswith(" in is_memory")), lost
     assert came > rounds // 2
 
 
