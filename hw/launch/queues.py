@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Launch queues: what a GPU rings, and what becomes of it.
 
-    doorbell ──▶ Tails ──▶ Sequencer ──▶ owners: runs on the channels
-                   ▲        ▲  │ │ └───▶ records: record, done word
-    shadow tail ───┘        │  │ └─────▶ LaunchTable ◀── register bus
-          placement ──▶ EntryStore
-                               └───────▶ job
+    doorbell ──▶ Tails ──▶ QueueWork ◀──▶ Sequencer ──▶ owners: runs on the channels
+                   ▲                       ▲  │ │ └───▶ records: record, done word
+    shadow tail ───┘                       │  │ └─────▶ LaunchTable ◀── register bus
+          placement ──▶ EntryStore ────────┘  └───────▶ job
 
 All that a GPU writes are doorbells and entries: how far its ring is filled, and which slot a ticket
 means. A slot is a job that software has prepared in the table.
@@ -22,10 +21,12 @@ from ..channel.signatures import OwnerSignature
 from ..records import Placement, ReadJob, Retired
 from ..registers.bus import BusSignature, RegisterWrite
 from ..write.record_writer import DirectRecordSignature
+from .entries import EntryStore
 from .records import Read
 from .sequencer import Sequencer
 from .table import LaunchTable
 from .tails import Tails
+from .work import QueueWork
 
 __all__ = ["LaunchQueues"]
 
@@ -85,11 +86,14 @@ class LaunchQueues(wiring.Component):
         m = Module()
         m.submodules.table = table = LaunchTable(self._queues)
         m.submodules.tails = tails = Tails(self._queues)
+        m.submodules.entries = entries = EntryStore(self._queues)
+        m.submodules.work = work = QueueWork(self._queues)
         m.submodules.sequencer = sequencer = self._sequencer
 
         wiring.connect(m, wiring.flipped(self.bus), table.bus)
         wiring.connect(m, sequencer.job, wiring.flipped(self.job))
-        wiring.connect(m, wiring.flipped(self.retired), sequencer.retired)
+        for part in (sequencer, work):
+            wiring.connect(m, wiring.flipped(self.retired), part.retired)
         wiring.connect(m, sequencer.records, wiring.flipped(self.records))
         for inner, outer in zip(sequencer.owners, self.owners, strict=True):
             wiring.connect(m, inner, wiring.flipped(outer))
@@ -98,23 +102,27 @@ class LaunchQueues(wiring.Component):
         for queue in range(self._queues):
             m.d.comb += [
                 tails.settings[queue].eq(table.settings[queue]),
-                sequencer.settings[queue].eq(table.settings[queue]),
-                tails.head[queue].eq(sequencer.head[queue]),
-                table.state[queue].eq(sequencer.state[queue]),
+                work.settings[queue].eq(table.settings[queue]),
+                tails.head[queue].eq(work.head[queue]),
+                table.state[queue].eq(work.state[queue]),
             ]
+        for name in ("armed", "load", "first", "resume"):
+            m.d.comb += getattr(work, name).eq(getattr(table, name))
+        for name in ("waits", "moved", "over"):
+            m.d.comb += getattr(work, name).eq(getattr(tails, name))
+        for name in ("queue", "step", "under_way", "reading", "reader", "tick"):
+            m.d.comb += getattr(work, name).eq(getattr(sequencer, name))
         m.d.comb += [
             tails.load.eq(table.load),
             table.ignored.eq(tails.ignored),
             table.row.eq(sequencer.row),
             table.get.eq(sequencer.get),
-            sequencer.armed.eq(table.armed),
-            sequencer.load.eq(table.load),
-            sequencer.first.eq(table.first),
-            sequencer.resume.eq(table.resume),
-            sequencer.word.eq(table.word),
-            sequencer.waits.eq(tails.waits),
+            sequencer.here.eq(work.here),
+            sequencer.idle.eq(work.idle),
             sequencer.moved.eq(tails.moved),
-            sequencer.over.eq(tails.over),
+            sequencer.load.eq(table.load),
+            sequencer.word.eq(table.word),
+            sequencer.disarmed.eq(~Cat(settings.armed for settings in table.settings)),
             self.flush.eq(sequencer.flush),
         ]
 
@@ -122,8 +130,18 @@ class LaunchQueues(wiring.Component):
         placed = self.placement
         shadow = placed.valid & (sequencer.reading == Read.SHADOW)
         m.d.comb += [
-            sequencer.placement.payload.eq(placed.payload),
-            sequencer.placement.valid.eq(placed.valid),
+            entries.queue.eq(sequencer.queue),
+            entries.ticket.eq(work.here.ticket),
+            entries.placement.payload.eq(placed.payload),
+            entries.placement.valid.eq(placed.valid & (sequencer.reading == Read.ENTRIES)),
+            entries.reader.eq(sequencer.reader),
+            entries.begins.eq(sequencer.step.begins),
+            entries.ends.eq(sequencer.ends),
+            entries.done.eq(sequencer.step.counted),
+            entries.forget.eq(table.armed),
+            sequencer.found.eq(entries.found),
+            sequencer.slot.eq(entries.slot),
+            sequencer.upper.eq(entries.upper),
         ]
 
         # Doorbells
@@ -144,7 +162,7 @@ class LaunchQueues(wiring.Component):
             tail.word.eq(Mux(rung, write.data, placed.payload.data)[:32]),
             tail.queue.eq(Mux(rung, page - first, sequencer.reader)),
             tails.doorbell.valid.eq(rung | shadow),
-            sequencer.brings.eq(Mux(rung & write.enable[4:].all(), tails.woken, 0)),
-            sequencer.brought.eq(write.data[32:]),
+            entries.brings.eq(Mux(rung & write.enable[4:].all(), tails.woken, 0)),
+            entries.brought.eq(write.data[32:]),
         ]
         return m

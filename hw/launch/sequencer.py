@@ -9,34 +9,21 @@ from amaranth.utils import exact_log2
 from peerdma import regs
 
 from ..channel.signatures import OwnerSignature
-from ..records import Outcome, Placement, ReadJob, Retired
+from ..records import Outcome, ReadJob, Retired
 from ..write.record_writer import DirectRecordSignature
-from .entries import BURST, EntryStore
-from .records import (
-    CONTROL,
-    DOORBELL_ENTRY,
-    ENTRY_BYTES,
-    ROW_BITS,
-    SETTINGS,
-    SLOT_BITS,
-    STATE,
-    Phase,
-    Read,
-    queue_row,
-    slot_row,
-)
-from .runs import DESCRIPTOR_WORDS, STATUS_BITS, Runs, channels_of
+from .completion import Completion
+from .entries import BURST
+from .records import CONTROL, ENTRY_BYTES, ROW_BITS, SLOT_BITS, Phase, Read, queue_row, slot_row
+from .runs import Runs, channels_of
+from .start import RunStart
+from .work import READS, Here, Step
 
-__all__ = ["HOLD", "PACE", "READS", "Sequencer"]
+__all__ = ["HOLD", "PACE", "Sequencer"]
 
-#: Reads for an entry, one after the other, before the queue ends.
-READS = 31
 #: Cycles between polls of a shadow tail, and between repeated reads for an entry, at least.
 PACE = 64
 #: Cycles that a copy holds one channel of its pair and waits for the other.
 HOLD = 16
-#: Cycles to wait for the grant of a free channel, and for the start of a run.
-GRANT_TIMEOUT, START_TIMEOUT = 3, 15
 
 _END, _STATUS = regs.LaunchEnd, regs.LaunchStatus
 
@@ -60,14 +47,16 @@ class Sequencer(wiring.Component):
 
     Members
     -------
-    settings, armed, load, first, resume, state, get, row, word
-        As at `hw.launch.table.LaunchTable`.
-    head, waits, moved, over
+    queue, step, here, under_way, reading, reader, tick, idle
+        As at `hw.launch.work.QueueWork`.
+    found, slot, upper, ends
+        As at `hw.launch.entries.EntryStore`.
+    moved : In(queues)
         As at `hw.launch.tails.Tails`.
-    brings, brought
-        As at `hw.launch.entries.EntryStore`, in the cycle of `moved`.
-    placement : In(stream of Placement, always ready), reading : Out(Read), reader : Out
-        What the read under way brings, what it reads, and for which queue.
+    load : In(queues), get, row, word
+        As at `hw.launch.table.LaunchTable`.
+    disarmed : In(queues)
+        Queues whose tickets end at once.
     job : Out(stream of ReadJob), retired : In(stream of Retired, always ready)
         To the read engine. A job may be withdrawn for some cycles.
     owners : array of Out(OwnerSignature)
@@ -80,29 +69,33 @@ class Sequencer(wiring.Component):
 
     def __init__(self, *, queues: int, h2c: int, c2h: int, pairs: int):
         self._queues, self._h2c, self._c2h, self._pairs = queues, h2c, c2h, pairs
-        always = {"always_ready": True}
+        self._runs = Runs(queues, h2c + c2h)
+        self._start = RunStart(h2c=h2c, c2h=c2h, pairs=pairs)
+        self._completion = Completion()
+        self._clock = Signal(range(PACE), name="clock")
+        self._reads, self._what = Signal(name="reads"), Signal(Read, name="what")
         super().__init__(
             {
-                "settings": In(SETTINGS).array(queues),
-                "armed": In(queues),
+                "queue": Out(range(queues)),
+                "step": Out(Step),
+                "here": In(Here),
+                "under_way": Out(1),
+                "reading": Out(Read),
+                "reader": Out(range(queues)),
+                "tick": Out(1),
+                "idle": In(queues),
+                "found": In(1),
+                "slot": In(SLOT_BITS),
+                "upper": In(16),
+                "ends": Out(1),
+                "moved": In(queues),
                 "load": In(queues),
-                "first": In(16),
-                "resume": In(queues),
-                "state": Out(32).array(queues),
                 "get": Out(1),
                 "row": Out(ROW_BITS),
                 "word": In(64),
-                "head": Out(16).array(queues),
-                "waits": In(queues),
-                "moved": In(queues),
-                "over": In(queues),
-                "brings": In(queues),
-                "brought": In(DOORBELL_ENTRY),
-                "placement": In(stream.Signature(Placement, **always)),
-                "reading": Out(Read),
-                "reader": Out(range(queues)),
+                "disarmed": In(queues),
                 "job": Out(stream.Signature(ReadJob)),
-                "retired": In(stream.Signature(Retired, **always)),
+                "retired": In(stream.Signature(Retired, always_ready=True)),
                 "owners": Out(OwnerSignature()).array(h2c + c2h),
                 "flush": Out(pairs),
                 "records": Out(DirectRecordSignature()),
@@ -111,310 +104,196 @@ class Sequencer(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        queues, settings = range(self._queues), self.settings
-        #: the queue that is served, and its oldest ticket
-        now, ticket = Signal(queues, name="now"), Signal(16, name="oldest")
-        of_h2c = (1 << self._h2c) - 1
-        m.submodules.runs = runs = Runs(self._queues, len(self.owners))
+        now, here, step = self.queue, self.here, self.step
+        m.submodules.runs, m.submodules.start = runs, start = self._runs, self._start
+        m.submodules.completion = completion = self._completion
+        wiring.connect(m, completion.records, wiring.flipped(self.records))
         for inner, outer in zip(runs.owners, self.owners, strict=True):
             wiring.connect(m, inner, wiring.flipped(outer))
-
-        def each(name, shape=1):
-            return Array(Signal(shape, name=f"{name}{queue}") for queue in queues)
-
-        phase, slot, end = each("phase", Phase), each("slot", SLOT_BITS), each("end", 3)
-        #: of the ticket at work, or of the first one that failed
-        status, failed, resuming = each("status", STATUS_BITS), each("failed"), each("resuming")
-        #: reads for the same entry, if there was one
-        tries, tried = each("tries", range(READS + 1)), each("tried")
-        #: it may read the shadow tail, or the same entry again
-        due = each("due")
-        #: of its slot: it has a done word, and is this queue's; and as in its control
-        tells, pair, flushes = each("tells"), each("pair"), each("flushes")
-
-        # Of the queue that is served
-        on, going, polls = Signal(), Signal(), Signal()
-        depth, waits = Signal(8), Signal()
-        with m.Switch(now):
-            for queue in queues:
-                with m.Case(queue):
-                    m.d.comb += [
-                        on.eq(settings[queue].armed),
-                        going.eq(on & (end[queue] == _END.NONE)),
-                        polls.eq(settings[queue].polls),
-                        depth.eq(settings[queue].mask),
-                        ticket.eq(self.head[queue]),
-                        waits.eq(self.waits[queue]),
-                    ]
-        within, align = ticket[: exact_log2(BURST)], exact_log2(ENTRY_BYTES)
-        m.d.comb += [runs.queue.eq(now), runs.abort.eq(~Cat(each.armed for each in settings))]
-
-        # The one read under way
-        under_way, retired, job = Signal(name="under_way"), self.retired.payload, self.job.payload
-        fetches = self.reading == Read.ENTRIES
-        #: of a record, the done word
-        second = Signal()
-        #: the table's word is a ring's address; that of the oldest ticket's place then
-        of_ring, address = Signal(), Signal(64)
-        #: the oldest ticket's record was taken
-        counted = Signal()
-        m.submodules.entries = entries = EntryStore(self._queues)
+        # The one read under way, and what is written, are at the word that the table gives.
+        address = Signal(64)
+        #: that is a ring's
+        of_ring = Signal()
+        m.d.sync += self._clock.eq(self._clock + 1)
         m.d.comb += [
-            entries.queue.eq(now),
-            entries.ticket.eq(ticket),
-            entries.placement.payload.eq(self.placement.payload),
-            entries.placement.valid.eq(self.placement.valid & fetches),
-            entries.reader.eq(self.reader),
-            entries.brings.eq(self.brings),
-            entries.brought.eq(self.brought),
-            entries.forget.eq(self.armed),
-            entries.done.eq(counted),
-            address.eq(self.word | Mux(of_ring, (ticket & depth) << align, 0)),
-            job.address.eq(address),
-            job.length.eq(Mux(fetches, (BURST - within) << align, 4)),
-            job.place.offset.eq(within << align),
-        ]
-        good, flushing = retired.outcome == Outcome.OK, self.reading == Read.FLUSH
-        with m.If(self.retired.valid):
-            m.d.sync += under_way.eq(0)
-            m.d.comb += entries.ends.eq(fetches & good)
-
-        # Turns: another queue in each cycle. A doorbell's comes next, and while an entry is
-        # expected, and nothing else is at work, its queue stays.
-        clock, following, rung = Signal(range(PACE)), Signal.like(now), Signal.like(now)
-        m.d.sync += clock.eq(clock + 1)
-        m.d.comb += following.eq(Mux(now == self._queues - 1, 0, now + 1))
-        for queue in queues:
-            with m.If(self.moved[queue]):
-                m.d.comb += rung.eq(queue)
-        others_rest = Cat((now == n) | (phase[n] == Phase.IDLE) for n in queues).all()
-        expected = under_way & fetches & (self.reader == now) & others_rest
-
-        # The sequence
-        number, half = Signal.like(runs.number, name="word_number"), Signal(name="half")
-        cycles, finished = Signal(range(START_TIMEOUT + 1)), Signal()
-        of_slot = Cat(slot[now][0] | half, slot[now][1:])
-        m.d.comb += [
-            self.get.eq(1),
+            self.tick.eq(self._clock == 0),
+            self.get.eq(~completion.writes),
+            of_ring.eq(completion.writes & ~completion.second),
+            self.flush.eq(start.flush),
+            runs.queue.eq(now),
+            runs.abort.eq(self.disarmed),
             runs.word.eq(self.word),
-            runs.target.eq(Mux(pair[now], runs.used & Mux(half, ~of_h2c, of_h2c), runs.used)),
-            runs.number.eq(number),
+            start.grants.eq(Cat(owner.granted for owner in self.owners)),
+            start.slot.eq(here.known.slot),
+            start.pair.eq(here.known.pair),
         ]
-        # What happens to the queue that is served. Its registers follow behind the states: there
-        # they are enabled and cleared without a LUT for each bit.
-        #: its slot is found, and looked up; its run has ended, or it has none, with this outcome
-        found, looked, told, outcome = Signal(), Signal(), Signal(), Signal(STATUS_BITS)
-        #: its entry never came; its record is lost; it has read, and must pace; it resumes
-        gives_up, lost, paces, resumed = Signal(), Signal(), Signal(), Signal()
-        goes, where = Signal(), Signal(Phase)
-        reads, what = Signal(), Signal(Read)
+        for name in ("used", "granted", "pushed", "started"):
+            m.d.comb += getattr(start, name).eq(getattr(runs, name))
+        for name in ("target", "number", "push", "start", "stop"):
+            m.d.comb += getattr(runs, name).eq(getattr(start, name))
 
-        def go(to):
-            m.d.comb += [goes.eq(1), where.eq(to)]
+        fetches, good = self.reading == Read.ENTRIES, self.retired.payload.outcome == Outcome.OK
+        align, within = exact_log2(ENTRY_BYTES), here.ticket[: exact_log2(BURST)]
+        status = Mux(here.known.failed, _STATUS.FLUSHED, here.known.status)
+        m.d.comb += [
+            address.eq(self.word | Mux(of_ring, (here.ticket & here.settings.mask) << align, 0)),
+            self.job.payload.address.eq(address),
+            self.job.payload.length.eq(Mux(fetches, (BURST - within) << align, 4)),
+            self.job.payload.place.offset.eq(within << align),
+            self.ends.eq(self.retired.valid & fetches & good),
+            completion.hold.eq(self.load.any()),
+            completion.tells.eq(here.known.tells),
+            completion.address.eq(address),
+            completion.record.eq(Cat(here.ticket, self.upper, status)),
+            step.counted.eq(completion.counted),
+            step.lost.eq(completion.lost),
+            step.finished.eq(completion.finished),
+        ]
+        with m.If(self.retired.valid):
+            m.d.sync += self.under_way.eq(0)
 
-        def read(of):
-            """Begin to read at the address that the row has."""
-            m.d.comb += [reads.eq(1), what.eq(of)]
-            m.d.sync += now.eq(now)
-            m.next = "Job"
+        with m.If(self._reads):
+            m.d.sync += [
+                self.reading.eq(self._what),
+                self.reader.eq(now),
+                self.under_way.eq(1),
+            ]
 
         with m.FSM():
             with m.State("Look"):
-                m.d.sync += [half.eq(0), number.eq(0), cycles.eq(0), second.eq(0)]
-                with m.If(~expected):
-                    m.d.sync += now.eq(Mux(self.moved.any(), rung, following))
-                with m.Switch(phase[now]):
-                    with m.Case(Phase.IDLE):
-                        m.d.comb += self.row.eq(queue_row(now, "shadow_lo"))
-                        with m.If(waits):
-                            m.d.comb += self.row.eq(queue_row(now, "ring_lo"))
-                            with m.If(entries.found):
-                                m.d.comb += self.row.eq(slot_row(entries.slot, "control"))
-                        with m.If(resuming[now]):
-                            m.d.comb += resumed.eq(1)
-                        with m.Elif(going & ~waits):
-                            with m.If(polls & ~under_way & due[now]):
-                                m.d.comb += paces.eq(1)
-                                read(Read.SHADOW)
-                        with m.Elif(going & entries.found):
-                            m.d.comb += found.eq(1)
-                            m.d.sync += now.eq(now)
-                            m.next = "Look up"
-                        with m.Elif(going & ~under_way & (~tried[now] | due[now])):
-                            m.d.comb += [entries.begins.eq(1), paces.eq(1)]
-                            with m.If(tried[now] & (tries[now] == READS)):
-                                m.d.comb += gives_up.eq(1)
-                            with m.Else():
-                                read(Read.ENTRIES)
-                    with m.Case(Phase.GRANT):
-                        m.d.comb += self.row.eq(slot_row(slot[now], "descriptor"))
-                        with m.If(runs.granted):
-                            m.d.sync += now.eq(now)
-                            m.next = "Push"
-                        with m.Elif(runs.left):
-                            go(Mux(on, Phase.IDLE, Phase.RUN))
-                            m.d.comb += runs.release.eq(on)
-                        with m.Elif(pair[now] & on):
-                            m.d.comb += [
-                                runs.again.eq(~clock[exact_log2(HOLD)]),
-                                runs.give_back.eq(clock[exact_log2(HOLD)]),
-                            ]
-                    with m.Case(Phase.RUN):
-                        m.d.comb += self.row.eq(slot_row(slot[now], "flush_lo"))
-                        with m.If(runs.left & ~(flushes[now] & under_way)):
-                            m.d.comb += [runs.release.eq(1), told.eq(1)]
-                            go(Phase.RECORD)
-                            with m.If(flushes[now]):
-                                read(Read.FLUSH)
-                    with m.Case(Phase.RECORD):
-                        m.d.comb += self.row.eq(queue_row(now, "records_lo"))
-                        with m.If(~(under_way & flushing & (self.reader == now))):
-                            m.d.sync += now.eq(now)
-                            m.next = "Write"
+                self._look(m)
             with m.State("Job"):
                 m.d.comb += [self.get.eq(0), of_ring.eq(fetches), self.job.valid.eq(1)]
                 with m.If(self.job.ready):
                     m.next = "Look"
             with m.State("Look up"):
-                control = CONTROL(self.word[:32])
-                channels, exists = channels_of(control, self._h2c, self._c2h, self._pairs)
-                mine = control.valid & (control.queue == now)
-                m.d.comb += [self.row.eq(slot_row(of_slot, "descriptor")), looked.eq(1)]
-                m.next = "Look"
-                with m.If(failed[now]):
-                    go(Phase.RECORD)
-                with m.Elif(~mine | ~exists):
-                    m.d.comb += told.eq(1)
-                    go(Phase.RECORD)
-                with m.Elif((runs.taken & channels).any()):
-                    m.d.sync += now.eq(following)
-                with m.Else():
-                    m.d.comb += runs.begin.eq(channels)
-                    go(Phase.GRANT)
-                    m.next = "Push"
-            with m.State("Push"):
-                # Both channels of a pair, before the first of them begins.
-                ready = Signal()
-                owners = Cat(owner.granted for owner in self.owners)
-                m.d.comb += ready.eq(Mux(half, (owners & runs.target).any(), runs.granted))
-                m.d.comb += self.row.eq(slot_row(of_slot, number + runs.pushed))
-                m.d.sync += cycles.eq(cycles + 1)
-                with m.If(runs.started):
-                    go(Phase.RUN)
-                with m.If(ready):
-                    # The pair of a copy has to be flushed first.
-                    m.d.comb += [runs.push.eq(1), runs.start.eq(~pair[now])]
-                    m.d.sync += [number.eq(number + runs.pushed), cycles.eq(0)]
-                    for index in range(self._pairs):
-                        m.d.comb += self.flush[index].eq(pair[now] & ~half & runs.used[index])
-                    with m.If(runs.pushed & (number == DESCRIPTOR_WORDS - 1)):
-                        m.next = "Start"
-                with m.Elif(cycles == GRANT_TIMEOUT):
-                    m.d.comb += runs.stop.eq(half)
-                    m.next = "Look"
+                self._look_up(m)
             with m.State("Start"):
-                other = Cat(Const(1, 1), slot[now][1:])
-                m.d.comb += self.row.eq(slot_row(other, "descriptor"))
-                # What begins before the start is given up shows in time.
-                m.d.comb += runs.start.eq(cycles != START_TIMEOUT)
-                m.d.sync += cycles.eq(cycles + 1)
+                m.d.comb += [start.active.eq(1), self.row.eq(start.row)]
                 with m.If(runs.started):
-                    go(Phase.RUN)
-                    m.d.sync += cycles.eq(0)
+                    self._move(m, Phase.RUN)
+                with m.If(start.done):
                     m.next = "Look"
-                    with m.If(pair[now] & ~half):
-                        m.d.sync += half.eq(1)
-                        m.next = "Push"
-                with m.Elif(cycles == START_TIMEOUT):
-                    m.d.comb += runs.stop.eq(1)
-                    m.next = "Look"
-            with m.State("Write"):
+            with m.State("Complete"):
                 # Not while a ticket's number is set: that takes the same way.
-                offers = self.records.record.valid
-                m.d.comb += [self.get.eq(0), of_ring.eq(~second), offers.eq(~self.load.any())]
-                with m.If(offers & self.records.record.ready):
-                    # Who sees the record may at once fill its place again.
-                    m.d.comb += counted.eq(~second)
-                    m.next = "Written"
-            with m.State("Written"):
-                m.d.comb += self.row.eq(slot_row(slot[now], "done_lo"))
-                with m.If(self.records.done):
-                    m.d.sync += second.eq(1)
-                    m.d.comb += lost.eq(self.records.dropped)
-                    with m.If(tells[now] & ~second):
-                        m.next = "Write"
-                    with m.Else():
-                        m.d.comb += finished.eq(1)
-                        go(Phase.IDLE)
-                        m.next = "Look"
-        record, done = self.records.record.payload, Mux(failed[now], _STATUS.FLUSHED, status[now])
-        m.d.comb += [
-            record.wide.eq(~second),
-            record.address.eq(address),
-            record.data.eq(Mux(second, 1, Cat(ticket, entries.upper, done))),
-            outcome.eq(Mux(looked, _STATUS.SLOT, runs.status)),
-        ]
-
-        with m.If(reads):
-            m.d.sync += [self.reading.eq(what), self.reader.eq(now), under_way.eq(1)]
-        oldest = Mux(self.load.any(), self.first, ticket + 1)
-        for queue in queues:
-            state, here = STATE(self.state[queue]), now == queue
-            returned = self.retired.valid & (self.reader == queue)
-            with m.If(self.load[queue] | (counted & here)):
-                m.d.sync += self.head[queue].eq(oldest)
-            with m.If(goes & here):
-                m.d.sync += phase[queue].eq(where)
-            with m.If(found & here):
-                m.d.sync += slot[queue].eq(entries.slot)
-            with m.If(looked & here):
-                m.d.sync += [
-                    tells[queue].eq(control.done & mine),
-                    pair[queue].eq(control.pair),
-                    flushes[queue].eq(control.flush),
+                m.d.comb += [
+                    completion.active.eq(1),
+                    self.row.eq(slot_row(here.known.slot, "done_lo")),
                 ]
-            with m.If(told & here):
-                m.d.sync += status[queue].eq(outcome)
-            with m.If(returned & flushing & ~good & (status[queue] == _STATUS.OK)):
-                m.d.sync += status[queue].eq(retired.outcome)
-
-            with m.If(clock == 0):
-                m.d.sync += due[queue].eq(1)
-            with m.Elif(paces & here):
-                m.d.sync += due[queue].eq(0)
-            with m.If(entries.begins & here):
-                m.d.sync += [
-                    tries[queue].eq(Mux(tried[now], tries[now] + 1, 1)),
-                    tried[queue].eq(1),
-                ]
-            with m.If((found & here) | self.moved[queue] | self.armed[queue]):
-                m.d.sync += tried[queue].eq(0)
-            with m.If(finished & here & ~failed[queue]):
-                m.d.sync += failed[queue].eq(status[queue] != _STATUS.OK)
-            with m.If(resumed & here):
-                m.d.sync += [failed[queue].eq(0), resuming[queue].eq(0)]
-            with m.If(self.resume[queue]):
-                m.d.sync += resuming[queue].eq(1)
-            with m.If(self.over[queue]):
-                m.d.sync += end[queue].eq(_END.TAIL)
-            with m.Elif(lost & here):
-                m.d.sync += end[queue].eq(_END.RECORD)
-            with m.Elif(gives_up & here):
-                m.d.sync += end[queue].eq(_END.ENTRY)
-            with m.Elif(returned & ~flushing & ~good):
-                m.d.sync += end[queue].eq(_END.READ)
-            with m.If(self.armed[queue]):
-                m.d.sync += [register[queue].eq(0) for register in (end, status, failed, resuming)]
-            m.d.comb += [
-                state.status.eq(status[queue]),
-                state.failed.eq(failed[queue]),
-                state.busy.eq(
-                    (phase[queue] != Phase.IDLE)
-                    | (looked & here)
-                    | (under_way & (self.reader == queue))
-                ),
-                state.armed.eq(settings[queue].armed),
-                state.end.eq(end[queue]),
-                state.slot.eq(slot[queue]),
-            ]
+                with m.If(completion.finished):
+                    self._move(m, Phase.IDLE)
+                    m.next = "Look"
         return m
+
+    def _move(self, m, phase):
+        """The ticket of the queue that is served is in this phase next."""
+        m.d.comb += [self.step.moves.eq(1), self.step.phase.eq(phase)]
+
+    def _stay(self, m, state):
+        """Go on with the queue that is served."""
+        m.d.sync += self.queue.eq(self.queue)
+        m.next = state
+
+    def _read(self, m, what):
+        """Begin to read at the address that the row has."""
+        m.d.comb += [self._reads.eq(1), self._what.eq(what)]
+        self._stay(m, "Job")
+
+    @property
+    def _following(self):
+        """The next queue."""
+        return Mux(self.queue == self._queues - 1, 0, self.queue + 1)
+
+    def _turn(self, m):
+        """Another queue in each cycle.
+
+        A doorbell's comes next, and while an entry is expected, and nothing else is at work, its
+        queue stays.
+        """
+        now = self.queue
+        rung = Signal.like(now)
+        for queue in range(self._queues):
+            with m.If(self.moved[queue]):
+                m.d.comb += rung.eq(queue)
+        others_rest = Cat((now == n) | self.idle[n] for n in range(self._queues)).all()
+        expected = self.under_way & (self.reading == Read.ENTRIES) & (self.reader == now)
+        with m.If(~(expected & others_rest)):
+            m.d.sync += now.eq(Mux(self.moved.any(), rung, self._following))
+
+    def _look(self, m):
+        """What can be done for the queue that is served; the row is what that needs first."""
+        here, step, known, now = self.here, self.step, self.here.known, self.queue
+        runs, hold = self._runs, self._clock[exact_log2(HOLD)]
+        on = here.settings.armed
+        going = on & (known.end == _END.NONE)
+        self._turn(m)
+        m.d.comb += [step.slot.eq(self.slot), step.outcome.eq(runs.status)]
+        with m.Switch(known.phase):
+            with m.Case(Phase.IDLE):
+                m.d.comb += self.row.eq(queue_row(now, "shadow_lo"))
+                with m.If(here.waits):
+                    m.d.comb += self.row.eq(queue_row(now, "ring_lo"))
+                    with m.If(self.found):
+                        m.d.comb += self.row.eq(slot_row(self.slot, "control"))
+                with m.If(known.resuming):
+                    m.d.comb += step.resumes.eq(1)
+                with m.Elif(going & ~here.waits):
+                    with m.If(here.settings.polls & ~self.under_way & known.due):
+                        m.d.comb += step.paces.eq(1)
+                        self._read(m, Read.SHADOW)
+                with m.Elif(going & self.found):
+                    m.d.comb += step.found.eq(1)
+                    self._stay(m, "Look up")
+                with m.Elif(going & ~self.under_way & (~known.tried | known.due)):
+                    m.d.comb += [step.begins.eq(1), step.paces.eq(1)]
+                    with m.If(known.tried & (known.tries == READS)):
+                        m.d.comb += step.gives_up.eq(1)
+                    with m.Else():
+                        self._read(m, Read.ENTRIES)
+            with m.Case(Phase.GRANT):
+                m.d.comb += self.row.eq(slot_row(known.slot, "descriptor"))
+                with m.If(runs.granted):
+                    self._stay(m, "Start")
+                with m.Elif(runs.left):
+                    self._move(m, Mux(on, Phase.IDLE, Phase.RUN))
+                    m.d.comb += runs.release.eq(on)
+                with m.Elif(known.pair & on):
+                    m.d.comb += [runs.again.eq(~hold), runs.give_back.eq(hold)]
+            with m.Case(Phase.RUN):
+                m.d.comb += self.row.eq(slot_row(known.slot, "flush_lo"))
+                with m.If(runs.left & ~(known.flushes & self.under_way)):
+                    m.d.comb += [runs.release.eq(1), step.ended.eq(1)]
+                    self._move(m, Phase.RECORD)
+                    with m.If(known.flushes):
+                        self._read(m, Read.FLUSH)
+            with m.Case(Phase.RECORD):
+                m.d.comb += self.row.eq(queue_row(now, "records_lo"))
+                flushing = self.under_way & (self.reading == Read.FLUSH) & (self.reader == now)
+                with m.If(~flushing):
+                    self._stay(m, "Complete")
+
+    def _look_up(self, m):
+        """The slot of the ticket: whether it can be started, and with which channels."""
+        runs, step, known, control = self._runs, self.step, self.here.known, CONTROL(self.word[:32])
+        channels, exists = channels_of(control, self._h2c, self._c2h, self._pairs)
+        mine = control.valid & (control.queue == self.queue)
+        m.d.comb += [
+            self.row.eq(slot_row(known.slot, "descriptor")),
+            step.looked_up.eq(1),
+            step.tells.eq(control.done & mine),
+            step.pair.eq(control.pair),
+            step.flushes.eq(control.flush),
+            step.outcome.eq(_STATUS.SLOT),
+        ]
+        m.next = "Look"
+        with m.If(known.failed):
+            self._move(m, Phase.RECORD)
+        with m.Elif(~mine | ~exists):
+            m.d.comb += step.ended.eq(1)
+            self._move(m, Phase.RECORD)
+        with m.Elif((runs.taken & channels).any()):
+            m.d.sync += self.queue.eq(self._following)
+        with m.Else():
+            m.d.comb += runs.begin.eq(channels)
+            self._move(m, Phase.GRANT)
+            m.next = "Start"

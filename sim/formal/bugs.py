@@ -153,30 +153,40 @@ BUGS: dict[str, list[Edit]] = {
         ),
         *_edits(
             "hw/launch/sequencer.py",
-            ("a ticket was rung", "with m.Elif(going & ~waits):", "with m.Elif(0):"),
-            ("a slot is of its queue", "control.valid & (control.queue == now)", "control.valid"),
+            ("a ticket was rung", "with m.Elif(going & ~here.waits):", "with m.Elif(0):"),
+            (
+                "a slot is of its queue",
+                "control.valid & (control.queue == self.queue)",
+                "control.valid",
+            ),
             ("a channel is of one queue", "(runs.taken & channels).any()", "0"),
-            ("a job is started once", "runs.start.eq(cycles != START_TIMEOUT)", "runs.start.eq(1)"),
             (
                 "a record waits for the end of all runs",
-                "with m.If(runs.left & ~(flushes[now] & under_way)):",
-                "with m.If(~(flushes[now] & under_way)):",
+                "with m.If(runs.left & ~(known.flushes & self.under_way)):",
+                "with m.If(~(known.flushes & self.under_way)):",
             ),
             (
                 "a record waits for the flush read",
-                "with m.If(~(under_way & flushing & (self.reader == now))):",
+                "with m.If(~flushing):",
                 "with m.If(1):",
             ),
             (
-                "a done word waits for its record",
-                "with m.If(self.records.done):",
-                "with m.If(self.records.done | (tells[now] & ~second)):",
-            ),
-            (
                 "a place is within the ring",
-                "(ticket & depth) << align",
-                "ticket << align",
+                "(here.ticket & here.settings.mask) << align",
+                "here.ticket << align",
             ),
+        ),
+        Edit(
+            "a job is started once",
+            "hw/launch/start.py",
+            "self.start.eq(cycles != START_TIMEOUT)",
+            "self.start.eq(1)",
+        ),
+        Edit(
+            "a done word waits for its record",
+            "hw/launch/completion.py",
+            "with m.Elif(self.records.done):",
+            "with m.Elif(self.records.done | (self.tells & ~second)):",
         ),
     ],
     "pieces": [

@@ -50,10 +50,15 @@ class Tickets(Property):
     def _state(self, m):
         inside = self.inside
         sequencer = inside.part("sequencer")
-        self._now, self._row = inside("sequencer.now"), sequencer.row
-        self._ticket = inside("sequencer.oldest")
+        self._work = work = inside.part("work")
+        self._now, self._row = sequencer.queue, sequencer.row
+        self._ticket = work.here.ticket
         self._at = lambda *names: inside.state("sequencer", *names)
-        self._of = lambda name: [inside(f"sequencer.{name}{queue}") for queue in range(2)]
+        starts, completes = self._at("Start"), self._at("Complete")
+        started, taken = inside("sequencer.start.starts"), inside("sequencer.completion.taken")
+        self._pushes, self._starts = starts & ~started, starts & started
+        self._offers, self._written = completes & ~taken, completes & taken
+        self._of = lambda name: [getattr(known, name) for known in work.known]
         self._phase = self._of("phase")
         self._was_row = Signal.like(self._row, name="was_row")
         with m.If(sequencer.get):
@@ -110,9 +115,9 @@ class Tickets(Property):
                     | (self._was_row == slot_row(self._of("slot")[queue], "control"))
                 ),
             ]
-        half, number = inside("sequencer.half"), inside("sequencer.word_number")
+        half, number = inside("sequencer.start.half"), inside.part("sequencer.start").number
         here, pair = self._here(self._phase), self._here(self._of("pair"))
-        pushes, starts = self._at("Push"), self._at("Start")
+        pushes, starts = self._pushes, self._starts
         slot = self._here(self.slot)
         m.d.comb += [
             Assert(~(pushes | starts) | (here == Phase.RUN) | ((here == Phase.GRANT) & ~half)),
@@ -160,7 +165,7 @@ class Tickets(Property):
                 Assume(self.started(m) | ~owner.granted),
             ]
             whose = Signal(name=f"whose{number}")
-            starts = self._at("Push", "Start") & (self._now == whose)
+            starts = self._at("Start") & (self._now == whose)
             with m.If(begin[number]):
                 m.d.sync += whose.eq(self._now)
             of = [owner.granted & (whose == queue) for queue in range(2)]
@@ -218,8 +223,8 @@ class Tickets(Property):
         }
         row = Mux(entries, rows[Read.ENTRIES], rows[Read.SHADOW])
         row = Mux(reading == Read.FLUSH, rows[Read.FLUSH], row)
-        mask = self._here(sequencer.settings).mask
-        under_way, begins = inside("sequencer.under_way"), inside.part("sequencer.runs").begin.any()
+        mask = self._here(self._work.settings).mask
+        under_way, begins = sequencer.under_way, inside.part("sequencer.runs").begin.any()
         m.d.comb += [
             Assert(~job.valid | ~asked),
             Assert(~job.valid | (self._was_row == row)),
@@ -257,9 +262,12 @@ class Tickets(Property):
 
     def _writes(self, m):
         """Record behind runs and flush read, done word behind the record."""
-        sequencer, table = self.inside.part("sequencer"), self.inside.part("table")
+        table = self.inside.part("table")
         records, record = self.block.records, self.block.records.record.payload
-        takes, second = records.record.valid & records.record.ready, self.inside("sequencer.second")
+        takes, second = (
+            records.record.valid & records.record.ready,
+            self.inside.part("sequencer.completion").second,
+        )
         out, wide, written = Signal(), Signal(), Signal()
         with m.If(records.done):
             m.d.sync += [out.eq(0), written.eq(wide)]
@@ -268,9 +276,9 @@ class Tickets(Property):
         with m.If(self._at("Look")):
             m.d.sync += written.eq(0)
         #: or would be, but for a first ticket that is set
-        offered = self._at("Write")
+        offered = self._offers
         started = self._here(self.runs)
-        mask = self._here(sequencer.settings).mask
+        mask = self._here(self._work.settings).mask
         base = Mux(
             record.wide,
             queue_row(self._now, "records_lo"),
@@ -291,11 +299,11 @@ class Tickets(Property):
             ),
             Assert(~offered | record.wide | (record.data == 1)),
             # What is inside.
-            Assert(~self._at("Write", "Written") | (self._here(self._phase) == Phase.RECORD)),
-            Assert(~self._at("Write", "Written") | ~self._here(self.owes)),
-            Assert(self._at("Written") == out),
+            Assert(~self._at("Complete") | (self._here(self._phase) == Phase.RECORD)),
+            Assert(~self._at("Complete") | ~self._here(self.owes)),
+            Assert(self._written == out),
             Assert(~out | (wide == ~second)),
-            Assert(~self._at("Write") | (written == second)),
+            Assert(~self._offers | (written == second)),
         ]
         self.cover(
             m,
@@ -304,8 +312,7 @@ class Tickets(Property):
         )
         #: the record of the ticket at work was taken
         self.recorded = [
-            (self._now == queue) & (self._at("Written") | (self._at("Write") & second))
-            for queue in range(2)
+            (self._now == queue) & (self._written | (self._offers & second)) for queue in range(2)
         ]
         self.records = [takes & record.wide & (self._now == queue) for queue in range(2)]
 
@@ -315,17 +322,17 @@ class Tickets(Property):
         sequencer, tails = inside.part("sequencer"), inside.part("tails")
         table = inside.part("table")
         self._fresh, self._came, self._entries = (
-            [inside(f"sequencer.entries.{name}{queue}") for queue in range(2)]
+            [inside(f"entries.{name}{queue}") for queue in range(2)]
             for name in ("fresh", "came", "came_entry")
         )
         for queue, idle in enumerate(self._idle):
-            head, tail = sequencer.head[queue], Signal(16, name=f"full_tail{queue}")
+            head, tail = self._work.head[queue], Signal(16, name=f"full_tail{queue}")
             ahead = (tails.tail[queue] - head)[:TAIL_BITS]
             m.d.comb += tail.eq(head + Mux(tails.waits[queue], ahead, 0))
             settings = table.settings[queue]
             ours = self.reads & (sequencer.reader == queue)
             asked, asks = ours & self.asked, ours & self._at("Job")
-            busy = ~idle | (inside("sequencer.under_way") & (sequencer.reader == queue))
+            busy = ~idle | (sequencer.under_way & (sequencer.reader == queue))
             following = Signal(16, name=f"following{queue}")
             with m.If(table.load[queue]):
                 m.d.sync += following.eq(table.first)
@@ -338,7 +345,7 @@ class Tickets(Property):
             with m.Elif(self.begun[queue]):
                 m.d.sync += ran.eq(1)
             phase = self._phase[queue]
-            entry = inside.word("sequencer.entries.entries", Cat(head[:3], Const(queue, 1)))
+            entry = inside.word("entries.entries", Cat(head[:3], Const(queue, 1)))
             work = ~idle & ~self.recorded[queue]
             #: the oldest ticket's entry came with its doorbell, and what it was
             came, brought = Signal(name=f"came_with{queue}"), Signal(DOORBELL_ENTRY)

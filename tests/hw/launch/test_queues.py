@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import pytest
 
-from hw.launch.sequencer import HOLD, READS, START_TIMEOUT
+from hw.launch.sequencer import HOLD
+from hw.launch.start import START_TIMEOUT
+from hw.launch.work import READS
 from hw.records import Outcome
 from peerdma import regs
 from peerdma.regs import LaunchEnd, LaunchStatus

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The start of a ticket's runs: the first descriptor of each, and the start itself."""
+
+from amaranth import *
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import exact_log2
+
+from .records import ROW_BITS, SLOT_BITS, slot_row
+from .runs import DESCRIPTOR_WORDS
+
+__all__ = ["GRANT_TIMEOUT", "START_TIMEOUT", "RunStart"]
+
+#: Cycles to wait for the grant of a free channel, and for the start of a run.
+GRANT_TIMEOUT, START_TIMEOUT = 3, 15
+
+
+class RunStart(wiring.Component):
+    """Has the channels of a ticket begin, one after the other: a pair's H2C channel, then C2H's.
+
+    Not before all of them are granted. If that, or the start, does not come within some cycles, it
+    is given up: another queue's turn comes first.
+
+    Parameters
+    ----------
+    h2c, c2h, pairs : int
+
+    Members
+    -------
+    active : In(1), slot : In(SLOT_BITS), pair : In(1)
+        High up to the last cycle: begin the channels of this slot; a pair's second one has the slot
+        behind it.
+    used, granted, pushed, started : In, target, number, push, start, stop : Out
+        As at `hw.launch.runs.Runs`.
+    grants : In(h2c + c2h)
+        The channels that are granted.
+    row : Out(ROW_BITS)
+        The table's row with the word of the next cycle.
+    flush : Out(pairs)
+        Flush these pairs, of which both channels are granted.
+    done : Out(1)
+        This is the last cycle: all have begun, or it is given up.
+    """
+
+    def __init__(self, *, h2c: int, c2h: int, pairs: int):
+        self._h2c, self._pairs = h2c, pairs
+        channels = h2c + c2h
+        super().__init__(
+            {
+                "active": In(1),
+                "slot": In(SLOT_BITS),
+                "pair": In(1),
+                "used": In(channels),
+                "granted": In(1),
+                "grants": In(channels),
+                "pushed": In(1),
+                "started": In(1),
+                "target": Out(channels),
+                "number": Out(exact_log2(DESCRIPTOR_WORDS)),
+                "push": Out(1),
+                "start": Out(1),
+                "stop": Out(1),
+                "row": Out(ROW_BITS),
+                "flush": Out(pairs),
+                "done": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        #: the second channel of a pair
+        half = Signal()
+        #: its descriptor is pushed
+        starts = Signal()
+        cycles = Signal(range(START_TIMEOUT + 1))
+        ready = Signal()
+        number, of_h2c = self.number, (1 << self._h2c) - 1
+        side = Mux(half, ~of_h2c, of_h2c)
+        m.d.comb += [
+            self.target.eq(Mux(self.pair, self.used & side, self.used)),
+            ready.eq(Mux(half, (self.grants & self.target).any(), self.granted)),
+        ]
+        m.d.sync += cycles.eq(cycles + 1)
+        with m.If(~self.active):
+            m.d.sync += [half.eq(0), starts.eq(0), number.eq(0), cycles.eq(0)]
+        with m.Elif(~starts):
+            of_slot = Cat(self.slot[0] | half, self.slot[1:])
+            m.d.comb += self.row.eq(slot_row(of_slot, number + self.pushed))
+            with m.If(ready):
+                # The pair of a copy has to be flushed first.
+                m.d.comb += [self.push.eq(1), self.start.eq(~self.pair)]
+                m.d.sync += [number.eq(number + self.pushed), cycles.eq(0)]
+                for index in range(self._pairs):
+                    m.d.comb += self.flush[index].eq(self.pair & ~half & self.used[index])
+                m.d.sync += starts.eq(self.pushed & (number == DESCRIPTOR_WORDS - 1))
+            with m.Elif(cycles == GRANT_TIMEOUT):
+                m.d.comb += [self.stop.eq(half), self.done.eq(1)]
+        with m.Else():
+            other = Cat(Const(1, 1), self.slot[1:])
+            m.d.comb += [
+                self.row.eq(slot_row(other, "descriptor")),
+                # What begins before the start is given up shows in time.
+                self.start.eq(cycles != START_TIMEOUT),
+            ]
+            with m.If(self.started & self.pair & ~half):
+                m.d.sync += [half.eq(1), starts.eq(0), cycles.eq(0)]
+            with m.Elif(self.started | (cycles == START_TIMEOUT)):
+                m.d.comb += [self.stop.eq(~self.started), self.done.eq(1)]
+        return m

@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""What is kept of each queue: only of the one that is served, and of whose read it was."""
+
+import pytest
+
+from hw.launch.records import STATE, Phase, Read
+from hw.launch.work import QueueWork
+from hw.records import Outcome
+from peerdma import regs
+from tests.hw.helpers import seeded, simulate
+
+END, STATUS = regs.LaunchEnd, regs.LaunchStatus
+QUEUES = 3
+
+
+class Bench:
+    """One queue of three that something happens to. The others must not notice."""
+
+    def __init__(self, ctx, dut, queue):
+        self.ctx, self.dut, self.queue, self.bit = ctx, dut, queue, 1 << queue
+        ctx.set(dut.queue, queue)
+
+    async def cycle(self, *flags):
+        """One cycle with this queue's bit of these inputs set."""
+        for name in flags:
+            self.ctx.set(getattr(self.dut, name), self.bit)
+        await self.ctx.tick()
+        for name in flags:
+            self.ctx.set(getattr(self.dut, name), 0)
+
+    async def step(self, **fields):
+        self.ctx.set(self.dut.step, fields)
+        await self.ctx.tick()
+        self.ctx.set(self.dut.step, {})
+
+    async def ends(self, what, outcome):
+        """A read of this queue ends."""
+        dut = self.dut
+        self.ctx.set(dut.reading, what)
+        self.ctx.set(dut.reader, self.queue)
+        self.ctx.set(dut.retired.payload.outcome, outcome)
+        self.ctx.set(dut.retired.valid, 1)
+        await self.ctx.tick()
+        self.ctx.set(dut.retired.valid, 0)
+
+    def __getattr__(self, name):
+        return self.ctx.get(getattr(self.dut.known[self.queue], name))
+
+    @property
+    def state(self):
+        word = STATE.from_bits(self.ctx.get(self.dut.state[self.queue]))
+        return {name: getattr(word, name) for name in ("busy", "failed", "status", "end", "slot")}
+
+
+def run(scenario, queue):
+    dut = QueueWork(QUEUES)
+
+    async def bench(ctx):
+        others = [n for n in range(QUEUES) if n != queue]
+        before = [ctx.get(dut.known[n]) for n in others]
+        await scenario(Bench(ctx, dut, queue))
+        assert [ctx.get(dut.known[n]) for n in others] == before
+
+    simulate(dut, bench)
+
+
+@pytest.fixture(params=range(QUEUES))
+def queue(request):
+    return request.param
+
+
+def test_a_ticket_moves_its_queue_on(queue):
+    rng = seeded()
+    slot = rng.randrange(64)
+
+    async def scenario(work):
+        await work.step(found=1, slot=slot)
+        await work.step(looked_up=1, tells=1, pair=0, flushes=1)
+        assert (work.slot, work.tells, work.pair, work.flushes) == (slot, 1, 0, 1)
+        for phase in (Phase.GRANT, Phase.RUN, Phase.RECORD, Phase.IDLE):
+            await work.step(moves=1, phase=phase)
+            assert work.phase == phase
+            assert work.state["busy"] == (phase != Phase.IDLE)
+            assert work.ctx.get(work.dut.idle) >> queue & 1 == (phase == Phase.IDLE)
+        assert work.state["slot"] == slot
+
+    run(scenario, queue)
+
+
+@pytest.mark.parametrize("first", [0, 2**16 - 1])
+def test_its_number_counts_up_from_where_software_has_set_it(queue, first):
+    async def scenario(work):
+        work.ctx.set(work.dut.first, first)
+        await work.cycle("load")
+        for ahead in range(1, 4):
+            await work.step(counted=1)
+            assert work.ctx.get(work.dut.head[queue]) == (first + ahead) % 2**16
+
+    run(scenario, queue)
+
+
+def test_the_first_status_that_failed_stays_until_software_resumes(queue):
+    async def scenario(work):
+        await work.step(ended=1, outcome=STATUS.OK)
+        await work.step(finished=1)
+        assert not work.failed
+        await work.step(ended=1, outcome=STATUS.SLOT)
+        await work.step(finished=1)
+        assert work.state["failed"] and work.state["status"] == STATUS.SLOT
+        await work.cycle("resume")
+        assert work.resuming and work.failed
+        await work.step(resumes=1)
+        assert not work.resuming and not work.failed
+
+    run(scenario, queue)
+
+
+def test_a_flush_read_that_fails_is_its_tickets_error(queue):
+    async def scenario(work):
+        await work.step(ended=1, outcome=STATUS.OK)
+        await work.ends(Read.FLUSH, Outcome.OK)
+        assert work.status == STATUS.OK
+        await work.ends(Read.FLUSH, Outcome.POISONED)
+        assert work.status == Outcome.POISONED.value
+        # The first error counts.
+        await work.ends(Read.FLUSH, Outcome.COMPLETER_ABORT)
+        assert work.status == Outcome.POISONED.value
+        assert work.end == END.NONE
+
+    run(scenario, queue)
+
+
+def test_what_ends_a_queue_is_kept_until_it_is_armed(queue):
+    async def scenario(work):
+        async def read_fails():
+            await work.ends(Read.ENTRIES, Outcome.POISONED)
+
+        causes = {
+            END.TAIL: lambda: work.cycle("over"),
+            END.RECORD: lambda: work.step(lost=1),
+            END.ENTRY: lambda: work.step(gives_up=1),
+            END.READ: read_fails,
+        }
+        for end, cause in causes.items():
+            await cause()
+            assert work.state["end"] == end
+            await work.cycle("armed")
+            assert work.state["end"] == END.NONE
+
+    run(scenario, queue)
+
+
+def test_reads_for_an_entry_are_counted_and_paced(queue):
+    async def scenario(work):
+        for tries in range(1, 4):
+            await work.step(begins=1, paces=1)
+            assert (work.tried, work.tries, work.due) == (1, tries, 0)
+        await work.cycle("moved")
+        assert not work.tried
+        await work.step(begins=1)
+        assert work.tries == 1
+
+    run(scenario, queue)
+
+
+def test_each_queue_may_read_again_at_a_tick():
+    async def scenario(ctx):
+        ctx.set(dut.tick, 1)
+        await ctx.tick()
+        assert [ctx.get(known.due) for known in dut.known] == [1] * QUEUES
+
+    dut = QueueWork(QUEUES)
+    simulate(dut, scenario)
+
+
+def test_the_queue_that_is_served_is_shown():
+    async def scenario(ctx):
+        for queue in range(QUEUES):
+            ctx.set(dut.settings[queue], {"armed": 1, "mask": 7 + queue})
+        ctx.set(dut.waits, 0b010)
+        for queue in range(QUEUES):
+            ctx.set(dut.queue, queue)
+            ctx.set(dut.step, {"moves": 1, "phase": queue + 1})
+            await ctx.tick()
+            here = ctx.get(dut.here)
+            assert (here.known.phase, here.waits) == (queue + 1, queue == 1)
+            assert here.settings.mask == 7 + queue
+
+    dut = QueueWork(QUEUES)
+    simulate(dut, scenario)
