@@ -191,15 +191,9 @@ class Core(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         config = self._config
-        seam, link = self.seam, self.seam.link
-        count = config.h2c + config.c2h
-        launch_queues = config.launch_queues > 0
-        #: number of the first client of the read engine that is a data path
-        data = count + launch_queues
-
         m.submodules.engine = engine = ReadEngine(
-            clients=data + config.h2c,
-            fetches=data,
+            clients=self._first_data + config.h2c,
+            fetches=self._first_data,
             capacity=self.block.completions,
             tags=config.tags,
             timeout_cycles=config.completion_timeout_us * config.clock_khz // 1000,
@@ -211,41 +205,78 @@ class Core(wiring.Component):
             transmit_buffers=self.block.transmit_buffers,
             credit_lag=self.block.credit_lag,
         )
-        streams = config.pairs
-        source = config.user is not None and config.user.RATIO[0] == 0
-        m.submodules.writer = writer = Writer(streams, offset_bits(config.ram_size))
+        m.submodules.writer = writer = Writer(config.pairs, offset_bits(config.ram_size))
         m.submodules.ram = ram = CardRam(config.ram_size)
-        m.submodules.host = host = self._host(streams)
-        reset = host.reset
-        channels = []
-        for c2h, number in ((False, config.h2c), (True, config.c2h)):
-            for index in range(number):
-                channel = Channel(
+        m.submodules.host = host = self._host()
+        m.submodules.placements = placements = PlacementSwitch(
+            config.h2c + config.c2h, config.pairs, launch_queues=config.launch_queues > 0
+        )
+        m.submodules.writes = writes = PieceWrites(config.c2h)
+        h2c, c2h = self._channels(m, host)
+        pairs = self._pairs(m, host, h2c, c2h)
+
+        self._connect_seam(m, host, engine, arbiter, writer)
+        self._connect_host(m, host, engine, arbiter, h2c, c2h)
+        self._connect_reads(m, host, engine, placements, h2c, c2h)
+        wiring.connect(m, placements.ram, ram.write)
+        wiring.connect(m, writes.job, writer.job)
+        wiring.connect(m, arbiter.sent, writes.sent)
+        wiring.connect(m, writer.ram, ram.read)
+        for index, channel in enumerate(c2h):
+            wiring.connect(m, channel.piece, writes.pieces[index])
+            wiring.connect(m, writes.reports[index], channel.report)
+        for index, pair in enumerate(pairs):
+            wiring.connect(m, placements.rings[index], pair.placement)
+            wiring.connect(m, placements.marks[index], pair.mark)
+            wiring.connect(m, writer.rings[index], pair.read)
+            m.d.comb += pair.released.eq(writes.released[index])
+        if config.launch_queues:
+            self._connect_launch_queues(m, host, engine, placements, [*h2c, *c2h], pairs)
+        return m
+
+    @property
+    def _first_data(self):
+        """Number of the first client of the read engine that is a data path."""
+        return self._config.h2c + self._config.c2h + (self._config.launch_queues > 0)
+
+    def _channels(self, m, host):
+        """The channels of both directions."""
+        config = self._config
+        source = config.user is not None and config.user.RATIO[0] == 0
+        sides = []
+        for c2h, count in ((False, config.h2c), (True, config.c2h)):
+            side = [
+                Channel(
                     index=index,
                     c2h=c2h,
                     ram_size=config.ram_size,
-                    has_stream=index < streams,
+                    has_stream=index < config.pairs,
                     # Nothing of H2C comes out of a source.
                     doubtful=c2h or not source,
                     pushable=config.extension,
                     shared=self._shared,
                 )
-                m.submodules[f"{'c2h' if c2h else 'h2c'}{index}"] = ResetInserter(reset)(channel)
-                channels.append(channel)
-        h2c, c2h = channels[: config.h2c], channels[config.h2c :]
-        fetch = DescriptorFetch(
-            h2c=config.h2c, c2h=config.c2h, slots=config.slots, shared=self._shared
-        )
-        m.submodules.fetch = ResetInserter(reset)(fetch)
-        m.d.comb += fetch.limit.eq(host.read_limit)
-        for channel, owner in zip(channels, self.owners, strict=False):
+                for index in range(count)
+            ]
+            way = "c2h" if c2h else "h2c"
+            for index, channel in enumerate(side):
+                m.submodules[f"{way}{index}"] = ResetInserter(host.reset)(channel)
+                waits_for = field(self.waits_for, regs.EXTENSION["waits_for"], f"{way}{index}")
+                m.d.comb += waits_for.eq(channel.waits_for)
+            sides.append(side)
+        for channel, owner in zip([*sides[0], *sides[1]], self.owners, strict=False):
             wiring.connect(m, wiring.flipped(owner), channel.owner)
+        return sides
+
+    def _pairs(self, m, host, h2c, c2h):
+        """The user streams."""
+        config = self._config
         pairs = [
             StreamPair(config.user, number=index, recorded=config.frame_records)
-            for index in range(streams)
+            for index in range(config.pairs)
         ]
         for index, pair in enumerate(pairs):
-            m.submodules[f"pair{index}"] = ResetInserter(reset)(pair)
+            m.submodules[f"pair{index}"] = ResetInserter(host.reset)(pair)
             wiring.connect(m, h2c[index].stream, pair.h2c)
             wiring.connect(m, c2h[index].stream, pair.c2h)
             wiring.connect(m, host.pairs[index], pair.bus)
@@ -258,12 +289,10 @@ class Core(wiring.Component):
         for pair, ports in zip(pairs, self.user, strict=False):
             wiring.connect(m, pair.ports, wiring.flipped(ports))
         m.d.comb += self.active.eq(Cat(pair.active for pair in pairs).any())
-        for way, side in (("h2c", h2c), ("c2h", c2h)):
-            for index, channel in enumerate(side):
-                waits_for = field(self.waits_for, regs.EXTENSION["waits_for"], f"{way}{index}")
-                m.d.comb += waits_for.eq(channel.waits_for)
+        return pairs
 
-        # The seam
+    def _connect_seam(self, m, host, engine, arbiter, writer):
+        seam, link = self.seam, self.seam.link
         wiring.connect(m, wiring.flipped(seam.target), host.target)
         wiring.connect(m, host.completion, wiring.flipped(seam.completion))
         wiring.connect(m, wiring.flipped(seam.requester_completion), engine.completion)
@@ -283,14 +312,14 @@ class Core(wiring.Component):
             engine.boundary_128.eq(link.rcb),
             engine.in_flight.eq(host.in_flight),
             engine.tolerant.eq(host.tolerant),
-            engine.flush.eq(reset),
+            engine.flush.eq(host.reset),
             arbiter.link.eq(link),
             host.link.eq(link),
         ]
 
-        # The host
+    def _connect_host(self, m, host, engine, arbiter, h2c, c2h):
         wiring.connect(m, engine.error, host.read_error)
-        for port, channel in zip(host.channels, channels, strict=True):
+        for port, channel in zip(host.channels, [*h2c, *c2h], strict=True):
             wiring.connect(m, port, channel.host)
         m.d.comb += [
             host.sent.eq(arbiter.sent.valid & token_of(arbiter.sent.payload).record),
@@ -304,16 +333,19 @@ class Core(wiring.Component):
             self.led.eq(host.led),
         ]
 
-        # Reads: descriptors for all channels, those of launch queues, then the data of H2C channels
-        m.submodules.placements = placements = PlacementSwitch(
-            count, streams, launch_queues=config.launch_queues > 0
+    def _connect_reads(self, m, host, engine, placements, h2c, c2h):
+        """Of descriptors for all channels, then of launch queues, then of data of H2C channels."""
+        config, data = self._config, self._first_data
+        fetch = DescriptorFetch(
+            h2c=config.h2c, c2h=config.c2h, slots=config.slots, shared=self._shared
         )
+        m.submodules.fetch = ResetInserter(host.reset)(fetch)
+        m.d.comb += fetch.limit.eq(host.read_limit)
         wiring.connect(m, engine.placement, placements.placement)
         wiring.connect(m, engine.mark, placements.mark)
-        wiring.connect(m, placements.ram, ram.write)
         wiring.connect(m, placements.fetch, fetch.placement)
         wiring.connect(m, placements.fetch_mark, fetch.mark)
-        for client, channel in enumerate(channels):
+        for client, channel in enumerate([*h2c, *c2h]):
             wiring.connect(m, channel.fetch, fetch.control[client])
             wiring.connect(m, channel.push, fetch.push[client])
             if self._shared:
@@ -329,42 +361,25 @@ class Core(wiring.Component):
             wiring.connect(m, engine.retired[data + index], reads.retired)
             m.d.comb += channel.piece_short.eq(engine.short[data + index])
 
-        # Writes: the data of C2H channels
-        m.submodules.writes = writes = PieceWrites(config.c2h)
-        wiring.connect(m, writes.job, writer.job)
-        wiring.connect(m, arbiter.sent, writes.sent)
-        wiring.connect(m, writer.ram, ram.read)
-        for index, channel in enumerate(c2h):
-            wiring.connect(m, channel.piece, writes.pieces[index])
-            wiring.connect(m, writes.reports[index], channel.report)
-
-        # The user streams
-        for index, pair in enumerate(pairs):
-            wiring.connect(m, placements.rings[index], pair.placement)
-            wiring.connect(m, placements.marks[index], pair.mark)
-            wiring.connect(m, writer.rings[index], pair.read)
-            m.d.comb += pair.released.eq(writes.released[index])
-
-        # Launch queues
-        if launch_queues:
-            m.submodules.launch = launch = ResetInserter(reset)(
-                LaunchQueues(
-                    queues=config.launch_queues, h2c=config.h2c, c2h=config.c2h, pairs=streams
-                )
+    def _connect_launch_queues(self, m, host, engine, placements, channels, pairs):
+        config, client = self._config, self._first_data - 1
+        m.submodules.launch = launch = ResetInserter(host.reset)(
+            LaunchQueues(
+                queues=config.launch_queues, h2c=config.h2c, c2h=config.c2h, pairs=config.pairs
             )
-            wiring.connect(m, host.launch_bus, launch.bus)
-            wiring.connect(m, launch.records, host.launch_records)
-            wiring.connect(m, host.doorbell, launch.doorbell)
-            wiring.connect(m, launch.job, engine.jobs[count])
-            wiring.connect(m, engine.retired[count], launch.retired)
-            wiring.connect(m, placements.launch, launch.placement)
-            for channel, owner in zip(channels, launch.owners, strict=True):
-                wiring.connect(m, owner, channel.owner)
-            for index, pair in enumerate(pairs):
-                m.d.comb += pair.flush.eq(host.flush[index] | launch.flush[index])
-        return m
+        )
+        wiring.connect(m, host.launch_bus, launch.bus)
+        wiring.connect(m, launch.records, host.launch_records)
+        wiring.connect(m, host.doorbell, launch.doorbell)
+        wiring.connect(m, launch.job, engine.jobs[client])
+        wiring.connect(m, engine.retired[client], launch.retired)
+        wiring.connect(m, placements.launch, launch.placement)
+        for channel, owner in zip(channels, launch.owners, strict=True):
+            wiring.connect(m, owner, channel.owner)
+        for index, pair in enumerate(pairs):
+            m.d.comb += pair.flush.eq(host.flush[index] | launch.flush[index])
 
-    def _host(self, streams):
+    def _host(self):
         config, capabilities = self._config, regs.Capability.MAILBOX | regs.Capability.WRITEBACK
         capabilities |= regs.Capability.PUSH | regs.Capability.CAPTURE
         if config.user:
@@ -387,7 +402,7 @@ class Core(wiring.Component):
         return HostInterface(
             h2c=config.h2c,
             c2h=config.c2h,
-            pairs=streams,
+            pairs=config.pairs,
             tags=config.tags,
             extension=extension,
             token=WriteToken.const({"record": 1}).as_value(),

@@ -94,7 +94,7 @@ ROWS = [
     ),
     (
         "four-dword headers below 4 GiB",
-        "pcie/series7/transmit.py",
+        "pcie/series7/headers.py",
         "request0.four_dwords.eq(request.address[32:] != 0)",
         "request0.four_dwords.eq(1)",
         "pcie/series7/test_transmit.py::test_any_mixture_leaves_no_gap_between_packets",
@@ -245,16 +245,16 @@ ROWS = [
     ),
     (
         "what is consumed while the block stalls is lost",
-        "pcie/series7/transmit.py",
-        "skid_valid.eq(consuming & there & ~room)",
+        "pcie/series7/words.py",
+        "skid_valid.eq(self.consuming & self.there & ~self.room)",
         "skid_valid.eq(0)",
         "pcie/series7/test_transmit.py::test_any_mixture_survives_stalls_of_both_sides",
     ),
     (
         "sent as the header leaves",
-        "pcie/series7/transmit.py",
-        "valid, token, dropped = takes & taken.eof & taken.write",
-        "valid, token, dropped = takes & taken.sof & taken.write",
+        "pcie/series7/sent.py",
+        "valid, token, dropped = ends & self.write",
+        "valid, token, dropped = self.takes & ~inside & self.write",
         "pcie/series7/test_transmit.py::test_a_token_follows_the_end_of_each_write",
     ),
     (
@@ -294,7 +294,7 @@ ROWS = [
     ),
     (
         "a write that the block drops late counts as sent",
-        "pcie/series7/transmit.py",
+        "pcie/series7/sent.py",
         "before = (valid, token, dropped | drop)",
         "before = (valid, token, dropped)",
         "pcie/series7/test_transmit.py::test_a_write_that_the_block_drops_is_not_reported_as_sent",

@@ -6,7 +6,9 @@ from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ...seam import CompletionBeat, RequestBeat, SentToken
-from ..tlp import CompletionDword1, CompletionDword2, Dword0, RequestDword1, TlpType, swapped
+from .headers import Headers
+from .sent import SentWrites
+from .words import Words
 
 __all__ = ["TransmitBeat", "Transmitter"]
 
@@ -22,17 +24,6 @@ class TransmitBeat(data.Struct):
     token: 8
 
 
-class _Word(enum.Enum, shape=2):
-    """Where the word comes from that a beat is made of behind the header's first one."""
-
-    REQUESTER = 0
-    COMPLETION = 1
-    #: the address of a request, of 64 bits
-    ADDRESS = 2
-    #: what was consumed while the output stalled
-    SKID = 3
-
-
 class _Source(enum.Enum, shape=2):
     """What a beat of a TLP is made of."""
 
@@ -43,11 +34,6 @@ class _Source(enum.Enum, shape=2):
     ALIGNED = 2
     #: the dword that is held, and the first one of a word
     SHIFTED = 3
-
-
-def _dwords(payload):
-    """A beat of payload as the block takes it: its first dword in bits 63:32."""
-    return Cat(swapped(payload[32:]), swapped(payload[:32]))
 
 
 class Transmitter(wiring.Component):
@@ -116,105 +102,51 @@ class Transmitter(wiring.Component):
         #: these, then the second one of the last beat consumed
         held = Signal(32)
 
-        completion0, request0 = Signal(Dword0), Signal(Dword0)
-        completion1 = Signal(CompletionDword1)
-        completion2 = Signal(CompletionDword2)
-        request1 = Signal(RequestDword1)
+        m.submodules.headers = headers = Headers()
         m.d.comb += [
-            completion0.type.eq(
-                Mux(completion.locked, TlpType.COMPLETION_LOCKED, TlpType.COMPLETION)
-            ),
-            completion0.with_data.eq(completion.dwords != 0),
-            completion0.length.eq(completion.dwords),
-            completion0.traffic_class.eq(completion.traffic_class),
-            Cat(completion0.attributes, completion0.id_ordering).eq(completion.attributes),
-            completion0.poisoned.eq(completion.poisoned),
-            completion1.byte_count.eq(completion.byte_count),
-            completion1.status.eq(completion.status),
-            completion1.completer_id.eq(self.requester_id),
-            completion2.lower_address.eq(completion.lower_address),
-            completion2.tag.eq(completion.tag),
-            completion2.requester_id.eq(completion.requester_id),
-            request0.type.eq(TlpType.MEMORY),
-            request0.four_dwords.eq(request.address[32:] != 0),
-            request0.with_data.eq(request.write),
-            request0.length.eq(request.dwords),
-            request0.attributes.eq(Cat(C(0, 1), request.relaxed)),
-            request1.first_be.eq(request.first_be),
-            request1.last_be.eq(request.last_be),
-            request1.tag.eq(request.tag),
-            request1.requester_id.eq(self.requester_id),
+            headers.request.eq(request),
+            headers.completion.eq(completion),
+            headers.requester_id.eq(self.requester_id),
         ]
 
-        # Payload is consumed whether there is room or not, so that `ready` does not depend on that:
-        # the skid keeps what there was no room for.
-        consuming, there, last = Signal(), Signal(), Signal()
-        skid, skid_last, skid_valid = Signal(64), Signal(), Signal()
-        m.d.sync += skid_valid.eq(consuming & there & ~room)
-        with m.If(skid_valid):
-            m.d.comb += [there.eq(1), last.eq(skid_last)]
-        with m.Elif(completing):
-            m.d.comb += [
-                there.eq(self.completion.valid),
-                last.eq(self.completion.payload.last),
-                self.completion.ready.eq(consuming),
-            ]
-        with m.Else():
-            m.d.comb += [
-                there.eq(self.requester.valid),
-                last.eq(self.requester.payload.last),
-                self.requester.ready.eq(consuming),
-            ]
+        m.submodules.words = words = Words()
+        wiring.connect(m, wiring.flipped(self.requester), words.requester)
+        wiring.connect(m, wiring.flipped(self.completion), words.completion)
+        m.d.comb += [words.completing.eq(completing), words.room.eq(room)]
+        word, there, last = words.word, words.there, words.last
 
-        # Twice four sources, chosen by two bits: a LUT for each bit.
-        addressing = Signal()
-        word, word_from, source = Signal(64), Signal(_Word), Signal(_Source)
-        with m.If(skid_valid):
-            m.d.comb += word_from.eq(_Word.SKID)
-        with m.Elif(addressing):
-            m.d.comb += word_from.eq(_Word.ADDRESS)
-        with m.Elif(completing):
-            m.d.comb += word_from.eq(_Word.COMPLETION)
-        with m.Switch(word_from):
-            with m.Case(_Word.REQUESTER):
-                m.d.comb += word.eq(_dwords(self.requester.payload.data))
-            with m.Case(_Word.COMPLETION):
-                m.d.comb += word.eq(_dwords(self.completion.payload.data))
-            with m.Case(_Word.ADDRESS):
-                m.d.comb += word.eq(request.address)
-            with m.Case(_Word.SKID):
-                m.d.comb += word.eq(skid)
+        # Four sources, chosen by two bits: a LUT for each bit.
+        source = Signal(_Source)
         with m.Switch(source):
             with m.Case(_Source.REQUEST):
-                m.d.comb += beat.data.eq(Cat(request1, request0))
+                m.d.comb += beat.data.eq(Cat(headers.request1, headers.request0))
             with m.Case(_Source.COMPLETION):
-                m.d.comb += beat.data.eq(Cat(completion1, completion0))
+                m.d.comb += beat.data.eq(Cat(headers.completion1, headers.completion0))
             with m.Case(_Source.ALIGNED):
                 m.d.comb += beat.data.eq(word)
             with m.Case(_Source.SHIFTED):
                 m.d.comb += beat.data.eq(Cat(word[32:], held))
         m.d.comb += [beat.write.eq(write), beat.token.eq(token)]
-        m.d.sync += [skid.eq(word), skid_last.eq(last)]
         with m.If(moves):
             m.d.sync += held.eq(word[:32])
             with m.If(source == _Source.COMPLETION):
-                m.d.sync += held.eq(completion2)
+                m.d.sync += held.eq(headers.completion2)
 
         with m.FSM():
             with m.State("Header"):
                 m.d.comb += [
                     offered.eq(self.completion.valid | self.requester.valid),
                     source.eq(Mux(self.completion.valid, _Source.COMPLETION, _Source.REQUEST)),
-                    addressing.eq(1),
+                    words.addressing.eq(1),
                     beat.rem.eq(1),
                     beat.sof.eq(1),
                 ]
                 with m.If(moves):
                     m.d.sync += [
                         completing.eq(self.completion.valid),
-                        four_dwords.eq(~self.completion.valid & request0.four_dwords),
+                        four_dwords.eq(~self.completion.valid & headers.request0.four_dwords),
                         with_data.eq(
-                            Mux(self.completion.valid, completion0.with_data, request.write)
+                            Mux(self.completion.valid, completion.dwords != 0, request.write)
                         ),
                         odd.eq(Mux(self.completion.valid, completion.dwords[0], request.dwords[0])),
                         write.eq(~self.completion.valid & request.write),
@@ -225,8 +157,8 @@ class Transmitter(wiring.Component):
             with m.State("Address"):
                 m.d.comb += [
                     offered.eq(there),
-                    consuming.eq(~(four_dwords & with_data)),
-                    addressing.eq(four_dwords),
+                    words.consuming.eq(~(four_dwords & with_data)),
+                    words.addressing.eq(four_dwords),
                     source.eq(Mux(four_dwords, _Source.ALIGNED, _Source.SHIFTED)),
                     beat.rem.eq(four_dwords | with_data),
                     beat.eof.eq(~with_data | (~four_dwords & last & odd)),
@@ -242,7 +174,7 @@ class Transmitter(wiring.Component):
             with m.State("Payload"):
                 m.d.comb += [
                     offered.eq(there),
-                    consuming.eq(1),
+                    words.consuming.eq(1),
                     source.eq(Mux(four_dwords, _Source.ALIGNED, _Source.SHIFTED)),
                     beat.rem.eq(~(four_dwords & last & odd)),
                     beat.eof.eq(last & (four_dwords | odd)),
@@ -263,28 +195,13 @@ class Transmitter(wiring.Component):
                     m.next = "Header"
 
         # What has been sent waits until the block can drop it no more.
-        taken = self.tlp.payload
-        takes = self.tlp.valid & self.tlp.ready
-        drop, inside, hit = Signal(), Signal(), Signal()
-        m.d.sync += drop.eq(self.drop)
-        with m.If(takes):
-            m.d.sync += inside.eq(~taken.eof)
-        with m.If(takes & taken.eof):
-            m.d.sync += hit.eq(0)
-        with m.Elif(drop & inside):
-            m.d.sync += hit.eq(1)
-        valid, token, dropped = takes & taken.eof & taken.write, taken.token, hit
-        for number in range(self._drop_lag + 2):
-            before = (valid, token, dropped | drop)
-            valid, token, dropped = (
-                Signal(name=f"valid{number}"),
-                Signal(8, name=f"token{number}"),
-                Signal(name=f"dropped{number}"),
-            )
-            m.d.sync += [valid.eq(before[0]), token.eq(before[1]), dropped.eq(before[2])]
+        m.submodules.sent_writes = sent = SentWrites(self._drop_lag)
+        wiring.connect(m, sent.sent, wiring.flipped(self.sent))
         m.d.comb += [
-            self.sent.valid.eq(valid),
-            self.sent.payload.token.eq(token),
-            self.sent.payload.dropped.eq(dropped),
+            sent.takes.eq(self.tlp.valid & self.tlp.ready),
+            sent.eof.eq(self.tlp.payload.eof),
+            sent.write.eq(self.tlp.payload.write),
+            sent.token.eq(self.tlp.payload.token),
+            sent.drop.eq(self.drop),
         ]
         return m

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What is written for a ticket, and in which order: its record, then a done word if there is one."""
+"""What is written for a ticket, in which order: its record, then a done word if there is one."""
 
 import pytest
 
