@@ -29,9 +29,8 @@ Format: PG195 (DMA/Bridge Subsystem for PCI Express), descriptor format and desc
 
 from amaranth import *
 from amaranth.lib import data, enum, stream, wiring
-from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
-from amaranth.utils import ceil_log2, exact_log2
+from amaranth.utils import exact_log2
 
 from peerdma import regs
 
@@ -45,23 +44,17 @@ from ..records import (
     ReadJob,
     Retired,
 )
+from .lists import Lists
+from .pages import BlockPages
 from .plan import ALIGN, BLOCK, IN_PAGE, PAGE_BITS, Block, ReadPlan
 from .signatures import FetchSignature, Pushed
 from .slots import DescriptorStore
+from .tables import ChannelTable
 
 __all__ = ["DescriptorFetch"]
 
-#: Reads of a channel under way at most.
-READS = 4
 #: Words of a descriptor: control and length, source, destination, next.
 _CONTROL, _SOURCE, _DESTINATION, _NEXT = range(4)
-#: Bits of a page's number that one is added to at a time.
-_QUARTER = PAGE_BITS // 4
-
-
-def _ends(control) -> Value:
-    """Whether a list ends with the descriptor of this control dword, by Stop or by an error."""
-    return (control[16:32] != regs.DESC_MAGIC) | (control & regs.DESC_STOP).any()
 
 
 class _State(enum.Enum, shape=3):
@@ -80,8 +73,13 @@ class _State(enum.Enum, shape=3):
     PAGE = 7
 
 
-def _known(position: Shape) -> data.StructLayout:
-    """Fetch state of a channel. For a pushed block, `left` counts descriptors not yet issued."""
+def _known(slots: int) -> data.StructLayout:
+    """Fetch state of a channel. For a pushed block, `left` counts descriptors not yet issued.
+
+    `reserved` and `taken` count descriptors in its ring; the bit above the number of the slot tells
+    full from empty.
+    """
+    position = unsigned(exact_log2(slots) + 1)
     members = {"block": Block, "pushed": 1, "reserved": position, "taken": position}
     return data.StructLayout(members)
 
@@ -140,6 +138,35 @@ class DescriptorFetch(wiring.Component):
             )
         self._h2c, self._slots, self._shared = h2c, slots, shared
         count, always = h2c + c2h, {"always_ready": True}
+        known = _known(slots)
+        self._table = ChannelTable(known, count)
+        self._lists = Lists(count, slots)
+        self._pages = BlockPages(count)
+        self._store = DescriptorStore(count, slots, shared=shared)
+        self._plan = ReadPlan(count)
+        #: the channel whose turn it is, and what is done for it
+        self._turn = Signal(range(count), name="turn")
+        self._state = Signal(_State, name="state")
+        self._known, self._following = self._table.value, Signal(known, name="following")
+        self._unused = Signal(known["reserved"].shape, name="unused")
+        self._pushed = Signal(Pushed, name="pushed")
+        self._part = Signal(DescriptorWord, name="part")
+        self._adjacent = Signal(range(BLOCK), name="adjacent")
+        #: of its descriptors, one can be handed on; all of its block are there; more can be read
+        self._present, self._arrived = Signal(name="present"), Signal(name="arrived")
+        self._readable = Signal(name="readable")
+        #: what follows is kept; the visit is over
+        self._save, self._done = Signal(name="save"), Signal(name="done")
+        #: its list has begun; is over, as it is with the descriptor that is handed on
+        self._begun, self._ends, self._stop = (
+            Signal(name="begun"),
+            Signal(name="ends"),
+            Signal(name="stop"),
+        )
+        #: the end of its block is read, not the next descriptor
+        self._linking = Signal(name="linking")
+        #: a part of a descriptor is handed on; the error is that of a magic, not of a read
+        self._hands_on, self._magic = Signal(name="hands_on"), Signal(name="magic")
         owned_push = {"owned_push": In(stream.Signature(Placement)).array(count)} if shared else {}
         super().__init__(
             {
@@ -156,258 +183,230 @@ class DescriptorFetch(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        count, slot_bits = len(self.control), exact_log2(self._slots)
-        channels = range(count)
-        #: counts descriptors in a ring; the bit above the slot number tells full from empty
-        position = unsigned(slot_bits + 1)
-        running, starting, ended, failed = (
-            Signal(count, name=name) for name in ("running", "starting", "ended", "failed")
-        )
-        outstanding = Array(Signal(range(READS + 1), name=f"outstanding{n}") for n in channels)
-
-        # What is known of the channel whose turn it is
-        state = Signal(_State)
-        turn = Signal(channels)
-        known = Signal(_known(position))
-        following, save = Signal.like(known), Signal()
-        filled, failure = Signal(position), Signal(Outcome)
-
-        def table(name, value):
-            """A memory of such a value for each channel; the write port of it."""
-            depth = 1 << ceil_log2(count)
-            m.submodules[name] = memory = Memory(shape=value.shape(), depth=depth, init=[])
-            read = memory.read_port(domain="comb")
-            m.d.comb += [read.addr.eq(turn), value.eq(read.data)]
-            return memory.write_port()
-
-        def its(name):
-            """A member of its control."""
-            return Array(Value.cast(getattr(port, name)) for port in self.control)[turn]
-
-        write = table("known", known)
+        lists, pages, store, known = self._lists, self._pages, self._store, self._known
+        m.submodules.lists, m.submodules.pages, m.submodules.store = lists, pages, store
+        m.submodules.table, m.submodules.plan = self._table, self._plan
+        self._connect(m)
         m.d.comb += [
-            write.addr.eq(turn),
-            write.data.eq(following),
-            write.en.eq(save),
-            following.eq(known),
+            lists.begin.eq(self._begun),
+            lists.end.eq(self._ends),
+            pages.first.eq(self._state == _State.VISIT),
+            pages.set.eq(lists.starts),
+            pages.value.eq(self._its("address")[-PAGE_BITS:]),
+            self._following.eq(known),
+            self._unused.eq(known.reserved - known.taken),
+            self._pushed.eq(self._its("pushed")),
+            self._present.eq(Mux(known.pushed, known.block.left != 0, known.taken != lists.filled)),
+            self._arrived.eq(
+                Mux(known.pushed, known.block.left == 0, known.reserved == lists.filled)
+            ),
+            # Read address of the descriptor memory
+            store.pushed.eq(known.pushed),
+            store.owned.eq(self._its("owned")),
+            store.slot.eq(Mux(self._linking, known.reserved - 1, known.taken)),
+            store.pushed_slot.eq(known.block.at - known.block.left - self._linking),
         ]
-        runs, starts, has_ended, has_failed = (
-            flags.bit_select(turn, 1) for flags in (running, starting, ended, failed)
-        )
-        pushed, wanted, c2h = Signal(Pushed), its("wanted"), turn >= self._h2c
-        #: of its descriptors: one can be handed on; all of the block are there
-        present, arrived = Signal(), Signal()
-        unused = Signal(position)
-        #: of the next one to be handed on: its number in its page, or of those pushed
-        index = Signal(range(IN_PAGE))
-        m.d.comb += [
-            pushed.eq(its("pushed")),
-            unused.eq(known.reserved - known.taken),
-            # All that are not checked when one is found that is wrong are of one page.
-            index.eq(known.block.at - Mux(known.pushed, known.block.left, unused)),
-            present.eq(Mux(known.pushed, known.block.left != 0, known.taken != filled)),
-            arrived.eq(Mux(known.pushed, known.block.left == 0, known.reserved == filled)),
-        ]
+        self._plan_reads(m)
+        with m.Switch(self._state):
+            with m.Case(_State.VISIT):
+                self._visit(m)
+            with m.Case(_State.CONTROL, _State.CARD, _State.PCI, _State.REPORT):
+                self._hand_on(m)
+            with m.Case(_State.ADJACENT, _State.FOLLOW):
+                self._follow(m)
+            with m.Case(_State.PAGE):
+                m.d.comb += pages.write.eq(1)
+                # The visit has done the first one.
+                with m.If(pages.last):
+                    m.d.comb += self._done.eq(1)
+                    m.d.sync += self._state.eq(_State.VISIT)
+        with m.If(~lists.runs):
+            m.d.sync += self._state.eq(_State.VISIT)
+        self._take_turns(m)
+        self._answer(m)
+        return m
 
-        # What arrives
-        m.submodules.store = store = DescriptorStore(count, self._slots, shared=self._shared)
-        wiring.connect(m, wiring.flipped(self.placement), store.placement)
+    def _its(self, name):
+        """A member of the control of the channel whose turn it is."""
+        return Array(Value.cast(getattr(port, name)) for port in self.control)[self._turn]
+
+    def _connect(self, m):
+        """The parts with each other, and with the ports."""
+        lists, store, plan, turn = self._lists, self._store, self._plan, self._turn
+        for part in (lists, store):
+            wiring.connect(m, wiring.flipped(self.placement), part.placement)
+        wiring.connect(m, wiring.flipped(self.mark), lists.mark)
         for name in ("push", "owned_push") if self._shared else ("push",):
             for outer, inner in zip(getattr(self, name), getattr(store, name), strict=True):
                 wiring.connect(m, wiring.flipped(outer), inner)
-        placed, mark = self.placement.payload, self.mark.payload
-        begins = placed.enable[0][0] & ~placed.rows[0][0]
-        with m.If(self.placement.valid & begins & _ends(placed.data)):
-            m.d.sync += ended.bit_select(placed.client, 1).eq(1)
-        write_filled, write_failure = table("filled", filled), table("failure", failure)
+        for n, port in enumerate(self.control):
+            wiring.connect(m, plan.jobs[n], wiring.flipped(self.jobs[n]))
+            wiring.connect(m, wiring.flipped(self.retired[n]), lists.retired[n])
+            m.d.comb += [lists.start[n].eq(port.start), lists.flush[n].eq(port.flush)]
         m.d.comb += [
-            write_filled.addr.eq(mark.client),
-            write_filled.data.eq(mark.place.as_value() >> ALIGN),
-            # A mark of a read behind one that failed says nothing about the list.
-            write_filled.en.eq(self.mark.valid & ~failed.bit_select(mark.client, 1)),
+            self._table.where.eq(turn),
+            self._table.data.eq(self._following),
+            self._table.write.eq(self._save),
+            lists.issue.eq(Cat(plan.issue)),
         ]
+        for part in (self._table, lists, self._pages, store, plan):
+            m.d.comb += part.channel.eq(turn)
 
-        # An owner that has begun a list before all of its descriptor is written
-        behind = Signal()
-        if self._shared:
-            rows = [
-                Mux(port.p.enable[1][0], port.p.rows[1], port.p.rows[0]) for port in self.owned_push
-            ]
-            # What is written in this cycle is read in the next one, the second row after the first.
-            late = [
-                port.valid & ~(port.ready & row[0])
-                for port, row in zip(self.owned_push, rows, strict=True)
-            ]
-            m.d.comb += behind.eq(Cat(late).bit_select(turn, 1))
-
-        # Read address of the descriptor memory
-        linking, word = Signal(), store.data
+    def _plan_reads(self, m):
+        """What is read next."""
+        lists, plan, known, its = self._lists, self._plan, self._known, self._its
         m.d.comb += [
-            store.channel.eq(turn),
-            store.pushed.eq(known.pushed),
-            store.owned.eq(its("owned")),
-            store.slot.eq(Mux(linking, known.reserved - 1, known.taken)),
-            store.pushed_slot.eq(known.block.at - known.block.left - linking),
-        ]
-
-        # The page of its block. One is rarely added to it, so a quarter at a time: the lowest one
-        # is written back behind the others, until all have been in its place. A carry through all
-        # of them would be the critical path.
-        page = Signal(PAGE_BITS)
-        write_page = table("page", page)
-        address, carry, quarters = its("address"), Signal(), Signal(range(4))
-        low = page[:_QUARTER] + ((state == _State.VISIT) | carry)
-        rotated = Cat(page[_QUARTER:], low[:_QUARTER])
-        m.d.comb += [
-            write_page.addr.eq(turn),
-            write_page.data.eq(Mux(starts, address[-PAGE_BITS:], rotated)),
-        ]
-        m.d.sync += [carry.eq(low[_QUARTER]), quarters.eq(0)]
-
-        # Output to the channel
-        part, tells = Signal(DescriptorWord), Signal()
-        #: the error is that of a magic, not of a read
-        magic = Signal()
-        m.d.comb += [part.data.eq(word), part.outcome.eq(Mux(magic, Outcome.MAGIC, failure))]
-        with m.If(state == _State.REPORT):
-            # Where the descriptor is: in memory, or in the slots for pushed ones
-            at_page = page & ~known.pushed.replicate(PAGE_BITS)
-            m.d.comb += part.data.eq(Cat(known.pushed, Const(0, ALIGN - 1), index, at_page))
-
-        # What is read next
-        m.submodules.plan = plan = ReadPlan(count)
-        for inner, outer in zip(plan.jobs, self.jobs, strict=True):
-            wiring.connect(m, inner, wiring.flipped(outer))
-        m.d.comb += [
-            plan.channel.eq(turn),
             plan.block.eq(known.block),
-            plan.page.eq(page),
+            plan.page.eq(self._pages.page),
             plan.place.as_value().eq(known.reserved << ALIGN),
             plan.credit.eq(its("credit")),
             plan.limit.eq(self.limit),
-            plan.withdraw.eq(
-                Cat(port.halt | port.flush for port in self.control) | ended | failed | ~running
+            plan.withdraw.eq(Cat(port.halt | port.flush for port in self.control) | lists.complete),
+            self._readable.eq(
+                ~known.pushed
+                & (known.block.left != 0)
+                & ~known.block.at[-1]
+                & (plan.credit != 0)
+                & ~(its("halt") | its("flush"))
+                & ~(lists.ended | lists.failed)
+                # Room for the largest read, whatever this one asks for: what it asks for is not in
+                # the critical path.
+                & (self._unused <= self._slots - FETCH_DESCRIPTORS)
+                & ~lists.busy
             ),
         ]
-        readable = (
-            ~known.pushed
-            & (known.block.left != 0)
-            & ~known.block.at[-1]
-            & (plan.credit != 0)
-            & ~(its("halt") | its("flush"))
-            & ~(has_ended | has_failed)
-            # Room for the largest read, whatever this one asks for: what it asks for is not in
-            # the critical path.
-            & (unused <= self._slots - FETCH_DESCRIPTORS)
-            & (outstanding[turn] != READS)
-        )
 
-        # What a visit does
-        done, begun = Signal(), Signal()
-        adjacent, stop = Signal(range(BLOCK)), Signal()
+    def _behind(self):
+        """An owner has begun a list before all of its descriptor is written, and it is not yet."""
+        if not self._shared:
+            return Const(0)
+        rows = [
+            Mux(port.p.enable[1][0], port.p.rows[1], port.p.rows[0]) for port in self.owned_push
+        ]
+        # What is written in this cycle is read in the next one, the second row after the first.
+        late = [
+            port.valid & ~(port.ready & row[0])
+            for port, row in zip(self.owned_push, rows, strict=True)
+        ]
+        return Cat(late).bit_select(self._turn, 1)
+
+    def _visit(self, m):
+        """Look what there is to do for a channel."""
+        lists, plan, known, following = self._lists, self._plan, self._known, self._following
+        pushed, wanted, state = self._pushed, self._its("wanted"), self._state
+        m.d.comb += self._linking.eq(~(self._present & wanted))
+        with m.If(plan.issued & (plan.of == self._turn)):
+            m.d.comb += [
+                plan.noted.eq(1),
+                self._save.eq(1),
+                self._done.eq(1),
+                following.block.at.eq(known.block.at + plan.count),
+                following.block.left.eq(known.block.left - plan.count),
+                following.reserved.eq(known.reserved + plan.count),
+            ]
+        with m.Elif(lists.runs & lists.starts & wanted):
+            m.d.sync += self._magic.eq(1)
+            m.d.comb += [
+                self._begun.eq(1),
+                self._save.eq(1),
+                following.block.at.eq(pushed.count),
+                following.block.left.eq(Mux(pushed.whole, pushed.count, 0)),
+                following.pushed.eq(pushed.any),
+                following.reserved.eq(lists.filled),
+                following.taken.eq(lists.filled),
+                self._pages.write.eq(1),
+            ]
+            with m.If(~pushed.any):
+                m.d.comb += [
+                    following.block.at.eq(self._its("address")[ALIGN:-PAGE_BITS]),
+                    following.block.left.eq(self._its("adjacent") + 1),
+                ]
+            # None of them is used then: software believes that it has pushed more.
+            with m.Elif(~pushed.whole):
+                m.d.sync += state.eq(_State.REPORT)
+        with m.Elif(~lists.runs | lists.starts):
+            m.d.comb += self._done.eq(1)
+        with m.Elif(self._behind()):
+            pass
+        with m.Elif(self._present & wanted):
+            m.d.sync += state.eq(_State.CONTROL)
+        with m.Elif(self._arrived & ~lists.ended & (known.block.left == 0)):
+            m.d.sync += state.eq(_State.ADJACENT)
+        with m.Elif(self._arrived & ~lists.ended & known.block.at[-1]):
+            # A block that crosses 4 KiB, which PG195 forbids
+            m.d.comb += [self._save.eq(1), following.block.at.eq(0), self._pages.write.eq(1)]
+            m.d.sync += state.eq(_State.PAGE)
+        with m.Elif(lists.failed & ~self._present & wanted):
+            m.d.sync += [self._magic.eq(0), state.eq(_State.REPORT)]
+        with m.Else():
+            m.d.comb += [self._done.eq(1), plan.plan.eq(plan.free & self._readable)]
+
+    def _hand_on(self, m):
+        """Hand on a descriptor, in three parts, or report an error."""
+        state, known, following, part = self._state, self._known, self._following, self._part
+        store, word, c2h = self._store, self._store.data, self._turn >= self._h2c
+        m.d.comb += self._hands_on.eq(1)
         with m.Switch(state):
-            with m.Case(_State.VISIT):
-                m.d.comb += linking.eq(~(present & wanted))
-                with m.If(plan.issued & (plan.of == turn)):
-                    m.d.comb += [
-                        plan.noted.eq(1),
-                        save.eq(1),
-                        done.eq(1),
-                        following.block.at.eq(known.block.at + plan.count),
-                        following.block.left.eq(known.block.left - plan.count),
-                        following.reserved.eq(known.reserved + plan.count),
-                    ]
-                with m.Elif(runs & starts & wanted):
-                    m.d.sync += [starts.eq(0), magic.eq(1)]
-                    m.d.comb += [
-                        begun.eq(1),
-                        save.eq(1),
-                        following.block.at.eq(pushed.count),
-                        following.block.left.eq(Mux(pushed.whole, pushed.count, 0)),
-                        following.pushed.eq(pushed.any),
-                        following.reserved.eq(filled),
-                        following.taken.eq(filled),
-                        write_page.en.eq(1),
-                    ]
-                    with m.If(~pushed.any):
-                        m.d.comb += [
-                            following.block.at.eq(address[ALIGN:-PAGE_BITS]),
-                            following.block.left.eq(its("adjacent") + 1),
-                        ]
-                    # None of them is used then: software believes that it has pushed more.
-                    with m.Elif(~pushed.whole):
-                        m.d.sync += state.eq(_State.REPORT)
-                with m.Elif(~runs | starts):
-                    m.d.comb += done.eq(1)
-                with m.Elif(behind):
-                    pass
-                with m.Elif(present & wanted):
-                    m.d.sync += state.eq(_State.CONTROL)
-                with m.Elif(arrived & ~has_ended & (known.block.left == 0)):
-                    m.d.sync += state.eq(_State.ADJACENT)
-                with m.Elif(arrived & ~has_ended & known.block.at[-1]):
-                    # A block that crosses 4 KiB, which PG195 forbids
-                    m.d.comb += [save.eq(1), following.block.at.eq(0), write_page.en.eq(1)]
-                    m.d.sync += state.eq(_State.PAGE)
-                with m.Elif(has_failed & ~present & wanted):
-                    m.d.sync += [magic.eq(0), state.eq(_State.REPORT)]
-                with m.Else():
-                    m.d.comb += [done.eq(1), plan.plan.eq(plan.free & readable)]
             with m.Case(_State.CONTROL):
                 m.d.comb += [
-                    tells.eq(1),
                     part.part.eq(DescriptorPart.CONTROL),
                     store.word.eq(Mux(c2h, _SOURCE, _DESTINATION)),
                 ]
-                m.d.sync += [stop.eq((word & regs.DESC_STOP).any()), state.eq(_State.CARD)]
+                m.d.sync += [self._stop.eq((word & regs.DESC_STOP).any()), state.eq(_State.CARD)]
                 with m.If(word[16:32] != regs.DESC_MAGIC):
-                    m.d.sync += [magic.eq(1), state.eq(_State.REPORT)]
+                    m.d.sync += [self._magic.eq(1), state.eq(_State.REPORT)]
             with m.Case(_State.CARD):
                 m.d.comb += [
-                    tells.eq(1),
                     part.part.eq(DescriptorPart.CARD),
                     store.word.eq(Mux(c2h, _DESTINATION, _SOURCE)),
                 ]
                 m.d.sync += state.eq(_State.PCI)
             with m.Case(_State.PCI):
-                m.d.comb += [tells.eq(1), part.part.eq(DescriptorPart.PCI), save.eq(1), done.eq(1)]
+                m.d.comb += [
+                    part.part.eq(DescriptorPart.PCI),
+                    self._save.eq(1),
+                    self._done.eq(1),
+                    self._ends.eq(self._stop),
+                ]
                 with m.If(known.pushed):
                     m.d.comb += following.block.left.eq(known.block.left - 1)
                 with m.Else():
                     m.d.comb += following.taken.eq(known.taken + 1)
-                m.d.sync += [runs.eq(runs & ~stop), state.eq(_State.VISIT)]
+                m.d.sync += state.eq(_State.VISIT)
             with m.Case(_State.REPORT):
-                m.d.comb += [tells.eq(1), part.part.eq(DescriptorPart.ERROR), done.eq(1)]
-                m.d.sync += [runs.eq(0), state.eq(_State.VISIT)]
-            with m.Case(_State.ADJACENT):
-                m.d.comb += [linking.eq(1), store.word.eq(_NEXT)]
-                m.d.sync += [adjacent.eq(word[8:]), state.eq(_State.FOLLOW)]
-            with m.Case(_State.FOLLOW):
                 m.d.comb += [
-                    save.eq(1),
-                    following.block.at.eq(word[ALIGN:-PAGE_BITS]),
-                    following.block.left.eq(adjacent + 1),
-                    following.pushed.eq(0),
-                    write_page.data.eq(word[-PAGE_BITS:]),
-                    write_page.en.eq(1),
+                    part.part.eq(DescriptorPart.ERROR),
+                    self._done.eq(1),
+                    self._ends.eq(1),
                 ]
                 m.d.sync += state.eq(_State.VISIT)
-            with m.Case(_State.PAGE):
-                m.d.comb += write_page.en.eq(1)
-                m.d.sync += quarters.eq(quarters + 1)
-                # The visit has done the first one.
-                with m.If(quarters == 2):
-                    m.d.comb += done.eq(1)
-                    m.d.sync += state.eq(_State.VISIT)
-        with m.If(~runs):
+
+    def _follow(self, m):
+        """Read Nxt_adj and `next` of the last descriptor of a block: the next block."""
+        state, store, word, following = self._state, self._store, self._store.data, self._following
+        with m.If(state == _State.ADJACENT):
+            m.d.comb += [self._linking.eq(1), store.word.eq(_NEXT)]
+            m.d.sync += [self._adjacent.eq(word[8:]), state.eq(_State.FOLLOW)]
+        with m.Else():
+            m.d.comb += [
+                self._save.eq(1),
+                following.block.at.eq(word[ALIGN:-PAGE_BITS]),
+                following.block.left.eq(self._adjacent + 1),
+                following.pushed.eq(0),
+                self._pages.write.eq(1),
+                self._pages.set.eq(1),
+                self._pages.value.eq(word[-PAGE_BITS:]),
+            ]
             m.d.sync += state.eq(_State.VISIT)
 
-        # The next visit: of the channel behind this one, or one that has just got something to do.
-        came, comes = Signal(), Signal(channels)
+    def _take_turns(self, m):
+        """The next visit: of the channel behind this one, or one that has just got work."""
+        placed, turn, count = self.placement.payload, self._turn, len(self.control)
+        came, comes = Signal(name="came"), Signal.like(turn, name="comes")
         # The mark comes in the cycle after the last word.
         m.d.sync += came.eq(self.placement.valid & placed.enable[1][4] & placed.rows[1][0])
         m.d.sync += comes.eq(placed.client)
-        with m.If(done):
+        with m.If(self._done):
             m.d.sync += turn.eq(Mux(turn == count - 1, 0, turn + 1))
             with m.If(came):
                 m.d.sync += turn.eq(comes)
@@ -415,26 +414,27 @@ class DescriptorFetch(wiring.Component):
                 with m.If(port.start):
                     m.d.sync += turn.eq(n)
 
+    def _answer(self, m):
+        """What the channels get."""
+        lists, plan, known, part = self._lists, self._plan, self._known, self._part
+        m.d.comb += [
+            part.data.eq(self._store.data),
+            part.outcome.eq(Mux(self._magic, Outcome.MAGIC, lists.failure)),
+        ]
+        with m.If(self._state == _State.REPORT):
+            # Where the descriptor is: in memory, or in the slots for pushed ones. All that are not
+            # checked when one is found that is wrong are of one page.
+            index = Signal(range(IN_PAGE))
+            m.d.comb += index.eq(known.block.at - Mux(known.pushed, known.block.left, self._unused))
+            at_page = self._pages.page & ~known.pushed.replicate(PAGE_BITS)
+            m.d.comb += part.data.eq(Cat(known.pushed, Const(0, ALIGN - 1), index, at_page))
         for n, port in enumerate(self.control):
-            retired, issue = self.retired[n], plan.issue[n]
+            mine = self._turn == n
             m.d.comb += [
-                port.spent.eq(Mux(issue, plan.count, 0)),
-                port.begun.eq(begun & (turn == n)),
-                port.word.valid.eq(tells & runs & (turn == n)),
+                port.spent.eq(Mux(plan.issue[n], plan.count, 0)),
+                port.begun.eq(self._begun & mine),
+                port.word.valid.eq(self._hands_on & lists.runs & mine),
                 port.word.payload.eq(part),
-                port.reading.eq(outstanding[n] != 0),
-                port.active.eq(running[n] | port.reading | self.jobs[n].valid),
+                port.reading.eq(lists.reading[n]),
+                port.active.eq(lists.running[n] | port.reading | self.jobs[n].valid),
             ]
-            m.d.sync += outstanding[n].eq(outstanding[n] + issue - retired.valid)
-            with m.If(retired.valid & (retired.payload.outcome != Outcome.OK)):
-                m.d.sync += failed[n].eq(1)
-                m.d.comb += [
-                    write_failure.addr.eq(n),
-                    write_failure.data.eq(retired.payload.outcome),
-                    write_failure.en.eq(~failed[n]),
-                ]
-            with m.If(port.start):
-                m.d.sync += [running[n].eq(1), starting[n].eq(1), ended[n].eq(0), failed[n].eq(0)]
-            with m.If(port.flush):
-                m.d.sync += running[n].eq(0)
-        return m

@@ -5,7 +5,8 @@ from amaranth import *
 from amaranth.hdl import Assert, Assume
 from amaranth.utils import exact_log2
 
-from hw.channel.fetch import READS, DescriptorFetch, _known, _State
+from hw.channel.fetch import DescriptorFetch, _known, _State
+from hw.channel.lists import READS
 from hw.channel.plan import ALIGN, IN_PAGE, PAGE_BYTES
 from hw.channel.push import PushWindow
 from hw.records import FETCH_DESCRIPTORS, ReadJob
@@ -41,19 +42,19 @@ class Slots(Property):
             return Mux(follow, *(Value.cast(getattr(ports[n], name)) for n in (1, 0)))
 
         def bit(name):
-            return inside(name).bit_select(follow, 1)
+            return inside(f"lists.{name}").bit_select(follow, 1)
 
-        filled, turn = inside.word("filled", follow), inside("turn")
-        known = Signal(_known(filled.shape()))
-        m.d.comb += known.eq(inside.word("known", follow))
+        filled, turn = inside.word("lists.filled.memory", follow), inside("turn")
+        known = Signal(_known(self.SLOTS))
+        m.d.comb += known.eq(inside.word("table.memory", follow))
         job = Signal(ReadJob)
         m.d.comb += job.eq(inside("plan.job"))
-        outstanding = Array(inside(f"outstanding{n}") for n in range(2))[follow]
+        outstanding = Array(inside(f"lists.outstanding{n}") for n in range(2))[follow]
         count, state = inside("plan.count"), inside("state")
         planned = inside("plan.planned") & (inside("plan.of") == follow)
         issued = inside("plan.issued") & (inside("plan.of") == follow)
         issue = planned & its(block.jobs, "ready")
-        running, failed = bit("running"), bit("failed")
+        running, failed = bit("running"), bit("failed_lists")
         good = running & ~bit("starting")
 
         def since(position, later):
@@ -78,7 +79,7 @@ class Slots(Property):
                 Assume(port.credit <= FETCH_DESCRIPTORS),
                 Assume(pushed.any | (pushed.count == 0)),
                 Assume(~(pushed.any & pushed.whole) | (pushed.count <= regs.PUSH_DESCRIPTORS)),
-                Assume(~block.retired[n].valid | (inside(f"outstanding{n}") != 0)),
+                Assume(~block.retired[n].valid | (inside(f"lists.outstanding{n}") != 0)),
             ]
         m.d.comb += [
             Assume(~block.mark.valid | (mark.client < 2)),

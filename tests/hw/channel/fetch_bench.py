@@ -8,7 +8,8 @@ those of different reads in any.
 
 from amaranth import Cat
 
-from hw.channel.fetch import READS, DescriptorFetch
+from hw.channel.fetch import DescriptorFetch
+from hw.channel.lists import READS
 from hw.records import FETCH_DESCRIPTORS, JOB_BYTES, DescriptorPart, Outcome
 from peerdma import regs
 from tests.hw.channel.fetch_lists import PAGE, SIZE, STOP, Error, Item, Pushed, reference

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""How far the list of descriptors of each channel is."""
+
+from amaranth import *
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import exact_log2
+
+from peerdma import regs
+
+from ..records import InOrderMark, Outcome, Placement, Retired
+from .plan import ALIGN
+from .tables import ChannelTable
+
+__all__ = ["READS", "Lists"]
+
+#: Reads of a channel under way at most.
+READS = 4
+
+
+def _ends(control) -> Value:
+    """Whether a list ends with the descriptor of this control dword, by Stop or by an error."""
+    return (control[16:32] != regs.DESC_MAGIC) | (control & regs.DESC_STOP).any()
+
+
+class Lists(wiring.Component):
+    """Whether each channel's list runs, what of it has arrived, and whether a read has failed.
+
+    Parameters
+    ----------
+    channels : int
+    slots : int
+        Descriptors in the ring of each channel.
+
+    Members
+    -------
+    start, flush : In(channels)
+        A list is to begin; it is over. As at `hw.channel.fetch.DescriptorFetch`.
+    placement, mark, retired
+        As at `hw.channel.fetch.DescriptorFetch`.
+    issue : In(channels)
+        A read for this channel is issued.
+    running, reading : Out(channels)
+        Lists that are not over; those with reads under way.
+    complete : Out(channels)
+        Nothing more is to be read of these lists.
+    channel : In(range(channels))
+        Of this one is the following.
+    begin : In(1), end : In(1)
+        Its list has begun; it is over.
+    runs, starts, ended, failed : Out(1)
+        It runs; is to begin; its end has arrived; a read of it has failed, with this `failure`.
+    busy : Out(1)
+        It has as many reads under way as there can be.
+    filled : Out, failure : Out(Outcome)
+        How many descriptors have arrived in its ring, with the bit above the slot's number.
+    """
+
+    def __init__(self, channels: int, slots: int):
+        self._channels, self._slots = channels, slots
+        always = {"always_ready": True}
+        super().__init__(
+            {
+                "start": In(channels),
+                "flush": In(channels),
+                "placement": In(stream.Signature(Placement, **always)),
+                "mark": In(stream.Signature(InOrderMark, **always)),
+                "retired": In(stream.Signature(Retired, **always)).array(channels),
+                "issue": In(channels),
+                "running": Out(channels),
+                "reading": Out(channels),
+                "complete": Out(channels),
+                "channel": In(range(channels)),
+                "begin": In(1),
+                "end": In(1),
+                "runs": Out(1),
+                "starts": Out(1),
+                "ended": Out(1),
+                "failed": Out(1),
+                "busy": Out(1),
+                "filled": Out(exact_log2(slots) + 1),
+                "failure": Out(Outcome),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        channels, now = self._channels, self.channel
+        starting, ended, failed = (
+            Signal(channels, name=name) for name in ("starting", "ended_lists", "failed_lists")
+        )
+        outstanding = Array(
+            Signal(range(READS + 1), name=f"outstanding{n}") for n in range(channels)
+        )
+        m.d.comb += [
+            self.runs.eq(self.running.bit_select(now, 1)),
+            self.starts.eq(starting.bit_select(now, 1)),
+            self.ended.eq(ended.bit_select(now, 1)),
+            self.failed.eq(failed.bit_select(now, 1)),
+            self.busy.eq(outstanding[now] == READS),
+            self.complete.eq(ended | failed | ~self.running),
+        ]
+        with m.If(self.begin):
+            m.d.sync += starting.bit_select(now, 1).eq(0)
+        with m.If(self.end):
+            m.d.sync += self.running.bit_select(now, 1).eq(0)
+
+        placed, mark = self.placement.payload, self.mark.payload
+        begins = placed.enable[0][0] & ~placed.rows[0][0]
+        with m.If(self.placement.valid & begins & _ends(placed.data)):
+            m.d.sync += ended.bit_select(placed.client, 1).eq(1)
+        m.submodules.filled = filled = ChannelTable(len(self.filled), channels)
+        m.submodules.failure = failure = ChannelTable(Outcome, channels)
+        m.d.comb += [
+            filled.channel.eq(now),
+            filled.where.eq(mark.client),
+            filled.data.eq(mark.place.as_value() >> ALIGN),
+            # A mark of a read behind one that failed says nothing about the list.
+            filled.write.eq(self.mark.valid & ~failed.bit_select(mark.client, 1)),
+            self.filled.eq(filled.value),
+            failure.channel.eq(now),
+            self.failure.eq(failure.value),
+        ]
+        for n, retired in enumerate(self.retired):
+            m.d.comb += self.reading[n].eq(outstanding[n] != 0)
+            m.d.sync += outstanding[n].eq(outstanding[n] + self.issue[n] - retired.valid)
+            with m.If(retired.valid & (retired.payload.outcome != Outcome.OK)):
+                m.d.sync += failed[n].eq(1)
+                m.d.comb += [
+                    failure.where.eq(n),
+                    failure.data.eq(retired.payload.outcome),
+                    failure.write.eq(~failed[n]),
+                ]
+            with m.If(self.start[n]):
+                m.d.sync += [
+                    self.running[n].eq(1),
+                    starting[n].eq(1),
+                    ended[n].eq(0),
+                    failed[n].eq(0),
+                ]
+            with m.If(self.flush[n]):
+                m.d.sync += self.running[n].eq(0)
+        return m
