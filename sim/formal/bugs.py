@@ -323,8 +323,8 @@ BUGS: dict[str, list[Edit]] = {
         Edit(
             "a read is issued when its descriptors have room",
             "hw/channel/fetch.py",
-            "(unused <= self._slots - FETCH_DESCRIPTORS)",
-            "(unused != self._slots)",
+            "(self._unused <= self._slots - FETCH_DESCRIPTORS)",
+            "(self._unused != self._slots)",
         ),
         Edit(
             "no read crosses 4 KiB",
@@ -334,7 +334,7 @@ BUGS: dict[str, list[Edit]] = {
         ),
         Edit(
             "nothing behind a read that failed is handed on",
-            "hw/channel/fetch.py",
+            "hw/channel/lists.py",
             "self.mark.valid & ~failed.bit_select(mark.client, 1)",
             "self.mark.valid",
         ),

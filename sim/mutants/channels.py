@@ -235,8 +235,8 @@ ROWS = [
     (
         "next of a descriptor inside a block is followed",
         "channel/fetch.py",
-        "arrived & ~has_ended & (known.block.left == 0)",
-        "arrived & ~has_ended",
+        "self._arrived & ~lists.ended & (known.block.left == 0)",
+        "self._arrived & ~lists.ended",
         "channel/test_fetch.py::test_upstream channel/test_fetch.py::test_xdma_ko",
     ),
     (
@@ -249,8 +249,8 @@ ROWS = [
     (
         "five bits of Nxt_adj",
         "channel/fetch.py",
-        "Signal(range(BLOCK)), Signal()",
-        "Signal(range(BLOCK // 2)), Signal()",
+        'Signal(range(BLOCK), name="adjacent")',
+        'Signal(range(BLOCK // 2), name="adjacent")',
         "channel/test_fetch.py::test_xdma_ko",
     ),
     (
@@ -263,15 +263,15 @@ ROWS = [
     (
         "a page is turned before all of it is there",
         "channel/fetch.py",
-        "arrived & ~has_ended & known.block.at[-1]",
-        "~has_ended & known.block.at[-1]",
+        "self._arrived & ~lists.ended & known.block.at[-1]",
+        "~lists.ended & known.block.at[-1]",
         "channel/test_fetch.py::test_errors_on_either_side_of_a_page",
     ),
     (
         "the number of a page has no carries",
-        "channel/fetch.py",
-        "(state == _State.VISIT) | carry",
-        "state == _State.VISIT",
+        "channel/pages.py",
+        "(self.first | carry)",
+        "self.first",
         "channel/test_fetch.py::test_the_number_of_a_page_carries",
     ),
     (
@@ -284,7 +284,7 @@ ROWS = [
     (
         "more descriptors than slots",
         "channel/fetch.py",
-        "& (unused <= self._slots - FETCH_DESCRIPTORS)",
+        "& (self._unused <= self._slots - FETCH_DESCRIPTORS)",
         "",
         "channel/test_fetch.py::test_any_list",
     ),
@@ -298,14 +298,14 @@ ROWS = [
     (
         "an error has the address behind what was read",
         "channel/fetch.py",
-        "index.eq(known.block.at - Mux(known.pushed, known.block.left, unused))",
+        "index.eq(known.block.at - Mux(known.pushed, known.block.left, self._unused))",
         "index.eq(known.block.at)",
         "channel/test_fetch.py::test_errors_on_either_side_of_a_page",
     ),
     (
         "an error has the card address of its descriptor",
         "channel/fetch.py",
-        "with m.If(state == _State.REPORT):",
+        "with m.If(self._state == _State.REPORT):",
         "with m.If(0):",
         "channel/test_fetch.py::test_failed_reads",
     ),
@@ -395,14 +395,14 @@ ROWS = [
     ),
     (
         "a next is followed past a Stop",
-        "channel/fetch.py",
+        "channel/lists.py",
         "(control[16:32] != regs.DESC_MAGIC) | (control & regs.DESC_STOP).any()",
         "control[16:32] != regs.DESC_MAGIC",
         "channel/test_fetch.py::test_nothing_is_read_past_a_stop",
     ),
     (
         "a read behind one that failed counts",
-        "channel/fetch.py",
+        "channel/lists.py",
         "self.mark.valid & ~failed.bit_select(mark.client, 1)",
         "self.mark.valid",
         "channel/test_fetch.py::test_failed_reads",
@@ -410,8 +410,8 @@ ROWS = [
     (
         "a channel is told what it did not ask for",
         "channel/fetch.py",
-        "with m.Elif(present & wanted):",
-        "with m.Elif(present):",
+        "with m.Elif(self._present & wanted):",
+        "with m.Elif(self._present):",
         "channel/test_fetch.py::test_a_stuck_channel_does_not_hold_up_another",
     ),
     (

@@ -34,7 +34,7 @@ ROWS = [
     (
         "soft reset leaves channels as they are",
         "core.py",
-        "ResetInserter(reset)(channel)",
+        "ResetInserter(host.reset)(channel)",
         "channel",
         _bench("bench_stream_faults.soft_resets"),
     ),

@@ -2,7 +2,7 @@
 """Receive side of the 7-series transaction ports: TLPs become packets of the seam."""
 
 from amaranth import *
-from amaranth.lib import stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ...seam import CompletionBeat, TargetBeat, TargetKind
@@ -17,6 +17,17 @@ from ..tlp import (
 )
 
 __all__ = ["Receiver"]
+
+
+class _Header(data.Struct):
+    """The header of a packet, as far as it has come."""
+
+    dword0: Dword0
+    dword1: 32
+    #: of four dwords, or the third one
+    address: 64
+    poisoned: 1
+    bar: 3
 
 
 class Receiver(wiring.Component):
@@ -61,11 +72,8 @@ class Receiver(wiring.Component):
             bar_hit.eq(self.bar_hit),
         ]
 
-        dword0 = Signal(Dword0)
-        dword1 = Signal(32)
-        address = Signal(64)
-        poisoned = Signal()
-        bar = Signal(3)
+        header = Signal(_Header)
+        dword0 = header.dword0
         #: the next beat is the address beat, or payload
         in_address = Signal()
         in_payload = Signal()
@@ -84,19 +92,19 @@ class Receiver(wiring.Component):
             m.d.sync += [in_address.eq(0), in_payload.eq(0)]
         with m.Elif(valid & sof):
             m.d.sync += [
-                Cat(dword1, dword0).eq(beat),
-                poisoned.eq(starting.poisoned | error),
+                Cat(header.dword1, dword0).eq(beat),
+                header.poisoned.eq(starting.poisoned | error),
                 left.eq(Mux(starting.with_data, length_of(starting), 0)),
-                bar.eq(7),
+                header.bar.eq(7),
                 in_address.eq(1),
                 in_payload.eq(0),
             ]
             for number in reversed(range(6)):
                 with m.If(bar_hit[number]):
-                    m.d.sync += bar.eq(number)
+                    m.d.sync += header.bar.eq(number)
         with m.Elif(valid & in_address):
             m.d.sync += [
-                address.eq(Mux(dword0.four_dwords, Cat(low, high), high)),
+                header.address.eq(Mux(dword0.four_dwords, Cat(low, high), high)),
                 held.eq(low),
                 first.eq(1),
                 in_address.eq(0),
@@ -128,56 +136,63 @@ class Receiver(wiring.Component):
         with m.If(passing):
             m.d.sync += first.eq(0)
 
-        locked_completion = dword0.type == TlpType.COMPLETION_LOCKED
-        is_completion = (dword0.type == TlpType.COMPLETION) | locked_completion
-        attributes = Cat(dword0.attributes, dword0.id_ordering)
-
-        request1 = RequestDword1(dword1)
-        target = self.target.payload
+        completes = (dword0.type == TlpType.COMPLETION) | (dword0.type == TlpType.COMPLETION_LOCKED)
         m.d.comb += [
-            self.target.valid.eq(passing & ~is_completion),
-            target.data.eq(payload),
-            target.first.eq(first),
-            target.last.eq(last),
-            target.header.address.eq(Cat(C(0, 2), address[2:])),
-            target.header.dwords.eq(length_of(dword0)),
-            target.header.first_be.eq(request1.first_be),
-            target.header.last_be.eq(request1.last_be),
-            target.header.bar.eq(bar),
-            target.header.tag.eq(request1.tag),
-            target.header.requester_id.eq(request1.requester_id),
-            target.header.traffic_class.eq(dword0.traffic_class),
-            target.header.attributes.eq(attributes),
-            target.header.poisoned.eq(poisoned),
-            target.header.locked.eq(dword0.type == TlpType.MEMORY_LOCKED),
+            self.target.valid.eq(passing & ~completes),
+            self.target.payload.data.eq(payload),
+            self.completion.valid.eq(passing & completes),
+            # There are none with four dwords of header.
+            self.completion.payload.data.eq(Cat(swapped(held), swapped(high))),
+        ]
+        for packet in (self.target, self.completion):
+            m.d.comb += [packet.payload.first.eq(first), packet.payload.last.eq(last)]
+        self._target_header(m, header)
+        self._completion_header(m, header)
+        return m
+
+    def _target_header(self, m, header):
+        """Of a request of the host's."""
+        dword0, request1, target = (
+            header.dword0,
+            RequestDword1(header.dword1),
+            self.target.payload.header,
+        )
+        m.d.comb += [
+            target.address.eq(Cat(C(0, 2), header.address[2:])),
+            target.dwords.eq(length_of(dword0)),
+            target.first_be.eq(request1.first_be),
+            target.last_be.eq(request1.last_be),
+            target.bar.eq(header.bar),
+            target.tag.eq(request1.tag),
+            target.requester_id.eq(request1.requester_id),
+            target.traffic_class.eq(dword0.traffic_class),
+            target.attributes.eq(Cat(dword0.attributes, dword0.id_ordering)),
+            target.poisoned.eq(header.poisoned),
+            target.locked.eq(dword0.type == TlpType.MEMORY_LOCKED),
         ]
         with m.If(dword0.type[3:] == 0b10):
-            m.d.comb += target.header.kind.eq(TargetKind.MESSAGE)
+            m.d.comb += target.kind.eq(TargetKind.MESSAGE)
         with m.Elif(dword0.type != TlpType.MEMORY):
-            m.d.comb += target.header.kind.eq(TargetKind.OTHER)
+            m.d.comb += target.kind.eq(TargetKind.OTHER)
         with m.Elif(dword0.with_data):
-            m.d.comb += target.header.kind.eq(TargetKind.WRITE)
+            m.d.comb += target.kind.eq(TargetKind.WRITE)
 
-        completion1 = CompletionDword1(dword1)
-        completion2 = CompletionDword2(address[:32])
-        completion = self.completion.payload
+    def _completion_header(self, m, header):
+        """Of a completion of a read of ours."""
+        dword0, completion1 = header.dword0, CompletionDword1(header.dword1)
+        completion2, completion = (
+            CompletionDword2(header.address[:32]),
+            self.completion.payload.header,
+        )
         m.d.comb += [
-            self.completion.valid.eq(passing & is_completion),
-            # There are none with four dwords of header.
-            completion.data.eq(Cat(swapped(held), swapped(high))),
-            completion.first.eq(first),
-            completion.last.eq(last),
-            completion.header.status.eq(completion1.status),
-            completion.header.byte_count.eq(
-                Cat(completion1.byte_count, completion1.byte_count == 0)
-            ),
-            completion.header.lower_address.eq(completion2.lower_address),
-            completion.header.dwords.eq(Mux(dword0.with_data, length_of(dword0), 0)),
-            completion.header.tag.eq(completion2.tag),
-            completion.header.requester_id.eq(completion2.requester_id),
-            completion.header.traffic_class.eq(dword0.traffic_class),
-            completion.header.attributes.eq(attributes),
-            completion.header.poisoned.eq(poisoned),
-            completion.header.locked.eq(locked_completion),
+            completion.status.eq(completion1.status),
+            completion.byte_count.eq(Cat(completion1.byte_count, completion1.byte_count == 0)),
+            completion.lower_address.eq(completion2.lower_address),
+            completion.dwords.eq(Mux(dword0.with_data, length_of(dword0), 0)),
+            completion.tag.eq(completion2.tag),
+            completion.requester_id.eq(completion2.requester_id),
+            completion.traffic_class.eq(dword0.traffic_class),
+            completion.attributes.eq(Cat(dword0.attributes, dword0.id_ordering)),
+            completion.poisoned.eq(header.poisoned),
+            completion.locked.eq(dword0.type == TlpType.COMPLETION_LOCKED),
         ]
-        return m

@@ -73,6 +73,7 @@ class Transmitter(wiring.Component):
 
     def __init__(self, drop_lag: int):
         self._drop_lag = drop_lag
+        self._headers = Headers()
         super().__init__()
 
     def elaborate(self, platform):
@@ -83,10 +84,7 @@ class Transmitter(wiring.Component):
         # The next beat; the register at the output takes it if there is room.
         beat = Signal(TransmitBeat)
         offered, room, moves = Signal(), Signal(), Signal()
-        m.d.comb += [
-            room.eq(~self.tlp.valid | self.tlp.ready),
-            moves.eq(offered & room),
-        ]
+        m.d.comb += [room.eq(~self.tlp.valid | self.tlp.ready), moves.eq(offered & room)]
         with m.If(room):
             m.d.sync += [self.tlp.payload.eq(beat), self.tlp.valid.eq(offered)]
 
@@ -102,7 +100,7 @@ class Transmitter(wiring.Component):
         #: these, then the second one of the last beat consumed
         held = Signal(32)
 
-        m.submodules.headers = headers = Headers()
+        m.submodules.headers = headers = self._headers
         m.d.comb += [
             headers.request.eq(request),
             headers.completion.eq(completion),
@@ -115,18 +113,12 @@ class Transmitter(wiring.Component):
         m.d.comb += [words.completing.eq(completing), words.room.eq(room)]
         word, there, last = words.word, words.there, words.last
 
-        # Four sources, chosen by two bits: a LUT for each bit.
         source = Signal(_Source)
-        with m.Switch(source):
-            with m.Case(_Source.REQUEST):
-                m.d.comb += beat.data.eq(Cat(headers.request1, headers.request0))
-            with m.Case(_Source.COMPLETION):
-                m.d.comb += beat.data.eq(Cat(headers.completion1, headers.completion0))
-            with m.Case(_Source.ALIGNED):
-                m.d.comb += beat.data.eq(word)
-            with m.Case(_Source.SHIFTED):
-                m.d.comb += beat.data.eq(Cat(word[32:], held))
-        m.d.comb += [beat.write.eq(write), beat.token.eq(token)]
+        m.d.comb += [
+            beat.data.eq(self._data(m, source, word, held)),
+            beat.write.eq(write),
+            beat.token.eq(token),
+        ]
         with m.If(moves):
             m.d.sync += held.eq(word[:32])
             with m.If(source == _Source.COMPLETION):
@@ -197,11 +189,21 @@ class Transmitter(wiring.Component):
         # What has been sent waits until the block can drop it no more.
         m.submodules.sent_writes = sent = SentWrites(self._drop_lag)
         wiring.connect(m, sent.sent, wiring.flipped(self.sent))
-        m.d.comb += [
-            sent.takes.eq(self.tlp.valid & self.tlp.ready),
-            sent.eof.eq(self.tlp.payload.eof),
-            sent.write.eq(self.tlp.payload.write),
-            sent.token.eq(self.tlp.payload.token),
-            sent.drop.eq(self.drop),
-        ]
+        m.d.comb += [sent.takes.eq(self.tlp.valid & self.tlp.ready), sent.drop.eq(self.drop)]
+        for name in ("eof", "write", "token"):
+            m.d.comb += getattr(sent, name).eq(getattr(self.tlp.payload, name))
         return m
+
+    def _data(self, m, source, word, held):
+        """What a beat is made of: four sources, chosen by two bits, a LUT for each bit."""
+        headers, found = self._headers, Signal(64)
+        with m.Switch(source):
+            with m.Case(_Source.REQUEST):
+                m.d.comb += found.eq(Cat(headers.request1, headers.request0))
+            with m.Case(_Source.COMPLETION):
+                m.d.comb += found.eq(Cat(headers.completion1, headers.completion0))
+            with m.Case(_Source.ALIGNED):
+                m.d.comb += found.eq(word)
+            with m.Case(_Source.SHIFTED):
+                m.d.comb += found.eq(Cat(word[32:], held))
+        return found
