@@ -151,25 +151,9 @@ class ChannelControl(wiring.Component):
         wiring.connect(m, wiring.flipped(host.bus), fan_out.bus)
         wiring.connect(m, fan_out.targets[0], csr.bus)
         wiring.connect(m, fan_out.targets[1], sgdma.bus)
-        control = regs.CHANNEL["control"]
+        self._connect(m, csr, run, status, counters)
         m.d.comb += [
-            csr.identifier.eq(regs.identifier(int(c2h), self._index)),
             sgdma.identifier.eq(regs.identifier(int(c2h) + 4, self._index)),
-            csr.alignments.eq(regs.ALIGNMENTS_MM),
-            run.enable.eq(field(csr.control, control, "run")),
-            run.poll_mode.eq(field(csr.control, control, "pollmode_wb_enable")),
-            run.accessed.eq(host.bus.read.valid | host.bus.write.valid),
-            status.control.eq(csr.control),
-            status.interrupt_enable.eq(csr.interrupt_enable),
-            status.clear.eq(csr.status_clear),
-            csr.status.eq(status.status),
-            csr.completed_count.eq(status.count),
-            host.interrupt.eq(status.interrupt),
-            counters.control.eq(csr.perf_control),
-            counters.written.eq(csr.perf_control_strobe),
-            counters.data.eq(csr.perf_control_data),
-            Cat(csr.perf_cycles_lo, csr.perf_cycles_hi).eq(counters.cycles),
-            Cat(csr.perf_data_lo, csr.perf_data_hi).eq(counters.moved),
             credits.mode.eq(host.settings.credit_mode),
             credits.give.eq(sgdma.descriptor_credits_strobe),
             credits.given.eq(sgdma.descriptor_credits_data),
@@ -253,6 +237,28 @@ class ChannelControl(wiring.Component):
                     fetch.owned.eq(1),
                 ]
         return m
+
+    def _connect(self, m, csr, run, status, counters):
+        """Connect the channel's registers with what they control and show."""
+        host, control = self.host, regs.CHANNEL["control"]
+        m.d.comb += [
+            csr.identifier.eq(regs.identifier(int(self._c2h), self._index)),
+            csr.alignments.eq(regs.ALIGNMENTS_MM),
+            run.enable.eq(field(csr.control, control, "run")),
+            run.poll_mode.eq(field(csr.control, control, "pollmode_wb_enable")),
+            run.accessed.eq(host.bus.read.valid | host.bus.write.valid),
+            status.control.eq(csr.control),
+            status.interrupt_enable.eq(csr.interrupt_enable),
+            status.clear.eq(csr.status_clear),
+            csr.status.eq(status.status),
+            csr.completed_count.eq(status.count),
+            host.interrupt.eq(status.interrupt),
+            counters.control.eq(csr.perf_control),
+            counters.written.eq(csr.perf_control_strobe),
+            counters.data.eq(csr.perf_control_data),
+            Cat(csr.perf_cycles_lo, csr.perf_cycles_hi).eq(counters.cycles),
+            Cat(csr.perf_data_lo, csr.perf_data_hi).eq(counters.moved),
+        ]
 
     def _share(self, m, grant, run):
         """Put `grant` between the run state and the channel's parts."""

@@ -85,6 +85,13 @@ class RunState(wiring.Component):
                 "error": Out(stream.Signature(ErrorReport, always_ready=True)),
             }
         )
+        self._outcome = Signal(Outcome)
+        #: a descriptor without Stop has completed, and status does not show it yet
+        self._completed = Signal()
+        #: software has started the next run while this one was ending
+        self._restarted = Signal()
+        #: nothing of the run can touch memory any more, and the event of its end can come
+        self._settled = Signal()
 
     def elaborate(self, platform):
         m = Module()
@@ -103,18 +110,15 @@ class RunState(wiring.Component):
 
         oldest, ready = self.oldest.payload, self.oldest.valid
         ending = Signal(STATUS_BITS)
-        #: a descriptor without Stop has completed, and status does not show it yet
-        completed = Signal()
+        completed, restarted, settled = self._completed, self._restarted, self._settled
         #: the descriptor that failed is not counted yet
         uncounted = Signal()
-        #: software has started the next run while this one was ending
-        restarted = Signal()
-        settled, resting = Signal(), Signal()
+        resting = Signal()
         #: the run ends by an error, and may have left bytes in the stream
         spoilt = Signal()
         # An error of the oldest descriptor itself comes before one of a span behind it. The report
         # of the former has an address, which the intake keeps; the data path reports the latter's.
-        outcome, of_fetch = Signal(Outcome), Signal()
+        outcome, of_fetch = self._outcome, Signal()
         report = self.error.payload
         m.d.comb += [
             settled.eq(self.quiet & ~self.accessed & ~completed & ~writeback.pending),
@@ -125,10 +129,6 @@ class RunState(wiring.Component):
             spoilt.eq(self.streamed & (ending & int(_STATUS.errors())).any()),
         ]
         m.d.sync += [self.error.valid.eq(0), restarted.eq(restarted | rise)]
-
-        def retire():
-            """Take the oldest descriptor, whose data has been moved, off the queue."""
-            m.d.comb += [self.oldest.ready.eq(1), events.counted.eq(1)]
 
         with m.FSM():
             with m.State("Idle"):
@@ -167,7 +167,7 @@ class RunState(wiring.Component):
                     ]
                     m.next = "End"
                 with m.Elif(ready):
-                    retire()
+                    self._retire(m)
                     m.d.comb += writeback.request.eq(self.poll_mode & oldest.completed)
                     with m.If(oldest.stop):
                         bits = Mux(oldest.completed, int(_STATUS.DESCRIPTOR_COMPLETED), 0)
@@ -207,33 +207,47 @@ class RunState(wiring.Component):
                 m.d.comb += [resting.eq(1), use.breaks.eq(1), busy.eq(run)]
                 with m.If(use.start_ok & ~self.fall):
                     m.next = "Idle"
-            with m.State("Abort"):
-                m.d.comb += [busy.eq(1), self.halt.eq(1)]
-                # What has finished still counts. A run that was started meanwhile must not see it,
-                # and in the cycle of its rising edge nothing counts.
-                fine = ready & (outcome == Outcome.OK) & ~completed
-                with m.If(fine & ~restarted):
-                    retire()
-                    m.d.sync += completed.eq(oldest.completed)
-                with m.Else():
-                    m.d.sync += self.flush.eq(1)
-                    m.next = "Drain"
-            with m.State("Drain"):
-                m.d.comb += [busy.eq(1), use.breaks.eq(self.streamed)]
-                with m.If(settled):
-                    m.d.sync += self.flush.eq(0)
-                    with m.If(~restarted & ~rise):
-                        # Stopped as well: Linux' driver waits for an interrupt after it has cleared
-                        # Run, and does not enable the other bit.
-                        m.d.comb += events.event.eq(
-                            int(_STATUS.IDLE_STOPPED | _STATUS.DESCRIPTOR_STOPPED)
-                        )
-                    m.next = "Idle"
-        # A completion without Stop waits for a cycle in which software cannot clear the status: a
-        # clear then shows as a low interrupt request, and the event makes a new edge.
-        with m.If(completed & ~writeback.pending & ~self.accessed):
+            self._abort(m)
+        self._complete(m)
+        return m
+
+    def _retire(self, m):
+        """Take the oldest descriptor, whose data has been moved, off the queue."""
+        m.d.comb += [self.oldest.ready.eq(1), self.events.counted.eq(1)]
+
+    def _abort(self, m):
+        """The states of a run that software has cleared Run of, to "Idle"."""
+        events, oldest = self.events, self.oldest
+        with m.State("Abort"):
+            m.d.comb += [events.busy.eq(1), self.halt.eq(1)]
+            # What has finished still counts. A run that was started meanwhile must not see it,
+            # and in the cycle of its rising edge nothing counts.
+            fine = oldest.valid & (self._outcome == Outcome.OK) & ~self._completed
+            with m.If(fine & ~self._restarted):
+                self._retire(m)
+                m.d.sync += self._completed.eq(oldest.payload.completed)
+            with m.Else():
+                m.d.sync += self.flush.eq(1)
+                m.next = "Drain"
+        with m.State("Drain"):
+            m.d.comb += [events.busy.eq(1), self.stream.breaks.eq(self.streamed)]
+            with m.If(self._settled):
+                m.d.sync += self.flush.eq(0)
+                with m.If(~self._restarted & ~events.rise):
+                    # Stopped as well: Linux' driver waits for an interrupt after it has cleared
+                    # Run, and does not enable the other bit.
+                    m.d.comb += events.event.eq(
+                        int(_STATUS.IDLE_STOPPED | _STATUS.DESCRIPTOR_STOPPED)
+                    )
+                m.next = "Idle"
+
+    def _complete(self, m):
+        """Have the status show that a descriptor without Stop has completed."""
+        events, completed = self.events, self._completed
+        # In a cycle in which software cannot clear the status: a clear then shows as a low
+        # interrupt request, and the event makes a new edge.
+        with m.If(completed & ~self.writeback.pending & ~self.accessed):
             m.d.comb += events.event.eq(int(_STATUS.DESCRIPTOR_COMPLETED))
             m.d.sync += completed.eq(0)
-        with m.If(rise):
+        with m.If(events.rise):
             m.d.sync += completed.eq(0)
-        return m

@@ -191,20 +191,13 @@ class TargetReader(wiring.Component):
         start_address, start_left = Signal(range(BOUNDARY // 4)), Signal(11)
         first_word, finished = Signal(), Signal()
 
-        one_left, two_left = left == 1, left == 2
-        two = ~address[0] & ~one_left
-        step = Mux(two, 2, 1)
-        # Only the first word of a request can start in its upper half.
-        lower = Mux(first_word, request.first_be, Mux(one_left, request.last_be, 0xF))
-        upper = Mux(two, Mux(two_left, request.last_be, 0xF), 0)
-        low_enables = Mux(address[0], 0, lower)
-        high_enables = Mux(address[0], request.first_be, upper)
+        step, last, enables = _word(request, address[0], left, first_word)
         # The bus starts from registers: it is on the critical path.
         m.d.sync += [
             read.valid.eq(0),
             read.bar.eq(request.bar),
             read.address.eq(address[1:]),
-            read.enable.eq(Cat(low_enables, high_enables)),
+            read.enable.eq(enables),
         ]
 
         m.submodules.words = words = CompletionWords()
@@ -272,9 +265,9 @@ class TargetReader(wiring.Component):
                     left.eq(left - step),
                     dwords.eq(dwords + step),
                     first_word.eq(0),
-                    finished.eq(one_left | (two & two_left)),
+                    finished.eq(last),
                 ]
-                with m.If(one_left | (two & two_left) | address[1:5].all()):
+                with m.If(last | address[1:5].all()):
                     m.next = "Land"
 
             with m.State("Land"):
@@ -302,6 +295,20 @@ class TargetReader(wiring.Component):
                         m.d.sync += [*start(address, left), lead.eq(0)]
                         m.next = "Read"
         return m
+
+
+def _word(request, odd, left, first):
+    """Of the next word of a read: its dwords, whether it is the last, and the byte enables.
+
+    It begins in the upper half if `odd`; `left` dwords are left to read, and none was if `first`.
+    """
+    one_left, two_left = left == 1, left == 2
+    two = ~odd & ~one_left
+    # Only the first word of a request can start in its upper half.
+    lower = Mux(first, request.first_be, Mux(one_left, request.last_be, 0xF))
+    upper = Mux(two, Mux(two_left, request.last_be, 0xF), 0)
+    enables = Cat(Mux(odd, 0, lower), Mux(odd, request.first_be, upper))
+    return Mux(two, 2, 1), one_left | (two & two_left), enables
 
 
 def _zeros_below(enables, *, none):

@@ -163,20 +163,8 @@ class RecordWriter(wiring.Component):
         last = len(self.sources) - (not self._direct)
         current = Signal(range(last + 1))
         following = Signal.like(current)
-        record = Signal(Record)
-        valid, ready, masked = Signal(), Signal(), Signal()
         m.d.comb += following.eq(Mux(current == last, 0, current + 1))
-        with m.Switch(current):
-            for number, source in enumerate(self.sources):
-                with m.Case(number):
-                    m.d.comb += [
-                        record.eq(source.record.payload),
-                        valid.eq(source.record.valid),
-                        source.record.ready.eq(ready),
-                        source.done.eq(self.busy & self.sent),
-                    ]
-        for source in self.sources:
-            m.d.comb += [source.masked.eq(masked), source.dropped.eq(self.dropped)]
+        record, valid, ready, masked = self._source(m, current)
         wide = Signal()
         m.d.comb += [header.dwords.eq(1 + wide), header.last_be.eq(wide.replicate(4))]
         if self._direct:
@@ -267,3 +255,20 @@ class RecordWriter(wiring.Component):
                     m.d.sync += self.busy.eq(0)
                     m.next = "Leave"
         return m
+
+    def _source(self, m, current):
+        """The record of the source that is looked at or served, and `valid`, `ready`, `masked`."""
+        record = Signal(Record)
+        valid, ready, masked = Signal(), Signal(), Signal()
+        with m.Switch(current):
+            for number, source in enumerate(self.sources):
+                with m.Case(number):
+                    m.d.comb += [
+                        record.eq(source.record.payload),
+                        valid.eq(source.record.valid),
+                        source.record.ready.eq(ready),
+                        source.done.eq(self.busy & self.sent),
+                    ]
+        for source in self.sources:
+            m.d.comb += [source.masked.eq(masked), source.dropped.eq(self.dropped)]
+        return record, valid, ready, masked

@@ -74,8 +74,8 @@ BUGS: dict[str, list[Edit]] = {
         Edit(
             "an abort breaks the pair",
             "hw/channel/run.py",
-            "use.breaks.eq(self.streamed)]",
-            "use.breaks.eq(0)]",
+            "self.stream.breaks.eq(self.streamed)]",
+            "self.stream.breaks.eq(0)]",
         ),
         Edit(
             "an error breaks the pair until software has seen it",

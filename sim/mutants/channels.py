@@ -488,8 +488,8 @@ ROWS = [
     (
         "an aborted run speaks in the next",
         "channel/run.py",
-        "with m.If(~restarted & ~rise):\n                        # Stopped as well",
-        "with m.If(1):\n                        # Stopped as well",
+        "with m.If(~self._restarted & ~events.rise):",
+        "with m.If(1):",
         "channel/test_control.py::test_restart_while_draining_is_a_clean_run",
     ),
     (
@@ -566,7 +566,7 @@ ROWS = [
     (
         "status before the writeback",
         "channel/run.py",
-        "completed & ~writeback.pending & ~self.accessed):",
+        "completed & ~self.writeback.pending & ~self.accessed):",
         "completed & ~self.accessed):",
         "channel/test_writeback.py::test_one_for_each_completed_descriptor_and_no_other",
     ),
