@@ -37,7 +37,7 @@ __all__ = ["HostInterface"]
 
 
 class HostInterface(wiring.Component):
-    """Serves the host's accesses, and tells the host of what happens.
+    """Serves the host's accesses, and interrupts it.
 
     Parameters
     ----------

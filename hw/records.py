@@ -88,7 +88,7 @@ class PlacementAddress(data.Struct):
 
     As a number it is a byte address, which counts by `moved`. Only an outbound ring has its pair's
     number in `pair`. In card RAM and in an inbound ring these are the upper bits of the offset:
-    which inbound ring it is, the client of the read tells.
+    which inbound ring it is follows from the client of the read.
     """
 
     #: bytes
@@ -112,7 +112,7 @@ def moved(place, count, bits: int) -> Value:
 
 
 class DescriptorPart(enum.Enum, shape=2):
-    """What a channel is told of a descriptor: the first three in their order, or the last one."""
+    """What a channel gets of a descriptor: the first three in their order, or the last one."""
 
     #: the word with control and length
     CONTROL = 0

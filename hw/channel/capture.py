@@ -22,9 +22,9 @@ class _Kept(data.Struct):
 class ErrorCapture(wiring.Component):
     """Keeps the error that ended the last run of each channel, until the next one begins.
 
-    What is kept is what a channel reports, the error that its status tells of. So errors behind it,
+    What is kept is what a channel reports, the error that its status shows. So errors behind it,
     and those that a run met that was stopped, are not seen. Of an error that is not `located` in
-    the report, the read engine tells the address, at an earlier time: the channel's first read of
+    the report, the read engine gives the address, at an earlier time: the channel's first read of
     data that failed is the one that ends its run.
 
     Beside that, it knows which channel has failed first since the last `clear`.

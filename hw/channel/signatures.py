@@ -216,7 +216,7 @@ class FetchSignature(wiring.Signature):
 
 
 class RunEventsSignature(wiring.Signature):
-    """What a run tells status and counters, from the run's side.
+    """What status and counters get from a run, from the run's side.
 
     Members
     -------

@@ -19,7 +19,7 @@ class Completion(wiring.Component):
         High up to the last cycle.
     hold : In(1)
         Nothing can be written in this cycle.
-    tells : In(1)
+    has_done : In(1)
         There is a done word.
     address : In(64), record : In(64)
         Where this is written, or the done word; and the record.
@@ -41,7 +41,7 @@ class Completion(wiring.Component):
             {
                 "active": In(1),
                 "hold": In(1),
-                "tells": In(1),
+                "has_done": In(1),
                 "address": In(64),
                 "record": In(64),
                 "records": Out(DirectRecordSignature()),
@@ -74,7 +74,7 @@ class Completion(wiring.Component):
         with m.Elif(self.records.done):
             m.d.comb += [
                 self.lost.eq(self.records.dropped),
-                self.finished.eq(second | ~self.tells),
+                self.finished.eq(second | ~self.has_done),
             ]
             m.d.sync += [second.eq(1), taken.eq(0)]
         return m

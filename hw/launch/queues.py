@@ -98,7 +98,7 @@ class LaunchQueues(wiring.Component):
         for inner, outer in zip(sequencer.owners, self.owners, strict=True):
             wiring.connect(m, inner, wiring.flipped(outer))
 
-        # What a queue is told, and what it tells
+        # The settings of each queue, and its state
         for queue in range(self._queues):
             m.d.comb += [
                 tails.settings[queue].eq(table.settings[queue]),

@@ -142,7 +142,7 @@ class Sequencer(wiring.Component):
             self.job.payload.place.offset.eq(within << align),
             self.ends.eq(self.retired.valid & fetches & good),
             completion.hold.eq(self.load.any()),
-            completion.tells.eq(here.known.tells),
+            completion.has_done.eq(here.known.has_done),
             completion.address.eq(address),
             completion.record.eq(Cat(here.ticket, self.upper, status)),
             step.counted.eq(completion.counted),
@@ -280,7 +280,7 @@ class Sequencer(wiring.Component):
         m.d.comb += [
             self.row.eq(slot_row(known.slot, "descriptor")),
             step.looked_up.eq(1),
-            step.tells.eq(control.done & mine),
+            step.has_done.eq(control.done & mine),
             step.pair.eq(control.pair),
             step.flushes.eq(control.flush),
             step.outcome.eq(_STATUS.SLOT),

@@ -113,12 +113,12 @@ class LaunchTable(wiring.Component):
                 m.d.comb += self.armed[queue].eq(control.armed & ~settings.armed)
 
         # A register for each queue, cleared where it was not read: a choice would take LUTs.
-        told = here(read) & read.address[_PAGE] & (read.address[:3] == _QUEUE["state"].offset // 8)
+        asked = here(read) & read.address[_PAGE] & (read.address[:3] == _QUEUE["state"].offset // 8)
         states, ignored = [], Signal.like(self.ignored)
-        m.d.sync += ignored.eq(Mux(told, self.ignored, 0))
+        m.d.sync += ignored.eq(Mux(asked, self.ignored, 0))
         for queue, state in enumerate(self.state):
             states.append(kept := Signal(32, name=f"state{queue}"))
-            this = told & (read.address[3:ROW_BITS] == queue)
+            this = asked & (read.address[3:ROW_BITS] == queue)
             m.d.sync += kept.eq(Mux(this, state, 0))
         m.d.comb += read.data.eq(Cat(reduce(or_, states), ignored))
         return m

@@ -37,7 +37,7 @@ class Known(data.Struct):
     #: it may read the shadow tail, or the same entry again
     due: 1
     #: of its slot: it has a done word, and is this queue's; it is a pair's; it has a flush read
-    tells: 1
+    has_done: 1
     pair: 1
     flushes: 1
 
@@ -50,7 +50,7 @@ class Step(data.Struct):
     slot: SLOT_BITS
     #: its slot is looked up; as in its control
     looked_up: 1
-    tells: 1
+    has_done: 1
     pair: 1
     flushes: 1
     #: its run has ended, or it has none, with this outcome
@@ -164,7 +164,7 @@ class QueueWork(wiring.Component):
                 m.d.sync += known.slot.eq(step.slot)
             with m.If(step.looked_up & served):
                 m.d.sync += [
-                    known.tells.eq(step.tells),
+                    known.has_done.eq(step.has_done),
                     known.pair.eq(step.pair),
                     known.flushes.eq(step.flushes),
                 ]

@@ -186,7 +186,7 @@ BUGS: dict[str, list[Edit]] = {
             "a done word waits for its record",
             "hw/launch/completion.py",
             "with m.Elif(self.records.done):",
-            "with m.Elif(self.records.done | (self.tells & ~second)):",
+            "with m.Elif(self.records.done | (self.has_done & ~second)):",
         ),
     ],
     "pieces": [

@@ -106,7 +106,7 @@ class Tickets(Property):
                 Assert(~begun | mine),
                 # What is inside.
                 Assert(~kept | (self._of("slot")[queue] == slot)),
-                Assert(~kept | (self._of("tells")[queue] == (asks.done & mine))),
+                Assert(~kept | (self._of("has_done")[queue] == (asks.done & mine))),
                 Assert(~kept | (self._of("pair")[queue] == asks.pair)),
                 Assert(~kept | (self._of("flushes")[queue] == asks.flush)),
                 Assert(~(looks & (self._now == queue)) | (phase == Phase.IDLE)),

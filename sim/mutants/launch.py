@@ -104,8 +104,8 @@ ROWS = [
     (
         "the done word of another queue's slot is written",
         "launch/sequencer.py",
-        "step.tells.eq(control.done & mine)",
-        "step.tells.eq(control.done)",
+        "step.has_done.eq(control.done & mine)",
+        "step.has_done.eq(control.done)",
         "test_launch_ends.py::test_errors_drain_until_software_resumes",
     ),
     # The order of what is written
@@ -134,7 +134,7 @@ ROWS = [
         "a done word does not wait for its record",
         "launch/completion.py",
         "with m.Elif(self.records.done):",
-        "with m.Elif(self.records.done | (self.tells & ~second)):",
+        "with m.Elif(self.records.done | (self.has_done & ~second)):",
         "launch/test_queues.py::test_tickets_go_through_all_steps_in_order_beyond_each_wrap",
     ),
     (
@@ -155,8 +155,8 @@ ROWS = [
     (
         "a ticket that is not started has no done word",
         "launch/sequencer.py",
-        "step.tells.eq(control.done & mine)",
-        "step.tells.eq(control.done & mine & ~known.failed)",
+        "step.has_done.eq(control.done & mine)",
+        "step.has_done.eq(control.done & mine & ~known.failed)",
         "launch/test_queues.py::test_errors_drain_and_the_first_one_stays",
     ),
     (

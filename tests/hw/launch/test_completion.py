@@ -10,8 +10,8 @@ RECORD, RECORD_AT, DONE_AT = 0x1234_5678_9ABC_DEF0, 0x1000, 0x2004
 
 
 @pytest.mark.parametrize("dropped", [False, True])
-@pytest.mark.parametrize("tells", [0, 1])
-def test_a_record_then_a_done_word(tells, dropped):
+@pytest.mark.parametrize("has_done", [0, 1])
+def test_a_record_then_a_done_word(has_done, dropped):
     rng = seeded()
     dut = Completion()
     taken, counted, lost = [], [], 0
@@ -21,7 +21,7 @@ def test_a_record_then_a_done_word(tells, dropped):
         offer = dut.records.record
         for _ in range(5):
             before, waits = len(taken), 0
-            ctx.set(dut.tells, tells)
+            ctx.set(dut.has_done, has_done)
             ctx.set(dut.record, RECORD)
             ctx.set(dut.active, 1)
             finished = False
@@ -51,8 +51,8 @@ def test_a_record_then_a_done_word(tells, dropped):
             ctx.set(dut.active, 0)
             ctx.set(dut.records.done, 0)
             await ctx.tick().repeat(rng.randrange(1, 3))
-            assert taken[before:] == [[1, RECORD_AT, RECORD], [0, DONE_AT, 1]][: 1 + tells]
+            assert taken[before:] == [[1, RECORD_AT, RECORD], [0, DONE_AT, 1]][: 1 + has_done]
 
     simulate(dut, scenario)
     assert sum(counted) == 5
-    assert lost == (5 * (1 + tells) if dropped else 0)
+    assert lost == (5 * (1 + has_done) if dropped else 0)

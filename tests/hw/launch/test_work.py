@@ -75,8 +75,8 @@ def test_a_ticket_moves_its_queue_on(queue):
 
     async def scenario(work):
         await work.step(found=1, slot=slot)
-        await work.step(looked_up=1, tells=1, pair=0, flushes=1)
-        assert (work.slot, work.tells, work.pair, work.flushes) == (slot, 1, 0, 1)
+        await work.step(looked_up=1, has_done=1, pair=0, flushes=1)
+        assert (work.slot, work.has_done, work.pair, work.flushes) == (slot, 1, 0, 1)
         for phase in (Phase.GRANT, Phase.RUN, Phase.RECORD, Phase.IDLE):
             await work.step(moves=1, phase=phase)
             assert work.phase == phase
