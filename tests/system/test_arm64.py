@@ -3,12 +3,11 @@
 
 import os
 
-import pytest
-
 from peerdma.uapi import Feature, LegacyFlag, Placement
+from tests.system.marks import IN_GUEST
 from tests.system.picoevb import PAGE, Buffer, Node
 
-pytestmark = [pytest.mark.system, pytest.mark.in_guest, pytest.mark.usefixtures("guest")]
+pytestmark = IN_GUEST
 GUEST = {"configuration": "arm64"}
 
 

@@ -6,13 +6,12 @@ QEMU has no caches, so all bytes would be right without a sync: what counts is w
 
 from pathlib import Path
 
-import pytest
-
 from peerdma.uapi import Op, Reason
 from tests.system.dma_calls import check_syncs, recorded
+from tests.system.marks import IN_GUEST
 from tests.system.picoevb import PAGE, Buffer, Node, results
 
-pytestmark = [pytest.mark.system, pytest.mark.in_guest, pytest.mark.usefixtures("guest")]
+pytestmark = IN_GUEST
 GUEST = {"configuration": "not-coherent"}
 
 

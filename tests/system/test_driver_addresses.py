@@ -14,6 +14,7 @@ from peerdma import uapi
 from peerdma.uapi import Ioctl, PinFlag, Placement, Reason
 from tests.system.addresses import CARVEOUT, LOST, PART, TWICE, WHOLE, arrives, tried
 from tests.system.dma_calls import recorded
+from tests.system.marks import IN_GUEST
 from tests.system.picoevb import (
     GPU_PAGE,
     Buffer,
@@ -33,11 +34,7 @@ GUEST = {
     "append": f"memmap=16M${CARVEOUT:#x} iomem=relaxed",
 }
 
-pytestmark = [
-    pytest.mark.system,
-    pytest.mark.in_guest,
-    pytest.mark.usefixtures("guest"),
-]
+pytestmark = IN_GUEST
 
 SIZE = 3 * GPU_PAGE
 RAW = "^simgpu gave addresses of the BAR of 0000:.* that the IOMMU does not translate .*, and "

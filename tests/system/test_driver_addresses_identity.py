@@ -10,6 +10,7 @@ import pytest
 from peerdma import uapi
 from peerdma.uapi import Ioctl, Placement
 from tests.system.addresses import CARVEOUT, LOST, PART, TWICE, WHOLE, arrives, tried
+from tests.system.marks import IN_GUEST
 from tests.system.picoevb import GPU_PAGE, Gpu, Node, setting
 
 GUEST = {
@@ -18,11 +19,7 @@ GUEST = {
     "append": f"memmap=16M${CARVEOUT:#x}",
 }
 
-pytestmark = [
-    pytest.mark.system,
-    pytest.mark.in_guest,
-    pytest.mark.usefixtures("guest"),
-]
+pytestmark = IN_GUEST
 
 SIZE = 3 * GPU_PAGE
 

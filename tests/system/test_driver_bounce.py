@@ -16,6 +16,7 @@ import pytest
 from peerdma.regs import WaitsFor
 from peerdma.uapi import Access, CreateQueue, Ioctl, Op, PinDmabuf, Reason
 from tests.system.dma_calls import check_syncs, recorded
+from tests.system.marks import IN_GUEST
 from tests.system.picoevb import BOTH, GPU_PAGE, PAGE, Buffer, Gpu, Node, results, shell, until
 from tests.system.rings import SENSOR, Ring, set_register, source
 from tests.system.rings import SIZE as FRAME
@@ -27,11 +28,7 @@ GUEST = {
     "board_options": ["--launch-queues", "2"],
     "further_boards": [["--user", "pattern"], ["--no-msix", "--fault", "ur@60"]],
 }
-pytestmark = [
-    pytest.mark.system,
-    pytest.mark.in_guest,
-    pytest.mark.usefixtures("guest"),
-]
+pytestmark = IN_GUEST
 
 SIZE = 16 * PAGE
 HUGE = 2 << 20

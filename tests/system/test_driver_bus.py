@@ -16,6 +16,7 @@ import pytest
 
 from peerdma.regs import BAR_DMA, CHANNEL, SGDMA
 from peerdma.uapi import BoardState, Reason
+from tests.system.marks import IN_GUEST
 from tests.system.picoevb import (
     GPU_PAGE,
     HUNG,
@@ -39,11 +40,7 @@ GUEST = {
     "append": "iomem=relaxed",
     "further_boards": [_HANGS, [*_HANGS, *_PLAIN]],
 }
-pytestmark = [
-    pytest.mark.system,
-    pytest.mark.in_guest,
-    pytest.mark.usefixtures("guest"),
-]
+pytestmark = IN_GUEST
 
 #: Of the configuration space: the command register, and its bit for the bus.
 COMMAND, MASTER = 4, 1 << 2

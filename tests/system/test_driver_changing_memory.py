@@ -18,6 +18,7 @@ import pytest
 from peerdma import uapi
 from peerdma.uapi import Access, Ioctl, Op
 from tests.system.hostile import libc, nodes_of_all, start
+from tests.system.marks import IN_GUEST
 from tests.system.picoevb import (
     BOTH,
     GPU_PAGE,
@@ -32,11 +33,7 @@ from tests.system.picoevb import (
 
 #: A part of the memory is kept for what can be moved.
 GUEST = {"configuration": "identity", "append": "movablecore=256M"}
-pytestmark = [
-    pytest.mark.system,
-    pytest.mark.in_guest,
-    pytest.mark.usefixtures("guest"),
-]
+pytestmark = IN_GUEST
 
 SIZE = 8 * PAGE
 HUGE = 2 << 20

@@ -18,6 +18,7 @@ import pytest
 import peerdma
 from peerdma import uapi
 from peerdma.uapi import Context, Event, Ioctl, Op, Reason
+from tests.system.marks import IN_GUEST
 from tests.system.picoevb import (
     PAGE,
     Buffer,
@@ -29,11 +30,7 @@ from tests.system.picoevb import (
     until,
 )
 
-pytestmark = [
-    pytest.mark.system,
-    pytest.mark.in_guest,
-    pytest.mark.usefixtures("guest"),
-]
+pytestmark = IN_GUEST
 
 _CHANNELS = ["--h2c", "2", "--c2h", "2"]
 #: The first and the third board have two channels each way. Copies of the second and the third go

@@ -9,13 +9,12 @@ import mmap
 import os
 import select
 
-import pytest
-
 from peerdma import uapi
 from peerdma.board.waiter import Waiter
 from peerdma.regs import PATTERN_SOURCE, PATTERN_SOURCE_NAME, user_block_text
 from peerdma.testing.pattern import fill_bytes
 from peerdma.uapi import Ioctl, Op, Reason, RegisterFlag, Submit, SubmitBatch, SubmitFlag
+from tests.system.marks import IN_GUEST
 from tests.system.picoevb import (
     PAGE,
     STREAM,
@@ -28,11 +27,7 @@ from tests.system.picoevb import (
     user,
 )
 
-pytestmark = [
-    pytest.mark.system,
-    pytest.mark.in_guest,
-    pytest.mark.usefixtures("guest"),
-]
+pytestmark = IN_GUEST
 
 #: The second board has a user block with registers.
 SENSOR = "/dev/picoevb1"

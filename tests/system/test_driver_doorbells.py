@@ -13,14 +13,11 @@ import pytest
 from peerdma.regs import LaunchEnd, LaunchStatus
 from peerdma.uapi import Ioctl, Op, QueueWord, Reason, Reset
 from tests.system.launching import SHADOW, WITH_QUEUES, Queue, there
+from tests.system.marks import IN_GUEST
 from tests.system.picoevb import PAGE, Buffer, Node, rebound, results, setting, until, user
 
 GUEST = WITH_QUEUES
-pytestmark = [
-    pytest.mark.system,
-    pytest.mark.in_guest,
-    pytest.mark.usefixtures("guest"),
-]
+pytestmark = IN_GUEST
 
 OK = LaunchStatus.OK
 

@@ -18,6 +18,7 @@ import pytest
 from peerdma.regs import MAILBOX
 from peerdma.uapi import ExportDmabuf, ExportFlag, Ioctl, Op, Placement, Reset, SurfaceState
 from tests.system.launching import WITH_QUEUES, Queue
+from tests.system.marks import IN_GUEST
 from tests.system.picoevb import (
     PAGE,
     Buffer,
@@ -32,11 +33,7 @@ from tests.system.picoevb import (
 from tests.system.test_driver_doorbells import Copy
 
 GUEST = WITH_QUEUES
-pytestmark = [
-    pytest.mark.system,
-    pytest.mark.in_guest,
-    pytest.mark.usefixtures("guest"),
-]
+pytestmark = IN_GUEST
 
 SECOND = "/dev/picoevb1"
 _FIRST, _DONE = (MAILBOX.address(name) - MAILBOX.base for name in ("first", "done"))

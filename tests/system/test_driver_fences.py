@@ -21,6 +21,7 @@ from pathlib import Path
 import pytest
 
 from peerdma.uapi import Frame, Ioctl, Op, Reason, StartRing, request_code
+from tests.system.marks import IN_GUEST
 from tests.system.picoevb import (
     GPU_PAGE,
     HUNG,
@@ -35,11 +36,7 @@ from tests.system.picoevb import (
 )
 
 GUEST = WITH_HUNG_BOARD
-pytestmark = [
-    pytest.mark.system,
-    pytest.mark.in_guest,
-    pytest.mark.usefixtures("guest"),
-]
+pytestmark = IN_GUEST
 
 CANCELLED = (errno.ECANCELED, Reason.CANCELLED)
 #: Who asks: somebody who is going to read, or to write.

@@ -15,13 +15,10 @@ import pytest
 
 from peerdma import uapi
 from peerdma.uapi import Ioctl
+from tests.system.marks import IN_GUEST
 from tests.system.picoevb import BOTH, PAGE, Buffer, Node, child
 
-pytestmark = [
-    pytest.mark.system,
-    pytest.mark.in_guest,
-    pytest.mark.usefixtures("guest"),
-]
+pytestmark = IN_GUEST
 
 PUNCH_HOLE, KEEP_SIZE = 2, 1
 

@@ -19,6 +19,7 @@ from peerdma import testing, uapi
 from peerdma.regs import FRAME_NUMBER_VALID, FRAME_RECORD, WaitsFor
 from peerdma.testing.pattern import fill_bytes
 from peerdma.uapi import Frame, Ioctl, Op, Reason, ReleaseFrames, StartRing
+from tests.system.marks import IN_GUEST
 from tests.system.picoevb import (
     GPU_PAGE,
     PAGE,
@@ -39,11 +40,7 @@ GUEST = {
     "configuration": "identity",
     "further_boards": [["--user", "pattern"], ["--no-msix", "--user", "bfloat16"]],
 }
-pytestmark = [
-    pytest.mark.system,
-    pytest.mark.in_guest,
-    pytest.mark.usefixtures("guest"),
-]
+pytestmark = IN_GUEST
 
 BUSY = (errno.EBUSY, Reason.BUSY)
 

@@ -21,6 +21,7 @@ import pytest
 from peerdma import uapi
 from peerdma.uapi import Access, Ioctl, Op
 from tests.system.hostile import OTHER, HeldMemory, held_by_all, libc, nodes_of_all, start
+from tests.system.marks import IN_GUEST
 from tests.system.picoevb import (
     BOTH,
     PAGE,
@@ -34,11 +35,7 @@ from tests.system.picoevb import (
     until,
 )
 
-pytestmark = [
-    pytest.mark.system,
-    pytest.mark.in_guest,
-    pytest.mark.usefixtures("guest"),
-]
+pytestmark = IN_GUEST
 
 RAM = 65536
 PR_SET_CHILD_SUBREAPER = 36

@@ -13,13 +13,10 @@ import pytest
 
 from peerdma import uapi
 from peerdma.uapi import Ioctl, MapFlag, Op, Reason
+from tests.system.marks import IN_GUEST
 from tests.system.picoevb import PAGE, Buffer, Node, child, results, until
 
-pytestmark = [
-    pytest.mark.system,
-    pytest.mark.in_guest,
-    pytest.mark.usefixtures("guest"),
-]
+pytestmark = IN_GUEST
 
 RAM = 65536
 NOWHERE = 0x1000

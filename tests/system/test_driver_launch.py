@@ -14,6 +14,7 @@ from peerdma import uapi
 from peerdma.regs import LAUNCH_SLOTS, LaunchEnd, LaunchStatus
 from peerdma.uapi import Access, BoardState, Context, Ioctl, Op, QueueWord, Reason
 from tests.system.launching import RECORDS, SHADOW, WITH_QUEUES, WORD, Queue, polled
+from tests.system.marks import IN_GUEST
 from tests.system.picoevb import (
     GPU_PAGE,
     PAGE,
@@ -28,11 +29,7 @@ from tests.system.picoevb import (
 )
 
 GUEST = WITH_QUEUES
-pytestmark = [
-    pytest.mark.system,
-    pytest.mark.in_guest,
-    pytest.mark.usefixtures("guest"),
-]
+pytestmark = IN_GUEST
 
 OK, SLOT, FLUSHED = LaunchStatus.OK, LaunchStatus.SLOT, LaunchStatus.FLUSHED
 ABORTED = LaunchStatus.ABORTED

@@ -15,6 +15,7 @@ from peerdma import uapi
 from peerdma.regs import LaunchStatus
 from peerdma.uapi import BoardState, Ioctl, Op, QueueWord, Reason
 from tests.system.launching import DONE, RECORDS, WITH_QUEUES, WORD, Held, Queue
+from tests.system.marks import IN_GUEST
 from tests.system.picoevb import (
     GPU_PAGE,
     PAGE,
@@ -31,11 +32,7 @@ from tests.system.picoevb import (
 )
 
 GUEST = WITH_QUEUES
-pytestmark = [
-    pytest.mark.system,
-    pytest.mark.in_guest,
-    pytest.mark.usefixtures("guest"),
-]
+pytestmark = IN_GUEST
 
 OK, SLOT, FLUSHED = LaunchStatus.OK, LaunchStatus.SLOT, LaunchStatus.FLUSHED
 ABORTED = LaunchStatus.ABORTED

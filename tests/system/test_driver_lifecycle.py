@@ -51,6 +51,7 @@ import pytest
 
 from peerdma.regs import WaitsFor
 from peerdma.uapi import BoardState, Ioctl, Op, Reason, SurfaceState, UnpinCuda
+from tests.system.marks import IN_GUEST
 from tests.system.picoevb import (
     AT_END,
     GPU_PAGE,
@@ -74,11 +75,7 @@ from tests.system.picoevb import (
 )
 
 GUEST = WITH_HUNG_BOARD
-pytestmark = [
-    pytest.mark.system,
-    pytest.mark.in_guest,
-    pytest.mark.usefixtures("guest"),
-]
+pytestmark = IN_GUEST
 
 CANCELLED = (errno.ECANCELED, Reason.CANCELLED)
 UNPINNED = (errno.ECANCELED, Reason.UNPINNED)

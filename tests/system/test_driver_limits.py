@@ -11,8 +11,6 @@ import resource
 import threading
 from pathlib import Path
 
-import pytest
-
 from peerdma import uapi
 from peerdma.uapi import Ioctl, Op
 from tests.system.crowd import ratios
@@ -24,6 +22,7 @@ from tests.system.hostile import (
     memory_group,
     nodes_of_all,
 )
+from tests.system.marks import IN_GUEST
 from tests.system.picoevb import (
     BOTH,
     PAGE,
@@ -37,11 +36,7 @@ from tests.system.picoevb import (
     user,
 )
 
-pytestmark = [
-    pytest.mark.system,
-    pytest.mark.in_guest,
-    pytest.mark.usefixtures("guest"),
-]
+pytestmark = IN_GUEST
 
 MIB = 1 << 20
 

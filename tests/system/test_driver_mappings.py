@@ -13,13 +13,10 @@ import pytest
 
 from peerdma import uapi
 from peerdma.uapi import Cache, Ioctl
+from tests.system.marks import IN_GUEST
 from tests.system.picoevb import GPU_PAGE, PAGE, Gpu, Node, child, ended, spawn
 
-pytestmark = [
-    pytest.mark.system,
-    pytest.mark.in_guest,
-    pytest.mark.usefixtures("guest"),
-]
+pytestmark = IN_GUEST
 
 SIZE = 3 * GPU_PAGE
 

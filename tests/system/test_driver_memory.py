@@ -15,6 +15,7 @@ import pytest
 
 from peerdma import uapi
 from peerdma.uapi import Ioctl, Op, PinFlag, Placement, Reason, SurfaceFeature, SurfaceState
+from tests.system.marks import IN_GUEST
 from tests.system.picoevb import (
     BOTH,
     GPU_PAGE,
@@ -32,11 +33,7 @@ from tests.system.picoevb import (
     tegra_counts,
 )
 
-pytestmark = [
-    pytest.mark.system,
-    pytest.mark.in_guest,
-    pytest.mark.usefixtures("guest"),
-]
+pytestmark = IN_GUEST
 
 SIZE = 2 * GPU_PAGE
 

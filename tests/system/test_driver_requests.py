@@ -16,6 +16,7 @@ import pytest
 
 from peerdma import uapi
 from peerdma.uapi import BoardState, Info, Interrupts, Ioctl, LegacyFlag, Op
+from tests.system.marks import IN_GUEST
 from tests.system.picoevb import (
     BOTH,
     PAGE,
@@ -25,11 +26,7 @@ from tests.system.picoevb import (
     child,
 )
 
-pytestmark = [
-    pytest.mark.system,
-    pytest.mark.in_guest,
-    pytest.mark.usefixtures("guest"),
-]
+pytestmark = IN_GUEST
 
 #: So that a test may look at the board's registers while the driver has them.
 GUEST = {"configuration": "identity", "append": "iomem=relaxed"}

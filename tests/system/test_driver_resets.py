@@ -17,6 +17,7 @@ import pytest
 
 from peerdma import uapi
 from peerdma.uapi import BoardState, Ioctl, Op, Reason, SurfaceState
+from tests.system.marks import IN_GUEST
 from tests.system.picoevb import (
     BOTH,
     DRIVER,
@@ -40,11 +41,7 @@ from tests.system.picoevb import (
 )
 
 GUEST = WITH_HUNG_BOARD
-pytestmark = [
-    pytest.mark.system,
-    pytest.mark.in_guest,
-    pytest.mark.usefixtures("guest"),
-]
+pytestmark = IN_GUEST
 
 RESET = (errno.EIO, Reason.RESET)
 LOST = (errno.ENODEV, Reason.LOST)

@@ -11,9 +11,8 @@ import signal
 import time
 from collections.abc import Callable
 
-import pytest
-
 from peerdma.uapi import Op, Reason, SurfaceState
+from tests.system.marks import IN_GUEST
 from tests.system.picoevb import (
     GPU_PAGE,
     HUNG,
@@ -36,11 +35,7 @@ from tests.system.picoevb import (
 )
 
 GUEST = WITH_HUNG_BOARD
-pytestmark = [
-    pytest.mark.system,
-    pytest.mark.in_guest,
-    pytest.mark.usefixtures("guest"),
-]
+pytestmark = IN_GUEST
 
 SIZE = 2 * GPU_PAGE
 REVOKED = (errno.ESTALE, Reason.REVOKED)

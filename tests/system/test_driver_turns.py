@@ -13,13 +13,10 @@ import pytest
 
 from peerdma.uapi import Op
 from tests.system.hostile import OTHER, SOMEBODY, ended_in_namespace, nodes_of_all
+from tests.system.marks import IN_GUEST
 from tests.system.picoevb import GPU_PAGE, PAGE, Buffer, Node, results, user
 
-pytestmark = [
-    pytest.mark.system,
-    pytest.mark.in_guest,
-    pytest.mark.usefixtures("guest"),
-]
+pytestmark = IN_GUEST
 
 #: A third user; and one in a namespace that `SOMEBODY` made.
 THIRD, INSIDE = 1002, 0

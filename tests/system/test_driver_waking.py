@@ -16,14 +16,11 @@ import pytest
 from peerdma import uapi
 from peerdma.uapi import Ioctl, Op
 from tests.system.hostile import SOMEBODY, nodes_of_all, start
+from tests.system.marks import IN_GUEST
 from tests.system.picoevb import PAGE, Buffer, Node, ended, rebound, results, until
 from tests.system.watchers import ratios, watch
 
-pytestmark = [
-    pytest.mark.system,
-    pytest.mark.in_guest,
-    pytest.mark.usefixtures("guest"),
-]
+pytestmark = IN_GUEST
 
 EVENTFD = uapi.SubmitFlag.EVENTFD
 

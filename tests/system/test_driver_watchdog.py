@@ -7,10 +7,9 @@ import errno
 import os
 import time
 
-import pytest
-
 from peerdma.regs import WaitsFor
 from peerdma.uapi import Feature, Ioctl, Op, Reason, RegisterFlag, UserRegister
+from tests.system.marks import IN_GUEST
 from tests.system.picoevb import HUNG, PAGE, Buffer, Node, results, setting, until
 
 #: The time of all boards here is the machine's. Reads of the first take so long that it moves less
@@ -27,11 +26,7 @@ GUEST = {
         [*_REAL_TIME, "--no-msix", "--user", "tests.sim.board.valve:Valve"],
     ],
 }
-pytestmark = [
-    pytest.mark.system,
-    pytest.mark.in_guest,
-    pytest.mark.usefixtures("guest"),
-]
+pytestmark = IN_GUEST
 
 TIMEOUT = (errno.ETIMEDOUT, Reason.TIMEOUT)
 CANCELLED = (errno.ECANCELED, Reason.CANCELLED)

@@ -13,14 +13,11 @@ import peerdma
 from peerdma.regs import LaunchStatus
 from peerdma.uapi import Access, Ioctl, QueueWord, Reason, Reset
 from tests.system.launching import WITH_QUEUES
+from tests.system.marks import IN_GUEST
 from tests.system.picoevb import PAGE, Buffer, Node, until
 
 GUEST = WITH_QUEUES
-pytestmark = [
-    pytest.mark.system,
-    pytest.mark.in_guest,
-    pytest.mark.usefixtures("guest"),
-]
+pytestmark = IN_GUEST
 
 NODE, WITHOUT = "/dev/picoevb", "/dev/picoevb1"
 SIZES = (64, 4096, 10_001, 1, 100_000)
