@@ -9,6 +9,8 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
 # Those that guests boot: Debian's of four releases.
 KERNELS := 5.10 6.1 6.12 newest
+# Two at a time, each worker in the order in which modules share guests (tests/system/conftest.py).
+GUESTS := -n 2 --dist loadfile --no-loadscope-reorder
 
 .PHONY: help demo system-demo system-shell system-kernels system-debug test test-system cocotb regs core bitstream
 .PHONY: model wheels mutants area formal campaign perf perf-fpga perf-host docs driver driver-install
@@ -33,7 +35,7 @@ test: setup ## style, types, then every test on two cores; SEED=N repeats a rand
 	$(RUN) -m pytest -n 2 --dist worksteal --durations=10 -m "not system"
 
 test-system: wheels ## the tests that need guests for minutes
-	$(RUN) -m pytest -n 2 --dist loadfile --durations=10 -m system
+	$(RUN) -m pytest $(GUESTS) --durations=10 -m system
 
 driver: ## the kernel driver for the running kernel; KDIR= for another, NVIDIA=, TEGRA= for GPUs
 	$(MAKE) -C driver
@@ -52,13 +54,13 @@ driver-matrix: setup ## build it for every kernel that it supports, and check it
 
 system-kernels: setup ## the driver's quick tests, suspend, errors and unplugging on each kernel; KERNEL= for one
 	set -e; for kernel in $(or $(KERNEL),$(KERNELS)); do \
-	 PEERDMA_KERNEL=$$kernel $(RUN) -m pytest -v -n 2 --dist loadfile $(addprefix \
+	 PEERDMA_KERNEL=$$kernel $(RUN) -m pytest -v $(GUESTS) $(addprefix \
 	 tests/system/test_driver_,quick.py link.py suspend.py boards.py); \
 	done
 
 system-debug: setup ## the driver on a kernel that checks itself, built once; SEED=N repeats a run
 	$(RUN) -m sim.system.debug.kernel
-	PEERDMA_KERNEL=debug $(RUN) -m pytest -v -n 2 --dist loadfile tests/system/debug.py \
+	PEERDMA_KERNEL=debug $(RUN) -m pytest -v $(GUESTS) tests/system/debug.py \
 	 tests/system/checkers.py tests/system/test_driver_*.py
 
 cocotb: setup ## the gateware's benches: TEST=name for one, SEED=N, WAVES=1 for waveforms

@@ -4,6 +4,7 @@
 Messages are lines of JSON, over a port of the virtio console. From the host:
 
 - ``{"environment": {NAME: VALUE}}`` sets variables for all later commands,
+- ``{"prepare": [MODULE, ...]}`` imports modules for all later Python code,
 - ``{"id": N, "run": COMMAND}`` runs a shell command,
 - ``{"id": N, "python": CODE}`` runs Python code in a fork of this process that has imported numpy
   and peerdma, because importing them takes seconds on an emulated processor,
@@ -116,6 +117,8 @@ class _Agent:
         number = message.get("id")
         if "environment" in message:
             os.environ.update(message["environment"])
+        elif "prepare" in message:
+            self._prepare(message["prepare"])
         elif "log" in message:
             with open("/dev/kmsg", "w") as log:
                 log.write(message["log"] + "\n")
@@ -128,14 +131,14 @@ class _Agent:
         elif number in self._commands:
             self._commands[number].kill()
 
-    def _prepare(self):
+    def _prepare(self, further=()):
         if not self._ready:
             self._ready = True
             sys.path[:0] = os.environ["PYTHONPATH"].split(":")
-            # An import that fails here fails again in the fork, which reports it.
-            with contextlib.suppress(Exception):
-                for name in _PREPARED:
-                    importlib.import_module(name)
+        # An import that fails here fails again in the fork, which reports it.
+        with contextlib.suppress(Exception):
+            for name in (*_PREPARED, *further):
+                importlib.import_module(name)
 
     def _start(self, number, action):
         sys.stdout.flush()

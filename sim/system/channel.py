@@ -8,7 +8,7 @@ import math
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from .errors import GuestError, Overdue
@@ -51,6 +51,10 @@ class Channel:
     def environment(self, words: dict[str, str]) -> None:
         """Sets environment variables for all later commands."""
         self._write({"environment": words})
+
+    def prepare(self, modules: Sequence[str]) -> None:
+        """Imports modules for all later Python code."""
+        self._write({"prepare": list(modules)})
 
     def start(self, kind: str, command: str) -> int:
         """Starts a shell command ("run") or Python code ("python"); returns its number."""

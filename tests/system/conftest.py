@@ -3,6 +3,10 @@
 
 With PEERDMA_KERNEL=debug in the environment it is one with the debug kernel.
 
+Modules of which every test is marked ``in_guest`` use one guest after another if they ask for the
+same, with the driver loaded anew: to boot one takes longer than many of them run. They are sorted
+for that; xdist keeps to it with ``--dist loadfile --no-loadscope-reorder``.
+
 A test marked ``in_guest`` is called in the guest instead of here: its module is imported there. It
 may be parametrized by literals, and has no fixtures but `guest`. Its output is a section of its
 report, which ``-rA`` shows. It is called by `call` of the module that HELPERS of its module names,
@@ -11,13 +15,18 @@ by default `picoevb`.
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections import Counter
 from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
 
 import pytest
 
 from sim.system import Guest, GuestError
 from sim.system.debug.guest import DebugGuest
+from tests.system.marks import IN_GUEST
 
 _CALL = """
 from tests.system import {helpers}
@@ -27,13 +36,77 @@ from tests.system import {helpers}
 _PATIENCE = 150.0
 
 
+class _Shared:
+    """The guest that modules use one after another."""
+
+    def __init__(self) -> None:
+        self._settings: dict[str, Any] = {}
+        self._guest: Guest | None = None
+
+    def take(self, settings: dict[str, Any]) -> Guest:
+        """One with these settings, in which the driver was just loaded."""
+        if self._guest is None or settings != self._settings:
+            self.close()
+            self._settings, self._guest = settings, _boot(settings)
+            return self._guest
+        modules = self._guest.configuration.modules
+        for name in reversed(modules):
+            self._guest.unload(name)
+        for name in modules:
+            self._guest.load(name)
+        return self._guest
+
+    def close(self) -> None:
+        """Ends it; KernelComplaint or GuestError if anything went wrong in it."""
+        guest, self._guest = self._guest, None
+        if guest is not None:
+            guest.close()
+
+
+@pytest.fixture(scope="session")
+def _shared() -> Iterator[_Shared]:
+    with contextlib.closing(_Shared()) as shared:
+        yield shared
+
+
 @pytest.fixture(scope="module")
-def guest(request: pytest.FixtureRequest) -> Iterator[Guest]:
+def guest(request: pytest.FixtureRequest, _shared: _Shared) -> Iterator[Guest]:
     """The module's guest: with the settings in its GUEST, or a board and a GPU without an IOMMU."""
-    settings = getattr(request.module, "GUEST", {"configuration": "identity"})
+    settings = _settings(request.module)
+    if not _shares(request.module):
+        with _boot(settings) as guest:
+            yield guest
+        return
+    failed = request.session.testsfailed
+    yield _shared.take(settings)
+    if request.session.testsfailed != failed:
+        _shared.close()
+
+
+def _boot(settings: dict[str, Any]) -> Guest:
     kind = DebugGuest if os.environ.get("PEERDMA_KERNEL") == "debug" else Guest
-    with kind(**settings) as guest:
-        yield guest
+    return kind(**settings)
+
+
+def _settings(module: ModuleType) -> dict[str, Any]:
+    return getattr(module, "GUEST", {"configuration": "identity"})
+
+
+def _shares(module: ModuleType) -> bool:
+    return getattr(module, "pytestmark", None) is IN_GUEST
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Modules that share a guest follow one another, largest groups first."""
+    groups = {item: _group(item) for item in items}
+    sizes = Counter(groups.values())
+    items.sort(key=lambda item: (-sizes[groups[item]], groups[item]))
+
+
+def _group(item: pytest.Item) -> str:
+    if not isinstance(item, pytest.Function) or not item.get_closest_marker("system"):
+        return ""
+    return repr(_settings(item.module)) if _shares(item.module) else item.path.stem
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -42,9 +115,12 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
         return None
     guest: Guest = pyfuncitem.funcargs["guest"]
     arguments = pyfuncitem.callspec.params if hasattr(pyfuncitem, "callspec") else {}
+    helpers = getattr(pyfuncitem.module, "HELPERS", "picoevb")
+    module = f"tests.system.{pyfuncitem.path.stem}"
+    guest.prepare(f"tests.system.{helpers}", module)
     code = _CALL.format(
-        helpers=getattr(pyfuncitem.module, "HELPERS", "picoevb"),
-        module=f"tests.system.{pyfuncitem.path.stem}",
+        helpers=helpers,
+        module=module,
         function=pyfuncitem.originalname,
         arguments=arguments,
     )

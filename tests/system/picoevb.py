@@ -14,6 +14,7 @@ import re
 import select
 import signal
 import subprocess
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -48,6 +49,19 @@ class Buffer:
 
     def __setitem__(self, place: slice, content: bytes) -> None:
         self.memory[place] = content
+
+
+class Later:
+    """Calls something in half a second; `begun` says whether it has."""
+
+    def __init__(self, call: Callable, *arguments: object):
+        self.begun = False
+        self._call, self._arguments = call, arguments
+        threading.Timer(0.5, self._run).start()
+
+    def _run(self) -> None:
+        self.begun = True
+        self._call(*self._arguments)
 
 
 class Node:

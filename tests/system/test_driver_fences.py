@@ -29,6 +29,7 @@ from tests.system.picoevb import (
     WITH_HUNG_BOARD,
     Buffer,
     Gpu,
+    Later,
     Node,
     results,
     setting,
@@ -174,10 +175,9 @@ def test_a_job_that_is_done_says_so():
 def test_jobs_of_other_files_wait_for_each_other():
     with exported() as (fd,), held() as let_go, Node() as node, Node() as other:
         write(node, fd)
-        timer = threading.Timer(0.5, let_go)
-        timer.start()
+        later = Later(let_go)
         read(other, fd)
-        assert timer.finished.is_set()
+        assert later.begun
         for each in (node, other):
             assert results(each.events(1)) == [(0, Reason.NONE)]
 
@@ -199,10 +199,9 @@ def test_a_job_waits_for_a_sync_file():
         gpu.busy(busy, True)
         file = sync_file(busy)
         fcntl.ioctl(fd, IMPORT, SyncFile(flags=2, fd=file))
-        timer = threading.Timer(0.5, gpu.busy, (busy, False))
-        timer.start()
+        later = Later(gpu.busy, busy, False)
         node.load(handle, 1, PAGE)
-        assert timer.finished.is_set()
+        assert later.begun
         assert results(node.events(1)) == [(0, Reason.NONE)]
         os.close(file)
 
@@ -213,10 +212,9 @@ def test_a_ring_waits_for_all_its_dma_bufs_and_nobody_waits_for_it():
         ring = StartRing(count=3)
         ring.set_frames((Frame * 3)(*places))
         gpu.busy(busy, True)
-        timer = threading.Timer(0.5, gpu.busy, (busy, False))
-        timer.start()
+        later = Later(gpu.busy, busy, False)
         job = node.request(Ioctl.START_RING, ring).job
-        assert timer.finished.is_set()
+        assert later.begun
         assert (free_for(fd), free_for(busy)) == (READ | WRITE, READ | WRITE)
         assert [node.query(place.handle).jobs for place in places] == [1, 1, 1]
         node.cancel(job)

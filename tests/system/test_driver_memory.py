@@ -8,7 +8,6 @@ import errno
 import mmap
 import os
 import tempfile
-import threading
 
 import numpy as np
 import pytest
@@ -22,6 +21,7 @@ from tests.system.picoevb import (
     PAGE,
     Buffer,
     Gpu,
+    Later,
     Node,
     callbacks,
     child,
@@ -286,12 +286,10 @@ def test_a_transfer_waits_for_who_writes_to_a_dma_buf():
         fd = gpu.export(gpu.alloc(SIZE))
         handle = node.dmabuf(fd)
         gpu.busy(fd, True)
-        timer = threading.Timer(0.5, gpu.busy, (fd, False))
-        timer.start()
+        later = Later(gpu.busy, fd, False)
         jobs = node.info().jobs
         node.load(handle, 1)
-        assert timer.finished.is_set()
-        timer.join()
+        assert later.begun
         assert results(node.events(1)) == [(0, Reason.NONE)]
         assert node.info().jobs == jobs + 1
         gpu.busy(fd, True)
