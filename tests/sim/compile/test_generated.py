@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -84,3 +85,46 @@ def test_without_it_the_core_is_made_here(tmp_path, monkeypatch):
     core = generated.obtain()
     assert core.classes.is_relative_to(tools.CACHE)
     assert list(core.classes.glob("*.cpp"))
+
+
+def test_which_core_it_is_takes_no_amaranth():
+    """Whose import would be most of the time that a board takes to start."""
+    digest = generated.obtain().digest
+    code = (
+        "import sys; from sim.compile import generated; print(generated.obtain().digest)\n"
+        "assert 'amaranth' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tools.ROOT, capture_output=True)
+    assert (done.returncode, done.stdout.decode().strip()) == (0, digest), done.stderr
+
+
+def test_a_core_is_made_again_if_anything_about_it_changes(tmp_path, monkeypatch):
+    made = []
+
+    def make(*wanted):
+        made.append(wanted)
+        place = tools.cached(f"classes-{len(made)}", lambda at: (at / "classes").mkdir())
+        return generated.GeneratedCore(place / "classes", tmp_path, 1, False, str(len(made)))
+
+    monkeypatch.setattr(tools, "CACHE", tmp_path / "cache")
+    monkeypatch.setattr(generated, "_BROUGHT", tmp_path)
+    monkeypatch.setattr(generated, "_generate", make)
+    for expected, change in (
+        ("1", lambda: None),
+        ("1", lambda: None),
+        ("2", lambda: monkeypatch.setattr(generated, "_source_digest", lambda: "other")),
+        ("3", lambda: monkeypatch.setattr(generated, "_identity", lambda name: f"new {name}")),
+        ("3", lambda: None),
+        # What was made is safe to delete.
+        ("4", lambda: shutil.rmtree(tmp_path / "cache" / "classes-3")),
+    ):
+        change()
+        core = generated.obtain()
+        assert core.digest == expected
+        assert core.classes.is_dir()
+    assert generated.obtain(tags=8).digest == "5"
+    assert generated.obtain(plain=True).digest == "6"
+    assert generated.obtain(tags=8).digest == "5"
+    # A file of somebody's is looked at each time.
+    assert generated.obtain("module:Block").digest == "7"
+    assert generated.obtain("module:Block").digest == "8"
