@@ -1,0 +1,1 @@
+../../../../driver/peerdma_picoevb.h
