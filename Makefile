@@ -46,7 +46,7 @@ driver-install: ## install it by DKMS, with the udev rule for its nodes; needs r
 driver-remove: ## undo that
 	sh driver/install.sh remove
 
-deb: ## the driver as a package for Debian and Ubuntu, build/peerdma-dkms_*_all.deb; needs no root
+deb: ## the driver, and headers for C and C++, as packages for Debian and Ubuntu, build/*.deb; needs no root
 	sh driver/deb.sh build
 
 driver-matrix: setup ## build it for every kernel that it supports, and check its style

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""``make deb``: the package is checked, installed, built by DKMS, loaded and removed."""
+"""``make deb``: the driver is checked, installed, built, loaded and removed, and so are headers."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ pytestmark = pytest.mark.system
 
 DRIVER = Path(__file__).resolve().parents[2] / "driver"
 PACKAGE = f"peerdma-dkms_{peerdma.__version__}_all.deb"
+HEADERS = f"libpeerdma-dev_{peerdma.__version__}_all.deb"
+EXAMPLE = DRIVER.parent / "host" / "examples" / "c" / "copy.c"
 RULES = "/usr/lib/udev/rules.d/70-peerdma.rules"
 #: Of lintian's opinions, the one that is not ours: software is not offered to who plugs in a board.
 _LINTIAN = """
@@ -64,8 +66,13 @@ def test_a_package_from_its_check_to_its_removal(package: Path, tmp_path: Path):
     assert other != header
     with tempfile.TemporaryDirectory(prefix="peerdma-") as scratch:
         debian = Debian(Path(scratch, "debian"), kernel, package.parent)
-        debian.run(f"{' '.join(_LINTIAN.split())} /packages/{PACKAGE}")
+        debian.run(f"{' '.join(_LINTIAN.split())} /packages/{PACKAGE} /packages/{HEADERS}")
         before = debian.files()
+
+        shutil.copy(EXAMPLE, package.parent)
+        debian.run(f"dpkg -i --force-depends /packages/{HEADERS}")
+        debian.run(f"cc -std=gnu99 -Werror -pthread /packages/{EXAMPLE.name} -o /tmp/example")
+        debian.run("rm /tmp/example && dpkg --purge libpeerdma-dev")
 
         provide(debian.folder, "535.1", other)
         debian.run(f"dpkg -i /packages/{PACKAGE}")
