@@ -129,7 +129,7 @@ static void ends(void)
 	uint64_t begin;
 	int error;
 
-	transfer.length = to.length + 1;
+	transfer.length = THREADS * 16 * PAGE + 1;
 	error = peerdma_run(&board, &transfer, NULL);
 	EXPECT(error == -EINVAL);
 	EXPECT(strstr(peerdma_error_text(&board, error, text, sizeof(text)), "range"));
@@ -153,7 +153,7 @@ static void ends(void)
 	EXPECT(!peerdma_job_done(&job));
 	EXPECT(!peerdma_job_cancel(&board, &job));
 	EXPECT(peerdma_job_wait(&board, &job, -1) == -ECANCELED);
-	EXPECT(strstr(peerdma_job_text(&job, text, sizeof(text)), "cancelled"));
+	EXPECT(strstr(peerdma_event_text(&job.event, text, sizeof(text)), "cancelled"));
 	EXPECT(!peerdma_job_cancel(&board, &job));
 
 	/* Closing does not wait for it for ever, and the next one finds the board free. */
@@ -187,19 +187,26 @@ static void frames(void)
 	send.from = &from;
 	send.length = PAGE;
 	EXPECT(!peerdma_frames_start(&board, &frames, places, 4, NULL));
-	EXPECT(peerdma_frames_wait(&board, &frames, 20, &filled) == -EAGAIN && !filled);
+	EXPECT(peerdma_frames_wait(&board, &frames, 0, 20, &filled) == -EAGAIN && !filled);
 	while (seen < 40 && !wrong) {
 		send.from_offset = seen * PAGE;
 		EXPECT(!peerdma_run(&board, &send, NULL));
-		EXPECT(!peerdma_frames_wait(&board, &frames, 20000, &filled));
+		EXPECT(!peerdma_frames_wait(&board, &frames, seen, 20000, &filled));
 		EXPECT(filled == seen + 1);
 		EXPECT(!memcmp(source + seen * PAGE, destination + seen % 4 * PAGE, PAGE));
 		EXPECT(peerdma_frames_release(&board, &frames, 2) == -EINVAL);
 		EXPECT(!peerdma_frames_release(&board, &frames, 1));
 		seen++;
 	}
+	/* What was filled before the end can still be had, and then the end. */
+	send.from_offset = 0;
+	EXPECT(!peerdma_run(&board, &send, NULL));
+	EXPECT(!peerdma_frames_wait(&board, &frames, seen, 20000, &filled));
 	EXPECT(!peerdma_frames_stop(&board, &frames));
-	EXPECT(peerdma_frames_release(&board, &frames, 1) == -ENOENT);
+	EXPECT(!peerdma_frames_wait(&board, &frames, seen, 0, &filled) && filled == seen + 1);
+	EXPECT(!peerdma_frames_release(&board, &frames, 1) && frames.released == filled);
+	EXPECT(peerdma_frames_wait(&board, &frames, filled, -1, &filled) == -ECANCELED);
+	EXPECT(!peerdma_frames_stop(&board, &frames));
 }
 
 static double processor_time(void)

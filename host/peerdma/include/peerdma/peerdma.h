@@ -21,20 +21,21 @@
  *	peerdma_board_close(&board);
  *
  * Errors: functions return 0 or a negative errno, whose meaning is in peerdma_uapi.h.
- * peerdma_error_text() puts it into words, and peerdma_job_text() what a job ended with.
+ * peerdma_error_text() puts it into words, and peerdma_event_text() what a job ended with.
  *
- * Threads: all functions may be called by any number of threads at once, for one board and for
- * several, but for open and close of a board, job, pin or queue, which is for one thread while no
- * other uses it. Whoever waits for a job also reads the events of others, and wakes who waits for
- * them: no thread is started here. Structures do not move while they are in use.
+ * Threads: any number of them may use a board at once, and wait for the same job. Opening, starting
+ * and closing something is for one thread, while no other uses that. Whoever waits also reads the
+ * events of others, and wakes who waits for them: no thread is started here.
  *
- * Ownership: the program allocates all structures; nothing here allocates memory. Pinned memory has
- * to stay allocated until it is unpinned, or the board closed. A job and its memory are the board's
- * until peerdma_job_done(). peerdma_board_close() stops what is in progress, unpins everything, and
- * waits for that. After fork() a board is the parent's: the child must not use it.
+ * Ownership: the program allocates all structures, and does not move them while they are in use;
+ * nothing here allocates memory. Pinned memory stays allocated until it is unpinned, or the board
+ * closed, which unpins all. A job and its memory are the board's until peerdma_job_done(). On some
+ * machines the board's writes take whole cache lines along: what it writes is best a page's.
+ * A child of fork() must not use its parent's boards, and holds them open until it ends or execs.
  *
- * Waits: a timeout is in milliseconds; a negative one ends when the driver ends the job, which it
- * does with one that stands still. A signal does not end a wait.
+ * Waits: a timeout is in milliseconds; 0 looks and returns. A negative one is for as long as it
+ * takes: the driver ends a job that stands still, but not one that waits for the user stream. A
+ * signal does not end a wait: wait in slices, or poll() board.fd beside a signalfd.
  *
  * Versions: the header works with drivers of the same major version (PEERDMA_UAPI_VERSION), older
  * and newer ones; what an older one does not have fails with -EOPNOTSUPP, -E2BIG or -ENOTTY. Other
@@ -85,8 +86,7 @@ struct peerdma_board {
 
 /* Memory that boards can reach, from a pin function to peerdma_unpin() */
 struct peerdma_pin {
-	uint32_t handle; /* names it in requests */
-	uint64_t length; /* bytes */
+	uint32_t handle; /* names it in requests; 0: nothing is pinned */
 };
 
 /* What a job does */
@@ -141,17 +141,19 @@ static inline int peerdma_read_(struct peerdma_board *board, uint64_t until)
 {
 	uint64_t buffer[32 * sizeof(struct peerdma_event) / sizeof(uint64_t)];
 	const char *at = (const char *)buffer;
+	struct pollfd node = { board->fd, POLLIN, 0 };
+	int milliseconds = -1;
 	ssize_t got;
 
 	if (until != UINT64_MAX) {
 		uint64_t now = peerdma_clock_();
 		uint64_t left = until > now ? (until - now + 999999) / 1000000 : 0;
-		struct pollfd node = { board->fd, POLLIN, 0 };
-		int ready = poll(&node, 1, left < INT_MAX ? (int)left : INT_MAX);
 
-		if (ready <= 0)
-			return ready < 0 && errno != EINTR ? -errno : -EAGAIN;
+		milliseconds = left < INT_MAX ? (int)left : INT_MAX;
 	}
+	if (poll(&node, 1, milliseconds) < 0 && errno != EINTR)
+		return -errno;
+	/* Another thread may have had it taken back: so this does not wait. */
 	got = read(board->fd, buffer, sizeof(buffer));
 	if (got < 0)
 		return errno == EINTR ? -EAGAIN : -errno;
@@ -188,7 +190,7 @@ static inline int peerdma_lead_(struct peerdma_board *board, uint64_t until)
 	error = peerdma_read_(board, until);
 	pthread_mutex_lock(&board->lock);
 	board->reading = 0;
-	board->lost |= error == -ENODEV;
+	board->lost |= error && error != -EAGAIN;
 	pthread_cond_broadcast(&board->changed);
 	return error;
 }
@@ -241,7 +243,7 @@ static inline int peerdma_board_open(struct peerdma_board *board, const char *no
 	int error;
 
 	memset(board, 0, sizeof(*board));
-	board->fd = open(node ? node : PEERDMA_DEFAULT_NODE, O_RDWR | O_CLOEXEC);
+	board->fd = open(node ? node : PEERDMA_DEFAULT_NODE, O_RDWR | O_CLOEXEC | O_NONBLOCK);
 	if (board->fd < 0)
 		return -errno;
 	board->info.size = sizeof(board->info);
@@ -262,8 +264,8 @@ static inline int peerdma_board_open(struct peerdma_board *board, const char *no
 }
 
 /*
- * Stops the jobs of a board, unpins its memory and closes it. Jobs are not done by this, but the
- * board does not use their memory any more.
+ * Stops the jobs of a board, unpins its memory and closes it; close its launch queues before.
+ * Nothing happens if opening it failed. peerdma_job_done() stays 0 for jobs that this stops.
  */
 static inline void peerdma_board_close(struct peerdma_board *board)
 {
@@ -284,10 +286,10 @@ static inline int peerdma_board_info(struct peerdma_board *board, struct peerdma
 }
 
 /*
- * Learns which jobs have ended, without waiting. For programs that wait for board.fd themselves.
- * Afterwards peerdma_job_done() says which.
+ * Learns which jobs have ended, and which frames have come, without waiting: for programs that
+ * poll() board.fd themselves. Then ask peerdma_job_done(), or peerdma_frames_wait() with timeout 0.
  * Return: 0; -EAGAIN: nothing has happened, or another thread learns of it; -ENODEV: the board is
- *   gone.
+ *   gone, for which poll() has POLLHUP.
  */
 static inline int peerdma_board_dispatch(struct peerdma_board *board)
 {
@@ -305,10 +307,12 @@ static inline int peerdma_board_dispatch(struct peerdma_board *board)
 /* Errors in words ----------------------------------------------------------------------- */
 
 /*
- * What went wrong, and what to do. The driver keeps the words of the last request that failed.
- * With several threads on a board they may be those of another thread's, with the same errno.
- * @error: what a function returned
- * Return: @text.
+ * What went wrong, and what to do: @text, of which PEERDMA_TEXT bytes are enough.
+ * @board: the board, or NULL: it could not be opened
+ * @error: what a function returned, a negative errno
+ *
+ * The words are the driver's for the latest request or job of this opening that failed with the
+ * same errno: with several threads, or if this one failed in the program already, maybe another.
  */
 static inline const char *peerdma_error_text(struct peerdma_board *board, int error, char *text,
 					     size_t size)
@@ -317,14 +321,21 @@ static inline const char *peerdma_error_text(struct peerdma_board *board, int er
 		int error;
 		const char *text;
 	} known[] = {
-		{ ENOENT, "no such board: is the driver loaded (lsmod | grep peerdma)?" },
+		{ ENOENT, "no such board or node: is the driver loaded (lsmod | grep peerdma)?" },
 		{ EACCES, "not permitted: be in the node's group (ls -l /dev/picoevb*)" },
 		{ ENOTTY, "not known to the driver: install driver and header of one release" },
 		{ E2BIG, "an older driver's: install driver and header of one release" },
 		{ EPROTO, "another version's driver: install driver and header of one release" },
-		{ EAGAIN, "not done in time: it goes on" },
+		{ EAGAIN, "not yet: not done in time, or too many jobs were not waited for" },
+		{ EBUSY, "the board or its channel is in use: try again" },
+		{ EINVAL, "an argument is wrong" },
+		{ EIO, "the board reported an error, or was reset" },
+		{ ETIMEDOUT, "the transfer stood still, and was stopped" },
+		{ ECANCELED, "the job was cancelled" },
+		{ ESTALE, "the memory was freed or moved by its owner: pin it again" },
 		{ ENOMEM, "out of memory, or over the limit of locked memory (ulimit -l)" },
 		{ EFAULT, "not memory of this process, or not all of it: is it still allocated?" },
+		{ ENOSPC, "there is no room for another one" },
 		{ EOPNOTSUPP, "this board, GPU or driver does not have what was asked for" },
 		{ ENODEV, "the board is gone: check it, and open it again" },
 	};
@@ -332,8 +343,8 @@ static inline const char *peerdma_error_text(struct peerdma_board *board, int er
 	const char *found = NULL;
 	size_t place;
 
-	if (board && board->fd >= 0 && !peerdma_board_info(board, &info) &&
-	    error == -(int)info.last_errno) {
+	if (board && board->fd >= 0 && error != -EAGAIN && !peerdma_board_info(board, &info) &&
+	    info.last_errno && error == -(int)info.last_errno) {
 		snprintf(text, size, "%.*s", (int)sizeof(info.last_error),
 			 (const char *)info.last_error);
 		return text;
@@ -348,9 +359,8 @@ static inline const char *peerdma_error_text(struct peerdma_board *board, int er
 /* Pinned memory ------------------------------------------------------------------------- */
 
 /*
- * Lets go of pinned memory. Jobs that have not started are cancelled; those that have are waited
- * for.
- * @pin: what to let go; nothing happens if it is not pinned
+ * Lets go of pinned memory; nothing happens if @pin is not pinned. Jobs that have not started and
+ * rings of frames are cancelled; jobs that have started are waited for.
  */
 static inline int peerdma_unpin(struct peerdma_board *board, struct peerdma_pin *pin)
 {
@@ -361,7 +371,7 @@ static inline int peerdma_unpin(struct peerdma_board *board, struct peerdma_pin 
 		return 0;
 	error = peerdma_request_(board->fd, PEERDMA_IOC_UNPIN_CUDA, &request);
 	if (!error)
-		memset(pin, 0, sizeof(*pin));
+		pin->handle = 0;
 	return error;
 }
 
@@ -389,16 +399,12 @@ static inline int peerdma_pin_memory(struct peerdma_board *board, struct peerdma
 	PEERDMA_REQUEST_(peerdma_pin_pages, request);
 	int error;
 
-	memset(pin, 0, sizeof(*pin));
 	request.address = (uintptr_t)memory;
 	request.length = length;
 	request.access = access;
 	error = peerdma_request_(board->fd, PEERDMA_IOC_PIN_PAGES, &request);
-	if (error)
-		return error;
-	pin->handle = request.handle;
-	pin->length = length;
-	return 0;
+	pin->handle = error ? 0 : request.handle;
+	return error;
 }
 
 /*
@@ -415,27 +421,15 @@ static inline int peerdma_pin_dma_buf(struct peerdma_board *board, struct peerdm
 				      uint32_t flags)
 {
 	PEERDMA_REQUEST_(peerdma_pin_dmabuf, request);
-	struct peerdma_query query;
 	int error;
 
-	memset(pin, 0, sizeof(*pin));
 	request.flags = flags;
 	request.fd = fd;
 	request.offset = offset;
 	request.length = length;
 	request.access = access;
 	error = peerdma_request_(board->fd, PEERDMA_IOC_PIN_DMABUF, &request);
-	if (error)
-		return error;
-	pin->handle = request.handle;
-	pin->length = length;
-	if (!length) {
-		error = peerdma_pin_query(board, pin, &query);
-		if (error)
-			peerdma_unpin(board, pin);
-		else
-			pin->length = query.length;
-	}
+	pin->handle = error ? 0 : request.handle;
 	return error;
 }
 
@@ -452,13 +446,9 @@ static inline int peerdma_pin_address(struct peerdma_board *board, struct peerdm
 	struct peerdma_pin_cuda request = { address, length, 0 };
 	int error;
 
-	memset(pin, 0, sizeof(*pin));
 	error = peerdma_request_(board->fd, PEERDMA_IOC_PIN_CUDA, &request);
-	if (error)
-		return error;
-	pin->handle = request.handle;
-	pin->length = length;
-	return 0;
+	pin->handle = error ? 0 : request.handle;
+	return error;
 }
 
 /* Jobs ---------------------------------------------------------------------------------- */
@@ -501,7 +491,7 @@ static inline int peerdma_job_done(const struct peerdma_job *job)
 /*
  * Waits for the end of a job.
  * @timeout: milliseconds; negative: as long as it takes
- * Return: how it ended: 0, or a negative errno, for which peerdma_job_text() has words; -EAGAIN:
+ * Return: how it ended: 0, or a negative errno, for which both text functions have words; -EAGAIN:
  *   it has not ended in time, and goes on; -ENODEV: the board is gone, and does not use its
  *   memory.
  */
@@ -530,12 +520,9 @@ static inline int peerdma_job_cancel(struct peerdma_board *board, struct peerdma
 	return error == -ENOENT ? 0 : error;
 }
 
-/*
- * How a job ended.
- * @job: one that is done
- * Return: @text.
- */
-static inline const char *peerdma_job_text(const struct peerdma_job *job, char *text, size_t size)
+/* How a job ended, by its event, in words: @text, of which PEERDMA_TEXT bytes are enough. */
+static inline const char *peerdma_event_text(const struct peerdma_event *event, char *text,
+					     size_t size)
 {
 	static const char *const reasons[] = {
 		"it succeeded",
@@ -550,15 +537,12 @@ static inline const char *peerdma_job_text(const struct peerdma_job *job, char *
 		"its card RAM has become another program's own",
 		"it goes on, and has filled frames",
 	};
-	const struct peerdma_event *event = &job->event;
 	const char *reason = "for a reason that only a newer header knows";
 
 	if (event->reason < sizeof(reasons) / sizeof(*reasons))
 		reason = reasons[event->reason];
-	snprintf(text, size, event->status ? "%s, after %llu bytes (status 0x%x, at 0x%llx)" :
-			     event->result ? "%s, after %llu bytes" : "%s",
-		 reason, (unsigned long long)event->bytes, (unsigned int)event->status,
-		 (unsigned long long)event->address);
+	snprintf(text, size, event->status ? "%s (status 0x%x, at 0x%llx)" : "%s", reason,
+		 (unsigned int)event->status, (unsigned long long)event->address);
 	return text;
 }
 
@@ -627,16 +611,22 @@ static inline int peerdma_read(struct peerdma_board *board, const struct peerdma
 /* Frames of the user stream, from start to stop */
 struct peerdma_frames {
 	struct peerdma_job job; /* fills them, in their order, round and round */
-	uint64_t released; /* how many the program has given back since the start */
+	uint64_t released; /* how many were given back since the start; read only */
 };
 
 /*
- * Has the board fill memory with frames of the user stream. What was in the stream before is
- * discarded: the first frame is a whole one. @places may go then.
- * @frames: to be filled; belongs to the board until peerdma_frames_stop()
- * @places: where frames go, one after the other
- * @count: how many places there are, 1 to 256
- * @records: memory for records of the board, 32 bytes for each place; NULL: no records
+ * Has the board fill places in memory with what comes from the user stream, whose source the
+ * program starts. What was in the stream before is discarded.
+ * @frames: what the functions below take
+ * @places: pinned for writing: handle of the pin, first byte in it, length, 0; not used after this.
+ *   Frame n goes to place n % @count, and has to be as long: if one is not, those behind it are off
+ * @count: 1 to 256; all together at most 2048 pieces on the bus: a page each without an IOMMU
+ * @records: memory for a record of 32 bytes for each place, see docs/gateware.md; NULL: no records
+ *
+ * While no place is free the board waits, and nothing is overwritten; whether the source then waits
+ * or drops frames is up to it, and a record counts them.
+ * Return: 0; -EOPNOTSUPP: there is no user stream, or none with records; -EBUSY: another ring or
+ *   job has the channel; -EINVAL: a place is wrong.
  */
 static inline int peerdma_frames_start(struct peerdma_board *board, struct peerdma_frames *frames,
 				       const struct peerdma_frame *places, uint32_t count,
@@ -658,29 +648,27 @@ static inline int peerdma_frames_start(struct peerdma_board *board, struct peerd
 }
 
 /*
- * Waits for a frame that was not given back.
- * @timeout: as for peerdma_job_wait()
- * @filled: how many frames were filled since the start: from @frames->released to this they are
- *   the program's, each in the place of its number modulo the count of places
- * Return: 0; -EAGAIN: none has come in time; or how the ring ended, when there are none left.
+ * Waits until more than @seen frames have been filled since the start.
+ * @filled: how many have been; those from frames->released to @filled - 1 are the program's
+ * Return: 0; -EAGAIN: not in time; else how the ring ended, if it has no more than @seen:
+ *   peerdma_event_text(&frames->job.event, ...) has the reason.
  */
 static inline int peerdma_frames_wait(struct peerdma_board *board, struct peerdma_frames *frames,
-				      int timeout, uint64_t *filled)
+				      uint64_t seen, int timeout, uint64_t *filled)
 {
-	int error = peerdma_await_(board, &frames->job, frames->released, timeout);
+	int error = peerdma_await_(board, &frames->job, seen, timeout);
 
 	pthread_mutex_lock(&board->lock);
 	*filled = frames->job.event.bytes;
-	if (!error && *filled <= frames->released)
-		error = frames->job.event.result;
+	if (!error && *filled <= seen)
+		error = frames->job.event.result ? frames->job.event.result : -ECANCELED;
 	pthread_mutex_unlock(&board->lock);
 	return error;
 }
 
 /*
- * Gives frames back, which the board then fills again.
- * @count: how many, the oldest first
- * Return: 0; -EINVAL: so many were not filled; -ENOENT: the ring has ended.
+ * Gives @count more frames back, the oldest first: the board may write over them at once.
+ * Return: 0, also if the ring has ended; -EINVAL: so many were not filled.
  */
 static inline int peerdma_frames_release(struct peerdma_board *board, struct peerdma_frames *frames,
 					 uint64_t count)
@@ -688,23 +676,30 @@ static inline int peerdma_frames_release(struct peerdma_board *board, struct pee
 	PEERDMA_REQUEST_(peerdma_release_frames, request);
 	int error;
 
+	pthread_mutex_lock(&board->lock);
 	request.job = frames->job.number;
 	request.count = frames->released + count;
 	error = peerdma_request_(board->fd, PEERDMA_IOC_RELEASE_FRAMES, &request);
+	if (error == -ENOENT || error == -ENODEV)
+		error = 0;
 	if (!error)
 		frames->released += count;
+	pthread_mutex_unlock(&board->lock);
 	return error;
 }
 
 /*
- * Ends the ring; the board writes to none of its frames any more.
- * Return: 0; or a negative errno if it had failed.
+ * Ends the ring. The board writes to none of its places any more; frames that were filled stay.
+ * Return: 0 if it went on, or was cancelled; else how it had ended. Ended it has in any case.
  */
 static inline int peerdma_frames_stop(struct peerdma_board *board, struct peerdma_frames *frames)
 {
-	int error = peerdma_job_cancel(board, &frames->job);
+	int error;
 
-	error = error ? error : peerdma_job_wait(board, &frames->job, -1);
+	if (!frames->job.number)
+		return 0;
+	peerdma_job_cancel(board, &frames->job);
+	error = peerdma_job_wait(board, &frames->job, -1);
 	return error == -ECANCELED ? 0 : error;
 }
 
@@ -752,8 +747,6 @@ static inline int peerdma_launch_open(struct peerdma_board *board, struct peerdm
 	int error;
 
 	memset(launch, 0, sizeof(*launch));
-	if ((uintptr_t)memory % 4096 || pin->length < PEERDMA_LAUNCH_BYTES)
-		return -EINVAL;
 	request.depth = depth;
 	request.handle = pin->handle;
 	request.entries = PEERDMA_LAUNCH_ENTRIES;
@@ -872,7 +865,7 @@ static inline int peerdma_pin_device(struct peerdma_board *board, struct peerdma
 	int fd, on = 1, shared = 0, error = -EOPNOTSUPP;
 	CUdevice device;
 
-	memset(pin, 0, sizeof(*pin));
+	pin->handle = 0;
 	if (cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, address) ||
 	    cuPointerGetAttribute(&device, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address) ||
 	    cuDeviceGetAttribute(

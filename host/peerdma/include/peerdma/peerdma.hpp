@@ -53,7 +53,7 @@ inline bool finish(peerdma_board *board, peerdma_job &job, int timeout) {
         if (result != -EAGAIN) check(board, result, "cannot wait for a transfer");
         return false;
     }
-    if (result) throw error(result, peerdma_job_text(&job, text, sizeof(text)));
+    if (result) throw error(result, peerdma_event_text(&job.event, text, sizeof(text)));
     return true;
 }
 
@@ -124,7 +124,8 @@ public:
     static pin dma_buf(const board &board, int fd, std::uint64_t offset, std::uint64_t length,
                        std::uint32_t access, std::uint32_t flags = 0) {
         pin made(board);
-        int result = peerdma_pin_dma_buf(board.get(), &made.pin_, fd, offset, length, access, flags);
+        int result =
+            peerdma_pin_dma_buf(board.get(), &made.pin_, fd, offset, length, access, flags);
         check(board.get(), result, "cannot pin a dma-buf");
         return made;
     }
@@ -155,7 +156,6 @@ public:
 
     operator const peerdma_pin &() const { return pin_; }
     const peerdma_pin *get() const { return &pin_; }
-    std::uint64_t size() const { return pin_.length; }
 
 private:
     explicit pin(const board &board) : board_(board.get()), pin_() {}
@@ -209,12 +209,6 @@ inline peerdma_event board::run(const peerdma_transfer &transfer) const {
 // Frames of the user stream, each into its place, round and round.
 class frames {
 public:
-    // What was filled and not given back: numbers `first` to `end`, each in the place of its number
-    // modulo the count of places. None if none came in time.
-    struct range {
-        std::uint64_t first, end;
-    };
-
     frames(const board &board, const std::vector<peerdma_frame> &places)
         : board_(board.get()), frames_(new peerdma_frames) {
         check(board_, peerdma_frames_start(board_, frames_.get(), places.data(),
@@ -227,13 +221,15 @@ public:
         if (frames_) peerdma_frames_stop(board_, frames_.get());
     }
 
-    range wait_for(std::chrono::milliseconds time) {
+    // Waits until more than so many have been filled since the start; returns how many have been,
+    // which is no more if none came in time. Frame n is in place n modulo their count.
+    std::uint64_t wait_for(std::uint64_t seen, std::chrono::milliseconds time) {
         std::uint64_t filled;
-        int result = peerdma_frames_wait(board_, frames_.get(),
-                                         timeout(time), &filled);
+        int result = peerdma_frames_wait(board_, frames_.get(), seen, timeout(time), &filled);
         if (result != -EAGAIN) check(board_, result, "frames have ended");
-        return {frames_->released, filled};
+        return filled;
     }
+    std::uint64_t released() const { return frames_->released; }
     void release(std::uint64_t count) {
         check(board_, peerdma_frames_release(board_, frames_.get(), count),
                       "cannot give frames back");
