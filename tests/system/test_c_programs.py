@@ -13,9 +13,13 @@ from pathlib import Path
 import pytest
 
 import peerdma
+from peerdma.testing.pattern import fill_bytes
 from sim.system import Guest
 from tests.host.programs import ROOT
+from tests.system.rings import SENSOR, source
 
+#: The second board has a source of frames.
+GUEST = {"configuration": "identity", "further_boards": [["--user", "pattern"]]}
 pytestmark = pytest.mark.system
 
 EXAMPLES = ROOT / "host" / "examples" / "c"
@@ -30,6 +34,7 @@ def folder() -> Iterator[Path]:
         for compiler, source in (
             ("gcc", Path(__file__).parent / "programs" / "header.c"),
             ("gcc", EXAMPLES / "copy.c"),
+            ("gcc", EXAMPLES / "acquire.c"),
             ("g++", EXAMPLES / "copy.cpp"),
         ):
             target = here / source.name.replace(".", "_")
@@ -50,3 +55,27 @@ def test_what_programs_do(guest: Guest, folder: Path, what: str):
     print(said)
     assert status == 0, said
     assert said.endswith("as it should be\n")
+
+
+def acquires(folder: str) -> None:
+    """In the guest: frames arrive whole, and in order; without a source the program ends."""
+    program, file, frame = f"{folder}/acquire_c", Path(folder, "frames"), 65536
+    with source(frame, 5):
+        done = subprocess.run([program, file, "20", SENSOR], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "acquire_c: 20 of 20 frames were written\n")
+    found = file.read_bytes()
+    for number in range(20):
+        got = found[number * frame : (number + 1) * frame]
+        assert got == fill_bytes(5 + number, 0, frame).tobytes(), number
+    assert len(found) == 20 * frame
+    done = subprocess.run([program, "/dev/full", "20", SENSOR], capture_output=True, text=True)
+    assert done.returncode == 3
+    assert "no frame came for 10 s" in done.stderr
+    with source(frame, 5):
+        done = subprocess.run([program, "/dev/full", "20", SENSOR], capture_output=True, text=True)
+    assert done.returncode == 5
+    assert "0 of 65536 bytes of frame 0 were written: No space left" in done.stderr
+
+
+def test_frames_into_a_file(guest: Guest, folder: Path):
+    guest.python(f"from tests.system.test_c_programs import acquires\nacquires({str(folder)!r})")
