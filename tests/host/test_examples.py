@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 from peerdma.cuda.gpu import CudaGpu
+from peerdma.testing.pattern import fill_bytes
 from tests.host.cuda import libraries
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -64,6 +65,16 @@ def test_stream(tmp_path, overwrite):
         for line in frames:
             assert re.fullmatch(r"frame \d+: begun at cycle \d+, every word is right", line)
         assert total == "5 frames, 0 dropped in between"
+
+
+def test_record(tmp_path):
+    done = run(tmp_path, str(EXAMPLES / "record.py"), "a file", "--frames", "9", "--words", "1001")
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(r"9 frames of 4004 bytes, all right; \d+ dropped\n", done.stdout)
+    found = np.load(tmp_path / "a file", mmap_mode="r")
+    for number, row in enumerate(found):
+        assert row.tobytes() == fill_bytes(1 + number, 0, 4004).tobytes()
+    assert len(found) == 9
 
 
 def test_stream_needs_a_source(tmp_path):
