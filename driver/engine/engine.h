@@ -50,7 +50,7 @@ struct peerdma_why {
  * @on_ready: entry in one of the lines of its user while @queue is not empty
  * @queue: jobs that wait for engines
  * @jobs: all jobs that were submitted and whose event has not been read
- * @job_count: length of @jobs
+ * @job_count: number of jobs whose event has not arrived: those of @jobs, and what a read() has
  * @receiving: jobs in @queue that receive from the user stream
  * @events: jobs that have ended and whose event has not been read
  * @news: something was added to @events, or the board is gone, since @wait was woken

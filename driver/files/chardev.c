@@ -92,7 +92,8 @@ static void chardev_fill_event(const struct peerdma_job *job, struct peerdma_eve
 
 /*
  * Takes the next event: its job with a reference, or NULL if there is none. If it is not the end of
- * the job, which has a ring, the job may have others.
+ * the job, which has a ring, the job may have others. An end stays in the file's job_count until it
+ * has arrived, see peerdma_file_forget_jobs().
  */
 static struct peerdma_job *chardev_take_event(struct peerdma_file *file,
 					      struct peerdma_event *event)
@@ -104,12 +105,10 @@ static struct peerdma_job *chardev_take_event(struct peerdma_file *file,
 	if (job) {
 		chardev_fill_event(job, event);
 		list_del_init(&job->link);
-		if (job->delivered) {
+		if (job->delivered)
 			list_del_init(&job->on_file);
-			file->job_count--;
-		} else {
+		else
 			kref_get(&job->ref);
-		}
 	}
 	spin_unlock_irq(&file->board->lock);
 	return job;
@@ -122,10 +121,8 @@ static void chardev_return_event(struct peerdma_file *file, struct peerdma_job *
 	bool more = event->reason == PEERDMA_REASON_FRAMES;
 
 	spin_lock_irq(&file->board->lock);
-	if (!more) {
+	if (!more)
 		list_add(&job->on_file, &file->jobs);
-		file->job_count++;
-	}
 	/* The end of a ring may have come, and been read, meanwhile. */
 	if (!list_empty(&job->on_file) && list_empty(&job->link))
 		list_add(&job->link, &file->events);
@@ -169,10 +166,29 @@ static int chardev_release(struct inode *inode, struct file *filp)
 	return 0;
 }
 
+/**
+ * peerdma_file_forget_jobs() - The events of jobs will not be read any more, or have been
+ * @file: whose; the caller holds the board's lock
+ * @count: number of jobs
+ */
+void peerdma_file_forget_jobs(struct peerdma_file *file, unsigned int count)
+{
+	file->job_count -= count;
+	/* Who waits for one more waits in vain. */
+	if (!file->job_count && file->board->state == PEERDMA_BOARD_DEAD)
+		peerdma_tell_file(file);
+}
+
+/* There will be no event any more. The jobs of a board that is gone end, if a moment later. */
+static bool chardev_is_over(struct peerdma_file *file)
+{
+	return READ_ONCE(file->board->state) == PEERDMA_BOARD_DEAD &&
+	       !READ_ONCE(file->job_count);
+}
+
 static bool chardev_readable(struct peerdma_file *file)
 {
-	return !list_empty_careful(&file->events) ||
-	       READ_ONCE(file->board->state) == PEERDMA_BOARD_DEAD;
+	return !list_empty_careful(&file->events) || chardev_is_over(file);
 }
 
 static ssize_t chardev_read(struct file *filp, char __user *buffer, size_t size, loff_t *offset)
@@ -180,13 +196,15 @@ static ssize_t chardev_read(struct file *filp, char __user *buffer, size_t size,
 	struct peerdma_file *file = filp->private_data;
 	struct peerdma_event event;
 	struct peerdma_job *job;
+	unsigned int ended = 0;
+	ssize_t error = 0;
 	size_t done = 0;
 
 	if (size < sizeof(event))
 		return peerdma_fail(file, -EINVAL, "an event has %zu bytes, there is room for %zu",
 				    sizeof(event), size);
 	while (!(job = chardev_take_event(file, &event))) {
-		if (READ_ONCE(file->board->state) == PEERDMA_BOARD_DEAD)
+		if (chardev_is_over(file))
 			return -ENODEV;
 		if (filp->f_flags & O_NONBLOCK)
 			return -EAGAIN;
@@ -196,15 +214,21 @@ static ssize_t chardev_read(struct file *filp, char __user *buffer, size_t size,
 	do {
 		if (copy_to_user(buffer + done, &event, sizeof(event))) {
 			chardev_return_event(file, job, &event);
-			return done ?: -EFAULT;
+			error = -EFAULT;
+			break;
 		}
 		/* What tells of it may still hold it. */
-		if (event.reason != PEERDMA_REASON_FRAMES)
+		if (event.reason != PEERDMA_REASON_FRAMES) {
 			peerdma_quota_remove_job(job);
+			ended++;
+		}
 		peerdma_job_put(job);
 		done += sizeof(event);
 	} while (size - done >= sizeof(event) && (job = chardev_take_event(file, &event)));
-	return done;
+	spin_lock_irq(&file->board->lock);
+	peerdma_file_forget_jobs(file, ended);
+	spin_unlock_irq(&file->board->lock);
+	return done ?: error;
 }
 
 static __poll_t chardev_poll(struct file *filp, struct poll_table_struct *table)

@@ -74,6 +74,7 @@ def guest(request: pytest.FixtureRequest, _shared: _Shared) -> Iterator[Guest]:
     """The module's guest: with the settings in its GUEST, or a board and a GPU without an IOMMU."""
     settings = _settings(request.module)
     if not _shares(request.module):
+        _shared.close()
         with _boot(settings) as guest:
             yield guest
         return

@@ -119,16 +119,13 @@ class _Thread:
         self._next = chance.randrange(len(worker.pairs))
 
     def step(self) -> None:
-        """One request, and what it takes to undo it."""
-        kind = self.random.random()
-        if kind < 0.04:
-            self._pointer()
-        elif kind < 0.08:
-            self._mmap()
-        elif kind < 0.1:
-            self._read()
-        else:
-            self._request(self.random.choice(list(PAIRS)))
+        """Several calls of a kind, and what it takes to undo them: all kinds are as likely."""
+        kind = self.random.choice([*PAIRS, self._pointer, self._mmap, self._read])
+        if kind in PAIRS:
+            self._request(kind)
+            return
+        for _ in range(_IN_A_ROW):
+            kind()
 
     def _draw(self) -> tuple[int, int]:
         pairs = self.worker.pairs

@@ -7,7 +7,6 @@ import contextlib
 import ctypes
 import errno
 import mmap
-import select
 import threading
 import time
 from collections.abc import Iterator
@@ -91,10 +90,6 @@ class Queue:
 
     def event(self) -> Event:
         """The event of its end."""
-        # A board that is gone is reported at once, and its events as they come.
-        poll = select.poll()
-        poll.register(self.node.fd, select.POLLIN)
-        until(lambda: any(flags & select.POLLIN for _, flags in poll.poll(0)))
         (event,) = self.node.events(1)
         assert (event.job, event.user_data) == (self.queue, 9)
         return event

@@ -59,7 +59,7 @@ def test_what_programs_do(guest: Guest, folder: Path, what: str):
 
 def acquires(folder: str) -> None:
     """In the guest: frames arrive whole, and in order; without a source the program ends."""
-    program, file, frame = f"{folder}/acquire_c", Path(folder, "frames"), 65536
+    program, file, frame = f"{folder}/acquire_c", Path(tempfile.gettempdir(), "frames"), 65536
     with source(frame, 5):
         done = subprocess.run([program, file, "20", SENSOR], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "acquire_c: 20 of 20 frames were written\n")

@@ -267,6 +267,31 @@ def test_unbind_waits_and_runs():
             assert gpu.counts()[2] == 0
 
 
+def test_readers_of_a_board_that_is_gone_miss_no_event():
+    """Of one file: each event arrives once, and only then does a reader learn that none will."""
+    outcome = []
+
+    def read() -> None:
+        try:
+            outcome.append(uapi.Event.from_buffer_copy(os.read(node.fd, 64)).job)
+        except OSError as error:
+            outcome.append(-error.errno)
+
+    with Gpu() as gpu, Node() as node:
+        handle = node.cuda(gpu.alloc(GPU_PAGE), GPU_PAGE)
+        jobs = [node.endless(handle), node.submit(Op.C2H, PAGE, dst_handle=handle)]
+        threads = [threading.Thread(target=read) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        with rebound():
+            for thread in threads:
+                thread.join()
+            assert sorted(outcome) == [-errno.ENODEV, *jobs]
+            os.set_blocking(node.fd, False)
+            read()
+            assert outcome[-1] == -errno.ENODEV
+
+
 def test_unbind_hangs():
     with Gpu() as gpu, Node(HUNG) as node:
         handle = node.cuda(gpu.alloc(GPU_PAGE), GPU_PAGE)
