@@ -93,7 +93,7 @@ static void chardev_fill_event(const struct peerdma_job *job, struct peerdma_eve
 /*
  * Takes the next event: its job with a reference, or NULL if there is none. If it is not the end of
  * the job, which has a ring, the job may have others. An end stays in the file's job_count until it
- * has arrived, see peerdma_file_forget_jobs().
+ * has arrived, see peerdma_tell_read().
  */
 static struct peerdma_job *chardev_take_event(struct peerdma_file *file,
 					      struct peerdma_event *event)
@@ -166,19 +166,6 @@ static int chardev_release(struct inode *inode, struct file *filp)
 	return 0;
 }
 
-/**
- * peerdma_file_forget_jobs() - The events of jobs will not be read any more, or have been
- * @file: whose; the caller holds the board's lock
- * @count: number of jobs
- */
-void peerdma_file_forget_jobs(struct peerdma_file *file, unsigned int count)
-{
-	file->job_count -= count;
-	/* Who waits for one more waits in vain. */
-	if (!file->job_count && file->board->state == PEERDMA_BOARD_DEAD)
-		peerdma_tell_file(file);
-}
-
 /* There will be no event any more. The jobs of a board that is gone end, if a moment later. */
 static bool chardev_is_over(struct peerdma_file *file)
 {
@@ -226,7 +213,7 @@ static ssize_t chardev_read(struct file *filp, char __user *buffer, size_t size,
 		done += sizeof(event);
 	} while (size - done >= sizeof(event) && (job = chardev_take_event(file, &event)));
 	spin_lock_irq(&file->board->lock);
-	peerdma_file_forget_jobs(file, ended);
+	peerdma_tell_read(file, ended);
 	spin_unlock_irq(&file->board->lock);
 	return done ?: error;
 }

@@ -66,6 +66,5 @@ long peerdma_legacy_compat_ioctl(struct file *filp, unsigned int command, unsign
 /* chardev.c */
 extern const struct file_operations peerdma_fops;
 void peerdma_chardev_free(struct kref *ref);
-void peerdma_file_forget_jobs(struct peerdma_file *file, unsigned int count);
 
 #endif /* PEERDMA_FILES_H */

@@ -23,7 +23,7 @@ __all__ = ["Debian"]
 _ESSENTIAL = """
 base-files base-passwd bash coreutils dash diffutils findutils grep gzip libc-bin mawk sed tar
 """
-_WANTED = "debconf dkms gcc lintian pahole udev"
+_WANTED = "debconf dkms gcc libc6-dev lintian pahole udev"
 _ENVIRONMENT = """
 PATH=/usr/sbin:/usr/bin LC_ALL=C.UTF-8 HOME=/root DEBIAN_FRONTEND=noninteractive
 """

@@ -71,7 +71,7 @@ def test_a_package_from_its_check_to_its_removal(package: Path, tmp_path: Path):
 
         shutil.copy(EXAMPLE, package.parent)
         debian.run(f"dpkg -i --force-depends /packages/{HEADERS}")
-        debian.run(f"cc -std=gnu99 -Werror -pthread /packages/{EXAMPLE.name} -o /tmp/example")
+        debian.run(f"gcc -std=gnu99 -Werror -pthread /packages/{EXAMPLE.name} -o /tmp/example")
         debian.run("rm /tmp/example && dpkg --purge libpeerdma-dev")
 
         provide(debian.folder, "535.1", other)

@@ -64,7 +64,7 @@
 
 #include "peerdma_uapi.h"
 
-#ifndef CLOCK_MONOTONIC
+#ifndef O_CLOEXEC
 #error "peerdma.h needs POSIX: define _POSIX_C_SOURCE as 200809L, or compile with -std=gnu99"
 #endif
 
