@@ -18,6 +18,7 @@ PROGRAMS = {
     **dict.fromkeys(("cat", "cd", "chown", "cp", "echo", "tee", "reboot", "."), "every system"),
     **dict.fromkeys(("dmesg", "grep", "sudo", "modprobe", "insmod", "prlimit"), "every system"),
     "apt-get": "every Debian",
+    "cc": "gcc, with which the driver is built",
     "driverctl": "driverctl, which docs/vfio.md has installed",
     "fuser": "psmisc",
     "hexdump": "bsdextrautils",

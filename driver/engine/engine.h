@@ -348,7 +348,6 @@ extern struct workqueue_struct *peerdma_surface_wq;
 extern struct workqueue_struct *peerdma_slow_wq;
 void peerdma_tell_init(struct peerdma_user *user);
 void peerdma_tell_file(struct peerdma_file *file);
-void peerdma_tell_read(struct peerdma_file *file, unsigned int count);
 void peerdma_tell_job(struct peerdma_job *job);
 int peerdma_tell_pace(struct peerdma_user *user);
 

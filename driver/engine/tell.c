@@ -60,19 +60,6 @@ void peerdma_tell_file(struct peerdma_file *file)
 }
 
 /**
- * peerdma_tell_read() - the events of jobs have been read, or will not be
- * @file: whose; called with its board's lock held
- * @count: number of jobs
- */
-void peerdma_tell_read(struct peerdma_file *file, unsigned int count)
-{
-	file->job_count -= count;
-	/* Who waits for one more waits in vain. */
-	if (!file->job_count && file->board->state == PEERDMA_BOARD_DEAD)
-		peerdma_tell_file(file);
-}
-
-/**
  * peerdma_tell_job() - has those told who wait for a job
  * @job: it has ended. Called with the board's lock held, in any context
  *

@@ -93,7 +93,7 @@ static void chardev_fill_event(const struct peerdma_job *job, struct peerdma_eve
 /*
  * Takes the next event: its job with a reference, or NULL if there is none. If it is not the end of
  * the job, which has a ring, the job may have others. An end stays in the file's job_count until it
- * has arrived, see peerdma_tell_read().
+ * has arrived, see peerdma_job_forget().
  */
 static struct peerdma_job *chardev_take_event(struct peerdma_file *file,
 					      struct peerdma_event *event)
@@ -213,7 +213,7 @@ static ssize_t chardev_read(struct file *filp, char __user *buffer, size_t size,
 		done += sizeof(event);
 	} while (size - done >= sizeof(event) && (job = chardev_take_event(file, &event)));
 	spin_lock_irq(&file->board->lock);
-	peerdma_tell_read(file, ended);
+	peerdma_job_forget(file, ended);
 	spin_unlock_irq(&file->board->lock);
 	return done ?: error;
 }

@@ -252,7 +252,7 @@ static void launch_uapi_forget(struct peerdma_job *job)
 	if (there) {
 		list_del_init(&job->on_file);
 		list_del_init(&job->link);
-		peerdma_tell_read(file, 1);
+		peerdma_job_forget(file, 1);
 	}
 	spin_unlock_irq(&file->board->lock);
 	if (!there)

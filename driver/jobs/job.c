@@ -142,6 +142,19 @@ void peerdma_job_reap(struct work_struct *work)
 }
 
 /**
+ * peerdma_job_forget() - the events of jobs have been read, or will not be
+ * @file: whose; called with its board's lock held
+ * @count: number of jobs
+ */
+void peerdma_job_forget(struct peerdma_file *file, unsigned int count)
+{
+	file->job_count -= count;
+	/* Who waits for one more waits in vain. */
+	if (!file->job_count && file->board->state == PEERDMA_BOARD_DEAD)
+		peerdma_tell_file(file);
+}
+
+/**
  * peerdma_job_find() - looks up a job that has not ended
  * @file: whose
  * @id: its number

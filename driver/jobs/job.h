@@ -60,6 +60,7 @@ void peerdma_fence_signal(struct peerdma_job *job, int error);
 
 /* job.c */
 void peerdma_job_put(struct peerdma_job *job);
+void peerdma_job_forget(struct peerdma_file *file, unsigned int count);
 struct peerdma_job *peerdma_job_find(struct peerdma_file *file, u64 id);
 void peerdma_job_end(struct peerdma_job *job);
 void peerdma_job_reap(struct work_struct *work);
