@@ -13,7 +13,7 @@ from cocotb_tools.runner import get_runner
 from hw.endpoint import MODULE_NAME
 
 from . import layout
-from .limits import bounded
+from .limits import ENVIRONMENT, bounded
 from .model import build
 from .tb import BENCHES
 
@@ -92,9 +92,8 @@ def _run(
     )
     if waves:
         layout.copy(simulator, where)
-    # Not as extra_env, which has to give way to the environment. The same seed is the same run:
-    # sets, too, have the same order.
-    os.environ |= {"SEED": str(seed), "CHANNELS": channels or "1", "PYTHONHASHSEED": "0"}
+    # Not as extra_env, which has to give way to the environment.
+    os.environ |= {**ENVIRONMENT, "SEED": str(seed), "CHANNELS": channels or "1"}
     try:
         with bounded(what, len(tests)):
             get_runner("verilator").test(

@@ -16,7 +16,7 @@ from cocotb_tools.check_results import get_results
 from cocotb_tools.runner import get_runner
 
 from hw.endpoint import MODULE_NAME
-from sim.benches.limits import bounded
+from sim.benches.limits import ENVIRONMENT, bounded
 from sim.benches.tb import TLP_LOG
 
 from .draw import draw
@@ -33,11 +33,9 @@ def run(seed: int, episodes: int, models: Path, folder: Path, waves: bool = Fals
     libraries = [str(cocotb_tools.config.libs_dir), os.environ.get("LD_LIBRARY_PATH", "")]
     # The simulator may have been linked on another machine.
     os.environ["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, libraries))
-    # The same seed is the same run: sets, too, have the same order.
-    os.environ["PYTHONHASHSEED"] = "0"
     machine = draw(seed, episodes).machine
     # Not as extra_env, which has to give way to what `make SEED=` sets.
-    os.environ |= {"SEED": str(seed), "EPISODES": str(episodes)}
+    os.environ |= {**ENVIRONMENT, "SEED": str(seed), "EPISODES": str(episodes)}
     os.environ["CHANNELS"] = str(machine.channels)
     xml = folder / "results.xml"
     result = {"seed": seed, "passed": False, "simulated_ns": 0, "counts": {}}
