@@ -13,7 +13,7 @@ from contextlib import contextmanager
 __all__ = ["CPU_SECONDS", "ENVIRONMENT", "WALL_SECONDS", "bounded"]
 
 #: Of each simulator. The same seed is the same run: sets, too, have the same order. And pytest
-#: explains our assertions only: to prepare those of all that is imported takes 3 s at each start.
+#: explains our assertions only: to prepare those of all that is imported takes 2 s at each start.
 ENVIRONMENT = {"PYTHONHASHSEED": "0", "COCOTB_REWRITE_ASSERTION_FILES": "*/sim/*.py"}
 #: Other programs may take most of a machine, so what counts is the time of the processor; a
 #: simulator that uses none is stopped by the clock on the wall.
