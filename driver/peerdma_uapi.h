@@ -400,8 +400,8 @@ enum peerdma_reason {
  * @address: where the board met the error, if it says and that has an address; 0 for a bus address
  *	if who opened the node has no CAP_SYS_RAWIO
  *
- * poll() reports POLLIN when there is one, and POLLHUP when the board is gone. read() then still
- * waits for the events of all jobs; when there are no more it is ENODEV.
+ * poll() reports POLLIN when there is one. When the board is gone read() still waits for the events
+ * of all jobs, and is ENODEV when there are no more; POLLHUP comes as soon as it does not wait.
  */
 struct peerdma_event {
 	__u32 size;

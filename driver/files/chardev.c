@@ -221,11 +221,13 @@ static ssize_t chardev_read(struct file *filp, char __user *buffer, size_t size,
 static __poll_t chardev_poll(struct file *filp, struct poll_table_struct *table)
 {
 	struct peerdma_file *file = filp->private_data;
-	__poll_t events = 0;
+	__poll_t events;
 
 	poll_wait(filp, &file->wait, table);
-	if (!list_empty_careful(&file->events))
-		events |= EPOLLIN | EPOLLRDNORM;
+	/* Not while read() would wait: who does both in turn would be kept busy. */
+	if (!chardev_readable(file))
+		return 0;
+	events = list_empty_careful(&file->events) ? 0 : EPOLLIN | EPOLLRDNORM;
 	if (READ_ONCE(file->board->state) == PEERDMA_BOARD_DEAD)
 		events |= EPOLLHUP | EPOLLERR;
 	return events;

@@ -148,25 +148,36 @@ static int placement_look(struct placement_survey *survey, u64 address, u64 leng
 	return 0;
 }
 
+/* Steps that lead to addresses in a row are looked at together: a step costs its translation. */
 static int placement_look_at_segment(struct placement_survey *survey,
 				     const struct peerdma_segment *segment)
 {
-	u64 done = 0, address, part;
+	u64 start = 0, length = 0, done = 0, address, part;
+	bool untranslated = false;
 	phys_addr_t physical;
-	int error = 0, n = 0;
+	int error, n = 0;
 
 	if (!survey->domain)
 		return placement_look(survey, segment->address, segment->length, false);
-	while (done < segment->length && !error && !survey->bytes[PEERDMA_REACH_NOWHERE]) {
+	for (; done < segment->length; done += part) {
 		address = segment->address + done;
 		part = min(segment->length - done, survey->step - (address & (survey->step - 1)));
 		physical = iommu_iova_to_phys(survey->domain, address);
-		error = placement_look(survey, physical ?: address, part, !physical);
-		done += part;
 		if (!(++n % STEPS))
 			cond_resched();
+		if (length && untranslated == !physical &&
+		    start + length == (physical ?: address)) {
+			length += part;
+			continue;
+		}
+		error = placement_look(survey, start, length, untranslated);
+		if (error || survey->bytes[PEERDMA_REACH_NOWHERE])
+			return error;
+		untranslated = !physical;
+		start = physical ?: address;
+		length = part;
 	}
-	return error;
+	return placement_look(survey, start, length, untranslated);
 }
 
 static int placement_compare(const void *a, const void *b)

@@ -292,6 +292,30 @@ def test_readers_of_a_board_that_is_gone_miss_no_event():
             assert outcome[-1] == -errno.ENODEV
 
 
+def test_poll_says_nothing_of_a_board_that_is_gone_while_read_would_wait():
+    """Who polls and reads in turn is woken for events and for the end alone."""
+    outcome = []
+
+    def follow() -> None:
+        try:
+            while poll.poll(60_000):
+                outcome.append(uapi.Event.from_buffer_copy(os.read(node.fd, 64)).job)
+        except OSError as error:
+            outcome.append(-error.errno)
+
+    with Gpu() as gpu, Node() as node:
+        handle = node.cuda(gpu.alloc(GPU_PAGE), GPU_PAGE)
+        jobs = [node.endless(handle) for _ in range(4)]
+        os.set_blocking(node.fd, False)
+        poll = select.poll()
+        poll.register(node.fd, select.POLLIN)
+        follower = threading.Thread(target=follow)
+        follower.start()
+        with rebound():
+            follower.join()
+        assert sorted(outcome) == [-errno.ENODEV, *jobs]
+
+
 def test_unbind_hangs():
     with Gpu() as gpu, Node(HUNG) as node:
         handle = node.cuda(gpu.alloc(GPU_PAGE), GPU_PAGE)
