@@ -26,6 +26,7 @@ DOCS = [
     README,
     ROOT / "CHANGELOG.md",
     ROOT / "CONTRIBUTING.md",
+    ROOT / "SECURITY.md",
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
 #: Modules that others import, and so read about.
