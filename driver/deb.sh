@@ -1,5 +1,5 @@
 #!/bin/sh
-# SPDX-License-Identifier: GPL-2.0
+# SPDX-License-Identifier: GPL-2.0-only
 #
 # deb.sh FOLDER: makes the Debian packages peerdma-dkms, the driver, and libpeerdma-dev, headers for
 # programs in C and C++, in FOLDER, which it creates. Needs no root.

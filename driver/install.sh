@@ -1,5 +1,5 @@
 #!/bin/sh
-# SPDX-License-Identifier: GPL-2.0
+# SPDX-License-Identifier: GPL-2.0-only
 #
 # install.sh [remove]: installs the driver by DKMS, which builds it again for every new kernel,
 # and the udev rule that lets users open the boards; or removes both. Needs root.

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: ((GPL-2.0 WITH Linux-syscall-note) OR BSD-2-Clause) */
+/* SPDX-License-Identifier: ((GPL-2.0-only WITH Linux-syscall-note) OR BSD-2-Clause) */
 /*
  * The requests of NVIDIA's driver for the PicoEVB board, as the peerdma driver takes them: part of
  * its interface, see peerdma_uapi.h. Memory given by pointer counts as locked memory (ulimit -l)

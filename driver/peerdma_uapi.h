@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: ((GPL-2.0 WITH Linux-syscall-note) OR BSD-2-Clause) */
+/* SPDX-License-Identifier: ((GPL-2.0-only WITH Linux-syscall-note) OR BSD-2-Clause) */
 /*
  * Interface of the peerdma driver: /dev/picoevb, and /dev/picoevb1, picoevb2, ... for more boards.
  *

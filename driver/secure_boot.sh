@@ -1,5 +1,5 @@
 #!/bin/sh
-# SPDX-License-Identifier: GPL-2.0
+# SPDX-License-Identifier: GPL-2.0-only
 #
 # Says how to enroll the key that DKMS signs modules with, and ends with 0, if Secure Boot is on: then
 # the kernel loads only what is signed with a key that the machine's owner has enrolled. Otherwise, or

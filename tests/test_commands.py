@@ -12,6 +12,7 @@ DOCS = [
     ROOT / "README.md",
     ROOT / "CHANGELOG.md",
     ROOT / "CONTRIBUTING.md",
+    ROOT / "SECURITY.md",
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
 CODE = [path for part in ("host", "hw", "sim", "tools") for path in (ROOT / part).rglob("*.py")]

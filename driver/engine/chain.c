@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * Descriptor chains: how memory becomes descriptors, and how the board is told of them.
  *

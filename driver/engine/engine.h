@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * The engine: what runs on the engines, how it is started and how it stops. It knows jobs and their
  * queues as data.

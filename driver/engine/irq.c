@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * How engines report: interrupts (a message for each, one message for both, or a shared line),
  * and a watchdog for those that do not arrive.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * Launch queues, and the slots from which GPUs have the board start jobs. docs/queue.md has the
  * board's part of this.

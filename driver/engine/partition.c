@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * Partitions of card RAM: an open file may have a range for itself. The rest is everybody's.
  *

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * Jobs that end early, and engines that are stopped: on an error, on request, or with the board.
  */

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * Telling programs that a job has ended, that there is an event to be read, or that the board is
  * gone.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * The board as programs see it: what is known of it, the registers of the user BAR that they may
  * use (the LEDs, and those of the user blocks), and what an open file has of it for itself.

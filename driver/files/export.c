@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * Exporter: the mailbox page and those of doorbells as dma-bufs, for GPUs and other devices.
  *

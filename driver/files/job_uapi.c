@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * Jobs as programs describe them: transfers that are submitted, and rings of frames.
  */

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * Launch queues as programs describe them: PEERDMA_IOC_CREATE_QUEUE and what follows it.
  */

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * Where requests enter, and those of NVIDIA's PicoEVB driver: pin GPU memory, and transfers that
  * are waited for.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * Mappings into processes: pinned GPU memory, the mailbox page and those of doorbells.
  *

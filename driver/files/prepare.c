@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * PEERDMA_IOC_PREPARE and PEERDMA_IOC_UNPREPARE: jobs for GPUs to start.
  */

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * Errors in words, for PEERDMA_IOC_GET_INFO: what was asked, what was found, what to do.
  */

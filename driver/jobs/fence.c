@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * Fences: a job waits for what others have announced in the dma-bufs that it uses, and announces
  * there when it will have ended itself.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * What one user may take: jobs, and host memory that is pinned, over all open files and boards; and
  * of each board, one share of its time.

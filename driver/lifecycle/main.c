@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * peerdma: DMA between an FPGA and memory of GPUs, of processes, or of whatever exports dma-bufs.
  *

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * Stopping a board by increasingly forceful means and bringing it back: after a hang, around a
  * reset, an error of the link or a suspend, and before another kernel starts.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * peerdma_nvp2p: memory of NVIDIA's discrete GPUs, by CUDA pointer, through nvidia.ko's nv-p2p.
  *

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * peerdma_nvp2p_tegra: memory from cudaHostAlloc() on NVIDIA's Tegra, through its nv-p2p.
  *

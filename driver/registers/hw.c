@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * The registers: an XDMA-compatible DMA engine (PG195), and the extension block where there is one.
  */

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * The registers of launch queues, by which GPUs start jobs, and of the slots of these jobs.
  */

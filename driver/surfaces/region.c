@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * What is at an address: memory of the host, a BAR and whose, something else, or nothing.
  */

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * How a surface ends: its mapping is removed once no job may touch it, and its pin is given back
  * once after that; when the program unpins it, closes the file, or the last job has ended.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * Surfaces: memory that is pinned and mapped for a board, the modules that provide it, and the
  * handles that programs know.

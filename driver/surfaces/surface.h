@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * Surfaces and the providers of their memory. struct peerdma_surface and what provider modules
  * call are in peerdma_provider.h.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * dma-buf exporters: the simulated GPU's memory, peer to peer and revocable, and host pages.
  */

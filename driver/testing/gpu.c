@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * A simulated GPU: the memory behind an ivshmem device is its aperture, and this module stands in
  * for NVIDIA's driver. For tests only: it checks what clients do, not who they are.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * The simulated GPU's memory as tables of bus addresses: right ones, and all that are wrong.
  */

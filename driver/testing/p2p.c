@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * nvidia_p2p_*, as NVIDIA's header declares them, over the simulated GPU.
  *

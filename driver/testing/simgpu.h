@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 /* What the files of the simulated GPU share. */
 #ifndef SIMGPU_H
 #define SIMGPU_H

@@ -52,8 +52,8 @@ from .memory.surface import Gpu, Surface
 from .opening import open_board as open
 from .uapi import Access
 
-#: The one place that says it; pyproject.toml takes it from here.
-__version__ = "0.1.0"
+#: pyproject.toml takes it from here. DKMS needs a copy, in driver/dkms.conf: tests compare them.
+__version__ = "0.2.0"
 
 __all__ = [
     "Access",

@@ -99,8 +99,8 @@ def _zig(machine: str) -> Compiler:
 def _write_licenses(folder: Path) -> None:
     """Writes the licences of all that is in the package."""
     folder.mkdir()
-    for name in ("BSD-2-Clause.txt", "Artistic-2.0.txt"):
-        shutil.copy(ROOT / "LICENSES" / name, folder)
+    shutil.copy(ROOT / "LICENSES" / "BSD-2-Clause.txt", folder)
+    shutil.copy(Path(__file__).with_name("LICENSE-Artistic-2.0.txt"), folder / "Artistic-2.0.txt")
     zig = distribution("ziglang")
     for name, place in _ZIG_LICENSES.items():
         text = zig.read_text(f"licenses/{place}")

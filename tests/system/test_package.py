@@ -16,6 +16,7 @@ import peerdma
 from sim.system import Guest, stock
 from tests.system.debian import Debian
 from tools.kernel_headers import nv_p2p
+from tools.release import LINTIAN
 
 pytestmark = pytest.mark.system
 
@@ -24,11 +25,6 @@ PACKAGE = f"peerdma-dkms_{peerdma.__version__}_all.deb"
 HEADERS = f"libpeerdma-dev_{peerdma.__version__}_all.deb"
 EXAMPLE = DRIVER.parent / "host" / "examples" / "c" / "copy.c"
 RULES = "/usr/lib/udev/rules.d/70-peerdma.rules"
-#: Of lintian's opinions, the one that is not ours: software is not offered to who plugs in a board.
-_LINTIAN = """
-lintian --no-cfg --fail-on error,warning,info
- --suppress-tags appstream-metadata-missing-modalias-provide
-"""
 _TRANSFERS = """
 from tests.system.picoevb import *
 source, destination = Buffer(3 * PAGE), Buffer(3 * PAGE, b"")
@@ -66,7 +62,7 @@ def test_a_package_from_its_check_to_its_removal(package: Path, tmp_path: Path):
     assert other != header
     with tempfile.TemporaryDirectory(prefix="peerdma-") as scratch:
         debian = Debian(Path(scratch, "debian"), kernel, package.parent)
-        debian.run(f"{' '.join(_LINTIAN.split())} /packages/{PACKAGE} /packages/{HEADERS}")
+        debian.run(f"{' '.join(LINTIAN)} /packages/{PACKAGE} /packages/{HEADERS}")
         before = debian.files()
 
         shutil.copy(EXAMPLE, package.parent)

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 /* What the files of the client share. */
 #ifndef XDMA_CLIENT_H
 #define XDMA_CLIENT_H

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /* The node of a board. */
 #include <linux/dma-mapping.h>
 #include <linux/mm.h>

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * A parent for the kernel's own driver for XDMA (drivers/dma/xilinx/xdma.c), which binds to a
  * platform device, and a client of its channels. For tests only.

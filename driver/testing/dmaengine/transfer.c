@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /* Scatter-gather transfers, rings, and how both are terminated. */
 #include <linux/completion.h>
 #include <linux/dma-mapping.h>

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0-only
 /*
  * Stands in for the nv-p2p of L4T r35 and r36, over any memory of a process. For tests only.
  *

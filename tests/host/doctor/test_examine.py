@@ -32,6 +32,7 @@ def findings(machine: Machine) -> list[Finding]:
     """All of them, but the last, that no transfers were tried."""
     found = list(examine("auto", machine.system))
     assert (found[-1].subject, found[-1].verdict) == ("test", Verdict.NOTE)
+    assert "`peerdma doctor --board sim` tries" in found[-1].found
     return found[:-1]
 
 

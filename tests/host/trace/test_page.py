@@ -60,6 +60,30 @@ def text(browser: Browser, selector: str) -> str:
     return browser.evaluate(f"document.querySelector({selector!r}).innerText")
 
 
+def press(browser: Browser, key: str, shift: bool = False) -> None:
+    """Presses a key as a keyboard does, with all that the browser itself makes of it."""
+    code = {"Enter": 13, "Escape": 27, "/": 191}.get(key) or ord(key.upper())
+    said = {"Enter": "\r", "Escape": ""}.get(key, key)
+    about = {"key": key, "windowsVirtualKeyCode": code, "modifiers": 8 * shift}
+    browser.ask(
+        "Input.dispatchKeyEvent", type="keyDown", **about, **({"text": said} if said else {})
+    )
+    browser.ask("Input.dispatchKeyEvent", type="keyUp", **about)
+
+
+def labels(browser: Browser) -> list[list]:
+    """What is written between host, card and GPU: text, left, right, and where its middle is."""
+    return browser.evaluate("""{
+        const found = [], plain = CanvasRenderingContext2D.prototype.fillText;
+        const place = layout(document.getElementById('canvas').clientWidth);
+        CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
+            const half = this.measureText(text).width / 2;
+            if (y > TOP && place.left < x && x < place.right)
+                found.push([text, x - half, x + half, y]);
+            plain.call(this, text, x, y); };
+        draw(); CanvasRenderingContext2D.prototype.fillText = plain; found }""")
+
+
 def test_it_counts_and_asks_for_nothing(opened):
     browser = opened(300)
     browser.asked.clear()
@@ -85,20 +109,28 @@ def test_search_finds_and_steps(opened):
     assert browser.evaluate("state.row") == found[1]
     browser.evaluate("document.getElementById('previous').click()")
     assert browser.evaluate("state.row") == found[0]
-    # In the field, Enter steps, and letters are text; behind Escape, letters step.
-    for place, key, row in (
-        ("search", "{key: 'Enter'}", found[1]),
-        ("search", "{key: 'Enter', shiftKey: true}", found[0]),
-        ("search", "{key: 'n'}", found[0]),
-        ("search", "{key: 'Escape'}", found[0]),
-        (None, "{key: 'n'}", found[1]),
-        (None, "{key: 'p'}", found[0]),
+
+
+def test_keys_of_the_search_field(opened):
+    """In the field, Enter steps and letters are text; Escape leaves it, and letters step."""
+    browser = opened(300)
+    browser.evaluate("document.getElementById('canvas').focus()")
+    for key, shift, focus, query, row in (
+        ("/", False, "search", "", -1),
+        ("m", False, "search", "m", -1),
+        ("w", False, "search", "mw", -1),
+        ("Enter", False, "search", "mw", 2),
+        ("Enter", False, "search", "mw", 5),
+        ("Enter", True, "search", "mw", 2),
+        ("Escape", False, "canvas", "mw", 2),
+        ("n", False, "canvas", "mw", 5),
+        ("p", False, "canvas", "mw", 2),
+        ("Escape", False, "canvas", "mw", -1),
     ):
-        to = f"document.getElementById({place!r})" if place else "document.activeElement"
-        event = f"new KeyboardEvent('keydown', Object.assign({key}, {{bubbles: true}}))"
-        browser.evaluate(f"{f'{to}.focus();' if place else ''} {to}.dispatchEvent({event})")
-        assert browser.evaluate("state.row") == row
-    assert browser.evaluate("document.activeElement.id") == "canvas"
+        press(browser, key, shift)
+        field = "document.getElementById('search').value"
+        seen = browser.evaluate(f"[document.activeElement.id, {field}, state.query, state.row]")
+        assert seen == [focus, query, query, row], key
 
 
 def test_the_panel_describes_the_selected_one(opened):
@@ -162,6 +194,28 @@ def test_the_picture_has_lines_and_arrows_where_they_belong(opened):
         assert (band != paper).any(), f"no arrow of TLP {row}"
 
 
+@pytest.mark.parametrize("width", [390, 1440])
+def test_labels_do_not_overlap_and_are_whole(opened, width):
+    """That of the selected TLP is there however near others are."""
+    browser = opened(300, "#from=0&to=6000")
+    device = {"height": 844, "deviceScaleFactor": 1, "mobile": False}
+    browser.ask("Emulation.setDeviceMetricsOverride", width=width, **device)
+    try:
+        browser.wait_for(f"innerWidth === {width}")
+        for row in (-1, 0, 17, 31):
+            browser.evaluate(f"select({row})")
+            found = labels(browser)
+            assert len(found) > 5 and all("…" not in each[0] for each in found)
+            assert any(f"number {row} " in each[0] for each in found) == (row >= 0)
+            room = browser.evaluate("layout(document.getElementById('canvas').clientWidth)")
+            top = browser.evaluate("TOP")
+            for (_, left, right, y), (*_, after) in zip(found, [*found[1:], found[0]], strict=True):
+                assert room["left"] - 1 < left and right < room["right"] + 1
+                assert y >= top + 6 and abs(after - y) >= 12
+    finally:
+        browser.ask("Emulation.clearDeviceMetricsOverride")
+
+
 def test_it_is_for_the_dark_and_for_small_screens(opened):
     browser = opened(300)
     light = pixels(browser.screenshot())
@@ -180,12 +234,17 @@ def test_it_is_for_the_dark_and_for_small_screens(opened):
         browser.wait_for("innerWidth === 390")
         assert browser.evaluate("document.documentElement.scrollWidth") <= 390
         assert browser.evaluate("document.getElementById('canvas').clientHeight") > 150
-        # Host, card and GPU have room for TLPs between them, and the curves give way.
+        # The curves give their room to host, card and GPU, and the panel does not speak of them.
         places = browser.evaluate("layout(document.getElementById('canvas').clientWidth)")
         host, card, gpu = (places["x"][name] for name in ("host", "card", "GPU"))
-        assert places["left"] < host < card - 60 and card + 60 < gpu < places["right"] < 390
-        assert not places["curves"]
+        assert places["left"] < host < card - 90 and card + 90 < gpu < places["right"] < 390
+        assert not places["curves"] and "curves, which need a wider page" in text(browser, "#panel")
         assert browser.evaluate("layout(1000).curves")
+        # So do the bars, of a board with many channels.
+        browser.evaluate("trace.tracks = Array(16).fill('C2H 0')")
+        places = browser.evaluate("layout(390)")
+        host, card, gpu = (places["x"][name] for name in ("host", "card", "GPU"))
+        assert host < card - 80 and card + 80 < gpu < 390
     finally:
         browser.ask("Emulation.setEmulatedMedia", features=[])
         browser.ask("Emulation.clearDeviceMetricsOverride")

@@ -161,6 +161,8 @@ def test_the_demo_writes_a_page(tmp_path):
     page = tmp_path / "a page.html"
     done = run("--size", "16x16", "--gpu", "emulated", "--trace", page)
     assert done.returncode == 0, done.stderr
+    # Of a large copy, it takes long.
+    assert f"writing {page} ..." in done.stderr
     assert str(page) in done.stdout and page.read_text().startswith("<!doctype html>")
 
 

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0-only */
 /* What peerdma_nvp2p_tegra uses of NVIDIA's header in L4T r36 (nvidia-oot), in our own words. */
 #ifndef TEST_NV_P2P_H
 #define TEST_NV_P2P_H
