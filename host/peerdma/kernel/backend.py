@@ -294,6 +294,9 @@ class KernelBackend:
         """Opens a launch queue, if the driver has one, and slots for all copies."""
         return LaunchRun(self._node, self._jobs, self.pin, self.unpin, copies, memory)
 
+    def read_clock(self) -> None:
+        """None: the driver does not report the board's cycle counter."""
+
     def mailbox(self) -> MailboxPage:
         """The mailbox page of the board itself."""
         if Feature.MAILBOX not in self._features:

@@ -60,6 +60,7 @@ def test_frames_come_in_order_and_go_back_when_the_next_is_asked_for(driver, boa
         for number in range(7):
             frame = next(frames)
             assert (frame.number, frame.record.number) == (number, number)
+            assert frame.time is None
             assert frame.array is ring[number % 3]
             assert (frame.array == pattern.fill_bytes(7 + number, 0, FRAME)).all()
             assert frame.intact()
