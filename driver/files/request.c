@@ -21,6 +21,7 @@ union request {
 	struct peerdma_map_info map_info;
 	struct peerdma_reset reset;
 	struct peerdma_user_register user_register;
+	struct peerdma_clock clock;
 	struct peerdma_submit_batch submit_batch;
 	struct peerdma_context context;
 	struct peerdma_start_ring start_ring;
@@ -256,6 +257,14 @@ static int request_user_register(struct peerdma_file *file, union request *reque
 	return peerdma_board_uapi_register(file, &request->user_register);
 }
 
+static int request_read_clock(struct peerdma_file *file, union request *request,
+			      struct peerdma_pinning *pinning)
+{
+	if (request->clock.flags)
+		return request_unknown_flags(file, request->clock.flags);
+	return peerdma_board_uapi_read_clock(file, &request->clock);
+}
+
 static int request_set_context(struct peerdma_file *file, union request *request,
 			       struct peerdma_pinning *pinning)
 {
@@ -344,6 +353,7 @@ static const struct request_operation operations[] = {
 	OPERATION(PEERDMA_IOC_MAP_INFO, request_map_info, map_info, start),
 	OPERATION(PEERDMA_IOC_RESET, request_reset, reset, flags),
 	OPERATION(PEERDMA_IOC_USER_REGISTER, request_user_register, user_register, value),
+	OPERATION(PEERDMA_IOC_READ_CLOCK, request_read_clock, clock, after_ns),
 	OPERATION(PEERDMA_IOC_SUBMIT_BATCH, request_submit_batch, submit_batch, reserved),
 	OPERATION(PEERDMA_IOC_SET_CONTEXT, request_set_context, context, ram_address),
 	OPERATION(PEERDMA_IOC_START_RING, request_start_ring, start_ring, job),
