@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * The board as programs see it: what is known of it, the registers of the user BAR that they may
- * use (the LEDs, those of the user blocks, and the cycle counter), and what an open file has of it for itself.
+ * use (the LEDs, and those of the user blocks), its cycle counter, and what an open file has of it
+ * for itself.
  */
 #include <linux/io.h>
 #include <linux/iommu.h>

@@ -24,8 +24,8 @@ _LOADS = 2
 def tails(samples: Iterable[float]) -> dict[str, float | None]:
     """The percentiles of `TAILS`, by nearest rank: each is one of the samples.
 
-    That is the smallest one that so many per cent of them do not exceed. None for a percentile of
-    too few samples, in which none need be beyond it.
+    That is the smallest sample that so many per cent of them do not exceed. None for a percentile
+    of too few samples.
     """
     ordered = sorted(samples)
     count = len(ordered)
