@@ -72,6 +72,7 @@
 #define PEERDMA_IOC_START_RING		_IO(PEERDMA_IOC_MAGIC, 0x2b)
 #define PEERDMA_IOC_RELEASE_FRAMES	_IO(PEERDMA_IOC_MAGIC, 0x2c)
 #define PEERDMA_IOC_EXPORT_DMABUF	_IO(PEERDMA_IOC_MAGIC, 0x2d)
+#define PEERDMA_IOC_READ_CLOCK		_IO(PEERDMA_IOC_MAGIC, 0x2e)
 #define PEERDMA_IOC_CREATE_QUEUE	_IO(PEERDMA_IOC_MAGIC, 0x30)
 #define PEERDMA_IOC_DESTROY_QUEUE	_IO(PEERDMA_IOC_MAGIC, 0x31)
 #define PEERDMA_IOC_RESUME_QUEUE	_IO(PEERDMA_IOC_MAGIC, 0x32)
@@ -115,6 +116,8 @@ enum peerdma_board_state {
 #define PEERDMA_FEATURE_CUDA		(1 << 4)
 /* ... there are user blocks, and the driver knows PEERDMA_OP_PROCESS and PEERDMA_IOC_START_RING */
 #define PEERDMA_FEATURE_STREAMS		(1 << 5)
+/* ... the board has a cycle counter, and the driver knows PEERDMA_IOC_READ_CLOCK */
+#define PEERDMA_FEATURE_CLOCK		(1 << 6)
 
 /**
  * struct peerdma_info - PEERDMA_IOC_GET_INFO: what is known of driver, board and file descriptor
@@ -572,6 +575,22 @@ struct peerdma_user_register {
 	__u32 block;
 	__u32 offset;
 	__u32 value;
+};
+
+/**
+ * struct peerdma_clock - PEERDMA_IOC_READ_CLOCK: the board's cycle counter, and when it was read
+ * @size: in: sizeof(struct peerdma_clock)
+ * @flags: in: 0
+ * @before_ns: out: CLOCK_MONOTONIC before that
+ * @cycles: out: the counter, as in records of frames; @clock_khz of struct peerdma_info is its rate
+ * @after_ns: out: CLOCK_MONOTONIC afterwards
+ */
+struct peerdma_clock {
+	__u32 size;
+	__u32 flags;
+	__aligned_u64 before_ns;
+	__aligned_u64 cycles;
+	__aligned_u64 after_ns;
 };
 
 /**

@@ -5,7 +5,8 @@ Stand-ins for board and driver, in this process, finish each transfer at once, s
 takes time. Each way to make a transfer and a bare sequence that does the same are run in turn, many
 times. The bare sequence is the same register accesses with prepared descriptors, or the driver's
 request, poll and read with a prepared structure. Each time is divided by that of the bare sequence
-of its round: median and quartiles of these ratios tell more than the times on a busy machine.
+of its round: median and quartiles of these ratios tell more than the times on a busy machine. The
+times are told as percentiles, by nearest rank; - is one of too few rounds.
 
 With a CUDA GPU, surfaces in its memory are measured, too: what CUDA is asked for takes its time.
 
@@ -33,6 +34,7 @@ import numpy as np
 
 from peerdma import uapi
 from peerdma.board.board import Board
+from peerdma.cli.tails import TAILS, tails
 from peerdma.errors import GpuNotFound
 from peerdma.gpus import gpu as open_gpu
 from peerdma.kernel import node as kernel_node
@@ -326,17 +328,10 @@ def measure(case: Case, rounds: int) -> Measured:
     return found
 
 
-def _row(values: list[float], bare: list[float]) -> dict[str, float]:
-    cuts = statistics.quantiles(values, n=100)
+def _row(values: list[float], bare: list[float]) -> dict[str, float | None]:
     ratios = [value / base for value, base in zip(values, bare, strict=True)]
     low, middle, high = statistics.quantiles(ratios, n=4)
-    return {
-        "median": cuts[49],
-        "90 %": cuts[89],
-        "ratio": middle,
-        "25 %": low,
-        "75 %": high,
-    }
+    return {**tails(values), "ratio": middle, "25 %": low, "75 %": high}
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -349,20 +344,21 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=20_000, metavar="N", help="(20000)")
     parser.add_argument("-o", "--output", type=Path, default=Path("build/perf/calls.json"))
     arguments = parser.parse_args(argv)
-    heads = ("median", "90 %", "ratio", "25 %", "75 %")
-    print(f"{f'{_NBYTES} bytes, µs':46}" + "".join(f"{head:>8}" for head in heads))
+    heads = (*TAILS, "ratio", "25 %", "75 %")
+    print(f"{f'{_NBYTES} bytes, µs':46}" + "".join(f"{head:>10}" for head in heads))
     found = {}
     for name, case in CASES.items():
         with case() as calls:
             # Apart, as the thread that ends a job disturbs what comes next.
             threaded = {call: calls.pop(call) for call in THREADED if call in calls}
-            rows: dict[str, dict[str, float]] = {}
+            rows: dict[str, dict[str, float | None]] = {}
             for group in (calls, threaded | {BARE: calls[BARE]}):
                 measure(group, arguments.rounds // 10)  # first caches and branches
                 times = measure(group, arguments.rounds)
                 rows = {call: _row(each, times[BARE]) for call, each in times.items()} | rows
         for call, row in rows.items():
-            cells = "".join(f"{row[head]:>8.2f}" for head in heads)
+            values = ("-" if row[head] is None else f"{row[head]:.2f}" for head in heads)
+            cells = "".join(f"{value:>10}" for value in values)
             print(f"{f'{name}: {call}':46}{cells}")
         found[name] = rows
     arguments.output.parent.mkdir(parents=True, exist_ok=True)

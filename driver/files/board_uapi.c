@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * The board as programs see it: what is known of it, the registers of the user BAR that they may
- * use (the LEDs, and those of the user blocks), and what an open file has of it for itself.
+ * use (the LEDs, and those of the user blocks), its cycle counter, and what an open file has of it
+ * for itself.
  */
 #include <linux/io.h>
 #include <linux/iommu.h>
+#include <linux/ktime.h>
 #include <linux/pci.h>
 #include <linux/sizes.h>
 
@@ -106,6 +108,8 @@ void peerdma_board_uapi_info(struct peerdma_file *file, struct peerdma_info *inf
 	info->features = PEERDMA_FEATURE_DMABUF;
 	if (board->stream_window)
 		info->features |= PEERDMA_FEATURE_STREAMS;
+	if (board->version)
+		info->features |= PEERDMA_FEATURE_CLOCK;
 	if (peerdma_copies_streamed(board))
 		info->features |= PEERDMA_FEATURE_STREAM_COPY;
 	if (peerdma_mmap_mailbox(board))
@@ -131,28 +135,41 @@ void peerdma_board_uapi_info(struct peerdma_file *file, struct peerdma_info *inf
 	spin_unlock_irq(&file->why.lock);
 }
 
+/* Called with the board's lock held: 0 if its registers can be used, or an errno. */
+static int board_uapi_usable(const struct peerdma_dev *board)
+{
+	if (board->state == PEERDMA_BOARD_LIVE)
+		return 0;
+	return board->state == PEERDMA_BOARD_DEAD ? -ENODEV : -EBUSY;
+}
+
+/* Explains what board_uapi_usable() returned, and returns it. */
+static int board_uapi_explain(struct peerdma_file *file, int error)
+{
+	if (error)
+		peerdma_fail(file, error, error == -EBUSY ? "the board is being reset: try again" :
+							    "the board is gone");
+	return error;
+}
+
 /* Reads a register, or writes it first. */
 static int board_uapi_access(struct peerdma_file *file, u32 offset, bool write, u32 *value)
 {
 	struct peerdma_dev *board = file->board;
-	int error = 0;
+	int error;
 
 	/* The gate alone is not enough: nobody holds it between a link's error and its recovery. */
 	if (down_read_killable(&board->gate))
 		return -EINTR;
 	spin_lock_irq(&board->lock);
-	if (board->state != PEERDMA_BOARD_LIVE)
-		error = board->state == PEERDMA_BOARD_DEAD ? -ENODEV : -EBUSY;
-	else if (write)
+	error = board_uapi_usable(board);
+	if (!error && write)
 		writel(*value, board->user + offset);
-	else
+	else if (!error)
 		*value = readl(board->user + offset);
 	spin_unlock_irq(&board->lock);
 	up_read(&board->gate);
-	if (error)
-		peerdma_fail(file, error, error == -EBUSY ? "the board is being reset: try again" :
-							    "the board is gone");
-	return error;
+	return board_uapi_explain(file, error);
 }
 
 /**
@@ -193,6 +210,35 @@ int peerdma_board_uapi_register(struct peerdma_file *file, struct peerdma_user_r
 	return board_uapi_access(file, PEERDMA_USER_BLOCK_BASE +
 				 request->block * PEERDMA_USER_BLOCK_SIZE + request->offset,
 			   request->flags & PEERDMA_REGISTER_WRITE, &request->value);
+}
+
+/**
+ * peerdma_board_uapi_read_clock() - PEERDMA_IOC_READ_CLOCK
+ * @file: whose
+ * @clock: the request; the counter and its times are filled in
+ *
+ * Return: 0 or an errno.
+ */
+int peerdma_board_uapi_read_clock(struct peerdma_file *file, struct peerdma_clock *clock)
+{
+	struct peerdma_dev *board = file->board;
+	int error;
+
+	if (!board->version)
+		return peerdma_fail(file, -EOPNOTSUPP, "this board has no cycle counter");
+	if (down_read_killable(&board->gate))
+		return -EINTR;
+	/* Nobody reads between the two halves; nor is there an interrupt between the times. */
+	spin_lock_irq(&board->lock);
+	error = board_uapi_usable(board);
+	if (!error) {
+		clock->before_ns = ktime_get_ns();
+		clock->cycles = peerdma_hw_clock(board);
+		clock->after_ns = ktime_get_ns();
+	}
+	spin_unlock_irq(&board->lock);
+	up_read(&board->gate);
+	return board_uapi_explain(file, error);
 }
 
 static int board_uapi_check_context(struct peerdma_file *file,

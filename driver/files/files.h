@@ -33,6 +33,7 @@ int peerdma_mmap(struct file *filp, struct vm_area_struct *vma);
 void peerdma_board_uapi_info(struct peerdma_file *file, struct peerdma_info *info);
 int peerdma_board_uapi_set_leds(struct peerdma_file *file, u32 value);
 int peerdma_board_uapi_register(struct peerdma_file *file, struct peerdma_user_register *request);
+int peerdma_board_uapi_read_clock(struct peerdma_file *file, struct peerdma_clock *clock);
 int peerdma_board_uapi_set_context(struct peerdma_file *file, struct peerdma_context *context);
 
 /* job_uapi.c */

@@ -21,6 +21,7 @@ union request {
 	struct peerdma_map_info map_info;
 	struct peerdma_reset reset;
 	struct peerdma_user_register user_register;
+	struct peerdma_clock clock;
 	struct peerdma_submit_batch submit_batch;
 	struct peerdma_context context;
 	struct peerdma_start_ring start_ring;
@@ -256,6 +257,14 @@ static int request_user_register(struct peerdma_file *file, union request *reque
 	return peerdma_board_uapi_register(file, &request->user_register);
 }
 
+static int request_read_clock(struct peerdma_file *file, union request *request,
+			      struct peerdma_pinning *pinning)
+{
+	if (request->clock.flags)
+		return request_unknown_flags(file, request->clock.flags);
+	return peerdma_board_uapi_read_clock(file, &request->clock);
+}
+
 static int request_set_context(struct peerdma_file *file, union request *request,
 			       struct peerdma_pinning *pinning)
 {
@@ -349,6 +358,7 @@ static const struct request_operation operations[] = {
 	OPERATION(PEERDMA_IOC_START_RING, request_start_ring, start_ring, job),
 	OPERATION(PEERDMA_IOC_RELEASE_FRAMES, request_release_frames, release_frames, count),
 	OPERATION(PEERDMA_IOC_EXPORT_DMABUF, request_export_dmabuf, export_dmabuf, fd),
+	OPERATION(PEERDMA_IOC_READ_CLOCK, request_read_clock, clock, after_ns),
 	OPERATION(PEERDMA_IOC_CREATE_QUEUE, request_create_queue, create_queue, doorbell),
 	OPERATION(PEERDMA_IOC_DESTROY_QUEUE, request_destroy_queue, destroy_queue, queue),
 	OPERATION(PEERDMA_IOC_RESUME_QUEUE, request_resume_queue, resume_queue, queue),

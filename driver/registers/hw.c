@@ -434,3 +434,17 @@ u32 peerdma_hw_waits_for(struct peerdma_engine *engine)
 	       FIELD_GET(PEERDMA_EXTENSION_WAITS_FOR_H2C0, waits_for) :
 	       FIELD_GET(PEERDMA_EXTENSION_WAITS_FOR_C2H0, waits_for);
 }
+
+/**
+ * peerdma_hw_clock() - reads the board's cycle counter
+ * @board: with an extension block; called with its lock held
+ *
+ * Return: clock cycles since the board was reset.
+ */
+u64 peerdma_hw_clock(struct peerdma_dev *board)
+{
+	/* This latches the upper half for the next read. */
+	u32 low = hw_extension(board, PEERDMA_EXTENSION_CYCLES_LO_REG);
+
+	return (u64)hw_extension(board, PEERDMA_EXTENSION_CYCLES_HI_REG) << 32 | low;
+}

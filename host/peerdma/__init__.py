@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from .board.backend import BoardInfo, FrameRecord
 from .board.board import Board
+from .board.clock import FrameTime
 from .board.job import Job
 from .board.pin import Pin, Span
 from .board.plan import Plan
@@ -68,6 +69,7 @@ __all__ = [
     "DmaBuf",
     "Frame",
     "FrameRecord",
+    "FrameTime",
     "Frames",
     "Gpu",
     "GpuNotFound",

@@ -19,6 +19,7 @@ __all__ = [
     "Cache",
     "Cancel",
     "CardInfo",
+    "Clock",
     "Context",
     "CreateQueue",
     "DestroyQueue",
@@ -154,6 +155,7 @@ class Feature(enum.IntFlag):
     DMABUF = 1 << 3
     CUDA = 1 << 4
     STREAMS = 1 << 5
+    CLOCK = 1 << 6
 
 
 class Info(_Sized):
@@ -442,6 +444,18 @@ class UserRegister(_Sized):
     _fields_ = tuple((name, _u32) for name in ("size", "flags", "block", "offset", "value"))
 
 
+class Clock(_Sized):
+    """struct peerdma_clock"""
+
+    _fields_ = (
+        ("size", _u32),
+        ("flags", _u32),
+        ("before_ns", _u64),
+        ("cycles", _u64),
+        ("after_ns", _u64),
+    )
+
+
 class Context(_Sized):
     """struct peerdma_context"""
 
@@ -633,6 +647,7 @@ class Ioctl(enum.IntEnum):
     START_RING = _code(0x2B)
     RELEASE_FRAMES = _code(0x2C)
     EXPORT_DMABUF = _code(0x2D)
+    READ_CLOCK = _code(0x2E)
     CREATE_QUEUE = _code(0x30)
     DESTROY_QUEUE = _code(0x31)
     RESUME_QUEUE = _code(0x32)

@@ -47,7 +47,10 @@ def test_the_table_and_the_file_say_the_same(tmp_path, capsys):
         assert rows[measure_calls.BARE]["ratio"] == 1
         for call, row in rows.items():
             assert row["25 %"] <= row["ratio"] <= row["75 %"]
-            cells = "".join(f"{value:8.2f}" for value in row.values())
+            assert 0 < row["p50"] <= row["p99"] <= row["max"]
+            assert row["p99.9"] is None, "of 100 rounds"
+            values = ["-" if value is None else f"{value:.2f}" for value in row.values()]
+            cells = "".join(f"{value:>10}" for value in values)
             assert f"{case}: {call}".ljust(46) + cells in said
 
 

@@ -171,6 +171,7 @@ def _scenarios() -> Iterator[tuple[str, Callable[[], object]]]:
     yield "SUBMIT_BATCH and read", drained(jobs)
     yield "CANCEL", drained(cancelled)
     yield "USER_REGISTER", lambda: node.request(Ioctl.USER_REGISTER, uapi.UserRegister())
+    yield "READ_CLOCK", lambda: node.request(Ioctl.READ_CLOCK, uapi.Clock())
     yield "RESET", lambda: node.request(Ioctl.RESET, uapi.Reset())
 
     def closed_in_the_middle() -> None:

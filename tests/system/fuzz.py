@@ -93,6 +93,7 @@ def _all_requests(counts: collections.Counter[str]) -> None:
         node.request(Ioctl.CARD_INFO, uapi.CardInfo())
         node.request(Ioctl.LED, 0)
         node.request(Ioctl.USER_REGISTER, uapi.UserRegister())
+        node.request(Ioctl.READ_CLOCK, uapi.Clock())
         node.request(Ioctl.RESET, uapi.Reset())
         with _CountingNode(counts) as fresh:
             fresh.request(Ioctl.SET_CONTEXT, uapi.Context(ram_length=PAGE))

@@ -51,6 +51,7 @@ STRUCTURES = {
     Ioctl.MAP_INFO: uapi.MapInfo,
     Ioctl.RESET: uapi.Reset,
     Ioctl.USER_REGISTER: uapi.UserRegister,
+    Ioctl.READ_CLOCK: uapi.Clock,
     Ioctl.SUBMIT_BATCH: uapi.SubmitBatch,
     Ioctl.SET_CONTEXT: uapi.Context,
     Ioctl.START_RING: uapi.StartRing,

@@ -8,6 +8,7 @@ import errno
 import mmap
 import os
 import select
+import time
 
 from peerdma import uapi
 from peerdma.board.waiter import Waiter
@@ -81,6 +82,20 @@ def test_registers_that_are_refused():
             node.refuses(errno.ENODEV, "the board is gone", Ioctl.USER_REGISTER, request)
     with Node(SENSOR) as node:
         assert register(node, 0) == 0
+
+
+def test_the_cycle_counter_and_when_it_was_read():
+    with Node(SENSOR) as node:
+        assert node.info().features & uapi.Feature.CLOCK
+        before = time.monotonic_ns()
+        found = [node.request(Ioctl.READ_CLOCK, uapi.Clock()) for _ in range(20)]
+        times = [when for each in found for when in (each.before_ns, each.after_ns)]
+        assert before <= times[0] and times[-1] <= time.monotonic_ns()
+        assert times == sorted(times)
+        cycles = [each.cycles for each in found]
+        assert cycles == sorted(set(cycles))
+        with rebound("picoevb1"):
+            node.refuses(errno.ENODEV, "the board is gone", Ioctl.READ_CLOCK, uapi.Clock())
 
 
 # Eventfds ------------------------------------------------------------------------------------

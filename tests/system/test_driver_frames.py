@@ -361,7 +361,7 @@ def test_frames_and_process_by_the_library():
     with peerdma.open(SENSOR) as board:
         sensor = testing.PatternSource(board)
         sensor.start(SIZE, seed=20)
-        ring = [np.zeros(SIZE, np.uint8) for _ in range(3)]
+        ring, began = [np.zeros(SIZE, np.uint8) for _ in range(3)], time.monotonic_ns()
         with pytest.raises(peerdma.UnsupportedError, match="Leave overwrite out"):
             board.frames(ring, overwrite=True)
         with board.frames(ring) as frames:
@@ -370,6 +370,8 @@ def test_frames_and_process_by_the_library():
                 assert (frame.number, frame.record.number) == (number, number)
                 assert (frame.array == fill_bytes(20 + number, 0, SIZE)).all()
                 assert frame.intact()
+                assert frame.time.simulated
+                assert began <= frame.time.ns <= time.monotonic_ns()
         sensor.stop()
         late = pytest.raises(peerdma.Timeout, match="the user block to give data")
         with board.frames(ring, timeout=2) as frames, late:

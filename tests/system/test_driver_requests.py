@@ -135,6 +135,7 @@ def test_unknown_flags():
             (Ioctl.MAP_INFO, uapi.MapInfo(flags=2)),
             (Ioctl.RESET, uapi.Reset(flags=1)),
             (Ioctl.USER_REGISTER, uapi.UserRegister(flags=2)),
+            (Ioctl.READ_CLOCK, uapi.Clock(flags=1)),
             (Ioctl.SUBMIT_BATCH, uapi.SubmitBatch(flags=1)),
             (Ioctl.SET_CONTEXT, uapi.Context(flags=1)),
             (Ioctl.H2C_DMA, uapi.H2cDma(flags=2)),
@@ -339,6 +340,7 @@ def test_a_node_opened_for_reading_only_is_for_looking():
             (Ioctl.CANCEL, uapi.Cancel(job=1)),
             (Ioctl.RESET, uapi.Reset()),
             (Ioctl.USER_REGISTER, uapi.UserRegister()),
+            (Ioctl.READ_CLOCK, uapi.Clock()),
             (Ioctl.SUBMIT_BATCH, uapi.SubmitBatch()),
             (Ioctl.SET_CONTEXT, uapi.Context()),
         ):

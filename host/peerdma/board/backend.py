@@ -13,6 +13,7 @@ from ..memory.mailbox import DoorbellPage, MailboxPage
 from ..memory.memory import DataPath, Memory
 from ..regs import Capability
 from ..uapi import Access
+from .clock import Bracket
 from .link import Link
 from .queue_memory import QueueMemory
 from .transfer import Through
@@ -242,6 +243,10 @@ class Backend(Protocol):
 
         UnsupportedError if the board or its driver has no such queue, or none that is free.
         """
+        ...
+
+    def read_clock(self) -> Bracket | None:
+        """Reads the board's cycle counter; None if it has none, or its driver does not tell."""
         ...
 
     def mailbox(self) -> MailboxPage:

@@ -17,6 +17,7 @@ from ..regs import Capability
 from ..uapi import Access
 from .arrays import Arrays, Lease
 from .backend import Backend, Filling, FrameRecord
+from .clock import ClockEstimator, FrameClock, FrameTime
 from .job_runner import JobRunner
 from .pin import Pin, Span
 from .records import Records
@@ -89,16 +90,27 @@ class Frame(OneProcess):
         What the board says of it: its time, length and CRC, and what the board dropped before. None
         if the board makes no records, or, with `overwrite`, if the record was written over before
         it was read.
+    time : FrameTime or None
+        When it began, by the host's clock. None without a record; if the board's driver does not
+        report its cycle counter; and if the counter was reset since, or the host suspended.
     """
 
-    __slots__ = ("_frames", "_given_back", "array", "number", "record")
+    __slots__ = ("_frames", "_given_back", "array", "number", "record", "time")
 
-    def __init__(self, frames: Frames, array: Any, number: int, record: FrameRecord | None):
+    def __init__(
+        self,
+        frames: Frames,
+        array: Any,
+        number: int,
+        record: FrameRecord | None,
+        time: FrameTime | None,
+    ):
         self._frames = frames
         self._given_back = False
         self.array: Any = array
         self.number: int = number
         self.record: FrameRecord | None = record
+        self.time: FrameTime | None = time
 
     def __repr__(self) -> str:
         return f"<Frame {self.number} in {self.array!r}>"
@@ -135,6 +147,7 @@ class Frames(OneProcess):
         It fills the places in turn.
     places : sequence of Place
     records : Records or None
+    clock : FrameClock or None
     overwrite : bool
         See `Board.frames`.
     after : callable or None
@@ -161,6 +174,7 @@ class Frames(OneProcess):
         run: Filling,
         places: Sequence[Place],
         records: Records | None,
+        clock: FrameClock | None,
         *,
         overwrite: bool,
         after: Callable[[Callable[[], None]], None] | None,
@@ -170,6 +184,7 @@ class Frames(OneProcess):
         self._run = run
         self._places = places
         self.records: Records | None = records
+        self._clock = clock
         self._overwrite = overwrite
         self._after = after
         self._when_closed = closed
@@ -204,10 +219,12 @@ class Frames(OneProcess):
                     if self.closed:
                         raise StopIteration
                     number = self._newest() if self._overwrite else self._next()
-                    place, record = self._place(number), None
+                    place, record, when = self._place(number), None, None
                     if self.records is not None:
                         record = self.records.read(number, place.span.nbytes, self._overwrite)
-                    self._last = Frame(self, place.array, number, record)
+                    if record is not None and self._clock is not None:
+                        when = self._clock.time(number, record.cycles)
+                    self._last = Frame(self, place.array, number, record, when)
                 place.span.pin.memory.flush_writes()
             except BaseException:
                 self.close()
@@ -344,5 +361,12 @@ def fill_frames(
         pinned, size = pin(records.array), records.array.itemsize
         for index, frame in enumerate(ring):
             frame.append(pinned[index * size : (index + 1) * size])
+    clock, extension = None, backend.info.extension
+    if records and extension and extension.clock_khz:
+        # Before the first frame: what began before the first reading has no time.
+        estimator = ClockEstimator(extension.clock_khz, backend.info.simulated)
+        clock = FrameClock(backend.read_clock, estimator, len(places))
     run = backend.fill([pieces(frame) for frame in ring], overwrite=overwrite, timeout=timeout)
-    return Frames(run, places, records, overwrite=overwrite, after=after, closed=closed, jobs=jobs)
+    return Frames(
+        *(run, places, records, clock), overwrite=overwrite, after=after, closed=closed, jobs=jobs
+    )

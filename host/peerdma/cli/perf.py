@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Measures how fast a board transfers, by size: to the board, from the board, and copies.
 
+Then how long small transfers take, the slowest of many too: on an idle board, and beside others.
 Each size is verified before it is measured. Transfers to and from the board use card RAM, from
 address 0 on, and overwrite what is there. A copy goes from memory to memory through the board.
 """
@@ -15,7 +16,7 @@ import json
 import re
 import statistics
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +31,7 @@ from ..memory.surface import Gpu, Surface
 from ..opening import add_board_option, open_board
 from .options import about, add_gpu_options, heading, way
 from .plot import SUFFIXES, figure_class, over_limit, plot
+from .tails import TAILS, keep_busy, tails
 
 __all__ = ["add_perf"]
 
@@ -39,8 +41,16 @@ _BY_FOURS = [1 << n for n in range(6, 31, 2)]
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 #: Runs of each transfer: on a simulated board they differ little, and take long.
 _REPEAT, _REPEAT_SIMULATED = 100, 3
-_DIRECTIONS = ("to board", "from board", "copy")
+#: Small transfers, to see the slowest ones, and how many of each: a simulated board takes
+#: milliseconds for one.
+_SMALL, _TAILS, _TAILS_SIMULATED = 64, 100_000, 100
+#: Bytes of the transfers beside which small ones are made; fewer if card RAM is smaller.
+_LOAD = 32 << 10
+#: Each direction, and what keeps the board busy beside small transfers: the other direction of the
+#: link, or copies, with which they take turns.
+_DIRECTIONS = {"to board": "from board", "from board": "to board", "copy": "copy"}
 _ROW = "{:>10} {:>10} {:>8} {:>8} {:>6} {:>14} {:>10}".format
+_TAIL_ROW = ("{:<28}" + " {:>8}" * len(TAILS) + "  " + " {:>9}" * len(TAILS)).format
 
 
 def add_perf(command: argparse.ArgumentParser) -> None:
@@ -69,6 +79,13 @@ def add_perf(command: argparse.ArgumentParser) -> None:
         metavar="N",
         help="how often each transfer is made; the median is shown (default: "
         f"{_REPEAT}, with a simulated board {_REPEAT_SIMULATED})",
+    )
+    command.add_argument(
+        "--tails",
+        type=_tails,
+        metavar="N",
+        help=f"how often transfers of {_SMALL} bytes are made, idle and beside others, to see the "
+        f"slowest (default: {_TAILS}, with a simulated board {_TAILS_SIMULATED}; 0: not at all)",
     )
     command.add_argument(
         "--json",
@@ -102,6 +119,10 @@ def _repeat(text: str) -> int:
     return int(text)
 
 
+def _tails(text: str) -> int:
+    return 0 if text == "0" else _repeat(text)
+
+
 def _perf(command: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
     if arguments.plot and arguments.plot.suffix not in SUFFIXES:
         command.error(f"--plot writes {', '.join(SUFFIXES)}, not {arguments.plot}")
@@ -125,6 +146,9 @@ def _perf(command: argparse.ArgumentParser, arguments: argparse.Namespace) -> in
                 "clock to read, and wall time says nothing about hardware. Leave --plot out"
             )
         repeat = arguments.repeat or (_REPEAT_SIMULATED if info.simulated else _REPEAT)
+        small = arguments.tails
+        if small is None:
+            small = _TAILS_SIMULATED if info.simulated else _TAILS
         report = {
             **about(info, None if arguments.memory == "numpy" else gpu, memory),
             "clock_khz": _clock_khz(info) or None,
@@ -132,22 +156,31 @@ def _perf(command: argparse.ArgumentParser, arguments: argparse.Namespace) -> in
             "repeat": repeat,
             "results": [],
             "left_out": [],
+            "tails": [],
             "verified": False,
         }
         for name, value in [*heading(report), *_legend(report)]:
             say(f"{name:<12}{value}")
         sizes = arguments.sizes or [n for n in _BY_FOURS if n <= arguments.max]
-        seeds = itertools.count(step=2)
+        make = functools.partial(_transfer, board, gpu, new, itertools.count(step=2))
         for direction in _DIRECTIONS:
             fit = [n for n in sizes if direction == "copy" or n <= info.card_ram_size]
             for nbytes in fit:
-                transfers = _measure(board, gpu, new, nbytes, direction, repeat, next(seeds))
+                transfers = _measure(make, nbytes, direction, repeat)
                 row = _result(direction, transfers, _clock_khz(info))
                 if nbytes == fit[0]:
                     say(_title(row, info.simulated))
                 say(_line(row))
                 report["results"].append(row)
             report["left_out"] += [{"direction": direction, "bytes": n} for n in sizes[len(fit) :]]
+        if small:
+            say(_tails_title(small, info.simulated))
+            for direction, load in itertools.product(_DIRECTIONS, (False, True)):
+                other = (min(_LOAD, info.card_ram_size), _DIRECTIONS[direction]) if load else None
+                transfers = _measure(make, _SMALL, direction, small, other)
+                row = _tails_result(direction, other, transfers, _clock_khz(info))
+                say(_tails_line(row))
+                report["tails"].append(row)
         report["verified"] = True
         say()
         for name, value in _notes(report):
@@ -194,24 +227,48 @@ def _notes(report: dict) -> list[tuple[str, str]]:
     if report["left_out"]:
         most = report["card_ram_bytes"]
         notes.append(("left out", f"to and from the board, more than the {most} bytes of card RAM"))
+    if report["tails"]:
+        loads = {row["beside"]["bytes"] for row in report["tails"] if row["beside"]}
+        notes.append(("percentiles", "by nearest rank; - is one of too few transfers"))
+        notes.append(("beside", f"transfers of {max(loads)} bytes by two other threads, all along"))
     if over := over_limit(report):
         notes.append(("over 100%", f"small transfers from the board: {over}"))
     return notes
 
 
+#: Of so many bytes and a direction: what makes such transfers.
+_Make = Callable[[int, str], contextlib.AbstractContextManager[Callable[[], Transfer]]]
+
+
 def _measure(
-    board: Board,
-    gpu: Gpu,
-    new: Callable[[int], Surface],
+    make: _Make,
     nbytes: int,
     direction: str,
     repeat: int,
-    seed: int,
+    beside: tuple[int, str] | None = None,
 ) -> list[Transfer]:
-    """Makes a transfer and verifies what arrived, then makes it so many times.
+    """Makes a transfer so many times, `beside` those of so many bytes and a direction."""
+    with contextlib.ExitStack() as stack:
+        run = stack.enter_context(make(nbytes, direction))
+        if beside:
+            stack.enter_context(keep_busy(stack.enter_context(make(*beside))))
+        return [run() for _ in range(repeat)]
 
-    Each call has an even seed of its own: data left by another one, on the card too, is wrong.
+
+@contextlib.contextmanager
+def _transfer(
+    board: Board,
+    gpu: Gpu,
+    new: Callable[[int], Surface],
+    seeds: Iterator[int],
+    nbytes: int,
+    direction: str,
+) -> Iterator[Callable[[], Transfer]]:
+    """What makes a transfer, which was made once, and verified what arrived.
+
+    Each has an even seed of its own: data left by another one, on the card too, is wrong.
     """
+    seed = next(seeds)
     with contextlib.ExitStack() as stack:
         source, destination = (stack.enter_context(new(nbytes)) for _ in range(2))
         source.fill(seed)
@@ -225,7 +282,7 @@ def _measure(
         for each in ["copy"] if direction == "copy" else ["to board", "from board"]:
             runs[each]()
         gpu.verify(destination, seed=seed)
-        return [runs[direction]() for _ in range(repeat)]
+        yield runs[direction]
 
 
 def _result(direction: str, transfers: list[Transfer], clock_khz: int) -> dict:
@@ -249,6 +306,40 @@ def _result(direction: str, transfers: list[Transfer], clock_khz: int) -> dict:
         "cycles": cycles,
         "wall_samples": walls,
     }
+
+
+def _tails_result(
+    direction: str, beside: tuple[int, str] | None, transfers: list[Transfer], clock_khz: int
+) -> dict:
+    """Percentiles of small transfers, those of time in seconds; None for what is not known."""
+    cycles = tails(each.cycles for each in transfers)
+    return {
+        "direction": direction,
+        "beside": beside and {"direction": beside[1], "bytes": beside[0]},
+        "bytes": _SMALL,
+        "count": len(transfers),
+        "cycles": cycles if clock_khz else dict.fromkeys(cycles),
+        "wall_seconds": tails(each.wall_seconds for each in transfers),
+    }
+
+
+def _tails_title(count: int, simulated: bool) -> str:
+    """What is above the rows of small transfers."""
+    wall = "wall µs (sim)" if simulated else "wall µs"
+    columns = _TAIL_ROW(f"{_SMALL} bytes, {count} of each", *TAILS, *TAILS)
+    above = _TAIL_ROW("", *[""] * (len(TAILS) - 1), "cycles", *[""] * (len(TAILS) - 1), wall)
+    return f"\n{above}\n{columns}"
+
+
+def _tails_line(row: dict) -> str:
+    """A row of small transfers."""
+    cells = [
+        "-" if value is None else f"{value * scale:.{digits}f}"
+        for name, scale, digits in (("cycles", 1, 0), ("wall_seconds", 1e6, 1))
+        for value in row[name].values()
+    ]
+    beside = f"beside {row['beside']['direction']}" if row["beside"] else "idle"
+    return _TAIL_ROW(f"{row['direction']}, {beside}", *cells)
 
 
 def _title(row: dict, simulated: bool) -> str:

@@ -19,6 +19,7 @@ from ..board.backend import (
     Prepared,
     Progress,
 )
+from ..board.clock import Bracket
 from ..board.link import Link
 from ..board.queue_memory import QueueMemory
 from ..board.transfer import Through
@@ -30,6 +31,7 @@ from ..memory.memory import DataPath, DmaBufMemory, Memory
 from ..regs import EXTENSION_VERSION, Capability, user_block_text, waits_for_text
 from ..uapi import (
     Access,
+    Clock,
     Context,
     ExportDmabuf,
     Feature,
@@ -293,6 +295,14 @@ class KernelBackend:
     ) -> Launching:
         """Opens a launch queue, if the driver has one, and slots for all copies."""
         return LaunchRun(self._node, self._jobs, self.pin, self.unpin, copies, memory)
+
+    def read_clock(self) -> Bracket | None:
+        """Has the driver read the cycle counter; None if the board or this driver cannot."""
+        if Feature.CLOCK not in self._features:
+            return None
+        clock = Clock()
+        self._node.request(Ioctl.READ_CLOCK, clock, "read the board's cycle counter")
+        return Bracket(clock.before_ns, clock.cycles, clock.after_ns)
 
     def mailbox(self) -> MailboxPage:
         """The mailbox page of the board itself."""

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -11,6 +12,7 @@ import numpy as np
 
 from ..board import backend
 from ..board.backend import BoardInfo, Launching, Moved, Piece, Pinned, Progress
+from ..board.clock import Bracket
 from ..board.queue_memory import QueueMemory
 from ..board.transfer import Through
 from ..board.waiter import Waiter
@@ -246,6 +248,13 @@ class UserSpaceBackend:
     def user_register(self, offset: int, value: int | None) -> int:
         """Writes a register of the user block unless `value` is None; returns what it reads."""
         return self._register(USER_BLOCK_BASE + offset, value)
+
+    def read_clock(self) -> Bracket | None:
+        """Reads the cycle counter of the extension block."""
+        before = time.monotonic_ns()
+        cycles = self._driver.engine.clock()
+        after = time.monotonic_ns()
+        return None if cycles is None else Bracket(before, cycles, after)
 
     def mailbox(self) -> MailboxPage:
         """Maps the page, if the gateware has it."""

@@ -135,6 +135,22 @@ def test_frames_bring_their_records(sensor, source):
             assert not frame.intact()
 
 
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_frames_have_times_of_the_simulation(sensor, source, overwrite):
+    """Of this machine's clock: each began after the run did, and before it was received."""
+    source.start(FRAME)
+    ring = [np.empty(FRAME, np.uint8) for _ in range(3)]
+    before = time.monotonic_ns()
+    with sensor.frames(ring, overwrite=overwrite) as stream:
+        frames = [(frame, time.monotonic_ns()) for frame in itertools.islice(stream, 8)]
+    found = [(frame.time, now) for frame, now in frames if frame.record is not None]
+    assert found or overwrite
+    for when, now in found:
+        assert when.simulated
+        assert before <= when.ns - when.bound_ns + 1
+        assert when.ns + when.bound_ns <= now + 1
+
+
 def test_records_count_what_the_source_dropped(sensor, source):
     source.start(FRAME, interval=300)
     with sensor.frames([np.empty(FRAME, np.uint8)]) as stream:

@@ -8,6 +8,7 @@ import signal
 import statistics
 import subprocess
 import sys
+from collections import Counter
 from types import ModuleType
 from unittest.mock import MagicMock
 
@@ -15,6 +16,7 @@ import pytest
 
 from peerdma.cli import perf
 from peerdma.cli.main import main
+from peerdma.cli.tails import TAILS
 from peerdma.errors import PeerdmaError, UnsupportedError, VerifyError
 from peerdma.uapi import Op
 from tests.host.conftest import GPUS
@@ -29,8 +31,10 @@ ROW = {
 }
 REPORT = {
     *("board", "simulated", "link", "gpu", "emulated", "memory", "clock_khz", "card_ram_bytes"),
-    *("repeat", "results", "left_out", "verified"),
+    *("repeat", "results", "left_out", "tails", "verified"),
 }
+#: What else is on a busy board, by direction.
+BESIDE = {"to board": "from board", "from board": "to board", "copy": "copy"}
 
 
 @pytest.fixture
@@ -39,7 +43,8 @@ def measured(node_driver, tmp_path, capsys):
 
     def measure(*options: str) -> tuple[dict, list[str]]:
         file = tmp_path / "report.json"
-        assert main(["perf", "--gpu", "emulated", "--json", str(file), *options]) == 0
+        tails = [] if "--tails" in options else ["--tails", "0"]
+        assert main(["perf", "--gpu", "emulated", "--json", str(file), *tails, *options]) == 0
         return json.loads(file.read_text()), capsys.readouterr().out.splitlines()
 
     return measure
@@ -53,7 +58,7 @@ def rows(lines: list[str]) -> list[list[str]]:
 def test_a_real_board(measured, node_driver):
     """64 bytes to 4 MiB by fours, those that fit card RAM in each direction, 100 times each."""
     report, lines = measured()
-    assert set(report) == REPORT
+    assert set(report) == REPORT and report["tails"] == []
     assert all(set(row) == ROW for row in report["results"])
     sizes = [64 << 2 * n for n in range(9)]
     fit = [n for n in sizes if n <= CARD_RAM]
@@ -93,8 +98,63 @@ def test_a_real_board(measured, node_driver):
     assert len(made) == 2 * len(fit) * 102 + len(sizes) * 101
 
 
+def check_tails(report, lines, count):
+    """The rows, and what is in the file, are of one measurement: idle and busy, each direction."""
+    (title,) = (number for number, line in enumerate(lines) if line.startswith("64 bytes, "))
+    assert lines[title].split() == ["64", "bytes,", str(count), "of", "each", *TAILS, *TAILS]
+    found = [(row["direction"], row["beside"]) for row in report["tails"]]
+    assert found == [
+        (direction, beside and {"direction": beside, "bytes": 32_768})
+        for direction in DIRECTIONS
+        for beside in (None, BESIDE[direction])
+    ]
+    for row, line in zip(report["tails"], lines[title + 1 :], strict=False):
+        assert (row["bytes"], row["count"]) == (64, count)
+        beside = f"beside {row['beside']['direction']}" if row["beside"] else "idle"
+        assert line.startswith(f"{row['direction']}, {beside} ")
+        values = [*row["cycles"].values(), *row["wall_seconds"].values()]
+        shown = [
+            "-"
+            if value is None
+            else f"{value:.0f}"
+            if number < len(TAILS)
+            else f"{value * 1e6:.1f}"
+            for number, value in enumerate(values)
+        ]
+        assert line.split()[-2 * len(TAILS) :] == shown
+        walls = [value for value in row["wall_seconds"].values() if value is not None]
+        assert walls[0] > 0 and walls == sorted(walls)
+
+
+def test_the_tails_of_small_transfers(measured, node_driver):
+    report, lines = measured("--sizes", "64", "--repeat", "1", "--tails", "150")
+    check_tails(report, lines, 150)
+    for row in report["tails"]:
+        # The stand-in says 10 cycles of each, and 150 have no p99.9.
+        assert row["cycles"] == {"p50": 10, "p99": 10, "p99.9": None, "max": 10}
+        assert row["wall_seconds"]["p99.9"] is None
+    lengths = Counter(said["length"] for _, said in node_driver.named("SUBMIT"))
+    # Three directions idle and busy, each verified by one, or two, before: also the load.
+    assert lengths[64] == 5 + 3 + 2 * (5 + 3 * 150)
+    assert lengths[32_768] >= 5 + 3 * 2
+
+
+@pytest.mark.parametrize("scale", [1, 100])
+def test_how_many_small_transfers_there_are_by_default(node_driver, monkeypatch, capfd, scale):
+    """A simulated board takes too long for as many as a real one."""
+    assert (perf._TAILS, perf._TAILS_SIMULATED) == (100_000, 100)
+    monkeypatch.setattr(perf, "_TAILS", 7)
+    monkeypatch.setattr(perf, "_TAILS_SIMULATED", 3)
+    node_driver.info.time_scale = scale
+    options = ["--memory", "numpy", "--sizes", "64", "--repeat", "1"]
+    assert main(["perf", *options, "--json", "-"]) == 0
+    report = json.loads(capfd.readouterr().out)
+    assert {row["count"] for row in report["tails"]} == {7 if scale == 1 else 3}
+
+
 def test_numpy_arrays_need_no_gpu(node_driver, capfd):
-    assert main(["perf", "--memory", "numpy", "--sizes", "4K,100", "--json", "-"]) == 0
+    options = ["--sizes", "4K,100", "--tails", "0"]
+    assert main(["perf", "--memory", "numpy", *options, "--json", "-"]) == 0
     output = capfd.readouterr()
     report = json.loads(output.out)
     assert (report["gpu"], report["memory"]) == (None, "arrays of numpy")
@@ -148,7 +208,8 @@ def test_the_simulated_board(socket, tmp_path, name):
     """Wall time is marked as the simulation's, and has no rate."""
     gpu, memory = GPUS[name]
     file = tmp_path / "report.json"
-    options = ["--gpu", gpu, "--memory", memory, "--sizes", "256,128K,3", "--json", file]
+    sizes = ["--sizes", "256,128K,3", "--tails", "5"]
+    options = ["--gpu", gpu, "--memory", memory, *sizes, "--json", file]
     result = command("perf", "--board", socket, *options)
     assert result.returncode == 0, result.stderr
     report, lines = json.loads(file.read_text()), result.stdout.splitlines()
@@ -172,7 +233,12 @@ def test_the_simulated_board(socket, tmp_path, name):
     assert report["results"][2]["path"] == {"to_board": None, "from_board": path}
     assert "wall µs     real time that the simulation took: says nothing about hardware" in lines
     assert sum(line.endswith("share  wall µs (sim)") for line in lines) == 3
-    assert all(len(cells) == 6 for cells in rows(lines))
+    table = [line for line in lines if not line.startswith("64 bytes")]
+    assert all(len(cells) == 6 for cells in rows(table))
+    check_tails(report, lines, 5)
+    cycles = {(row["direction"], bool(row["beside"])): row["cycles"] for row in report["tails"]}
+    # Requests wait for writes on the link.
+    assert cycles["to board", True]["max"] > 1.2 * cycles["to board", False]["max"]
 
 
 @pytest.mark.parametrize(
@@ -188,6 +254,8 @@ def test_the_simulated_board(socket, tmp_path, name):
         (["--max", "4K", "--sizes", "64"], "not allowed with argument --max"),
         (["--repeat", "0"], "'0' is not a number from 1 to 999999"),
         (["--repeat", "many"], "'many' is not a number"),
+        (["--tails", "-1"], "--tails"),
+        (["--tails", "1M"], "'1M' is not a number from 1 to 999999"),
         (["--plot", "rates.gif"], "--plot writes .png, .svg, .pdf, not rates.gif"),
         (["--memory", "numpy", "--gpu", "cuda"], "--memory numpy uses no GPU"),
         (["--gpu", "amd"], "'amd' is none of auto, emulated, cuda, cuda:N"),

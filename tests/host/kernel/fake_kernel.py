@@ -10,6 +10,7 @@ import ctypes
 import errno
 import itertools
 import os
+import time
 import zlib
 from pathlib import Path
 from types import SimpleNamespace
@@ -81,7 +82,8 @@ class FakeKernel(FakeLaunches):
             | Feature.MAILBOX
             | Feature.CUDA
             | Feature.DMABUF
-            | Feature.STREAMS,
+            | Feature.STREAMS
+            | Feature.CLOCK,
             index=0,
             vendor=0x10EE,
             device=0x7021,
@@ -168,6 +170,15 @@ class FakeKernel(FakeLaunches):
         else:
             register.value = self.registers.get((register.block, register.offset), 0)
 
+    def cycles(self) -> int:
+        """The board's counter, which keeps this machine's time."""
+        return time.monotonic_ns() // 8
+
+    def _read_clock(self, clock):
+        clock.before_ns = time.monotonic_ns()
+        clock.cycles = self.cycles()
+        clock.after_ns = time.monotonic_ns()
+
     def _set_context(self, context):
         context.ram_address = CARD_RAM - context.ram_length
 
@@ -247,7 +258,7 @@ class FakeKernel(FakeLaunches):
             if handle:
                 record = np.zeros(1, FRAME_RECORD)
                 record["number"], record["bytes"] = number | FRAME_NUMBER_VALID, len(data)
-                record["crc"] = zlib.crc32(data)
+                record["crc"], record["cycles"] = zlib.crc32(data), self.cycles()
                 at = offset + number % size * FRAME_RECORD.itemsize
                 self._side(handle, at, FRAME_RECORD.itemsize)[:] = record.view(np.uint8)
             ring.filled = number + 1

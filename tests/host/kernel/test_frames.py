@@ -3,6 +3,7 @@
 
 import errno
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -69,6 +70,48 @@ def test_frames_come_in_order_and_go_back_when_the_next_is_asked_for(driver, boa
     assert driver.ring is None
     assert driver.named("CANCEL", "RELEASE_FRAMES")[-1][0] == "CANCEL"
     assert not driver.pins
+
+
+def test_frames_have_times(driver, board):
+    """To within what the clocks may be off; the stand-in's counter is exact."""
+    with board.frames(ring_of(3)) as frames:
+        for number in range(5):
+            before = time.monotonic_ns()
+            driver.fill(1, seed=7)
+            after = time.monotonic_ns()
+            when = next(frames).time
+            received = time.monotonic_ns()
+            assert not when.simulated
+            assert before <= when.ns + when.bound_ns and when.ns - when.bound_ns <= after, number
+            assert when.bound_ns <= received - before + 1000
+
+
+def test_a_counter_that_was_reset_gives_no_wrong_times(driver, board, monkeypatch):
+    """Frames that may be from before have none; those that cannot be have theirs."""
+    with board.frames(ring_of(2)) as frames:
+        driver.fill(2, seed=7)
+        assert next(frames).time is not None
+        monkeypatch.setattr(driver, "cycles", lambda: (time.monotonic_ns() - started) // 8)
+        started = time.monotonic_ns()
+        found = []
+        for _ in range(6):
+            found.append(next(frames).time)
+            driver.fill(1, seed=7)
+    assert found[:2] == [None] * 2
+    assert all(when.ns + when.bound_ns >= started for when in found[2:])
+
+
+@pytest.mark.parametrize("without", [Feature.CLOCK, None])
+def test_a_driver_or_board_without_a_clock_gives_no_times(driver, without):
+    if without is not None:
+        driver.info.features &= ~without
+    else:
+        driver.info.clock_khz = 0
+    with peerdma.open(driver.path) as board, board.frames(ring_of(1)) as frames:
+        driver.fill(1, seed=1)
+        frame = next(frames)
+    assert frame.record is not None and frame.time is None
+    assert not driver.named("READ_CLOCK")
 
 
 def test_frames_without_records(node_driver):
