@@ -28,10 +28,9 @@ NBYTES = 4096
 class FrameDataset(data.IterableDataset):
     """Frames of a board, as tensors of bytes, whose memory the library finds by DLPack.
 
-    A sample is a copy of the tensor that the board wrote: it can be batched and kept. With `borrow`
-    it is that tensor, which the board writes again once the next sample is asked for; that is for
-    DataLoader(batch_size=None). A DataLoader's worker opens the board itself, as one that was
-    opened before fork() is refused there. It sends samples later, so that they are always copies.
+    A sample is a copy of the tensor that the board wrote. With `borrow` it is that tensor, written
+    again once the next sample is asked for: for batch_size=None. A DataLoader's worker opens the
+    board itself, as one opened before fork() is refused there; it sends samples later, and copies.
     """
 
     def __init__(self, path: str | None, count: int, device: str, *, borrow: bool = False):
