@@ -105,7 +105,7 @@ docs: setup ## the documents as a site, with API, registers and requests: build/
 	$(RUN) -m tools.site
 
 wheels: setup ## the library, and a simulated board that needs no compiler, into build/wheels
-	@$(RUN) -c "import auditwheel, hatchling, ziglang" 2>/dev/null || $(RUN) -m pip install --quiet \
+	@$(RUN) -c "import auditwheel, hatchling, ipykernel, nbclient, ziglang" 2>/dev/null || $(RUN) -m pip install --quiet \
 	 $(if $(WHEELS),--no-index --find-links "$(WHEELS)") --editable '.[wheels]'
 	$(RUN) -m sim.wheels
 

@@ -28,6 +28,7 @@ DOCS = [
     ROOT / "CONTRIBUTING.md",
     ROOT / "SECURITY.md",
     *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted((ROOT / "host").rglob("*.ipynb")),
 ]
 #: Modules that others import, and so read about.
 MODULES = [path for path in FILES if path.suffix == ".py" and "tests" not in path.parts]

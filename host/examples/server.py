@@ -1,21 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""A server in one thread: sends what clients send through the board, and back to them.
+"""A server in one thread: sends arrays of bytes through the board, and back to who sent them.
 
-A request is its length, 4 bytes with the highest first, and so many bytes; so is the answer.
-Clients are served at once: while the board works for one of them, others are read and answered.
+A request is an array's length, 4 bytes with the highest first, and the array. The answer is "+" and
+the same, or "-", a length and what went wrong, which ends it. Clients are served at the same time.
 """
-
-from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import signal
 import sys
+from functools import partial
 from pathlib import Path
-
-import numpy as np
 
 # That of a checkout, unless the package is installed.
 sys.path.append(str(Path(__file__).resolve().parent.parent))
@@ -24,7 +20,7 @@ import peerdma
 from peerdma.cli.main import guarded
 from peerdma.opening import add_board_option
 
-#: Longest request, in bytes: a client must not make the server take any amount of memory.
+#: Bytes of an array, at most: a client cannot make the server take any amount of memory.
 LONGEST = 16 << 20
 
 
@@ -33,53 +29,51 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     add_board_option(parser)
     parser.add_argument("--port", type=int, default=0, help="of 127.0.0.1 (0: any that is free)")
-    arguments = parser.parse_args()
-
-    def run() -> int:
-        with peerdma.open(arguments.board) as board:
-            asyncio.run(serve(board, arguments.port))
-        return 0
-
-    return guarded("server.py", run)
+    parser.add_argument("--patience", type=float, default=60, help="seconds for each step (60)")
+    return guarded("server.py", lambda: asyncio.run(serve(**vars(parser.parse_args()))))
 
 
-async def serve(board: peerdma.Board, port: int) -> None:
+async def serve(board: str, port: int, patience: float) -> int:
     """Serves clients until SIGINT or SIGTERM."""
     stopped = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-    server = await asyncio.start_server(
-        lambda reader, writer: converse(board, reader, writer), "127.0.0.1", port
-    )
-    host, port = server.sockets[0].getsockname()
-    print(f"listening on {host}:{port}", flush=True)
-    await stopped.wait()
-    # What is in progress is cancelled with its task, when the loop ends.
-    server.close()
+    with peerdma.open(board) as opened:
+        conversation = partial(converse, opened, patience)
+        server = await asyncio.start_server(conversation, "127.0.0.1", port)
+        print("listening on {}:{}".format(*server.sockets[0].getsockname()), flush=True)
+        await stopped.wait()
+        server.close()
+    return 0
 
 
-async def converse(
-    board: peerdma.Board, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-) -> None:
-    """Answers the requests of a client, until it goes."""
-    # Thus end the conversations of clients who go.
-    gone = contextlib.suppress(ConnectionError, asyncio.IncompleteReadError)
-    with contextlib.closing(writer), gone:
-        while True:
-            header = await reader.readexactly(4)
-            length = int.from_bytes(header, "big")
-            if length > LONGEST:
-                print(f"a request of {length} bytes is refused", file=sys.stderr)
-                return
-            source = np.frombuffer(await reader.readexactly(length), np.uint8)
-            target = np.empty(length, np.uint8)
+async def converse(board: peerdma.Board, patience: float, reader, writer) -> None:
+    """Answers the requests of a client, until it goes or something goes wrong."""
+    try:
+        kind = b"+"
+        while kind == b"+":
             try:
-                await board.submit(source, target)
-            except peerdma.PeerdmaError as error:
-                print(f"a request failed: {error}", file=sys.stderr)
-                return
-            writer.write(header + target.tobytes())
-            await writer.drain()
+                content = await asyncio.wait_for(answer(board, reader), patience)
+            except (ValueError, asyncio.TimeoutError, peerdma.PeerdmaError) as error:
+                kind, content = b"-", (str(error) or f"not done in {patience:g} s").encode()
+            writer.write(kind + len(content).to_bytes(4, "big") + content)
+            await asyncio.wait_for(writer.drain(), patience)
+        while await asyncio.wait_for(reader.read(1 << 16), patience):
+            pass  # If what it still sends were not read, it would not get the answer.
+    except (ConnectionError, EOFError, asyncio.TimeoutError, asyncio.CancelledError):
+        pass  # It has gone, or the server ends.
+    finally:
+        writer.transport.abort()
+
+
+async def answer(board: peerdma.Board, reader: asyncio.StreamReader) -> bytes:
+    """What came back of the array that a client sends."""
+    length = int.from_bytes(await reader.readexactly(4), "big")
+    if length > LONGEST:
+        raise ValueError(f"{length} bytes are too many: send {LONGEST} at most")
+    source, target = await reader.readexactly(length), bytearray(length)
+    await board.submit(source, target)
+    return bytes(target)
 
 
 if __name__ == "__main__":

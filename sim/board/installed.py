@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The installed simulated board: `sim.board.server` with the model that lies beside it.
+"""The installed simulated board: `sim.board.server` with the models that lie beside it.
 
-`save` puts one there. In the wheel peerdma-sim this file is `__main__`, in place of the one that
+`save` puts them there. In the wheel peerdma-sim this file is `__main__`, in place of the one that
 compiles models.
 """
 
@@ -10,8 +10,10 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from .config_space import ConfigSpace
 from .loader import Model
@@ -19,40 +21,51 @@ from .server import StartError, main
 
 __all__ = ["save"]
 
-_LIBRARY, _ABOUT = "libboard.so", "model.json"
+_ABOUT = "models.json"
 
 
-def save(model: Model, folder: Path, **core: str | int | bool) -> None:
-    """Writes a model's files into a folder.
+def save(models: Iterable[tuple[Model, dict[str, Any]]], folder: Path) -> None:
+    """Writes the files of models into a folder.
 
     Parameters
     ----------
-    **core
-        What its core is in terms of the board's options, all that choose one.
+    models
+        Each with what its core is in terms of the board's options, all that choose one. They
+        differ in their user blocks. The first is that of a board without such options.
     """
-    space = {name: image.hex() for name, image in asdict(model.space).items()}
-    about = {"clock_khz": model.clock_khz, "core": core, "space": space}
-    (folder / _ABOUT).write_text(json.dumps(about, indent=1, sort_keys=True))
-    shutil.copyfile(model.library, folder / _LIBRARY)
+    abouts = []
+    for model, core in models:
+        library = f"libboard-{core['user']}.so"
+        shutil.copyfile(model.library, folder / library)
+        space = {name: image.hex() for name, image in asdict(model.space).items()}
+        about = {"library": library, "clock_khz": model.clock_khz, "core": core, "space": space}
+        abouts.append(about)
+    (folder / _ABOUT).write_text(json.dumps(abouts, indent=1, sort_keys=True))
 
 
-def _model(user: str | None, **core: int | bool | None) -> Model:
+def _model(user: str | None, **numbers: int | bool | None) -> Model:
     folder = Path(__file__).parent
-    about = json.loads((folder / _ABOUT).read_text())
-    others = [
-        f"--{name.replace('_', '-')}" + ("" if value is True else f" {value}")
-        for name, value in {"user": user, **core}.items()
-        if value not in (None, about["core"][name])
-    ]
-    if others:
+    models = json.loads((folder / _ABOUT).read_text())
+
+    def others(about: dict[str, Any]) -> list[str]:
+        """The options that its core does not have."""
+        return [
+            f"--{name.replace('_', '-')}" + ("" if value is True else f" {value}")
+            for name, value in {"user": user, **numbers}.items()
+            if value not in (None, about["core"][name])
+        ]
+
+    about = min(models, key=lambda each: len(others(each)))
+    if missing := others(about):
         raise StartError(
-            f"the installed board has a model of the default core only, none for "
-            f"{', '.join(others)}. A checkout of peerdma compiles others: there `make setup && "
+            "the installed board has models of the default core only, with the user block "
+            f"{' or '.join(each['core']['user'] for each in models)}, none for "
+            f"{', '.join(missing)}. A checkout of peerdma compiles others: there `make setup && "
             ".venv/bin/python -m sim.board --socket board.sock` with these options, and open that "
             "socket"
         )
     space = ConfigSpace(**{name: bytes.fromhex(image) for name, image in about["space"].items()})
-    return Model(folder / _LIBRARY, about["clock_khz"], space)
+    return Model(folder / about["library"], about["clock_khz"], space)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The package `peerdma_sim`: the files of `sim/board`, with a compiled model."""
+"""The package `peerdma_sim`: the files of `sim/board`, with compiled models."""
 
 from __future__ import annotations
 
@@ -14,9 +14,12 @@ from sim.compile.tools import ROOT, Compiler
 
 __all__ = ["write_package"]
 
+#: User blocks of its models: the default core's, and a source of frames.
+_USERS = (None, "pattern")
+
 
 def write_package(folder: Path, compiler: Compiler) -> None:
-    """Writes the package as `folder`, which it makes, with the default core; raises BuildError."""
+    """Writes the package as `folder`, which it makes; raises BuildError."""
     folder.mkdir(parents=True)
     for path in (ROOT / "sim" / "board").glob("*.py"):
         if path.name != "__main__.py":
@@ -24,7 +27,9 @@ def write_package(folder: Path, compiler: Compiler) -> None:
             shutil.copyfile(path, folder / name)
     core = CoreConfig()
     names = "h2c", "c2h", "ram_size", "launch_queues", "completion_timeout_us"
-    options = {name: getattr(core, name) for name in names}
-    user = next(name for name, block in BLOCKS.items() if block is core.user)
-    model = compiled(compiler=compiler)
-    save(model, folder, user=user, plain=False, waves=False, **options)
+    options = {name: getattr(core, name) for name in names} | {"plain": False, "waves": False}
+    default = next(name for name, block in BLOCKS.items() if block is core.user)
+    models = [
+        (compiled(user, compiler=compiler), {"user": user or default, **options}) for user in _USERS
+    ]
+    save(models, folder)

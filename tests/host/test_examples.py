@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The examples, as a reader would run them."""
 
+import asyncio
 import contextlib
-import importlib
+import importlib.util
+import itertools
+import json
 import os
 import re
 import runpy
@@ -18,6 +21,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+import peerdma
 from peerdma.cuda.gpu import CudaGpu
 from peerdma.testing.pattern import fill_bytes
 from tests.host.cuda import libraries
@@ -90,39 +94,149 @@ def test_stream_needs_a_source(tmp_path):
     assert "user block is PASS. Build its gateware with --user pattern" in done.stderr
 
 
-def asked(port: int, requests: list[bytes]) -> list[bytes]:
-    """What a server says to the requests of one client."""
-    answers = []
-    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
-        stream = connection.makefile("rwb")
-        for request in requests:
-            stream.write(len(request).to_bytes(4, "big") + request)
-            stream.flush()
-            answers.append(stream.read(int.from_bytes(stream.read(4), "big")))
-    return answers
+class Client:
+    """A client of the server; a context manager."""
+
+    def __init__(self, port: int):
+        self.connection = socket.create_connection(("127.0.0.1", port), timeout=60)
+        self.stream = self.connection.makefile("rb")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.stream.close()
+        self.connection.close()
+
+    def send(self, length: int, content: bytes) -> None:
+        """Sends a request, or a part of one."""
+        self.connection.sendall(length.to_bytes(4, "big") + content)
+
+    def answer(self) -> tuple[bytes, bytes]:
+        """Of one request; twice nothing if the server has hung up."""
+        kind, length = self.stream.read(1), int.from_bytes(self.stream.read(4), "big")
+        return kind, self.stream.read(length)
+
+    def asks(self, content: bytes) -> tuple[bytes, bytes]:
+        """The answer to a whole request."""
+        self.send(len(content), content)
+        return self.answer()
 
 
-def test_server(tmp_path, board_path):
-    command = [sys.executable, "-W", "error", str(EXAMPLES / "server.py"), "--board", board_path]
-    server = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+@pytest.fixture
+def connected():
+    """What is entered in it is there until the server has ended."""
+    with contextlib.ExitStack() as stack:
+        yield stack
+
+
+@pytest.fixture
+def serve(tmp_path, board_path, connected):
+    """Starts the server, ``port = serve(*options)``; it has to end as asked, and say nothing."""
+    servers = []
+
+    def start(*options: str) -> int:
+        command = [sys.executable, "-W", "error", example("server"), "--board", board_path]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        servers.append(subprocess.Popen([*command, *options], cwd=tmp_path, **pipes))
+        return int(servers[0].stdout.readline().rpartition(b":")[2])
+
     try:
-        port = int(server.stdout.readline().rpartition(b":")[2])
-        requests = [[bytes([client]) * (1000 * n) for n in range(4)] for client in range(5)]
-        with ThreadPoolExecutor() as clients:
-            assert list(clients.map(asked, [port] * 5, requests)) == requests
-        with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
-            connection.sendall(b"\xff" * 4)
-            assert connection.recv(1) == b""
-            # A client that is connected, and one that has gone in the middle of a request.
-            with socket.create_connection(("127.0.0.1", port), timeout=60) as gone:
-                gone.sendall(b"\0\0\0\7half")
-            assert asked(port, [b"again"]) == [b"again"]
-            server.terminate()
-            said = server.communicate(timeout=60)[1]
-        assert (server.returncode, said) == (0, b"a request of 4294967295 bytes is refused\n")
+        yield start
+        servers[0].terminate()
+        assert servers[0].communicate(timeout=60) == (b"", b"")
+        assert servers[0].returncode == 0
     finally:
-        server.kill()
-        server.communicate()
+        for server in servers:
+            server.kill()
+            server.communicate()
+
+
+def test_server_has_many_clients(serve):
+    port = serve()
+    requests = [[bytes([client]) * (1000 * n) for n in range(4)] for client in range(5)]
+
+    def client(contents: list[bytes]) -> list[tuple[bytes, bytes]]:
+        with Client(port) as client:
+            return [client.asks(content) for content in contents]
+
+    with ThreadPoolExecutor() as clients:
+        answers = list(clients.map(client, requests))
+    assert answers == [[(b"+", content) for content in contents] for contents in requests]
+
+
+def test_server_goes_on_without_a_client_that_has_gone(serve):
+    """One goes in the middle of its request, one of the copy, and one of the answer."""
+    port, content = serve(), os.urandom(1 << 17)
+    with Client(port) as stays:
+        for length, part in ((7, b"half"), (len(content), content)):
+            with Client(port) as goes:
+                goes.send(length, part)
+        with Client(port) as goes:
+            goes.send(len(content), content)
+            assert goes.stream.read(1000)
+        assert stays.asks(b"again") == (b"+", b"again")
+
+
+def test_server_refuses_what_is_too_long_in_words(serve):
+    """The client gets them even if it looks for an answer only after all is sent."""
+    port, most = serve(), 16 << 20
+    for length, sent in ((most + 1, most + 1), (0xFFFF_FFFF, 0), (0xFFFF_FFFF, most)):
+        with Client(port) as client:
+            client.send(length, bytes(sent))
+            said = f"{length} bytes are too many: send {most} at most"
+            assert client.answer() == (b"-", said.encode())
+            with Client(port) as other:
+                assert other.asks(b"again") == (b"+", b"again")
+
+
+def test_server_waits_only_so_long(serve):
+    """For a client that is silent, one that does not go on, and one whose copy takes longer."""
+    port = serve("--patience", "0.5")
+    with Client(port) as silent, Client(port) as stops, Client(port) as waits:
+        stops.send(7, b"half")
+        waits.send(16 << 20, bytes(16 << 20))
+        for client in silent, stops, waits:
+            assert client.answer() == (b"-", b"not done in 0.5 s")
+            assert client.answer() == (b"", b"")
+
+
+def test_server_ends_in_the_middle_of_requests(serve, connected):
+    """With clients that ask for nothing, that send, and that wait for the board."""
+    port = serve()
+    idle, sends, waits = (connected.enter_context(Client(port)) for _ in range(3))
+    assert idle.asks(b"here") == (b"+", b"here")
+    sends.send(7, b"half")
+    waits.send(16 << 20, bytes(16 << 20))
+
+
+def test_server_tells_what_the_board_says():
+    converse = runpy.run_path(example("server"))["converse"]
+
+    def submit(source, target):
+        raise peerdma.TransferError("the board says why")
+
+    async def answer() -> bytes:
+        board = SimpleNamespace(submit=submit)
+        server = await asyncio.start_server(partial(converse, board, 20.0), "127.0.0.1", 0)
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        writer.write(b"\0\0\0\3abc")
+        writer.write_eof()
+        try:
+            return await asyncio.wait_for(reader.read(), 20)
+        finally:
+            writer.close()
+            server.close()
+
+    assert asyncio.run(answer()) == b"-\0\0\0\22the board says why"
+
+
+def test_the_notebook_is_stored_without_outputs():
+    """They would grow old. What it gives is tested with the wheels."""
+    cells = json.loads((EXAMPLES / "peerdma.ipynb").read_text())["cells"]
+    code = [cell for cell in cells if cell["cell_type"] == "code"]
+    assert len(code) == 5
+    assert all((cell["outputs"], cell["execution_count"]) == ([], None) for cell in code)
 
 
 def test_boards(tmp_path):
@@ -242,7 +356,7 @@ def test_inference(tmp_path):
 
 
 class Tensor(np.ndarray):
-    """As much of a tensor of PyTorch as the example needs, in "GPU memory" of the stand-in."""
+    """As much of a tensor of PyTorch as examples need, in "GPU memory" of the stand-in."""
 
     @property
     def __cuda_array_interface__(self):
@@ -250,6 +364,9 @@ class Tensor(np.ndarray):
 
     def float(self):
         return self.astype(np.float32)
+
+    def clone(self):
+        return self.copy()
 
     def cuda(self):
         return self
@@ -261,12 +378,40 @@ class Tensor(np.ndarray):
         return self.view(np.ndarray)
 
 
+class DataLoader:
+    """As much of PyTorch's as the example needs, without workers."""
+
+    def __init__(self, dataset, *, batch_size, num_workers):
+        self._samples, self._count = iter(dataset), batch_size
+        assert not num_workers
+
+    def __iter__(self):
+        if self._count is None:
+            yield from self._samples
+        while batch := list(itertools.islice(self._samples, self._count or 0)):
+            yield np.stack(batch)
+
+
 class Torch:
-    """As much of PyTorch as the example has. What it computes, it computes at once."""
+    """As much of PyTorch as examples have. What it computes, it computes at once.
+
+    Attributes
+    ----------
+    workers : int
+        Of the DataLoader in one of which this is; 0 if it is in none.
+    """
 
     uint8 = np.uint8
 
     def __init__(self, gpu):
+        self.workers = 0
+        self.utils = SimpleNamespace(
+            data=SimpleNamespace(
+                IterableDataset=object,
+                DataLoader=DataLoader,
+                get_worker_info=lambda: self.workers and SimpleNamespace(num_workers=self.workers),
+            )
+        )
         self._library = libraries.StandIn(gpu)
         stream = SimpleNamespace(
             cuda_stream=self._library.stream(),
@@ -288,20 +433,69 @@ class Torch:
         tensor.keeps = array
         return tensor
 
+    empty = zeros
+
     @staticmethod
     def from_numpy(array):
         return array.view(Tensor)
 
 
-def test_inference_by_pytorch(cuda_loaded, monkeypatch, capsys):
-    """Without a GPU it shows the order of things only, and nothing of CUDA or PyTorch."""
+@pytest.fixture
+def torch(cuda_loaded, monkeypatch):
+    """A stand-in for PyTorch. It shows the order of things only, and nothing of CUDA or PyTorch."""
     with CudaGpu(0, "device") as gpu, gpu.device.current():
-        monkeypatch.setitem(sys.modules, "torch", torch := Torch(gpu))
-        program = runpy.run_path(example("inference"))
-        monkeypatch.setattr(sys, "argv", ["inference.py", "--frames", "5"])
-        assert program["main"]() == 0
+        torch = Torch(gpu)
+        monkeypatch.setitem(sys.modules, "torch", torch)
+        monkeypatch.setitem(sys.modules, "torch.utils", torch.utils)
+        yield torch
         torch.close()
+
+
+def test_inference_by_pytorch(torch, monkeypatch, capsys):
+    program = runpy.run_path(example("inference"))
+    monkeypatch.setattr(sys, "argv", ["inference.py", "--frames", "5"])
+    assert program["main"]() == 0
     assert capsys.readouterr().out == "5 frames by with_torch, all scores right\n"
+
+
+@pytest.mark.parametrize("options", [(), ("--batch", "3"), ("--batch", "3", "--workers", "1")])
+def test_dataset(tmp_path, options):
+    """By PyTorch, where there is one; else it says what is missing."""
+    done = run(tmp_path, example("dataset"), "--frames", "7", *options)
+    if importlib.util.find_spec("torch"):
+        assert done.returncode == 0, done.stderr
+        assert re.fullmatch(r"7 frames on (cuda|cpu), all right\n", done.stdout)
+    else:
+        assert (done.returncode, done.stdout) == (1, "")
+        assert "this example needs PyTorch: https://" in done.stderr
+
+
+@pytest.mark.parametrize("options", [(), ("--batch", "3")])
+def test_dataset_by_a_loader(torch, monkeypatch, capsys, options):
+    program = runpy.run_path(example("dataset"))
+    monkeypatch.setattr(sys, "argv", ["dataset.py", "--frames", "7", *options])
+    assert program["main"]() == 0
+    assert capsys.readouterr().out == "7 frames on cuda, all right\n"
+
+
+@pytest.mark.parametrize(
+    ("borrow", "workers", "tensors"), [(False, 0, 6), (True, 0, 4), (True, 1, 6)]
+)
+def test_dataset_copies_what_it_cannot_lend(torch, borrow, workers, tensors):
+    """The ring has four tensors. A worker's samples are on their way when it makes others."""
+    torch.workers = workers
+    dataset = runpy.run_path(example("dataset"))["FrameDataset"](None, 6, "cuda", borrow=borrow)
+    samples = list(dataset)
+    assert len(samples) == 6
+    assert len({sample.ctypes.data for sample in samples}) == tensors
+
+
+def test_dataset_is_one_stream(torch):
+    """Two workers would get the same frames, by two boards, or no board."""
+    torch.workers = 2
+    dataset = runpy.run_path(example("dataset"))["FrameDataset"](None, 6, "cuda")
+    with pytest.raises(peerdma.UnsupportedError, match="take one worker"):
+        list(dataset)
 
 
 def test_pipeline(cuda_loaded, monkeypatch, capsys):

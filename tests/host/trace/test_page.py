@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The page of a trace, in a real browser."""
 
+import html
 import struct
 import zlib
 
@@ -91,6 +92,19 @@ def test_it_counts_and_asks_for_nothing(opened):
     assert text(browser, "h1") == "a <title>" == browser.evaluate("document.title")
     browser.evaluate("fit(); draw(); show(7)")
     assert [url for url in browser.asked if not url.startswith("file:")] == []
+    assert browser.said == []
+
+
+def test_it_works_inside_another_page(browser, tmp_path):
+    """As in a notebook, where it has no address that could keep what is seen."""
+    path = tmp_path / "outer.html"
+    inner = html.escape(page(story(300), "inside"))
+    path.write_text(f'<iframe width="900" height="600" srcdoc="{inner}"></iframe>')
+    browser.open(f"file://{path}")
+    browser.wait_for("!!frames[0]?.document.getElementById('count')?.value")
+    browser.evaluate("""new Promise((done) => {
+        frames[0].dispatchEvent(new KeyboardEvent("keydown", { key: "+" }));
+        frames[0].requestAnimationFrame(() => setTimeout(done)); })""")
     assert browser.said == []
 
 

@@ -50,30 +50,33 @@ def test_the_demo_verifies_its_copy(site, tmp_path):
 OPEN = "import peerdma, sys; print(peerdma.open(sys.argv[1], arguments=sys.argv[2:]).info())"
 
 
-def test_options_that_choose_the_core_that_it_has(site, tmp_path):
-    options = ["--user", "pass", "--h2c", "1", "--c2h", "1", "--ram-size", "65536", "--msi", "4"]
+@pytest.mark.parametrize(("user", "found"), [("pass", "PASS"), ("pattern", "PATN")])
+def test_options_that_choose_a_core_that_it_has(site, tmp_path, user, found):
+    options = ["--user", user, "--h2c", "1", "--c2h", "1", "--ram-size", "65536", "--msi", "4"]
     done = run(site, "-c", OPEN, "sim", *options, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "simulated=True" in done.stdout
+    assert "simulated=True" in done.stdout and f"user_block='{found}'" in done.stdout
 
 
 @pytest.mark.parametrize(
     "options",
     [
         ["--user bfloat16", "--c2h 2"],
+        ["--user pattern", "--h2c 2"],
         ["--plain"],
         ["--ram-size 4096"],
         ["--launch-queues 2"],
         ["--completion-timeout-us 50"],
         ["--waves"],
     ],
-    ids=lambda options: options[0],
+    ids=" ".join,
 )
 def test_options_that_need_another_core_are_named(site, tmp_path, options):
     words = " ".join(options).replace("--waves", "--waves file.fst").split()
     done = run(site, "-c", OPEN, "sim", *words, cwd=tmp_path)
     (line,) = done.stderr.splitlines()[:1]
-    assert f"the default core only, none for {', '.join(options)}. A checkout" in line
+    missing = ", ".join(each for each in options if each != "--user pattern")
+    assert f"with the user block pass or pattern, none for {missing}. A checkout" in line
     assert "there `make setup && .venv/bin/python -m sim.board --socket board.sock` with" in line
     assert "BoardNotFound: the simulated board did not start" in done.stderr
 

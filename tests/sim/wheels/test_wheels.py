@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import html
 import importlib.metadata
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -109,7 +111,7 @@ def test_a_model_that_needs_a_newer_system_is_refused(wheels, tmp_path):
     """Here one that calls a function of glibc 2.38."""
     from sim.wheels.__main__ import audit
 
-    code, library = tmp_path / "newer.c", tmp_path / "libboard.so"
+    code, library = tmp_path / "newer.c", tmp_path / "libboard-pattern.so"
     code.write_text("#include <string.h>\nvoid f(char *a, char *b) { strlcpy(a, b, 4); }\n")
     command = [sys.executable, "-m", "ziglang", "cc", "-target", "x86_64-linux-gnu.2.38"]
     environment = {**os.environ, "ZIG_GLOBAL_CACHE_DIR": str(CACHE / "zig")}
@@ -118,7 +120,7 @@ def test_a_model_that_needs_a_newer_system_is_refused(wheels, tmp_path):
     audit(good, "x86_64")
     with zipfile.ZipFile(good) as source, zipfile.ZipFile(newer, "w") as target:
         for name in source.namelist():
-            changed = name.endswith(library.name)
+            changed = name == f"peerdma_sim/{library.name}"
             target.writestr(name, library.read_bytes() if changed else source.read(name))
     with pytest.raises(BuildError, match="needs more than its name says"):
         audit(newer, "x86_64")
@@ -132,33 +134,89 @@ def install_numpy(site: Path) -> None:
         (site / name).symlink_to(numpy.locate_file(name))
 
 
-def test_they_run_where_there_is_no_compiler(wheels, tmp_path):
-    environment, home = tmp_path / "venv", tmp_path / "home"
-    home.mkdir()
+@pytest.fixture(scope="module")
+def environment(wheels, tmp_path_factory) -> Path:
+    """A virtual environment in which the wheels are installed, with numpy."""
+    environment = tmp_path_factory.mktemp("installed") / "venv"
     subprocess.run([sys.executable, "-m", "venv", str(environment)], check=True)
-    (site,) = environment.glob("lib/python3*/site-packages")
-    install_numpy(site)
+    install_numpy(site_of(environment))
     pip = [str(environment / "bin" / "python"), "-m", "pip", "--disable-pip-version-check"]
     command = [*pip, "install", "--no-index", "--find-links", str(wheels), "peerdma-sim"]
     subprocess.run(command, check=True)
-    # Nothing is in PATH but what the environment has.
-    clean = {"PATH": str(environment / "bin"), "HOME": str(home)}
+    return environment
+
+
+def site_of(environment: Path) -> Path:
+    """Where packages are in an environment."""
+    (site,) = environment.glob("lib/python3*/site-packages")
+    return site
+
+
+def run_in(
+    environment: Path, home: Path, program: str, *arguments: str, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """Runs a program of an environment in `home`, with nothing else in its PATH."""
+    clean = {"PATH": str(environment / "bin"), "HOME": str(home), **variables}
     assert shutil.which("g++", path=clean["PATH"]) is None
     done = subprocess.run(
-        ["peerdma", "demo", "--json"],
+        [str(environment / "bin" / program), *arguments],
         cwd=home,
         env=clean,
-        executable=str(environment / "bin" / "peerdma"),
         capture_output=True,
         text=True,
         timeout=300,
     )
     assert done.returncode == 0, done.stderr
+    return done
+
+
+def test_they_run_where_there_is_no_compiler(environment, tmp_path):
+    done = run_in(environment, tmp_path, "peerdma", "demo", "--json")
     report = json.loads(done.stdout)
     assert report["verified"] and report["simulated"]
     assert report["bytes"] == 1 << 22
-    assert list(home.iterdir()) == []
+    assert list(tmp_path.iterdir()) == []
     print(f"the demo took {report['wall_seconds']:.1f} s")
+
+
+#: Writes a notebook with its outputs.
+EXECUTE = """
+import sys, nbclient, nbformat
+notebook = nbformat.read(sys.argv[1], as_version=4)
+nbclient.execute(notebook)
+nbformat.write(notebook, sys.argv[2])
+"""
+
+
+def test_the_notebook(environment, tmp_path):
+    """As Jupyter runs it: a cell that fails is an error; what the cells say is in the result."""
+    import nbclient  # which `make test` does not need
+
+    # Jupyter is this environment's. What the other one has comes first.
+    jupyter = Path(nbclient.__file__).parents[1]
+    path = f"{site_of(environment)}{os.pathsep}{jupyter}"
+    notebook = str(ROOT / "host" / "examples" / "peerdma.ipynb")
+    run_in(environment, tmp_path, "python", "-c", EXECUTE, notebook, "done.ipynb", PYTHONPATH=path)
+    cells = json.loads((tmp_path / "done.ipynb").read_text())["cells"]
+    opened, copied, surfaces, frames, trace = (
+        cell["outputs"] for cell in cells if cell["cell_type"] == "code"
+    )
+    assert text_of(opened) == "simulated board, PCIe Gen2 x1\n"
+    assert re.fullmatch(r"4096 bytes in \d+ cycles of the board: host memory .*\n", text_of(copied))
+    assert text_of(surfaces).startswith("16384 bytes, all right: peer-to-peer to the board")
+    numbers = re.findall(r"^frame (\d): begun at cycle \d+, all right$", text_of(frames), re.M)
+    assert numbers == list("012345")
+    (picture,) = ("".join(each["data"]["text/html"]) for each in trace if "data" in each)
+    (page,) = re.findall('<iframe srcdoc="([^"]*)"', picture)
+    assert html.unescape(page) == (tmp_path / "copy.html").read_text()
+    # In the trace, the GPU's memory is read and written.
+    shown = run_in(environment, tmp_path, "peerdma", "trace", "copy.pcapng").stdout
+    assert re.search("card > GPU +MRd", shown) and re.search("card > GPU +MWr", shown)
+
+
+def text_of(outputs: list[dict]) -> str:
+    """What a cell has printed."""
+    return "".join("".join(each.get("text", [])) for each in outputs)
 
 
 @pytest.fixture
