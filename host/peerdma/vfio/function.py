@@ -112,7 +112,7 @@ class Device(Protocol):
         """Readable when there is something that `serve` has to see."""
         ...
 
-    def serve(self) -> None:
+    def serve(self) -> object:
         """Takes note of what has come from the device; does not wait. Raises if it is gone."""
         ...
 
