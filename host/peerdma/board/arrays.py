@@ -20,15 +20,12 @@ import numpy as np
 
 from ..errors import PeerdmaError
 from ..memory.dmabuf import DmaBuf
-from ..memory.external import ExternalArray, describe
-from ..memory.memory import HostArray, Memory, host_bytes, is_memory
-from ..memory.origin import Origin, Part
+from ..memory.external import ExternalArray, Origin, Part, describe
+from ..memory.memory import HostArray, Memory, array_interface, host_bytes, is_memory
 from ..memory.surface import Surface
-from ..process import OwnLock
 from ..uapi import Access
-from .pin import Pin, Span
-from .pin_table import PinTable
-from .spans import read_only
+from ..waiting import OwnLock
+from .pin import Pin, PinTable, Span, read_only
 
 if TYPE_CHECKING:
     from ..cuda.arrays import CudaArrays
@@ -168,7 +165,8 @@ class Arrays:
             If a board cannot reach the memory, it is not contiguous, or it is read-only and
             `needed` is to write it; says what to do.
         """
-        self.reap()
+        if self.returned:
+            self.reap()
         if not isinstance(thing, np.ndarray) and is_memory(thing) and not _on_cuda_gpu(thing):
             if thing.readonly and needed is Access.WRITE:
                 raise read_only("use", thing.nbytes, thing.address)
@@ -194,7 +192,8 @@ class Arrays:
                 pinned.users -= ended
                 if surface is not None:
                     surface.release()
-                self._drop_if_over(pinned)
+                if pinned.over:
+                    self._drop_if_over(pinned)
 
     def close(self) -> None:
         """Unpins all that is not in use. What is, the board's end unpins."""
@@ -222,7 +221,7 @@ class Arrays:
             return self._for_now(HostArray(array.bytes())), 0, ()
         key, address, readonly = id(owner), array.address, array.readonly
         if owner is not array.owner:
-            address, readonly = owner.__array_interface__["data"]
+            address, readonly = array_interface(owner)["data"]
         place = address, owner.nbytes, not readonly
         pinned = self._kept.get(key)
         if pinned is not None:

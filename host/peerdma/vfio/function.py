@@ -13,9 +13,9 @@ import weakref
 from collections.abc import Sequence
 from typing import ClassVar, NamedTuple, Protocol
 
-from ..board.waiter import Waiter
 from ..errors import ProtocolError, UnsupportedError
 from ..process import watched
+from ..waiting import Waiter
 from .structures import CONFIG_REGION, Irq
 
 __all__ = ["COMMAND", "Capability", "Command", "Device", "LostWrites", "PciFunction"]
