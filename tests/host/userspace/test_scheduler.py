@@ -129,7 +129,7 @@ def test_what_waits_is_cancelled_without_the_board(registers, scheduler, start):
     start("copy", H2C, C2H)
     start("read", C2H)
     registers.writes.clear()
-    scheduler.cancel("copy")
+    assert scheduler.cancel("copy")
     assert names(scheduler) == ["copy"]
     assert running(scheduler) == ["write", "read"]
     assert not scheduler.cancel("copy")
