@@ -14,7 +14,7 @@ import contextlib
 import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -37,7 +37,7 @@ LIMIT = 256 << 20
 _ACTION = "transfer"
 
 
-def memory_of(thing: Any, cuda: Callable[[], CudaArrays]) -> Memory:
+def memory_of(thing: object, cuda: Callable[[], CudaArrays]) -> Memory:
     """Memory to pin explicitly; PinError if `thing` is none that a board can reach."""
     if not isinstance(thing, np.ndarray) and is_memory(thing):
         return thing
@@ -84,7 +84,7 @@ class Lease:
 
     def __init__(
         self,
-        given: Any,
+        given: object,
         owner: object,
         pinned: _Pinned,
         arrays: Arrays,
@@ -152,11 +152,11 @@ class Arrays:
             self._cuda = CudaArrays()
         return self._cuda
 
-    def wait_for_producer(self, thing: Any, address: int) -> None:
+    def wait_for_producer(self, thing: object, address: int) -> None:
         """Waits for work that is queued on an array of a GPU; called without the lock."""
         self.cuda().wait(thing, address, _ACTION)
 
-    def lease(self, thing: Any, needed: Access) -> tuple[Span, Lease]:
+    def lease(self, thing: object, needed: Access) -> tuple[Span, Lease]:
         """The bytes of an array, pinned; they stay so at least until the lease is closed.
 
         Raises
@@ -309,7 +309,7 @@ class Arrays:
 
     def _leased(
         self,
-        given: Any,
+        given: object,
         owner: object,
         pinned: _Pinned,
         array: ExternalArray | None,

@@ -205,7 +205,7 @@ class Planner:
 
         return self._plan(_listed(source), _listed(destination), prepare)
 
-    def write(self, source: Any, card_address: int) -> Plan:
+    def write(self, source: object, card_address: int) -> Plan:
         """See `Board.write`."""
 
         def prepare(here: list[Span], _: list[Span]) -> Prepared | None:
@@ -214,7 +214,7 @@ class Planner:
 
         return self._plan(_single(source, "write"), [], prepare)
 
-    def read(self, destination: Any, card_address: int) -> Plan:
+    def read(self, destination: object, card_address: int) -> Plan:
         """See `Board.read`."""
 
         def prepare(_: list[Span], there: list[Span]) -> Prepared | None:
@@ -223,7 +223,7 @@ class Planner:
 
         return self._plan([], _single(destination, "read"), prepare)
 
-    def span(self, given: Any, needed: Access, leases: list[Lease]) -> Span:
+    def span(self, given: object, needed: Access, leases: list[Lease]) -> Span:
         """The span of a pin, a span or an array; adds the lease of an array to `leases`."""
         if isinstance(given, Pin):
             given = Span(given, 0, given.nbytes)
@@ -234,8 +234,8 @@ class Planner:
 
     def _plan(
         self,
-        source: list[Any],
-        destination: list[Any],
+        source: list[object],
+        destination: list[object],
         prepare: Callable[[list[Span], list[Span]], Prepared | None],
     ) -> Plan:
         """A plan of what `prepare` makes of both sides; card RAM as a side is empty."""
@@ -276,7 +276,7 @@ class Planner:
         return Piece(span.pin.held, span.start, span.stop)
 
 
-def _single(memory: Any, call: str) -> list[Any]:
+def _single(memory: object, call: str) -> list[object]:
     """An argument that has to be in one piece, for a card address; as `_listed`."""
     try:
         (given,) = _listed(memory)
@@ -289,12 +289,13 @@ def _single(memory: Any, call: str) -> list[Any]:
     return [given]
 
 
-def _listed(given: Any) -> list[Any]:
+def _listed(given: object) -> list[object]:
     """What one side of a transfer consists of: pins, spans and arrays; TypeError for all else."""
     if isinstance(given, (Pin, Span, np.ndarray)) or _is_memory(given):
         return [given]
-    several = isinstance(given, Sequence) and not isinstance(given, str)
-    pieces = list(given) if several else [given]
+    pieces: list[object] = [given]
+    if isinstance(given, Sequence) and not isinstance(given, str):
+        pieces = list(given)
     for each in pieces:
         if not isinstance(each, (Pin, Span)) and not _is_memory(each):
             raise wrong_type(
@@ -305,7 +306,7 @@ def _listed(given: Any) -> list[Any]:
     return pieces
 
 
-def _is_memory(given: Any) -> bool:
+def _is_memory(given: object) -> bool:
     return is_memory(given) or is_array(given)
 
 

@@ -74,7 +74,7 @@ class ExternalArray(NamedTuple):
         return host_bytes(self.address, self.nbytes, self.owner, self.readonly)
 
 
-def is_array(thing: Any) -> bool:
+def is_array(thing: object) -> bool:
     """Whether `describe` takes it for an array; it may still refuse it."""
     try:
         return (
@@ -98,7 +98,7 @@ def _has_buffer(thing: Any) -> bool:
     return True
 
 
-def describe(array: Any, action: str = "register", *, ordered: bool = True) -> ExternalArray:
+def describe(array: object, action: str = "register", *, ordered: bool = True) -> ExternalArray:
     """Where an array's bytes are.
 
     Parameters
@@ -172,7 +172,7 @@ def _buffer(thing: Any, action: str) -> ExternalArray:
     return _host(array, thing, action)
 
 
-def _host(array: np.ndarray, given: Any, action: str) -> ExternalArray:
+def _host(array: np.ndarray, given: object, action: str) -> ExternalArray:
     if type(array) is not np.ndarray:
         refuse_mask(action, array)
     if not array.flags.c_contiguous or array.dtype.hasobject:
@@ -276,7 +276,7 @@ class Origin:
 
     def __init__(
         self,
-        given: Any,
+        given: object,
         array: ExternalArray,
         parts: Sequence[Part] = (),
         identity: Callable[[int], int] | None = None,
@@ -285,9 +285,12 @@ class Origin:
         self._place = array.address, array.nbytes
         self._parts = parts
         self._identity = identity
-        self._foreign = not isinstance(given, np.ndarray)
-        follow = _foreign_place if self._foreign else _numpy_place
-        self._where = follow(given, array)
+        self._foreign = False
+        if isinstance(given, np.ndarray):
+            self._where = _numpy_place(given, array)
+        else:
+            self._foreign = True
+            self._where = _foreign_place(given, array)
         self._expected = self._where()
         self.produced: int = array.address if array.on_gpu else 0
 
@@ -317,7 +320,7 @@ class Origin:
         )
 
 
-def _numpy_place(given: Any, array: ExternalArray) -> Callable[[], Any]:
+def _numpy_place(given: np.ndarray, array: ExternalArray) -> Callable[[], object]:
     """What returns where an array is now, in under a microsecond for most: any comparable value."""
     field = ctypes.c_void_p.from_address(id(given) + _DATA)
     if (field.value or 0) != array.address:  # another layout of numpy's objects
@@ -332,14 +335,14 @@ def _numpy_place(given: Any, array: ExternalArray) -> Callable[[], Any]:
     return lambda: (field.value, given.nbytes, given.strides, root.value, owner.nbytes)
 
 
-def _foreign_place(given: Any, array: ExternalArray) -> Callable[[], Any]:
+def _foreign_place(given: Any, array: ExternalArray) -> Callable[[], object]:
     """As `_numpy_place`, for arrays of other libraries."""
     for way in (_torch, _interface):
         found = way(given, array)
         if found is not None:
             return found
 
-    def described() -> Any:
+    def described() -> object:
         now = describe(given, ordered=False)
         return now.address, now.nbytes
 

@@ -7,7 +7,7 @@ import abc
 import enum
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, Protocol, TypeGuard, cast, runtime_checkable
 
 import numpy as np
 
@@ -133,7 +133,7 @@ class Memory(Protocol):
         ...
 
 
-def is_memory(thing: Any) -> bool:
+def is_memory(thing: object) -> TypeGuard[Memory]:
     """Whether an object has the methods of `Memory`; it need not derive from it."""
     # Called for each array of each transfer: most have no `extents`.
     try:
