@@ -47,7 +47,7 @@ ORDER = (
     "peerdma.memory",
     "peerdma.trace",
     "peerdma.arguments peerdma.deprecated peerdma.errors peerdma.identity peerdma.process "
-    "peerdma.uapi",
+    "peerdma.uapi peerdma.waiting",
     "hw.top hw.endpoint hw.core hw.host hw.build",
     "hw.boards",
     "hw.pcie",

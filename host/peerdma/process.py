@@ -13,18 +13,14 @@ import atexit
 import contextlib
 import itertools
 import os
-import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, Protocol, TypeVar, cast
-
-from .errors import PeerdmaError
+from typing import Any, NoReturn, Protocol
 
 __all__ = [
     "AtExit",
     "OneProcess",
-    "OwnLock",
     "Watched",
     "forked",
     "here",
@@ -32,10 +28,6 @@ __all__ = [
     "own",
     "watched",
 ]
-
-
-_P = ParamSpec("_P")
-_T = TypeVar("_T")
 
 
 def forked(what: str = "board") -> str:
@@ -133,89 +125,6 @@ class AtExit:
     def _end_all(self) -> None:
         for thing in list(self._members):
             self._end(thing)
-
-
-if TYPE_CHECKING:
-
-    class _RLock:
-        """What is used of the type of ``threading.RLock()``, which has no name of its own."""
-
-        def acquire(self, blocking: bool = True, timeout: float = -1) -> bool: ...
-        def release(self) -> None: ...
-        def __enter__(self) -> bool: ...
-        def __exit__(self, *_: object) -> None: ...
-        def _is_owned(self) -> bool: ...
-        def _acquire_restore(self, state: tuple[int, int]) -> None: ...
-
-else:
-    _RLock = type(threading.RLock())
-
-
-class OwnLock(_RLock):
-    """A reentrant lock of one process. In a child nobody can take it, with an error that says why.
-
-    Parameters
-    ----------
-    what : str
-        What it belongs to, for that error.
-
-    Attributes
-    ----------
-    foreign : bool
-        Whether this process is such a child.
-    """
-
-    foreign: bool = False
-
-    def __init__(self, what: str = "board"):
-        self._what = what
-        watched(self)
-
-    def require_own(self) -> None:
-        """PeerdmaError in a child."""
-
-    def disown(self) -> None:
-        """See `Watched`. Whoever held it may be a thread that does not exist here."""
-        object.__setattr__(self, "__class__", _ForeignLock)
-
-    def condition(self) -> threading.Condition:
-        """A condition whose lock it is."""
-        return threading.Condition(cast(Any, self))
-
-    def without(self, call: Callable[_P, _T], *arguments: _P.args, **named: _P.kwargs) -> _T:
-        """Calls something with the lock, which this thread holds once, released.
-
-        The lock is taken back whatever comes. The interpreter runs signal handlers as a function
-        begins and after calls: when this one begins the lock is held, and what comes after that
-        ends in the taking back, which is one instruction that no handler can end early.
-        """
-        held = (1, threading.get_ident())
-        try:
-            self.release()
-            return call(*arguments, **named)
-        finally:
-            self._acquire_restore(held)
-
-    def hold(self) -> None:
-        """Takes it, unless this thread has it. No signal handler can keep it from that."""
-        if not self._is_owned():
-            self._acquire_restore((1, threading.get_ident()))
-
-
-class _ForeignLock(OwnLock):
-    """What becomes of an `OwnLock` in a child."""
-
-    foreign = True
-
-    def require_own(self, *_: Any, **__: Any) -> NoReturn:
-        raise PeerdmaError(forked(self._what))
-
-    acquire = __enter__ = _acquire_restore = require_own
-
-    def release(self, *_: object) -> None:
-        """Nothing to do."""
-
-    __exit__ = release
 
 
 def keep(results: list[Any] | deque[Any], call: Callable[..., Any], *arguments: Any) -> None:

@@ -29,7 +29,7 @@ def parts(modules: set[str]) -> set[str]:
 #: What a program holds in its hands, and what that is made of.
 FACE = {
     *("arguments", "board", "deprecated", "errors", "gpus", "identity", "memory", "opening"),
-    *("process", "regs", "uapi"),
+    *("process", "regs", "uapi", "waiting"),
 }
 
 

@@ -11,10 +11,10 @@ import select
 import time
 
 from peerdma import uapi
-from peerdma.board.waiter import Waiter
 from peerdma.regs import PATTERN_SOURCE, PATTERN_SOURCE_NAME, user_block_text
 from peerdma.testing.pattern import fill_bytes
 from peerdma.uapi import Ioctl, Op, Reason, RegisterFlag, Submit, SubmitBatch, SubmitFlag
+from peerdma.waiting import Waiter
 from tests.system.marks import IN_GUEST
 from tests.system.picoevb import (
     PAGE,

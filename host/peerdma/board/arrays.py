@@ -14,21 +14,18 @@ import contextlib
 import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..errors import PeerdmaError
 from ..memory.dmabuf import DmaBuf
-from ..memory.external import ExternalArray, describe
-from ..memory.memory import HostArray, Memory, host_bytes, is_memory
-from ..memory.origin import Origin, Part
+from ..memory.external import ExternalArray, Origin, Part, describe
+from ..memory.memory import HostArray, Memory, array_interface, host_bytes, is_memory
 from ..memory.surface import Surface
-from ..process import OwnLock
 from ..uapi import Access
-from .pin import Pin, Span
-from .pin_table import PinTable
-from .spans import read_only
+from ..waiting import OwnLock
+from .pin import Pin, PinTable, Span, read_only
 
 if TYPE_CHECKING:
     from ..cuda.arrays import CudaArrays
@@ -40,7 +37,7 @@ LIMIT = 256 << 20
 _ACTION = "transfer"
 
 
-def memory_of(thing: Any, cuda: Callable[[], CudaArrays]) -> Memory:
+def memory_of(thing: object, cuda: Callable[[], CudaArrays]) -> Memory:
     """Memory to pin explicitly; PinError if `thing` is none that a board can reach."""
     if not isinstance(thing, np.ndarray) and is_memory(thing):
         return thing
@@ -87,7 +84,7 @@ class Lease:
 
     def __init__(
         self,
-        given: Any,
+        given: object,
         owner: object,
         pinned: _Pinned,
         arrays: Arrays,
@@ -155,11 +152,11 @@ class Arrays:
             self._cuda = CudaArrays()
         return self._cuda
 
-    def wait_for_producer(self, thing: Any, address: int) -> None:
+    def wait_for_producer(self, thing: object, address: int) -> None:
         """Waits for work that is queued on an array of a GPU; called without the lock."""
         self.cuda().wait(thing, address, _ACTION)
 
-    def lease(self, thing: Any, needed: Access) -> tuple[Span, Lease]:
+    def lease(self, thing: object, needed: Access) -> tuple[Span, Lease]:
         """The bytes of an array, pinned; they stay so at least until the lease is closed.
 
         Raises
@@ -168,7 +165,8 @@ class Arrays:
             If a board cannot reach the memory, it is not contiguous, or it is read-only and
             `needed` is to write it; says what to do.
         """
-        self.reap()
+        if self.returned:
+            self.reap()
         if not isinstance(thing, np.ndarray) and is_memory(thing) and not _on_cuda_gpu(thing):
             if thing.readonly and needed is Access.WRITE:
                 raise read_only("use", thing.nbytes, thing.address)
@@ -194,7 +192,8 @@ class Arrays:
                 pinned.users -= ended
                 if surface is not None:
                     surface.release()
-                self._drop_if_over(pinned)
+                if pinned.over:
+                    self._drop_if_over(pinned)
 
     def close(self) -> None:
         """Unpins all that is not in use. What is, the board's end unpins."""
@@ -222,7 +221,7 @@ class Arrays:
             return self._for_now(HostArray(array.bytes())), 0, ()
         key, address, readonly = id(owner), array.address, array.readonly
         if owner is not array.owner:
-            address, readonly = owner.__array_interface__["data"]
+            address, readonly = array_interface(owner)["data"]
         place = address, owner.nbytes, not readonly
         pinned = self._kept.get(key)
         if pinned is not None:
@@ -310,7 +309,7 @@ class Arrays:
 
     def _leased(
         self,
-        given: Any,
+        given: object,
         owner: object,
         pinned: _Pinned,
         array: ExternalArray | None,

@@ -13,11 +13,11 @@ from ..memory.mailbox import DoorbellPage, MailboxPage
 from ..memory.memory import DataPath, Memory
 from ..regs import Capability
 from ..uapi import Access
+from ..waiting import Waiter
 from .clock import Bracket
 from .link import Link
 from .queue_memory import QueueMemory
 from .transfer import Through
-from .waiter import Waiter
 
 __all__ = [
     "Backend",
@@ -32,6 +32,7 @@ __all__ = [
     "Pinned",
     "Prepared",
     "Progress",
+    "Transfers",
     "require_user_block",
 ]
 
@@ -126,11 +127,10 @@ class Moved(NamedTuple):
     elapsed: int | None = None
 
 
-class Backend(Protocol):
-    """A way to reach a board.
+class Transfers(Protocol):
+    """The transfers of a board: starts what its `Backend` has prepared, and says how it ended.
 
-    One thread at a time calls these methods, and none of them waits for a transfer. Callers have
-    checked ranges, overlaps, that there is something to transfer and that handles are valid.
+    One thread at a time calls these methods, and none of them waits for a transfer.
 
     Attributes
     ----------
@@ -139,35 +139,6 @@ class Backend(Protocol):
     """
 
     waiter: Waiter
-
-    @property
-    def info(self) -> BoardInfo:
-        """What is known about the board."""
-        ...
-
-    def pin(self, memory: Memory, access: Access) -> Pinned:
-        """Pins memory for the board's DMA; returns a handle for `Piece` and `unpin`.
-
-        The memory allows `access`. The mapping may give the board more than that, as callers check
-        the access of each transfer.
-        """
-        ...
-
-    def unpin(self, handle: Pinned) -> None:
-        """Undoes one `pin`; the board does not access the memory after this."""
-        ...
-
-    def prepare_copy(self, source: Sequence[Piece], destination: Sequence[Piece]) -> Prepared:
-        """Prepares a copy from memory to memory, for `start`; both sides have the same length."""
-        ...
-
-    def prepare_write(self, source: Piece, card_address: int) -> Prepared:
-        """Prepares a copy from memory to the card."""
-        ...
-
-    def prepare_read(self, destination: Piece, card_address: int) -> Prepared:
-        """Prepares a copy from the card to memory."""
-        ...
 
     def start(self, prepared: Prepared, tag: object, progress: Progress | None, /) -> None:
         """Starts a transfer that was prepared, as soon as the board can take it.
@@ -202,6 +173,48 @@ class Backend(Protocol):
         The board accesses no memory any more for those that failed, except after a Timeout of a
         driver that does not end what it was told to cancel.
         """
+        ...
+
+
+class Backend(Protocol):
+    """A way to reach a board.
+
+    One thread at a time calls these methods, and none of them waits for a transfer. Callers have
+    checked ranges, overlaps, that there is something to transfer and that handles are valid.
+
+    Attributes
+    ----------
+    info : BoardInfo
+        What is known about the board.
+    transfers : Transfers
+        Those that it has prepared and that were started.
+    """
+
+    info: BoardInfo
+    transfers: Transfers
+
+    def pin(self, memory: Memory, access: Access) -> Pinned:
+        """Pins memory for the board's DMA; returns a handle for `Piece` and `unpin`.
+
+        The memory allows `access`. The mapping may give the board more than that, as callers check
+        the access of each transfer.
+        """
+        ...
+
+    def unpin(self, handle: Pinned) -> None:
+        """Undoes one `pin`; the board does not access the memory after this."""
+        ...
+
+    def prepare_copy(self, source: Sequence[Piece], destination: Sequence[Piece]) -> Prepared:
+        """Prepares a copy from memory to memory; both sides have the same length."""
+        ...
+
+    def prepare_write(self, source: Piece, card_address: int) -> Prepared:
+        """Prepares a copy from memory to the card."""
+        ...
+
+    def prepare_read(self, destination: Piece, card_address: int) -> Prepared:
+        """Prepares a copy from the card to memory."""
         ...
 
     def prepare_process(self, source: Sequence[Piece], destination: Sequence[Piece]) -> Prepared:

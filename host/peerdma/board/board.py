@@ -10,21 +10,20 @@ from typing import Any, overload
 from ..arguments import integer
 from ..memory.mailbox import Mailbox
 from ..memory.surface import Gpu
-from ..process import OneProcess, OwnLock
+from ..process import OneProcess
 from ..regs import USER, USER_BLOCK_SIZE
 from ..uapi import Access
+from ..waiting import OwnLock
 from .arrays import Arrays, memory_of
 from .backend import Backend, BoardInfo, Progress, require_user_block
 from .job import Job
 from .job_runner import JobRunner
-from .pin import READ_WRITE, Pin, Side
-from .pin_table import CLOSED, PinTable, allowed
-from .plan import Plan
-from .planner import Planner
+from .ordered import Ordered
+from .pin import CLOSED, READ_WRITE, Pin, PinTable, Side, allowed, read_only
+from .plan import Plan, Planner
 from .queue import Queue
 from .queue_registry import QueueRegistry
-from .spans import read_only, require_ring
-from .streaming import Frames, Place, fill_frames
+from .streaming import Frames, Place, fill_frames, require_ring
 from .transfer import Transfer
 
 __all__ = ["Board"]
@@ -42,10 +41,11 @@ class Board(OneProcess):
         self._lock = OwnLock()
         self._pins = PinTable(backend, self._lock)
         self._arrays = Arrays(self._lock, self._pins)
-        self._jobs = JobRunner(backend, self._lock, self._arrays)
+        self._jobs = JobRunner(backend.transfers, self._lock, self._arrays)
         self._queues = QueueRegistry(self._jobs, backend, self._pins)
         self._pins.users = (self._queues, self._jobs)
-        self._plans = Planner(backend, self._jobs, self._arrays, self._pins)
+        self._ordered = Ordered(self._jobs, self._arrays)
+        self._plans = Planner(backend, self._jobs, self._ordered, self._arrays, self._pins)
         self._stream: Frames | None = None
         #: whether it was closed to the end
         self._ended = False
@@ -78,7 +78,7 @@ class Board(OneProcess):
                 self._end()
         self._queues.join()
         self._jobs.join()
-        self._plans.join()
+        self._ordered.join()
 
     def _end(self) -> None:
         """All of `close` but the end of the threads. The lock is held."""
@@ -88,7 +88,8 @@ class Board(OneProcess):
         self._queues.close()
         self._jobs.refuse(CLOSED)
         self._jobs.close()
-        self._plans.close()
+        self._ordered.close()
+        self._arrays.close()
         self._pins.reap()
         self._backend.close()
         self._jobs.forget()
@@ -343,7 +344,7 @@ class Board(OneProcess):
         self._lock.require_own()
         extension = require_user_block(self._backend)
         require_ring(arrays, overwrite, stream, extension)
-        after = None if stream is None else self._plans.in_order_of(stream)
+        after = None if stream is None else self._ordered.after(stream)
         with self._lock, contextlib.ExitStack() as undo:
             self._jobs.require_startable()
             self._jobs.settle()

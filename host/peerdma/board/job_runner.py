@@ -15,9 +15,10 @@ from collections import deque
 from typing import Protocol
 
 from ..errors import CANCELLED, Cancelled, PeerdmaError
-from ..process import AtExit, OwnLock
+from ..process import AtExit
+from ..waiting import OwnLock
 from .arrays import Arrays
-from .backend import Backend, Moved, Prepared, Progress
+from .backend import Moved, Prepared, Progress, Transfers
 from .pin import Pin
 from .transfer import Transfer
 
@@ -37,7 +38,7 @@ class Task(Protocol):
 
     #: bytes of the source; the rest does not matter if there are none
     nbytes: int
-    #: what `Backend.start` takes
+    #: what `Transfers.start` takes
     prepared: Prepared | None
     #: to be open when it starts, and held until it has ended
     pins: tuple[Pin, ...]
@@ -76,15 +77,16 @@ class JobRunner:
 
     Parameters
     ----------
-    backend : Backend
+    transfers : Transfers
+        The board's.
     lock : OwnLock
-        The board's: held while the backend is called, but not while its `waiter` is.
+        The board's: held while these are called, but not while their `waiter` is.
     arrays : Arrays
         Gives back what a job held when it has ended.
     """
 
-    def __init__(self, backend: Backend, lock: OwnLock, arrays: Arrays):
-        self._backend = backend
+    def __init__(self, transfers: Transfers, lock: OwnLock, arrays: Arrays):
+        self._transfers = transfers
         self._arrays = arrays
         self.lock: OwnLock = lock
         #: why no job can start now
@@ -132,7 +134,7 @@ class JobRunner:
         self._end(job, outcome)
         self._changed.notify_all()
         if self._led:
-            self._backend.waiter.wake()
+            self._transfers.waiter.wake()
 
     def run(self, task: Task, progress: Progress | None = None) -> Transfer:
         """Makes a transfer; what interrupts it cancels it. `progress` is called in this thread."""
@@ -144,7 +146,7 @@ class JobRunner:
             try:
                 self._start(job, note)
                 if self._led:
-                    self._backend.waiter.wake()
+                    self._transfers.waiter.wake()
                 while job._outcome is None:
                     self.wait()
                     if steps and progress is not None:
@@ -177,8 +179,8 @@ class JobRunner:
         with self.lock:
             if job not in self._pending:
                 return False
-            self._backend.cancel(job)
-            self._backend.waiter.wake()
+            self._transfers.cancel(job)
+            self._transfers.waiter.wake()
             return True
 
     def wait(self, until: float | None = None) -> None:
@@ -197,11 +199,11 @@ class JobRunner:
             return
         self._led = True
         try:
-            backend = self._backend
-            limit = backend.deadline(until)
-            self.lock.without(backend.waiter.wait, limit)
+            transfers = self._transfers
+            limit = transfers.deadline(until)
+            self.lock.without(transfers.waiter.wait, limit)
             self._busy_since = time.monotonic()
-            ended = backend.collect()
+            ended = transfers.collect()
             while ended:
                 job, outcome = ended[0]
                 assert isinstance(job, Running), "no other tag was given"
@@ -238,7 +240,7 @@ class JobRunner:
 
     def wake(self) -> None:
         """Ends the `wait` of all threads. Called with the lock held."""
-        self._backend.waiter.wake()
+        self._transfers.waiter.wake()
         self._changed.notify_all()
 
     def settle(self, pin: Pin | None = None) -> None:
@@ -253,7 +255,7 @@ class JobRunner:
         """
         if not self._stopped:
             for job in self._pending:
-                self._backend.cancel(job)
+                self._transfers.cancel(job)
             self.wake()
             until = time.monotonic() + _CLOSE_SECONDS
             while self._pending and time.monotonic() < until:
@@ -261,7 +263,7 @@ class JobRunner:
         self._stopped = True
         self._refusal = self._refusal or _ENDING
         while self._led:
-            self._backend.waiter.wake()
+            self._transfers.waiter.wake()
             self.wait(time.monotonic() + _CLOSE_SECONDS)
         _used.discard(self)
 
@@ -288,19 +290,19 @@ class JobRunner:
         except BaseException:
             # An interrupt: nobody will have these jobs.
             for job in jobs:
-                if job._outcome is None and not self._backend.cancel(job):
+                if job._outcome is None and not self._transfers.cancel(job):
                     self._end(job, Cancelled(CANCELLED))
             raise
         self._news.notify()
         if self._led:
             # Whoever waits may have to wait for less long now.
-            self._backend.waiter.wake()
+            self._transfers.waiter.wake()
 
     def _start(self, job: Running, progress: Progress | None) -> None:
         task = job._task
         if task.prepared is not None:
             self._pending.add(job)
-            self._backend.start(task.prepared, job, progress)
+            self._transfers.start(task.prepared, job, progress)
         else:
             self._end(job, task.finish(None, job._began))
 
@@ -320,7 +322,7 @@ class JobRunner:
 
     def _abandon(self, job: Running) -> None:
         """Cancels a job and waits for its end, whose time the backend limits."""
-        if job._outcome is None and not self._backend.cancel(job):
+        if job._outcome is None and not self._transfers.cancel(job):
             # The interrupt came before the backend knew of it.
             self._end(job, Cancelled(CANCELLED))
         self.wake()

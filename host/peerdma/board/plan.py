@@ -1,23 +1,40 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Transfers that have been checked and are ready to run."""
+"""Transfers that have been checked and are ready to run, and what makes them.
+
+A `Planner` checks what transfers are given, pins arrays, and has the backend prepare.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from ..errors import PeerdmaError
+import numpy as np
+
+from ..arguments import integer, wrong_type
+from ..errors import PeerdmaError, TransferError, UnsupportedError
+from ..memory.external import is_array
+from ..memory.memory import DataPath, is_memory
 from ..process import OneProcess
-from .arrays import Lease
-from .backend import BoardInfo, Moved, Prepared, Progress
+from ..uapi import Access
+from .arrays import Arrays, Lease
+from .backend import (
+    Backend,
+    BoardInfo,
+    Extension,
+    Moved,
+    Piece,
+    Prepared,
+    Progress,
+    require_user_block,
+)
 from .job import Job
 from .job_runner import JobRunner
-from .pin import Pin, Span
-from .spans import longest_path, total_bytes
+from .pin import Pin, PinTable, Side, Span, require_usable
 from .transfer import Paths, Transfer
 
-__all__ = ["Plan", "Streams"]
+__all__ = ["Plan", "Planner", "Streams", "pieces"]
 
 _NOTHING = Moved(0, None)
 
@@ -62,14 +79,15 @@ class Plan(OneProcess):
         self.prepared = prepared
         self.sources: Sequence[Span] = sources
         self.destinations: Sequence[Span] = destinations
-        self.nbytes: int = total_bytes(sources or destinations)
-        self.path: Paths = Paths(longest_path(sources), longest_path(destinations))
+        self.nbytes: int = _total_bytes(sources or destinations)
+        self.path: Paths = Paths(_longest_path(sources), _longest_path(destinations))
         self.pins: tuple[Pin, ...] = tuple(
             dict.fromkeys([span.pin for span in (*sources, *destinations)])
         )
         origins = [each.origin for each in (*leases, *self.pins)]
         self._origins = tuple(dict.fromkeys(filter(None, origins)))
-        self._written = {id(span.pin.memory): span.pin.memory for span in destinations}.values()
+        written = [span.pin.memory for span in destinations]
+        self._flushed = {id(memory): memory for memory in written if memory.on_gpu}.values()
         self._clock = info.extension.clock_khz * 1e3 if info.extension else 0.0
         self._simulated = info.simulated
 
@@ -118,7 +136,7 @@ class Plan(OneProcess):
     def finish(self, moved: Moved | None, began: float) -> Transfer:
         """Flushes what was written; returns the report on a transfer that began at that time."""
         if moved is not None:
-            for memory in self._written:
+            for memory in self._flushed:
                 memory.flush_writes()
         wall = time.perf_counter() - began
         cycles, limit, through, elapsed = moved or _NOTHING
@@ -128,3 +146,250 @@ class Plan(OneProcess):
         return Transfer(
             self.nbytes, cycles, seconds, wall, limit, self.path, through, self._simulated
         )
+
+
+class Planner:
+    """The plans of a board.
+
+    Parameters
+    ----------
+    backend : Backend
+    jobs : JobRunner
+    ordered : Streams
+    arrays : Arrays
+    pins : PinTable
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        jobs: JobRunner,
+        ordered: Streams,
+        arrays: Arrays,
+        pins: PinTable,
+    ):
+        self._backend = backend
+        self._jobs = jobs
+        self._pins = pins
+        self._lock = jobs.lock
+        self._arrays = arrays
+        self._ordered = ordered
+
+    def copy(self, source: Side, destination: Side) -> Plan:
+        """See `Board.prepare`."""
+        return self._plan(_listed(source), _listed(destination), self._copy)
+
+    def _copy(self, sources: list[Span], destinations: list[Span]) -> Prepared | None:
+        """What the backend prepares for a copy; None if there are no bytes."""
+        nbytes = _require_same_length(sources, destinations)
+        _refuse_overlap(sources, destinations)
+        if not nbytes:
+            return None
+        return self._backend.prepare_copy(pieces(sources), pieces(destinations))
+
+    def process(self, source: Side, destination: Side) -> Plan:
+        """See `Board.process`."""
+        extension = require_user_block(self._backend)
+        if not extension.user_ratio[0]:
+            raise UnsupportedError(
+                f"cannot process memory: the board's user block {extension.user_block} is a source "
+                "and takes no bytes. Use board.frames(...)"
+            )
+
+        def prepare(sources: list[Span], destinations: list[Span]) -> Prepared | None:
+            nbytes = _require_ratio(sources, destinations, extension)
+            _refuse_overlap(sources, destinations)
+            if not nbytes:
+                return None
+            return self._backend.prepare_process(pieces(sources), pieces(destinations))
+
+        return self._plan(_listed(source), _listed(destination), prepare)
+
+    def write(self, source: object, card_address: int) -> Plan:
+        """See `Board.write`."""
+
+        def prepare(here: list[Span], _: list[Span]) -> Prepared | None:
+            piece = self._on_card(here, card_address)
+            return self._backend.prepare_write(piece, card_address) if here[0].nbytes else None
+
+        return self._plan(_single(source, "write"), [], prepare)
+
+    def read(self, destination: object, card_address: int) -> Plan:
+        """See `Board.read`."""
+
+        def prepare(_: list[Span], there: list[Span]) -> Prepared | None:
+            piece = self._on_card(there, card_address)
+            return self._backend.prepare_read(piece, card_address) if there[0].nbytes else None
+
+        return self._plan([], _single(destination, "read"), prepare)
+
+    def span(self, given: object, needed: Access, leases: list[Lease]) -> Span:
+        """The span of a pin, a span or an array; adds the lease of an array to `leases`."""
+        if isinstance(given, Pin):
+            given = Span(given, 0, given.nbytes)
+        elif not isinstance(given, Span):
+            given, lease = self._arrays.lease(given, needed)
+            leases.append(lease)
+        return require_usable(given, self._pins, needed)
+
+    def _plan(
+        self,
+        source: list[object],
+        destination: list[object],
+        prepare: Callable[[list[Span], list[Span]], Prepared | None],
+    ) -> Plan:
+        """A plan of what `prepare` makes of both sides; card RAM as a side is empty."""
+        with self._lock:
+            self._pins.require_open()
+            if self._pins.dropped:
+                self._pins.reap()
+            leases: list[Lease] = []
+            here: list[Span] = []
+            there: list[Span] = []
+            try:
+                span, read, write = self.span, Access.READ, Access.WRITE
+                here = [span(each, read, leases) for each in source]
+                there = [span(each, write, leases) for each in destination]
+                if leases:
+                    # Libraries that were asked where an array is may have closed a pin.
+                    for each in (*here, *there):
+                        if each.pin.handle is None:
+                            each.pin.require_open()
+                prepared = prepare(here, there)
+                return Plan(
+                    self._jobs, self._ordered, prepared, here, there, self._backend.info, leases
+                )
+            except BaseException as error:
+                for lease in leases:
+                    lease.close()
+                self._arrays.reap()
+                if isinstance(error, TransferError):
+                    # What has taken the place of memory that moved seems to overlap with that.
+                    for each in (*here, *there):
+                        each.pin.require_unmoved()
+                raise
+
+    def _on_card(self, spans: list[Span], card_address: int) -> Piece:
+        """The piece of a transfer to or from the card; TransferError if it does not fit that."""
+        (span,) = spans
+        _require_on_card(span, card_address, self._backend.info.card_ram_size)
+        return Piece(span.pin.held, span.start, span.stop)
+
+
+def _single(memory: object, call: str) -> list[object]:
+    """An argument that has to be in one piece, for a card address; as `_listed`."""
+    try:
+        (given,) = _listed(memory)
+    except (TypeError, ValueError):
+        raise wrong_type(
+            f"the memory of board.{call}(memory, card_address) is an array, a pin or a span",
+            memory,
+            "pin[start:stop] is a span",
+        ) from None
+    return [given]
+
+
+def _listed(given: object) -> list[object]:
+    """What one side of a transfer consists of: pins, spans and arrays; TypeError for all else."""
+    if isinstance(given, (Pin, Span, np.ndarray)) or _is_memory(given):
+        return [given]
+    pieces: list[object] = [given]
+    if isinstance(given, Sequence) and not isinstance(given, str):
+        pieces = list(given)
+    for each in pieces:
+        if not isinstance(each, (Pin, Span)) and not _is_memory(each):
+            raise wrong_type(
+                "a transfer takes an array, a pin, a span of it, or a sequence of these",
+                each,
+                "pin[start:stop] is a span",
+            )
+    return pieces
+
+
+def _is_memory(given: object) -> bool:
+    return is_memory(given) or is_array(given)
+
+
+def _require_on_card(span: Span, address: int, size: int) -> None:
+    """TransferError unless so many bytes at this address are in card RAM of `size` bytes."""
+    address = integer(address, "a card address")
+    if address < 0 or address + span.nbytes > size:
+        raise TransferError(
+            f"{span.nbytes} bytes at card address {address:#x} are not all inside card RAM, which "
+            f"has {size} bytes from address 0. Transfer less at a time",
+            address=address,
+        )
+
+
+def _require_same_length(sources: Sequence[Span], destinations: Sequence[Span]) -> int:
+    """The bytes of either side of a copy; TransferError unless both have the same number."""
+    nbytes, room = _total_bytes(sources), _total_bytes(destinations)
+    if nbytes != room:
+        raise TransferError(
+            f"cannot copy {nbytes} bytes into {room}; give both sides the same length, for example "
+            "by pin[:n]"
+        )
+    return nbytes
+
+
+def _require_ratio(
+    sources: Sequence[Span], destinations: Sequence[Span], extension: Extension
+) -> int:
+    """The bytes of the sources; TransferError unless the user block makes of them what fits."""
+    nbytes, room = _total_bytes(sources), _total_bytes(destinations)
+    taken, made = extension.user_ratio
+    if nbytes % taken or room != nbytes // taken * made:
+        raise TransferError(
+            f"cannot process {nbytes} bytes into {room}: the user block {extension.user_block} "
+            f"makes {made} bytes of each {taken}"
+        )
+    return nbytes
+
+
+def _total_bytes(spans: Sequence[Span]) -> int:
+    """Bytes of all of them."""
+    nbytes = 0
+    for span in spans:
+        nbytes += span.stop - span.start
+    return nbytes
+
+
+def pieces(spans: Sequence[Span]) -> list[Piece]:
+    """Spans as backends take them."""
+    return [Piece(span.pin.held, span.start, span.stop) for span in spans]
+
+
+def _longest_path(spans: Sequence[Span]) -> DataPath | None:
+    """The longest path (last in `DataPath`) that any bytes take; None if there are no bytes."""
+    if len(spans) == 1:
+        span = spans[0]
+        return span.pin.path if span.stop > span.start else None
+    paths = {span.pin.path for span in spans if span.stop > span.start}
+    return max(paths, key=list(DataPath).index, default=None)
+
+
+def _refuse_overlap(sources: Sequence[Span], destinations: Sequence[Span]) -> None:
+    """TransferError if a source and a destination share a byte."""
+    if len(sources) == len(destinations) == 1:
+        # Almost always: there is nothing to sort.
+        source, target = sources[0], destinations[0]
+        ahead = target.address - source.address
+        if ahead >= source.nbytes or -ahead >= target.nbytes:
+            return
+    ranges = sorted(
+        (span.address, span.address + span.nbytes, side)
+        for side, spans in enumerate((sources, destinations))
+        for span in spans
+        if span.nbytes
+    )
+    # Highest end of the ranges so far, per side. As they are sorted by start, a range overlaps the
+    # other side exactly if it starts below that side's end.
+    reach = [0, 0]
+    for start, stop, side in ranges:
+        if start < reach[1 - side]:
+            raise TransferError(
+                f"source and destination overlap at {start:#x}; nothing was transferred. Copy to "
+                "separate memory first",
+                address=start,
+            )
+        reach[side] = max(reach[side], stop)

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 from ..arguments import integer
 from ..errors import PeerdmaError, Timeout, UnsupportedError
 from ..memory.memory import DataPath
-from ..process import OneProcess, OwnLock
+from ..process import OneProcess
+from ..waiting import OwnLock
 from .backend import Backend
 from .doorbell import Doorbell
 from .job_runner import JobRunner
 from .pin import Pin
-from .plan import Plan
+from .plan import Plan, pieces
 from .queue_errors import failure, require_good, require_running
 from .queue_memory import DeviceQueue, QueueMemory, ahead
-from .spans import pieces
 
 if TYPE_CHECKING:
     from ..cuda.stream_queue import StreamQueue

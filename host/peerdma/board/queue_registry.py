@@ -11,8 +11,7 @@ from ..arguments import wrong_type
 from ..errors import PeerdmaError
 from .backend import Backend
 from .job_runner import JobRunner
-from .pin import Pin
-from .pin_table import PinTable
+from .pin import Pin, PinTable
 from .plan import Plan
 from .queue import Queue
 from .queue_memory import DEPTHS

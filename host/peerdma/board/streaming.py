@@ -10,20 +10,22 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import PeerdmaError, Timeout
+from ..arguments import wrong_type
+from ..errors import PeerdmaError, Timeout, UnsupportedError
 from ..memory.memory import is_memory
-from ..process import OneProcess, OwnLock
+from ..process import OneProcess
 from ..regs import Capability
 from ..uapi import Access
+from ..waiting import OwnLock
 from .arrays import Arrays, Lease
-from .backend import Backend, Filling, FrameRecord
+from .backend import Backend, Extension, Filling, FrameRecord
 from .clock import ClockEstimator, FrameClock, FrameTime
 from .job_runner import JobRunner
 from .pin import Pin, Span
+from .plan import pieces
 from .records import Records
-from .spans import frame_in, pieces, require_frames
 
-__all__ = ["Frame", "Frames", "Place", "fill_frames"]
+__all__ = ["Frame", "Frames", "Place", "fill_frames", "require_ring"]
 
 
 class Place:
@@ -36,7 +38,7 @@ class Place:
     frame_bytes : int or None
         See there.
     find : callable
-        Makes the span of a pin or span of the board's, see `Plans.span`.
+        Makes the span of a pin or span of the board's, see `Planner.span`.
     pin : callable
         Pins memory for the board to write.
     arrays : Arrays
@@ -61,7 +63,7 @@ class Place:
             given = find(array, Access.WRITE, [])
             memory, start, stop = given.pin.memory, given.start, given.stop
         pinned = pin(memory)
-        self.span: Span = frame_in(pinned[start:stop], frame_bytes)
+        self.span: Span = _frame_in(pinned[start:stop], frame_bytes)
         self._pin = pinned
         self._queued = not is_memory(memory)
         self._arrays = arrays
@@ -354,7 +356,7 @@ def fill_frames(
     closed: Callable[[], None],
 ) -> Frames:
     """Starts to fill places with frames, and pins memory for records; the rest as for `Frames`."""
-    require_frames([place.span for place in places])
+    _require_frames([place.span for place in places])
     ring, records = [[place.span] for place in places], None
     if Capability.FRAME_RECORDS in capabilities:
         records = Records(len(places), [place.span.pin.memory for place in places])
@@ -370,3 +372,39 @@ def fill_frames(
     return Frames(
         *(run, places, records, clock), overwrite=overwrite, after=after, closed=closed, jobs=jobs
     )
+
+
+def require_ring(surfaces: Any, overwrite: bool, stream: Any, extension: Extension) -> None:
+    """Raises unless the board has a source that can fill these surfaces in turn."""
+    if extension.user_ratio[0]:
+        raise UnsupportedError(
+            f"cannot stream: the board's user block {extension.user_block} is not a source of "
+            "frames. Build its gateware with one, such as --user pattern"
+        )
+    if not isinstance(surfaces, (Sequence, np.ndarray)):
+        raise wrong_type("a stream fills a sequence of surfaces", surfaces, "write [a, b]")
+    if len(surfaces) < 1 + overwrite:
+        raise ValueError(f"a ring of {len(surfaces)} surfaces is too small")
+    if overwrite and stream is not None:
+        raise ValueError("with overwrite the board waits for no stream; leave out one of the two")
+
+
+def _frame_in(span: Span, frame_bytes: int | None) -> Span:
+    """The start of a span that a frame takes; None: all of it. ValueError if it does not fit."""
+    if frame_bytes is None:
+        return span
+    if frame_bytes > span.nbytes:
+        raise ValueError(
+            f"frames of {frame_bytes} bytes do not fit a surface of {span.nbytes} bytes"
+        )
+    return span.pin[span.start : span.start + frame_bytes]
+
+
+def _require_frames(spans: Sequence[Span]) -> None:
+    """ValueError unless all spans have the same length, and are not empty."""
+    sizes = {span.nbytes for span in spans}
+    if len(sizes) > 1 or 0 in sizes:
+        raise ValueError(
+            f"frames have one size above 0; these surfaces have {sorted(sizes)} bytes. Give a "
+            "frame_bytes that fits all of them"
+        )

@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 
 from ..memory import dlpack
 from ..memory.dmabuf import DmaBufExport
-from ..memory.external import LEGACY_STREAM, ExternalArray, describe
+from ..memory.external import LEGACY_STREAM, ExternalArray, Origin, Part, describe
 from ..memory.memory import DataPath, Extent
-from ..memory.origin import Origin, Part
 from .device import CudaDevice
 from .driver import Driver, load
 from .memory import Allocation, reachable

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..errors import CudaError, GpuNotFound, PeerdmaError, PinError
 from ..memory.external import ALL_STREAMS, LEGACY_STREAM
-from ..process import OwnLock
+from ..waiting import OwnLock
 from .driver import Driver
 from .idle import Idle
 

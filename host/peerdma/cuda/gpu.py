@@ -10,9 +10,9 @@ from typing import Any
 from numpy.typing import DTypeLike
 
 from ..errors import PeerdmaError, UnsupportedError
+from ..memory.external import Origin
 from ..memory.mailbox import Mailbox, MailboxMap
 from ..memory.memory import DataPath
-from ..memory.origin import Origin
 from ..memory.surface import Gpu, SelfTest, layout
 from .arrays import described
 from .device import CudaDevice

@@ -19,9 +19,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import CudaError, PinError
-from ..memory.external import ExternalArray
+from ..memory.external import ExternalArray, Part
 from ..memory.memory import DataPath, Extent, Staged, host_bytes
-from ..memory.origin import Part
 from ..process import own
 from .device import CudaDevice
 from .parts import parts_of

@@ -9,7 +9,7 @@ CUDA reports, one piece or all that is reserved, differs by driver, and nothing 
 from __future__ import annotations
 
 from ..errors import PinError
-from ..memory.origin import Part
+from ..memory.external import Part
 from .driver import Driver
 
 __all__ = ["parts_of"]

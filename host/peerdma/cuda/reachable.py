@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from ..errors import UnsupportedError
 from ..memory.dmabuf import DmaBufExport
+from ..memory.external import Part
 from ..memory.memory import DataPath, Extent
-from ..memory.origin import Part
 from .device import CudaDevice
 
 __all__ = ["Reachable", "mapping_flags"]

@@ -12,8 +12,8 @@ from numpy.typing import DTypeLike
 from ..errors import UnsupportedError
 from ..memory import dlpack
 from ..memory.dmabuf import DmaBufExport
+from ..memory.external import Origin, Part
 from ..memory.memory import DataPath, Extent
-from ..memory.origin import Origin, Part
 from ..memory.surface import Gpu, Surface
 from .device import CudaDevice
 from .memory import Allocation

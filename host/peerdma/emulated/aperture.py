@@ -21,7 +21,8 @@ import numpy as np
 from ..errors import PeerdmaError
 from ..memory.memory import Extent
 from ..memory.scatter import ScatterList
-from ..process import OwnLock, own
+from ..process import own
+from ..waiting import OwnLock
 
 __all__ = ["Aperture", "Mapping"]
 

@@ -18,10 +18,9 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from ..errors import PinError
-from ..memory.external import describe
+from ..memory.external import Origin, describe
 from ..memory.mailbox import Mailbox, MailboxMap
 from ..memory.memory import DataPath, Extent
-from ..memory.origin import Origin
 from ..memory.scatter import ScatterList
 from ..memory.surface import Gpu, SelfTest, Surface, layout
 from ..process import watched

@@ -6,24 +6,20 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import logging
-from collections import deque
 from collections.abc import Sequence
 
 from ..board.backend import (
     BoardInfo,
     Extension,
     Launching,
-    Moved,
     Piece,
     Pinned,
-    Prepared,
-    Progress,
+    Transfers,
 )
 from ..board.clock import Bracket
 from ..board.link import Link
 from ..board.queue_memory import QueueMemory
 from ..board.transfer import Through
-from ..board.waiter import Waiter
 from ..errors import BoardLost, CudaError, PeerdmaError, UnsupportedError, VersionMismatch
 from ..memory.dmabuf import DmaBuf
 from ..memory.mailbox import MailboxPage
@@ -86,7 +82,6 @@ class KernelBackend:
         self, node: KernelNode, *, timeout: float | None = None, channel: int = 0, card_ram: int = 0
     ):
         self._node = node
-        self.waiter: Waiter = node
         self._channel = channel
         own_card_ram = (0, 0)
         if channel or card_ram:
@@ -94,21 +89,17 @@ class KernelBackend:
         info = node.info()
         self._features = Feature(info.features)
         self._jobs = Jobs(node, info.time_scale, timeout)
-        self._info = _describe(node.path, info, own_card_ram)
+        self.transfers: Transfers = self._jobs
+        self.info: BoardInfo = _describe(node.path, info, own_card_ram)
         streams = Feature.STREAM_COPY in self._features
         self._copies_through = Through.STREAM if streams else Through.CARD_RAM
-        link = self._info.extension.link if self._info.extension else None
+        link = self.info.extension.link if self.info.extension else None
         # What the link can carry, if the board says what it is and answered.
         self._copy_limit = self._read_limit = self._write_limit = None
         if link and link.speed:
             self._copy_limit = link.copy_limit(wide=False)
             self._read_limit = link.read_limit(wide=False)
             self._write_limit = link.write_limit(wide=False)
-
-    @property
-    def info(self) -> BoardInfo:
-        """What is known about the board."""
-        return self._info
 
     # Pins ------------------------------------------------------------------------------------
 
@@ -219,12 +210,12 @@ class KernelBackend:
         return RingRun(self._node, self._jobs, frames, records=records, timeout=timeout)
 
     def _require_streams(self, what: str) -> Extension:
-        if Feature.STREAMS not in self._features or self._info.extension is None:
+        if Feature.STREAMS not in self._features or self.info.extension is None:
             raise UnsupportedError(
                 f"the kernel driver that is loaded makes no {what}. Install driver and library of "
                 "the same release"
             )
-        return self._info.extension
+        return self.info.extension
 
     def prepare_write(self, source: Piece, card_address: int) -> Requests:
         """Prepares a copy from memory to the card."""
@@ -249,25 +240,6 @@ class KernelBackend:
             length=length,
         )
         return Requests([job], length, self._write_limit, None, length)
-
-    def start(self, prepared: Prepared, tag: object, progress: Progress | None) -> None:
-        """Starts a transfer."""
-        assert isinstance(prepared, Requests), "not this backend's"
-        self._jobs.start(prepared, tag, progress)
-
-    def cancel(self, tag: object) -> bool:
-        """Has the driver stop a transfer, unless it has ended; False if it never started."""
-        return self._jobs.cancel(tag)
-
-    def deadline(self, until: float | None) -> float | None:
-        """When the first transfer is late; now, if there is something to collect."""
-        jobs = self._jobs
-        return 0.0 if jobs.ended or jobs.interrupted else jobs.deadline(until)
-
-    def collect(self) -> deque[tuple[object, Moved | PeerdmaError]]:
-        """What has ended."""
-        self._jobs.collect()
-        return self._jobs.ended
 
     # LEDs, mailbox, closing -------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ from ..errors import (
     TransferError,
 )
 from ..uapi import Cancel, Event, Ioctl, Op, Reason, Submit
+from ..waiting import Waiter
 from .node import KernelNode
 
 __all__ = ["CANCEL_SECONDS", "JOB_BYTES", "Jobs", "Listener", "Requests", "divided", "failure"]
@@ -103,7 +104,7 @@ class _Run:
 
 
 class Jobs:
-    """What is in progress on a board.
+    """What is in progress on a board. See `peerdma.board.backend.Transfers`.
 
     Parameters
     ----------
@@ -115,11 +116,6 @@ class Jobs:
 
     Attributes
     ----------
-    ended : deque of (object, Moved or PeerdmaError)
-        Tags of transfers that ended, with how; whoever takes note removes them.
-    interrupted : bool
-        Whether an interrupt kept the last `collect` from its end: it has something to do then, also
-        if the driver reports nothing more.
     listeners : dict of int to Listener
         By the number of the driver's job, those whose last event was not read; whoever starts such
         a job adds it.
@@ -127,6 +123,7 @@ class Jobs:
 
     def __init__(self, node: KernelNode, time_scale: int, timeout: float | None):
         self._node = node
+        self.waiter: Waiter = node
         self._time_scale = time_scale
         self._timeout = timeout
         #: in the order of their start
@@ -138,12 +135,15 @@ class Jobs:
         #: By the number of the driver's job. Keeps the run, and so its memory, until that has
         #: ended, also if it is late and was given up.
         self._numbers: dict[int, _Run] = {}
-        self.ended: deque[tuple[object, Moved | PeerdmaError]] = deque()
+        self._ended: deque[tuple[object, Moved | PeerdmaError]] = deque()
         self.listeners: dict[int, Listener] = {}
-        self.interrupted: bool = False
+        #: Whether an interrupt kept the last `collect` from its end: it has something to do then,
+        #: also if the driver reports nothing more.
+        self._interrupted = False
 
-    def start(self, prepared: Requests, tag: object, progress: Progress | None) -> None:
-        """Starts a transfer; errors are in `ended`."""
+    def start(self, prepared: Prepared, tag: object, progress: Progress | None) -> None:
+        """Starts a transfer."""
+        assert isinstance(prepared, Requests), "not this backend's"
         run = _Run(prepared, tag, progress)
         if not self._runs:
             self._begin_time(run)
@@ -159,23 +159,22 @@ class Jobs:
         if run := self._runs.get(tag):
             self._stop(run, Cancelled(CANCELLED))
             return True
-        return any(each is tag for each, _ in self.ended)
+        return any(each is tag for each, _ in self._ended)
 
-    def deadline(self, first: float | None = None) -> float | None:
-        """When the first of them is late, or `first`, as `time.monotonic` counts.
-
-        None if there are none.
-        """
+    def deadline(self, until: float | None) -> float | None:
+        """When the first of them is late; now, if there is something to collect."""
+        if self._ended or self._interrupted:
+            return 0.0
         for oldest in self._runs.values():
             for run in (oldest, *self._stopping):
-                if run.until is not None and (first is None or run.until < first):
-                    first = run.until
+                if run.until is not None and (until is None or run.until < until):
+                    until = run.until
             break
-        return first
+        return until
 
-    def collect(self) -> None:
+    def collect(self) -> deque[tuple[object, Moved | PeerdmaError]]:
         """Reads what has ended, and submits what the driver has room for then."""
-        interrupted, self.interrupted = self.interrupted, True
+        interrupted, self._interrupted = self._interrupted, True
         try:
             events = self._node.events()
             while events:
@@ -191,7 +190,8 @@ class Jobs:
             self._feed()
         if self._runs:
             self._expire()
-        self.interrupted = False
+        self._interrupted = False
+        return self._ended
 
     def _feed(self) -> None:
         """Submits what the driver's queue has room for."""
@@ -292,10 +292,10 @@ class Jobs:
             return
         # If an interrupt comes in between, it is done again, and the transfer is there twice.
         if run.done == prepared.moved:
-            self.ended.append((run.tag, Moved(run.cycles, prepared.limit, prepared.through)))
+            self._ended.append((run.tag, Moved(run.cycles, prepared.limit, prepared.through)))
         else:
             short = f"the driver reported the transfer of {run.done} of {prepared.moved} bytes only"
-            self.ended.append((run.tag, run.failure or TransferError(short)))
+            self._ended.append((run.tag, run.failure or TransferError(short)))
         self._runs.pop(run.tag, None)
         if run in self._stopping:
             self._stopping.remove(run)

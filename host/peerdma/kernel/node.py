@@ -12,7 +12,6 @@ import select
 import time
 from collections import deque
 
-from ..board.waiter import Waiter
 from ..errors import (
     BoardLost,
     BoardNotFound,
@@ -25,6 +24,7 @@ from ..errors import (
 )
 from ..process import keep, watched
 from ..uapi import UAPI_VERSION, Event, ExportDmabuf, Info, Ioctl
+from ..waiting import Waiter
 
 __all__ = ["KernelNode"]
 

@@ -1,9 +1,16 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Arrays of other libraries: where their bytes are, according to the protocols for sharing them."""
+"""Arrays of other libraries: where their bytes are, and whether they still are there.
+
+According to the protocols for sharing memory. Libraries take memory from arrays that live on:
+PyTorch by ``resize_``, ``set_`` or ``.data =``, and sharded training frees parameters so; numpy by
+``resize``. Nothing tells whoever has the address.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import math
+from collections.abc import Callable, Sequence
 from operator import index
 from typing import Any, NamedTuple
 
@@ -11,10 +18,18 @@ import numpy as np
 
 from ..errors import PeerdmaError, PinError
 from . import dlpack
-from .memory import address_of, host_bytes, scattered
+from .memory import array_interface, host_bytes, scattered
 from .refused import masked, nonsense, refuse_mask, refused
 
-__all__ = ["ALL_STREAMS", "LEGACY_STREAM", "ExternalArray", "describe", "is_array"]
+__all__ = [
+    "ALL_STREAMS",
+    "LEGACY_STREAM",
+    "ExternalArray",
+    "Origin",
+    "Part",
+    "describe",
+    "is_array",
+]
 
 #: What DLPack calls memory of the host.
 _HOST = frozenset({dlpack.CPU, dlpack.CUDA_HOST})
@@ -26,6 +41,8 @@ _WANTED = (
 LEGACY_STREAM = 1
 #: Stands for all streams of a GPU.
 ALL_STREAMS = -1
+#: Where the address of an array's bytes is in the object: the first member after Python's own.
+_DATA = object.__basicsize__
 
 
 class ExternalArray(NamedTuple):
@@ -33,6 +50,8 @@ class ExternalArray(NamedTuple):
 
     Attributes
     ----------
+    nbytes : int
+        Length in bytes.
     on_gpu : bool
         Whether its library reports it in a GPU's memory.
     stream : int or None
@@ -44,22 +63,18 @@ class ExternalArray(NamedTuple):
     address: int
     shape: tuple[int, ...]
     dtype: np.dtype
+    nbytes: int
     readonly: bool
     on_gpu: bool
     stream: int | None
     owner: object
-
-    @property
-    def nbytes(self) -> int:
-        """Length in bytes."""
-        return math.prod(self.shape) * self.dtype.itemsize
 
     def bytes(self) -> np.ndarray:
         """The bytes as an array of uint8, which keeps the owner alive; only of host memory."""
         return host_bytes(self.address, self.nbytes, self.owner, self.readonly)
 
 
-def is_array(thing: Any) -> bool:
+def is_array(thing: object) -> bool:
     """Whether `describe` takes it for an array; it may still refuse it."""
     try:
         return (
@@ -83,7 +98,7 @@ def _has_buffer(thing: Any) -> bool:
     return True
 
 
-def describe(array: Any, action: str = "register", *, ordered: bool = True) -> ExternalArray:
+def describe(array: object, action: str = "register", *, ordered: bool = True) -> ExternalArray:
     """Where an array's bytes are.
 
     Parameters
@@ -157,13 +172,15 @@ def _buffer(thing: Any, action: str) -> ExternalArray:
     return _host(array, thing, action)
 
 
-def _host(array: np.ndarray, given: Any, action: str) -> ExternalArray:
-    refuse_mask(action, array)
+def _host(array: np.ndarray, given: object, action: str) -> ExternalArray:
+    if type(array) is not np.ndarray:
+        refuse_mask(action, array)
     if not array.flags.c_contiguous or array.dtype.hasobject:
         raise scattered(action, given, array.shape, array.strides)
-    address = address_of(array)
-    readonly = not array.flags.writeable
-    return ExternalArray(address, array.shape, array.dtype, readonly, False, None, array)
+    address, readonly = array_interface(array)["data"]
+    return ExternalArray(
+        address, array.shape, array.dtype, array.nbytes, readonly, False, None, array
+    )
 
 
 def _cuda(array: Any, interface: dict[str, Any], action: str, ordered: bool) -> ExternalArray:
@@ -179,7 +196,8 @@ def _cuda(array: Any, interface: dict[str, Any], action: str, ordered: bool) -> 
     if ordered:
         # Libraries that name no stream, as Numba, work in the default one unless told otherwise.
         stream = index(interface.get("stream") or LEGACY_STREAM)
-    return ExternalArray(address, shape, dtype, readonly, True, stream, array)
+    nbytes = math.prod(shape) * dtype.itemsize
+    return ExternalArray(address, shape, dtype, nbytes, readonly, True, stream, array)
 
 
 def _imported(array: Any, kind: int, action: str, ordered: bool) -> ExternalArray:
@@ -207,6 +225,7 @@ def _imported(array: Any, kind: int, action: str, ordered: bool) -> ExternalArra
         tensor.address,
         tensor.shape,
         tensor.dtype,
+        math.prod(tensor.shape) * itemsize,
         tensor.readonly,
         on_gpu,
         stream if ordered else None,
@@ -223,3 +242,136 @@ def _contiguous(shape: tuple[int, ...], strides: tuple[int, ...] | None, itemsiz
             return False
         expected *= length
     return True
+
+
+class Part(NamedTuple):
+    """A piece of a GPU's memory, from an address on, that was mapped at once."""
+
+    address: int
+    #: BUFFER_ID of CUDA, never equal to that of another one
+    identity: int
+
+
+class Origin:
+    """An array that was given, and where its bytes were then.
+
+    Parameters
+    ----------
+    given : object
+        The array; it is kept alive.
+    array : ExternalArray
+        What `describe` said of it.
+    parts : sequence of Part
+        What its memory consists of, for a GPU's.
+    identity : callable, optional
+        Returns the identity of what is at an address now; needed with `parts`.
+
+    Attributes
+    ----------
+    produced : int
+        The address, if it is of a GPU, whose library may queue work on it; else 0.
+    """
+
+    __slots__ = ("_expected", "_foreign", "_identity", "_parts", "_place", "_where", "produced")
+
+    def __init__(
+        self,
+        given: object,
+        array: ExternalArray,
+        parts: Sequence[Part] = (),
+        identity: Callable[[int], int] | None = None,
+    ):
+        #: for errors
+        self._place = array.address, array.nbytes
+        self._parts = parts
+        self._identity = identity
+        self._foreign = False
+        if isinstance(given, np.ndarray):
+            self._where = _numpy_place(given, array)
+        else:
+            self._foreign = True
+            self._where = _foreign_place(given, array)
+        self._expected = self._where()
+        self.produced: int = array.address if array.on_gpu else 0
+
+    def require_unmoved(self) -> None:
+        """PinError if the bytes are somewhere else now, or are fewer."""
+        try:
+            found = self._where()
+        except Exception as error:
+            if not self._foreign:  # numpy raises nothing here: it is a signal handler's
+                raise
+            why = f"its library does not say where it is any more ({error})"
+            raise self._moved(why) from error
+        if found != self._expected:
+            raise self._moved("its library has given that memory back, or taken other memory")
+        for address, identity in self._parts:
+            assert self._identity is not None
+            if self._identity(address) != identity:
+                raise self._moved("other memory of the GPU is mapped there, or none")
+
+    def _moved(self, why: str) -> PinError:
+        address, nbytes = self._place
+        return PinError(
+            f"cannot use {nbytes} bytes at {address:#x}: the array has moved since it was pinned, "
+            f"prepared or registered: {why}. Nothing was transferred. Prepare the plan, pin or "
+            "register the array again, as it is now, and keep its memory until the end: resize_, "
+            "set_ and `.data =` of PyTorch and resize of numpy take it away"
+        )
+
+
+def _numpy_place(given: np.ndarray, array: ExternalArray) -> Callable[[], object]:
+    """What returns where an array is now, in under a microsecond for most: any comparable value."""
+    field = ctypes.c_void_p.from_address(id(given) + _DATA)
+    if (field.value or 0) != array.address:  # another layout of numpy's objects
+        return lambda: (given.__array_interface__["data"][0], given.nbytes, given.strides)
+    owner = given
+    while isinstance(owner.base, np.ndarray):
+        owner = owner.base
+    if owner is given:
+        return lambda: (field.value, given.nbytes, given.strides)
+    # A view has an address of its own, which stays when the memory is taken from its base.
+    root = ctypes.c_void_p.from_address(id(owner) + _DATA)
+    return lambda: (field.value, given.nbytes, given.strides, root.value, owner.nbytes)
+
+
+def _foreign_place(given: Any, array: ExternalArray) -> Callable[[], object]:
+    """As `_numpy_place`, for arrays of other libraries."""
+    for way in (_torch, _interface):
+        found = way(given, array)
+        if found is not None:
+            return found
+
+    def described() -> object:
+        now = describe(given, ordered=False)
+        return now.address, now.nbytes
+
+    return described
+
+
+def _torch(given: Any, array: ExternalArray) -> Callable[[], Any] | None:
+    """For PyTorch's, which takes many times as long to export a tensor."""
+    try:
+        if given.data_ptr() != array.address or given.nbytes != array.nbytes:
+            return None
+        given.is_contiguous()
+    except Exception:
+        return None
+    return lambda: (given.data_ptr(), given.nbytes, given.is_contiguous())
+
+
+def _interface(given: Any, array: ExternalArray) -> Callable[[], Any] | None:
+    """For arrays of a GPU that are described by ``__cuda_array_interface__``."""
+    if not array.on_gpu:
+        return None
+
+    def found() -> Any:
+        now = given.__cuda_array_interface__
+        return now["data"][0], now["shape"], now.get("strides"), now["typestr"]
+
+    try:
+        address, shape, _, typestr = found()
+    except Exception:
+        return None
+    same = math.prod(shape) * np.dtype(typestr).itemsize == array.nbytes
+    return found if same and address == array.address else None

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import abc
 import enum
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, Protocol, TypeGuard, cast, runtime_checkable
 
 import numpy as np
 
@@ -21,14 +22,18 @@ __all__ = [
     "HostArray",
     "Memory",
     "Staged",
-    "address_of",
+    "array_interface",
     "host_bytes",
     "is_memory",
     "scattered",
 ]
 
 
-_interface: Any = np.ndarray.__dict__["__array_interface__"].__get__
+#: Where numpy has an array's bytes, whatever a class derived from it says: the value of
+#: ``__array_interface__``.
+array_interface: Callable[[np.ndarray], dict[str, Any]] = np.ndarray.__dict__[
+    "__array_interface__"
+].__get__
 
 
 class DataPath(str, enum.Enum):
@@ -121,11 +126,14 @@ class Memory(Protocol):
         ...
 
     def flush_writes(self) -> None:
-        """Makes what a board wrote visible to the memory's users; called after a transfer."""
+        """Makes what a board wrote visible to the memory's users; called after a transfer.
+
+        Where the memory is not on a GPU, there is nothing to do.
+        """
         ...
 
 
-def is_memory(thing: Any) -> bool:
+def is_memory(thing: object) -> TypeGuard[Memory]:
     """Whether an object has the methods of `Memory`; it need not derive from it."""
     # Called for each array of each transfer: most have no `extents`.
     try:
@@ -159,11 +167,6 @@ def scattered(
         "destination, transfer into a contiguous array and assign that to this one afterwards: "
         "array[...] = contiguous"
     )
-
-
-def address_of(array: np.ndarray) -> int:
-    """Where numpy has an array's bytes, whatever a class derived from it says."""
-    return _interface(array)["data"][0]
 
 
 class _Bytes:
@@ -210,13 +213,14 @@ class HostArray:
     on_gpu = False
 
     def __init__(self, array: np.ndarray):
-        refuse_mask("pin", array)
+        if type(array) is not np.ndarray:
+            refuse_mask("pin", array)
         if not array.flags.c_contiguous or array.dtype.hasobject:
             raise scattered("pin", array, array.shape, array.strides)
         self._bytes = array.reshape(-1).view(np.uint8)
         self.readonly: bool = not self._bytes.flags.writeable
         self.nbytes: int = array.nbytes
-        self.address: int = address_of(array)
+        self.address: int = array_interface(array)["data"][0]
         #: tells whether the array has moved, where it is pinned explicitly: an `Origin`
         self.origin: Any = None
 

@@ -84,8 +84,11 @@ def masked(action: str, array: Any) -> PinError:
 
 
 def refuse_mask(action: str, array: np.ndarray) -> None:
-    """PinError if it is a masked array."""
-    if type(array) is not np.ndarray and isinstance(array, np.ma.MaskedArray):
+    """PinError if it is a masked array; asked of those of a class derived from numpy's only.
+
+    To ask makes numpy load the module of masked arrays.
+    """
+    if isinstance(array, np.ma.MaskedArray):
         raise masked(action, array)
 
 

@@ -17,9 +17,9 @@ from ..deprecated import deprecated
 from ..errors import PinError
 from ..process import OneProcess, here
 from . import dlpack, files
+from .external import Origin
 from .mailbox import Mailbox, MailboxMap, Watch
 from .memory import DataPath, Extent, Holder
-from .origin import Origin
 from .refused import refuse_mask
 
 __all__ = ["Gpu", "SelfTest", "Surface", "layout", "require_surface"]
@@ -302,7 +302,8 @@ class Surface(OneProcess, abc.ABC):
 
         PinError if it has a mask, which would be lost.
         """
-        refuse_mask("set a surface to", array)
+        if type(array) is not np.ndarray:
+            refuse_mask("set a surface to", array)
         whole = np.broadcast_to(np.asarray(array, self.dtype), self.shape)
         self.copy_in(0, np.ascontiguousarray(whole).reshape(-1).view(np.uint8))
 

@@ -5,17 +5,14 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
-from ..board import backend
-from ..board.backend import BoardInfo, Launching, Moved, Piece, Pinned, Progress
+from ..board.backend import BoardInfo, Launching, Piece, Pinned, Transfers
 from ..board.clock import Bracket
 from ..board.queue_memory import QueueMemory
 from ..board.transfer import Through
-from ..board.waiter import Waiter
 from ..errors import PeerdmaError, UnsupportedError
 from ..memory.mailbox import MailboxPage
 from ..memory.memory import Memory
@@ -86,18 +83,16 @@ class UserSpaceBackend:
         self._mappings = Mappings(platform)
         self._platform = platform
         self._function = platform.function
-        self.waiter: Waiter = platform.function
         with contextlib.ExitStack() as undo:
             undo.callback(self._function.close)
             self._driver = Xdma(self._function, *_descriptor_ring(platform), timeout)
             # Whoever drove the board before may have ended in the middle of a run of frames.
             self._driver.engine.channels[Direction.C2H].use_credits(False)
             self._scheduler = Scheduler(self._driver.engine, platform)
-            #: whether to look at the channels without an interrupt
-            self._look = False
+            self.transfers: Transfers = self._scheduler
             #: made for the first queue
             self._queues: LaunchQueues | None = None
-            self._info = self._describe(name)
+            self.info: BoardInfo = self._describe(name)
             # What a link can carry is calculated once.
             extension = self._driver.extension
             link = extension.link if extension else None
@@ -105,11 +100,6 @@ class UserSpaceBackend:
             self._read_limits = _limits(link and link.read_limit)
             self._write_limits = _limits(link and link.write_limit)
             undo.pop_all()
-
-    @property
-    def info(self) -> BoardInfo:
-        """What is known about the board."""
-        return self._info
 
     def pin(self, memory: Memory, access: Access) -> Mapped:
         """Maps the memory for the board's DMA, with all that the memory allows."""
@@ -164,9 +154,11 @@ class UserSpaceBackend:
                 pair = source.part(start, stop), destination.part(*ends)
                 yield rings.stream(*pair, stop, repeats=repeats)
 
-        steps: Iterable[Step] = Lazy(parts)
+        steps: Iterable[Step]
         if total <= _STREAM_STEP:
             steps = (rings.stream(source, destination, repeats=repeats),)
+        else:
+            steps = Lazy(parts)
         return Prepared(steps, total, _BOTH, limit, Through.STREAM)
 
     def prepare_write(self, source: Piece, card_address: int) -> Prepared:
@@ -210,40 +202,6 @@ class UserSpaceBackend:
             [Copy(there, _scatter(here), _scatter(there)) for here, there in copies],
             memory,
         )
-
-    def start(self, prepared: backend.Prepared, tag: object, progress: Progress | None) -> None:
-        """Starts a transfer, now or in its turn."""
-        assert isinstance(prepared, Prepared), "not this backend's"
-        self._scheduler.start(prepared, tag, progress)
-
-    def cancel(self, tag: object) -> bool:
-        """Ends a transfer; False if it never started."""
-        scheduler = self._scheduler
-        known = scheduler.knows(tag)
-        try:
-            scheduler.cancel(tag)
-        except PeerdmaError as error:
-            scheduler.lose(error)
-        return known
-
-    def deadline(self, until: float | None) -> float | None:
-        """When the first transfer is late; now, if there is something to collect."""
-        scheduler = self._scheduler
-        return 0.0 if scheduler.ended or self._look else scheduler.deadline(until)
-
-    def collect(self) -> deque[tuple[object, Moved | PeerdmaError]]:
-        """What has ended; serves the messages of the device, and ends all if it goes away."""
-        scheduler = self._scheduler
-        # If this is interrupted, the board's interrupt was taken for nothing.
-        look, self._look = self._look, True
-        try:
-            if self._function.take_interrupt() or look:
-                scheduler.interrupted()
-            scheduler.expire()
-        except PeerdmaError as error:
-            scheduler.lose(error)
-        self._look = False
-        return scheduler.ended
 
     def user_register(self, offset: int, value: int | None) -> int:
         """Writes a register of the user block unless `value` is None; returns what it reads."""

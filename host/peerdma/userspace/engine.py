@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 import time
 from collections.abc import Iterable
+from itertools import repeat
 
 from ..board.backend import Extension
 from ..errors import Timeout, TransferError
@@ -100,6 +101,7 @@ class DmaChannel:
         self._address = [address(f"descriptor_{part}") for part in ("lo", "hi", "adjacent")]
         #: what `load` returned: a ring starts at few addresses
         self._loads: dict[tuple[int, int], list[Access]] = {}
+        self._push = _PUSH_BASES[direction]
         self._credits = address("descriptor_credits")
         self._credit_mode = [common(f"credit_enable_{bits}") for bits in ("w1c", "w1s")]
         self._status, self._completed = channel("status")[1], channel("completed_count")[1]
@@ -134,9 +136,9 @@ class DmaChannel:
 
         They are `peerdma.regs.PUSH_DESCRIPTORS` at most, and the board has `Capability.PUSH`.
         """
-        base = _PUSH_BASES[self.direction]
-        dwords = struct.iter_unpack("<I", descriptors)
-        return [(_BAR, base + 4 * n, dword) for n, (dword,) in enumerate(dwords)]
+        offsets = range(self._push, self._push + len(descriptors), 4)
+        dwords = struct.unpack(f"<{len(offsets)}I", descriptors)
+        return list(zip(repeat(_BAR), offsets, dwords, strict=False))
 
     def start(self, load: Iterable[Access]) -> None:
         """Starts a chain. `load`: the writes, as of `load` or `push`, that say where it begins."""

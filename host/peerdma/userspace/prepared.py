@@ -161,8 +161,8 @@ class Rings:
 
     def __init__(self, engine: Engine, ring: Ring):
         self._engine = engine
-        self._rings = {
-            direction: ring.part(index, 2)
+        self._ends = {
+            direction: (engine.channels[direction], ring.part(index, 2))
             for index, direction in enumerate((Direction.C2H, Direction.H2C))
         }
 
@@ -202,13 +202,14 @@ class Rings:
 
         `card` is a card address, or `peerdma.regs.STREAM_WINDOW`.
         """
-        ring, nbytes = self._rings[direction], memory.nbytes
+        channel, ring = self._ends[direction]
+        nbytes = memory.nbytes
         if memory.single and nbytes <= DESC_MAX_LENGTH:
             # As most memory is: numpy would take longer for it than the transfer.
             bus = memory.single[0]
             places = (bus, card) if direction is _H2C else (card, bus)
             image = _LAYOUT.pack(_ONLY, nbytes, *places, 0)
-            return self._ready(direction, ring, image, 1, 0, nbytes, None)
+            return self._ready(channel, ring, image, 1, 0, nbytes, None)
         columns = descriptor_columns(memory, card)
         sources, destinations, lengths = columns if direction is _H2C else columns[[1, 0, 2]]
         most, following = len(ring.descriptors), None
@@ -220,14 +221,14 @@ class Rings:
             adjacent = write_chain(chain, ring.address, source, destination, length)
             left = int(lengths[start:].sum())
             following = self._ready(
-                direction, ring, chain.tobytes(), len(chain), adjacent, left, following
+                channel, ring, chain.tobytes(), len(chain), adjacent, left, following
             )
         assert following
         return following
 
     def _ready(
         self,
-        direction: Direction,
+        channel: DmaChannel,
         ring: Ring,
         image: bytes,
         descriptors: int,
@@ -236,7 +237,6 @@ class Rings:
         following: Chain | None,
     ) -> Chain:
         """A chain; one of a few descriptors is pushed into the board, if that takes them."""
-        channel = self._engine.channels[direction]
         if self._engine.pushes and descriptors <= PUSH_DESCRIPTORS:
             image, load = b"", channel.push(image)
         else:

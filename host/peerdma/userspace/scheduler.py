@@ -10,10 +10,12 @@ import contextlib
 import time
 from collections import deque
 
+from ..board import backend
 from ..board.backend import Moved, Progress
 from ..errors import CANCELLED, Cancelled, PeerdmaError, Timeout, TransferError
 from ..regs import ErrorKind
 from ..vfio.platform import Platform
+from ..waiting import Waiter
 from .engine import Direction, Engine
 from .frames import FrameRun
 from .prepared import Prepared, Run, Step
@@ -33,7 +35,7 @@ _PATIENCE = 2
 
 
 class Scheduler:
-    """What runs on the engine, and what waits for its turn.
+    """What runs on the engine, and what waits for its turn. See `peerdma.board.backend.Transfers`.
 
     A transfer starts when none of its channels is used or wanted by an earlier one. If lost reads
     keep the room for completions, it waits until they do not, and is started again.
@@ -47,21 +49,25 @@ class Scheduler:
     ----------
     frames : FrameRun or None
         The run of the C2H channel that fills frames, to be told what the channel reports.
-    ended : deque of (object, Moved or PeerdmaError)
-        Tags of transfers that ended, with how; whoever takes note removes them.
     """
 
     def __init__(self, engine: Engine, platform: Platform):
         self._engine = engine
         self._platform = platform
+        self._function = platform.function
+        self.waiter: Waiter = self._function
         self._resets = self._engine.resets
         self._queue: list[Run] = []
         self._running: list[Run] = []
         self.frames: FrameRun | None = None
-        self.ended: deque[tuple[object, Moved | PeerdmaError]] = deque()
+        #: whoever takes note of these removes them
+        self._ended: deque[tuple[object, Moved | PeerdmaError]] = deque()
+        #: whether to look at the channels without an interrupt
+        self._look = False
 
-    def start(self, prepared: Prepared, tag: object, progress: Progress | None) -> None:
-        """Starts a transfer, now or in its turn; errors are in `ended`."""
+    def start(self, prepared: backend.Prepared, tag: object, progress: Progress | None) -> None:
+        """Starts a transfer, now or in its turn."""
+        assert isinstance(prepared, Prepared), "not this backend's"
         run = Run(self._engine, prepared, tag, progress)
         if self._running or self._queue:
             self._queue.append(run)
@@ -69,34 +75,50 @@ class Scheduler:
         else:
             self._begin_one(run)
 
-    def knows(self, tag: object) -> bool:
-        """Whether a transfer was started, whose end nobody has taken note of."""
-        return any(run.tag is tag for run in (*self._queue, *self._running)) or any(
-            each is tag for each, _ in self.ended
-        )
-
-    def cancel(self, tag: object) -> None:
-        """Ends a transfer, unless it has ended."""
-        for run in [*self._queue, *self._running]:
-            if run.tag is tag:
+    def cancel(self, tag: object) -> bool:
+        """Ends a transfer, unless it has ended; False if it never started."""
+        runs = [run for run in (*self._queue, *self._running) if run.tag is tag]
+        known = bool(runs) or any(each is tag for each, _ in self._ended)
+        try:
+            for run in runs:
                 self._fail(run, Cancelled(CANCELLED))
-        self._begin()
+            self._begin()
+        except PeerdmaError as error:
+            self._lose(error)
+        return known
 
-    def deadline(self, first: float | None = None) -> float | None:
-        """When the first of those that run is late, or `first`, as `time.monotonic` counts.
-
-        None if none runs.
-        """
+    def deadline(self, until: float | None) -> float | None:
+        """When the first of those that run is late; now, if there is something to collect."""
+        if self._ended or self._look:
+            return 0.0
         for run in self._running:
-            if run.step is not None and (first is None or run.until < first):
-                first = run.until
-        return first
+            if run.step is not None and (until is None or run.until < until):
+                until = run.until
+        return until
 
-    def interrupted(self) -> None:
+    def collect(self) -> deque[tuple[object, Moved | PeerdmaError]]:
+        """What has ended; serves the messages of the device, and ends all if it goes away."""
+        # If this is interrupted, the board's interrupt was taken for nothing.
+        look, self._look = self._look, True
+        try:
+            if self._function.take_interrupt() or look:
+                self._interrupted()
+            if self._engine.resets != self._resets:
+                self._end_reset()
+            now = time.monotonic()
+            for run in [*self._running]:
+                if run.step is not None and now > run.until:
+                    self._late(run, run.step, now)
+        except PeerdmaError as error:
+            self._lose(error)
+        self._look = False
+        return self._ended
+
+    def _interrupted(self) -> None:
         """Goes on after an interrupt."""
-        running = [run for run in self._running if not run.waits]
-        for run in running:
-            run.look()
+        for run in self._running:
+            if not run.waits:
+                run.look()
         engine, frames = self._engine, self.frames
         if frames is None:
             engine.function.interrupt_done()
@@ -107,29 +129,22 @@ class Scheduler:
             status = engine.channels[_C2H].take_status()
             engine.function.interrupt_done()
             frames.report(status)
-        for run in running:
-            if run in self._running:
+        for run in [*self._running]:
+            # One that fails may end others, by a reset.
+            if run in self._running and not run.waits:
                 self._advance(run)
         if self._queue:
             self._begin()
 
-    def expire(self) -> None:
-        """Ends what is late or was reset, and starts those again that waited for room."""
-        if self._engine.resets != self._resets:
-            self._end_reset()
-        now, late = time.monotonic(), []
-        for run in self._running:
-            if run.step is not None and now > run.until:
-                late.append((run, run.step))
-        for run, step in late:
-            if run.waits:
-                self._go_on(run, step, now)
-            else:
-                self._fail(run, run.late())
-        if late:
-            self._begin()
+    def _late(self, run: Run, step: Step, now: float) -> None:
+        """Ends a transfer that is late, or starts it again if it waited for room."""
+        if run.waits:
+            self._go_on(run, step, now)
+        else:
+            self._fail(run, run.late())
+        self._begin()
 
-    def lose(self, error: PeerdmaError) -> None:
+    def _lose(self, error: PeerdmaError) -> None:
         """Ends all: the board does not answer any more."""
         for run in [*self._running, *self._queue]:
             self._fail(run, error)
@@ -259,7 +274,7 @@ class Scheduler:
     def _end(self, run: Run, outcome: Moved | PeerdmaError) -> None:
         # If an interrupt comes in between, it is done again, and the transfer is there twice.
         run.outcome = run.outcome or outcome
-        self.ended.append((run.tag, run.outcome))
+        self._ended.append((run.tag, run.outcome))
         if run in self._running:
             self._running.remove(run)
         if run in self._queue:

@@ -13,9 +13,9 @@ import weakref
 from collections.abc import Sequence
 from typing import ClassVar, NamedTuple, Protocol
 
-from ..board.waiter import Waiter
 from ..errors import ProtocolError, UnsupportedError
 from ..process import watched
+from ..waiting import Waiter
 from .structures import CONFIG_REGION, Irq
 
 __all__ = ["COMMAND", "Capability", "Command", "Device", "LostWrites", "PciFunction"]
@@ -112,7 +112,7 @@ class Device(Protocol):
         """Readable when there is something that `serve` has to see."""
         ...
 
-    def serve(self) -> None:
+    def serve(self) -> object:
         """Takes note of what has come from the device; does not wait. Raises if it is gone."""
         ...
 

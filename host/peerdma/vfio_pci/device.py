@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from typing import ClassVar, NoReturn
 
 from ..errors import BoardLost, BoardNotFound, PeerdmaError, ProtocolError
-from ..process import AtExit, OwnLock, forked, own, watched
+from ..process import AtExit, forked, own, watched
 from ..regs import BAR_DMA, CHANNEL
 from ..vfio.function import COMMAND, Command, LostWrites
 from ..vfio.structures import (
@@ -32,6 +32,7 @@ from ..vfio.structures import (
     mappable,
     unpack,
 )
+from ..waiting import OwnLock
 from .ioctls import Vfio, control
 from .place import Place
 from .space import AddressSpace, attach

@@ -28,6 +28,8 @@ __all__ = ["Channel", "Nonsense", "Server"]
 
 #: What `recvmsg` returns; its first is the bytes.
 _Piece: TypeAlias = "tuple[bytes, list[tuple[int, int, bytes]], int, object]"
+#: A reply: the fields of its `Header`, and its payload.
+_Reply: TypeAlias = "tuple[tuple[int, ...], bytes]"
 #: A message to send, with file descriptors, and how many bytes went with each call so far.
 _Outgoing: TypeAlias = "tuple[bytes, Sequence[int], list[int]]"
 #: See `Channel._state`.
@@ -148,26 +150,21 @@ class Channel:
         """
         message_id = self.send(command, body, 0, fds)
         deadline = time.monotonic() + self._timeout
-        while True:
-            # Read before serving, so that a device which never stops sending cannot block us.
-            overdue = time.monotonic() > deadline
-            reply = self._serve_waiting() if any(self._state) else None
-            if reply:
-                header, payload = reply
-                if header[0] == message_id:
-                    break
-            elif not overdue and self._readable.poll(max(0.0, deadline - time.monotonic()) * 1000):
-                self._receive()
-            else:
+        # What came while it was being sent is first: the device may wait for an answer to that.
+        reply = self.serve(message_id, receive=False) if self._state[0] else None
+        while reply is None:
+            # Looked at each time, so that a device which never stops sending cannot block us.
+            left = deadline - time.monotonic()
+            if left < 0.0 or not self._readable.poll(left * 1000):
                 self._lost = "it stopped answering"
                 raise Timeout(
                     f"the board did not answer {command.name} within {self._timeout:g} s: it "
                     "hangs, or the machine is overloaded. Close it and open it again"
                 )
+            reply = self.serve(message_id)
+        header, payload = reply
         if header[1] != command:
             self.broken(f"answered {Header(*header)} to message {message_id}, {command.name}")
-        if self._state[0]:
-            self._serve_rest()
         if header[3] & _ERROR:
             error = header[4]
             reason = os.strerror(error) if error else "no reason given"
@@ -216,25 +213,87 @@ class Channel:
                 self._state = (self._state[0], self._state[1], None)
             raise
         if flags and self._state[0]:
-            self._serve_rest()
+            self.serve(receive=False)
         return message_id
 
     def fileno(self) -> int:
         """The socket: readable when there is something to `serve`."""
         return self._socket.fileno()
 
-    def serve(self) -> None:
-        """Serves the commands that have arrived; does not wait for more."""
-        self._receive()
-        while self._serve_waiting() is not None:
-            pass
+    def serve(self, wanted: int | None = None, *, receive: bool = True) -> _Reply | None:
+        """Serves the commands that have arrived; does not wait for more.
+
+        Returns the reply to message number `wanted`, if it is among what has arrived; other replies
+        are to requests that were interrupted. With `receive` false, it sees only to what was
+        received before.
+        """
+        if receive:
+            self._receive()
+        reply = None
+        while True:
+            pieces, at, outgoing = self._state
+            if not pieces and outgoing is None:
+                return reply
+            if outgoing is not None or self._lost is not None:
+                self._send_rest()
+                continue
+            inbox = pieces[0][0]
+            if len(inbox) - at < _HEADER_BYTES:
+                if not self._join():
+                    return reply
+                continue
+            header = _unpack_header(inbox, at)
+            message_id, command, size, flags, _ = header
+            if not _HEADER_BYTES <= size <= _LARGEST_MESSAGE:
+                self.broken(f"sent a message of {size} bytes")
+            end = at + size
+            if len(inbox) < end:
+                if sum([len(data) for data, *_ in pieces]) < end or not self._join():
+                    return reply
+                continue
+            payload = inbox[at + _HEADER_BYTES : end]
+            if end == len(inbox):
+                pieces, end = pieces[1:], 0
+            if flags & _TYPE == _REPLY:
+                if message_id not in self._expected:
+                    self.broken(
+                        f"answered {Header(*header)} to message {message_id}, not sent to it"
+                    )
+                self._state = (pieces, end, None)
+                self._expected.discard(message_id)
+                if message_id == wanted:
+                    reply = header, payload
+                continue
+            answered, number, answer = _REPLY, 0, b""
+            try:
+                answer = self._server.execute(command, payload)
+            except PeerdmaError:
+                raise
+            except OSError as error:
+                answered, number = _REPLY | _ERROR, error.errno or errno.EIO
+            except Nonsense as error:
+                self.broken(str(error))
+            # If it is interrupted before this, the command is served again: nobody sees that.
+            if flags & _NO_REPLY:
+                self._state = (pieces, end, None)
+                continue
+            size = _HEADER_BYTES + len(answer)
+            whole = _pack_header(message_id, command, size, answered, number) + answer
+            sent: list[int] = []
+            self._state = (pieces, end, (whole, (), sent))
+            try:
+                sent.extend(starmap(self._socket.sendmsg, (((whole,),),)))
+            except OSError:
+                continue  # `_send_rest` sees to it
+            if sent[0] == size:
+                self._state = (pieces, end, None)
 
     def wait_event(self, eventfd: int, timeout: float) -> bool:
         """Waits up to `timeout` seconds for the eventfd, serving commands; False if none came."""
         deadline = time.monotonic() + timeout
         while True:
             overdue = time.monotonic() > deadline
-            self._serve_rest()
+            self.serve(receive=False)
             ready = self._poll(select.POLLIN, deadline, eventfd)
             if eventfd in ready:
                 os.eventfd_read(eventfd)
@@ -242,11 +301,6 @@ class Channel:
             if overdue or not ready:
                 return False
             self._receive()
-
-    def _serve_rest(self) -> None:
-        """Serves the commands that have been received; no request is waiting for its reply."""
-        while self._serve_waiting() is not None:
-            pass
 
     def broken(self, what: str) -> NoReturn:
         """Marks the connection as broken; raises a ProtocolError that the device did `what`."""
@@ -316,64 +370,6 @@ class Channel:
             f"the board at {self._path} went away: {self._lost}. Open it again",
             errno=error.errno if error else errno.EPIPE,
         ) from None
-
-    def _serve_waiting(self) -> tuple[tuple[int, ...], bytes] | None:
-        """Serves messages that have arrived, up to a reply: returns its header and payload."""
-        while True:
-            pieces, at, outgoing = self._state
-            if not pieces and outgoing is None:
-                return None
-            if outgoing is not None or self._lost is not None:
-                self._send_rest()
-                continue
-            inbox = pieces[0][0]
-            if len(inbox) - at < _HEADER_BYTES:
-                if not self._join():
-                    return None
-                continue
-            header = _unpack_header(inbox, at)
-            message_id, command, size, flags, _ = header
-            if not _HEADER_BYTES <= size <= _LARGEST_MESSAGE:
-                self.broken(f"sent a message of {size} bytes")
-            end = at + size
-            if len(inbox) < end:
-                if sum([len(data) for data, *_ in pieces]) < end or not self._join():
-                    return None
-                continue
-            payload = inbox[at + _HEADER_BYTES : end]
-            if end == len(inbox):
-                pieces, end = pieces[1:], 0
-            if flags & _TYPE == _REPLY:
-                if message_id not in self._expected:
-                    self.broken(
-                        f"answered {Header(*header)} to message {message_id}, not sent to it"
-                    )
-                self._state = (pieces, end, None)
-                self._expected.discard(message_id)
-                return header, payload
-            answered, number, answer = _REPLY, 0, b""
-            try:
-                answer = self._server.execute(command, payload)
-            except PeerdmaError:
-                raise
-            except OSError as error:
-                answered, number = _REPLY | _ERROR, error.errno or errno.EIO
-            except Nonsense as error:
-                self.broken(str(error))
-            # If it is interrupted before this, the command is served again: nobody sees that.
-            if flags & _NO_REPLY:
-                self._state = (pieces, end, None)
-                continue
-            size = _HEADER_BYTES + len(answer)
-            whole = _pack_header(message_id, command, size, answered, number) + answer
-            sent: list[int] = []
-            self._state = (pieces, end, (whole, (), sent))
-            try:
-                sent.extend(starmap(self._socket.sendmsg, (((whole,),),)))
-            except OSError:
-                continue  # `_send_rest` sees to it
-            if sent[0] == size:
-                self._state = (pieces, end, None)
 
     def _join(self) -> bool:
         """Makes one piece of those that arrived; False if it is one. What was seen to is left out.

@@ -149,7 +149,7 @@ def test_a_board_is_closed_while_a_stream_has_its_frames(bench):
         frame.release()
     bench.board.close()
     assert frames.closed
-    serving = bench.board._plans._ordered._thread
+    serving = bench.board._ordered._thread
     assert serving.is_alive()
     gate.open()
     bench.synchronize()

@@ -347,8 +347,8 @@ def test_ctrl_c_anywhere_ends_the_copy_and_leaves_the_board_usable(node_board, m
 
     with node_board.pin(np.ones(100, np.uint8)) as s, node_board.pin(target) as d:
         with monkeypatch.context() as patch:
-            backend = node_board._backend
-            patch.setattr(backend.waiter if name == "wait" else backend, name, interrupt)
+            transfers = node_board._backend.transfers
+            patch.setattr(transfers.waiter if name == "wait" else transfers, name, interrupt)
             began = time.monotonic()
             with pytest.raises(KeyboardInterrupt):
                 node_board.copy(s, d)

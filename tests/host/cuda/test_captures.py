@@ -190,7 +190,7 @@ def copies(bench):
 
 
 def copies_in_a_stream(bench):
-    bench.board._plans._ordered._told = False  # which kernels' loading it warns of, once
+    bench.board._ordered._told = False  # which kernels' loading it warns of, once
     bench.board.copy(bench.source, bench.target, stream=int(bench.stream)).result(PATIENCE)
     bench.board.copy(bench.kept, bench.target, stream=int(bench.stream)).result(PATIENCE)
 

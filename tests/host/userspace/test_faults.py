@@ -34,10 +34,10 @@ def works(board: peerdma.Board, gpu: peerdma.Gpu):
 
 def run(board: peerdma.Board, work):
     """Runs what the backend has prepared, past the checks of `Board`."""
-    backend = board._backend
-    backend.start(work, "it", None)
-    while not (ended := backend.collect()):
-        backend.waiter.wait(backend.deadline(None))
+    transfers = board._backend.transfers
+    transfers.start(work, "it", None)
+    while not (ended := transfers.collect()):
+        transfers.waiter.wait(transfers.deadline(None))
     _, outcome = ended.popleft()
     if isinstance(outcome, Exception):
         raise outcome
@@ -114,13 +114,14 @@ def both_fail(board: peerdma.Board, late: float, size: int = 60_000):
         backend.pin(HostArray(np.zeros(size, np.uint8)), access)
         for access in (peerdma.Access.READ, peerdma.Access.WRITE)
     )
-    backend.start(backend.prepare_write(Piece(source, 0, size), 0), "H2C", None)
-    backend.start(backend.prepare_read(Piece(target, 0, size), 0), "C2H", None)
+    transfers = backend.transfers
+    transfers.start(backend.prepare_write(Piece(source, 0, size), 0), "H2C", None)
+    transfers.start(backend.prepare_read(Piece(target, 0, size), 0), "C2H", None)
     time.sleep(late)
     ended = {}
     while len(ended) < 2:
-        backend.waiter.wait(backend.deadline(None))
-        found = backend.collect()
+        transfers.waiter.wait(transfers.deadline(None))
+        found = transfers.collect()
         while found:
             tag, outcome = found.popleft()
             ended[tag] = outcome

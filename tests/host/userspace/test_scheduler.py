@@ -32,8 +32,21 @@ def xdma(registers):
 
 
 @pytest.fixture
-def scheduler(xdma):
-    return Scheduler(xdma.engine, SimpleNamespace(notes=lambda since: ""))
+def interrupts():
+    """What `take_interrupt` finds, in turn; False when there is nothing more."""
+    return []
+
+
+@pytest.fixture
+def scheduler(xdma, interrupts):
+    def take_interrupt():
+        found = interrupts.pop(0) if interrupts else False
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    function = SimpleNamespace(take_interrupt=take_interrupt)
+    return Scheduler(xdma.engine, SimpleNamespace(notes=lambda since: "", function=function))
 
 
 @pytest.fixture
@@ -51,51 +64,62 @@ def start(scheduler, xdma):
     return start
 
 
-def report(registers, scheduler, *directions, status=GOOD):
+@pytest.fixture
+def report(registers, scheduler, interrupts):
     """The channels end, and interrupt."""
-    for direction in directions:
-        registers.set(CHANNEL, "status", int(status), BASE[direction])
-    scheduler.interrupted()
+
+    def report(*directions, status=GOOD):
+        for direction in directions:
+            registers.set(CHANNEL, "status", int(status), BASE[direction])
+        interrupts.append(True)
+        scheduler.collect()
+
+    return report
+
+
+def taken(scheduler):
+    """What has ended since the last call, with how."""
+    found = scheduler.collect()
+    return [found.popleft() for _ in range(len(found))]
 
 
 def names(scheduler):
-    """What has ended since the last call."""
-    ended, scheduler.ended = scheduler.ended, []
-    return [name for name, _ in ended]
+    """As `taken`, the tags only."""
+    return [name for name, _ in taken(scheduler)]
 
 
 def running(scheduler):
     return [run.tag for run in scheduler._running]
 
 
-def test_one_way_and_the_other_go_on_at_once(registers, scheduler, start):
+def test_one_way_and_the_other_go_on_at_once(scheduler, start, report):
     start("write", H2C)
     start("read", C2H)
     assert running(scheduler) == ["write", "read"]
-    report(registers, scheduler, C2H)
+    report(C2H)
     assert names(scheduler) == ["read"]
-    report(registers, scheduler, H2C)
+    report(H2C)
     assert names(scheduler) == ["write"]
-    assert scheduler.deadline() is None
+    assert scheduler.deadline(None) is None
 
 
-def test_both_may_end_with_one_interrupt(registers, scheduler, start):
+def test_both_may_end_with_one_interrupt(scheduler, start, report):
     start("write", H2C)
     start("read", C2H)
-    report(registers, scheduler, H2C, C2H)
+    report(H2C, C2H)
     assert names(scheduler) == ["write", "read"]
 
 
-def test_nobody_overtakes_who_wants_the_same_channel(registers, scheduler, start):
+def test_nobody_overtakes_who_wants_the_same_channel(scheduler, start, report):
     """Else copies, which need both, would wait for ever for a stream of the others."""
     start("write", H2C)
     start("copy", H2C, C2H)
     start("read", C2H)
     start("write again", H2C)
     assert running(scheduler) == ["write"]
-    report(registers, scheduler, H2C)
+    report(H2C)
     assert running(scheduler) == ["copy"]
-    report(registers, scheduler, H2C, C2H)
+    report(H2C, C2H)
     assert running(scheduler) == ["read", "write again"]
     assert names(scheduler) == ["write", "copy"]
 
@@ -105,18 +129,18 @@ def test_what_waits_is_cancelled_without_the_board(registers, scheduler, start):
     start("copy", H2C, C2H)
     start("read", C2H)
     registers.writes.clear()
-    scheduler.cancel("copy")
+    assert scheduler.cancel("copy")
     assert names(scheduler) == ["copy"]
     assert running(scheduler) == ["write", "read"]
-    scheduler.cancel("copy")
-    assert not scheduler.ended
+    assert not scheduler.cancel("copy")
+    assert not taken(scheduler)
 
 
-def test_a_failure_of_one_way_leaves_the_other_alone(registers, scheduler, start):
+def test_a_failure_of_one_way_leaves_the_other_alone(registers, scheduler, start, report):
     start("write", H2C)
     start("read", C2H)
-    report(registers, scheduler, H2C, status=Status.READ_ABORT)
-    ((name, error),) = scheduler.ended
+    report(H2C, status=Status.READ_ABORT)
+    ((name, error),) = taken(scheduler)
     assert name == "write" and isinstance(error, peerdma.TransferError)
     control = CHANNEL.address("control", base=C2H_CHANNEL_BASE)
     assert (control, 0) not in registers.writes[-6:]
@@ -163,8 +187,7 @@ def test_a_reset_ends_frames_too(registers, resets, scheduler, start, frames):
 def test_frames_that_do_not_stop_end_the_other_way_with_a_reset(resets, scheduler, start, frames):
     start("write", H2C)
     frames.stop()
-    scheduler.expire()
-    ((name, error),) = scheduler.ended
+    ((name, error),) = taken(scheduler)
     assert name == "write" and "the engine was reset" in str(error)
 
 
@@ -173,7 +196,7 @@ def test_a_reset_ends_both_ways(resets, scheduler, start, xdma):
     start("write", H2C)
     start("read", C2H)
     scheduler.cancel("write")
-    (cancelled, other) = scheduler.ended
+    (cancelled, other) = taken(scheduler)
     assert cancelled[0] == "write" and isinstance(cancelled[1], peerdma.Cancelled)
     assert other[0] == "read" and "the engine was reset" in str(other[1])
     assert xdma.engine.resets == 1
@@ -184,21 +207,22 @@ def test_what_is_late_makes_room(registers, scheduler, start):
     start("next", H2C)
     scheduler._running[0].until = 0
     registers.set(CHANNEL, "status", 0)
-    scheduler.expire()
-    ((name, error),) = scheduler.ended
+    ((name, error),) = taken(scheduler)
     assert name == "write" and isinstance(error, peerdma.Timeout)
     assert running(scheduler) == ["next"]
 
 
-def test_a_lost_board_ends_all(registers, scheduler, start):
+def test_a_lost_board_ends_all(registers, scheduler, start, interrupts):
     for name in ("first", "second"):
         start(name, H2C, C2H)
     registers.lost = True
-    scheduler.lose(peerdma.BoardLost("gone"))
+    interrupts.append(peerdma.BoardLost("gone"))
     assert names(scheduler) == ["first", "second"]
 
 
-def test_an_interrupt_by_hand_ends_what_it_meets(registers, scheduler, start, monkeypatch):
+def test_an_interrupt_by_hand_ends_what_it_meets(
+    registers, scheduler, start, monkeypatch, interrupts
+):
     """Ctrl-C between two registers: that transfer is stopped, and said to have been interrupted."""
     start("write", H2C)
 
@@ -207,13 +231,15 @@ def test_an_interrupt_by_hand_ends_what_it_meets(registers, scheduler, start, mo
 
     monkeypatch.setattr(Run, "advance", interrupt)
     registers.set(CHANNEL, "status", 0)
+    interrupts.append(True)
     with pytest.raises(KeyboardInterrupt):
-        scheduler.interrupted()
-    ((_, error),) = scheduler.ended
+        scheduler.collect()
+    assert scheduler.deadline(None) == 0
+    ((_, error),) = taken(scheduler)
     assert isinstance(error, peerdma.Cancelled)
 
 
-def test_progress_is_told_when_bytes_have_arrived(registers, scheduler, xdma):
+def test_progress_is_told_when_bytes_have_arrived(scheduler, xdma, report):
     """Not after the half of a copy through card RAM that only brings them to the card."""
 
     def steps():
@@ -225,14 +251,14 @@ def test_progress_is_told_when_bytes_have_arrived(registers, scheduler, xdma):
     prepared = Prepared(Lazy(steps), 64, frozenset(Direction), None, Through.CARD_RAM)
     scheduler.start(prepared, "copy", lambda *step: told.append(step))
     for direction in (H2C, C2H, H2C, C2H):
-        assert not scheduler.ended
-        report(registers, scheduler, direction)
+        assert not taken(scheduler)
+        report(direction)
     assert names(scheduler) == ["copy"]
     assert told == [(32, 64), (64, 64)]
 
 
 def test_a_step_without_room_for_completions_waits_and_is_made_again(
-    registers, scheduler, start, xdma, monkeypatch
+    scheduler, start, xdma, monkeypatch, report
 ):
     """Stopped first; when there is room, it starts from its beginning, and its end is an end."""
     engine, room = xdma.engine, []
@@ -244,16 +270,15 @@ def test_a_step_without_room_for_completions_waits_and_is_made_again(
     monkeypatch.setattr(engine, "check", check)
     monkeypatch.setattr(engine, "has_lost_reads", lambda: not room)
     start("write", H2C)
-    report(registers, scheduler, H2C)
+    report(H2C)
     (run,) = scheduler._running
-    assert not scheduler.ended and run.waits and not run.started
+    assert not taken(scheduler) and run.waits and not run.started
     for _ in range(2):
         run.until = 0
-        scheduler.expire()
-        assert run.waits and not scheduler.ended
+        assert not taken(scheduler) and run.waits
     room.append(True)
     run.until = 0
-    scheduler.expire()
+    scheduler.collect()
     assert not run.waits and run.started
-    report(registers, scheduler, H2C)
+    report(H2C)
     assert names(scheduler) == ["write"]
