@@ -52,6 +52,7 @@ OPEN = "import peerdma, sys; print(peerdma.open(sys.argv[1], arguments=sys.argv[
 
 def test_options_that_choose_the_core_that_it_has(site, tmp_path):
     options = ["--user", "pass", "--h2c", "1", "--c2h", "1", "--ram-size", "65536", "--msi", "4"]
+    options += ["--completion-timeout-us", "50"]
     done = run(site, "-c", OPEN, "sim", *options, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "simulated=True" in done.stdout
@@ -64,7 +65,6 @@ def test_options_that_choose_the_core_that_it_has(site, tmp_path):
         ["--plain"],
         ["--ram-size 4096"],
         ["--launch-queues 2"],
-        ["--completion-timeout-us 50"],
         ["--waves"],
     ],
     ids=lambda options: options[0],
