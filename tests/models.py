@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
@@ -24,7 +24,7 @@ from tests.boards import BOARDS
 __all__ = ["main", "models"]
 
 
-def models() -> Iterator[tuple[str, Callable[[], object]]]:
+def models() -> Iterator[tuple[str, partial[object]]]:
     """Name of each model, and what makes it: no core twice."""
     for name, core in {**BOARDS, "that writes waveforms": {"waves": True}}.items():
         yield f"the board {name}", partial(compiled, **core)
