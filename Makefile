@@ -32,6 +32,7 @@ test: setup ## style, types, then every test on two cores; SEED=N repeats a rand
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
 	$(RUN) -m pyright
+	$(RUN) -m tests.models
 	$(RUN) -m pytest -n 2 --dist worksteal --durations=10 -m "not system"
 
 test-system: wheels ## the tests that need guests for minutes

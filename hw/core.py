@@ -154,7 +154,9 @@ class Core(wiring.Component):
     user_irq : In(16)
         Level-sensitive user interrupt requests, beside those that software raises by a register.
     time_scale : In(32)
-        How much slower than real time this core runs; 1 on hardware.
+        How much slower than real time this core runs; 1 unless it is driven.
+    timeout_cycles : In
+        The completion timeout: that of the configuration, which is the longest, unless driven.
     active : Out(1)
         A source is at work that shows at no other port; for simulations that rest.
     waits_for : Out(32)
@@ -174,13 +176,15 @@ class Core(wiring.Component):
         self._config = config
         self._shared = shared or config.launch_queues > 0
         owners = config.h2c + config.c2h if shared else 0
+        self._timeout_cycles = cycles = config.completion_timeout_us * config.clock_khz // 1000
         super().__init__(
             {
                 "seam": Out(SeamSignature(block)),
                 "led": Out(3),
                 "gpio": In(4),
                 "user_irq": In(USER_INTERRUPTS),
-                "time_scale": In(32),
+                "time_scale": In(32, init=1),
+                "timeout_cycles": In(range(cycles + 1), init=cycles),
                 "active": Out(1),
                 "waits_for": Out(32),
                 "user": Out(UserPorts()).array(config.outside),
@@ -196,7 +200,7 @@ class Core(wiring.Component):
             fetches=self._first_data,
             capacity=self.block.completions,
             tags=config.tags,
-            timeout_cycles=config.completion_timeout_us * config.clock_khz // 1000,
+            timeout_cycles=self._timeout_cycles,
             quarantine_timeouts=regs.QUARANTINE_TIMEOUTS,
             offset_bits=offset_bits(config.ram_size),
         )
@@ -313,6 +317,7 @@ class Core(wiring.Component):
             engine.in_flight.eq(host.in_flight),
             engine.tolerant.eq(host.tolerant),
             engine.flush.eq(host.reset),
+            engine.timeout_cycles.eq(self.timeout_cycles),
             arbiter.link.eq(link),
             host.link.eq(link),
         ]

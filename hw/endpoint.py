@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The endpoint: the DMA core behind the 7-series adapter."""
 
+from dataclasses import replace
+
 from amaranth import *
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
+
+from peerdma import regs
 
 from .core import Core, CoreConfig
 from .interrupts.irq import USER_INTERRUPTS
@@ -30,6 +34,7 @@ EXTRA_PORTS = (
 #: Ports that only a core for a simulation has.
 SIMULATION_PORTS = (
     Port("time_scale", "i", 32, "how much slower than real time this runs"),
+    Port("timeout_cycles", "i", 23, "completion timeout, from before the reset's end on"),
     Port("active", "o", 1, "a source of data is at work; a simulation must not rest"),
     Port("waits_for", "o", 32, "what channels wait for: four bits each, H2C first"),
 )
@@ -62,7 +67,7 @@ class Endpoint(wiring.Component):
     ----------
     config : CoreConfig
     simulation : bool
-        With `SIMULATION_PORTS`.
+        With `SIMULATION_PORTS`, one of which has the completion timeout in place of `config`.
 
     Members
     -------
@@ -73,6 +78,9 @@ class Endpoint(wiring.Component):
     """
 
     def __init__(self, config: CoreConfig = CoreConfig(), *, simulation: bool = False):
+        if simulation:
+            # The longest, for which the port and what counts it are wide enough.
+            config = replace(config, completion_timeout_us=regs.COMPLETION_TIMEOUTS_US[-1])
         self._config = config
         self._core_ports = _BOARD_PORTS + (SIMULATION_PORTS if simulation else ())
         self._simulation = simulation
@@ -91,8 +99,6 @@ class Endpoint(wiring.Component):
         m.submodules.adapter = adapter = Series7Adapter(self._config.clock_khz)
         wiring.connect(m, core.seam, adapter.seam)
         wiring.connect(m, adapter.trn, wiring.flipped(self.trn))
-        if not self._simulation:
-            m.d.comb += core.time_scale.eq(1)
         for port in self._core_ports:
             inner, outer = getattr(core, port.name), getattr(self, port.name)
             m.d.comb += inner.eq(outer) if port.direction == "i" else outer.eq(inner)

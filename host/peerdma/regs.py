@@ -533,6 +533,8 @@ class ErrorKind(enum.IntEnum):
 #: Microseconds after which an unanswered read ends with `ErrorKind.COMPLETION_TIMEOUT`, or up to
 #: twice as many.
 COMPLETION_TIMEOUT_US = 10_000
+#: What it may be on a simulated board: PCIe's default range, as of Device Control 2.
+COMPLETION_TIMEOUTS_US = range(50, 50_001)
 #: How many such times the completions of a read that has ended may come, and keep their room and
 #: the read's tag; two more unless the read has ended by timeout.
 QUARANTINE_TIMEOUTS = 4

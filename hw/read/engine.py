@@ -79,7 +79,7 @@ class ReadEngine(wiring.Component):
     timeout_cycles : int
         A read ends with COMPLETION_TIMEOUT this many to twice as many cycles after its request
         was offered, later by a few packets if the stream of completions is full; at least 4 for
-        each tag. The default is 10 ms at 125 MHz.
+        each tag. The default is 10 ms at 125 MHz. A simulation can choose fewer by an input.
     quarantine_timeouts : int
         How many timeouts, one after the other, a quarantined tag stays out of use at least. After
         an end other than by timeout up to two more pass.
@@ -110,6 +110,8 @@ class ReadEngine(wiring.Component):
         Relaxed Ordering attribute of new requests, but for those of fetches.
     tolerant : In(1)
         As for `hw.read.checks.CompletionChecker`.
+    timeout_cycles : In(range(timeout_cycles + 1))
+        The parameter of this name unless it is driven, from the first cycle on.
     boundary_128, in_flight
         As for `hw.read.completion_space.CompletionSpace`.
     flush : In(1)
@@ -173,6 +175,7 @@ class ReadEngine(wiring.Component):
                 "bus_master": In(1),
                 "relaxed": In(1),
                 "tolerant": In(1),
+                "timeout_cycles": In(range(timeout_cycles + 1), init=timeout_cycles),
                 "boundary_128": In(1),
                 "in_flight": In(4),
                 "flush": In(1),
@@ -227,6 +230,7 @@ class ReadEngine(wiring.Component):
             space.lower_address.eq(checker.lower_address),
             space.dwords.eq(checker.dwords),
             space.late.eq(scan.late),
+            scan.timeout_cycles.eq(self.timeout_cycles),
             space.closed.eq(states.closed),
             issuer.room.eq(space.room),
             issuer.data_room.eq(space.data_room),

@@ -4,6 +4,7 @@
 from amaranth import *
 from amaranth.lib import memory, stream, wiring
 from amaranth.lib.wiring import In, Out
+from amaranth.utils import exact_log2
 
 __all__ = ["TimeoutScan"]
 
@@ -21,6 +22,8 @@ class TimeoutScan(wiring.Component):
 
     Members
     -------
+    timeout_cycles : In
+        As there.
     tag : Out(range(tags))
         The tag that is scanned next, if not in this cycle.
     allowed : In(1)
@@ -41,10 +44,11 @@ class TimeoutScan(wiring.Component):
 
     def __init__(self, tags: int, timeout_cycles: int, quarantine_timeouts: int):
         self._tags = tags
-        self._period = timeout_cycles // tags
+        self._timeout_cycles = timeout_cycles
         self._quarantine_timeouts = quarantine_timeouts
         super().__init__(
             {
+                "timeout_cycles": In(range(timeout_cycles + 1), init=timeout_cycles),
                 "tag": Out(range(tags)),
                 "allowed": In(1),
                 "scan": Out(1),
@@ -62,9 +66,10 @@ class TimeoutScan(wiring.Component):
         shape = range(2 + self._quarantine_timeouts)
         m.submodules.age = ages = memory.Memory(shape=shape, depth=self._tags, init=[])
         write, read = ages.write_port(), ages.read_port(domain="comb")
-        countdown = Signal(range(self._period))
+        countdown = Signal(range(self._timeout_cycles // self._tags))
         due = Signal()
-        m.d.sync += countdown.eq(Mux(countdown == 0, self._period - 1, countdown - 1))
+        period = self.timeout_cycles >> exact_log2(self._tags)
+        m.d.sync += countdown.eq(Mux(countdown == 0, period - 1, countdown - 1))
         with m.If(countdown == 0):
             m.d.sync += due.eq(1)
         with m.If(self.scan):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """User logic outside of the core: cocotbext-axi on its AXI4-Stream ports, registers beside them.
 
+The core has two pairs, each with ports and registers of its own: most benches use the last one.
 The logic inverts bits, by a register at offset 0, and counts its bytes in one at offset 4.
 """
 
@@ -20,6 +21,7 @@ from .bench_stream_faults import stop
 from .memory import Transfer
 from .tb import TB, bench
 
+CHANNELS = (2,)
 #: The user block of the core.
 USER = "axis"
 #: Bytes of the rings on either side of the logic.
@@ -41,8 +43,8 @@ class Logic:
     tb : TB
     pause : float
         Probability of a pause in each cycle of either stream.
-    number : int
-        Of the pair.
+    number : int, optional
+        Of the pair, if it is not that of `TB.h2c` and `TB.c2h`.
     sparse : bool
         Leave lanes without bytes, and end packets anywhere.
 
@@ -54,8 +56,11 @@ class Logic:
         Cycles in which beats were transferred: to the logic, and from it.
     """
 
-    def __init__(self, tb: TB, *, number: int = 0, pause: float = 0.0, sparse: bool = False):
+    def __init__(
+        self, tb: TB, *, number: int | None = None, pause: float = 0.0, sparse: bool = False
+    ):
         dut = tb.dut
+        number = tb.c2h.number if number is None else number
         # It logs every frame.
         logging.getLogger(f"cocotb.{dut._name}").setLevel(logging.ERROR)
         self._dut, self._rng, self._sparse = dut, random.Random(tb.rng.random()), sparse
@@ -172,14 +177,19 @@ async def expect_all_processed(tb: TB, logic: Logic) -> None:
 
 
 async def write(tb: TB, offset: int, data: bytes) -> None:
-    """Write registers of the logic."""
-    await tb.bar_write(regs.BAR_USER[0], regs.USER_BLOCK_BASE + offset, data)
+    """Write registers of the logic of the last pair."""
+    await tb.bar_write(regs.BAR_USER[0], _base(tb.c2h.number) + offset, data)
 
 
 async def read(tb: TB, offset: int, size: int) -> int:
-    """Read registers of the logic; fails if the answer takes too long."""
-    data = await tb.bar_read(regs.BAR_USER[0], regs.USER_BLOCK_BASE + offset, size)
+    """Read registers of the logic of the last pair; fails if the answer takes too long."""
+    data = await tb.bar_read(regs.BAR_USER[0], _base(tb.c2h.number) + offset, size)
     return int.from_bytes(data, "little")
+
+
+def _base(number: int) -> int:
+    """Offset of a pair's registers in the BAR."""
+    return regs.USER_BLOCK_BASE + number * regs.USER_BLOCK_SIZE
 
 
 @bench(us=2000, lanes=4)
@@ -256,7 +266,7 @@ async def flushes(tb: TB):
     await tb.h2c.run(tb.chain([Transfer(left.address, STREAM, 999)]))
     await Timer(2, "us")
     assert (logic.bytes, logic.resets) == (999, 0)
-    await tb.write(regs.EXTENSION, "stream_flush", 1)
+    await tb.write(regs.EXTENSION, "stream_flush", 1 << tb.c2h.number)
     await expect_processed(tb, logic, 500)
     assert logic.resets == 1
 
@@ -276,3 +286,22 @@ async def registers(tb: TB):
     await write(tb, 8, bytes(range(1, 9)))
     await write(tb, 0x100, bytes(range(1, 9)))
     assert await read(tb, 0, 4) == 0x81
+
+
+@bench(us=1000, lanes=4)
+async def side_by_side(tb: TB):
+    """Copies through both pairs at the same time, each by its own register."""
+    logics = [Logic(tb, number=number, pause=0.1) for number in range(2)]
+    masks, copies, runs = (0x0F, 0xA0), [], []
+    for number, mask in enumerate(masks):
+        await tb.bar_write(regs.BAR_USER[0], _base(number), mask.to_bytes(4, "little"))
+    for number in range(2):
+        source, target, *lists = copy(tb, cut(tb, 3001, 3), cut(tb, 3001, 3))
+        copies.append((source, target))
+        channels = tb.channels[number], tb.channels[2 + number]
+        runs += [channel.run(chain, 400) for channel, chain in zip(channels, lists, strict=True)]
+    for run in [cocotb.start_soon(run) for run in runs]:
+        await run
+    for logic, mask, (source, target) in zip(logics, masks, copies, strict=True):
+        assert (logic.mask, logic.bytes) == (mask, 3001)
+        target.expect(bytes(byte ^ mask for byte in source.data))

@@ -15,7 +15,7 @@ from .channel import CONTROL_START, CONTROL_STOP, Channel
 from .host import Fault
 from .memory import Chain, Transfer
 from .model import CONFIG
-from .tb import TB, bench
+from .tb import TB, TIMEOUT_US, bench
 
 SIZE = 1000
 #: A bus address at which nothing is mapped.
@@ -206,7 +206,6 @@ async def failed_reads(tb: TB):
 async def completion_timeouts(tb: TB):
     """A read that is never answered ends after the timeout; its tag stays out of use until then."""
     await prepare(tb)
-    timeout_us = CONFIG.completion_timeout_us
     for channel, descriptor, bits in (
         (tb.h2c, True, Status.DESC_UNSUPPORTED),
         (tb.c2h, True, Status.DESC_UNSUPPORTED),
@@ -217,7 +216,7 @@ async def completion_timeouts(tb: TB):
         lost = chain.address if descriptor else victim.address
         tb.host.inject(range(lost, lost + 1), Fault.WITHHELD)
         failure = Failure(bits, ErrorKind.COMPLETION_TIMEOUT, 0, descriptor)
-        await expect_failure(tb, channel, chain, failure, us=3 * timeout_us)
+        await expect_failure(tb, channel, chain, failure, us=3 * TIMEOUT_US)
         tb.host.clear_faults()
         assert tb.device.timeouts == 1
         tb.device.timeouts = 0

@@ -20,7 +20,7 @@ from .channel import CONTROL_STOP, FINISHED
 from .memory import Buffer, Transfer
 from .tb import CLOCK_NS, TB, bench
 
-CHANNELS = (1, 2)
+CHANNELS = (2,)
 #: Of the core that these benches are for.
 USER = "pattern"
 STREAM, RECORD = regs.STREAM_WINDOW, regs.FRAME_RECORD.itemsize

@@ -14,8 +14,7 @@ from peerdma.regs import ErrorKind, Status
 
 from .completer import Fault, Split
 from .memory import Transfer
-from .model import CONFIG
-from .tb import TB, bench
+from .tb import TB, TIMEOUT_US, bench
 
 CHANNELS = (1, 2)
 
@@ -45,7 +44,6 @@ async def a_block_with_idle_cycles(tb: TB):
 @bench(us=3000, lanes=4)
 async def lost_reads(tb: TB):
     """Reads that are not answered keep their room; when too little is left, runs fail at once."""
-    timeout_us = CONFIG.completion_timeout_us
     most = SERIES7.completion_headers // _COMPLETIONS
     for reset in (False, True):
         size = most * _READ
@@ -53,7 +51,7 @@ async def lost_reads(tb: TB):
         chain = tb.chain([Transfer(victim.address, 0, size)])
         tb.host.inject(range(victim.address, victim.address + size), Fault.WITHHELD)
         await tb.h2c.start(chain)
-        await tb.h2c.expect_failed(Status.READ_UNSUPPORTED, 0, 3 * timeout_us)
+        await tb.h2c.expect_failed(Status.READ_UNSUPPORTED, 0, 3 * TIMEOUT_US)
         assert tb.device.timeouts == most
         tb.device.timeouts = 0
         tb.host.clear_faults()

@@ -33,8 +33,8 @@ from . import layout
 
 __all__ = ["CONFIG", "PORT_LOG", "build"]
 
-#: The default core, but with a completion timeout that a simulation can wait for.
-CONFIG = CoreConfig(completion_timeout_us=50)
+#: The default core.
+CONFIG = CoreConfig()
 #: File in the working directory with hashes of the core's ports: lines CYCLE:HASH.
 PORT_LOG = "ports.txt"
 

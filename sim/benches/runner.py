@@ -6,6 +6,7 @@ from __future__ import annotations
 import importlib
 import os
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 from cocotb_tools.runner import get_runner
@@ -17,7 +18,7 @@ from .limits import ENVIRONMENT, bounded
 from .model import build
 from .tb import BENCHES
 
-__all__ = ["discover", "folder_of", "groups", "run", "run_group"]
+__all__ = ["core_of", "discover", "folder_of", "groups", "run", "run_group"]
 
 _RUNS = Path(__file__).resolve().parents[2] / "build" / "cocotb"
 
@@ -52,6 +53,17 @@ def groups() -> dict[str, list[str]]:
     return found
 
 
+def core_of(group: str) -> dict[str, Any]:
+    """The core that a group of `groups` is for, as `sim.benches.model.build` takes it."""
+    module, _, channels = group.partition("@")
+    benches = importlib.import_module(f"{__package__}.{module}")
+    return {
+        "channels": int(channels or 1),
+        "user": getattr(benches, "USER", "pass"),
+        "launch_queues": getattr(benches, "LAUNCH_QUEUES", 0),
+    }
+
+
 def folder_of(test: str, seed: int) -> Path:
     """Where a run of a bench leaves its results, TLP log and waveforms."""
     return _RUNS / f"{test}-{seed}"
@@ -77,19 +89,13 @@ def run_group(group: str, seed: int) -> list[str]:
 def _run(
     what: str, tests: list[str], seed: int, waves: bool = False, netlist: bool = False
 ) -> list[str]:
-    module, _, channels = what.partition("@")
-    module = module.partition(".")[0]
+    name, _, channels = what.partition("@")
+    module = name.partition(".")[0]
     names = {test.split(".")[1].partition("@")[0]: test for test in tests}
     where = folder_of(what, seed)
     results = where / "results.xml"
-    benches = importlib.import_module(f"{__package__}.{module}")
-    simulator = build(
-        waves,
-        channels=int(channels or 1),
-        user=getattr(benches, "USER", "pass"),
-        launch_queues=getattr(benches, "LAUNCH_QUEUES", 0),
-        netlist=netlist,
-    )
+    core = core_of(f"{module}@{channels}" if channels else module)
+    simulator = build(waves, **core, netlist=netlist)
     if waves:
         layout.copy(simulator, where)
     # Not as extra_env, which has to give way to the environment.

@@ -32,7 +32,7 @@ from .memory import GUARD, Buffer, Chain, Transfer, lay_out
 from .series7 import Series7Device
 from .tlp_log import describe
 
-__all__ = ["BENCHES", "CAPTURE", "CLOCK_NS", "TB", "TLP_LOG", "bench"]
+__all__ = ["BENCHES", "CAPTURE", "CLOCK_NS", "TB", "TIMEOUT_US", "TLP_LOG", "bench"]
 
 #: First docstring lines of all benches of the modules imported so far, by ``module.function``.
 BENCHES: dict[str, str] = {}
@@ -43,6 +43,8 @@ CLOCK_NS = 8
 TLP_LOG = "tlps.txt"
 #: ... and one for `peerdma trace`.
 CAPTURE = "tlps.pcapng"
+#: The core's completion timeout, in microseconds: one that a bench can wait for.
+TIMEOUT_US = regs.COMPLETION_TIMEOUTS_US[0]
 #: Bound of one register access, in simulated microseconds.
 MMIO_US = 200
 _PAGE = 4096
@@ -126,6 +128,7 @@ class TB:
         dut.gpio.value = 0
         dut.user_irq.value = 0
         dut.time_scale.value = 1
+        dut.timeout_cycles.value = TIMEOUT_US * 1000 // CLOCK_NS
         Clock(dut.clk, CLOCK_NS, "ns").start()
         self.device = Series7Device(dut, random.Random(f"device {seed}"), lanes=lanes, stall=stall)
         self._log, self._capture = log, capture

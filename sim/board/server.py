@@ -79,8 +79,7 @@ def _natural(text: str) -> int:
 
 
 def _timeout(text: str) -> int:
-    # The default range of Device Control 2.
-    if not 50 <= (number := int(text, 0)) <= 50_000:
+    if (number := int(text, 0)) not in regs.COMPLETION_TIMEOUTS_US:
         raise ValueError
     return number
 
@@ -178,7 +177,9 @@ def _parser(program: str) -> argparse.ArgumentParser:
         "--completion-timeout-us",
         type=_timeout,
         metavar="US",
-        help="after how long, by its own time, a read without an answer has failed: 50 to 50000 "
+        default=regs.COMPLETION_TIMEOUT_US,
+        help="after how long, by its own time, a read without an answer has failed: "
+        f"{regs.COMPLETION_TIMEOUTS_US[0]} to {regs.COMPLETION_TIMEOUTS_US[-1]} "
         f"({regs.COMPLETION_TIMEOUT_US})",
     )
     add(
@@ -229,6 +230,7 @@ def _native_options(arguments: argparse.Namespace, clock_khz: int) -> str:
         ("completion_boundary", arguments.rcb),
         ("completion_bytes", arguments.completion_size),
         ("time_scale", arguments.time_scale),
+        ("completion_timeout_us", arguments.completion_timeout_us),
         ("once", int(arguments.once)),
         *(("fault", fault) for fault in arguments.fault),
     ]
@@ -393,8 +395,7 @@ def main(make: Callable[..., Model], program: str, argv: Sequence[str] | None = 
     ----------
     make : callable
         Makes a board's model: ``make(user, plain=..., waves=..., h2c=..., c2h=..., ram_size=...,
-        launch_queues=..., completion_timeout_us=...)``, None where the command does not say; raises
-        StartError on failure.
+        launch_queues=...)``, None where the command does not say; raises StartError on failure.
     program : str
         What starts it, for its help.
     """
@@ -419,7 +420,6 @@ def main(make: Callable[..., Model], program: str, argv: Sequence[str] | None = 
             c2h=arguments.c2h,
             ram_size=arguments.ram_size,
             launch_queues=arguments.launch_queues,
-            completion_timeout_us=arguments.completion_timeout_us,
         )
         options = _native_options(arguments, model.clock_khz)
         space = _changed(model.space, arguments)

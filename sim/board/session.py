@@ -42,6 +42,8 @@ class Conditions:
         The core's clock.
     link_mbps : float
         Raw 10^6 bytes per second of the link; 0 is no limit.
+    lanes : int
+        The link's width as Link Status has it, by which the core knows its rate, at 5 GT/s.
     rtt_ns : float
         Time from receiving a read request to sending its first completion.
     max_payload, max_read_request, completion_bytes : int
@@ -82,6 +84,7 @@ class Conditions:
 
     clock_khz: int = 125_000
     link_mbps: float = 500.0
+    lanes: int = 1
     rtt_ns: float = 1000.0
     max_payload: int = 128
     max_read_request: int = 512
@@ -185,7 +188,8 @@ class Session:
             getattr(self._native, name).restype = ctypes.c_uint64
         self._native.session_open.restype = ctypes.c_void_p
         text = conditions.options() + (f"tlp_log={log}\n" if log else "")
-        space = model.space
+        link_status = model.space.capabilities[EXPRESS] + 0x12
+        space = model.space.changed(link_status, 2, conditions.lanes << 4, mask=0x03F0)
         error = ctypes.create_string_buffer(500)
         self._handle = ctypes.c_void_p(
             self._native.session_open(

@@ -7,14 +7,13 @@ import gzip
 import io
 import tarfile
 from collections.abc import Iterator
-from itertools import product
 from pathlib import Path
 
 from hw.endpoint import MODULE_NAME
 from sim.benches.model import build
 from sim.compile.tools import ROOT
 
-from .plan import CHANNELS, USERS, model_name
+from .plan import CORES, model_name
 
 __all__ = ["make"]
 
@@ -28,7 +27,7 @@ def _content() -> Iterator[tuple[str, Path]]:
     for folder in _SOURCES:
         for path in sorted((ROOT / folder).rglob("*.py")):
             yield str(path.relative_to(ROOT)), path
-    for user, channels in product(dict.fromkeys(USERS), CHANNELS):
+    for user, channels in dict.fromkeys(CORES):
         model = build(channels=channels, user=user)
         yield f"models/{model_name(user, channels)}/{MODULE_NAME}", model / MODULE_NAME
 

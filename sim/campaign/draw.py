@@ -15,9 +15,8 @@ from dataclasses import replace
 from peerdma import regs
 
 from .plan import (
-    CHANNELS,
+    CORES,
     EMPTYING,
-    USERS,
     Disturbance,
     Engine,
     Episode,
@@ -54,9 +53,10 @@ _SIZES = {
 def draw(seed: int, episodes: int) -> Plan:
     """The plan of a seed that is to have so many episodes, or one more."""
     rng = random.Random(f"plan {seed}")
+    user, channels = rng.choice(CORES)
     machine = Machine(
-        channels=rng.choice(CHANNELS),
-        user=rng.choice(USERS),
+        channels=channels,
+        user=user,
         lanes=rng.choice((1, 2, 4, 4)),
         posted=(rng.choice((4, 16, 64)), rng.choice((40, 128, 1024))),
         nonposted=rng.choice((2, 8, 64)),

@@ -9,9 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 __all__ = [
-    "CHANNELS",
+    "CORES",
     "EMPTYING",
-    "USERS",
     "Disturbance",
     "Engine",
     "Episode",
@@ -24,10 +23,9 @@ __all__ = [
     "model_name",
 ]
 
-#: Channels each way that a seed's core may have.
-CHANNELS = (1, 2)
-#: User blocks that it may have, by the names of `hw.stream.user_blocks`: a quarter make frames.
-USERS = ("pass", "pass", "pass", "pattern")
+#: Cores that a seed may have, as benches have them: user block, by its name in
+#: `hw.stream.user_blocks`, and channels each way. A quarter of the seeds has frames.
+CORES = 3 * (("pass", 1), ("pass", 2)) + 2 * (("pattern", 2),)
 #: Disturbances that empty all pairs.
 EMPTYING = ("soft reset", "hot reset", "link loss")
 

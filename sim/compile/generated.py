@@ -87,7 +87,7 @@ def obtain(
         Waveforms can be written, at the cost of speed; see `sim.compile.waves`.
     **numbers
         Those of `hw.core.CoreConfig` that are to be others: channels, tags, bytes of card RAM,
-        clock, launch queues, completion timeout; None is its own.
+        clock, launch queues; None is its own. The completion timeout is an input of the core.
 
     Raises
     ------

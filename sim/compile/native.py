@@ -14,7 +14,7 @@ from pathlib import Path
 
 from hw.pcie.series7.parameters import PARAMETERS, TRANSMIT_BUFFERS
 from hw.pcie.series7.ports import TRN_PORTS
-from peerdma.regs import WaitsFor
+from peerdma.regs import COMPLETION_TIMEOUT_US, WaitsFor
 
 from . import waves
 from .generated import GeneratedCore
@@ -98,6 +98,7 @@ def pins_header() -> str:
         f"constexpr unsigned kTransmitBuffers = {TRANSMIT_BUFFERS};  // in TLPs\n"
         f"constexpr unsigned kCompletionHeaders = {headers};\n"
         f"constexpr unsigned kCompletionCredits = {credits};  // of 16 bytes\n"
+        f"constexpr unsigned kCompletionTimeoutUs = {COMPLETION_TIMEOUT_US};\n"
         f"{struct('ToCore', 'i')}{struct('FromCore', 'o')}"
         f"constexpr const char *kWaitsFor[] = {{\n{texts}}};\n"
         f"template <class Core> void drive(Core &core, const ToCore &to) {{\n{drive}}}\n"

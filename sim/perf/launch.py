@@ -46,10 +46,10 @@ class LaunchTimes(NamedTuple):
 
 
 class LaunchRig(Rig):
-    """A rig whose core has a launch queue."""
+    """A rig whose core has launch queues, of which it uses the first."""
 
-    def __init__(self, conditions: Conditions, nbytes: int):
-        super().__init__(conditions, nbytes, launch_queues=1)
+    def __init__(self, conditions: Conditions, nbytes: int, launch_queues: int = 1):
+        super().__init__(conditions, nbytes, launch_queues=launch_queues)
 
     def launch(
         self, kind: str, nbytes: int, *, way: str = "page", after: int = 0, card: int = 0

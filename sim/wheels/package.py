@@ -26,7 +26,7 @@ def write_package(folder: Path, compiler: Compiler) -> None:
             name = "__main__.py" if path.name == "installed.py" else path.name
             shutil.copyfile(path, folder / name)
     core = CoreConfig()
-    names = "h2c", "c2h", "ram_size", "launch_queues", "completion_timeout_us"
+    names = "h2c", "c2h", "ram_size", "launch_queues"
     options = {name: getattr(core, name) for name in names} | {"plain": False, "waves": False}
     default = next(name for name, block in BLOCKS.items() if block is core.user)
     models = [

@@ -26,6 +26,7 @@ from peerdma.vfio_user.wire import (
     pack,
     unpack,
 )
+from tests.boards import options
 from tests.host.cuda.fake_cuda import FakeCuda, fake_driver
 from tests.host.kernel.fake_kernel import FakeKernel
 from tests.host.programs import HOST, ROOT
@@ -152,21 +153,21 @@ def cuda_loaded(cuda_api, monkeypatch):
 @pytest.fixture(scope="module")
 def without():
     """A board like a plain XDMA core: it has no stream."""
-    with peerdma.open("sim", arguments=["--user", "none"]) as board:
+    with peerdma.open("sim", arguments=options("without")) as board:
         yield board
 
 
 @pytest.fixture(scope="module")
 def converter():
     """A board that converts float32 to bfloat16."""
-    with peerdma.open("sim", arguments=["--user", "bfloat16"]) as board:
+    with peerdma.open("sim", arguments=options("converter")) as board:
         yield board
 
 
 @pytest.fixture(scope="module")
 def sensor():
     """A board with the pattern source."""
-    with peerdma.open("sim", arguments=["--user", "pattern"]) as board:
+    with peerdma.open("sim", arguments=options("sensor")) as board:
         yield board
 
 

@@ -61,6 +61,7 @@ Options Options::parse(const std::string &text) {
         {"reorder",
          [&](const std::string &v) { o.reorder = true, o.reorder_seed = std::stoull(v); }},
         {"time_scale", integer(o.time_scale)},
+        {"completion_timeout_us", number(o.completion_timeout_us)},
         {"once", integer(o.once)},
         {"pages_bar", integer(o.pages_bar)},
         {"page_register32",

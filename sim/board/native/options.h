@@ -45,6 +45,7 @@ struct Options {
     bool reorder = false;
     uint64_t reorder_seed = 0;
     uint32_t time_scale = 1;
+    double completion_timeout_us = kCompletionTimeoutUs;
     bool once = false;
     // Registers of `pages_bar` that shared pages offer; empty: no page.
     std::vector<RegisterPages::Register> pages;

@@ -20,11 +20,13 @@ struct Rtl::Parts {
 #endif
 };
 
-Rtl::Rtl(const std::string &waves, uint32_t time_scale) : parts_(std::make_unique<Parts>()) {
+Rtl::Rtl(const std::string &waves, uint32_t time_scale, uint32_t timeout_cycles)
+    : parts_(std::make_unique<Parts>()) {
     parts_->core.clk = 0;
     parts_->core.gpio = 0;
     parts_->core.user_irq = 0;
     parts_->core.time_scale = time_scale;
+    parts_->core.timeout_cycles = timeout_cycles;
     if (waves.empty()) return;
 #ifdef PEERDMA_WAVES
     parts_->context.traceEverOn(true);

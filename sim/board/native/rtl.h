@@ -13,7 +13,7 @@ namespace peerdma {
 class Rtl {
 public:
     // `waves`: file for a VCD trace; throws std::invalid_argument if this library has no tracing.
-    Rtl(const std::string &waves, uint32_t time_scale);
+    Rtl(const std::string &waves, uint32_t time_scale, uint32_t timeout_cycles);
     ~Rtl();
 
     // Settles the core's outputs for the inputs `to`, then gives it a rising edge with `reset`.

@@ -14,12 +14,13 @@ import peerdma
 from peerdma.board.queue_memory import QueueMemory
 from peerdma.regs import LaunchStatus
 from peerdma.uapi import Reason
+from tests.boards import options
 from tests.host.programs import ROOT
 
 __all__ = ["LAUNCHING", "PAGES", "Copies", "Threads", "compiled", "kernel_end"]
 
 #: Options of a simulated board that has them.
-LAUNCHING = ("--launch-queues", "2")
+LAUNCHING = options("launching")
 #: And of one that offers their doorbells as pages.
 PAGES = ("--doorbell-pages",)
 _SOURCE = Path(__file__).with_name("producers.cpp")

@@ -16,6 +16,7 @@ import peerdma
 from peerdma import Access, testing
 from peerdma.regs import ErrorKind, Status
 from peerdma.testing import pattern
+from tests.boards import options
 
 NBYTES = 5000
 READ_ONLY = r"bytes at 0x[0-9a-f]+ as a destination: .* is read-only; nothing was transferred\. Use"
@@ -25,7 +26,7 @@ LOST = r"made \d+ writes of \d+ bytes in all to bus addresses that are not mappe
 @pytest.fixture(scope="module")
 def plain():
     """A board without user stream and extension block."""
-    with peerdma.open("sim", arguments=["--plain"]) as board:
+    with peerdma.open("sim", arguments=options("plain")) as board:
         yield board
 
 

@@ -14,6 +14,7 @@ from peerdma import testing
 from peerdma.cuda.gpu import CudaGpu
 from peerdma.regs import FRAME_RECORD
 from peerdma.testing import pattern
+from tests.boards import options
 from tests.host.board.streams import PATIENCE, Gate, Machine
 from tests.host.conftest import CUDA
 from tests.host.cuda import libraries
@@ -56,7 +57,7 @@ def bench(request):
     with (
         CudaGpu(0, "device") as gpu,
         gpu.device.current(),
-        peerdma.open("sim", arguments=["--user", "pattern"]) as board,
+        peerdma.open("sim", arguments=options("sensor")) as board,
     ):
         bench = Bench(board, gpu, LIBRARIES[request.param](gpu))
         yield bench

@@ -12,6 +12,7 @@ import pytest
 import peerdma
 from peerdma import testing
 from peerdma.testing import pattern
+from tests.boards import options
 
 FRAME = 6000
 
@@ -316,7 +317,7 @@ def test_a_source_that_is_still_holds_nobody_up(sensor, gpu):
 
 
 def test_a_board_is_closed_while_its_source_is_still():
-    board = peerdma.open("sim", arguments=["--user", "pattern"])
+    board = peerdma.open("sim", arguments=options("sensor"))
     stream = board.frames([np.zeros(FRAME, np.uint8)], timeout=100)
     closer = threading.Timer(0.5, board.close)
     closer.start()
@@ -343,7 +344,7 @@ def test_a_stream_waits_for_jobs_and_jobs_not_for_it(sensor, source, gpu):
 
 def test_closing_the_board_closes_its_stream():
     with peerdma.gpu("emulated") as gpu:
-        with peerdma.open("sim", arguments=["--user", "pattern"]) as board:
+        with peerdma.open("sim", arguments=options("sensor")) as board:
             testing.PatternSource(board).start(FRAME)
             stream = board.frames(ring_of(gpu, 3))
             next(stream)

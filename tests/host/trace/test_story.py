@@ -14,6 +14,7 @@ from peerdma.cli.main import main
 from peerdma.trace.capture import read
 from peerdma.trace.story import tell
 from peerdma.trace.tlp import Kind
+from tests.boards import options
 from tests.host.programs import run
 
 WORDS = 3000
@@ -98,7 +99,7 @@ def test_descriptors_that_are_fetched(tmp_path):
 def test_records_of_frames_are_told(tmp_path):
     """Those of frames of their own length, too."""
     path, size = tmp_path / "frames.pcapng", regs.FRAME_RECORD.itemsize
-    with peerdma.open("sim", arguments=["--user", "pattern", "--trace", str(path)]) as board:
+    with peerdma.open("sim", arguments=[*options("sensor"), "--trace", str(path)]) as board:
         source, records = testing.PatternSource(board), []
         for nbytes in (1000, size):
             source.start(nbytes)

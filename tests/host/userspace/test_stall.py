@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import peerdma
+from tests.boards import options
 from tests.sim.board.valve import GIVES, TAKES
 
 H2C = "H2C channel 0 has not moved"
@@ -17,9 +18,7 @@ GIVE = "it waits for the user block to give data"
 @pytest.fixture
 def valved():
     """A board whose user block takes and gives as software says, and waits of 8 s."""
-    with peerdma.open(
-        "sim", timeout=8, arguments=["--user", "tests.sim.board.valve:Valve"]
-    ) as board:
+    with peerdma.open("sim", timeout=8, arguments=options("small")) as board:
         yield board
 
 

@@ -74,6 +74,8 @@ class Bench:
     fetches: int | None = None
     capacity: int = 1000
     offset_bits: int = OFFSET_BITS
+    #: what is driven at the engine's input `timeout_cycles`, if anything
+    timeout_input: int | None = None
 
     def __post_init__(self):
         self.first_data = self.clients if self.fetches is None else self.fetches
@@ -140,6 +142,8 @@ class Bench:
 
         async def testbench(ctx):
             self._ctx, self._set = ctx, Driver(ctx)
+            if self.timeout_input is not None:
+                self._set(dut.timeout_cycles, self.timeout_input)
             await test(self)
 
         simulator = Simulator(m)

@@ -245,10 +245,15 @@ def test_a_completion_for_the_former_job_of_a_tag(lead):
 
 
 @pytest.mark.parametrize("traffic", [False, True])
-def test_timeout(traffic):
-    """The read ends in time, also while the stream of completions is full."""
+@pytest.mark.parametrize("chosen", [False, True], ids=["built", "chosen"])
+def test_timeout(traffic, chosen):
+    """The read ends in time, also while the stream of completions is full.
+
+    In the time that the engine was built with, or that a simulation has chosen.
+    """
     timeout, tags = 256, 4
-    bench = Bench(2, tags, seeded(), timeout, 2, latency=(3, 3))
+    bench = Bench(2, tags, seeded(), 8 * timeout if chosen else timeout, 2, latency=(3, 3))
+    bench.timeout_input = timeout if chosen else None
     hung = []
 
     def lose(request, _):

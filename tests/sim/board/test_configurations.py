@@ -12,24 +12,20 @@ import pytest
 import peerdma
 from peerdma import regs
 from peerdma.vfio_user.wire import CONFIG_REGION, Irq
+from tests.boards import options
 from tests.sim.board.client import BAR_DMA, BAR_USER, Board, Client, Memory
 from tests.sim.board.dma import DATA, DONE, LIST, MIB, list_of
 from tests.sim.board.test_own_writes import counted, quiet
 
-#: Number of channels each way, bytes of card RAM, and the options of a board that has them.
-SIZES = {
-    "2": (2, 16384, ("--h2c", "2", "--c2h", "2", "--ram-size", "16384")),
-    "1 plain": (1, regs.CARD_RAM_SIZE, ("--plain",)),
-    "4 plain": (4, regs.CARD_RAM_SIZE, ("--h2c", "4", "--c2h", "4", "--plain")),
-}
+#: Number of channels each way, and bytes of card RAM, of boards.
+SIZES = {"small": (2, 16384), "plain": (4, regs.CARD_RAM_SIZE)}
 
 
-@pytest.fixture(scope="module", params=SIZES.values(), ids=SIZES.keys())
+@pytest.fixture(scope="module", params=SIZES)
 def sized(request, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Board, int, int]]:
     """A board, its channels each way, and the bytes of its card RAM."""
-    channels, ram_size, options = request.param
-    with Board(tmp_path_factory.mktemp("board"), *options) as board:
-        yield board, channels, ram_size
+    with Board(tmp_path_factory.mktemp("board"), *options(request.param)) as board:
+        yield board, *SIZES[request.param]
 
 
 def test_every_channel_moves_data(sized, seed):

@@ -11,6 +11,7 @@ import pytest
 
 from peerdma import regs
 from peerdma.regs import WaitsFor
+from tests.boards import options
 from tests.sim.board.client import BAR_DMA, BAR_USER, Board, Client, Memory
 from tests.sim.board.dma import DATA, DONE, LIST, MIB, list_of
 from tests.sim.board.valve import GIVES, TAKES
@@ -56,7 +57,7 @@ def from_stream(memory: Memory, at: int, address: int, length: int) -> int:
 def valved(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Board]:
     """A board whose user block takes and gives as software says."""
     folder = tmp_path_factory.mktemp("valve")
-    with Board(folder, "--user", "tests.sim.board.valve:Valve") as board:
+    with Board(folder, *options("small")) as board:
         yield board
 
 

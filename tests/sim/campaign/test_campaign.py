@@ -129,14 +129,10 @@ def test_bugs_are_found(mutant, kind, tmp_path, monkeypatch):
     """Planted in a copy, each shows within a few seeds; the replay's command is there."""
     checkout = private_copy(tmp_path)
     next(one for one in MUTANTS if one.name == mutant).apply(checkout)
-    for before, after in (
-        ("CHANNELS = (1, 2)", "CHANNELS = (1,)"),
-        ('USERS = ("pass", "pass", "pass", "pattern")', 'USERS = ("pass",)'),
-    ):
-        edit = Edit("one model to build instead of four", "sim/campaign/plan.py", before, after)
-        edit.apply(checkout)
-    monkeypatch.setattr(drawing, "CHANNELS", (1,))
-    monkeypatch.setattr(drawing, "USERS", ("pass",))
+    every, one = 'CORES = 3 * (("pass", 1), ("pass", 2)) + 2 * (("pattern", 2),)', (("pass", 1),)
+    edit = Edit("one model instead of three", "sim/campaign/plan.py", every, f"CORES = {one}")
+    edit.apply(checkout)
+    monkeypatch.setattr(drawing, "CORES", one)
     number = next(n for n in range(2000) if suits(draw(n * SEEDS, 4), kind))
     arguments = ("--seed", str(number), "--seeds", "3", "--episodes", "4", "--seconds", str(LIMIT))
     done = campaign(

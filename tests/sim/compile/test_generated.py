@@ -16,11 +16,18 @@ from sim.compile import generated, native, tools
 from tools.archives import unpack
 
 
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The default core, packed."""
+    file = tmp_path_factory.mktemp("packed") / "model.tar.gz"
+    generated.pack(file)
+    return file
+
+
 @pytest.fixture
-def brought(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The default core packed and unpacked again, where what was brought along is looked for."""
-    generated.pack(tmp_path / "model.tar.gz")
-    with tarfile.open(tmp_path / "model.tar.gz") as archive:
+def brought(packed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The same, unpacked where what was brought along is looked for."""
+    with tarfile.open(packed) as archive:
         unpack(archive, tmp_path)
     monkeypatch.setattr(generated, "_BROUGHT", tmp_path / "model")
     return tmp_path / "model"

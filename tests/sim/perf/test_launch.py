@@ -7,13 +7,14 @@ import pytest
 
 from sim.perf.ideal import USUAL
 from sim.perf.launch import LaunchRig
+from tests.boards import BOARDS
 
 NBYTES = 4096
 
 
 @pytest.fixture(scope="module")
 def rig():
-    with LaunchRig(USUAL, NBYTES) as rig:
+    with LaunchRig(USUAL, NBYTES, **BOARDS["launching"]) as rig:
         yield rig
 
 
@@ -34,7 +35,7 @@ def test_a_launched_job_moves_its_bytes_in_order(rig, way):
 def test_times_repeat_to_the_cycle():
     found = []
     for _ in range(2):
-        with LaunchRig(USUAL, NBYTES) as rig:
+        with LaunchRig(USUAL, NBYTES, **BOARDS["launching"]) as rig:
             found.append([rig.launch("c2h", 64, way=way) for way in ("page", "wide", "shadow")])
     assert found[0] == found[1]
 

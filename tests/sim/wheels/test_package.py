@@ -53,6 +53,7 @@ OPEN = "import peerdma, sys; print(peerdma.open(sys.argv[1], arguments=sys.argv[
 @pytest.mark.parametrize(("user", "found"), [("pass", "PASS"), ("pattern", "PATN")])
 def test_options_that_choose_a_core_that_it_has(site, tmp_path, user, found):
     options = ["--user", user, "--h2c", "1", "--c2h", "1", "--ram-size", "65536", "--msi", "4"]
+    options += ["--completion-timeout-us", "50"]
     done = run(site, "-c", OPEN, "sim", *options, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "simulated=True" in done.stdout and f"user_block='{found}'" in done.stdout
@@ -66,7 +67,6 @@ def test_options_that_choose_a_core_that_it_has(site, tmp_path, user, found):
         ["--plain"],
         ["--ram-size 4096"],
         ["--launch-queues 2"],
-        ["--completion-timeout-us 50"],
         ["--waves"],
     ],
     ids=" ".join,
