@@ -6,5 +6,5 @@ board's whole design; start reading at `hw.core`. The folders follow a transfer:
 packets, `registers` takes the host's accesses, `channel` fetches descriptors and splits them,
 `read` brings data from the bus, `memory` and `stream` hold it, `write` puts it back on the bus, and
 `interrupts` tells the host. `hw.seam` and `hw.records` define what passes between them, and
-`parts` holds the queue and the round robin that they are built from.
+`parts` holds the queue, the round robin and the shares that they are built from.
 """

@@ -89,7 +89,7 @@ class ReadEngine(wiring.Component):
     Members
     -------
     jobs : In(stream of ReadJob), one for each client
-        Taken round robin, while tags are free.
+        Taken round robin, those that are no fetches by bytes, while tags are free.
     retired : Out(stream of Retired, always ready), one for each client
         In the order of the client's jobs.
     idle : Out(clients)

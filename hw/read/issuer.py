@@ -5,16 +5,23 @@ from amaranth import *
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from ..parts.byte_shares import ByteShares
 from ..parts.round_robin import RoundRobin
-from ..records import Outcome, ReadJob, moved
+from ..records import JOB_BYTES, Outcome, ReadJob, moved
 from ..seam import RequestBeat
 from .records import Owner, Progress
 
-__all__ = ["Issuer"]
+__all__ = ["EXTRA_BYTES", "Issuer"]
+
+#: What a read costs on the link beside its data: about a header of each completion, and, as it may
+#: be all of its descriptor, that.
+EXTRA_BYTES = 48
 
 
 class Issuer(wiring.Component):
     """Takes jobs round robin and makes a tagged request of each, one job in two cycles at best.
+
+    Clients that are no fetches share by bytes (`hw.parts.byte_shares`).
 
     A job for which there is no room waits, and those of other clients pass it; but while one of the
     first `fetches` clients waits for room, only they get what becomes free.
@@ -77,8 +84,9 @@ class Issuer(wiring.Component):
         grant = round_robin.grant
 
         valid = Cat(client.valid for client in self.jobs)
+        allowed = self._allowed(m, valid)
         fetch_waits = Signal()
-        served = Signal(self._clients)
+        served, may = Signal(self._clients), Signal(self._clients)
         for number in range(self._clients):
             room = self.room if number < self._fetches else self.data_room & ~fetch_waits
             m.d.comb += served[number].eq(room | self.hopeless)
@@ -90,7 +98,8 @@ class Issuer(wiring.Component):
         m.d.comb += [
             fetch_waits.eq(valid[: self._fetches].any() & ~self.room),
             room.eq(Mux(fetch, self.room, self.data_room)),
-            round_robin.requests.eq(valid & served),
+            may.eq(served & allowed),
+            round_robin.requests.eq(valid & may),
             self.short.eq(valid & ~served),
             round_robin.advance.eq(taken),
             ready.eq(self.free.valid & ~self.request.valid & ~self.hold),
@@ -102,7 +111,7 @@ class Issuer(wiring.Component):
             self.taken.p.tag.eq(self.free.p),
         ]
         for number, client in enumerate(self.jobs):
-            m.d.comb += client.ready.eq(ready & served[number] & (grant == number))
+            m.d.comb += client.ready.eq(ready & may[number] & (grant == number))
         with m.If(~self.bus_master):
             m.d.comb += self.outcome.eq(Outcome.BUS_MASTER_OFF)
         with m.Elif(~room):
@@ -145,3 +154,17 @@ class Issuer(wiring.Component):
             self.request.p.last.eq(1),
         ]
         return m
+
+    def _allowed(self, m, valid) -> Value:
+        """Which clients have their turn: fetches always, data of channels by bytes."""
+        data = self.jobs[self._fetches :]
+        fetches = Const((1 << self._fetches) - 1, self._fetches)
+        if not data:
+            return fetches
+        m.submodules.shares = shares = ByteShares(len(data), most=JOB_BYTES, extra=EXTRA_BYTES)
+        m.d.comb += [
+            shares.requests.eq(valid[self._fetches :]),
+            shares.served.eq(Cat(client.valid & client.ready for client in data)),
+            shares.length.eq(self.job.length),
+        ]
+        return Cat(fetches, shares.allowed)

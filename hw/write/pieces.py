@@ -5,10 +5,14 @@ from amaranth import *
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from ..parts.byte_shares import ByteShares
 from ..parts.round_robin import RoundRobin
-from ..records import Outcome, Piece, PieceReport, Sent, WriteJob, WriteToken
+from ..records import JOB_BYTES, Outcome, Piece, PieceReport, Sent, WriteJob, WriteToken
 
-__all__ = ["PieceWrites", "token_of"]
+__all__ = ["EXTRA_BYTES", "PieceWrites", "token_of"]
+
+#: What a write costs on the link beside its data: about its header.
+EXTRA_BYTES = 16
 
 
 def token_of(sent) -> data.View:
@@ -17,9 +21,9 @@ def token_of(sent) -> data.View:
 
 
 class PieceWrites(wiring.Component):
-    """Serves C2H channels round robin, one write each, and reports to each what was sent.
+    """Serves C2H channels round robin, by bytes, and reports to each what was sent.
 
-    Combinational.
+    Combinational, but for whose turn it is (`hw.parts.byte_shares`).
 
     Parameters
     ----------
@@ -52,9 +56,15 @@ class PieceWrites(wiring.Component):
     def elaborate(self, platform):
         m = Module()
         m.submodules.round_robin = round_robin = RoundRobin(len(self.pieces))
+        m.submodules.shares = shares = ByteShares(
+            len(self.pieces), most=JOB_BYTES, extra=EXTRA_BYTES
+        )
         job, token = self.job.payload, Signal(WriteToken)
         m.d.comb += [
-            round_robin.requests.eq(Cat(piece.valid for piece in self.pieces)),
+            shares.requests.eq(Cat(piece.valid for piece in self.pieces)),
+            shares.served.eq(Cat(piece.valid & piece.ready for piece in self.pieces)),
+            shares.length.eq(job.length),
+            round_robin.requests.eq(shares.requests & shares.allowed),
             round_robin.advance.eq(self.job.valid & self.job.ready),
             self.job.valid.eq(round_robin.requests.any()),
             token.channel.eq(round_robin.grant),
@@ -65,7 +75,7 @@ class PieceWrites(wiring.Component):
                 with m.Case(number):
                     piece = stream_.payload
                     m.d.comb += [
-                        stream_.ready.eq(self.job.ready),
+                        stream_.ready.eq(self.job.ready & shares.allowed[number]),
                         job.address.eq(piece.address),
                         job.place.eq(piece.place),
                         job.length.eq(piece.length),

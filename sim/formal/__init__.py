@@ -13,6 +13,7 @@ from .property import Property
 from .queues import Queue, ReadQueue, WriteQueues
 from .rings import Copy, Inbound, Outbound
 from .rotators import Get, Put
+from .shares import Shares
 from .solve import design
 from .space import Space
 from .splitter import Pieces
@@ -32,6 +33,7 @@ PROPERTIES: dict[str, type[Property]] = {
     "space": Space,
     "tags": Tags,
     "arbiter": Arbiter,
+    "shares": Shares,
     "slots": Slots,
     "frames": Frames,
     "pushes": Pushes,

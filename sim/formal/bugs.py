@@ -12,6 +12,24 @@ def _edits(file: str, *rows: tuple[str, str, str]) -> list[Edit]:
 
 #: The bugs that break each property. An edit's name is the rule that is broken.
 BUGS: dict[str, list[Edit]] = {
+    "shares": _edits(
+        "hw/parts/byte_shares.py",
+        (
+            "who has had its share waits for who has not",
+            "self.allowed.eq(~spent | ~waits.replicate(self._count))",
+            "self.allowed.eq(-1)",
+        ),
+        (
+            "nobody waits for one that is not there",
+            "(self.requests & ~self.served & left).any()",
+            "left.any()",
+        ),
+        (
+            "what was too much is taken off",
+            "Mux(begins, deficit, units)",
+            "Mux(begins, 0, units)",
+        ),
+    ),
     "frames": [
         Edit(
             "nothing comes between a frame and the end of its record",

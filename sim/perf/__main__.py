@@ -33,10 +33,11 @@ def _measure(work: list[Job]) -> list[Figure]:
     figures: list[Figure] = []
     # Built once, before two processes would do it side by side.
     compile_ideal()
-    for tags, clock, queues in dict.fromkeys(
-        (job.conditions.tags, job.conditions.clock_khz, job.launch_queues) for job in work
+    for tags, clock, queues, channels in dict.fromkeys(
+        (job.conditions.tags, job.conditions.clock_khz, job.launch_queues, job.channels)
+        for job in work
     ):
-        compiled(tags=tags, clock_khz=clock, launch_queues=queues)
+        compiled(tags=tags, clock_khz=clock, launch_queues=queues, h2c=channels, c2h=channels)
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         for done, found in enumerate(pool.map(Job.__call__, work), 1):
             figures += found

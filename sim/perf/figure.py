@@ -90,6 +90,8 @@ class Job:
     conditions: Conditions
     #: of the core
     launch_queues: int | None = None
+    #: of the core, each way
+    channels: int | None = None
 
     def __call__(self) -> list[Figure]:
         return self.run(self.conditions)

@@ -16,9 +16,11 @@ from statistics import fmean
 
 from hw.core import CoreConfig
 from peerdma.board.link import Link
+from peerdma.userspace.engine import Direction
 from sim.board.session import Conditions
 from sim.perf.ideal import USUAL, Result, ideal
 
+from .channels import CHANNELS, ChannelsRig
 from .figure import Figure, Job
 from .launch import LaunchRig
 from .rig import Rig
@@ -40,6 +42,9 @@ _PUSHED = 0.5
 #: most; and what share of its rate descriptors of 256 bytes keep beside them.
 _BEHIND_READS, _SHARE_BESIDE_READS = 10, 0.9
 _MEDIUM = 256
+#: A channel of small descriptors beside others of large ones: bytes of each, for how many cycles it
+#: is measured, and which part each keeps of a channel's share among as many of its own kind.
+_UNEVEN, _SHARED, _KEPT = (_SMALL, 4096), 50_000, (0.95, 0.97)
 #: Cycles from a launched job's doorbell to its first request of data, besides the round trip of its
 #: entry, if that is read; and by how many cycles doorbells come later and later.
 _LAUNCHED, _PHASE = 20, 97
@@ -67,6 +72,7 @@ def jobs() -> Iterator[Job]:
             yield Job(_launched, now, launch_queues=1)
             for ack in _ACKS:
                 yield Job(_behind_writes, replace(now, ack_ns=ack))
+        yield Job(_channels, replace(USUAL, clock_khz=clock), channels=CHANNELS)
     for rtt in (500.0, 2000.0, 4000.0):
         yield Job(_small_descriptors, replace(USUAL, rtt_ns=rtt))
     idle = replace(USUAL, clock_khz=62_500, completion_bytes=64, tlp_gap=1)
@@ -147,6 +153,25 @@ def _beside_reads(conditions: Conditions) -> list[Figure]:
             target=_SHARE_BESIDE_READS,
         ),
     ]
+
+
+def _channels(conditions: Conditions) -> list[Figure]:
+    """One channel of small descriptors beside others of large ones: the least that each has."""
+    found = []
+    small, large = _UNEVEN
+    for side in Direction:
+        alike = []
+        for piece in _UNEVEN:
+            with ChannelsRig(conditions) as rig:
+                alike.append(min(rig.shares(side, (piece,) * CHANNELS, _SHARED)))
+        with ChannelsRig(conditions) as rig:
+            rates = rig.shares(side, (small, *(large,) * (CHANNELS - 1)), _SHARED)
+        kinds = zip(_UNEVEN, (rates[0], min(rates[1:])), alike, _KEPT, strict=True)
+        for piece, rate, share, kept in kinds:
+            what = f"{side.name.lower()}, {small} B beside {CHANNELS - 1} of {large}: {piece} B"
+            values = _mbps(rate, conditions), "MB/s", None, _mbps(share, conditions)
+            found.append(Figure("channels", what, conditions, *values, kept))
+    return found
 
 
 def _reads_by_tags(conditions: Conditions) -> list[Figure]:

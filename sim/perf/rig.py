@@ -83,10 +83,18 @@ class Times(NamedTuple):
 class Rig:
     """A board with a driver, and as much memory to read and to write as `nbytes` each.
 
-    A context manager. The core has so many `launch_queues`; None is its own number.
+    A context manager. The core has so many `launch_queues`, and `channels` each way; None is what
+    the default one has.
     """
 
-    def __init__(self, conditions: Conditions, nbytes: int, *, launch_queues: int | None = None):
+    def __init__(
+        self,
+        conditions: Conditions,
+        nbytes: int,
+        *,
+        launch_queues: int | None = None,
+        channels: int | None = None,
+    ):
         self._log_folder = tempfile.TemporaryDirectory(prefix="peerdma-perf-")
         self._log = Path(self._log_folder.name) / "tlps"
         self.session = Session(
@@ -94,6 +102,8 @@ class Rig:
                 tags=conditions.tags,
                 clock_khz=conditions.clock_khz,
                 launch_queues=launch_queues,
+                h2c=channels,
+                c2h=channels,
             ),
             conditions,
             RING_BYTES + 2 * nbytes,

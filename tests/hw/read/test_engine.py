@@ -8,6 +8,7 @@ from bisect import bisect
 import pytest
 
 from hw.read.engine import ReadEngine
+from hw.read.issuer import EXTRA_BYTES
 from hw.records import Outcome
 from tests.hw.helpers import seeded
 from tests.hw.read.completions import packet_of, smallest
@@ -155,6 +156,31 @@ def test_fairness():
         await bench.drain()
         order = [job.client for job in sorted(jobs, key=lambda job: job.taken)]
         assert order == [1, 3] * 10
+
+    bench.run(test)
+
+
+def test_data_is_shared_by_bytes():
+    """One of three channels asks for an eighth at a time. Fetches have a turn like any client."""
+    bench = Bench(5, 32, latency=(20, 20), fetches=2)
+    sizes = (512, 32, 64, 512, 512)
+    counts = (12, 12, 60, 12, 12)
+
+    async def test(bench):
+        jobs = [
+            bench.submit(client, 512 * n, size, size * n)
+            for client, (size, count) in enumerate(zip(sizes, counts, strict=True))
+            for n in range(count)
+        ]
+        await bench.drain()
+        order = [job.client for job in sorted(jobs, key=lambda job: job.taken)]
+        for fetch in (0, 1):
+            last = max(number for number, client in enumerate(order) if client == fetch)
+            assert last < counts[fetch] * len(sizes)
+        had = {2: 0, 3: 0, 4: 0}
+        for client in [client for client in order if client in had]:
+            had[client] += sizes[client] + EXTRA_BYTES
+            assert max(had.values()) - min(had.values()) < 1024 + 512 + EXTRA_BYTES
 
     bench.run(test)
 

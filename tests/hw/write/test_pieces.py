@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""`hw.write.pieces`: channels are served round robin, and each hears of its own writes."""
+"""`hw.write.pieces`: channels share the link by bytes, and each hears of its own writes."""
 
 import pytest
 
 from hw.records import PLACE_BITS, Outcome
-from hw.write.pieces import PieceWrites
+from hw.write.pieces import EXTRA_BYTES, PieceWrites
 from tests.hw.helpers import placement, seeded, simulate
+from tests.hw.parts.shares import Shares
 
 
 @pytest.mark.parametrize("channels", [1, 3])
@@ -17,6 +18,7 @@ def test_jobs_and_reports(channels):
     async def bench(ctx):
         offered = [None] * channels
         sent, served = [], 0
+        shares = Shares(channels, EXTRA_BYTES)
         for number in range(600):
             for channel, port in enumerate(dut.pieces):
                 if offered[channel] is None and rng.random() < 0.4:
@@ -56,16 +58,42 @@ def test_jobs_and_reports(channels):
                     assert ctx.get(report.payload.last) == back[1]["last"]
                     assert ctx.get(report.payload.outcome) == outcome
 
+            lengths = [piece["length"] if piece else 0 for piece in offered]
+            allowed, goes = shares.allowed(), None
             assert ctx.get(dut.job.valid) == any(offered)
             if any(offered):
                 circle = [(served + step) % channels for step in range(1, channels + 1)]
-                channel = next(each for each in circle if offered[each])
+                channel = next(each for each in circle if offered[each] and allowed[each])
                 job, piece = ctx.get(dut.job.payload), offered[channel]
                 found = job.address, job.length, job.place.as_bits()
                 assert found == (piece["address"], piece["length"], piece["place"]), number
                 if ready:
                     sent.append((job.token, (channel, piece)))
                     offered[channel], served = None, channel
+                    goes = channel
+            shares.step(lengths, goes)
             await ctx.tick()
+
+    simulate(dut, bench)
+
+
+def test_a_piece_is_taken_only_in_its_turn():
+    """One that has had its share, as the one that waited is withdrawn: a cycle without a job."""
+    dut = PieceWrites(2)
+
+    async def bench(ctx):
+        ctx.set(dut.job.ready, 1)
+        ctx.set(dut.pieces[0].payload.length, 512)
+        ctx.set(dut.pieces[0].valid, 1)
+        await ctx.tick().repeat(2)
+        ctx.set(dut.job.ready, 0)
+        ctx.set(dut.pieces[1].valid, 1)
+        await ctx.tick()
+        ctx.set(dut.job.ready, 1)
+        assert (ctx.get(dut.job.valid), ctx.get(dut.pieces[0].ready)) == (1, 0)
+        ctx.set(dut.pieces[1].valid, 0)
+        assert (ctx.get(dut.job.valid), ctx.get(dut.pieces[0].ready)) == (0, 0)
+        await ctx.tick()
+        assert (ctx.get(dut.job.valid), ctx.get(dut.pieces[0].ready)) == (1, 1)
 
     simulate(dut, bench)
