@@ -109,7 +109,7 @@ def test_structures_grow():
         0xFFFF5007,
         0xFFFF5001,
         0x7FFF501F,
-        0x502E,
+        0x502F,
         0x5036,
         0x503F,
         0x50FF,
