@@ -400,7 +400,7 @@ def call(module: str, function: str, arguments: dict[str, object]) -> None:
     """
     leaves_nothing()
     getattr(importlib.import_module(module), function)(**arguments)
-    # Errors that were expected hold frames, and so files and mappings: in cycles, from Python 3.12 on.
+    # Expected errors hold frames, and so files and mappings: in cycles, from Python 3.12 on.
     gc.collect()
     leaves_nothing()
 
