@@ -14,6 +14,7 @@ from peerdma.regs import (
     LAUNCH_QUEUE,
     LAUNCH_RECORD,
     LAUNCH_SLOT,
+    STREAM_WINDOW,
     LaunchStatus,
 )
 from peerdma.userspace.chain import write_chain
@@ -25,7 +26,11 @@ __all__ = ["LaunchRig", "LaunchTimes"]
 
 #: Where the queue's memory is: behind the chains, which are short where jobs are launched.
 _ENTRIES, _RECORDS, _SHADOW = (BASE + RING_BYTES - 0x4000 + 0x1000 * n for n in range(3))
-_PLACES, _GENERATION = 8, 1
+_PLACES, _GENERATION = 256, 1
+#: Of a rate: tickets at its begin and its end that are not measured; cycles between two looks at
+#: the records; and looks without one until a job has not ended.
+_MARGIN, _LOOK, _MOST_LOOKS = 16, 8, 20_000
+_DONE = _SHADOW + 64
 #: Cycles until an armed board does nothing but poll; and bound of one launch, in steps.
 _REST, _MOST, _STEP = 1000, 200_000, 100
 
@@ -54,7 +59,7 @@ class LaunchRig(Rig):
     def launch(
         self, kind: str, nbytes: int, *, way: str = "page", after: int = 0, card: int = 0
     ) -> LaunchTimes:
-        """Of a job of one descriptor, to the board ("h2c") or from it ("c2h").
+        """Of a job of one descriptor, to the board ("h2c"), or from it ("c2h") with a flush read.
 
         Parameters
         ----------
@@ -71,7 +76,7 @@ class LaunchRig(Rig):
         RuntimeError
             If the job does not end well within a bound, or the core broke a rule.
         """
-        self._prepare(kind, nbytes, card)
+        self._prepare(kind, nbytes, card, flush=kind == "c2h")
         self._arm(way == "shadow")
         self.session.run(_REST + after)
         self.session.events()
@@ -95,6 +100,62 @@ class LaunchRig(Rig):
             raise RuntimeError(f"a job of {nbytes} bytes did not end well; its record: {record}")
         return self._launched(kind, nbytes, begin, way)
 
+    def rate(
+        self,
+        kind: str,
+        nbytes: int,
+        tickets: int,
+        *,
+        count: int,
+        flush: bool = False,
+        done: bool = False,
+    ) -> float:
+        """Bytes per cycle of jobs like `launch`'s, or "copy", one after the other.
+
+        Parameters
+        ----------
+        tickets : int
+            How many are submitted and have no record, at most.
+        count : int
+            How many there are in all.
+        flush, done : bool
+            Each has a flush read; a done word.
+
+        Raises
+        ------
+        RuntimeError
+            If a job does not end well within a bound, or the core broke a rule.
+        """
+        self._prepare(kind, nbytes, 0, flush=flush, done=done)
+        self._arm(polls=False)
+        self.session.run(_REST)
+        self.session.events()
+        entries, records = (
+            self._rows(at, dtype) for at, dtype in ((_ENTRIES, LAUNCH_ENTRY), (_RECORDS, LAUNCH_RECORD))
+        )
+        submitted = completed = looks = 0
+        while completed < count and looks < _MOST_LOOKS:
+            looks += 1
+            while completed < submitted and records[completed % _PLACES]["ticket"] == completed:
+                completed, looks = completed + 1, 0
+            if (more := min(count, completed + tickets)) > submitted:
+                for ticket in range(submitted, more):
+                    entries[ticket % _PLACES] = (ticket, 0)
+                submitted = more
+                doorbell = submitted | _GENERATION << 16
+                self.session.write32(regs.BAR_USER[0], regs.DOORBELL_BASE, doorbell)
+            self.session.run(_LOOK)
+        self._write(LAUNCH_QUEUE, control=0)
+        self.session.run(_REST)
+        self._require_legal()
+        if completed < count or records["status"].any():
+            raise RuntimeError(f"of {count} jobs of {nbytes} bytes {completed} ended, not all well")
+        events = self.session.events()
+        inside = (events["address"] >= _RECORDS) & (events["address"] < _SHADOW)
+        ends = events["cycle"][inside].astype(np.int64)
+        first, last = _MARGIN, count - _MARGIN
+        return nbytes * (last - first) / float(ends[last] - ends[first])
+
     def memory(self, at: int, nbytes: int) -> np.ndarray:
         """The host's memory at a bus address, as bytes."""
         return self.session.memory[at - BASE : at - BASE + nbytes]
@@ -108,18 +169,30 @@ class LaunchRig(Rig):
         for name, value in values.items():
             self.session.write32(regs.BAR_DMA[0], block.address(name), value)
 
-    def _prepare(self, kind: str, nbytes: int, card: int) -> None:
-        """Fill slot 0; a job from the board has a flush read."""
-        source, to = (self.source, card) if kind == "h2c" else (card, self.target)
-        table = np.zeros(1, DESCRIPTOR)
-        spans = np.array([[source], [to], [nbytes]], np.uint64)
-        write_chain(table, 0, spans[0], spans[1], spans[2])
-        for number, dword in enumerate(table.view("<u4")):
-            at = LAUNCH_SLOT.address("descriptor") + 4 * number
-            self.session.write32(regs.BAR_DMA[0], at, int(dword))
-        c2h = int(kind == "c2h")
-        control = _value(LAUNCH_SLOT, valid=1, c2h=c2h, flush=c2h)
-        self._write(LAUNCH_SLOT, flush_lo=self.target, flush_hi=0, control=control)
+    def _prepare(
+        self, kind: str, nbytes: int, card: int, *, flush: bool, done: bool = False
+    ) -> None:
+        """Fill slot 0, and slot 1 for a copy."""
+        pair = kind == "copy"
+        card = STREAM_WINDOW if pair else card
+        halves = {"h2c": (self.source, card), "c2h": (card, self.target)}
+        for slot, (source, to) in enumerate(halves.values() if pair else [halves[kind]]):
+            table = np.zeros(1, DESCRIPTOR)
+            spans = np.array([[source], [to], [nbytes]], np.uint64)
+            write_chain(table, 0, spans[0], spans[1], spans[2])
+            for number, dword in enumerate(table.view("<u4")):
+                at = LAUNCH_SLOT.address("descriptor", slot) + 4 * number
+                self.session.write32(regs.BAR_DMA[0], at, int(dword))
+        kinds = {"c2h": int(kind == "c2h"), "pair": int(pair)}
+        control = _value(LAUNCH_SLOT, valid=1, flush=int(flush), done=int(done), **kinds)
+        self._write(
+            LAUNCH_SLOT,
+            flush_lo=self.target,
+            flush_hi=0,
+            done_lo=_DONE,
+            done_hi=0,
+            control=control,
+        )
 
     def _arm(self, polls: bool) -> None:
         """Arm the queue, whose next ticket is 0."""
