@@ -252,7 +252,7 @@ u32 peerdma_launch_queue_look(struct peerdma_hw_queue *hwq)
 }
 
 /**
- * peerdma_launch_queue_holding() - finds a queue whose ticket at work has engines, or needs them
+ * peerdma_launch_queue_holding() - finds a queue whose last started ticket has or needs engines
  * @board: called with its lock held
  * @needs: the engines, a bit for each
  * @waits: only one that has a ticket without a record. An idle queue looks busy while it polls,
@@ -344,10 +344,22 @@ static void launch_queue_end(struct peerdma_hw_queue *hwq, u32 status)
 	board->ops->job_end(job);
 }
 
+/*
+ * Whether a ticket of a slot is at work. While one runs, the one before may still have its flush
+ * read, record and done word to come.
+ */
+static bool launch_queue_works_on(u32 state, u32 slot)
+{
+	if (!(state & PEERDMA_LAUNCH_QUEUE_STATE_BUSY))
+		return false;
+	return FIELD_GET(PEERDMA_LAUNCH_QUEUE_STATE_SLOT, state) == slot ||
+	       (state & PEERDMA_LAUNCH_QUEUE_STATE_ENDING &&
+		FIELD_GET(PEERDMA_LAUNCH_QUEUE_STATE_ENDING_SLOT, state) == slot);
+}
+
 /* Ends slots of an armed queue that are not at work any more. Returns whether some still are. */
 static bool launch_queue_poll_slots(struct peerdma_hw_queue *hwq, u32 state)
 {
-	u32 at_work = FIELD_GET(PEERDMA_LAUNCH_QUEUE_STATE_SLOT, state);
 	struct peerdma_dev *board = hwq->board;
 	bool some = false, late = false;
 	struct peerdma_job *job;
@@ -357,7 +369,7 @@ static bool launch_queue_poll_slots(struct peerdma_hw_queue *hwq, u32 state)
 		job = board->slots[n];
 		if (!job || job->slot.queue != hwq->job || !job->slot.closing)
 			continue;
-		if (!(state & PEERDMA_LAUNCH_QUEUE_STATE_BUSY) || at_work != job->slot.number) {
+		if (!launch_queue_works_on(state, job->slot.number)) {
 			launch_queue_end_slot(job);
 			continue;
 		}

@@ -104,13 +104,14 @@ class LaunchQueues(wiring.Component):
                 tails.settings[queue].eq(table.settings[queue]),
                 work.settings[queue].eq(table.settings[queue]),
                 tails.head[queue].eq(work.head[queue]),
+                tails.ahead[queue].eq(work.ahead[queue]),
                 table.state[queue].eq(work.state[queue]),
             ]
         for name in ("armed", "load", "first", "resume"):
             m.d.comb += getattr(work, name).eq(getattr(table, name))
         for name in ("waits", "moved", "over"):
             m.d.comb += getattr(work, name).eq(getattr(tails, name))
-        for name in ("queue", "step", "under_way", "reading", "reader", "tick"):
+        for name in ("queue", "step", "completer", "under_way", "reading", "reader", "tick"):
             m.d.comb += getattr(work, name).eq(getattr(sequencer, name))
         m.d.comb += [
             tails.load.eq(table.load),
@@ -137,7 +138,7 @@ class LaunchQueues(wiring.Component):
             entries.reader.eq(sequencer.reader),
             entries.begins.eq(sequencer.step.begins),
             entries.ends.eq(sequencer.ends),
-            entries.done.eq(sequencer.step.counted),
+            entries.done.eq(sequencer.step.ended),
             entries.forget.eq(table.armed),
             sequencer.found.eq(entries.found),
             sequencer.slot.eq(entries.slot),

@@ -72,15 +72,15 @@ class Read(enum.Enum, shape=2):
 
 
 class Phase(IntEnum):
-    """Where the oldest ticket of a queue is."""
+    """Where the next ticket of a queue is, up to the end of its run."""
 
     #: waiting for its entry, or for a channel that another queue has; or its slot is looked up
     IDLE = 0
     #: its channels are requested
     GRANT = 1
     RUN = 2
-    #: its record is to be written, when its flush read has come back
-    RECORD = 3
+    #: it is not started, and waits for the record of the ticket before
+    OVER = 3
 
 
 def slot_row(slot: Value, word: Value | str) -> Value:

@@ -31,9 +31,11 @@ _END, _STATUS = regs.LaunchEnd, regs.LaunchStatus
 class Sequencer(wiring.Component):
     """Takes the tickets of all queues from their entries to their records.
 
-    One ticket of a queue is at work at a time. The queues take turns at what is shared: the look-up
-    of a slot, the start of a run, the one read under way, and the record writer. While a ticket
-    waits for a channel, a run, or a read, another queue's goes on.
+    Two tickets of a queue are at work at most: one up to the end of its run, and the one before,
+    whose run has ended without error, and which waits for its flush read or for what is written.
+    The queues take turns at what is shared: the look-up of a slot, the start of a run, the one read
+    under way, and the record writer. While a ticket waits for a channel, a run, a read, or a write,
+    another one goes on.
 
     **Pairs.** A copy through the stream needs both channels of its pair. While it has one of them
     only, it gives that back after `HOLD` cycles at most, and asks for it again as many cycles
@@ -47,7 +49,7 @@ class Sequencer(wiring.Component):
 
     Members
     -------
-    queue, step, here, under_way, reading, reader, tick, idle
+    queue, step, completer, here, under_way, reading, reader, tick, idle
         As at `hw.launch.work.QueueWork`.
     found, slot, upper, ends
         As at `hw.launch.entries.EntryStore`.
@@ -74,10 +76,15 @@ class Sequencer(wiring.Component):
         self._completion = Completion()
         self._clock = Signal(range(PACE), name="clock")
         self._reads, self._what = Signal(name="reads"), Signal(Read, name="what")
+        #: in this cycle the ticket up to the end of its run has its next step, or its queue reads
+        self._acts = Signal(name="acts")
+        #: the ticket that was looked up last waits for a channel: records go before the next look
+        self._blocked = Signal(name="blocked")
         super().__init__(
             {
                 "queue": Out(range(queues)),
                 "step": Out(Step),
+                "completer": Out(range(queues)),
                 "here": In(Here),
                 "under_way": Out(1),
                 "reading": Out(Read),
@@ -117,8 +124,6 @@ class Sequencer(wiring.Component):
         m.d.sync += self._clock.eq(self._clock + 1)
         m.d.comb += [
             self.tick.eq(self._clock == 0),
-            self.get.eq(~completion.writes),
-            of_ring.eq(completion.writes & ~completion.second),
             self.flush.eq(start.flush),
             runs.queue.eq(now),
             runs.abort.eq(self.disarmed),
@@ -134,17 +139,17 @@ class Sequencer(wiring.Component):
 
         fetches, good = self.reading == Read.ENTRIES, self.retired.payload.outcome == Outcome.OK
         align, within = exact_log2(ENTRY_BYTES), here.ticket[: exact_log2(BURST)]
-        status = Mux(here.known.failed, _STATUS.FLUSHED, here.known.status)
+        place = Mux(completion.active, here.oldest, here.ticket) & here.settings.mask
         m.d.comb += [
-            address.eq(self.word | Mux(of_ring, (here.ticket & here.settings.mask) << align, 0)),
+            address.eq(self.word | Mux(of_ring, place << align, 0)),
             self.job.payload.address.eq(address),
             self.job.payload.length.eq(Mux(fetches, (BURST - within) << align, 4)),
             self.job.payload.place.offset.eq(within << align),
             self.ends.eq(self.retired.valid & fetches & good),
             completion.hold.eq(self.load.any()),
-            completion.has_done.eq(here.known.has_done),
+            completion.has_done.eq(here.ending.has_done),
             completion.address.eq(address),
-            completion.record.eq(Cat(here.ticket, self.upper, status)),
+            completion.record.eq(Cat(here.oldest, here.ending.upper, here.ending.status)),
             step.counted.eq(completion.counted),
             step.lost.eq(completion.lost),
             step.finished.eq(completion.finished),
@@ -161,27 +166,25 @@ class Sequencer(wiring.Component):
 
         with m.FSM():
             with m.State("Look"):
+                m.d.comb += self.get.eq(1)
                 self._look(m)
             with m.State("Job"):
-                m.d.comb += [self.get.eq(0), of_ring.eq(fetches), self.job.valid.eq(1)]
+                m.d.comb += [of_ring.eq(fetches), self.job.valid.eq(1)]
                 with m.If(self.job.ready):
                     m.next = "Look"
             with m.State("Look up"):
+                m.d.comb += self.get.eq(1)
                 self._look_up(m)
             with m.State("Start"):
-                m.d.comb += [start.active.eq(1), self.row.eq(start.row)]
+                m.d.comb += [self.get.eq(1), start.active.eq(1), self.row.eq(start.row)]
                 with m.If(runs.started):
                     self._move(m, Phase.RUN)
                 with m.If(start.done):
                     m.next = "Look"
             with m.State("Complete"):
                 # Not while a ticket's number is set: that takes the same way.
-                m.d.comb += [
-                    completion.active.eq(1),
-                    self.row.eq(slot_row(here.known.slot, "done_lo")),
-                ]
-                with m.If(completion.finished):
-                    self._move(m, Phase.IDLE)
+                m.d.comb += [completion.active.eq(1), of_ring.eq(~completion.second)]
+                with m.If(completion.takes):
                     m.next = "Look"
         return m
 
@@ -196,7 +199,7 @@ class Sequencer(wiring.Component):
 
     def _read(self, m, what):
         """Begin to read at the address that the row has."""
-        m.d.comb += [self._reads.eq(1), self._what.eq(what)]
+        m.d.comb += [self._reads.eq(1), self._what.eq(what), self._acts.eq(1)]
         self._stay(m, "Job")
 
     @property
@@ -223,11 +226,23 @@ class Sequencer(wiring.Component):
     def _look(self, m):
         """What can be done for the queue that is served; the row is what that needs first."""
         here, step, known, now = self.here, self.step, self.here.known, self.queue
-        runs, hold = self._runs, self._clock[exact_log2(HOLD)]
+        runs, hold, ending = self._runs, self._clock[exact_log2(HOLD)], self.here.ending
         on = here.settings.armed
         going = on & (known.end == _END.NONE)
+        over = known.phase == Phase.OVER
+        unstarted = Mux(known.flushed, _STATUS.FLUSHED, _STATUS.SLOT)
+        # The ticket before ends in what is left of the time.
+        second, completer = self._completion.second, self.completer
+        flushing = self.under_way & (self.reading == Read.FLUSH) & (self.reader == now)
+        turn = ~self._completion.under_way & (~second | (completer == now))
+        ends = Signal()
         self._turn(m)
-        m.d.comb += [step.slot.eq(self.slot), step.outcome.eq(runs.status)]
+        m.d.comb += [
+            ends.eq(ending.at_work & ~flushing & turn),
+            step.slot.eq(self.slot),
+            step.outcome.eq(Mux(over, unstarted, runs.status)),
+            step.upper.eq(self.upper),
+        ]
         with m.Switch(known.phase):
             with m.Case(Phase.IDLE):
                 m.d.comb += self.row.eq(queue_row(now, "shadow_lo"))
@@ -236,15 +251,15 @@ class Sequencer(wiring.Component):
                     with m.If(self.found):
                         m.d.comb += self.row.eq(slot_row(self.slot, "control"))
                 with m.If(known.resuming):
-                    m.d.comb += step.resumes.eq(1)
+                    m.d.comb += step.resumes.eq(~ending.at_work)
                 with m.Elif(going & ~here.waits):
                     with m.If(here.settings.polls & ~self.under_way & known.due):
                         m.d.comb += step.paces.eq(1)
                         self._read(m, Read.SHADOW)
-                with m.Elif(going & self.found):
-                    m.d.comb += step.found.eq(1)
+                with m.Elif(going & self.found & ~(ends & self._blocked)):
+                    m.d.comb += [step.found.eq(1), self._acts.eq(1)]
                     self._stay(m, "Look up")
-                with m.Elif(going & ~self.under_way & (~known.tried | known.due)):
+                with m.Elif(going & ~self.found & ~self.under_way & (~known.tried | known.due)):
                     m.d.comb += [step.begins.eq(1), step.paces.eq(1)]
                     with m.If(known.tried & (known.tries == READS)):
                         m.d.comb += step.gives_up.eq(1)
@@ -253,24 +268,29 @@ class Sequencer(wiring.Component):
             with m.Case(Phase.GRANT):
                 m.d.comb += self.row.eq(slot_row(known.slot, "descriptor"))
                 with m.If(runs.granted):
+                    m.d.comb += self._acts.eq(1)
                     self._stay(m, "Start")
                 with m.Elif(runs.left):
                     self._move(m, Mux(on, Phase.IDLE, Phase.RUN))
                     m.d.comb += runs.release.eq(on)
                 with m.Elif(known.pair & on):
                     m.d.comb += [runs.again.eq(~hold), runs.give_back.eq(hold)]
-            with m.Case(Phase.RUN):
+            with m.Case(Phase.RUN, Phase.OVER):
+                flushes = known.flushes & ~over
                 m.d.comb += self.row.eq(slot_row(known.slot, "flush_lo"))
-                with m.If(runs.left & ~(known.flushes & self.under_way)):
-                    m.d.comb += [runs.release.eq(1), step.ended.eq(1)]
-                    self._move(m, Phase.RECORD)
-                    with m.If(known.flushes):
+                with m.If(runs.left & ~ending.at_work & ~(flushes & self.under_way)):
+                    m.d.comb += [runs.release.eq(1), step.ended.eq(1), self._acts.eq(1)]
+                    self._move(m, Phase.IDLE)
+                    self._stay(m, "Look")
+                    with m.If(flushes):
                         self._read(m, Read.FLUSH)
-            with m.Case(Phase.RECORD):
-                m.d.comb += self.row.eq(queue_row(now, "records_lo"))
-                flushing = self.under_way & (self.reading == Read.FLUSH) & (self.reader == now)
-                with m.If(~flushing):
-                    self._stay(m, "Complete")
+
+        with m.If(ends & ~self._acts):
+            m.d.comb += self.row.eq(queue_row(now, "records_lo"))
+            with m.If(second):
+                m.d.comb += self.row.eq(slot_row(ending.slot, "done_lo"))
+            m.d.sync += completer.eq(now)
+            self._stay(m, "Complete")
 
     def _look_up(self, m):
         """The slot of the ticket: whether it can be started, and with which channels."""
@@ -283,16 +303,13 @@ class Sequencer(wiring.Component):
             step.has_done.eq(control.done & mine),
             step.pair.eq(control.pair),
             step.flushes.eq(control.flush),
-            step.outcome.eq(_STATUS.SLOT),
         ]
         m.next = "Look"
-        with m.If(known.failed):
-            self._move(m, Phase.RECORD)
-        with m.Elif(~mine | ~exists):
-            m.d.comb += step.ended.eq(1)
-            self._move(m, Phase.RECORD)
+        m.d.sync += self._blocked.eq(0)
+        with m.If(known.failed | ~mine | ~exists):
+            self._move(m, Phase.OVER)
         with m.Elif((runs.taken & channels).any()):
-            m.d.sync += self.queue.eq(self._following)
+            m.d.sync += [self.queue.eq(self._following), self._blocked.eq(1)]
         with m.Else():
             m.d.comb += runs.begin.eq(channels)
             self._move(m, Phase.GRANT)

@@ -35,10 +35,12 @@ class Tails(wiring.Component):
     settings : In(SETTINGS), one for each queue
     load : In(queues)
         The head of these queues changes to any number, and the tail with it.
-    head : In(16), one for each queue
-        Lower half of the oldest ticket that is not completed.
+    head : In(16), one for each queue; ahead : In(queues)
+        Lower half of the oldest ticket that has no record; and whether that ticket ends, so that
+        the next one can be started.
     waits : Out(queues), tail : Out(TAIL_BITS), one for each queue
-        The tail is ahead of `head`, and its lower bits if so; from the cycle after the doorbell.
+        The tail is ahead of `head`, or by more than one if that is `ahead`; and its lower bits if
+        it is ahead. From the cycle after the doorbell.
     moved, over : Out(queues)
         In the cycle of the doorbell: the tail moves; the tail was too far ahead, and stays.
     woken : Out(queues)
@@ -56,6 +58,7 @@ class Tails(wiring.Component):
                 "settings": In(SETTINGS).array(queues),
                 "load": In(queues),
                 "head": In(16).array(queues),
+                "ahead": In(queues),
                 "waits": Out(queues),
                 "tail": Out(TAIL_BITS).array(queues),
                 "moved": Out(queues),
@@ -101,7 +104,8 @@ class Tails(wiring.Component):
             m.d.sync += self.ignored.eq(self.ignored + 1)
         for queue, each in enumerate(self.tail):
             oldest = self.head[queue][:TAIL_BITS]
-            m.d.comb += self.waits[queue].eq(~level[queue] & (each != oldest))
+            rung = (each - oldest)[:TAIL_BITS]
+            m.d.comb += self.waits[queue].eq(~level[queue] & (rung != self.ahead[queue]))
             with m.If(self.moved[queue]):
                 m.d.sync += [each.eq(word.tail), level[queue].eq(0)]
             with m.If(self.load[queue]):

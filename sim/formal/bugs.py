@@ -180,18 +180,28 @@ BUGS: dict[str, list[Edit]] = {
             ("a channel is of one queue", "(runs.taken & channels).any()", "0"),
             (
                 "a record waits for the end of all runs",
-                "with m.If(runs.left & ~(known.flushes & self.under_way)):",
-                "with m.If(~(known.flushes & self.under_way)):",
+                "with m.If(runs.left & ~ending.at_work & ~(flushes & self.under_way)):",
+                "with m.If(~ending.at_work & ~(flushes & self.under_way)):",
             ),
             (
                 "a record waits for the flush read",
-                "with m.If(~flushing):",
-                "with m.If(1):",
+                "ends.eq(ending.at_work & ~flushing & turn)",
+                "ends.eq(ending.at_work & turn)",
+            ),
+            (
+                "a ticket ends when the one before has ended",
+                "runs.left & ~ending.at_work & ~(flushes",
+                "runs.left & ~(flushes",
+            ),
+            (
+                "a queue writes its own done word",
+                "(~second | (completer == now))",
+                "1",
             ),
             (
                 "a place is within the ring",
-                "(here.ticket & here.settings.mask) << align",
-                "here.ticket << align",
+                "Mux(completion.active, here.oldest, here.ticket) & here.settings.mask",
+                "Mux(completion.active, here.oldest, here.ticket)",
             ),
         ),
         Edit(
@@ -203,8 +213,17 @@ BUGS: dict[str, list[Edit]] = {
         Edit(
             "a done word waits for its record",
             "hw/launch/completion.py",
-            "with m.Elif(self.records.done):",
-            "with m.Elif(self.records.done | (self.has_done & ~second)):",
+            "with m.If(under_way & self.records.done):",
+            "with m.If(under_way & (self.records.done | follows)):",
+        ),
+        *_edits(
+            "hw/launch/work.py",
+            ("a slot that ends is shown", "state.ending.eq(ending.at_work)", "state.ending.eq(0)"),
+            (
+                "a record has its own ticket's number",
+                "ending.upper.eq(step.upper)",
+                "ending.upper.eq(0)",
+            ),
         ),
     ],
     "pieces": [

@@ -18,8 +18,8 @@ class Doorbells(Property):
     Each such doorbell moves it, and wakes the queue if it announces one ticket and there was none;
     one that is further ahead, by half of all numbers at most, ends the queue; all others change
     nothing, and are counted if they are of another generation or find the queue not armed. Followed
-    is any one queue. Assumed: the tickets that complete are those that were rung, one at a time; a
-    ring has 8 places at least, and its size changes with the first ticket only.
+    is any one queue. Assumed: the tickets that end and complete were rung, one at a time; a ring
+    has 8 places at least, and its size changes with the first ticket only.
     """
 
     def __init__(self):
@@ -33,7 +33,12 @@ class Doorbells(Property):
         load, waits = block.load.bit_select(queue, 1), block.waits.bit_select(queue, 1)
         #: of the tail, only the lower bits are kept
         tail = Signal(16)
-        m.d.comb += tail.eq(head + Mux(waits, (kept - head)[:TAIL_BITS], 0))
+        ends = block.ahead.bit_select(queue, 1)
+        level = Mux(queue, self.inside("level1"), self.inside("level0"))
+        m.d.comb += [
+            tail.eq(head + Mux(level, 0, (kept - head)[:TAIL_BITS])),
+            Assert(waits == (((tail - head)[:16]) != ends)),
+        ]
         completes, oldest = self.free(1, "completes"), Signal(16)
         first = self.free(16, "first")
         with m.If(load):
@@ -68,6 +73,7 @@ class Doorbells(Property):
             Assert(block.woken.bit_select(queue, 1) == (moves & (used == 0) & (ahead == 1))),
         ]
         following = Mux(load, first, Mux(moves, bell.word.tail, tail))
+        m.d.comb += Assume(~ends | (head != self.past(m, following)))
         ignored = block.doorbell.valid & bell.counts & (bell.queue == queue) & ~rung
         counted = self.past(m, block.ignored + (ignored & (block.ignored != 255)))
         m.d.comb += [

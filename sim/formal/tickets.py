@@ -10,6 +10,7 @@ from hw.launch.records import (
     CONTROL,
     DOORBELL,
     DOORBELL_ENTRY,
+    STATE,
     Phase,
     Read,
     queue_row,
@@ -27,10 +28,13 @@ __all__ = ["Tickets"]
 class Tickets(Property):
     """A ticket that was rung goes through its steps once, in order; no address is from a GPU.
 
-    A ticket that is at work, up to its record, was rung. Each has one record, with its number, in
-    the order of tickets; and that is not offered before all runs for the ticket have ended, and
-    the flush read, if the slot asks for one, has come back. The done word is that of its slot, and
-    waits for the record. No channel is two queues'. The runs, flush reads, and done words of a
+    A ticket that is at work, up to its record, was rung. Two of a queue are at work at most: the
+    next one begins no run before all runs of the one before have ended, and ends itself only when
+    that has its record and done word. Each has one record, with its number, in the order of
+    tickets; and that is not offered before all runs for the ticket have ended, and the flush read,
+    if the slot asks for one, has come back. The done word is that of its slot, and waits for the
+    record. The queue's state shows the slots of both while they are at work. No channel is two
+    queues'. The runs, flush reads, and done words of a
     queue are of a slot that was valid and the queue's as it was looked up; all addresses, and
     the descriptors, are words that software has written to such a slot or to the queue. The slot is
     the one that the ticket's doorbell brings, if that announces the next ticket of a queue that has
@@ -52,12 +56,14 @@ class Tickets(Property):
         sequencer = inside.part("sequencer")
         self._work = work = inside.part("work")
         self._now, self._row = sequencer.queue, sequencer.row
-        self._ticket = work.here.ticket
+        self._ticket, self._oldest = work.here.ticket, work.here.oldest
         self._at = lambda *names: inside.state("sequencer", *names)
         starts, completes = self._at("Start"), self._at("Complete")
-        started, taken = inside("sequencer.start.starts"), inside("sequencer.completion.taken")
+        started = inside("sequencer.start.starts")
         self._pushes, self._starts = starts & ~started, starts & started
-        self._offers, self._written = completes & ~taken, completes & taken
+        self._offers, self._completion = completes, inside.part("sequencer.completion")
+        #: the run of the next ticket has ended: it is the one that ends from now on
+        self._ends = [sequencer.step.ended & (self._now == queue) for queue in range(2)]
         self._of = lambda name: [getattr(known, name) for known in work.known]
         self._phase = self._of("phase")
         self._was_row = Signal.like(self._row, name="was_row")
@@ -88,6 +94,8 @@ class Tickets(Property):
         inside, table = self.inside, self.inside.part("table")
         looks, control = self._at("Look up"), CONTROL(table.word[:32])
         self.asks, self.mine, self.slot = [], [], []
+        #: the same of the ticket that ends
+        self.asked_for, self.was_mine, self.last_slot = [], [], []
         for queue, phase in enumerate(self._phase):
             asks, mine = Signal(CONTROL, name=f"asks{queue}"), Signal(name=f"mine{queue}")
             slot = Signal(6, name=f"looked_up{queue}")
@@ -100,8 +108,23 @@ class Tickets(Property):
             self.asks.append(asks)
             self.mine.append(mine)
             self.slot.append(slot)
+            last = Signal(CONTROL, name=f"asked_for{queue}"), Signal(name=f"was_mine{queue}")
+            last_slot, ending = Signal(6, name=f"last_slot{queue}"), self._work.ending[queue]
+            with m.If(self._ends[queue]):
+                m.d.sync += [last[0].eq(asks), last[1].eq(mine), last_slot.eq(slot)]
+            self.asked_for.append(last[0])
+            self.was_mine.append(last[1])
+            self.last_slot.append(last_slot)
             begun = (phase == Phase.GRANT) | (phase == Phase.RUN)
-            kept = begun | (phase == Phase.RECORD)
+            kept = begun | (phase == Phase.OVER)
+            state, at_work = STATE(self._work.state[queue]), ending.at_work
+            m.d.comb += [
+                Assert(~kept | (state.busy & (state.slot == slot))),
+                Assert(~at_work | (state.busy & state.ending & (state.ending_slot == last_slot))),
+                # What is inside.
+                Assert(~at_work | (ending.has_done == (last[0].done & last[1]))),
+                Assert(~self._ends[queue] | ((phase != Phase.IDLE) & ~at_work)),
+            ]
             m.d.comb += [
                 Assert(~begun | mine),
                 # What is inside.
@@ -219,7 +242,7 @@ class Tickets(Property):
         rows = {
             Read.ENTRIES: queue_row(self._now, "ring_lo"),
             Read.SHADOW: queue_row(self._now, "shadow_lo"),
-            Read.FLUSH: slot_row(self._here(self.slot), "flush_lo"),
+            Read.FLUSH: slot_row(self._here(self.last_slot), "flush_lo"),
         }
         row = Mux(entries, rows[Read.ENTRIES], rows[Read.SHADOW])
         row = Mux(reading == Read.FLUSH, rows[Read.FLUSH], row)
@@ -243,77 +266,93 @@ class Tickets(Property):
         for queue, phase in enumerate(self._phase):
             ours = reader == queue
             flushes = under_way & (reading == Read.FLUSH) & ours
-            owes = Signal(name=f"owes{queue}")
+            asks, owes = Signal(name=f"will_owe{queue}"), Signal(name=f"owes{queue}")
             with m.If(self._at("Look up") & (self._now == queue)):
-                m.d.sync += owes.eq(begins & CONTROL(table.word[:32]).flush)
+                m.d.sync += asks.eq(begins & CONTROL(table.word[:32]).flush)
             with m.If(retired & (reading == Read.FLUSH) & ours):
                 m.d.sync += owes.eq(0)
+            with m.If(self._ends[queue]):
+                m.d.sync += [owes.eq(asks), asks.eq(0)]
             self.owes.append(owes)
+            begun = (phase == Phase.GRANT) | (phase == Phase.RUN)
             m.d.comb += [
-                Assert(~owes | self.mine[queue]),
+                Assert(~owes | self.was_mine[queue]),
                 # What is inside.
-                Assert(~flushes | (phase == Phase.RECORD)),
-                Assert((phase != Phase.RECORD) | (owes == flushes)),
-                Assert(
-                    ~((phase == Phase.GRANT) | (phase == Phase.RUN))
-                    | (owes == self.asks[queue].flush)
-                ),
+                Assert(owes == flushes),
+                Assert(~flushes | self._work.ending[queue].at_work),
+                Assert((phase == Phase.IDLE) | (asks == (begun & self.asks[queue].flush))),
             ]
 
     def _writes(self, m):
         """Record behind runs and flush read, done word behind the record."""
         table = self.inside.part("table")
         records, record = self.block.records, self.block.records.record.payload
-        takes, second = (
-            records.record.valid & records.record.ready,
-            self.inside.part("sequencer.completion").second,
-        )
-        out, wide, written = Signal(), Signal(), Signal()
+        completion, completer = self._completion, self.inside.part("sequencer").completer
+        takes, second = records.record.valid & records.record.ready, completion.second
+        follows = self.inside("sequencer.completion.follows")
+        #: what was taken last is not done, is a record, and whose; that record is done
+        out, wide, whose, written = Signal(), Signal(), Signal(), Signal()
         with m.If(records.done):
             m.d.sync += [out.eq(0), written.eq(wide)]
         with m.If(takes):
-            m.d.sync += [out.eq(1), wide.eq(record.wide), written.eq(0)]
-        with m.If(self._at("Look")):
-            m.d.sync += written.eq(0)
+            m.d.sync += [out.eq(1), wide.eq(record.wide), written.eq(0), whose.eq(self._now)]
+        #: the record of the ticket that ends was taken
+        self.recorded = [Signal(name=f"recorded{queue}") for queue in range(2)]
+        for queue, recorded in enumerate(self.recorded):
+            with m.If(takes & record.wide & (self._now == queue)):
+                m.d.sync += recorded.eq(1)
+            with m.If(self._ends[queue]):
+                m.d.sync += recorded.eq(0)
         #: or would be, but for a first ticket that is set
         offered = self._offers
-        started = self._here(self.runs)
-        mask = self._here(self._work.settings).mask
+        mask, asks = self._here(self._work.settings).mask, self._here(self.asked_for)
         base = Mux(
             record.wide,
             queue_row(self._now, "records_lo"),
-            slot_row(self._here(self.slot), "done_lo"),
+            slot_row(self._here(self.last_slot), "done_lo"),
         )
+        recorded = self._here(self.recorded)
+        ends = self._ends[0] | self._ends[1]
         m.d.comb += [
             Assume(~records.done | out),
             Assert(~records.record.valid | offered),
             Assert(~offered | ~out),
-            Assert(~offered | ~record.wide | ~started),
+            Assert(~ends | ~self._here(self.runs)),
+            Assert(~ends | ~out | (whose != self._now)),
             Assert(~offered | ~record.wide | ~self._here(self.owes)),
-            Assert(~offered | record.wide | written),
-            Assert(~offered | record.wide | (self._here(self.asks).done & self._here(self.mine))),
+            Assert(~offered | record.wide | (written & (whose == self._now) & recorded)),
+            Assert(~offered | record.wide | (asks.done & self._here(self.was_mine))),
             Assert(~offered | (self._was_row == base)),
             Assert(
                 ~offered
-                | (record.address == (table.word | Mux(record.wide, (self._ticket & mask) << 3, 0)))
+                | (record.address == (table.word | Mux(record.wide, (self._oldest & mask) << 3, 0)))
             ),
             Assert(~offered | record.wide | (record.data == 1)),
             # What is inside.
-            Assert(~self._at("Complete") | (self._here(self._phase) == Phase.RECORD)),
-            Assert(~self._at("Complete") | ~self._here(self.owes)),
-            Assert(self._written == out),
-            Assert(~out | (wide == ~second)),
-            Assert(~self._offers | (written == second)),
+            Assert(~offered | self._here(self._work.ending).at_work),
+            Assert(~offered | (completer == self._now)),
+            Assert(~offered | (recorded == second)),
+            Assert(completion.under_way == out),
+            Assert(~out | ((wide == ~second) & (whose == completer))),
+            Assert(~second | out | (written & (whose == completer))),
         ]
+        for queue, recorded in enumerate(self.recorded):
+            ending, completes = self._work.ending[queue], completer == queue
+            done = self.asked_for[queue].done & self.was_mine[queue]
+            m.d.comb += [
+                Assert(ending.recorded == recorded),
+                Assert(~self.owes[queue] | ~recorded),
+                Assert(~(out | second) | ~completes | (ending.at_work & recorded)),
+                Assert(~(ending.at_work & recorded) | (completes & (out | second))),
+                Assert(~second | ~completes | done),
+                Assert(~out | ~completes | (follows == (wide & done))),
+            ]
         self.cover(
             m,
-            offered & ~record.wide & self._here(self.asks).flush,
-            offered & ~record.wide & self._here(self.asks).pair,
+            offered & ~record.wide & asks.flush,
+            offered & ~record.wide & asks.pair,
+            self.owes[0] & self.begun[0],
         )
-        #: the record of the ticket at work was taken
-        self.recorded = [
-            (self._now == queue) & (self._written | (self._offers & second)) for queue in range(2)
-        ]
         self.records = [takes & record.wide & (self._now == queue) for queue in range(2)]
 
     def _tails(self, m):
@@ -328,26 +367,35 @@ class Tickets(Property):
         for queue, idle in enumerate(self._idle):
             head, tail = self._work.head[queue], Signal(16, name=f"full_tail{queue}")
             ahead = (tails.tail[queue] - head)[:TAIL_BITS]
-            m.d.comb += tail.eq(head + Mux(tails.waits[queue], ahead, 0))
+            m.d.comb += tail.eq(head + Mux(inside(f"tails.level{queue}"), 0, ahead))
             settings = table.settings[queue]
             ours = self.reads & (sequencer.reader == queue)
             asked, asks = ours & self.asked, ours & self._at("Job")
-            busy = ~idle | (sequencer.under_way & (sequencer.reader == queue))
+            ending = self._work.ending[queue]
+            #: the ticket that ends has no record
+            before = Signal(name=f"before{queue}")
+            ticket_next = Signal(16, name=f"next{queue}")
+            m.d.comb += [
+                before.eq(ending.at_work & ~self.recorded[queue]),
+                ticket_next.eq(head + before),
+            ]
+            at_work = ~idle | ending.at_work
+            busy = at_work | (sequencer.under_way & (sequencer.reader == queue))
             following = Signal(16, name=f"following{queue}")
             with m.If(table.load[queue]):
                 m.d.sync += following.eq(table.first)
             with m.Elif(self.records[queue]):
                 m.d.sync += following.eq(following + 1)
-            #: a run for the ticket has begun
+            #: a run for the next ticket has begun
             ran = Signal(name=f"ran{queue}")
-            with m.If(self.records[queue]):
+            with m.If(self._ends[queue]):
                 m.d.sync += ran.eq(0)
             with m.Elif(self.begun[queue]):
                 m.d.sync += ran.eq(1)
             phase = self._phase[queue]
-            entry = inside.word("entries.entries", Cat(head[:3], Const(queue, 1)))
-            work = ~idle & ~self.recorded[queue]
-            #: the oldest ticket's entry came with its doorbell, and what it was
+            entry = inside.word("entries.entries", Cat(ticket_next[:3], Const(queue, 1)))
+            work = ~idle
+            #: the next ticket's entry came with its doorbell, and what it was
             came, brought = Signal(name=f"came_with{queue}"), Signal(DOORBELL_ENTRY)
             bell = block.doorbell
             word, page = DOORBELL(bell.data[:32]), regs.DOORBELL_BASE + regs.DOORBELL_STRIDE * queue
@@ -361,27 +409,32 @@ class Tickets(Property):
                 & (head == tail)
                 & (word.tail == (head + 1)[:16])
             )
-            with m.If(table.armed[queue] | self.records[queue]):
+            #: upper half of the number of the ticket that ends
+            kept = Signal(16, name=f"kept{queue}")
+            with m.If(self._ends[queue]):
+                m.d.sync += kept.eq(Mux(came, brought.ticket, entry[16:32]))
+            with m.If(table.armed[queue] | self._ends[queue]):
                 m.d.sync += came.eq(0)
             with m.If(comes):
                 m.d.sync += [came.eq(1), brought.eq(bell.data[32:])]
-            slot, fits = self._of("slot")[queue], entry[:16] == head
+            slot, fits = self._of("slot")[queue], entry[:16] == ticket_next
             ticket, upper = (block.records.record.payload.data[n : n + 16] for n in (0, 16))
             m.d.comb += [
                 Assume(~table.load[queue] | ~(settings.armed | busy)),
                 Assume(~table.armed[queue] | ~busy),
-                Assert(~work | (head != tail)),
+                Assert(~work | (ticket_next != tail)),
+                Assert(~before | (head != tail)),
                 Assert(head == following),
                 Assert(~self.records[queue] | (ticket == following)),
                 Assert(~work | Mux(came, slot == brought.slot, fits & (slot == entry[32:]))),
-                Assert(~self.records[queue] | (upper == Mux(came, brought.ticket, entry[16:32]))),
-                Assert(~ran | (phase == Phase.RUN) | (phase == Phase.RECORD)),
-                Assert(~ran | ~self.recorded[queue]),
+                Assert(~self.records[queue] | (upper == kept)),
+                Assert(~ran | (phase == Phase.RUN)),
                 # What is inside.
+                Assert(~before | (ending.upper == kept)),
                 Assert((tail - head)[:16] <= 256),
                 Assert(self._came[queue] == came),
                 Assert(~came | (self._entries[queue] == Value.cast(brought))),
-                Assert(~(work & asked) | came | (self.place > head[:3])),
+                Assert(~(work & asked) | came | (self.place > ticket_next[:3])),
                 Assert(~(asked | asks) | ~self._fresh[queue]),
                 Assert(~asks | idle),
             ]

@@ -48,15 +48,15 @@ ROWS = [
     (
         "a record passes data at a switch, for want of a flush read",
         "launch/sequencer.py",
-        "with m.If(known.flushes):",
+        "with m.If(flushes):",
         "with m.If(0):",
         _bench("bench_launch.records_behind_data"),
     ),
     (
         "a flush read does not wait for the data",
         "launch/sequencer.py",
-        "with m.If(runs.left & ~(known.flushes & self.under_way)):",
-        "with m.If((runs.left | known.flushes) & ~(known.flushes & self.under_way)):",
+        "with m.If(runs.left & ~ending.at_work & ~(flushes & self.under_way)):",
+        "with m.If((runs.left | flushes) & ~ending.at_work & ~(flushes & self.under_way)):",
         _bench("bench_launch.records_behind_data"),
     ),
 ]

@@ -48,6 +48,17 @@ _UNEVEN, _SHARED, _KEPT = (_SMALL, 4096), 50_000, (0.95, 0.97)
 #: Cycles from a launched job's doorbell to its first request of data, besides the round trip of its
 #: entry, if that is read; and by how many cycles doorbells come later and later.
 _LAUNCHED, _PHASE = 20, 97
+#: Rates of launched jobs: how many by their bytes; direction, whether they have a flush read and a
+#: done word; and tickets in flight.
+_LAUNCH_SIZES = {64: 160, 4096: 80}
+_LAUNCH_KINDS = (
+    ("h2c", False, False),
+    ("c2h", False, False),
+    ("c2h", False, True),
+    ("c2h", True, False),
+    ("copy", True, True),
+)
+_IN_FLIGHT = (1, 4, 16)
 _WAYS = {"page": "doorbell", "wide": "doorbell of 64 bits", "shadow": "shadow tail"}
 #: From a TLP received to its transmit buffer free again, in ns; and buffers of public designs with
 #: this block, and some between.
@@ -73,6 +84,7 @@ def jobs() -> Iterator[Job]:
             for ack in _ACKS:
                 yield Job(_behind_writes, replace(now, ack_ns=ack))
         yield Job(_channels, replace(USUAL, clock_khz=clock), channels=CHANNELS)
+        yield Job(_launch_rates, replace(USUAL, clock_khz=clock), launch_queues=1)
     for rtt in (500.0, 2000.0, 4000.0):
         yield Job(_small_descriptors, replace(USUAL, rtt_ns=rtt))
     idle = replace(USUAL, clock_khz=62_500, completion_bytes=64, tlp_gap=1)
@@ -266,6 +278,21 @@ def _launched(conditions: Conditions) -> list[Figure]:
                     if way != "shadow":
                         first = max(run.first - (run.entry - run.asked) for run in runs)
                         add(f"{how}: first request", first, bound=_LAUNCHED, target=0)
+    return found
+
+
+def _launch_rates(conditions: Conditions) -> list[Figure]:
+    """Launched jobs one after the other, with so many tickets in flight."""
+    found = []
+    with LaunchRig(conditions, max(_SIZES)) as rig:
+        for nbytes, count in _LAUNCH_SIZES.items():
+            for kind, flush, done in _LAUNCH_KINDS:
+                for tickets in _IN_FLIGHT:
+                    rate = rig.rate(kind, nbytes, tickets, count=count, flush=flush, done=done)
+                    ways = " with flush read" * flush + " with done word" * done
+                    what = f"{kind} {nbytes} B{ways}, {tickets} in flight"
+                    value = _mbps(rate, conditions)
+                    found.append(Figure("launched", what, conditions, value, "MB/s"))
     return found
 
 

@@ -131,7 +131,8 @@ class LaunchRig(Rig):
         self.session.run(_REST)
         self.session.events()
         entries, records = (
-            self._rows(at, dtype) for at, dtype in ((_ENTRIES, LAUNCH_ENTRY), (_RECORDS, LAUNCH_RECORD))
+            self._rows(at, dtype)
+            for at, dtype in ((_ENTRIES, LAUNCH_ENTRY), (_RECORDS, LAUNCH_RECORD))
         )
         submitted = completed = looks = 0
         while completed < count and looks < _MOST_LOOKS:

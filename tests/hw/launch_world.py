@@ -45,6 +45,10 @@ class World:
         Cycles that the next runs wait for their start, of any channel; 0 when there is none left.
     pause : int
         Cycles between the beats of a read.
+    delays : dict of int to int
+        Cycles that reads of these addresses take, at least.
+    dropped : deque of bool
+        Whether the next writes are lost; False when there is none left.
     writing : bool
         A write was taken and is not done.
     """
@@ -60,6 +64,8 @@ class World:
         self.held = set()
         self.late = deque()
         self.pause = 0
+        self.delays = {}
+        self.dropped = deque()
         self.writing = False
         self.flushed = 0
         self._driven = set()
@@ -201,6 +207,8 @@ class World:
                 continue
             ctx.set(dut.job.ready, 0)
             assert job.address // 4096 == (job.address + job.length - 1) // 4096
+            for _ in range(self.delays.get(job.address, 0)):
+                await ctx.tick()
             await ctx.tick().repeat(self.rng.randrange(1, 30))
             outcome = self.outcome(job.address)
             place = job.place.offset
@@ -243,6 +251,7 @@ class World:
                 assert not offered, "a write does not wait for the one before"
             self.writing = False
             ctx.set(records.done, 1)
+            ctx.set(records.dropped, self.dropped.popleft() if self.dropped else False)
             await ctx.tick()
             ctx.set(records.done, 0)
 

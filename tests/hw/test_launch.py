@@ -60,7 +60,8 @@ def test_a_doorbell_starts_a_job_and_a_record_and_a_done_word_follow():
         await ctx.tick().repeat(60)
         assert word(model, DONE + 4) == 1
         state = await queue.state(ctx)
-        assert state == {"status": 0, "failed": 0, "busy": 0, "armed": 1, "end": 0, "slot": 63}
+        idle = {"status": 0, "failed": 0, "busy": 0, "armed": 1, "end": 0, "slot": 63}
+        assert state == idle | {"ending": 0, "ending_slot": 63}
         records = [each for each in model.writes if each[0] >= BASE + QUEUES[0] + 4096]
         assert records == [(BASE + QUEUES[0] + 4096 + 8 * n, 2, 0) for n in range(2)]
 
@@ -229,6 +230,42 @@ def test_a_record_does_not_overtake_data_that_a_flush_read_pushes(flushes):
         assert not any(relaxed for _, _, relaxed in model.writes)
 
     simulate(model.core, bench, background=model.benches)
+
+
+def test_a_job_reads_what_the_one_before_has_written():
+    """Also on its way to a GPU, while that job waits for its flush read; the same slots again."""
+    rng, model = seeded(), launching(model=TwoPaths)
+    queue = LaunchQueue(model, 1, QUEUES[1], entries=16)
+    size = 200
+    to, back = BASE + JOBS_DESTINATION, BASE + DESTINATION
+    begun = []
+
+    async def watch(ctx):
+        async for _, _, *seen in ctx.tick().sample(
+            model.seam.requester.valid & model.seam.requester.ready,
+            model.seam.requester.payload,
+        ):
+            if seen[0] and seen[1].first and not seen[1].header.write:
+                begun.append(seen[1].header.address)
+
+    async def bench(ctx):
+        await model.link_up(ctx)
+        # Around: out of card RAM to the GPU, from there into card RAM, and out to the host.
+        prepare(model, 0, [(JOBS_RAM, to, size)], LISTS, c2h=1, flush=to, queue=1)
+        prepare(model, 1, [(to, JOBS_RAM + 512, size)], LISTS + 64, queue=1)
+        prepare(model, 2, [(JOBS_RAM + 512, back, size)], LISTS + 128, c2h=1, flush=back, queue=1)
+        prepare(model, 3, [(BASE + JOBS_SOURCE, JOBS_RAM, size)], LISTS + 192, queue=1)
+        queue.arm()
+        for _ in range(4):
+            data = rng.randbytes(size)
+            model.memory[JOBS_SOURCE : JOBS_SOURCE + size] = data
+            tickets = queue.submit(3, 0, 0, 1, 2, 2)
+            assert await queue.wait(ctx, *tickets) == [LaunchStatus.OK] * len(tickets)
+            assert model.memory[DESTINATION : DESTINATION + size] == data
+
+    simulate(model.core, bench, background=(*model.benches, watch), cycles=60_000)
+    # The second flush read of a turn is asked for while the next job's data is not.
+    assert begun.count(to) >= 12 and begun.count(back) == 8
 
 
 def test_the_shadow_tail():

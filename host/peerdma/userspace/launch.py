@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -173,6 +173,14 @@ def _flush_address(destination: Sequence[Piece]) -> int | None:
     return int(part.addresses[-1]) + int(part.lengths[-1]) - 1 & ~3
 
 
+def _works_on(state: Mapping[str, int], slot: int) -> bool:
+    """Whether a busy queue has a ticket of the slot at work, by its register `state`.
+
+    While one ticket runs, the one before may have its flush read, record and done word to come.
+    """
+    return state["slot"] == slot or bool(state["ending"] and state["ending_slot"] == slot)
+
+
 def no_dmabuf() -> UnsupportedError:
     """Why no page of the board can be exported."""
     return UnsupportedError(
@@ -317,7 +325,7 @@ class LaunchRun:
         """Has the board start tickets again."""
         self._bank.write("resume", 1)
         for _ in range(_READS):
-            # It does that when it is between two tickets.
+            # It does that when no ticket is at work.
             if not self._bank.fields("state")["failed"]:
                 break
         self._memory.note(0)
@@ -331,7 +339,7 @@ class LaunchRun:
         if not self._memory.ended:
             # While it reads its shadow tail, it looks busy with the slot of its last ticket.
             self._control(armed=1, generation=self.generation)
-            self._settle(lambda state: state["slot"] == slot)
+            self._settle(lambda state: _works_on(state, slot))
             self._control(armed=1, polls=1, generation=self.generation)
 
     def close(self) -> None:

@@ -20,12 +20,12 @@ def test_a_record_then_a_done_word(has_done, dropped):
         nonlocal lost
         offer = dut.records.record
         for _ in range(5):
-            before, waits = len(taken), 0
+            before, waits, later = len(taken), 0, False
             ctx.set(dut.has_done, has_done)
             ctx.set(dut.record, RECORD)
-            ctx.set(dut.active, 1)
             finished = False
             while not finished:
+                ctx.set(dut.active, not ctx.get(dut.under_way))
                 hold, ready = rng.random() < 0.3, rng.random() < 0.5
                 ctx.set(dut.hold, hold)
                 ctx.set(offer.ready, ready)
@@ -37,17 +37,21 @@ def test_a_record_then_a_done_word(has_done, dropped):
                 ctx.set(dut.records.dropped, done and dropped)
                 valid = ctx.get(offer.valid)
                 assert not (valid and (hold or waits or done))
-                assert ctx.get(dut.writes) >= valid
+                assert ctx.get(dut.takes) == (valid and ready)
                 if valid and ready:
                     payload = offer.payload
                     taken.append([ctx.get(payload[name]) for name in ("wide", "address", "data")])
                     waits = rng.randrange(1, 4)
+                    # From then on somebody else may have the address.
+                    later = ctx.get(offer.payload.wide)
                 counted.append(ctx.get(dut.counted))
                 assert counted[-1] == bool(valid and ready and taken[-1][0])
                 lost += ctx.get(dut.lost)
                 finished = ctx.get(dut.finished)
                 assert not finished or done
                 await ctx.tick()
+                ctx.set(dut.has_done, has_done if not later else rng.randrange(2))
+                later = False
             ctx.set(dut.active, 0)
             ctx.set(dut.records.done, 0)
             await ctx.tick().repeat(rng.randrange(1, 3))

@@ -133,3 +133,20 @@ def test_a_queue_that_is_not_armed_has_no_doorbell(bench):
             assert (bench.tail, bench.ignored) == (0, min(number + 1, 255))
 
     bench.run(scenario)
+
+
+def test_a_ticket_that_ends_is_not_the_next_one(bench):
+    """While the oldest one ends, the queue waits for what was rung behind it, if there is any."""
+
+    async def scenario(bench):
+        ctx, waits = bench.ctx, lambda: bench.ctx.get(bench.dut.waits) >> bench.queue & 1
+        for ahead in (1, 2, 3):
+            assert not await bench.ring(ahead)
+            ctx.set(bench.dut.ahead, 1 << bench.queue)
+            assert waits() == (ahead > 1)
+            ctx.set(bench.dut.ahead, 0)
+            assert waits()
+        bench.done(3)
+        assert not waits()
+
+    bench.run(scenario)

@@ -19,6 +19,7 @@ class Bench:
     def __init__(self, ctx, dut, queue):
         self.ctx, self.dut, self.queue, self.bit = ctx, dut, queue, 1 << queue
         ctx.set(dut.queue, queue)
+        ctx.set(dut.completer, queue)
 
     async def cycle(self, *flags):
         """One cycle with this queue's bit of these inputs set."""
@@ -49,7 +50,12 @@ class Bench:
     @property
     def state(self):
         word = STATE.from_bits(self.ctx.get(self.dut.state[self.queue]))
-        return {name: getattr(word, name) for name in ("busy", "failed", "status", "end", "slot")}
+        names = ("busy", "failed", "status", "end", "slot", "ending", "ending_slot")
+        return {name: getattr(word, name) for name in names}
+
+    @property
+    def ending(self):
+        return self.ctx.get(self.dut.ending[self.queue])
 
 
 def run(scenario, queue):
@@ -57,9 +63,13 @@ def run(scenario, queue):
 
     async def bench(ctx):
         others = [n for n in range(QUEUES) if n != queue]
-        before = [ctx.get(dut.known[n]) for n in others]
+
+        def kept():
+            return [(ctx.get(dut.known[n]), ctx.get(dut.ending[n])) for n in others]
+
+        before = kept()
         await scenario(Bench(ctx, dut, queue))
-        assert [ctx.get(dut.known[n]) for n in others] == before
+        assert kept() == before
 
     simulate(dut, bench)
 
@@ -77,7 +87,7 @@ def test_a_ticket_moves_its_queue_on(queue):
         await work.step(found=1, slot=slot)
         await work.step(looked_up=1, has_done=1, pair=0, flushes=1)
         assert (work.slot, work.has_done, work.pair, work.flushes) == (slot, 1, 0, 1)
-        for phase in (Phase.GRANT, Phase.RUN, Phase.RECORD, Phase.IDLE):
+        for phase in (Phase.GRANT, Phase.RUN, Phase.OVER, Phase.IDLE):
             await work.step(moves=1, phase=phase)
             assert work.phase == phase
             assert work.state["busy"] == (phase != Phase.IDLE)
@@ -87,14 +97,56 @@ def test_a_ticket_moves_its_queue_on(queue):
     run(scenario, queue)
 
 
+def test_a_ticket_whose_run_has_ended_is_at_work_beside_the_next_one(queue):
+    """Its slot is shown up to the last of its writes, and what is kept of it stays."""
+    rng = seeded()
+
+    async def scenario(work):
+        for turn in range(4):
+            slot, upper, done = rng.randrange(64), rng.randrange(2**16), turn & 1
+            await work.step(found=1, slot=slot)
+            await work.step(looked_up=1, has_done=done)
+            await work.step(moves=1, phase=Phase.RUN)
+            await work.step(ended=1, moves=1, phase=Phase.IDLE, upper=upper)
+            await work.step(found=1, slot=63 - slot)
+            await work.step(looked_up=1, has_done=1 - done)
+            await work.step(moves=1, phase=Phase.RUN)
+            for step in ({}, {"counted": 1}):
+                await work.step(**step)
+                kept = work.ending
+                assert (kept.slot, kept.upper, kept.has_done) == (slot, upper, done)
+                state = work.state
+                assert (state["slot"], state["ending_slot"]) == (63 - slot, slot)
+                assert state["busy"] and state["ending"]
+            await work.step(finished=1)
+            assert work.state["busy"] and not work.state["ending"]
+            await work.step(moves=1, phase=Phase.IDLE)
+            assert not work.state["busy"]
+
+    run(scenario, queue)
+
+
 @pytest.mark.parametrize("first", [0, 2**16 - 1])
 def test_its_number_counts_up_from_where_software_has_set_it(queue, first):
     async def scenario(work):
         work.ctx.set(work.dut.first, first)
         await work.cycle("load")
-        for ahead in range(1, 4):
+
+        def numbers():
+            here = work.dut.here
+            return [work.ctx.get(each) for each in (here.oldest, here.ticket)]
+
+        for turn in range(3):
+            now, following = (first + turn) % 2**16, (first + turn + 1) % 2**16
+            assert numbers() == [now, now]
+            # The next one can be started while this one has no record.
+            await work.step(ended=1)
+            assert numbers() == [now, following]
+            assert work.ctx.get(work.dut.ahead) == work.bit
             await work.step(counted=1)
-            assert work.ctx.get(work.dut.head[queue]) == (first + ahead) % 2**16
+            assert numbers() == [following, following]
+            assert work.ctx.get(work.dut.head[queue]) == following
+            await work.step(finished=1)
 
     run(scenario, queue)
 
@@ -105,12 +157,21 @@ def test_the_first_status_that_failed_stays_until_software_resumes(queue):
         await work.step(finished=1)
         assert not work.failed
         await work.step(ended=1, outcome=STATUS.SLOT)
+        # From here on no ticket is started.
+        assert work.state["failed"] and work.state["status"] == STATUS.SLOT
+        await work.step(finished=1)
+        await work.step(looked_up=1)
+        assert work.flushed
+        await work.step(ended=1, outcome=STATUS.FLUSHED)
         await work.step(finished=1)
         assert work.state["failed"] and work.state["status"] == STATUS.SLOT
         await work.cycle("resume")
         assert work.resuming and work.failed
         await work.step(resumes=1)
         assert not work.resuming and not work.failed
+        assert work.state["status"] == STATUS.OK
+        await work.step(looked_up=1)
+        assert not work.flushed
 
     run(scenario, queue)
 
@@ -119,12 +180,17 @@ def test_a_flush_read_that_fails_is_its_tickets_error(queue):
     async def scenario(work):
         await work.step(ended=1, outcome=STATUS.OK)
         await work.ends(Read.FLUSH, Outcome.OK)
-        assert work.status == STATUS.OK
+        assert work.ending.status == STATUS.OK and not work.failed
         await work.ends(Read.FLUSH, Outcome.POISONED)
-        assert work.status == Outcome.POISONED.value
+        assert work.ending.status == work.status == Outcome.POISONED.value and work.failed
         # The first error counts.
         await work.ends(Read.FLUSH, Outcome.COMPLETER_ABORT)
-        assert work.status == Outcome.POISONED.value
+        assert work.ending.status == work.status == Outcome.POISONED.value
+        # Of the next ticket it is not: that may have begun by then.
+        await work.step(finished=1)
+        await work.step(ended=1, outcome=STATUS.OK)
+        assert work.ending.status == STATUS.OK
+        assert work.status == Outcome.POISONED.value and work.failed
         assert work.end == END.NONE
 
     run(scenario, queue)
