@@ -31,7 +31,13 @@ _BULK = 2 << 20
 _SMALL = 64
 _SIZES = (64, 4096, 65536)
 #: Chains of small descriptors: bytes of each, and the share of what the link carries.
-_SMALL_DESCRIPTORS = (("h2c", 64, 0.98), ("c2h", 64, 0.95), ("c2h", 16, 0.8))
+_SMALL_DESCRIPTORS = (
+    ("h2c", 64, 0.98),
+    ("c2h", 64, 0.95),
+    ("c2h", 16, 0.8),
+    ("copy", 64, 0.97),
+    ("copy", 256, 0.97),
+)
 _CURVE = tuple(64 << step for step in range(11))
 #: A 64-byte read while writes fill the link: microseconds of an engine that keeps a few writes
 #: queued, by max payload, on Gen2 x1 with a round trip of 1 µs.
@@ -185,7 +191,7 @@ def _small_descriptors(conditions: Conditions) -> list[Figure]:
     with Rig(conditions, _BULK) as rig:
         for kind, piece, target in _SMALL_DESCRIPTORS:
             rate = rig.bytes_per_cycle(kind, 4000 * piece, piece)
-            bound = _small_bound(kind, piece, conditions) / 1e6
+            bound = _chain_bound(kind, piece, conditions) / 1e6
             value = _mbps(rate, conditions)
             group = f"{piece}-byte descriptors"
             found.append(Figure(group, kind, conditions, value, "MB/s", None, bound, target))
@@ -342,20 +348,8 @@ def _port_bound(piece: int, conditions: Conditions) -> float:
     return piece / (beats + conditions.tlp_gap) * conditions.clock_khz * 1000
 
 
-def _small_bound(kind: str, piece: int, conditions: Conditions) -> float:
-    """Payload bytes per second of descriptors of `piece` bytes, read in blocks of 512 bytes.
-
-    Per descriptor: its data; its 32 bytes and a share of their completion; a share of the request
-    for the block; one ACK per 4 TLPs and one credit update per 4 posted or non-posted ones.
-    """
-    framed, dllp, block = 12 + 8, 8 / 4, 512 / 32
-    completions = 512 / conditions.max_payload / block
-    fetch_down, fetch_up = 32 + completions * framed, framed / block
-    if kind == "h2c":
-        down = piece + framed + fetch_down + (1 + 1 / block) * 2 * dllp
-        up = framed + fetch_up + (1 + completions) * dllp
-    else:
-        up = piece + framed + fetch_up + completions * dllp
-        down = fetch_down + (1 + 1 / block) * 2 * dllp
-    link = _link(conditions).raw_rate * piece / max(up, down)
+def _chain_bound(kind: str, piece: int, conditions: Conditions) -> float:
+    """Payload bytes per second of descriptors of `piece` bytes, of the link and of the port."""
+    reads, writes = kind in ("h2c", "copy"), kind in ("c2h", "copy")
+    link = _link(conditions).chain_limit(piece, reads=reads, writes=writes)
     return min(link, _port_bound(piece, conditions))
