@@ -45,7 +45,7 @@ class ReadEngine(wiring.Component):
 
     Latency: a job taken at cycle t is offered at `request` at t + 1, one job in two cycles at
     best. A completion beat is at `placement` two cycles after it came. A job that is alone is at
-    `retired` four cycles after its last beat, one of several later by a round of the clients at
+    `retired` three cycles after its last beat, one of several later by a round of the clients at
     most: always after its last beat was at `placement`, so that a memory that is written in that
     cycle can be read.
 
@@ -99,7 +99,8 @@ class ReadEngine(wiring.Component):
     completion : In(stream of CompletionBeat, always ready)
     placement : Out(stream of Placement, always ready)
     mark : Out(stream of InOrderMark, always ready)
-        Of each client, round robin, while it has jobs; a job's last mark comes before it retires.
+        Of each client, round robin, while it has jobs; a job's last mark comes no later than it
+        retires.
     error : Out(stream of ReadError, always ready)
         Each failed job, in the cycle in which it retires.
     bus_master : In(1)
@@ -215,6 +216,7 @@ class ReadEngine(wiring.Component):
         wiring.connect(m, checker.beats, rotator.i)
         wiring.connect(m, rotator.o, wiring.flipped(self.placement))
         wiring.connect(m, queues.head, marks.head)
+        wiring.connect(m, queues.head, retirement.head)
         wiring.connect(m, marks.mark, wiring.flipped(self.mark))
         wiring.connect(m, retirement.error, wiring.flipped(self.error))
         for part in (queues, marks, retirement, space):
@@ -251,11 +253,13 @@ class ReadEngine(wiring.Component):
             marks.place.eq(issuer.job.place),
             marks.reaches.eq(checker.reaches),
             marks.tag.eq(checker.tag),
+            marks.client.eq(checker.beats.p.client),
+            marks.begins.eq(checker.begins),
+            marks.ends.eq(checker.ends),
             marks.reached.eq(checker.reached),
             retirement.job.eq(issuer.job),
             retirement.outcome.eq(issuer.outcome),
-            retirement.retire.valid.eq(retire.valid),
-            retirement.retire.p.eq(retire.p),
+            retirement.retires.eq(queues.retires),
             self.idle.eq(queues.idle),
             self.reads_pending.eq((states.waiting | states.quarantined).any()),
             self.quarantined.eq(states.quarantined),

@@ -239,8 +239,8 @@ BUGS: dict[str, list[Edit]] = {
         Edit(
             "a job retires when it has ended",
             "hw/read/tags.py",
-            "valids[1].eq(valids[0] & ~self.waiting.bit_select(stages[0].tag, 1) & ~duplicate)",
-            "valids[1].eq(valids[0] & ~duplicate)",
+            "self.retires.eq(self.head.valid & ~self.waiting.bit_select(stages[0].tag, 1))",
+            "self.retires.eq(self.head.valid)",
         ),
         Edit(
             "what is on its way is not retired again",

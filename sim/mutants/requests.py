@@ -228,12 +228,25 @@ ROWS = [
         "read/test_completion_space.py::test_lost_reads",
     ),
     (
-        "retired together with its last mark",
-        "read/tags.py",
-        "retire.p.eq(stages[1]),\n            retire.valid.eq(valids[1] & ~self.flush),",
-        "retire.p.eq(stages[0]),\n            retire.valid.eq(valids[0] & ~duplicate & ~self.flush"
-        " & ~self.waiting.bit_select(stages[0].tag, 1)),",
-        "read/test_tags.py",
+        "a mark of a packet that is not of the oldest read",
+        "read/marks.py",
+        "self.ends & (found | (oldest & ~self.begins))",
+        "self.ends",
+        "read/test_engine_marks.py::test_told_as_beats_come",
+    ),
+    (
+        "the oldest read is taken for that of the packet before",
+        "read/marks.py",
+        "(found | (oldest & ~self.begins))",
+        "(found | oldest)",
+        "read/test_engine_marks.py::test_the_end_of_a_packet_of_one_beat",
+    ),
+    (
+        "a job that is read at once behind one of a single beat",
+        "write/writer.py",
+        "loaded.eq(~reading & ~at_once)",
+        "loaded.eq(1)",
+        "write/test_writer.py::test_random_jobs_with_stalls",
     ),
     (
         "reads without bus master",

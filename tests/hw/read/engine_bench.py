@@ -25,7 +25,7 @@ __all__ = ["PAGE", "RETIRES", "Bench", "Job"]
 CLOCK_PERIOD = 8e-9
 PAGE = 4096
 #: cycles from the last beat of a job that is alone until it retires
-RETIRES = 4
+RETIRES = 3
 
 
 @dataclass(eq=False)
@@ -41,6 +41,8 @@ class Job:
     retired: int | None = None
     outcome: Outcome | None = None
     written: int = 0
+    #: cycle in which its last byte was written
+    placed: int = -1
     #: bytes that `mark` said are there
     reached: int = 0
 
@@ -241,11 +243,12 @@ class Bench:
         ctx, dut = self._ctx, self.dut
         self._drive()
         flags = ctx.get(self._flags)
-        self._retire(flags >> 4 + self.clients)
+        # What is placed, told of and retired in one cycle is so in this order.
         if flags & 2:
             self._place()
         if flags & 8:
             self._reach()
+        self._retire(flags >> 4 + self.clients)
         if flags & 4:
             if ctx.get(dut.timed_out):
                 self.timed_out.append(self.cycle)
@@ -369,6 +372,7 @@ class Bench:
             job, wanted = missing.pop(place)
             assert value == wanted, f"byte {place:#x} of {placed.client} is wrong"
             job.written += 1
+            job.placed = self.cycle
 
     def _reach(self):
         mark = self._ctx.get(self.dut.mark.payload)
@@ -405,4 +409,5 @@ class Bench:
                     self.missing[number].pop(self.further(job.place, index), None)
             else:
                 assert job.written == job.length, "retired before its data was placed"
+                assert job.placed < self.cycle, "retired with its data, which cannot be read yet"
                 assert job.reached == job.length, "retired before the mark reached its end"
