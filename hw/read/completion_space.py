@@ -31,10 +31,12 @@ class CompletionSpace(wiring.Component):
     """Charges each read with the most completions that may answer it.
 
     That is one for each block of 64 bytes that the read touches, or of 128 bytes if Link Control
-    says that the root complex completes at those boundaries. With every completion as many of them
-    are given back as end within it; with the last one, or when no more will come, the rest. A read
-    that has timed out keeps its charge, since its completions may still come; so does one that was
-    flushed.
+    says that the root complex completes at those boundaries. When a completion begins to leave the
+    PCIe block, its length is known, so all blocks that end in it are given back but one; this one,
+    for which the buffer holds the completion until its last beat, is given back with that beat.
+    With the last completion, or when no more will come, the rest is. So the buffer never holds more
+    than is charged, however long the block or the port pauses. A read that has timed out keeps its
+    charge, since its completions may still come; so does one that was flushed.
 
     Whether there is room is said for the largest read, two cycles after a job was taken; so there
     is a cycle in which no job may be taken. Room for the job itself would have to be known in the
@@ -44,7 +46,8 @@ class CompletionSpace(wiring.Component):
     ----------
     tags : int
     capacity : int
-        Completions for which the PCIe block has room, each with 128 bytes.
+        Completions for which the PCIe block has room, each with 128 bytes, and one of them with
+        `JOB_BYTES`.
 
     Members
     -------
@@ -57,8 +60,9 @@ class CompletionSpace(wiring.Component):
         A job begins, and whether it makes a request. Not in a cycle with one of the events below.
     tag : In(8)
         The tag of the events below.
-    arrives : In(1), lower_address : In(7), dwords : In(11)
-        A completion of the request has left the PCIe block's buffer.
+    begins, arrives : In(1), lower_address : In(7), dwords : In(11)
+        The first, and the last beat of a good completion of the request have left the PCIe block's
+        buffer. Each completion has both, perhaps in one cycle, unless the request is closed before.
     late : In(1)
         The read has timed out, but completions may still come.
     closed : In(1)
@@ -92,6 +96,7 @@ class CompletionSpace(wiring.Component):
                 "job": In(ReadJob),
                 "asks": In(1),
                 "tag": In(8),
+                "begins": In(1),
                 "arrives": In(1),
                 "lower_address": In(7),
                 "dwords": In(11),
@@ -128,14 +133,20 @@ class CompletionSpace(wiring.Component):
         ended = Signal.like(charge.left)
         returns = Signal.like(charge.left)
         returned = Signal.like(charge.left)
+        #: The block that the completion itself counts as until its last beat. If it does not end at
+        #: a boundary, it is the request's last, and what it counts as is given back as the rest.
+        itself = Signal()
         m.d.comb += [
+            itself.eq((end[:4] == 0) & ~(charge.wide & end[4])),
             end.eq(self.lower_address[2:] + self.dwords),
             ended.eq(Mux(charge.wide, end[5:], end[4:] - self.lower_address[6])),
         ]
         with m.If(self.closed):
             m.d.comb += returns.eq(charge.left)
+        with m.Elif(self.begins):
+            m.d.comb += returns.eq(ended - (itself & ~self.arrives))
         with m.Elif(self.arrives):
-            m.d.comb += returns.eq(ended)
+            m.d.comb += returns.eq(itself)
         m.d.sync += returned.eq(returns)
 
         m.d.comb += [
@@ -144,7 +155,7 @@ class CompletionSpace(wiring.Component):
             write.data.left.eq(Mux(self.taken.valid, needed, charge.left - returns)),
             write.data.wide.eq(Mux(self.taken.valid, wide, charge.wide)),
             write.data.lost.eq(~self.taken.valid & (charge.lost | self.late)),
-            write.en.eq(self.taken.valid | self.arrives | self.late | self.closed),
+            write.en.eq(self.taken.valid | self.begins | self.arrives | self.late | self.closed),
         ]
 
         # Completions that may come, and those of them that are of reads that have timed out

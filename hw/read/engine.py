@@ -228,6 +228,7 @@ class ReadEngine(wiring.Component):
             space.job.eq(issuer.job),
             space.asks.eq(asks),
             space.tag.eq(states.lookup_tag),
+            space.begins.eq(checker.advance),
             space.arrives.eq(checker.arrives),
             space.lower_address.eq(checker.lower_address),
             space.dwords.eq(checker.dwords),

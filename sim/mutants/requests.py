@@ -214,6 +214,20 @@ ROWS = [
         "read/test_completion_space.py::test_reads_in_flight",
     ),
     (
+        "room of a completion comes back with its last beat alone",
+        "read/completion_space.py",
+        "with m.Elif(self.begins):",
+        "with m.Elif(self.begins & self.arrives):",
+        "read/test_completion_space.py::test_room_comes_back_with_the_first_beat",
+    ),
+    (
+        "a completion does not count while it is taken",
+        "read/completion_space.py",
+        "returns.eq(ended - (itself & ~self.arrives))",
+        "returns.eq(ended)",
+        "read/test_completion_space.py::test_room_comes_back_with_the_first_beat",
+    ),
+    (
         "the read completion boundary is taken for 128 bytes",
         "read/completion_space.py",
         "wide.eq(self.boundary_128)",

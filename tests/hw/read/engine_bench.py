@@ -115,7 +115,8 @@ class Bench:
         #: cycle and client of each placement; cycle of each beat
         self.placements: list[tuple[int, int]] = []
         self.beats: list[int] = []
-        #: packets whose last beat was sent
+        #: packets whose first, and whose last beat was sent
+        self.begun: list[Packet] = []
         self.sent: list[Packet] = []
         #: (cycle, client, bytes of its oldest job) whenever `mark` told of more
         self.steps: list[tuple[int, int, int]] = []
@@ -303,6 +304,8 @@ class Bench:
         }
         beat = {"header": header, "data": int.from_bytes(chunk, "little")}
         self._set(port.payload, beat | {"first": index == 0, "last": last})
+        if index == 0:
+            self.begun.append(packet)
         if last:
             self.sent.append(packet)
 
