@@ -167,8 +167,8 @@ ROWS = [
     (
         "a job that is looked up twice retires twice",
         "read/tags.py",
-        "& ~duplicate),\n",
-        "),\n",
+        "& ~duplicate & ~self.flush",
+        "& ~self.flush",
         "read/test_tags.py::test_order",
     ),
     (
@@ -251,8 +251,8 @@ ROWS = [
     (
         "the oldest read is taken for that of the packet before",
         "read/marks.py",
-        "(found | (oldest & ~self.begins))",
-        "(found | oldest)",
+        "at_end.eq(self.reaches & self.ends & (found | (oldest & ~self.begins)))",
+        "at_end.eq(self.reaches & self.ends & (found | oldest))",
         "read/test_engine_marks.py::test_the_end_of_a_packet_of_one_beat",
     ),
     (
