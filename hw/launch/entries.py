@@ -117,7 +117,10 @@ class EntryStore(wiring.Component):
             m.d.sync += came[now].eq(0)
         for queue in range(self._queues):
             with m.If(self.brings[queue]):
+                # Entries that were read are not looked at until those of the next read, by when
+                # the lower half of a ticket's number may have come again.
                 m.d.sync += [came[queue].eq(1), came_entry[queue].eq(self.brought)]
+                m.d.sync += fresh[queue].eq(0)
             with m.If(self.forget[queue]):
                 m.d.sync += [fresh[queue].eq(0), came[queue].eq(0)]
         return m

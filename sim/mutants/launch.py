@@ -144,6 +144,13 @@ ROWS = [
         "state.busy.eq(works & (known.phase != Phase.RECORD) | ",
         "launch/test_queues.py::test_a_queue_is_busy_until_the_last_of_its_writes",
     ),
+    (
+        "entries that were read long ago are taken behind those of doorbells",
+        "launch/entries.py",
+        "m.d.sync += fresh[queue].eq(0)",
+        "pass",
+        "launch/test_entries.py::test_entries_that_were_read_are_forgotten_when_one_comes_along",
+    ),
     # Errors
     (
         "tickets behind one that failed are started",

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import pytest
 
+from hw.launch.entries import EntryStore
 from peerdma import regs
 from peerdma.regs import LaunchEnd, LaunchStatus
-from tests.hw.helpers import seeded
+from tests.hw.helpers import seeded, simulate, write_of
 from tests.hw.launch_world import DONE, RINGS, World
 from tests.hw.registers.bus import bus_read
 
@@ -197,3 +198,33 @@ def test_doorbells_of_both_widths_in_any_order(run):
         ours = [marker for marker in runs(world) if marker >> 2 == queue]
         assert ours == [slot for _, slot in wanted[queue]]
     assert all(alone), "no entry came with a doorbell"
+
+
+def test_entries_that_were_read_are_forgotten_when_one_comes_along():
+    """The lower half of their tickets' numbers comes again when all between came with doorbells."""
+    dut, rng = EntryStore(2), seeded()
+    ticket, slot = 0x1_0003, 9
+
+    async def bench(ctx):
+        ctx.set(dut.ticket, ticket & 0xFFFF)
+        ctx.set(dut.begins, 1)
+        await ctx.tick()
+        ctx.set(dut.begins, 0)
+        entry = (ticket | slot << 32).to_bytes(8, "little")
+        ctx.set(dut.placement.payload, write_of(rng, 8 * (ticket % 8), entry))
+        ctx.set(dut.placement.valid, 1)
+        await ctx.tick()
+        ctx.set(dut.placement.valid, 0)
+        ctx.set(dut.ends, 1)
+        await ctx.tick()
+        ctx.set(dut.ends, 0)
+        assert ctx.get(dut.found) and ctx.get(dut.slot) == slot
+        ctx.set(dut.brings, 1)
+        await ctx.tick()
+        ctx.set(dut.brings, 0)
+        ctx.set(dut.done, 1)
+        await ctx.tick()
+        ctx.set(dut.done, 0)
+        assert not ctx.get(dut.found)
+
+    simulate(dut, bench)
