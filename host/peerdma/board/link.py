@@ -78,8 +78,10 @@ class Link:
         down = request + pieces * (_COMPLETION_HEADER + _FRAMING) + (1 + pieces) * 2 * _DLLP
         return self.raw_rate * request / max(up, down)
 
-    def chain_limit(self, nbytes: int, *, reads: bool, writes: bool, wide: bool = False) -> float:
+    def chain_limit(self, nbytes: int, *, reads: bool, writes: bool) -> float:
         """Payload bytes/s of a chain whose descriptors, of `nbytes` each, the board reads itself.
+
+        All addresses are below 4 GiB.
 
         Parameters
         ----------
@@ -87,10 +89,8 @@ class Link:
             A divisor or a multiple of the max payload size, of one read request at most.
         reads, writes : bool
             Whether data is read, and written; both for a copy, with a descriptor for each.
-        wide : bool
-            Addresses are from 4 GiB up.
         """
-        header, completion = self._request_header(wide) + _FRAMING, _COMPLETION_HEADER + _FRAMING
+        header, completion = self._request_header(False) + _FRAMING, _COMPLETION_HEADER + _FRAMING
         pieces = max(nbytes / self.max_payload, 1)
         # Of all that is read for one descriptor, and for its share of a read of descriptors.
         blocks = (reads + writes) * DESCRIPTOR.itemsize / _DESCRIPTOR_READ
