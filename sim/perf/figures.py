@@ -39,8 +39,9 @@ _BEHIND_WRITES = {128: 2.5, 256: 4.1}
 #: Microseconds from the doorbell of a C2H run of 64 bytes, whose descriptor is pushed, to its data.
 _PUSHED = 0.5
 #: Microseconds until a C2H run that starts while reads fill the link has its first descriptor, at
-#: most; and what share of its rate descriptors of 256 bytes keep beside them.
-_BEHIND_READS, _SHARE_BESIDE_READS = 10, 0.9
+#: most, and cycles that the reads are alone before; and what share of its rate descriptors of 256
+#: bytes keep beside them.
+_BEHIND_READS, _ALONE, _SHARE_BESIDE_READS = 3.8, 60_000, 0.9
 _MEDIUM = 256
 #: A channel of small descriptors beside others of large ones: bytes of each, for how many cycles it
 #: is measured, and which part each keeps of a channel's share among as many of its own kind.
@@ -128,7 +129,9 @@ def _beside_reads(conditions: Conditions) -> list[Figure]:
     """What a C2H run has of the link while H2C reads all that it carries."""
     boundary = f"boundary {conditions.boundary}"
     with Rig(conditions, 2 * _BULK) as rig:
-        runs = [rig.write_under_reads(4096, 2 * _BULK, 5000 + 97 * turn) for turn in range(8)]
+        for _ in range(2):
+            rig.bytes_per_cycle("h2c", _BULK)
+        runs = [rig.write_under_reads(4096, 2 * _BULK, _ALONE + 97 * turn) for turn in range(8)]
         alone = rig.bytes_per_cycle("c2h", 2000 * _MEDIUM, _MEDIUM)
         beside = rig.writes_under_reads(2000 * _MEDIUM, _MEDIUM, 2 * _BULK, 5000)
     fetched = max(times.fetched for times in runs)
