@@ -25,6 +25,8 @@ class _Charge(data.Struct):
     wide: 1
     #: the read has timed out
     lost: 1
+    #: the read is of data, and has not timed out
+    data: 1
 
 
 class CompletionSpace(wiring.Component):
@@ -48,6 +50,8 @@ class CompletionSpace(wiring.Component):
     capacity : int
         Completions for which the PCIe block has room, each with 128 bytes, and one of them with
         `JOB_BYTES`.
+    fetches : int
+        The first clients, whose reads are no data.
 
     Members
     -------
@@ -56,6 +60,8 @@ class CompletionSpace(wiring.Component):
     in_flight : In(4)
         Most bytes of data reads in flight, in units of `JOB_BYTES`, those not counted that have
         timed out; 0: as many as there is room for.
+    most : In(range(capacity + 1))
+        Most charges of data reads in flight, in the same way, when another one is asked for.
     taken : In(stream of Owner, always ready), job : In(ReadJob), asks : In(1)
         A job begins, and whether it makes a request. Not in a cycle with one of the events below.
     tag : In(8)
@@ -69,10 +75,12 @@ class CompletionSpace(wiring.Component):
         No more completions will come.
     room, data_room : Out(1)
         There is room for any read; for the data of a channel, which does not cross a multiple of
-        `JOB_BYTES` and has a limit.
+        `JOB_BYTES` and has limits. While none of its reads is in flight, its limits allow one.
     hopeless : Out(1)
         There will be no room for every read before completions of reads that have timed out come,
         or are given up.
+    returned : Out(range(MOST_COMPLETIONS + 1))
+        Charges that were given back in the cycle before.
 
     Raises
     ------
@@ -80,7 +88,7 @@ class CompletionSpace(wiring.Component):
         If there is not even room for one read.
     """
 
-    def __init__(self, tags: int, capacity: int):
+    def __init__(self, tags: int, capacity: int, fetches: int):
         if capacity < MOST_COMPLETIONS:
             raise ValueError(
                 f"a read of {JOB_BYTES} bytes may have {MOST_COMPLETIONS} completions, and the "
@@ -88,10 +96,12 @@ class CompletionSpace(wiring.Component):
             )
         self._tags = tags
         self._capacity = capacity
+        self._fetches = fetches
         super().__init__(
             {
                 "boundary_128": In(1),
                 "in_flight": In(4),
+                "most": In(range(capacity + 1)),
                 "taken": In(stream.Signature(Owner, always_ready=True)),
                 "job": In(ReadJob),
                 "asks": In(1),
@@ -105,6 +115,7 @@ class CompletionSpace(wiring.Component):
                 "room": Out(1),
                 "data_room": Out(1),
                 "hopeless": Out(1),
+                "returned": Out(range(MOST_COMPLETIONS + 1)),
             }
         )
 
@@ -132,7 +143,7 @@ class CompletionSpace(wiring.Component):
         end = Signal(9)
         ended = Signal.like(charge.left)
         returns = Signal.like(charge.left)
-        returned = Signal.like(charge.left)
+        returned = self.returned
         #: The block that the completion itself counts as until its last beat. If it does not end at
         #: a boundary, it is the request's last, and what it counts as is given back as the rest.
         itself = Signal()
@@ -149,14 +160,27 @@ class CompletionSpace(wiring.Component):
             m.d.comb += returns.eq(itself)
         m.d.sync += returned.eq(returns)
 
+        for_data = self.taken.p.client >= self._fetches
         m.d.comb += [
             read.addr.eq(self.tag),
             write.addr.eq(Mux(self.taken.valid, self.taken.p.tag, self.tag)),
             write.data.left.eq(Mux(self.taken.valid, needed, charge.left - returns)),
             write.data.wide.eq(Mux(self.taken.valid, wide, charge.wide)),
             write.data.lost.eq(~self.taken.valid & (charge.lost | self.late)),
+            write.data.data.eq(Mux(self.taken.valid, for_data, charge.data & ~self.late)),
             write.en.eq(self.taken.valid | self.begins | self.arrives | self.late | self.closed),
         ]
+
+        # Completions that may come for data, without those of reads that have timed out
+        data_charged, data_returned = Signal.like(charge.left), Signal.like(charge.left)
+        under_way = Signal(range(self._capacity + 1))
+        data = Signal.like(under_way)
+        m.d.sync += [
+            data_charged.eq(Mux(self.taken.valid & self.asks & for_data, needed, 0)),
+            data_returned.eq(Mux(charge.data, Mux(self.late, charge.left, returns), 0)),
+            under_way.eq(data),
+        ]
+        m.d.comb += data.eq(under_way + data_charged - data_returned)
 
         # Completions that may come, and those of them that are of reads that have timed out
         expected = Signal(range(self._capacity + 1))
@@ -177,7 +201,8 @@ class CompletionSpace(wiring.Component):
             self.room.eq(following <= self._capacity - most),
             self.data_room.eq(
                 (following <= self._capacity - most_data)
-                & ((self.in_flight == 0) | (following - lost <= others))
+                & ((self.in_flight == 0) | (data <= others))
+                & (data <= self.most)
             ),
             self.hopeless.eq(lost > self._capacity - most),
         ]

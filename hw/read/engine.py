@@ -29,9 +29,10 @@ from ..records import (
 )
 from ..seam import WIDTH, CompletionBeat, RequestBeat
 from .checks import CompletionChecker
-from .completion_space import CompletionSpace
+from .completion_space import MOST_COMPLETIONS, CompletionSpace
 from .issuer import Issuer
 from .marks import InOrderMarks
+from .read_window import ReadWindow
 from .records import Owner, Progress
 from .retirement import Retirement
 from .tags import OrderQueues, TagStates
@@ -157,7 +158,8 @@ class ReadEngine(wiring.Component):
         if quarantine_timeouts < 1:
             raise ValueError(f"quarantine_timeouts must be at least 1, not {quarantine_timeouts}")
         self._clients, self._fetches = clients, fetches
-        self._space = CompletionSpace(tags, capacity)
+        self._space = CompletionSpace(tags, capacity, fetches)
+        self._window = ReadWindow(capacity, MOST_COMPLETIONS - 1)
         self._tags = tags
         self._timeout_cycles = timeout_cycles
         self._quarantine_timeouts = quarantine_timeouts
@@ -194,6 +196,7 @@ class ReadEngine(wiring.Component):
         m.submodules.states = states = TagStates(tags)
         m.submodules.issuer = issuer = Issuer(clients, self._fetches, self._offset_bits)
         m.submodules.space = space = self._space
+        m.submodules.window = window = self._window
         m.submodules.checker = checker = CompletionChecker(tags, self._offset_bits)
         m.submodules.rotator = rotator = Put(WIDTH, self._offset_bits)
         m.submodules.queues = queues = OrderQueues(clients, tags)
@@ -226,6 +229,9 @@ class ReadEngine(wiring.Component):
             space.boundary_128.eq(self.boundary_128),
             space.in_flight.eq(self.in_flight),
             space.job.eq(issuer.job),
+            space.most.eq(window.most),
+            window.waits.eq(issuer.short[self._fetches :].any()),
+            window.returned.eq(space.returned),
             space.asks.eq(asks),
             space.tag.eq(states.lookup_tag),
             space.begins.eq(checker.advance),

@@ -12,6 +12,14 @@ def _edits(file: str, *rows: tuple[str, str, str]) -> list[Edit]:
 
 #: The bugs that break each property. An edit's name is the rule that is broken.
 BUGS: dict[str, list[Edit]] = {
+    "window": _edits(
+        "hw/read/read_window.py",
+        (
+            "the window ends with all the room",
+            "counts & ~all_room & (time",
+            "counts & (time",
+        ),
+    ),
     "shares": _edits(
         "hw/parts/byte_shares.py",
         (

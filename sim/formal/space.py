@@ -30,7 +30,7 @@ class Space(Property):
     TAGS, CAPACITY = 3, 13
 
     def __init__(self):
-        super().__init__(CompletionSpace(4, self.CAPACITY))
+        super().__init__(CompletionSpace(4, self.CAPACITY, fetches=1))
 
     def _state(self, m):
         block = self.block
@@ -59,15 +59,17 @@ class Space(Property):
                 | (block.lower_address == place) & (block.dwords == dwords)
             ),
             Assert((drains & (drains - 1)[: self.TAGS]) == 0),
+            Assume(data == (taken.payload.client >= 1)),
         ]
         wide = self.past(m, block.boundary_128)
-        charges, lost = [], []
+        charges, lost, under_way = [], [], []
         for number in range(self.TAGS):
             here = tag == number
             begins = taken.valid & (taken.payload.tag == number)
             # Where what has not come begins, in its block of 128 bytes, and its length.
             begin, left = Signal(7, name=f"begin{number}"), Signal(10, name=f"left{number}")
             boundary, late = Signal(name=f"wide{number}"), Signal(name=f"late{number}")
+            of_data = Signal(name=f"data{number}")
             last = begin + left - 1
             may_come = Mux(left == 0, 0, Mux(boundary, last[7:] + 1, last[6:] + 1 - begin[6:]))
             came = ((block.dwords << 2) - begin[:2])[:11]
@@ -104,6 +106,7 @@ class Space(Property):
                     left.eq(Mux(block.asks, job.length, 0)),
                     boundary.eq(wide),
                     late.eq(0),
+                    of_data.eq(data),
                 ]
             word = self.inside.word("charges", Const(number, 2))
             m.d.comb += [
@@ -112,6 +115,7 @@ class Space(Property):
                 Assert(~open_ | (word[:4] == may_come + drain)),
                 Assert(~open_ | (word[4] == boundary)),
                 Assert(~open_ | (word[5] == late)),
+                Assert(~open_ | (word[6] == of_data & ~late)),
                 # A completion that is not the last one has begun: it ends at a boundary.
                 Assert(
                     ~drain
@@ -123,15 +127,20 @@ class Space(Property):
             ]
             charges.append(may_come + drain)
             lost.append(Mux(late, may_come + drain, 0))
+            under_way.append(Mux(of_data & ~late, may_come + drain, 0))
         total = Signal(8)
         following = self.inside("following")
+        # While no data is under way, its limits do not hold up a read.
+        idle = self.past(m, reduce(add, under_way) == 0)
         m.d.comb += [
             total.eq(reduce(add, charges)),
             Assert(following == total),
             Assert(self.inside("lost") == reduce(add, lost)),
             Assert(total <= self.CAPACITY),
             Assert(self.inside("expected") <= self.CAPACITY),
+            Assert(self.inside("data") == reduce(add, under_way)),
         ]
+        m.d.comb += Assert(~(idle & block.room) | block.data_room)
         self.cover(
             m,
             total == self.CAPACITY,

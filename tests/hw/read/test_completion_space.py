@@ -9,10 +9,10 @@ from __future__ import annotations
 import pytest
 
 from hw.pcie.series7.block import SERIES7
-from hw.read.completion_space import MOST_COMPLETIONS
+from hw.read.completion_space import MOST_COMPLETIONS, CompletionSpace
 from hw.records import JOB_BYTES, Outcome
 from hw.seam import CompletionStatus
-from tests.hw.helpers import seeded
+from tests.hw.helpers import seeded, simulate
 from tests.hw.read.completions import Packet, Request, packet_of, smallest
 from tests.hw.read.engine_bench import Bench
 
@@ -377,3 +377,59 @@ def test_another_boundary(before, after):
             assert bench.charged == 0
 
     bench.run(test)
+
+
+def test_the_window_is_for_data():
+    """Data waits for completions of data, not for those of fetches or what has timed out."""
+    dut = CompletionSpace(4, CAPACITY, fetches=1)
+
+    async def test(ctx):
+        async def take(client: int, tag: int) -> None:
+            ctx.set(dut.taken.valid, 1)
+            ctx.set(dut.taken.p.client, client)
+            ctx.set(dut.taken.p.tag, tag)
+            await ctx.tick()
+            ctx.set(dut.taken.valid, 0)
+            await ctx.tick()
+
+        async def event(tag: int, **signals: int) -> None:
+            ctx.set(dut.tag, tag)
+            for name, value in signals.items():
+                ctx.set(getattr(dut, name), value)
+            await ctx.tick()
+            for name in signals:
+                ctx.set(getattr(dut, name), 0)
+
+        ctx.set(dut.asks, 1)
+        ctx.set(dut.job.length, 512)
+        ctx.set(dut.most, 4)
+        await ctx.tick()
+        await take(0, 0)
+        assert ctx.get(dut.data_room)
+        await take(1, 1)
+        assert ctx.get(dut.room) and not ctx.get(dut.data_room)
+        # With four of its eight completions there may be another one.
+        await event(1, begins=1, arrives=1, dwords=48)
+        await ctx.tick()
+        assert not ctx.get(dut.data_room)
+        await event(1, begins=1, arrives=1, dwords=16, lower_address=64)
+        assert ctx.get(dut.returned) == 1 and not ctx.get(dut.data_room)
+        await ctx.tick()
+        assert ctx.get(dut.data_room)
+        await take(1, 2)
+        assert ctx.get(dut.room) and not ctx.get(dut.data_room)
+        await event(2, late=1)
+        await ctx.tick()
+        assert ctx.get(dut.data_room)
+        # What comes of it, or of a fetch, is not counted for data.
+        await event(2, closed=1)
+        await event(0, closed=1)
+        await event(1, closed=1)
+        await ctx.tick()
+        ctx.set(dut.most, 0)
+        await ctx.tick()
+        assert ctx.get(dut.data_room)
+        await take(1, 3)
+        assert not ctx.get(dut.data_room)
+
+    simulate(dut, test)
