@@ -39,7 +39,7 @@ from .memory.card_ram import CardRam
 from .read.engine import ReadEngine
 from .read.pieces import PieceReads
 from .read.placement_switch import PlacementSwitch
-from .records import RAM_ADDRESS_BITS, WriteToken, offset_bits
+from .records import JOB_BYTES, RAM_ADDRESS_BITS, WriteToken, offset_bits
 from .registers.bank import field
 from .registers.extension import ExtensionBlock
 from .seam import WIDTH, Block, SeamSignature
@@ -198,7 +198,7 @@ class Core(wiring.Component):
         m.submodules.engine = engine = ReadEngine(
             clients=self._first_data + config.h2c,
             fetches=self._first_data,
-            capacity=self.block.completions,
+            capacity=self.block.completions(JOB_BYTES),
             tags=config.tags,
             timeout_cycles=self._timeout_cycles,
             quarantine_timeouts=regs.QUARANTINE_TIMEOUTS,

@@ -219,7 +219,7 @@ class InOrderMark(data.Struct):
 
     #: number of the client
     client: 4
-    #: all bytes of the job below this place are in the client's memory
+    #: all bytes of the job below this place are in the client's memory from the next cycle on
     place: PlacementAddress
 
 
@@ -269,6 +269,8 @@ class WriteJob(data.Struct):
     length: 10
     #: where the first byte is
     place: PlacementAddress
+    #: address, length and place were the same in the cycle before
+    steady: 1
     #: token for `RequestHeader`
     token: 8
 

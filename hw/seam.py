@@ -83,10 +83,14 @@ class Block:
     drop_lag: int
     cpl_overcommit: int = 1
 
-    @property
-    def completions(self) -> int:
-        """Completions that may be under way, of up to 128 bytes each: a header and 8 credits."""
-        return self.cpl_overcommit * min(self.completion_headers, self.completion_credits // 8)
+    def completions(self, largest: int) -> int:
+        """Completions that may be under way.
+
+        Each has a header and up to 128 bytes, in 8 credits; but the one that the core is just
+        taking may have `largest` bytes, which need not begin at a multiple of 16.
+        """
+        credits = self.completion_credits - (largest // 16 + 1 - 8)
+        return self.cpl_overcommit * min(self.completion_headers, credits // 8)
 
 
 def beat(header, width: int = WIDTH) -> data.StructLayout:

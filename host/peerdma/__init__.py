@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from .board.backend import BoardInfo, FrameRecord
 from .board.board import Board
-from .board.clock import FrameTime
+from .board.clock import ClockRate, FrameTime
 from .board.job import Job
 from .board.pin import Pin, Span
 from .board.plan import Plan
@@ -63,6 +63,7 @@ __all__ = [
     "BoardLost",
     "BoardNotFound",
     "Cancelled",
+    "ClockRate",
     "CudaError",
     "DataPath",
     "DeviceQueue",

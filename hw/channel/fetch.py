@@ -114,8 +114,8 @@ class DescriptorFetch(wiring.Component):
     placement : In(stream of Placement, always ready)
         What the reads brought; `client` is the channel. Enabled by whole dwords.
     mark : In(stream of InOrderMark, always ready)
-        How far each channel's oldest read has arrived, the last time before it retires. A word was
-        at `placement` in a cycle before the mark that counts it.
+        How far each channel's oldest read has arrived, the last time no later than it retires. A
+        word is at `placement` no later than the mark that counts it.
     push : array of In(stream of Placement, always ready)
         Words that the host pushes, in `rows` from that of slot 0, for one channel at a time. Only
         while the channel has no list of the host's.
@@ -402,14 +402,12 @@ class DescriptorFetch(wiring.Component):
     def _take_turns(self, m):
         """The next visit: of the channel behind this one, or one that has just got work."""
         placed, turn, count = self.placement.payload, self._turn, len(self.control)
-        came, comes = Signal(name="came"), Signal.like(turn, name="comes")
-        # The mark comes in the cycle after the last word.
-        m.d.sync += came.eq(self.placement.valid & placed.enable[1][4] & placed.rows[1][0])
-        m.d.sync += comes.eq(placed.client)
+        # The mark comes with the last word, if that ends its packet.
+        came = self.placement.valid & placed.enable[1][4] & placed.rows[1][0]
         with m.If(self._done):
             m.d.sync += turn.eq(Mux(turn == count - 1, 0, turn + 1))
             with m.If(came):
-                m.d.sync += turn.eq(comes)
+                m.d.sync += turn.eq(placed.client)
             for n, port in enumerate(self.control):
                 with m.If(port.start):
                     m.d.sync += turn.eq(n)

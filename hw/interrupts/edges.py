@@ -41,9 +41,14 @@ class EdgeTracker(wiring.Component):
     ready : Out(sources)
         To be looked at: messages that are owed and not deferred, or that were taken back; of the
         `early` sources those, too, that are owed from the next cycle on.
+    alone : Out(early)
+        The `early` sources of `ready`, if there are no others and their edges are in this cycle.
+    gone : In(1), chosen : In(1)
+        The lowest of `alone`, which is `picked` from the next cycle on: its message is on its way,
+        and is not owed; or it is owed.
     alive : Out(1)
-        The message of `picked` was owed, and still requested, in the cycle before. Registered,
-        because this is the critical path.
+        The message of `picked` was owed, and still requested, in the cycle before; or was `chosen`
+        then. Registered, because this is the critical path.
     """
 
     def __init__(self, sources: int, early: int = 0):
@@ -59,6 +64,9 @@ class EdgeTracker(wiring.Component):
                 "settled": In(1),
                 "recheck": In(1),
                 "ready": Out(sources),
+                "alone": Out(early),
+                "gone": In(1),
+                "chosen": In(1),
                 "alive": Out(1),
             }
         )
@@ -71,15 +79,21 @@ class EdgeTracker(wiring.Component):
         )
         edge = request & ~before
         early = Mux(self.enabled, edge[: self._early], 0)
-        m.d.comb += self.ready.eq((pending ^ deferred) | early)
+        waiting = pending ^ deferred
+        m.d.comb += [
+            self.ready.eq(waiting | early),
+            self.alone.eq(Mux(waiting.any(), 0, early)),
+        ]
         # With `recheck`, `hit` is for what is settled, and without for what is masked.
         hit = Mux(self.masked | self.settled, bit, 0)
         again = self.recheck.replicate(len(request))
+        gone = Mux(self.gone, (self.alone & -self.alone)[: self._early], 0)
         m.d.sync += [
-            self.alive.eq((pending & request & bit).any()),
+            self.alive.eq((pending & request & bit).any() | self.chosen),
             before.eq(request),
             pending.eq(
-                request & (~before | (pending & ~Mux(self.sent, bit, 0)) | Mux(self.lost, bit, 0))
+                request
+                & (~(before | gone) | (pending & ~Mux(self.sent, bit, 0)) | Mux(self.lost, bit, 0))
             ),
             # Without a request: what was taken back, until that is settled. An edge starts anew.
             deferred.eq(

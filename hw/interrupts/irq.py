@@ -29,8 +29,8 @@ USER_INTERRUPTS = 16
 class InterruptBlock(wiring.Component):
     """Turns channel and user sources into INTx, MSI or MSI-X.
 
-    Without contention a channel's MSI-X message is offered two cycles after its request rose, an
-    MSI three cycles, those of a user source a cycle later; a change of INTx one. Messages wait
+    Without contention a channel's message is offered one cycle after its request rose, an MSI-X
+    message of a user source three cycles, an MSI of one four; a change of INTx one. Messages wait
     while Bus Master is off, and those of masked vectors in the pending bits; among those that can
     go the lowest source comes first.
 
@@ -93,13 +93,14 @@ class InterruptBlock(wiring.Component):
             csr.user_pending.eq(self.user),
         ]
 
-        mask_before, changed = Signal(), Signal()
+        mask_before, changed, written = Signal(), Signal(), Signal()
         m.d.sync += mask_before.eq(link.msix_mask)
         m.d.comb += [
             edges.enabled.eq(link.msi_enable | link.msix_enable),
             table.pend.eq(edges.masked),
             # Pending bits stand for vectors that sources had, when they had them.
-            table.clear.eq(~link.msix_enable | self._vectors_written(csr)),
+            written.eq(self._vectors_written(csr)),
+            table.clear.eq(~link.msix_enable | written),
             # On any change that may let a deferred message go, all are looked at again. So they are
             # when one was taken back: another source may have the same vector, and its pending bit.
             changed.eq(table.clear | table.changed | (link.msix_mask != mask_before)),
@@ -124,12 +125,35 @@ class InterruptBlock(wiring.Component):
             message.payload.what.eq(entry_word(table.vector, 1)),
             message.payload.message.eq(1),
         ]
+        known, may_send = Signal.like(table.vector), Signal()
+        m.d.comb += may_send.eq(link.msi_enable & link.bus_master & ~out.valid)
+        for number in reversed(range(self._channels)):
+            with m.If(edges.alone[number]):
+                m.d.comb += known.eq(vectors[number])
+
+        def send(vector):
+            m.d.sync += [
+                out.valid.eq(1),
+                out.payload.msi.eq(1),
+                out.payload.vector.eq(vector & granted_mask),
+            ]
+
         with m.If(out.ready):
             m.d.sync += out.valid.eq(0)
         with m.FSM():
             with m.State("Pick"):
                 m.d.sync += picked.eq(edges.ready & -edges.ready)  # the lowest
-                with m.If(edges.ready.any()):
+                # With nothing but edges of channels, the lowest one's vector is known at once,
+                # unless it may just be written.
+                m.d.sync += table.vector.eq(known)
+                with m.If(edges.alone.any() & ~written):
+                    with m.If(may_send & ~link.msix_enable):
+                        send(known)
+                        m.d.comb += edges.gone.eq(1)
+                    with m.Else():
+                        m.d.comb += edges.chosen.eq(1)
+                        m.next = "Offer"
+                with m.Elif(edges.ready.any()):
                     m.next = "Vector"
             with m.State("Vector"):
                 m.d.sync += table.vector.eq(vector)
@@ -139,12 +163,8 @@ class InterruptBlock(wiring.Component):
                     m.d.comb += [edges.settled.eq(1), table.settle.eq(1)]
                     m.next = "Pick"
                 with m.Elif(~link.msix_enable):
-                    with m.If(link.msi_enable & link.bus_master & ~out.valid):
-                        m.d.sync += [
-                            out.valid.eq(1),
-                            out.payload.msi.eq(1),
-                            out.payload.vector.eq(table.vector & granted_mask),
-                        ]
+                    with m.If(may_send):
+                        send(table.vector)
                         m.d.comb += edges.sent.eq(1)
                         m.next = "Pick"
                 with m.Elif(link.msix_mask):

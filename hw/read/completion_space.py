@@ -25,16 +25,20 @@ class _Charge(data.Struct):
     wide: 1
     #: the read has timed out
     lost: 1
+    #: the read is of data, and has not timed out
+    data: 1
 
 
 class CompletionSpace(wiring.Component):
     """Charges each read with the most completions that may answer it.
 
     That is one for each block of 64 bytes that the read touches, or of 128 bytes if Link Control
-    says that the root complex completes at those boundaries. With every completion as many of them
-    are given back as end within it; with the last one, or when no more will come, the rest. A read
-    that has timed out keeps its charge, since its completions may still come; so does one that was
-    flushed.
+    says that the root complex completes at those boundaries. When a completion begins to leave the
+    PCIe block, its length is known, so all blocks that end in it are given back but one; this one,
+    for which the buffer holds the completion until its last beat, is given back with that beat.
+    With the last completion, or when no more will come, the rest is. So the buffer never holds more
+    than is charged, however long the block or the port pauses. A read that has timed out keeps its
+    charge, since its completions may still come; so does one that was flushed.
 
     Whether there is room is said for the largest read, two cycles after a job was taken; so there
     is a cycle in which no job may be taken. Room for the job itself would have to be known in the
@@ -44,7 +48,10 @@ class CompletionSpace(wiring.Component):
     ----------
     tags : int
     capacity : int
-        Completions for which the PCIe block has room, each with 128 bytes.
+        Completions for which the PCIe block has room, each with 128 bytes, and one of them with
+        `JOB_BYTES`.
+    fetches : int
+        The first clients, whose reads are no data.
 
     Members
     -------
@@ -53,22 +60,27 @@ class CompletionSpace(wiring.Component):
     in_flight : In(4)
         Most bytes of data reads in flight, in units of `JOB_BYTES`, those not counted that have
         timed out; 0: as many as there is room for.
+    most : In(range(capacity + 1))
+        Most charges of data reads in flight, in the same way, when another one is asked for.
     taken : In(stream of Owner, always ready), job : In(ReadJob), asks : In(1)
         A job begins, and whether it makes a request. Not in a cycle with one of the events below.
     tag : In(8)
         The tag of the events below.
-    arrives : In(1), lower_address : In(7), dwords : In(11)
-        A completion of the request has left the PCIe block's buffer.
+    begins, arrives : In(1), lower_address : In(7), dwords : In(11)
+        The first, and the last beat of a good completion of the request have left the PCIe block's
+        buffer. Each completion has both, perhaps in one cycle, unless the request is closed before.
     late : In(1)
         The read has timed out, but completions may still come.
     closed : In(1)
         No more completions will come.
     room, data_room : Out(1)
         There is room for any read; for the data of a channel, which does not cross a multiple of
-        `JOB_BYTES` and has a limit.
+        `JOB_BYTES` and has limits. While none of its reads is in flight, its limits allow one.
     hopeless : Out(1)
         There will be no room for every read before completions of reads that have timed out come,
         or are given up.
+    returned : Out(range(MOST_COMPLETIONS + 1))
+        Charges that were given back in the cycle before.
 
     Raises
     ------
@@ -76,7 +88,7 @@ class CompletionSpace(wiring.Component):
         If there is not even room for one read.
     """
 
-    def __init__(self, tags: int, capacity: int):
+    def __init__(self, tags: int, capacity: int, fetches: int):
         if capacity < MOST_COMPLETIONS:
             raise ValueError(
                 f"a read of {JOB_BYTES} bytes may have {MOST_COMPLETIONS} completions, and the "
@@ -84,14 +96,17 @@ class CompletionSpace(wiring.Component):
             )
         self._tags = tags
         self._capacity = capacity
+        self._fetches = fetches
         super().__init__(
             {
                 "boundary_128": In(1),
                 "in_flight": In(4),
+                "most": In(range(capacity + 1)),
                 "taken": In(stream.Signature(Owner, always_ready=True)),
                 "job": In(ReadJob),
                 "asks": In(1),
                 "tag": In(8),
+                "begins": In(1),
                 "arrives": In(1),
                 "lower_address": In(7),
                 "dwords": In(11),
@@ -100,6 +115,7 @@ class CompletionSpace(wiring.Component):
                 "room": Out(1),
                 "data_room": Out(1),
                 "hopeless": Out(1),
+                "returned": Out(range(MOST_COMPLETIONS + 1)),
             }
         )
 
@@ -127,25 +143,44 @@ class CompletionSpace(wiring.Component):
         end = Signal(9)
         ended = Signal.like(charge.left)
         returns = Signal.like(charge.left)
-        returned = Signal.like(charge.left)
+        returned = self.returned
+        #: The block that the completion itself counts as until its last beat. If it does not end at
+        #: a boundary, it is the request's last, and what it counts as is given back as the rest.
+        itself = Signal()
         m.d.comb += [
+            itself.eq((end[:4] == 0) & ~(charge.wide & end[4])),
             end.eq(self.lower_address[2:] + self.dwords),
             ended.eq(Mux(charge.wide, end[5:], end[4:] - self.lower_address[6])),
         ]
         with m.If(self.closed):
             m.d.comb += returns.eq(charge.left)
+        with m.Elif(self.begins):
+            m.d.comb += returns.eq(ended - (itself & ~self.arrives))
         with m.Elif(self.arrives):
-            m.d.comb += returns.eq(ended)
+            m.d.comb += returns.eq(itself)
         m.d.sync += returned.eq(returns)
 
+        for_data = self.taken.p.client >= self._fetches
         m.d.comb += [
             read.addr.eq(self.tag),
             write.addr.eq(Mux(self.taken.valid, self.taken.p.tag, self.tag)),
             write.data.left.eq(Mux(self.taken.valid, needed, charge.left - returns)),
             write.data.wide.eq(Mux(self.taken.valid, wide, charge.wide)),
             write.data.lost.eq(~self.taken.valid & (charge.lost | self.late)),
-            write.en.eq(self.taken.valid | self.arrives | self.late | self.closed),
+            write.data.data.eq(Mux(self.taken.valid, for_data, charge.data & ~self.late)),
+            write.en.eq(self.taken.valid | self.begins | self.arrives | self.late | self.closed),
         ]
+
+        # Completions that may come for data, without those of reads that have timed out
+        data_charged, data_returned = Signal.like(charge.left), Signal.like(charge.left)
+        under_way = Signal(range(self._capacity + 1))
+        data = Signal.like(under_way)
+        m.d.sync += [
+            data_charged.eq(Mux(self.taken.valid & self.asks & for_data, needed, 0)),
+            data_returned.eq(Mux(charge.data, Mux(self.late, charge.left, returns), 0)),
+            under_way.eq(data),
+        ]
+        m.d.comb += data.eq(under_way + data_charged - data_returned)
 
         # Completions that may come, and those of them that are of reads that have timed out
         expected = Signal(range(self._capacity + 1))
@@ -166,7 +201,8 @@ class CompletionSpace(wiring.Component):
             self.room.eq(following <= self._capacity - most),
             self.data_room.eq(
                 (following <= self._capacity - most_data)
-                & ((self.in_flight == 0) | (following - lost <= others))
+                & ((self.in_flight == 0) | (data <= others))
+                & (data <= self.most)
             ),
             self.hopeless.eq(lost > self._capacity - most),
         ]

@@ -29,9 +29,10 @@ from ..records import (
 )
 from ..seam import WIDTH, CompletionBeat, RequestBeat
 from .checks import CompletionChecker
-from .completion_space import CompletionSpace
+from .completion_space import MOST_COMPLETIONS, CompletionSpace
 from .issuer import Issuer
 from .marks import InOrderMarks
+from .read_window import ReadWindow
 from .records import Owner, Progress
 from .retirement import Retirement
 from .tags import OrderQueues, TagStates
@@ -45,7 +46,7 @@ class ReadEngine(wiring.Component):
 
     Latency: a job taken at cycle t is offered at `request` at t + 1, one job in two cycles at
     best. A completion beat is at `placement` two cycles after it came. A job that is alone is at
-    `retired` four cycles after its last beat, one of several later by a round of the clients at
+    `retired` three cycles after its last beat, one of several later by a round of the clients at
     most: always after its last beat was at `placement`, so that a memory that is written in that
     cycle can be read.
 
@@ -99,7 +100,8 @@ class ReadEngine(wiring.Component):
     completion : In(stream of CompletionBeat, always ready)
     placement : Out(stream of Placement, always ready)
     mark : Out(stream of InOrderMark, always ready)
-        Of each client, round robin, while it has jobs; a job's last mark comes before it retires.
+        Of each client, round robin, while it has jobs; a job's last mark comes no later than it
+        retires.
     error : Out(stream of ReadError, always ready)
         Each failed job, in the cycle in which it retires.
     bus_master : In(1)
@@ -156,7 +158,8 @@ class ReadEngine(wiring.Component):
         if quarantine_timeouts < 1:
             raise ValueError(f"quarantine_timeouts must be at least 1, not {quarantine_timeouts}")
         self._clients, self._fetches = clients, fetches
-        self._space = CompletionSpace(tags, capacity)
+        self._space = CompletionSpace(tags, capacity, fetches)
+        self._window = ReadWindow(capacity, MOST_COMPLETIONS - 1)
         self._tags = tags
         self._timeout_cycles = timeout_cycles
         self._quarantine_timeouts = quarantine_timeouts
@@ -193,6 +196,7 @@ class ReadEngine(wiring.Component):
         m.submodules.states = states = TagStates(tags)
         m.submodules.issuer = issuer = Issuer(clients, self._fetches, self._offset_bits)
         m.submodules.space = space = self._space
+        m.submodules.window = window = self._window
         m.submodules.checker = checker = CompletionChecker(tags, self._offset_bits)
         m.submodules.rotator = rotator = Put(WIDTH, self._offset_bits)
         m.submodules.queues = queues = OrderQueues(clients, tags)
@@ -215,6 +219,7 @@ class ReadEngine(wiring.Component):
         wiring.connect(m, checker.beats, rotator.i)
         wiring.connect(m, rotator.o, wiring.flipped(self.placement))
         wiring.connect(m, queues.head, marks.head)
+        wiring.connect(m, queues.head, retirement.head)
         wiring.connect(m, marks.mark, wiring.flipped(self.mark))
         wiring.connect(m, retirement.error, wiring.flipped(self.error))
         for part in (queues, marks, retirement, space):
@@ -224,8 +229,12 @@ class ReadEngine(wiring.Component):
             space.boundary_128.eq(self.boundary_128),
             space.in_flight.eq(self.in_flight),
             space.job.eq(issuer.job),
+            space.most.eq(window.most),
+            window.waits.eq(issuer.short[self._fetches :].any()),
+            window.returned.eq(space.returned),
             space.asks.eq(asks),
             space.tag.eq(states.lookup_tag),
+            space.begins.eq(checker.advance),
             space.arrives.eq(checker.arrives),
             space.lower_address.eq(checker.lower_address),
             space.dwords.eq(checker.dwords),
@@ -251,11 +260,13 @@ class ReadEngine(wiring.Component):
             marks.place.eq(issuer.job.place),
             marks.reaches.eq(checker.reaches),
             marks.tag.eq(checker.tag),
+            marks.client.eq(checker.beats.p.client),
+            marks.begins.eq(checker.begins),
+            marks.ends.eq(checker.ends),
             marks.reached.eq(checker.reached),
             retirement.job.eq(issuer.job),
             retirement.outcome.eq(issuer.outcome),
-            retirement.retire.valid.eq(retire.valid),
-            retirement.retire.p.eq(retire.p),
+            retirement.retires.eq(queues.retires),
             self.idle.eq(queues.idle),
             self.reads_pending.eq((states.waiting | states.quarantined).any()),
             self.quarantined.eq(states.quarantined),

@@ -14,6 +14,9 @@ __all__ = ["InOrderMarks"]
 class InOrderMarks(wiring.Component):
     """Keeps for each tag the address up to which its bytes are on their way to the memory.
 
+    The end of a packet of the oldest tag of a client is told of at once, without a look-up, unless
+    another client's tag is looked up in that cycle: it may retire, and this may be its last mark.
+
     Parameters
     ----------
     tags : int
@@ -22,16 +25,20 @@ class InOrderMarks(wiring.Component):
     -------
     taken : In(stream of Owner, always ready), place : In(PlacementAddress)
         A job begins, with its first byte.
-    reaches : In(1), tag : In(8), reached : In(PLACE_BITS)
-        All bytes of the tag below `reached`, an address as a number, are on their way. Ignored in a
-        cycle in which a job begins: the next beat of the packet reaches further.
+    reaches : In(1), tag : In(8), client : In(4), reached : In(PLACE_BITS)
+        All bytes of the tag, which is of this client, below `reached`, an address as a number, are
+        on their way. Ignored in a cycle in which a job begins: the next beat of the packet reaches
+        further.
+    begins, ends : In(1)
+        It is the first, the last beat of its packet. `tag` is that of the packet until the next one
+        begins, in cycles without a beat as well.
     head : In(stream of Owner, always ready)
         The oldest tag of a client.
     flush : In(1)
         No mark in the next cycle.
     mark : Out(stream of InOrderMark, always ready)
-        That of `head`, one cycle later: the last word of a completion was written in the cycle
-        before, so that it can be read.
+        That of `head`, one cycle later, or that of a packet's end: the last word of a beat is
+        written in this cycle at the latest, so that it can be read from the next one on.
     """
 
     def __init__(self, tags: int):
@@ -43,6 +50,9 @@ class InOrderMarks(wiring.Component):
                 "place": In(PlacementAddress),
                 "reaches": In(1),
                 "tag": In(8),
+                "client": In(4),
+                "begins": In(1),
+                "ends": In(1),
                 "reached": In(PLACE_BITS),
                 "head": In(owner),
                 "flush": In(1),
@@ -62,9 +72,22 @@ class InOrderMarks(wiring.Component):
             write.en.eq(taken.valid | self.reaches),
             read.addr.eq(head.p.tag),
         ]
+        # Whether the packet's tag was found to be the oldest of its client. It stays that while any
+        # of its bytes count, as it does not retire before.
+        found, oldest, at_end = Signal(), Signal(), Signal()
+        m.d.comb += [
+            found.eq(head.valid & (head.p.tag == self.tag)),
+            at_end.eq(self.reaches & self.ends & (found | (oldest & ~self.begins))),
+        ]
         m.d.sync += [
+            oldest.eq(found | (oldest & ~self.begins)),
             self.mark.p.client.eq(head.p.client),
             self.mark.p.place.as_value().eq(read.data),
-            self.mark.valid.eq(head.valid & ~self.flush),
+            self.mark.valid.eq((head.valid | at_end) & ~self.flush),
         ]
+        with m.If(~head.valid | (found & at_end)):
+            m.d.sync += [
+                self.mark.p.client.eq(self.client),
+                self.mark.p.place.as_value().eq(self.reached),
+            ]
         return m

@@ -14,6 +14,9 @@ __all__ = ["Retirement"]
 class Retirement(wiring.Component):
     """Keeps job and outcome of each tag, and reports them when the tag retires.
 
+    Both are looked up for each oldest tag, in the cycle in which `hw.read.tags.OrderQueues` tests
+    whether its job has ended: by then its outcome was written, in the cycle before at the latest.
+
     Parameters
     ----------
     clients, tags : int
@@ -24,9 +27,10 @@ class Retirement(wiring.Component):
         A job begins; its outcome, if nothing else is said.
     ended : In(stream of Ended, always ready)
         Another outcome. Not in a cycle in which a job begins.
-    retire : In(stream of Owner, always ready)
+    head : In(stream of Owner, always ready), retires : In(1)
+        The oldest tag of a client, and whether its job retires.
     retired : Out(stream of Retired, always ready), one for each client
-        In the cycle after `retire`.
+        In the cycle after `retires`.
     error : Out(stream of ReadError, always ready)
         In the same cycle, if the job has failed.
     """
@@ -40,7 +44,8 @@ class Retirement(wiring.Component):
                 "job": In(ReadJob),
                 "outcome": In(Outcome),
                 "ended": In(stream.Signature(Ended, **always)),
-                "retire": In(stream.Signature(Owner, **always)),
+                "head": In(stream.Signature(Owner, **always)),
+                "retires": In(1),
                 "retired": Out(stream.Signature(Retired, **always)).array(clients),
                 "error": Out(stream.Signature(ReadError, **always)),
             }
@@ -48,12 +53,12 @@ class Retirement(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        taken, ended, retire = self.taken, self.ended, self.retire
+        taken, ended, head = self.taken, self.ended, self.head.p
 
         def table(name, shape):
             m.submodules[name] = ram = memory.Memory(shape=shape, depth=self._tags, init=[])
             write, read = ram.write_port(), ram.read_port(domain="comb")
-            m.d.comb += read.addr.eq(retire.p.tag)
+            m.d.comb += read.addr.eq(head.tag)
             return write, read.data
 
         job_write, job = table("job", ReadJob)
@@ -72,11 +77,11 @@ class Retirement(wiring.Component):
             retired.last.eq(job.last),
             retired.outcome.eq(outcome),
             error.address.eq(job.address),
-            error.client.eq(retire.p.client),
-            self.error.valid.eq(retire.valid & (outcome != Outcome.OK)),
+            error.client.eq(head.client),
+            self.error.valid.eq(self.retires & (outcome != Outcome.OK)),
         ]
         m.d.comb += error.outcome.eq(retired.outcome)
         for number, client in enumerate(self.retired):
             m.d.comb += client.p.eq(retired)
-            m.d.sync += client.valid.eq(retire.valid & (retire.p.client == number))
+            m.d.sync += client.valid.eq(self.retires & (head.client == number))
         return m

@@ -147,6 +147,8 @@ class OrderQueues(wiring.Component):
     head : Out(stream of Owner, always ready)
         The oldest tag of the client that was looked up in the cycle before, unless its job is
         about to retire.
+    retires : Out(1)
+        `head` is at `retire` in the next cycle, unless that has `flush`.
     idle : Out(clients)
         The queue is empty; rises in the cycle after `retire`.
     flush : In(1)
@@ -164,6 +166,7 @@ class OrderQueues(wiring.Component):
                 "predicted": In(stream.Signature(4, always_ready=True)),
                 "retire": Out(event),
                 "head": Out(event),
+                "retires": Out(1),
                 "idle": Out(clients),
                 "flush": In(1),
             }
@@ -212,7 +215,7 @@ class OrderQueues(wiring.Component):
             stages[0].client.eq(client),
             stages[0].tag.eq(read.data),
             valids[0].eq(heads[client] != tails[client]),
-            valids[1].eq(valids[0] & ~self.waiting.bit_select(stages[0].tag, 1) & ~duplicate),
+            valids[1].eq(self.retires),
             *(after.eq(before) for before, after in pairwise(stages)),
             *(after.eq(before) for before, after in pairwise(valids[1:])),
         ]
@@ -221,6 +224,7 @@ class OrderQueues(wiring.Component):
             retire.valid.eq(valids[1] & ~self.flush),
             self.head.p.eq(stages[0]),
             self.head.valid.eq(valids[0] & ~duplicate & ~self.flush),
+            self.retires.eq(self.head.valid & ~self.waiting.bit_select(stages[0].tag, 1)),
         ]
         with m.If(retire.valid):
             m.d.sync += heads[retire.p.client].eq(heads[retire.p.client] + 1)

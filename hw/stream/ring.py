@@ -167,7 +167,7 @@ class OutboundRing(wiring.Component):
     reservation, released, flush
         As of `WriteSpace`.
     read : In(ReadPortSignature)
-        For the writer, from the cycle after `take`; rows count modulo the size.
+        For the writer, from the cycle after the ring was ready; rows count modulo the size.
     """
 
     def __init__(self, size: int, *, pair: int = 0, width: int = WIDTH):
@@ -230,7 +230,7 @@ class OutboundRing(wiring.Component):
 class CopyRing(wiring.Component):
     """Bytes that reads of one channel have placed, for the writes of another.
 
-    The bytes of a write are there in the cycle in which the mark passes them.
+    The bytes of a write are there in the cycle after the mark has passed them.
 
     Parameters
     ----------
@@ -250,7 +250,7 @@ class CopyRing(wiring.Component):
     writes : In(ReservationSignature), released
         As of `WriteSpace`.
     read : In(ReadPortSignature)
-        For the writer, from the cycle after it was reserved; rows count modulo the size.
+        For the writer, from the cycle after the ring was ready; rows count modulo the size.
     flush : In(1)
         Forget all bytes. Nothing may be reserved that could still arrive, or be released.
     """

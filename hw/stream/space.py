@@ -55,7 +55,8 @@ class ReadSpace(wiring.Component):
     freed : In(position)
         Bytes before this are gone.
     reached : Out(position), arrived : Out(position)
-        Bytes before this are in the memory: by the mark of this cycle, and by those before.
+        Bytes before this can be read from the next cycle on: by the mark of this cycle; and from
+        this cycle on: by those before.
     flush : In(1)
         Forget all bytes, `freed` begins at 0 as well. Nothing may be reserved that could still
         arrive.

@@ -70,6 +70,11 @@ class PieceWrites(wiring.Component):
             token.channel.eq(round_robin.grant),
             job.token.eq(token),
         ]
+        # A piece of the stream is offered a cycle after it has found its bytes, when this was its
+        # channel's slot already if it is now.
+        before = Signal.like(round_robin.grant)
+        m.d.sync += before.eq(round_robin.grant)
+        m.d.comb += job.steady.eq(token.stream & (round_robin.grant == before))
         with m.Switch(round_robin.grant):
             for number, stream_ in enumerate(self.pieces):
                 with m.Case(number):

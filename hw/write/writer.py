@@ -40,7 +40,8 @@ class Writer(wiring.Component):
     beside the job's.
 
     The first beat is offered a cycle and the latency of `Get` after its job was taken, whatever the
-    alignment. Its data is there from the next cycle on, which is early enough for the seam. Then
+    alignment, and that of a `steady` job, if the one before was read by then, a cycle earlier. Its
+    data is there from the next cycle on, which is early enough for the seam. Then
     comes a beat per cycle, without gaps within a packet or between packets. Up to `DEPTH` beats are
     read ahead of a sink that stalls.
 
@@ -56,7 +57,8 @@ class Writer(wiring.Component):
     Members
     -------
     job : In(stream of WriteJob)
-        `ready` depends on whether the job before has been read, not on `valid`.
+        `ready` depends on whether the job before has been read, not on `valid`. Its bytes are read
+        from the cycle on in which it is taken.
     ram : Out(ReadPortSignature), rings : array of Out(ReadPortSignature)
         Where the bytes are: card RAM, or the ring of a pair. Rows count modulo their size.
     request : Out(stream of RequestBeat)
@@ -100,9 +102,12 @@ class Writer(wiring.Component):
         #: beats that were read and have not left the queue. Counted here, as their sum would be in
         #: the critical path.
         held = Signal(range(DEPTH + 1))
-        m.d.comb += [get.address.eq(place), get.read.eq(reading & (held != DEPTH))]
+        room = held != DEPTH
+        #: where to read was taken from the job port in the cycle before; a job is read at once
+        loaded, at_once = Signal(), Signal()
+        m.d.comb += [get.address.eq(place), get.read.eq((reading & room) | at_once)]
         m.d.sync += held.eq(held + get.read - (beats.o.valid & beats.o.ready))
-        final = get.read & last
+        final = reading & room & last
         with m.If(get.read):
             m.d.sync += [place.eq(get.following), first.eq(0), left.eq(left - 1)]
 
@@ -135,13 +140,16 @@ class Writer(wiring.Component):
             header.last_be.eq(Mux(single, 0, tail)),
             header.token.eq(job.token),
         ]
+        m.d.comb += at_once.eq(headers.i.valid & job.steady & loaded & ~reading & room)
+        m.d.sync += loaded.eq(~reading & ~at_once)
         with m.If(final):
             m.d.sync += reading.eq(0)
+        with m.If(headers.i.valid):
+            m.d.sync += reading.eq(~(at_once & last))
         # The dword of the first byte may begin before the ring: the place itself says which it is.
         ring = job.place.memory == CardMemory.RING
-        with m.If(headers.i.valid):
+        with m.If(~at_once & (headers.i.valid | ~reading)):
             m.d.sync += [
-                reading.eq(1),
                 place.eq(job.place.as_value() - lane),
                 get.memory.eq(Mux(ring, job.place.pair + 1, 0)),
                 first.eq(1),

@@ -11,6 +11,7 @@ from .interrupts import Edges, Masked, Pending, Records
 from .leftovers import Ends, Leftovers
 from .property import Property
 from .queues import Queue, ReadQueue, WriteQueues
+from .read_window import Window
 from .rings import Copy, Inbound, Outbound
 from .rotators import Get, Put
 from .shares import Shares
@@ -32,6 +33,7 @@ PROPERTIES: dict[str, type[Property]] = {
     "pieces": Pieces,
     "space": Space,
     "tags": Tags,
+    "window": Window,
     "arbiter": Arbiter,
     "shares": Shares,
     "slots": Slots,

@@ -12,6 +12,14 @@ def _edits(file: str, *rows: tuple[str, str, str]) -> list[Edit]:
 
 #: The bugs that break each property. An edit's name is the rule that is broken.
 BUGS: dict[str, list[Edit]] = {
+    "window": _edits(
+        "hw/read/read_window.py",
+        (
+            "the window ends with all the room",
+            "counts & ~all_room & (time",
+            "counts & (time",
+        ),
+    ),
     "shares": _edits(
         "hw/parts/byte_shares.py",
         (
@@ -258,8 +266,8 @@ BUGS: dict[str, list[Edit]] = {
         Edit(
             "a job retires when it has ended",
             "hw/read/tags.py",
-            "valids[1].eq(valids[0] & ~self.waiting.bit_select(stages[0].tag, 1) & ~duplicate)",
-            "valids[1].eq(valids[0] & ~duplicate)",
+            "self.retires.eq(self.head.valid & ~self.waiting.bit_select(stages[0].tag, 1))",
+            "self.retires.eq(self.head.valid)",
         ),
         Edit(
             "what is on its way is not retired again",

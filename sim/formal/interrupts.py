@@ -60,12 +60,18 @@ class Edges(Property):
         owed, high, was_owed, was_high = Signal(), Signal(), Signal(), Signal()
         m.d.sync += [was_owed.eq(owed), was_high.eq(high)]
         was_requested = self.past(m, request & on)
-        sent = (msi | self.past(m, msix)) & self.past(m, picked)
+        # The MSI of a channel may go in the cycle of its edge: it was never owed then.
+        was_gone, edge = self.past(m, inside("gone")), was_requested & ~was_high
+        at_once = was_gone & picked
+        late = ((msi & ~was_gone) | self.past(m, msix)) & self.past(m, picked)
+        sent = late | (msi & at_once)
+        stands = (edge & ~at_once) | (was_owed & ~sent) | self.past(m, lost)
         m.d.comb += [
-            owed.eq(was_requested & (~was_high | (was_owed & ~sent) | self.past(m, lost))),
+            owed.eq(was_requested & stands),
             high.eq(was_requested),
             Assume(~(on & self.past(m, ~on) & self.past(m, self.past(m, on)))),
-            Assert(~sent | (was_owed & self.past(m, block.link.bus_master))),
+            Assert(~at_once | (msi & edge)),
+            Assert(~sent | ((was_owed | at_once) & self.past(m, block.link.bus_master))),
             Assert(~(msi & self.past(m, msix))),
             Assert(of("edges.pending") == owed),
             Assert(of("edges.before") == high),
@@ -90,8 +96,8 @@ class Edges(Property):
             Assert(~change | self.past(m, on) | (asserted == out.payload.asserted)),
             Assert(~self.past(m, on) | (~asserted & ~level)),
         ]
-        late = self.waiting(m, ~on & ~out.valid & (asserted != wanted), 2)
-        m.d.comb += Assert(late < 2)
+        lagging = self.waiting(m, ~on & ~out.valid & (asserted != wanted), 2)
+        m.d.comb += Assert(lagging < 2)
 
         # Alone and with nothing in its way, a message leaves within eight cycles.
         others = (inside("request") & ~(1 << source)).any()
@@ -111,7 +117,8 @@ class Edges(Property):
             m.d.sync += was_masked.eq(1)
         self.cover(
             m,
-            msi & sent,
+            msi & late,
+            msi & at_once,
             sent & was_masked & ~msi,
             sent & was_lost,
             told & ~out.payload.asserted & ~self.past(m, on),

@@ -43,7 +43,7 @@ class Inbound(Property):
 
     Room is free again once, when the byte is on its way out. Up to the queue in front of the sink,
     which has room for all that is read; see `Queue`. Assumed: a read is issued if the ring is
-    ready; its bytes are written before the mark passes them and not afterwards; the ring is
+    ready; its bytes are written no later than the mark passes them and not afterwards; the ring is
     flushed when none can still come.
     """
 
@@ -76,7 +76,7 @@ class Inbound(Property):
             Assume(~ring.take | ring.ready),
             Assume(~written | coming),
             Assume(~passes | ((to - arrived)[:BITS] <= (reserved - arrived)[:BITS])),
-            Assume(~(passes & (behind(arrived) < (to - arrived)[:BITS])) | come),
+            Assume(~(passes & (behind(arrived) < (to - arrived)[:BITS])) | come | written),
             # The next read waits for a cycle, as do writes of what was there before.
             Assume(~block.flush | ~(ring.take | passes | block.placement.valid)),
         ]
@@ -229,7 +229,7 @@ class Copy(Property):
             Assume(~writes.take | writes.ready),
             Assume(~written | coming),
             Assume(~passes | ((to - arrived)[:BITS] <= (reserved - arrived)[:BITS])),
-            Assume(~(passes & (behind(arrived) < (to - arrived)[:BITS])) | come),
+            Assume(~(passes & (behind(arrived) < (to - arrived)[:BITS])) | come | written),
             Assume(~block.released | (claims.o.payload <= (claimed - freed)[:BITS])),
             Assume(~block.discard),
             # At a flush nothing is under way.

@@ -18,24 +18,30 @@ __all__ = ["Space"]
 class Space(Property):
     """The completions that may come always have room, and none is counted that cannot come.
 
-    Followed is what of each tag has not come: its bytes, and where they begin. Assumed is what the
-    read engine sees to: a job is taken when there is room for it, at most every other cycle, for a
-    tag of which no completion may come, and not in a cycle with another event; a completion ends at
-    a read completion boundary or with its request, and a request is closed with the last one, or
-    before; only what may come is late, and closed.
+    Followed is what of each tag has not begun to come: its bytes, and where they begin; and whether
+    a completion of it has begun and not ended, which counts as one until it has. Assumed is what
+    the read engine sees to: a job is taken when there is room for it, at most every other cycle,
+    for a tag of which no completion may come, and not in a cycle with another event; completions
+    come one after the other; one ends at a read completion boundary or with its request's last
+    dword, and a request is closed with the last one's end, or before; only what may come is late,
+    and closed.
     """
 
     TAGS, CAPACITY = 3, 13
 
     def __init__(self):
-        super().__init__(CompletionSpace(4, self.CAPACITY))
+        super().__init__(CompletionSpace(4, self.CAPACITY, fetches=1))
 
     def _state(self, m):
         block = self.block
         taken, job, tag = block.taken, block.job, block.tag
         data = self.free(1, "data")
         asked = taken.valid & block.asks
-        event = block.arrives | block.late | block.closed
+        event = block.begins | block.arrives | block.late | block.closed
+        # The completion that has begun: what does not change until its end.
+        place, dwords, drains = Signal(7), Signal(11), Signal(self.TAGS)
+        with m.If(block.begins):
+            m.d.sync += [place.eq(block.lower_address), dwords.eq(block.dwords)]
         m.d.comb += [
             Assume(~(taken.valid & event)),
             Assume(~(taken.valid & self.past(m, taken.valid))),
@@ -44,35 +50,54 @@ class Space(Property):
             Assume((job.length != 0) & (job.length <= JOB_BYTES)),
             Assume(~data | (job.address[:9] + job.length <= JOB_BYTES)),
             Assume(~asked | Mux(data, block.data_room, block.room)),
+            Assume(~block.begins | ~drains.any()),
+            Assume(~block.begins | (block.dwords != 0) & (block.dwords <= 129)),
+            Assume(~block.begins | block.arrives | ~block.closed),
+            Assume(
+                ~block.arrives
+                | block.begins
+                | (block.lower_address == place) & (block.dwords == dwords)
+            ),
+            Assert((drains & (drains - 1)[: self.TAGS]) == 0),
+            Assume(data == (taken.payload.client >= 1)),
         ]
         wide = self.past(m, block.boundary_128)
-        charges, lost = [], []
+        charges, lost, under_way = [], [], []
         for number in range(self.TAGS):
             here = tag == number
             begins = taken.valid & (taken.payload.tag == number)
             # Where what has not come begins, in its block of 128 bytes, and its length.
             begin, left = Signal(7, name=f"begin{number}"), Signal(10, name=f"left{number}")
             boundary, late = Signal(name=f"wide{number}"), Signal(name=f"late{number}")
+            of_data = Signal(name=f"data{number}")
             last = begin + left - 1
             may_come = Mux(left == 0, 0, Mux(boundary, last[7:] + 1, last[6:] + 1 - begin[6:]))
             came = ((block.dwords << 2) - begin[:2])[:11]
             end = (begin + came)[:11]
+            drain = drains[number]
+            comes, ends = here & block.begins, here & block.arrives
+            open_ = (left != 0) | drain
+            rest = Mux(comes, Mux(came < left, left - came, 0), left)
             m.d.comb += [
-                Assume(~begins | (left == 0)),
-                Assume(~(here & event) | (left != 0)),
-                Assume(~(here & block.late) | ~(block.arrives | block.closed | late)),
-                Assume(~(here & block.arrives) | (block.lower_address == begin)),
-                Assume(~(here & block.arrives) | (block.dwords != 0) & (block.dwords <= 129)),
+                Assume(~begins | ~open_),
+                Assume(~(here & event) | open_),
                 Assume(
-                    ~(here & block.arrives)
-                    | block.closed
-                    | ((came < left) & (end[:6] == 0) & (~boundary | ~end[6]))
+                    ~(here & block.late) | ~(block.begins | block.arrives | block.closed | late)
                 ),
+                Assume(~comes | (left != 0)),
+                Assume(~ends | comes | drain),
+                Assume(~comes | (block.lower_address == begin)),
+                # No more dwords than are missing.
+                Assume(~comes | (came < left + 4)),
+                Assume(~comes | (came >= left) | ((end[:6] == 0) & (~boundary | ~end[6]))),
+                Assume(~ends | (rest != 0) | block.closed),
             ]
             with m.If(here & block.closed):
-                m.d.sync += left.eq(0)
-            with m.Elif(here & block.arrives):
-                m.d.sync += [left.eq(left - came), begin.eq(end)]
+                m.d.sync += [left.eq(0), drain.eq(0)]
+            with m.Elif(comes | ends):
+                m.d.sync += [left.eq(rest), drain.eq(~ends)]
+                with m.If(comes):
+                    m.d.sync += begin.eq(end)
             with m.If(here & block.late):
                 m.d.sync += late.eq(1)
             with m.If(begins):
@@ -81,26 +106,41 @@ class Space(Property):
                     left.eq(Mux(block.asks, job.length, 0)),
                     boundary.eq(wide),
                     late.eq(0),
+                    of_data.eq(data),
                 ]
             word = self.inside.word("charges", Const(number, 2))
             m.d.comb += [
                 Assert(left <= JOB_BYTES),
                 # What a job that makes no request leaves there counts for nobody.
-                Assert((left == 0) | (word[:4] == may_come)),
-                Assert((left == 0) | (word[4] == boundary)),
-                Assert((left == 0) | (word[5] == late)),
+                Assert(~open_ | (word[:4] == may_come + drain)),
+                Assert(~open_ | (word[4] == boundary)),
+                Assert(~open_ | (word[5] == late)),
+                Assert(~open_ | (word[6] == of_data & ~late)),
+                # A completion that is not the last one has begun: it ends at a boundary.
+                Assert(
+                    ~drain
+                    | (left == 0)
+                    | (begin == (Cat(C(0, 2), place[2:]) + (dwords << 2))[:7])
+                    & (begin[:6] == 0)
+                    & (~boundary | ~begin[6])
+                ),
             ]
-            charges.append(Mux(left == 0, 0, may_come))
-            lost.append(Mux((left != 0) & late, may_come, 0))
+            charges.append(may_come + drain)
+            lost.append(Mux(late, may_come + drain, 0))
+            under_way.append(Mux(of_data & ~late, may_come + drain, 0))
         total = Signal(8)
         following = self.inside("following")
+        # While no data is under way, its limits do not hold up a read.
+        idle = self.past(m, reduce(add, under_way) == 0)
         m.d.comb += [
             total.eq(reduce(add, charges)),
             Assert(following == total),
             Assert(self.inside("lost") == reduce(add, lost)),
             Assert(total <= self.CAPACITY),
             Assert(self.inside("expected") <= self.CAPACITY),
+            Assert(self.inside("data") == reduce(add, under_way)),
         ]
+        m.d.comb += Assert(~(idle & block.room) | block.data_room)
         self.cover(
             m,
             total == self.CAPACITY,

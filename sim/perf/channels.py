@@ -14,7 +14,7 @@ from peerdma.userspace.engine import Direction
 from peerdma.userspace.registers import Bank
 from sim.board.session import BASE, Conditions
 
-from .rig import RING_BYTES, Rig
+from .rig import BAR_STEP, RING_BYTES, Rig, answered
 
 __all__ = ["CHANNELS", "ChannelsRig"]
 
@@ -25,6 +25,9 @@ _AREA, _PART = 1 << 18, RING_BYTES // CHANNELS
 _MOST_DESCRIPTORS = _PART // DESCRIPTOR.itemsize
 #: Cycles until each channel has its share; and until what is under way has ended.
 _BEFORE, _AFTER = 20_000, 20_000
+#: Cycles until the read engine knows how much it has to ask for; from one short transfer beside
+#: others to the next, by so many more each time.
+_LEARNT, _AGAIN, _PHASE = 300_000, 20_000, 97
 
 
 class ChannelsRig(Rig):
@@ -70,6 +73,47 @@ class ChannelsRig(Rig):
                 found[area] += tlp.nbytes
         return [nbytes / cycles for nbytes in found]
 
+    def beside(self, nbytes: int, busy: int, turns: int) -> list[int]:
+        """Cycles of H2C transfers of the last channel while the others read all that they can.
+
+        From Run to the last byte; the descriptor is fetched. Another one is started every
+        `_AGAIN` cycles.
+
+        Parameters
+        ----------
+        nbytes, busy : int
+            Of the descriptor, and of each of the others' descriptors.
+        turns : int
+
+        Raises
+        ------
+        RuntimeError
+            If a transfer does not end, or the core broke a rule.
+        """
+        side, last = Direction.H2C, CHANNELS - 1
+        for number in range(last):
+            self._begin(side, number, busy)
+        self.session.run(_LEARNT)
+        found = []
+        for turn in range(turns):
+            begin = self.session.cycle
+            self._begin(side, last, nbytes, cyclic=False)
+            self.session.run(_AGAIN + turn * _PHASE)
+            if self._bank(side, last).read("status") & regs.Status.BUSY:
+                raise RuntimeError(f"{side.name} channel {last} has not ended")
+            self._bank(side, last).write("control", 0)
+            tlps = self.tlps(begin)
+            control = self._bank(side, last).place("control")[1]
+            run = next(
+                tlp.end
+                for tlp in tlps
+                if tlp.kind == "down MWr" and tlp.address % BAR_STEP == control
+            )
+            area = self._memory(side) + last * _AREA
+            read = next(tlp for tlp in tlps if tlp.kind == "up MRd" and tlp.address == area)
+            found.append(answered(tlps, read) - run)
+        return found
+
     # Parts -----------------------------------------------------------------------------------
 
     def _memory(self, side: Direction) -> int:
@@ -79,9 +123,9 @@ class ChannelsRig(Rig):
         base = side.value[block is regs.SGDMA]
         return Bank(self.session, block, base + number * block.stride)
 
-    def _begin(self, side: Direction, number: int, piece: int) -> None:
-        """Start a channel with a cyclic list of descriptors of `piece` bytes."""
-        count = min(_AREA // piece, _MOST_DESCRIPTORS)
+    def _begin(self, side: Direction, number: int, piece: int, *, cyclic: bool = True) -> None:
+        """Start a channel with descriptors of `piece` bytes, in a cyclic list, or with only one."""
+        count = min(_AREA // piece, _MOST_DESCRIPTORS) if cyclic else 1
         at = np.arange(count, dtype=np.uint64) * np.uint64(piece)
         bus = at + np.uint64(self._memory(side) + number * _AREA)
         card = at % np.uint64(regs.CARD_RAM_SIZE)
@@ -89,7 +133,7 @@ class ChannelsRig(Rig):
         ends = (bus, card) if side is Direction.H2C else (card, bus)
         none, lengths = np.zeros(count, bool), np.full(count, piece, np.uint64)
         address = BASE + number * _PART
-        adjacent = write_chain(ring, address, *ends, lengths, none, cyclic=True)
+        adjacent = write_chain(ring, address, *ends, lengths, none, cyclic=cyclic)
         first = self._bank(side, number, regs.SGDMA)
         first.write("descriptor_lo", address)
         first.write("descriptor_hi", 0)

@@ -31,16 +31,30 @@ _BULK = 2 << 20
 _SMALL = 64
 _SIZES = (64, 4096, 65536)
 #: Chains of small descriptors: bytes of each, and the share of what the link carries.
-_SMALL_DESCRIPTORS = (("h2c", 64, 0.98), ("c2h", 64, 0.95), ("c2h", 16, 0.8))
+_SMALL_DESCRIPTORS = (
+    ("h2c", 64, 0.98),
+    ("c2h", 64, 0.95),
+    ("c2h", 16, 0.8),
+    ("copy", 64, 0.97),
+    ("copy", 256, 0.97),
+)
 _CURVE = tuple(64 << step for step in range(11))
 #: A 64-byte read while writes fill the link: microseconds of an engine that keeps a few writes
 #: queued, by max payload, on Gen2 x1 with a round trip of 1 µs.
 _BEHIND_WRITES = {128: 2.5, 256: 4.1}
+#: Cycles more than the ideal engine: to the data, for a copy of 4 KiB by max payload; and from the
+#: data to the interrupt.
+_ABOVE = {"c2h": 11, "h2c": 10}
+_COPY_ABOVE, _TOLD = {128: 22, 256: 23}, 8
 #: Microseconds from the doorbell of a C2H run of 64 bytes, whose descriptor is pushed, to its data.
 _PUSHED = 0.5
 #: Microseconds until a C2H run that starts while reads fill the link has its first descriptor, at
-#: most; and what share of its rate descriptors of 256 bytes keep beside them.
-_BEHIND_READS, _SHARE_BESIDE_READS = 10, 0.9
+#: most, and cycles that the reads are alone before; and what share of its rate descriptors of 256
+#: bytes keep beside them.
+_BEHIND_READS, _ALONE, _SHARE_BESIDE_READS = 3.8, 60_000, 0.9
+#: Microseconds from Run to the data of a small H2C transfer, whose descriptor is fetched, while all
+#: other channels read; and how often it is tried.
+_BEHIND_CHANNELS, _TRIES = 8, 8
 _MEDIUM = 256
 #: A channel of small descriptors beside others of large ones: bytes of each, for how many cycles it
 #: is measured, and which part each keeps of a channel's share among as many of its own kind.
@@ -140,7 +154,9 @@ def _beside_reads(conditions: Conditions) -> list[Figure]:
     """What a C2H run has of the link while H2C reads all that it carries."""
     boundary = f"boundary {conditions.boundary}"
     with Rig(conditions, 2 * _BULK) as rig:
-        runs = [rig.write_under_reads(4096, 2 * _BULK, 5000 + 97 * turn) for turn in range(8)]
+        for _ in range(2):
+            rig.bytes_per_cycle("h2c", _BULK)
+        runs = [rig.write_under_reads(4096, 2 * _BULK, _ALONE + 97 * turn) for turn in range(8)]
         alone = rig.bytes_per_cycle("c2h", 2000 * _MEDIUM, _MEDIUM)
         beside = rig.writes_under_reads(2000 * _MEDIUM, _MEDIUM, 2 * _BULK, 5000)
     fetched = max(times.fetched for times in runs)
@@ -148,7 +164,7 @@ def _beside_reads(conditions: Conditions) -> list[Figure]:
     return [
         Figure(
             "times",
-            f"c2h while reads fill the link: descriptor, {boundary}",
+            f"c2h beside reads: descriptor, {boundary}",
             conditions,
             fetched,
             "cycles",
@@ -157,7 +173,7 @@ def _beside_reads(conditions: Conditions) -> list[Figure]:
         ),
         Figure(
             "256-byte descriptors",
-            f"c2h while reads fill the link, {boundary}",
+            f"c2h beside reads, {boundary}",
             conditions,
             _mbps(beside, conditions),
             "MB/s",
@@ -183,6 +199,11 @@ def _channels(conditions: Conditions) -> list[Figure]:
             what = f"{side.name.lower()}, {small} B beside {CHANNELS - 1} of {large}: {piece} B"
             values = _mbps(rate, conditions), "MB/s", None, _mbps(share, conditions)
             found.append(Figure("channels", what, conditions, *values, kept))
+    with ChannelsRig(conditions) as rig:
+        cycles = max(rig.beside(small, large, _TRIES))
+    what = f"h2c {small} B while {CHANNELS - 1} channels read: from Run to the data"
+    most = _BEHIND_CHANNELS * conditions.clock_khz / 1000
+    found.append(Figure("times", what, conditions, cycles, "cycles", bound=most, target=0))
     return found
 
 
@@ -197,7 +218,7 @@ def _small_descriptors(conditions: Conditions) -> list[Figure]:
     with Rig(conditions, _BULK) as rig:
         for kind, piece, target in _SMALL_DESCRIPTORS:
             rate = rig.bytes_per_cycle(kind, 4000 * piece, piece)
-            bound = _small_bound(kind, piece, conditions) / 1e6
+            bound = _chain_bound(kind, piece, conditions) / 1e6
             value = _mbps(rate, conditions)
             group = f"{piece}-byte descriptors"
             found.append(Figure(group, kind, conditions, value, "MB/s", None, bound, target))
@@ -219,12 +240,14 @@ def _times(conditions: Conditions) -> list[Figure]:
             for nbytes in _SIZES:
                 times, best = rig.times(kind, nbytes), _ideal(f"lat_{kind}", nbytes, conditions)
                 what = f"{kind} {nbytes} B"
-                target = 12 if kind != "copy" or nbytes == 4096 else None
+                target = _ABOVE.get(kind)
+                if kind == "copy" and nbytes == 4096:
+                    target = _COPY_ABOVE[conditions.max_payload]
                 parts = (
                     ("descriptor fetched", times.fetched, None, None),
                     ("data", times.data - times.fetched, best.data - best.doorbell, target),
-                    ("interrupt", times.interrupt - times.fetched, best.interrupt - best.doorbell,
-                     None),
+                    ("interrupt after data", times.interrupt - times.data,
+                     best.interrupt - best.data, _TOLD),
                 )  # fmt: skip
                 found += [
                     Figure("times", f"{what}: {part}", conditions, value, "cycles", reference,
@@ -331,7 +354,8 @@ def _rate(
     bound: float | None,
     target: float | None,
 ) -> Figure:
-    value = _mbps(rig.bytes_per_cycle(kind, _BULK), conditions)
+    # In the first run the engine learns how much it has to ask for.
+    value = [_mbps(rig.bytes_per_cycle(kind, _BULK), conditions) for _ in range(2)][-1]
     best = _ideal(kind, _BULK, conditions)
     rates = {"h2c": best.read_rate, "dual": min(best.read_rate, best.write_rate)}
     reference = _mbps(rates.get(kind, best.write_rate), conditions)
@@ -369,20 +393,8 @@ def _port_bound(piece: int, conditions: Conditions) -> float:
     return piece / (beats + conditions.tlp_gap) * conditions.clock_khz * 1000
 
 
-def _small_bound(kind: str, piece: int, conditions: Conditions) -> float:
-    """Payload bytes per second of descriptors of `piece` bytes, read in blocks of 512 bytes.
-
-    Per descriptor: its data; its 32 bytes and a share of their completion; a share of the request
-    for the block; one ACK per 4 TLPs and one credit update per 4 posted or non-posted ones.
-    """
-    framed, dllp, block = 12 + 8, 8 / 4, 512 / 32
-    completions = 512 / conditions.max_payload / block
-    fetch_down, fetch_up = 32 + completions * framed, framed / block
-    if kind == "h2c":
-        down = piece + framed + fetch_down + (1 + 1 / block) * 2 * dllp
-        up = framed + fetch_up + (1 + completions) * dllp
-    else:
-        up = piece + framed + fetch_up + completions * dllp
-        down = fetch_down + (1 + 1 / block) * 2 * dllp
-    link = _link(conditions).raw_rate * piece / max(up, down)
+def _chain_bound(kind: str, piece: int, conditions: Conditions) -> float:
+    """Payload bytes per second of descriptors of `piece` bytes, of the link and of the port."""
+    reads, writes = kind in ("h2c", "copy"), kind in ("c2h", "copy")
+    link = _link(conditions).chain_limit(piece, reads=reads, writes=writes)
     return min(link, _port_bound(piece, conditions))

@@ -115,12 +115,11 @@ def _small_transfer(axes, figures):
     fetched = [found[f"{name}: descriptor fetched"].value for name in names]
     data = [found[f"{name}: data"].value for name in names]
     ideal = [found[f"{name}: data"].ideal or 0 for name in names]
-    told = [found[f"{name}: interrupt"].value for name in names]
     parts = {
         "descriptor fetched": fetched,
         "data, as ideal": ideal,
         "data, above ideal": [each - best for each, best in zip(data, ideal, strict=True)],
-        "interrupt": [each - end for each, end in zip(told, data, strict=True)],
+        "interrupt": [found[f"{name}: interrupt after data"].value for name in names],
     }
     for label, lengths in parts.items():
         axes.barh(names, [length / 125 for length in lengths], left=begin, label=label)

@@ -16,6 +16,7 @@ from ..uapi import Access
 from ..waiting import OwnLock
 from .arrays import Arrays, memory_of
 from .backend import Backend, BoardInfo, Progress, require_user_block
+from .clock import Bracket, ClockRate, measure_rate
 from .job import Job
 from .job_runner import JobRunner
 from .ordered import Ordered
@@ -110,6 +111,19 @@ class Board(OneProcess):
         with self._lock:
             self._pins.require_open()
             return self._backend.leds(value)
+
+    def measure_clock(self) -> ClockRate | None:
+        """Measures the rate of the board's clock by the host's, for a tenth of a second.
+
+        It should be `BoardInfo.extension.clock_khz`: the core's timeouts count in it. None where
+        that cannot be told: of plain XDMA, a simulated board, or a board that was reset meanwhile.
+        """
+        return measure_rate(self._read_clock)
+
+    def _read_clock(self) -> Bracket | None:
+        with self._lock:
+            self._pins.require_open()
+            return None if self._backend.info.simulated else self._backend.read_clock()
 
     def mailbox(self) -> Mailbox:
         """The registers that a GPU writes as data arrives, see `Gpu.map_mailbox`.

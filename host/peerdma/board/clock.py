@@ -9,11 +9,12 @@ So every time comes with an error bound, which holds without any fit or filter.
 from __future__ import annotations
 
 import math
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-__all__ = ["Bracket", "ClockEstimator", "FrameClock", "FrameTime"]
+__all__ = ["Bracket", "ClockEstimator", "ClockRate", "FrameClock", "FrameTime", "measure_rate"]
 
 _WRAP = 1 << 64
 _PPM = 1_000_000
@@ -23,6 +24,8 @@ _PPM = 1_000_000
 #: other 700 are the host's: its oscillator, and NTP, which changes CLOCK_MONOTONIC's rate by up to
 #: 500 ppm.
 _SLOWEST, _FASTEST = -6000, 1000
+#: Readings of which the narrowest bracket counts, and seconds from these to the next.
+_READINGS, _BETWEEN = 5, 0.1
 
 
 class Bracket(NamedTuple):
@@ -34,6 +37,18 @@ class Bracket(NamedTuple):
     cycles: int
     #: CLOCK_MONOTONIC afterwards
     after_ns: int
+
+
+class ClockRate(NamedTuple):
+    """The rate of a board's clock by the host's, between two bounds in kHz."""
+
+    least_khz: float
+    most_khz: float
+
+    def may_be(self, clock_khz: int) -> bool:
+        """Whether a clock of this nominal rate, as far off as clocks may be, could measure so."""
+        slowest, fastest = (clock_khz * (1 + ppm / _PPM) for ppm in (_SLOWEST, _FASTEST))
+        return self.least_khz <= fastest and slowest <= self.most_khz
 
 
 class FrameTime(NamedTuple):
@@ -162,6 +177,40 @@ class FrameClock:
         bracket = self._read()
         if bracket is not None and not self._estimator.add(bracket):
             self._first = first
+
+
+def measure_rate(
+    read: Callable[[], Bracket | None], wait: Callable[[float], None] = time.sleep
+) -> ClockRate | None:
+    """The rate of a cycle counter, in a tenth of a second.
+
+    None if the counter is not reported, or went back: the board was reset meanwhile.
+
+    Parameters
+    ----------
+    read : callable
+        Reads the counter.
+    wait : callable
+        Waits for a number of seconds.
+    """
+    first = _narrowest(read)
+    wait(_BETWEEN)
+    last = _narrowest(read)
+    if first is None or last is None:
+        return None
+    cycles = _distance(first.cycles, last.cycles)
+    if cycles < 0:
+        return None
+    # A value of the counter stays for a cycle, and is read at any time of that.
+    least = max(cycles - 1, 0) / (last.after_ns - first.before_ns)
+    most = (cycles + 1) / (last.before_ns - first.after_ns)
+    return ClockRate(least * 1e6, most * 1e6)
+
+
+def _narrowest(read: Callable[[], Bracket | None]) -> Bracket | None:
+    """Of some readings the one that says most."""
+    found = [bracket for _ in range(_READINGS) if (bracket := read()) is not None]
+    return min(found, key=lambda each: each.after_ns - each.before_ns, default=None)
 
 
 def _distance(start: int, stop: int) -> int:

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..regs import DESCRIPTOR
+
 __all__ = ["Link"]
 
 #: Bytes per second and lane, less line code and skip ordered sets, by PCIe generation.
@@ -24,6 +26,8 @@ _FRAMING = 8
 #: One DLLP with its framing, shared by the 4 TLPs that it answers.
 _DLLP = 8 / 4
 _COMPLETION_HEADER = 12
+#: Bytes of descriptors that the board reads at once.
+_DESCRIPTOR_READ = 512
 
 
 @dataclass(frozen=True)
@@ -73,3 +77,27 @@ class Link:
         up = request + pieces * header + header + pieces * _DLLP
         down = request + pieces * (_COMPLETION_HEADER + _FRAMING) + (1 + pieces) * 2 * _DLLP
         return self.raw_rate * request / max(up, down)
+
+    def chain_limit(self, nbytes: int, *, reads: bool, writes: bool) -> float:
+        """Payload bytes/s of a chain whose descriptors, of `nbytes` each, the board reads itself.
+
+        All addresses are below 4 GiB.
+
+        Parameters
+        ----------
+        nbytes : int
+            A divisor or a multiple of the max payload size, of one read request at most.
+        reads, writes : bool
+            Whether data is read, and written; both for a copy, with a descriptor for each.
+        """
+        header, completion = self._request_header(False) + _FRAMING, _COMPLETION_HEADER + _FRAMING
+        pieces = max(nbytes / self.max_payload, 1)
+        # Of all that is read for one descriptor, and for its share of a read of descriptors.
+        blocks = (reads + writes) * DESCRIPTOR.itemsize / _DESCRIPTOR_READ
+        requests = reads + blocks
+        completions = reads * pieces + blocks * max(_DESCRIPTOR_READ / self.max_payload, 1)
+        written = writes * pieces
+        up = writes * nbytes + (written + requests) * header + completions * _DLLP
+        down = reads * nbytes + blocks * _DESCRIPTOR_READ + completions * completion
+        down += (written + requests) * 2 * _DLLP
+        return self.raw_rate * nbytes / max(up, down)

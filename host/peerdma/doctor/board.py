@@ -19,6 +19,7 @@ from ..uapi import UAPI_VERSION, BoardState
 from .system import Finding, fail, note, ok, warn
 
 __all__ = [
+    "look_at_clock",
     "look_at_counts",
     "look_at_gateware",
     "look_at_versions",
@@ -95,6 +96,25 @@ def look_at_gateware(board: Board) -> Iterator[Finding]:
         )
     else:
         yield ok("gateware", f"{found}, {extension.link}, {extension.clock_khz / 1e3:g} MHz")
+
+
+def look_at_clock(board: Board) -> Iterator[Finding]:
+    """Whether the clock of the board's engine is what its gateware was generated for."""
+    extension, rate = board.info().extension, board.measure_clock()
+    if extension is None or not extension.clock_khz or rate is None:
+        return
+    said = f"{extension.clock_khz / 1e3:g} MHz"
+    if rate.may_be(extension.clock_khz):
+        yield ok("clock", f"{said}, as measured by this machine's clock")
+        return
+    measured = (rate.least_khz + rate.most_khz) / 2e3
+    yield warn(
+        "clock",
+        f"{measured:.1f} MHz, and the gateware was generated for {said}: its timeouts and the "
+        "data in flight are reckoned for that, and frames have no times",
+        "generate the gateware again with --clock-khz for the clock that drives it, or mend the "
+        "board's clock",
+    )
 
 
 def try_host_memory(board: Board) -> Iterator[Finding]:

@@ -18,6 +18,7 @@ from ..opening import add_board_option, is_node, open_board
 from ..regs import Capability
 from ..vfio_pci.place import DRIVER
 from .board import (
+    look_at_clock,
     look_at_counts,
     look_at_gateware,
     look_at_versions,
@@ -149,6 +150,7 @@ def _inside(path: str, hardware: bool) -> Iterator[Finding]:
 def _transfers(path: str, kind: str | None) -> Iterator[Finding]:
     with open_board(path) as board:
         yield from look_at_gateware(board)
+        yield from look_at_clock(board)
         failed = False
         for finding in try_host_memory(board):
             failed |= finding.verdict is Verdict.FAIL

@@ -10,7 +10,7 @@ from amaranth import *
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from ...seam import InterruptRequest, SeamSignature
+from ...seam import SeamSignature
 from ..tlp import Dword0
 from .block import SERIES7
 from .receive import Receiver
@@ -28,9 +28,10 @@ class Series7Adapter(wiring.Component):
     """The seam on one side, the ports of the PCIe block on the other.
 
     Latency: 1 cycle from `requester` or `completion` to `trntd`, 1 or 2 from `trnrd` to `target`
-    or `requester_completion` (see `Transmitter` and `Receiver`). `link` is not registered here.
-    One interrupt request is outstanding at a time, and held until the block takes it. The block
-    reports ECRC errors itself; a TLP with one is passed on all the same.
+    or `requester_completion` (see `Transmitter` and `Receiver`), none from `interrupt` to
+    `cfginterruptn`. `link` is not registered here. One interrupt request is outstanding at a time,
+    and held until the block takes it. The block reports ECRC errors itself; a TLP with one is
+    passed on all the same.
 
     Parameters
     ----------
@@ -122,14 +123,12 @@ class Series7Adapter(wiring.Component):
             link.np_headers.eq(trn.trnfcnph),
         ]
 
-        requesting = Signal()
-        interrupt = Signal(InterruptRequest)
-        m.d.comb += seam.interrupt.ready.eq(~requesting)
-        with m.If(~requesting):
-            m.d.sync += [requesting.eq(seam.interrupt.valid), interrupt.eq(seam.interrupt.payload)]
-        with m.Elif(~trn.cfginterruptrdyn):
-            m.d.sync += requesting.eq(0)
+        # The block gets a cycle without a request behind each that it has taken.
+        interrupt, requesting, taken = seam.interrupt.payload, Signal(), Signal()
+        m.d.sync += taken.eq(seam.interrupt.ready)
         m.d.comb += [
+            requesting.eq(seam.interrupt.valid & ~taken),
+            seam.interrupt.ready.eq(requesting & ~trn.cfginterruptrdyn),
             trn.cfginterruptn.eq(~requesting),
             trn.cfginterruptassertn.eq(interrupt.msi | ~interrupt.asserted),
             trn.cfginterruptdi.eq(Mux(interrupt.msi, interrupt.vector, 0)),

@@ -25,6 +25,8 @@ constexpr unsigned kWritesQueued = 16;
 constexpr uint64_t kLimit = 4'000'000;
 // Completions of up to 128 bytes, of 8 credits, for which the hard block has room.
 constexpr unsigned kCompletions = std::min(kCompletionHeaders, kCompletionCredits / 8);
+// Dwords of a completion at the port when the first one of its data has come.
+constexpr size_t kHeaded = 4;
 
 // (cycle, bytes up to then)
 using Progress = std::vector<std::pair<uint64_t, uint64_t>>;
@@ -126,12 +128,19 @@ struct Engine {
         pins.trnteof = at + 2 >= beats.size();
     }
 
+    // A completion's length is known: until its end it counts as the one that it is.
+    void begin(const Words &words) {
+        Header header = Header::parse(words);
+        unsigned left = missing[header.tag];
+        expected -= completions(left) - completions(left - 4 * header.dws) - 1;
+    }
+
     // A whole completion was taken at the clock edge before cycle `now`.
     void take(const Words &words, uint64_t now) {
         Header header = Header::parse(words);
         unsigned n = 4 * header.dws;
         unsigned &left = missing[header.tag];
-        expected -= completions(left) - completions(left - n);
+        expected--;
         if ((left -= n) == 0) free.insert(header.tag);
         progress.emplace_back(now - 1, received += n);
     }
@@ -190,8 +199,10 @@ Result run(const Options &options, const std::string &what, unsigned mps, unsign
             if (in.trnrrem) packet.push_back(uint32_t(in.trnrd));
             ended = in.trnreof;
         }
+        bool headed = in.trnrsrcrdy && packet.size() == kHeaded;
         block.edge(pins);
         if (accepted) engine.at += 2;
+        if (headed && Header::parse(packet).kind == Kind::Completion) engine.begin(packet);
         if (ended && Header::parse(packet).kind == Kind::Completion) {
             engine.take(packet, link.cycle());
             if (engine.received == total) read_done = link.cycle();

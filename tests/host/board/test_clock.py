@@ -9,7 +9,7 @@ import secrets
 
 import pytest
 
-from peerdma.board.clock import Bracket, ClockEstimator, FrameClock
+from peerdma.board.clock import Bracket, ClockEstimator, FrameClock, measure_rate
 
 KHZ = 125_000
 TICK = 8
@@ -195,3 +195,40 @@ def test_a_simulated_board_has_times_without_a_rate(rng):
 def test_a_board_that_does_not_tell_has_no_times():
     frames = FrameClock(lambda: None, ClockEstimator(KHZ, False), 3)
     assert frames.time(0, 5) is None
+
+
+class Readings:
+    """Readings of a made clock from the host's time `now`, which they and waits take on."""
+
+    def __init__(self, clock, jitters):
+        self._clock, self._jitters, self.now = clock, itertools.cycle(jitters), SECOND
+
+    def wait(self, seconds):
+        self.now += round(seconds * SECOND)
+
+    def read(self):
+        bracket = read(self._clock, self.now, next(self._jitters))
+        self.now = bracket.after_ns
+        return bracket
+
+
+@pytest.mark.parametrize("jitter", JITTERS)
+@pytest.mark.parametrize("drift", DRIFTS)
+@pytest.mark.parametrize("nominal", [KHZ, 2 * KHZ, KHZ // 2, KHZ * 102 // 100, KHZ * 98 // 100])
+def test_a_rate_that_is_measured(rng, nominal, drift, jitter):
+    """No clock within the limits is doubted, and every other is, if the readings allow that."""
+    clock = MadeClock(DRIFTS[drift](rng), WRAP - KHZ * 1000)
+    readings = Readings(clock, (JITTERS[jitter](rng) for _ in range(1000)))
+    rate = measure_rate(readings.read, readings.wait)
+    assert rate.least_khz <= KHZ * (1 + 1000e-6)
+    assert rate.most_khz >= KHZ * (1 - 6000e-6)
+    assert (rate.most_khz - rate.least_khz) / KHZ < 1e-3
+    assert rate.may_be(nominal) == (nominal == KHZ)
+
+
+def test_a_rate_that_cannot_be_measured():
+    steady = itertools.repeat(0, STEPS)
+    assert measure_rate(lambda: None, lambda _: None) is None
+    reset = MadeClock(steady, 10**12, [(SECOND + SECOND // 20, -(10**11))])
+    readings = Readings(reset, [(500, 500)])
+    assert measure_rate(readings.read, readings.wait) is None

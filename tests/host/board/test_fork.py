@@ -137,7 +137,8 @@ def test_a_child_cannot_use_the_board_of_its_parent(start):
                 lambda: board.pin(other), lambda: board.write(array), lambda: board.read(other),
                 lambda: board.process(array, other), lambda: board.frames([other]),
                 lambda: board.queue([plan]), lambda: board.mailbox(), lambda: board.leds(1),
-                lambda: board.user_register(0), lambda: board.info(),
+                lambda: board.measure_clock(), lambda: board.user_register(0),
+                lambda: board.info(),
                 lambda: plan.run(), lambda: plan.submit(),
             ):
                 refused(call)

@@ -29,6 +29,25 @@ def test_limits(speed, width, payload, a, b, c, d, e):
     assert found == pytest.approx([n * 1e6 for n in (a, b, c, d, e)], rel=3e-4)
 
 
+@pytest.mark.parametrize(
+    ("payload", "nbytes", "reads", "writes", "limit"),
+    [
+        (128, 64, True, False, 254.8),
+        (128, 64, False, True, 372.2),
+        (128, 16, False, True, 193.4),
+        # Down: 64 of data, 64 of descriptors, 1.5 completions' headers, DLLPs for 2.125 requests.
+        (128, 64, True, True, 498.7 * 64 / (64 + 64 + 1.5 * 20 + 2.125 * 4)),
+        (128, 256, True, True, 333.8),
+        (512, 64, True, False, 262.7),
+        (512, 256, True, True, 363.7),
+    ],
+)
+def test_chains(payload, nbytes, reads, writes, limit):
+    link = Link(2, 1, payload, 512, 64)
+    found = link.chain_limit(nbytes, reads=reads, writes=writes)
+    assert found == pytest.approx(limit * 1e6, rel=3e-4)
+
+
 def test_a_link_reads_well():
     text = "PCIe Gen2 x1, max payload 128 B, max read request 512 B"
     assert str(Link(2, 1, 128, 512, 64)) == text

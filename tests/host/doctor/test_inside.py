@@ -57,8 +57,9 @@ def examined(machine, board: str = "auto") -> dict:
 def test_all_well(machine, node_driver):
     found = list(examine("auto", machine))
     assert {each.verdict for each in found} == {Verdict.OK}
-    inside = [each.subject for each in found][-12:]
-    assert inside == ["version", "providers", "opened", "gateware", *HOST, *GPU, "mailbox", "state"]
+    inside = [each.subject for each in found][-13:]
+    before = ["version", "providers", "opened", "gateware", "clock"]
+    assert inside == [*before, *HOST, *GPU, "mailbox", "state"]
     said = {each.subject: each.found for each in found}
     assert said["read GPU memory"] == "works, through peer-to-peer"
     assert said["gateware"].startswith("register map 1.0, PCIe Gen2 x1")
@@ -193,6 +194,21 @@ def test_a_board_of_a_newer_minor_version(machine, node_driver):
 def test_plain_xdma(machine, node_driver):
     node_driver.info.board_version = 0
     assert "plain XDMA" in examined(machine)["gateware"].found
+
+
+def test_a_clock_that_is_not_what_the_gateware_was_generated_for(machine, node_driver):
+    assert examined(machine)["clock"].found.startswith("125 MHz")
+    node_driver.info.clock_khz = 62_500
+    found = examined(machine)["clock"]
+    assert found.verdict is Verdict.WARN
+    assert re.match(r"12[45]\.\d MHz, and the gateware was generated for 62\.5 MHz", found.found)
+    assert "--clock-khz" in found.step
+    # A board or a driver that does not tell one of the two.
+    node_driver.info.clock_khz = 0
+    assert "clock" not in examined(machine)
+    node_driver.info.clock_khz = 62_500
+    node_driver.info.features &= ~Feature.CLOCK
+    assert "clock" not in examined(machine)
 
 
 def test_a_driver_of_another_version(machine, node_driver):

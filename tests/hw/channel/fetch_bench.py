@@ -325,6 +325,22 @@ class Bench:
     def _bring(self):
         """At most one word, one mark and one retired read, each of any channel."""
         dut, rng = self.dut, self.rng
+        bringing = [
+            (side, read)
+            for side in self.sides
+            for read in side.under_way
+            if read.due <= self.cycle and read.words
+        ]
+        self.set(dut.placement.valid, bool(bringing))
+        if bringing:
+            side, read = rng.choice(bringing) if self.shuffle else bringing[0]
+            place, beat = read.words.pop(0)
+            read.placed += len(beat)
+            placed = {"client": side.number, "memory": 0, **write_of(rng, place, beat)}
+            self.ctx.set(dut.placement.payload, placed)
+            if not read.words:
+                side.arrived_times.append(self.cycle)
+        # The mark may be of the word that is placed in this cycle; a read retires later.
         marks = [side for side in self.sides if side.under_way]
         self.set(dut.mark.valid, bool(marks))
         retiring = [side for side in marks if side.under_way[0].marked]
@@ -345,21 +361,6 @@ class Bench:
                 port.payload,
                 {"length": read.job.length, "last": read.job.last, "outcome": read.outcome},
             )
-        bringing = [
-            (side, read)
-            for side in self.sides
-            for read in side.under_way
-            if read.due <= self.cycle and read.words
-        ]
-        self.set(dut.placement.valid, bool(bringing))
-        if bringing:
-            side, read = rng.choice(bringing) if self.shuffle else bringing[0]
-            place, beat = read.words.pop(0)
-            read.placed += len(beat)
-            placed = {"client": side.number, "memory": 0, **write_of(rng, place, beat)}
-            self.ctx.set(dut.placement.payload, placed)
-            if not read.words:
-                side.arrived_times.append(self.cycle)
 
 
 def busy_bench(rng, **settings):

@@ -357,9 +357,9 @@ def test_latency():
         sizes = [length // SIZE for _, length in side.reads]
         assert sizes == [16, 1, 5, 1]
         for index in (1, 3):
-            # Last word, mark, the descriptor's three parts a cycle behind each other.
+            # Last word and its mark, the descriptor's three parts a cycle behind each other.
             item = side.item_times[sum(sizes[:index])]
-            assert item == side.arrived_times[index] + 5
+            assert item == side.arrived_times[index] + 4
         for index in range(3):
             assert side.read_times[index + 1] <= side.arrived_times[index] + 12
 

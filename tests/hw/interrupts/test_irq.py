@@ -9,6 +9,10 @@ from amaranth.sim import Simulator
 
 from hw.interrupts.irq import InterruptBlock
 from peerdma import regs
+from tests.hw.helpers import simulate
+
+#: By source: two channels, and the first and last user source.
+VECTORS = {0: 5, 1: 6, 2: 7, 17: 8}
 
 
 async def write(ctx, dut, name, value):
@@ -120,6 +124,89 @@ def test_msi_on_each_edge_of_request():
         ctx.set(dut.channel, 1)
         await ctx.tick().repeat(20)
         assert messages == [("msi", 0)] * 3
+
+    run(testbench)
+
+
+async def enable_all(ctx, dut):
+    """MSI for all sources, with vectors of their own for those of `VECTORS`."""
+    ctx.set(dut.link.msi_enable, 1)
+    ctx.set(dut.link.msi_granted, 5)
+    await write(ctx, dut, "channel_vector0", VECTORS[1] << 8 | VECTORS[0])
+    await write(ctx, dut, "user_vector0", VECTORS[2])
+    await write(ctx, dut, "user_vector3", VECTORS[17] << 24)
+    await write(ctx, dut, "channel_enable", 3)
+    await write(ctx, dut, "user_enable", 0xFFFF)
+    await ctx.tick().repeat(3)
+
+
+@pytest.mark.parametrize(("source", "cycles"), [(0, 1), (1, 1), (2, 4), (17, 4)])
+def test_cycles_from_an_edge_to_its_msi(source, cycles):
+    """With nobody in the way, and only one."""
+    dut = InterruptBlock(2)
+    signal, bit = (dut.channel, source) if source < 2 else (dut.user, source - 2)
+
+    async def bench(ctx):
+        ctx.set(dut.link.bus_master, 1)
+        await enable_all(ctx, dut)
+        ctx.set(signal, 1 << bit)
+        for _ in range(cycles - 1):
+            await ctx.tick()
+            assert not ctx.get(dut.interrupt.valid)
+        await ctx.tick()
+        assert ctx.get(dut.interrupt.valid)
+        assert ctx.get(dut.interrupt.payload.vector) == VECTORS[source]
+        ctx.set(dut.interrupt.ready, 1)
+        ctx.set(signal, 0)
+        await ctx.tick().repeat(20)
+        assert not ctx.get(dut.interrupt.valid)
+
+    simulate(dut, bench)
+
+
+@pytest.mark.parametrize("other", [0, 2, 17])
+def test_an_edge_of_a_channel_waits_for_what_is_owed_already(other):
+    """Each message has its own vector, whoever was first."""
+
+    async def testbench(ctx, dut, messages):
+        await enable_all(ctx, dut)
+        signal, bit = (dut.channel, other) if other < 2 else (dut.user, other - 2)
+        for gap in range(8):
+            del messages[:]
+            ctx.set(signal, 1 << bit)
+            for _ in range(gap):
+                await ctx.tick()
+            ctx.set(dut.channel, ctx.get(dut.channel) | 2)
+            await ctx.tick().repeat(30)
+            assert sorted(messages) == sorted([("msi", VECTORS[other]), ("msi", VECTORS[1])])
+            ctx.set(dut.channel, 0)
+            ctx.set(dut.user, 0)
+            await ctx.tick().repeat(2)
+
+    run(testbench)
+
+
+def test_a_channel_whose_request_lasts_a_cycle():
+    """It makes one message; none if it has fallen before that could go."""
+
+    async def testbench(ctx, dut, messages):
+        ctx.set(dut.link.msi_enable, 1)
+        await write(ctx, dut, "channel_enable", 3)
+        await ctx.tick().repeat(3)
+        ctx.set(dut.channel, 1)
+        await ctx.tick()
+        ctx.set(dut.channel, 0)
+        await ctx.tick().repeat(20)
+        assert messages == [("msi", 0)]
+        # Held back by Bus Master: it falls before it can go.
+        ctx.set(dut.link.bus_master, 0)
+        ctx.set(dut.channel, 1)
+        await ctx.tick().repeat(5)
+        ctx.set(dut.channel, 0)
+        await ctx.tick()
+        ctx.set(dut.link.bus_master, 1)
+        await ctx.tick().repeat(20)
+        assert messages == [("msi", 0)]
 
     run(testbench)
 

@@ -8,7 +8,7 @@ from tests.hw.helpers import seeded
 from tests.hw.interrupts.msix_bench import CHANNELS, SOURCES, Bench
 
 #: Cycles from a request of a user source to its message at the transmitter, with nobody in the way.
-#: That of a channel is there a cycle earlier.
+#: That of a channel is there two cycles earlier.
 LATENCY = 9
 
 
@@ -20,7 +20,7 @@ def test_a_message_per_edge_from_each_source():
         for source in range(SOURCES):
             for _ in range(2):
                 bench.level(ctx, source, 1)
-                await ctx.tick().repeat(LATENCY - 1 - (source < CHANNELS))
+                await ctx.tick().repeat(LATENCY - 1 - 2 * (source < CHANNELS))
                 assert not ctx.get(bench.dut.request.valid)
                 await ctx.tick()
                 assert ctx.get(bench.dut.request.valid)

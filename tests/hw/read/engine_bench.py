@@ -25,7 +25,7 @@ __all__ = ["PAGE", "RETIRES", "Bench", "Job"]
 CLOCK_PERIOD = 8e-9
 PAGE = 4096
 #: cycles from the last beat of a job that is alone until it retires
-RETIRES = 4
+RETIRES = 3
 
 
 @dataclass(eq=False)
@@ -41,6 +41,8 @@ class Job:
     retired: int | None = None
     outcome: Outcome | None = None
     written: int = 0
+    #: cycle in which its last byte was written
+    placed: int = -1
     #: bytes that `mark` said are there
     reached: int = 0
 
@@ -113,7 +115,8 @@ class Bench:
         #: cycle and client of each placement; cycle of each beat
         self.placements: list[tuple[int, int]] = []
         self.beats: list[int] = []
-        #: packets whose last beat was sent
+        #: packets whose first, and whose last beat was sent
+        self.begun: list[Packet] = []
         self.sent: list[Packet] = []
         #: (cycle, client, bytes of its oldest job) whenever `mark` told of more
         self.steps: list[tuple[int, int, int]] = []
@@ -241,11 +244,12 @@ class Bench:
         ctx, dut = self._ctx, self.dut
         self._drive()
         flags = ctx.get(self._flags)
-        self._retire(flags >> 4 + self.clients)
+        # What is placed, told of and retired in one cycle is so in this order.
         if flags & 2:
             self._place()
         if flags & 8:
             self._reach()
+        self._retire(flags >> 4 + self.clients)
         if flags & 4:
             if ctx.get(dut.timed_out):
                 self.timed_out.append(self.cycle)
@@ -300,6 +304,8 @@ class Bench:
         }
         beat = {"header": header, "data": int.from_bytes(chunk, "little")}
         self._set(port.payload, beat | {"first": index == 0, "last": last})
+        if index == 0:
+            self.begun.append(packet)
         if last:
             self.sent.append(packet)
 
@@ -369,6 +375,7 @@ class Bench:
             job, wanted = missing.pop(place)
             assert value == wanted, f"byte {place:#x} of {placed.client} is wrong"
             job.written += 1
+            job.placed = self.cycle
 
     def _reach(self):
         mark = self._ctx.get(self.dut.mark.payload)
@@ -405,4 +412,5 @@ class Bench:
                     self.missing[number].pop(self.further(job.place, index), None)
             else:
                 assert job.written == job.length, "retired before its data was placed"
+                assert job.placed < self.cycle, "retired with its data, which cannot be read yet"
                 assert job.reached == job.length, "retired before the mark reached its end"

@@ -9,17 +9,17 @@ from __future__ import annotations
 import pytest
 
 from hw.pcie.series7.block import SERIES7
-from hw.read.completion_space import MOST_COMPLETIONS
-from hw.records import Outcome
+from hw.read.completion_space import MOST_COMPLETIONS, CompletionSpace
+from hw.records import JOB_BYTES, Outcome
 from hw.seam import CompletionStatus
-from tests.hw.helpers import seeded
+from tests.hw.helpers import seeded, simulate
 from tests.hw.read.completions import Packet, Request, packet_of, smallest
 from tests.hw.read.engine_bench import Bench
 
-CAPACITY = SERIES7.completions
+CAPACITY = SERIES7.completions(JOB_BYTES)
 #: Reads of one completion that are under way at most: there is always room for the largest one.
 MOST_SMALL = CAPACITY - (MOST_COMPLETIONS - 1) + 1
-#: Cycles from the last beat of a completion to the request for which it has made room.
+#: Cycles from the beat of a completion that has made room to the request for which it has.
 AGAIN = 4
 
 
@@ -40,12 +40,14 @@ class Buffer(Bench):
     @property
     def charged(self) -> int:
         """Completions that may come or have not been taken."""
-        return sum(blocks(*due) for due in self.due.values())
+        # The packet that is being taken is in the buffer to its last beat.
+        partial = len(self.begun) - len(self.sent)
+        return partial + sum(blocks(*due) for due in self.due.values())
 
     async def _cycle(self):
-        requests, sent = len(self.requests), len(self.sent)
+        requests, begun = len(self.requests), len(self.begun)
         await super()._cycle()
-        for packet in self.sent[sent:]:
+        for packet in self.begun[begun:]:
             address, length, rcb = self.due[packet.tag]
             count = min(len(packet.data) - address % 4, length)
             if packet.status != CompletionStatus.SC:
@@ -129,10 +131,10 @@ def test_reads_in_flight(rcb, limit, count):
                 else:
                     assert len(bench.requests) == asked
         for request in bench.requests[8:]:
-            bench.answer(smallest(request))
+            bench.answer(bench_packets(request, rcb))
         await bench.step(400)
         for request in bench.requests[8 + count :]:
-            bench.answer(smallest(request))
+            bench.answer(bench_packets(request, rcb))
         await bench.step(400)
 
     bench.run(test)
@@ -144,6 +146,71 @@ def bench_packets(request, rcb):
         packet_of(request.tag, request.address + at, rcb, request.length - at)
         for at in range(0, request.length, rcb)
     ]
+
+
+@pytest.mark.parametrize(
+    ("rcb", "size", "early"),
+    [(64, 64, 0), (64, 128, 1), (64, 256, 3), (64, 512, 7), (128, 128, 0), (128, 512, 3)],
+)
+def test_room_comes_back_with_the_first_beat(rcb, size, early):
+    """All of a completion's room but for one completion, which it is until its last beat."""
+    bench = buffer(rcb=rcb, manual=True)
+
+    async def test(bench):
+        data = blocks(0, 512, rcb)
+        count, left = divmod(CAPACITY, data)
+        for number in range(2 * count):
+            bench.submit(1, 512 * number, 512, 512 * number)
+        await bench.step(200)
+        assert len(bench.requests) == count
+        # As many completions as make room for one more read, each with a long pause in it.
+        for packet in bench_packets(bench.requests[0], size):
+            begun = len(bench.beats)
+            bench.answer([packet])
+            await bench.until(lambda begun=begun: len(bench.beats) == begun + 1)
+            bench.gap_rate = 1
+            await bench.step(50)
+            if left + early >= data:
+                assert len(bench.requests) == count + 1
+                assert bench.requests[-1].cycle == bench.beats[-1] + AGAIN
+                return
+            assert len(bench.requests) == count
+            bench.gap_rate = 0
+            await bench.until(lambda: not bench.sending)
+            await bench.step(20)
+            left += early + 1
+            if left >= data:
+                assert len(bench.requests) == count + 1
+                assert bench.requests[-1].cycle == bench.beats[-1] + AGAIN
+                return
+            assert len(bench.requests) == count
+        raise AssertionError("a whole read made no room for another one")
+
+    bench.run(test)
+
+
+def test_a_last_completion_counts_until_its_last_beat():
+    """Also if it does not end at a boundary."""
+    bench = buffer(manual=True)
+
+    async def test(bench):
+        # 24 completions, 4 and 4: four more have room.
+        for number, length in enumerate((512, 512, 512, 256, 200, 512)):
+            bench.submit(1, 512 * number, length, 512 * number)
+        await bench.step(100)
+        assert len(bench.requests) == 5
+        bench.answer([packet_of(bench.requests[4].tag, 2048, 200, 200)])
+        await bench.until(lambda: len(bench.beats) == 1)
+        bench.gap_rate = 1
+        await bench.step(50)
+        assert len(bench.requests) == 5
+        bench.gap_rate = 0
+        await bench.step(50)
+        assert len(bench.requests) == 6
+        assert bench.requests[5].cycle == bench.beats[-1] + AGAIN
+        assert bench.charged == CAPACITY
+
+    bench.run(test)
 
 
 def test_small_reads_take_little():
@@ -310,3 +377,59 @@ def test_another_boundary(before, after):
             assert bench.charged == 0
 
     bench.run(test)
+
+
+def test_the_window_is_for_data():
+    """Data waits for completions of data, not for those of fetches or what has timed out."""
+    dut = CompletionSpace(4, CAPACITY, fetches=1)
+
+    async def test(ctx):
+        async def take(client: int, tag: int) -> None:
+            ctx.set(dut.taken.valid, 1)
+            ctx.set(dut.taken.p.client, client)
+            ctx.set(dut.taken.p.tag, tag)
+            await ctx.tick()
+            ctx.set(dut.taken.valid, 0)
+            await ctx.tick()
+
+        async def event(tag: int, **signals: int) -> None:
+            ctx.set(dut.tag, tag)
+            for name, value in signals.items():
+                ctx.set(getattr(dut, name), value)
+            await ctx.tick()
+            for name in signals:
+                ctx.set(getattr(dut, name), 0)
+
+        ctx.set(dut.asks, 1)
+        ctx.set(dut.job.length, 512)
+        ctx.set(dut.most, 4)
+        await ctx.tick()
+        await take(0, 0)
+        assert ctx.get(dut.data_room)
+        await take(1, 1)
+        assert ctx.get(dut.room) and not ctx.get(dut.data_room)
+        # With four of its eight completions there may be another one.
+        await event(1, begins=1, arrives=1, dwords=48)
+        await ctx.tick()
+        assert not ctx.get(dut.data_room)
+        await event(1, begins=1, arrives=1, dwords=16, lower_address=64)
+        assert ctx.get(dut.returned) == 1 and not ctx.get(dut.data_room)
+        await ctx.tick()
+        assert ctx.get(dut.data_room)
+        await take(1, 2)
+        assert ctx.get(dut.room) and not ctx.get(dut.data_room)
+        await event(2, late=1)
+        await ctx.tick()
+        assert ctx.get(dut.data_room)
+        # What comes of it, or of a fetch, is not counted for data.
+        await event(2, closed=1)
+        await event(0, closed=1)
+        await event(1, closed=1)
+        await ctx.tick()
+        ctx.set(dut.most, 0)
+        await ctx.tick()
+        assert ctx.get(dut.data_room)
+        await take(1, 3)
+        assert not ctx.get(dut.data_room)
+
+    simulate(dut, test)

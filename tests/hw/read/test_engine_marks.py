@@ -33,12 +33,12 @@ def test_odd_lengths_are_told_to_the_byte(memory, begin, offset_bits):
 
 
 def test_told_as_beats_come():
-    """Words are told of three cycles after their beat; and nothing of a younger read that
-    is already there."""
+    """Words are told of three cycles after their beat, a packet's last one two; and nothing of a
+    younger read that is already there."""
     bench = Bench(3, 8, manual=True)
 
     async def test(bench):
-        seen = set()
+        seen, seen_last = set(), set()
         for phase in range(8):
             await bench.step(phase)
             (_, first), (_, second) = [await bench.ask(256), await bench.ask(64)]
@@ -58,11 +58,53 @@ def test_told_as_beats_come():
                     assert client == 0
                     words, rest = divmod(reached - 64 * count, 8)
                     assert not rest
-                    seen.add(cycle - bench.beats[words - 1])
+                    (seen_last if words == 8 else seen).add(cycle - bench.beats[words - 1])
                 assert reached == 64 * (count + 1)
                 assert len(bench.steps) > 1, "not told before the end of the packet"
             await bench.drain()
         assert seen == {3}
+        assert seen_last == {2}
+
+    bench.run(test)
+
+
+def test_no_last_mark_is_lost_behind_the_end_of_a_packet():
+    """A client's second read, answered before its first, retires whenever another's packet ends.
+
+    `Bench` checks that all of each read was told of by then.
+    """
+    bench = Bench(3, 8, manual=True)
+
+    async def test(bench):
+        for gap in range(16):
+            (_, first), (_, second) = [await bench.ask(32), await bench.ask(32, 0x2000)]
+            _, other = await bench.ask(64, 0x3000, client=1)
+            bench.answer(smallest(second))
+            await bench.step(20)
+            bench.answer(smallest(first))
+            await bench.step(gap)
+            bench.answer(smallest(other))
+            await bench.drain()
+
+    bench.run(test)
+
+
+def test_the_end_of_a_packet_of_one_beat():
+    """It may be of another tag than the packet before it, which was the oldest."""
+    bench = Bench(2, 8, manual=True)
+
+    async def test(bench):
+        for length in (4, 8):
+            (_, first), (_, second) = [await bench.ask(128), await bench.ask(length, 0x2000)]
+            packets = smallest(first)
+            bench.answer(packets[:1])
+            await bench.step(20)
+            bench.steps.clear()
+            bench.answer(smallest(second))
+            await bench.step(20)
+            assert not bench.steps
+            bench.answer(packets[1:])
+            await bench.drain()
 
     bench.run(test)
 

@@ -79,6 +79,8 @@ class Inbound:
         """A cycle of the channel: reserve a read of `take` bytes if there is room, place a word."""
         dut, rng = self.dut, self.rng
         ctx.set(dut.reservation.length, take)
+        # The mark may be of the word that is placed in this cycle.
+        self.place(ctx)
         told = mark if mark is not None else self.mark()
         ctx.set(dut.mark.valid, told is not None)
         if told is not None:
@@ -91,7 +93,6 @@ class Inbound:
             self.pending.append([place, list(self.words(place, data)), take])
             self.sent += data
             self.reserved += take
-        self.place(ctx)
         return taken
 
     def place(self, ctx):

@@ -19,6 +19,8 @@ def test_jobs_and_reports(channels):
         offered = [None] * channels
         sent, served = [], 0
         shares = Shares(channels, EXTRA_BYTES)
+        #: whose job was at the port in the cycle before: channel 0's, if none was offered
+        before = 0
         for number in range(600):
             for channel, port in enumerate(dut.pieces):
                 if offered[channel] is None and rng.random() < 0.4:
@@ -61,17 +63,20 @@ def test_jobs_and_reports(channels):
             lengths = [piece["length"] if piece else 0 for piece in offered]
             allowed, goes = shares.allowed(), None
             assert ctx.get(dut.job.valid) == any(offered)
+            channel = 0
             if any(offered):
                 circle = [(served + step) % channels for step in range(1, channels + 1)]
                 channel = next(each for each in circle if offered[each] and allowed[each])
                 job, piece = ctx.get(dut.job.payload), offered[channel]
                 found = job.address, job.length, job.place.as_bits()
                 assert found == (piece["address"], piece["length"], piece["place"]), number
+                assert job.steady == (piece["stream"] and before == channel)
                 if ready:
                     sent.append((job.token, (channel, piece)))
                     offered[channel], served = None, channel
                     goes = channel
             shares.step(lengths, goes)
+            before = channel
             await ctx.tick()
 
     simulate(dut, bench)

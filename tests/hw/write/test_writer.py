@@ -46,9 +46,20 @@ class Bench:
     The sink takes a packet's first beat when it has been offered for `header_beats` cycles, at
     least one, as the seam demands. With 0 only the first packet's: it is for jobs that follow each
     other, where the data of the others is there.
+
+    `shows` says whether a job that is not offered in a cycle is at the port all the same: it is
+    steady if it is offered in the next one.
     """
 
-    def __init__(self, rng, ready=lambda: True, pause=lambda: False, header_beats=1, width=64):
+    def __init__(
+        self,
+        rng,
+        ready=lambda: True,
+        pause=lambda: False,
+        header_beats=1,
+        width=64,
+        shows=lambda: False,
+    ):
         self.width, self.lanes = width, width // 8
         self.offset_bits = rng.choice((OFFSET_BITS, RAM_ADDRESS_BITS))
         #: contents of the memories, by where they begin: card RAM, and two rings
@@ -56,6 +67,7 @@ class Bench:
         self.memories = {place: rng.randbytes(size) for place, size in sizes.items()}
         self.rng = rng
         self.ready, self.pause, self.header_beats = ready, pause, header_beats
+        self.shows = shows
         #: cycles in which jobs were taken, and in which packets were first offered
         self.accepted, self.offered = [], []
         self.packets = []
@@ -74,22 +86,28 @@ class Bench:
 
     async def _drive(self, ctx, dut, jobs):
         cycle, index, inside, held, waited = 0, 0, False, None, 0
-        done, waiting = 0, False
+        done, waiting, shown = 0, False, None
         while done < len(jobs):
             waiting = waiting or not self.pause()
             offer = index < len(jobs) and waiting
             ctx.set(dut.job.valid, offer)
-            if offer:
+            steady, shown = shown == index, None
+            if offer or (index < len(jobs) and self.shows()):
                 address, length, place = jobs[index]
+                shown = index if self.shows() else None
                 ctx.set(
                     dut.job.payload,
                     {
                         "address": address,
                         "length": length,
                         "place": placement(place),
+                        "steady": steady,
                         "token": index % 256,
                     },
                 )
+            else:
+                noise = {"address": self.rng.getrandbits(64), "length": self.rng.randrange(1, 513)}
+                ctx.set(dut.job.payload, noise)
             beat = ctx.get(dut.request.payload) if ctx.get(dut.request.valid) else None
             begins = beat is not None and not inside
             if begins and not waited:
@@ -199,7 +217,13 @@ def test_random_jobs_with_stalls(width):
             # Near the ends of a ring, too
             place = rng.choice(list(RINGS)) + rng.choice((place, place % 8)) % (2 * RING)
         jobs.append((address, length, place))
-    bench = Bench(rng, ready=ready, pause=lambda: rng.random() < 0.2, width=width)
+    bench = Bench(
+        rng,
+        ready=ready,
+        pause=lambda: rng.random() < 0.2,
+        width=width,
+        shows=lambda: rng.random() < 0.7,
+    )
     bench.run(jobs)
     bench.check(jobs)
 
@@ -216,6 +240,23 @@ def test_latency(address, place, width, latency):
     assert bench.offered == [latency - 1]
     assert packet.times[0] == latency
     assert packet.times == list(range(latency, latency + len(packet.times)))
+
+
+@pytest.mark.parametrize(("width", "latency"), [(64, 2), (128, 2), (256, 3)])
+@pytest.mark.parametrize("address", [0, 7])
+@pytest.mark.parametrize("length", [1, 8, 9, 64])
+def test_latency_of_a_steady_job(length, address, width, latency):
+    """It is read in the cycle in which it is taken, also right behind one of a single beat."""
+    pauses = [True, False, True]
+    bench = Bench(
+        seeded(), pause=lambda: bool(pauses) and pauses.pop(0), width=width, shows=lambda: True
+    )
+    jobs = [(0x1000 + address, 1, 0x20), (0x2000 + address, length, 0x25)]
+    bench.run(jobs)
+    bench.check(jobs)
+    assert bench.accepted == [1, 3]
+    assert bench.offered[0] == 1 + latency - 1
+    assert bench.offered[1] == 3 + latency - 1
 
 
 @pytest.mark.parametrize(("width", "period"), [(64, 16), (128, 8), (256, 4)])

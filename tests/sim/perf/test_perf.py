@@ -80,10 +80,14 @@ def rig():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_rates_repeat_to_the_cycle(rig, kind):
-    first, again = (rig.bytes_per_cycle(kind, 1 << 18) for _ in range(2))
-    assert again == pytest.approx(first, rel=1e-3)
-    assert first > 3.2
+def test_rates_repeat_to_the_cycle(kind):
+    """With another board. With the same one they need not: the engine has learned meanwhile."""
+    found = []
+    for _ in range(2):
+        with Rig(USUAL, 1 << 18) as rig:
+            found.append([rig.bytes_per_cycle(kind, 1 << 18) for _ in range(2)])
+    assert found[0] == found[1]
+    assert min(found[0]) > 3.2
 
 
 def test_times_are_in_order(rig):

@@ -136,6 +136,33 @@ def test_interrupts_go_one_at_a_time_and_are_held_until_taken():
     ]
 
 
+def test_an_interrupt_request_is_at_the_port_in_the_same_cycle():
+    """One that waits behind it has a cycle without a request in front of it."""
+    dut = Series7Adapter(125_000)
+
+    async def bench(ctx):
+        port, request = dut.trn, dut.seam.interrupt
+        ctx.set(port.cfginterruptrdyn, 1)
+        await ctx.tick()
+        assert ctx.get(port.cfginterruptn) == 1
+        ctx.set(request.valid, 1)
+        ctx.set(request.payload, {"msi": 1, "vector": 3})
+        for _ in range(3):
+            assert (ctx.get(port.cfginterruptn), ctx.get(request.ready)) == (0, 0)
+            assert ctx.get(port.cfginterruptdi) == 3
+            await ctx.tick()
+        ctx.set(port.cfginterruptrdyn, 0)
+        assert (ctx.get(port.cfginterruptn), ctx.get(request.ready)) == (0, 1)
+        await ctx.tick()
+        # The block may still show that it has taken the one before.
+        ctx.set(request.payload, {"msi": 1, "vector": 4})
+        assert (ctx.get(port.cfginterruptn), ctx.get(request.ready)) == (1, 0)
+        await ctx.tick()
+        assert (ctx.get(port.cfginterruptn), ctx.get(port.cfginterruptdi)) == (0, 4)
+
+    simulate(dut, bench)
+
+
 def test_errors_are_pulses_and_none_comes_out_of_reset():
     dut = Series7Adapter(125_000)
     pairs = [
