@@ -328,7 +328,8 @@ def _rate(
     target: float | None,
 ) -> Figure:
     # In the first run the engine learns how much it has to ask for.
-    value = [_mbps(rig.bytes_per_cycle(kind, _BULK), conditions) for _ in range(2)][-1]
+    rig.bytes_per_cycle(kind, _BULK)
+    value = _mbps(rig.bytes_per_cycle(kind, _BULK), conditions)
     best = _ideal(kind, _BULK, conditions)
     rates = {"h2c": best.read_rate, "dual": min(best.read_rate, best.write_rate)}
     reference = _mbps(rates.get(kind, best.write_rate), conditions)

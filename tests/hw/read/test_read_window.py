@@ -6,7 +6,7 @@ from collections import deque
 import pytest
 
 from hw.read import read_window
-from hw.read.read_window import HASTE, LATE, PATIENCE, PAUSE, STEP, ReadWindow
+from hw.read.read_window import HASTE, LATE, PATIENCE, PAUSE, STEP, TOLERANCE, ReadWindow
 from tests.hw.helpers import simulate
 
 #: Completions for which there is room, and those of the largest data read.
@@ -18,7 +18,7 @@ CHARGES, PACE = 2, 10
 COUNT = 128 // CHARGES
 CYCLES = COUNT * PACE
 #: Cycles by which a measurement may take longer.
-TOLERATED = CYCLES // 128
+TOLERATED = CYCLES // TOLERANCE
 
 
 def most(steps: int) -> int:
