@@ -272,7 +272,7 @@ ROWS = [
     (
         "the window of reads is no limit",
         "read/completion_space.py",
-        "& (data <= self.most)",
+        "& (following_data <= self.most)",
         "",
         "read/test_completion_space.py",
     ),
@@ -293,14 +293,14 @@ ROWS = [
     (
         "the window of reads counts time in which no data waits",
         "read/read_window.py",
-        "waits.eq(pause != PAUSE)",
+        "waits.eq(~pause[exact_log2(PAUSE)])",
         "waits.eq(1)",
         "read/test_read_window.py::test_only_time_in_which_data_waits_counts",
     ),
     (
         "the window of reads does not count the cycles between requests",
         "read/read_window.py",
-        "waits.eq(pause != PAUSE)",
+        "waits.eq(~pause[exact_log2(PAUSE)])",
         "waits.eq(pause == 0)",
         "read/test_read_window.py::test_short_pauses_count",
     ),
@@ -324,6 +324,13 @@ ROWS = [
         "ends & ~all_room & ~beyond & (time",
         "Const(0) & ~all_room & ~beyond & (time",
         "read/test_read_window.py::test_it_begins_anew_when_completions_are_early",
+    ),
+    (
+        "the window of reads shrinks though the last measurement was late",
+        "read/read_window.py",
+        "shrinks.eq(ends & ~late & due",
+        "shrinks.eq(ends & due",
+        "read/test_read_window.py::test_what_is_late_puts_off_a_smaller_one",
     ),
     (
         "the window of reads goes below one read",

@@ -109,6 +109,18 @@ def test_it_grows_when_completions_are_late(late):
     run(test)
 
 
+def test_what_is_late_puts_off_a_smaller_one():
+    async def test(link):
+        await link.begin()
+        await link.shrink(HASTE)
+        await link.give((HASTE - 1) * COUNT)
+        await link.late(TOLERATED + 1)
+        assert link.most == most(TOP - 1)
+        await link.shrink(HASTE)
+
+    run(test)
+
+
 @pytest.mark.parametrize(("late", "others", "grows"), [(1, 2, False), (2, 3, True), (2, 4, False)])
 def test_it_grows_if_more_than_a_third_are_late(late, others, grows):
     async def test(link):
