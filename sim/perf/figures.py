@@ -67,6 +67,9 @@ _WAYS = {"page": "doorbell", "wide": "doorbell of 64 bits", "shadow": "shadow ta
 #: this block, and some between.
 _ACKS = (400.0, 1000.0, 2000.0)
 _BUFFERS = (14, 15, 24, 28, 29, 32)
+#: Acknowledgements that change in the middle of a run: from and to, in ns; the cycle in which they
+#: do; and the writes after which it counts how fast the rest is.
+_CHANGES, _CHANGED, _LEARNED = ((400.0, 2000.0), (1000.0, 2000.0), (2000.0, 400.0)), 5000, 64
 
 
 def jobs() -> Iterator[Job]:
@@ -96,6 +99,9 @@ def jobs() -> Iterator[Job]:
     for ack in _ACKS:
         for buffers in _BUFFERS:
             yield Job(_written, replace(USUAL, ack_ns=ack, transmit_buffers=buffers))
+    for clock in (125_000, 62_500):
+        for payload in (128, 512):
+            yield Job(_changed, replace(USUAL, clock_khz=clock, max_payload=payload))
     for tags in (8, 32):
         for rtt in (1000.0, 4000.0, 16_000.0):
             yield Job(_reads_by_tags, replace(USUAL, tags=tags, rtt_ns=rtt))
@@ -219,6 +225,23 @@ def _written(conditions: Conditions) -> list[Figure]:
     with Rig(conditions, _BULK) as rig:
         figure = _rate("acknowledgements", rig, "c2h", conditions, None, 0.99)
     return [replace(figure, what=what)]
+
+
+def _changed(conditions: Conditions) -> list[Figure]:
+    """Acknowledgements that change in a run, beside a run in which all are as they are then."""
+    found = []
+    for before, after in _CHANGES:
+        for kind in ("c2h", "copy"):
+            rates = []
+            for ack in (before, after):
+                with Rig(replace(conditions, ack_ns=ack), _BULK) as rig:
+                    rates.append(rig.rate_from(kind, _BULK, _CHANGED, _LEARNED, after))
+            value, bound = (_mbps(rate, conditions) for rate in rates)
+            what = f"{kind}, ack {before / 1000:g} to {after / 1000:g} µs in a run"
+            found.append(
+                Figure("acknowledgements", what, conditions, value, "MB/s", None, bound, 0.98)
+            )
+    return found
 
 
 def _times(conditions: Conditions) -> list[Figure]:
