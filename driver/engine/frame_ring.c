@@ -198,6 +198,9 @@ static void frame_ring_tell(struct peerdma_frame_ring *ring, u64 ready)
 {
 	struct peerdma_job *job = ring->job;
 
+	/* Told already, if more were filled just before the work for those before began. */
+	if (ready == ring->ready)
+		return;
 	ring->ready = ready;
 	/* The end of a job has an event of its own, and nobody reads that of a closed file. */
 	if (job->ended || list_empty(&job->on_file) || !list_empty(&job->link))

@@ -174,24 +174,27 @@ class CompletionSpace(wiring.Component):
         # Completions that may come for data, without those of reads that have timed out
         data_charged, data_returned = Signal.like(charge.left), Signal.like(charge.left)
         under_way = Signal(range(self._capacity + 1))
-        data = Signal.like(under_way)
+        following_data = Signal.like(under_way)
         m.d.sync += [
             data_charged.eq(Mux(self.taken.valid & self.asks & for_data, needed, 0)),
             data_returned.eq(Mux(charge.data, Mux(self.late, charge.left, returns), 0)),
-            under_way.eq(data),
+            under_way.eq(following_data),
         ]
-        m.d.comb += data.eq(under_way + data_charged - data_returned)
+        m.d.comb += following_data.eq(under_way + data_charged - data_returned)
 
         # Completions that may come, and those of them that are of reads that have timed out
         expected = Signal(range(self._capacity + 1))
         following = Signal.like(expected)
         lost = Signal.like(expected)
+        lost_charged = Signal.like(charge.left)
+        lost_returned = Signal.like(charge.left)
         m.d.comb += following.eq(expected + charged - returned)
-        m.d.sync += expected.eq(following)
-        with m.If(self.late):
-            m.d.sync += lost.eq(lost + charge.left)
-        with m.Elif(charge.lost):
-            m.d.sync += lost.eq(lost - returns)
+        m.d.sync += [
+            expected.eq(following),
+            lost_charged.eq(Mux(self.late, charge.left, 0)),
+            lost_returned.eq(Mux(charge.lost, returns, 0)),
+            lost.eq(lost + lost_charged - lost_returned),
+        ]
 
         wider = self.boundary_128
         most = Mux(wider, MOST_COMPLETIONS // 2 + 1, MOST_COMPLETIONS)
@@ -201,8 +204,8 @@ class CompletionSpace(wiring.Component):
             self.room.eq(following <= self._capacity - most),
             self.data_room.eq(
                 (following <= self._capacity - most_data)
-                & ((self.in_flight == 0) | (data <= others))
-                & (data <= self.most)
+                & ((self.in_flight == 0) | (following_data <= others))
+                & (following_data <= self.most)
             ),
             self.hopeless.eq(lost > self._capacity - most),
         ]

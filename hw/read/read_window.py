@@ -24,8 +24,8 @@ PATIENCE, HASTE = 4096, 16
 #: Late measurements in a row with which the window grows: a short write the other way makes one or
 #: two late. Each counts for so many others.
 LATE, _LATE = 3, 2
-#: Cycles from one in which data waits to the next that count all the same: in between a request is
-#: made, or waits for its turn.
+#: Cycles from one in which data waits to the next that count all the same, a power of two: in
+#: between a request is made, or waits for its turn.
 PAUSE = 64
 #: Largest time that is measured, in cycles, plus one.
 _LONGEST = 1 << 13
@@ -102,22 +102,22 @@ class ReadWindow(wiring.Component):
             m.d.sync += running.eq(0)
         with m.Elif(self.returned != 0):
             m.d.sync += running.eq(1)
-        m.d.comb += [waits.eq(pause != PAUSE), counts.eq(waits & running)]
+        m.d.comb += [waits.eq(~pause[exact_log2(PAUSE)]), counts.eq(waits & running)]
 
-        # Charges of this measurement, and above them the measurements since the window changed
-        bits = exact_log2(self._charges)
-        count = Signal(bits + exact_log2(PATIENCE))
+        # Charges of this measurement; and the measurements before it since the window changed, or
+        # since one was late
+        count = Signal(exact_log2(self._charges))
         following = Signal(len(count) + 1)
+        measured = Signal(exact_log2(PATIENCE))
         ends = Signal()
         shrinks = Signal()
         begins_anew = Signal()
         #: the last change was to a smaller window; such a one was too small
         tried, patient = Signal(), Signal()
-        due = Mux(patient, following[-1], following[bits + exact_log2(HASTE)])
+        due = measured[: exact_log2(HASTE)].all() & (~patient | measured.all())
         m.d.comb += [
             following.eq(count + Mux(counts, self.returned, 0)),
-            ends.eq(following[bits] != count[bits]),
-            shrinks.eq(due & (steps != 0)),
+            ends.eq(following[-1]),
         ]
 
         # Cycles of this measurement, or, once it has taken as long as the link's time, those beyond
@@ -133,6 +133,7 @@ class ReadWindow(wiring.Component):
                 counts & ~all_room & (time == Mux(beyond, least[exact_log2(TOLERANCE) :], least))
             ),
             grows.eq(ends & late & (excess >= _LATE * (LATE - 1))),
+            shrinks.eq(ends & ~late & due & (steps != 0)),
             begins_anew.eq(
                 ends & ~all_room & ~beyond & (time < least - least[exact_log2(TOLERANCE) :])
             ),
@@ -143,11 +144,11 @@ class ReadWindow(wiring.Component):
             m.d.sync += [beyond.eq(1), late.eq(beyond | late), time.eq(0)]
         m.d.sync += count.eq(following)
         with m.If(ends):
-            m.d.sync += [beyond.eq(0), late.eq(0), time.eq(0)]
+            m.d.sync += [beyond.eq(0), late.eq(0), time.eq(0), measured.eq(measured + 1)]
             with m.If(~beyond):
                 m.d.sync += least.eq(time)
             with m.If(late):
-                m.d.sync += [excess.eq(excess + _LATE), count.eq(following[:bits])]
+                m.d.sync += [excess.eq(excess + _LATE), measured.eq(0)]
             with m.Elif(excess != 0):
                 m.d.sync += excess.eq(excess - 1)
         with m.If(begins_anew):
@@ -157,5 +158,5 @@ class ReadWindow(wiring.Component):
         with m.Elif(shrinks):
             m.d.sync += [steps.eq(steps - 1), tried.eq(1), patient.eq(0)]
         with m.If(begins_anew | grows | shrinks):
-            m.d.sync += [excess.eq(0), count.eq(0)]
+            m.d.sync += [excess.eq(0), count.eq(0), measured.eq(0)]
         return m

@@ -282,6 +282,10 @@ class Session:
         """Runs so many cycles, fewer if nothing is left to do; returns how many."""
         return self._native.session_run(self._handle, ctypes.c_uint64(cycles))
 
+    def acknowledge_after(self, ns: float) -> None:
+        """Changes `Conditions.ack_ns` of what the board sends from now on."""
+        self._native.session_acknowledge_after(self._handle, ctypes.c_double(ns))
+
     def events(self) -> np.ndarray:
         """Writes and interrupts that reached the host since the last call, as `EVENT`."""
         events = np.empty(_MOST_EVENTS, EVENT)

@@ -130,15 +130,16 @@ class Space(Property):
             under_way.append(Mux(of_data & ~late, may_come + drain, 0))
         total = Signal(8)
         following = self.inside("following")
+        gone = self.inside("lost") + self.inside("lost_charged") - self.inside("lost_returned")
         # While no data is under way, its limits do not hold up a read.
         idle = self.past(m, reduce(add, under_way) == 0)
         m.d.comb += [
             total.eq(reduce(add, charges)),
             Assert(following == total),
-            Assert(self.inside("lost") == reduce(add, lost)),
+            Assert(gone == reduce(add, lost)),
             Assert(total <= self.CAPACITY),
             Assert(self.inside("expected") <= self.CAPACITY),
-            Assert(self.inside("data") == reduce(add, under_way)),
+            Assert(self.inside("following_data") == reduce(add, under_way)),
         ]
         m.d.comb += Assert(~(idle & block.room) | block.data_room)
         self.cover(

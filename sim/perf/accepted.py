@@ -56,7 +56,7 @@ ACCEPTED: dict[str, dict[str, float]] = {
     "its next small read is not always there when it could be taken, so that others are": {
         "channels, h2c, 64 B beside 3 of 4096: 64 B, 62.5 MHz, MPS 128, RTT 1 µs": 57.36,
     },
-    "at half the clock the engine's own cycles are a longer time, so more data is in flight": {
+    "not traced; probably more is in flight, as the engine's cycles take longer at this clock": {
         "times, c2h beside reads: descriptor, boundary 64, 62.5 MHz, MPS 256, RTT 1 µs": 291,
         "times, c2h beside reads: descriptor, boundary 128, 62.5 MHz, MPS 512, RTT 1 µs": 280,
     },

@@ -78,6 +78,9 @@ _WAYS = {"page": "doorbell", "wide": "doorbell of 64 bits", "shadow": "shadow ta
 #: this block, and some between.
 _ACKS = (400.0, 1000.0, 2000.0)
 _BUFFERS = (14, 15, 24, 28, 29, 32)
+#: Acknowledgements that change in the middle of a run: from and to, in ns; the cycle in which they
+#: do; and the writes after which it counts how fast the rest is.
+_CHANGES, _CHANGED, _LEARNED = ((400.0, 2000.0), (1000.0, 2000.0), (2000.0, 400.0)), 5000, 64
 
 
 def jobs() -> Iterator[Job]:
@@ -108,6 +111,9 @@ def jobs() -> Iterator[Job]:
     for ack in _ACKS:
         for buffers in _BUFFERS:
             yield Job(_written, replace(USUAL, ack_ns=ack, transmit_buffers=buffers))
+    for clock in (125_000, 62_500):
+        for payload in (128, 512):
+            yield Job(_changed, replace(USUAL, clock_khz=clock, max_payload=payload))
     for tags in (8, 32):
         for rtt in (1000.0, 4000.0, 16_000.0):
             yield Job(_reads_by_tags, replace(USUAL, tags=tags, rtt_ns=rtt))
@@ -233,6 +239,23 @@ def _written(conditions: Conditions) -> list[Figure]:
     return [replace(figure, what=what)]
 
 
+def _changed(conditions: Conditions) -> list[Figure]:
+    """Acknowledgements that change in a run, beside a run in which all are as they are then."""
+    found = []
+    for before, after in _CHANGES:
+        for kind in ("c2h", "copy"):
+            rates = []
+            for ack in (before, after):
+                with Rig(replace(conditions, ack_ns=ack), _BULK) as rig:
+                    rates.append(rig.rate_from(kind, _BULK, _CHANGED, _LEARNED, after))
+            value, bound = (_mbps(rate, conditions) for rate in rates)
+            what = f"{kind}, ack {before / 1000:g} to {after / 1000:g} µs in a run"
+            found.append(
+                Figure("acknowledgements", what, conditions, value, "MB/s", None, bound, 0.98)
+            )
+    return found
+
+
 def _times(conditions: Conditions) -> list[Figure]:
     found = []
     with Rig(conditions, max(_SIZES)) as rig:
@@ -355,7 +378,8 @@ def _rate(
     target: float | None,
 ) -> Figure:
     # In the first run the engine learns how much it has to ask for.
-    value = [_mbps(rig.bytes_per_cycle(kind, _BULK), conditions) for _ in range(2)][-1]
+    rig.bytes_per_cycle(kind, _BULK)
+    value = _mbps(rig.bytes_per_cycle(kind, _BULK), conditions)
     best = _ideal(kind, _BULK, conditions)
     rates = {"h2c": best.read_rate, "dual": min(best.read_rate, best.write_rate)}
     reference = _mbps(rates.get(kind, best.write_rate), conditions)

@@ -141,6 +141,28 @@ class Rig:
         self._check(kind, nbytes)
         return nbytes / cycles
 
+    def rate_from(self, kind: str, nbytes: int, after: int, writes: int, ack_ns: float) -> float:
+        """Bytes per cycle that arrive in the rest of a run whose acknowledgements change.
+
+        Of a chain like `bytes_per_cycle`'s, with writes. `after` cycles of it they begin to take
+        `ack_ns`; counted is what follows the next so many writes.
+        """
+        sides = KINDS[kind]
+        self.session.events()
+        for side in sides:
+            self._start(kind, side, nbytes, DESCRIPTOR_BYTES)
+        self.session.run(after)
+        changed = self.session.cycle
+        self.session.acknowledge_after(ack_ns)
+        self._finish(sides, -(-nbytes // DESCRIPTOR_BYTES))
+        self._driver.engine.stop(sides)
+        self._check(kind, nbytes)
+        events = self.session.events()
+        events = events[(events["cycle"] > changed) & (events["address"] >= self.target)]
+        start, *rest = events[writes:]
+        cycles = int(rest[-1]["cycle"]) - int(start["cycle"])
+        return sum(int(event["nbytes"]) for event in rest) / cycles
+
     def times(self, kind: str, nbytes: int, *, pushed: bool = False) -> Times:
         """Of a transfer that is one descriptor on each side, which is fetched unless `pushed`."""
         self.session.events()

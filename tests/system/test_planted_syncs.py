@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Syncs that are left out of a copy of the driver: bounce buffers show each of them.
+"""Syncs that are left out of a copy of the driver, or late: bounce buffers show each of them.
 
 A driver that passes with bounce buffers, and makes the same calls without coherence
 (test_arm64_not_coherent.py), leaves out none.
@@ -22,7 +22,8 @@ pytestmark = pytest.mark.system
 
 _DECLARED = "unsigned int planted;\n"
 _PARAMETER = f"{_DECLARED}module_param(planted, uint, 0644);\n"
-#: By file: what takes the place of what. Bits of the parameter say which syncs are left out.
+#: By file: what takes the place of what. Bits of the parameter say which syncs are left out, 8 that
+#: those of frames begin late.
 _PLANTED = {
     "engine/dispatch.c": {
         "static unsigned int timeout_ms": f"{_PARAMETER}static unsigned int timeout_ms",
@@ -33,6 +34,14 @@ _PLANTED = {
     "jobs/job.c": {
         "static bool job_wants_sync": f"extern {_DECLARED}static bool job_wants_sync",
         "leg->surface->needs_sync);": "leg->surface->needs_sync && !(planted & 4));",
+    },
+    "engine/frame_ring.c": {
+        "#include <linux/math64.h>": (
+            f"#include <linux/delay.h>\n#include <linux/math64.h>\nextern {_DECLARED}"
+        ),
+        "\tu64 filled;\n\n\tspin_lock_irq": (
+            "\tu64 filled;\n\n\tif (planted & 8)\n\t\tmsleep(1000);\n\tspin_lock_irq"
+        ),
     },
 }
 
@@ -50,7 +59,8 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guest]:
             text = text.replace(old, new)
         Path(folder, name).write_text(text)
     files = {"planted.ko": build(kernel, folder)["peerdma"]}
-    with Guest("bounce", kernel=kernel, load=False, files=files) as guest:
+    source = [["--user", "pattern"]]
+    with Guest("bounce", kernel=kernel, load=False, files=files, further_boards=source) as guest:
         guest.check_run("insmod /run/guest/planted.ko")
         yield guest
 
@@ -77,4 +87,20 @@ def test_a_sync_that_is_left_out_is_found(planted: Guest, bit: int, check: str):
                 except AssertionError:
                     continue
             raise AssertionError("nothing was found")
+    """)
+
+
+def test_frames_are_told_once_though_their_sync_is_late(planted: Guest):
+    """By then more are filled, for which it is asked again."""
+    planted.python("""
+        import select
+
+        from tests.system.picoevb import Node, setting
+        from tests.system.rings import SENSOR, SIZE, Ring, source
+
+        with setting("peerdma", "planted", 8), source(SIZE, 9), Node(SENSOR) as node:
+            ring = Ring(node, 3, seed=9)
+            ring.wait(3)
+            assert not select.select([node.fd], [], [], 3)[0]
+            ring.stop()
     """)

@@ -110,8 +110,8 @@ def look_at_clock(board: Board) -> Iterator[Finding]:
     measured = (rate.least_khz + rate.most_khz) / 2e3
     yield warn(
         "clock",
-        f"{measured:.1f} MHz, and the gateware was generated for {said}: its timeouts and the "
-        "data in flight are reckoned for that, and frames have no times",
+        f"{measured:.1f} MHz, and the gateware was generated for {said}: its timeouts and its "
+        "window of writes count on that, and frames may have no times",
         "generate the gateware again with --clock-khz for the clock that drives it, or mend the "
         "board's clock",
     )

@@ -33,20 +33,39 @@ _LONGEST = 255
 _REACTION = 8
 #: Units without a TLP after which the block's count shows all that it was given.
 _SETTLED = 16
+#: A turn is slow if the link would be idle for as many units, and one for each `1 << _SHARE` of
+#: the window.
+_SLOW, _SHARE = 4, 5
+#: Cycles from `write` to a write's first beat, at most, in a core that has one.
+_STARTED = 16
+#: Units by which the window grows beyond what a turn lacked: less is not noticed.
+_MARGIN = 24
+#: A slow turn weighs as much as so many others. With so much the link is slow for another reason
+#: than the window.
+_TURN, _VAIN = 4, 31
+#: Turns after which it is tried whether less is enough, or more is needed, a power of two.
+_PATIENCE = 4096
 
 
 class WriteWindow(wiring.Component):
     """Says when a write may start.
 
     It does if all TLPs in the block but the last two are no more than the link carries while an
-    acknowledgement is on its way, and if another TLP then has a buffer, too. Reads do not
-    count among the last two, unless there are very many in a row.
+    acknowledgement is on its way (the window), and if another TLP then has a buffer, too. Reads do
+    not count among the last two, unless there are very many in a row.
 
     The latency of an acknowledgement is measured with each TLP of two beats (a read request, or
     what carries a dword) that finds the block empty: from its first beat to the first buffer that
     is free again. Before the first one it counts as none; later ones count if no other TLP comes
     meanwhile. The block's number of buffers is the largest that it has shown; when that has not
     changed for `_LONGEST` units, what it shows then.
+
+    A latency that rises while writes go on is seen by the link being idle, if it carries TLPs as
+    fast as it can. A turn is the time from the beginning of a TLP until the first one begins after
+    it has left the block. After the second turn in a row with notable idle time, though the core
+    had writes, the window grows by that time. If that does not help the link is slow for another
+    reason, and the window is again what was measured; it is also after `_PATIENCE` turns, to see
+    whether that is enough.
 
     Latency: 3 cycles from `free` to `write`.
 
@@ -135,11 +154,13 @@ class WriteWindow(wiring.Component):
         time, latency = (Signal(range(_LONGEST + 1), init=init) for init in (_LONGEST, 0))
         measuring, second = Signal(), Signal()
         late = time == _LONGEST
-        with m.If(self._tick(m) & ~late):
+        tick = self._tick(m)
+        window = self._window(m, begins, used, tick, latency)
+        with m.If(tick & ~late):
             m.d.sync += time.eq(time + 1)
         with m.If(measuring):
             with m.If((free > free_before) | late):
-                m.d.sync += [latency.eq(time), measuring.eq(0)]
+                m.d.sync += [latency.eq(time), window.eq(time), measuring.eq(0)]
             with m.If(late):
                 m.d.sync += time.eq(0)
             with m.If(self.beat):
@@ -157,16 +178,67 @@ class WriteWindow(wiring.Component):
                 second.eq(1),
             ]
         with m.If(~self.link_up):
-            m.d.sync += [time.eq(_LONGEST), latency.eq(0), measuring.eq(0)]
+            m.d.sync += [time.eq(_LONGEST), latency.eq(0), window.eq(0), measuring.eq(0)]
 
         inside = Signal(signed(len(total)))
         m.d.comb += [
             forget.eq(late & ~measuring & ~changed),
             inside.eq(start - oldest),
             self.read.eq(free != 0),
-            self.write.eq((free > 1) & (empty | (inside <= latency + _SPARE))),
+            self.write.eq((free > 1) & (empty | (inside <= window + _SPARE))),
         ]
         return m
+
+    def _window(self, m, begins: Value, used: Value, tick: Value, latency: Value) -> Signal:
+        """The latency that is reckoned with: what was measured, or more."""
+        opened = Signal(range(_STARTED + 1))
+        with m.If(self.beat | ~self.write):
+            m.d.sync += opened.eq(0)
+        with m.Elif(opened != _STARTED):
+            m.d.sync += opened.eq(opened + 1)
+
+        # Units that would wait in the block if the link carried them as fast as it can. More than
+        # it holds are not counted: units are a little more than a TLP's bytes.
+        queue = Signal(7)
+        full, idle = queue[1:].all(), queue == 0
+        m.d.sync += queue.eq(queue + Mux(full, 0, self.beat + begins) - (tick & ~idle))
+
+        # Of this turn: TLPs, units for which the link would be idle, and whether the core had
+        # writes all the time.
+        since, lost, counts = Signal(6), Signal.like(latency), Signal()
+        window = Signal.like(latency)
+        left, ends, slow = Signal(), Signal(), Signal()
+        m.d.comb += [
+            left.eq(used < since),
+            ends.eq(begins & counts & left),
+            slow.eq(lost >= _SLOW + window[_SHARE:]),
+        ]
+        with m.If(begins & (left | ~counts)):
+            m.d.sync += [since.eq(1), lost.eq(0), counts.eq(1)]
+        with m.Else():
+            m.d.sync += since.eq(since + begins)
+            with m.If(tick & idle & (lost != _LONGEST)):
+                m.d.sync += lost.eq(lost + 1)
+        with m.If(opened == _STARTED):
+            m.d.sync += counts.eq(0)
+
+        larger = Signal(range(3 * _LONGEST))
+        excess, turns = Signal(range(_VAIN + 1)), Signal(range(_PATIENCE))
+        vain = excess == _VAIN
+        m.d.comb += larger.eq(window + lost + _MARGIN)
+        with m.If(ends):
+            m.d.sync += turns.eq(turns + 1)
+            with m.If(turns.all()):
+                m.d.sync += [excess.eq(0), window.eq(latency)]
+            with m.Elif(slow & ~vain):
+                m.d.sync += excess.eq(Mux(excess > _VAIN - _TURN, _VAIN, excess + _TURN))
+                with m.If(excess > _VAIN - _TURN):
+                    m.d.sync += [window.eq(latency), turns.eq(0)]
+                with m.Elif(excess >= _TURN):
+                    m.d.sync += [window.eq(Mux(larger > _LONGEST, _LONGEST, larger)), turns.eq(0)]
+            with m.Elif((excess != 0) & ~vain):
+                m.d.sync += excess.eq(excess - 1)
+        return window
 
     def _tick(self, m) -> Value:
         """High whenever the link has carried a unit."""

@@ -18,10 +18,12 @@ Link::Link(const Options &options)
     : bytes_per_cycle_(options.link_mbps > 0
                            ? options.link_mbps * 1000 / options.clock_khz * (1 - kSkp)
                            : std::numeric_limits<double>::infinity()),
-      ack_(options.ack_ns * options.clock_khz * 1e-6),
+      cycles_per_ns_(options.clock_khz * 1e-6),
       posted_(options.posted_headers, options.posted_data,
-              options.credit_ns * options.clock_khz * 1e-6),
-      nonposted_(options.nonposted_headers, 0, options.credit_ns * options.clock_khz * 1e-6) {}
+              options.credit_ns * cycles_per_ns_),
+      nonposted_(options.nonposted_headers, 0, options.credit_ns * cycles_per_ns_) {
+    acknowledge_after(options.ack_ns);
+}
 
 void Link::send_up(Upstream &&packet) {
     if (up_dllps_) {

@@ -55,6 +55,8 @@ public:
     void send_down(double ready, Downstream &&packet);
     // One clock edge.
     void advance();
+    // From now on, TLPs that are sent are acknowledged so long after they were received.
+    void acknowledge_after(double ns) { ack_ = ns * cycles_per_ns_; }
     // Discards everything in flight; does not reset time.
     void flush();
 
@@ -85,7 +87,8 @@ private:
     UpperEnd *upper_ = nullptr;
     LowerEnd *lower_ = nullptr;
     double bytes_per_cycle_;
-    double ack_;
+    double cycles_per_ns_;
+    double ack_ = 0;
     Credits posted_, nonposted_;
     uint64_t cycle_ = 0;
     double up_free_ = 0, down_free_ = 0;

@@ -51,6 +51,7 @@ public:
     // PCIe rules that the core broke.
     uint64_t errors() const { return root_.errors() + block_.errors(); }
     const Pauses &pauses() const { return block_.pauses(); }
+    void acknowledge_after(double ns) { link_.acknowledge_after(ns); }
     void restart_faults() { root_.restart_faults(), block_.restart_faults(); }
     Trace &trace() { return trace_; }
 

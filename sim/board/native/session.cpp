@@ -157,5 +157,10 @@ uint64_t session_errors(Session *session) {
 // What the block has done so far.
 void session_pauses(Session *session, peerdma::Pauses *to) { *to = session->model().pauses(); }
 
+// As `ack_ns`, of TLPs that are sent from now on.
+void session_acknowledge_after(Session *session, double ns) {
+    session->model().acknowledge_after(ns);
+}
+
 void session_close(Session *session) { delete session; }
 }

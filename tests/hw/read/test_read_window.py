@@ -6,7 +6,7 @@ from collections import deque
 import pytest
 
 from hw.read import read_window
-from hw.read.read_window import HASTE, LATE, PATIENCE, PAUSE, STEP, ReadWindow
+from hw.read.read_window import HASTE, LATE, PATIENCE, PAUSE, STEP, TOLERANCE, ReadWindow
 from tests.hw.helpers import simulate
 
 #: Completions for which there is room, and those of the largest data read.
@@ -18,7 +18,7 @@ CHARGES, PACE = 2, 10
 COUNT = 128 // CHARGES
 CYCLES = COUNT * PACE
 #: Cycles by which a measurement may take longer.
-TOLERATED = CYCLES // 128
+TOLERATED = CYCLES // TOLERANCE
 
 
 def most(steps: int) -> int:
@@ -105,6 +105,18 @@ def test_it_grows_when_completions_are_late(late):
             assert link.most == most(TOP - 3)
             await link.late(late)
         assert link.most == most(TOP - 3 if late == TOLERATED else TOP - 2)
+
+    run(test)
+
+
+def test_what_is_late_puts_off_a_smaller_one():
+    async def test(link):
+        await link.begin()
+        await link.shrink(HASTE)
+        await link.give((HASTE - 1) * COUNT)
+        await link.late(TOLERATED + 1)
+        assert link.most == most(TOP - 1)
+        await link.shrink(HASTE)
 
     run(test)
 

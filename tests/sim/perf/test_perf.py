@@ -101,6 +101,19 @@ def test_times_are_in_order(rig):
     assert behind.data - behind.fetched > alone.data - alone.fetched
 
 
+def test_acknowledgements_change_within_a_run():
+    """With four buffers they bound the rate, whatever the core makes of its room."""
+    few = replace(USUAL, transmit_buffers=4)
+    rates = []
+    for before, after in ((400, 2000), (2000, 2000), (2000, 400), (400, 400)):
+        with Rig(replace(few, ack_ns=before), 1 << 18) as rig:
+            rates.append(rig.rate_from("c2h", 1 << 18, 5000, 64, after))
+    late, slow, early, fast = rates
+    assert slow < fast / 2
+    assert late == pytest.approx(slow, rel=0.02)
+    assert early == pytest.approx(fast, rel=0.02)
+
+
 def test_figures_are_judged():
     """Shares of rates, cycles above times; and what is missed is named."""
     fast = Figure("bulk", "c2h", USUAL, 430.0, "MB/s", 431.0, 431.3, 0.99)

@@ -278,12 +278,15 @@ static void cost(void)
 static pid_t count_stops(enum __ptrace_request request, double *more)
 {
 	long stops[6] = { 0 };
-	int status, part = 0;
+	int status = 0, part = 0;
 	pid_t child = fork();
 
-	if (child <= 0) {
-		EXPECT(!child && !ptrace(PTRACE_TRACEME, 0, NULL, NULL));
-		raise(SIGSTOP);
+	if (!child) {
+		/* Nobody would wake a child that is not traced. */
+		if (ptrace(PTRACE_TRACEME, 0, NULL, NULL))
+			EXPECT(!"a child can be traced");
+		else
+			raise(SIGSTOP);
 		return child;
 	}
 	while (waitpid(child, &status, 0) == child && WIFSTOPPED(status)) {
@@ -301,8 +304,7 @@ static pid_t count_stops(enum __ptrace_request request, double *more)
 
 /*
  * The processor time of the header is that of its system calls, which must be the same as without
- * it, and of its own instructions, few beside the tens of thousands of a copy in the kernel. Times
- * would say the same, but not twice.
+ * it, and of its own instructions. Times would say the same, but not twice.
  */
 static void counted(void)
 {

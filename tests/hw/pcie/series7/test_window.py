@@ -7,6 +7,7 @@ from collections import deque
 
 import pytest
 
+from hw.pcie.series7 import window
 from hw.pcie.series7.window import _SPARE, UNIT, WriteWindow
 from tests.hw.helpers import seeded, simulate
 
@@ -34,6 +35,11 @@ class Link:
 
     Attributes
     ----------
+    together : int
+        So many TLPs have one acknowledgement, with the last of them, or `ack` cycles after the
+        first one.
+    stalled : int
+        For so many cycles more the link sends nothing: it has no credits.
     idle, waiting : list of int
         For each cycle: whether the link is idle, and bytes in the block that wait to be sent or
         are being sent.
@@ -51,7 +57,8 @@ class Link:
         self.buffers, self.ack, self.lag = buffers, ack, lag
         self.size = size or max_payload
         self.idle, self.waiting, self.inside = [], [], []
-        self.writing = True
+        self.together, self.stalled = 1, 0
+        self._pending = []
         self._queue, self._unacknowledged = deque(), deque()
         self._free = deque()
         self._room = deque([0] * START, maxlen=START)
@@ -78,17 +85,23 @@ class Link:
         ctx.set(dut.payload, payload)
         self._cycle += 1
         # The link.
-        if self._queue:
+        if self._queue and not self.stalled:
             self._sent += self.rate
             if self._sent >= self._queue[0]:
                 self._sent -= self._queue.popleft()
-                self._unacknowledged.append(self._cycle + self.ack)
+                self._pending.append(self._cycle)
+        self.stalled = max(self.stalled - 1, 0)
+        together = len(self._pending) >= self.together
+        if self._pending and (together or self._cycle - self._pending[0] >= self.ack):
+            self._unacknowledged += [self._cycle + self.ack] * len(self._pending)
+            self._pending.clear()
         if not self._queue:
             self._sent = 0.0
         while self._unacknowledged and self._unacknowledged[0] <= self._cycle:
             self._unacknowledged.popleft()
         self._taking |= first
-        inside = len(self._queue) + len(self._unacknowledged) + self._taking
+        sent = len(self._pending) + len(self._unacknowledged)
+        inside = len(self._queue) + sent + self._taking
         self.idle.append(not self._queue)
         self.waiting.append(sum(self._queue) - self._sent)
         self.inside.append(inside)
@@ -214,16 +227,20 @@ def test_latency_is_counted_in_what_the_link_carries(speed, lanes):
 
 
 def test_nothing_is_learned_yet():
-    """Writes go, and wait for acknowledgements."""
+    """Writes go, and wait for acknowledgements, which tell how many they may be."""
     link = Link(ack=250)
 
     async def testbench(ctx):
         await link.rest(ctx, 10)
         start = len(link.idle)
-        await link.write(ctx, 20)
+        await link.write(ctx, 10)
         busy, queue = link.since(start)
-        assert 0.3 < busy < 0.6
+        assert 0.2 < busy < 0.6
         assert queue <= 4 * wire(128)
+        await link.write(ctx, 30)
+        start = len(link.idle)
+        await link.write(ctx, 40)
+        assert link.since(start)[0] == 1
 
     link.run(testbench)
 
@@ -246,6 +263,115 @@ def test_latency_is_learned_again(before, after, how):
         await link.write(ctx, 15)
         start = len(link.idle)
         await link.write(ctx, 40)
+        busy, queue = link.since(start)
+        assert busy == 1
+        assert queue <= 4 * wire(128)
+
+    link.run(testbench)
+
+
+@pytest.mark.parametrize(
+    ("max_payload", "together", "read_after"), [(128, 1, 0), (128, 4, 4), (256, 1, 4), (512, 1, 0)]
+)
+@pytest.mark.parametrize(("before", "after"), [(400, 2000), (1000, 2000), (400, 1400)])
+@pytest.mark.parametrize("clock_khz", [62_500, 125_000])
+def test_a_longer_latency_is_learned_in_a_run(
+    clock_khz, before, after, max_payload, together, read_after
+):
+    """In 64 writes."""
+    link = Link(clock_khz=clock_khz, ack=before * clock_khz // 1_000_000, max_payload=max_payload)
+
+    async def testbench(ctx):
+        await link.learn(ctx)
+        link.together = together
+        await link.write(ctx, 70, read_after=read_after)
+        link.ack = after * clock_khz // 1_000_000
+        await link.write(ctx, 64, read_after=read_after)
+        start = len(link.idle)
+        await link.write(ctx, 100, read_after=read_after)
+        busy, queue = link.since(start)
+        assert busy >= 0.94
+        assert queue <= 5 * wire(max_payload)
+
+    link.run(testbench)
+
+
+@pytest.mark.parametrize("what", ["acknowledgements were late", "the link stalled", "neither"])
+def test_what_is_over_is_forgotten_in_a_run(monkeypatch, what):
+    """Without a pause of the writes."""
+    patience = 16
+    monkeypatch.setattr(window, "_PATIENCE", patience)
+    link = Link(clock_khz=62_500, ack=25)
+
+    async def testbench(ctx):
+        await link.learn(ctx)
+        await link.write(ctx, 50)
+        if what == "acknowledgements were late":
+            link.ack = 125
+            await link.write(ctx, 100)
+            link.ack = 25
+        for _ in range(10 if what == "the link stalled" else 0):
+            link.stalled = 200
+            await link.write(ctx, 3)
+        await link.write(ctx, 25 * patience)
+        start = len(link.idle)
+        await link.write(ctx, 100)
+        busy, queue = link.since(start)
+        assert busy == 1
+        assert queue <= 4 * wire(128)
+
+    link.run(testbench)
+
+
+def test_one_stall_changes_nothing():
+    link = Link(clock_khz=62_500, ack=25)
+
+    async def testbench(ctx):
+        await link.learn(ctx)
+        for _ in range(4):
+            await link.write(ctx, 40)
+            link.stalled = 200
+            await link.write(ctx, 15)
+            start = len(link.idle)
+            await link.write(ctx, 20)
+            busy, queue = link.since(start)
+            assert busy == 1
+            assert queue <= 4 * wire(128)
+
+    link.run(testbench)
+
+
+@pytest.mark.parametrize("ack", [25, 125])
+def test_a_link_that_is_slower_than_it_says(ack):
+    """A larger window does not help, and is not kept."""
+    link = Link(clock_khz=62_500, ack=ack)
+    link.rate *= 0.85
+
+    async def testbench(ctx):
+        await link.learn(ctx)
+        await link.write(ctx, 400)
+        start = len(link.idle)
+        await link.write(ctx, 100)
+        busy, queue = link.since(start)
+        assert busy == 1
+        assert queue <= 5 * wire(128)
+
+    link.run(testbench)
+
+
+@pytest.mark.parametrize("pause", [1, 8, 40, 80])
+def test_a_core_without_writes_is_not_taken_for_a_slow_link(pause):
+    link = Link()
+
+    async def testbench(ctx):
+        await link.learn(ctx)
+        # Fewer than it takes to find out that a larger window does not help.
+        for _ in range(6):
+            await link.write(ctx, 1)
+            await link.rest(ctx, pause)
+        await link.write(ctx, 15)
+        start = len(link.idle)
+        await link.write(ctx, 20)
         busy, queue = link.since(start)
         assert busy == 1
         assert queue <= 4 * wire(128)
