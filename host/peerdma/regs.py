@@ -477,7 +477,7 @@ SGDMA_COMMON = Block(
 #: "PDMA" as little-endian bytes.
 EXTENSION_MAGIC = 0x414D_4450
 #: (major, minor): another major is refused, a newer minor only adds.
-EXTENSION_VERSION = (1, 3)
+EXTENSION_VERSION = (1, 4)
 
 #: Name of the user block that hands the stream on as it is.
 PASS_THROUGH = "PASS"
@@ -506,10 +506,11 @@ class Capability(enum.IntFlag):
     PUSH = 1 << 3
     #: The frames of the user block can have records, see `FRAME_RECORD`.
     FRAME_RECORDS = 1 << 4
-    #: Launch queues are there, see `LAUNCH_QUEUE`.
-    LAUNCH = 1 << 5
     #: Each channel has an error capture of its own, see `CAPTURE`.
     CAPTURE = 1 << 6
+    #: Launch queues are there, see `LAUNCH_QUEUE`. Bit 5 was that of those of 1.3, which have one
+    #: ticket at work at a time: software for these would release the memory of a slot too early.
+    LAUNCH = 1 << 7
 
 
 class ErrorKind(enum.IntEnum):
