@@ -198,7 +198,7 @@ static void frame_ring_tell(struct peerdma_frame_ring *ring, u64 ready)
 {
 	struct peerdma_job *job = ring->job;
 
-	/* Told already, if more were filled just before the work for those before began. */
+	/* The work before told of these, too, if they were filled before it looked. */
 	if (ready == ring->ready)
 		return;
 	ring->ready = ready;

@@ -241,18 +241,18 @@ def _written(conditions: Conditions) -> list[Figure]:
 
 def _changed(conditions: Conditions) -> list[Figure]:
     """Acknowledgements that change in a run, beside a run in which all are as they are then."""
+
+    def rate(kind: str, before: float, after: float) -> float:
+        with Rig(replace(conditions, ack_ns=before), _BULK) as rig:
+            return _mbps(rig.rate_from(kind, _BULK, _CHANGED, _LEARNED, after), conditions)
+
     found = []
-    for before, after in _CHANGES:
-        for kind in ("c2h", "copy"):
-            rates = []
-            for ack in (before, after):
-                with Rig(replace(conditions, ack_ns=ack), _BULK) as rig:
-                    rates.append(rig.rate_from(kind, _BULK, _CHANGED, _LEARNED, after))
-            value, bound = (_mbps(rate, conditions) for rate in rates)
+    for kind in ("c2h", "copy"):
+        steady = {after: rate(kind, after, after) for after in {each[1] for each in _CHANGES}}
+        for before, after in _CHANGES:
+            value = rate(kind, before, after), "MB/s", None, steady[after], 0.98
             what = f"{kind}, ack {before / 1000:g} to {after / 1000:g} µs in a run"
-            found.append(
-                Figure("acknowledgements", what, conditions, value, "MB/s", None, bound, 0.98)
-            )
+            found.append(Figure("acknowledgements", what, conditions, *value))
     return found
 
 

@@ -62,11 +62,12 @@ def acquires(folder: str) -> None:
     """In the guest: frames arrive whole, and in order; without a source the program ends."""
     with source(PAGE, 5):
         done = subprocess.run([f"{folder}/header_c", "frames"], capture_output=True, text=True)
-    assert done.stdout == "as it should be\n"
+    assert done.stdout == "as it should be\n", done.stdout
     program, file, frame = f"{folder}/acquire_c", Path(tempfile.gettempdir(), "frames"), 65536
     with source(frame, 5):
         done = subprocess.run([program, file, "20", SENSOR], capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "acquire_c: 20 of 20 frames were written\n")
+    said = done.stderr
+    assert (done.returncode, said) == (0, "acquire_c: 20 of 20 frames were written\n"), said
     found = file.read_bytes()
     for number in range(20):
         got = found[number * frame : (number + 1) * frame]

@@ -59,8 +59,8 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guest]:
             text = text.replace(old, new)
         Path(folder, name).write_text(text)
     files = {"planted.ko": build(kernel, folder)["peerdma"]}
-    source = [["--user", "pattern"]]
-    with Guest("bounce", kernel=kernel, load=False, files=files, further_boards=source) as guest:
+    boards = [["--user", "pattern"]]
+    with Guest("bounce", kernel=kernel, load=False, files=files, further_boards=boards) as guest:
         guest.check_run("insmod /run/guest/planted.ko")
         yield guest
 

@@ -36,7 +36,7 @@ _SETTLED = 16
 #: A turn is slow if the link would be idle for as many units, and one for each `1 << _SHARE` of
 #: the window.
 _SLOW, _SHARE = 4, 5
-#: Cycles from `write` to a write's first beat, at most, in a core that has one.
+#: Cycles without a beat, though a write may start, after which the core is taken to have none.
 _STARTED = 16
 #: Units by which the window grows beyond what a turn lacked: less is not noticed.
 _MARGIN = 24

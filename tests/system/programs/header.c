@@ -200,6 +200,7 @@ static void frames(void)
 		EXPECT(!peerdma_frames_release(&sensor, &frames, 1));
 		seen++;
 	}
+	EXPECT(!peerdma_frames_wait(&sensor, &frames, seen + 3, 20000, &filled));
 	EXPECT(peerdma_frames_wait(&sensor, &frames, seen + 4, 20, &filled) == -EAGAIN);
 	/* What was filled before the end can still be had, and then the end. */
 	EXPECT(!peerdma_frames_stop(&sensor, &frames));

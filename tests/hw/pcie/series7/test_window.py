@@ -148,8 +148,10 @@ class Link:
             if read_after and number % read_after == 0:
                 await self.send(ctx, READ - FRAMING)
 
-    def since(self, start):
-        """Share of the time since a cycle in which the link was busy, and the longest queue."""
+    async def measure(self, ctx, count, **reads):
+        """While so many are written: share of the time in which the link is busy, longest queue."""
+        start = len(self.idle)
+        await self.write(ctx, count, **reads)
         idle = self.idle[start:]
         return 1 - sum(idle) / len(idle), max(self.waiting[start:])
 
@@ -167,9 +169,7 @@ def test_the_link_is_busy_and_little_waits(clock_khz, ack_ns, max_payload):
     async def testbench(ctx):
         await link.learn(ctx)
         await link.write(ctx, 15)
-        start = len(link.idle)
-        await link.write(ctx, 40)
-        busy, queue = link.since(start)
+        busy, queue = await link.measure(ctx, 40)
         assert busy == 1
         assert queue <= 4 * wire(max_payload)
 
@@ -186,9 +186,7 @@ def test_any_number_of_buffers(buffers, ack, lag):
     async def testbench(ctx):
         await link.learn(ctx)
         await link.write(ctx, 5, read_after=4)
-        start = len(link.idle)
-        await link.write(ctx, 60, read_after=4)
-        assert link.since(start)[0] == 1
+        assert (await link.measure(ctx, 60, read_after=4))[0] == 1
 
     link.run(testbench)
 
@@ -200,9 +198,7 @@ def test_small_writes_are_more_of_them(size):
     async def testbench(ctx):
         await link.learn(ctx)
         await link.write(ctx, 30)
-        start = len(link.idle)
-        await link.write(ctx, 100)
-        busy, queue = link.since(start)
+        busy, queue = await link.measure(ctx, 100)
         assert busy == 1 if size > 16 else busy > 0.85
         # Those that may wait, one that has just been let go, and for late acknowledgements.
         assert queue <= 3 * wire(size) + _SPARE * UNIT
@@ -217,9 +213,7 @@ def test_latency_is_counted_in_what_the_link_carries(speed, lanes):
     async def testbench(ctx):
         await link.learn(ctx)
         await link.write(ctx, 15)
-        start = len(link.idle)
-        await link.write(ctx, 40)
-        busy, queue = link.since(start)
+        busy, queue = await link.measure(ctx, 40)
         assert busy == 1
         assert queue <= 4 * wire(128)
 
@@ -232,15 +226,11 @@ def test_nothing_is_learned_yet():
 
     async def testbench(ctx):
         await link.rest(ctx, 10)
-        start = len(link.idle)
-        await link.write(ctx, 10)
-        busy, queue = link.since(start)
+        busy, queue = await link.measure(ctx, 10)
         assert 0.2 < busy < 0.6
         assert queue <= 4 * wire(128)
         await link.write(ctx, 30)
-        start = len(link.idle)
-        await link.write(ctx, 40)
-        assert link.since(start)[0] == 1
+        assert (await link.measure(ctx, 40))[0] == 1
 
     link.run(testbench)
 
@@ -261,9 +251,7 @@ def test_latency_is_learned_again(before, after, how):
             ctx.set(link.dut.link_up, 1)
         await link.learn(ctx)
         await link.write(ctx, 15)
-        start = len(link.idle)
-        await link.write(ctx, 40)
-        busy, queue = link.since(start)
+        busy, queue = await link.measure(ctx, 40)
         assert busy == 1
         assert queue <= 4 * wire(128)
 
@@ -287,9 +275,7 @@ def test_a_longer_latency_is_learned_in_a_run(
         await link.write(ctx, 70, read_after=read_after)
         link.ack = after * clock_khz // 1_000_000
         await link.write(ctx, 64, read_after=read_after)
-        start = len(link.idle)
-        await link.write(ctx, 100, read_after=read_after)
-        busy, queue = link.since(start)
+        busy, queue = await link.measure(ctx, 100, read_after=read_after)
         assert busy >= 0.94
         assert queue <= 5 * wire(max_payload)
 
@@ -314,9 +300,7 @@ def test_what_is_over_is_forgotten_in_a_run(monkeypatch, what):
             link.stalled = 200
             await link.write(ctx, 3)
         await link.write(ctx, 25 * patience)
-        start = len(link.idle)
-        await link.write(ctx, 100)
-        busy, queue = link.since(start)
+        busy, queue = await link.measure(ctx, 100)
         assert busy == 1
         assert queue <= 4 * wire(128)
 
@@ -332,9 +316,7 @@ def test_one_stall_changes_nothing():
             await link.write(ctx, 40)
             link.stalled = 200
             await link.write(ctx, 15)
-            start = len(link.idle)
-            await link.write(ctx, 20)
-            busy, queue = link.since(start)
+            busy, queue = await link.measure(ctx, 20)
             assert busy == 1
             assert queue <= 4 * wire(128)
 
@@ -350,9 +332,7 @@ def test_a_link_that_is_slower_than_it_says(ack):
     async def testbench(ctx):
         await link.learn(ctx)
         await link.write(ctx, 400)
-        start = len(link.idle)
-        await link.write(ctx, 100)
-        busy, queue = link.since(start)
+        busy, queue = await link.measure(ctx, 100)
         assert busy == 1
         assert queue <= 5 * wire(128)
 
@@ -370,9 +350,7 @@ def test_a_core_without_writes_is_not_taken_for_a_slow_link(pause):
             await link.write(ctx, 1)
             await link.rest(ctx, pause)
         await link.write(ctx, 15)
-        start = len(link.idle)
-        await link.write(ctx, 20)
-        busy, queue = link.since(start)
+        busy, queue = await link.measure(ctx, 20)
         assert busy == 1
         assert queue <= 4 * wire(128)
 
@@ -388,9 +366,7 @@ def test_a_read_that_others_follow_tells_the_latency_too():
         await link.send(ctx, READ - FRAMING)
         await link.rest(ctx, 150)
         await link.write(ctx, 20)
-        start = len(link.idle)
-        await link.write(ctx, 40)
-        assert link.since(start)[0] == 1
+        assert (await link.measure(ctx, 40))[0] == 1
 
     link.run(testbench)
 
@@ -410,9 +386,7 @@ def test_what_the_block_sends_by_itself_is_not_measured(ahead):
             link.message()
             await link.rest(ctx)
         await link.write(ctx, 15)
-        start = len(link.idle)
-        await link.write(ctx, 40)
-        assert link.since(start)[0] == 1
+        assert (await link.measure(ctx, 40))[0] == 1
 
     link.run(testbench)
 
@@ -427,9 +401,7 @@ def test_a_write_tells_nothing():
         await link.write(ctx, 1)
         await link.rest(ctx)
         await link.write(ctx, 8)
-        start = len(link.idle)
-        await link.write(ctx, 20)
-        assert link.since(start)[1] <= 4 * wire(512)
+        assert (await link.measure(ctx, 20))[1] <= 4 * wire(512)
 
     link.run(testbench)
 
@@ -446,9 +418,7 @@ def test_a_block_with_fewer_buffers_than_before_does_not_hang(buffers):
         link.buffers = buffers
         await link.learn(ctx)
         await link.write(ctx, 5)
-        start = len(link.idle)
-        await link.write(ctx, 40)
-        assert link.since(start)[0] == 1
+        assert (await link.measure(ctx, 40))[0] == 1
 
     link.run(testbench)
 
@@ -490,9 +460,7 @@ def test_a_tlp_that_comes_when_another_goes_does_not_hide_its_end():
         await link.rest(ctx, cycles - 1)
         await link.send(ctx, READ - FRAMING)
         assert link.inside[-4:] == [1] * 4
-        start = len(link.idle)
-        await link.write(ctx, 40)
-        assert link.since(start)[1] <= 4 * wire(128)
+        assert (await link.measure(ctx, 40))[1] <= 4 * wire(128)
 
     link.run(testbench)
 
@@ -514,9 +482,7 @@ def test_any_traffic_keeps_the_rules():
                     await link.write(ctx, 1, read_after=random.choice((0, 1)))
                 link.size = 128
                 await link.write(ctx, 15)
-                start = len(link.idle)
-                await link.write(ctx, 10)
-                busy, queue = link.since(start)
+                busy, queue = await link.measure(ctx, 10)
                 assert busy == 1
                 assert queue <= 4 * wire(128)
 
