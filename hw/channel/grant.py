@@ -4,12 +4,16 @@
 from amaranth import *
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
+from amaranth.utils import exact_log2
 
 from ..records import InFlight, Outcome, Placement
 from ..stream.link import StreamRunSignature
 from .signatures import OwnerSignature
 
-__all__ = ["ChannelGrant", "RunPartsSignature"]
+__all__ = ["TURN", "ChannelGrant", "RunPartsSignature"]
+
+#: Cycles of the other owner's turn, see `ChannelGrant`: about what a run of 16 KiB takes.
+TURN = 4096
 
 
 class RunPartsSignature(wiring.Signature):
@@ -33,8 +37,10 @@ class RunPartsSignature(wiring.Signature):
 class ChannelGrant(wiring.Component):
     """Gives the channel to software's runs or to those of another owner, one run at a time.
 
-    Both take turns: who waits has the channel after one run of the other at most. A run is never
-    interrupted for it, so a cyclic list of software's keeps the channel until software stops it.
+    Both take turns. The other owner has the channel after one run of software's at most. It may
+    begin runs, which tend to be small, until `turn` cycles after that run; then, or as soon as it
+    has no `more` or withdraws a request, software's run comes first. A run is never interrupted for
+    a turn, so a cyclic list of software's keeps the channel until software stops it.
 
     A run of the other owner ends by Stop, by an error, by the withdrawal of its request, or by
     `stop`, and only when nothing of it can touch memory any more.
@@ -47,6 +53,8 @@ class ChannelGrant(wiring.Component):
     ----------
     c2h : bool
         The channel's direction.
+    turn : int
+        Cycles of the other owner's turn, a power of two.
 
     Members
     -------
@@ -64,8 +72,8 @@ class ChannelGrant(wiring.Component):
         The other owner has the channel.
     """
 
-    def __init__(self, *, c2h: bool):
-        self._c2h = c2h
+    def __init__(self, *, c2h: bool, turn: int = TURN):
+        self._c2h, self._turn = c2h, turn
         super().__init__(
             {
                 "host": In(RunPartsSignature()),
@@ -82,8 +90,11 @@ class ChannelGrant(wiring.Component):
         m = Module()
         host, owner, parts = self.host, self.owner, self.parts
         oldest, end = parts.oldest.payload, owner.ended.payload
-        #: of both, software is served first
+        #: of both, software is served first, once the other owner's turn is over
         host_first = Signal(init=1)
+        #: cycles of its turn that are left, above as many: the upper bit says that it lasts
+        turn = Signal(exact_log2(self._turn) + 1)
+        lasts, keeps = turn[-1], Signal()
         flush = Signal()
         #: software's run may begin in this cycle
         hosts = Signal()
@@ -93,7 +104,10 @@ class ChannelGrant(wiring.Component):
         served = Signal()
         waited = Signal()
         with m.If(host.start):
-            m.d.sync += host_first.eq(0)
+            m.d.sync += [host_first.eq(0), turn.eq(~0)]
+        with m.Elif(lasts & ~host.stream.running):
+            m.d.sync += turn.eq(turn - 1)
+        m.d.comb += keeps.eq(lasts & (owner.request | owner.more))
 
         # Passed on; software's runs rest while the channel is not theirs.
         m.d.comb += [
@@ -117,14 +131,17 @@ class ChannelGrant(wiring.Component):
         ]
         with m.FSM():
             with m.State("Host"):
-                m.d.comb += hosts.eq(host_first | ~owner.request)
-                with m.If(owner.request & ~host.stream.running & ~(self.waits & host_first)):
+                m.d.comb += hosts.eq(Mux(host_first, ~keeps, ~owner.request))
+                softwares = self.waits & host_first & ~keeps
+                with m.If(owner.request & ~host.stream.running & ~softwares):
                     m.d.sync += host_first.eq(1)
                     m.d.sync += broke.eq(host.stream.breaks)
                     m.next = "Granted"
             with m.State("Granted"):
                 m.d.comb += self.owned.eq(1)
                 with m.If(~owner.request):
+                    # Software may have the other channel that it needs.
+                    m.d.sync += turn.eq(0)
                     m.next = "Host"
                 with m.Elif(owner.start & parts.stream.start_ok & ~self.stop):
                     m.d.comb += parts.start.eq(1)

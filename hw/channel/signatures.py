@@ -76,6 +76,8 @@ class OwnerSignature(wiring.Signature):
     request : Out(1)
         A run is wanted. High until `ended`; low before withdraws the request or aborts the run. In
         the cycle after `ended` it is the next request.
+    more : Out(1)
+        Another request may follow soon: software's run that waits leaves the owner its turn.
     granted : In(1)
         The channel is this owner's, until the cycle after `ended` or after the request was
         withdrawn before the run has begun. An owner that is granted starts or withdraws within a
@@ -100,6 +102,7 @@ class OwnerSignature(wiring.Signature):
         super().__init__(
             {
                 "request": Out(1),
+                "more": Out(1),
                 "granted": In(1),
                 "word": Out(stream.Signature(Placement)),
                 "start": Out(1),

@@ -59,6 +59,8 @@ class Runs(wiring.Component):
         Forget the channels, when all have been `left`.
     abort : In(queues)
         Withdraw all requests of these queues.
+    more : In(1)
+        Tickets are at work, or entries are read: other requests may follow.
     used : Out(channels), taken : Out(channels)
         The channels of the queue; and those of any queue.
     granted : Out(1)
@@ -88,6 +90,7 @@ class Runs(wiring.Component):
                 "stop": In(1),
                 "release": In(1),
                 "abort": In(queues),
+                "more": In(1),
                 "used": Out(channels),
                 "taken": Out(channels),
                 "granted": Out(1),
@@ -136,6 +139,7 @@ class Runs(wiring.Component):
             placed, bank = owner.word.payload, self.number[0]
             m.d.comb += [
                 owner.request.eq(want[number] | self.begin[number]),
+                owner.more.eq(self.more),
                 owner.word.valid.eq(self.push & self.target[number]),
                 placed.data.eq(self.word),
                 owner.pushed.any.eq(1),

@@ -121,7 +121,11 @@ class Sequencer(wiring.Component):
         address = Signal(64)
         #: that is a ring's
         of_ring = Signal()
-        m.d.sync += self._clock.eq(self._clock + 1)
+        reads_entries = self.under_way & (self.reading == Read.ENTRIES)
+        m.d.sync += [
+            self._clock.eq(self._clock + 1),
+            runs.more.eq(~self.idle.all() | reads_entries),
+        ]
         m.d.comb += [
             self.tick.eq(self._clock == 0),
             self.flush.eq(start.flush),

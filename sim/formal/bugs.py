@@ -56,11 +56,17 @@ BUGS: dict[str, list[Edit]] = {
         Edit(
             "a channel has one owner at a time",
             "hw/channel/grant.py",
-            "owner.request & ~host.stream.running & ~(",
-            "owner.request & ~(",
+            "owner.request & ~host.stream.running & ~softwares",
+            "owner.request & ~softwares",
         ),
         Edit(
-            "software has the channel after one run of the other owner",
+            "software has the channel after the other owner's turn",
+            "hw/channel/grant.py",
+            "turn.eq(turn - 1)",
+            "turn.eq(turn)",
+        ),
+        Edit(
+            "software has the channel after one run of the other owner that has had its turn",
             "hw/channel/grant.py",
             "m.d.sync += host_first.eq(1)",
             "m.d.sync += host_first.eq(0)",
@@ -68,8 +74,8 @@ BUGS: dict[str, list[Edit]] = {
         Edit(
             "the other owner has the channel after one run of software's",
             "hw/channel/grant.py",
-            "m.d.sync += host_first.eq(0)",
-            "m.d.sync += host_first.eq(1)",
+            "self.waits & host_first & ~keeps",
+            "self.waits",
         ),
         Edit(
             "a run has ended when nothing of it can touch memory",

@@ -13,7 +13,10 @@ __all__ = ["Grants"]
 
 
 class Grants(Property):
-    """A channel has one owner at a time, and each has it after one run of the other at most.
+    """A channel has one owner at a time, and both take turns.
+
+    The other owner has it after one run of software's at most, and software after the last run that
+    begins in the other owner's turn.
 
     Nothing of software's runs reaches the channel's parts while the other owner has them, and the
     other way round; a run of the owner ends once, when it is drained. Assumed is that runs end:
@@ -25,15 +28,17 @@ class Grants(Property):
 
     #: each of these numbers of cycles
     MOST = 2
+    #: of the other owner's turn
+    TURN = 4
     #: cycles from a request to its grant, and from software's Run bit to the start of its run
     GRANTED = 2 * MOST + 3
-    STARTED = 6 * MOST + 4
+    STARTED = 6 * MOST + 4 + TURN
 
     depth = STARTED + 2
     reach = 24
 
     def __init__(self):
-        super().__init__(ChannelGrant(c2h=False))
+        super().__init__(ChannelGrant(c2h=False, turn=self.TURN))
 
     def _state(self, m):
         block = self.block
@@ -69,11 +74,14 @@ class Grants(Property):
         mine = parts.start & ~host.start
         #: software's failed run broke the pair before the grant; a run of the owner's came behind
         before, behind = Signal(), Signal()
+        #: the owner has had a run since software's last one
+        again = Signal()
         given_up = self.past(m, block.waits) & ~block.waits
         lasts = host.stream.breaks & ~given_up
         m.d.sync += [
             before.eq(lasts & (~granted | before)),
             behind.eq(lasts & (behind | (mine & before))),
+            again.eq(~host.start & (again | owner.ended.valid)),
         ]
         m.d.comb += [
             Assert(~(running & granted)),
@@ -125,5 +133,7 @@ class Grants(Property):
             mine & block.waits,
             host.start & owner.request,
             host.start & self.past(m, granted),
+            host.start & owner.more & self.inside("turn").any(),
+            mine & block.waits & again,
             ~granted & behind & host.stream.breaks,
         )

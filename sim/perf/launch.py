@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
 from peerdma import regs
 from peerdma.regs import (
+    CHANNEL,
     DESCRIPTOR,
     LAUNCH_ENTRY,
     LAUNCH_QUEUE,
@@ -20,7 +22,7 @@ from peerdma.regs import (
 from peerdma.userspace.chain import write_chain
 from sim.board.session import BASE, Conditions
 
-from .rig import BAR_STEP, RING_BYTES, Rig, answered
+from .rig import BAR_STEP, DESCRIPTOR_BYTES, KINDS, RING_BYTES, Rig, answered
 
 __all__ = ["LaunchRig", "LaunchTimes"]
 
@@ -127,6 +129,51 @@ class LaunchRig(Rig):
             If a job does not end well within a bound, or the core broke a rule.
         """
         self._prepare(kind, nbytes, 0, flush=flush, done=done)
+        return nbytes * self._tickets_per_cycle(tickets, count)
+
+    def beside_runs(
+        self, kind: str, nbytes: int, tickets: int, run: int, *, count: int
+    ) -> tuple[float, float]:
+        """Bytes per cycle of jobs like `rate`'s, and of software's runs on the same channel.
+
+        Each of these is of `run` bytes, and is started when a read of the status has shown that the
+        one before has ended.
+
+        Raises
+        ------
+        RuntimeError
+            As `rate`.
+        """
+        side, begin, ended = KINDS[kind][0], self.session.cycle, 0
+        status = CHANNEL.address("status", base=side.value[0])
+        self._prepare(kind, nbytes, 0, flush=False)
+        self._start(kind, side, run, DESCRIPTOR_BYTES)
+
+        def restart() -> None:
+            nonlocal ended
+            if not self.session.read32(regs.BAR_DMA[0], status) & regs.Status.BUSY:
+                ended += 1
+                self._driver.engine.stop((side,))
+                self._start(kind, side, run, DESCRIPTOR_BYTES)
+
+        launched = nbytes * self._tickets_per_cycle(tickets, count, restart)
+        cycles = self.session.cycle - begin
+        self._rest((side,))
+        return launched, run * ended / cycles
+
+    def memory(self, at: int, nbytes: int) -> np.ndarray:
+        """The host's memory at a bus address, as bytes."""
+        return self.session.memory[at - BASE : at - BASE + nbytes]
+
+    # Parts -----------------------------------------------------------------------------------
+
+    def _rows(self, at: int, dtype: np.dtype) -> np.ndarray:
+        return self.memory(at, _PLACES * dtype.itemsize).view(dtype)
+
+    def _tickets_per_cycle(
+        self, tickets: int, count: int, meanwhile: Callable[[], None] = lambda: None
+    ) -> float:
+        """Of `count` tickets of slot 0; calls `meanwhile` at each look at their records."""
         self._arm(polls=False)
         self.session.run(_REST)
         self.session.events()
@@ -145,26 +192,18 @@ class LaunchRig(Rig):
                 submitted = more
                 doorbell = submitted | _GENERATION << 16
                 self.session.write32(regs.BAR_USER[0], regs.DOORBELL_BASE, doorbell)
+            meanwhile()
             self.session.run(_LOOK)
         self._write(LAUNCH_QUEUE, control=0)
         self.session.run(_REST)
         self._require_legal()
         if completed < count or records["status"].any():
-            raise RuntimeError(f"of {count} jobs of {nbytes} bytes {completed} ended, not all well")
+            raise RuntimeError(f"of {count} jobs {completed} ended, not all well")
         events = self.session.events()
         inside = (events["address"] >= _RECORDS) & (events["address"] < _SHADOW)
         ends = events["cycle"][inside].astype(np.int64)
         first, last = _MARGIN, count - _MARGIN
-        return nbytes * (last - first) / float(ends[last] - ends[first])
-
-    def memory(self, at: int, nbytes: int) -> np.ndarray:
-        """The host's memory at a bus address, as bytes."""
-        return self.session.memory[at - BASE : at - BASE + nbytes]
-
-    # Parts -----------------------------------------------------------------------------------
-
-    def _rows(self, at: int, dtype: np.dtype) -> np.ndarray:
-        return self.memory(at, _PLACES * dtype.itemsize).view(dtype)
+        return (last - first) / float(ends[last] - ends[first])
 
     def _write(self, block: regs.Block, **values: int) -> None:
         for name, value in values.items():

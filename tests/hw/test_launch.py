@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from hw.stream.user_blocks import PassThrough
@@ -113,6 +115,27 @@ def test_queues_and_software_share_the_channels():
 
     simulate(model.core, host, jobs(0), jobs(1), background=model.benches, cycles=60_000)
     assert {"host", 0, 1} <= set(order[: 2 * rounds]), "they did not run beside each other"
+
+
+def test_tickets_go_in_one_turn_beside_softwares_runs():
+    """Software starts the next run as soon as one has ended; all tickets that wait go between."""
+    model, tickets = launching(), 20
+    queue = LaunchQueue(model, 0, QUEUES[0], entries=32)
+    ended = [0]
+
+    async def bench(ctx):
+        await model.link_up(ctx)
+        prepare(model, 3, [(BASE + JOBS_SOURCE, JOBS_RAM, 64)], LISTS)
+        queue.arm()
+        await queue.state(ctx)
+        queue.submit(*[3] * tickets)
+        while ended[-1] < tickets:
+            into = [(BASE + SOURCE, HOSTS_RAM, 512)]
+            await transfer(ctx, model, c2h=False, descriptors=into, pushed=1)
+            ended.append(sum(queue.status(ticket) is not None for ticket in range(tickets)))
+
+    simulate(model.core, bench, background=model.benches, cycles=20_000)
+    assert max(after - before for before, after in pairwise(ended)) > tickets * 3 // 4
 
 
 def test_copies_through_the_stream_beside_those_of_software():

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Software's runs and those of another owner on one channel."""
 
+from itertools import groupby
+
 import pytest
 
+from hw.channel.grant import TURN
 from hw.records import Outcome
 from peerdma import regs
 from peerdma.regs import Status
@@ -140,22 +143,29 @@ def test_run_cleared_while_it_waits_was_no_run(bench):
 
 
 def test_owners_take_turns(bench):
-    """When both always want the channel, each has every other run; without the other, every run."""
-    wanted = 6
+    """When both always want the channel, the owner has all runs that begin in its turn, and then
+    software has one; without the other, each has every run."""
+    port, rounds = bench.dut.owner, 2
+
+    async def restart(ctx):
+        await bench.write(ctx, "control", LOG_ALL)
+        await bench.write(ctx, "control", LOG_ALL | RUN)
 
     async def testbench(ctx):
         await bench.write(ctx, "control", LOG_ALL | RUN)
-        await bench.owner.grant(ctx)
-        for number in range(wanted):
-            assert ctx.get(bench.dut.owner.granted)
-            # Software restarts its run, which then waits.
-            await bench.write(ctx, "control", LOG_ALL)
-            await bench.write(ctx, "control", LOG_ALL | RUN)
-            await bench.owner.begin(ctx)
-            more = number < wanted - 1
-            await bench.owner.end(ctx, request=more)
-            if more:
-                await bench.owner.grant(ctx)
+        for _ in range(rounds):
+            ctx.set(port.request, 1)
+            cycles, runs = 0, bench.starts
+            await restart(ctx)
+            while bench.starts < runs + 2:  # the second one is being waited for
+                ctx.set(port.start, ctx.get(port.granted) and not ctx.get(port.started))
+                await ctx.tick()
+            while bench.owners[-1]:
+                ctx.set(port.start, ctx.get(port.granted) and not ctx.get(port.started))
+                cycles += 1
+                await ctx.tick()
+            assert TURN - 100 < cycles < TURN + 100
+        ctx.set(port.request, 0)
         await finished(bench, ctx)
         await bench.write(ctx, "control", LOG_ALL)
         for _ in range(2):
@@ -166,7 +176,37 @@ def test_owners_take_turns(bench):
             await bench.write(ctx, "control", LOG_ALL)
 
     bench.run(testbench)
-    assert bench.owners == [0, 1] * wanted + [0, 1, 1, 0, 0]
+    runs = [(owner, len(list(each))) for owner, each in groupby(bench.owners)]
+    assert [owner for owner, _ in runs] == [0, 1] * (rounds + 1) + [0]
+    assert [count for owner, count in runs if not owner] == [1] * (rounds + 1) + [2]
+    assert all(count > 50 for owner, count in runs[: 2 * rounds] if owner)
+
+
+@pytest.mark.parametrize("more", [False, True])
+def test_software_does_not_wait_for_an_owner_that_has_no_more(bench, more):
+    """One that has is waited for until its turn is over, if it has had a run in it."""
+    waits = []
+
+    async def testbench(ctx):
+        ctx.set(bench.dut.owner.more, more)
+        for turns in (0, 1):
+            await bench.write(ctx, "control", LOG_ALL | RUN)
+            await finished(bench, ctx)
+            await bench.write(ctx, "control", LOG_ALL)
+            for _ in range(turns):
+                await bench.owner.run(ctx)
+            starts, cycles = bench.starts, 0
+            await bench.write(ctx, "control", LOG_ALL | RUN)
+            while bench.starts == starts:
+                cycles += 1
+                await ctx.tick()
+            waits.append(cycles)
+            await finished(bench, ctx)
+            await bench.write(ctx, "control", LOG_ALL)
+
+    bench.run(testbench)
+    assert waits[0] < 10
+    assert waits[1] < 10 if not more else TURN - 200 < waits[1] < TURN
 
 
 def test_a_run_that_software_restarts_before_it_has_ended_waits_for_its_turn(bench):
@@ -186,14 +226,23 @@ def test_a_run_that_software_restarts_before_it_has_ended_waits_for_its_turn(ben
     assert bench.owners == [0, 1, 0]
 
 
-def test_a_request_withdrawn_before_the_run_lets_software_go_on(bench):
+@pytest.mark.parametrize("turn", [False, True])
+def test_a_request_withdrawn_before_the_run_lets_software_go_on(bench, turn):
+    """Also in the owner's turn, whatever it has more."""
+
     async def testbench(ctx):
+        ctx.set(bench.dut.owner.more, 1)
+        if turn:
+            await bench.write(ctx, "control", LOG_ALL | RUN)
+            await finished(bench, ctx)
+            await bench.write(ctx, "control", LOG_ALL)
+            await bench.owner.run(ctx)
         await bench.owner.grant(ctx)
         await bench.write(ctx, "control", LOG_ALL | RUN)
         assert await bench.read(ctx, "status") == Status.BUSY
         ctx.set(bench.dut.owner.request, 0)
         assert await finished(bench, ctx) == GOOD
-        assert bench.owners == [0]
+        assert bench.owners == [0, 1] * turn + [0]
 
     bench.run(testbench)
 
