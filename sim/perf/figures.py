@@ -73,6 +73,8 @@ _LAUNCH_KINDS = (
     ("copy", True, True),
 )
 _IN_FLIGHT = (1, 4, 16)
+#: Software's runs beside launched jobs of 64 bytes, with so many tickets in flight.
+_RUNS, _MANY = (4096, 16_384), 16
 _WAYS = {"page": "doorbell", "wide": "doorbell of 64 bits", "shadow": "shadow tail"}
 #: From a TLP received to its transmit buffer free again, in ns; and buffers of public designs with
 #: this block, and some between.
@@ -337,6 +339,13 @@ def _launch_rates(conditions: Conditions) -> list[Figure]:
                     rate = rig.rate(kind, nbytes, tickets, count=count, flush=flush, done=done)
                     ways = " with flush read" * flush + " with done word" * done
                     what = f"{kind} {nbytes} B{ways}, {tickets} in flight"
+                    value = _mbps(rate, conditions)
+                    found.append(Figure("launched", what, conditions, value, "MB/s"))
+        for kind in ("h2c", "c2h"):
+            for run in _RUNS:
+                rates = rig.beside_runs(kind, _SMALL, _MANY, run, count=_LAUNCH_SIZES[_SMALL])
+                for whose, rate in zip(("jobs", "runs"), rates, strict=True):
+                    what = f"{kind} {_SMALL} B beside runs of {run} B, {_MANY} in flight: {whose}"
                     value = _mbps(rate, conditions)
                     found.append(Figure("launched", what, conditions, value, "MB/s"))
     return found
